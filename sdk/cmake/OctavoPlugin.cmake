@@ -1,0 +1,51 @@
+# octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>])
+#
+# Builds one Octavo plugin: a module `<id>.so` that exports octavo_plugin_query_v1 and nothing else,
+# with its manifest `<id>.octavo-plugin.toml` beside it. Both go to lib/octavo/plugins of the build
+# tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins.
+# The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
+# (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
+include_guard(GLOBAL)
+include(GNUInstallDirs)
+set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
+
+function(octavo_add_plugin id)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION" "SOURCES")
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
+  endif()
+  if(NOT id MATCHES "^[a-z0-9_.-]+$")
+    message(FATAL_ERROR "octavo_add_plugin(${id}): an id is made of a-z 0-9 _ . -")
+  endif()
+  set(OCTAVO_PLUGIN_ID "${id}")
+  set(OCTAVO_PLUGIN_VERSION "${arg_VERSION}")
+  if(NOT OCTAVO_PLUGIN_VERSION)
+    set(OCTAVO_PLUGIN_VERSION "${PROJECT_VERSION}")
+  endif()
+  set(OCTAVO_PLUGIN_DESCRIPTION "${arg_DESCRIPTION}")
+  string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" OCTAVO_PLUGIN_TUPLE)
+
+  set(target "octavo_plugin_${id}")
+  add_library(${target} MODULE ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE octavo::abi)
+  set(directory "${CMAKE_BINARY_DIR}/lib/octavo/plugins")
+  set_target_properties(${target} PROPERTIES
+    PREFIX "" OUTPUT_NAME "${id}" LIBRARY_OUTPUT_DIRECTORY "${directory}"
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_options(${target} PRIVATE
+    "LINKER:--version-script=${OCTAVO_PLUGIN_MODULE_DIR}/plugin_exports.map")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS
+               "${OCTAVO_PLUGIN_MODULE_DIR}/plugin_exports.map")
+  if(NOT CMAKE_C_FLAGS MATCHES "-fsanitize" AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    target_link_options(${target} PRIVATE "LINKER:-z,defs")
+  endif()
+
+  set(template "${CMAKE_CURRENT_SOURCE_DIR}/${id}.octavo-plugin.toml.in")
+  if(NOT EXISTS "${template}")
+    set(template "${OCTAVO_PLUGIN_MODULE_DIR}/octavo-plugin.toml.in")
+  endif()
+  configure_file("${template}" "${directory}/${id}.octavo-plugin.toml" @ONLY)
+  install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+  install(FILES "${directory}/${id}.octavo-plugin.toml"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+endfunction()

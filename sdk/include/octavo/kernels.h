@@ -1,0 +1,261 @@
+/* octavo/kernels.h: interface "octavo.kernels/1", arithmetic on one kind of device.
+ *
+ * Implemented by kernels/<device>, called by backends through octavo_session_desc.kernels with
+ * octavo_session_desc.kernels_ctx as first argument. Backends build the call structs. Kernels are
+ * the only code that touches slot memory. None allocates, synchronises or prints; all are
+ * deterministic for any number of threads when the table states OCTAVO_CAPS_DETERMINISTIC.
+ *
+ * Numbers, exactly (kernels/format is the one place that defines them):
+ *   cast  c = round_to_nearest_even(fl32(v * scale)) in the format, subnormals kept, finite
+ * overflow and infinity give the largest finite code, NaN stays NaN amax  max of fl32 absolute
+ * values before scaling, NaN ignored gemm  exact products of codes, fp32 sum over K in ascending
+ * order, then one multiplication by fl32(a_scale_inv * b_scale_inv), then the bias, then one
+ * rounding to the output's dtype
+ */
+#ifndef OCTAVO_KERNELS_H
+#define OCTAVO_KERNELS_H
+
+#include "octavo/backend.h"
+
+#define OCTAVO_KERNELS_ID "octavo.kernels/1"
+
+/* How amax becomes a scale; M is format_max. Anything else is answered with OCTAVO_UNSUPPORTED. */
+enum {
+  OCTAVO_RULE_GIVEN = 0,    /* the scale is read, no rule */
+  OCTAVO_RULE_QUOTIENT = 1, /* fl32(M / amax), a true quotient; TE's kernels */
+  OCTAVO_RULE_POW2 = 2,     /* QUOTIENT with the mantissa cleared: rounded down to a power of two */
+  OCTAVO_RULE_RECIPROCAL = 3 /* fl32(fl32(1 / amax) * M); TE's unfused Python path */
+};
+
+/* Bits of octavo_kernels_caps.flags. */
+enum {
+  OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY = 1,
+  OCTAVO_CAPS_CAPTURE_SAFE = 2,
+  OCTAVO_CAPS_DETERMINISTIC = 4,
+  OCTAVO_CAPS_EMULATED = 8,          /* no FP8 units in the hardware */
+  OCTAVO_CAPS_ATOMIC_ACCUMULATE = 16 /* two calls in flight may accumulate into one slot */
+};
+
+/* Filled by describe. */
+struct octavo_kernels_caps {
+  uint32_t size;
+  uint32_t kind;          /* OCTAVO_KIND_KERNELS_CAPS */
+  octavo_str id;          /* "cpu.avx2": static */
+  uint64_t dtypes;        /* OR of OCTAVO_DTYPE_BIT */
+  uint64_t granularities; /* bit g for granularity g */
+  uint64_t flags;         /* OCTAVO_CAPS_... */
+  uint64_t alignment;     /* every size of an FP8 GEMM must be a multiple of it; 1: any */
+};
+
+/* out = cast(in * in_scale_inv * scale), out_t = its transpose. out may be larger than in: the
+ * padding is written as 0 and does not count in amax. */
+typedef struct octavo_quantize {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
+  void *stream;
+  const octavo_tensor *in;           /* [R, C] */
+  const float *in_scale_inv;         /* null: in is plain */
+  octavo_tensor *out;                /* [>= R, >= C] or null */
+  octavo_tensor *out_t;              /* [>= C, >= R] or null */
+  const octavo_scale *out_scale_inv; /* written: 1 / scale, travels with the codes */
+  const float *scale;                /* RULE_GIVEN: read. Else see counter */
+  const float
+      *counter;     /* null: the rule is applied to in (current scaling). Else: *counter >= window
+                       reads scale, below it the rule is applied (warm-up on the device) */
+  float *amax;      /* accumulated (max), or null */
+  float *nonfinite; /* set to 1 when in holds an Inf or NaN, else left; or null */
+  float format_max; /* 448, 57344: M of the rule */
+  float window;
+  uint32_t rule; /* OCTAVO_RULE_... */
+  uint32_t reserved;
+  void *workspace;
+} octavo_quantize;
+
+/* out = in * scale_inv; added to out when accumulate is 1. */
+typedef struct octavo_dequantize {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_DEQUANTIZE */
+  void *stream;
+  const octavo_tensor *in;
+  const octavo_scale *scale_inv;
+  octavo_tensor *out;
+  uint32_t accumulate;
+  uint32_t reserved;
+} octavo_dequantize;
+
+/* scale[i] = rule(amax[i] / divide_by), scale_inv[i] = 1 / scale[i]; amax that is 0, Inf or NaN
+ * gives 1. */
+typedef struct octavo_scale_from_amax {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SCALE_FROM_AMAX */
+  void *stream;
+  const float *amax;
+  float *scale;     /* or null */
+  float *scale_inv; /* or null */
+  uint64_t n;
+  float format_max;
+  float divide_by; /* 1: none */
+  uint32_t rule;
+  uint32_t reserved;
+} octavo_scale_from_amax;
+
+/* amax = max(amax, abs(in * in_scale_inv)). */
+typedef struct octavo_compute_amax {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_COMPUTE_AMAX */
+  void *stream;
+  const octavo_tensor *in;
+  const octavo_scale *in_scale_inv; /* null: plain */
+  float *amax;
+  float *nonfinite; /* or null */
+} octavo_compute_amax;
+
+/* One pool of n columns. For each column: history row 0 takes amax, the next amax is chosen
+ * (maximum of all rows, or row 0), rows roll so that 1 .. length-1 run from oldest to newest, row 0
+ * becomes 0, the scale follows from the rule, amax becomes 0. A chosen amax that is 0, Inf or NaN
+ * keeps the scale; a scale that overflows becomes FLT_MAX. With QUOTIENT and POW2 a live value of 0
+ * changes nothing at all, not even the history (TE's fused kernel); with RECIPROCAL it rolls. */
+typedef struct octavo_delayed_scale_update {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_DELAYED_SCALE_UPDATE */
+  void *stream;
+  float *amax;    /* [1, n] */
+  float *history; /* [length, n] */
+  float *scale;   /* [1, n] */
+  float *counter; /* [1, n] or null: advanced by 1, back to 0 when amax was not finite */
+  uint64_t n;
+  uint64_t length; /* >= 1 */
+  float format_max;
+  int32_t margin;   /* scale is divided by 2^margin */
+  uint32_t use_max; /* 1: "max" over the history, 0: "most_recent" */
+  uint32_t rule;
+} octavo_delayed_scale_update;
+
+/* d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias; added to d when accumulate. */
+typedef struct octavo_gemm {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_GEMM */
+  void *stream;
+  const octavo_tensor *a;
+  const octavo_tensor *b;
+  octavo_tensor *d;
+  const octavo_tensor *bias;       /* [1, N] or null */
+  const octavo_scale *a_scale_inv; /* null: plain */
+  const octavo_scale *b_scale_inv; /* null: plain */
+  void *workspace;                 /* workspace_bytes of this call */
+  uint32_t accumulate;
+  uint32_t fast_accumulation; /* 1 permits less than fp32 accumulation */
+} octavo_gemm;
+
+/* One tensor of an Adam step; a null scale_inv means a plain tensor. Frozen. */
+typedef struct octavo_adam_item {
+  octavo_tensor weight;
+  octavo_tensor gradient;
+  octavo_tensor exp_avg;
+  octavo_tensor exp_avg_sq;
+  float *weight_scale_inv;
+  const float *gradient_scale_inv;
+  float *exp_avg_scale_inv;
+  float *exp_avg_sq_scale_inv;
+  int32_t *step;      /* advanced by 1 unless skipped */
+  const float *hyper; /* f32[OCTAVO_HYPER_COUNT] of optimizer.h */
+} octavo_adam_item;
+
+typedef struct octavo_adam_step {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_ADAM_STEP */
+  void *stream;
+  const octavo_adam_item *items;
+  uint64_t count;
+  const float *skip; /* null or 0: step */
+  void *workspace;
+  uint32_t rule;       /* of the new scales */
+  uint32_t decay_mode; /* 0: decoupled (AdamW), 1: L2 added to the gradient (Adam) */
+} octavo_adam_step;
+
+/* out[i] = cast(sum over shards of decode(codes[shard * shard_stride + i])), in shard order. */
+typedef struct octavo_sum_quantized {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SUM_QUANTIZED */
+  void *stream;
+  const void *codes;
+  void *out;
+  uint64_t count; /* elements of one shard */
+  uint64_t shards;
+  uint64_t shard_stride; /* elements */
+  float *saturated;      /* accumulated (sum): elements that left the range; or null */
+  uint32_t dtype;
+  uint32_t reserved;
+} octavo_sum_quantized;
+
+/* sum_rows: out[1, C] = column sums over the rows of in (db). sum_of_squares: *out += squares. */
+typedef struct octavo_sum {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SUM */
+  void *stream;
+  const octavo_tensor *in;
+  const octavo_scale *in_scale_inv; /* null: plain */
+  void *out;                        /* f32 */
+  uint32_t accumulate;              /* sum_rows: 1 adds to out */
+  uint32_t reserved;
+} octavo_sum;
+
+typedef struct octavo_copy {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_COPY */
+  void *stream;
+  void *out;
+  const void *in; /* null: fill with 0 */
+  uint64_t bytes;
+} octavo_copy;
+
+/* out[i] = in[i] * factor. */
+typedef struct octavo_scale_values {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SCALE_VALUES */
+  void *stream;
+  float *out;
+  const float *in;
+  uint64_t n;
+  float factor;
+  uint32_t reserved;
+} octavo_scale_values;
+
+struct octavo_kernels {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_KERNELS */
+  octavo_status (*probe_device)(octavo_device device, const octavo_verdict_sink *sink)
+      OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  octavo_status (*open_device)(octavo_device device, const octavo_host *host,
+                               void **ctx) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  void (*close_device)(void *ctx) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
+  octavo_status (*describe)(void *ctx,
+                            octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  /* Bytes of `workspace` that a call needs; `call` is any call struct of this header, told apart by
+   * its kind. Only shapes, dtypes and flags are looked at, no data. */
+  octavo_status (*workspace_bytes)(void *ctx, const void *call,
+                                   uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  octavo_status (*quantize)(void *ctx,
+                            const octavo_quantize *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*dequantize)(void *ctx,
+                              const octavo_dequantize *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*compute_amax)(void *ctx,
+                                const octavo_compute_amax *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*scale_from_amax)(void *ctx, const octavo_scale_from_amax *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*delayed_scale_update)(void *ctx, const octavo_delayed_scale_update *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*gemm)(void *ctx, const octavo_gemm *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*adam_step)(void *ctx,
+                             const octavo_adam_step *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*sum_quantized)(void *ctx, const octavo_sum_quantized *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*sum_rows)(void *ctx, const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*sum_of_squares)(void *ctx,
+                                  const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*copy)(void *ctx, const octavo_copy *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*scale_values)(void *ctx, const octavo_scale_values *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+};
+
+#endif

@@ -1,0 +1,149 @@
+/* octavo/octavo.h: the host API of liboctavo. Plugins do not see it.
+ *
+ *   octavo_open          config + hardware + plugins -> a run: one chosen backend and its session
+ *   octavo_add_*, seal   describe the model; each linear is placed, or stays with the host
+ *   octavo_store_*       optional: allocates the slots and builds the pointer lists (CPU memory)
+ *   octavo_backend_of    the table for the hot path: no function of liboctavo lies on it
+ *   octavo_report        what was asked, what was tried, what runs, where each layer went
+ *
+ * Functions here are THREAD_CONTROL and PHASE_SETUP unless they say otherwise: one thread at a time
+ * per object, they may allocate and search, and they never print. Failures go to host->diagnose,
+ * then come back as a status. Pointers returned live until octavo_close.
+ */
+#ifndef OCTAVO_OCTAVO_H
+#define OCTAVO_OCTAVO_H
+
+#include "octavo/gradients.h"
+#include "octavo/kernels.h"
+#include "octavo/optimizer.h"
+#include "octavo/plugin.h"
+
+/* The version of liboctavo at run time, "0.1.0". THREAD_ANY. */
+OCTAVO_EXPORT octavo_str octavo_version(void);
+
+/* What to open. Sources in rising order of precedence: defaults, the file, the environment
+ * (OCTAVO_MIXED_PRECISION, OCTAVO_BACKEND), `overrides`. */
+typedef struct octavo_open_desc {
+  uint32_t size;
+  uint32_t kind;          /* OCTAVO_KIND_OPEN_DESC */
+  octavo_str config_path; /* read when config_text.data is null; named in messages; its directory's
+                             `plugins` folder is searched. Empty and no text: defaults only */
+  octavo_str config_text; /* TOML */
+  const octavo_option_value *overrides; /* dotted keys: {"fp8.te.recipe", text "delayed"} */
+  uint64_t override_count;
+  const octavo_str *plugin_dirs; /* directories of a language binding or package */
+  uint64_t plugin_dir_count;
+  octavo_device device;    /* OCTAVO_DEVICE_AUTO: as the config says */
+  const octavo_host *host; /* null: no diagnostics, kernels on the calling thread */
+} octavo_open_desc;
+
+/* Receives text, one line a call, without the line end. */
+typedef void (*octavo_line)(void *ctx, octavo_str text);
+
+typedef struct octavo_run octavo_run;
+
+/* Negotiates and opens. OCTAVO_INVALID: the configuration is wrong; OCTAVO_UNSUPPORTED: nothing
+ * that it allows can run here, and the diagnostic lists every candidate with its reasons. */
+OCTAVO_EXPORT octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out);
+OCTAVO_EXPORT void octavo_close(octavo_run *r);
+
+/* Formats of the four functions below: "text", "tree" (explain and report only) or "json". */
+
+/* Negotiates without opening and says what would run and why. Same status as octavo_open. */
+OCTAVO_EXPORT octavo_status octavo_explain(const octavo_open_desc *desc, octavo_str format,
+                                           octavo_line line, void *ctx);
+/* Every plugin that the search path holds, shadowed ones included. */
+OCTAVO_EXPORT octavo_status octavo_list(const octavo_open_desc *desc, octavo_str format,
+                                        octavo_line line, void *ctx);
+/* Processor, memory, driver and devices of this machine. */
+OCTAVO_EXPORT octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format,
+                                         octavo_line line, void *ctx);
+/* The effective configuration, every key with its origin. */
+OCTAVO_EXPORT octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format,
+                                                octavo_line line, void *ctx);
+/* As octavo_explain, for a run, with the placement of every layer and bytes by slot role. */
+OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line line,
+                                          void *ctx);
+
+/* Describe the model. The verdict of add_linear says whether the layer runs through the backend:
+ * OCTAVO_DECLINE with OCTAVO_OK means that the host keeps its own linear. `layers.skip` and a
+ * mixed_precision other than "fp8" are answered here, for every backend alike. */
+OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
+                                                 octavo_verdict *v, uint32_t *id);
+OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d,
+                                              octavo_verdict *v, uint32_t *id);
+OCTAVO_EXPORT octavo_status octavo_seal(octavo_run *r);
+
+/* What the seals emitted. Ids are dense; null when out of range. */
+OCTAVO_EXPORT uint32_t octavo_slot_count(const octavo_run *r);
+OCTAVO_EXPORT const octavo_slot *octavo_get_slot(const octavo_run *r, uint32_t id);
+OCTAVO_EXPORT uint32_t octavo_use_count(const octavo_run *r, uint32_t owner_kind, uint32_t owner);
+OCTAVO_EXPORT const octavo_slot_use *octavo_get_use(const octavo_run *r, uint32_t owner_kind,
+                                                    uint32_t owner, uint32_t index);
+OCTAVO_EXPORT const octavo_linear_plan *octavo_get_plan(const octavo_run *r, uint32_t linear);
+
+/* The chosen backend's tables, complete: stubs answer OCTAVO_UNSUPPORTED where it has nothing. With
+ * mixed_precision other than "fp8" there is no backend and all of these are null. */
+OCTAVO_EXPORT const octavo_backend *octavo_backend_of(const octavo_run *r);
+OCTAVO_EXPORT const octavo_optimizer *octavo_optimizer_of(const octavo_run *r); /* null: none */
+OCTAVO_EXPORT const octavo_gradients *octavo_gradients_of(const octavo_run *r); /* null: none */
+OCTAVO_EXPORT octavo_session *octavo_session_of(const octavo_run *r);
+/* What the session was opened with: kernels, caps, options. For tools and tests that open their own
+ * session on a wrapped kernels table. */
+OCTAVO_EXPORT const octavo_session_desc *octavo_session_desc_of(const octavo_run *r);
+
+/* What runs: "no", "fp16", "bf16" or "fp8"; and the backend's id, empty without one. */
+OCTAVO_EXPORT octavo_str octavo_precision_of(const octavo_run *r);
+OCTAVO_EXPORT octavo_str octavo_backend_id_of(const octavo_run *r);
+
+/* Store: slots in host memory, for hosts without a tensor library. Allocates every slot that is not
+ * native, filled with its initial value, and keeps one pointer list per object and verb. Call
+ * extend after each seal; old addresses stay. */
+typedef struct octavo_store octavo_store;
+OCTAVO_EXPORT octavo_status octavo_store_open(const octavo_run *r, octavo_store **out);
+OCTAVO_EXPORT octavo_status octavo_store_extend(octavo_store *s);
+/* Hands in the host's own tensor for the native slot of this parameter and role. */
+OCTAVO_EXPORT octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role,
+                                                void *data);
+/* The list to pass as call.slots; never null, valid until the next extend or native.
+ * THREAD_ANY, PHASE_HOT. */
+OCTAVO_EXPORT void *const *octavo_store_list(const octavo_store *s, uint32_t verb,
+                                             uint32_t owner_kind, uint32_t owner);
+OCTAVO_EXPORT void *octavo_store_address(const octavo_store *s, uint32_t slot);
+/* Bytes allocated for slots of this role; role 0: of all. */
+OCTAVO_EXPORT uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role);
+OCTAVO_EXPORT void octavo_store_close(octavo_store *s);
+
+/* bytes(M) of an extent. THREAD_ANY, PHASE_HOT. */
+static inline uint64_t octavo_extent_bytes(const octavo_extent *e, uint64_t rows) {
+  return (rows + e->row_multiple - 1) / e->row_multiple * e->row_multiple * e->bytes_per_row +
+         e->fixed_bytes;
+}
+
+/* Threads: octavo.parallel/1 for hosts without a pool of their own. `threads` counts the caller;
+ * 0: one per core that this process may use. */
+typedef struct octavo_threads octavo_threads;
+OCTAVO_EXPORT octavo_status octavo_threads_open(uint32_t threads, octavo_threads **out);
+OCTAVO_EXPORT const octavo_parallel *octavo_threads_parallel(const octavo_threads *t);
+OCTAVO_EXPORT void octavo_threads_close(octavo_threads *t);
+
+/* Collectives that the host provides to octavo_reduce_gradients: host API, not plugin ABI. */
+typedef struct octavo_collective {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_COLLECTIVE */
+  void *ctx;
+  uint32_t world;
+  uint32_t reserved;
+  octavo_status (*run)(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
+                       uint64_t send_count, void *recv, uint64_t recv_count, void *stream);
+} octavo_collective;
+
+/* Drives plan_reduction and run_stage of one bucket for a host with blocking collectives. send and
+ * recv are each as long as the longest stage; state has plan.state_bytes. THREAD_STREAM. */
+OCTAVO_EXPORT octavo_status octavo_reduce_gradients(octavo_run *r,
+                                                    const octavo_parameter_item *items,
+                                                    uint64_t count, const octavo_collective *c,
+                                                    void *send, void *recv, void *state,
+                                                    void *stream);
+
+#endif

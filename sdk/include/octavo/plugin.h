@@ -1,0 +1,32 @@
+/* octavo/plugin.h: the one symbol that a plugin exports, and the table behind it.
+ *
+ * A plugin is a shared library that exports octavo_plugin_query_v1 and hides everything else, and a
+ * manifest `<id>.octavo-plugin.toml` beside it. Dropping both into a directory of the search path
+ * is all that an installation is. Libraries are never unloaded.
+ */
+#ifndef OCTAVO_PLUGIN_H
+#define OCTAVO_PLUGIN_H
+
+#include "octavo/host.h"
+
+#define OCTAVO_PLUGIN_SYMBOL "octavo_plugin_query_v1"
+
+typedef struct octavo_plugin {
+  uint32_t size;
+  uint32_t kind;      /* OCTAVO_KIND_PLUGIN */
+  uint32_t abi_major; /* OCTAVO_ABI_MAJOR */
+  uint32_t abi_minor; /* OCTAVO_TARGET_MINOR: the oldest host minor this plugin runs on */
+  octavo_str id;      /* equals the name in the manifest: [a-z0-9_.-], at most 64 bytes */
+  octavo_str version; /* the plugin's own, for people */
+  /* The interface with exactly this id ("octavo.backend/1"), or null when absent. */
+  const void *(*get_interface)(octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+} octavo_plugin;
+
+/* Returns the plugin's static table in *out. May be called more than once and from several threads,
+ * and always gives the same table; there is no init and no shutdown, since all that a plugin owns
+ * belongs to a session. May keep `host`. Fails with OCTAVO_VERSION when host->abi_minor is below
+ * the plugin's target. */
+OCTAVO_EXPORT octavo_status octavo_plugin_query_v1(
+    const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+
+#endif
