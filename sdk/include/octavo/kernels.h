@@ -71,13 +71,14 @@ typedef struct octavo_quantize {
   void *workspace;
 } octavo_quantize;
 
-/* out = in * scale_inv; added to out when accumulate is 1. */
+/* out = in * scale_inv; added to out when accumulate is 1. With a plain `in` and no scale_inv it is
+ * a copy or a change of dtype. */
 typedef struct octavo_dequantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DEQUANTIZE */
   void *stream;
   const octavo_tensor *in;
-  const octavo_scale *scale_inv;
+  const octavo_scale *scale_inv; /* null: 1 */
   octavo_tensor *out;
   uint32_t accumulate;
   uint32_t reserved;
@@ -232,7 +233,9 @@ struct octavo_kernels {
   octavo_status (*describe)(void *ctx,
                             octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Bytes of `workspace` that a call needs; `call` is any call struct of this header, told apart by
-   * its kind. Only shapes, dtypes and flags are looked at, no data. */
+   * its kind. Only shapes, dtypes and flags are looked at, no data. The answer never falls when a
+   * size grows and, over multiples of 64, is affine in each size: so a backend can state the sum of
+   * its calls as an octavo_extent from two questions. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

@@ -47,7 +47,7 @@ typedef struct octavo_run octavo_run;
 OCTAVO_EXPORT octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out);
 OCTAVO_EXPORT void octavo_close(octavo_run *r);
 
-/* Formats of the four functions below: "text", "tree" (explain and report only) or "json". */
+/* Formats of the five functions below: "text", "tree" or "json". */
 
 /* Negotiates without opening and says what would run and why. Same status as octavo_open. */
 OCTAVO_EXPORT octavo_status octavo_explain(const octavo_open_desc *desc, octavo_str format,

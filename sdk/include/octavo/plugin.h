@@ -11,6 +11,12 @@
 
 #define OCTAVO_PLUGIN_SYMBOL "octavo_plugin_query_v1"
 
+/* Whether a host can run a plugin built with this header: the first question of query. Signed, so
+ * that a target of 0 is no comparison that compilers warn about. */
+#define OCTAVO_HOST_FITS(host)              \
+  ((host)->abi_major == OCTAVO_ABI_MAJOR && \
+   (int64_t)(host)->abi_minor >= (int64_t)OCTAVO_TARGET_MINOR)
+
 typedef struct octavo_plugin {
   uint32_t size;
   uint32_t kind;      /* OCTAVO_KIND_PLUGIN */
@@ -24,8 +30,7 @@ typedef struct octavo_plugin {
 
 /* Returns the plugin's static table in *out. May be called more than once and from several threads,
  * and always gives the same table; there is no init and no shutdown, since all that a plugin owns
- * belongs to a session. May keep `host`. Fails with OCTAVO_VERSION when host->abi_minor is below
- * the plugin's target. */
+ * belongs to a session. May keep `host`. Fails with OCTAVO_VERSION when OCTAVO_HOST_FITS is 0. */
 OCTAVO_EXPORT octavo_status octavo_plugin_query_v1(
     const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 

@@ -1,0 +1,76 @@
+/* kernels/cpu/check.h: refusing malformed calls with a text that says expected and found.
+ *
+ * A Check remembers the first failure only; later requirements on the same call are skipped, so
+ * they may rely on the earlier ones having been tested in order with `ok()`.
+ */
+#ifndef OCTAVO_KERNELS_CPU_CHECK_H
+#define OCTAVO_KERNELS_CPU_CHECK_H
+
+#include "kernels/cpu/context.h"
+
+namespace octavo {
+
+/* Which dtypes a tensor may have. */
+enum class Dtypes {
+  kAny,       /* f32, bf16, f16, E4M3FN, E5M2 */
+  kPlain,     /* f32, bf16, f16 */
+  kQuantized, /* E4M3FN, E5M2, f16: what lies beside a scale_inv */
+  kFloat8     /* E4M3FN, E5M2 */
+};
+
+class Check {
+ public:
+  Check(const Context &context, const char *verb) : context_(context), verb_(verb) {}
+
+  bool ok() const { return status_ == OCTAVO_OK; }
+  octavo_status status() const { return status_; }
+
+  /* Records `status` and reports the text, prefixed by the verb. */
+  void fail(octavo_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+  /* The call struct itself: not null, and at least as long as minor 0 made it. */
+  template <typename Call>
+  bool call(const Call *c) {
+    if (c == nullptr) {
+      fail(OCTAVO_INVALID, "the call struct is null");
+    } else if (c->size < sizeof(Call)) {
+      fail(OCTAVO_INVALID, "the call struct has %u bytes; expected at least %zu", c->size,
+           sizeof(Call));
+    }
+    return ok();
+  }
+
+  void not_null(const void *pointer, const char *name);
+  /* Shape, stride, dtype, alignment and data of one tensor; `name` is that of the call's field. */
+  void tensor(const octavo_tensor *t, const char *name, Dtypes allowed);
+  void same_shape(const octavo_tensor *t, const char *name, const octavo_tensor *like,
+                  const char *like_name);
+  void equal(int64_t found, int64_t expected, const char *name, const char *expected_name);
+  void at_least(int64_t found, int64_t expected, const char *name, const char *expected_name);
+  /* A per-tensor f32 scale; null is legal when `optional`. */
+  void scale(const octavo_scale *s, const char *name, bool optional);
+  /* Null, or aligned to a float. */
+  void accumulator(const float *pointer, const char *name);
+  /* QUOTIENT, POW2 or RECIPROCAL. */
+  void rule(uint32_t rule);
+  void format_max(float value);
+
+ private:
+  const Context &context_;
+  const char *verb_;
+  octavo_status status_ = OCTAVO_OK;
+};
+
+inline int64_t dtype_bytes(uint32_t dtype) {
+  return OCTAVO_DTYPE_BITS(dtype) / 8;
+}
+bool is_dtype(uint32_t dtype, Dtypes allowed);
+
+/* The multiplier of a checked scale; 1 when it is null. */
+inline float scale_value(const octavo_scale *s) {
+  return s == nullptr ? 1.0f : *static_cast<const float *>(s->data);
+}
+
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,162 @@
+/* Opening the CPU: the choice of a level, and the way to the host's diagnostics.
+ *
+ * OCTAVO_FORCE_KERNELS=<level> is read here and nowhere else; a level that this CPU lacks is an
+ * error, never a silent step down.
+ */
+#include "kernels/cpu/context.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace octavo {
+namespace {
+
+constexpr char kForceVariable[] = "OCTAVO_FORCE_KERNELS";
+
+bool is_this_cpu(octavo_device device) {
+  return (device.type == OCTAVO_DEVICE_CPU || device.type == OCTAVO_DEVICE_AUTO) &&
+         device.index == 0;
+}
+
+/* "avx512 (not on this CPU), avx2, baseline" */
+void list_levels(char *text, size_t size) {
+  size_t used = 0;
+  for (int i = 0; i < kLevelCount && used < size; ++i) {
+    const int written =
+        snprintf(text + used, size - used, "%s%s%s", i == 0 ? "" : ", ", kLevels[i].level->name,
+                 kLevels[i].is_supported() ? "" : " (not on this CPU)");
+    if (written < 0) return;
+    used += static_cast<size_t>(written);
+  }
+}
+
+octavo_status choose_level(const octavo_host *host, const Level **out) {
+  const char *forced = std::getenv(kForceVariable);
+  const bool is_forced = forced != nullptr && forced[0] != '\0';
+  for (int i = 0; i < kLevelCount; ++i) {
+    if (is_forced && std::strcmp(forced, kLevels[i].level->name) != 0) continue;
+    if (kLevels[i].is_supported()) {
+      *out = kLevels[i].level;
+      return OCTAVO_OK;
+    }
+    if (is_forced) {
+      return report_error(host, OCTAVO_UNSUPPORTED,
+                          "open_device: %s=%s, but this CPU lacks that instruction set; unset the "
+                          "variable or name a level that the CPU has",
+                          kForceVariable, forced);
+    }
+  }
+  char levels[160] = "";
+  list_levels(levels, sizeof(levels));
+  return report_error(host, OCTAVO_INVALID,
+                      "open_device: %s=%.40s is not a level; expected one of: %s", kForceVariable,
+                      forced == nullptr ? "" : forced, levels);
+}
+
+}  // namespace
+
+octavo_status report_error(const octavo_host *host, octavo_status status, const char *format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  octavo_diagnostic d = {};
+  d.size = sizeof(d);
+  d.kind = OCTAVO_KIND_DIAGNOSTIC;
+  d.code = status;
+  d.severity = OCTAVO_SEVERITY_ERROR;
+  d.domain = OCTAVO_STR("octavo.kernels.cpu");
+  d.text.data = text;
+  const uint64_t whole = length < 0 ? 0 : static_cast<uint64_t>(length);
+  d.text.size = whole < sizeof(text) ? whole : sizeof(text) - 1;
+  host->diagnose(host->ctx, &d);
+  return status;
+}
+
+octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {
+  if (sink == nullptr || sink->verdict == nullptr) return OCTAVO_INVALID;
+  octavo_verdict v = {};
+  v.size = sizeof(v);
+  v.kind = OCTAVO_KIND_VERDICT;
+  v.level = OCTAVO_LEVEL_DEVICE;
+  if (is_this_cpu(device)) {
+    v.decision = OCTAVO_ACCEPT_EMULATED;
+    v.text = OCTAVO_STR("The CPU computes FP8 in fp32 arithmetic with the bits of the formats.");
+    v.evidence = OCTAVO_STR("no CPU has FP8 units that give these numbers");
+  } else {
+    v.decision = OCTAVO_DECLINE;
+    v.reason = OCTAVO_REASON_DEVICE;
+    v.text = OCTAVO_STR("These kernels run on the CPU only.");
+    v.evidence = device.type == OCTAVO_DEVICE_CPU
+                     ? octavo_str OCTAVO_STR("a CPU with an index other than 0 was asked for")
+                     : octavo_str OCTAVO_STR("a device of another type was asked for");
+    v.remedy = OCTAVO_STR("Ask for device type CPU, index 0, or install kernels for that device.");
+  }
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx) {
+  if (host == nullptr || host->diagnose == nullptr || host->get_extension == nullptr) {
+    return OCTAVO_INVALID; /* nobody to tell */
+  }
+  if (ctx == nullptr) {
+    return report_error(host, OCTAVO_INVALID, "open_device: ctx is null; expected an address");
+  }
+  *ctx = nullptr;
+  if (!is_this_cpu(device)) {
+    return report_error(host, OCTAVO_UNSUPPORTED,
+                        "open_device: device type %u, index %d; expected type %d (CPU), index 0",
+                        device.type, device.index, OCTAVO_DEVICE_CPU);
+  }
+  const Level *level = nullptr;
+  const octavo_status status = choose_level(host, &level);
+  if (status != OCTAVO_OK) return status;
+  const auto *parallel = static_cast<const octavo_parallel *>(
+      host->get_extension(host->ctx, OCTAVO_STR(OCTAVO_PARALLEL_ID)));
+  if (parallel != nullptr &&
+      (!OCTAVO_HAS(parallel, octavo_parallel, parallel_for) || parallel->parallel_for == nullptr)) {
+    return report_error(host, OCTAVO_INVALID,
+                        "open_device: the host's %s has no parallel_for (%u bytes); expected a "
+                        "complete table, or null for no threads",
+                        OCTAVO_PARALLEL_ID, parallel->size);
+  }
+  auto *context = new (std::nothrow) Context{host, parallel, level};
+  if (context == nullptr) {
+    return report_error(host, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
+                        sizeof(Context));
+  }
+  *ctx = context;
+  return OCTAVO_OK;
+}
+
+void close_device(void *ctx) {
+  delete static_cast<Context *>(ctx);
+}
+
+octavo_status describe(void *ctx, octavo_kernels_caps *out) {
+  const Context &context = context_of(ctx);
+  if (out == nullptr || !OCTAVO_HAS(out, octavo_kernels_caps, alignment)) {
+    return report_error(context.host, OCTAVO_INVALID,
+                        "describe: caps are null or have %u bytes; expected at least %u",
+                        out == nullptr ? 0u : out->size,
+                        OCTAVO_SIZE_THROUGH(octavo_kernels_caps, alignment));
+  }
+  out->kind = OCTAVO_KIND_KERNELS_CAPS;
+  out->id.data = context.level->id;
+  out->id.size = std::strlen(context.level->id);
+  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
+                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
+                OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
+  out->granularities = UINT64_C(1) << OCTAVO_PER_TENSOR;
+  out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
+               OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
+  out->alignment = 1;
+  return OCTAVO_OK;
+}
+
+}  // namespace octavo

@@ -1,0 +1,53 @@
+/* kernels/cpu/context.h: what open_device keeps: the host, its thread pool and the chosen level.
+ *
+ * A Context never changes after open, so any number of calls may use it at once.
+ */
+#ifndef OCTAVO_KERNELS_CPU_CONTEXT_H
+#define OCTAVO_KERNELS_CPU_CONTEXT_H
+
+#include <type_traits>
+
+#include "kernels/cpu/level.h"
+#include "octavo/kernels.h"
+
+namespace octavo {
+
+struct Context {
+  const octavo_host *host;
+  const octavo_parallel *parallel; /* null: everything runs on the calling thread */
+  const Level *level;
+
+  /* Calls body(begin, end) for disjoint ranges that cover [0, count), each of at least `grain`
+   * indices where possible. Bodies must not depend on how the ranges are cut. */
+  template <typename Body>
+  octavo_status for_ranges(int64_t count, int64_t grain, Body &&body) const {
+    if (count <= 0) return OCTAVO_OK;
+    if (parallel == nullptr || count <= grain) {
+      body(int64_t{0}, count);
+      return OCTAVO_OK;
+    }
+    using Plain = std::remove_reference_t<Body>;
+    return parallel->parallel_for(
+        parallel->ctx, 0, count, grain,
+        [](void *arg, int64_t begin, int64_t end) { (*static_cast<Plain *>(arg))(begin, end); },
+        &body);
+  }
+};
+
+inline const Context &context_of(void *ctx) {
+  return *static_cast<const Context *>(ctx);
+}
+
+/* Sends an error to the host and returns `status`; the text is formatted on the stack. */
+octavo_status report_error(const octavo_host *host, octavo_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Table entries; see octavo/kernels.h. */
+octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
+octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
+void close_device(void *ctx);
+octavo_status describe(void *ctx, octavo_kernels_caps *out);
+
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,37 @@
+/* dequantize: codes or plain values to a plain tensor, overwriting or adding.
+ *
+ * A null scale_inv means that `in` is plain, so this verb is also the conversion between dtypes.
+ */
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/verbs.h"
+
+namespace octavo {
+
+octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "dequantize");
+  if (!check.call(c)) return check.status();
+  check.tensor(c->in, "in", Dtypes::kAny);
+  check.tensor(c->out, "out", Dtypes::kPlain);
+  if (check.ok()) check.same_shape(c->out, "out", c->in, "in");
+  check.scale(c->scale_inv, "scale_inv", true);
+  if (!check.ok()) return check.status();
+
+  const float factor = scale_value(c->scale_inv);
+  const int64_t cols = c->in->cols;
+  return for_segment_ranges(context, c->in->rows, cols, [&](int64_t begin, int64_t end) {
+    for_segments(cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
+      float values[kSegment];
+      load_values(context, *c->in, row, col, count, factor, values);
+      char *out = element(*c->out, row, col);
+      if (c->accumulate != 0) {
+        float old[kSegment];
+        context.level->load(c->out->dtype, out, count, old);
+        for (int64_t i = 0; i < count; ++i) values[i] = old[i] + values[i];
+      }
+      context.level->store(c->out->dtype, values, count, out);
+    });
+  });
+}
+
+}  // namespace octavo

@@ -1,0 +1,60 @@
+/* kernels/cpu/level.h: the inner loops that exist once for each instruction set ("level").
+ *
+ * One source, level.cpp, is compiled once per level and nothing else is compiled with its flags, so
+ * no instruction of a newer CPU can leak. All levels give equal bits. That source must not use
+ * std:: functions: the linker would keep one copy of them, perhaps the one of the wrong level.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_H
+#define OCTAVO_KERNELS_CPU_LEVEL_H
+
+#include <cstdint>
+
+namespace octavo {
+
+/* What is learned about values while they pass: amax ignores NaN, as bits of a float >= 0. */
+struct ValueStats {
+  int32_t amax_bits = 0;
+  bool nonfinite = false;
+};
+
+constexpr int kMaxTileRows = 12;
+constexpr int kMaxTileCols = 32;
+
+/* out[rows][tile_cols] = sums over k ascending of a[k][rows] * b[k][tile_cols], each one chain of
+ * fp32 additions that starts at 0. */
+using GemmTile = void (*)(const float *a, const float *b, int64_t k, float *out);
+
+struct Level {
+  const char *name; /* "avx2" */
+  const char *id;   /* "cpu.avx2" */
+
+  /* n values of `dtype` to fp32, exactly. */
+  void (*load)(uint32_t dtype, const void *in, int64_t n, float *out);
+  /* fp32 to a plain f32, bf16 or f16 with one rounding; f16 overflows to infinity. */
+  void (*store)(uint32_t dtype, const float *in, int64_t n, void *out);
+  /* Saturating cast of fl32(in * scale) to E4M3FN, E5M2 or scaled f16. */
+  void (*cast)(uint32_t dtype, const float *in, int64_t n, float scale, void *out);
+  void (*multiply)(float *values, int64_t n, float factor);
+  ValueStats (*measure)(const float *values, int64_t n);
+
+  int tile_rows; /* at most kMaxTileRows */
+  int tile_cols; /* at most kMaxTileCols */
+  /* [rows - 1]. exact: every product of the operands is exact in fp32, so a fused multiply-add
+   * gives the same bits; ordered: each product is rounded before it is added. */
+  GemmTile exact[kMaxTileRows];
+  GemmTile ordered[kMaxTileRows];
+};
+
+/* One level of this build; levels.cpp asks the CPU, since level.cpp may not run on it. */
+struct LevelEntry {
+  const Level *level;
+  bool (*is_supported)();
+};
+
+/* The best first; the last one runs on every CPU. */
+extern const LevelEntry kLevels[];
+extern const int kLevelCount;
+
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,81 @@
+/* kernels/cpu/level_tile.h: the register tile of the GEMM; included by level.cpp only.
+ *
+ * Every output element is one chain of fp32 additions over k ascending, whatever the tile size, so
+ * all levels, tilings and thread counts give the bits of the plain triple loop.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_TILE_H
+#define OCTAVO_KERNELS_CPU_LEVEL_TILE_H
+
+#include "kernels/cpu/level.h"
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace octavo {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+constexpr int kTileRows = 12; /* 24 of 32 registers hold sums */
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+constexpr int kTileRows = 6; /* 12 of 16 registers hold sums */
+#else
+constexpr int kLanes = 4;
+constexpr int kTileRows = 6;
+#endif
+constexpr int kTileCols = 2 * kLanes;
+static_assert(kTileRows <= kMaxTileRows && kTileCols <= kMaxTileCols);
+
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+/* The same in memory, where only the alignment of a float is known. */
+typedef float VectorInMemory
+    __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+/* sum + factor * values, fused where the level can. */
+inline void add_exact_product(Vector &sum, float factor, const Vector &values) {
+#if defined(__AVX512F__)
+  sum = _mm512_fmadd_ps(_mm512_set1_ps(factor), values, sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+  sum = _mm256_fmadd_ps(_mm256_set1_ps(factor), values, sum);
+#else
+  sum += factor * values;
+#endif
+}
+
+template <int kRows, bool kExact>
+void multiply_tile(const float *a, const float *b, int64_t k, float *out) {
+  Vector sums[kRows][2] = {};
+  for (int64_t step = 0; step < k; ++step, a += kRows, b += kTileCols) {
+    const Vector left = *reinterpret_cast<const VectorInMemory *>(b);
+    const Vector right = *reinterpret_cast<const VectorInMemory *>(b + kLanes);
+#pragma GCC unroll 12
+    for (int row = 0; row < kRows; ++row) {
+      if constexpr (kExact) {
+        add_exact_product(sums[row][0], a[row], left);
+        add_exact_product(sums[row][1], a[row], right);
+      } else {
+        sums[row][0] += a[row] * left;
+        sums[row][1] += a[row] * right;
+      }
+    }
+  }
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) {
+    *reinterpret_cast<VectorInMemory *>(out + row * kTileCols) = sums[row][0];
+    *reinterpret_cast<VectorInMemory *>(out + row * kTileCols + kLanes) = sums[row][1];
+  }
+}
+
+/* Fills tiles[0 .. kRows) with the functions of 1 to kRows rows. */
+template <int kRows, bool kExact>
+constexpr void fill_tiles(GemmTile *tiles) {
+  tiles[kRows - 1] = &multiply_tile<kRows, kExact>;
+  if constexpr (kRows > 1) fill_tiles<kRows - 1, kExact>(tiles);
+}
+
+}  // namespace
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,44 @@
+/* The list of levels in this build, best first, and what each demands of a CPU.
+ *
+ * OCTAVO_X86_LEVELS says whether the build system compiled the x86 levels; the demands here repeat
+ * the flags in CMakeLists.txt.
+ */
+#include "kernels/cpu/level.h"
+
+namespace octavo {
+
+#ifdef OCTAVO_X86_LEVELS
+extern const Level level_avx512;
+extern const Level level_avx2;
+#endif
+extern const Level level_baseline;
+
+namespace {
+
+#ifdef OCTAVO_X86_LEVELS
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+bool has_baseline() {
+  return true;
+}
+
+}  // namespace
+
+const LevelEntry kLevels[] = {
+#ifdef OCTAVO_X86_LEVELS
+    {&level_avx512, &has_avx512},
+    {&level_avx2, &has_avx2},
+#endif
+    {&level_baseline, &has_baseline},
+};
+const int kLevelCount = sizeof(kLevels) / sizeof(kLevels[0]);
+
+}  // namespace octavo

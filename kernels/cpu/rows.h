@@ -1,0 +1,54 @@
+/* kernels/cpu/rows.h: walking a matrix in short segments of fp32 values on the stack.
+ *
+ * Segments are cut by the shape alone, never by the number of threads.
+ */
+#ifndef OCTAVO_KERNELS_CPU_ROWS_H
+#define OCTAVO_KERNELS_CPU_ROWS_H
+
+#include "kernels/cpu/check.h"
+
+namespace octavo {
+
+constexpr int64_t kSegment = 512;         /* elements; 2 KiB of fp32 stay in the first cache */
+constexpr int64_t kGrainElements = 16384; /* less is not worth a thread */
+
+inline int64_t divide_up(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+inline char *element(const octavo_tensor &t, int64_t row, int64_t col) {
+  return static_cast<char *>(t.data) + (row * t.stride + col) * dtype_bytes(t.dtype);
+}
+
+/* fl32(value * factor) of `count` elements from (row, col) on, in `buffer`. */
+inline void load_values(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
+                        int64_t count, float factor, float *buffer) {
+  context.level->load(t.dtype, element(t, row, col), count, buffer);
+  if (factor != 1.0f) context.level->multiply(buffer, count, factor);
+}
+
+/* Calls body(row, col, count) for every segment in [begin, end) of the matrix's segments. */
+template <typename Body>
+void for_segments(int64_t cols, int64_t begin, int64_t end, Body &&body) {
+  const int64_t per_row = divide_up(cols, kSegment);
+  for (int64_t segment = begin; segment < end; ++segment) {
+    const int64_t row = segment / per_row;
+    const int64_t col = segment % per_row * kSegment;
+    body(row, col, cols - col < kSegment ? cols - col : kSegment);
+  }
+}
+
+/* The same over all segments of a rows x cols matrix, on the host's threads. per_range(begin, end)
+ * is called once per range and walks it with for_segments. */
+template <typename PerRange>
+octavo_status for_segment_ranges(const Context &context, int64_t rows, int64_t cols,
+                                 PerRange &&per_range) {
+  if (rows == 0 || cols == 0) return OCTAVO_OK;
+  const int64_t length = cols < kSegment ? cols : kSegment;
+  return context.for_ranges(rows * divide_up(cols, kSegment), divide_up(kGrainElements, length),
+                            per_range);
+}
+
+}  // namespace octavo
+
+#endif

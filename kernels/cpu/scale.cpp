@@ -1,0 +1,96 @@
+/* compute_amax, scale_from_amax and delayed_scale_update: everything between values and scales.
+ *
+ * Pointers into a pool are aligned to one float only.
+ */
+#include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/verbs.h"
+#include "kernels/format/delayed.h"
+
+namespace octavo {
+
+octavo_status compute_amax(void *ctx, const octavo_compute_amax *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "compute_amax");
+  if (!check.call(c)) return check.status();
+  check.tensor(c->in, "in", Dtypes::kAny);
+  check.scale(c->in_scale_inv, "in_scale_inv", true);
+  check.not_null(c->amax, "amax");
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->nonfinite, "nonfinite");
+  if (!check.ok()) return check.status();
+
+  const float factor = scale_value(c->in_scale_inv);
+  const int64_t cols = c->in->cols;
+  SharedStats shared;
+  const octavo_status status =
+      for_segment_ranges(context, c->in->rows, cols, [&](int64_t begin, int64_t end) {
+        ValueStats stats;
+        for_segments(cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
+          float values[kSegment];
+          load_values(context, *c->in, row, col, count, factor, values);
+          merge(&stats, context.level->measure(values, count));
+        });
+        shared.add(stats);
+      });
+  if (status == OCTAVO_OK) shared.publish(c->amax, c->nonfinite);
+  return status;
+}
+
+octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "scale_from_amax");
+  if (!check.call(c)) return check.status();
+  check.rule(c->rule);
+  check.format_max(c->format_max);
+  if (!(c->divide_by > 0.0f) || !is_finite(c->divide_by)) {
+    check.fail(OCTAVO_INVALID, "divide_by = %g; expected a positive number, 1 for none",
+               static_cast<double>(c->divide_by));
+  }
+  if (c->n > 0) check.not_null(c->amax, "amax");
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->scale, "scale");
+  check.accumulator(c->scale_inv, "scale_inv");
+  if (!check.ok()) return check.status();
+
+  for (uint64_t i = 0; i < c->n; ++i) {
+    const float amax = c->amax[i] / c->divide_by;
+    const float scale = scale_by_rule(c->rule, amax, 1.0f, c->format_max, 0);
+    if (c->scale != nullptr) c->scale[i] = scale;
+    if (c->scale_inv != nullptr) c->scale_inv[i] = 1.0f / scale;
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "delayed_scale_update");
+  if (!check.call(c)) return check.status();
+  check.rule(c->rule);
+  check.format_max(c->format_max);
+  if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
+  if (c->n > 0) {
+    check.not_null(c->amax, "amax");
+    check.not_null(c->history, "history");
+    check.not_null(c->scale, "scale");
+  }
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->history, "history");
+  check.accumulator(c->scale, "scale");
+  check.accumulator(c->counter, "counter");
+  if (!check.ok()) return check.status();
+
+  const DelayedRule rule = {c->format_max, c->margin, c->rule, c->use_max != 0};
+  const int64_t columns = static_cast<int64_t>(c->n);
+  const int64_t length = static_cast<int64_t>(c->length);
+  return context.for_ranges(
+      columns, divide_up(kGrainElements, length), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          float *counter = c->counter == nullptr ? nullptr : c->counter + i;
+          update_delayed_column(
+              {c->amax + i, c->history + i, c->scale + i, counter, columns, length}, rule);
+        }
+      });
+}
+
+}  // namespace octavo

@@ -1,0 +1,146 @@
+/* sum_quantized, sum_rows and sum_of_squares.
+ *
+ * How a sum is cut into parts depends on the shape only and the parts are added in order, so the
+ * number of threads never shows. Partial sums of plain values are fp64, rounded once.
+ */
+#include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/verbs.h"
+#include "kernels/format/float8.h"
+
+namespace octavo {
+namespace {
+
+void check_sum(Check *check, const octavo_sum *c) {
+  check->tensor(c->in, "in", Dtypes::kAny);
+  check->scale(c->in_scale_inv, "in_scale_inv", true);
+  check->accumulator(static_cast<const float *>(c->out), "out");
+}
+
+/* One segment of sum_quantized; returns how many sums left the range. */
+int64_t sum_segment(const Context &context, const octavo_sum_quantized &c, float largest,
+                    uint64_t first, int64_t count) {
+  const auto *codes = static_cast<const uint8_t *>(c.codes);
+  float sums[kSegment] = {};
+  for (uint64_t shard = 0; shard < c.shards; ++shard) {
+    float values[kSegment];
+    context.level->load(c.dtype, codes + shard * c.shard_stride + first, count, values);
+    for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
+  }
+  int64_t outside = 0;
+  for (int64_t i = 0; i < count; ++i) outside += absolute(sums[i]) > largest ? 1 : 0;
+  context.level->cast(c.dtype, sums, count, 1.0f, static_cast<uint8_t *>(c.out) + first);
+  return outside;
+}
+
+}  // namespace
+
+octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "sum_quantized");
+  if (!check.call(c)) return check.status();
+  if (!is_dtype(c->dtype, Dtypes::kFloat8)) {
+    check.fail(OCTAVO_UNSUPPORTED,
+               "dtype = 0x%x; expected 0x%x (float8_e4m3fn) or 0x%x "
+               "(float8_e5m2)",
+               c->dtype, OCTAVO_E4M3FN, OCTAVO_E5M2);
+  }
+  if (c->count > 0) {
+    check.not_null(c->out, "out");
+    if (c->shards > 0) check.not_null(c->codes, "codes");
+  }
+  if (c->shards > 1 && c->shard_stride < c->count) {
+    check.fail(OCTAVO_INVALID, "shard_stride = %llu; expected at least count = %llu",
+               static_cast<unsigned long long>(c->shard_stride),
+               static_cast<unsigned long long>(c->count));
+  }
+  check.accumulator(c->saturated, "saturated");
+  if (!check.ok()) return check.status();
+
+  const float largest = c->dtype == OCTAVO_E4M3FN ? kMaxE4m3 : kMaxE5m2;
+  const int64_t count = static_cast<int64_t>(c->count);
+  std::atomic<int64_t> outside = 0;
+  const octavo_status status =
+      for_segment_ranges(context, 1, count, [&](int64_t begin, int64_t end) {
+        int64_t found = 0;
+        for_segments(count, begin, end, [&](int64_t, int64_t first, int64_t length) {
+          found += sum_segment(context, *c, largest, static_cast<uint64_t>(first), length);
+        });
+        outside.fetch_add(found, std::memory_order_relaxed);
+      });
+  if (status != OCTAVO_OK) return status;
+  if (c->saturated != nullptr && outside > 0) {
+    accumulate_sum(c->saturated, static_cast<float>(outside.load()));
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status sum_rows(void *ctx, const octavo_sum *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "sum_rows");
+  if (!check.call(c)) return check.status();
+  check_sum(&check, c);
+  if (check.ok() && c->in->cols > 0) check.not_null(c->out, "out");
+  if (!check.ok()) return check.status();
+
+  constexpr int64_t kCols = 128; /* columns that one index covers */
+  const float factor = scale_value(c->in_scale_inv);
+  const int64_t cols = c->in->cols;
+  const int64_t rows = c->in->rows;
+  const int64_t grain = divide_up(kGrainElements, (rows + 1) * kCols);
+  return context.for_ranges(divide_up(cols, kCols), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t col = begin * kCols; col < end * kCols && col < cols; col += kCols) {
+      const int64_t count = cols - col < kCols ? cols - col : kCols;
+      double sums[kCols] = {};
+      for (int64_t row = 0; row < rows; ++row) {
+        float values[kCols];
+        load_values(context, *c->in, row, col, count, factor, values);
+        for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+      }
+      float *out = static_cast<float *>(c->out) + col;
+      for (int64_t i = 0; i < count; ++i) {
+        const float sum = static_cast<float>(sums[i]);
+        out[i] = c->accumulate != 0 ? out[i] + sum : sum;
+      }
+    }
+  });
+}
+
+octavo_status sum_of_squares(void *ctx, const octavo_sum *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "sum_of_squares");
+  if (!check.call(c)) return check.status();
+  check_sum(&check, c);
+  check.not_null(c->out, "out");
+  if (!check.ok()) return check.status();
+
+  constexpr int64_t kParts = 64;
+  const float factor = scale_value(c->in_scale_inv);
+  const int64_t cols = c->in->cols;
+  const int64_t segments = c->in->rows * divide_up(cols, kSegment);
+  const int64_t per_part = divide_up(segments, kParts);
+  double parts[kParts] = {};
+  const octavo_status status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = part * per_part;
+      const int64_t last = first + per_part < segments ? first + per_part : segments;
+      double sum = 0.0;
+      for_segments(cols, first, last, [&](int64_t row, int64_t col, int64_t count) {
+        float values[kSegment];
+        load_values(context, *c->in, row, col, count, factor, values);
+        for (int64_t i = 0; i < count; ++i) {
+          const double value = static_cast<double>(values[i]);
+          sum += value * value;
+        }
+      });
+      parts[part] = sum;
+    }
+  });
+  if (status != OCTAVO_OK) return status;
+  double total = 0.0;
+  for (const double part : parts) total += part;
+  accumulate_sum(static_cast<float *>(c->out), static_cast<float>(total));
+  return OCTAVO_OK;
+}
+
+}  // namespace octavo

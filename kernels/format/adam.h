@@ -1,0 +1,94 @@
+/* kernels/format/adam.h: one element of an Adam step in fp32, and the factors of its tensor.
+ *
+ * 1 - beta is taken of the decimal that the fp32 hyperparameter stands for: 1 - 0.999f would be off
+ * by 1.3e-5 of its value, which is visible in the second moment.
+ */
+#ifndef OCTAVO_KERNELS_FORMAT_ADAM_H
+#define OCTAVO_KERNELS_FORMAT_ADAM_H
+
+#include "kernels/format/bits.h"
+#include "octavo/optimizer.h"
+
+namespace octavo {
+
+/* The number of at most six decimals that rounds to `value`, else value itself; for 0 <= value < 1,
+ * where six decimals name an fp32 number uniquely. */
+OCTAVO_HOST_DEVICE static inline double decimal_of(float value) {
+  if (!(value >= 0.0f && value < 1.0f)) return static_cast<double>(value);
+  const int32_t millionths = static_cast<int32_t>(static_cast<double>(value) * 1e6 + 0.5);
+  const double decimal = static_cast<double>(millionths) / 1e6;
+  return static_cast<float>(decimal) == value ? decimal : static_cast<double>(value);
+}
+
+/* base^exponent for exponent >= 0, by squaring, so that every device rounds alike. */
+OCTAVO_HOST_DEVICE static inline double integer_power(double base, int32_t exponent) {
+  double result = 1.0;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if ((exponent & 1) != 0) result *= base;
+  }
+  return result;
+}
+
+OCTAVO_HOST_DEVICE static inline float square_root(float value) {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(value);
+#else
+  return __builtin_sqrtf(value);
+#endif
+}
+
+/* What all elements of one tensor share in one step. */
+struct AdamFactors {
+  float beta1;
+  float beta2;
+  float one_minus_beta1;
+  float one_minus_beta2;
+  float step_size;        /* lr / (1 - beta1^t) */
+  float root_correction2; /* sqrt(1 - beta2^t) */
+  float eps;
+  float keep; /* 1 - lr * weight_decay; 1 with L2 */
+  float l2;   /* weight_decay with L2; else 0 */
+};
+
+/* `step` counts from 1. */
+OCTAVO_HOST_DEVICE static inline AdamFactors adam_factors(const float *hyper, int32_t step,
+                                                          bool decay_is_l2) {
+  const double beta1 = decimal_of(hyper[OCTAVO_HYPER_BETA1]);
+  const double beta2 = decimal_of(hyper[OCTAVO_HYPER_BETA2]);
+  const double lr = static_cast<double>(hyper[OCTAVO_HYPER_LR]);
+  const float decay = hyper[OCTAVO_HYPER_WEIGHT_DECAY];
+  AdamFactors f;
+  f.beta1 = hyper[OCTAVO_HYPER_BETA1];
+  f.beta2 = hyper[OCTAVO_HYPER_BETA2];
+  f.one_minus_beta1 = static_cast<float>(1.0 - beta1);
+  f.one_minus_beta2 = static_cast<float>(1.0 - beta2);
+  f.step_size = static_cast<float>(lr / (1.0 - integer_power(beta1, step)));
+  f.root_correction2 = square_root(static_cast<float>(1.0 - integer_power(beta2, step)));
+  f.eps = hyper[OCTAVO_HYPER_EPS];
+  f.keep = decay_is_l2 ? 1.0f : static_cast<float>(1.0 - lr * static_cast<double>(decay));
+  f.l2 = decay_is_l2 ? decay : 0.0f;
+  return f;
+}
+
+struct AdamElement {
+  float weight;
+  float exp_avg;
+  float exp_avg_sq;
+};
+
+/* `gradient` has been multiplied by its scale_inv and OCTAVO_HYPER_GRAD_SCALE already. */
+OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
+                                                          float gradient) {
+  const float weight = old.weight * f.keep;
+  const float g = f.l2 == 0.0f ? gradient : gradient + f.l2 * weight;
+  AdamElement e;
+  e.exp_avg = f.beta1 * old.exp_avg + f.one_minus_beta1 * g;
+  e.exp_avg_sq = f.beta2 * old.exp_avg_sq + f.one_minus_beta2 * (g * g);
+  const float denominator = square_root(e.exp_avg_sq) / f.root_correction2 + f.eps;
+  e.weight = weight - f.step_size * (e.exp_avg / denominator);
+  return e;
+}
+
+}  // namespace octavo
+
+#endif

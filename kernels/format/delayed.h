@@ -1,0 +1,64 @@
+/* kernels/format/delayed.h: delayed scaling, the update of one column of a history pool.
+ *
+ * Two semantics exist and they differ on ordinary data. Fused (QUOTIENT, POW2): a live amax of 0
+ * changes nothing, NaN in the history is ignored. Unfused (RECIPROCAL): 0 rolls like any value, NaN
+ * in the window keeps the scale.
+ */
+#ifndef OCTAVO_KERNELS_FORMAT_DELAYED_H
+#define OCTAVO_KERNELS_FORMAT_DELAYED_H
+
+#include "kernels/format/scale_rules.h"
+
+namespace octavo {
+
+/* One column; row i of the history is history[i * stride]. counter may be null. */
+struct DelayedColumn {
+  float *amax;
+  float *history;
+  float *scale;
+  float *counter;
+  int64_t stride;
+  int64_t length;
+};
+
+struct DelayedRule {
+  float format_max;
+  int32_t margin;
+  uint32_t rule;
+  bool use_max;
+};
+
+/* The largest of all rows, the oldest included. */
+OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bool nan_propagates) {
+  float largest = 0.0f;
+  for (int64_t row = 0; row < c.length; ++row) {
+    const float value = c.history[row * c.stride];
+    if (nan_propagates && is_nan(value)) return value;
+    if (value > largest) largest = value;
+  }
+  return largest;
+}
+
+OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn &c,
+                                                            const DelayedRule &r) {
+  const float live = *c.amax;
+  const bool unfused = r.rule == OCTAVO_RULE_RECIPROCAL;
+  if (!unfused && live == 0.0f) return;
+
+  c.history[0] = live;
+  const float chosen = r.use_max ? window_maximum(c, unfused) : live;
+  *c.scale = scale_by_rule(r.rule, chosen, *c.scale, r.format_max, r.margin);
+
+  /* Row 1 is the oldest and drops out, the live value becomes the newest. */
+  for (int64_t row = 1; row + 1 < c.length; ++row) {
+    c.history[row * c.stride] = c.history[(row + 1) * c.stride];
+  }
+  if (c.length > 1) c.history[(c.length - 1) * c.stride] = live;
+  c.history[0] = 0.0f;
+  *c.amax = 0.0f;
+  if (c.counter != nullptr) *c.counter = is_finite(live) ? *c.counter + 1.0f : 0.0f;
+}
+
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,54 @@
+/* kernels/format/float8.h: E4M3 (the "fn" variant) and E5M2 to and from fp32, bit by bit.
+ *
+ * Contract: round to nearest even, subnormals kept, finite overflow AND infinity give the largest
+ * finite value (E4M3 448 = 7E, E5M2 57344 = 7B), NaN stays NaN with its sign (7F, FF). A NaN that
+ * turned into 448 would be a silent defect, an infinity that does so is the contract.
+ */
+#ifndef OCTAVO_KERNELS_FORMAT_FLOAT8_H
+#define OCTAVO_KERNELS_FORMAT_FLOAT8_H
+
+#include "kernels/format/small_float.h"
+
+namespace octavo {
+
+constexpr float kMaxE4m3 = 448.0f;
+constexpr float kMaxE5m2 = 57344.0f;
+
+/* Sign, saturation and NaN around round_to_code. kLargest: fp32 bits of the largest finite value.
+ */
+template <int kMantissaBits, int kBias, int32_t kLargest>
+OCTAVO_HOST_DEVICE static inline uint8_t encode_float8(float value) {
+  const int32_t bits = float_bits(value);
+  const int32_t magnitude = bits & kMagnitudeMask;
+  const int32_t clamped = magnitude < kLargest ? magnitude : kLargest;
+  const int32_t finite = round_to_code<kMantissaBits, kBias>(clamped);
+  const int32_t code = magnitude > kInfinityBits ? 0x7F : finite;
+  return static_cast<uint8_t>(((bits >> 24) & 0x80) | code);
+}
+
+OCTAVO_HOST_DEVICE static inline uint8_t encode_e4m3(float value) {
+  return encode_float8<3, 7, 0x43E00000>(value);
+}
+
+OCTAVO_HOST_DEVICE static inline uint8_t encode_e5m2(float value) {
+  return encode_float8<2, 15, 0x47600000>(value);
+}
+
+OCTAVO_HOST_DEVICE static inline float decode_e4m3(uint8_t code) {
+  const int32_t magnitude = code & 0x7F;
+  const int32_t finite = code_to_bits<3, 7>(magnitude);
+  const int32_t bits = magnitude == 0x7F ? kQuietNanBits : finite;
+  return bits_float(static_cast<int32_t>(static_cast<uint32_t>(code & 0x80) << 24) | bits);
+}
+
+OCTAVO_HOST_DEVICE static inline float decode_e5m2(uint8_t code) {
+  const int32_t magnitude = code & 0x7F;
+  const int32_t finite = code_to_bits<2, 15>(magnitude);
+  const int32_t special = magnitude == 0x7C ? kInfinityBits : kQuietNanBits;
+  const int32_t bits = magnitude < 0x7C ? finite : special;
+  return bits_float(static_cast<int32_t>(static_cast<uint32_t>(code & 0x80) << 24) | bits);
+}
+
+}  // namespace octavo
+
+#endif

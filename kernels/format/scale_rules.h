@@ -1,0 +1,115 @@
+/* kernels/format/scale_rules.h: how an amax becomes a scale, one function for each rule in use.
+ *
+ * M is the format's maximum. A scale multiplies before the cast, except where a name says inverse.
+ * The rules differ in the last bit on ordinary data and a lot on 0, infinity, NaN and tiny values:
+ * never replace one by another because they look alike. Powers of two come from exponent bits; a
+ * rounded logarithm is wrong just below a power of two.
+ */
+#ifndef OCTAVO_KERNELS_FORMAT_SCALE_RULES_H
+#define OCTAVO_KERNELS_FORMAT_SCALE_RULES_H
+
+#include "kernels/format/e8m0.h"
+#include "octavo/kernels.h"
+
+namespace octavo {
+
+OCTAVO_HOST_DEVICE static inline float limit_infinity(float scale, float largest) {
+  return is_infinite(scale) ? largest : scale;
+}
+
+/* TransformerEngine delayed scaling, fused kernel (common/recipe/delayed_scaling.cu): one true
+ * quotient after the margin is applied. An amax that is not finite and positive keeps old_scale. */
+OCTAVO_HOST_DEVICE static inline float scale_te_delayed_fused(float amax, float old_scale, float m,
+                                                              int32_t margin) {
+  if (!is_usable_amax(amax)) return old_scale;
+  return limit_infinity(m * power_of_two(-margin) / amax, kFloatMax);
+}
+
+/* TransformerEngine delayed scaling, Python path (pytorch/quantization.py): number / tensor is
+ * reciprocal, then multiply; the margin comes last, so tiny amax overflow before it. */
+OCTAVO_HOST_DEVICE static inline float scale_te_delayed_unfused(float amax, float old_scale,
+                                                                float m, int32_t margin) {
+  if (!is_usable_amax(amax)) return old_scale;
+  const float reciprocal = 1.0f / amax;
+  return limit_infinity(reciprocal * m / power_of_two(margin), kFloatMax);
+}
+
+/* TransformerEngine current and block scaling (common/recipe/recipe_common.cuh). `largest` replaces
+ * an infinite scale: FLT_MAX for current, the input dtype's largest value for block. The mantissa
+ * is cleared after that. */
+OCTAVO_HOST_DEVICE static inline float scale_te_current(float amax, float m, float eps, bool pow2,
+                                                        float largest) {
+  if (amax < eps) amax = eps;
+  if (!is_usable_amax(amax)) return 1.0f;
+  const float scale = limit_infinity(m / amax, largest);
+  return pow2 ? floor_to_power_of_two(scale) : scale;
+}
+
+OCTAVO_HOST_DEVICE static inline float scale_te_block(float amax, float m, float eps, bool pow2,
+                                                      float input_dtype_max) {
+  return scale_te_current(amax, m, eps, pow2, input_dtype_max);
+}
+
+/* TransformerEngine MX (common/util/ptx.cuh): the E8M0 code of the dequantizing power of two,
+ * rounded up, so that no element of the block saturates. */
+OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_te_mx(float amax, float m) {
+  return encode_e8m0_up(amax * (1.0f / m));
+}
+
+/* OCP Microscaling Formats 1.0: shared exponent = floor(log2 amax) - emax (8 for E4M3, 15 for
+ * E5M2), clamped at the bottom; elements near the top of the block saturate. */
+OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_ocp_mx(float amax, int32_t emax) {
+  const int32_t code = encode_e8m0_down(amax);
+  if (code == 0xFF) return 0xFF;
+  return static_cast<uint8_t>(code > emax ? code - emax : 0);
+}
+
+/* MS-AMP 0.4.0 (msamp/common/tensor/meta.py). Its quirks are kept, since a parity profile needs
+ * them: an infinite amax gives 1 / old_scale, an overflowing quotient gives an infinite scale. */
+OCTAVO_HOST_DEVICE static inline float scale_msamp04(float amax, float old_scale, float m,
+                                                     int32_t margin) {
+  if (is_infinite(amax)) return 1.0f / old_scale;
+  if (!is_usable_amax(amax)) return old_scale;
+  const float quotient = 1.0f / amax * m;
+  if (!is_finite(quotient)) return quotient;
+  const int32_t exponent = floor_log2(quotient) - margin;
+  return exponent < 0 ? 1.0f / power_of_two(-exponent) : power_of_two(exponent);
+}
+
+/* torchao float8 (torchao/float8/float8_utils.py): the quotient is taken in fp64 and rounded once.
+ * Infinity and NaN are not guarded. */
+OCTAVO_HOST_DEVICE static inline float scale_torchao(float amax, float m, bool pow2) {
+  const double clamped = static_cast<double>(amax) < 1e-12 ? 1e-12 : static_cast<double>(amax);
+  const float scale = static_cast<float>(static_cast<double>(m) / clamped);
+  return pow2 ? floor_to_power_of_two(scale) : scale;
+}
+
+/* DeepGEMM (deep_gemm/utils/math.py): the dequantizing factor, E4M3. The power of two is rounded up
+ * by its bits alone, so infinity and NaN become 2^127 as they do there. */
+OCTAVO_HOST_DEVICE static inline float scale_inv_deepgemm(float amax, bool pow2) {
+  const float clamped = amax < 1e-4f ? 1e-4f : amax;
+  const float scale_inv = clamped / 448.0f;
+  if (!pow2) return scale_inv;
+  const int32_t bits = float_bits(scale_inv) & kMagnitudeMask;
+  const int32_t exponent = (bits >> 23) + ((bits & kMantissaMask) != 0 ? 1 : 0);
+  const int32_t limited = exponent < 1 ? 1 : exponent;
+  return bits_float((limited > 254 ? 254 : limited) << 23);
+}
+
+/* Whether `rule` is one that scale_by_rule knows; GIVEN is not, it has no amax. */
+OCTAVO_HOST_DEVICE static inline bool is_scale_rule(uint32_t rule) {
+  return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 || rule == OCTAVO_RULE_RECIPROCAL;
+}
+
+/* The rules of octavo/kernels.h; `kept` is the answer for an amax of 0, infinity or NaN. */
+OCTAVO_HOST_DEVICE static inline float scale_by_rule(uint32_t rule, float amax, float kept, float m,
+                                                     int32_t margin) {
+  if (!is_usable_amax(amax)) return kept;
+  if (rule == OCTAVO_RULE_RECIPROCAL) return scale_te_delayed_unfused(amax, kept, m, margin);
+  const float scale = scale_te_delayed_fused(amax, kept, m, margin);
+  return rule == OCTAVO_RULE_POW2 ? floor_to_power_of_two(scale) : scale;
+}
+
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,49 @@
+// What every command of `octavo` shares: options, exit codes, printing.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "octavo/octavo.h"
+
+namespace octavo::cli {
+
+// Exit codes, as --help lists them.
+enum Exit { kOk = 0, kRefused = 1, kWrongInput = 2, kInternal = 3 };
+
+// The description of a run from the command line; add_to registers the options that fill it.
+class Request {
+ public:
+  void add_config_options(CLI::App &app);
+  void add_format_options(CLI::App &app);
+
+  // Valid as long as this object; also installs the host that prints diagnostics to stderr.
+  octavo_open_desc desc();
+  octavo_str format() const;
+
+ private:
+  std::string config_path_;
+  std::vector<std::string> set_;  // key=value
+  std::vector<std::string> plugin_dirs_;
+  bool json_ = false;
+  bool tree_ = false;
+  std::vector<std::string> keys_;
+  std::vector<std::string> values_;
+  std::vector<octavo_option_value> overrides_;
+  std::vector<octavo_str> directories_;
+};
+
+// octavo_line that prints to stdout.
+void print_line(void *ctx, octavo_str text);
+
+int exit_code(octavo_status status);
+
+// One function a command; each registers itself and stores its exit code.
+void add_list(CLI::App &app, int &exit);
+void add_explain(CLI::App &app, int &exit);
+void add_config(CLI::App &app, int &exit);
+void add_probe(CLI::App &app, int &exit);
+void add_version(CLI::App &app, int &exit);
+
+}  // namespace octavo::cli

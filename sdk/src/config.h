@@ -1,0 +1,47 @@
+// Config: what octavo.toml, the environment and the caller ask for. Core keys are checked here; the
+// options of a backend are kept as written until the backend itself has declared what it takes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "octavo/octavo.h"
+#include "toml.h"
+
+namespace octavo {
+
+// One value and where it came from: "octavo.toml:3:1", "OCTAVO_BACKEND", "override" or "default".
+struct Setting {
+  TomlValue value;
+  std::string origin;
+};
+
+struct Config {
+  std::string name;       // of the file, for messages; "(no file)" without one
+  std::string directory;  // of the file; empty without one
+  std::string mixed_precision;
+  std::string backend;
+  std::vector<std::string> preference;
+  std::vector<std::string> fallback;
+  std::vector<std::string> skip;
+  std::string device;
+  std::vector<std::string> plugin_path;
+  std::string trust;
+  std::vector<std::string> manifests;  // [[plugin]] manifest = "..."
+  // [fp8.<id>], by id, then by option name.
+  std::map<std::string, std::map<std::string, Setting>> backend_options;
+  // Every core key with its origin, in the order of the schema.
+  std::vector<std::pair<std::string, Setting>> settings;
+
+  // Where `key` was set, for messages.
+  const std::string &origin(const std::string &key) const;
+};
+
+// Reads, merges and checks. Throws Failure(OCTAVO_INVALID, "octavo.config", ...).
+Config load_config(const octavo_open_desc &desc);
+
+// The file's bytes. Throws Failure naming the path and the cause.
+std::string read_file(const std::string &path, const char *domain);
+
+}  // namespace octavo

@@ -1,0 +1,37 @@
+// Discovery: which manifests the search path holds. Reads directory entries only, no plugin code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config.h"
+
+namespace octavo {
+
+struct SearchPlace {
+  std::string directory;
+  std::string origin;  // "OCTAVO_PLUGIN_PATH", "beside the config file", ...
+  bool exists = false;
+};
+
+struct FoundManifest {
+  std::string name;
+  std::string path;
+  std::string origin;
+  std::string shadowed_by;  // path of the manifest that wins; empty: this one does
+};
+
+struct Discovery {
+  std::vector<SearchPlace> places;
+  std::vector<FoundManifest> manifests;  // in order of precedence
+
+  const FoundManifest *find(const std::string &name) const;
+  std::vector<std::string> names() const;
+  std::string places_text() const;  // for "looked in ..."
+};
+
+// Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, `plugins` beside the config file,
+// the binding's directories, the user's data directory, octavo/plugins beside liboctavo.
+Discovery discover(const Config &config, const octavo_open_desc &desc);
+
+}  // namespace octavo

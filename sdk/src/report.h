@@ -1,0 +1,33 @@
+// Reports: what was asked, what was tried and why, what runs; as text, tree or JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "run.h"
+
+namespace octavo {
+
+enum class Format { kText, kTree, kJson };
+
+// Throws Failure(OCTAVO_INVALID) for anything but "text", "tree" and "json".
+Format parse_format(std::string_view name);
+
+// Sends text to the caller line by line.
+class Lines {
+ public:
+  Lines(octavo_line line, void *ctx) : line_(line), ctx_(ctx) {}
+  void operator()(const std::string &text) const;  // may hold several lines
+
+ private:
+  octavo_line line_;
+  void *ctx_;
+};
+
+// `run` adds layers and memory to the report; the others ignore it.
+void write_report(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
+void write_list(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
+void write_hardware(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
+void write_config(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
+
+}  // namespace octavo

@@ -1,0 +1,142 @@
+// The only translation unit that sees TOML++: parses, and flattens to entries with positions.
+#include "toml.h"
+
+#define TOML_EXCEPTIONS 1
+#include <toml++/toml.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "failure.h"
+
+namespace octavo {
+namespace {
+
+constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxDepth = 8;
+
+class Flattener {
+ public:
+  Flattener(const std::string &name, const char *domain) : name_(name), domain_(domain) {}
+
+  void table(const toml::table &t, std::vector<std::string> path) {
+    if (path.size() > kMaxDepth) {
+      const auto at = t.source().begin;
+      throw Failure(OCTAVO_INVALID, domain_,
+                    name_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
+                        ": expected at most 8 levels of tables, found more");
+    }
+    if (t.empty() && !path.empty()) add(path, OtherToml{"table"}, t.source().begin);
+    for (const auto &[key, node] : t) {
+      std::vector<std::string> inner = path;
+      inner.emplace_back(key.str());
+      visit(node, std::move(inner), key.source().begin);
+    }
+  }
+
+  std::vector<TomlEntry> take() { return std::move(entries_); }
+
+ private:
+  void add(std::vector<std::string> path, TomlValue value, toml::source_position at) {
+    entries_.push_back({std::move(path), std::move(value), at.line, at.column});
+  }
+
+  void visit(const toml::node &node, std::vector<std::string> path, toml::source_position at) {
+    if (const auto *t = node.as_table()) {
+      table(*t, std::move(path));
+    } else if (const auto *a = node.as_array()) {
+      array(*a, std::move(path), at);
+    } else if (const auto *i = node.as_integer()) {
+      add(std::move(path), TomlValue(i->get()), at);
+    } else if (const auto *f = node.as_floating_point()) {
+      add(std::move(path), TomlValue(f->get()), at);
+    } else if (const auto *b = node.as_boolean()) {
+      add(std::move(path), TomlValue(b->get()), at);
+    } else if (const auto *s = node.as_string()) {
+      add(std::move(path), TomlValue(s->get()), at);
+    } else {
+      add(std::move(path), OtherToml{"a date or time"}, at);
+    }
+  }
+
+  void array(const toml::array &a, std::vector<std::string> path, toml::source_position at) {
+    std::vector<std::string> texts;
+    size_t index = 0;
+    for (const toml::node &node : a) {
+      if (const auto *t = node.as_table()) {
+        std::vector<std::string> inner = path;
+        inner.push_back(std::to_string(index));
+        table(*t, std::move(inner));
+      } else if (const auto *s = node.as_string()) {
+        texts.push_back(s->get());
+      } else {
+        add(std::move(path), OtherToml{"a list with something other than text"}, at);
+        return;
+      }
+      ++index;
+    }
+    if (texts.size() == a.size()) add(std::move(path), TomlValue(std::move(texts)), at);
+  }
+
+  std::string name_;
+  const char *domain_;
+  std::vector<TomlEntry> entries_;
+};
+
+}  // namespace
+
+std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
+                                  const char *domain) {
+  if (text.size() > kMaxBytes)
+    throw Failure(
+        OCTAVO_INVALID, domain,
+        name + ": expected at most 1 MiB of TOML, found " + std::to_string(text.size()) + " bytes");
+  try {
+    const toml::table document = toml::parse(text, name);
+    Flattener flattener(name, domain);
+    flattener.table(document, {});
+    return flattener.take();
+  } catch (const toml::parse_error &e) {
+    const auto at = e.source().begin;
+    throw Failure(OCTAVO_INVALID, domain,
+                  name + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
+                      ": not valid TOML: " + std::string(e.description()));
+  }
+}
+
+std::string kind_of(const TomlValue &value) {
+  static const char *const kinds[] = {"an integer", "a real number", "a boolean", "a text",
+                                      "a list of texts"};
+  if (const auto *other = std::get_if<OtherToml>(&value)) return other->kind;
+  return kinds[value.index()];
+}
+
+std::string show(const TomlValue &value) {
+  std::ostringstream out;
+  if (const auto *i = std::get_if<int64_t>(&value)) {
+    out << *i;
+  } else if (const auto *f = std::get_if<double>(&value)) {
+    out.precision(9);
+    out << *f;
+    if (std::isfinite(*f) && out.str().find_first_of(".e") == std::string::npos) out << ".0";
+  } else if (const auto *b = std::get_if<bool>(&value)) {
+    out << (*b ? "true" : "false");
+  } else if (const auto *s = std::get_if<std::string>(&value)) {
+    out << '"' << *s << '"';
+  } else if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
+    out << '[';
+    for (size_t n = 0; n < list->size(); ++n) out << (n ? ", " : "") << '"' << (*list)[n] << '"';
+    out << ']';
+  } else {
+    out << std::get<OtherToml>(value).kind;
+  }
+  return out.str();
+}
+
+std::string dotted(const std::vector<std::string> &path) {
+  std::string text;
+  for (const std::string &part : path) text += (text.empty() ? "" : ".") + part;
+  return text;
+}
+
+}  // namespace octavo

@@ -1,0 +1,42 @@
+// TOML as a flat list of entries with positions. TOML++ itself stays inside toml.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace octavo {
+
+// A value of the subset that Octavo's files use. Anything else (dates, mixed arrays) is Other and
+// carries its kind for the message.
+struct OtherToml {
+  std::string kind;
+};
+using TomlValue =
+    std::variant<int64_t, double, bool, std::string, std::vector<std::string>, OtherToml>;
+
+struct TomlEntry {
+  std::vector<std::string>
+      path;  // elements of an array of tables are numbered: plugin, 0, manifest
+  TomlValue value;
+  uint32_t line = 0;    // counted from 1
+  uint32_t column = 0;  // counted from 1
+};
+
+// Every value of the document, in no particular order; a table without values gives one entry of
+// kind "table". Throws Failure(OCTAVO_INVALID, domain, "name:line:column: ...") on malformed text.
+std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
+                                  const char *domain);
+
+// "an integer", "text", "a list of texts", ...
+std::string kind_of(const TomlValue &value);
+
+// The value as it would stand in a file, for messages and reports.
+std::string show(const TomlValue &value);
+
+// The path joined with dots.
+std::string dotted(const std::vector<std::string> &path);
+
+}  // namespace octavo

@@ -1,0 +1,90 @@
+// Copies verdicts across the border, tolerant of both older and newer senders.
+#include "verdict.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "text.h"
+
+namespace octavo {
+
+Verdict copy_verdict(const octavo_verdict &v) {
+  octavo_verdict own{};
+  std::memcpy(&own, &v, std::min<size_t>(v.size, sizeof(own)));
+  return {own.level,
+          own.decision,
+          own.reason,
+          std::string(view(own.text)),
+          std::string(view(own.evidence)),
+          std::string(view(own.remedy))};
+}
+
+void lend_verdict(const Verdict &from, octavo_verdict *to) {
+  if (to == nullptr) return;
+  octavo_verdict v{};
+  v.size = to->size;
+  v.kind = to->kind;
+  v.level = from.level;
+  v.decision = from.decision;
+  v.reason = from.reason;
+  v.text = str(from.text);
+  v.evidence = str(from.evidence);
+  v.remedy = str(from.remedy);
+  std::memcpy(to, &v, std::min<size_t>(to->size, sizeof(v)));
+}
+
+bool declined(const std::vector<Verdict> &verdicts) {
+  return std::any_of(verdicts.begin(), verdicts.end(),
+                     [](const Verdict &v) { return v.decision == OCTAVO_DECLINE; });
+}
+
+const char *level_name(uint32_t level) {
+  switch (level) {
+    case OCTAVO_LEVEL_MANIFEST: return "manifest";
+    case OCTAVO_LEVEL_PLUGIN: return "plugin";
+    case OCTAVO_LEVEL_DEVICE: return "device";
+    case OCTAVO_LEVEL_SESSION: return "session";
+    case OCTAVO_LEVEL_LAYER: return "layer";
+    default: return "other";
+  }
+}
+
+const char *decision_name(uint32_t decision) {
+  switch (decision) {
+    case OCTAVO_ACCEPT: return "accept";
+    case OCTAVO_ACCEPT_EMULATED: return "accept-emulated";
+    default: return "decline";
+  }
+}
+
+const char *reason_name(uint32_t reason) {
+  switch (reason) {
+    case OCTAVO_REASON_NONE: return "none";
+    case OCTAVO_REASON_ABI: return "abi";
+    case OCTAVO_REASON_DEVICE: return "device";
+    case OCTAVO_REASON_DRIVER: return "driver";
+    case OCTAVO_REASON_KERNEL: return "kernel";
+    case OCTAVO_REASON_DTYPE: return "dtype";
+    case OCTAVO_REASON_SHAPE: return "shape";
+    case OCTAVO_REASON_OPTION: return "option";
+    case OCTAVO_REASON_POLICY: return "policy";
+    case OCTAVO_REASON_TOO_SMALL: return "too-small";
+    case OCTAVO_REASON_MANIFEST: return "manifest";
+    case OCTAVO_REASON_TRUST: return "trust";
+    case OCTAVO_REASON_LIBRARY: return "library";
+    default: return "other";
+  }
+}
+
+octavo_verdict_sink collect(std::vector<Verdict> &out) {
+  octavo_verdict_sink sink{};
+  sink.size = sizeof(sink);
+  sink.kind = OCTAVO_KIND_VERDICT_SINK;
+  sink.ctx = &out;
+  sink.verdict = [](void *ctx, const octavo_verdict *v) {
+    if (v != nullptr) static_cast<std::vector<Verdict> *>(ctx)->push_back(copy_verdict(*v));
+  };
+  return sink;
+}
+
+}  // namespace octavo

@@ -1,0 +1,30 @@
+// The wall between C++ and the C API: every failure becomes a diagnostic and a status.
+#pragma once
+
+#include <new>
+#include <utility>
+
+#include "failure.h"
+
+namespace octavo {
+
+// Runs body(), which returns an octavo_status, and lets nothing else out. `host` may be null.
+template <typename Body>
+octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const Failure &f) {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, f.status(), f.domain(), f.text());
+    return f.status();
+  } catch (const std::bad_alloc &) {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_RESOURCE, "octavo", "out of memory");
+    return OCTAVO_RESOURCE;
+  } catch (const std::exception &e) {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo", e.what());
+    return OCTAVO_INTERNAL;
+  } catch (...) {
+    return OCTAVO_INTERNAL;
+  }
+}
+
+}  // namespace octavo
