@@ -1,0 +1,209 @@
+/* fprop, dgrad and wgrad of the reference backend: cast with current scaling, then multiply.
+ *
+ * One function lays out each verb's workspace, for the plan with a null base and for the verb with
+ * a real one, so the sizes that are stated and those that are used cannot disagree.
+ */
+#include <string.h>
+
+#include "reference.h"
+
+/* Which kernel operands a call keeps in its workspace; sizes in elements of M, N, K. */
+typedef struct buffers {
+  octavo_tensor x, x_t, w, w_t, dy, dy_t; /* codes */
+  octavo_scale x_scale_inv, w_scale_inv, dy_scale_inv;
+  octavo_tensor column_sums; /* f32 [1, N] */
+  void *kernel;              /* workspace of one kernel at a time */
+} buffers;
+
+/* Hands out workspace in aligned pieces; with base null it only measures. */
+typedef struct carver {
+  char *base;
+  uint64_t used;
+} carver;
+
+static void *carve(carver *c, int64_t bytes) {
+  const uint64_t at = (c->used + 255) & ~UINT64_C(255);
+  c->used = at + (uint64_t)bytes;
+  return c->base == NULL ? NULL : c->base + at;
+}
+
+static octavo_tensor carve_codes(carver *c, int64_t rows, int64_t cols, uint32_t dtype) {
+  const octavo_tensor t = {carve(c, rows * cols), rows, cols, cols, dtype, 0};
+  return t;
+}
+
+static octavo_scale carve_scale(carver *c) {
+  const octavo_scale s = {carve(c, sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return s;
+}
+
+static octavo_gemm gemm_of(const octavo_tensor *a, const octavo_scale *a_scale_inv,
+                           const octavo_tensor *b, const octavo_scale *b_scale_inv,
+                           octavo_tensor *d, void *stream, void *workspace) {
+  octavo_gemm g;
+  memset(&g, 0, sizeof g);
+  g.size = sizeof g;
+  g.kind = OCTAVO_KIND_GEMM;
+  g.stream = stream;
+  g.a = a;
+  g.b = b;
+  g.d = d;
+  g.a_scale_inv = a_scale_inv;
+  g.b_scale_inv = b_scale_inv;
+  g.workspace = workspace;
+  return g;
+}
+
+static uint64_t gemm_bytes(const octavo_session *s, int64_t m, int64_t n, int64_t k) {
+  const octavo_tensor a = {NULL, m, k, k, OCTAVO_E4M3FN, 0};
+  const octavo_tensor b = {NULL, n, k, k, OCTAVO_E4M3FN, 0};
+  octavo_tensor d = {NULL, m, n, n, OCTAVO_F32, 0};
+  octavo_gemm g = gemm_of(&a, NULL, &b, NULL, &d, NULL, NULL);
+  uint64_t bytes = 0;
+  s->desc.kernels->workspace_bytes(s->desc.kernels_ctx, &g, &bytes);
+  return bytes;
+}
+
+static buffers forward_buffers(const octavo_session *s, carver *c, int64_t m, int64_t n,
+                               int64_t k) {
+  buffers b;
+  memset(&b, 0, sizeof b);
+  b.x_scale_inv = carve_scale(c);
+  b.w_scale_inv = carve_scale(c);
+  b.w = carve_codes(c, n, k, OCTAVO_E4M3FN);
+  b.x = carve_codes(c, m, k, OCTAVO_E4M3FN);
+  b.kernel = carve(c, c->base == NULL ? (int64_t)gemm_bytes(s, m, n, k) : 0);
+  return b;
+}
+
+static buffers backward_buffers(const octavo_session *s, carver *c, int64_t m, int64_t n,
+                                int64_t k) {
+  buffers b;
+  memset(&b, 0, sizeof b);
+  b.x_scale_inv = carve_scale(c);
+  b.w_scale_inv = carve_scale(c);
+  b.dy_scale_inv = carve_scale(c);
+  b.column_sums.data = carve(c, n * (int64_t)sizeof(float));
+  b.column_sums.rows = 1;
+  b.column_sums.cols = b.column_sums.stride = n;
+  b.column_sums.dtype = OCTAVO_F32;
+  b.w_t = carve_codes(c, k, n, OCTAVO_E4M3FN);
+  b.x_t = carve_codes(c, k, m, OCTAVO_E4M3FN);
+  b.dy = carve_codes(c, m, n, OCTAVO_E5M2);
+  b.dy_t = carve_codes(c, n, m, OCTAVO_E5M2);
+  if (c->base == NULL) {
+    const uint64_t dgrad = gemm_bytes(s, m, k, n), wgrad = gemm_bytes(s, n, k, m);
+    carve(c, (int64_t)(dgrad > wgrad ? dgrad : wgrad));
+  } else {
+    b.kernel = carve(c, 0);
+  }
+  return b;
+}
+
+/* Sizes are affine over multiples of 64 rows, up to the alignment of the pieces. */
+static octavo_extent extent_of(const octavo_session *s, int64_t n, int64_t k,
+                               buffers (*lay_out)(const octavo_session *, carver *, int64_t,
+                                                  int64_t, int64_t)) {
+  carver one = {NULL, 0}, two = {NULL, 0};
+  lay_out(s, &one, 256, n, k);
+  lay_out(s, &two, 512, n, k);
+  const uint64_t slope = (two.used - one.used) / 256;
+  const octavo_extent e = {256, slope, one.used - slope * 256};
+  return e;
+}
+
+octavo_status reference_linear_plan(const octavo_session *s, uint32_t linear,
+                                    octavo_linear_plan *out) {
+  if (linear >= s->sealed_linears)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID, "linear_plan: expected a sealed linear");
+  const octavo_parameter_desc *w = &s->parameters[s->linears[linear]].desc;
+  octavo_linear_plan plan;
+  memset(&plan, 0, sizeof plan);
+  plan.size = out->size;
+  plan.kind = out->kind;
+  plan.flags = OCTAVO_LINEAR_NEEDS_X;
+  plan.gradient =
+      (w->flags & OCTAVO_PARAMETER_FROZEN) ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
+  plan.saved.row_multiple = 1; /* nothing is saved: backward quantizes x again, to the same codes */
+  plan.forward_workspace = extent_of(s, w->rows, w->cols, forward_buffers);
+  plan.backward_workspace = extent_of(s, w->rows, w->cols, backward_buffers);
+  memcpy(out, &plan, out->size < sizeof plan ? out->size : sizeof plan);
+  return OCTAVO_OK;
+}
+
+static octavo_status quantize(const octavo_session *s, const octavo_tensor *in, octavo_tensor *out,
+                              octavo_tensor *out_t, const octavo_scale *scale_inv, float *nonfinite,
+                              void *stream) {
+  const uint32_t dtype = out != NULL ? out->dtype : out_t->dtype;
+  octavo_quantize q;
+  memset(&q, 0, sizeof q);
+  q.size = sizeof q;
+  q.kind = OCTAVO_KIND_QUANTIZE;
+  q.stream = stream;
+  q.in = in;
+  q.out = out;
+  q.out_t = out_t;
+  q.out_scale_inv = scale_inv;
+  q.nonfinite = nonfinite;
+  q.format_max = dtype == OCTAVO_E5M2 ? 57344.0f : 448.0f;
+  q.rule = OCTAVO_RULE_QUOTIENT;
+  return s->desc.kernels->quantize(s->desc.kernels_ctx, &q);
+}
+
+static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *const *slots) {
+  const octavo_parameter_desc *d = &s->parameters[s->linears[linear]].desc;
+  const octavo_tensor w = {slots[LINEAR_WEIGHT], d->rows, d->cols, d->cols, d->dtype, 0};
+  return w;
+}
+
+octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c) {
+  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  carver pieces = {c->workspace, 0};
+  buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
+  octavo_status status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, NULL, c->stream);
+  if (status == OCTAVO_OK) status = quantize(s, &w, &b.w, NULL, &b.w_scale_inv, NULL, c->stream);
+  if (status != OCTAVO_OK) return status;
+  octavo_gemm fprop =
+      gemm_of(&b.x, &b.x_scale_inv, &b.w, &b.w_scale_inv, c->y, c->stream, b.kernel);
+  fprop.bias = c->bias;
+  return s->desc.kernels->gemm(s->desc.kernels_ctx, &fprop);
+}
+
+/* db: column sums of dy before it is quantized; through f32, since db may have another dtype. */
+static octavo_status bias_gradient(const octavo_session *s, const octavo_backward_call *c,
+                                   buffers *b, uint32_t accumulate) {
+  octavo_sum sum = {sizeof sum, OCTAVO_KIND_SUM, c->stream, c->dy, NULL, b->column_sums.data, 0, 0};
+  octavo_dequantize add = {
+      sizeof add, OCTAVO_KIND_DEQUANTIZE, c->stream, &b->column_sums, NULL, c->db, accumulate, 0};
+  const octavo_status status = s->desc.kernels->sum_rows(s->desc.kernels_ctx, &sum);
+  return status != OCTAVO_OK ? status : s->desc.kernels->dequantize(s->desc.kernels_ctx, &add);
+}
+
+octavo_status reference_linear_backward(const octavo_session *s, const octavo_backward_call *c) {
+  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  const int frozen =
+      (s->parameters[s->linears[c->linear]].desc.flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  const int weight_wanted = c->dw != NULL && !frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  const uint32_t accumulate = (c->flags & OCTAVO_BACKWARD_OVERWRITE) ? 0 : 1;
+  carver pieces = {c->workspace, 0};
+  buffers b = backward_buffers(s, &pieces, c->dy->rows, w.rows, w.cols);
+  octavo_status status = quantize(s, c->dy, &b.dy, weight_wanted ? &b.dy_t : NULL, &b.dy_scale_inv,
+                                  c->slots[LINEAR_NONFINITE], c->stream);
+  if (status == OCTAVO_OK && c->dx != NULL) {
+    status = quantize(s, &w, NULL, &b.w_t, &b.w_scale_inv, NULL, c->stream);
+    const octavo_gemm dgrad =
+        gemm_of(&b.dy, &b.dy_scale_inv, &b.w_t, &b.w_scale_inv, c->dx, c->stream, b.kernel);
+    if (status == OCTAVO_OK) status = s->desc.kernels->gemm(s->desc.kernels_ctx, &dgrad);
+  }
+  if (status == OCTAVO_OK && weight_wanted) {
+    status = quantize(s, c->x, NULL, &b.x_t, &b.x_scale_inv, NULL, c->stream);
+    octavo_gemm wgrad =
+        gemm_of(&b.dy_t, &b.dy_scale_inv, &b.x_t, &b.x_scale_inv, c->dw, c->stream, b.kernel);
+    wgrad.accumulate = accumulate;
+    if (status == OCTAVO_OK) status = s->desc.kernels->gemm(s->desc.kernels_ctx, &wgrad);
+  }
+  if (status == OCTAVO_OK && c->db != NULL) status = bias_gradient(s, c, &b, accumulate);
+  return status;
+}

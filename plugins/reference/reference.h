@@ -1,0 +1,34 @@
+/* What the two files of the reference backend share: the session, its lists, and the verbs. */
+#ifndef OCTAVO_PLUGINS_REFERENCE_H
+#define OCTAVO_PLUGINS_REFERENCE_H
+
+#include "octavo/kernels.h"
+#include "octavo/plugin.h"
+
+typedef struct parameter {
+  octavo_parameter_desc desc;
+  uint32_t slot; /* of the native weight, once sealed */
+} parameter;
+
+struct octavo_session {
+  octavo_session_desc desc;
+  parameter *parameters;
+  uint32_t *linears; /* weight of each */
+  uint32_t parameter_count, linear_count;
+  uint32_t sealed_parameters, sealed_linears, slot_count, nonfinite_slot;
+};
+
+/* Positions in a linear's pointer list, and in the session's. */
+enum { LINEAR_WEIGHT = 0, LINEAR_NONFINITE = 1 };
+enum { SESSION_NONFINITE = 0 };
+
+/* Sends an error to the host and returns its status. Setup only. */
+octavo_status reference_refuse(const octavo_host *host, octavo_status status, const char *text);
+
+/* linear.c */
+octavo_status reference_linear_plan(const octavo_session *s, uint32_t linear,
+                                    octavo_linear_plan *out);
+octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c);
+octavo_status reference_linear_backward(const octavo_session *s, const octavo_backward_call *c);
+
+#endif

@@ -1,0 +1,96 @@
+/* One FP8 linear layer from plain C: the whole host side, without error handling in the middle.
+ *
+ * What must not go wrong: quantize_weight comes after every change of the weight, end_step once per
+ * training step. Run it with the path of an octavo.toml, or without for the defaults.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "octavo/octavo.h"
+
+enum { M = 4, N = 8, K = 16 };
+
+static void print_line(void *ctx, octavo_str text) {
+  (void)ctx;
+  printf("%.*s\n", (int)text.size, text.data);
+}
+
+static void print_diagnostic(void *ctx, const octavo_diagnostic *d) {
+  (void)ctx;
+  fprintf(stderr, "%.*s: %.*s\n", (int)d->domain.size, d->domain.data, (int)d->text.size,
+          d->text.data);
+}
+
+static const void *no_extension(void *ctx, octavo_str id) {
+  (void)ctx, (void)id;
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  static float x[M * K], w[N * K], y[M * N];
+  for (int i = 0; i < M * K; ++i) x[i] = (float)(i % 7 - 3);
+  for (int i = 0; i < N * K; ++i) w[i] = (float)(i % 5 - 2) / 4;
+  const octavo_host host = {sizeof host, OCTAVO_KIND_HOST, OCTAVO_ABI_MAJOR, OCTAVO_ABI_MINOR,
+                            NULL,        print_diagnostic, no_extension};
+  octavo_open_desc desc = {.size = sizeof desc, .kind = OCTAVO_KIND_OPEN_DESC, .host = &host};
+  if (argc > 1) desc.config_path = (octavo_str){argv[1], strlen(argv[1])};
+
+  /* [use] */
+  octavo_run *run;
+  octavo_store *store;
+  uint32_t weight, linear;
+  const octavo_parameter_desc p = {sizeof p,
+                                   OCTAVO_KIND_PARAMETER_DESC,
+                                   OCTAVO_STR("fc.weight"),
+                                   N,
+                                   K,
+                                   OCTAVO_F32,
+                                   OCTAVO_F32,
+                                   OCTAVO_PARAMETER_LINEAR_WEIGHT,
+                                   0};
+  octavo_linear_desc l = {sizeof l, OCTAVO_KIND_LINEAR_DESC, OCTAVO_STR("fc"), 0, 0};
+  if (octavo_open(&desc, &run) != OCTAVO_OK) return 1; /* the reasons went to host.diagnose */
+  octavo_add_parameter(run, &p, NULL, &weight);
+  l.weight = weight;
+  octavo_add_linear(run, &l, NULL, &linear);
+  octavo_seal(run);
+  octavo_store_open(run, &store);
+  octavo_store_native(store, weight, OCTAVO_ROLE_WEIGHT, w);
+  /* [/use] */
+  if (linear == OCTAVO_NONE) {
+    printf("the configuration keeps this layer in the host\n");
+    octavo_store_close(store);
+    octavo_close(run);
+    return 0;
+  }
+
+  /* [run] */
+  const octavo_backend *b = octavo_backend_of(run);
+  octavo_session *s = octavo_session_of(run);
+  const octavo_linear_plan *plan = octavo_get_plan(run, linear);
+  octavo_tensor xt = {x, M, K, K, OCTAVO_F32, 0}, yt = {y, M, N, N, OCTAVO_F32, 0};
+  octavo_weight_call q = {.size = sizeof q, .kind = OCTAVO_KIND_WEIGHT_CALL, .parameter = weight};
+  octavo_forward_call f = {.size = sizeof f, .kind = OCTAVO_KIND_FORWARD_CALL, .linear = linear};
+  q.slots = octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight);
+  q.workspace = aligned_alloc(256, (plan->weight_workspace / 256 + 1) * 256);
+  f.x = &xt, f.y = &yt; /* saved stays null: no backward will follow */
+  f.slots = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
+  f.workspace =
+      aligned_alloc(256, (octavo_extent_bytes(&plan->forward_workspace, M) / 256 + 1) * 256);
+  octavo_status status = b->quantize_weight(s, &q);
+  if (status == OCTAVO_OK) status = b->linear_forward(s, &f);
+  /* [/run] */
+
+  if (status == OCTAVO_OK) {
+    octavo_report(run, (octavo_str)OCTAVO_STR("text"), print_line, NULL);
+    printf("y[0, :] =");
+    for (int i = 0; i < N; ++i) printf(" %g", (double)y[i]);
+    printf("\n");
+  }
+  free(q.workspace);
+  free(f.workspace);
+  octavo_store_close(store);
+  octavo_close(run);
+  return status == OCTAVO_OK ? 0 : 1;
+}
