@@ -27,6 +27,28 @@ static const void *no_extension(void *ctx, octavo_str id) {
   return NULL;
 }
 
+static int keep_in_host(octavo_run *run, octavo_store *store) {
+  octavo_report(run, (octavo_str)OCTAVO_STR("text"), print_line, NULL);
+  octavo_store_close(store);
+  octavo_close(run);
+  return 0;
+}
+
+static void *workspace(uint64_t bytes) {
+  return aligned_alloc(256, (bytes / 256 + 1) * 256);
+}
+
+static void prepare(const octavo_run *run, const octavo_store *store, uint32_t weight,
+                    uint32_t linear, octavo_weight_call *q, octavo_forward_call *f) {
+  const octavo_linear_plan *plan = octavo_get_plan(run, linear);
+  q->parameter = weight;
+  q->slots = octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight);
+  q->workspace = workspace(plan->weight_workspace);
+  f->linear = linear; /* saved stays null: no backward will follow */
+  f->slots = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
+  f->workspace = workspace(octavo_extent_bytes(&plan->forward_workspace, M));
+}
+
 int main(int argc, char **argv) {
   static float x[M * K], w[N * K], y[M * N];
   for (int i = 0; i < M * K; ++i) x[i] = (float)(i % 7 - 3);
@@ -36,20 +58,19 @@ int main(int argc, char **argv) {
   octavo_open_desc desc = {.size = sizeof desc, .kind = OCTAVO_KIND_OPEN_DESC, .host = &host};
   if (argc > 1) desc.config_path = (octavo_str){argv[1], strlen(argv[1])};
 
-  /* [use] */
   octavo_run *run;
   octavo_store *store;
   uint32_t weight, linear;
-  const octavo_parameter_desc p = {sizeof p,
-                                   OCTAVO_KIND_PARAMETER_DESC,
-                                   OCTAVO_STR("fc.weight"),
-                                   N,
-                                   K,
-                                   OCTAVO_F32,
-                                   OCTAVO_F32,
-                                   OCTAVO_PARAMETER_LINEAR_WEIGHT,
-                                   0};
-  octavo_linear_desc l = {sizeof l, OCTAVO_KIND_LINEAR_DESC, OCTAVO_STR("fc"), 0, 0};
+  octavo_tensor xt = {x, M, K, K, OCTAVO_F32, 0}, yt = {y, M, N, N, OCTAVO_F32, 0};
+  octavo_parameter_desc p = {.size = sizeof p, .kind = OCTAVO_KIND_PARAMETER_DESC};
+  octavo_linear_desc l = {.size = sizeof l, .kind = OCTAVO_KIND_LINEAR_DESC};
+  octavo_weight_call q = {.size = sizeof q, .kind = OCTAVO_KIND_WEIGHT_CALL};
+  octavo_forward_call f = {.size = sizeof f, .kind = OCTAVO_KIND_FORWARD_CALL};
+  p.name = (octavo_str)OCTAVO_STR("fc.weight"), p.rows = N, p.cols = K;
+  p.dtype = p.gradient_dtype = OCTAVO_F32, p.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  l.name = (octavo_str)OCTAVO_STR("fc");
+
+  /* [use] */
   if (octavo_open(&desc, &run) != OCTAVO_OK) return 1; /* the reasons went to host.diagnose */
   octavo_add_parameter(run, &p, NULL, &weight);
   l.weight = weight;
@@ -57,30 +78,14 @@ int main(int argc, char **argv) {
   octavo_seal(run);
   octavo_store_open(run, &store);
   octavo_store_native(store, weight, OCTAVO_ROLE_WEIGHT, w);
-  /* [/use] */
-  if (linear == OCTAVO_NONE) {
-    printf("the configuration keeps this layer in the host\n");
-    octavo_store_close(store);
-    octavo_close(run);
-    return 0;
-  }
 
-  /* [run] */
-  const octavo_backend *b = octavo_backend_of(run);
-  octavo_session *s = octavo_session_of(run);
-  const octavo_linear_plan *plan = octavo_get_plan(run, linear);
-  octavo_tensor xt = {x, M, K, K, OCTAVO_F32, 0}, yt = {y, M, N, N, OCTAVO_F32, 0};
-  octavo_weight_call q = {.size = sizeof q, .kind = OCTAVO_KIND_WEIGHT_CALL, .parameter = weight};
-  octavo_forward_call f = {.size = sizeof f, .kind = OCTAVO_KIND_FORWARD_CALL, .linear = linear};
-  q.slots = octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight);
-  q.workspace = aligned_alloc(256, (plan->weight_workspace / 256 + 1) * 256);
-  f.x = &xt, f.y = &yt; /* saved stays null: no backward will follow */
-  f.slots = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
-  f.workspace =
-      aligned_alloc(256, (octavo_extent_bytes(&plan->forward_workspace, M) / 256 + 1) * 256);
-  octavo_status status = b->quantize_weight(s, &q);
-  if (status == OCTAVO_OK) status = b->linear_forward(s, &f);
-  /* [/run] */
+  if (linear == OCTAVO_NONE) return keep_in_host(run, store); /* the report says why */
+  const octavo_backend *backend = octavo_backend_of(run);
+  prepare(run, store, weight, linear, &q, &f); /* pointer lists and workspaces, once */
+  f.x = &xt, f.y = &yt;
+  octavo_status status = backend->quantize_weight(octavo_session_of(run), &q);
+  if (status == OCTAVO_OK) status = backend->linear_forward(octavo_session_of(run), &f);
+  /* [/use] */
 
   if (status == OCTAVO_OK) {
     octavo_report(run, (octavo_str)OCTAVO_STR("text"), print_line, NULL);

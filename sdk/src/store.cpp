@@ -44,6 +44,8 @@ struct octavo_store {
  public:
   explicit octavo_store(const octavo_run &run) : run_(run) { extend(); }
 
+  const octavo_host *host() const { return run_.host(); }
+
   void extend() {
     for (size_t i = memory_.size(); i < run_.slots().size(); ++i) {
       const octavo_slot &s = run_.slots()[i];
@@ -138,7 +140,7 @@ octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
 
 octavo_status octavo_store_extend(octavo_store *s) {
   if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(nullptr, [&] {
+  return octavo::guarded(s->host(), [&] {
     s->extend();
     return OCTAVO_OK;
   });
@@ -146,7 +148,7 @@ octavo_status octavo_store_extend(octavo_store *s) {
 
 octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role, void *data) {
   if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(nullptr, [&] {
+  return octavo::guarded(s->host(), [&] {
     s->native(parameter, role, data);
     return OCTAVO_OK;
   });

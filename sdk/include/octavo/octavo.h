@@ -34,7 +34,8 @@ typedef struct octavo_open_desc {
   const octavo_str *plugin_dirs; /* directories of a language binding or package */
   uint64_t plugin_dir_count;
   octavo_device device;    /* OCTAVO_DEVICE_AUTO: as the config says */
-  const octavo_host *host; /* null: no diagnostics, kernels on the calling thread */
+  const octavo_host *host; /* lives as long as the run; null: no diagnostics, kernels on the
+                              calling thread */
 } octavo_open_desc;
 
 /* Receives text, one line a call, without the line end. */
