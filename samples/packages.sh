@@ -1,0 +1,72 @@
+# shellcheck shell=bash disable=SC2034
+# packages.sh: installs the Debian packages that are missing. Sourced by samples/quickstart.sh and
+# tests/run.sh, which state what they need; it says what it is about to install before it does.
+
+OCTAVO_BUILD_PACKAGES=(
+  g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
+  libsodium-dev pkg-config
+)
+OCTAVO_TEST_PACKAGES=(libgtest-dev libgmock-dev clang clang-format python3 binutils)
+
+is_installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# run_as_root <command...>: directly as root, through sudo otherwise.
+run_as_root() {
+  if [[ $(id -u) -eq 0 ]]; then
+    env DEBIAN_FRONTEND=noninteractive "$@"
+  else
+    sudo env DEBIAN_FRONTEND=noninteractive "$@"
+  fi
+}
+
+apt_get() {
+  run_as_root apt-get -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# install_missing <package...>: returns at once when every package is there.
+install_missing() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "This is no Debian system, so nothing is installed. Needed, by their Debian names: $*" >&2
+    return 0
+  fi
+
+  local package missing=()
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+
+  echo "Missing Debian packages: ${missing[*]}"
+  if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
+    echo "error: expected to run as root or to find sudo, found neither. As root, run:" >&2
+    echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+    return 1
+  fi
+  echo "Installing them with apt-get install --no-install-recommends"
+
+  # A fresh image has no package lists, and old lists name files that are gone.
+  local updated=no
+  for package in "${missing[@]}"; do
+    if [[ $updated == no ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+      apt_get update || return 1
+      updated=yes
+    fi
+  done
+  apt_get install -y --no-install-recommends "${missing[@]}" && return 0
+  if [[ $updated == no ]] && apt_get update &&
+    apt_get install -y --no-install-recommends "${missing[@]}"; then
+    return 0
+  fi
+  echo "error: apt-get could not install: ${missing[*]}" >&2
+  return 1
+}
+
+# compiler_launcher: the CMake options that use ccache where there is one.
+compiler_launcher() {
+  if command -v ccache >/dev/null; then
+    echo "-DCMAKE_C_COMPILER_LAUNCHER=ccache"
+    echo "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
+  fi
+}

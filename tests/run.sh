@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Builds and runs every test, plainly and under the sanitizers, on a bare Debian 12.
+#
+# Usage: tests/run.sh [preset...] [-L|-LE|-R|-E <regex>]...
+#   presets   cpu, cpu-asan, cpu-tsan; all three, in this order, when none is named
+#   options   passed to ctest
+#
+# Stops after the first preset with a failing test; the last lines are always ctest's summary.
+set -euo pipefail
+
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=samples/packages.sh
+source samples/packages.sh
+
+presets=()
+selection=()
+excluded_labels=
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    cpu | cpu-asan | cpu-tsan) presets+=("$1") ;;
+    -L | -LE | -R | -E)
+      if [[ $# -lt 2 ]]; then
+        echo "error: $1 expects a regular expression" >&2
+        exit 2
+      fi
+      # Several -LE would have to match together, so they are joined into one.
+      if [[ $1 == -LE ]]; then
+        excluded_labels+="${excluded_labels:+|}$2"
+      else
+        selection+=("$1" "$2")
+      fi
+      shift
+      ;;
+    *)
+      echo "error: expected cpu, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+[[ ${#presets[@]} -gt 0 ]] || presets=(cpu cpu-asan cpu-tsan)
+
+install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
+
+# Threads of other libraries would only fight with those under test.
+export OMP_NUM_THREADS=1
+
+mapfile -t launcher < <(compiler_launcher)
+for preset in "${presets[@]}"; do
+  labels=$excluded_labels
+  prefix=()
+  # Sanitizers make exhaustive and timed tests slow without finding more.
+  [[ $preset == cpu ]] || labels+="${labels:+|}exhaustive|bench"
+  # ThreadSanitizer cannot map its shadow memory when the kernel randomizes addresses widely.
+  if [[ $preset == cpu-tsan ]] && setarch -R true 2>/dev/null; then
+    prefix=(setarch -R)
+  fi
+
+  echo "== $preset =="
+  cmake --preset "$preset" "${launcher[@]}"
+  "${prefix[@]}" cmake --build --preset "$preset" --parallel "$(nproc)"
+  "${prefix[@]}" ctest --preset "$preset" "${selection[@]}" ${labels:+-LE "$labels"}
+done
