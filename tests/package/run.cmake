@@ -1,0 +1,75 @@
+# Installs the build tree, builds the sample plugin and a host against the installed copy only, and
+# shows that dropping two files into a directory makes a backend selectable: nothing is rebuilt.
+cmake_minimum_required(VERSION 3.25)
+
+file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}/home")
+
+# Whatever this user has set must not decide the outcome.
+foreach(name IN ITEMS OCTAVO_BACKEND OCTAVO_MIXED_PRECISION OCTAVO_PLUGIN_PATH XDG_DATA_HOME)
+  unset(ENV{${name}})
+endforeach()
+set(ENV{HOME} "${WORK}/home")
+
+# run(<what> <command...>): fails the test, with the output, when the command fails.
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status
+                  OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${what}: expected exit code 0, found ${status}\n${output}\n${errors}")
+  endif()
+  message(STATUS "${what}: done")
+  set(run_output "${output}" PARENT_SCOPE)
+endfunction()
+
+# expect_failure(<what> <pattern> <command...>): the command must fail and say what the pattern says.
+function(expect_failure what pattern)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status
+                  OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+  if(status EQUAL 0 OR NOT "${output}${errors}" MATCHES "${pattern}")
+    message(FATAL_ERROR "${what}: expected a failure that says '${pattern}', "
+                        "found exit code ${status}\n${output}\n${errors}")
+  endif()
+  message(STATUS "${what}: refused, as expected")
+endfunction()
+
+set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_C_COMPILER=${C_COMPILER}"
+    "-DCMAKE_C_FLAGS=${C_FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}"
+    "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
+
+# The package is moved after the installation: it may contain no absolute path.
+run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
+file(RENAME "${WORK}/staging" "${WORK}/prefix")
+
+# Copies, so that nothing of this tree can be reached by a relative path.
+file(COPY "${SOURCE}/samples/minimal_plugin" "${SOURCE}/tests/package/consumer"
+          "${SOURCE}/tests/package/missing" DESTINATION "${WORK}")
+
+run("configure minimal_plugin" ${configure} -S "${WORK}/minimal_plugin" -B "${WORK}/plugin-build")
+run("build minimal_plugin" "${CMAKE_COMMAND}" --build "${WORK}/plugin-build")
+run("configure the consumer" ${configure} -S "${WORK}/consumer" -B "${WORK}/consumer-build")
+run("build the consumer" "${CMAKE_COMMAND}" --build "${WORK}/consumer-build")
+expect_failure("a component that does not exist" "not installed: nonsense"
+               ${configure} -S "${WORK}/missing" -B "${WORK}/missing-build")
+
+set(consumer "${WORK}/consumer-build/consumer")
+set(octavo "${WORK}/prefix/${BINDIR}/octavo")
+expect_failure("the consumer without the plugin" "minimal" "${consumer}")
+
+# The whole installation of a plugin: two files in a directory of the search path.
+set(built "${WORK}/plugin-build/lib/octavo/plugins")
+file(COPY "${built}/minimal.so" "${built}/minimal.octavo-plugin.toml"
+     DESTINATION "${WORK}/plugins"
+     DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+set(ENV{OCTAVO_PLUGIN_PATH} "${WORK}/plugins")
+
+run("octavo list" "${octavo}" list)
+if(NOT run_output MATCHES "minimal")
+  message(FATAL_ERROR "octavo list: expected the backend minimal, found\n${run_output}")
+endif()
+run("octavo explain" "${octavo}" explain --set fp8.backend=minimal --set mixed_precision=fp8)
+if(NOT run_output MATCHES "minimal")
+  message(FATAL_ERROR "octavo explain: expected minimal to run, found\n${run_output}")
+endif()
+run("the consumer with the plugin" "${consumer}")
+message(STATUS "${run_output}")

@@ -1,0 +1,237 @@
+"""Who may include and link what: the table of docs/architecture.md, enforced.
+
+  include_rules.py <root>        checks every #include and every target_link_libraries
+  include_rules.py --self-test   plants one violation of each rule in a small tree and expects it
+
+A header belongs to an area: a folder of the tree ("sdk/include"), a language's library ("c", "c++",
+"system") or a package ("boost"). A folder names the areas it may use; all else is a violation.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+import tree
+
+C_HEADERS = {f"{h}.h" for h in (
+    "assert ctype errno fenv float inttypes limits locale math setjmp signal stdalign stdarg "
+    "stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar "
+    "wchar wctype").split()}
+# <prefix of the header or target> -> area
+PACKAGES = {
+    "boost/": "boost", "Boost::": "boost",
+    "toml++/": "toml++", "tomlplusplus": "toml++",
+    "CLI/": "CLI11", "CLI11::": "CLI11",
+    "nlohmann/": "nlohmann", "nlohmann_json::": "nlohmann",
+    "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
+    "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
+    "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
+    "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch",
+    "xla/": "xla",
+    "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
+}
+SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|(unistd|dlfcn|elf|link|fcntl|"
+                    r"spawn|pthread|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
+                    r"fnmatch|semaphore|malloc|sanitizer/\w+)\.h")
+LANGUAGE = {"c", "c++"}
+
+
+class Rule:
+    """What files under one folder may use, besides the folder itself."""
+
+    def __init__(self, uses, only=None, headers=(), links=()):
+        self.uses = set(uses)
+        self.only = only or {}        # area -> pattern of the file names that may use it
+        self.headers = set(headers)   # single headers of areas that are closed otherwise
+        self.links = set(links)       # further areas whose targets may be linked
+
+
+SDK = LANGUAGE | {"system", "sdk/include", "nlohmann", "sodium"}
+KERNELS = LANGUAGE | {"system", "sdk/include", "kernels/format"}
+RULES = {
+    "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp"}),
+    "sdk/src": Rule(SDK, only={"boost": r"loader.*", "toml++": r"(config|toml).*"},
+                    headers={"kernels/cpu/table.h"}, links={"kernels/cpu", "boost", "toml++"}),
+    "sdk/probe": Rule(SDK, only={"boost": r"loader.*"}, links={"sdk/src", "boost"}),
+    "sdk/cli": Rule(SDK | {"CLI11"}, links={"sdk/src"}),
+    "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
+    "kernels/cuda": Rule(KERNELS | {"cuda"}),
+    "kernels/*": Rule(KERNELS),
+    "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
+    "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "torch"}, links={"sdk/src"}),
+    "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
+    "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
+    "samples/*": Rule(LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}, links={"sdk/src"}),
+    # Ships to third parties; its own test does not.
+    "tests/conformance": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"}),
+}
+FREE = re.compile(r"tests/(?!conformance/)|tests/conformance/.*selftest")
+
+
+def folder_of(path):
+    """The folder of the table that a path lies in, and its rule; (None, None) without one."""
+    parts = pathlib.PurePosixPath(path).parts
+    for length in (2, 1):
+        folder = "/".join(parts[:length])
+        if len(parts) > length and folder in RULES:
+            return folder, RULES[folder]
+    if len(parts) > 2 and f"{parts[0]}/*" in RULES:
+        return "/".join(parts[:2]), RULES[f"{parts[0]}/*"]
+    return None, None
+
+
+def package_of(name):
+    matches = [p for p in PACKAGES if name.startswith(p) and (p[-1] in "/:" or len(p) > 2 or name == p)]
+    return PACKAGES[max(matches, key=len)] if matches else None
+
+
+def header_area(root, includer, name):
+    """The area of a header, or None when nobody knows it; the path when it lies in the tree."""
+    if name.startswith("octavo/"):
+        return "sdk/include", f"sdk/include/{name}"
+    near = (root / includer).parent / name
+    for path in (near, root / name):
+        if path.is_file():
+            inside = path.resolve().relative_to(root.resolve()).as_posix()
+            return folder_of(inside)[0] or inside, inside
+    if name in C_HEADERS:
+        return "c", name
+    if "/" not in name and "." not in name:
+        return "c++", name
+    return package_of(name) or ("system" if SYSTEM.fullmatch(name) else None), name
+
+
+def check_includes(root):
+    faults = []
+    for path in tree.c_files(root):
+        if FREE.match(path.as_posix()):
+            continue
+        folder, rule = folder_of(path)
+        if not rule:
+            faults.append(f"{path}: lies in no folder of the table")
+            continue
+        for number, line in enumerate(tree.text(root, path).splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+            if not match:
+                continue
+            area, header = header_area(root, path, match.group(1))
+            named = rule.only.get(area)
+            if area == folder or area in rule.uses or header in rule.headers:
+                continue
+            if named and re.fullmatch(named, path.name):
+                continue
+            where = f"{path}:{number}: includes {match.group(1)}"
+            if area is None:
+                faults.append(f"{where}, which no area of the table contains")
+            elif named:
+                faults.append(f"{where}; {area} is for files named {named} only")
+            else:
+                faults.append(f"{where} of {area}; {folder} may use {', '.join(sorted(rule.uses))}")
+    return faults
+
+
+def commands(text, name):
+    """The arguments of every call of a CMake command, generator expressions opened."""
+    text = re.sub(r"#[^\n]*", "", text)
+    text = re.sub(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE|LINK_ONLY):([^<>]*)>", r"\1", text)
+    return [m.split() for m in re.findall(rf"\b{name}\s*\(([^)]*)\)", text)]
+
+
+def target_homes(root, texts):
+    """The folder that each target's first source lies in."""
+    homes = {"octavo::abi": "sdk/include", "octavo_abi": "sdk/include", "octavo::sdk": "sdk/src",
+             "octavo_format": "kernels/format", "octavo::conformance": "tests/conformance"}
+    for path, text in texts.items():
+        for command in ("add_library", "add_executable", "octavo_add_plugin", "octavo_add_test"):
+            for target, *arguments in commands(text, command):
+                if "ALIAS" in arguments:
+                    continue
+                sources = [a for a in arguments if (root / path.parent / a).is_file()]
+                place = path.parent / (sources[0] if sources else "CMakeLists.txt")
+                name = f"octavo_plugin_{target}" if command == "octavo_add_plugin" else target
+                homes.setdefault(name, folder_of(place)[0] or place.parent.as_posix())
+    return homes
+
+
+def check_links(root):
+    texts = {f: tree.text(root, f) for f in tree.files(root) if f.name == "CMakeLists.txt"}
+    homes = target_homes(root, texts)
+    faults = []
+    for path, text in texts.items():
+        for target, *libraries in commands(text, "target_link_libraries"):
+            folder = homes.get(target, path.parent.as_posix())
+            rule = RULES.get(folder) or RULES.get(f"{folder.split('/')[0]}/*")
+            if not rule or "selftest" in target or target.endswith("_test"):
+                continue
+            allowed = rule.uses | rule.links | set(rule.only) | {folder}
+            for library in libraries:
+                if library in {"PRIVATE", "PUBLIC", "INTERFACE"} or "$" in library:
+                    continue
+                area = homes.get(library) or package_of(library)
+                if area not in allowed:
+                    faults.append(f"{path}: {target} links {library} of {area or 'no known area'}; "
+                                  f"{folder} may link {', '.join(sorted(allowed - LANGUAGE))}")
+    return faults
+
+
+def check(root):
+    root = pathlib.Path(root)
+    return check_includes(root) + check_links(root)
+
+
+PLANTED = [  # file, content, part of the message; None: legal
+    ("sdk/include/octavo/a.h", "#include <stdint.h>\n", None),
+    ("sdk/include/octavo/b.h", "#include <vector>\n", "c++ is for files named"),
+    ("sdk/src/loader.cpp", "#include <boost/dll.hpp>\n#include \"octavo/a.h\"\n", None),
+    ("sdk/src/run.cpp", "#include <boost/dll.hpp>\n", "boost is for files named loader"),
+    ("sdk/src/probe.cpp", "#include <toml++/toml.h>\n", "toml++ is for files named"),
+    ("kernels/cpu/table.h", "#include <stdint.h>\n", None),
+    ("kernels/cpu/gemm.h", "#include <immintrin.h>\n", None),
+    ("sdk/src/open.cpp", "#include \"kernels/cpu/table.h\"\n", None),
+    ("sdk/src/hot.cpp", "#include \"kernels/cpu/gemm.h\"\n", "includes kernels/cpu/gemm.h"),
+    ("kernels/format/float8.h", "#include <stdint.h>\n", None),
+    ("kernels/cpu/gemm.cpp", "#include \"gemm.h\"\n#include \"kernels/format/float8.h\"\n", None),
+    ("kernels/cpu/gpu.cpp", "#include <cuda_runtime.h>\n", "includes cuda_runtime.h of cuda"),
+    ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n", None),
+    ("plugins/te/fast.cpp", "#include \"../../kernels/cpu/gemm.h\"\n", "of kernels/cpu"),
+    ("plugins/msamp/copy.cpp", "#include \"plugins/te/te.cpp\"\n", "of plugins/te"),
+    ("samples/gpt/main.cpp", "#include <CLI/CLI.hpp>\n#include \"octavo/a.h\"\n", None),
+    ("samples/gpt/inside.cpp", "#include \"sdk/src/loader.cpp\"\n", "of sdk/src"),
+    ("samples/gpt/other.cpp", "#include <zlib.h>\n", "which no area"),
+    ("tests/conformance/fence.cpp", "#include <gtest/gtest.h>\n", "of gtest"),
+    ("tests/conformance/selftest.cpp", "#include <gtest/gtest.h>\n", None),
+    ("tests/kernels/gemm_test.cpp", "#include \"kernels/cpu/gemm.h\"\n", None),
+    ("tools/x.c", "", "lies in no folder"),
+    ("kernels/cpu/CMakeLists.txt", "add_library(octavo_cpu STATIC gemm.cpp)\n", None),
+    ("sdk/CMakeLists.txt", "add_library(octavo SHARED src/loader.cpp)\n"
+     "target_link_libraries(octavo PRIVATE $<BUILD_INTERFACE:octavo_cpu> Torch::Torch)\n",
+     "octavo links Torch::Torch of no known area"),
+    ("plugins/te/CMakeLists.txt",
+     "# target_link_libraries(te PRIVATE octavo)\ntarget_link_libraries(te PRIVATE octavo_cpu)\n",
+     "te links octavo_cpu of kernels/cpu"),
+]
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as directory:
+        root = pathlib.Path(directory)
+        for name, content, _ in PLANTED:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content)
+        faults = check(root)
+    wrong = []
+    for name, _, message in PLANTED:
+        mine = [f for f in faults if f.startswith(f"{name}:")]
+        if message and not any(message in f for f in mine):
+            wrong.append(f"{name}: expected a fault with '{message}', found {mine}")
+        if not message and mine:
+            wrong.append(f"{name}: expected no fault, found {mine}")
+    return tree.report(wrong, f"{len(PLANTED)} planted files")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--self-test"]:
+        sys.exit(self_test())
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(tree.report(check(sys.argv[1]), "includes and links"))

@@ -1,0 +1,90 @@
+"""What the tree as a whole keeps to: its folders, the length of files, their first comment.
+
+  tree_rules.py <root>
+  tree_rules.py --self-test
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+import tree
+
+FOLDERS = {"sdk", "plugins", "host_adapters", "kernels", "samples", "tests", "docs"}
+SOURCES = tree.C_SUFFIXES | {".py", ".sh", ".cmake"}
+MAX_LINES = 400
+# file -> why one idea needs more lines
+LONG_FILES = {
+    "tests/abi/layout_v1.inc": "a table, one line a promise of the ABI",
+}
+# Spelt apart, so that this file does not name itself.
+FORBIDDEN = {
+    "TO" + "DO": re.compile(r"\bTO" + r"DO\b"),
+    "FIX" + "ME": re.compile(r"\bFIX" + r"ME\b"),
+    "a path of one machine": re.compile(r"(?<![\w.$}>/])/(work|root|home/\w+|Users/\w+)/\w"),
+}
+
+
+def is_text(root, path):
+    with open(pathlib.Path(root) / path, "rb") as file:
+        return b"\0" not in file.read(4096)
+
+
+def check(root):
+    faults = []
+    for path in tree.files(root):
+        top = path.parts[0]
+        if len(path.parts) > 1 and not top.startswith(".") and top not in FOLDERS:
+            faults.append(f"{path}: expected a top-level folder of {', '.join(sorted(FOLDERS))}")
+        if path.name == "LICENSE" or not is_text(root, path):
+            continue
+        lines = tree.text(root, path).splitlines()
+        for what, pattern in FORBIDDEN.items():
+            for number, line in enumerate(lines, 1):
+                if pattern.search(line):
+                    faults.append(f"{path}:{number}: contains {what}; finish it or say it otherwise")
+        if path.suffix in SOURCES and len(lines) > MAX_LINES and str(path) not in LONG_FILES:
+            faults.append(f"{path}: has {len(lines)} lines, expected at most {MAX_LINES}; split it "
+                          "by topic, or give the reason in LONG_FILES of tests/repo/tree_rules.py")
+        if path.suffix in tree.C_SUFFIXES:
+            first = next((line for line in lines if line.strip()), "")
+            if not first.startswith(("/*", "//")):
+                faults.append(f"{path}: expected a comment first, one sentence of purpose, found "
+                              f"'{first[:40]}'")
+    for name in LONG_FILES:
+        if not (pathlib.Path(root) / name).is_file():
+            faults.append(f"LONG_FILES names {name}, which does not exist")
+    return faults
+
+
+def self_test():
+    planted = {
+        "tools/x.py": ("", "expected a top-level folder"),
+        "sdk/src/long.cpp": ("// Long.\n" * (MAX_LINES + 1), "expected at most 400"),
+        "sdk/src/bare.c": ("\n#include <stdio.h>\n", "expected a comment first"),
+        "sdk/src/later.c": ("/* Later. */\n// TO" "DO: more\n", "contains TO" "DO"),
+        "docs/place.md": ("run /ho" "me/someone/x\n", "a path of one machine"),
+        "docs/fine.md": ("https://example.org/work/x and build/root/x and $HOME/root/x\n", None),
+        "sdk/src/fine.c": ("/* Fine. */\nint octavo_x;\n", None),
+        "tests/abi/layout_v1.inc": ("/* Table. */\n" * 500, None),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        for name, (content, _) in planted.items():
+            path = pathlib.Path(directory, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        faults = check(directory)
+    wrong = []
+    for name, (_, message) in planted.items():
+        mine = [f for f in faults if f.startswith(f"{name}:")]
+        if (message is None) != (not mine) or (message and message not in mine[0]):
+            wrong.append(f"{name}: expected {message}, found {mine}")
+    return tree.report(wrong, f"{len(planted)} planted files")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--self-test"]:
+        sys.exit(self_test())
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(tree.report(check(sys.argv[1]), "tree rules"))
