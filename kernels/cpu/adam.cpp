@@ -118,9 +118,12 @@ octavo_status write_item(const Step &s) {
 octavo_status step_item(const Context &context, const octavo_adam_step &c,
                         const octavo_adam_item &item) {
   const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
+  const bool has_scaled_state =
+      item.exp_avg_scale_inv != nullptr || item.exp_avg_sq_scale_inv != nullptr;
+  const AdamBetas betas = has_scaled_state ? AdamBetas::kSingle : AdamBetas::kDecimal;
   Step s = {&context,
             &item,
-            adam_factors(item.hyper, step, c.decay_mode == 1),
+            adam_factors(item.hyper, step, c.decay_mode == 1, betas),
             item.gradient_scale_inv == nullptr ? 1.0f : *item.gradient_scale_inv,
             item.hyper[OCTAVO_HYPER_GRAD_SCALE],
             {make_target(item.weight, item.weight_scale_inv),

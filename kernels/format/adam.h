@@ -1,7 +1,8 @@
 /* kernels/format/adam.h: one element of an Adam step in fp32, and the factors of its tensor.
  *
- * 1 - beta is taken of the decimal that the fp32 hyperparameter stands for: 1 - 0.999f would be off
- * by 1.3e-5 of its value, which is visible in the second moment.
+ * Two meanings of beta exist and both are needed: torch.optim takes 1 - beta of the decimal that a
+ * person wrote, MS-AMP's kernels of the fp32 number. For beta2 = 0.999 the two differ by 1.3e-5 of
+ * their value, which shows in the second moment.
  */
 #ifndef OCTAVO_KERNELS_FORMAT_ADAM_H
 #define OCTAVO_KERNELS_FORMAT_ADAM_H
@@ -37,6 +38,12 @@ OCTAVO_HOST_DEVICE static inline float square_root(float value) {
 #endif
 }
 
+/* What 1 - beta and beta^t are taken of. */
+enum class AdamBetas {
+  kDecimal, /* the decimal behind the fp32 hyperparameter; plain states, as torch.optim */
+  kSingle   /* the fp32 number itself; states with a scale, as MS-AMP */
+};
+
 /* What all elements of one tensor share in one step. */
 struct AdamFactors {
   float beta1;
@@ -52,14 +59,17 @@ struct AdamFactors {
 
 /* `step` counts from 1. */
 OCTAVO_HOST_DEVICE static inline AdamFactors adam_factors(const float *hyper, int32_t step,
-                                                          bool decay_is_l2) {
-  const double beta1 = decimal_of(hyper[OCTAVO_HYPER_BETA1]);
-  const double beta2 = decimal_of(hyper[OCTAVO_HYPER_BETA2]);
+                                                          bool decay_is_l2, AdamBetas betas) {
+  const bool is_decimal = betas == AdamBetas::kDecimal;
+  const float single1 = hyper[OCTAVO_HYPER_BETA1];
+  const float single2 = hyper[OCTAVO_HYPER_BETA2];
+  const double beta1 = is_decimal ? decimal_of(single1) : static_cast<double>(single1);
+  const double beta2 = is_decimal ? decimal_of(single2) : static_cast<double>(single2);
   const double lr = static_cast<double>(hyper[OCTAVO_HYPER_LR]);
   const float decay = hyper[OCTAVO_HYPER_WEIGHT_DECAY];
   AdamFactors f;
-  f.beta1 = hyper[OCTAVO_HYPER_BETA1];
-  f.beta2 = hyper[OCTAVO_HYPER_BETA2];
+  f.beta1 = single1;
+  f.beta2 = single2;
   f.one_minus_beta1 = static_cast<float>(1.0 - beta1);
   f.one_minus_beta2 = static_cast<float>(1.0 - beta2);
   f.step_size = static_cast<float>(lr / (1.0 - integer_power(beta1, step)));

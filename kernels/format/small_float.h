@@ -1,7 +1,7 @@
 /* kernels/format/small_float.h: rounding fp32 to a format of 8 or 16 bits, and back, without sign.
  *
  * One round-to-nearest-even for normal and subnormal results alike; there is no second rounding and
- * no flush to zero. Float8.h and float16.h add sign, limits and NaN.
+ * no flush to zero. float8.h and float16.h add sign, limits and NaN.
  */
 #ifndef OCTAVO_KERNELS_FORMAT_SMALL_FLOAT_H
 #define OCTAVO_KERNELS_FORMAT_SMALL_FLOAT_H
