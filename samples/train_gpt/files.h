@@ -1,0 +1,17 @@
+// The output directory and the files in it.
+#ifndef TRAIN_GPT_FILES_H
+#define TRAIN_GPT_FILES_H
+
+#include <string>
+
+namespace gpt {
+
+// Makes sure before any work that files can be written there; throws UserError.
+void prepare_directory(const std::string &directory);
+
+// The file holds either its old content or all of the new one, never a part.
+void write_atomically(const std::string &path, const std::string &content);
+
+}  // namespace gpt
+
+#endif

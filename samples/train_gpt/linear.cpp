@@ -1,0 +1,164 @@
+// The life of a linear layer in Octavo: add, seal, bind, then per step quantize, forward, backward.
+//
+// The backend owns no memory and remembers no pointer. The weight, x, y, the gradients, the saved
+// bytes and the workspace all belong to the host, and their addresses go into every call.
+#include "linear.h"
+
+#include <utility>
+
+namespace gpt {
+namespace {
+
+octavo_tensor matrix(const float *data, int64_t rows, int64_t cols) {
+  // Octavo's tensors are borrowed and untyped; a call writes only what its header says it writes.
+  return {const_cast<float *>(data), rows, cols, cols, OCTAVO_F32, 0};
+}
+
+}  // namespace
+
+Linear::Linear(std::string name, int64_t inputs, int64_t outputs, bool with_bias,
+               Precision precision, const Threads &threads)
+    : name_(std::move(name)),
+      weight_(name_ + ".weight", outputs, inputs, true),
+      bias_(with_bias ? std::make_unique<Parameter>(name_ + ".bias", 1, outputs, false) : nullptr),
+      own_(precision, threads),
+      placement_(precision == Precision::kBf16 ? "host bf16" : "host fp32"),
+      reason_("a run without FP8") {}
+
+void Linear::add_to(OctavoRun &run) {
+  // 1. The weight, with the dtype that this host keeps it in. The name is a checkpoint key.
+  octavo_parameter_desc parameter = {};
+  parameter.size = sizeof parameter;
+  parameter.kind = OCTAVO_KIND_PARAMETER_DESC;
+  parameter.name = view(weight_.name);
+  parameter.rows = weight_.rows;
+  parameter.cols = weight_.cols;
+  parameter.dtype = OCTAVO_F32;
+  parameter.gradient_dtype = OCTAVO_F32;
+  parameter.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  octavo_verdict verdict = empty_verdict();
+  run.check(octavo_add_parameter(run.handle(), &parameter, &verdict, &parameter_),
+            "octavo_add_parameter", weight_.name);
+
+  // 2. The place where the weight is used. Configuration (layers.skip), shapes and the backend
+  //    itself may decline; then the host keeps its own linear, which is no error.
+  if (verdict.decision != OCTAVO_DECLINE) {
+    octavo_linear_desc linear = {};
+    linear.size = sizeof linear;
+    linear.kind = OCTAVO_KIND_LINEAR_DESC;
+    linear.name = view(name_);
+    linear.weight = parameter_;
+    verdict = empty_verdict();
+    run.check(octavo_add_linear(run.handle(), &linear, &verdict, &linear_), "octavo_add_linear",
+              name_);
+  }
+  const bool declined = verdict.decision == OCTAVO_DECLINE;
+  if (declined) linear_ = OCTAVO_NONE;
+  run_ = declined ? nullptr : &run;
+  if (!declined) placement_ = run.backend();
+  reason_ = text(verdict.text);
+  if (verdict.evidence.size > 0) reason_ += " (" + text(verdict.evidence) + ")";
+}
+
+void Linear::bind_to(OctavoRun &run, int64_t max_rows) {
+  if (run_ == nullptr) return;
+  // 3. Native slots are the host's own tensors: Octavo's store allocates the others.
+  run.set_native(parameter_, OCTAVO_ROLE_WEIGHT, weight_.value.data());
+  run.set_native(parameter_, OCTAVO_ROLE_GRADIENT, weight_.grad.data());
+
+  // 4. The plan says how many bytes the host provides for a call with M rows.
+  const octavo_linear_plan *plan = octavo_get_plan(run.handle(), linear_);
+  plan_flags_ = plan->flags;
+  const auto rows = static_cast<uint64_t>(max_rows);
+  saved_.reset(octavo_extent_bytes(&plan->saved, rows));
+  run.reserve_workspace(octavo_extent_bytes(&plan->forward_workspace, rows));
+  run.reserve_workspace(octavo_extent_bytes(&plan->backward_workspace, rows));
+  run.reserve_workspace(plan->weight_workspace);
+}
+
+void Linear::fetch_lists() {
+  if (run_ == nullptr) return;
+  // 5. One pointer list per verb, built once: building lists does not belong into the hot path.
+  const octavo_store *store = run_->store();
+  weight_slots_ =
+      octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter_);
+  forward_slots_ = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_);
+  backward_slots_ = octavo_store_list(store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear_);
+
+  // 6. Evaluation must not leave its amax behind: a null accumulator means "do not record".
+  const uint32_t uses = octavo_use_count(run_->handle(), OCTAVO_OWNER_LINEAR, linear_);
+  evaluation_slots_.assign(forward_slots_, forward_slots_ + uses);
+  for (uint32_t i = 0; i < uses; ++i) {
+    const octavo_slot_use *use = octavo_get_use(run_->handle(), OCTAVO_OWNER_LINEAR, linear_, i);
+    const octavo_slot *slot = octavo_get_slot(run_->handle(), use->slot);
+    if (slot->access[OCTAVO_VERB_FORWARD] == OCTAVO_ACCESS_ACCUMULATE) {
+      evaluation_slots_[i] = nullptr;
+    }
+  }
+}
+
+void Linear::quantize_weight() {
+  if (run_ == nullptr) return;
+  octavo_weight_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_WEIGHT_CALL;
+  call.parameter = parameter_;
+  call.slots = weight_slots_;
+  call.workspace = run_->workspace();
+  run_->check(run_->table()->quantize_weight(run_->session(), &call), "quantize_weight",
+              weight_.name);
+}
+
+void Linear::forward(const float *x, int64_t rows, float *y, bool training) {
+  if (run_ == nullptr) {
+    own_.forward(x, rows, weight_, bias_.get(), y);
+    return;
+  }
+  const octavo_tensor x_tensor = matrix(x, rows, weight_.cols);
+  octavo_tensor y_tensor = matrix(y, rows, weight_.rows);
+  octavo_tensor bias = {};
+  if (bias_ != nullptr) bias = matrix(bias_->value.data(), 1, weight_.rows);
+
+  octavo_forward_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_FORWARD_CALL;
+  call.linear = linear_;
+  call.x = &x_tensor;
+  call.y = &y_tensor;
+  call.bias = bias_ != nullptr ? &bias : nullptr;
+  call.slots = training ? forward_slots_ : evaluation_slots_.data();
+  call.saved = training ? saved_.data() : nullptr;
+  call.workspace = run_->workspace();
+  run_->check(run_->table()->linear_forward(run_->session(), &call), "linear_forward", name_);
+  if (training) x_ = x;
+}
+
+void Linear::backward(const float *dy, int64_t rows, float *dx) {
+  if (run_ == nullptr) {
+    own_.backward(dy, rows, weight_, bias_.get(), dx);
+    return;
+  }
+  const octavo_tensor dy_tensor = matrix(dy, rows, weight_.rows);
+  const octavo_tensor x_tensor = matrix(x_, rows, weight_.cols);
+  octavo_tensor dx_tensor = matrix(dx, rows, weight_.cols);
+  octavo_tensor dw = matrix(weight_.grad.data(), weight_.rows, weight_.cols);
+  octavo_tensor db = {};
+  if (bias_ != nullptr) db = matrix(bias_->grad.data(), 1, weight_.rows);
+
+  octavo_backward_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_BACKWARD_CALL;
+  call.linear = linear_;
+  call.flags = OCTAVO_BACKWARD_OVERWRITE;  // each layer runs once a step: nothing to accumulate
+  call.dy = &dy_tensor;
+  call.x = (plan_flags_ & OCTAVO_LINEAR_NEEDS_X) != 0 ? &x_tensor : nullptr;
+  call.dx = dx != nullptr ? &dx_tensor : nullptr;
+  call.dw = &dw;
+  call.db = bias_ != nullptr ? &db : nullptr;
+  call.slots = backward_slots_;
+  call.saved = saved_.data();
+  call.workspace = run_->workspace();
+  run_->check(run_->table()->linear_backward(run_->session(), &call), "linear_backward", name_);
+}
+
+}  // namespace gpt

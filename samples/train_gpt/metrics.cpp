@@ -1,0 +1,38 @@
+// JSON has no NaN: a loss that is not finite is written as null.
+#include "metrics.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "error.h"
+
+namespace gpt {
+
+nlohmann::json to_json(const std::string &run, const StepRecord &record) {
+  nlohmann::json object = {
+      {"run", run},        {"step", record.step},           {"loss", record.loss},
+      {"lr", record.rate}, {"grad_norm", record.grad_norm}, {"tokens_per_s", record.tokens_per_s}};
+  if (record.skipped) object["skipped"] = true;
+  if (record.validation) object["validation_loss"] = *record.validation;
+  if (!record.telemetry.is_null()) object.update(record.telemetry);
+  return object;
+}
+
+MetricsLog::MetricsLog(const std::string &path) : path_(path) {
+  errno = 0;
+  out_.open(path, std::ios::binary | std::ios::trunc);
+  if (!out_) {
+    throw UserError(path, "a file that can be written", std::strerror(errno),
+                    "choose another --out");
+  }
+}
+
+void MetricsLog::write(const nlohmann::json &object) {
+  out_ << object.dump() + "\n" << std::flush;
+  if (!out_) {
+    throw UserError(path_, "space for one more line", std::strerror(errno),
+                    "free space on the disk, or choose another --out");
+  }
+}
+
+}  // namespace gpt

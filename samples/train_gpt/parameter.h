@@ -1,0 +1,44 @@
+// One trainable tensor with its gradient and its two Adam moments, all fp32.
+#ifndef TRAIN_GPT_PARAMETER_H
+#define TRAIN_GPT_PARAMETER_H
+
+#include <string>
+#include <utility>
+
+#include "buffer.h"
+#include "random.h"
+
+namespace gpt {
+
+struct Parameter {
+  Parameter(std::string name_, int64_t rows_, int64_t cols_, bool decays_)
+      : name(std::move(name_)),
+        rows(rows_),
+        cols(cols_),
+        decays(decays_),
+        value(count()),
+        grad(count()),
+        exp_avg(count()),
+        exp_avg_sq(count()) {}
+
+  size_t count() const { return static_cast<size_t>(rows * cols); }
+  void fill_normal(Random &random, double deviation) {
+    for (size_t i = 0; i < count(); ++i) {
+      value[i] = static_cast<float>(random.normal() * deviation);
+    }
+  }
+  void fill(float constant) { std::fill_n(value.data(), count(), constant); }
+
+  std::string name;
+  int64_t rows;
+  int64_t cols;
+  bool decays;  // whether weight decay applies: matrices yes, biases and norms no
+  Buffer<float> value;
+  Buffer<float> grad;  // every backward overwrites it
+  Buffer<float> exp_avg;
+  Buffer<float> exp_avg_sq;
+};
+
+}  // namespace gpt
+
+#endif

@@ -1,0 +1,99 @@
+// Puts the data of the runs as JSON into the page of report_page.html, which draws itself.
+#include "report_html.h"
+
+#include <octavo/octavo.h>
+
+#include "octavo_run.h"
+#include "simd.h"
+
+namespace gpt {
+
+extern const char *const kReportPage;  // report_page.html, made a string by the build
+
+namespace {
+
+using nlohmann::json;
+
+json run_json(const RunResult &result, int64_t steps) {
+  json run = {{"name", result.name},
+              {"backend", result.backend},
+              {"recipe", result.recipe},
+              {"train_loss", result.train_loss},
+              {"tokens_per_s", result.tokens_per_s},
+              {"skipped_steps", result.skipped_steps},
+              {"complete", static_cast<int64_t>(result.steps.size()) == steps},
+              {"bytes", result.bytes},
+              {"report", result.report},
+              {"sample", result.sample}};
+  run["validation_loss"] = result.validation_loss ? json(*result.validation_loss) : json();
+  json step = json::array(), loss = json::array(), validation = json::array();
+  json amax = json::object(), scale = json::object();
+  for (const StepRecord &record : result.steps) {
+    step.push_back(record.step);
+    loss.push_back(record.loss);
+    if (record.validation) validation.push_back({record.step, *record.validation});
+    for (auto &[kind, series] : {std::pair<const char *, json &>("amax", amax),
+                                 std::pair<const char *, json &>("scale", scale)}) {
+      if (!record.telemetry.contains(kind)) continue;
+      for (const auto &[key, value] : record.telemetry[kind].items()) series[key].push_back(value);
+    }
+  }
+  run["step"] = step;
+  run["loss"] = loss;
+  run["validation"] = validation;
+  run["amax"] = amax;
+  run["scale"] = scale;
+  json placements = json::array();
+  for (const Placement &p : result.placements) {
+    placements.push_back({{"layer", p.layer}, {"where", p.where}, {"reason", p.reason}});
+  }
+  run["placements"] = placements;
+  return run;
+}
+
+json configuration(const Options &o) {
+  json rows = json::array();
+  auto add = [&](const char *name, const json &value) { rows.push_back({name, value}); };
+  add("octavo", text(octavo_version()));
+  add("octavo.toml", o.config.empty() ? "none" : o.config);
+  add("steps", o.steps);
+  add("batch", o.batch);
+  add("context", o.size.context);
+  add("layers", o.size.layers);
+  add("heads", o.size.heads);
+  add("width", o.size.width);
+  add("peak learning rate", o.rate);
+  add("seed", o.seed);
+  add("threads", o.threads == 0 ? json("one per core") : json(o.threads));
+  add("host kernels", simd().name);
+  return rows;
+}
+
+}  // namespace
+
+std::string report_html(const Options &options, const Corpus &corpus,
+                        const std::vector<RunResult> &results, bool interrupted) {
+  json data = {{"interrupted", interrupted},
+               {"steps", options.steps},
+               {"prompt", options.prompt},
+               {"configuration", configuration(options)},
+               {"corpus",
+                {{"train_bytes", corpus.train.size()},
+                 {"validation_bytes", corpus.validation.size()},
+                 {"train_files", corpus.train_files},
+                 {"validation_files", corpus.validation_files},
+                 {"split", corpus.split},
+                 {"entropy", corpus.unigram_entropy}}},
+               {"runs", json::array()}};
+  for (const RunResult &result : results) {
+    data["runs"].push_back(run_json(result, options.steps));
+  }
+  // In a script element only "</" could end the data early; invalid UTF-8 becomes U+FFFD.
+  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos;) text.replace(at, 2, "<\\/");
+  std::string page = kReportPage;
+  const std::string mark = "{{DATA}}";
+  return page.replace(page.find(mark), mark.size(), text);
+}
+
+}  // namespace gpt

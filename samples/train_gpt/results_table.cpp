@@ -1,0 +1,54 @@
+// One row per run; a run that was stopped early shows "-" where it has no number.
+#include "results_table.h"
+
+#include <set>
+
+#include "table.h"
+
+namespace gpt {
+
+std::optional<double> fp32_loss(const std::vector<RunResult> &results) {
+  for (const RunResult &result : results) {
+    if (result.name == "fp32") return result.validation_loss;
+  }
+  return std::nullopt;
+}
+
+std::string results_table(const std::vector<RunResult> &results, bool color) {
+  std::vector<std::vector<std::string>> rows = {
+      {"run", "backend", "recipe", "train loss", "validation", "to fp32 %", "tokens/s"}};
+  const std::optional<double> base = fp32_loss(results);
+  for (const RunResult &result : results) {
+    std::string validation = "-";
+    std::string difference = "-";
+    if (result.validation_loss) {
+      validation = fixed(*result.validation_loss, 4);
+      if (base) difference = fixed((*result.validation_loss / *base - 1.0) * 100.0, 2);
+    }
+    rows.push_back({result.name, result.backend, result.recipe.empty() ? "-" : result.recipe,
+                    result.steps.empty() ? "-" : fixed(result.train_loss, 4), validation,
+                    difference, result.steps.empty() ? "-" : fixed(result.tokens_per_s, 0)});
+  }
+  return table(rows, 3, color);
+}
+
+std::string bytes_table(const std::vector<RunResult> &results, bool color) {
+  std::set<std::string> roles;
+  for (const RunResult &result : results) {
+    for (const auto &[role, bytes] : result.bytes) roles.insert(role);
+  }
+  if (roles.empty()) return {};
+  std::vector<std::vector<std::string>> rows = {{"bytes in slots"}};
+  for (const std::string &role : roles) rows[0].push_back(role);
+  for (const RunResult &result : results) {
+    if (result.bytes.empty()) continue;
+    rows.push_back({result.name});
+    for (const std::string &role : roles) {
+      const auto it = result.bytes.find(role);
+      rows.back().push_back(it == result.bytes.end() ? "-" : grouped(it->second));
+    }
+  }
+  return table(rows, 1, color);
+}
+
+}  // namespace gpt

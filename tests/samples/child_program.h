@@ -1,0 +1,43 @@
+// Runs train_gpt as a child process and collects what it prints.
+#ifndef TESTS_SAMPLES_CHILD_PROGRAM_H
+#define TESTS_SAMPLES_CHILD_PROGRAM_H
+
+#include <string>
+#include <vector>
+
+namespace gpt_test {
+
+struct Finished {
+  int exit_code;  // minus the signal's number when one ended the program
+  std::string output;
+  std::string errors;
+};
+
+class ChildProgram {
+ public:
+  explicit ChildProgram(const std::vector<std::string> &arguments);
+  ~ChildProgram();
+  ChildProgram(const ChildProgram &) = delete;
+  ChildProgram &operator=(const ChildProgram &) = delete;
+
+  void send(int signal);
+  Finished wait();
+
+ private:
+  int process_ = -1;
+  std::string output_path_;
+  std::string errors_path_;
+};
+
+Finished run(const std::vector<std::string> &arguments);
+
+// A directory of its own for the running test, emptied first.
+std::string test_directory();
+std::string read_text(const std::string &path);
+void write_text(const std::string &path, const std::string &content);
+// English-like text of this many bytes, the same every time.
+std::string some_text(size_t bytes);
+
+}  // namespace gpt_test
+
+#endif
