@@ -42,9 +42,15 @@ const octavo_host *console_host() {
   return &host;
 }
 
-// A value as on the right side of a TOML assignment; a bare word is a text.
+// A number, true, false or a text, as on the right side of a TOML assignment; the quotes of a text
+// may be left out.
 octavo_value parse_value(const std::string &text) {
   octavo_value v{};
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    v.type = OCTAVO_VALUE_TEXT;
+    v.text = {text.data() + 1, text.size() - 2};
+    return v;
+  }
   char *end = nullptr;
   const long long integer = std::strtoll(text.c_str(), &end, 10);
   if (!text.empty() && *end == '\0') {

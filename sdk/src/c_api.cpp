@@ -13,11 +13,12 @@ using octavo::Failure;
 using octavo::guarded;
 
 // The caller's struct in this library's size: fields it does not know are 0.
-octavo_open_desc own_copy(const octavo_open_desc *given) {
-  octavo_open_desc d{};
+template <typename Desc>
+Desc own_copy(const Desc *given, uint32_t kind) {
+  Desc d{};
   if (given != nullptr) std::memcpy(&d, given, std::min<size_t>(given->size, sizeof(d)));
   d.size = sizeof(d);
-  d.kind = OCTAVO_KIND_OPEN_DESC;
+  d.kind = kind;
   return d;
 }
 
@@ -31,11 +32,13 @@ std::unique_ptr<octavo_host> own_host(const octavo_host *given) {
   host->ctx = const_cast<octavo_host *>(given);
   host->diagnose = [](void *ctx, const octavo_diagnostic *d) {
     const auto *h = static_cast<const octavo_host *>(ctx);
-    if (h != nullptr && h->diagnose != nullptr) h->diagnose(h->ctx, d);
+    if (h != nullptr && OCTAVO_HAS(h, octavo_host, diagnose) && h->diagnose != nullptr)
+      h->diagnose(h->ctx, d);
   };
   host->get_extension = [](void *ctx, octavo_str id) -> const void * {
     const auto *h = static_cast<const octavo_host *>(ctx);
-    return h != nullptr && h->get_extension != nullptr ? h->get_extension(h->ctx, id) : nullptr;
+    const bool has = h != nullptr && OCTAVO_HAS(h, octavo_host, get_extension);
+    return has && h->get_extension != nullptr ? h->get_extension(h->ctx, id) : nullptr;
   };
   return host;
 }
@@ -47,7 +50,7 @@ enum class Depth { kPrepare, kCheckOptions, kNegotiate };
 
 octavo_status report_on(const octavo_open_desc *desc, octavo_str format, octavo_line line,
                         void *ctx, Depth depth, Write write) {
-  const octavo_open_desc d = own_copy(desc);
+  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
   if (line == nullptr) return OCTAVO_INVALID;
   return guarded(d.host, [&]() -> octavo_status {
     const octavo::Format wanted = octavo::parse_format(octavo::view(format));
@@ -72,7 +75,7 @@ octavo_str octavo_version(void) {
 octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out) {
   if (out == nullptr) return OCTAVO_INVALID;
   *out = nullptr;
-  const octavo_open_desc d = own_copy(desc);
+  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
   return guarded(d.host, [&]() -> octavo_status {
     std::unique_ptr<octavo_host> host = own_host(d.host);
     octavo::Negotiation n = octavo::prepare(d);
@@ -123,13 +126,15 @@ octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line 
 octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d, octavo_verdict *v,
                                    uint32_t *id) {
   if (r == nullptr || d == nullptr || id == nullptr) return OCTAVO_INVALID;
-  return guarded(r->host(), [&] { return r->add_parameter(*d, v, id); });
+  const octavo_parameter_desc own = own_copy(d, OCTAVO_KIND_PARAMETER_DESC);
+  return guarded(r->host(), [&] { return r->add_parameter(own, v, id); });
 }
 
 octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d, octavo_verdict *v,
                                 uint32_t *id) {
   if (r == nullptr || d == nullptr || id == nullptr) return OCTAVO_INVALID;
-  return guarded(r->host(), [&] { return r->add_linear(*d, v, id); });
+  const octavo_linear_desc own = own_copy(d, OCTAVO_KIND_LINEAR_DESC);
+  return guarded(r->host(), [&] { return r->add_linear(own, v, id); });
 }
 
 octavo_status octavo_seal(octavo_run *r) {

@@ -98,6 +98,11 @@ class Loader {
       std::vector<std::string> path;
       std::istringstream parts(name);
       for (std::string part; std::getline(parts, part, '.');) path.push_back(part);
+      // A backend's id may hold dots: fp8.<id>.<option>.
+      while (path.size() > 3 && path[0] == "fp8") {
+        path[1] += '.' + path[2];
+        path.erase(path.begin() + 2);
+      }
       TomlValue value;
       switch (o.value.type) {
         case OCTAVO_VALUE_INT: value = o.value.integer; break;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "failure.h"
 #include "text.h"
 
 namespace octavo {
@@ -38,6 +39,11 @@ class Finder {
     for (const std::string &path : config.manifests) {
       fs::path p(path);
       if (p.is_relative() && !config.directory.empty()) p = fs::path(config.directory) / p;
+      if (p.is_relative())
+        throw Failure(OCTAVO_INVALID, "octavo.config",
+                      "plugin.manifest: expected an absolute path, since there is no configuration "
+                      "file to be relative to, found \"" +
+                          path + "\"");
       add(p.string(), "[[plugin]] in " + config.name);
     }
     std::istringstream parts(environment("OCTAVO_PLUGIN_PATH"));

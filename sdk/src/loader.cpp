@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "elf.h"
 #include "failure.h"
 #include "text.h"
 
@@ -50,12 +51,12 @@ class Handshake {
   }
 
   std::unique_ptr<LoadedPlugin> run() {
-    if (manifest_.abi_major != OCTAVO_ABI_MAJOR)
-      throw Declined{
-          OCTAVO_REASON_ABI,
-          "the manifest states ABI " + std::to_string(manifest_.abi_major) + "." +
-              std::to_string(manifest_.abi_minor) + ", this host has ABI " + own_abi(),
-          "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR)};
+    if (manifest_.abi_major != OCTAVO_ABI_MAJOR || manifest_.abi_minor < 0 ||
+        manifest_.abi_minor > OCTAVO_ABI_MINOR)
+      throw Declined{OCTAVO_REASON_ABI,
+                     "the manifest states ABI " + std::to_string(manifest_.abi_major) + "." +
+                         std::to_string(manifest_.abi_minor) + ", this host has ABI " + own_abi(),
+                     remedy(manifest_.abi_major == OCTAVO_ABI_MAJOR)};
     const auto query = open();
     const octavo_plugin *table = nullptr;
     const octavo_status status = query(process_host(), &table);
@@ -75,14 +76,36 @@ class Handshake {
     return std::to_string(OCTAVO_ABI_MAJOR) + "." + std::to_string(OCTAVO_ABI_MINOR);
   }
 
+  static std::string remedy(bool same_major) {
+    return same_major
+               ? "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR"
+               : "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR);
+  }
+
   decltype(&octavo_plugin_query_v1) open() {
     namespace dll = boost::dll;
+    if (const std::string problem = elf_problem(manifest_.library); !problem.empty())
+      throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + problem,
+                     "install what is missing, or reinstall the plugin"};
+    // Never destroyed: what a plugin left in the process may run at any time. The system's loader
+    // gives the first library again for a path that it has opened, whatever lies there now.
+    struct Kept {
+      std::string sha256;
+      std::unique_ptr<dll::shared_library> library;
+    };
+    static auto *kept = new std::map<std::string, Kept>;
+    const auto before = kept->find(manifest_.library);
+    if (before != kept->end() && before->second.sha256 != plugin_->sha256)
+      throw Declined{OCTAVO_REASON_LIBRARY,
+                     manifest_.library +
+                         ": was replaced after this process opened it, and an opened library stays",
+                     "start the process again"};
     try {
-      // Never destroyed: what a plugin left in the process may run at any time.
-      auto *library = new dll::shared_library(
+      auto opened = std::make_unique<dll::shared_library>(
           manifest_.library, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-      static std::vector<dll::shared_library *> kept;
-      kept.push_back(library);
+      auto &entry = (*kept)[manifest_.library];
+      entry = {plugin_->sha256, std::move(opened)};
+      const dll::shared_library *library = entry.library.get();
       if (library->has(OCTAVO_PLUGIN_SYMBOL))
         return &library->get<octavo_status(const octavo_host *, const octavo_plugin **)>(
             OCTAVO_PLUGIN_SYMBOL);
@@ -106,22 +129,22 @@ class Handshake {
   }
 
   void check(const octavo_plugin &table) {
-    if (table.kind != OCTAVO_KIND_PLUGIN || !OCTAVO_HAS(&table, octavo_plugin, get_interface) ||
-        table.get_interface == nullptr)
+    if (table.kind != OCTAVO_KIND_PLUGIN || !OCTAVO_HAS(&table, octavo_plugin, get_interface))
       throw Declined{OCTAVO_REASON_ABI,
                      manifest_.library + ": its table is no octavo_plugin: size " +
                          std::to_string(table.size) + ", kind " + std::to_string(table.kind) +
                          "; expected size " + std::to_string(sizeof(octavo_plugin)) + ", kind " +
                          std::to_string(OCTAVO_KIND_PLUGIN),
                      "rebuild the plugin against this version's headers"};
+    if (table.get_interface == nullptr)
+      throw Declined{OCTAVO_REASON_ABI, manifest_.library + ": its get_interface is null",
+                     "rebuild the plugin against this version's headers"};
     const std::string found =
         std::to_string(table.abi_major) + "." + std::to_string(table.abi_minor);
     if (table.abi_major != OCTAVO_ABI_MAJOR || table.abi_minor > OCTAVO_ABI_MINOR)
-      throw Declined{
-          OCTAVO_REASON_ABI, "the plugin needs ABI " + found + ", this host has ABI " + own_abi(),
-          table.abi_major == OCTAVO_ABI_MAJOR
-              ? "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR"
-              : "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR)};
+      throw Declined{OCTAVO_REASON_ABI,
+                     "the plugin needs ABI " + found + ", this host has ABI " + own_abi(),
+                     remedy(table.abi_major == OCTAVO_ABI_MAJOR)};
     plugin_->id = view(table.id);
     plugin_->version = view(table.version);
     plugin_->abi_major = table.abi_major;

@@ -28,6 +28,11 @@ class Reader {
     require(!manifest_.name.empty(), "[plugin] name");
     require(!manifest_.version.empty(), "[plugin] version");
     require(has_abi_, "[abi] major");
+    if (manifest_.name.size() > 64 ||
+        manifest_.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") !=
+            std::string::npos)
+      fail("[plugin] name: expected at most 64 characters of a-z 0-9 _ . -, found \"" +
+           manifest_.name + "\"");
     const std::string file = fs::path(manifest_.path).filename().string();
     if (file != manifest_.name + std::string(kSuffix))
       fail("[plugin] name: expected the name in the file name, \"" +

@@ -92,7 +92,14 @@ void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
   }
   load(n, c, host);
   if (c.plugin == nullptr) return;
-  resolve_options(n, c);
+  try {
+    resolve_options(n, c);
+  } catch (const Failure &f) {
+    if (f.status() == OCTAVO_INVALID) throw;  // the configuration is wrong, not the plugin
+    c.verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_ABI, f.text(),
+                          c.plugin->library, "install a corrected build of the plugin"});
+    return;
+  }
   if (n.device == nullptr) {
     c.verdicts.insert(c.verdicts.end(), n.device_verdicts.begin(), n.device_verdicts.end());
     return;
@@ -173,7 +180,8 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
   auto want = [&](const std::string &id, bool fallback) {
     Candidate c;
     c.id = id;
-    c.is_precision = is_precision(id);
+    // As a backend, a precision's name would be a fallback that nobody is warned of.
+    c.is_precision = is_precision(id) && (fallback || n.config.mixed_precision != "fp8");
     c.is_fallback = fallback;
     wanted.push_back(std::move(c));
   };

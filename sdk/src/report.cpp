@@ -13,9 +13,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Paths and names come from outside and need not be UTF-8; a report never fails for that.
+std::string dump(const Json &j, int indent = -1) {
+  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string scalar(const Json &j) {
   if (j.is_null()) return "nothing";
-  return j.is_string() ? j.get<std::string>() : j.dump();
+  return j.is_string() ? j.get<std::string>() : dump(j);
 }
 
 bool leaf(const Json &j) {
@@ -82,7 +87,7 @@ void report_text(const Json &j, const Lines &lines) {
     row("library", scalar(b["library"]));
     row("sha256", scalar(b["sha256"]));
     for (const auto &[name, o] : j["options"].items())
-      row("option", name + " = " + o["value"].dump() + "  (" + scalar(o["origin"]) + ")");
+      row("option", name + " = " + dump(o["value"]) + "  (" + scalar(o["origin"]) + ")");
   }
   lines("candidates");
   for (const Json &c : j["candidates"]) {
@@ -140,13 +145,13 @@ void config_text(const Json &j, const Lines &lines) {
   size_t width = 0;
   for (const auto &[name, s] : j["settings"].items()) width = std::max(width, name.size());
   for (const auto &[name, s] : j["settings"].items())
-    lines(pad(name, width) + " = " + s["value"].dump() + "  (" + scalar(s["origin"]) + ")");
+    lines(pad(name, width) + " = " + dump(s["value"]) + "  (" + scalar(s["origin"]) + ")");
 }
 
 void write(const Json &model, Format format, const Lines &lines,
            void (*text)(const Json &, const Lines &)) {
   if (format == Format::kJson)
-    lines(model.dump(2));
+    lines(dump(model, 2));
   else if (format == Format::kTree)
     tree(model, "", lines);
   else

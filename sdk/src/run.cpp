@@ -62,6 +62,7 @@ std::string octavo_run::skip_pattern(const std::string &name) const {
 octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_verdict *v,
                                         uint32_t *id) {
   const std::string name(octavo::view(d.name));
+  *id = OCTAVO_NONE;
   if (session_ == nullptr) {
     *id = parameter_count_++;
     parameters_.push_back({d.rows, d.cols, ""});
@@ -81,8 +82,12 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   const octavo_status status = plugin()->backend.add_parameter(session_, &desc, &own, id);
   verdicts_.push_back(octavo::copy_verdict(own));
   octavo::lend_verdict(verdicts_.back(), v);
-  if (status != OCTAVO_OK || own.decision == OCTAVO_DECLINE) return status;
-  if (*id != parameter_count_)
+  if (status != OCTAVO_OK || own.decision == OCTAVO_DECLINE) {
+    *id = OCTAVO_NONE;
+    return status;
+  }
+  broken_ = *id != parameter_count_;
+  if (broken_)
     fail(OCTAVO_INTERNAL, "backend " + plugin()->id + " gave parameter \"" + name + "\" id " +
                               std::to_string(*id) + ", expected " +
                               std::to_string(parameter_count_));
@@ -135,6 +140,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   if (verdict.decision == OCTAVO_DECLINE) {
     *id = OCTAVO_NONE;
   } else if (*id != linear_count_++) {
+    broken_ = true;
     fail(OCTAVO_INTERNAL, "backend " + plugin()->id + " gave linear \"" + name + "\" id " +
                               std::to_string(*id) + ", expected " +
                               std::to_string(linear_count_ - 1));
@@ -154,6 +160,10 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
   if (s.rows < 1 || s.cols < 1)
     return refuse("expected at least one row and column, found " + std::to_string(s.rows) + " x " +
                   std::to_string(s.cols));
+  if (s.rows > (INT64_MAX / 4) / s.cols)
+    return refuse("expected fewer than 2^61 elements, found " + std::to_string(s.rows) + " x " +
+                  std::to_string(s.cols));
+  if (s.role < 1 || s.role > OCTAVO_ROLE_OTHER) s.role = OCTAVO_ROLE_OTHER;
   if (!known_dtype(s.dtype)) return refuse("unknown dtype " + std::to_string(s.dtype));
   for (int verb = 0; verb <= OCTAVO_VERB_REDUCE; ++verb) {
     if (s.access[verb] > OCTAVO_ACCESS_ACCUMULATE)
@@ -185,6 +195,14 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
     seal_error_ = "a use names slot " + std::to_string(u.slot) + ", expected one emitted before";
     return OCTAVO_INTERNAL;
   }
+  const uint32_t owners[] = {0, 1, parameter_count_, linear_count_};
+  if (u.owner_kind < OCTAVO_OWNER_SESSION || u.owner_kind > OCTAVO_OWNER_LINEAR ||
+      u.owner >= owners[u.owner_kind]) {
+    seal_error_ = "a use of slot " + std::to_string(u.slot) + " names owner " +
+                  std::to_string(u.owner) + " of kind " + std::to_string(u.owner_kind) +
+                  ", expected the session, a parameter or a linear that was added";
+    return OCTAVO_INTERNAL;
+  }
   const octavo_slot &s = slots_[u.slot];
   const bool pooled_column = s.labels != nullptr && u.owner_kind != OCTAVO_OWNER_SESSION;
   const uint64_t end = static_cast<uint64_t>(u.first) + u.count;
@@ -194,12 +212,21 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
                   std::to_string(s.cols);
     return OCTAVO_INTERNAL;
   }
+  if (!pooled_column && u.first != 0) {
+    seal_error_ = "a use of slot " + std::to_string(u.slot) + " starts at column " +
+                  std::to_string(u.first) + ", expected 0 where no pool is shared out";
+    return OCTAVO_INTERNAL;
+  }
   new_uses_.push_back(u);
   return OCTAVO_OK;
 }
 
 void octavo_run::seal() {
   if (session_ == nullptr) return;
+  if (broken_)
+    fail(OCTAVO_WRONG_STATE, "backend " + plugin()->id +
+                                 ": an earlier call broke the session; close the run and correct "
+                                 "the plugin");
   const size_t slots_before = slots_.size();
   new_uses_.clear();
   seal_error_.clear();
@@ -208,12 +235,17 @@ void octavo_run::seal() {
   sink.kind = OCTAVO_KIND_SLOT_SINK;
   sink.ctx = this;
   sink.slot = [](void *ctx, const octavo_slot *s) {
-    return static_cast<octavo_run *>(ctx)->take_slot(*s);
+    auto *run = static_cast<octavo_run *>(ctx);
+    return run->seal_error_.empty() ? run->take_slot(*s) : OCTAVO_INTERNAL;
   };
   sink.use = [](void *ctx, const octavo_slot_use *u) {
-    return static_cast<octavo_run *>(ctx)->take_use(*u);
+    auto *run = static_cast<octavo_run *>(ctx);
+    return run->seal_error_.empty() ? run->take_use(*u) : OCTAVO_INTERNAL;
   };
-  const octavo_status status = plugin()->backend.seal(session_, &sink);
+  octavo_status status = plugin()->backend.seal(session_, &sink);
+  // A backend that goes on after the sink refused has emitted something that cannot be used.
+  broken_ = status == OCTAVO_OK && !seal_error_.empty();
+  if (broken_) status = OCTAVO_INTERNAL;
   if (status != OCTAVO_OK) {
     slots_.resize(slots_before);
     fail(status,
@@ -231,6 +263,11 @@ void octavo_run::seal() {
       fail(planned, "backend " + plugin()->id + ": linear_plan of linear " +
                         std::to_string(plans_.size()) + " failed with status " +
                         std::to_string(planned));
+    if (plan.saved.row_multiple < 1 || plan.forward_workspace.row_multiple < 1 ||
+        plan.backward_workspace.row_multiple < 1)
+      fail(OCTAVO_INTERNAL, "backend " + plugin()->id + ": linear_plan of linear " +
+                                std::to_string(plans_.size()) +
+                                ": expected a row_multiple of at least 1 in every extent, found 0");
     plans_.push_back(plan);
   }
 }

@@ -68,6 +68,7 @@ struct octavo_run {
   std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;
   std::vector<octavo_slot_use> new_uses_;  // of the seal in progress
   std::string seal_error_;
+  bool broken_ = false;  // the backend and this object disagree about what was added or sealed
   std::deque<octavo_linear_plan> plans_;
   std::deque<std::string> texts_;               // names and labels of slots
   std::deque<std::vector<octavo_str>> labels_;  // of pools

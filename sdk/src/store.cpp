@@ -63,7 +63,7 @@ struct octavo_store {
     bool found = false;
     for (const octavo_slot &s : run_.slots()) {
       if (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner != parameter || s.role != role ||
-          (s.flags & OCTAVO_SLOT_NATIVE) == 0)
+          (s.flags & OCTAVO_SLOT_NATIVE) == 0 || s.id >= addresses_.size())
         continue;
       addresses_[s.id] = data;
       found = true;
@@ -117,6 +117,7 @@ struct octavo_store {
   }
 
   void *position(const octavo_slot_use &u, size_t verb) const {
+    if (u.slot >= addresses_.size()) return nullptr;  // of a seal since the last extend
     const octavo_slot &s = run_.slots()[u.slot];
     if (s.access[verb] == OCTAVO_ACCESS_NONE || addresses_[u.slot] == nullptr) return nullptr;
     return static_cast<char *>(addresses_[u.slot]) + u.first * width_of(s.dtype);

@@ -75,7 +75,10 @@ class Flattener {
       }
       ++index;
     }
-    if (texts.size() == a.size()) add(std::move(path), TomlValue(std::move(texts)), at);
+    if (texts.size() == a.size())
+      add(std::move(path), TomlValue(std::move(texts)), at);
+    else if (!texts.empty())  // tables between texts: neither a list of texts nor one of tables
+      add(std::move(path), OtherToml{"a list with something other than text"}, at);
   }
 
   std::string name_;
@@ -135,7 +138,10 @@ std::string show(const TomlValue &value) {
 
 std::string dotted(const std::vector<std::string> &path) {
   std::string text;
-  for (const std::string &part : path) text += (text.empty() ? "" : ".") + part;
+  for (const std::string &part : path) {
+    const bool plain = part.find('.') == std::string::npos;
+    text += (text.empty() ? "" : ".") + (plain ? part : '"' + part + '"');
+  }
   return text;
 }
 

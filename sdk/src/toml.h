@@ -36,7 +36,7 @@ std::string kind_of(const TomlValue &value);
 // The value as it would stand in a file, for messages and reports.
 std::string show(const TomlValue &value);
 
-// The path joined with dots.
+// The path joined with dots; a part that holds a dot itself stands in quotes, as in TOML.
 std::string dotted(const std::vector<std::string> &path);
 
 }  // namespace octavo

@@ -43,7 +43,7 @@ std::string sha256_of(const std::string &path) {
   while (in.read(buffer.data(), buffer.size()) || in.gcount() > 0)
     crypto_hash_sha256_update(&state, reinterpret_cast<const unsigned char *>(buffer.data()),
                               static_cast<unsigned long long>(in.gcount()));
-  if (in.bad()) return {};
+  if (!in.is_open() || in.bad()) return {};
   unsigned char hash[crypto_hash_sha256_BYTES];
   crypto_hash_sha256_final(&state, hash);
   char hex[2 * crypto_hash_sha256_BYTES + 1];
