@@ -1,0 +1,144 @@
+// list, probe, version, config check, and what wrong arguments get: exit codes and where words go.
+#include <nlohmann/json.hpp>
+
+#include "octavo/octavo.h"
+#include "tests/cli/cli.h"
+
+namespace octavo::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class CliCommands : public Cli {};
+
+TEST_F(CliCommands, version) {
+  const Finished f = octavo({"version"});
+  EXPECT_EQ(f.exit_code, 0);
+  const octavo_str v = octavo_version();
+  EXPECT_EQ(f.out, "octavo " + std::string(v.data, v.size) + ", ABI 1.0\n");
+  EXPECT_EQ(f.err, "");
+}
+
+TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
+  const Finished f = octavo({"--help"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.err, "");
+  EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
+                               "run here; 2 wrong arguments or configuration; 3 another failure"));
+  for (const char *command : {"list", "explain", "config", "probe", "version"})
+    EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
+}
+
+TEST_F(CliCommands, help_of_a_command) {
+  const Finished f = octavo({"explain", "--help"});
+  EXPECT_EQ(f.exit_code, 0);
+  for (const char *option : {"--set", "--plugin-dir", "--json", "--tree"})
+    EXPECT_THAT(f.out, HasSubstr(option));
+}
+
+TEST_F(CliCommands, wrong_arguments) {
+  for (const std::vector<std::string> &arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"frobnicate"},
+                                             {"explain", "--frobnicate"},
+                                             {"explain", "a.toml", "b.toml"},
+                                             {"explain", "--json", "--tree"},
+                                             {"config"},
+                                             {"explain", "--set", "nothing"},
+                                             {"explain", "--set", "=3"},
+                                             {"probe", "a.toml"}}) {
+    const Finished f = octavo(arguments);
+    EXPECT_EQ(f.exit_code, 2) << testing::PrintToString(arguments);
+    EXPECT_EQ(f.out, "") << testing::PrintToString(arguments);
+    EXPECT_NE(f.err, "") << testing::PrintToString(arguments);
+  }
+  EXPECT_THAT(octavo({"explain", "--set", "nothing"}).err,
+              HasSubstr("expected KEY=VALUE, found \"nothing\""));
+}
+
+TEST_F(CliCommands, list_text) {
+  const Finished f = with_fake({"list"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.err, "");
+  EXPECT_THAT(f.out,
+              HasSubstr("fake          1.2.3    computes nothing\n  " +
+                        (dir / "plugins/fake.octavo-plugin.toml") + " (given by the host)\n"));
+  EXPECT_THAT(f.out, HasSubstr("\nte            "));
+  EXPECT_THAT(f.out, HasSubstr("\nreference     "));
+  EXPECT_THAT(f.out, HasSubstr("\nsearched\n  " + (dir / "plugins") + " (given by the host)\n"));
+}
+
+TEST_F(CliCommands, list_json_says_why_one_is_not_usable) {
+  dir.write("plugins/broken.octavo-plugin.toml", "manifest_version = 1\n");
+  const Finished f = with_fake({"list", "--json"});
+  EXPECT_EQ(f.exit_code, 0);
+  for (const json &p : json::parse(f.out)["plugins"]) {
+    EXPECT_EQ(p["usable"], p["name"] != "broken") << p;
+    if (p["name"] == "broken") {
+      EXPECT_EQ(p["verdicts"][0]["reason"], "manifest");
+    }
+  }
+}
+
+TEST_F(CliCommands, probe) {
+  const Finished text = octavo({"probe"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(text.err, "");
+  EXPECT_THAT(text.out, HasSubstr("\ncuda       "));
+  EXPECT_TRUE(json::parse(octavo({"probe", "--json"}).out).contains("cpu"));
+  EXPECT_THAT(octavo({"probe", "--tree"}).out, HasSubstr("├─ cpu\n"));
+}
+
+TEST_F(CliCommands, config_check_of_a_good_file) {
+  const std::string file =
+      dir.write("octavo.toml", "[fp8]\nbackend = \"fake\"\n[fp8.fake]\ncount = 6\n");
+  const Finished f = with_fake({"config", "check", file});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.err, "");
+  EXPECT_THAT(f.out, HasSubstr("fp8.backend     = \"fake\"  (" + file + ":2:1)\n"));
+  EXPECT_THAT(f.out, HasSubstr("fp8.fake.count  = 6  (" + file + ":4:1)\n"));
+  EXPECT_THAT(f.out, HasSubstr("device.kind     = \"auto\"  (default)\n"));
+  EXPECT_THAT(f.out, HasSubstr("plugins.trust   = \"dev\"  (override)\n"));
+}
+
+TEST_F(CliCommands, config_check_of_bad_files) {
+  const std::string key = dir.write("a.toml", "[fp8]\nbakend = \"te\"\n");
+  Finished f = octavo({"config", "check", key});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
+  EXPECT_EQ(f.err,
+            "error: " + key + ":2:1: unknown key \"fp8.bakend\"; did you mean \"fp8.backend\"?\n");
+  const std::string option = dir.write("b.toml", "[fp8.fake]\ncount = 0\n");
+  f = with_fake({"config", "check", option});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.err, "error: " + option + ":2:1: fp8.fake.count: expected at least 1, found 0\n");
+  f = octavo({"config", "check", dir / "none.toml"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.err, "error: " + (dir / "none.toml") +
+                       ": cannot be read: No such file or directory; check the path and its "
+                       "permissions\n");
+}
+
+TEST_F(CliCommands, set_takes_every_type) {
+  const Finished f = with_fake({"config", "check", "--json", "--set", "fp8.fake.count=3", "--set",
+                                "fp8.fake.ratio=0.25", "--set", "fp8.fake.verbose=true", "--set",
+                                "fp8.fake.mode=fast", "--set", "fp8.fake.note=\"12\"", "--set",
+                                "layers.skip=*head*"});
+  ASSERT_EQ(f.exit_code, 0) << f.err;
+  const json s = json::parse(f.out)["settings"];
+  EXPECT_EQ(s["fp8.fake.count"]["value"], 3);
+  EXPECT_EQ(s["fp8.fake.ratio"]["value"], 0.25);
+  EXPECT_EQ(s["fp8.fake.verbose"]["value"], true);
+  EXPECT_EQ(s["fp8.fake.mode"]["value"], "fast");
+  EXPECT_EQ(s["fp8.fake.note"]["value"], "12");
+  EXPECT_EQ(s["layers.skip"]["value"], json({"*head*"}));
+}
+
+TEST_F(CliCommands, current_directory_is_not_searched) {
+  EXPECT_THAT(octavo({"list"}).out, Not(HasSubstr("fake")));
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,95 @@
+// octavo explain: three formats, and an exit code that scripts can trust.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+
+namespace octavo::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class CliExplain : public Cli {};
+
+TEST_F(CliExplain, text) {
+  const Finished f = with_fake({"explain", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.err, "");
+  EXPECT_THAT(f.out, HasSubstr("\nruns       fp8\n"));
+  EXPECT_THAT(f.out, HasSubstr("\nbackend    fake 1.2.3, ABI 1.0\n"));
+  EXPECT_THAT(f.out, HasSubstr("\n  fake  <- chosen\n"));
+}
+
+TEST_F(CliExplain, json) {
+  const Finished f = with_fake({"explain", "--json", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(f.exit_code, 0);
+  const json j = json::parse(f.out);
+  EXPECT_EQ(j["runs"], "fp8");
+  EXPECT_EQ(j["backend"]["library"], dir / "plugins/fake.so");
+}
+
+TEST_F(CliExplain, tree) {
+  const Finished f = with_fake({"explain", "--tree", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_THAT(f.out, HasSubstr("├─ runs: fp8\n"));
+  EXPECT_THAT(f.out, HasSubstr("   └─ fake\n"));
+}
+
+TEST_F(CliExplain, defaults_run_te_here) {
+  const Finished f = with_fake({"explain", "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_EQ(json::parse(f.out)["backend"]["id"], "te");
+}
+
+TEST_F(CliExplain, refusal_is_exit_code_1_with_the_reasons) {
+  put_fake(dir, "plugins", "check_declines");
+  const Finished f = with_fake({"explain", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_THAT(f.out, HasSubstr("\nruns       nothing\n"));
+  EXPECT_THAT(f.out, HasSubstr("    session decline: the fake needs a full moon\n"
+                               "      found: waning crescent\n      remedy: wait two weeks\n"));
+}
+
+TEST_F(CliExplain, backend_that_is_not_installed_is_exit_code_1) {
+  const Finished f = octavo({"explain", "--json", "--set", "fp8.backend=absent"});
+  EXPECT_EQ(f.exit_code, 1);
+  const json j = json::parse(f.out);
+  EXPECT_TRUE(j["runs"].is_null());
+  EXPECT_EQ(j["candidates"][0]["verdicts"][0]["reason"], "manifest");
+}
+
+TEST_F(CliExplain, cuda_where_it_cannot_run_is_exit_code_1) {
+  const Finished f = with_fake({"explain", "--set", "device.kind=cuda"});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_THAT(f.out, HasSubstr("    device decline: "));
+}
+
+TEST_F(CliExplain, wrong_configuration_is_exit_code_2) {
+  Finished f = octavo({"explain", "--set", "mixed_precision=fp9"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
+  EXPECT_THAT(f.err, HasSubstr("error: override mixed_precision: mixed_precision: expected "));
+  environment.set("OCTAVO_MIXED_PRECISION", "fp9");
+  f = octavo({"explain"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err, HasSubstr("environment variable OCTAVO_MIXED_PRECISION"));
+}
+
+TEST_F(CliExplain, environment_chooses_the_backend) {
+  environment.set("OCTAVO_BACKEND", "reference");
+  const Finished f = with_fake({"explain", "--json"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(json::parse(f.out)["backend"]["id"], "reference");
+}
+
+TEST_F(CliExplain, warning_of_a_manifest_goes_to_stderr) {
+  dir.write("plugins/fake.octavo-plugin.toml", fake_manifest() + "[extra]\nx = 1\n");
+  const Finished f = with_fake({"explain", "--json", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.err, "warning: " + (dir / "plugins/fake.octavo-plugin.toml") +
+                       ": unknown key \"extra.x\" in line 12\n");
+  EXPECT_TRUE(json::accept(f.out));
+}
+
+}  // namespace
+}  // namespace octavo::test

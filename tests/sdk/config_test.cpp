@@ -1,0 +1,168 @@
+// Every core key from every source, with its value and its origin.
+#include "sdk/src/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/environment.h"
+#include "tests/support/request.h"
+#include "tests/support/temp_dir.h"
+
+namespace octavo {
+namespace {
+
+using test::Environment;
+using test::Request;
+using test::TempDir;
+
+class ConfigTest : public testing::Test {
+ protected:
+  Config load(const Request &request) { return load_config(request.desc()); }
+  static std::string value(const Config &c, const std::string &key) {
+    for (const auto &[name, setting] : c.settings)
+      if (name == key) return show(setting.value);
+    return "(no such key)";
+  }
+  Environment environment;
+};
+
+TEST_F(ConfigTest, defaults) {
+  const Config c = load(Request());
+  EXPECT_EQ(c.name, "(no file)");
+  EXPECT_EQ(c.directory, "");
+  EXPECT_EQ(value(c, "schema"), "1");
+  EXPECT_EQ(value(c, "mixed_precision"), "\"fp8\"");
+  EXPECT_EQ(value(c, "fp8.backend"), "\"auto\"");
+  EXPECT_EQ(value(c, "fp8.preference"), "[\"te\"]");
+  EXPECT_EQ(value(c, "fp8.fallback"), "[]");
+  EXPECT_EQ(value(c, "layers.skip"), "[]");
+  EXPECT_EQ(value(c, "device.kind"), "\"auto\"");
+  EXPECT_EQ(value(c, "plugins.path"), "[]");
+  EXPECT_EQ(value(c, "plugins.trust"), "\"owner\"");
+  EXPECT_EQ(c.settings.size(), 9u);
+  for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
+}
+
+struct Case {
+  const char *key;
+  const char *line;  // of the file
+  int column;        // of the key's last part
+  const char *from_file;
+  const char *override_text;
+  const char *from_override;
+};
+
+const Case kCases[] = {
+    {"mixed_precision", "mixed_precision = \"bf16\"", 1, "\"bf16\"", "no", "\"no\""},
+    {"fp8.backend", "fp8.backend = \"reference\"", 5, "\"reference\"", "msamp", "\"msamp\""},
+    {"fp8.preference", "fp8.preference = [\"a\", \"b\"]", 5, "[\"a\", \"b\"]", "c", "[\"c\"]"},
+    {"fp8.fallback", "fp8.fallback = [\"bf16\"]", 5, "[\"bf16\"]", "fp16", "[\"fp16\"]"},
+    {"layers.skip", "layers.skip = [\"*head*\"]", 8, "[\"*head*\"]", "*embed*", "[\"*embed*\"]"},
+    {"device.kind", "device.kind = \"cpu\"", 8, "\"cpu\"", "cuda", "\"cuda\""},
+    {"plugins.path", "plugins.path = [\"p\", \"q\"]", 9, "[\"p\", \"q\"]", "r", "[\"r\"]"},
+    {"plugins.trust", "plugins.trust = \"dev\"", 9, "\"dev\"", "owner", "\"owner\""},
+};
+
+TEST_F(ConfigTest, every_key_by_text) {
+  for (const Case &one : kCases) {
+    Request r;
+    r.text(std::string("# first line\n") + one.line + "\n");
+    const Config c = load(r);
+    EXPECT_EQ(value(c, one.key), one.from_file);
+    EXPECT_EQ(c.origin(one.key), "octavo.toml:2:" + std::to_string(one.column)) << one.key;
+  }
+}
+
+TEST_F(ConfigTest, every_key_by_override) {
+  for (const Case &one : kCases) {
+    Request r;
+    r.text(one.line).set(one.key, one.override_text);
+    const Config c = load(r);
+    EXPECT_EQ(value(c, one.key), one.from_override);
+    EXPECT_EQ(c.origin(one.key), "override");
+  }
+}
+
+TEST_F(ConfigTest, schema_by_every_source) {
+  EXPECT_EQ(load(Request().text("schema = 1")).origin("schema"), "octavo.toml:1:1");
+  EXPECT_EQ(load(Request().set("schema", 1)).origin("schema"), "override");
+}
+
+TEST_F(ConfigTest, file_gives_name_directory_and_positions) {
+  const TempDir dir;
+  const std::string path = dir.write("octavo.toml", "\n[fp8]\nbackend = \"te\"\n");
+  Request r;
+  r.path(path);
+  const Config c = load(r);
+  EXPECT_EQ(c.backend, "te");
+  EXPECT_EQ(c.name, path);
+  EXPECT_EQ(c.directory, dir.path());
+  EXPECT_EQ(c.origin("fp8.backend"), path + ":3:1");
+  EXPECT_EQ(c.origin("fp8.fallback"), "default");
+}
+
+TEST_F(ConfigTest, text_with_a_path_is_not_read_from_the_file) {
+  Request r;
+  r.path("/nowhere/run.toml").text("fp8.backend = \"x\"");
+  const Config c = load(r);
+  EXPECT_EQ(c.backend, "x");
+  EXPECT_EQ(c.directory, "/nowhere");
+  EXPECT_EQ(c.origin("fp8.backend"), "/nowhere/run.toml:1:5");
+}
+
+TEST_F(ConfigTest, environment_wins_over_the_file) {
+  environment.set("OCTAVO_MIXED_PRECISION", "fp16");
+  environment.set("OCTAVO_BACKEND", "reference");
+  Request r;
+  r.text("mixed_precision = \"no\"\nfp8.backend = \"te\"");
+  const Config c = load(r);
+  EXPECT_EQ(c.mixed_precision, "fp16");
+  EXPECT_EQ(c.backend, "reference");
+  EXPECT_EQ(c.origin("mixed_precision"), "OCTAVO_MIXED_PRECISION");
+  EXPECT_EQ(c.origin("fp8.backend"), "OCTAVO_BACKEND");
+}
+
+TEST_F(ConfigTest, override_wins_over_the_environment) {
+  environment.set("OCTAVO_BACKEND", "reference");
+  EXPECT_EQ(load(Request().set("fp8.backend", "te")).backend, "te");
+}
+
+TEST_F(ConfigTest, empty_environment_variable_says_nothing) {
+  environment.set("OCTAVO_BACKEND", "");
+  EXPECT_EQ(load(Request()).backend, "auto");
+}
+
+TEST_F(ConfigTest, empty_file_and_empty_tables_are_the_defaults) {
+  const TempDir dir;
+  Request r;
+  r.path(dir.write("octavo.toml", ""));
+  EXPECT_EQ(load(r).backend, "auto");
+  EXPECT_EQ(load(Request().text("[fp8]\n[layers]\n[device]\n[plugins]\n")).backend, "auto");
+}
+
+TEST_F(ConfigTest, one_text_is_a_list_of_one) {
+  EXPECT_THAT(load(Request().text("fp8.preference = \"reference\"")).preference,
+              testing::ElementsAre("reference"));
+}
+
+TEST_F(ConfigTest, backend_options_are_kept_with_their_origins) {
+  Request r;
+  r.text("[fp8.te]\nmargin = 3\n[fp8.\"com.example\"]\nx = true\n")
+      .set("fp8.te.recipe", "current")
+      .set("fp8.com.example.y", 2);
+  const Config c = load(r);
+  EXPECT_EQ(show(c.backend_options.at("te").at("margin").value), "3");
+  EXPECT_EQ(c.backend_options.at("te").at("margin").origin, "octavo.toml:2:1");
+  EXPECT_EQ(c.backend_options.at("te").at("recipe").origin, "override");
+  EXPECT_EQ(show(c.backend_options.at("com.example").at("x").value), "true");
+  EXPECT_EQ(show(c.backend_options.at("com.example").at("y").value), "2");
+}
+
+TEST_F(ConfigTest, manifests_are_listed_in_order) {
+  const Config c =
+      load(Request().text("[[plugin]]\nmanifest = \"/a\"\n[[plugin]]\nmanifest = \"/b\"\n"));
+  EXPECT_THAT(c.manifests, testing::ElementsAre("/a", "/b"));
+}
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,177 @@
+// Reports: JSON that parses, and the same facts as text and as a tree.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/environment.h"
+#include "tests/support/fake_plugin.h"
+#include "tests/support/model.h"
+
+namespace octavo::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class ReportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    put_fake(dir, "plugins");
+    request.set("plugins.trust", "dev").set("fp8.backend", "fake").plugins(dir / "plugins");
+  }
+  std::string print(Request::Report function, const std::string &format,
+                    octavo_status expected = OCTAVO_OK) {
+    std::string out;
+    EXPECT_EQ(request.print(function, format, out), expected) << request.host.error();
+    return out;
+  }
+  std::string report(const std::string &format) {
+    std::string out;
+    EXPECT_EQ(octavo_report(run.get(), borrow(format), Request::append_line, &out), OCTAVO_OK);
+    return out;
+  }
+
+  Environment environment;
+  TempDir dir;
+  Request request;
+  RunPtr run;
+};
+
+TEST_F(ReportTest, explain_as_json) {
+  request.set("fp8.fake.count", 2);
+  const json j = json::parse(print(octavo_explain, "json"));
+  EXPECT_EQ(j["octavo"], text_of(octavo_version()));
+  EXPECT_EQ(j["wanted"]["mixed_precision"], "fp8");
+  EXPECT_EQ(j["wanted"]["backend"], "fake");
+  EXPECT_EQ(j["runs"], "fp8");
+  const json &b = j["backend"];
+  EXPECT_EQ(b["id"], "fake");
+  EXPECT_EQ(b["version"], "1.2.3");
+  EXPECT_EQ(b["abi"], "1.0");
+  EXPECT_EQ(b["library"], dir / "plugins/fake.so");
+  EXPECT_THAT(b["sha256"].get<std::string>(), testing::MatchesRegex("[0-9a-f]{64}"));
+  EXPECT_EQ(j["options"]["count"]["value"], 2);
+  EXPECT_EQ(j["options"]["count"]["origin"], "override");
+  EXPECT_EQ(j["options"]["mode"]["origin"], "default");
+  ASSERT_EQ(j["candidates"].size(), 1u);
+  const json &c = j["candidates"][0];
+  EXPECT_EQ(c["chosen"], true);
+  EXPECT_EQ(c["manifest"], dir / "plugins/fake.octavo-plugin.toml");
+  EXPECT_EQ(c["found"], "given by the host");
+  EXPECT_EQ(c["verdicts"][0]["level"], "session");
+  EXPECT_EQ(c["verdicts"][0]["decision"], "accept");
+  EXPECT_FALSE(j.contains("layers"));
+}
+
+TEST_F(ReportTest, explain_of_a_refusal_has_the_reasons) {
+  put_fake(dir, "plugins", "check_declines");
+  const json j = json::parse(print(octavo_explain, "json", OCTAVO_UNSUPPORTED));
+  EXPECT_TRUE(j["runs"].is_null());
+  EXPECT_FALSE(j.contains("backend"));
+  const json &v = j["candidates"][0]["verdicts"][0];
+  EXPECT_EQ(v["decision"], "decline");
+  EXPECT_EQ(v["reason"], "device");
+  EXPECT_EQ(v["text"], "the fake needs a full moon");
+  EXPECT_EQ(v["evidence"], "waning crescent");
+  EXPECT_EQ(v["remedy"], "wait two weeks");
+  EXPECT_THAT(print(octavo_explain, "text", OCTAVO_UNSUPPORTED), HasSubstr("runs       nothing\n"));
+}
+
+TEST_F(ReportTest, explain_as_text_and_tree_names_what_json_names) {
+  const json j = json::parse(print(octavo_explain, "json"));
+  const std::string text = print(octavo_explain, "text");
+  EXPECT_THAT(text, HasSubstr("backend    fake 1.2.3, ABI 1.0\n"));
+  EXPECT_THAT(text, HasSubstr("library    " + (dir / "plugins/fake.so") + "\n"));
+  EXPECT_THAT(text, HasSubstr("sha256     " + j["backend"]["sha256"].get<std::string>() + "\n"));
+  EXPECT_THAT(text, HasSubstr("  fake  <- chosen\n"));
+  EXPECT_THAT(text, HasSubstr("option     count = 4  (default)\n"));
+  EXPECT_EQ(print(octavo_explain, ""), text);  // no format: text
+  const std::string tree = print(octavo_explain, "tree");
+  EXPECT_THAT(tree, HasSubstr("├─ backend\n│  ├─ id: fake\n"));
+  EXPECT_THAT(tree, HasSubstr("library: " + (dir / "plugins/fake.so") + "\n"));
+  EXPECT_THAT(tree, HasSubstr("└─ candidates\n"));
+}
+
+TEST_F(ReportTest, report_lists_every_layer_with_its_verdict) {
+  request.text("layers.skip = [\"*head*\"]");
+  ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
+  add_weight(run.get(), "w", 4, 8);
+  add_weight(run.get(), "u", 2, 3);
+  add_linear(run.get(), "fc", 0);
+  add_linear(run.get(), "lm_head", 1);
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
+  const json j = json::parse(report("json"));
+  ASSERT_EQ(j["layers"].size(), 2u);
+  EXPECT_EQ(j["layers"][0]["name"], "fc");
+  EXPECT_EQ(j["layers"][0]["shape"], json({4, 8}));
+  EXPECT_EQ(j["layers"][0]["placed"], "fp8");
+  EXPECT_EQ(j["layers"][0]["verdict"]["decision"], "accept");
+  EXPECT_EQ(j["layers"][1]["name"], "lm_head");
+  EXPECT_EQ(j["layers"][1]["placed"], "host");
+  EXPECT_EQ(j["layers"][1]["verdict"]["reason"], "policy");
+  EXPECT_EQ(j["layers"][1]["verdict"]["evidence"], "pattern \"*head*\", octavo.toml:1:8");
+  EXPECT_EQ(j["slot_bytes"]["nonfinite"], 4);
+  EXPECT_EQ(j["slot_bytes"]["counter"], 48);
+  EXPECT_EQ(j["slot_bytes"]["weight_cache"], 32 + 6);
+  EXPECT_EQ(j["slot_bytes"]["amax"], 4);
+  const std::string text = report("text");
+  EXPECT_THAT(text, HasSubstr("  fc       [4, 8]        fp8   as you like\n"));
+  EXPECT_THAT(text, HasSubstr("  lm_head  [2, 3]        host  runs in the host: layers.skip names "
+                              "it (pattern \"*head*\", octavo.toml:1:8)\n"));
+}
+
+TEST_F(ReportTest, names_that_are_not_utf8_do_not_break_a_report) {
+  ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
+  add_weight(run.get(), "w", 4, 8);
+  add_linear(run.get(), "fc\xff", 0);
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
+  EXPECT_EQ(json::parse(report("json"))["layers"][0]["name"], "fc\xEF\xBF\xBD");
+  EXPECT_THAT(report("text"), HasSubstr("fc\xff"));
+  EXPECT_THAT(report("tree"), HasSubstr("fc\xff"));
+}
+
+TEST_F(ReportTest, list_names_the_winner_and_the_shadowed) {
+  put_fake(dir, "first");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "first");
+  const json j = json::parse(print(octavo_list, "json"));
+  std::vector<json> fakes;
+  for (const json &p : j["plugins"])
+    if (p["name"] == "fake") fakes.push_back(p);
+  ASSERT_EQ(fakes.size(), 2u);
+  EXPECT_EQ(fakes[0]["manifest"], dir / "first/fake.octavo-plugin.toml");
+  EXPECT_FALSE(fakes[0].contains("shadowed_by"));
+  EXPECT_EQ(fakes[0]["usable"], true);
+  EXPECT_EQ(fakes[0]["version"], "1.2.3");
+  EXPECT_EQ(fakes[1]["shadowed_by"], dir / "first/fake.octavo-plugin.toml");
+  EXPECT_EQ(j["searched"][0]["directory"], dir / "first");
+  EXPECT_EQ(j["searched"][0]["exists"], true);
+}
+
+TEST_F(ReportTest, probe_describes_this_machine) {
+  const json j = json::parse(print(octavo_probe, "json"));
+  EXPECT_GE(j["cpu"]["cores"].get<int>(), 1);
+  EXPECT_GT(j["cpu"]["memory_bytes"].get<uint64_t>(), uint64_t{1} << 20);
+  EXPECT_TRUE(j["cuda"]["devices"].is_array());
+  EXPECT_FALSE(j["cuda"]["text"].get<std::string>().empty());
+  EXPECT_THAT(print(octavo_probe, "text"), HasSubstr("cores      "));
+}
+
+TEST_F(ReportTest, check_config_names_every_origin) {
+  request.text("[fp8.fake]\ncount = 7\n[layers]\nskip = [\"a\"]\n");
+  const json j = json::parse(print(octavo_check_config, "json"));
+  EXPECT_EQ(j["settings"]["layers.skip"]["value"], json({"a"}));
+  EXPECT_EQ(j["settings"]["layers.skip"]["origin"], "octavo.toml:4:1");
+  EXPECT_EQ(j["settings"]["fp8.fake.count"]["value"], 7);
+  EXPECT_EQ(j["settings"]["fp8.fake.count"]["origin"], "octavo.toml:2:1");
+  EXPECT_EQ(j["settings"]["fp8.backend"]["origin"], "override");
+  EXPECT_EQ(j["settings"]["device.kind"]["origin"], "default");
+}
+
+TEST_F(ReportTest, unknown_format) {
+  EXPECT_EQ(print(octavo_explain, "xml", OCTAVO_INVALID), "");
+  EXPECT_EQ(request.host.error(), "format: expected \"text\", \"tree\" or \"json\", found \"xml\"");
+}
+
+}  // namespace
+}  // namespace octavo::test

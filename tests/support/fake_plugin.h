@@ -1,0 +1,35 @@
+// Puts the zoo's fake plugin, with its manifest, into a directory of a test.
+//
+// OCTAVO_ZOO_DIR is the build folder of tests/zoo; the target must depend on octavo_zoo.
+#pragma once
+
+#include <string>
+
+#include "tests/support/temp_dir.h"
+
+namespace octavo::test {
+
+#if defined(__x86_64__)
+constexpr const char *kTuple = "linux-x86_64";
+#else
+constexpr const char *kTuple = "linux-aarch64";
+#endif
+
+inline std::string fake_library(const std::string &fault) {
+  return std::string(OCTAVO_ZOO_DIR) + "/fake_" + fault + ".so";
+}
+
+inline std::string fake_manifest() {
+  return std::string("manifest_version = 1\n[plugin]\nname = \"fake\"\nversion = \"1.2.3\"\n") +
+         "description = \"computes nothing\"\n[abi]\nmajor = 1\nminor = 0\n[library]\n" + kTuple +
+         " = \"fake.so\"\n";
+}
+
+// The library fake_<fault>.so as <directory>/fake.so, with a manifest that fits.
+inline void put_fake(const TempDir &dir, const std::string &directory,
+                     const std::string &fault = "good") {
+  dir.copy(fake_library(fault), directory + "/fake.so");
+  dir.write(directory + "/fake.octavo-plugin.toml", fake_manifest());
+}
+
+}  // namespace octavo::test

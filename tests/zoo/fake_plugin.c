@@ -1,0 +1,226 @@
+/* A backend that computes nothing and describes a few slots; FAULT says in which way it is broken.
+ *
+ * With FAULT_GOOD it keeps the whole contract of setup, and says the options it was given as a
+ * diagnostic, so tests see what crossed the border.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "faults.h"
+#include "octavo/kernels.h"
+#include "octavo/plugin.h"
+
+#define IS(fault) (FAULT == FAULT_##fault)
+
+#if IS(NO_SYMBOL)
+#define ENTRY octavo_plugin_entry
+#elif IS(SYMBOL_V2)
+#define ENTRY octavo_plugin_query_v2
+#else
+#define ENTRY octavo_plugin_query_v1
+#endif
+OCTAVO_EXPORT octavo_status ENTRY(const octavo_host *host, const octavo_plugin **out);
+
+enum { CAPACITY = 32, NAME = 64 };
+
+struct octavo_session {
+  const octavo_host *host;
+  octavo_parameter_desc parameters[CAPACITY];
+  uint32_t weights[CAPACITY]; /* of linears */
+  char names[CAPACITY][NAME]; /* of linears */
+  octavo_str labels[CAPACITY];
+  uint32_t first_slot[CAPACITY]; /* of parameters */
+  uint32_t parameter_count, linear_count, sealed_parameters, sealed_linears, slot_count;
+};
+
+static octavo_str text(const char *s) {
+  const octavo_str t = {s, strlen(s)};
+  return t;
+}
+
+static octavo_value integer(int64_t i) {
+  const octavo_value v = {OCTAVO_VALUE_INT, 0, i, 0, {NULL, 0}};
+  return v;
+}
+
+static octavo_status emit_option(const octavo_option_sink *sink, const char *name, octavo_value v,
+                                 octavo_value low, octavo_value high, const octavo_str *choices,
+                                 uint64_t choice_count) {
+  const octavo_option o = {
+      sizeof o, OCTAVO_KIND_OPTION, text(name), text("an option"), v, low, high,
+      choices,  choice_count};
+  return sink->option(sink->ctx, &o);
+}
+
+static octavo_status list_options(const octavo_option_sink *sink) {
+  static const octavo_str modes[] = {OCTAVO_STR("fast"), OCTAVO_STR("exact")};
+  const octavo_value none = {0, 0, 0, 0, {NULL, 0}};
+  octavo_value ratio = none, low = none, high = none, flag = none, mode = none, note = none;
+  if (IS(LIST_OPTIONS)) return OCTAVO_INTERNAL;
+  ratio.type = low.type = high.type = OCTAVO_VALUE_REAL;
+  ratio.real = 0.5;
+  high.real = 1;
+  flag.type = OCTAVO_VALUE_BOOL;
+  mode.type = note.type = OCTAVO_VALUE_TEXT;
+  mode.text = modes[1];
+  octavo_status status =
+      emit_option(sink, IS(NAMELESS_OPTION) ? "" : "count", integer(4), integer(1), none, NULL, 0);
+  if (status == OCTAVO_OK) status = emit_option(sink, "ratio", ratio, low, high, NULL, 0);
+  if (status == OCTAVO_OK) status = emit_option(sink, "verbose", flag, none, none, NULL, 0);
+  if (status == OCTAVO_OK) status = emit_option(sink, "mode", mode, none, none, modes, 2);
+  if (status == OCTAVO_OK) status = emit_option(sink, "note", note, none, none, NULL, 0);
+  return status;
+}
+
+/* "count=4 ratio=0.5 verbose=0 mode=exact note=" */
+static void say_options(const octavo_session_desc *desc) {
+  char line[512];
+  size_t used = 0;
+  for (uint64_t i = 0; i < desc->option_count && used < sizeof line; ++i) {
+    const octavo_option_value *o = &desc->options[i];
+    used += (size_t)snprintf(line + used, sizeof line - used, "%s%.*s=", i == 0 ? "" : " ",
+                             (int)o->name.size, o->name.data);
+    if (used >= sizeof line) return;
+    if (o->value.type == OCTAVO_VALUE_REAL)
+      used += (size_t)snprintf(line + used, sizeof line - used, "%g", o->value.real);
+    else if (o->value.type == OCTAVO_VALUE_TEXT)
+      used += (size_t)snprintf(line + used, sizeof line - used, "%.*s", (int)o->value.text.size,
+                               o->value.text.data);
+    else
+      used +=
+          (size_t)snprintf(line + used, sizeof line - used, "%lld", (long long)o->value.integer);
+  }
+  const octavo_diagnostic d = {sizeof d,
+                               OCTAVO_KIND_DIAGNOSTIC,
+                               OCTAVO_OK,
+                               OCTAVO_SEVERITY_INFO,
+                               OCTAVO_STR("fake"),
+                               text(line),
+                               NULL,
+                               NULL,
+                               0};
+  desc->host->diagnose(desc->host->ctx, &d);
+}
+
+static octavo_status check_session(const octavo_session_desc *desc,
+                                   const octavo_verdict_sink *sink) {
+  octavo_verdict v = {sizeof v,
+                      OCTAVO_KIND_VERDICT,
+                      OCTAVO_LEVEL_SESSION,
+                      OCTAVO_ACCEPT,
+                      0,
+                      0,
+                      {NULL, 0},
+                      {NULL, 0},
+                      {NULL, 0}};
+  if (IS(CHECK_FAILS)) return OCTAVO_INTERNAL;
+  v.text = text("the fake accepts everything");
+  if (IS(CHECK_DECLINES)) {
+    v.decision = OCTAVO_DECLINE;
+    v.reason = OCTAVO_REASON_DEVICE;
+    v.text = text("the fake needs a full moon");
+    v.evidence = text("waning crescent");
+    v.remedy = text("wait two weeks");
+  }
+  say_options(desc);
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
+  static octavo_session fixed; /* for tables without close_session */
+  if (IS(OPEN_FAILS)) return OCTAVO_RESOURCE;
+  if (IS(OPEN_NULL)) return OCTAVO_OK;
+  octavo_session *s =
+      IS(SHORT_BACKEND) || IS(NULL_FUNCTIONS) ? &fixed : calloc(1, sizeof(octavo_session));
+  if (s == NULL) return OCTAVO_RESOURCE;
+  s->host = desc->host;
+  *out = s;
+  return OCTAVO_OK;
+}
+
+static void close_session(octavo_session *s) {
+  free(s);
+}
+
+static void accept(octavo_verdict *v) {
+  v->level = OCTAVO_LEVEL_LAYER;
+  v->decision = IS(PARAMETER_DECLINES) ? OCTAVO_DECLINE : OCTAVO_ACCEPT;
+  v->text = text("as you like");
+}
+
+static octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d,
+                                   octavo_verdict *v, uint32_t *id) {
+  if (s->parameter_count == CAPACITY) return OCTAVO_RESOURCE;
+  accept(v);
+  if (v->decision == OCTAVO_DECLINE) return OCTAVO_OK;
+  s->parameters[s->parameter_count] = *d;
+  *id = s->parameter_count++ + (IS(PARAMETER_ID) ? 3 : 0);
+  return OCTAVO_OK;
+}
+
+static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_verdict *v,
+                                uint32_t *id) {
+  if (s->linear_count == CAPACITY || d->name.size > NAME) return OCTAVO_RESOURCE;
+  const uint32_t l = s->linear_count++;
+  s->weights[l] = d->weight;
+  memcpy(s->names[l], d->name.data, d->name.size);
+  s->labels[l].data = s->names[l];
+  s->labels[l].size = d->name.size;
+  *id = l + (IS(LINEAR_ID) ? 3 : 0);
+  accept(v);
+  return OCTAVO_OK;
+}
+
+static octavo_status emit(octavo_session *s, const octavo_slot_sink *sink, octavo_slot slot) {
+  slot.size = sizeof slot;
+  slot.kind = OCTAVO_KIND_SLOT;
+  slot.scale_slot = OCTAVO_NONE;
+  slot.id = s->slot_count++;
+  const octavo_status status = sink->slot(sink->ctx, &slot);
+  return IS(SEAL_IGNORES_SINK) ? OCTAVO_OK : status;
+}
+
+static octavo_status use(const octavo_slot_sink *sink, uint32_t owner_kind, uint32_t owner,
+                         uint32_t slot, uint32_t first, uint32_t count) {
+  const octavo_slot_use u = {owner_kind, owner, slot, first, count, 0};
+  const octavo_status status = sink->use(sink->ctx, &u);
+  return IS(SEAL_IGNORES_SINK) ? OCTAVO_OK : status;
+}
+
+#define TRY(call)                         \
+  do {                                    \
+    const octavo_status tried = (call);   \
+    if (tried != OCTAVO_OK) return tried; \
+  } while (0)
+
+#include "fake_seal.inc"
+
+static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
+                                 octavo_linear_plan *out) {
+  const octavo_extent none = {IS(PLAN_ROWS) ? 0 : 1, 0, 0};
+  if (IS(PLAN_FAILS) || linear >= s->sealed_linears) return OCTAVO_INVALID;
+  out->gradient = OCTAVO_GRADIENT_TENSOR;
+  out->saved = out->forward_workspace = out->backward_workspace = none;
+  return OCTAVO_OK;
+}
+
+static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
+  (void)s, (void)c;
+  return OCTAVO_OK;
+}
+static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
+  (void)s, (void)c;
+  return OCTAVO_OK;
+}
+static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
+  (void)s, (void)c;
+  return OCTAVO_OK;
+}
+static octavo_status end_step(const octavo_session *s, const octavo_step_call *c) {
+  (void)s, (void)c;
+  return OCTAVO_OK;
+}
+
+#include "fake_tables.inc"

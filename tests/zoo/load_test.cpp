@@ -1,0 +1,134 @@
+// Libraries that cannot be opened, or that hold no entry.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class ZooLoad : public Cage {
+ protected:
+  void expect_unloadable(const std::string &problem) {
+    expect_refusal(library() + ": cannot be loaded: " + problem, library(),
+                   "install what is missing, or reinstall the plugin");
+  }
+  void put_file(const std::string &content) {
+    dir.write("plugins/fake.so", content);
+    dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
+  }
+};
+
+TEST_F(ZooLoad, good_plugin_opens) {
+  put("good");
+  RunPtr run;
+  ASSERT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
+  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "fake");
+  EXPECT_EQ(text_of(octavo_precision_of(run.get())), "fp8");
+}
+
+TEST_F(ZooLoad, library_without_the_symbol) {
+  put("no_symbol");
+  expect_refusal(library() + ": expected the symbol octavo_plugin_query_v1, found none", library(),
+                 "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
+}
+
+TEST_F(ZooLoad, symbol_of_another_major) {
+  put("symbol_v2");
+  expect_refusal(library() +
+                     ": exports octavo_plugin_query_v2, built for ABI major 2; this host has ABI "
+                     "1.0",
+                 library(), "install a build of the plugin for ABI major 1");
+}
+
+TEST_F(ZooLoad, undefined_symbol_is_found_at_load) {
+  put("undefined_symbol");
+  // The system's own words follow after the part that is ours, so only that part is exact.
+  RunPtr run;
+  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
+  const std::string error = request().host.error();
+  EXPECT_THAT(error, StartsWith("nothing that the configuration allows can run here\n  fake: " +
+                                library() + ": cannot be loaded: "));
+  EXPECT_THAT(error, HasSubstr("octavo_fake_defined_nowhere"));
+  EXPECT_THAT(error, HasSubstr("\n    remedy: install what is missing, or reinstall the plugin"));
+}
+
+TEST_F(ZooLoad, text_file_named_so) {
+  put_file("This is no library.\n");
+  expect_unloadable("expected an ELF shared library, found a file of 20 bytes that is none");
+}
+
+TEST_F(ZooLoad, empty_file) {
+  put_file("");
+  expect_unloadable("expected an ELF shared library, found a file of 0 bytes that is none");
+}
+
+TEST_F(ZooLoad, truncated_library) {
+  const std::string whole = read_text(fake_library("good"));
+  ASSERT_GT(whole.size(), 2000u);
+  put_file(whole.substr(0, 1000));
+  expect_unloadable("the file is truncated: its headers name more than its 1000 bytes");
+}
+
+// Cut behind the file header, and in the middle: mapping either would end the process.
+TEST_F(ZooLoad, every_truncation_is_survived) {
+  const std::string whole = read_text(fake_library("good"));
+  for (size_t size : {size_t{64}, size_t{65}, size_t{4096}, whole.size() / 4}) {
+    put_file(whole.substr(0, size));
+    RunPtr run;
+    EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED) << size;
+    EXPECT_THAT(request().host.error(),
+                HasSubstr("truncated: its headers name more than its " + std::to_string(size)));
+  }
+}
+
+TEST_F(ZooLoad, library_for_another_processor) {
+  std::string bytes = read_text(fake_library("good"));
+  ASSERT_GT(bytes.size(), 20u);
+  bytes[18] = static_cast<char>(0x08);  // e_machine: MIPS
+  bytes[19] = 0;
+  put_file(bytes);
+  const std::string own = std::string(kTuple) == "linux-x86_64" ? "62" : "183";
+  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
+                    "), found class 2, machine 8");
+}
+
+TEST_F(ZooLoad, object_file_named_so) {
+  std::string bytes = read_text(fake_library("good"));
+  bytes[16] = 1;  // e_type: relocatable
+  put_file(bytes);
+  expect_unloadable("expected a shared library (ELF type 3), found type 1");
+}
+
+TEST_F(ZooLoad, replaced_after_it_was_opened) {
+  put("good");
+  RunPtr run;
+  ASSERT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
+  // Another file under the same name, as an installer puts it there.
+  dir.copy(fake_library("other_id"), "plugins/new.so");
+  std::filesystem::rename(dir / "plugins/new.so", library());
+  expect_refusal(
+      library() + ": was replaced after this process opened it, and an opened library stays",
+      library(), "start the process again");
+}
+
+TEST_F(ZooLoad, repaired_after_it_could_not_be_opened) {
+  put_file("This is no library.\n");
+  RunPtr run;
+  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
+  put("good");
+  EXPECT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
+}
+
+TEST_F(ZooLoad, unreadable_library) {
+  put("good");
+  ASSERT_EQ(chmod(library().c_str(), 0), 0);
+  if (geteuid() == 0) GTEST_SKIP() << "root reads files of every mode";
+  expect_unloadable("it cannot be read; check its permissions");
+}
+
+}  // namespace
+}  // namespace octavo::test

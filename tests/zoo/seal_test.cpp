@@ -1,0 +1,82 @@
+// Plugins whose seal emits what no host could use: refused with a message, nothing is kept.
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+struct BadSeal {
+  const char *fault;
+  octavo_status status;
+  const char *message;  // after "backend fake: "
+};
+
+void PrintTo(const BadSeal &b, std::ostream *out) {
+  *out << b.fault;
+}
+
+class ZooSeal : public OpenCage, public testing::WithParamInterface<BadSeal> {};
+
+TEST_P(ZooSeal, is_refused) {
+  open(GetParam().fault);
+  model();
+  EXPECT_EQ(octavo_seal(run.get()), GetParam().status);
+  EXPECT_EQ(host().error(), std::string("backend fake: ") + GetParam().message);
+  EXPECT_EQ(octavo_get_plan(run.get(), 0), nullptr);
+}
+
+TEST_P(ZooSeal, stays_refused_and_can_be_reported) {
+  open(GetParam().fault);
+  model();
+  EXPECT_NE(octavo_seal(run.get()), OCTAVO_OK);
+  EXPECT_NE(octavo_seal(run.get()), OCTAVO_OK);  // also when the backend believes it is sealed
+  std::string report;
+  EXPECT_EQ(octavo_report(run.get(), borrow("json"), Request::append_line, &report), OCTAVO_OK);
+  EXPECT_THAT(report, testing::HasSubstr("\"fake\""));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ZooSeal,
+    testing::Values(
+        BadSeal{"seal_fails", OCTAVO_RESOURCE, "seal failed with status 6"},
+        BadSeal{"slot_access", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": access 9 is not known to this host, which "
+                "could not call correctly"},
+        BadSeal{"seal_ignores_sink", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": access 9 is not known to this host, which "
+                "could not call correctly"},
+        BadSeal{"slot_id", OCTAVO_INTERNAL,
+                "seal failed: slot 8 \"weight_cache\": expected the id 3"},
+        BadSeal{"slot_shape", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected at least one row and column, found "
+                "0 x 8"},
+        BadSeal{"slot_huge", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected fewer than 2^61 elements, found "
+                "1099511627776 x 1099511627776"},
+        BadSeal{"slot_dtype", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": unknown dtype 2147"},
+        BadSeal{"slot_accumulate", OCTAVO_INTERNAL,
+                "seal failed: slot 2 \"counter\": an accumulated slot must be f32"},
+        BadSeal{"slot_initial", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected initial 0 for a dtype of fewer "
+                "than 32 bits"},
+        BadSeal{"use_slot", OCTAVO_INTERNAL,
+                "seal failed: a use names slot 1000, expected one emitted before"},
+        BadSeal{"use_columns", OCTAVO_INTERNAL,
+                "seal failed: a use of slot 4 names columns 2 to 3, expected at most 2"},
+        BadSeal{"use_first", OCTAVO_INTERNAL,
+                "seal failed: a use of slot 1 starts at column 1, expected 0 where no pool is "
+                "shared out"},
+        BadSeal{"use_owner", OCTAVO_INTERNAL,
+                "seal failed: a use of slot 3 names owner 100 of kind 3, expected the session, a "
+                "parameter or a linear that was added"},
+        BadSeal{"use_owner_kind", OCTAVO_INTERNAL,
+                "seal failed: a use of slot 0 names owner 0 of kind 9, expected the session, a "
+                "parameter or a linear that was added"},
+        BadSeal{"plan_fails", OCTAVO_INVALID, "linear_plan of linear 0 failed with status 2"},
+        BadSeal{"plan_rows", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected a row_multiple of at least 1 in every extent, "
+                "found 0"}),
+    [](const testing::TestParamInfo<BadSeal> &each) { return std::string(each.param.fault); });
+
+}  // namespace
+}  // namespace octavo::test

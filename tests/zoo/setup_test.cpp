@@ -1,0 +1,95 @@
+// Plugins that load and then fail while they are asked or set up.
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+class ZooSetup : public OpenCage {
+ protected:
+  void expect_open_fails(octavo_status status, const std::string &error) {
+    EXPECT_EQ(request().open(run), status);
+    EXPECT_EQ(run, nullptr);
+    EXPECT_EQ(host().error(), error);
+  }
+};
+
+TEST_F(ZooSetup, list_options_fails) {
+  put("list_options");
+  expect_refusal("backend fake: list_options failed with status 7; this is a defect of the plugin",
+                 library(), "install a corrected build of the plugin");
+}
+
+TEST_F(ZooSetup, option_without_a_name) {
+  put("nameless_option");
+  expect_refusal("backend fake: list_options failed with status 2; this is a defect of the plugin",
+                 library(), "install a corrected build of the plugin");
+}
+
+TEST_F(ZooSetup, broken_options_do_not_stop_the_next_candidate) {
+  put("list_options");
+  request().set("fp8.backend", "auto").text("[fp8]\npreference = [\"fake\", \"reference\"]");
+  ASSERT_EQ(request().open(run), OCTAVO_UNSUPPORTED);  // request() asks for the fake again
+  Request both;
+  both.text("[fp8]\npreference = [\"fake\", \"reference\"]\n[plugins]\ntrust = \"dev\"")
+      .plugins(dir / "plugins");
+  ASSERT_EQ(both.open(run), OCTAVO_OK) << both.host.error();
+  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "reference");
+}
+
+TEST_F(ZooSetup, check_session_declines_with_a_reason) {
+  put("check_declines");
+  expect_refusal("the fake needs a full moon", "waning crescent", "wait two weeks");
+}
+
+TEST_F(ZooSetup, check_session_fails) {
+  put("check_fails");
+  expect_refusal("check_session failed with status 7", "", "see the diagnostics of the plugin");
+}
+
+TEST_F(ZooSetup, open_session_fails) {
+  put("open_fails");
+  expect_open_fails(OCTAVO_RESOURCE,
+                    "backend fake accepted the session and then failed to open it: status 6");
+}
+
+TEST_F(ZooSetup, open_session_gives_nothing) {
+  put("open_null");
+  expect_open_fails(OCTAVO_INTERNAL,
+                    "backend fake accepted the session and then failed to open it: status 0");
+}
+
+TEST_F(ZooSetup, parameter_id_out_of_order) {
+  open("parameter_id");
+  uint32_t id = 0;
+  EXPECT_EQ(add_weight("w", &id), OCTAVO_INTERNAL);
+  EXPECT_EQ(host().error(), "backend fake gave parameter \"w\" id 3, expected 0");
+  EXPECT_EQ(octavo_seal(run.get()), OCTAVO_WRONG_STATE);
+  EXPECT_EQ(host().error(),
+            "backend fake: an earlier call broke the session; close the run and correct the "
+            "plugin");
+}
+
+TEST_F(ZooSetup, linear_id_out_of_order) {
+  open("linear_id");
+  uint32_t weight = 9, id = 0;
+  ASSERT_EQ(add_weight("w", &weight), OCTAVO_OK);
+  EXPECT_EQ(add_linear("a", weight, &id), OCTAVO_INTERNAL);
+  EXPECT_EQ(host().error(), "backend fake gave linear \"a\" id 3, expected 0");
+  EXPECT_EQ(octavo_seal(run.get()), OCTAVO_WRONG_STATE);
+  EXPECT_EQ(host().error(),
+            "backend fake: an earlier call broke the session; close the run and correct the "
+            "plugin");
+}
+
+TEST_F(ZooSetup, declined_parameter_uses_up_no_id) {
+  open("parameter_declines");
+  uint32_t id = 5;
+  EXPECT_EQ(add_weight("w", &id), OCTAVO_OK);
+  EXPECT_EQ(id, OCTAVO_NONE);
+  uint32_t linear = 5;
+  EXPECT_EQ(add_linear("a", 0, &linear), OCTAVO_INVALID);
+  EXPECT_EQ(host().error(), "linear \"a\": expected a parameter id below 0, found 0");
+}
+
+}  // namespace
+}  // namespace octavo::test

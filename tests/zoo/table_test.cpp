@@ -1,0 +1,123 @@
+// Plugins whose tables are not what the contract says.
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+class ZooTable : public Cage {
+ protected:
+  void expect_refusal_of_library(const std::string &text, const std::string &remedy) {
+    expect_refusal(library() + ": " + text, library(), remedy);
+  }
+  static constexpr const char *kRebuild = "rebuild the plugin against this version's headers";
+};
+
+TEST_F(ZooTable, other_major_in_the_table) {
+  put("abi_major");
+  expect_refusal("the plugin needs ABI 2.0, this host has ABI 1.0", library(),
+                 "install a build of the plugin for ABI major 1");
+}
+
+TEST_F(ZooTable, minor_that_is_too_new) {
+  put("abi_minor");
+  expect_refusal("the plugin needs ABI 1.7, this host has ABI 1.0", library(),
+                 "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR");
+}
+
+TEST_F(ZooTable, manifest_states_another_major) {
+  put("good");
+  std::string text = fake_manifest();
+  text.replace(text.find("major = 1"), 9, "major = 2");
+  dir.write("plugins/fake.octavo-plugin.toml", text);
+  expect_refusal("the manifest states ABI 2.0, this host has ABI 1.0", library(),
+                 "install a build of the plugin for ABI major 1");
+}
+
+TEST_F(ZooTable, manifest_states_a_newer_minor) {
+  put("good");
+  std::string text = fake_manifest();
+  text.replace(text.find("minor = 0"), 9, "minor = 3");
+  dir.write("plugins/fake.octavo-plugin.toml", text);
+  expect_refusal("the manifest states ABI 1.3, this host has ABI 1.0", library(),
+                 "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR");
+}
+
+TEST_F(ZooTable, wrong_kind) {
+  put("plugin_kind");
+  expect_refusal_of_library(
+      "its table is no octavo_plugin: size 56, kind 4; expected size 56, kind 6", kRebuild);
+}
+
+TEST_F(ZooTable, too_small) {
+  put("plugin_size");
+  expect_refusal_of_library(
+      "its table is no octavo_plugin: size 48, kind 6; expected size 56, kind 6", kRebuild);
+}
+
+TEST_F(ZooTable, null_get_interface) {
+  put("null_get_interface");
+  expect_refusal_of_library("its get_interface is null", kRebuild);
+}
+
+TEST_F(ZooTable, query_returns_an_error) {
+  put("query_fails");
+  expect_refusal("octavo_plugin_query_v1 answered status 7 and no table; this host has ABI 1.0",
+                 library(), "install a build of the plugin for this host");
+}
+
+TEST_F(ZooTable, query_refuses_the_version) {
+  put("query_version");
+  expect_refusal("octavo_plugin_query_v1 answered status 4 and no table; this host has ABI 1.0",
+                 library(), "install a build of the plugin for this host");
+}
+
+TEST_F(ZooTable, query_gives_no_table) {
+  put("query_no_table");
+  expect_refusal("octavo_plugin_query_v1 answered status 0 and no table; this host has ABI 1.0",
+                 library(), "install a build of the plugin for this host");
+}
+
+TEST_F(ZooTable, id_differs_from_the_manifest) {
+  put("other_id");
+  expect_refusal_of_library("expected the id \"fake\" of its manifest, found \"imposter\"",
+                            "reinstall the plugin: library and manifest do not belong together");
+}
+
+TEST_F(ZooTable, no_backend_interface) {
+  put("no_backend");
+  expect_refusal_of_library("expected the interface octavo.backend/1, found none",
+                            "the plugin is no FP8 backend for this host");
+}
+
+TEST_F(ZooTable, backend_table_of_another_kind) {
+  put("backend_kind");
+  expect_refusal_of_library(
+      "expected the interface octavo.backend/1, found a table of another kind",
+      "the plugin is no FP8 backend for this host");
+}
+
+class ZooStubs : public OpenCage {};
+
+// A table from before end_step and close_session existed.
+TEST_F(ZooStubs, missing_tail_of_the_backend_table) {
+  open("short_backend");
+  const octavo_backend *b = octavo_backend_of(run.get());
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->size, sizeof(octavo_backend));
+  EXPECT_EQ(b->linear_forward(octavo_session_of(run.get()), nullptr), OCTAVO_OK);
+  EXPECT_EQ(b->end_step(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
+  b->close_session(octavo_session_of(run.get()));  // a stub, too
+}
+
+TEST_F(ZooStubs, null_functions_in_the_table) {
+  open("null_functions");
+  model();
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK) << host().error();
+  const octavo_backend *b = octavo_backend_of(run.get());
+  EXPECT_EQ(b->quantize_weight(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(b->end_step(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(b->linear_backward(octavo_session_of(run.get()), nullptr), OCTAVO_OK);
+}
+
+}  // namespace
+}  // namespace octavo::test
