@@ -1,0 +1,169 @@
+// purity.arguments and purity.optimizer: one verb called again, or with other flags, from equal
+// memory.
+//
+// SKIP_WEIGHT, OVERWRITE and null outputs select parts of one result; they never change a part.
+#include <algorithm>
+#include <functional>
+
+#include "all_checks.h"
+#include "host.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+bool is_gradient(const Region &region) {
+  return region.role == OCTAVO_ROLE_GRADIENT;
+}
+
+}  // namespace
+
+void check_arguments(const Context &context) {
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  Host host(s, context.seed);
+  host.add_standard_batches();
+  host.train_step();
+  for (Batch &batch : host.batches()) {
+    const uint32_t weight = s.linears()[batch.spec.linear].weight;
+    const octavo_linear_plan &plan = s.linears()[batch.spec.linear].plan;
+    const std::string &name = batch.name;
+    const Snapshot clean = host.arena().snapshot();
+    // After `calls`, from equal memory, the arena holds what it holds after `reference`.
+    const auto same = [&](const std::string &what, const std::function<void()> &reference,
+                          const std::function<void()> &calls,
+                          bool (*ignored)(const Region &) = nullptr) {
+      host.arena().restore(clean);
+      reference();
+      const Snapshot expected = host.arena().snapshot();
+      host.arena().restore(clean);
+      calls();
+      expect_equal(host.arena(), expected, host.arena().snapshot(), text(what, " of ", name),
+                   ignored);
+    };
+    const auto start = [&] {
+      host.quantize_weight(weight);
+      host.forward(batch);
+    };
+    same(
+        "quantize_weight twice", [&] { host.quantize_weight(weight); },
+        [&] {
+          host.quantize_weight(weight);
+          host.quantize_weight(weight);
+        });
+    same("linear_forward twice", start, [&] {
+      start();
+      host.forward(batch);
+    });
+    Call overwrite;
+    overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
+    const auto backward = [&] { host.backward(batch, overwrite); };
+    same(
+        "linear_backward twice on one saved",
+        [&] {
+          start();
+          backward();
+        },
+        [&] {
+          start();
+          backward();
+          backward();
+        });
+    // dgrad first, then wgrad alone; dx of the first call must survive the second.
+    same(
+        "dgrad and wgrad in two calls",
+        [&] {
+          start();
+          backward();
+        },
+        [&] {
+          start();
+          Call dgrad;
+          dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+          dgrad.want_db = false;
+          host.backward(batch, dgrad);
+          Call wgrad = overwrite;
+          wgrad.want_dx = false;
+          host.backward(batch, wgrad);
+        });
+    same(
+        "SKIP_WEIGHT, which must leave dw alone,",
+        [&] {
+          start();
+          Call wanted;
+          wanted.want_db = false;
+          wanted.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+          host.backward(batch, wanted);
+        },
+        [&] {
+          start();
+          Call wanted;
+          wanted.want_db = false;
+          host.backward(batch, wanted);
+        },
+        is_gradient);
+    host.arena().restore(clean);
+    if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
+    const std::vector<double> untouched = host.gradient(weight);
+    start();
+    Call dgrad;
+    dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+    dgrad.want_db = false;
+    host.backward(batch, dgrad);
+    expect(host.gradient(weight) == untouched, "SKIP_WEIGHT changed the weight gradient of ", name);
+    // A gradient of zeros and accumulation give what OVERWRITE gives; -0 and 0 count as equal.
+    backward();
+    const std::vector<double> overwritten = host.gradient(weight);
+    const std::vector<double> db = values_of(batch.db);
+    host.clear_gradients();
+    host.backward(batch);
+    expect(host.gradient(weight) == overwritten,
+           "dw accumulated from zero differs from OVERWRITE in ", name);
+    expect(values_of(batch.db) == db, "db accumulated from zero differs from OVERWRITE in ", name);
+    host.arena().restore(clean);
+  }
+}
+
+void check_optimizer_skip(const Context &context) {
+  need_optimizer(context);
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  Host host(s, context.seed);
+  host.add_standard_batches();
+  if (!host.has_optimizer()) throw Skip("no parameter has a slot that optimizer_step uses");
+  auto *skip =
+      reinterpret_cast<float *>(host.arena().allocate(sizeof(float), Use::kTensor, "skip"));
+  host.train_step();
+  host.quantize_weights();
+  for (Batch &batch : host.batches()) host.forward(batch);
+  for (Batch &batch : host.batches()) host.backward(batch);
+  *skip = 1;
+  const Snapshot start = host.arena().snapshot();
+  host.optimizer_step(skip);
+  expect_equal(host.arena(), start, host.arena().snapshot(), "optimizer_step with skip = 1");
+  *skip = 0;
+  const Snapshot zero = host.arena().snapshot();
+  host.optimizer_step(skip);
+  const Snapshot stepped = host.arena().snapshot();
+  host.arena().restore(zero);
+  host.optimizer_step(nullptr);
+  expect_equal(host.arena(), stepped, host.arena().snapshot(),
+               "optimizer_step with skip = null instead of a pointer to 0");
+  for (uint32_t id = 0; id < s.parameters().size(); ++id) {
+    if ((s.parameters()[id].spec.flags & OCTAVO_PARAMETER_FROZEN) != 0) continue;
+    bool moved = false;
+    for (const Entry &e : host.entries(OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id)) {
+      const uint64_t begin = host.arena().offset(e.address);
+      const bool written = e.access == OCTAVO_ACCESS_UPDATE || e.access == OCTAVO_ACCESS_WRITE;
+      moved = moved || (written && !std::equal(e.address, e.address + e.bytes,
+                                               zero.begin() + static_cast<int64_t>(begin)));
+    }
+    const auto all = host.entries(OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id);
+    expect(moved || all.empty(), "optimizer_step changed nothing of parameter '",
+           s.parameters()[id].spec.name, "'");
+  }
+}
+
+}  // namespace octavo::conformance

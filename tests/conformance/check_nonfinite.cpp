@@ -1,0 +1,184 @@
+// nonfinite: Inf and NaN in x, w and dy, and the step after them.
+//
+// A saturating cast erases an infinity, so it must be reported in the nonfinite slot; a backend
+// without such a slot must keep it visible in its results. NaN is never erased.
+#include <cmath>
+#include <limits>
+
+#include "all_checks.h"
+#include "host.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// Elements for which `touched` holds are NaN, all others are not.
+template <typename Touched>
+void expect_nan(const Matrix &m, const std::string &what, const Touched &touched) {
+  for (int64_t row = 0; row < m.rows(); ++row) {
+    for (int64_t col = 0; col < m.cols(); ++col) {
+      const bool wanted = touched(row, col);
+      expect(std::isnan(m.at(row, col)) == wanted, what, " [", row, ", ", col, "] should ",
+             wanted ? "be NaN" : "be a number", " but is ", m.at(row, col));
+    }
+  }
+}
+
+template <typename Untouched>
+void expect_finite(const Matrix &m, const std::string &what, const Untouched &untouched) {
+  for (int64_t row = 0; row < m.rows(); ++row) {
+    for (int64_t col = 0; col < m.cols(); ++col) {
+      expect(!untouched(row, col) || std::isfinite(m.at(row, col)), what, " [", row, ", ", col,
+             "] should be finite but is ", m.at(row, col));
+    }
+  }
+}
+
+// A step up to, but without, optimizer_step: what a host has when it looks at the nonfinite slot.
+Snapshot run_step(Host &host) {
+  host.quantize_weights();
+  for (Batch &batch : host.batches()) host.forward(batch);
+  for (Batch &batch : host.batches()) host.backward(batch);
+  return host.arena().snapshot();
+}
+
+bool is_history(const Region &region) {
+  return region.role == OCTAVO_ROLE_AMAX_HISTORY || region.role == OCTAVO_ROLE_COUNTER;
+}
+
+bool has_nonfinite(const std::vector<double> &values) {
+  for (const double value : values) {
+    if (!std::isfinite(value)) return true;
+  }
+  return false;
+}
+
+void check_recovery(const Context &context, double bad) {
+  Session a(context), b(context);
+  for (Session *s : {&a, &b}) {
+    s->add(standard_model());
+    s->seal();
+  }
+  Host host(a, context.seed), clean(b, context.seed);
+  for (Host *h : {&host, &clean}) {
+    h->add_standard_batches();
+    h->batches().front().dy.set(1, 0, 0x1p-6);  // far below amax, which therefore stays the same
+    // The bad step repeats this one but for one element, so only that element can tell the two
+    // runs apart; the weights stay as they are until then.
+    run_step(*h);
+    h->end_step();
+    h->clear_gradients();
+  }
+  Batch &batch = host.batches().front();
+  const double good = batch.dy.at(1, 0);
+  batch.dy.set(1, 0, bad);
+  run_step(host);
+  const float *nonfinite = host.nonfinite();
+  if (nonfinite == nullptr) {
+    const std::vector<double> dx = values_of(batch.dx);
+    expect(has_nonfinite(dx), "the backend has no nonfinite slot, and ", bad,
+           " in dy does not show in dx either: nobody can notice it");
+  } else {
+    expect(*nonfinite == 1, "the nonfinite slot should be 1 after ", bad, " in dy but is ",
+           *nonfinite);
+    host.optimizer_step();
+  }
+  host.end_step();
+  host.clear_gradients();
+  batch.dy.set(1, 0, good);
+  if (nonfinite != nullptr) {
+    expect(*nonfinite == 0, "the nonfinite slot should be 0 after end_step but is ", *nonfinite);
+  }
+  const Snapshot found = run_step(host);
+  const Snapshot expected = run_step(clean);
+  for (const Batch &one : host.batches()) {
+    expect(!has_nonfinite(values_of(one.y)) && !has_nonfinite(values_of(one.dx)), "y or dx of ",
+           one.name, " is not finite in the step after ", bad, " in dy");
+  }
+  expect_equal(host.arena(), expected, found,
+               text("the step after ", bad, " in dy, against a run in which it never happened"),
+               is_history);
+}
+
+}  // namespace
+
+void check_nan(const Context &context) {
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  Host host(s, context.seed);
+  host.add_standard_batches();
+  host.train_step();
+  for (Batch &batch : host.batches()) {
+    const Linear &linear = s.linears()[batch.spec.linear];
+    const std::string &name = batch.name;
+    const Snapshot start = host.arena().snapshot();
+    const int64_t row = batch.x.rows() / 2;
+    const int64_t k = batch.x.cols() / 2;
+    const int64_t n = batch.y.cols() / 2;
+    const bool has_dw = linear.plan.gradient != OCTAVO_GRADIENT_NONE;
+    Matrix &dw = host.dw(linear.weight);
+    const auto run_all = [&] {
+      Call overwrite;
+      overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
+      host.quantize_weight(linear.weight);
+      host.forward(batch);
+      host.backward(batch, overwrite);
+      host.gradient(linear.weight);
+    };
+    const auto nothing = [](int64_t, int64_t) { return false; };
+    batch.x.set(row, k, kNan);
+    run_all();
+    expect_nan(batch.y, text("with NaN in x, y of ", name),
+               [&](int64_t i, int64_t) { return i == row; });
+    expect_nan(batch.dx, text("with NaN in x, dx of ", name), nothing);
+    if (has_dw) {
+      expect_nan(dw, text("with NaN in x, dw of ", name),
+                 [&](int64_t, int64_t j) { return j == k; });
+    }
+    host.arena().restore(start);
+    batch.dy.set(row, n, kNan);
+    run_all();
+    expect_nan(batch.y, text("with NaN in dy, y of ", name), nothing);
+    expect_nan(batch.dx, text("with NaN in dy, dx of ", name),
+               [&](int64_t i, int64_t) { return i == row; });
+    if (has_dw) {
+      expect_nan(dw, text("with NaN in dy, dw of ", name),
+                 [&](int64_t i, int64_t) { return i == n; });
+    }
+    host.arena().restore(start);
+    host.weight(linear.weight).set(n, k, kNan);
+    host.write_weight(linear.weight);
+    run_all();
+    expect_nan(batch.y, text("with NaN in w, y of ", name),
+               [&](int64_t, int64_t j) { return j == n; });
+    expect_nan(batch.dx, text("with NaN in w, dx of ", name),
+               [&](int64_t, int64_t j) { return j == k; });
+    host.arena().restore(start);
+    // Inf in x and w saturates: results that it does not touch stay numbers.
+    batch.x.set(row, k, kInf);
+    run_all();
+    expect_finite(batch.y, text("with Inf in x, y of ", name),
+                  [&](int64_t i, int64_t) { return i != row; });
+    host.arena().restore(start);
+    host.weight(linear.weight).set(n, k, kInf);
+    host.write_weight(linear.weight);
+    run_all();
+    expect_finite(batch.y, text("with Inf in w, y of ", name),
+                  [&](int64_t, int64_t j) { return j != n; });
+    expect_finite(batch.dx, text("with Inf in w, dx of ", name),
+                  [&](int64_t, int64_t j) { return j != k; });
+    host.arena().restore(start);
+  }
+}
+
+void check_nonfinite(const Context &context) {
+  check_recovery(context, kInf);
+  check_recovery(context, -kInf);
+  check_recovery(context, kNan);
+}
+
+}  // namespace octavo::conformance

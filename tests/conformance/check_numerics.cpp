@@ -1,0 +1,161 @@
+// numerics: y, dx, dw and db against the same products in double precision on the unquantized
+// inputs.
+//
+// The bound of one product sum. An operand v is cast with relative error e (half a unit in the last
+// place: 2^-4 for E4M3 with 3 mantissa bits, 2^-3 for E5M2 with 2, 2^-9 for bf16, 0 for f32), or,
+// below the smallest normal number, with an absolute error of half a subnormal step. That step is
+// 2^-9 / scale for E4M3 and 2^-16 / scale for E5M2. The scale follows from amax: at least
+// 448 / amax / 2^p, where p counts what a power-of-two rule (1) and a margin take. Allowing p = 5,
+//   a = amax * 2^-10 * 2^5 / 448 < amax * 2^-13,
+// which is an upper bound for E5M2, too. So |v' - v| <= e |v| + a =: d(v), and for s = sum_k u_k
+// v_k
+//   |s' - s| <= sum_k |u_k| d(v_k) + |v_k| d(u_k) + d(u_k) d(v_k)
+// plus fp32 accumulation, K 2^-23 sum_k |u_k v_k| (products of codes are exact; the factor 2 covers
+// the magnitude of the quantized terms), plus the rounding of the result to its dtype.
+//
+// Where the scale is a slot, the errors of different elements are independent roundings, so they
+// cancel: the error of a sum has variance at most sum_k (u_k v_k)^2 (e_u^2 + e_v^2) / 3, because
+// a uniform error in [-h, h] has variance h^2 / 3. The mean square of all elements must stay below
+// twice that (plus the square of the absolute part), which is far below the worst case.
+#include <algorithm>
+#include <cmath>
+
+#include "all_checks.h"
+#include "host.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+// Largest relative error of one cast to any of these dtypes.
+double half_ulp(uint64_t dtypes) {
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E5M2)) != 0) return 0x1p-3;
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN)) != 0) return 0x1p-4;
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_BF16)) != 0) return 0x1p-9;
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) != 0) return 0x1p-12;
+  return 0;
+}
+
+struct Operand {
+  Matrix m;
+  bool transposed;
+  double relative;  // e
+  double absolute;  // a
+
+  int64_t rows() const { return transposed ? m.cols() : m.rows(); }
+  int64_t depth() const { return transposed ? m.rows() : m.cols(); }
+  double at(int64_t i, int64_t k) const { return transposed ? m.at(k, i) : m.at(i, k); }
+  double error(double v) const { return relative * std::fabs(v) + absolute; }
+};
+
+Operand operand(const Matrix &m, bool transposed, double relative) {
+  double amax = 0;
+  for (const double v : values_of(m)) amax = std::max(amax, std::fabs(v));
+  return {m, transposed, relative, relative > 0 ? amax * 0x1p-13 : 0};
+}
+
+double rounding(uint32_t dtype) {
+  return dtype == OCTAVO_F32 ? 0x1p-24 : 0x1p-9;
+}
+
+// out[i, j] = sum_k a[i, k] b[j, k] + bias[j].
+void check_product(const Matrix &out, const Operand &a, const Operand &b, const Matrix *bias,
+                   bool independent, const std::string &what) {
+  double squares = 0;
+  double allowed = 0;
+  for (int64_t i = 0; i < a.rows(); ++i) {
+    for (int64_t j = 0; j < b.rows(); ++j) {
+      double sum = bias == nullptr ? 0 : bias->at(0, j);
+      double magnitude = std::fabs(sum);
+      double bound = 0;
+      double variance = 0;
+      double floor = 0;
+      for (int64_t k = 0; k < a.depth(); ++k) {
+        const double u = a.at(i, k);
+        const double v = b.at(j, k);
+        const double du = a.error(u);
+        const double dv = b.error(v);
+        sum += u * v;
+        magnitude += std::fabs(u * v);
+        bound += std::fabs(u) * dv + std::fabs(v) * du + du * dv;
+        variance += u * u * v * v * (a.relative * a.relative + b.relative * b.relative) / 3;
+        floor += std::pow(std::fabs(u) * b.absolute + std::fabs(v) * a.absolute, 2);
+      }
+      const double fp32 = static_cast<double>(a.depth() + 2) * 0x1p-23 * magnitude;
+      const double cast = rounding(out.tensor.dtype) * (std::fabs(sum) + bound + fp32);
+      const double error = std::fabs(out.at(i, j) - sum);
+      expect(error <= bound + fp32 + cast, what, " [", i, ", ", j, "] should be ", sum, " within ",
+             bound + fp32 + cast, " but is ", out.at(i, j));
+      squares += error * error;
+      allowed += 2 * variance + 2 * floor + 2 * std::pow(fp32 + cast, 2);
+    }
+  }
+  const bool enough = a.rows() * b.rows() >= 128 && a.depth() >= 5;
+  expect(!independent || !enough || squares <= allowed, what, ": the mean square of the error is ",
+         squares / static_cast<double>(a.rows() * b.rows()),
+         " but independent roundings give at most ",
+         allowed / static_cast<double>(a.rows() * b.rows()));
+}
+
+}  // namespace
+
+void check_numerics(const Context &context) {
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  Host host(s, context.seed);
+  host.add_standard_batches();
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});
+  }
+  // Two steps on the same data let a scale that follows amax settle; the weights stay.
+  for (int step = 0; step < 2; ++step) {
+    host.quantize_weights();
+    for (Batch &batch : host.batches()) host.forward(batch);
+    for (Batch &batch : host.batches()) host.backward(batch);
+    host.end_step();
+  }
+  host.quantize_weights();
+  const uint64_t weight_formats = s.kernels().quantized(OCTAVO_VERB_QUANTIZE_WEIGHT);
+  const uint64_t x_formats = s.kernels().quantized(OCTAVO_VERB_FORWARD);
+  const uint64_t dy_formats = s.kernels().quantized(OCTAVO_VERB_BACKWARD);
+  const double e_w = half_ulp(weight_formats | x_formats);
+  const double e_x = half_ulp(x_formats);
+  const double e_dy = half_ulp(dy_formats);
+  Call overwrite;
+  overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
+  for (Batch &batch : host.batches()) {
+    const Linear &linear = s.linears()[batch.spec.linear];
+    const bool independent = s.forward_reads(batch.spec.linear, OCTAVO_ROLE_SCALE);
+    const Matrix &w = host.weight(linear.weight);
+    host.forward(batch);
+    host.backward(batch, overwrite);
+    check_product(batch.y, operand(batch.x, false, e_x), operand(w, false, e_w), &batch.bias,
+                  independent, text("y of ", batch.name));
+    check_product(batch.dx, operand(batch.dy, false, e_dy), operand(w, true, e_w), nullptr,
+                  independent, text("dx of ", batch.name));
+    for (int64_t n = 0; n < batch.dy.cols(); ++n) {
+      double sum = 0;
+      double magnitude = 0;
+      for (int64_t row = 0; row < batch.dy.rows(); ++row) {
+        sum += batch.dy.at(row, n);
+        magnitude += std::fabs(batch.dy.at(row, n));
+      }
+      const double bound = static_cast<double>(batch.dy.rows()) * 0x1p-23 * magnitude;
+      expect(std::fabs(batch.db.at(0, n) - sum) <= bound, "db of ", batch.name, " [", n,
+             "] should be ", sum, " within ", bound, " but is ", batch.db.at(0, n),
+             "; it sums dy before the cast");
+    }
+    if (linear.plan.gradient == OCTAVO_GRADIENT_NONE) continue;
+    host.gradient(linear.weight);
+    Matrix dw = host.dw(linear.weight);
+    Operand dy = operand(batch.dy, true, e_dy);
+    // A gradient slot is cast once more: fold that cast into the error of one operand.
+    if (linear.plan.gradient == OCTAVO_GRADIENT_SLOT) dy.relative = (1 + dy.relative) * 1.125 - 1;
+    check_product(dw, dy, operand(batch.x, true, e_x), nullptr,
+                  independent && linear.plan.gradient == OCTAVO_GRADIENT_TENSOR,
+                  text("dw of ", batch.name));
+  }
+}
+
+}  // namespace octavo::conformance

@@ -1,0 +1,144 @@
+// contract.refusals and contract.decline: setup calls that fail, and what they may leave behind.
+//
+// "No trace" means: a session with refused calls in between emits, slot by slot and use by use,
+// what a session without them emits.
+#include "all_checks.h"
+#include "report.h"
+#include "session.h"
+
+namespace octavo::conformance {
+namespace {
+
+octavo_parameter_desc parameter(const char *name) {
+  octavo_parameter_desc desc{};
+  desc.name = {name, std::char_traits<char>::length(name)};
+  desc.rows = 16;
+  desc.cols = 32;
+  desc.dtype = OCTAVO_F32;
+  desc.gradient_dtype = OCTAVO_F32;
+  desc.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  return desc;
+}
+
+octavo_linear_desc linear(const char *name, uint32_t weight) {
+  octavo_linear_desc desc{};
+  desc.name = {name, std::char_traits<char>::length(name)};
+  desc.weight = weight;
+  return desc;
+}
+
+// Everything that a session emitted, as text.
+std::string emitted(const Session &s) {
+  std::string all;
+  for (const Slot &slot : s.slots()) {
+    const octavo_slot &d = slot.desc;
+    all += text("slot ", d.id, " '", slot.name, "' owner ", d.owner_kind, ".", d.owner, " role ",
+                d.role, " dtype ", d.dtype, " flags ", d.flags, " [", d.rows, ", ", d.cols, "]");
+    for (const std::string &label : slot.labels) all += " " + label;
+    all += "\n";
+  }
+  const auto add_uses = [&](uint32_t kind, uint32_t owner) {
+    for (const octavo_slot_use &u : s.uses(kind, owner)) {
+      all += text("use ", kind, ".", owner, " of ", u.slot, " (", u.first, ", ", u.count, ")\n");
+    }
+  };
+  add_uses(OCTAVO_OWNER_SESSION, 0);
+  for (uint32_t id = 0; id < s.parameters().size(); ++id) add_uses(OCTAVO_OWNER_PARAMETER, id);
+  for (uint32_t id = 0; id < s.linears().size(); ++id) add_uses(OCTAVO_OWNER_LINEAR, id);
+  return all;
+}
+
+std::string first_difference(const std::string &a, const std::string &b) {
+  std::istringstream lines_a(a), lines_b(b);
+  std::string x, y;
+  while (true) {
+    const bool more_a = static_cast<bool>(std::getline(lines_a, x));
+    const bool more_b = static_cast<bool>(std::getline(lines_b, y));
+    if (!more_a) x = "nothing more";
+    if (!more_b) y = "nothing more";
+    if (x != y || (!more_a && !more_b)) return text("expected '", x, "', found '", y, "'");
+  }
+}
+
+void expect_no_trace(const Context &context, Session &disturbed, const char *what) {
+  Session clean(context);
+  clean.add(standard_model());
+  clean.seal();
+  disturbed.seal();
+  const std::string expected = emitted(clean);
+  const std::string found = emitted(disturbed);
+  expect(expected == found, what,
+         " left a trace in what seal emits: ", first_difference(expected, found));
+}
+
+}  // namespace
+
+void check_refusals(const Context &context) {
+  Session s(context);
+  octavo_verdict verdict;
+  uint32_t id = 0;
+  const auto refused_parameter = [&](const octavo_parameter_desc &desc, const char *why) {
+    const octavo_status status = s.add_parameter(desc, &verdict, &id);
+    expect(status == OCTAVO_INVALID, "add_parameter with ", why, " answered ", status_name(status),
+           "; expected OCTAVO_INVALID");
+  };
+  const auto refused_linear = [&](const octavo_linear_desc &desc, const char *why) {
+    const octavo_status status = s.add_linear(desc, &verdict, &id);
+    expect(status == OCTAVO_INVALID, "add_linear with ", why, " answered ", status_name(status),
+           "; expected OCTAVO_INVALID");
+  };
+  refused_linear(linear("early", 0), "a weight id before any parameter was added");
+  octavo_parameter_desc p = parameter("reserved");
+  p.reserved = 1;
+  refused_parameter(p, "reserved = 1");
+  p = parameter("flags");
+  p.flags = 1U << 30;
+  refused_parameter(p, "unknown flag 1 << 30");
+  s.add(standard_model());
+  const auto parameters = static_cast<uint32_t>(s.parameters().size());
+  refused_linear(linear("unknown", parameters), "the unknown weight id just behind the last");
+  refused_linear(linear("none", OCTAVO_NONE), "weight = OCTAVO_NONE");
+  octavo_linear_desc l = linear("flags", 0);
+  l.flags = 1;
+  refused_linear(l, "flags = 1");
+  expect_no_trace(context, s, "a refused add_parameter or add_linear");
+}
+
+void check_decline(const Context &context) {
+  Session s(context);
+  octavo_verdict verdict;
+  uint32_t id = 0;
+  int declined = 0;
+  // A session that accepts the object is of no use any more, so each try has one of its own.
+  const auto accepts = [&](const octavo_parameter_desc &desc, bool with_linear) {
+    Session trial(context);
+    const octavo_status status = trial.add_parameter(desc, &verdict, &id);
+    if (status != OCTAVO_OK || verdict.decision == OCTAVO_DECLINE) return false;
+    if (!with_linear) return true;
+    return trial.add_linear(linear("candidate", id), &verdict, &id) == OCTAVO_OK &&
+           verdict.decision != OCTAVO_DECLINE;
+  };
+  const auto try_parameter = [&](uint32_t dtype, uint32_t gradient, int64_t rows, int64_t cols) {
+    octavo_parameter_desc desc = parameter("candidate");
+    desc.dtype = dtype;
+    desc.gradient_dtype = gradient;
+    desc.rows = rows;
+    desc.cols = cols;
+    if (accepts(desc, false)) return;
+    ++declined;
+    s.add_parameter(desc, &verdict, &id);
+  };
+  for (const uint32_t odd : {OCTAVO_I32, OCTAVO_E8M0FNU, OCTAVO_DTYPE(17, 6)}) {
+    try_parameter(odd, OCTAVO_F32, 16, 32);
+    try_parameter(OCTAVO_F32, odd, 16, 32);
+  }
+  try_parameter(OCTAVO_F16, OCTAVO_F16, 16, 32);
+  try_parameter(OCTAVO_F32, OCTAVO_F32, 1, 1);
+  if (declined == 0) {
+    throw Skip("the backend took every dtype and shape that was tried, so nothing was declined");
+  }
+  s.add(standard_model());
+  expect_no_trace(context, s, "a declined add_parameter or add_linear");
+}
+
+}  // namespace octavo::conformance

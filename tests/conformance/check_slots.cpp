@@ -1,0 +1,132 @@
+// contract.slots: the rules that every emitted slot and use must keep.
+//
+// Roles that this release does not know count as OTHER; unknown access kinds do not exist for a
+// host of this minor, so they are failures.
+#include "all_checks.h"
+#include "host.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+constexpr uint32_t kVerbs = 6;
+const char *const kVerbNames[kVerbs] = {"quantize_weight", "forward",        "backward",
+                                        "end_step",        "optimizer_step", "reduce"};
+
+void check_access_kinds(const octavo_slot &d, const std::string &name) {
+  int accumulating = 0;
+  for (uint32_t verb = 0; verb < kVerbs; ++verb) {
+    const uint8_t access = d.access[verb];
+    expect(access <= OCTAVO_ACCESS_ACCUMULATE, name, " has unknown access ", unsigned{access},
+           " in ", kVerbNames[verb]);
+    if (access == OCTAVO_ACCESS_ACCUMULATE) ++accumulating;
+    const bool hot = verb == OCTAVO_VERB_FORWARD || verb == OCTAVO_VERB_BACKWARD;
+    const bool writes = access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE;
+    expect(
+        !hot || !writes || (d.owner_kind == OCTAVO_OWNER_PARAMETER && verb != OCTAVO_VERB_FORWARD),
+        name, " is written in ", kVerbNames[verb],
+        "; hot verbs read or accumulate, apart from the weight gradient in backward");
+    if (d.role == OCTAVO_ROLE_SCALE && verb != OCTAVO_VERB_END_STEP) {
+      expect(access == OCTAVO_ACCESS_NONE || access == OCTAVO_ACCESS_READ, name, " is changed in ",
+             kVerbNames[verb], "; a scale changes in end_step only");
+    }
+    if (d.role == OCTAVO_ROLE_AMAX_HISTORY && hot) {
+      expect(access == OCTAVO_ACCESS_NONE, name, " is used in ", kVerbNames[verb],
+             "; a history is never used in a hot verb");
+    }
+    if (d.role == OCTAVO_ROLE_WEIGHT_CACHE && verb != OCTAVO_VERB_QUANTIZE_WEIGHT) {
+      expect(access == OCTAVO_ACCESS_NONE || access == OCTAVO_ACCESS_READ, name, " is changed in ",
+             kVerbNames[verb], "; quantize_weight is the only writer of the weight cache");
+    }
+  }
+  expect(d.access[6] == 0 && d.access[7] == 0, name, " uses the reserved bytes of access");
+  expect(accumulating <= 1, name, " is accumulated by ", accumulating, " verbs; one is allowed");
+  if (accumulating == 0) return;
+  expect(d.dtype == OCTAVO_F32, name, " is accumulated in ", dtype_name(d.dtype),
+         "; every accumulator is f32");
+  expect(d.combine == OCTAVO_COMBINE_MAX || d.combine == OCTAVO_COMBINE_SUM, name,
+         " is accumulated but states no way to combine");
+}
+
+void check_slot(const Host &host, const Slot &slot) {
+  const octavo_slot &d = slot.desc;
+  const Session &s = host.session();
+  const std::string name = host.slot_name(d.id);
+  expect(d.kind == OCTAVO_KIND_SLOT, name, " has kind ", d.kind, "; expected ",
+         OCTAVO_KIND_SLOT + 0);
+  expect(d.size >= OCTAVO_SIZE_THROUGH(octavo_slot, labels), name, " has size ", d.size);
+  expect(!slot.name.empty(), name, " has no name");
+  expect(d.owner_kind >= OCTAVO_OWNER_SESSION && d.owner_kind <= OCTAVO_OWNER_LINEAR, name,
+         " has unknown owner kind ", d.owner_kind);
+  expect(element_bytes(d.dtype) > 0, name, " has unknown dtype ", d.dtype);
+  expect(OCTAVO_DTYPE_BITS(d.dtype) >= 32 || (d.initial >= 0 && d.initial <= 0), name,
+         " has initial value ", d.initial, "; slots of 8-bit and 16-bit dtypes start at 0");
+  expect(d.scale_slot == OCTAVO_NONE || d.scale_slot < s.slots().size(), name,
+         " names the unknown scale slot ", d.scale_slot);
+  expect(slot.labels.empty() || d.owner_kind == OCTAVO_OWNER_SESSION, name,
+         " has labels but is not the session's; pools are");
+  if ((d.flags & OCTAVO_SLOT_REDUCE) != 0) {
+    expect(d.combine != OCTAVO_COMBINE_NONE, name, " is REDUCE but states no way to combine");
+  }
+  if (d.role == OCTAVO_ROLE_NONFINITE) {
+    expect(d.dtype == OCTAVO_F32 && d.rows == 1 && d.cols == 1, name, " must be f32 [1, 1]");
+  }
+  const bool tensor = d.role == OCTAVO_ROLE_WEIGHT || d.role == OCTAVO_ROLE_GRADIENT;
+  if (tensor && d.owner_kind == OCTAVO_OWNER_PARAMETER) {
+    const ParameterSpec &spec = s.parameters()[d.owner].spec;
+    if ((d.flags & OCTAVO_SLOT_NATIVE) == 0) {
+      expect(s.optimizer() != nullptr, name, " is not native, so the backend must provide ",
+             OCTAVO_OPTIMIZER_ID);
+    } else {
+      const uint32_t dtype = d.role == OCTAVO_ROLE_WEIGHT ? spec.dtype : uint32_t{OCTAVO_F32};
+      expect(d.rows == spec.rows && d.cols == spec.cols && d.dtype == dtype, name,
+             " is native, so its shape and dtype must be the parameter's");
+    }
+  }
+  check_access_kinds(d, name);
+}
+
+void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std::string &object) {
+  const Session &s = host.session();
+  for (const octavo_slot_use &use : s.uses(owner_kind, owner)) {
+    const octavo_slot &d = s.slots()[use.slot].desc;
+    const std::string name = text("the use of ", host.slot_name(use.slot), " by ", object);
+    expect(use.reserved == 0, name, " has a reserved field that is not 0");
+    if (owner_kind == OCTAVO_OWNER_SESSION || s.slots()[use.slot].labels.empty()) {
+      expect(use.first == 0 && use.count == 0, name, " names columns (", use.first, ", ", use.count,
+             "); a whole slot is (0, 0)");
+    } else {
+      expect(use.count > 0 && use.first + uint64_t{use.count} <= static_cast<uint64_t>(d.cols),
+             name, " names columns [", use.first, ", +", use.count, ") of ", d.cols);
+      expect(d.rows == 1, name, " takes columns of ", d.rows,
+             " rows; only pools of one row have columns in the lists of parameters and linears");
+    }
+  }
+}
+
+}  // namespace
+
+void check_slots(const Context &context) {
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  const Host host(s, context.seed);
+  for (const Slot &slot : s.slots()) check_slot(host, slot);
+  check_uses(host, OCTAVO_OWNER_SESSION, 0, "the session");
+  for (uint32_t id = 0; id < s.parameters().size(); ++id) {
+    check_uses(host, OCTAVO_OWNER_PARAMETER, id,
+               text("parameter '", s.parameters()[id].spec.name, "'"));
+  }
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    const Linear &linear = s.linears()[id];
+    check_uses(host, OCTAVO_OWNER_LINEAR, id, text("linear '", linear.name, "'"));
+    const bool frozen = (s.parameters()[linear.weight].spec.flags & OCTAVO_PARAMETER_FROZEN) != 0;
+    expect(frozen == (linear.plan.gradient == OCTAVO_GRADIENT_NONE), "linear '", linear.name,
+           "' has plan.gradient ", linear.plan.gradient, " on a weight that is ",
+           frozen ? "frozen; expected OCTAVO_GRADIENT_NONE" : "trained");
+    expect(linear.plan.gradient <= OCTAVO_GRADIENT_SLOT, "linear '", linear.name,
+           "' has unknown plan.gradient ", linear.plan.gradient);
+  }
+}
+
+}  // namespace octavo::conformance

@@ -1,0 +1,160 @@
+// contract.table: the tables, the options and the verdicts of check_session.
+//
+// Callbacks copy what they get; texts are compared by content, since a backend may build them anew.
+#include <set>
+#include <vector>
+
+#include "all_checks.h"
+#include "report.h"
+#include "wrapped_kernels.h"
+
+namespace octavo::conformance {
+namespace {
+
+struct Option {
+  uint32_t kind;
+  std::string name, help;
+  octavo_value initial, low, high;
+  std::string initial_text;
+  std::vector<std::string> choices;
+};
+
+octavo_status take_option(void *ctx, const octavo_option *o) {
+  Option option{o->kind, text_of(o->name), text_of(o->help), o->initial, o->low, o->high, "", {}};
+  if (o->initial.type == OCTAVO_VALUE_TEXT) option.initial_text = text_of(o->initial.text);
+  for (uint64_t i = 0; o->choices != nullptr && i < o->choice_count; ++i) {
+    option.choices.push_back(text_of(o->choices[i]));
+  }
+  static_cast<std::vector<Option> *>(ctx)->push_back(std::move(option));
+  return OCTAVO_OK;
+}
+
+std::vector<Option> list_options(const octavo_backend &backend) {
+  std::vector<Option> options;
+  const octavo_option_sink sink = {sizeof sink, OCTAVO_KIND_OPTION_SINK, &options, take_option};
+  const octavo_status status = backend.list_options(&sink);
+  expect(status == OCTAVO_OK, "list_options answered ", status_name(status));
+  return options;
+}
+
+bool same_value(const octavo_value &a, const octavo_value &b) {
+  return a.type == b.type && a.integer == b.integer && !(a.real < b.real) && !(b.real < a.real);
+}
+
+void check_option(const Option &o) {
+  expect(o.kind == OCTAVO_KIND_OPTION, "option '", o.name, "' has kind ", o.kind, "; expected ",
+         OCTAVO_KIND_OPTION + 0);
+  expect(!o.name.empty() && !o.help.empty(), "option '", o.name, "' lacks a name or a help text");
+  expect(o.initial.type >= OCTAVO_VALUE_INT && o.initial.type <= OCTAVO_VALUE_TEXT, "option '",
+         o.name, "' has a default of unknown type ", o.initial.type);
+  const auto below = [](const octavo_value &a, const octavo_value &b) {
+    return a.type == OCTAVO_VALUE_REAL ? a.real < b.real : a.integer < b.integer;
+  };
+  for (const octavo_value *bound : {&o.low, &o.high}) {
+    expect(bound->type == 0 || bound->type == o.initial.type, "option '", o.name,
+           "' has a bound of another type than its default");
+  }
+  expect(o.low.type == 0 || !below(o.initial, o.low), "option '", o.name,
+         "': the default lies below the lower bound");
+  expect(o.high.type == 0 || !below(o.high, o.initial), "option '", o.name,
+         "': the default lies above the upper bound");
+  bool found = o.choices.empty();
+  for (const std::string &choice : o.choices) found = found || choice == o.initial_text;
+  expect(found, "option '", o.name, "': the default '", o.initial_text,
+         "' is not among its choices");
+}
+
+void check_options(const Target &target) {
+  const std::vector<Option> first = list_options(*target.backend);
+  const std::vector<Option> second = list_options(*target.backend);
+  expect(first.size() == second.size(), "list_options emitted ", first.size(), " options, then ",
+         second.size(), "; it must always emit the same ones");
+  std::set<std::string> names;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const Option &a = first[i];
+    const Option &b = second[i];
+    check_option(a);
+    expect(names.insert(a.name).second, "option '", a.name, "' is listed twice");
+    expect(a.name == b.name && a.help == b.help && same_value(a.initial, b.initial) &&
+               same_value(a.low, b.low) && same_value(a.high, b.high) && a.choices == b.choices,
+           "list_options described option '", a.name, "' differently the second time");
+    bool given = false;
+    for (uint64_t k = 0; k < target.desc.option_count; ++k) {
+      const octavo_option_value &value = target.desc.options[k];
+      given = given || (text_of(value.name) == a.name && value.value.type == a.initial.type);
+    }
+    expect(given, "the session description lacks option '", a.name, "' or has it in another type");
+  }
+}
+
+struct Verdicts {
+  int count = 0;
+  std::string declined, malformed;
+};
+
+void take_verdict(void *ctx, const octavo_verdict *v) {
+  auto &verdicts = *static_cast<Verdicts *>(ctx);
+  ++verdicts.count;
+  if (v->kind != OCTAVO_KIND_VERDICT || v->size < OCTAVO_SIZE_THROUGH(octavo_verdict, remedy)) {
+    verdicts.malformed = text("size ", v->size, ", kind ", v->kind);
+  }
+  if (v->decision == OCTAVO_DECLINE) verdicts.declined = text("'", text_of(v->text), "'");
+}
+
+#define OCTAVO_EXPECT_FUNCTION(table, name) \
+  expect((table)->name != nullptr, "the table's " #name " is null")
+
+Verdicts ask(const Context &context) {
+  const WrappedKernels kernels(context.target.desc, context.alignment);
+  const octavo_session_desc desc = kernels.desc();
+  Verdicts verdicts;
+  const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, &verdicts, take_verdict};
+  const octavo_status status = context.target.backend->check_session(&desc, &sink);
+  expect(status == OCTAVO_OK, "check_session answered ", status_name(status));
+  return verdicts;
+}
+
+}  // namespace
+
+std::string declined_reason(const Context &context) {
+  return ask(context).declined;
+}
+
+void check_table(const Context &context) {
+  const octavo_backend *b = context.target.backend;
+  expect(b->kind == OCTAVO_KIND_BACKEND, "the backend table has kind ", b->kind, "; expected ",
+         OCTAVO_KIND_BACKEND + 0);
+  expect(OCTAVO_HAS(b, octavo_backend, close_session), "the backend table has size ", b->size,
+         "; minor 0 has ", OCTAVO_SIZE_THROUGH(octavo_backend, close_session));
+  OCTAVO_EXPECT_FUNCTION(b, list_options);
+  OCTAVO_EXPECT_FUNCTION(b, check_session);
+  OCTAVO_EXPECT_FUNCTION(b, open_session);
+  OCTAVO_EXPECT_FUNCTION(b, add_parameter);
+  OCTAVO_EXPECT_FUNCTION(b, add_linear);
+  OCTAVO_EXPECT_FUNCTION(b, seal);
+  OCTAVO_EXPECT_FUNCTION(b, linear_plan);
+  OCTAVO_EXPECT_FUNCTION(b, quantize_weight);
+  OCTAVO_EXPECT_FUNCTION(b, linear_forward);
+  OCTAVO_EXPECT_FUNCTION(b, linear_backward);
+  OCTAVO_EXPECT_FUNCTION(b, end_step);
+  OCTAVO_EXPECT_FUNCTION(b, close_session);
+  if (const octavo_optimizer *o = context.target.optimizer; o != nullptr) {
+    expect(o->kind == OCTAVO_KIND_OPTIMIZER, "the optimizer table has kind ", o->kind,
+           "; expected ", OCTAVO_KIND_OPTIMIZER + 0);
+    expect(OCTAVO_HAS(o, octavo_optimizer, write_parameter), "the optimizer table has size ",
+           o->size, "; minor 0 has ", OCTAVO_SIZE_THROUGH(octavo_optimizer, write_parameter));
+    OCTAVO_EXPECT_FUNCTION(o, workspace_bytes);
+    OCTAVO_EXPECT_FUNCTION(o, optimizer_step);
+    OCTAVO_EXPECT_FUNCTION(o, sum_of_squares);
+    OCTAVO_EXPECT_FUNCTION(o, read_parameter);
+    OCTAVO_EXPECT_FUNCTION(o, write_parameter);
+  }
+  check_options(context.target);
+  const Verdicts verdicts = ask(context);
+  expect(verdicts.malformed.empty(),
+         "check_session gave a malformed verdict: ", verdicts.malformed);
+  expect(verdicts.declined.empty(), "check_session declined: ", verdicts.declined);
+  expect(verdicts.count > 0, "check_session gave no verdict; at least one was expected");
+}
+
+}  // namespace octavo::conformance

@@ -1,0 +1,104 @@
+// The table of checks and the one way to run them.
+//
+// A check runs once with the kernels' own alignment and once with 16: a backend has to pad inside
+// when the kernels ask for it, and nothing of what it promises may change by that.
+#include "conformance.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "all_checks.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+constexpr Check kChecks[] = {
+    {"contract.table", "Tables are complete and well formed, and options and verdicts are steady.",
+     "3, 7", check_table},
+    {"contract.refusals",
+     "Malformed setup calls are refused with OCTAVO_INVALID and leave no trace.", "2, 7",
+     check_refusals},
+    {"contract.decline", "A linear or parameter that was declined leaves no trace.", "7",
+     check_decline},
+    {"contract.slots", "What seal emits keeps the rules for slots, uses, pools and access.", "6",
+     check_slots},
+    {"fence", "Host code of the backend never touches slots, tensors, saved or workspaces.",
+     "1, 15.1", check_fence},
+    {"fence.optimizer", "The same for the verbs of the optimizer.", "8, 15.1",
+     check_fence_optimizer},
+    {"access", "A verb reads what it states, writes every byte it states and nothing else.",
+     "6, 15.2", check_access},
+    {"access.optimizer", "The same for optimizer_step.", "8, 15.2", check_access_optimizer},
+    {"identity", "Accumulating in place equals zeros and combining outside; null records nothing.",
+     "1, 15.3", check_identity},
+    {"identity.splits", "Any split of a batch into micro-batches gives equal amax pools.",
+     "2, 15.3", check_splits},
+    {"purity", "Steps repeated from the same memory give the same bytes, in a new place as well.",
+     "1, 15.4", check_replay},
+    {"purity.arguments", "Repeated calls, OVERWRITE, SKIP_WEIGHT and accumulation agree.",
+     "7, 15.4", check_arguments},
+    {"purity.order", "Forward and backward calls may come in any order.", "2, 15.4", check_order},
+    {"purity.sessions", "Two sessions do not influence each other.", "1, 15.4", check_sessions},
+    {"purity.optimizer", "optimizer_step changes nothing when skip is set, and repeats.", "8, 15.4",
+     check_optimizer_skip},
+    {"extents", "saved and workspaces are as large as the plan says, for every M.", "7, 15.5",
+     check_extents},
+    {"extents.empty", "M = 0 works with null data, records nothing and gives dw = 0.", "4, 15.5",
+     check_empty},
+    {"rows", "A row's y does not depend on the batch it came in.", "7, 15.5", check_rows},
+    {"twice", "One layer called twice and two linears on one weight add up.", "7, 15.6",
+     check_twice},
+    {"late", "A second seal changes nothing that was emitted before.", "6, 15.6", check_late},
+    {"nonfinite.nan", "NaN stays NaN wherever it reaches, and stays away from the rest.", "1, 15.7",
+     check_nan},
+    {"nonfinite", "Inf or NaN in dy is reported, and after end_step it is as if it never happened.",
+     "6, 15.7", check_nonfinite},
+    {"numerics", "y, dx, dw and db lie within the error bounds of the formats.", "9",
+     check_numerics},
+    {"alignment", "Padding for kernels that need multiples of 16 does not show in any result.",
+     "7, 9", check_alignment},
+    {"threads", "Two threads on one session get the bits of one.", "2, 15.3", check_threads},
+};
+
+Result run_once(const Check &check, const Context &context) {
+  try {
+    check.run(context);
+    return {Outcome::kPass, ""};
+  } catch (const Skip &skip) {
+    return {Outcome::kSkip, skip.what()};
+  } catch (const std::exception &failure) {
+    return {Outcome::kFail, text("[alignment ", context.alignment, "] ", failure.what())};
+  }
+}
+
+}  // namespace
+
+std::span<const Check> checks() {
+  return kChecks;
+}
+
+const Check *find_check(const std::string &name) {
+  const auto found = std::find_if(std::begin(kChecks), std::end(kChecks),
+                                  [&](const Check &check) { return name == check.name; });
+  return found == std::end(kChecks) ? nullptr : found;
+}
+
+Result run_check(const Check &check, const Target &target, uint64_t seed) {
+  const uint64_t own = std::max<uint64_t>(target.desc.caps->alignment, 1);
+  const Result result = run_once(check, {target, seed, own});
+  if (result.outcome != Outcome::kPass || own % kPaddedAlignment == 0) return result;
+  const Context padded{target, seed, kPaddedAlignment};
+  try {
+    if (!declined_reason(padded).empty()) {
+      return {Outcome::kPass, text("without padding only, since the backend declined kernels of "
+                                   "alignment ",
+                                   kPaddedAlignment)};
+    }
+  } catch (const Failure &failure) {
+    return {Outcome::kFail, failure.what()};
+  }
+  return run_once(check, padded);
+}
+
+}  // namespace octavo::conformance

@@ -1,0 +1,57 @@
+// The conformance suite of octavo.backend/1: checks that any backend must pass on any kernels.
+//
+// A check talks to the backend through its table and nothing else, so the result says the same for
+// a plugin that liboctavo loaded and for a table built into a test program.
+#ifndef OCTAVO_CONFORMANCE_CONFORMANCE_H
+#define OCTAVO_CONFORMANCE_CONFORMANCE_H
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "octavo/kernels.h"
+#include "octavo/optimizer.h"
+
+namespace octavo::conformance {
+
+// What is examined. Everything that `desc` points to must outlive the checks.
+struct Target {
+  const octavo_backend *backend = nullptr;
+  const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/1
+  octavo_session_desc desc{};                   // what octavo_session_desc_of gives
+};
+
+// One run of one check. `alignment` is what the kernels claim to need; it is the kernels' own in
+// the first run and kPaddedAlignment in the second.
+struct Context {
+  const Target &target;
+  uint64_t seed;
+  uint64_t alignment;
+};
+inline constexpr uint64_t kPaddedAlignment = 16;
+
+struct Check {
+  const char *name;
+  const char *meaning;  // one sentence
+  const char *section;  // of the contract
+  void (*run)(const Context &context);
+};
+
+enum class Outcome { kPass, kFail, kSkip };
+struct Result {
+  Outcome outcome = Outcome::kFail;
+  std::string detail;  // what was expected and found, why the check does not apply, or what of it
+                       // was left out of a pass
+};
+
+// Every check, in the order in which a reader wants to see failures.
+std::span<const Check> checks();
+// Null when no check has this name.
+const Check *find_check(const std::string &name);
+// Runs the check with the kernels' own alignment and, when that is finer, with kPaddedAlignment. A
+// backend may decline kernels that need padding in check_session; the second run is left out then.
+Result run_check(const Check &check, const Target &target, uint64_t seed);
+
+}  // namespace octavo::conformance
+
+#endif

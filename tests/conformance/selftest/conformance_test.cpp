@@ -1,0 +1,192 @@
+// Who checks the checker: a correct backend passes every check, and a backend with one deliberate
+// fault fails the very check that stands for the broken rule.
+//
+// A check that no fault can fail is worth nothing, so a test demands one fault for each.
+#include "tests/conformance/conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <set>
+#include <string>
+
+#include "subject.h"
+#include "subject_kernels.h"
+
+namespace octavo::conformance {
+
+void PrintTo(const Check &check, std::ostream *out) {
+  *out << check.name;
+}
+void PrintTo(Outcome outcome, std::ostream *out) {
+  *out << (outcome == Outcome::kPass ? "pass" : outcome == Outcome::kFail ? "fail" : "skip");
+}
+
+}  // namespace octavo::conformance
+
+namespace octavo::selftest {
+namespace {
+
+using conformance::Check;
+using conformance::Outcome;
+using conformance::Result;
+
+Result run(const std::string &name, Fault fault, bool with_optimizer = true,
+           uint64_t alignment = 1) {
+  octavo_kernels_caps caps = subject_caps();
+  caps.alignment = alignment;
+  octavo_option_value option{};
+  option.name = OCTAVO_STR("fault");
+  option.value.type = OCTAVO_VALUE_INT;
+  option.value.integer = fault;
+  conformance::Target target;
+  target.backend = subject_backend(fault);
+  target.optimizer = with_optimizer ? subject_optimizer() : nullptr;
+  target.desc.size = sizeof target.desc;
+  target.desc.kind = OCTAVO_KIND_SESSION_DESC;
+  target.desc.device = {OCTAVO_DEVICE_CPU, 0};
+  target.desc.kernels = subject_kernels();
+  target.desc.caps = &caps;
+  target.desc.options = &option;
+  target.desc.option_count = 1;
+  const Check *check = conformance::find_check(name);
+  if (check == nullptr) return {Outcome::kFail, "there is no check '" + name + "'"};
+  return conformance::run_check(*check, target, 1);
+}
+
+struct Case {
+  const char *check;
+  Fault fault;
+  const char *says;  // a part of the failure's text
+};
+
+void PrintTo(const Case &c, std::ostream *out) {
+  *out << c.check << " with fault " << c.fault;
+}
+
+std::string name_of(const std::string &check) {
+  std::string name;
+  for (const char c : check) name += c == '.' ? '_' : c;
+  return name;
+}
+
+class CorrectBackend : public testing::TestWithParam<Check> {};
+
+TEST_P(CorrectBackend, passes) {
+  const Result result = run(GetParam().name, kNone);
+  EXPECT_EQ(result.outcome, Outcome::kPass) << result.detail;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, CorrectBackend,
+                         testing::ValuesIn(conformance::checks().begin(),
+                                           conformance::checks().end()),
+                         [](const auto &one) { return name_of(one.param.name); });
+
+constexpr Case kCases[] = {
+    {"contract.table", kNoVerdict, "gave no verdict"},
+    {"contract.table", kUnsteadyOptions, "differently the second time"},
+    {"contract.refusals", kAcceptsFlags, "expected OCTAVO_INVALID"},
+    {"contract.refusals", kAcceptsAnyWeight, "unknown weight id"},
+    {"contract.refusals", kBurnsId, "ids count from 0"},
+    {"contract.decline", kDeclineEmits, "left a trace"},
+    {"contract.slots", kHistoryInForward, "a history is never used in a hot verb"},
+    {"contract.slots", kNonfiniteI32, "must be f32"},
+    {"fence", kReadsScaleOnHost, "linear_forward of 'wide' M=7 f32 touched session slot 'x/scale'"},
+    {"fence", kClearsSavedOnHost, "touched saved of 'wide'"},
+    {"fence.optimizer", kReadsHyperOnHost, "optimizer_step touched hyperparameters, byte 0"},
+    {"access", kForgetsSavedByte, "was not written"},
+    {"access", kWritesReadSlot, "may only read"},
+    {"access", kWritesGap, "may not touch"},
+    {"access", kAccumulatesY, "y of 'wide'"},
+    {"access", kSavedTooLarge, "was not written"},
+    {"access.optimizer", kWritesStepElsewhere, "gradient 'wide'"},
+    {"identity", kAmaxOverwrites, "combined outside"},
+    {"identity", kNullChangesScale, "with null for every ACCUMULATE slot"},
+    {"identity.splits", kAmaxOverwrites, "micro-batches"},
+    {"purity", kFirstCallFlag, "repeated from the memory"},
+    {"purity", kStepCounter, "repeated from the memory"},
+    {"purity", kRemembersScale, "with all memory moved"},
+    {"purity.arguments", kOverwriteIgnored, "linear_backward twice on one saved"},
+    {"purity.arguments", kSkipWeightIgnored, "SKIP_WEIGHT changed the weight gradient"},
+    {"purity.order", kBackwardNeedsOrder, "in random order"},
+    {"purity.sessions", kSharedAcrossSessions, "interleaved"},
+    {"purity.optimizer", kSkipIgnored, "optimizer_step with skip = 1"},
+    {"extents", kWorkspaceOverrun, "forward_workspace"},
+    {"extents", kSavedTooLarge, "only the first"},
+    {"extents.empty", kEmptyFails, "M=0"},
+    {"extents.empty", kEmptyKeepsDw, "without rows they are 0"},
+    {"rows", kCurrentScaling, "alone, against a batch of 33"},
+    {"twice", kDwOverwrites, "the sum of 2 separate calls"},
+    {"late", kSealRepeats, "changed the list of an old"},
+    {"late", kLatePlan, "changed the plan"},
+    {"nonfinite.nan", kNanIsCleared, "should be NaN"},
+    {"nonfinite", kNoNonfinite, "should be 1"},
+    {"nonfinite", kNonfiniteStays, "should be 0 after end_step"},
+    {"numerics", kNoBias, "y of 'wide'"},
+    {"numerics", kWrongScaleInv, "dx of 'wide'"},
+    {"numerics", kMarginTooLarge, "the mean square of the error"},
+    {"alignment", kNoPadding, "must be a multiple of it"},
+    {"alignment", kPaddingShows, "with padding to 16"},
+    {"threads", kCurrentCallMember, "the bits differ"},
+};
+
+class FaultyBackend : public testing::TestWithParam<Case> {};
+
+TEST_P(FaultyBackend, fails) {
+  const Result result = run(GetParam().check, GetParam().fault);
+  EXPECT_EQ(result.outcome, Outcome::kFail) << result.detail;
+  EXPECT_NE(result.detail.find(GetParam().says), std::string::npos) << result.detail;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, FaultyBackend, testing::ValuesIn(kCases),
+                         [](const auto &one) {
+                           return name_of(one.param.check) + "_" + std::to_string(one.param.fault);
+                         });
+
+TEST(ConformanceSuite, every_check_has_a_fault_that_it_finds) {
+  std::set<std::string> proven;
+  for (const Case &c : kCases) proven.insert(c.check);
+  for (const Check &check : conformance::checks()) {
+    EXPECT_EQ(proven.count(check.name), 1U) << check.name << " has no faulty backend";
+  }
+}
+
+TEST(ConformanceSuite, every_fault_is_found) {
+  std::set<int64_t> proven;
+  for (const Case &c : kCases) proven.insert(c.fault);
+  for (int64_t fault = kNone + 1; fault < kFaultCount; ++fault) {
+    EXPECT_EQ(proven.count(fault), 1U) << "fault " << fault << " has no case";
+  }
+}
+
+TEST(ConformanceSuite, without_optimizer_its_checks_are_skipped_with_a_reason) {
+  for (const char *name : {"fence.optimizer", "access.optimizer", "purity.optimizer"}) {
+    const Result result = run(name, kNone, false);
+    EXPECT_EQ(result.outcome, Outcome::kSkip) << name;
+    EXPECT_NE(result.detail.find("octavo.optimizer/1"), std::string::npos) << result.detail;
+  }
+}
+
+TEST(ConformanceSuite, kernels_that_need_16_have_no_unpadded_run) {
+  EXPECT_EQ(run("alignment", kNone, true, 16).outcome, Outcome::kSkip);
+  const Result result = run("purity.arguments", kNone, true, 16);
+  EXPECT_EQ(result.outcome, Outcome::kPass) << result.detail;
+}
+
+TEST(ConformanceSuite, a_backend_may_decline_kernels_that_need_padding) {
+  for (const std::string name : {"contract.table", "fence", "purity.order", "alignment"}) {
+    const Result result = run(name, kDeclinesPadding);
+    EXPECT_EQ(result.outcome, name == "alignment" ? Outcome::kSkip : Outcome::kPass)
+        << name << ": " << result.detail;
+    EXPECT_NE(result.detail.find("declined kernels of alignment 16"), std::string::npos) << name;
+  }
+}
+
+TEST(ConformanceSuite, a_padding_fault_is_reported_with_its_alignment) {
+  const Result result = run("purity.order", kNoPadding);
+  EXPECT_EQ(result.outcome, Outcome::kFail);
+  EXPECT_EQ(result.detail.rfind("[alignment 16]", 0), 0U) << result.detail;
+}
+
+}  // namespace
+}  // namespace octavo::selftest

@@ -1,0 +1,69 @@
+// A backend for the suite's own tests: delayed scaling, correct unless its option `fault` says
+// otherwise.
+//
+// Each fault breaks one rule of the contract in the way a real backend would, and changes nothing
+// else; kNone keeps them all.
+#ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
+#define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
+
+#include "octavo/optimizer.h"
+
+namespace octavo::selftest {
+
+enum Fault : int64_t {
+  kCrashes = -2,          // forward ends the process; for the program, not for the library
+  kDeclinesPadding = -1,  // no fault: check_session declines kernels with an alignment
+  kNone = 0,
+  kNoVerdict,             // check_session gives no verdict
+  kUnsteadyOptions,       // list_options emits one option more every time
+  kAcceptsFlags,          // unknown flags and reserved fields are accepted
+  kAcceptsAnyWeight,      // add_linear accepts an unknown weight id
+  kBurnsId,               // a refused parameter uses up an id
+  kDeclineEmits,          // a declined parameter leaves a slot behind
+  kHistoryInForward,      // the history of x stands in the list of forward
+  kNonfiniteI32,          // the nonfinite slot is i32
+  kReadsScaleOnHost,      // forward copies the scale with memcpy
+  kClearsSavedOnHost,     // forward clears saved with memset
+  kReadsHyperOnHost,      // optimizer_step looks at the learning rate
+  kForgetsSavedByte,      // the last byte of saved is not written
+  kWritesReadSlot,        // forward scales its scale slot
+  kWritesGap,             // forward writes the gap behind each row of y
+  kAccumulatesY,          // forward adds to the old content of y
+  kWritesStepElsewhere,   // optimizer_step writes its gradient
+  kAmaxOverwrites,        // amax is cleared before each cast
+  kNullChangesScale,      // without a place for amax, x is cast by current scaling
+  kFirstCallFlag,         // the first forward of a session has no bias
+  kStepCounter,           // the margin depends on a count of end_step in the session
+  kRemembersScale,        // forward uses the address of its first call
+  kSharedAcrossSessions,  // the bias is lost when another session came in between
+  kOverwriteIgnored,      // OVERWRITE is ignored
+  kSkipWeightIgnored,     // SKIP_WEIGHT is ignored
+  kBackwardNeedsOrder,    // backward uses the scale_inv of the last forward
+  kSkipIgnored,           // optimizer_step ignores skip
+  kWorkspaceOverrun,      // forward writes behind its workspace
+  kSavedTooLarge,         // the plan states more for saved than is written
+  kEmptyFails,            // M = 0 is refused
+  kEmptyKeepsDw,          // M = 0 with OVERWRITE leaves dw
+  kCurrentScaling,        // forward ignores the scale that its list holds
+  kDwOverwrites,          // dw is never accumulated
+  kSealRepeats,           // every seal emits all uses again
+  kLatePlan,              // plans grow with every seal
+  kNanIsCleared,          // dx is cleared when dy has a NaN
+  kNoNonfinite,           // the nonfinite slot is never set
+  kNonfiniteStays,        // end_step does not clear the nonfinite slot
+  kNoBias,                // y lacks the bias
+  kWrongScaleInv,         // dgrad uses the scale_inv of dy twice
+  kMarginTooLarge,        // scales are 2^16 too small, so most of x is subnormal
+  kNoPadding,             // caps.alignment is ignored
+  kPaddingShows,          // the padded run has no bias
+  kCurrentCallMember,     // calls leave their linear in the session
+  kFaultCount
+};
+
+// The fault also stands in the session's options; the table differs for kUnsteadyOptions only.
+const octavo_backend *subject_backend(Fault fault);
+const octavo_optimizer *subject_optimizer();
+
+}  // namespace octavo::selftest
+
+#endif

@@ -1,0 +1,272 @@
+// The kernels that the suite's own tests run on.
+//
+// FP8 codes are found by a search in the list of all values of the format, which is slow and has no
+// arithmetic to get wrong.
+#include "subject_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+namespace octavo::selftest {
+namespace {
+
+struct Format {
+  int mantissa;
+  int bias;
+  int largest;  // the code of the largest finite value
+  std::array<float, 256> values;
+};
+
+Format make_format(int mantissa, int bias, int largest) {
+  Format f{mantissa, bias, largest, {}};
+  for (int code = 0; code < 256; ++code) {
+    const int magnitude = code & 0x7F;
+    const int exponent = magnitude >> mantissa;
+    const int fraction = magnitude & ((1 << mantissa) - 1);
+    const int whole = exponent == 0 ? fraction : fraction + (1 << mantissa);
+    const float value =
+        std::ldexp(static_cast<float>(whole), std::max(exponent, 1) - bias - mantissa);
+    const float known = magnitude > largest ? NAN : value;
+    f.values[static_cast<size_t>(code)] = code < 128 ? known : -known;
+  }
+  return f;
+}
+
+const Format &format_of(uint32_t dtype) {
+  static const Format kE4m3 = make_format(3, 7, 0x7E);
+  static const Format kE5m2 = make_format(2, 15, 0x7B);
+  return dtype == OCTAVO_E4M3FN ? kE4m3 : kE5m2;
+}
+
+uint8_t cast(const Format &f, float value) {
+  if (std::isnan(value)) return 0x7F;
+  const auto sign = static_cast<uint8_t>(std::signbit(value) ? 0x80 : 0);
+  const float magnitude = std::min(std::fabs(value), f.values[static_cast<size_t>(f.largest)]);
+  const auto *begin = f.values.data();
+  const auto *above = std::lower_bound(begin, begin + f.largest, magnitude);
+  auto code = above - begin;
+  if (code > 0) {
+    const float up = *above - magnitude;
+    const float down = magnitude - above[-1];
+    if (down < up || (!(up < down) && code % 2 == 1)) --code;
+  }
+  return static_cast<uint8_t>(sign | static_cast<uint8_t>(code));
+}
+
+uint8_t *element(const octavo_tensor &t, int64_t i, int64_t j) {
+  return static_cast<uint8_t *>(t.data) + (i * t.stride + j) * (OCTAVO_DTYPE_BITS(t.dtype) / 8);
+}
+
+float load(const octavo_tensor &t, int64_t i, int64_t j) {
+  const uint8_t *p = element(t, i, j);
+  if (t.dtype == OCTAVO_E4M3FN || t.dtype == OCTAVO_E5M2) return format_of(t.dtype).values[*p];
+  uint32_t bits = 0;
+  std::memcpy(&bits, p, OCTAVO_DTYPE_BITS(t.dtype) / 8);
+  if (t.dtype == OCTAVO_BF16) bits <<= 16;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+void store(const octavo_tensor &t, int64_t i, int64_t j, float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (t.dtype == OCTAVO_BF16) {
+    bits = std::isnan(value) ? 0x7FC0 : (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  }
+  std::memcpy(element(t, i, j), &bits, OCTAVO_DTYPE_BITS(t.dtype) / 8);
+}
+
+// Concurrent casts may share an accumulator, which makes the table ATOMIC_ACCUMULATE.
+void accumulate_max(float *out, float value) {
+  const std::atomic_ref<float> shared(*out);
+  float old = shared.load();
+  while (old < value && !std::atomic_ref<float>(*out).compare_exchange_weak(old, value)) {
+  }
+}
+
+float scale_of(float amax, float format_max) {
+  if (!(amax > 0) || std::isinf(amax)) return 1;
+  const float scale = format_max / amax;
+  return std::isinf(scale) ? FLT_MAX : scale;
+}
+
+octavo_status quantize(void *, const octavo_quantize *c) {
+  const octavo_tensor &in = *c->in;
+  float amax = 0;
+  bool bad = false;
+  for (int64_t i = 0; i < in.rows; ++i) {
+    for (int64_t j = 0; j < in.cols; ++j) {
+      const float v = std::fabs(load(in, i, j));
+      if (v > amax) amax = v;
+      bad = bad || !std::isfinite(v);
+    }
+  }
+  const float scale = c->rule == OCTAVO_RULE_GIVEN ? *c->scale : scale_of(amax, c->format_max);
+  const auto write = [&](const octavo_tensor &out, bool transposed) {
+    for (int64_t i = 0; i < out.rows; ++i) {
+      for (int64_t j = 0; j < out.cols; ++j) {
+        const int64_t row = transposed ? j : i;
+        const int64_t col = transposed ? i : j;
+        const bool inside = row < in.rows && col < in.cols;
+        const float value = inside ? load(in, row, col) * scale : 0;
+        *element(out, i, j) = inside ? cast(format_of(out.dtype), value) : uint8_t{0};
+      }
+    }
+  };
+  if (c->out != nullptr) write(*c->out, false);
+  if (c->out_t != nullptr) write(*c->out_t, true);
+  const float inverse = 1 / scale;
+  if (c->out_scale_inv != nullptr) std::memcpy(c->out_scale_inv->data, &inverse, sizeof inverse);
+  if (c->amax != nullptr) accumulate_max(c->amax, amax);
+  if (c->nonfinite != nullptr && bad) accumulate_max(c->nonfinite, 1);
+  return OCTAVO_OK;
+}
+
+float scale_inv(const octavo_scale *s) {
+  float value = 1;
+  if (s != nullptr) std::memcpy(&value, s->data, sizeof value);
+  return value;
+}
+
+octavo_status gemm(void *, const octavo_gemm *c) {
+  const float factor = scale_inv(c->a_scale_inv) * scale_inv(c->b_scale_inv);
+  for (int64_t i = 0; i < c->d->rows; ++i) {
+    for (int64_t j = 0; j < c->d->cols; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < c->a->cols; ++k) sum += load(*c->a, i, k) * load(*c->b, j, k);
+      sum *= factor;
+      if (c->bias != nullptr && j < c->bias->cols) sum += load(*c->bias, 0, j);
+      store(*c->d, i, j, c->accumulate != 0 ? load(*c->d, i, j) + sum : sum);
+    }
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status delayed_scale_update(void *, const octavo_delayed_scale_update *c) {
+  for (uint64_t i = 0; i < c->n; ++i) {
+    if (!(c->amax[i] > 0)) continue;
+    c->history[i] = c->amax[i];
+    float chosen = 0;
+    for (uint64_t row = 0; row < c->length; ++row) {
+      chosen = std::max(chosen, c->history[row * c->n + i]);
+    }
+    for (uint64_t row = 1; row + 1 < c->length; ++row) {
+      c->history[row * c->n + i] = c->history[(row + 1) * c->n + i];
+    }
+    if (c->length > 1) c->history[(c->length - 1) * c->n + i] = c->amax[i];
+    c->history[i] = 0;
+    if (chosen > 0 && std::isfinite(chosen)) c->scale[i] = scale_of(chosen, c->format_max);
+    c->amax[i] = 0;
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status adam_step(void *, const octavo_adam_step *c) {
+  if (c->skip != nullptr && *c->skip > 0) return OCTAVO_OK;
+  for (uint64_t n = 0; n < c->count; ++n) {
+    const octavo_adam_item &item = c->items[n];
+    const float *h = item.hyper;
+    const auto step = static_cast<float>(++*item.step);
+    const float first = 1 - std::pow(h[OCTAVO_HYPER_BETA1], step);
+    const float second = 1 - std::pow(h[OCTAVO_HYPER_BETA2], step);
+    for (int64_t i = 0; i < item.weight.rows; ++i) {
+      for (int64_t j = 0; j < item.weight.cols; ++j) {
+        const float g = load(item.gradient, i, j) * h[OCTAVO_HYPER_GRAD_SCALE];
+        const float m =
+            h[OCTAVO_HYPER_BETA1] * load(item.exp_avg, i, j) + (1 - h[OCTAVO_HYPER_BETA1]) * g;
+        const float v = h[OCTAVO_HYPER_BETA2] * load(item.exp_avg_sq, i, j) +
+                        (1 - h[OCTAVO_HYPER_BETA2]) * g * g;
+        store(item.exp_avg, i, j, m);
+        store(item.exp_avg_sq, i, j, v);
+        const float w = load(item.weight, i, j);
+        const float change = m / first / (std::sqrt(v / second) + h[OCTAVO_HYPER_EPS]);
+        store(item.weight, i, j,
+              w - h[OCTAVO_HYPER_LR] * (change + h[OCTAVO_HYPER_WEIGHT_DECAY] * w));
+      }
+    }
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status sum_rows(void *, const octavo_sum *c) {
+  auto *out = static_cast<float *>(c->out);
+  for (int64_t j = 0; j < c->in->cols; ++j) {
+    float sum = 0;
+    for (int64_t i = 0; i < c->in->rows; ++i) sum += load(*c->in, i, j);
+    out[j] = c->accumulate != 0 ? out[j] + sum : sum;
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status sum_of_squares(void *, const octavo_sum *c) {
+  for (int64_t i = 0; i < c->in->rows; ++i) {
+    for (int64_t j = 0; j < c->in->cols; ++j) {
+      *static_cast<float *>(c->out) += load(*c->in, i, j) * load(*c->in, i, j);
+    }
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status copy(void *, const octavo_copy *c) {
+  if (c->in == nullptr) {
+    std::memset(c->out, 0, c->bytes);
+  } else {
+    std::memcpy(c->out, c->in, c->bytes);
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status scale_values(void *, const octavo_scale_values *c) {
+  for (uint64_t i = 0; i < c->n; ++i) c->out[i] = c->in[i] * c->factor;
+  return OCTAVO_OK;
+}
+
+octavo_status dequantize(void *, const octavo_dequantize *c) {
+  for (int64_t i = 0; i < c->in->rows; ++i) {
+    for (int64_t j = 0; j < c->in->cols; ++j) {
+      store(*c->out, i, j, load(*c->in, i, j) * scale_inv(c->scale_inv));
+    }
+  }
+  return OCTAVO_OK;
+}
+
+}  // namespace
+
+const octavo_kernels *subject_kernels() {
+  static const octavo_kernels kTable = [] {
+    octavo_kernels t{};
+    t.size = sizeof t;
+    t.kind = OCTAVO_KIND_KERNELS;
+    t.quantize = quantize;
+    t.dequantize = dequantize;
+    t.gemm = gemm;
+    t.delayed_scale_update = delayed_scale_update;
+    t.adam_step = adam_step;
+    t.sum_rows = sum_rows;
+    t.sum_of_squares = sum_of_squares;
+    t.copy = copy;
+    t.scale_values = scale_values;
+    return t;
+  }();
+  return &kTable;
+}
+
+octavo_kernels_caps subject_caps() {
+  octavo_kernels_caps caps{};
+  caps.size = sizeof caps;
+  caps.kind = OCTAVO_KIND_KERNELS_CAPS;
+  caps.id = OCTAVO_STR("subject");
+  caps.dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
+                OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
+  caps.granularities = 1U << OCTAVO_PER_TENSOR;
+  caps.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
+  caps.alignment = 1;
+  return caps;
+}
+
+}  // namespace octavo::selftest

@@ -1,0 +1,92 @@
+// octavo.optimizer/1 of the subject: Adam on native weights and gradients with f32 states.
+//
+// Parameters are read and written by dequantize, which copies plain values.
+#include "subject_session.h"
+
+namespace octavo::selftest {
+namespace {
+
+octavo_status workspace_bytes(const octavo_session *, const uint32_t *, uint64_t, uint64_t *bytes) {
+  *bytes = 0;
+  return OCTAVO_OK;
+}
+
+octavo_tensor plain(void *data, const octavo_parameter_desc &d, uint32_t dtype) {
+  return {data, d.rows, d.cols, d.cols, dtype, 0};
+}
+
+octavo_status optimizer_step(const octavo_session *s, const octavo_optimizer_call *c) {
+  for (uint64_t i = 0; i < c->count; ++i) {
+    const octavo_parameter_item &item = c->items[i];
+    const octavo_parameter_desc &d = s->parameters[item.parameter].desc;
+    if (s->fault == kReadsHyperOnHost && item.hyper[OCTAVO_HYPER_LR] < 0) return OCTAVO_INVALID;
+    octavo_adam_item adam{};
+    adam.weight = plain(item.slots[kWeight], d, d.dtype);
+    adam.gradient = plain(item.slots[kGradient], d, d.gradient_dtype);
+    adam.exp_avg = plain(item.slots[kExpAvg], d, OCTAVO_F32);
+    adam.exp_avg_sq = plain(item.slots[kExpAvgSq], d, OCTAVO_F32);
+    adam.step = static_cast<int32_t *>(item.slots[kStep]);
+    adam.hyper = item.hyper;
+    octavo_adam_step call{};
+    call.size = sizeof call;
+    call.kind = OCTAVO_KIND_ADAM_STEP;
+    call.items = &adam;
+    call.count = 1;
+    call.skip = s->fault == kSkipIgnored ? nullptr : c->skip;
+    s->kernels->adam_step(s->ctx, &call);
+    if (s->fault != kWritesStepElsewhere) continue;
+    octavo_copy clear{};
+    clear.size = sizeof clear;
+    clear.kind = OCTAVO_KIND_COPY;
+    clear.out = item.slots[kGradient];
+    clear.bytes = sizeof(float);
+    s->kernels->copy(s->ctx, &clear);
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c) {
+  for (uint64_t i = 0; i < c->count; ++i) {
+    const octavo_parameter_desc &d = s->parameters[c->items[i].parameter].desc;
+    const octavo_tensor gradient = plain(c->items[i].slots[kGradient], d, d.gradient_dtype);
+    octavo_sum sum{};
+    sum.size = sizeof sum;
+    sum.kind = OCTAVO_KIND_SUM;
+    sum.in = &gradient;
+    sum.out = c->sum;
+    s->kernels->sum_of_squares(s->ctx, &sum);
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status move_parameter(const octavo_session *s, const octavo_parameter_call *c, bool write) {
+  const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
+  if (c->role != OCTAVO_ROLE_WEIGHT && c->role != OCTAVO_ROLE_GRADIENT) return OCTAVO_UNSUPPORTED;
+  const bool weight = c->role == OCTAVO_ROLE_WEIGHT;
+  octavo_tensor slot =
+      plain(c->slots[weight ? kWeight : kGradient], d, weight ? d.dtype : d.gradient_dtype);
+  octavo_dequantize copy{};
+  copy.size = sizeof copy;
+  copy.kind = OCTAVO_KIND_DEQUANTIZE;
+  copy.in = write ? c->plain : &slot;
+  copy.out = write ? &slot : c->plain;
+  return s->kernels->dequantize(s->ctx, &copy);
+}
+
+octavo_status read_parameter(const octavo_session *s, const octavo_parameter_call *c) {
+  return move_parameter(s, c, false);
+}
+octavo_status write_parameter(const octavo_session *s, const octavo_parameter_call *c) {
+  return move_parameter(s, c, true);
+}
+
+}  // namespace
+
+const octavo_optimizer *subject_optimizer() {
+  static const octavo_optimizer kTable = {
+      sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, workspace_bytes, optimizer_step,
+      sum_of_squares,           read_parameter,        write_parameter};
+  return &kTable;
+}
+
+}  // namespace octavo::selftest

@@ -1,0 +1,34 @@
+// The subject as a plugin, for tests of the program octavo-conformance.
+//
+// Its options are those of the backend, so a test breaks a rule with --option fp8.subject.fault=N.
+#include "octavo/plugin.h"
+
+#include <string_view>
+
+#include "subject.h"
+
+namespace octavo::selftest {
+namespace {
+
+const void *get_interface(octavo_str id) {
+  const std::string_view name(id.data, id.size);
+  if (name == OCTAVO_BACKEND_ID) return subject_backend(kNone);
+  if (name == OCTAVO_OPTIMIZER_ID) return subject_optimizer();
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace octavo::selftest
+
+octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+  static const octavo_plugin kPlugin = {sizeof kPlugin,
+                                        OCTAVO_KIND_PLUGIN,
+                                        OCTAVO_ABI_MAJOR,
+                                        OCTAVO_TARGET_MINOR,
+                                        OCTAVO_STR("subject"),
+                                        OCTAVO_STR("1"),
+                                        octavo::selftest::get_interface};
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  *out = &kPlugin;
+  return OCTAVO_OK;
+}

@@ -1,0 +1,192 @@
+// seal of the subject: slots and uses of what was added since the last seal.
+//
+// Pools come first, then the parameters, then the linears; nothing emitted before changes.
+#include "subject_session.h"
+
+namespace octavo::selftest {
+namespace {
+
+octavo_str view(const std::string &s) {
+  return {s.data(), s.size()};
+}
+
+class Emitter {
+ public:
+  Emitter(octavo_session &s, const octavo_slot_sink &sink) : s_(s), sink_(sink) {}
+
+  struct Access {
+    uint32_t verb;
+    uint8_t kind;
+  };
+
+  uint32_t slot(const char *name, uint32_t owner_kind, uint32_t owner, uint32_t role,
+                uint32_t dtype, int64_t rows, int64_t cols, std::initializer_list<Access> accesses,
+                uint32_t flags = 0, double initial = 0, const octavo_str *labels = nullptr) {
+    octavo_slot slot{};
+    slot.size = sizeof slot;
+    slot.kind = OCTAVO_KIND_SLOT;
+    slot.id = s_.slots;
+    slot.owner_kind = owner_kind;
+    slot.owner = owner;
+    slot.role = role;
+    slot.dtype = dtype;
+    slot.flags = flags;
+    slot.scale_slot = OCTAVO_NONE;
+    slot.rows = rows;
+    slot.cols = cols;
+    slot.initial = initial;
+    for (const Access &a : accesses) {
+      slot.access[a.verb] = a.kind;
+      if (a.kind == OCTAVO_ACCESS_ACCUMULATE) slot.combine = OCTAVO_COMBINE_MAX;
+    }
+    slot.name = {name, std::char_traits<char>::length(name)};
+    slot.labels = labels;
+    const octavo_status status = sink_.slot(sink_.ctx, &slot);
+    if (status_ == OCTAVO_OK) status_ = status;
+    return s_.slots++;
+  }
+
+  void use(uint32_t owner_kind, uint32_t owner, uint32_t slot, uint32_t first = 0,
+           uint32_t count = 0) {
+    const octavo_slot_use u = {owner_kind, owner, slot, first, count, 0};
+    const octavo_status status = sink_.use(sink_.ctx, &u);
+    if (status_ == OCTAVO_OK) status_ = status;
+    if (owner_kind == OCTAVO_OWNER_SESSION) ++s_.session_positions;
+  }
+
+  // The slots of one kind of operand; returns the id of its scale slot, behind which amax stands.
+  uint32_t pool(const std::string &kind, const std::vector<octavo_str> &labels, uint32_t verb,
+                float format_max) {
+    const auto n = static_cast<int64_t>(labels.size());
+    const bool history_hot = kind == "x" && s_.fault == kHistoryInForward;
+    const uint32_t session = OCTAVO_OWNER_SESSION;
+    names_[0] = kind + "/scale";
+    names_[1] = kind + "/amax";
+    names_[2] = kind + "/amax_history";
+    const auto verb_access = static_cast<uint8_t>(history_hot ? OCTAVO_ACCESS_READ : 0);
+    const uint32_t scale =
+        slot(names_[0].c_str(), session, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, n,
+             {{verb, OCTAVO_ACCESS_READ}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
+             OCTAVO_SLOT_CHECKPOINT, 1, labels.data());
+    slot(names_[1].c_str(), session, 0, OCTAVO_ROLE_AMAX, OCTAVO_F32, 1, n,
+         {{verb, OCTAVO_ACCESS_ACCUMULATE}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
+         OCTAVO_SLOT_REDUCE, 0, labels.data());
+    slot(names_[2].c_str(), session, 0, OCTAVO_ROLE_AMAX_HISTORY, OCTAVO_F32, kHistory, n,
+         {{verb, verb_access}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
+         OCTAVO_SLOT_CHECKPOINT, 0, labels.data());
+    s_.pools.push_back({s_.session_positions, labels.size(), format_max});
+    use(session, 0, scale + 1);
+    use(session, 0, scale + 2);
+    use(session, 0, scale);
+    return scale;
+  }
+
+  void parameter(uint32_t id) {
+    const octavo_parameter_desc &d = s_.parameters[id].desc;
+    const bool trained = (d.flags & OCTAVO_PARAMETER_FROZEN) == 0;
+    const uint32_t owner = OCTAVO_OWNER_PARAMETER;
+    const uint32_t step = OCTAVO_VERB_OPTIMIZER_STEP;
+    const uint32_t cast = OCTAVO_VERB_QUANTIZE_WEIGHT;
+    const uint8_t reads = OCTAVO_ACCESS_READ;
+    const uint8_t writes = OCTAVO_ACCESS_WRITE;
+    const auto updates = static_cast<uint8_t>(trained ? OCTAVO_ACCESS_UPDATE : OCTAVO_ACCESS_NONE);
+    const bool linear = (d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0;
+    use(owner, id,
+        slot("weight", owner, id, OCTAVO_ROLE_WEIGHT, d.dtype, d.rows, d.cols,
+             {{step, updates}, {cast, linear ? reads : uint8_t{0}}}, OCTAVO_SLOT_NATIVE));
+    if (trained) {
+      const auto state = [&](const char *name, uint32_t role, uint32_t dtype, int64_t rows,
+                             int64_t cols) {
+        use(owner, id,
+            slot(name, owner, id, role, dtype, rows, cols, {{step, updates}},
+                 OCTAVO_SLOT_CHECKPOINT));
+      };
+      use(owner, id,
+          slot("gradient", owner, id, OCTAVO_ROLE_GRADIENT, d.gradient_dtype, d.rows, d.cols,
+               {{step, reads}}, OCTAVO_SLOT_NATIVE));
+      state("exp_avg", OCTAVO_ROLE_EXP_AVG, OCTAVO_F32, d.rows, d.cols);
+      state("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, OCTAVO_F32, d.rows, d.cols);
+      state("step", OCTAVO_ROLE_COUNTER, OCTAVO_I32, 1, 1);
+    } else {
+      for (int i = 0; i < 4; ++i) use(owner, id, s_.slots - 1);  // keeps the positions; not read
+    }
+    if (!linear) return;
+    const int64_t n = round_up(d.rows, s_.alignment);
+    const int64_t k = round_up(d.cols, s_.alignment);
+    s_.parameters[id].cache_slot = s_.slots;
+    use(owner, id,
+        slot("weight_cache", owner, id, OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, n, k,
+             {{cast, writes}, {OCTAVO_VERB_FORWARD, reads}}));
+    use(owner, id,
+        slot("weight_cache_t", owner, id, OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, k, n,
+             {{cast, writes}, {OCTAVO_VERB_BACKWARD, reads}}));
+    use(owner, id,
+        slot("weight_cache/scale_inv", owner, id, OCTAVO_ROLE_SCALE_INV, OCTAVO_F32, 1, 1,
+             {{cast, writes}, {OCTAVO_VERB_FORWARD, reads}, {OCTAVO_VERB_BACKWARD, reads}}));
+  }
+
+  octavo_status status() const { return status_; }
+
+ private:
+  octavo_session &s_;
+  const octavo_slot_sink &sink_;
+  octavo_status status_ = OCTAVO_OK;
+  std::string names_[3];
+};
+
+}  // namespace
+
+octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
+  Emitter emit(*s, *sink);
+  std::vector<octavo_str> linear_names, weight_names;
+  for (size_t i = s->sealed_linears; i < s->linears.size(); ++i) {
+    linear_names.push_back(view(s->linears[i].name));
+  }
+  for (size_t i = s->sealed_parameters; i < s->parameters.size(); ++i) {
+    if ((s->parameters[i].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) continue;
+    weight_names.push_back(view(s->parameters[i].name));
+  }
+  const uint32_t x = emit.pool("x", linear_names, OCTAVO_VERB_FORWARD, kE4m3Max);
+  const uint32_t dy = emit.pool("dy", linear_names, OCTAVO_VERB_BACKWARD, kE5m2Max);
+  const uint32_t w = emit.pool("w", weight_names, OCTAVO_VERB_QUANTIZE_WEIGHT, kE4m3Max);
+  if (s->nonfinite_slot == OCTAVO_NONE) {
+    const uint32_t dtype = s->fault == kNonfiniteI32 ? OCTAVO_I32 : OCTAVO_F32;
+    s->nonfinite_slot =
+        emit.slot("nonfinite", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE, dtype, 1, 1,
+                  {{OCTAVO_VERB_BACKWARD, OCTAVO_ACCESS_ACCUMULATE},
+                   {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_WRITE}},
+                  OCTAVO_SLOT_REDUCE);
+    s->nonfinite_position = s->session_positions;
+    emit.use(OCTAVO_OWNER_SESSION, 0, s->nonfinite_slot);
+  }
+  for (; s->ghosts > 0; --s->ghosts) {
+    emit.slot("ghost", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, {});
+  }
+  uint32_t column = 0;
+  for (; s->sealed_parameters < s->parameters.size(); ++s->sealed_parameters) {
+    const auto id = static_cast<uint32_t>(s->sealed_parameters);
+    emit.parameter(id);
+    if ((s->parameters[id].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) continue;
+    emit.use(OCTAVO_OWNER_PARAMETER, id, w, column, 1);
+    emit.use(OCTAVO_OWNER_PARAMETER, id, w + 1, column, 1);
+    ++column;
+  }
+  const auto first = static_cast<uint32_t>(s->sealed_linears);
+  s->sealed_linears = s->linears.size();
+  ++s->seals;
+  for (uint32_t id = s->fault == kSealRepeats ? 0 : first; id < s->linears.size(); ++id) {
+    const uint32_t col = id < first ? 0 : id - first;
+    const uint32_t owner = OCTAVO_OWNER_LINEAR;
+    for (const uint32_t pool : {x, dy}) {
+      emit.use(owner, id, pool, col, 1);
+      emit.use(owner, id, pool + 1, col, 1);
+    }
+    emit.use(owner, id, s->nonfinite_slot);
+    const uint32_t cache = s->parameters[s->linears[id].weight].cache_slot;
+    for (uint32_t i = 0; i < 3; ++i) emit.use(owner, id, cache + i);
+    if (s->fault == kHistoryInForward) emit.use(owner, id, x + 2, col, 1);
+  }
+  return emit.status();
+}
+
+}  // namespace octavo::selftest

@@ -1,0 +1,163 @@
+// Setup verbs of the subject: options, verdicts, parameters, linears.
+//
+// A parameter in another dtype than f32 or bf16 is declined, so that the suite has something to
+// decline.
+#include <algorithm>
+#include <memory>
+
+#include "subject_session.h"
+
+namespace octavo::selftest {
+namespace {
+
+octavo_status emit_option(const octavo_option_sink *sink, const char *name, octavo_value initial) {
+  octavo_option o{};
+  o.size = sizeof o;
+  o.kind = OCTAVO_KIND_OPTION;
+  o.name = {name, std::char_traits<char>::length(name)};
+  o.help = OCTAVO_STR("The rule of the contract to break, as a number; 0 breaks none.");
+  o.initial = initial;
+  return sink->option(sink->ctx, &o);
+}
+
+octavo_status list_options(const octavo_option_sink *sink) {
+  octavo_value zero{};
+  zero.type = OCTAVO_VALUE_INT;
+  return emit_option(sink, "fault", zero);
+}
+
+// kUnsteadyOptions: the default counts the calls. Options are listed before any session exists, so
+// this fault is a table of its own.
+octavo_status list_unsteady_options(const octavo_option_sink *sink) {
+  static std::atomic<int64_t> count{0};
+  octavo_value value{};
+  value.type = OCTAVO_VALUE_INT;
+  value.integer = count++;
+  return emit_option(sink, "fault", value);
+}
+
+int64_t fault_of(const octavo_session_desc *desc) {
+  for (uint64_t i = 0; i < desc->option_count; ++i) {
+    const octavo_str name = desc->options[i].name;
+    if (std::string(name.data, name.size) == "fault") return desc->options[i].value.integer;
+  }
+  return kNone;
+}
+
+octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
+  if (fault_of(desc) == kNoVerdict) return OCTAVO_OK;
+  octavo_verdict v{};
+  v.size = sizeof v;
+  v.kind = OCTAVO_KIND_VERDICT;
+  v.level = OCTAVO_LEVEL_SESSION;
+  v.decision = OCTAVO_ACCEPT_EMULATED;
+  v.text = OCTAVO_STR("runs on any kernels");
+  if (fault_of(desc) == kDeclinesPadding && desc->caps->alignment > 1) {
+    v.decision = OCTAVO_DECLINE;
+    v.text = OCTAVO_STR("pads nothing");
+  }
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
+  auto s = std::make_unique<octavo_session>();
+  s->kernels = desc->kernels;
+  s->ctx = desc->kernels_ctx;
+  s->fault = fault_of(desc);
+  s->alignment = s->fault == kNoPadding || s->fault == kDeclinesPadding
+                     ? 1
+                     : static_cast<int64_t>(desc->caps->alignment);
+  *out = s.release();
+  return OCTAVO_OK;
+}
+
+octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc,
+                            octavo_verdict *verdict, uint32_t *id) {
+  const uint32_t known = OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN;
+  const SubjectParameter parameter{{desc->name.data, desc->name.size}, *desc, 0};
+  if ((desc->reserved != 0 || (desc->flags & ~known) != 0) && s->fault != kAcceptsFlags) {
+    if (s->fault == kBurnsId) s->parameters.push_back(parameter);
+    return OCTAVO_INVALID;
+  }
+  const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
+  verdict->level = OCTAVO_LEVEL_LAYER;
+  if (!handled(desc->dtype) || !handled(desc->gradient_dtype)) {
+    verdict->decision = OCTAVO_DECLINE;
+    verdict->reason = OCTAVO_REASON_DTYPE;
+    verdict->text = OCTAVO_STR("expected f32 or bf16");
+    if (s->fault == kDeclineEmits) ++s->ghosts;
+    return OCTAVO_OK;
+  }
+  verdict->decision = OCTAVO_ACCEPT_EMULATED;
+  *id = static_cast<uint32_t>(s->parameters.size());
+  s->parameters.push_back(parameter);
+  s->parameters.back().desc.name = {};
+  return OCTAVO_OK;
+}
+
+octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octavo_verdict *verdict,
+                         uint32_t *id) {
+  if (desc->flags != 0 && s->fault != kAcceptsFlags) return OCTAVO_INVALID;
+  const bool weight_known = desc->weight < s->parameters.size();
+  if (!weight_known && s->fault != kAcceptsAnyWeight) return OCTAVO_INVALID;
+  if (weight_known &&
+      (s->parameters[desc->weight].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) {
+    return OCTAVO_INVALID;
+  }
+  verdict->level = OCTAVO_LEVEL_LAYER;
+  verdict->decision = OCTAVO_ACCEPT_EMULATED;
+  *id = static_cast<uint32_t>(s->linears.size());
+  s->linears.push_back({{desc->name.data, desc->name.size}, desc->weight});
+  return OCTAVO_OK;
+}
+
+void close_session(octavo_session *s) {
+  delete s;
+}
+
+}  // namespace
+
+octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out) {
+  if (linear >= s->sealed_linears) return OCTAVO_INVALID;
+  const octavo_parameter_desc &w = s->parameters[s->linears[linear].weight].desc;
+  const auto n = static_cast<uint64_t>(round_up(w.rows, s->alignment));
+  const auto k = static_cast<uint64_t>(round_up(w.cols, s->alignment));
+  const auto align = static_cast<uint64_t>(s->alignment);
+  const uint64_t extra = s->fault == kSavedTooLarge ? 8 : s->fault == kForgetsSavedByte ? 1 : 0;
+  out->gradient =
+      (w.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
+  out->flags = 0;
+  out->saved = {align, k, sizeof(float) + extra};
+  // x as codes behind a padded y; the scale_inv of dy, a padded dw, a padded dx, dy twice.
+  out->forward_workspace = {align, n * sizeof(float) + k, 16};
+  out->backward_workspace = {align, k * sizeof(float) + 2 * n, 16 + n * k * sizeof(float)};
+  if (s->fault == kLatePlan) out->backward_workspace.fixed_bytes += s->seals;
+  out->weight_workspace = 0;
+  return OCTAVO_OK;
+}
+
+const octavo_backend *subject_backend(Fault fault) {
+  static const octavo_backend kTable = {sizeof(octavo_backend),
+                                        OCTAVO_KIND_BACKEND,
+                                        list_options,
+                                        check_session,
+                                        open_session,
+                                        add_parameter,
+                                        add_linear,
+                                        subject_seal,
+                                        subject_plan,
+                                        subject_quantize_weight,
+                                        subject_forward,
+                                        subject_backward,
+                                        subject_end_step,
+                                        close_session};
+  static const octavo_backend kUnsteady = [] {
+    octavo_backend table = kTable;
+    table.list_options = list_unsteady_options;
+    return table;
+  }();
+  return fault == kUnsteadyOptions ? &kUnsteady : &kTable;
+}
+
+}  // namespace octavo::selftest

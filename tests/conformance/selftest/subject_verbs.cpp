@@ -1,0 +1,261 @@
+// Step and hot verbs of the subject: what runs on the kernels, and where the faults are.
+//
+// Operands are padded to the alignment of the kernels in the codes; a padded result goes through
+// the workspace and is copied row by row.
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "subject_session.h"
+
+namespace octavo::selftest {
+namespace {
+
+octavo_tensor codes(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
+  return {data, rows, cols, cols, dtype, 0};
+}
+octavo_scale scale_of(const void *data) {
+  return {const_cast<void *>(data), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+}
+uint64_t width_of(const octavo_tensor &t) {
+  return OCTAVO_DTYPE_BITS(t.dtype) / 8;
+}
+
+void copy_rows(const octavo_session *s, const octavo_tensor &to, const octavo_tensor &from) {
+  const int64_t rows = to.rows < from.rows ? to.rows : from.rows;
+  const int64_t cols = to.cols < from.cols ? to.cols : from.cols;
+  for (int64_t row = 0; row < rows; ++row) {
+    octavo_copy c{};
+    c.size = sizeof c;
+    c.kind = OCTAVO_KIND_COPY;
+    c.out = static_cast<uint8_t *>(to.data) + static_cast<uint64_t>(row * to.stride) * width_of(to);
+    c.in = static_cast<uint8_t *>(from.data) +
+           static_cast<uint64_t>(row * from.stride) * width_of(from);
+    c.bytes = static_cast<uint64_t>(cols) * width_of(to);
+    s->kernels->copy(s->ctx, &c);
+  }
+}
+
+void clear(const octavo_session *s, void *out, uint64_t bytes) {
+  octavo_copy c{};
+  c.size = sizeof c;
+  c.kind = OCTAVO_KIND_COPY;
+  c.out = out;
+  c.bytes = bytes;
+  s->kernels->copy(s->ctx, &c);
+}
+
+struct Cast {
+  const octavo_tensor *in;
+  octavo_tensor *out;
+  octavo_tensor *out_t;
+  const void *scale;
+  void *scale_inv;
+  void *amax;
+  void *nonfinite;
+  float format_max;
+};
+
+void cast(const octavo_session *s, const Cast &what, bool current = false) {
+  if (s->fault == kAmaxOverwrites && what.amax != nullptr) clear(s, what.amax, sizeof(float));
+  const octavo_scale scale_inv = scale_of(what.scale_inv);
+  octavo_quantize q{};
+  q.size = sizeof q;
+  q.kind = OCTAVO_KIND_QUANTIZE;
+  q.in = what.in;
+  q.out = what.out;
+  q.out_t = what.out_t;
+  q.out_scale_inv = &scale_inv;
+  q.scale = static_cast<const float *>(what.scale);
+  q.amax = static_cast<float *>(what.amax);
+  q.nonfinite = static_cast<float *>(what.nonfinite);
+  q.format_max = what.format_max;
+  q.rule = current ? OCTAVO_RULE_QUOTIENT : OCTAVO_RULE_GIVEN;
+  s->kernels->quantize(s->ctx, &q);
+}
+
+// d = a b^T, through `padded` when the shapes of the codes are larger than d.
+void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv,
+              const octavo_tensor &b, const void *b_inv, const octavo_tensor &d,
+              const octavo_tensor *bias, bool accumulate, void *padded) {
+  const octavo_scale sa = scale_of(a_inv);
+  const octavo_scale sb = scale_of(b_inv);
+  octavo_tensor out = d;
+  const bool pads = a.rows != d.rows || b.rows != d.cols;
+  if (pads) {
+    out = codes(padded, a.rows, b.rows, d.dtype);
+    if (accumulate) {
+      clear(s, padded, static_cast<uint64_t>(a.rows * b.rows) * width_of(d));
+      copy_rows(s, out, d);
+    }
+  }
+  octavo_gemm g{};
+  g.size = sizeof g;
+  g.kind = OCTAVO_KIND_GEMM;
+  g.a = &a;
+  g.b = &b;
+  g.d = &out;
+  g.bias = pads && s->fault == kPaddingShows ? nullptr : bias;
+  g.a_scale_inv = &sa;
+  g.b_scale_inv = &sb;
+  g.accumulate = accumulate ? 1 : 0;
+  s->kernels->gemm(s->ctx, &g);
+  if (pads) copy_rows(s, d, out);
+}
+
+std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSessions
+
+bool loses_bias(const octavo_session *s, uint32_t linear) {
+  if (s->fault == kNoBias) return true;
+  if (s->fault == kFirstCallFlag && s->calls++ == 0) return true;
+  if (s->fault == kSharedAcrossSessions) return last_session.exchange(s) != s;
+  if (s->fault != kCurrentCallMember) return false;
+  s->current.store(linear);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return s->current.load() != linear;
+}
+
+}  // namespace
+
+octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
+  const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
+  const int64_t n = round_up(d.rows, s->alignment);
+  const int64_t k = round_up(d.cols, s->alignment);
+  const octavo_tensor w = {c->slots[kWeight], d.rows, d.cols, d.cols, d.dtype, 0};
+  octavo_tensor out = codes(c->slots[kOwnCache], n, k, OCTAVO_E4M3FN);
+  octavo_tensor out_t = codes(c->slots[kOwnCacheT], k, n, OCTAVO_E4M3FN);
+  cast(s, {&w, &out, &out_t, c->slots[kWScale], c->slots[kOwnCacheInv], c->slots[kWAmax], nullptr,
+           kE4m3Max});
+  return OCTAVO_OK;
+}
+
+octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
+  const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
+  if (s->fault == kCrashes) std::abort();
+  if (s->fault == kEmptyFails && c->x->rows == 0) return OCTAVO_INVALID;
+  const int64_t m = round_up(c->x->rows, s->alignment);
+  const int64_t n = round_up(d.rows, s->alignment);
+  const int64_t k = round_up(d.cols, s->alignment);
+  auto *work = static_cast<uint8_t *>(c->workspace);
+  auto *saved = static_cast<uint8_t *>(c->saved);
+  auto *x_inv = saved == nullptr ? work : saved + m * k;
+  const void *scale = c->slots[kXScale];
+  if (s->fault == kRemembersScale) {
+    const void *first = nullptr;
+    s->remembered.compare_exchange_strong(first, scale);
+    if (first != nullptr && c->linear == 0) scale = first;
+  }
+  if (s->fault == kReadsScaleOnHost) {
+    float value = 0;
+    std::memcpy(&value, scale, sizeof value);
+    s->current.store(value > 1 ? 1 : 0);
+  }
+  if (s->fault == kClearsSavedOnHost && saved != nullptr) std::memset(saved, 0, sizeof(float));
+  uint8_t *padded = work + 16;
+  octavo_tensor x =
+      codes(padded + m * n * static_cast<int64_t>(sizeof(float)), m, k, OCTAVO_E4M3FN);
+  octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
+  const bool current =
+      s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
+  cast(s,
+       {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, c->slots[kXAmax], nullptr,
+        kE4m3Max},
+       current);
+  if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
+  const octavo_tensor w = codes(c->slots[kCache], n, k, OCTAVO_E4M3FN);
+  const octavo_tensor *bias = loses_bias(s, c->linear) ? nullptr : c->bias;
+  multiply(s, x, x_inv, w, c->slots[kCacheInv], *c->y, bias, s->fault == kAccumulatesY, padded);
+  if (s->fault == kWritesReadSlot) {
+    octavo_scale_values v{};
+    v.size = sizeof v;
+    v.kind = OCTAVO_KIND_SCALE_VALUES;
+    v.out = static_cast<float *>(c->slots[kXScale]);
+    v.in = v.out;
+    v.n = 1;
+    v.factor = 1.5F;
+    s->kernels->scale_values(s->ctx, &v);
+  }
+  if (s->fault == kWritesGap && c->y->stride > c->y->cols && c->y->rows > 1) {
+    clear(s,
+          static_cast<uint8_t *>(c->y->data) + static_cast<uint64_t>(c->y->cols) * width_of(*c->y),
+          width_of(*c->y));
+  }
+  if (s->fault == kWorkspaceOverrun) {
+    clear(s, work + 16 + m * (n * static_cast<int64_t>(sizeof(float)) + k), 1);
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
+  const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
+  const int64_t rows = c->dy->rows;
+  const int64_t m = round_up(rows, s->alignment);
+  const int64_t n = round_up(d.rows, s->alignment);
+  const int64_t k = round_up(d.cols, s->alignment);
+  const auto word = static_cast<int64_t>(sizeof(float));
+  auto *work = static_cast<uint8_t *>(c->workspace);
+  auto *saved = static_cast<uint8_t *>(const_cast<void *>(c->saved));
+  const void *x_inv = saved + m * k;
+  if (s->fault == kBackwardNeedsOrder && s->remembered.load() != nullptr)
+    x_inv = s->remembered.load();
+  uint8_t *padded_dw = work + 16;
+  uint8_t *padded_dx = padded_dw + n * k * word;
+  octavo_tensor dy = codes(padded_dx + m * k * word, m, n, OCTAVO_E5M2);
+  octavo_tensor dy_t = codes(padded_dx + m * k * word + m * n, n, m, OCTAVO_E5M2);
+  void *nonfinite = s->fault == kNoNonfinite ? nullptr : c->slots[kNonfinite];
+  cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, c->slots[kDyAmax], nonfinite, kE5m2Max});
+  if (c->dx != nullptr) {
+    const octavo_tensor w_t = codes(c->slots[kCacheT], k, n, OCTAVO_E4M3FN);
+    const void *w_inv = s->fault == kWrongScaleInv ? work : c->slots[kCacheInv];
+    multiply(s, dy, work, w_t, w_inv, *c->dx, nullptr, false, padded_dx);
+    if (s->fault == kNanIsCleared && rows > 0) {
+      clear(s, c->dx->data,
+            static_cast<uint64_t>((rows - 1) * c->dx->stride + c->dx->cols) * width_of(*c->dx));
+    }
+  }
+  if ((c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0 && s->fault != kSkipWeightIgnored) {
+    return OCTAVO_OK;
+  }
+  const bool overwrite =
+      (c->flags & OCTAVO_BACKWARD_OVERWRITE) != 0 && s->fault != kOverwriteIgnored;
+  if (c->dw != nullptr && !(s->fault == kEmptyKeepsDw && rows == 0)) {
+    const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
+    multiply(s, dy_t, work, x_t, x_inv, *c->dw, nullptr, !overwrite && s->fault != kDwOverwrites,
+             padded_dw);
+  }
+  if (c->db != nullptr) {
+    octavo_sum sum{};
+    sum.size = sizeof sum;
+    sum.kind = OCTAVO_KIND_SUM;
+    sum.in = c->dy;
+    sum.out = c->db->data;
+    sum.accumulate = overwrite ? 0 : 1;
+    s->kernels->sum_rows(s->ctx, &sum);
+  }
+  return OCTAVO_OK;
+}
+
+octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *c) {
+  const int steps = s->steps++;
+  for (const SubjectPool &pool : s->pools) {
+    octavo_delayed_scale_update u{};
+    u.size = sizeof u;
+    u.kind = OCTAVO_KIND_DELAYED_SCALE_UPDATE;
+    u.amax = static_cast<float *>(c->slots[pool.position]);
+    u.history = static_cast<float *>(c->slots[pool.position + 1]);
+    u.scale = static_cast<float *>(c->slots[pool.position + 2]);
+    u.n = pool.columns;
+    u.length = static_cast<uint64_t>(kHistory);
+    u.format_max = pool.format_max;
+    if (s->fault == kMarginTooLarge) u.format_max /= 65536;
+    if (s->fault == kStepCounter && steps % 2 == 1) u.format_max /= 2;
+    u.use_max = 1;
+    u.rule = OCTAVO_RULE_QUOTIENT;
+    s->kernels->delayed_scale_update(s->ctx, &u);
+  }
+  if (s->fault != kNonfiniteStays) clear(s, c->slots[s->nonfinite_position], sizeof(float));
+  return OCTAVO_OK;
+}
+
+}  // namespace octavo::selftest

@@ -1,0 +1,197 @@
+// Opening, describing and sealing a session.
+//
+// The sinks run inside the backend's seal, so they record errors and throw nothing.
+#include "session.h"
+
+#include "report.h"
+
+namespace octavo::conformance {
+
+Model standard_model() {
+  const uint32_t weight = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  return {{{"wide", 17, 33},
+           {"square", 64, 48, weight, OCTAVO_BF16},
+           {"row", 1, 5},
+           {"tied", 24, 40},
+           {"frozen", 13, 7, weight | OCTAVO_PARAMETER_FROZEN},
+           {"vector", 1, 29, 0}},
+          {{"wide", "wide"},
+           {"square", "square"},
+           {"row", "row"},
+           {"tied.a", "tied"},
+           {"tied.b", "tied"},
+           {"frozen", "frozen"}}};
+}
+
+Model late_model() {
+  return {{{"late", 9, 21}, {"late.vector", 1, 11, 0}}, {{"late", "late"}, {"late.tied", "tied"}}};
+}
+
+Session::Session(const Context &context)
+    : context_(context), kernels_(context.target.desc, context.alignment) {
+  const octavo_session_desc desc = kernels_.desc();
+  const octavo_status status = backend().open_session(&desc, &handle_);
+  expect(status == OCTAVO_OK && handle_ != nullptr, "open_session answered ", status_name(status),
+         handle_ == nullptr ? " and no session" : "", " on kernels '", text_of(kernels_.caps().id),
+         "' with alignment ", context.alignment, "; expected OCTAVO_OK");
+}
+
+Session::~Session() {
+  if (handle_ != nullptr) backend().close_session(handle_);
+}
+
+octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict *verdict,
+                                     uint32_t *id) {
+  desc.size = sizeof desc;
+  desc.kind = OCTAVO_KIND_PARAMETER_DESC;
+  *verdict = {};
+  verdict->size = sizeof *verdict;
+  verdict->kind = OCTAVO_KIND_VERDICT;
+  *id = OCTAVO_NONE;
+  const octavo_status status = backend().add_parameter(handle_, &desc, verdict, id);
+  if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
+  expect(*id == parameters_.size(), "add_parameter '", text_of(desc.name), "' gave id ", *id,
+         "; ids count from 0 in order of success, so ", parameters_.size(), " was expected");
+  parameters_.push_back({{text_of(desc.name), desc.rows, desc.cols, desc.flags, desc.dtype}, {}});
+  return status;
+}
+
+octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdict, uint32_t *id) {
+  desc.size = sizeof desc;
+  desc.kind = OCTAVO_KIND_LINEAR_DESC;
+  *verdict = {};
+  verdict->size = sizeof *verdict;
+  verdict->kind = OCTAVO_KIND_VERDICT;
+  *id = OCTAVO_NONE;
+  const octavo_status status = backend().add_linear(handle_, &desc, verdict, id);
+  if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
+  expect(desc.weight < parameters_.size(), "add_linear '", text_of(desc.name),
+         "' accepted the unknown weight id ", desc.weight);
+  expect(*id == linears_.size(), "add_linear '", text_of(desc.name), "' gave id ", *id,
+         "; ids count from 0 in order of success, so ", linears_.size(), " was expected");
+  parameters_[desc.weight].linears.push_back(*id);
+  linears_.push_back({text_of(desc.name), desc.weight, {}});
+  return status;
+}
+
+void Session::add(const Model &model) {
+  const auto refused = [&](const char *verb, const std::string &name, octavo_status status,
+                           const octavo_verdict &verdict) {
+    expect(status == OCTAVO_OK || status == OCTAVO_UNSUPPORTED, verb, " '", name, "' answered ",
+           status_name(status), "; expected OCTAVO_OK with a verdict, or OCTAVO_UNSUPPORTED");
+    if (status == OCTAVO_OK && verdict.decision != OCTAVO_DECLINE) return;
+    declined_ += text(declined_.empty() ? "" : "; ", verb, " ", name, ": ", text_of(verdict.text));
+  };
+  octavo_verdict verdict;
+  uint32_t id = 0;
+  for (const ParameterSpec &spec : model.parameters) {
+    octavo_parameter_desc desc{};
+    desc.name = str_of(spec.name);
+    desc.rows = spec.rows;
+    desc.cols = spec.cols;
+    desc.dtype = spec.dtype;
+    desc.gradient_dtype = OCTAVO_F32;
+    desc.flags = spec.flags;
+    const octavo_status status = add_parameter(desc, &verdict, &id);
+    refused("add_parameter", spec.name, status, verdict);
+  }
+  for (const LinearSpec &spec : model.linears) {
+    const auto weight = find_parameter(spec.weight);
+    if (!weight) continue;
+    octavo_linear_desc desc{};
+    desc.name = str_of(spec.name);
+    desc.weight = *weight;
+    const octavo_status status = add_linear(desc, &verdict, &id);
+    refused("add_linear", spec.name, status, verdict);
+  }
+  expect(!linears_.empty(), "the backend declined every linear of the model (", declined_, ")");
+}
+
+void Session::seal() {
+  const octavo_slot_sink sink = {sizeof sink, OCTAVO_KIND_SLOT_SINK, this, take_slot, take_use};
+  const octavo_status status = backend().seal(handle_, &sink);
+  expect(sink_error_.empty(), "seal: ", sink_error_);
+  expect(status == OCTAVO_OK, "seal answered ", status_name(status), "; expected OCTAVO_OK");
+  for (; planned_ < linears_.size(); ++planned_) {
+    linears_[planned_].plan = plan(static_cast<uint32_t>(planned_));
+  }
+}
+
+octavo_status Session::take_slot(void *ctx, const octavo_slot *slot) {
+  auto &self = *static_cast<Session *>(ctx);
+  const auto known = static_cast<uint32_t>(self.slots_.size());
+  if (self.sink_error_.empty() && (slot->id != known || slot->rows < 0 || slot->cols < 0)) {
+    self.sink_error_ = text("slot '", text_of(slot->name), "' has id ", slot->id, " and shape [",
+                            slot->rows, ", ", slot->cols, "]; expected id ", known);
+  }
+  if (!self.sink_error_.empty()) return OCTAVO_INVALID;
+  Slot copy{*slot, text_of(slot->name), {}};
+  if (slot->labels != nullptr) {
+    for (int64_t i = 0; i < slot->cols; ++i) copy.labels.push_back(text_of(slot->labels[i]));
+  }
+  copy.desc.labels = nullptr;
+  copy.desc.name = {};
+  self.slots_.push_back(std::move(copy));
+  return OCTAVO_OK;
+}
+
+octavo_status Session::take_use(void *ctx, const octavo_slot_use *use) {
+  auto &self = *static_cast<Session *>(ctx);
+  if (self.sink_error_.empty() && use->slot >= self.slots_.size()) {
+    self.sink_error_ = text("a use names slot ", use->slot, ", which was not emitted yet");
+  }
+  if (!self.sink_error_.empty()) return OCTAVO_INVALID;
+  self.uses_[{use->owner_kind, use->owner}].push_back(*use);
+  return OCTAVO_OK;
+}
+
+const std::vector<octavo_slot_use> &Session::uses(uint32_t owner_kind, uint32_t owner) const {
+  static const std::vector<octavo_slot_use> kNothing;
+  const auto found = uses_.find({owner_kind, owner});
+  return found == uses_.end() ? kNothing : found->second;
+}
+
+std::optional<uint32_t> Session::find_linear(const std::string &name) const {
+  for (uint32_t id = 0; id < linears_.size(); ++id) {
+    if (linears_[id].name == name) return id;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> Session::find_parameter(const std::string &name) const {
+  for (uint32_t id = 0; id < parameters_.size(); ++id) {
+    if (parameters_[id].spec.name == name) return id;
+  }
+  return std::nullopt;
+}
+
+octavo_linear_plan Session::plan(uint32_t linear) const {
+  octavo_linear_plan plan{};
+  plan.size = sizeof plan;
+  plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+  const octavo_status status = backend().linear_plan(handle_, linear, &plan);
+  expect(status == OCTAVO_OK, "linear_plan of '", linears_[linear].name, "' answered ",
+         status_name(status), "; expected OCTAVO_OK after seal");
+  for (const octavo_extent *e : {&plan.saved, &plan.forward_workspace, &plan.backward_workspace}) {
+    expect(e->row_multiple >= 1, "linear_plan of '", linears_[linear].name,
+           "' has an extent with row_multiple 0; it must be at least 1");
+  }
+  return plan;
+}
+
+std::optional<uint32_t> Session::find_slot(uint32_t role) const {
+  for (const octavo_slot_use &use : uses(OCTAVO_OWNER_SESSION, 0)) {
+    if (slots_[use.slot].desc.role == role) return use.slot;
+  }
+  return std::nullopt;
+}
+
+bool Session::forward_reads(uint32_t linear, uint32_t role) const {
+  for (const octavo_slot_use &use : uses(OCTAVO_OWNER_LINEAR, linear)) {
+    const octavo_slot &slot = slots_[use.slot].desc;
+    if (slot.role == role && slot.access[OCTAVO_VERB_FORWARD] == OCTAVO_ACCESS_READ) return true;
+  }
+  return false;
+}
+
+}  // namespace octavo::conformance

@@ -1,0 +1,135 @@
+// The forwarding functions of the wrapped table.
+//
+// Sessions get this object as kernels_ctx. Opening devices is not a backend's business, so those
+// functions answer OCTAVO_UNSUPPORTED.
+#include "wrapped_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+bool is_fp8(uint32_t dtype) {
+  return dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
+}
+
+class Opened {
+ public:
+  explicit Opened(Fence *fence) : fence_(fence) {
+    if (fence_ != nullptr) fence_->enter();
+  }
+  ~Opened() {
+    if (fence_ != nullptr) fence_->leave();
+  }
+  Opened(const Opened &) = delete;
+  Opened &operator=(const Opened &) = delete;
+
+ private:
+  Fence *fence_;
+};
+
+}  // namespace
+
+template <auto member, typename Call>
+octavo_status WrappedKernels::run(void *ctx, const Call *call) {
+  auto &self = *static_cast<WrappedKernels *>(ctx);
+  self.observe(*call);
+  const Opened opened(self.fence_.load());
+  return (self.real_.kernels->*member)(self.real_.kernels_ctx, call);
+}
+
+WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignment) {
+  std::memcpy(&real_, &desc, std::min<size_t>(desc.size, sizeof real_));
+  std::memcpy(&caps_, desc.caps, std::min<size_t>(desc.caps->size, sizeof caps_));
+  caps_.size = sizeof caps_;
+  caps_.alignment = alignment;
+  table_.size = sizeof table_;
+  table_.kind = OCTAVO_KIND_KERNELS;
+  table_.probe_device = probe_device;
+  table_.open_device = open_device;
+  table_.close_device = close_device;
+  table_.describe = describe;
+  table_.workspace_bytes = workspace_bytes;
+  table_.quantize = run<&octavo_kernels::quantize, octavo_quantize>;
+  table_.dequantize = run<&octavo_kernels::dequantize, octavo_dequantize>;
+  table_.compute_amax = run<&octavo_kernels::compute_amax, octavo_compute_amax>;
+  table_.scale_from_amax = run<&octavo_kernels::scale_from_amax, octavo_scale_from_amax>;
+  table_.delayed_scale_update =
+      run<&octavo_kernels::delayed_scale_update, octavo_delayed_scale_update>;
+  table_.gemm = run<&octavo_kernels::gemm, octavo_gemm>;
+  table_.adam_step = run<&octavo_kernels::adam_step, octavo_adam_step>;
+  table_.sum_quantized = run<&octavo_kernels::sum_quantized, octavo_sum_quantized>;
+  table_.sum_rows = run<&octavo_kernels::sum_rows, octavo_sum>;
+  table_.sum_of_squares = run<&octavo_kernels::sum_of_squares, octavo_sum>;
+  table_.copy = run<&octavo_kernels::copy, octavo_copy>;
+  table_.scale_values = run<&octavo_kernels::scale_values, octavo_scale_values>;
+}
+
+octavo_session_desc WrappedKernels::desc() const {
+  octavo_session_desc desc = real_;
+  desc.size = sizeof desc;
+  desc.kernels = &table_;
+  desc.caps = &caps_;
+  desc.kernels_ctx = const_cast<WrappedKernels *>(this);
+  return desc;
+}
+
+std::string WrappedKernels::take_violation() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(violation_, std::string());
+}
+
+void WrappedKernels::report(const std::string &violation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (violation_.empty()) violation_ = violation;
+}
+
+octavo_status WrappedKernels::describe(void *ctx, octavo_kernels_caps *out) {
+  const auto &self = *static_cast<WrappedKernels *>(ctx);
+  const uint32_t size = std::min<uint32_t>(out->size, sizeof self.caps_);
+  std::memcpy(out, &self.caps_, size);
+  out->size = size;
+  return OCTAVO_OK;
+}
+
+octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
+  const auto &self = *static_cast<WrappedKernels *>(ctx);
+  return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
+}
+
+octavo_status WrappedKernels::probe_device(octavo_device, const octavo_verdict_sink *) {
+  return OCTAVO_UNSUPPORTED;
+}
+octavo_status WrappedKernels::open_device(octavo_device, const octavo_host *, void **) {
+  return OCTAVO_UNSUPPORTED;
+}
+void WrappedKernels::close_device(void *ctx) {
+  static_cast<WrappedKernels *>(ctx)->report("a session closed the device, which is its host's");
+}
+
+void WrappedKernels::observe(const octavo_quantize &call) {
+  const uint32_t verb = verb_.load();
+  if (call.out != nullptr) quantized_[verb] |= OCTAVO_DTYPE_BIT(call.out->dtype);
+  if (call.out_t != nullptr) quantized_[verb] |= OCTAVO_DTYPE_BIT(call.out_t->dtype);
+}
+
+void WrappedKernels::observe(const octavo_gemm &call) {
+  const octavo_tensor &a = *call.a;
+  const octavo_tensor &b = *call.b;
+  if (!is_fp8(a.dtype) && !is_fp8(b.dtype)) return;
+  const auto off = [&](int64_t size) { return static_cast<uint64_t>(size) % caps_.alignment != 0; };
+  if (off(a.rows) || off(a.cols) || off(b.rows) || off(b.cols)) {
+    report(text("an FP8 gemm of M=", a.rows, " N=", b.rows, " K=", a.cols,
+                " ran on kernels whose caps say alignment ", caps_.alignment,
+                ": every size must be a multiple of it"));
+  }
+  if (call.a_scale_inv == nullptr || call.b_scale_inv == nullptr) {
+    report("an FP8 gemm got codes without their scale_inv");
+  }
+}
+
+}  // namespace octavo::conformance

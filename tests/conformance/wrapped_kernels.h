@@ -1,0 +1,63 @@
+// A kernels table that forwards to the real one and watches: it opens the fence around each kernel,
+// claims an alignment of its own, and records which formats are used and which GEMMs break a rule.
+//
+// It looks at call structs only, never at the data behind their pointers.
+#ifndef OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
+#define OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "fence.h"
+#include "octavo/kernels.h"
+
+namespace octavo::conformance {
+
+class WrappedKernels {
+ public:
+  // `desc` names the real kernels; what it points to must outlive this.
+  WrappedKernels(const octavo_session_desc &desc, uint64_t alignment);
+  WrappedKernels(const WrappedKernels &) = delete;
+  WrappedKernels &operator=(const WrappedKernels &) = delete;
+
+  // The description of a session that runs on this table.
+  octavo_session_desc desc() const;
+  const octavo_kernels_caps &caps() const { return caps_; }
+
+  void set_fence(Fence *fence) { fence_.store(fence); }
+  // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
+  void set_verb(uint32_t verb) { verb_.store(verb); }
+  // OR of OCTAVO_DTYPE_BIT of everything that was written by quantize in this verb.
+  uint64_t quantized(uint32_t verb) const { return quantized_[verb].load(); }
+  // The first broken rule since the last call, or "".
+  std::string take_violation();
+
+ private:
+  template <auto member, typename Call>
+  static octavo_status run(void *ctx, const Call *call);
+  static octavo_status describe(void *ctx, octavo_kernels_caps *out);
+  static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes);
+  static octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
+  static octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
+  static void close_device(void *ctx);
+
+  void observe(const octavo_quantize &call);
+  void observe(const octavo_gemm &call);
+  template <typename Call>
+  void observe(const Call &) {}
+  void report(const std::string &violation);
+
+  octavo_session_desc real_;
+  octavo_kernels table_{};
+  octavo_kernels_caps caps_{};
+  std::atomic<Fence *> fence_{nullptr};
+  std::atomic<uint32_t> verb_{0};
+  std::atomic<uint64_t> quantized_[6]{};
+  std::mutex mutex_;
+  std::string violation_;
+};
+
+}  // namespace octavo::conformance
+
+#endif
