@@ -2,6 +2,7 @@
 #ifndef TRAIN_GPT_ADAMW_H
 #define TRAIN_GPT_ADAMW_H
 
+#include <utility>
 #include <vector>
 
 #include "parameter.h"

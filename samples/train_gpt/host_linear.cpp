@@ -1,6 +1,8 @@
 // Three matrix products: fprop, dgrad, wgrad.
 #include "host_linear.h"
 
+#include <algorithm>
+
 #include "gemm.h"
 
 namespace gpt {

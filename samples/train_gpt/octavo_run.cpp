@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "error.h"

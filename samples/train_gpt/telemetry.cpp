@@ -1,6 +1,8 @@
 // Finds the columns of the pooled slots by name and label.
 #include "telemetry.h"
 
+#include <algorithm>
+
 namespace gpt {
 namespace {
 

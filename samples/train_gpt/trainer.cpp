@@ -1,6 +1,7 @@
 // One step: quantize weights, forward, backward, optimizer, end_step. The order is Octavo's.
 #include "trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>

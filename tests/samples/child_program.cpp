@@ -15,6 +15,8 @@
 namespace gpt_test {
 namespace {
 
+constexpr unsigned kNobody = 65534;
+
 void redirect(const std::string &path, int descriptor) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (file < 0 || dup2(file, descriptor) < 0) _exit(127);
@@ -59,7 +61,7 @@ std::string some_text(size_t bytes) {
   return text;
 }
 
-ChildProgram::ChildProgram(const std::vector<std::string> &arguments) {
+ChildProgram::ChildProgram(const std::vector<std::string> &arguments, bool as_nobody) {
   output_path_ = test_directory() + "/stdout";
   errors_path_ = test_directory() + "/stderr";
   std::vector<std::string> words = {TRAIN_GPT_PROGRAM};
@@ -72,6 +74,7 @@ ChildProgram::ChildProgram(const std::vector<std::string> &arguments) {
   if (process_ == 0) {
     redirect(output_path_, STDOUT_FILENO);
     redirect(errors_path_, STDERR_FILENO);
+    if (as_nobody && geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(127);
     execv(pointers[0], pointers.data());
     _exit(127);
   }

@@ -15,7 +15,8 @@ struct Finished {
 
 class ChildProgram {
  public:
-  explicit ChildProgram(const std::vector<std::string> &arguments);
+  // As the user who runs the tests, or without the powers of root.
+  explicit ChildProgram(const std::vector<std::string> &arguments, bool as_nobody = false);
   ~ChildProgram();
   ChildProgram(const ChildProgram &) = delete;
   ChildProgram &operator=(const ChildProgram &) = delete;
@@ -30,6 +31,8 @@ class ChildProgram {
 };
 
 Finished run(const std::vector<std::string> &arguments);
+// For tests of file modes, which root does not feel: run by the user nobody when started by root.
+Finished run_without_root(const std::vector<std::string> &arguments);
 
 // A directory of its own for the running test, emptied first.
 std::string test_directory();

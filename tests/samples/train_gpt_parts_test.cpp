@@ -3,7 +3,10 @@
 // Tolerances are derived beside each number.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "adamw.h"

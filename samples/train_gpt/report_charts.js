@@ -1,0 +1,154 @@
+// Charts of report.html: hand-made SVG with the names at the lines' ends.
+'use strict';
+const data = JSON.parse(document.getElementById('data').textContent);
+const page = document.getElementById('page');
+const runs = data.runs;
+const color = i => `var(--c${i % 8})`;
+const dashes = ['', '', '', '', '6 5', '', '6 5', '2 4'];  // the same line twice shows both colours
+
+// ---- small helpers -------------------------------------------------------------------------
+function el(name, attributes, ...children) {
+  const svg = ['svg', 'path', 'line', 'text', 'circle', 'g', 'rect', 'title'].includes(name);
+  const node = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value !== null && value !== undefined) node.setAttribute(key, value);
+  }
+  node.append(...children.flat().filter(c => c !== null && c !== undefined));
+  return node;
+}
+const fixed = (x, n) => Number.isFinite(x) ? x.toFixed(n).replace('-', '−') : '–';
+const label = name => name.replace('recipe=', '');  // what fits beside a line
+const grouped = n => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ' ');
+const signed = (x, n) => (x > 0 ? '+' : x < 0 ? '−' : '±') + Math.abs(x).toFixed(n);
+const short = x => (x === 0 ? '0' : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3
+  ? x.toExponential(1).replace('e+', 'e') : String(Number(x.toPrecision(3)))).replace(/-/g, '−');
+
+// Mean over a fifteenth of the run: single batches are noisy.
+function smooth(values) {
+  const half = Math.max(1, Math.round(values.length / 30));
+  return values.map((_, i) => {
+    const part = values.slice(Math.max(0, i - half), i + half + 1).filter(v => v !== null);
+    return part.length ? part.reduce((a, b) => a + b, 0) / part.length : null;
+  });
+}
+
+function linearTicks(low, high, count) {
+  const raw = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.999);
+  const ticks = [];
+  for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + step * 1e-9; t += step) ticks.push(Number(t.toPrecision(12)));
+  return ticks;
+}
+function logTicks(low, high, count) {
+  const first = Math.ceil(Math.log2(low) - 1e-9), last = Math.floor(Math.log2(high) + 1e-9);
+  const step = Math.max(1, Math.ceil((last - first + 1) / count));
+  const ticks = [];
+  for (let e = first; e <= last; e += step) ticks.push(2 ** e);
+  return ticks;
+}
+const powerLabel = v => {
+  const e = Math.log2(v);
+  if (Number.isInteger(e) && (e > 9 || e < -3)) {
+    const digits = {'-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵', 6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹'};
+    return '2' + [...String(e)].map(c => digits[c]).join('');
+  }
+  return short(v);
+};
+
+// ---- one chart -----------------------------------------------------------------------------
+// series: {name, color, dash, x: [], y: [], marks: [[x, y]]}. Lines carry their names at their ends.
+function chart(place, {series, height, log, reference, detail, unit}) {
+  const readout = el('p', {class: 'read'});
+  const holder = el('div');
+  place.append(holder, readout);
+  function draw() {
+    const width = Math.max(280, holder.clientWidth);
+    const narrow = width < 560;
+    const longest = Math.max(...series.map(s => s.name.length));
+    const right = Math.min(narrow ? width * 0.38 : 220, longest * 7 + 22);
+    const box = {l: 46, r: right, t: 12, b: 34, w: width, h: narrow ? Math.min(height, 250) : height};
+    const f = log ? Math.log2 : v => v;
+    const points = series.flatMap(s => s.x.map((x, i) => [x, s.y[i]]).concat(s.marks || []))
+      .filter(p => p[1] !== null && Number.isFinite(f(p[1])));
+    if (!points.length) { holder.replaceChildren(el('p', {class: 'note'}, 'No values.')); return; }
+    let low = Math.min(...points.map(p => p[1])), high = Math.max(...points.map(p => p[1]));
+    if (reference !== undefined && reference.inside) { low = Math.min(low, reference.value); high = Math.max(high, reference.value); }
+    if (log) { low = 2 ** Math.floor(Math.log2(low) - 0.1); high = 2 ** Math.ceil(Math.log2(high) + 0.1); }
+    else { const pad = (high - low || Math.abs(high) || 1) * 0.06; low -= pad; high += pad; }
+    const lastX = Math.max(...points.map(p => p[0])), firstX = Math.min(...points.map(p => p[0]));
+    const X = x => box.l + (x - firstX) / ((lastX - firstX) || 1) * (box.w - box.l - box.r);
+    const Y = y => box.t + (f(high) - f(y)) / (f(high) - f(low)) * (box.h - box.t - box.b);
+    const svg = el('svg', {viewBox: `0 0 ${box.w} ${box.h}`, role: 'img', 'aria-label': unit});
+    for (const tick of log ? logTicks(low, high, 6) : linearTicks(low, high, 5)) {
+      svg.append(el('line', {class: 'grid', x1: box.l, x2: box.w - box.r, y1: Y(tick), y2: Y(tick)}),
+        el('text', {x: box.l - 9, y: Y(tick) + 4, 'text-anchor': 'end'}, log ? powerLabel(tick) : short(tick)));
+    }
+    for (const tick of linearTicks(firstX, lastX, narrow ? 3 : 6).filter(t => Number.isInteger(t))) {
+      svg.append(el('text', {x: X(tick), y: box.h - box.b + 19, 'text-anchor': 'middle'}, grouped(tick)));
+    }
+    svg.append(el('line', {class: 'axis', x1: box.l, x2: box.w - box.r, y1: box.h - box.b, y2: box.h - box.b}),
+      el('text', {x: box.w - box.r + 26, y: box.h - box.b + 19}, 'step'));
+    if (reference && reference.value >= low && reference.value <= high) {
+      svg.append(el('line', {class: 'reference', x1: box.l, x2: box.w - box.r, y1: Y(reference.value), y2: Y(reference.value)}),
+        el('text', {x: box.w - box.r - 4, y: Y(reference.value) - 6, 'text-anchor': 'end'}, reference.label));
+    }
+    const ends = [];
+    for (const s of series) {
+      let path = '', pen = false, end = null;
+      s.x.forEach((x, i) => {
+        const fine = s.y[i] !== null && Number.isFinite(f(s.y[i]));
+        if (fine) { path += `${pen ? 'L' : 'M'}${X(x).toFixed(1)} ${Y(s.y[i]).toFixed(1)}`; end = [x, s.y[i]]; }
+        pen = fine;
+      });
+      svg.append(el('path', {d: path, fill: 'none', stroke: s.color, 'stroke-width': s.width || 1.8, 'stroke-dasharray': s.dash || null,
+        'stroke-linejoin': 'round', 'stroke-linecap': 'butt'}));
+      for (const [x, y] of s.marks || []) {
+        if (Number.isFinite(f(y))) svg.append(el('circle', {cx: X(x), cy: Y(y), r: 3.2, fill: 'var(--card)', stroke: s.color, 'stroke-width': 1.6}));
+      }
+      if (end) ends.push({s, x: X(end[0]), y: Y(end[1]), at: Y(end[1])});
+    }
+    // Names side by side with their lines, pushed apart where they would overlap.
+    ends.sort((a, b) => a.y - b.y);
+    const gap = 16;
+    for (let pass = 0; pass < 60; ++pass) {
+      for (let i = 1; i < ends.length; ++i) {
+        const overlap = gap - (ends[i].at - ends[i - 1].at);
+        if (overlap > 0) { ends[i - 1].at -= overlap / 2; ends[i].at += overlap / 2; }
+      }
+      for (const e of ends) e.at = Math.min(Math.max(e.at, box.t + 4), box.h - box.b - 2);
+    }
+    for (const e of ends) {
+      const x = box.w - box.r + 14;
+      svg.append(el('path', {d: `M${e.x + 2} ${e.y}L${x - 4} ${e.at}`, stroke: e.s.color, 'stroke-width': 1, fill: 'none', opacity: 0.55}));
+      const name = el('text', {class: 'label', x, y: e.at + 4, style: `fill:${e.s.color}`}, e.s.name);
+      svg.append(name);
+      const room = Math.floor((box.r - 16) / 6.6);
+      if (e.s.name.length > room) name.textContent = e.s.name.slice(0, room - 1) + '…';
+    }
+    const cursor = el('line', {class: 'cursor', y1: box.t, y2: box.h - box.b});
+    svg.append(cursor);
+    const show = event => {
+      const bounds = svg.getBoundingClientRect();
+      const at = (event.clientX - bounds.left) / bounds.width * box.w;
+      const wanted = firstX + (at - box.l) / (box.w - box.l - box.r) * (lastX - firstX);
+      const longestSeries = series.reduce((a, b) => b.x.length > a.x.length ? b : a);
+      const nearest = longestSeries.x.reduce((a, b) => Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a);
+      cursor.setAttribute('x1', X(nearest)); cursor.setAttribute('x2', X(nearest)); cursor.style.opacity = 1;
+      read(nearest);
+    };
+    const read = step => readout.replaceChildren(el('span', {}, `step ${grouped(step)}`), ...series.flatMap(s => {
+      const i = s.x.indexOf(step);
+      return i < 0 || s.y[i] === null ? [] : [el('span', {}, el('b', {style: `color:${s.color}`}, s.name), ' ' + (detail || short)(s.y[i]))];
+    }));
+    read(lastX);
+    svg.addEventListener('pointermove', show);
+    svg.addEventListener('pointerdown', show);
+    svg.addEventListener('pointerleave', () => { cursor.style.opacity = 0; read(lastX); });
+    holder.replaceChildren(svg);
+  }
+  draw();
+  let width = holder.clientWidth;
+  new ResizeObserver(() => { if (holder.clientWidth !== width) { width = holder.clientWidth; draw(); } }).observe(holder);
+}
+

@@ -1,0 +1,108 @@
+// The sections of report.html, from the results down to the configuration.
+function section(title, note, ...children) {
+  const node = el('section', {}, el('h2', {}, title), note ? el('p', {class: 'note'}, note) : null, ...children);
+  page.append(node);
+  return node;
+}
+function tableOf(head, rows, numbers, extra = []) {
+  const classOf = i => [numbers.includes(i) ? 'num' : i === 0 ? 'run' : '', extra.includes(i) ? 'extra' : ''].join(' ').trim() || null;
+  return el('div', {class: 'scroll'}, el('table', {},
+    el('thead', {}, el('tr', {}, head.map((h, i) => el('th', {scope: 'col', class: classOf(i)}, h)))),
+    el('tbody', {}, rows.map(row => el('tr', {}, row.map((cell, i) => el('td', {class: classOf(i)}, cell)))))));
+}
+const swatch = i => el('span', {class: 'swatch', style: `background:${color(i)}`});
+const named = (run, i) => [swatch(i), run.name];
+
+// ---- the page ------------------------------------------------------------------------------
+const base = runs.find(r => r.name === 'fp32' && r.validation_loss !== null);
+const difference = run => base && run.validation_loss !== null ? (run.validation_loss / base.validation_loss - 1) * 100 : null;
+const fp8 = runs.filter(r => r.backend !== 'host' && difference(r) !== null);
+const worst = fp8.reduce((a, b) => !a || Math.abs(difference(b)) > Math.abs(difference(a)) ? b : a, null);
+
+let title = 'One small GPT, several precisions';
+if (worst) {
+  title = fp8.length === 1
+    ? `FP8 ends ${Math.abs(difference(worst)).toFixed(2)} % ${difference(worst) >= 0 ? 'above' : 'below'} fp32`
+    : `${fp8.length} FP8 runs end within ${Math.abs(difference(worst)).toFixed(2)} % of fp32`;
+}
+page.append(el('header', {},
+  el('p', {class: 'kicker'}, 'Octavo · train_gpt'),
+  el('h1', {}, title),
+  el('p', {class: 'lede'}, `A byte-level GPT trained ${runs.length === 1 ? 'once' : runs.length + ' times'} from the same seed on the same batches, ${grouped(data.steps)} steps each. ` +
+    `Only the arithmetic of the linear layers differs. A model that knows byte frequencies alone would reach ${fixed(data.corpus.entropy, 3)} nats.`),
+  data.interrupted ? el('p', {class: 'banner'}, 'The training was interrupted: this page shows what was done until then.') : null));
+
+section('Results', 'Losses in nats per byte; the train loss is the mean of the last 20 steps. Differences are of the validation loss, relative to fp32.',
+  el('div', {class: 'card'}, tableOf(['Run', 'Backend', 'Recipe', 'Train loss', 'Validation', 'To fp32', 'Tokens/s'],
+    runs.map((r, i) => [named(r, i), r.backend, r.recipe || '–', r.step.length ? fixed(r.train_loss, 4) : '–',
+      r.validation_loss === null ? 'stopped early' : fixed(r.validation_loss, 4),
+      difference(r) === null ? '–' : r === base ? '0' : signed(difference(r), 2) + ' %',
+      grouped(r.tokens_per_s)]), [3, 4, 5, 6], [1, 2, 3])));
+
+const lossCard = el('div', {class: 'card'});
+section('Loss', 'Lines: training loss, smoothed. Circles: validation loss. Point at the chart for numbers.', lossCard);
+chart(lossCard, {
+  height: 400, unit: 'loss in nats per byte against step', detail: v => fixed(v, 4),
+  reference: {value: data.corpus.entropy, label: 'unigram entropy'},
+  series: runs.map((r, i) => ({name: label(r.name), color: color(i), dash: dashes[i % 8], x: r.step, y: smooth(r.loss), marks: r.validation}))});
+
+if (base && runs.length > 1) {
+  const other = el('div', {class: 'card'});
+  section('Difference to fp32', 'Smoothed training loss of each run relative to the fp32 run at the same step, in percent. The batches are the same, so what is left is the arithmetic.', other);
+  const reference = smooth(base.loss);
+  chart(other, {
+    height: 300, unit: 'difference of the training loss to fp32 in percent', detail: v => signed(v, 2) + ' %',
+    reference: {value: 0, label: '', inside: true},
+    series: runs.map((r, i) => [r, i]).filter(([r]) => r !== base).map(([r, i]) => ({
+      name: label(r.name), color: color(i), dash: dashes[i % 8], width: 1.6, x: r.step,
+      y: smooth(r.loss).map((v, k) => v === null || !reference[k] ? null : (v / reference[k] - 1) * 100)}))});
+}
+
+for (const run of runs) {
+  const kinds = [['amax', 'x', 'amax of x'], ['scale', 'x', 'scale of x'], ['amax', 'dy', 'amax of dy'], ['scale', 'dy', 'scale of dy']];
+  const present = kinds.filter(([kind, tensor]) => Object.keys(run[kind]).some(k => k.startsWith(tensor + '/')));
+  if (!present.length) continue;
+  const grid = el('div', {class: 'two'});
+  section(`amax and scale in ${run.name}`, 'Largest absolute value of each step and the scale that the step multiplied by before the cast, on logarithmic axes. The first step is left out: no amax is known before it, so its scale is 1.', grid);
+  for (const [kind, tensor, heading] of present) {
+    const card = el('div', {class: 'card'}, el('h3', {}, heading));
+    grid.append(card);
+    const keys = Object.keys(run[kind]).filter(k => k.startsWith(tensor + '/')).sort();
+    chart(card, {height: 230, log: true, unit: heading,
+      series: keys.map((k, i) => ({name: k.slice(tensor.length + 1), color: color(i + 2), width: 1.4, x: run.step.slice(1), y: run[kind][k].slice(1)}))});
+  }
+}
+
+if (runs.length) {
+  const layers = runs[0].placements.map(p => p.layer);
+  section('Placement', 'Where each linear layer ran. A layer that is skipped, or that a backend declines, keeps the host’s own product.',
+    el('div', {class: 'card'}, tableOf(['Layer', ...runs.map(r => r.name)],
+      layers.map((layer, k) => [layer, ...runs.map(r => {
+        const p = r.placements[k];
+        return el('span', {title: p.reason, class: p.where.startsWith('host') ? 'muted' : null}, p.where);
+      })]), [])));
+}
+
+const roles = [...new Set(runs.flatMap(r => Object.keys(r.bytes)))].sort();
+if (roles.length) {
+  const owners = runs.map((r, i) => [r, i]).filter(([r]) => Object.keys(r.bytes).length);
+  section('Memory in slots', 'Bytes that the program allocated for the backend, by the role of the slot. Weights, gradients and Adam states are the program’s own and are not counted.',
+    el('div', {class: 'card'}, tableOf(['Run', ...roles], owners.map(([r, i]) => [named(r, i), ...roles.map(role => role in r.bytes ? grouped(r.bytes[role]) : '–')]), roles.map((_, i) => i + 1))));
+}
+
+const reported = runs.filter(r => r.report);
+if (reported.length) {
+  section('Negotiation', 'What Octavo was asked, what it tried and what it chose.',
+    el('div', {class: 'card'}, reported.map((r, i) => el('details', i === 0 ? {open: ''} : {}, el('summary', {}, r.name), el('pre', {}, r.report)))));
+}
+const sampled = runs.filter(r => r.sample);
+if (sampled.length) {
+  const last = sampled[sampled.length - 1];
+  section('Sample', `${last.name} continues “${data.prompt}”.`, el('div', {class: 'card'}, el('pre', {class: 'text'}, data.prompt + last.sample)));
+}
+const fileList = names => names.map(n => n.split('/').pop()).join(', ');
+section('Configuration', null, el('div', {class: 'card'}, el('dl', {}, [
+  ...data.configuration,
+  ['training text', `${grouped(data.corpus.train_bytes)} bytes: ${fileList(data.corpus.train_files)}`],
+  ['validation text', `${grouped(data.corpus.validation_bytes)} bytes: ${fileList(data.corpus.validation_files)}`],
+  ['split', data.corpus.split]].flatMap(([k, v]) => [el('dt', {}, k), el('dd', {}, String(v))]))));
