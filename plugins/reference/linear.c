@@ -92,8 +92,8 @@ static buffers backward_buffers(const octavo_session *s, carver *c, int64_t m, i
   b.dy = carve_codes(c, m, n, OCTAVO_E5M2);
   b.dy_t = carve_codes(c, n, m, OCTAVO_E5M2);
   if (c->base == NULL) {
-    const uint64_t dgrad = gemm_bytes(s, m, k, n), wgrad = gemm_bytes(s, n, k, m);
-    carve(c, (int64_t)(dgrad > wgrad ? dgrad : wgrad));
+    /* Their sum and not their maximum, which would not be affine in M. */
+    carve(c, (int64_t)(gemm_bytes(s, m, k, n) + gemm_bytes(s, n, k, m)));
   } else {
     b.kernel = carve(c, 0);
   }

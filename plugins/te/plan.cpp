@@ -33,7 +33,9 @@ uint64_t quantize_bytes(const octavo_session &s, int64_t rows, int64_t cols) {
 }
 
 // The contract of workspace_bytes: affine over multiples of 64; of 256 here, so that the alignment
-// of pieces behind a piece that depends on M is affine, too.
+// of pieces behind a piece that depends on M is affine, too. Kernels that share one piece are
+// stated as their sum: their maximum would not be affine, since another one is the largest for
+// other M.
 constexpr int64_t kStep = 256;
 
 template <typename Used>
@@ -107,16 +109,15 @@ octavo_status linear_plan(const octavo_session *s, uint32_t linear, octavo_linea
     const Shape shape = shape_of(*s, linear, m);
     Carver carver(nullptr);
     forward_pieces(*s, shape, carver);
-    return carver.used() + std::max(gemm_bytes(*s, shape.mp, shape.np, shape.kp),
-                                    quantize_bytes(*s, shape.mp, shape.kp));
+    return carver.used() + gemm_bytes(*s, shape.mp, shape.np, shape.kp) +
+           quantize_bytes(*s, shape.mp, shape.kp);
   });
   plan.backward_workspace = extent_of([&](int64_t m) {
     const Shape shape = shape_of(*s, linear, m);
     Carver carver(nullptr);
     backward_pieces(*s, shape, carver);
-    return carver.used() + std::max({gemm_bytes(*s, shape.mp, shape.kp, shape.np),
-                                     gemm_bytes(*s, shape.np, shape.kp, shape.mp),
-                                     quantize_bytes(*s, shape.mp, shape.np)});
+    return carver.used() + gemm_bytes(*s, shape.mp, shape.kp, shape.np) +
+           gemm_bytes(*s, shape.np, shape.kp, shape.mp) + quantize_bytes(*s, shape.mp, shape.np);
   });
   plan.weight_workspace = quantize_bytes(*s, s->aligned(w.rows), s->aligned(w.cols));
   std::memcpy(out, &plan, std::min<size_t>(out->size, sizeof(plan)));
