@@ -13,7 +13,7 @@ namespace {
 
 class ElfTest : public testing::Test {
  protected:
-  std::string whole = test::read_text(std::string(OCTAVO_ZOO_DIR) + "/fake_good.so");
+  std::string whole = test::read_text(OCTAVO_ZOO_DIR "/fake_good.so");
   std::string problem() { return elf_problem(dir.write("x.so", whole)); }
   Elf64_Ehdr header() {
     Elf64_Ehdr h;
