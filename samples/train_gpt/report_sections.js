@@ -63,7 +63,10 @@ for (const run of runs) {
   const present = kinds.filter(([kind, tensor]) => Object.keys(run[kind]).some(k => k.startsWith(tensor + '/')));
   if (!present.length) continue;
   const grid = el('div', {class: 'two'});
-  section(`amax and scale in ${run.name}`, 'Largest absolute value of each step and the scale that the step multiplied by before the cast, on logarithmic axes. The first step is left out: no amax is known before it, so its scale is 1.', grid);
+  const scaled = present.some(([kind]) => kind === 'scale');
+  section(`${scaled ? 'amax and scale' : 'amax'} in ${run.name}`, scaled
+    ? 'Largest absolute value of each step and the scale that the step multiplied by before the cast, on logarithmic axes. The first step is left out: no amax is known before it, so its scale is 1.'
+    : 'Largest absolute value of each step, on logarithmic axes. This recipe derives the scale from it within the same cast.', grid);
   for (const [kind, tensor, heading] of present) {
     const card = el('div', {class: 'card'}, el('h3', {}, heading));
     grid.append(card);

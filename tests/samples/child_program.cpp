@@ -104,4 +104,8 @@ Finished run(const std::vector<std::string> &arguments) {
   return ChildProgram(arguments).wait();
 }
 
+Finished run_without_root(const std::vector<std::string> &arguments) {
+  return ChildProgram(arguments, true).wait();
+}
+
 }  // namespace gpt_test

@@ -28,8 +28,9 @@ TEST(TrainGptDefaultSize, fp8_ends_within_one_percent_of_fp32) {
   std::vector<std::string> arguments = {"--out", test_directory() + "/out", "--run",
                                         "fp32",  "te:recipe=delayed",       "te:recipe=current"};
   if (is_short) {
-    RecordProperty("steps", "12, because of the sanitizer");
-    arguments.insert(arguments.end(), {"--steps", "12", "--rate", "0.001", "--sample-bytes", "10"});
+    RecordProperty("steps", "6, because of the sanitizer");
+    arguments.insert(arguments.end(),
+                     {"--steps", "6", "--batch", "4", "--rate", "0.001", "--sample-bytes", "10"});
   }
   const Finished finished = run(arguments);
   ASSERT_EQ(finished.exit_code, 0) << finished.errors;
