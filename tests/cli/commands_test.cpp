@@ -74,12 +74,18 @@ TEST_F(CliCommands, list_json_says_why_one_is_not_usable) {
   dir.write("plugins/broken.octavo-plugin.toml", "manifest_version = 1\n");
   const Finished f = with_fake({"list", "--json"});
   EXPECT_EQ(f.exit_code, 0);
-  for (const json &p : json::parse(f.out)["plugins"]) {
-    EXPECT_EQ(p["usable"], p["name"] != "broken") << p;
-    if (p["name"] == "broken") {
+  const json plugins = json::parse(f.out)["plugins"];
+  EXPECT_GE(plugins.size(), 4u);  // broken, fake, reference, te
+  int refused = 0;
+  for (const json &p : plugins) {
+    const bool broken = p["name"] == "broken";
+    EXPECT_EQ(p["usable"], !broken) << p;
+    if (broken) {
       EXPECT_EQ(p["verdicts"][0]["reason"], "manifest");
+      ++refused;
     }
   }
+  EXPECT_EQ(refused, 1);
 }
 
 TEST_F(CliCommands, probe) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 

@@ -52,5 +52,8 @@
 #define FAULT_USE_OWNER_KIND 54
 #define FAULT_PLAN_FAILS 55
 #define FAULT_PLAN_ROWS 56
+/* In the reduction of gradients. */
+#define FAULT_COLLECTIVE 60
+#define FAULT_STAGE_FAILS 61
 
 #endif
