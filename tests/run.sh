@@ -42,6 +42,8 @@ done
 
 install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
 
+# Before OMP_NUM_THREADS is set, since nproc obeys it.
+jobs=$(env -u OMP_NUM_THREADS nproc)
 # Threads of other libraries would only fight with those under test.
 export OMP_NUM_THREADS=1
 
@@ -58,6 +60,6 @@ for preset in "${presets[@]}"; do
 
   echo "== $preset =="
   cmake --preset "$preset" "${launcher[@]}"
-  "${prefix[@]}" cmake --build --preset "$preset" --parallel "$(nproc)"
+  "${prefix[@]}" cmake --build --preset "$preset" --parallel "$jobs"
   "${prefix[@]}" ctest --preset "$preset" "${selection[@]}" ${labels:+-LE "$labels"}
 done
