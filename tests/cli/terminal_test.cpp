@@ -13,17 +13,22 @@ class CliTerminal : public Cli {
   Finished error(bool terminal) { return octavo({"explain", "--set", "schema=2"}, terminal); }
   static constexpr const char *kMessage =
       ": override schema: schema: expected 1, the only one that this version reads, found 2";
+  static std::string shown(const char *word) {
+    std::string text = word;
+    text.append(kMessage).append("\r\n");
+    return text;
+  }
 };
 
 TEST_F(CliTerminal, colour_on_a_terminal) {
   const Finished f = error(true);
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_EQ(f.err, std::string("\033[1;31merror\033[0m") + kMessage + "\r\n");
+  EXPECT_EQ(f.err, shown("\033[1;31merror\033[0m"));
 }
 
 TEST_F(CliTerminal, no_color_is_respected) {
   environment.set("NO_COLOR", "1");
-  EXPECT_EQ(error(true).err, std::string("error") + kMessage + "\r\n");
+  EXPECT_EQ(error(true).err, shown("error"));
 }
 
 TEST_F(CliTerminal, empty_no_color_says_nothing) {
