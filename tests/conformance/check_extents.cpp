@@ -102,7 +102,7 @@ void check_extents(const Context &context) {
   measure(context, standard_model(), sizes);
   // N above and M on both sides of it: the larger of two workspaces is no affine function of M, and
   // a backend that states it as one from two small M is found out here.
-  measure(context, {{{"tall", 300, 40}}, {{"tall", "tall"}}}, {1024});
+  measure(context, {{{"tall", 300, 64}}, {{"tall", "tall"}}}, {1024});
 }
 
 void check_empty(const Context &context) {
