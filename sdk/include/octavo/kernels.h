@@ -24,7 +24,11 @@ enum {
   OCTAVO_RULE_GIVEN = 0,    /* the scale is read, no rule */
   OCTAVO_RULE_QUOTIENT = 1, /* fl32(M / amax), a true quotient; TE's kernels */
   OCTAVO_RULE_POW2 = 2,     /* QUOTIENT with the mantissa cleared: rounded down to a power of two */
-  OCTAVO_RULE_RECIPROCAL = 3 /* fl32(fl32(1 / amax) * M); TE's unfused Python path */
+  OCTAVO_RULE_RECIPROCAL = 3, /* fl32(fl32(1 / amax) * M); TE's unfused Python path */
+  OCTAVO_RULE_MSAMP = 4,  /* 2^floor(log2(fl32(fl32(1 / amax) * M))), at most 2^127; an amax that
+                             is 0, Inf or NaN keeps the old scale */
+  OCTAVO_RULE_MSAMP04 = 5 /* MS-AMP 0.4.0 as it is: an amax of Inf gives 1 / old scale, a
+                             quotient that overflows an infinite scale */
 };
 
 /* Bits of octavo_kernels_caps.flags. */
@@ -48,7 +52,10 @@ struct octavo_kernels_caps {
 };
 
 /* out = cast(in * in_scale_inv * scale), out_t = its transpose. out may be larger than in: the
- * padding is written as 0 and does not count in amax. */
+ * padding is written as 0 and does not count in amax. A rule that finds no usable amax (0, Inf,
+ * NaN) keeps *scale, or 1 where scale is null. With an out_scale_inv of granularity OCTAVO_FLAT_256
+ * or OCTAVO_EXPANDED_128 (write_parameter of optimizer states) in and out have one shape and are
+ * dense, out_t, scale and counter are null, and rule and format_max are not looked at. */
 typedef struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
@@ -58,7 +65,7 @@ typedef struct octavo_quantize {
   octavo_tensor *out;                /* [>= R, >= C] or null */
   octavo_tensor *out_t;              /* [>= C, >= R] or null */
   const octavo_scale *out_scale_inv; /* written: 1 / scale, travels with the codes */
-  const float *scale;                /* RULE_GIVEN: read. Else see counter */
+  const float *scale;                /* RULE_GIVEN: read, null: 1. Else see counter */
   const float
       *counter;     /* null: the rule is applied to in (current scaling). Else: *counter >= window
                        reads scale, below it the rule is applied (warm-up on the device) */
@@ -85,7 +92,7 @@ typedef struct octavo_dequantize {
 } octavo_dequantize;
 
 /* scale[i] = rule(amax[i] / divide_by), scale_inv[i] = 1 / scale[i]; amax that is 0, Inf or NaN
- * gives 1. */
+ * gives kept[i]. */
 typedef struct octavo_scale_from_amax {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SCALE_FROM_AMAX */
@@ -98,6 +105,7 @@ typedef struct octavo_scale_from_amax {
   float divide_by; /* 1: none */
   uint32_t rule;
   uint32_t reserved;
+  const float *kept; /* the old scales, may be `scale`; null: 1 */
 } octavo_scale_from_amax;
 
 /* amax = max(amax, abs(in * in_scale_inv)). */
@@ -115,7 +123,9 @@ typedef struct octavo_compute_amax {
  * (maximum of all rows, or row 0), rows roll so that 1 .. length-1 run from oldest to newest, row 0
  * becomes 0, the scale follows from the rule, amax becomes 0. A chosen amax that is 0, Inf or NaN
  * keeps the scale; a scale that overflows becomes FLT_MAX. With QUOTIENT and POW2 a live value of 0
- * changes nothing at all, not even the history (TE's fused kernel); with RECIPROCAL it rolls. */
+ * changes nothing at all, not even the history (TE's fused kernel); with RECIPROCAL it rolls. With
+ * MSAMP a live value of 0 changes nothing, and one that is Inf or NaN enters the history as 0; with
+ * MSAMP04 both do. */
 typedef struct octavo_delayed_scale_update {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DELAYED_SCALE_UPDATE */
@@ -146,6 +156,9 @@ typedef struct octavo_gemm {
   void *workspace;                 /* workspace_bytes of this call */
   uint32_t accumulate;
   uint32_t fast_accumulation; /* 1 permits less than fp32 accumulation */
+  uint32_t bias_after;        /* 1: the product is rounded to d's dtype before the bias is added and
+                                 rounded        again (MS-AMP); 0: one rounding, after the bias */
+  uint32_t reserved;
 } octavo_gemm;
 
 /* One tensor of an Adam step; a null scale_inv means a plain tensor. Frozen. */
@@ -162,6 +175,18 @@ typedef struct octavo_adam_item {
   const float *hyper; /* f32[OCTAVO_HYPER_COUNT] of optimizer.h */
 } octavo_adam_item;
 
+/* octavo_adam_step.decay_mode */
+enum {
+  OCTAVO_DECAY_DECOUPLED = 0, /* AdamW: w *= 1 - lr * weight_decay, before the update */
+  OCTAVO_DECAY_L2 = 1,        /* Adam: weight_decay * w is added to the gradient */
+  OCTAVO_DECAY_L2_MSAMP04 = 2 /* as L2, but moments with a scale are stored without the decay */
+};
+/* Bits of octavo_adam_step.flags. */
+enum {
+  OCTAVO_ADAM_KEEP_POSITIVE = 1 /* an exp_avg_sq above 0 is never stored as code 0 but as the
+                                   smallest code: 0 would turn the next update into m / eps */
+};
+
 typedef struct octavo_adam_step {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_ADAM_STEP */
@@ -170,8 +195,13 @@ typedef struct octavo_adam_step {
   uint64_t count;
   const float *skip; /* null or 0: step */
   void *workspace;
-  uint32_t rule;       /* of the new scales */
-  uint32_t decay_mode; /* 0: decoupled (AdamW), 1: L2 added to the gradient (Adam) */
+  uint32_t rule;       /* of the new per-tensor scales */
+  uint32_t decay_mode; /* OCTAVO_DECAY_... */
+  /* Of exp_avg_scale_inv and exp_avg_sq_scale_inv where they are not null. PER_TENSOR: the rule's.
+   * FLAT_256: E4M3 codes, fl32(max(amax, 1e-12) / 448) per block, code of fl32(value / scale_inv)
+   * (torchao's low-bit optimizers). EXPANDED_128: E4M3 codes, see tensor.h. */
+  uint32_t state_granularity;
+  uint32_t flags; /* OCTAVO_ADAM_... */
 } octavo_adam_step;
 
 /* out[i] = cast(sum over shards of decode(codes[shard * shard_stride + i])), in shard order. */
@@ -222,6 +252,22 @@ typedef struct octavo_scale_values {
   uint32_t reserved;
 } octavo_scale_values;
 
+/* The automatic pre-scale of a gradient reduction (FP8-LM, arXiv 2310.18313, section 2.2):
+ * *prescale is halved when *saturated / elements is above `threshold`, else multiplied by `growth`,
+ * then limited to [low, high]. *saturated becomes 0. */
+typedef struct octavo_prescale_update {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PRESCALE_UPDATE */
+  void *stream;
+  float *prescale;
+  float *saturated; /* elements that left the range since the last update, of all ranks */
+  uint64_t elements;
+  float threshold;
+  float growth;
+  float low;
+  float high;
+} octavo_prescale_update;
+
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
@@ -258,6 +304,8 @@ struct octavo_kernels {
                                   const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*copy)(void *ctx, const octavo_copy *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*scale_values)(void *ctx, const octavo_scale_values *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*prescale_update)(void *ctx, const octavo_prescale_update *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
 };
 

@@ -102,6 +102,15 @@ OCTAVO_EXPORT octavo_str octavo_backend_id_of(const octavo_run *r);
  * extend after each seal; old addresses stay. */
 typedef struct octavo_store octavo_store;
 OCTAVO_EXPORT octavo_status octavo_store_open(const octavo_run *r, octavo_store **out);
+/* As octavo_store_open for one rank of `world`. Slots with OCTAVO_SHARD_WHOLE are allocated on one
+ * rank only, the owner of their parameter: of each seal's parameters the largest first, each to the
+ * rank that holds least so far (ZeRO's greedy assignment; equal on every rank). Elsewhere their
+ * positions in the lists are null, and the host does not step those parameters. */
+OCTAVO_EXPORT octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank,
+                                                      uint32_t world, octavo_store **out);
+/* The rank that keeps this parameter's WHOLE slots and steps it; 0 without sharding.
+ * OCTAVO_NONE: no such parameter. THREAD_ANY, PHASE_HOT. */
+OCTAVO_EXPORT uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter);
 OCTAVO_EXPORT octavo_status octavo_store_extend(octavo_store *s);
 /* Hands in the host's own tensor for the native slot of this parameter and role. */
 OCTAVO_EXPORT octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role,
@@ -113,6 +122,9 @@ OCTAVO_EXPORT void *const *octavo_store_list(const octavo_store *s, uint32_t ver
 OCTAVO_EXPORT void *octavo_store_address(const octavo_store *s, uint32_t slot);
 /* Bytes allocated for slots of this role; role 0: of all. */
 OCTAVO_EXPORT uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role);
+/* Fills the slots of this role that are not native with zero bytes, which is 0 in every dtype: for
+ * gradients, after the optimizer step. */
+OCTAVO_EXPORT octavo_status octavo_store_clear(octavo_store *s, uint32_t role);
 OCTAVO_EXPORT void octavo_store_close(octavo_store *s);
 
 /* bytes(M) of an extent. THREAD_ANY, PHASE_HOT. */
@@ -128,16 +140,48 @@ OCTAVO_EXPORT octavo_status octavo_threads_open(uint32_t threads, octavo_threads
 OCTAVO_EXPORT const octavo_parallel *octavo_threads_parallel(const octavo_threads *t);
 OCTAVO_EXPORT void octavo_threads_close(octavo_threads *t);
 
-/* Collectives that the host provides to octavo_reduce_gradients: host API, not plugin ABI. */
+/* Collectives that the host provides to the functions below: host API, not plugin ABI. Every rank
+ * makes the same calls in the same order. */
 typedef struct octavo_collective {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_COLLECTIVE */
   void *ctx;
   uint32_t world;
   uint32_t reserved;
+  /* Counts are elements. ALL_REDUCE_*: equal counts, f32. ALL_TO_ALL: `world` parts each way.
+   * ALL_GATHER: recv_count = world * send_count. REDUCE_SCATTER_SUM: send_count = world *
+   * recv_count, f32. Sums are taken in the order of the ranks. */
   octavo_status (*run)(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
                        uint64_t send_count, void *recv, uint64_t recv_count, void *stream);
+  /* Copies `bytes` of rank `root` to every rank; null: this host cannot, and sharding is refused.
+   */
+  octavo_status (*broadcast)(void *ctx, uint32_t root, void *data, uint64_t bytes, void *stream);
 } octavo_collective;
+
+/* Ranks as threads of one process, for tests, benches and programs without a launcher: each rank
+ * uses its own collective from its own thread. Sums run in rank order, so results are equal on
+ * every rank and in every run. */
+typedef struct octavo_ranks octavo_ranks;
+OCTAVO_EXPORT octavo_status octavo_ranks_open(uint32_t world, octavo_ranks **out);
+/* The table of one rank, or null when rank >= world. */
+OCTAVO_EXPORT const octavo_collective *octavo_ranks_collective(octavo_ranks *r, uint32_t rank);
+/* Every call that waits or comes later answers OCTAVO_DEVICE: what a rank that fails calls, so that
+ * the others do not wait for it. THREAD_ANY. */
+OCTAVO_EXPORT void octavo_ranks_abort(octavo_ranks *r);
+OCTAVO_EXPORT void octavo_ranks_close(octavo_ranks *r);
+
+/* Combines every slot with OCTAVO_SLOT_REDUCE over the ranks; due before optimizer_step and
+ * end_step. THREAD_STREAM. */
+OCTAVO_EXPORT octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c,
+                                                void *stream);
+/* After a sharded optimizer_step: sends what it wrote outside of WHOLE slots (the weight, its
+ * scale_inv) from each parameter's owner to the other ranks; native tensors, too. THREAD_STREAM. */
+OCTAVO_EXPORT octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c,
+                                                 void *stream);
+/* Sizes for octavo_reduce_gradients of this bucket: of send and recv each, and of state. */
+OCTAVO_EXPORT octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parameters,
+                                                   uint64_t count, uint32_t world,
+                                                   uint64_t *buffer_bytes, uint64_t *state_bytes);
 
 /* Drives plan_reduction and run_stage of one bucket for a host with blocking collectives. send and
  * recv are each as long as the longest stage; state has plan.state_bytes. THREAD_STREAM. */

@@ -57,7 +57,9 @@ enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 }
 /* How ranks may share a slot out. */
 enum {
   OCTAVO_SHARD_REPLICATED = 0,
-  OCTAVO_SHARD_WHOLE = 1, /* all slots of one parameter on one rank */
+  OCTAVO_SHARD_WHOLE = 1, /* this slot may live on one rank, the same for all WHOLE slots of a
+                             parameter. That rank runs optimizer_step for it, then the host sends
+                             what the step wrote outside of WHOLE slots to the other ranks */
   OCTAVO_SHARD_ROWS = 2   /* no scale crosses rows */
 };
 

@@ -52,7 +52,13 @@ enum {
   OCTAVO_PER_ROW = 1,
   OCTAVO_BLOCK_1X128 = 2,
   OCTAVO_BLOCK_128X128 = 3,
-  OCTAVO_BLOCK_1X32 = 4
+  OCTAVO_BLOCK_1X32 = 4,
+  /* The two below run over the elements of a dense matrix in memory order, across rows; the last
+   * group may be shorter. They serve optimizer states, not GEMMs. */
+  OCTAVO_FLAT_256 = 5,    /* one f32 for every 256 elements */
+  OCTAVO_EXPANDED_128 = 6 /* f32 [groups of 128, 3]: scale_inv, exponent k, center c. The value is
+                             sign(code) * pow(abs(code) * scale_inv, 1 / k) * c (COAT, section 4:
+                             dynamic range expansion) */
 };
 
 /* The dequantizing multipliers of one quantized tensor: value = code * scale_inv. 24 bytes. Frozen.
