@@ -1,18 +1,8 @@
 // end_step: the next scales from the amax of this step, then cleared accumulators.
 #include "layout.h"
+#include "plugins/common/product.h"
 
 namespace octavo::te {
-namespace {
-
-octavo_status clear(const octavo_session &s, void *stream, void *out, uint64_t count) {
-  auto fill = make_call<octavo_copy>(OCTAVO_KIND_COPY, stream);
-  fill.out = out;
-  fill.bytes = count * sizeof(float);
-  return s.kernels().copy(s.desc.kernels_ctx, &fill);
-}
-
-}  // namespace
-
 octavo_status end_step(const octavo_session *s, const octavo_step_call *c) {
   for (const Pool &pool : s->pools) {
     void *const *at = c->slots + pool.position;
@@ -29,13 +19,14 @@ octavo_status end_step(const octavo_session *s, const octavo_step_call *c) {
       update.margin = s->recipe.margin;
       update.use_max = s->recipe.use_max ? 1 : 0;
       update.rule = s->recipe.rule;
-      status = s->kernels().delayed_scale_update(s->desc.kernels_ctx, &update);
+      status = s->device.kernels().delayed_scale_update(s->device.ctx(), &update);
     } else {
-      status = clear(*s, c->stream, at[0], pool.count);
+      status = plugin::clear(s->device, c->stream, at[0], pool.count * sizeof(float));
     }
     if (status != OCTAVO_OK) return status;
   }
-  return s->slot_count == 0 ? OCTAVO_OK : clear(*s, c->stream, c->slots[0], 1);
+  return s->emitted.slots == 0 ? OCTAVO_OK
+                               : plugin::clear(s->device, c->stream, c->slots[0], sizeof(float));
 }
 
 }  // namespace octavo::te

@@ -3,6 +3,7 @@
 // A number that a cast reads is a scale; a number that lies beside codes is their scale_inv, and it
 // is never computed again from a scale, since end_step may run between the cast and the use.
 #include "layout.h"
+#include "plugins/common/product.h"
 
 namespace octavo::te {
 namespace {
@@ -32,65 +33,7 @@ octavo_status cast(const octavo_session &s, void *stream, const Cast &c) {
   q.format_max = c.dtype == OCTAVO_E5M2 ? kE5m2Max : kE4m3Max;
   q.rule = c.scale != nullptr ? OCTAVO_RULE_GIVEN : OCTAVO_RULE_QUOTIENT;
   q.workspace = c.workspace;
-  return s.kernels().quantize(s.desc.kernels_ctx, &q);
-}
-
-struct Product {
-  octavo_tensor a;
-  const octavo_scale *a_scale_inv;
-  octavo_tensor b;
-  const octavo_scale *b_scale_inv;
-  octavo_tensor *d;       // where the host wants it
-  octavo_tensor *padded;  // f32 in the workspace; used when its shape is not d's
-  const octavo_tensor *bias;
-  octavo_tensor *padded_bias;
-  bool accumulate;
-  bool fast_accumulation;
-  void *workspace;
-};
-
-octavo_status convert(const octavo_session &s, void *stream, const octavo_tensor &in,
-                      octavo_tensor *out, bool accumulate) {
-  auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE, stream);
-  c.in = &in;
-  c.out = out;
-  c.accumulate = accumulate ? 1 : 0;
-  return s.kernels().dequantize(s.desc.kernels_ctx, &c);
-}
-
-// The bias, widened to f32 and to the padded number of columns.
-octavo_status pad_bias(const octavo_session &s, void *stream, const Product &p) {
-  auto fill = make_call<octavo_copy>(OCTAVO_KIND_COPY, stream);
-  fill.out = p.padded_bias->data;
-  fill.bytes = static_cast<uint64_t>(p.padded_bias->cols) * sizeof(float);
-  const octavo_status status = s.kernels().copy(s.desc.kernels_ctx, &fill);
-  octavo_tensor front = *p.padded_bias;
-  front.cols = p.bias->cols;
-  return status != OCTAVO_OK ? status : convert(s, stream, *p.bias, &front, false);
-}
-
-// One GEMM. Where the kernels need aligned shapes it goes through an f32 piece of the workspace,
-// and the part that is real is rounded once, to the host's dtype: the same bits as without padding.
-octavo_status multiply(const octavo_session &s, void *stream, const Product &p) {
-  const bool padded = p.a.rows != p.d->rows || p.b.rows != p.d->cols;
-  auto g = make_call<octavo_gemm>(OCTAVO_KIND_GEMM, stream);
-  g.a = &p.a;
-  g.b = &p.b;
-  g.a_scale_inv = p.a_scale_inv;
-  g.b_scale_inv = p.b_scale_inv;
-  g.d = padded ? p.padded : p.d;
-  g.bias = padded && p.bias != nullptr ? p.padded_bias : p.bias;
-  g.workspace = p.workspace;
-  g.accumulate = p.accumulate && !padded ? 1 : 0;
-  g.fast_accumulation = p.fast_accumulation ? 1 : 0;
-  octavo_status status = OCTAVO_OK;
-  if (padded && p.bias != nullptr) status = pad_bias(s, stream, p);
-  if (status == OCTAVO_OK) status = s.kernels().gemm(s.desc.kernels_ctx, &g);
-  if (status != OCTAVO_OK || !padded) return status;
-  octavo_tensor real = *p.padded;
-  real.rows = p.d->rows;
-  real.cols = p.d->cols;
-  return convert(s, stream, real, p.d, p.accumulate);
+  return s.device.kernels().quantize(s.device.ctx(), &q);
 }
 
 float *address(void *const *slots, uint32_t position) {
@@ -101,24 +44,14 @@ octavo_scale weight_scale_inv(void *const *slots, uint32_t position) {
   return {slots[position], 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
 }
 
-octavo_status bias_gradient(const octavo_session &s, const octavo_backward_call &c,
-                            const BackwardPieces &pieces, bool accumulate) {
-  auto sum = make_call<octavo_sum>(OCTAVO_KIND_SUM, c.stream);
-  sum.in = c.dy;
-  sum.out = pieces.column_sums.data;
-  const octavo_status status = s.kernels().sum_rows(s.desc.kernels_ctx, &sum);
-  if (status != OCTAVO_OK) return status;
-  return convert(s, c.stream, pieces.column_sums, c.db, accumulate);
-}
-
 }  // namespace
 
 octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
   if (c->parameter >= s->sealed_parameters) return OCTAVO_INVALID;
   const Parameter &p = s->parameters[c->parameter];
   if (!p.is_linear_weight()) return OCTAVO_OK;
-  const int64_t n = s->aligned(p.rows);
-  const int64_t k = s->aligned(p.cols);
+  const int64_t n = s->device.aligned(p.rows);
+  const int64_t k = s->device.aligned(p.cols);
   const octavo_tensor w{c->slots[kParameterWeight], p.rows, p.cols, p.cols, p.dtype, 0};
   octavo_tensor codes{c->slots[kParameterCache], n, k, k, OCTAVO_E4M3FN, 0};
   octavo_tensor codes_t{c->slots[kParameterCacheT], k, n, n, OCTAVO_E4M3FN, 0};
@@ -145,9 +78,17 @@ octavo_status linear_forward(const octavo_session *s, const octavo_forward_call 
   if (status != OCTAVO_OK) return status;
   const octavo_tensor w{c->slots[kLinearCache], shape.np, shape.kp, shape.kp, OCTAVO_E4M3FN, 0};
   const octavo_scale w_scale_inv = weight_scale_inv(c->slots, kLinearScaleInv);
-  return multiply(*s, c->stream,
-                  {pieces.x, &x_scale_inv, w, &w_scale_inv, c->y, &pieces.y, c->bias, &pieces.bias,
-                   false, true, pieces.kernel});
+  return plugin::multiply(s->device, c->stream,
+                          {.a = pieces.x,
+                           .a_scale_inv = &x_scale_inv,
+                           .b = w,
+                           .b_scale_inv = &w_scale_inv,
+                           .d = c->y,
+                           .padded = &pieces.y,
+                           .bias = c->bias,
+                           .padded_bias = &pieces.bias,
+                           .fast_accumulation = true,
+                           .workspace = pieces.kernel});
 }
 
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
@@ -167,20 +108,33 @@ octavo_status linear_backward(const octavo_session *s, const octavo_backward_cal
     const octavo_tensor w_t{c->slots[kLinearCacheT], shape.kp, shape.np, shape.np,
                             OCTAVO_E4M3FN,           0};
     const octavo_scale w_scale_inv = weight_scale_inv(c->slots, kLinearScaleInv);
-    status = multiply(*s, c->stream,
-                      {pieces.dy, &pieces.dy_scale_inv, w_t, &w_scale_inv, c->dx, &pieces.dx,
-                       nullptr, nullptr, false, false, pieces.kernel});
+    status = plugin::multiply(s->device, c->stream,
+                              {.a = pieces.dy,
+                               .a_scale_inv = &pieces.dy_scale_inv,
+                               .b = w_t,
+                               .b_scale_inv = &w_scale_inv,
+                               .d = c->dx,
+                               .padded = &pieces.dx,
+                               .workspace = pieces.kernel});
   }
   if (status == OCTAVO_OK && wgrad) {
     // `saved` is only read: the cast-away const is the tensor struct's, which serves both ways.
     const Saved saved = saved_of(shape, const_cast<void *>(c->saved));
     octavo_tensor x_t = saved.x_t;
     x_t.cols = shape.mp;
-    status = multiply(*s, c->stream,
-                      {pieces.dy_t, &pieces.dy_scale_inv, x_t, &saved.x_scale_inv, c->dw,
-                       &pieces.dw, nullptr, nullptr, accumulate, false, pieces.kernel});
+    status = plugin::multiply(s->device, c->stream,
+                              {.a = pieces.dy_t,
+                               .a_scale_inv = &pieces.dy_scale_inv,
+                               .b = x_t,
+                               .b_scale_inv = &saved.x_scale_inv,
+                               .d = c->dw,
+                               .padded = &pieces.dw,
+                               .accumulate = accumulate,
+                               .workspace = pieces.kernel});
   }
-  if (status == OCTAVO_OK && c->db != nullptr) status = bias_gradient(*s, *c, pieces, accumulate);
+  if (status == OCTAVO_OK && c->db != nullptr)
+    status =
+        plugin::bias_gradient(s->device, c->stream, *c->dy, pieces.column_sums, c->db, accumulate);
   return status;
 }
 

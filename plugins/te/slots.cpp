@@ -8,66 +8,29 @@
 #include "te.h"
 
 namespace octavo::te {
+
+using plugin::Emitter;
+
 namespace {
 
 class Sealer {
  public:
-  Sealer(const octavo_session &s, const octavo_slot_sink *sink) : sink_(sink), now_(s) {}
+  Sealer(const octavo_session &s, const octavo_slot_sink *sink)
+      : now_(s), emitter_(sink, &now_.emitted) {}
 
   octavo_status run(octavo_session *target) {
-    if (now_.slot_count == 0) nonfinite();
+    if (now_.emitted.slots == 0) now_.nonfinite_slot = emitter_.emit_nonfinite();
     parameters();
     linears();
-    if (status_ == OCTAVO_OK) {
+    if (emitter_.status() == OCTAVO_OK) {
       now_.sealed_parameters = static_cast<uint32_t>(now_.parameters.size());
       now_.sealed_linears = static_cast<uint32_t>(now_.linears.size());
       *target = std::move(now_);
     }
-    return status_;
+    return emitter_.status();
   }
 
  private:
-  octavo_slot make(uint32_t owner_kind, uint32_t owner, uint32_t role, uint32_t dtype, int64_t rows,
-                   int64_t cols, std::string_view name) {
-    octavo_slot slot{};
-    slot.size = sizeof(slot);
-    slot.kind = OCTAVO_KIND_SLOT;
-    slot.owner_kind = owner_kind;
-    slot.owner = owner;
-    slot.role = role;
-    slot.dtype = dtype;
-    slot.scale_slot = OCTAVO_NONE;
-    slot.rows = rows;
-    slot.cols = cols;
-    slot.name = {name.data(), name.size()};
-    return slot;
-  }
-
-  uint32_t emit(octavo_slot &slot) {
-    slot.id = now_.slot_count++;
-    if (status_ == OCTAVO_OK) status_ = sink_->slot(sink_->ctx, &slot);
-    return slot.id;
-  }
-
-  void use(uint32_t owner_kind, uint32_t owner, uint32_t slot, uint32_t first = 0,
-           uint32_t count = 0) {
-    const octavo_slot_use u = {owner_kind, owner, slot, first, count, 0};
-    if (owner_kind == OCTAVO_OWNER_SESSION) ++now_.session_uses;
-    if (status_ == OCTAVO_OK) status_ = sink_->use(sink_->ctx, &u);
-  }
-
-  void nonfinite() {
-    octavo_slot slot =
-        make(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE, OCTAVO_F32, 1, 1, "nonfinite");
-    slot.flags = OCTAVO_SLOT_REDUCE;
-    slot.combine = OCTAVO_COMBINE_MAX;
-    slot.access[OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_ACCUMULATE;
-    slot.access[OCTAVO_VERB_OPTIMIZER_STEP] = OCTAVO_ACCESS_READ;
-    slot.access[OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_WRITE;
-    now_.nonfinite_slot = emit(slot);
-    use(OCTAVO_OWNER_SESSION, 0, now_.nonfinite_slot);
-  }
-
   // Slot ids of one operand's pools.
   struct Pools {
     uint32_t amax = OCTAVO_NONE;
@@ -81,11 +44,11 @@ class Sealer {
     const auto n = static_cast<int64_t>(labels.size());
     Pool pool;
     pool.count = labels.size();
-    pool.position = now_.session_uses;
+    pool.position = emitter_.session_position();
     pool.format_max = format_max;
     now_.pools.push_back(pool);
     auto pooled = [&](uint32_t role, int64_t rows, std::string_view name) {
-      octavo_slot slot = make(OCTAVO_OWNER_SESSION, 0, role, OCTAVO_F32, rows, n, name);
+      octavo_slot slot = Emitter::make(OCTAVO_OWNER_SESSION, 0, role, OCTAVO_F32, rows, n, name);
       slot.labels = labels.data();
       slot.access[OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_UPDATE;
       return slot;
@@ -96,21 +59,19 @@ class Sealer {
     amax.combine = OCTAVO_COMBINE_MAX;
     amax.access[verb] = OCTAVO_ACCESS_ACCUMULATE;
     if (!now_.delayed()) amax.access[OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_WRITE;
-    ids.amax = emit(amax);
-    use(OCTAVO_OWNER_SESSION, 0, ids.amax);
+    ids.amax = emitter_.emit_for_session(amax);
     if (!now_.delayed()) return ids;
     const std::string history_name = operand + "/amax_history";
     octavo_slot history = pooled(OCTAVO_ROLE_AMAX_HISTORY,
                                  static_cast<int64_t>(now_.recipe.amax_history_len), history_name);
     history.flags = OCTAVO_SLOT_CHECKPOINT;
-    use(OCTAVO_OWNER_SESSION, 0, emit(history));
+    emitter_.emit_for_session(history);
     const std::string scale_name = operand + "/scale";
     octavo_slot scale = pooled(OCTAVO_ROLE_SCALE, 1, scale_name);
     scale.flags = OCTAVO_SLOT_CHECKPOINT;
     scale.access[verb] = OCTAVO_ACCESS_READ;
     scale.initial = 1;
-    ids.scale = emit(scale);
-    use(OCTAVO_OWNER_SESSION, 0, ids.scale);
+    ids.scale = emitter_.emit_for_session(scale);
     return ids;
   }
 
@@ -123,46 +84,47 @@ class Sealer {
     uint32_t column = 0;
     for (uint32_t i = now_.sealed_parameters; i < now_.parameters.size(); ++i) {
       Parameter &p = now_.parameters[i];
-      octavo_slot native =
-          make(OCTAVO_OWNER_PARAMETER, i, OCTAVO_ROLE_WEIGHT, p.dtype, p.rows, p.cols, "weight");
+      octavo_slot native = Emitter::make(OCTAVO_OWNER_PARAMETER, i, OCTAVO_ROLE_WEIGHT, p.dtype,
+                                         p.rows, p.cols, "weight");
       native.flags = OCTAVO_SLOT_NATIVE;
       if (p.is_linear_weight()) native.access[OCTAVO_VERB_QUANTIZE_WEIGHT] = OCTAVO_ACCESS_READ;
-      p.weight_slot = emit(native);
-      use(OCTAVO_OWNER_PARAMETER, i, p.weight_slot);
+      p.weight_slot = emitter_.emit(native);
+      emitter_.use(OCTAVO_OWNER_PARAMETER, i, p.weight_slot);
       if (!p.is_linear_weight()) continue;
       cache(i, p);
       for (uint32_t slot = p.cache_slot; slot < p.cache_slot + 3; ++slot)
-        use(OCTAVO_OWNER_PARAMETER, i, slot);
-      use(OCTAVO_OWNER_PARAMETER, i, w.amax, column, 1);
-      if (now_.delayed()) use(OCTAVO_OWNER_PARAMETER, i, w.scale, column, 1);
+        emitter_.use(OCTAVO_OWNER_PARAMETER, i, slot);
+      emitter_.use(OCTAVO_OWNER_PARAMETER, i, w.amax, column, 1);
+      if (now_.delayed()) emitter_.use(OCTAVO_OWNER_PARAMETER, i, w.scale, column, 1);
       ++column;
     }
   }
 
   // Three slots in a row: codes for fprop [N, K], codes for dgrad [K, N], and their scale_inv.
   void cache(uint32_t owner, Parameter &p) {
-    const int64_t n = now_.aligned(p.rows);
-    const int64_t k = now_.aligned(p.cols);
-    p.cache_slot = now_.slot_count;
+    const int64_t n = now_.device.aligned(p.rows);
+    const int64_t k = now_.device.aligned(p.cols);
+    p.cache_slot = emitter_.next_slot();
     auto slot_of = [&](uint32_t role, uint32_t dtype, int64_t rows, int64_t cols,
                        std::string_view name) {
-      octavo_slot slot = make(OCTAVO_OWNER_PARAMETER, owner, role, dtype, rows, cols, name);
+      octavo_slot slot =
+          Emitter::make(OCTAVO_OWNER_PARAMETER, owner, role, dtype, rows, cols, name);
       slot.access[OCTAVO_VERB_QUANTIZE_WEIGHT] = OCTAVO_ACCESS_WRITE;
       return slot;
     };
     octavo_slot codes = slot_of(OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, n, k, "weight_cache");
     codes.access[OCTAVO_VERB_FORWARD] = OCTAVO_ACCESS_READ;
     codes.scale_slot = p.cache_slot + 2;
-    emit(codes);
+    emitter_.emit(codes);
     octavo_slot codes_t = slot_of(OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, k, n, "weight_cache_t");
     codes_t.access[OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_READ;
     codes_t.scale_slot = p.cache_slot + 2;
-    emit(codes_t);
+    emitter_.emit(codes_t);
     octavo_slot scale_inv =
         slot_of(OCTAVO_ROLE_SCALE_INV, OCTAVO_F32, 1, 1, "weight_cache/scale_inv");
     scale_inv.access[OCTAVO_VERB_FORWARD] = OCTAVO_ACCESS_READ;
     scale_inv.access[OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_READ;
-    emit(scale_inv);
+    emitter_.emit(scale_inv);
   }
 
   void linears() {
@@ -176,19 +138,18 @@ class Sealer {
       const uint32_t column = i - now_.sealed_linears;
       const Parameter &w = now_.parameters[now_.linears[i].weight];
       for (uint32_t slot = w.cache_slot; slot < w.cache_slot + 3; ++slot)
-        use(OCTAVO_OWNER_LINEAR, i, slot);
-      use(OCTAVO_OWNER_LINEAR, i, now_.nonfinite_slot);
-      use(OCTAVO_OWNER_LINEAR, i, x.amax, column, 1);
-      use(OCTAVO_OWNER_LINEAR, i, dy.amax, column, 1);
+        emitter_.use(OCTAVO_OWNER_LINEAR, i, slot);
+      emitter_.use(OCTAVO_OWNER_LINEAR, i, now_.nonfinite_slot);
+      emitter_.use(OCTAVO_OWNER_LINEAR, i, x.amax, column, 1);
+      emitter_.use(OCTAVO_OWNER_LINEAR, i, dy.amax, column, 1);
       if (!now_.delayed()) continue;
-      use(OCTAVO_OWNER_LINEAR, i, x.scale, column, 1);
-      use(OCTAVO_OWNER_LINEAR, i, dy.scale, column, 1);
+      emitter_.use(OCTAVO_OWNER_LINEAR, i, x.scale, column, 1);
+      emitter_.use(OCTAVO_OWNER_LINEAR, i, dy.scale, column, 1);
     }
   }
 
-  const octavo_slot_sink *sink_;
   octavo_session now_;
-  octavo_status status_ = OCTAVO_OK;
+  Emitter emitter_;
 };
 
 }  // namespace
@@ -197,7 +158,7 @@ octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
   try {
     return Sealer(*s, sink).run(s);
   } catch (const std::bad_alloc &) {
-    return refuse(s->desc.host, OCTAVO_RESOURCE, "out of memory");
+    return refuse(*s, OCTAVO_RESOURCE, "out of memory");
   }
 }
 

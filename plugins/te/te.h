@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "octavo/kernels.h"
-#include "octavo/plugin.h"
+#include "plugins/common/device.h"
+#include "plugins/common/emitter.h"
 
 namespace octavo::te {
 
-constexpr float kE4m3Max = 448.0f;
-constexpr float kE5m2Max = 57344.0f;
+using plugin::kE4m3Max;
+using plugin::kE5m2Max;
 
 enum class Scaling { kDelayed, kCurrent };
 
@@ -76,30 +76,23 @@ struct Pool {
 }  // namespace octavo::te
 
 struct octavo_session {
-  octavo_session_desc desc{};
+  octavo::plugin::Device device;
   octavo::te::Recipe recipe;
   std::vector<octavo::te::Parameter> parameters;
   std::vector<octavo::te::Linear> linears;
   std::vector<octavo::te::Pool> pools;
   uint32_t sealed_parameters = 0;
   uint32_t sealed_linears = 0;
-  uint32_t slot_count = 0;
-  uint32_t session_uses = 0;
+  octavo::plugin::Emitted emitted;
   uint32_t nonfinite_slot = OCTAVO_NONE;  // position 0 of the session's list
 
-  const octavo_kernels &kernels() const { return *desc.kernels; }
   bool delayed() const { return recipe.scaling == octavo::te::Scaling::kDelayed; }
-  int64_t alignment() const {
-    return desc.caps->alignment > 1 ? static_cast<int64_t>(desc.caps->alignment) : 1;
-  }
-  // A size as the kernels need it; the difference is padding of zeros.
-  int64_t aligned(int64_t n) const { return (n + alignment() - 1) / alignment() * alignment(); }
 };
 
 namespace octavo::te {
 
 // Sends an error to the host and returns its status. Setup only.
-octavo_status refuse(const octavo_host *host, octavo_status status, const std::string &text);
+octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text);
 
 octavo_status list_options(const octavo_option_sink *sink);
 Recipe parse_recipe(const octavo_session_desc &desc);

@@ -67,6 +67,7 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.sum_of_squares = run<&octavo_kernels::sum_of_squares, octavo_sum>;
   table_.copy = run<&octavo_kernels::copy, octavo_copy>;
   table_.scale_values = run<&octavo_kernels::scale_values, octavo_scale_values>;
+  table_.prescale_update = run<&octavo_kernels::prescale_update, octavo_prescale_update>;
 }
 
 octavo_session_desc WrappedKernels::desc() const {

@@ -57,7 +57,9 @@ RULES = {
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
     "kernels/*": Rule(KERNELS),
-    "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
+    # What the backends of this tree share; third parties have their own.
+    "plugins/common": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
+    "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format", "plugins/common"}),
     "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "torch"}, links={"sdk/src"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
@@ -192,7 +194,9 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("kernels/format/float8.h", "#include <stdint.h>\n", None),
     ("kernels/cpu/gemm.cpp", "#include \"gemm.h\"\n#include \"kernels/format/float8.h\"\n", None),
     ("kernels/cpu/gpu.cpp", "#include <cuda_runtime.h>\n", "includes cuda_runtime.h of cuda"),
-    ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n", None),
+    ("plugins/common/layout.h", "#include \"octavo/a.h\"\n", None),
+    ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n"
+     "#include \"plugins/common/layout.h\"\n", None),
     ("plugins/te/fast.cpp", "#include \"../../kernels/cpu/gemm.h\"\n", "of kernels/cpu"),
     ("plugins/msamp/copy.cpp", "#include \"plugins/te/te.cpp\"\n", "of plugins/te"),
     ("samples/gpt/main.cpp", "#include <CLI/CLI.hpp>\n#include \"octavo/a.h\"\n", None),

@@ -79,7 +79,7 @@ typedef struct octavo_quantize {
 } octavo_quantize;
 
 /* out = in * scale_inv; added to out when accumulate is 1. With a plain `in` and no scale_inv it is
- * a copy or a change of dtype. */
+ * a copy or a change of dtype; out may be in when their dtypes are equal. */
 typedef struct octavo_dequantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DEQUANTIZE */
@@ -216,7 +216,7 @@ typedef struct octavo_sum_quantized {
   uint64_t shard_stride; /* elements */
   float *saturated;      /* accumulated (sum): elements that left the range; or null */
   uint32_t dtype;
-  uint32_t reserved;
+  float count_as; /* what one of them adds to *saturated; 0: 1 */
 } octavo_sum_quantized;
 
 /* sum_rows: out[1, C] = column sums over the rows of in (db). sum_of_squares: *out += squares. */

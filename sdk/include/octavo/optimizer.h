@@ -58,7 +58,7 @@ typedef struct octavo_parameter_call {
   uint32_t role; /* OCTAVO_ROLE_WEIGHT, MASTER_WEIGHT, GRADIENT, EXP_AVG or EXP_AVG_SQ */
   void *stream;
   octavo_tensor *plain; /* the parameter's shape, f32, bf16 or f16 */
-  void *const *slots;   /* the parameter's list */
+  void *const *slots;   /* the parameter's list of OCTAVO_VERB_OPTIMIZER_STEP */
   void *workspace;
 } octavo_parameter_call;
 

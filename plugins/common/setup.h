@@ -1,0 +1,62 @@
+// Refusing and answering in setup calls, and declaring options. Setup only: it allocates text.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/backend.h"
+
+namespace octavo::plugin {
+
+inline std::string_view view(octavo_str s) {
+  return {s.data, s.size};
+}
+
+// Sends an error to the host and returns its status. `domain` is the backend's id.
+octavo_status refuse(const octavo_host *host, std::string_view domain, octavo_status status,
+                     const std::string &text);
+
+inline void answer(octavo_verdict *v, uint32_t level, uint32_t decision, uint32_t reason,
+                   octavo_str text) {
+  v->level = level;
+  v->decision = decision;
+  v->reason = reason;
+  v->text = text;
+}
+
+octavo_verdict make_verdict();
+
+// Whether the kernels have both FP8 formats, and whether they emulate them: one verdict.
+octavo_verdict check_formats(const octavo_session_desc &desc);
+
+// Names are checkpoint keys or labels, so two objects of one kind cannot share one.
+template <typename Object>
+bool has_name(const std::vector<Object> &objects, std::string_view name) {
+  for (const Object &o : objects)
+    if (o.name == name) return true;
+  return false;
+}
+
+// What is wrong with a parameter, as "expected ..., found ..."; empty: nothing. The dtype is not
+// looked at, since an unknown one is declined and not refused.
+std::string parameter_fault(const octavo_parameter_desc &d);
+inline bool is_plain_dtype(uint32_t dtype) {
+  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
+}
+
+octavo_value text_value(const char *s);
+octavo_value integer_value(int64_t i);
+octavo_value bool_value(bool b);
+octavo_option option(const char *name, octavo_value initial, const char *help);
+octavo_option with_range(octavo_option o, int64_t low, int64_t high);
+template <size_t N>
+octavo_option with_choices(octavo_option o, const octavo_str (&choices)[N]) {
+  o.choices = choices;
+  o.choice_count = N;
+  return o;
+}
+octavo_status list_all(const octavo_option_sink *sink, const octavo_option *options, size_t count);
+
+}  // namespace octavo::plugin
