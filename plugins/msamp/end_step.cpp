@@ -30,12 +30,15 @@ octavo_status update_pool(const octavo_session &s, const octavo_step_call &c, co
 
 octavo_status update_prescale(const octavo_session &s, const octavo_step_call &c) {
   float *saturated = float_at(c.slots, s.saturated);
-  if (s.prescale.position == OCTAVO_NONE || s.gradient_elements == 0)
-    return plugin::clear(s.device, c.stream, saturated, sizeof(float));
+  float *added = float_at(c.slots, s.added);
+  if (s.prescale.position == OCTAVO_NONE) {
+    const octavo_status status = plugin::clear(s.device, c.stream, saturated, sizeof(float));
+    return status != OCTAVO_OK ? status : plugin::clear(s.device, c.stream, added, sizeof(float));
+  }
   auto update = make_call<octavo_prescale_update>(OCTAVO_KIND_PRESCALE_UPDATE, c.stream);
   update.prescale = float_at(c.slots, s.prescale);
   update.saturated = saturated;
-  update.elements = s.gradient_elements;
+  update.added = added;
   update.threshold = kSaturatedShare;
   update.growth = kGrowth;
   update.low = kLow;

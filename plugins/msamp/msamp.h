@@ -84,6 +84,7 @@ struct Parameter {
   Place reduce_scale;  // msamp04 only
   Place prescale;
   Place saturated;
+  Place added;
 
   bool is_linear_weight() const { return (flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0; }
   bool is_frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
@@ -132,9 +133,9 @@ struct octavo_session {
   octavo::plugin::Emitted emitted;
   // Slots of the session; positions are those in its own list.
   octavo::msamp::Place nonfinite;
-  octavo::msamp::Place saturated;
+  octavo::msamp::Place saturated;  // of the elements that reductions added up
+  octavo::msamp::Place added;
   octavo::msamp::Place prescale;
-  uint64_t gradient_elements = 0;  // in gradient slots
 };
 
 namespace octavo::msamp {

@@ -122,8 +122,8 @@ void ParameterSlots::gradients() {
           {OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_ACCESS_READ}},
          0, OCTAVO_SHARD_REPLICATED);
   p_.saturated = share(s_.saturated);
+  p_.added = share(s_.added);
   if (s_.prescale.slot != OCTAVO_NONE) p_.prescale = share(s_.prescale);
-  s_.gradient_elements += static_cast<uint64_t>(p_.rows * p_.cols);
   if (!s_.recipe.parity) return;
   octavo_slot scale = Emitter::make(0, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, 1, "gradient/scale",
                                     {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_UPDATE}});

@@ -147,6 +147,7 @@ class Stage {
     call.shards = c_.world;
     call.shard_stride = stride;
     call.saturated = float_at(c_.items[0].slots, parameter(0).saturated);
+    call.added = float_at(c_.items[0].slots, parameter(0).added);
     call.dtype = OCTAVO_E4M3FN;
     return call;
   }

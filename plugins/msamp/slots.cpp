@@ -34,13 +34,17 @@ class Sealer {
   void session_slots() {
     now_.nonfinite.position = emitter_.session_position();
     now_.nonfinite.slot = emitter_.emit_nonfinite();
-    octavo_slot saturated = Emitter::make(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1,
-                                          1, "reduce/saturated",
-                                          {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_ACCUMULATE},
-                                           {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}});
-    saturated.flags = OCTAVO_SLOT_REDUCE;
-    saturated.combine = OCTAVO_COMBINE_SUM;
-    now_.saturated = session_slot(saturated);
+    for (auto &[place, name] :
+         {std::pair<Place *, const char *>{&now_.saturated, "reduce/saturated"},
+          std::pair<Place *, const char *>{&now_.added, "reduce/added"}}) {
+      octavo_slot count =
+          Emitter::make(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, name,
+                        {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_ACCUMULATE},
+                         {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}});
+      count.flags = OCTAVO_SLOT_REDUCE;
+      count.combine = OCTAVO_COMBINE_SUM;
+      *place = session_slot(count);
+    }
     if (now_.recipe.prescale != Prescale::kAuto) return;
     octavo_slot prescale = Emitter::make(
         OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, "reduce/prescale",

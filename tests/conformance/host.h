@@ -119,6 +119,7 @@ class Host {
   std::vector<void *> list(uint32_t verb, uint32_t owner_kind, uint32_t owner,
                            const Call &call) const;
   void allocate_slot(uint32_t id);
+  uint32_t region_role(uint32_t id) const;
   void allocate_parameter(uint32_t id);
 
   Session &session_;

@@ -95,6 +95,13 @@ std::string Host::slot_name(uint32_t slot) const {
   return text("session slot '", s.name, "'");
 }
 
+// A scale_inv counts as part of the tensor that it lies beside.
+uint32_t Host::region_role(uint32_t id) const {
+  for (const Slot &s : session_.slots())
+    if (s.desc.scale_slot == id) return s.desc.role;
+  return session_.slots()[id].desc.role;
+}
+
 void Host::allocate_slot(uint32_t id) {
   const octavo_slot &desc = session_.slots()[id].desc;
   const bool native = (desc.flags & OCTAVO_SLOT_NATIVE) != 0;
@@ -108,7 +115,7 @@ void Host::allocate_slot(uint32_t id) {
   }
   uint8_t *memory =
       arena_.allocate(bytes(id), desc.combine == OCTAVO_COMBINE_SUM ? Use::kSum : Use::kSlot,
-                      slot_name(id), desc.role);
+                      slot_name(id), region_role(id));
   addresses_.push_back(memory);
   const auto count = static_cast<uint64_t>(desc.rows * desc.cols);
   for (uint64_t i = 0; i < count; ++i) {

@@ -216,7 +216,8 @@ typedef struct octavo_sum_quantized {
   uint64_t shard_stride; /* elements */
   float *saturated;      /* accumulated (sum): elements that left the range; or null */
   uint32_t dtype;
-  float count_as; /* what one of them adds to *saturated; 0: 1 */
+  float count_as; /* what one of them adds to *saturated, one element to *added; 0: 1 */
+  float *added;   /* accumulated (sum): count; or null */
 } octavo_sum_quantized;
 
 /* sum_rows: out[1, C] = column sums over the rows of in (db). sum_of_squares: *out += squares. */
@@ -253,15 +254,15 @@ typedef struct octavo_scale_values {
 } octavo_scale_values;
 
 /* The automatic pre-scale of a gradient reduction (FP8-LM, arXiv 2310.18313, section 2.2):
- * *prescale is halved when *saturated / elements is above `threshold`, else multiplied by `growth`,
- * then limited to [low, high]. *saturated becomes 0. */
+ * *prescale is halved when *saturated / *added is above `threshold`, else multiplied by `growth`,
+ * then limited to [low, high]; with *added 0 it stays. Both counts become 0. */
 typedef struct octavo_prescale_update {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PRESCALE_UPDATE */
   void *stream;
   float *prescale;
   float *saturated; /* elements that left the range since the last update, of all ranks */
-  uint64_t elements;
+  float *added;     /* elements that were added up since then */
   float threshold;
   float growth;
   float low;
