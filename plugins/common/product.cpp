@@ -17,12 +17,16 @@ octavo_status pad_bias(const Device &device, void *stream, const Product &p) {
 
 octavo_status multiply(const Device &device, void *stream, const Product &p) {
   const bool padded = p.a.rows != p.d->rows || p.b.rows != p.d->cols;
+  octavo_tensor scratch = padded ? *p.padded : *p.d;
+  // The kernel rounds to the host's dtype, once or, with bias_after, twice; the copy then rounds
+  // nothing. A sum is rounded after the addition, so it comes from f32.
+  if (!p.accumulate) scratch.dtype = p.d->dtype;
   auto g = make_call<octavo_gemm>(OCTAVO_KIND_GEMM, stream);
   g.a = &p.a;
   g.b = &p.b;
   g.a_scale_inv = p.a_scale_inv;
   g.b_scale_inv = p.b_scale_inv;
-  g.d = padded ? p.padded : p.d;
+  g.d = padded ? &scratch : p.d;
   g.bias = padded && p.bias != nullptr ? p.padded_bias : p.bias;
   g.bias_after = p.bias_after && p.bias != nullptr ? 1 : 0;
   g.workspace = p.workspace;
@@ -32,7 +36,7 @@ octavo_status multiply(const Device &device, void *stream, const Product &p) {
   if (padded && p.bias != nullptr) status = pad_bias(device, stream, p);
   if (status == OCTAVO_OK) status = device.kernels().gemm(device.ctx(), &g);
   if (status != OCTAVO_OK || !padded) return status;
-  octavo_tensor real = *p.padded;
+  octavo_tensor real = scratch;
   real.rows = p.d->rows;
   real.cols = p.d->cols;
   return dequantize(device, stream, real, nullptr, p.d, p.accumulate);

@@ -14,7 +14,7 @@ struct Product {
   octavo_tensor b;
   const octavo_scale *b_scale_inv = nullptr;
   octavo_tensor *d = nullptr;       // where the host wants it
-  octavo_tensor *padded = nullptr;  // f32 in the workspace; used when its shape is not d's
+  octavo_tensor *padded = nullptr;  // f32 in the workspace, or room for it; used when larger
   const octavo_tensor *bias = nullptr;
   octavo_tensor *padded_bias = nullptr;
   bool bias_after = false;

@@ -125,8 +125,9 @@ void ParameterSlots::gradients() {
   p_.added = share(s_.added);
   if (s_.prescale.slot != OCTAVO_NONE) p_.prescale = share(s_.prescale);
   if (!s_.recipe.parity) return;
-  octavo_slot scale = Emitter::make(0, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, 1, "gradient/scale",
-                                    {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_UPDATE}});
+  octavo_slot scale =
+      Emitter::make(0, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, "gradient/reduce_scale",
+                    {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_UPDATE}});
   scale.flags = OCTAVO_SLOT_CHECKPOINT;
   scale.initial = 1;
   p_.reduce_scale = add(scale);
