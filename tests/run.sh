@@ -51,8 +51,10 @@ mapfile -t launcher < <(compiler_launcher)
 for preset in "${presets[@]}"; do
   labels=$excluded_labels
   prefix=()
-  # Sanitizers make exhaustive and timed tests slow without finding more.
-  [[ $preset == cpu ]] || labels+="${labels:+|}exhaustive|bench"
+  # Sanitizers make exhaustive and timed tests slow without finding more, and headers, pages and
+  # packages are the same in every preset. One thread cannot race.
+  [[ $preset == cpu ]] || labels+="${labels:+|}exhaustive|bench|abi|docs|package"
+  [[ $preset != cpu-tsan ]] || labels+="|vectors|single_thread"
   # ThreadSanitizer cannot map its shadow memory when the kernel randomizes addresses widely.
   if [[ $preset == cpu-tsan ]] && setarch -R true 2>/dev/null; then
     prefix=(setarch -R)

@@ -25,8 +25,14 @@ std::map<std::string, double> final_losses(const std::string &metrics, size_t *l
 
 TEST(TrainGptDefaultSize, fp8_ends_within_one_percent_of_fp32) {
   const bool is_short = std::string(TRAIN_GPT_SANITIZER) != "";
-  std::vector<std::string> arguments = {"--out", test_directory() + "/out", "--run",
-                                        "fp32",  "te:recipe=delayed",       "te:recipe=current"};
+  std::vector<std::string> arguments = {"--out",
+                                        test_directory() + "/out",
+                                        "--run",
+                                        "fp32",
+                                        "te:recipe=delayed",
+                                        "te:recipe=current",
+                                        "bf16",
+                                        "msamp"};
   if (is_short) {
     RecordProperty("steps", "6, because of the sanitizer");
     arguments.insert(arguments.end(),
@@ -37,10 +43,12 @@ TEST(TrainGptDefaultSize, fp8_ends_within_one_percent_of_fp32) {
 
   size_t lines = 0;
   const auto losses = final_losses(test_directory() + "/out/metrics.jsonl", &lines);
-  ASSERT_EQ(losses.size(), 3u);
+  ASSERT_EQ(losses.size(), 5u);
   const double fp32 = losses.at("fp32");
   for (const auto &[run, loss] : losses) {
-    EXPECT_LT(std::abs(loss / fp32 - 1.0), 0.01) << run << " " << loss << " against " << fp32;
+    const std::string base = run == "msamp" ? "bf16" : "fp32";
+    EXPECT_LT(std::abs(loss / losses.at(base) - 1.0), 0.01)
+        << run << " " << loss << " against " << base << " " << losses.at(base);
     if (run != "fp32") {
       EXPECT_NE(loss, fp32) << run << " did not run in FP8";
     }

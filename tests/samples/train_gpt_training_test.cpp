@@ -4,48 +4,10 @@
 #include <filesystem>
 
 #include "error.h"
-#include "tests/samples/child_program.h"
-#include "trainer.h"
+#include "tests/samples/tiny_training.h"
 
 namespace gpt {
 namespace {
-
-Options tiny() {
-  Options options;
-  options.text = {gpt_test::test_directory() + "/text"};
-  options.size = {1, 2, 32, 16};
-  options.batch = 4;
-  options.steps = 40;
-  options.sample_bytes = 20;
-  options.prompt = "the ";
-  options.quiet = true;
-  return options;
-}
-
-RunResult train_once(const Options &options, const std::string &run, uint32_t threads_count) {
-  gpt_test::write_text(options.text[0], gpt_test::some_text(6000));
-  const Corpus corpus = load_corpus(options.text, options.size.context);
-  const Threads threads(threads_count);
-  OctavoHost host(threads);
-  Progress progress(true);
-  MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
-  return train(parse_run(run), {options, corpus, threads, host, progress, log});
-}
-
-// Everything that a run computes, without what a clock says.
-std::vector<double> numbers(const RunResult &result) {
-  std::vector<double> all;
-  for (const StepRecord &record : result.steps) {
-    all.insert(all.end(), {record.loss, record.grad_norm, record.validation.value_or(-1.0)});
-    if (!record.telemetry.is_null()) {
-      for (const auto &[kind, series] : record.telemetry.items()) {
-        for (const auto &[key, value] : series.items()) all.push_back(value.get<double>());
-      }
-    }
-  }
-  for (const char c : result.sample) all.push_back(c);
-  return all;
-}
 
 class EveryRun : public testing::TestWithParam<const char *> {};
 
@@ -68,7 +30,8 @@ TEST_P(EveryRun, repeats_bit_for_bit_with_one_thread_and_two) {
 
 INSTANTIATE_TEST_SUITE_P(Training, EveryRun,
                          testing::Values("fp32", "bf16", "reference", "te:recipe=delayed",
-                                         "te:recipe=current"));
+                                         "te:recipe=current", "msamp:opt_level=O1",
+                                         "msamp:opt_level=O2", "msamp:opt_level=O3"));
 
 TEST(Training, another_seed_is_another_run) {
   Options options = tiny();
@@ -95,8 +58,7 @@ TEST(Training, evaluation_leaves_no_trace_in_the_training) {
   // text away instead: a shorter one, the same training text.
   Options options = tiny();
   const RunResult first = train_once(options, "te:recipe=delayed", 1);
-  gpt_test::write_text(options.text[0], gpt_test::some_text(6000));
-  Corpus corpus = load_corpus(options.text, options.size.context);
+  Corpus corpus = tiny_corpus(options);
   for (unsigned char &byte : corpus.validation) byte = static_cast<unsigned char>(byte ^ 0x55);
   const Threads threads(1);
   OctavoHost host(threads);
@@ -112,20 +74,25 @@ TEST(Training, evaluation_leaves_no_trace_in_the_training) {
   EXPECT_NE(first.validation_loss, second.validation_loss);
 }
 
-TEST(Training, a_skipped_layer_stays_with_the_host) {
+class EveryBackend : public testing::TestWithParam<const char *> {};
+
+TEST_P(EveryBackend, leaves_a_skipped_layer_to_the_host) {
   Options options = tiny();
-  options.steps = 2;
+  options.steps = 10;
   options.config = gpt_test::test_directory() + "/octavo.toml";
   gpt_test::write_text(options.config,
-                       "schema = 1\nmixed_precision = \"fp8\"\n[fp8]\nbackend = \"te\"\n"
-                       "[layers]\nskip = [\"*head*\", \"block0.proj\"]\n");
+                       std::string("schema = 1\nmixed_precision = \"fp8\"\n[fp8]\nbackend = \"") +
+                           GetParam() + "\"\n[layers]\nskip = [\"*head*\", \"block0.proj\"]\n");
   const RunResult result = train_once(options, "config", 1);
   for (const Placement &p : result.placements) {
     const bool skipped = p.layer == "head" || p.layer == "block0.proj";
-    EXPECT_EQ(p.where, skipped ? "host fp32" : "te") << p.layer;
+    EXPECT_EQ(p.where, skipped ? "host fp32" : GetParam()) << p.layer;
     EXPECT_FALSE(p.reason.empty()) << p.layer;
   }
+  EXPECT_LT(result.steps.back().loss, result.steps.front().loss - 1.0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Training, EveryBackend, testing::Values("te", "msamp"));
 
 TEST(Training, a_configuration_without_fp8_runs_on_the_host) {
   Options options = tiny();
@@ -151,8 +118,7 @@ TEST(Training, delayed_scaling_records_its_amax_and_scale) {
 
 TEST(Training, a_gradient_that_is_not_finite_is_seen_until_end_step) {
   const Options options = tiny();
-  gpt_test::write_text(options.text[0], gpt_test::some_text(6000));
-  const Corpus corpus = load_corpus(options.text, options.size.context);
+  const Corpus corpus = tiny_corpus(options);
   const Batch batch = training_batch(corpus, 4, 16, 1, 0);
   const Threads threads(1);
   OctavoHost host(threads);

@@ -1,0 +1,57 @@
+// Training a tiny model from a test: 12 thousand parameters, ten words of text, a second or less.
+#ifndef TESTS_SAMPLES_TINY_TRAINING_H
+#define TESTS_SAMPLES_TINY_TRAINING_H
+
+#include <string>
+#include <vector>
+
+#include "tests/samples/child_program.h"
+#include "trainer.h"
+
+namespace gpt {
+
+inline Options tiny() {
+  Options options;
+  options.text = {gpt_test::test_directory() + "/text"};
+  options.size = {1, 2, 32, 16};
+  options.batch = 4;
+  options.steps = 40;
+  options.sample_bytes = 20;
+  options.prompt = "the ";
+  options.quiet = true;
+  return options;
+}
+
+inline Corpus tiny_corpus(const Options &options) {
+  gpt_test::write_text(options.text[0], gpt_test::some_text(6000));
+  return load_corpus(options.text, options.size.context);
+}
+
+inline RunResult train_once(const Options &options, const std::string &run,
+                            uint32_t threads_count) {
+  const Corpus corpus = tiny_corpus(options);
+  const Threads threads(threads_count);
+  OctavoHost host(threads);
+  Progress progress(true);
+  MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
+  return train(parse_run(run), {options, corpus, threads, host, progress, log});
+}
+
+// Everything that a run computes, without what a clock says.
+inline std::vector<double> numbers(const RunResult &result) {
+  std::vector<double> all;
+  for (const StepRecord &record : result.steps) {
+    all.insert(all.end(), {record.loss, record.grad_norm, record.validation.value_or(-1.0)});
+    if (!record.telemetry.is_null()) {
+      for (const auto &[kind, series] : record.telemetry.items()) {
+        for (const auto &[key, value] : series.items()) all.push_back(value.get<double>());
+      }
+    }
+  }
+  for (const char c : result.sample) all.push_back(c);
+  return all;
+}
+
+}  // namespace gpt
+
+#endif
