@@ -1,30 +1,16 @@
 // octavo_store: slots in host memory, with one ready pointer list per object and verb.
-#include <array>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <vector>
+#include "store.h"
 
-#include "run.h"
+#include <algorithm>
+#include <cstring>
+#include <new>
+
 #include "wall.h"
 
+namespace octavo {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kVerbs = OCTAVO_VERB_REDUCE + 1;
-
-struct FreeAligned {
-  void operator()(void *p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
-};
-using Memory = std::unique_ptr<void, FreeAligned>;
-
-size_t width_of(uint32_t dtype) {
-  return OCTAVO_DTYPE_BITS(dtype) / 8;
-}
-
-size_t bytes_of(const octavo_slot &s) {
-  return static_cast<size_t>(s.rows) * static_cast<size_t>(s.cols) * width_of(s.dtype);
-}
 
 Memory allocate(const octavo_slot &s) {
   const size_t bytes = bytes_of(s);
@@ -40,101 +26,123 @@ Memory allocate(const octavo_slot &s) {
 
 }  // namespace
 
-struct octavo_store {
- public:
-  explicit octavo_store(const octavo_run &run) : run_(run) { extend(); }
+void FreeAligned::operator()(void *p) const {
+  ::operator delete (p, std::align_val_t{kAlignment});
+}
 
-  const octavo_host *host() const { return run_.host(); }
+}  // namespace octavo
 
-  void extend() {
-    for (size_t i = memory_.size(); i < run_.slots().size(); ++i) {
-      const octavo_slot &s = run_.slots()[i];
-      const bool native = (s.flags & OCTAVO_SLOT_NATIVE) != 0;
-      memory_.push_back(native ? Memory() : allocate(s));
-      addresses_.push_back(memory_.back().get());
-      if (native) continue;
-      total_ += bytes_of(s);
-      bytes_by_role_[s.role] += bytes_of(s);
+octavo_store::octavo_store(const octavo_run &run, uint32_t rank, uint32_t world)
+    : run_(run), rank_(rank), loads_(world, 0) {
+  extend();
+}
+
+uint32_t octavo_store::owner(uint32_t parameter) const {
+  if (parameter >= run_.parameter_count()) return OCTAVO_NONE;
+  return parameter < owners_.size() ? owners_[parameter] : 0;
+}
+
+bool octavo_store::is_here(const octavo_slot &s) const {
+  return s.shard != OCTAVO_SHARD_WHOLE || s.owner_kind != OCTAVO_OWNER_PARAMETER ||
+         owner(s.owner) == rank_;
+}
+
+void octavo_store::extend() {
+  const auto &slots = run_.slots();
+  octavo::assign_owners(slots, memory_.size(), &loads_, &owners_);
+  for (size_t i = memory_.size(); i < slots.size(); ++i) {
+    const octavo_slot &s = slots[i];
+    const bool allocates = (s.flags & OCTAVO_SLOT_NATIVE) == 0 && is_here(s);
+    memory_.push_back(allocates ? octavo::allocate(s) : octavo::Memory());
+    addresses_.push_back(memory_.back().get());
+    if (!allocates) continue;
+    total_ += octavo::bytes_of(s);
+    bytes_by_role_[s.role] += octavo::bytes_of(s);
+  }
+  published_ = octavo::published_slots(slots);
+  build_lists();
+}
+
+void octavo_store::native(uint32_t parameter, uint32_t role, void *data) {
+  bool found = false;
+  for (const octavo_slot &s : run_.slots()) {
+    if (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner != parameter || s.role != role ||
+        (s.flags & OCTAVO_SLOT_NATIVE) == 0 || s.id >= addresses_.size())
+      continue;
+    addresses_[s.id] = data;
+    found = true;
+  }
+  if (!found)
+    throw octavo::Failure(OCTAVO_INVALID, "octavo.store",
+                          "parameter " + std::to_string(parameter) +
+                              ": expected a native slot of role " + std::to_string(role) +
+                              ", found none; the backend keeps this tensor itself, or the store "
+                              "was not extended after the seal");
+  build_lists();
+}
+
+void *const *octavo_store::list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
+  static void *const empty[1] = {nullptr};
+  if (verb >= kVerbs || owner_kind < 1 || owner_kind > 3) return empty;
+  const auto &owners = lists_[owner_kind - 1];
+  if (owner >= owners.size() || owners[owner][verb].empty()) return empty;
+  return owners[owner][verb].data();
+}
+
+uint64_t octavo_store::bytes(uint32_t role) const {
+  if (role == 0) return total_;
+  const auto found = bytes_by_role_.find(role);
+  return found == bytes_by_role_.end() ? 0 : found->second;
+}
+
+void octavo_store::clear(uint32_t role) {
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    const octavo_slot &s = run_.slots()[i];
+    if (s.role == role && memory_[i] != nullptr)
+      std::memset(memory_[i].get(), 0, octavo::bytes_of(s));
+  }
+}
+
+void octavo_store::build_lists() {
+  build(OCTAVO_OWNER_SESSION, 1);
+  build(OCTAVO_OWNER_PARAMETER, run_.parameter_count());
+  build(OCTAVO_OWNER_LINEAR, run_.linear_count());
+}
+
+void octavo_store::build(uint32_t owner_kind, uint32_t count) {
+  auto &owners = lists_[owner_kind - 1];
+  owners.resize(count);
+  for (uint32_t owner = 0; owner < count; ++owner) {
+    const std::deque<octavo_slot_use> *uses = run_.uses(owner_kind, owner);
+    if (uses == nullptr) continue;
+    for (size_t verb = 0; verb < kVerbs; ++verb) {
+      std::vector<void *> &list = owners[owner][verb];
+      list.clear();
+      for (const octavo_slot_use &u : *uses) list.push_back(position(u, verb));
     }
-    build_lists();
   }
+}
 
-  void native(uint32_t parameter, uint32_t role, void *data) {
-    bool found = false;
-    for (const octavo_slot &s : run_.slots()) {
-      if (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner != parameter || s.role != role ||
-          (s.flags & OCTAVO_SLOT_NATIVE) == 0 || s.id >= addresses_.size())
-        continue;
-      addresses_[s.id] = data;
-      found = true;
-    }
-    if (!found)
-      throw octavo::Failure(OCTAVO_INVALID, "octavo.store",
-                            "parameter " + std::to_string(parameter) +
-                                ": expected a native slot of role " + std::to_string(role) +
-                                ", found none; the backend keeps this tensor itself, or the store "
-                                "was not extended after the seal");
-    build_lists();
-  }
-
-  void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
-    static void *const empty[1] = {nullptr};
-    if (verb >= kVerbs || owner_kind < 1 || owner_kind > 3) return empty;
-    const auto &owners = lists_[owner_kind - 1];
-    if (owner >= owners.size() || owners[owner][verb].empty()) return empty;
-    return owners[owner][verb].data();
-  }
-
-  void *address(uint32_t slot) const {
-    return slot < addresses_.size() ? addresses_[slot] : nullptr;
-  }
-
-  uint64_t bytes(uint32_t role) const {
-    if (role == 0) return total_;
-    const auto found = bytes_by_role_.find(role);
-    return found == bytes_by_role_.end() ? 0 : found->second;
-  }
-
- private:
-  void build_lists() {
-    build(OCTAVO_OWNER_SESSION, 1);
-    build(OCTAVO_OWNER_PARAMETER, run_.parameter_count());
-    build(OCTAVO_OWNER_LINEAR, run_.linear_count());
-  }
-
-  void build(uint32_t owner_kind, uint32_t count) {
-    auto &owners = lists_[owner_kind - 1];
-    owners.resize(count);
-    for (uint32_t owner = 0; owner < count; ++owner) {
-      const std::deque<octavo_slot_use> *uses = run_.uses(owner_kind, owner);
-      if (uses == nullptr) continue;
-      for (size_t verb = 0; verb < kVerbs; ++verb) {
-        std::vector<void *> &list = owners[owner][verb];
-        list.clear();
-        for (const octavo_slot_use &u : *uses) list.push_back(position(u, verb));
-      }
-    }
-  }
-
-  void *position(const octavo_slot_use &u, size_t verb) const {
-    if (u.slot >= addresses_.size()) return nullptr;  // of a seal since the last extend
-    const octavo_slot &s = run_.slots()[u.slot];
-    if (s.access[verb] == OCTAVO_ACCESS_NONE || addresses_[u.slot] == nullptr) return nullptr;
-    return static_cast<char *>(addresses_[u.slot]) + u.first * width_of(s.dtype);
-  }
-
-  const octavo_run &run_;
-  std::vector<Memory> memory_;
-  std::vector<void *> addresses_;  // by slot: own memory or the host's tensor
-  std::array<std::vector<std::array<std::vector<void *>, kVerbs>>, 3> lists_;
-  std::map<uint32_t, uint64_t> bytes_by_role_;
-  uint64_t total_ = 0;
-};
+void *octavo_store::position(const octavo_slot_use &u, size_t verb) const {
+  if (u.slot >= addresses_.size()) return nullptr;  // of a seal since the last extend
+  const octavo_slot &s = run_.slots()[u.slot];
+  if (s.access[verb] == OCTAVO_ACCESS_NONE || addresses_[u.slot] == nullptr) return nullptr;
+  return static_cast<char *>(addresses_[u.slot]) + u.first * octavo::width_of(s.dtype);
+}
 
 octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
+  return octavo_store_open_sharded(r, 0, 1, out);
+}
+
+octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank, uint32_t world,
+                                        octavo_store **out) {
   if (r == nullptr || out == nullptr) return OCTAVO_INVALID;
   return octavo::guarded(r->host(), [&] {
-    *out = new octavo_store(*r);
+    if (world == 0 || rank >= world)
+      throw octavo::Failure(OCTAVO_INVALID, "octavo.store",
+                            "expected a rank below the number of ranks, found rank " +
+                                std::to_string(rank) + " of " + std::to_string(world));
+    *out = new octavo_store(*r, rank, world);
     return OCTAVO_OK;
   });
 }
@@ -153,6 +161,16 @@ octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t 
     s->native(parameter, role, data);
     return OCTAVO_OK;
   });
+}
+
+octavo_status octavo_store_clear(octavo_store *s, uint32_t role) {
+  if (s == nullptr) return OCTAVO_INVALID;
+  s->clear(role);
+  return OCTAVO_OK;
+}
+
+uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter) {
+  return s == nullptr ? OCTAVO_NONE : s->owner(parameter);
 }
 
 void *const *octavo_store_list(const octavo_store *s, uint32_t verb, uint32_t owner_kind,
