@@ -8,6 +8,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "kernels/format/scale_rules.h"
+
 namespace octavo {
 namespace {
 
@@ -129,18 +131,17 @@ void Check::accumulator(const float *pointer, const char *name) {
 }
 
 void Check::rule(uint32_t rule) {
-  if (rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 || rule == OCTAVO_RULE_RECIPROCAL) {
-    return;
-  }
-  fail(OCTAVO_UNSUPPORTED, "rule = %u; expected %d (quotient), %d (pow2) or %d (reciprocal)", rule,
-       OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL);
+  if (is_scale_rule(rule)) return;
+  fail(OCTAVO_UNSUPPORTED,
+       "rule = %u; expected %d (quotient), %d (pow2), %d (reciprocal), %d (msamp) or %d (msamp04)",
+       rule, OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP,
+       OCTAVO_RULE_MSAMP04);
 }
 
 void Check::format_max(float value) {
   if (value > 0.0f && value <= 3.4e38f) return;
   fail(OCTAVO_INVALID,
-       "format_max = %g; expected the largest finite value of the format, 448 or "
-       "57344",
+       "format_max = %g; expected the largest finite value of the format, 448, 57344 or 65504",
        static_cast<double>(value));
 }
 

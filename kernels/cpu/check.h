@@ -51,7 +51,7 @@ class Check {
   void scale(const octavo_scale *s, const char *name, bool optional);
   /* Null, or aligned to a float. */
   void accumulator(const float *pointer, const char *name);
-  /* QUOTIENT, POW2 or RECIPROCAL. */
+  /* One that scale_by_rule knows. */
   void rule(uint32_t rule);
   void format_max(float value);
 

@@ -152,7 +152,8 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
                 OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
                 OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
-  out->granularities = UINT64_C(1) << OCTAVO_PER_TENSOR;
+  out->granularities = (UINT64_C(1) << OCTAVO_PER_TENSOR) | (UINT64_C(1) << OCTAVO_FLAT_256) |
+                       (UINT64_C(1) << OCTAVO_EXPANDED_128);
   out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
                OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   out->alignment = 1;

@@ -2,7 +2,7 @@
  *
  * A null scale_inv means that `in` is plain, so this verb is also the conversion between dtypes.
  */
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -11,6 +11,9 @@ octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
   const Context &context = context_of(ctx);
   Check check(context, "dequantize");
   if (!check.call(c)) return check.status();
+  if (c->scale_inv != nullptr && is_state_granularity(c->scale_inv->granularity)) {
+    return dequantize_state(context, *c);
+  }
   check.tensor(c->in, "in", Dtypes::kAny);
   check.tensor(c->out, "out", Dtypes::kPlain);
   if (check.ok()) check.same_shape(c->out, "out", c->in, "in");
@@ -23,13 +26,7 @@ octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
     for_segments(cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
       float values[kSegment];
       load_values(context, *c->in, row, col, count, factor, values);
-      char *out = element(*c->out, row, col);
-      if (c->accumulate != 0) {
-        float old[kSegment];
-        context.level->load(c->out->dtype, out, count, old);
-        for (int64_t i = 0; i < count; ++i) values[i] = old[i] + values[i];
-      }
-      context.level->store(c->out->dtype, values, count, out);
+      store_plain(context, *c->out, row, col, count, c->accumulate != 0, values);
     });
   });
 }

@@ -86,7 +86,16 @@ bool has_exact_products(const octavo_gemm &c) {
   return is_dtype(c.a->dtype, Dtypes::kQuantized) && is_dtype(c.b->dtype, Dtypes::kQuantized);
 }
 
-/* From one tile of sums to d: scale, bias, accumulate, one rounding. */
+/* values = values rounded to a plain dtype. */
+void round_values(const Level &level, uint32_t dtype, int cols, float *values) {
+  if (dtype == OCTAVO_F32) return;
+  uint16_t rounded[kMaxTileCols]; /* every other plain dtype has 16 bits */
+  level.store(dtype, values, cols, rounded);
+  level.load(dtype, rounded, cols, values);
+}
+
+/* From one tile of sums to d: scale, bias, accumulate, one rounding. bias_after is what a linear
+ * layer that adds its bias to a finished product gives: a rounding before and one behind. */
 void finish_tile(const Context &context, const octavo_gemm &c, float factor, const float *sums,
                  int64_t row, int rows, int64_t col, int cols) {
   const Level &level = *context.level;
@@ -98,7 +107,9 @@ void finish_tile(const Context &context, const octavo_gemm &c, float factor, con
     for (int i = 0; i < cols; ++i) values[i] = sums[r * level.tile_cols + i];
     if (is_scaled) level.multiply(values, cols, factor);
     if (c.bias != nullptr) {
+      if (c.bias_after != 0) round_values(level, c.d->dtype, cols, values);
       for (int i = 0; i < cols; ++i) values[i] += bias[i];
+      if (c.bias_after != 0) round_values(level, c.d->dtype, cols, values);
     }
     char *out = element(*c.d, row + r, col);
     if (c.accumulate != 0) {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/accumulate.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
 
@@ -97,7 +97,6 @@ void clear_padding(const octavo_tensor *t, int64_t rows, int64_t cols) {
 
 octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
   Check check(context, "quantize");
-  if (!check.call(c)) return check.status();
   check.tensor(c->in, "in", Dtypes::kAny);
   if (c->out != nullptr) {
     check.tensor(c->out, "out", Dtypes::kQuantized);
@@ -128,7 +127,7 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
     check.rule(c->rule);
     check.format_max(c->format_max);
   }
-  if (casts && (c->rule == OCTAVO_RULE_GIVEN || c->counter != nullptr)) {
+  if (casts && c->rule != OCTAVO_RULE_GIVEN && c->counter != nullptr) {
     check.not_null(c->scale, "scale");
   }
   return check.status();
@@ -138,6 +137,10 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
 
 octavo_status quantize(void *ctx, const octavo_quantize *c) {
   const Context &context = context_of(ctx);
+  if (Check check(context, "quantize"); !check.call(c)) return check.status();
+  if (c->out_scale_inv != nullptr && is_state_granularity(c->out_scale_inv->granularity)) {
+    return quantize_state(context, *c);
+  }
   octavo_status status = check_quantize(context, c);
   if (status != OCTAVO_OK) return status;
 
@@ -161,8 +164,9 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
     if (status != OCTAVO_OK) return status;
   }
   if (casts) {
+    const float kept = c->scale == nullptr ? 1.0f : *c->scale;
     const float scale =
-        is_given ? *c->scale : scale_by_rule(c->rule, shared.amax(), 1.0f, c->format_max, 0);
+        is_given ? kept : scale_by_rule(c->rule, shared.amax(), kept, c->format_max, 0);
     const bool measures_now = wants_stats && !measures_first;
     status = for_blocks(context, *c->in, [&](const Block &b) {
       ValueStats stats;

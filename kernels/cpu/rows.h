@@ -27,6 +27,18 @@ inline void load_values(const Context &context, const octavo_tensor &t, int64_t 
   if (factor != 1.0f) context.level->multiply(buffer, count, factor);
 }
 
+/* Writes `values` to a plain tensor, added to what it holds when `accumulates`. */
+inline void store_plain(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
+                        int64_t count, bool accumulates, float *values) {
+  char *out = element(t, row, col);
+  if (accumulates) {
+    float old[kSegment];
+    context.level->load(t.dtype, out, count, old);
+    for (int64_t i = 0; i < count; ++i) values[i] = old[i] + values[i];
+  }
+  context.level->store(t.dtype, values, count, out);
+}
+
 /* Calls body(row, col, count) for every segment in [begin, end) of the matrix's segments. */
 template <typename Body>
 void for_segments(int64_t cols, int64_t begin, int64_t end, Body &&body) {

@@ -1,4 +1,5 @@
-/* compute_amax, scale_from_amax and delayed_scale_update: everything between values and scales.
+/* compute_amax, scale_from_amax, delayed_scale_update and prescale_update: all between values and
+ * scales.
  *
  * Pointers into a pool are aligned to one float only.
  */
@@ -51,11 +52,13 @@ octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
   check.accumulator(c->amax, "amax");
   check.accumulator(c->scale, "scale");
   check.accumulator(c->scale_inv, "scale_inv");
+  check.accumulator(c->kept, "kept");
   if (!check.ok()) return check.status();
 
   for (uint64_t i = 0; i < c->n; ++i) {
     const float amax = c->amax[i] / c->divide_by;
-    const float scale = scale_by_rule(c->rule, amax, 1.0f, c->format_max, 0);
+    const float kept = c->kept == nullptr ? 1.0f : c->kept[i];
+    const float scale = scale_by_rule(c->rule, amax, kept, c->format_max, 0);
     if (c->scale != nullptr) c->scale[i] = scale;
     if (c->scale_inv != nullptr) c->scale_inv[i] = 1.0f / scale;
   }
@@ -91,6 +94,43 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
               {c->amax + i, c->history + i, c->scale + i, counter, columns, length}, rule);
         }
       });
+}
+
+octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "prescale_update");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->prescale, "prescale");
+  check.not_null(c->saturated, "saturated");
+  check.not_null(c->added, "added");
+  check.accumulator(c->prescale, "prescale");
+  check.accumulator(c->saturated, "saturated");
+  check.accumulator(c->added, "added");
+  if (!(c->threshold >= 0.0f) || !is_finite(c->threshold)) {
+    check.fail(OCTAVO_INVALID, "threshold = %g; expected a share, 0 or more",
+               static_cast<double>(c->threshold));
+  }
+  if (!(c->growth >= 1.0f) || !is_finite(c->growth)) {
+    check.fail(OCTAVO_INVALID, "growth = %g; expected a factor of 1 or more",
+               static_cast<double>(c->growth));
+  }
+  if (!(c->low > 0.0f) || !(c->low <= c->high) || !is_finite(c->high)) {
+    check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
+               static_cast<double>(c->low), static_cast<double>(c->high));
+  }
+  if (!check.ok()) return check.status();
+
+  if (*c->added != 0.0f) {
+    /* Both comparisons are written so that NaN falls on the careful side. */
+    const double limit = static_cast<double>(c->threshold) * static_cast<double>(*c->added);
+    const bool halves = !(static_cast<double>(*c->saturated) <= limit);
+    const float next = halves ? *c->prescale * 0.5f : *c->prescale * c->growth;
+    const float raised = next >= c->low ? next : c->low;
+    *c->prescale = raised <= c->high ? raised : c->high;
+  }
+  *c->saturated = 0.0f;
+  *c->added = 0.0f;
+  return OCTAVO_OK;
 }
 
 }  // namespace octavo

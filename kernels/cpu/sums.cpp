@@ -55,6 +55,7 @@ octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
                static_cast<unsigned long long>(c->count));
   }
   check.accumulator(c->saturated, "saturated");
+  check.accumulator(c->added, "added");
   if (!check.ok()) return check.status();
 
   const float largest = c->dtype == OCTAVO_E4M3FN ? kMaxE4m3 : kMaxE5m2;
@@ -69,8 +70,10 @@ octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
         outside.fetch_add(found, std::memory_order_relaxed);
       });
   if (status != OCTAVO_OK) return status;
+  const float count_as = c->count_as == 0.0f ? 1.0f : c->count_as;
+  if (c->added != nullptr) accumulate_sum(c->added, static_cast<float>(count) * count_as);
   if (c->saturated != nullptr && outside > 0) {
-    accumulate_sum(c->saturated, static_cast<float>(outside.load()));
+    accumulate_sum(c->saturated, static_cast<float>(outside.load()) * count_as);
   }
   return OCTAVO_OK;
 }

@@ -35,10 +35,12 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
     case OCTAVO_KIND_SUM_QUANTIZED:
     case OCTAVO_KIND_SUM:
     case OCTAVO_KIND_COPY:
-    case OCTAVO_KIND_SCALE_VALUES: return OCTAVO_OK;
+    case OCTAVO_KIND_SCALE_VALUES:
+    case OCTAVO_KIND_PRESCALE_UPDATE: return OCTAVO_OK;
     default:
-      check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected the kind of a call struct, %d to %d",
-                 kind, OCTAVO_KIND_QUANTIZE, OCTAVO_KIND_SCALE_VALUES);
+      check.fail(OCTAVO_UNSUPPORTED,
+                 "kind = %u; expected the kind of a call struct, %d to %d or %d", kind,
+                 OCTAVO_KIND_QUANTIZE, OCTAVO_KIND_SCALE_VALUES, OCTAVO_KIND_PRESCALE_UPDATE);
       return check.status();
   }
 }
@@ -61,7 +63,8 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    sum_rows,
                                    sum_of_squares,
                                    copy,
-                                   scale_values};
+                                   scale_values,
+                                   prescale_update};
 
 }  // namespace
 }  // namespace octavo

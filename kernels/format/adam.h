@@ -40,8 +40,9 @@ OCTAVO_HOST_DEVICE static inline float square_root(float value) {
 
 /* What 1 - beta and beta^t are taken of. */
 enum class AdamBetas {
-  kDecimal, /* the decimal behind the fp32 hyperparameter; plain states, as torch.optim */
-  kSingle   /* the fp32 number itself; states with a scale, as MS-AMP */
+  kDecimal, /* the decimal behind the fp32 hyperparameter; plain states, as torch.optim, and states
+               with a scale for each block, as torchao */
+  kSingle   /* the fp32 number itself; states with a scale for the tensor, as MS-AMP */
 };
 
 /* What all elements of one tensor share in one step. */
@@ -86,17 +87,26 @@ struct AdamElement {
   float exp_avg_sq;
 };
 
+struct AdamMoments {
+  float exp_avg;
+  float exp_avg_sq;
+};
+
+OCTAVO_HOST_DEVICE static inline AdamMoments adam_moments(const AdamFactors &f,
+                                                          const AdamElement &old, float gradient) {
+  return {f.beta1 * old.exp_avg + f.one_minus_beta1 * gradient,
+          f.beta2 * old.exp_avg_sq + f.one_minus_beta2 * (gradient * gradient)};
+}
+
 /* `gradient` has been multiplied by its scale_inv and OCTAVO_HYPER_GRAD_SCALE already. */
 OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
                                                           float gradient) {
   const float weight = old.weight * f.keep;
   const float g = f.l2 == 0.0f ? gradient : gradient + f.l2 * weight;
-  AdamElement e;
-  e.exp_avg = f.beta1 * old.exp_avg + f.one_minus_beta1 * g;
-  e.exp_avg_sq = f.beta2 * old.exp_avg_sq + f.one_minus_beta2 * (g * g);
-  const float denominator = square_root(e.exp_avg_sq) / f.root_correction2 + f.eps;
-  e.weight = weight - f.step_size * (e.exp_avg / denominator);
-  return e;
+  const AdamMoments moments = adam_moments(f, old, g);
+  const float denominator = square_root(moments.exp_avg_sq) / f.root_correction2 + f.eps;
+  const float change = f.step_size * (moments.exp_avg / denominator);
+  return {weight - change, moments.exp_avg, moments.exp_avg_sq};
 }
 
 }  // namespace octavo

@@ -1,8 +1,10 @@
 /* kernels/format/delayed.h: delayed scaling, the update of one column of a history pool.
  *
- * Two semantics exist and they differ on ordinary data. Fused (QUOTIENT, POW2): a live amax of 0
+ * Four semantics exist and they differ on ordinary data. Fused (QUOTIENT, POW2): a live amax of 0
  * changes nothing, NaN in the history is ignored. Unfused (RECIPROCAL): 0 rolls like any value, NaN
- * in the window keeps the scale.
+ * in the window keeps the scale. MSAMP: 0 changes nothing, an infinite or NaN amax enters as 0 and
+ * puts the counter back to 0. MSAMP04: 0 rolls, and a counter put back to 0 is advanced in the same
+ * update, so it ends at 1: MS-AMP 0.4.0 resets it before it computes scales and adds 1 at the end.
  */
 #ifndef OCTAVO_KERNELS_FORMAT_DELAYED_H
 #define OCTAVO_KERNELS_FORMAT_DELAYED_H
@@ -42,21 +44,26 @@ OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bo
 OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn &c,
                                                             const DelayedRule &r) {
   const float live = *c.amax;
-  const bool unfused = r.rule == OCTAVO_RULE_RECIPROCAL;
-  if (!unfused && live == 0.0f) return;
+  const bool is_msamp04 = r.rule == OCTAVO_RULE_MSAMP04;
+  const bool zero_rolls = r.rule == OCTAVO_RULE_RECIPROCAL || is_msamp04;
+  if (!zero_rolls && live == 0.0f) return;
 
-  c.history[0] = live;
-  const float chosen = r.use_max ? window_maximum(c, unfused) : live;
+  const bool replaces_nonfinite = r.rule == OCTAVO_RULE_MSAMP || is_msamp04;
+  const float newest = replaces_nonfinite && !is_finite(live) ? 0.0f : live;
+  c.history[0] = newest;
+  const float chosen = r.use_max ? window_maximum(c, zero_rolls) : newest;
   *c.scale = scale_by_rule(r.rule, chosen, *c.scale, r.format_max, r.margin);
 
   /* Row 1 is the oldest and drops out, the live value becomes the newest. */
   for (int64_t row = 1; row + 1 < c.length; ++row) {
     c.history[row * c.stride] = c.history[(row + 1) * c.stride];
   }
-  if (c.length > 1) c.history[(c.length - 1) * c.stride] = live;
+  if (c.length > 1) c.history[(c.length - 1) * c.stride] = newest;
   c.history[0] = 0.0f;
   *c.amax = 0.0f;
-  if (c.counter != nullptr) *c.counter = is_finite(live) ? *c.counter + 1.0f : 0.0f;
+  if (c.counter == nullptr) return;
+  const float restarted = is_msamp04 ? 1.0f : 0.0f;
+  *c.counter = is_finite(live) ? *c.counter + 1.0f : restarted;
 }
 
 }  // namespace octavo

@@ -64,6 +64,20 @@ OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_ocp_mx(float amax, int32_t em
   return static_cast<uint8_t>(code > emax ? code - emax : 0);
 }
 
+/* MS-AMP's powers of two without its quirks: the exponent of fl(fl(1 / amax) * m), less the margin.
+ * An amax that is 0, infinite or NaN keeps old_scale. A quotient that overflows counts as 2^128;
+ * the exponent is limited to -126 .. 127, so that the scale and its inverse are both finite and not
+ * 0. */
+OCTAVO_HOST_DEVICE static inline float scale_msamp(float amax, float old_scale, float m,
+                                                   int32_t margin) {
+  if (!is_usable_amax(amax)) return old_scale;
+  const float quotient = 1.0f / amax * m;
+  const int64_t top = is_finite(quotient) ? floor_log2(quotient) : 128;
+  const int64_t exponent = top - margin;
+  if (exponent > 127) return power_of_two(127);
+  return power_of_two(exponent < -126 ? -126 : static_cast<int32_t>(exponent));
+}
+
 /* MS-AMP 0.4.0 (msamp/common/tensor/meta.py). Its quirks are kept, since a parity profile needs
  * them: an infinite amax gives 1 / old_scale, an overflowing quotient gives an infinite scale. */
 OCTAVO_HOST_DEVICE static inline float scale_msamp04(float amax, float old_scale, float m,
@@ -72,8 +86,11 @@ OCTAVO_HOST_DEVICE static inline float scale_msamp04(float amax, float old_scale
   if (!is_usable_amax(amax)) return old_scale;
   const float quotient = 1.0f / amax * m;
   if (!is_finite(quotient)) return quotient;
-  const int32_t exponent = floor_log2(quotient) - margin;
-  return exponent < 0 ? 1.0f / power_of_two(-exponent) : power_of_two(exponent);
+  const int64_t exponent = static_cast<int64_t>(floor_log2(quotient)) - margin;
+  if (exponent > 127) return power_of_two(128);
+  if (exponent < -127) return 0.0f; /* 1 / 2^128 where 2^128 is infinite */
+  const int32_t power = static_cast<int32_t>(exponent);
+  return power < 0 ? 1.0f / power_of_two(-power) : power_of_two(power);
 }
 
 /* torchao float8 (torchao/float8/float8_utils.py): the quotient is taken in fp64 and rounded once.
@@ -98,12 +115,16 @@ OCTAVO_HOST_DEVICE static inline float scale_inv_deepgemm(float amax, bool pow2)
 
 /* Whether `rule` is one that scale_by_rule knows; GIVEN is not, it has no amax. */
 OCTAVO_HOST_DEVICE static inline bool is_scale_rule(uint32_t rule) {
-  return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 || rule == OCTAVO_RULE_RECIPROCAL;
+  return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 ||
+         rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP || rule == OCTAVO_RULE_MSAMP04;
 }
 
-/* The rules of octavo/kernels.h; `kept` is the answer for an amax of 0, infinity or NaN. */
+/* The rules of octavo/kernels.h; `kept` is the answer for an amax of 0, infinity or NaN, except
+ * that MSAMP04 answers infinity with 1 / kept. */
 OCTAVO_HOST_DEVICE static inline float scale_by_rule(uint32_t rule, float amax, float kept, float m,
                                                      int32_t margin) {
+  if (rule == OCTAVO_RULE_MSAMP04) return scale_msamp04(amax, kept, m, margin);
+  if (rule == OCTAVO_RULE_MSAMP) return scale_msamp(amax, kept, m, margin);
   if (!is_usable_amax(amax)) return kept;
   if (rule == OCTAVO_RULE_RECIPROCAL) return scale_te_delayed_unfused(amax, kept, m, margin);
   const float scale = scale_te_delayed_fused(amax, kept, m, margin);

@@ -41,5 +41,25 @@ TEST(Dequantize, multiplies_once_and_rounds_once) {
   }
 }
 
+TEST(Dequantize, out_may_be_in_when_their_dtypes_are_equal) {
+  Kernels kernels(2);
+  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
+    for (const float scale_inv : {1.0f, 0.123f}) {
+      Matrix apart(dtype, 33, 700);
+      Matrix in(dtype, 33, 700);
+      in.fill(5);
+      const octavo_scale scale = per_tensor(&scale_inv);
+      auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+      c.in = in.tensor();
+      c.scale_inv = &scale;
+      c.out = apart.tensor();
+      ASSERT_EQ(kernels.dequantize(c), OCTAVO_OK) << kernels.host().last_text();
+      c.out = in.tensor();
+      ASSERT_EQ(kernels.dequantize(c), OCTAVO_OK) << kernels.host().last_text();
+      EXPECT_EQ(in.data(), apart.data());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octavo::test

@@ -65,7 +65,9 @@ TEST(Device, describe_names_the_level_and_the_abilities) {
     const octavo_kernels_caps caps = describe(kernels);
     EXPECT_EQ(std::string(caps.id.data, caps.id.size), "cpu." + level);
     EXPECT_EQ(caps.alignment, 1u);
-    EXPECT_EQ(caps.granularities, 1u);
+    EXPECT_EQ(caps.granularities, UINT64_C(1) << OCTAVO_PER_TENSOR |
+                                      UINT64_C(1) << OCTAVO_FLAT_256 |
+                                      UINT64_C(1) << OCTAVO_EXPANDED_128);
     EXPECT_EQ(caps.flags,
               static_cast<uint64_t>(OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
                                     OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE));

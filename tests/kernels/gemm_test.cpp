@@ -39,6 +39,12 @@ struct Product {
   }
 };
 
+float rounded(uint32_t dtype, float value) {
+  float storage = 0.0f;
+  encode(dtype, value, &storage);
+  return decode(dtype, &storage);
+}
+
 /* What the contract says, written down plainly. */
 Matrix naive(const Product &p) {
   Matrix result = p.d;
@@ -50,7 +56,11 @@ Matrix naive(const Product &p) {
         sum = sum + product;
       }
       if (p.c.a_scale_inv != nullptr) sum *= p.a_inverse * p.b_inverse;
-      if (p.c.bias != nullptr) sum += p.bias.get(0, col);
+      if (p.c.bias != nullptr && p.c.bias_after != 0) {
+        sum = rounded(p.d.dtype(), rounded(p.d.dtype(), sum) + p.bias.get(0, col));
+      } else if (p.c.bias != nullptr) {
+        sum += p.bias.get(0, col);
+      }
       if (p.c.accumulate != 0) sum = result.get(row, col) + sum;
       result.set(row, col, sum);
     }
@@ -145,6 +155,34 @@ TEST(Gemm, products_that_leave_the_range_of_fp32_are_rounded_before_the_sum) {
     }
     ASSERT_NO_FATAL_FAILURE(expect_naive(&kernels, &p)) << level;
   }
+}
+
+TEST(Gemm, a_bias_after_the_product_is_a_second_rounding) {
+  int differing = 0;
+  for (const std::string &level : supported_levels()) {
+    Kernels kernels(2, level);
+    for (const uint32_t d : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
+      for (const uint32_t accumulate : {0u, 1u}) {
+        Product once(OCTAVO_E4M3FN, OCTAVO_E5M2, d, 19, 67, 33);
+        Product twice(OCTAVO_E4M3FN, OCTAVO_E5M2, d, 19, 67, 33);
+        once.c.bias = once.bias.tensor();
+        twice.c.bias = twice.bias.tensor();
+        twice.c.bias_after = 1;
+        once.c.accumulate = twice.c.accumulate = accumulate;
+        ASSERT_NO_FATAL_FAILURE(expect_naive(&kernels, &once)) << level;
+        ASSERT_NO_FATAL_FAILURE(expect_naive(&kernels, &twice)) << level;
+        if (d == OCTAVO_F32) {
+          EXPECT_EQ(once.d.data(), twice.d.data());
+        }
+        differing += once.d.data() != twice.d.data() ? 1 : 0;
+        Product none(OCTAVO_E4M3FN, OCTAVO_E5M2, d, 19, 67, 33);
+        none.c.bias_after = 1; /* without a bias it changes nothing */
+        none.c.accumulate = accumulate;
+        ASSERT_NO_FATAL_FAILURE(expect_naive(&kernels, &none)) << level;
+      }
+    }
+  }
+  EXPECT_GT(differing, 0);
 }
 
 TEST(Gemm, threads_and_levels_give_equal_bits) {

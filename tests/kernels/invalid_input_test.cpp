@@ -77,8 +77,13 @@ TEST_F(InvalidInput, quantize_shapes_and_pointers) {
   expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"in is null"});
   quantize_.in = in_.tensor();
   quantize_.scale = nullptr;
+  quantize_.counter = &value_;
+  quantize_.rule = OCTAVO_RULE_MSAMP;
+  quantize_.format_max = 448;
   expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"scale is null"});
   quantize_.scale = &value_;
+  quantize_.counter = nullptr;
+  quantize_.rule = OCTAVO_RULE_GIVEN;
   quantize_.out_scale_inv = nullptr;
   expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"out_scale_inv is null"});
   quantize_.out_scale_inv = &scale_;
@@ -99,7 +104,8 @@ TEST_F(InvalidInput, quantize_values_that_are_not_implemented) {
   quantize_.out_scale_inv = &scale_;
   quantize_.rule = 99;
   quantize_.format_max = 448;
-  expect_refused(kernels_.quantize(quantize_), OCTAVO_UNSUPPORTED, {"rule = 99"});
+  expect_refused(kernels_.quantize(quantize_), OCTAVO_UNSUPPORTED,
+                 {"rule = 99", "3 (reciprocal), 4 (msamp) or 5 (msamp04)"});
   quantize_.rule = OCTAVO_RULE_QUOTIENT;
   quantize_.format_max = 0;
   expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"format_max = 0", "448"});
@@ -237,8 +243,19 @@ TEST_F(InvalidInput, adam_step) {
   item.weight_scale_inv = &value_;
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"weight.dtype", "f16"});
   item.weight_scale_inv = nullptr;
-  c.decay_mode = 2;
-  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"decay_mode = 2"});
+  c.decay_mode = 3;
+  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"decay_mode = 3", "2 (L2 of MS-AMP"});
+  c.decay_mode = OCTAVO_DECAY_L2_MSAMP04;
+  c.state_granularity = OCTAVO_FLAT_256;
+  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,
+                 {"decay_mode = 2", "state_granularity = 5"});
+  c.decay_mode = OCTAVO_DECAY_L2;
+  c.state_granularity = OCTAVO_PER_ROW;
+  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,
+                 {"state_granularity = 1", "5 (flat 256) or 6 (expanded 128)"});
+  c.state_granularity = OCTAVO_PER_TENSOR;
+  c.flags = 6;
+  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"flags = 0x6", "0x1"});
   EXPECT_EQ(step, 0);
 }
 

@@ -71,10 +71,10 @@ TEST(Power, no_product_is_fused_with_the_addition_behind_it) {
 }
 
 TEST(Power, recorded_bits) {
-  EXPECT_EQ(double_bits(log2_of(3.0)), kLog2Of3);
-  EXPECT_EQ(double_bits(log2_of(0.1)), kLog2OfTenth);
-  EXPECT_EQ(double_bits(exp2_of(0.3)), kExp2Of03);
-  EXPECT_EQ(double_bits(exp2_of(-137.77)), kExp2OfMinus13777);
+  EXPECT_EQ(double_bits(log2_of(3.0)), INT64_C(0x3FF95C01A39FBD68));
+  EXPECT_EQ(double_bits(log2_of(0.1)), -INT64_C(0x3FF56CB0F6865C8F));
+  EXPECT_EQ(double_bits(exp2_of(0.3)), INT64_C(0x3FF3B2C47BFF8329));
+  EXPECT_EQ(double_bits(exp2_of(-137.77)), INT64_C(0x3752C3EE9468E843));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 /* quantize and dequantize of states in blocks: FLAT_256 and EXPANDED_128.
  *
- * The expectations are the formulas of octavo/tensor.h and kernels.h in long double; a code may fall
- * either way only where its exact value lies within a millionth of a rounding tie.
+ * The expectations are the formulas of octavo/tensor.h and kernels.h in long double; a code may
+ * fall either way only where its exact value lies within a millionth of a rounding tie.
  */
 #include <gtest/gtest.h>
 
@@ -9,89 +9,13 @@
 #include <limits>
 #include <string>
 
-#include "tests/kernels/fake_host.h"
-#include "tests/kernels/matrices.h"
-#include "tests/kernels/state_oracle.h"
+#include "tests/kernels/state_matrix.h"
 
 namespace octavo::test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-/* A matrix, its codes with their scales, and what is read back. */
-struct State {
-  Matrix in;
-  Matrix codes;
-  Matrix back;
-  uint32_t granularity;
-  std::vector<float> scales;
-  float amax = 0.0f;
-  float nonfinite = 0.0f;
-  octavo_scale scale_inv;
-
-  State(uint32_t g, int64_t rows, int64_t cols, uint32_t plain = OCTAVO_F32)
-      : in(plain, rows, cols),
-        codes(OCTAVO_E4M3FN, rows, cols),
-        back(plain, rows, cols),
-        granularity(g),
-        scales(static_cast<size_t>(scale_count(g, rows * cols)), -1.0f),
-        scale_inv{scales.data(), 0, OCTAVO_F32, g} {
-    if (scales.empty()) scale_inv.data = &amax; /* an address that is never written */
-  }
-
-  octavo_quantize write_call() {
-    auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
-    c.in = in.tensor();
-    c.out = codes.tensor();
-    c.out_scale_inv = &scale_inv;
-    c.amax = &amax;
-    c.nonfinite = &nonfinite;
-    c.rule = 99; /* not looked at */
-    return c;
-  }
-  octavo_dequantize read_call() {
-    auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-    c.in = codes.tensor();
-    c.scale_inv = &scale_inv;
-    c.out = back.tensor();
-    return c;
-  }
-  std::vector<float> values() const {
-    std::vector<float> all;
-    for (int64_t i = 0; i < in.rows() * in.cols(); ++i) {
-      all.push_back(in.get(i / in.cols(), i % in.cols()));
-    }
-    return all;
-  }
-};
-
-/* Values that span `spread` powers of two, of both signs, with some zeros. */
-void fill_spread(Matrix *m, unsigned seed, float spread) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> exponent(-spread, 0.0f);
-  for (int64_t row = 0; row < m->rows(); ++row) {
-    for (int64_t col = 0; col < m->cols(); ++col) {
-      const float magnitude = std::exp2(exponent(generator));
-      const unsigned kind = generator() % 16;
-      m->set(row, col, kind == 0 ? 0.0f : kind % 2 == 0 ? magnitude : -magnitude);
-    }
-  }
-}
-
-void expect_written_and_read(State *s) {
-  Kernels kernels(2);
-  ASSERT_EQ(kernels.quantize(s->write_call()), OCTAVO_OK) << kernels.host().last_text();
-  const std::vector<float> values = s->values();
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(s->granularity, values, s->codes.data(), s->scales));
-  ASSERT_EQ(kernels.dequantize(s->read_call()), OCTAVO_OK) << kernels.host().last_text();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double expected = block_value(s->granularity, s->codes.data(), s->scales, i);
-    const int64_t at = static_cast<int64_t>(i);
-    const float found = s->back.get(at / s->back.cols(), at % s->back.cols());
-    ASSERT_NEAR(found, expected, std::abs(expected) * 0x1p-23 + 0x1p-149) << i;
-  }
-}
 
 TEST(StateBlocks, awkward_shapes_follow_the_formulas_and_read_back) {
   for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
@@ -113,6 +37,44 @@ TEST(StateBlocks, every_spread_of_values_follows_the_formulas) {
       ASSERT_NO_FATAL_FAILURE(expect_written_and_read(&s)) << g << ": 2^" << spread;
     }
   }
+}
+
+TEST(StateBlocks, the_exponent_is_limited_at_both_ends) {
+  State wide(OCTAVO_EXPANDED_128, 1, 128);
+  fill_spread(&wide.in, 9, 100.0f);
+  wide.in.set(0, 5, 0x1p-149f);
+  wide.in.set(0, 6, 0x1p125f);
+  ASSERT_NO_FATAL_FAILURE(expect_written_and_read(&wide));
+  EXPECT_EQ(wide.scales[1], 0.0625f);
+  State equal(OCTAVO_EXPANDED_128, 1, 128);
+  for (int64_t i = 0; i < 128; ++i) equal.in.set(0, i, i % 2 == 0 ? 0.3f : -0.3f);
+  ASSERT_NO_FATAL_FAILURE(expect_written_and_read(&equal));
+  EXPECT_EQ(equal.scales[1], 16.0f);
+  EXPECT_EQ(equal.back.get(0, 1), -0.3f);
+}
+
+/* Values beside the ties between codes, where a product with the reciprocal rounds apart. */
+TEST(StateBlocks, flat_divides_by_its_scale) {
+  int differing = 0;
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    State s(OCTAVO_FLAT_256, 1, 253);
+    const float largest = 0.5f + 0.009f * static_cast<float>(seed);
+    const float scale_inv = largest / 448.0f;
+    s.in.set(0, 252, largest);
+    for (int code = 0; code < 126; ++code) {
+      const float tie =
+          (decode_e4m3(static_cast<uint8_t>(code)) + decode_e4m3(static_cast<uint8_t>(code + 1))) /
+          2;
+      for (int i = 0; i < 2; ++i) {
+        const float value = i == 0 ? tie * scale_inv : std::nextafter(tie * scale_inv, 1.0f);
+        s.in.set(0, 2 * code + i, value);
+        const uint8_t product = encode_e4m3(value * (1.0f / scale_inv));
+        differing += product != encode_e4m3(value / scale_inv) ? 1 : 0;
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_written_and_read(&s)) << seed;
+  }
+  EXPECT_GT(differing, 0);
 }
 
 TEST(StateBlocks, other_dtypes_and_a_factor_before_the_cast) {

@@ -155,6 +155,34 @@ TEST(SumQuantized, sums_in_fp32_and_counts_what_left_the_range) {
   }
 }
 
+/* A rank that sums everything where the others do the same counts as a share of one. */
+TEST(SumQuantized, counts_what_it_adds_as_often_as_it_is_told) {
+  Kernels kernels(2);
+  Matrix codes(OCTAVO_E4M3FN, 2, 600);
+  for (int64_t i = 0; i < 1200; ++i) codes.set(i / 600, i % 600, i % 600 < 10 ? 448.0f : 1.0f);
+  Matrix out(OCTAVO_E4M3FN, 1, 600);
+  float saturated = 3.0f;
+  float added = 5.0f;
+  auto c = make_call<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+  c.codes = codes.tensor()->data;
+  c.out = out.tensor()->data;
+  c.count = c.shard_stride = 600;
+  c.shards = 2;
+  c.dtype = OCTAVO_E4M3FN;
+  c.added = &added;
+  ASSERT_EQ(kernels.table->sum_quantized(kernels.ctx(), &c), OCTAVO_OK);
+  EXPECT_EQ(added, 605.0f) << "also without *saturated";
+  c.saturated = &saturated;
+  c.count_as = 0.25f;
+  ASSERT_EQ(kernels.table->sum_quantized(kernels.ctx(), &c), OCTAVO_OK);
+  EXPECT_EQ(added, 755.0f);
+  EXPECT_EQ(saturated, 5.5f);
+  c.count = 0;
+  ASSERT_EQ(kernels.table->sum_quantized(kernels.ctx(), &c), OCTAVO_OK);
+  EXPECT_EQ(added, 755.0f);
+  EXPECT_EQ(saturated, 5.5f);
+}
+
 TEST(Copy, copies_and_clears) {
   Kernels kernels(2);
   std::vector<uint8_t> from(1000003);

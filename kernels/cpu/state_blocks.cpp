@@ -1,0 +1,196 @@
+/* States of granularity FLAT_256 and EXPANDED_128: blocks, and the two verbs that move whole
+ * states.
+ *
+ * The numbers are those of kernels/format/block_state.h. Every block lies in one segment, so one
+ * thread sees all of it and the cut into ranges never shows.
+ */
+#include "kernels/cpu/state_blocks.h"
+
+#include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/verbs.h"
+#include "kernels/format/block_state.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kFlatBlock = 256;
+constexpr int64_t kExpandedBlock = 128;
+constexpr int64_t kExpandedScales = 3; /* floats beside each group */
+static_assert(kSegment % kFlatBlock == 0 && kSegment % kExpandedBlock == 0,
+              "a segment must end where a block ends");
+
+/* Calls body(start, length, block) for the blocks of [first, first + count); start counts from
+ * first, block from the start of the tensor. */
+template <typename Body>
+void for_blocks(int64_t size, int64_t first, int64_t count, Body &&body) {
+  for (int64_t start = 0; start < count; start += size) {
+    body(start, count - start < size ? count - start : size, (first + start) / size);
+  }
+}
+
+BlockRange range_of(const float *values, int64_t count) {
+  BlockRange range = {0.0f, 0.0f};
+  for (int64_t i = 0; i < count; ++i) include_value(&range, values[i]);
+  return range;
+}
+
+template <typename Code>
+void raise_zero_codes(const float *values, int64_t count, Code *codes) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (values[i] > 0.0f && codes[i] == 0) codes[i] = 1;
+  }
+}
+
+octavo_status check_quantize_state(const Context &context, const octavo_quantize &c) {
+  Check check(context, "quantize");
+  check.tensor(c.in, "in", Dtypes::kAny);
+  check_state_dense(&check, c.in, "in");
+  check.tensor(c.out, "out", Dtypes::kQuantized);
+  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
+  check_state_dense(&check, c.out, "out");
+  check_state_codes(&check, c.out, "out");
+  check_state_scale(&check, c.out_scale_inv, "out_scale_inv");
+  if (c.out_t != nullptr || c.scale != nullptr || c.counter != nullptr) {
+    const char *name = c.out_t != nullptr ? "out_t" : c.scale != nullptr ? "scale" : "counter";
+    check.fail(OCTAVO_INVALID,
+               "%s is not null; expected null beside out_scale_inv.granularity = %u, whose scales "
+               "follow from each block",
+               name, c.out_scale_inv->granularity);
+  }
+  check.accumulator(c.in_scale_inv, "in_scale_inv");
+  check.accumulator(c.amax, "amax");
+  check.accumulator(c.nonfinite, "nonfinite");
+  return check.status();
+}
+
+octavo_status check_dequantize_state(const Context &context, const octavo_dequantize &c) {
+  Check check(context, "dequantize");
+  check.tensor(c.in, "in", Dtypes::kAny);
+  check_state_dense(&check, c.in, "in");
+  check_state_codes(&check, c.in, "in");
+  check.tensor(c.out, "out", Dtypes::kPlain);
+  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
+  check_state_dense(&check, c.out, "out");
+  check_state_scale(&check, c.scale_inv, "scale_inv");
+  return check.status();
+}
+
+}  // namespace
+
+void check_state_dense(Check *check, const octavo_tensor *t, const char *name) {
+  if (!check->ok() || t->rows <= 1 || t->stride == t->cols) return;
+  check->fail(OCTAVO_UNSUPPORTED,
+              "%s.stride = %lld; expected %s.cols = %lld, since blocks of a state run across rows",
+              name, static_cast<long long>(t->stride), name, static_cast<long long>(t->cols));
+}
+
+void check_state_codes(Check *check, const octavo_tensor *t, const char *name) {
+  if (!check->ok() || t->dtype == OCTAVO_E4M3FN) return;
+  check->fail(OCTAVO_UNSUPPORTED,
+              "%s.dtype = 0x%x; expected 0x%x (float8_e4m3fn), the codes of blocks of a state",
+              name, t->dtype, OCTAVO_E4M3FN);
+}
+
+void check_state_scale(Check *check, const octavo_scale *s, const char *name) {
+  if (!check->ok()) return;
+  const int64_t floats = s->granularity == OCTAVO_EXPANDED_128 ? kExpandedScales : 1;
+  if (s->dtype != OCTAVO_F32) {
+    check->fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,
+                OCTAVO_F32);
+  }
+  if (s->stride != 0 && s->stride != floats) {
+    check->fail(OCTAVO_UNSUPPORTED,
+                "%s.stride = %lld; expected %lld (the floats of one block, dense) or 0", name,
+                static_cast<long long>(s->stride), static_cast<long long>(floats));
+  }
+  if (s->data == nullptr || reinterpret_cast<uintptr_t>(s->data) % sizeof(float) != 0) {
+    check->fail(OCTAVO_INVALID, "%s.data = %p; expected the address of floats", name, s->data);
+  }
+}
+
+void load_state_blocks(const Context &context, const octavo_tensor &codes, const float *scales,
+                       uint32_t granularity, int64_t first, int64_t count, float *values) {
+  if (granularity == OCTAVO_FLAT_256) {
+    context.level->load(codes.dtype, element(codes, 0, first), count, values);
+    for_blocks(kFlatBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
+      context.level->multiply(values + start, length, scales[block]);
+    });
+    return;
+  }
+  const auto *from = reinterpret_cast<const uint8_t *>(element(codes, 0, first));
+  for_blocks(kExpandedBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
+    const float *s = scales + block * kExpandedScales;
+    const ExpandedGroup group = {s[0], s[1], s[2]};
+    for (int64_t i = start; i < start + length; ++i) values[i] = decode_expanded(group, from[i]);
+  });
+}
+
+void store_state_blocks(const octavo_tensor &codes, float *scales, uint32_t granularity,
+                        int64_t first, int64_t count, const float *values) {
+  auto *to = reinterpret_cast<uint8_t *>(element(codes, 0, first));
+  if (granularity == OCTAVO_FLAT_256) {
+    for_blocks(kFlatBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
+      const float scale_inv = flat_scale_inv(range_of(values + start, length));
+      scales[block] = scale_inv;
+      for (int64_t i = start; i < start + length; ++i) to[i] = encode_flat(scale_inv, values[i]);
+    });
+    return;
+  }
+  for_blocks(kExpandedBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
+    const ExpandedGroup group = expanded_group(range_of(values + start, length));
+    float *s = scales + block * kExpandedScales;
+    s[0] = group.scale_inv;
+    s[1] = group.exponent;
+    s[2] = group.center;
+    for (int64_t i = start; i < start + length; ++i) to[i] = encode_expanded(group, values[i]);
+  });
+}
+
+void keep_positive(uint32_t dtype, const float *values, int64_t count, void *codes) {
+  if (dtype_bytes(dtype) == 1) {
+    raise_zero_codes(values, count, static_cast<uint8_t *>(codes));
+  } else {
+    raise_zero_codes(values, count, static_cast<uint16_t *>(codes));
+  }
+}
+
+octavo_status quantize_state(const Context &context, const octavo_quantize &c) {
+  octavo_status status = check_quantize_state(context, c);
+  if (status != OCTAVO_OK) return status;
+
+  const float factor = c.in_scale_inv == nullptr ? 1.0f : *c.in_scale_inv;
+  const octavo_tensor in = as_row(*c.in);
+  const octavo_tensor out = as_row(*c.out);
+  auto *scales = static_cast<float *>(c.out_scale_inv->data);
+  SharedStats shared;
+  status = for_segment_ranges(context, 1, in.cols, [&](int64_t begin, int64_t end) {
+    ValueStats stats;
+    for_segments(in.cols, begin, end, [&](int64_t, int64_t first, int64_t count) {
+      float values[kSegment];
+      load_values(context, in, 0, first, count, factor, values);
+      merge(&stats, context.level->measure(values, count));
+      store_state_blocks(out, scales, c.out_scale_inv->granularity, first, count, values);
+    });
+    shared.add(stats);
+  });
+  if (status == OCTAVO_OK) shared.publish(c.amax, c.nonfinite);
+  return status;
+}
+
+octavo_status dequantize_state(const Context &context, const octavo_dequantize &c) {
+  const octavo_status status = check_dequantize_state(context, c);
+  if (status != OCTAVO_OK) return status;
+
+  const octavo_tensor in = as_row(*c.in);
+  const octavo_tensor out = as_row(*c.out);
+  const auto *scales = static_cast<const float *>(c.scale_inv->data);
+  return for_segment_ranges(context, 1, in.cols, [&](int64_t begin, int64_t end) {
+    for_segments(in.cols, begin, end, [&](int64_t, int64_t first, int64_t count) {
+      float values[kSegment];
+      load_state_blocks(context, in, scales, c.scale_inv->granularity, first, count, values);
+      store_plain(context, out, 0, first, count, c.accumulate != 0, values);
+    });
+  });
+}
+
+}  // namespace octavo

@@ -1,0 +1,45 @@
+/* kernels/cpu/state_blocks.h: reading and writing states of granularity FLAT_256 and EXPANDED_128.
+ *
+ * Blocks run over a dense matrix in memory order, across rows: a matrix is one row of rows * cols
+ * elements here. Positions must be multiples of kSegment, which is a multiple of both block sizes.
+ */
+#ifndef OCTAVO_KERNELS_CPU_STATE_BLOCKS_H
+#define OCTAVO_KERNELS_CPU_STATE_BLOCKS_H
+
+#include "kernels/cpu/rows.h"
+
+namespace octavo {
+
+inline bool is_state_granularity(uint32_t granularity) {
+  return granularity == OCTAVO_FLAT_256 || granularity == OCTAVO_EXPANDED_128;
+}
+
+/* A dense matrix as one row. */
+inline octavo_tensor as_row(const octavo_tensor &t) {
+  const int64_t count = t.rows * t.cols;
+  return {t.data, 1, count, count, t.dtype, 0};
+}
+
+/* Refuses a checked tensor that is not dense, and codes other than E4M3FN. */
+void check_state_dense(Check *check, const octavo_tensor *t, const char *name);
+void check_state_codes(Check *check, const octavo_tensor *t, const char *name);
+/* Refuses scales that are not dense f32; `s` is not null. */
+void check_state_scale(Check *check, const octavo_scale *s, const char *name);
+
+/* `count` values from element `first` on, at most kSegment. `scales` is the start of all scales. */
+void load_state_blocks(const Context &context, const octavo_tensor &codes, const float *scales,
+                       uint32_t granularity, int64_t first, int64_t count, float *values);
+/* Writes codes and scales of the blocks that begin in the range. */
+void store_state_blocks(const octavo_tensor &codes, float *scales, uint32_t granularity,
+                        int64_t first, int64_t count, const float *values);
+
+/* Raises code 0 of every value above 0 to 1, the smallest code of E4M3FN, E5M2 and f16. */
+void keep_positive(uint32_t dtype, const float *values, int64_t count, void *codes);
+
+/* The verbs of kernels.h for calls whose scale has such a granularity. */
+octavo_status quantize_state(const Context &context, const octavo_quantize &c);
+octavo_status dequantize_state(const Context &context, const octavo_dequantize &c);
+
+}  // namespace octavo
+
+#endif
