@@ -75,6 +75,7 @@ void cast_block(const Context &context, const octavo_quantize &c, float factor, 
     void *to =
         c.out_t == nullptr ? out : reinterpret_cast<char *>(codes) + row * kBlockCols * bytes;
     context.level->cast(dtype, in, b.cols, scale, to);
+    if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) keep_positive(dtype, in, b.cols, to);
     if (out != nullptr && out != to) std::memcpy(out, to, static_cast<size_t>(b.cols * bytes));
   }
   if (c.out_t == nullptr) return;
@@ -137,7 +138,12 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
 
 octavo_status quantize(void *ctx, const octavo_quantize *c) {
   const Context &context = context_of(ctx);
-  if (Check check(context, "quantize"); !check.call(c)) return check.status();
+  Check head(context, "quantize");
+  if (head.call(c) && (c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
+    head.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
+              OCTAVO_QUANTIZE_KEEP_POSITIVE);
+  }
+  if (!head.ok()) return head.status();
   if (c->out_scale_inv != nullptr && is_state_granularity(c->out_scale_inv->granularity)) {
     return quantize_state(context, *c);
   }

@@ -170,6 +170,9 @@ octavo_status quantize_state(const Context &context, const octavo_quantize &c) {
       load_values(context, in, 0, first, count, factor, values);
       merge(&stats, context.level->measure(values, count));
       store_state_blocks(out, scales, c.out_scale_inv->granularity, first, count, values);
+      if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) {
+        keep_positive(out.dtype, values, count, element(out, 0, first));
+      }
     });
     shared.add(stats);
   });

@@ -61,6 +61,7 @@ octavo_status write(const octavo_session &s, const octavo_parameter_call &c, con
   cast.in_scale_inv = in_scale_inv;
   cast.out = &out;
   cast.out_scale_inv = scale_of(stored, c.slots);
+  cast.keep_positive = c.role == OCTAVO_ROLE_EXP_AVG_SQ && !s.recipe.parity;
   cast.workspace = workspace;
   return cast_by_rule(s, c.stream, cast);
 }

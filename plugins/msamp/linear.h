@@ -70,6 +70,7 @@ struct TensorCast {
   octavo_tensor *out_t = nullptr;
   octavo_scale out_scale_inv{};
   float *nonfinite = nullptr;
+  bool keep_positive = false;
   void *workspace = nullptr;
 };
 octavo_status cast_by_rule(const octavo_session &s, void *stream, const TensorCast &c);

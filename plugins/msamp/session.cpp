@@ -26,6 +26,10 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
         &v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_OPTION,
         OCTAVO_STR("amsgrad is not possible: its maximum of second moments has no low-bit form"));
     v.remedy = OCTAVO_STR("set fp8.msamp.amsgrad = false");
+  } else if (recipe.parity && recipe.decay_is_l2 && recipe.state_granularity != OCTAVO_PER_TENSOR) {
+    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_OPTION,
+           OCTAVO_STR("msamp04 drops the L2 decay from moments in its own formats only"));
+    v.remedy = OCTAVO_STR("set fp8.msamp.state_format = \"level\", or profile = \"msamp-fixed\"");
   } else if ((desc->caps->granularities & granularity) == 0) {
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
            OCTAVO_STR("the kernels lack optimizer states in groups"));

@@ -77,6 +77,7 @@ octavo_status cast_by_rule(const octavo_session &s, void *stream, const TensorCa
   q.nonfinite = c.nonfinite;
   q.format_max = dtype == OCTAVO_F16 ? kF16Max : dtype == OCTAVO_E5M2 ? kE5m2Max : kE4m3Max;
   q.rule = s.recipe.rule();
+  q.flags = c.keep_positive ? OCTAVO_QUANTIZE_KEEP_POSITIVE : 0;
   q.workspace = c.workspace;
   return s.device.kernels().quantize(s.device.ctx(), &q);
 }

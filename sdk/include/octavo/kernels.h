@@ -51,6 +51,12 @@ struct octavo_kernels_caps {
   uint64_t alignment;     /* every size of an FP8 GEMM must be a multiple of it; 1: any */
 };
 
+/* Bits of octavo_quantize.flags. */
+enum {
+  OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a value above 0 never becomes code 0 but the smallest code:
+                                       for second moments, see OCTAVO_ADAM_KEEP_POSITIVE */
+};
+
 /* out = cast(in * in_scale_inv * scale), out_t = its transpose. out may be larger than in: the
  * padding is written as 0 and does not count in amax. A rule that finds no usable amax (0, Inf,
  * NaN) keeps *scale, or 1 where scale is null. With an out_scale_inv of granularity OCTAVO_FLAT_256
@@ -73,8 +79,8 @@ typedef struct octavo_quantize {
   float *nonfinite; /* set to 1 when in holds an Inf or NaN, else left; or null */
   float format_max; /* 448, 57344: M of the rule */
   float window;
-  uint32_t rule; /* OCTAVO_RULE_... */
-  uint32_t reserved;
+  uint32_t rule;  /* OCTAVO_RULE_... */
+  uint32_t flags; /* OCTAVO_QUANTIZE_... */
   void *workspace;
 } octavo_quantize;
 
