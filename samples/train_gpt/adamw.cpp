@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "sums.h"
 
@@ -19,7 +20,16 @@ double learning_rate(double peak, int64_t step, int64_t steps) {
   return peak * (0.1 + 0.45 * (1.0 + std::cos(std::numbers::pi * progress)));
 }
 
-double AdamW::gradient_norm() const {
+AdamW::AdamW(std::vector<Parameter *> parameters, const AdamWOptions &options,
+             const Threads &threads)
+    : parameters_(std::move(parameters)), options_(options), threads_(threads) {
+  for (Parameter *p : parameters_) {
+    p->exp_avg.reset(p->count());
+    p->exp_avg_sq.reset(p->count());
+  }
+}
+
+double AdamW::gradient_norm() {
   double squares = 0.0;
   for (const Parameter *p : parameters_) {
     const float *g = p->grad.data();
@@ -30,7 +40,8 @@ double AdamW::gradient_norm() const {
   return std::sqrt(squares);
 }
 
-void AdamW::step(double rate, double norm) {
+void AdamW::step(double rate, double norm, bool skip) {
+  if (skip) return;
   ++steps_;
   const auto t = static_cast<double>(steps_);
   const auto clip = static_cast<float>(norm > options_.clip ? options_.clip / norm : 1.0);

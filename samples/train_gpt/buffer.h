@@ -28,11 +28,17 @@ class Buffer {
   void grow(size_t count) {
     if (count > size_) reset(count);
   }
+  // Gives the memory back.
+  void release() {
+    data_.reset();
+    size_ = 0;
+  }
   void clear() { std::fill_n(data_.get(), size_, T{}); }
 
   T *data() { return data_.get(); }
   const T *data() const { return data_.get(); }
   size_t size() const { return size_; }
+  size_t bytes() const { return size_ * sizeof(T); }
   T &operator[](size_t i) { return data_.get()[i]; }
   const T &operator[](size_t i) const { return data_.get()[i]; }
 

@@ -26,19 +26,8 @@ Linear::Linear(std::string name, int64_t inputs, int64_t outputs, bool with_bias
       reason_("a run without FP8") {}
 
 void Linear::add_to(OctavoRun &run) {
-  // 1. The weight, with the dtype that this host keeps it in. The name is a checkpoint key.
-  octavo_parameter_desc parameter = {};
-  parameter.size = sizeof parameter;
-  parameter.kind = OCTAVO_KIND_PARAMETER_DESC;
-  parameter.name = view(weight_.name);
-  parameter.rows = weight_.rows;
-  parameter.cols = weight_.cols;
-  parameter.dtype = OCTAVO_F32;
-  parameter.gradient_dtype = OCTAVO_F32;
-  parameter.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
-  octavo_verdict verdict = empty_verdict();
-  run.check(octavo_add_parameter(run.handle(), &parameter, &verdict, &parameter_),
-            "octavo_add_parameter", weight_.name);
+  // 1. The weight, with its name, its shape and the dtype that this host keeps it in.
+  octavo_verdict verdict = run.add(weight_, OCTAVO_PARAMETER_LINEAR_WEIGHT);
 
   // 2. The place where the weight is used. Configuration (layers.skip), shapes and the backend
   //    itself may decline; then the host keeps its own linear, which is no error.
@@ -47,7 +36,7 @@ void Linear::add_to(OctavoRun &run) {
     linear.size = sizeof linear;
     linear.kind = OCTAVO_KIND_LINEAR_DESC;
     linear.name = view(name_);
-    linear.weight = parameter_;
+    linear.weight = weight_.id;
     verdict = empty_verdict();
     run.check(octavo_add_linear(run.handle(), &linear, &verdict, &linear_), "octavo_add_linear",
               name_);
@@ -63,12 +52,12 @@ void Linear::add_to(OctavoRun &run) {
 void Linear::bind_to(OctavoRun &run, int64_t max_rows) {
   if (run_ == nullptr) return;
   // 3. Native slots are the host's own tensors: Octavo's store allocates the others.
-  run.set_native(parameter_, OCTAVO_ROLE_WEIGHT, weight_.value.data());
-  run.set_native(parameter_, OCTAVO_ROLE_GRADIENT, weight_.grad.data());
+  run.lend(weight_);
 
   // 4. The plan says how many bytes the host provides for a call with M rows.
   const octavo_linear_plan *plan = octavo_get_plan(run.handle(), linear_);
   plan_flags_ = plan->flags;
+  gradient_ = plan->gradient;
   const auto rows = static_cast<uint64_t>(max_rows);
   saved_.reset(octavo_extent_bytes(&plan->saved, rows));
   run.reserve_workspace(octavo_extent_bytes(&plan->forward_workspace, rows));
@@ -81,7 +70,7 @@ void Linear::fetch_lists() {
   // 5. One pointer list per verb, built once: building lists does not belong into the hot path.
   const octavo_store *store = run_->store();
   weight_slots_ =
-      octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter_);
+      octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight_.id);
   forward_slots_ = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_);
   backward_slots_ = octavo_store_list(store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear_);
 
@@ -102,7 +91,7 @@ void Linear::quantize_weight() {
   octavo_weight_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_WEIGHT_CALL;
-  call.parameter = parameter_;
+  call.parameter = weight_.id;
   call.slots = weight_slots_;
   call.workspace = run_->workspace();
   run_->check(run_->table()->quantize_weight(run_->session(), &call), "quantize_weight",
@@ -149,11 +138,18 @@ void Linear::backward(const float *dy, int64_t rows, float *dx) {
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_BACKWARD_CALL;
   call.linear = linear_;
-  call.flags = OCTAVO_BACKWARD_OVERWRITE;  // each layer runs once a step: nothing to accumulate
+  // Each layer runs once a step, so there is nothing to accumulate in this program's tensors. A
+  // gradient slot was cleared after the last step, and the backend adds to it.
+  const bool in_slot = gradient_ == OCTAVO_GRADIENT_SLOT;
+  call.flags = in_slot ? 0 : OCTAVO_BACKWARD_OVERWRITE;
+  if (in_slot) {
+    weight_.grad.clear();  // empty, unless the slot is native
+    if (bias_ != nullptr) bias_->grad.clear();
+  }
   call.dy = &dy_tensor;
   call.x = (plan_flags_ & OCTAVO_LINEAR_NEEDS_X) != 0 ? &x_tensor : nullptr;
   call.dx = dx != nullptr ? &dx_tensor : nullptr;
-  call.dw = &dw;
+  call.dw = gradient_ == OCTAVO_GRADIENT_TENSOR ? &dw : nullptr;
   call.db = bias_ != nullptr ? &db : nullptr;
   call.slots = backward_slots_;
   call.saved = saved_.data();

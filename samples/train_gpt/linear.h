@@ -49,9 +49,9 @@ class Linear {
 
   // Set once the layer is placed with Octavo.
   OctavoRun *run_ = nullptr;
-  uint32_t parameter_ = OCTAVO_NONE;
   uint32_t linear_ = OCTAVO_NONE;
   uint32_t plan_flags_ = 0;
+  uint32_t gradient_ = OCTAVO_GRADIENT_TENSOR;  // who receives dw
   const float *x_ = nullptr;
   Buffer<unsigned char> saved_;
   void *const *weight_slots_ = nullptr;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "memory.h"
+
 namespace gpt {
 
 struct StepRecord {
@@ -37,7 +39,8 @@ struct RunResult {
   std::optional<double> validation_loss;  // after the last step; none: interrupted
   double tokens_per_s = 0.0;
   int64_t skipped_steps = 0;
-  std::map<std::string, uint64_t> bytes;  // in slots, by role
+  std::map<std::string, uint64_t> bytes;  // in slots of all ranks, by role
+  std::vector<RankMemory> memory;         // by rank
   std::vector<Placement> placements;
   std::string report;  // what Octavo says about the run
   std::string sample;  // continuation of the prompt

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cross_entropy.h"
+#include "error.h"
 
 namespace gpt {
 
@@ -62,10 +63,23 @@ void Model::initialize(uint64_t seed) {
   }
 }
 
-void Model::attach(OctavoRun &run) {
+void Model::attach(OctavoRun &run, const Communicator &communicator) {
   for (Linear *linear : linears_) linear->add_to(run);
-  run.seal();
+  const bool steps = run.optimizer() != nullptr;
+  for (Parameter *p : parameters_) {
+    if (!steps || p->id != OCTAVO_NONE) continue;
+    const octavo_verdict verdict = run.add(*p, 0);
+    if (p->id == OCTAVO_NONE) {
+      throw UserError("backend " + run.backend(),
+                      "a backend whose optimizer takes every parameter of the model",
+                      p->name + " declined: " + text(verdict.text), "choose another backend");
+    }
+  }
+  run.seal(communicator);
   for (Linear *linear : linears_) linear->bind_to(run, batch_ * size_.context);
+  for (Parameter *p : parameters_) {
+    if (steps) run.lend(*p);
+  }
   for (Linear *linear : linears_) linear->fetch_lists();
 }
 

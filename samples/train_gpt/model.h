@@ -28,8 +28,9 @@ class Model {
   Model(const Model &) = delete;
   Model &operator=(const Model &) = delete;
 
-  // Places the linears with Octavo; `run` outlives the model.
-  void attach(OctavoRun &run);
+  // Places the linears with Octavo and, when the backend steps weights, gives it every parameter.
+  // `run` outlives the model.
+  void attach(OctavoRun &run, const Communicator &communicator = {});
   // After each change of the weights, before the next forward.
   void weights_changed();
   // tokens and targets [batch * time], time <= context. The mean loss in nats; with training, the

@@ -46,22 +46,6 @@ std::string to_text(const octavo_value &v) {
   }
 }
 
-const std::pair<uint32_t, const char *> kRoles[] = {
-    {OCTAVO_ROLE_WEIGHT, "weight"},
-    {OCTAVO_ROLE_MASTER_WEIGHT, "master_weight"},
-    {OCTAVO_ROLE_GRADIENT, "gradient"},
-    {OCTAVO_ROLE_EXP_AVG, "exp_avg"},
-    {OCTAVO_ROLE_EXP_AVG_SQ, "exp_avg_sq"},
-    {OCTAVO_ROLE_SCALE, "scale"},
-    {OCTAVO_ROLE_SCALE_INV, "scale_inv"},
-    {OCTAVO_ROLE_AMAX, "amax"},
-    {OCTAVO_ROLE_AMAX_HISTORY, "amax_history"},
-    {OCTAVO_ROLE_COUNTER, "counter"},
-    {OCTAVO_ROLE_WEIGHT_CACHE, "weight_cache"},
-    {OCTAVO_ROLE_NONFINITE, "nonfinite"},
-    {OCTAVO_ROLE_OTHER, "other"},
-};
-
 }  // namespace
 
 octavo_verdict empty_verdict() {
@@ -120,20 +104,44 @@ OctavoRun::~OctavoRun() {
   octavo_close(run_);
 }
 
-void OctavoRun::seal() {
+octavo_verdict OctavoRun::add(Parameter &p, uint32_t flags) {
+  octavo_parameter_desc desc = {};
+  desc.size = sizeof desc;
+  desc.kind = OCTAVO_KIND_PARAMETER_DESC;
+  desc.name = view(p.name);  // a checkpoint key
+  desc.rows = p.rows;
+  desc.cols = p.cols;
+  desc.dtype = OCTAVO_F32;  // what this host keeps it in
+  desc.gradient_dtype = OCTAVO_F32;
+  desc.flags = flags;
+  octavo_verdict verdict = empty_verdict();
+  check(octavo_add_parameter(run_, &desc, &verdict, &p.id), "octavo_add_parameter", p.name);
+  if (verdict.decision == OCTAVO_DECLINE) p.id = OCTAVO_NONE;
+  return verdict;
+}
+
+void OctavoRun::seal(const Communicator &communicator) {
   check(octavo_seal(run_), "octavo_seal", backend());
   if (table_ == nullptr) return;  // mixed_precision "no" or "bf16": every layer stays here
   const uint32_t count = octavo_slot_count(run_);
+  bool whole = false;
   for (uint32_t id = 0; id < count; ++id) {
     const octavo_slot *slot = octavo_get_slot(run_, id);
     const bool tensor = slot->role == OCTAVO_ROLE_WEIGHT || slot->role == OCTAVO_ROLE_GRADIENT;
-    if (tensor && (slot->flags & OCTAVO_SLOT_NATIVE) == 0) {
-      throw UserError("backend " + backend(), "a backend that leaves weights and gradients native",
-                      "slot " + text(slot->name) + ", which the backend owns",
-                      "choose another backend or option: this program runs its own AdamW");
+    if (tensor && (slot->flags & OCTAVO_SLOT_NATIVE) == 0 && optimizer() == nullptr) {
+      throw UserError("backend " + backend(),
+                      "a backend that steps the weights and gradients that it owns",
+                      "slot " + text(slot->name) + " and no octavo.optimizer/1",
+                      "choose another backend: the AdamW of this program needs fp32 tensors");
     }
+    whole = whole || slot->shard == OCTAVO_SHARD_WHOLE;
   }
-  check(octavo_store_open(run_, &store_), "octavo_store_open", backend());
+  // Without an optimizer of the backend every rank steps every weight, so nothing is shared out.
+  sharded_ = whole && optimizer() != nullptr && communicator.world() > 1;
+  rank_ = communicator.rank();
+  check(sharded_ ? octavo_store_open_sharded(run_, rank_, communicator.world(), &store_)
+                 : octavo_store_open(run_, &store_),
+        "octavo_store_open", backend());
   for (uint32_t id = 0; id < count; ++id) {
     if (octavo_get_slot(run_, id)->role == OCTAVO_ROLE_NONFINITE) {
       nonfinite_ = static_cast<const float *>(octavo_store_address(store_, id));
@@ -141,18 +149,28 @@ void OctavoRun::seal() {
   }
 }
 
-void OctavoRun::set_native(uint32_t parameter, uint32_t role, void *data) {
-  // A backend emits a native slot only where it looks at the tensor; without one, nothing to do.
+const octavo_slot *OctavoRun::slot_of(uint32_t parameter, uint32_t role) const {
   const uint32_t uses = octavo_use_count(run_, OCTAVO_OWNER_PARAMETER, parameter);
   for (uint32_t i = 0; i < uses; ++i) {
     const octavo_slot_use *use = octavo_get_use(run_, OCTAVO_OWNER_PARAMETER, parameter, i);
     const octavo_slot *slot = octavo_get_slot(run_, use->slot);
-    if (slot->role == role && (slot->flags & OCTAVO_SLOT_NATIVE) != 0) {
-      check(octavo_store_native(store_, parameter, role, data), "octavo_store_native",
-            text(slot->name));
-      return;
-    }
+    if (slot->role == role) return slot;
   }
+  return nullptr;
+}
+
+void OctavoRun::lend(Parameter &p) {
+  // A backend emits a native slot only where it looks at the tensor; without one, nothing to do.
+  for (const auto &[role, data] : {std::pair(uint32_t{OCTAVO_ROLE_WEIGHT}, p.value.data()),
+                                   std::pair(uint32_t{OCTAVO_ROLE_GRADIENT}, p.grad.data())}) {
+    const octavo_slot *slot = slot_of(p.id, role);
+    if (slot == nullptr || (slot->flags & OCTAVO_SLOT_NATIVE) == 0) continue;
+    check(octavo_store_native(store_, p.id, role, data), "octavo_store_native", p.name);
+  }
+}
+
+bool OctavoRun::owns(uint32_t parameter) const {
+  return !sharded_ || octavo_store_owner(store_, parameter) == rank_;
 }
 
 void OctavoRun::end_step() {
@@ -183,15 +201,6 @@ std::string OctavoRun::report() const {
   };
   check(octavo_report(run_, OCTAVO_STR("text"), add, &all), "octavo_report", backend());
   return all;
-}
-
-std::map<std::string, uint64_t> OctavoRun::bytes_by_role() const {
-  std::map<std::string, uint64_t> bytes;
-  if (store_ == nullptr) return bytes;
-  for (const auto &[role, name] : kRoles) {
-    if (const uint64_t b = octavo_store_bytes(store_, role); b > 0) bytes[name] = b;
-  }
-  return bytes;
 }
 
 void OctavoRun::check(octavo_status status, const char *verb, const std::string &object) const {

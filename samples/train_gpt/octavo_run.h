@@ -6,11 +6,12 @@
 
 #include <octavo/octavo.h>
 
-#include <map>
 #include <string>
 
 #include "buffer.h"
+#include "communicator.h"
 #include "octavo_host.h"
+#include "parameter.h"
 #include "run_spec.h"
 
 namespace gpt {
@@ -32,10 +33,19 @@ class OctavoRun {
   OctavoRun(const OctavoRun &) = delete;
   OctavoRun &operator=(const OctavoRun &) = delete;
 
-  // After every layer was added: fixes the slots and allocates them. Throws UserError when the
-  // backend wants to own weights or gradients, since this program has its own AdamW.
-  void seal();
-  void set_native(uint32_t parameter, uint32_t role, void *data);
+  // Before the seal: describes a parameter. p.id becomes its id, or OCTAVO_NONE when it is
+  // declined.
+  octavo_verdict add(Parameter &p, uint32_t flags);
+  // After everything was added: fixes the slots and allocates those of this rank. Throws UserError
+  // for a backend that keeps weights or gradients in formats of its own without stepping them.
+  void seal(const Communicator &communicator);
+  // After the seal: hands in the tensors for the native slots of the parameter.
+  void lend(Parameter &p);
+  // The slot of this role in the parameter's list; null: none.
+  const octavo_slot *slot_of(uint32_t parameter, uint32_t role) const;
+  // Whether ranks share out states, and whether this one keeps and steps the parameter.
+  bool sharded() const { return sharded_; }
+  bool owns(uint32_t parameter) const;
   void reserve_workspace(uint64_t bytes) { workspace_.grow(bytes); }
   // Once per step, after the optimizer: derives the next scales, clears the accumulators.
   void end_step();
@@ -43,10 +53,12 @@ class OctavoRun {
   // in this program's own memory, so the program may look.
   bool saw_nonfinite() const;
 
-  octavo_run *handle() { return run_; }
-  octavo_store *store() { return store_; }
+  octavo_run *handle() const { return run_; }
+  octavo_store *store() const { return store_; }
   const octavo_backend *table() const { return table_; }
   const octavo_session *session() const { return session_; }
+  // Null: weights, gradients and states are this program's own.
+  const octavo_optimizer *optimizer() const { return octavo_optimizer_of(run_); }
   void *workspace() { return workspace_.data(); }
 
   std::string backend() const { return text(octavo_backend_id_of(run_)); }
@@ -54,8 +66,6 @@ class OctavoRun {
   // The value of one option of the session as text; empty when the backend has no such option.
   std::string option(const std::string &name) const;
   std::string report() const;
-  // Bytes in slots, by role.
-  std::map<std::string, uint64_t> bytes_by_role() const;
 
   // Throws when a verb failed, with the diagnostics that came with it.
   void check(octavo_status status, const char *verb, const std::string &object) const;
@@ -67,6 +77,8 @@ class OctavoRun {
   const octavo_backend *table_ = nullptr;
   const octavo_session *session_ = nullptr;
   const float *nonfinite_ = nullptr;
+  bool sharded_ = false;
+  uint32_t rank_ = 0;
   Buffer<unsigned char> workspace_;
 };
 

@@ -18,8 +18,13 @@ constexpr const char *kFooter = R"(Runs (--run):
   fp32, bf16        every linear is the program's own
   config            what octavo.toml says
   BACKEND[:K=V,..]  that FP8 backend, with settings of its table: te:recipe=current,margin=0
+                    or msamp:opt_level=O3; --backend names one, too
   Default with octavo.toml: fp32 bf16 config
-  Default without:          fp32 bf16 reference te:recipe=delayed te:recipe=current
+  Default without:          fp32 bf16 reference te:recipe=delayed te:recipe=current msamp
+
+Ranks (--ranks):
+  Data parallel training: each rank is a thread with a model of its own and takes an equal share of
+  every batch; gradients are averaged over the ranks. A backend may share optimizer states out.
 
 Exit codes:
   0    done
@@ -42,10 +47,17 @@ void check(const Options &o) {
   check_range("--width", o.size.width, 8, 65'536);
   check_range("--heads", o.size.heads, 1, o.size.width);
   check_range("--threads", o.threads, 0, 1'024);
+  check_range("--ranks", o.ranks, 1, 64);
   check_range("--sample-bytes", o.sample_bytes, 0, 1'000'000);
   if (o.size.width % o.size.heads != 0) {
     throw UserError("--heads", "a divisor of --width " + std::to_string(o.size.width),
                     std::to_string(o.size.heads), "change --heads or --width");
+  }
+  if (o.batch % o.ranks != 0) {
+    throw UserError("--ranks", "a divisor of --batch " + std::to_string(o.batch),
+                    std::to_string(o.ranks),
+                    "change --ranks or --batch: every rank takes as many "
+                    "sequences of a step as the others");
   }
   if (!(o.rate > 0.0 && o.rate <= 1.0)) {
     throw UserError("--rate", "more than 0 and at most 1", std::to_string(o.rate),
@@ -62,7 +74,7 @@ void check(const Options &o) {
 
 std::vector<std::string> default_runs(bool with_config) {
   if (with_config) return {"fp32", "bf16", "config"};
-  return {"fp32", "bf16", "reference", "te:recipe=delayed", "te:recipe=current"};
+  return {"fp32", "bf16", "reference", "te:recipe=delayed", "te:recipe=current", "msamp"};
 }
 
 }  // namespace
@@ -71,12 +83,16 @@ bool parse_options(int argc, char **argv, Options &options) {
   CLI::App app(kAbout, "train_gpt");
   app.footer(kFooter);
   std::vector<std::string> runs;
+  std::vector<std::string> backends;
   app.add_option("config,--config", options.config, "octavo.toml")->type_name("PATH");
   app.add_option(
          "--text", options.text,
          "text files or directories of them; default: " + std::string("/usr/share/common-licenses"))
       ->type_name("PATH ...");
   app.add_option("--run", runs, "runs to compare, see below")->type_name("NAME ...");
+  app.add_option("--backend", backends, "runs of FP8 backends, behind those of --run")
+      ->type_name("BACKEND[:K=V,..] ...");
+  app.add_option("--ranks", options.ranks, "1 to 64, a divisor of --batch")->capture_default_str();
   app.add_option("--steps", options.steps, "optimizer steps of each run")->capture_default_str();
   app.add_option("--seed", options.seed, "of weights and batches")->capture_default_str();
   app.add_option("--threads", options.threads, "0: one per core")->capture_default_str();
@@ -103,6 +119,13 @@ bool parse_options(int argc, char **argv, Options &options) {
                     "run train_gpt --help");
   }
   if (options.text.empty()) options.text = {"/usr/share/common-licenses"};
+  for (const std::string &name : backends) {
+    if (const RunSpec spec = parse_run(name); spec.kind != RunSpec::Kind::kBackend) {
+      throw UserError("--backend " + name, "an FP8 backend, such as te or msamp:opt_level=O3",
+                      "a run that is none", "write --run " + name);
+    }
+    runs.push_back(name);
+  }
   if (runs.empty()) runs = default_runs(!options.config.empty());
   for (const std::string &name : runs) {
     options.runs.push_back(parse_run(name));

@@ -20,6 +20,7 @@ struct Options {
   double rate = 5e-3;
   uint64_t seed = 1;
   uint32_t threads = 0;
+  uint32_t ranks = 1;  // data parallel, as threads of this program
   std::string out = "out/train_gpt";
   std::string prompt = "This License ";
   int64_t sample_bytes = 200;

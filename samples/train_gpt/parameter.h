@@ -1,6 +1,11 @@
 // One trainable tensor with its gradient and its two Adam moments, all fp32.
+//
+// An FP8 backend may own some of the four instead, in formats of its own; then the buffer here is
+// empty and holds no memory.
 #ifndef TRAIN_GPT_PARAMETER_H
 #define TRAIN_GPT_PARAMETER_H
+
+#include <octavo/octavo.h>
 
 #include <string>
 #include <utility>
@@ -17,9 +22,7 @@ struct Parameter {
         cols(cols_),
         decays(decays_),
         value(count()),
-        grad(count()),
-        exp_avg(count()),
-        exp_avg_sq(count()) {}
+        grad(count()) {}
 
   size_t count() const { return static_cast<size_t>(rows * cols); }
   void fill_normal(Random &random, double deviation) {
@@ -34,9 +37,10 @@ struct Parameter {
   int64_t cols;
   bool decays;  // whether weight decay applies: matrices yes, biases and norms no
   Buffer<float> value;
-  Buffer<float> grad;  // every backward overwrites it
-  Buffer<float> exp_avg;
+  Buffer<float> grad;     // every backward overwrites it
+  Buffer<float> exp_avg;  // both moments belong to AdamW, which allocates them
   Buffer<float> exp_avg_sq;
+  uint32_t id = OCTAVO_NONE;  // in the Octavo run, once it was added there
 };
 
 }  // namespace gpt

@@ -17,7 +17,7 @@ function el(name, attributes, ...children) {
   return node;
 }
 const fixed = (x, n) => Number.isFinite(x) ? x.toFixed(n).replace('-', '−') : '–';
-const label = name => name.replace('recipe=', '');  // what fits beside a line
+const label = name => name.replace(/recipe=|opt_level=/, '');  // what fits beside a line
 const grouped = n => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ' ');
 const signed = (x, n) => (x > 0 ? '+' : x < 0 ? '−' : '±') + Math.abs(x).toFixed(n);
 const short = x => (x === 0 ? '0' : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3

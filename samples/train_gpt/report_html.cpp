@@ -14,6 +14,20 @@ namespace {
 
 using nlohmann::json;
 
+json use_json(const MemoryUse &use) {
+  return {{"parameters", use.parameters}, {"bytes", use.bytes}};
+}
+
+json rank_json(const RankMemory &memory) {
+  return {{"model", use_json(memory.model)}, {"linear", use_json(memory.linear)}};
+}
+
+json memory_json(const std::vector<RankMemory> &ranks) {
+  json memory = {{"fullest", fullest_rank(ranks)}, {"sum", rank_json(summed(ranks))}};
+  for (const RankMemory &rank : ranks) memory["ranks"].push_back(rank_json(rank));
+  return memory;
+}
+
 json run_json(const RunResult &result, int64_t steps) {
   json run = {{"name", result.name},
               {"backend", result.backend},
@@ -23,17 +37,19 @@ json run_json(const RunResult &result, int64_t steps) {
               {"skipped_steps", result.skipped_steps},
               {"complete", static_cast<int64_t>(result.steps.size()) == steps},
               {"bytes", result.bytes},
+              {"memory", memory_json(result.memory)},
               {"report", result.report},
               {"sample", result.sample}};
   run["validation_loss"] = result.validation_loss ? json(*result.validation_loss) : json();
   json step = json::array(), loss = json::array(), validation = json::array();
-  json amax = json::object(), scale = json::object();
+  json amax = json::object(), scale = json::object(), reduce = json::object();
   for (const StepRecord &record : result.steps) {
     step.push_back(record.step);
     loss.push_back(record.loss);
     if (record.validation) validation.push_back({record.step, *record.validation});
     for (auto &[kind, series] : {std::pair<const char *, json &>("amax", amax),
-                                 std::pair<const char *, json &>("scale", scale)}) {
+                                 std::pair<const char *, json &>("scale", scale),
+                                 std::pair<const char *, json &>("reduce", reduce)}) {
       if (!record.telemetry.contains(kind)) continue;
       for (const auto &[key, value] : record.telemetry[kind].items()) series[key].push_back(value);
     }
@@ -43,6 +59,7 @@ json run_json(const RunResult &result, int64_t steps) {
   run["validation"] = validation;
   run["amax"] = amax;
   run["scale"] = scale;
+  run["reduce"] = reduce;
   json placements = json::array();
   for (const Placement &p : result.placements) {
     placements.push_back({{"layer", p.layer}, {"where", p.where}, {"reason", p.reason}});
@@ -64,6 +81,7 @@ json configuration(const Options &o) {
   add("width", o.size.width);
   add("peak learning rate", o.rate);
   add("seed", o.seed);
+  add("ranks", o.ranks);
   add("threads", o.threads == 0 ? json("one per core") : json(o.threads));
   add("host kernels", simd().name);
   return rows;
@@ -75,6 +93,8 @@ std::string report_html(const Options &options, const Corpus &corpus,
                         const std::vector<RunResult> &results, bool interrupted) {
   json data = {{"interrupted", interrupted},
                {"steps", options.steps},
+               {"ranks", options.ranks},
+               {"memory_parts", kMemoryNames},
                {"prompt", options.prompt},
                {"configuration", configuration(options)},
                {"corpus",

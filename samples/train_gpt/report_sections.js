@@ -11,7 +11,7 @@ function tableOf(head, rows, numbers, extra = []) {
     el('tbody', {}, rows.map(row => el('tr', {}, row.map((cell, i) => el('td', {class: classOf(i)}, cell)))))));
 }
 const swatch = i => el('span', {class: 'swatch', style: `background:${color(i)}`});
-const named = (run, i) => [swatch(i), run.name];
+const named = (run, i) => [swatch(i), ...run.name.split(/(?<=[:,])/).flatMap(part => [part, el('wbr')])];
 
 // ---- the page ------------------------------------------------------------------------------
 const base = runs.find(r => r.name === 'fp32' && r.validation_loss !== null);
@@ -32,12 +32,12 @@ page.append(el('header', {},
     `Only the arithmetic of the linear layers differs. A model that knows byte frequencies alone would reach ${fixed(data.corpus.entropy, 3)} nats.`),
   data.interrupted ? el('p', {class: 'banner'}, 'The training was interrupted: this page shows what was done until then.') : null));
 
-section('Results', 'Losses in nats per byte; the train loss is the mean of the last 20 steps. Differences are of the validation loss, relative to fp32.',
-  el('div', {class: 'card'}, tableOf(['Run', 'Backend', 'Recipe', 'Train loss', 'Validation', 'To fp32', 'Tokens/s'],
+section('Results', 'Losses in nats per byte; the train loss is the mean of the last 20 steps. Differences are of the validation loss, relative to fp32. Bytes: weights, gradients and optimizer states.',
+  el('div', {class: 'card'}, tableOf(['Run', 'Backend', 'Recipe', 'Train loss', 'Validation', 'To fp32', 'Tokens/s', 'Bytes/param'],
     runs.map((r, i) => [named(r, i), r.backend, r.recipe || '–', r.step.length ? fixed(r.train_loss, 4) : '–',
       r.validation_loss === null ? 'stopped early' : fixed(r.validation_loss, 4),
       difference(r) === null ? '–' : r === base ? '0' : signed(difference(r), 2) + ' %',
-      grouped(r.tokens_per_s)]), [3, 4, 5, 6], [1, 2, 3])));
+      grouped(r.tokens_per_s), bytesText(trained(r.memory.ranks[r.memory.fullest].model))]), [3, 4, 5, 6, 7], [1, 2, 3, 6, 7])));
 
 const lossCard = el('div', {class: 'card'});
 section('Loss', 'Lines: training loss, smoothed. Circles: validation loss. Point at the chart for numbers.', lossCard);
@@ -76,6 +76,19 @@ for (const run of runs) {
   }
 }
 
+const reducing = data.ranks > 1 ? runs.map((r, i) => [r, i]).filter(([r]) => 'prescale' in r.reduce || 'saturated' in r.reduce) : [];
+if (reducing.length) {
+  const grid = el('div', {class: 'two'});
+  section('Gradient reduction', 'Before ranks add their FP8 gradients they multiply by the pre-scale, so that the sum fits into the format. The backend lowers it when too many values saturate, else it grows.', grid);
+  for (const [kind, heading, log] of [['prescale', 'Pre-scale', true], ['saturated', 'Values that saturated', false]]) {
+    const present = reducing.filter(([r]) => kind in r.reduce);
+    if (!present.length) continue;
+    const card = el('div', {class: 'card'}, el('h3', {}, heading));
+    grid.append(card);
+    chart(card, {height: 190, log, unit: heading, series: present.map(([r, i]) => ({name: label(r.name), color: color(i), dash: dashes[i % 8], width: 1.4, x: r.step, y: r.reduce[kind]}))});
+  }
+}
+
 if (runs.length) {
   const layers = runs[0].placements.map(p => p.layer);
   section('Placement', 'Where each linear layer ran. A layer that is skipped, or that a backend declines, keeps the host’s own product.',
@@ -86,10 +99,12 @@ if (runs.length) {
       })]), [])));
 }
 
+memorySection();
 const roles = [...new Set(runs.flatMap(r => Object.keys(r.bytes)))].sort();
 if (roles.length) {
   const owners = runs.map((r, i) => [r, i]).filter(([r]) => Object.keys(r.bytes).length);
-  section('Memory in slots', 'Bytes that the program allocated for the backend, by the role of the slot. Weights, gradients and Adam states are the program’s own and are not counted.',
+  section('Memory in slots', 'Bytes that the program allocated for the backend, by the role of the slot' + (data.ranks > 1 ? ', all ranks together' : '') + '. '
+    + 'Tensors that a backend leaves to the program, such as the weights of te or the biases of msamp, are not in slots: they count above only.',
     el('div', {class: 'card'}, tableOf(['Run', ...roles], owners.map(([r, i]) => [named(r, i), ...roles.map(role => role in r.bytes ? grouped(r.bytes[role]) : '–')]), roles.map((_, i) => i + 1))));
 }
 

@@ -15,8 +15,11 @@ std::optional<double> fp32_loss(const std::vector<RunResult> &results) {
 }
 
 std::string results_table(const std::vector<RunResult> &results, bool color) {
-  std::vector<std::vector<std::string>> rows = {
-      {"run", "backend", "recipe", "train loss", "validation", "to fp32 %", "tokens/s"}};
+  std::vector<std::vector<std::string>> rows = {{"run", "backend", "recipe", "train loss",
+                                                 "validation", "to fp32 %", "tokens/s",
+                                                 "bytes/param"}};
+  const bool several = !results.empty() && results.front().memory.size() > 1;
+  if (several) rows[0].push_back("of all ranks");
   const std::optional<double> base = fp32_loss(results);
   for (const RunResult &result : results) {
     std::string validation = "-";
@@ -28,6 +31,11 @@ std::string results_table(const std::vector<RunResult> &results, bool color) {
     rows.push_back({result.name, result.backend, result.recipe.empty() ? "-" : result.recipe,
                     result.steps.empty() ? "-" : fixed(result.train_loss, 4), validation,
                     difference, result.steps.empty() ? "-" : fixed(result.tokens_per_s, 0)});
+    const RankMemory &fullest = result.memory[fullest_rank(result.memory)];
+    rows.back().push_back(fixed(fullest.model.training_bytes_per_parameter(), 2));
+    if (several) {
+      rows.back().push_back(fixed(summed(result.memory).model.training_bytes_per_parameter(), 2));
+    }
   }
   return table(rows, 3, color);
 }

@@ -18,6 +18,7 @@ std::vector<std::string> choose(const std::vector<std::string> &layers) {
 
 Telemetry::Telemetry(OctavoRun &run, const std::vector<std::string> &layers) {
   if (run.store() == nullptr) return;
+  follow_reduction(run);
   const std::vector<std::string> wanted = choose(layers);
   // A live amax has a slot of its own, or is row 0 of the history.
   for (const std::string tensor : {"x", "dy"}) {
@@ -36,6 +37,19 @@ Telemetry::Telemetry(OctavoRun &run, const std::vector<std::string> &layers) {
           if (!known) sources_.push_back({kind, key, base + column});
         }
       }
+    }
+  }
+}
+
+void Telemetry::follow_reduction(OctavoRun &run) {
+  for (uint32_t id = 0; id < octavo_slot_count(run.handle()); ++id) {
+    const octavo_slot *slot = octavo_get_slot(run.handle(), id);
+    const bool single = slot->owner_kind == OCTAVO_OWNER_SESSION && slot->dtype == OCTAVO_F32 &&
+                        slot->rows == 1 && slot->cols == 1;
+    for (const std::string name : {"saturated", "prescale"}) {
+      if (!single || text(slot->name) != "reduce/" + name) continue;
+      const void *value = octavo_store_address(run.store(), id);
+      if (value != nullptr) sources_.push_back({"reduce", name, static_cast<const float *>(value)});
     }
   }
 }

@@ -1,16 +1,15 @@
-// One step: quantize weights, forward, backward, optimizer, end_step. The order is Octavo's.
+// Every rank makes the same steps; rank 0 also evaluates, writes and shows.
 #include "trainer.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
-#include <numeric>
+#include <vector>
 
-#include "adamw.h"
 #include "generate.h"
 #include "interrupt.h"
-#include "telemetry.h"
+#include "rank_group.h"
+#include "replica.h"
 
 namespace gpt {
 namespace {
@@ -26,121 +25,89 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// The threads of a rank and what Octavo may ask of it. A single rank uses the program's own.
+struct RankMeans {
+  explicit RankMeans(uint32_t threads_count) : threads(threads_count), host(threads) {}
+  Threads threads;
+  OctavoHost host;
+};
+
 // A run is this object: its members live and die together, in the right order.
 class Run {
  public:
   Run(const RunSpec &spec, const Training &training)
-      : training_(training),
-        octavo_(spec.uses_octavo()
-                    ? std::make_unique<OctavoRun>(spec, training.options.config, training.host)
-                    : nullptr),
-        model_(training.options.size, training.options.batch, training.options.seed,
-               host_precision(spec), training.threads),
-        optimizer_(model_.parameters(), adamw_options(training.options), training.threads) {
-    result_.name = spec.name;
-    result_.backend = "host";
-    result_.recipe = host_precision(spec) == Precision::kBf16 ? "bf16" : "fp32";
-    if (octavo_ != nullptr) attach();
-    for (const Linear *linear : model_.linears()) {
-      result_.placements.push_back({linear->name(), linear->placement(), linear->reason()});
+      : training_(training), ranks_(training.options.ranks) {
+    const Options &options = training.options;
+    // One after the other: what cannot run is found before any thread starts.
+    for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+      if (options.ranks > 1) {
+        means_.push_back(
+            std::make_unique<RankMeans>(threads_per_rank(options.threads, options.ranks)));
+      }
+      const Threads &threads = options.ranks > 1 ? means_.back()->threads : training.threads;
+      OctavoHost &host = options.ranks > 1 ? means_.back()->host : training.host;
+      replicas_.push_back(
+          std::make_unique<Replica>(spec, options, threads, host, ranks_.communicator(rank)));
     }
+    describe(spec);
   }
 
   RunResult train() {
-    const Options &options = training_.options;
-    const int64_t evaluate_every = std::max<int64_t>(options.steps / kEvaluations, 1);
-    for (int64_t step = 0; step < options.steps && !interrupted(); ++step) {
-      StepRecord record = take_step(step);
-      const bool last = step + 1 == options.steps;
-      if (last || (step + 1) % evaluate_every == 0) {
-        model_.weights_changed();
-        quantized_ = true;
-        record.validation = evaluate(last ? kCompleteBatches : kPartialBatches);
-      }
-      training_.log.write(to_json(result_.name, record));
-      training_.progress.step(record);
-      result_.steps.push_back(std::move(record));
-    }
+    ranks_.run([this](uint32_t rank) { train_rank(*replicas_[rank]); });
     finish();
     return std::move(result_);
   }
 
  private:
-  // Layers that stay with the host keep fp32 beside FP8, so that a difference to fp32 comes from
-  // FP8 alone; with mixed_precision = "bf16" they are bf16.
-  Precision host_precision(const RunSpec &spec) const {
+  void describe(const RunSpec &spec) {
+    Replica &root = *replicas_.front();
+    OctavoRun *octavo = root.octavo();
     const bool bf16 =
-        spec.kind == RunSpec::Kind::kBf16 || (octavo_ != nullptr && octavo_->precision() == "bf16");
-    return bf16 ? Precision::kBf16 : Precision::kFp32;
-  }
-
-  static AdamWOptions adamw_options(const Options &options) {
-    AdamWOptions adamw;
-    adamw.rate = options.rate;
-    return adamw;
-  }
-
-  void attach() {
-    model_.attach(*octavo_);
-    if (!octavo_->backend().empty()) {
-      result_.backend = octavo_->backend();
-      result_.recipe = octavo_->option("recipe");
+        spec.kind == RunSpec::Kind::kBf16 || (octavo != nullptr && octavo->precision() == "bf16");
+    result_.name = spec.name;
+    result_.backend = "host";
+    result_.recipe = bf16 ? "bf16" : "fp32";
+    if (octavo != nullptr && !octavo->backend().empty()) {
+      result_.backend = octavo->backend();
+      result_.recipe = octavo->option("recipe");
+      if (result_.recipe.empty()) result_.recipe = octavo->option("opt_level");
     }
-    std::vector<std::string> layers;
-    for (const Linear *linear : model_.linears()) layers.push_back(linear->name());
-    telemetry_ = std::make_unique<Telemetry>(*octavo_, layers);
-    result_.report = octavo_->report();
-    result_.bytes = octavo_->bytes_by_role();
+    if (octavo != nullptr) result_.report = octavo->report();
+    for (const std::unique_ptr<Replica> &replica : replicas_) {
+      result_.memory.push_back(replica->memory());
+      if (octavo == nullptr) continue;
+      for (const auto &[role, bytes] : slot_bytes(*replica->octavo())) result_.bytes[role] += bytes;
+    }
+    for (const Linear *linear : root.model().linears()) {
+      result_.placements.push_back({linear->name(), linear->placement(), linear->reason()});
+    }
   }
 
-  StepRecord take_step(int64_t step) {
+  void train_rank(Replica &replica) {
     const Options &options = training_.options;
-    const int64_t context = options.size.context;
-    const Batch batch =
-        training_batch(training_.corpus, options.batch, context, options.seed, step);
-    const auto start = Clock::now();
-    StepRecord record;
-    record.step = step + 1;
-    record.rate = learning_rate(options.rate, step, options.steps);
+    const int64_t evaluate_every = std::max<int64_t>(options.steps / kEvaluations, 1);
+    const bool root = replica.communicator().rank() == 0;
+    replica.start();
+    for (int64_t step = 0; step < options.steps; ++step) {
+      // One rank looks at the flag, or the ranks could disagree and wait for each other.
+      if (replica.communicator().root_says(root && interrupted())) break;
+      const auto start = Clock::now();
+      StepRecord record = replica.take_step(training_.corpus, step);
+      if (!root) continue;
+      const double passed = seconds_since(start);
+      training_seconds_ += passed;
+      record.tokens_per_s = static_cast<double>(options.batch * options.size.context) / passed;
+      result_.skipped_steps += record.skipped ? 1 : 0;
 
-    // The cache of quantized weights is refreshed once per change of the weights.
-    if (!quantized_) model_.weights_changed();
-    record.loss =
-        model_.forward(batch.tokens.data(), batch.targets.data(), batch.sequences, context, true);
-    model_.backward();
-
-    // A cast to FP8 saturates: infinity would pass unseen but for the nonfinite slot.
-    record.grad_norm = optimizer_.gradient_norm();
-    record.skipped =
-        !std::isfinite(record.grad_norm) || (octavo_ != nullptr && octavo_->saw_nonfinite());
-    if (!record.skipped) optimizer_.step(record.rate, record.grad_norm);
-    quantized_ = false;
-
-    // New scales from this step's amax: after the optimizer, before the next quantize_weight.
-    if (octavo_ != nullptr) {
-      record.telemetry = telemetry_->sample();
-      octavo_->end_step();
+      const bool last = step + 1 == options.steps;
+      if (last || (step + 1) % evaluate_every == 0) {
+        record.validation =
+            replica.evaluate(training_.corpus, last ? kCompleteBatches : kPartialBatches);
+      }
+      training_.log.write(to_json(result_.name, record));
+      training_.progress.step(record);
+      result_.steps.push_back(std::move(record));
     }
-    const double passed = seconds_since(start);
-    training_seconds_ += passed;
-    record.tokens_per_s = static_cast<double>(options.batch * context) / passed;
-    result_.skipped_steps += record.skipped ? 1 : 0;
-    return record;
-  }
-
-  // The mean loss over validation text: all of it, or `limit` batches evenly spread over it.
-  double evaluate(int64_t limit) {
-    const int64_t context = training_.options.size.context;
-    double sum = 0.0;
-    int64_t sequences = 0;
-    for (const Batch &batch :
-         validation_batches(training_.corpus, training_.options.batch, context, limit)) {
-      const double loss = model_.forward(batch.tokens.data(), batch.targets.data(), batch.sequences,
-                                         context, false);
-      sum += static_cast<double>(batch.sequences) * loss;
-      sequences += batch.sequences;
-    }
-    return sum / static_cast<double>(sequences);
   }
 
   void finish() {
@@ -156,15 +123,14 @@ class Run {
     result_.tokens_per_s = tokens / training_seconds_;
     if (static_cast<int64_t>(steps.size()) < options.steps) return;
     result_.validation_loss = steps.back().validation;
-    result_.sample = generate(model_, options.prompt, options.sample_bytes, options.seed);
+    result_.sample =
+        generate(replicas_.front()->model(), options.prompt, options.sample_bytes, options.seed);
   }
 
   const Training &training_;
-  std::unique_ptr<OctavoRun> octavo_;
-  Model model_;
-  AdamW optimizer_;
-  std::unique_ptr<Telemetry> telemetry_;
-  bool quantized_ = false;
+  RankGroup ranks_;
+  std::vector<std::unique_ptr<RankMeans>> means_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
   double training_seconds_ = 0.0;
   RunResult result_;
 };

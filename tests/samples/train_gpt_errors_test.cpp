@@ -84,7 +84,7 @@ TEST(TrainGptErrors, a_backend_that_is_not_there) {
 
 TEST(TrainGptErrors, a_backend_option_that_names_none) {
   expect_refused(run(small({"--backend", "nosuch"})),
-                 {"--run nosuch", "octavo_open answered status", "octavo list"});
+                 {"--run nosuch", "octavo_open answered status", "no backend \"nosuch\""});
   expect_refused(run(small({"--backend", "te", "config"})), {"--backend config", "--run config"});
   expect_refused(run(small({"--backend", "fp32"})), {"--backend fp32", "--run fp32"});
   expect_refused(run(small({"--backend", "msamp:opt_level=O4"})), {"opt_level", "O4"});

@@ -83,8 +83,8 @@ TEST_P(Memory, is_the_sum_over_the_formats) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TrainGpt, Memory, testing::ValuesIn(kFormats),
-                         [](const testing::TestParamInfo<Format> &info) {
-                           std::string name = info.param.run;
+                         [](const testing::TestParamInfo<Format> &case_) {
+                           std::string name = case_.param.run;
                            for (char &c : name) c = std::isalnum(c) != 0 ? c : '_';
                            return name;
                          });

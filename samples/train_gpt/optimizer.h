@@ -1,0 +1,34 @@
+// What the training loop needs of an optimizer, whoever owns weights and states.
+#ifndef TRAIN_GPT_OPTIMIZER_H
+#define TRAIN_GPT_OPTIMIZER_H
+
+#include <cstdint>
+
+namespace gpt {
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double decay = 0.1;  // decoupled; of matrices alone
+  double clip = 1.0;   // largest global norm of the gradient
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // The norm of all gradients together, after they were averaged over the ranks. Every rank calls
+  // it and gets the same number; every parameter counts once.
+  virtual double gradient_norm() = 0;
+  // One step with gradients whose norm is `norm`, clipped to AdamWOptions::clip. With `skip`
+  // nothing changes, neither a state nor the count of steps.
+  virtual void step(double rate, double norm, bool skip) = 0;
+};
+
+// Linear warm-up over the first tenth of the steps, then a cosine down to a tenth of `peak`.
+double learning_rate(double peak, int64_t step, int64_t steps);
+
+}  // namespace gpt
+
+#endif
