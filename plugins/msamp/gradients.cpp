@@ -38,9 +38,10 @@ octavo_status plan_reduction(const octavo_session *s, octavo_gradient_plan *plan
     status = check_parameter(*s, "plan_reduction", plan->parameters[i]);
   if (status != OCTAVO_OK) return status;
   plan->state_bytes = 0;
-  if (plan->world == 1 || plan->count == 0) return OCTAVO_OK;  // nothing to add to anything
   const Bucket b =
       bucket_of(*s, plan->count, plan->world, [&](uint64_t i) { return plan->parameters[i]; });
+  const uint32_t stages = stage_count(b, plan->world);
+  if (stages == 0) return OCTAVO_OK;
   plan->state_bytes = state_of(b, nullptr).bytes;
   const uint64_t all = b.shard * plan->world;
   struct Exchange {
@@ -56,8 +57,7 @@ octavo_status plan_reduction(const octavo_session *s, octavo_gradient_plan *plan
       {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, b.elements, b.elements * plan->world},
       {OCTAVO_COLLECTIVE_NONE, OCTAVO_U8, 0, 0}};
   const Exchange *exchanges = b.one_shot ? one_shot : two_shot;
-  const int stages = b.one_shot ? 3 : 4;
-  for (int i = 0; i < stages && status == OCTAVO_OK; ++i) {
+  for (uint32_t i = 0; i < stages && status == OCTAVO_OK; ++i) {
     const Exchange &e = exchanges[i];
     const octavo_gradient_stage stage = {sizeof(octavo_gradient_stage),
                                          OCTAVO_KIND_GRADIENT_STAGE,
@@ -80,7 +80,13 @@ octavo_status run_stage(const octavo_session *s, const octavo_gradient_call *c) 
       status = refuse(*s, OCTAVO_INVALID,
                       "run_stage \"" + p.name + "\": expected its gradient slot, found null");
   }
-  if (status != OCTAVO_OK || c->world == 1 || c->count == 0) return status;
+  if (status != OCTAVO_OK) return status;
+  const uint32_t stages = stage_count(bucket_of(*s, *c), c->world);
+  if (c->stage >= stages)
+    return refuse(*s, OCTAVO_INVALID,
+                  "run_stage: expected a stage below " + std::to_string(stages) +
+                      ", which plan_reduction stated for this bucket, found " +
+                      std::to_string(c->stage));
   return run_bucket_stage(*s, *c);
 }
 

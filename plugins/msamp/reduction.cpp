@@ -11,18 +11,14 @@ namespace {
 class Stage {
  public:
   Stage(const octavo_session &s, const octavo_gradient_call &c)
-      : s_(s),
-        c_(c),
-        bucket_(bucket_of(s, c.count, c.world, [&](uint64_t i) { return c.items[i].parameter; })),
-        state_(state_of(bucket_, c.state)) {}
+      : s_(s), c_(c), bucket_(bucket_of(s, c)), state_(state_of(bucket_, c.state)) {}
 
   octavo_status run() {
     switch (c_.stage) {
       case 0: return measure();
       case 1: return cast();
       case 2: return bucket_.one_shot ? sum_all() : sum_shard();
-      case 3: return bucket_.one_shot ? OCTAVO_INVALID : store();
-      default: return OCTAVO_INVALID;
+      default: return store();
     }
   }
 

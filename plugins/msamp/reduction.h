@@ -32,6 +32,16 @@ Bucket bucket_of(const octavo_session &s, uint64_t count, uint32_t world, IdAt i
   return b;
 }
 
+inline Bucket bucket_of(const octavo_session &s, const octavo_gradient_call &c) {
+  return bucket_of(s, c.count, c.world, [&](uint64_t i) { return c.items[i].parameter; });
+}
+
+// Alone, or without a parameter, there is nothing to add to anything.
+inline uint32_t stage_count(const Bucket &b, uint32_t world) {
+  if (world == 1 || b.count == 0) return 0;
+  return b.one_shot ? 3 : 4;
+}
+
 // What lives over the stages of a bucket: scales and multipliers, one f32 a parameter.
 struct BucketState {
   float *scale;

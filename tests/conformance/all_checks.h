@@ -35,6 +35,7 @@ void check_nonfinite(const Context &context);
 void check_numerics(const Context &context);
 void check_alignment(const Context &context);
 void check_threads(const Context &context);
+void check_reduction(const Context &context);
 
 // What check_session says against kernels of this alignment, or "".
 std::string declined_reason(const Context &context);

@@ -59,6 +59,8 @@ constexpr Check kChecks[] = {
     {"alignment", "Padding for kernels that need multiples of 16 does not show in any result.",
      "7, 9", check_alignment},
     {"threads", "Two threads on one session get the bits of one.", "2, 15.3", check_threads},
+    {"reduction", "Ranks that reduce their gradients all end with the mean, by stages that repeat.",
+     "10, 15.1", check_reduction},
 };
 
 Result run_once(const Check &check, const Context &context) {

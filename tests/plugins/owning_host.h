@@ -52,9 +52,10 @@ class OwningHost {
     for (uint32_t p = 0; p < values_.size(); ++p) {
       if (is_native(p, OCTAVO_ROLE_WEIGHT)) {
         ASSERT_EQ(octavo_store_native(raw, p, OCTAVO_ROLE_WEIGHT, values_[p].v.data()), OCTAVO_OK);
-        if (is_native(p, OCTAVO_ROLE_GRADIENT))
+        if (is_native(p, OCTAVO_ROLE_GRADIENT)) {
           ASSERT_EQ(octavo_store_native(raw, p, OCTAVO_ROLE_GRADIENT, gradients_[p].v.data()),
                     OCTAVO_OK);
+        }
       } else {
         ASSERT_EQ(write(p, OCTAVO_ROLE_WEIGHT, values_[p]), OCTAVO_OK) << request_.host.error();
       }

@@ -44,8 +44,9 @@ typedef struct octavo_gradient_plan {
   octavo_status (*stage)(void *ctx, const octavo_gradient_stage *s);
 } octavo_gradient_plan;
 
-/* send and recv are each as long as the longest stage and do not overlap; several buckets may be in
- * flight, each with its own send, recv and state. */
+/* send and recv are each as long as the longest stage and do not overlap; what a stage does not
+ * send of `send` it may use as scratch. Several buckets may be in flight, each with its own send,
+ * recv and state. */
 typedef struct octavo_gradient_call {
   uint32_t size;
   uint32_t kind;  /* OCTAVO_KIND_GRADIENT_CALL */

@@ -31,7 +31,7 @@ using conformance::Check;
 using conformance::Outcome;
 using conformance::Result;
 
-Result run(const std::string &name, Fault fault, bool with_optimizer = true,
+Result run(const std::string &name, Fault fault, bool with_optional = true,
            uint64_t alignment = 1) {
   octavo_kernels_caps caps = subject_caps();
   caps.alignment = alignment;
@@ -41,7 +41,8 @@ Result run(const std::string &name, Fault fault, bool with_optimizer = true,
   option.value.integer = fault;
   conformance::Target target;
   target.backend = subject_backend(fault);
-  target.optimizer = with_optimizer ? subject_optimizer() : nullptr;
+  target.optimizer = with_optional ? subject_optimizer() : nullptr;
+  target.gradients = with_optional ? subject_gradients() : nullptr;
   target.desc.size = sizeof target.desc;
   target.desc.kind = OCTAVO_KIND_SESSION_DESC;
   target.desc.device = {OCTAVO_DEVICE_CPU, 0};
@@ -128,6 +129,13 @@ constexpr Case kCases[] = {
     {"alignment", kNoPadding, "must be a multiple of it"},
     {"alignment", kPaddingShows, "with padding to 16"},
     {"threads", kCurrentCallMember, "the bits differ"},
+    {"reduction", kKeepsOwnGradient,
+     "ranks 0 and 1 of 2 end with different bytes in slot 'gradient'"},
+    {"reduction", kSumsWithoutMean, "after the reduction over 2 ranks; their mean is"},
+    {"reduction", kReducesOnHost, "run_stage 0 on rank 0 of 2 touched gradient 'wide'"},
+    {"reduction", kPlansAnew, "two answers to one question"},
+    {"reduction", kForgetsSent, "sends other bytes when repeated"},
+    {"reduction", kWritesRecv, "changed recv of the reduction"},
 };
 
 class FaultyBackend : public testing::TestWithParam<Case> {};
@@ -165,6 +173,12 @@ TEST(ConformanceSuite, without_optimizer_its_checks_are_skipped_with_a_reason) {
     EXPECT_EQ(result.outcome, Outcome::kSkip) << name;
     EXPECT_NE(result.detail.find("octavo.optimizer/1"), std::string::npos) << result.detail;
   }
+}
+
+TEST(ConformanceSuite, without_gradients_reduction_is_skipped_with_a_reason) {
+  const Result result = run("reduction", kNone, false);
+  EXPECT_EQ(result.outcome, Outcome::kSkip);
+  EXPECT_NE(result.detail.find("octavo.gradients/1"), std::string::npos) << result.detail;
 }
 
 TEST(ConformanceSuite, kernels_that_need_16_have_no_unpadded_run) {

@@ -6,6 +6,7 @@
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 
+#include "octavo/gradients.h"
 #include "octavo/optimizer.h"
 
 namespace octavo::selftest {
@@ -57,12 +58,19 @@ enum Fault : int64_t {
   kNoPadding,             // caps.alignment is ignored
   kPaddingShows,          // the padded run has no bias
   kCurrentCallMember,     // calls leave their linear in the session
+  kKeepsOwnGradient,      // a reduction leaves the first gradient of the bucket as it was
+  kSumsWithoutMean,       // a reduction gives the sum over ranks
+  kReducesOnHost,         // a stage fills send with memcpy
+  kPlansAnew,             // plan_reduction gives one stage more every time
+  kForgetsSent,           // the last element of send is not written
+  kWritesRecv,            // a stage scales recv in place
   kFaultCount
 };
 
 // The fault also stands in the session's options; the table differs for kUnsteadyOptions only.
 const octavo_backend *subject_backend(Fault fault);
 const octavo_optimizer *subject_optimizer();
+const octavo_gradients *subject_gradients();
 
 }  // namespace octavo::selftest
 

@@ -14,6 +14,7 @@ const void *get_interface(octavo_str id) {
   const std::string_view name(id.data, id.size);
   if (name == OCTAVO_BACKEND_ID) return subject_backend(kNone);
   if (name == OCTAVO_OPTIMIZER_ID) return subject_optimizer();
+  if (name == OCTAVO_GRADIENTS_ID) return subject_gradients();
   return nullptr;
 }
 

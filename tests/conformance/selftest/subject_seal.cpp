@@ -103,7 +103,7 @@ class Emitter {
       };
       use(owner, id,
           slot("gradient", owner, id, OCTAVO_ROLE_GRADIENT, d.gradient_dtype, d.rows, d.cols,
-               {{step, reads}}, OCTAVO_SLOT_NATIVE));
+               {{step, reads}, {OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_UPDATE}}, OCTAVO_SLOT_NATIVE));
       state("exp_avg", OCTAVO_ROLE_EXP_AVG, OCTAVO_F32, d.rows, d.cols);
       state("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, OCTAVO_F32, d.rows, d.cols);
       state("step", OCTAVO_ROLE_COUNTER, OCTAVO_I32, 1, 1);
