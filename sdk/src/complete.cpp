@@ -61,6 +61,29 @@ octavo_optimizer complete(const octavo_optimizer &given) {
   return t;
 }
 
+octavo_kernels complete(const octavo_kernels &given) {
+  octavo_kernels t = head_of(given);
+  fill(t.probe_device);
+  fill(t.open_device);
+  fill(t.close_device);
+  fill(t.describe);
+  fill(t.workspace_bytes);
+  fill(t.quantize);
+  fill(t.dequantize);
+  fill(t.compute_amax);
+  fill(t.scale_from_amax);
+  fill(t.delayed_scale_update);
+  fill(t.gemm);
+  fill(t.adam_step);
+  fill(t.sum_quantized);
+  fill(t.sum_rows);
+  fill(t.sum_of_squares);
+  fill(t.copy);
+  fill(t.scale_values);
+  fill(t.prescale_update);
+  return t;
+}
+
 octavo_gradients complete(const octavo_gradients &given) {
   octavo_gradients t = head_of(given);
   fill(t.plan_reduction);

@@ -33,5 +33,6 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
 octavo_backend complete(const octavo_backend &given);
 octavo_optimizer complete(const octavo_optimizer &given);
 octavo_gradients complete(const octavo_gradients &given);
+octavo_kernels complete(const octavo_kernels &given);
 
 }  // namespace octavo

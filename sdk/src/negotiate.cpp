@@ -132,7 +132,7 @@ void check_tables(const Negotiation &n) {
 }  // namespace
 
 OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_host *host)
-    : device_(device), kernels_(kernels) {
+    : device_(device), kernels_(complete(kernels)) {
   caps_.size = sizeof(caps_);
   caps_.kind = OCTAVO_KIND_KERNELS_CAPS;
   octavo_status status = kernels_.open_device(device, host, &ctx_);

@@ -29,7 +29,7 @@ class OpenDevice {
 
  private:
   octavo_device device_;
-  const octavo_kernels &kernels_;
+  octavo_kernels kernels_;  // complete
   octavo_kernels_caps caps_{};
   void *ctx_ = nullptr;
 };

@@ -1,69 +1,134 @@
 // octavo_reduce_gradients: drives the stages of one bucket for a host with blocking collectives.
+//
+// The whole plan is checked before its first stage runs: a rank that stopped between two stages
+// would leave the others waiting in their collective.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "collective.h"
+#include "dtype.h"
 #include "run.h"
 #include "wall.h"
 
 namespace {
 
-// What plan_reduction said about one bucket.
+constexpr const char *kDomain = "octavo.reduce";
+
+[[noreturn]] void fail(octavo_status status, const std::string &text) {
+  throw octavo::Failure(status, kDomain, text);
+}
+
 struct Plan {
+  std::vector<uint32_t> parameters;
   std::vector<octavo_gradient_stage> stages;
+  uint64_t buffer_bytes = 0;
   uint64_t state_bytes = 0;
 };
 
-octavo_status collect_stage(void *ctx, const octavo_gradient_stage *s) {
-  return octavo::guarded(nullptr, [&] {
-    octavo_gradient_stage stage{};
-    std::memcpy(&stage, s, std::min<size_t>(s->size, sizeof(stage)));
-    static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(stage);
-    return OCTAVO_OK;
-  });
+// The plan of the last bucket on this thread, whose memory the next one uses again: a step that
+// repeats the buckets of the one before allocates nothing.
+class Lease {
+ public:
+  Lease() : plan_(std::exchange(kept(), Plan())) {
+    plan_.parameters.clear();
+    plan_.stages.clear();
+    plan_.buffer_bytes = plan_.state_bytes = 0;
+  }
+  ~Lease() { kept() = std::move(plan_); }
+  Lease(const Lease &) = delete;
+  Lease &operator=(const Lease &) = delete;
+  Plan &operator*() { return plan_; }
+  Plan *operator->() { return &plan_; }
+
+ private:
+  static Plan &kept() {
+    thread_local Plan plan;
+    return plan;
+  }
+  Plan plan_;
+};
+
+octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
+  octavo_gradient_stage s{};
+  std::memcpy(&s, given, std::min<size_t>(given->size, sizeof(s)));
+  try {
+    static_cast<Plan *>(ctx)->stages.push_back(s);
+  } catch (...) {
+    return OCTAVO_RESOURCE;  // no exception crosses the plugin
+  }
+  return OCTAVO_OK;
 }
 
-uint64_t bytes_of(uint64_t count, uint32_t dtype) {
-  const uint64_t width = OCTAVO_DTYPE_BITS(dtype) / 8;
-  if (width != 0 && count > INT64_MAX / width)
-    throw octavo::Failure(OCTAVO_INVALID, "octavo.reduce",
-                          "a stage of " + std::to_string(count) + " elements is too long");
+bool counts_fit(const octavo_gradient_stage &s, uint64_t world) {
+  switch (s.collective) {
+    case OCTAVO_COLLECTIVE_NONE: return true;
+    case OCTAVO_COLLECTIVE_ALL_TO_ALL:
+      return s.send_count == s.recv_count && s.send_count % world == 0;
+    case OCTAVO_COLLECTIVE_ALL_GATHER:
+      return s.recv_count % world == 0 && s.recv_count / world == s.send_count;
+    case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM:
+      return s.send_count % world == 0 && s.send_count / world == s.recv_count;
+    default: return s.send_count == s.recv_count;
+  }
+}
+
+// Refuses what this host could not carry out, and returns the bytes of the longer buffer.
+uint64_t check_stage(size_t number, const octavo_gradient_stage &s, uint32_t world) {
+  const std::string stage = "stage " + std::to_string(number);
+  if (s.collective > OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM)
+    fail(OCTAVO_UNSUPPORTED,
+         stage + " asks for collective " + std::to_string(s.collective) + ", unknown to this host");
+  const uint64_t count = std::max(s.send_count, s.recv_count);
+  if (s.collective == OCTAVO_COLLECTIVE_NONE && count == 0) return 0;
+  const uint64_t width = octavo::element_bytes(s.dtype);
+  if (width == 0)
+    fail(OCTAVO_UNSUPPORTED,
+         stage + " exchanges dtype " + std::to_string(s.dtype) + ", unknown to this host");
+  if (count > static_cast<uint64_t>(INT64_MAX) / width)
+    fail(OCTAVO_INTERNAL, stage + ": expected a buffer of fewer than 2^63 bytes, found " +
+                              std::to_string(count) + " elements of " + std::to_string(width) +
+                              " bytes: correct the backend");
+  if (!counts_fit(s, world))
+    fail(OCTAVO_INTERNAL, stage + ": " + std::to_string(s.send_count) + " elements to send and " +
+                              std::to_string(s.recv_count) + " to receive do not fit collective " +
+                              std::to_string(s.collective) + " of " + std::to_string(world) +
+                              " ranks: correct the backend");
   return count * width;
 }
 
-const octavo_gradients &gradients_of(const octavo_run *r) {
-  const octavo_gradients *gradients = octavo_gradients_of(r);
+const octavo_gradients &gradients_of(const octavo_run &r) {
+  const octavo_gradients *gradients = octavo_gradients_of(&r);
   if (gradients == nullptr)
-    throw octavo::Failure(OCTAVO_UNSUPPORTED, "octavo.reduce",
-                          "the chosen backend has no " OCTAVO_GRADIENTS_ID
-                          ": its gradients are the host's own, reduce them there");
+    fail(OCTAVO_UNSUPPORTED, "the chosen backend has no " OCTAVO_GRADIENTS_ID
+                             ": its gradients are the host's own, reduce them there");
   return *gradients;
 }
 
-// Fills `plan`, whose memory is used again. Every stage is checked before one of them runs.
-octavo_status make_plan(const octavo_run *r, const uint32_t *parameters, uint64_t count,
-                        uint32_t world, Plan *plan) {
-  plan->stages.clear();
-  octavo_gradient_plan request{};
-  request.size = sizeof(request);
-  request.kind = OCTAVO_KIND_GRADIENT_PLAN;
-  request.world = world;
-  request.parameters = parameters;
-  request.count = count;
-  request.ctx = &plan->stages;
-  request.stage = collect_stage;
-  const octavo_status status = gradients_of(r).plan_reduction(r->session(), &request);
-  plan->state_bytes = request.state_bytes;
-  for (size_t i = 0; status == OCTAVO_OK && i < plan->stages.size(); ++i) {
-    const octavo_gradient_stage &s = plan->stages[i];
-    if (s.collective > OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM)
-      throw octavo::Failure(OCTAVO_UNSUPPORTED, "octavo.reduce",
-                            "stage " + std::to_string(i) + " asks for collective " +
-                                std::to_string(s.collective) + ", unknown to this host");
-    bytes_of(s.send_count, s.dtype);
-    bytes_of(s.recv_count, s.dtype);
-  }
-  return status;
+// Fills `plan` for its parameters; a status that is not OCTAVO_OK is the backend's.
+octavo_status make_plan(const octavo_run &r, uint32_t world, Plan &plan) {
+  octavo_gradient_plan asked{};
+  asked.size = sizeof(asked);
+  asked.kind = OCTAVO_KIND_GRADIENT_PLAN;
+  asked.world = world;
+  asked.parameters = plan.parameters.data();
+  asked.count = plan.parameters.size();
+  asked.ctx = &plan;
+  asked.stage = collect_stage;
+  const octavo_status status = gradients_of(r).plan_reduction(r.session(), &asked);
+  if (status != OCTAVO_OK) return status;
+  for (size_t i = 0; i < plan.stages.size(); ++i)
+    plan.buffer_bytes = std::max(plan.buffer_bytes, check_stage(i, plan.stages[i], world));
+  plan.state_bytes = asked.state_bytes;
+  return OCTAVO_OK;
+}
+
+void require(const void *buffer, const char *name, uint64_t bytes) {
+  if (buffer == nullptr && bytes != 0)
+    fail(OCTAVO_INVALID, std::string("octavo_reduce_gradients: expected ") + name + " of " +
+                             std::to_string(bytes) +
+                             " bytes, found null: octavo_reduction_bytes says the sizes");
 }
 
 }  // namespace
@@ -71,18 +136,18 @@ octavo_status make_plan(const octavo_run *r, const uint32_t *parameters, uint64_
 octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parameters,
                                      uint64_t count, uint32_t world, uint64_t *buffer_bytes,
                                      uint64_t *state_bytes) {
-  if (r == nullptr || buffer_bytes == nullptr || state_bytes == nullptr ||
-      (parameters == nullptr && count != 0))
+  if (r == nullptr || (parameters == nullptr && count != 0) || buffer_bytes == nullptr ||
+      state_bytes == nullptr)
     return OCTAVO_INVALID;
   return octavo::guarded(r->host(), [&]() -> octavo_status {
-    Plan plan;
-    const octavo_status status = make_plan(r, parameters, count, world, &plan);
+    if (world < 1)
+      fail(OCTAVO_INVALID, "octavo_reduction_bytes: expected at least 1 rank, found 0");
+    Lease plan;
+    if (count != 0) plan->parameters.assign(parameters, parameters + count);
+    const octavo_status status = make_plan(*r, world, *plan);
     if (status != OCTAVO_OK) return status;
-    *buffer_bytes = 0;
-    *state_bytes = plan.state_bytes;
-    for (const octavo_gradient_stage &s : plan.stages)
-      *buffer_bytes = std::max(
-          {*buffer_bytes, bytes_of(s.send_count, s.dtype), bytes_of(s.recv_count, s.dtype)});
+    *buffer_bytes = plan->buffer_bytes;
+    *state_bytes = plan->state_bytes;
     return OCTAVO_OK;
   });
 }
@@ -90,33 +155,35 @@ octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parame
 octavo_status octavo_reduce_gradients(octavo_run *r, const octavo_parameter_item *items,
                                       uint64_t count, const octavo_collective *c, void *send,
                                       void *recv, void *state, void *stream) {
-  if (r == nullptr || c == nullptr || c->run == nullptr || (items == nullptr && count != 0))
-    return OCTAVO_INVALID;
+  if (r == nullptr || (items == nullptr && count != 0)) return OCTAVO_INVALID;
   return octavo::guarded(r->host(), [&]() -> octavo_status {
-    // Kept between calls, so that a step allocates nothing once the largest bucket was seen.
-    thread_local std::vector<uint32_t> parameters;
-    thread_local Plan plan;
-    parameters.clear();
-    for (uint64_t i = 0; i < count; ++i) parameters.push_back(items[i].parameter);
-    octavo_status status = make_plan(r, parameters.data(), count, c->world, &plan);
+    const octavo_collective ranks = octavo::own_collective(c, kDomain, "octavo_reduce_gradients");
+    const octavo_gradients &gradients = gradients_of(*r);
+    Lease plan;
+    for (uint64_t i = 0; i < count; ++i) plan->parameters.push_back(items[i].parameter);
+    octavo_status status = make_plan(*r, ranks.world, *plan);
+    if (status != OCTAVO_OK) return status;
+    require(send, "send", plan->buffer_bytes);
+    require(recv, "recv", plan->buffer_bytes);
+    require(state, "state", plan->state_bytes);
     octavo_gradient_call call{};
     call.size = sizeof(call);
     call.kind = OCTAVO_KIND_GRADIENT_CALL;
-    call.world = c->world;
+    call.world = ranks.world;
     call.stream = stream;
     call.items = items;
     call.count = count;
     call.recv = recv;
     call.send = send;
     call.state = state;
-    for (size_t i = 0; status == OCTAVO_OK && i < plan.stages.size(); ++i) {
-      const octavo_gradient_stage &s = plan.stages[i];
-      call.stage = static_cast<uint32_t>(i);
-      status = gradients_of(r).run_stage(r->session(), &call);
+    for (const octavo_gradient_stage &s : plan->stages) {
+      status = gradients.run_stage(r->session(), &call);
       if (status == OCTAVO_OK && s.collective != OCTAVO_COLLECTIVE_NONE)
-        status =
-            c->run(c->ctx, s.collective, s.dtype, send, s.send_count, recv, s.recv_count, stream);
+        status = ranks.run(ranks.ctx, s.collective, s.dtype, send, s.send_count, recv, s.recv_count,
+                           stream);
+      if (status != OCTAVO_OK) return status;
+      ++call.stage;
     }
-    return status;
+    return OCTAVO_OK;
   });
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "dtype.h"
 #include "text.h"
 #include "trust.h"
 
@@ -73,8 +74,7 @@ std::vector<std::pair<uint32_t, uint64_t>> bytes_by_role(const octavo_run &run) 
   std::vector<std::pair<uint32_t, uint64_t>> sums;
   for (const octavo_slot &s : run.slots()) {
     if ((s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
-    const uint64_t bytes = static_cast<uint64_t>(s.rows) * static_cast<uint64_t>(s.cols) *
-                           (OCTAVO_DTYPE_BITS(s.dtype) / 8);
+    const uint64_t bytes = slot_bytes(s);
     auto found = std::find_if(sums.begin(), sums.end(),
                               [&](const auto &entry) { return entry.first == s.role; });
     if (found == sums.end())

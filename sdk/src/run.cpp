@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dtype.h"
 #include "failure.h"
 #include "text.h"
 
@@ -13,20 +14,6 @@ constexpr const char *kDomain = "octavo.run";
 
 [[noreturn]] void fail(octavo_status status, const std::string &text) {
   throw octavo::Failure(status, kDomain, text);
-}
-
-bool known_dtype(uint32_t dtype) {
-  switch (dtype) {
-    case OCTAVO_I32:
-    case OCTAVO_U8:
-    case OCTAVO_F16:
-    case OCTAVO_F32:
-    case OCTAVO_BF16:
-    case OCTAVO_E4M3FN:
-    case OCTAVO_E5M2:
-    case OCTAVO_E8M0FNU: return true;
-    default: return false;
-  }
 }
 
 }  // namespace
@@ -65,7 +52,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   *id = OCTAVO_NONE;
   if (session_ == nullptr) {
     *id = parameter_count_++;
-    parameters_.push_back({d.rows, d.cols, ""});
+    parameters_.push_back({name, d.rows, d.cols, ""});
     verdicts_.push_back({OCTAVO_LEVEL_LAYER, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
                          "kept by the host: no backend runs", "", ""});
     octavo::lend_verdict(verdicts_.back(), v);
@@ -92,7 +79,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
                               std::to_string(*id) + ", expected " +
                               std::to_string(parameter_count_));
   ++parameter_count_;
-  parameters_.push_back({d.rows, d.cols, skipped});
+  parameters_.push_back({name, d.rows, d.cols, skipped});
   return OCTAVO_OK;
 }
 
@@ -164,7 +151,8 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
     return refuse("expected fewer than 2^61 elements, found " + std::to_string(s.rows) + " x " +
                   std::to_string(s.cols));
   if (s.role < 1 || s.role > OCTAVO_ROLE_OTHER) s.role = OCTAVO_ROLE_OTHER;
-  if (!known_dtype(s.dtype)) return refuse("unknown dtype " + std::to_string(s.dtype));
+  if (octavo::element_bytes(s.dtype) == 0)
+    return refuse("unknown dtype " + std::to_string(s.dtype));
   for (int verb = 0; verb <= OCTAVO_VERB_REDUCE; ++verb) {
     if (s.access[verb] > OCTAVO_ACCESS_ACCUMULATE)
       return refuse("access " + std::to_string(s.access[verb]) +
@@ -174,6 +162,12 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
   }
   if (OCTAVO_DTYPE_BITS(s.dtype) != 32 && s.initial != 0)
     return refuse("expected initial 0 for a dtype of fewer than 32 bits");
+  if (s.shard == OCTAVO_SHARD_WHOLE &&
+      (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner >= parameter_count_))
+    return refuse("expected a parameter as owner of a WHOLE slot, found " +
+                  std::to_string(s.owner) + " of kind " + std::to_string(s.owner_kind));
+  if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
+    return refuse("a WHOLE slot lives on one rank, so it cannot be a REDUCE slot, too");
   texts_.push_back(name);
   s.name = octavo::str(texts_.back());
   if (s.labels != nullptr) {
@@ -252,6 +246,7 @@ void octavo_run::seal() {
          "backend " + plugin()->id + ": seal failed" +
              (seal_error_.empty() ? " with status " + std::to_string(status) : ": " + seal_error_));
   }
+  seal_ends_.push_back(slots_.size());
   for (const octavo_slot_use &u : new_uses_) uses_[{u.owner_kind, u.owner}].push_back(u);
   while (plans_.size() < linear_count_) {
     octavo_linear_plan plan{};

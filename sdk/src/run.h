@@ -46,9 +46,15 @@ struct octavo_run {
   uint32_t parameter_count() const { return parameter_count_; }
   uint32_t linear_count() const { return linear_count_; }
   const std::vector<octavo::LayerPlacement> &layers() const { return layers_; }
+  const std::string &parameter_name(uint32_t parameter) const {
+    return parameters_[parameter].name;
+  }
+  // How many slots there were after each seal.
+  const std::vector<size_t> &seal_ends() const { return seal_ends_; }
 
  private:
   struct Parameter {
+    std::string name;
     int64_t rows;
     int64_t cols;
     std::string skipped_by;  // the pattern of layers.skip, or empty
@@ -65,6 +71,7 @@ struct octavo_run {
   octavo_session_desc session_desc_{};
   octavo_session *session_ = nullptr;
   std::deque<octavo_slot> slots_;
+  std::vector<size_t> seal_ends_;
   std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;
   std::vector<octavo_slot_use> new_uses_;  // of the seal in progress
   std::string seal_error_;

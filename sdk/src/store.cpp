@@ -1,20 +1,17 @@
-// octavo_store: slots in host memory, with one ready pointer list per object and verb.
+// Allocates slots and builds the lists; what ranks do together is in store_ranks.cpp.
 #include "store.h"
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
+#include "dtype.h"
 #include "wall.h"
 
-namespace octavo {
 namespace {
 
-constexpr size_t kAlignment = 256;
-
-Memory allocate(const octavo_slot &s) {
-  const size_t bytes = bytes_of(s);
-  Memory memory(::operator new (bytes, std::align_val_t{kAlignment}));
+octavo::SlotMemory allocate(const octavo_slot &s) {
+  const size_t bytes = octavo::slot_bytes(s);
+  octavo::SlotMemory memory(::operator new (bytes, std::align_val_t{octavo::kSlotAlignment}));
   std::memset(memory.get(), 0, bytes);
   const size_t count = static_cast<size_t>(s.rows) * static_cast<size_t>(s.cols);
   if (s.initial != 0 && s.dtype == OCTAVO_F32)
@@ -24,42 +21,50 @@ Memory allocate(const octavo_slot &s) {
   return memory;
 }
 
-}  // namespace
-
-void FreeAligned::operator()(void *p) const {
-  ::operator delete (p, std::align_val_t{kAlignment});
+[[noreturn]] void fail(const std::string &text) {
+  throw octavo::Failure(OCTAVO_INVALID, "octavo.store", text);
 }
 
-}  // namespace octavo
+octavo_status open(const octavo_run *r, uint32_t rank, uint32_t world, octavo_store **out) {
+  if (r == nullptr || out == nullptr) return OCTAVO_INVALID;
+  return octavo::guarded(r->host(), [&] {
+    if (world < 1 || world > 65536)
+      fail("a store: expected a world of 1 to 65536 ranks, found " + std::to_string(world));
+    if (rank >= world)
+      fail("a store for one of " + std::to_string(world) + " ranks: expected a rank from 0 to " +
+           std::to_string(world - 1) + ", found " + std::to_string(rank));
+    *out = new octavo_store(*r, rank, world);
+    return OCTAVO_OK;
+  });
+}
+
+}  // namespace
 
 octavo_store::octavo_store(const octavo_run &run, uint32_t rank, uint32_t world)
-    : run_(run), rank_(rank), loads_(world, 0) {
+    : run_(run), rank_(rank), world_(world), assignment_(world) {
   extend();
 }
 
-uint32_t octavo_store::owner(uint32_t parameter) const {
-  if (parameter >= run_.parameter_count()) return OCTAVO_NONE;
-  return parameter < owners_.size() ? owners_[parameter] : 0;
-}
-
-bool octavo_store::is_here(const octavo_slot &s) const {
-  return s.shard != OCTAVO_SHARD_WHOLE || s.owner_kind != OCTAVO_OWNER_PARAMETER ||
-         owner(s.owner) == rank_;
+// Whether this rank keeps the slot.
+bool octavo_store::holds(const octavo_slot &s) const {
+  return s.shard != OCTAVO_SHARD_WHOLE || owners_[s.owner] == rank_;
 }
 
 void octavo_store::extend() {
-  const auto &slots = run_.slots();
-  octavo::assign_owners(slots, memory_.size(), &loads_, &owners_);
-  for (size_t i = memory_.size(); i < slots.size(); ++i) {
-    const octavo_slot &s = slots[i];
-    const bool allocates = (s.flags & OCTAVO_SLOT_NATIVE) == 0 && is_here(s);
-    memory_.push_back(allocates ? octavo::allocate(s) : octavo::Memory());
+  assignment_.extend(run_);
+  owners_.clear();
+  for (uint32_t p = 0; p < run_.parameter_count(); ++p)
+    owners_.push_back(assignment_.owner(p) == OCTAVO_NONE ? rank_ : assignment_.owner(p));
+  for (size_t i = memory_.size(); i < run_.slots().size(); ++i) {
+    const octavo_slot &s = run_.slots()[i];
+    const bool own = (s.flags & OCTAVO_SLOT_NATIVE) == 0 && holds(s);
+    memory_.push_back(own ? allocate(s) : octavo::SlotMemory());
     addresses_.push_back(memory_.back().get());
-    if (!allocates) continue;
-    total_ += octavo::bytes_of(s);
-    bytes_by_role_[s.role] += octavo::bytes_of(s);
+    if (!own) continue;
+    total_ += octavo::slot_bytes(s);
+    bytes_by_role_[s.role] += octavo::slot_bytes(s);
   }
-  published_ = octavo::published_slots(slots);
+  find_exchanged();
   build_lists();
 }
 
@@ -73,12 +78,18 @@ void octavo_store::native(uint32_t parameter, uint32_t role, void *data) {
     found = true;
   }
   if (!found)
-    throw octavo::Failure(OCTAVO_INVALID, "octavo.store",
-                          "parameter " + std::to_string(parameter) +
-                              ": expected a native slot of role " + std::to_string(role) +
-                              ", found none; the backend keeps this tensor itself, or the store "
-                              "was not extended after the seal");
+    fail("parameter " + std::to_string(parameter) + ": expected a native slot of role " +
+         std::to_string(role) +
+         ", found none; the backend keeps this tensor itself, or the store was not extended after "
+         "the seal");
   build_lists();
+}
+
+void octavo_store::clear(uint32_t role) {
+  if (role == 0) fail("octavo_store_clear: expected a slot role (OCTAVO_ROLE_...), found 0");
+  for (size_t i = 0; i < memory_.size(); ++i)
+    if (memory_[i] != nullptr && run_.slots()[i].role == role)
+      std::memset(memory_[i].get(), 0, octavo::slot_bytes(run_.slots()[i]));
 }
 
 void *const *octavo_store::list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
@@ -93,14 +104,6 @@ uint64_t octavo_store::bytes(uint32_t role) const {
   if (role == 0) return total_;
   const auto found = bytes_by_role_.find(role);
   return found == bytes_by_role_.end() ? 0 : found->second;
-}
-
-void octavo_store::clear(uint32_t role) {
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    const octavo_slot &s = run_.slots()[i];
-    if (s.role == role && memory_[i] != nullptr)
-      std::memset(memory_[i].get(), 0, octavo::bytes_of(s));
-  }
 }
 
 void octavo_store::build_lists() {
@@ -126,25 +129,22 @@ void octavo_store::build(uint32_t owner_kind, uint32_t count) {
 void *octavo_store::position(const octavo_slot_use &u, size_t verb) const {
   if (u.slot >= addresses_.size()) return nullptr;  // of a seal since the last extend
   const octavo_slot &s = run_.slots()[u.slot];
-  if (s.access[verb] == OCTAVO_ACCESS_NONE || addresses_[u.slot] == nullptr) return nullptr;
-  return static_cast<char *>(addresses_[u.slot]) + u.first * octavo::width_of(s.dtype);
+  if (s.access[verb] == OCTAVO_ACCESS_NONE || addresses_[u.slot] == nullptr || !holds(s))
+    return nullptr;
+  return static_cast<char *>(addresses_[u.slot]) + u.first * octavo::element_bytes(s.dtype);
 }
 
 octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
-  return octavo_store_open_sharded(r, 0, 1, out);
+  return open(r, 0, 1, out);
 }
 
 octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank, uint32_t world,
                                         octavo_store **out) {
-  if (r == nullptr || out == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(r->host(), [&] {
-    if (world == 0 || rank >= world)
-      throw octavo::Failure(OCTAVO_INVALID, "octavo.store",
-                            "expected a rank below the number of ranks, found rank " +
-                                std::to_string(rank) + " of " + std::to_string(world));
-    *out = new octavo_store(*r, rank, world);
-    return OCTAVO_OK;
-  });
+  return open(r, rank, world, out);
+}
+
+uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter) {
+  return s == nullptr ? OCTAVO_NONE : s->owner(parameter);
 }
 
 octavo_status octavo_store_extend(octavo_store *s) {
@@ -165,12 +165,10 @@ octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t 
 
 octavo_status octavo_store_clear(octavo_store *s, uint32_t role) {
   if (s == nullptr) return OCTAVO_INVALID;
-  s->clear(role);
-  return OCTAVO_OK;
-}
-
-uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter) {
-  return s == nullptr ? OCTAVO_NONE : s->owner(parameter);
+  return octavo::guarded(s->host(), [&] {
+    s->clear(role);
+    return OCTAVO_OK;
+  });
 }
 
 void *const *octavo_store_list(const octavo_store *s, uint32_t verb, uint32_t owner_kind,
