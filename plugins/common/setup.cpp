@@ -6,7 +6,7 @@
 namespace octavo::plugin {
 
 octavo_status refuse(const octavo_host *host, std::string_view domain, octavo_status status,
-                     const std::string &text) {
+                     std::string_view text) {
   octavo_diagnostic d{};
   d.size = sizeof(d);
   d.kind = OCTAVO_KIND_DIAGNOSTIC;

@@ -1,7 +1,8 @@
-// Refusing and answering in setup calls, and declaring options. Setup only: it allocates text.
+// Refusing and answering, and declaring options.
 #pragma once
 
 #include <cstring>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,10 @@ inline std::string_view view(octavo_str s) {
   return {s.data, s.size};
 }
 
-// Sends an error to the host and returns its status. `domain` is the backend's id.
+// Sends an error to the host and returns its status. `domain` is the backend's id. Allocates
+// nothing, so hot verbs may use it with a static text.
 octavo_status refuse(const octavo_host *host, std::string_view domain, octavo_status status,
-                     const std::string &text);
+                     std::string_view text);
 
 inline void answer(octavo_verdict *v, uint32_t level, uint32_t decision, uint32_t reason,
                    octavo_str text) {
@@ -45,6 +47,22 @@ std::string parameter_fault(const octavo_parameter_desc &d);
 inline bool is_plain_dtype(uint32_t dtype) {
   return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
 }
+
+// A function of a table that lets no exception cross: Guard<seal>::call.
+template <auto function>
+struct Guard;
+template <typename... Arguments, octavo_status (*function)(Arguments...)>
+struct Guard<function> {
+  static octavo_status call(Arguments... arguments) noexcept {
+    try {
+      return function(arguments...);
+    } catch (const std::bad_alloc &) {
+      return OCTAVO_RESOURCE;
+    } catch (...) {
+      return OCTAVO_INTERNAL;
+    }
+  }
+};
 
 octavo_value text_value(const char *s);
 octavo_value integer_value(int64_t i);

@@ -39,6 +39,21 @@ octavo_status cast_operand(const octavo_session &s, void *stream, void *const *s
   return s.device.kernels().quantize(s.device.ctx(), &q);
 }
 
+// A cast tells what is not finite; an f32 gradient is not cast, so it is looked at.
+octavo_status report_nonfinite(const octavo_session &s, const octavo_backward_call &c,
+                               const Linear &l, const octavo_tensor &gradient,
+                               const BackwardPieces &pieces) {
+  float *nonfinite = float_at(c.slots, l.nonfinite);
+  if (nonfinite == nullptr) return OCTAVO_OK;
+  // Its largest value is not asked for, but the kernel adds it to something.
+  auto *amax = static_cast<float *>(pieces.dy_scale_inv.data);
+  auto look = make_call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX, c.stream);
+  look.in = &gradient;
+  look.amax = amax;
+  look.nonfinite = nonfinite;
+  return s.device.kernels().compute_amax(s.device.ctx(), &look);
+}
+
 // dw += dy^T x into the gradient slot. In E4M3 the old codes are widened, the product is added in
 // fp32, and the sum is cast again with its own scale.
 octavo_status weight_gradient(const octavo_session &s, const octavo_backward_call &c,
@@ -58,7 +73,11 @@ octavo_status weight_gradient(const octavo_session &s, const octavo_backward_cal
                           .padded = &pieces.dw,
                           .accumulate = accumulate,
                           .workspace = pieces.kernel};
-  if (gradient.dtype == OCTAVO_F32) return plugin::multiply(s.device, c.stream, product);
+  if (gradient.dtype == OCTAVO_F32) {
+    const octavo_status product_status = plugin::multiply(s.device, c.stream, product);
+    return product_status != OCTAVO_OK ? product_status
+                                       : report_nonfinite(s, c, l, gradient, pieces);
+  }
 
   octavo_tensor sum = pieces.dw;
   sum.rows = shape.n;
@@ -87,9 +106,14 @@ octavo_status weight_gradient(const octavo_session &s, const octavo_backward_cal
 }  // namespace
 
 octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return refuse_hot(*s, OCTAVO_STR("linear_forward: expected a sealed linear"));
   const Linear &l = s->linears[c->linear];
   const Shape shape = shape_of(*s, c->linear, c->x->rows);
+  if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
+    return refuse_hot(*s,
+                      OCTAVO_STR("linear_forward: expected x [M, K] and y [M, N] with the K and "
+                                 "N of the weight [N, K]"));
   Carver carver(c->workspace);
   ForwardPieces pieces = forward_pieces(*s, c->linear, shape, carver);
   Saved saved{};
@@ -116,10 +140,17 @@ octavo_status linear_forward(const octavo_session *s, const octavo_forward_call 
 }
 
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected a sealed linear"));
   const Linear &l = s->linears[c->linear];
-  if (l.gradient.exists() && c->dw != nullptr) return OCTAVO_INVALID;
+  if (l.gradient.exists() && c->dw != nullptr)
+    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected dw null, since the plan's gradient "
+                                     "is OCTAVO_GRADIENT_SLOT, found a tensor"));
   const Shape shape = shape_of(*s, c->linear, c->dy->rows);
+  if (c->dy->cols != shape.n ||
+      (c->dx != nullptr && (c->dx->cols != shape.k || c->dx->rows != shape.m)))
+    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected dy [M, N] and dx [M, K] with the N "
+                                     "and K of the weight [N, K]"));
   const bool wgrad = l.gradient.exists() && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   Carver carver(c->workspace);
   BackwardPieces pieces = backward_pieces(*s, c->linear, shape, carver);

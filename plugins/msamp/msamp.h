@@ -140,8 +140,10 @@ struct octavo_session {
 
 namespace octavo::msamp {
 
-// Sends an error to the host and returns its status. Hot verbs do not use it.
+// Sends an error to the host and returns its status. Hot verbs, which may not allocate, use the
+// second one with a static text.
 octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text);
+octavo_status refuse_hot(const octavo_session &s, octavo_str text);
 
 octavo_status list_options(const octavo_option_sink *sink);
 Recipe parse_recipe(const octavo_session_desc &desc);

@@ -29,6 +29,11 @@ struct Need {
   const char *name;
 };
 
+// What the kernels would refuse in the middle of a step is found before it.
+bool is_usable(const void *data, uint64_t width) {
+  return data != nullptr && reinterpret_cast<uintptr_t>(data) % width == 0;
+}
+
 octavo_status check_item(const octavo_session &s, const char *verb,
                          const octavo_parameter_item &item, bool steps) {
   if (item.parameter >= s.sealed_parameters) return refuse_id(s, verb, item.parameter);
@@ -44,15 +49,26 @@ octavo_status check_item(const octavo_session &s, const char *verb,
   if (item.hyper == nullptr)
     return refuse_item(s, verb, p, "expected hyperparameters f32[8], found null");
   const Need needs[] = {{&p.weight, "weight"},
+                        {&p.gradient, "gradient"},
                         {&p.master, "master_weight"},
                         {&p.exp_avg, "exp_avg"},
                         {&p.exp_avg_sq, "exp_avg_sq"}};
-  for (const Need &need : needs)
-    if (need.stored->exists() && at(item.slots, need.stored->data) == nullptr)
+  for (const Need &need : needs) {
+    if (!need.stored->exists()) continue;
+    const void *data = at(item.slots, need.stored->data);
+    if (data == nullptr)
       return refuse_item(s, verb, p,
                          std::string("expected the address of its ") + need.name +
                              ", found null: only the rank that owns a parameter steps it");
-  if (at(item.slots, p.step) == nullptr)
+    const bool scaled = need.stored->scale_inv.position != OCTAVO_NONE;
+    if (!is_usable(data, OCTAVO_DTYPE_BITS(need.stored->dtype) / 8) ||
+        (scaled && !is_usable(at(item.slots, need.stored->scale_inv), sizeof(float))))
+      return refuse_item(s, verb, p,
+                         std::string("expected its ") + need.name +
+                             " at an address that is a multiple of its element's size, and its "
+                             "scale_inv likewise; found another or null");
+  }
+  if (!is_usable(at(item.slots, p.step), sizeof(int32_t)))
     return refuse_item(s, verb, p,
                        "expected the address of its step count, found null: only the rank that "
                        "owns a parameter steps it");

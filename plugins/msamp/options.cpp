@@ -23,8 +23,8 @@ const octavo_str kProfiles[] = {OCTAVO_STR("msamp-fixed"), OCTAVO_STR("msamp04")
 const octavo_str kOptimizers[] = {OCTAVO_STR("adamw"), OCTAVO_STR("adam")};
 const octavo_str kStates[] = {OCTAVO_STR("level"), OCTAVO_STR("e4m3-block"), OCTAVO_STR("coat")};
 const octavo_str kGradients[] = {OCTAVO_STR("fp8"), OCTAVO_STR("fp32")};
-const octavo_str kPrescales[] = {OCTAVO_STR("auto"), OCTAVO_STR("sqrt"), OCTAVO_STR("full"),
-                                 OCTAVO_STR("none")};
+const octavo_str kPrescales[] = {OCTAVO_STR("profile"), OCTAVO_STR("auto"), OCTAVO_STR("sqrt"),
+                                 OCTAVO_STR("full"), OCTAVO_STR("none")};
 
 }  // namespace
 
@@ -53,15 +53,16 @@ octavo_status list_options(const octavo_option_sink *sink) {
       with_choices(option("gradient_accumulation", text_value("fp8"),
                           "how weight gradients are kept between micro-batches"),
                    kGradients),
-      with_choices(option("prescale", text_value("auto"),
-                          "what gradients are multiplied by before ranks add them; sqrt: "
-                          "1/sqrt(ranks); full: 1/ranks; auto: FP8-LM's rule"),
+      with_choices(option("prescale", text_value("profile"),
+                          "what gradients are multiplied by before ranks add them; auto: FP8-LM's "
+                          "rule; sqrt: 1/sqrt(ranks); full: 1/ranks; profile: auto with "
+                          "msamp-fixed, sqrt with msamp04"),
                    kPrescales),
       with_range(option("one_shot_bytes", integer_value(262144),
                         "buckets up to this size are reduced in one exchange instead of two"),
                  0, INT64_C(1) << 40),
       option("weight_cache", bool_value(true),
-             "false: weights are cast in every call, which saves two bytes per weight"),
+             "false: weights are cast in every call, which saves their FP8 copies"),
   };
   return plugin::list_all(sink, options, std::size(options));
 }
@@ -69,6 +70,7 @@ octavo_status list_options(const octavo_option_sink *sink) {
 // Types, ranges and choices were checked by the SDK against the list above.
 Recipe parse_recipe(const octavo_session_desc &desc) {
   Recipe r;
+  bool by_profile = true;
   for (uint64_t i = 0; i < desc.option_count; ++i) {
     const std::string_view name = view(desc.options[i].name);
     const octavo_value &v = desc.options[i].value;
@@ -84,6 +86,7 @@ Recipe parse_recipe(const octavo_session_desc &desc) {
                             : text == "e4m3-block" ? OCTAVO_FLAT_256
                                                    : OCTAVO_PER_TENSOR;
     if (name == "gradient_accumulation") r.fp32_gradients = text == "fp32";
+    if (name == "prescale") by_profile = text == "profile";
     if (name == "prescale")
       r.prescale = text == "sqrt"   ? Prescale::kSqrt
                    : text == "full" ? Prescale::kFull
@@ -92,6 +95,7 @@ Recipe parse_recipe(const octavo_session_desc &desc) {
     if (name == "one_shot_bytes") r.one_shot_bytes = static_cast<uint64_t>(v.integer);
     if (name == "weight_cache") r.weight_cache = v.integer != 0;
   }
+  if (by_profile) r.prescale = r.parity ? Prescale::kSqrt : Prescale::kAuto;
   return r;
 }
 

@@ -157,7 +157,7 @@ void ParameterSlots::emit() {
     caches();
     if (!p_.is_frozen()) gradients();
   } else {
-    const uint8_t step = p_.is_frozen() ? OCTAVO_ACCESS_NONE : OCTAVO_ACCESS_UPDATE;
+    const uint8_t step = p_.is_frozen() ? OCTAVO_ACCESS_READ : OCTAVO_ACCESS_UPDATE;
     native(&p_.weight, OCTAVO_ROLE_WEIGHT, p_.dtype, "weight", step);
     if (!p_.is_frozen())
       native(&p_.gradient, OCTAVO_ROLE_GRADIENT, p_.gradient_dtype, "gradient", OCTAVO_ACCESS_READ);

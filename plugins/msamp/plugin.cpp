@@ -2,23 +2,37 @@
 #include <string_view>
 
 #include "msamp.h"
+#include "plugins/common/setup.h"
 
 namespace {
 
 using namespace octavo::msamp;
 
-const octavo_backend kBackend = {
-    sizeof(octavo_backend), OCTAVO_KIND_BACKEND, list_options, check_session, open_session,
-    add_parameter,          add_linear,          seal,         linear_plan,   quantize_weight,
-    linear_forward,         linear_backward,     end_step,     close_session};
+template <auto function>
+constexpr auto guarded = octavo::plugin::Guard<function>::call;
+
+const octavo_backend kBackend = {sizeof(octavo_backend),
+                                 OCTAVO_KIND_BACKEND,
+                                 guarded<list_options>,
+                                 guarded<check_session>,
+                                 guarded<open_session>,
+                                 guarded<add_parameter>,
+                                 guarded<add_linear>,
+                                 guarded<seal>,
+                                 guarded<linear_plan>,
+                                 quantize_weight,
+                                 linear_forward,
+                                 linear_backward,
+                                 end_step,
+                                 close_session};
 
 const octavo_optimizer kOptimizer = {
-    sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, optimizer_workspace_bytes,
-    optimizer_step,           sum_of_squares,        read_parameter,
-    write_parameter};
+    sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER,   guarded<optimizer_workspace_bytes>,
+    guarded<optimizer_step>,  guarded<sum_of_squares>, guarded<read_parameter>,
+    guarded<write_parameter>};
 
 const octavo_gradients kGradients = {sizeof(octavo_gradients), OCTAVO_KIND_GRADIENTS,
-                                     plan_reduction, run_stage};
+                                     guarded<plan_reduction>, guarded<run_stage>};
 
 const void *get_interface(octavo_str id) {
   const std::string_view wanted(id.data, id.size);

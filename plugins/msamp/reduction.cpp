@@ -95,7 +95,8 @@ class Stage {
       return plugin::dequantize(s_.device, c_.stream, values, &factor, &values, false);
     }
     const auto world = static_cast<float>(c_.world);
-    const float factor = s_.recipe.prescale == Prescale::kSqrt   ? 1.0f / std::sqrt(world)
+    const float factor = s_.recipe.prescale == Prescale::kSqrt
+                             ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.world)))
                          : s_.recipe.prescale == Prescale::kFull ? 1.0f / world
                                                                  : 1.0f;
     return multiply(state_.scale + first, state_.scale + first, count, factor);

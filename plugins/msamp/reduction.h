@@ -28,7 +28,9 @@ Bucket bucket_of(const octavo_session &s, uint64_t count, uint32_t world, IdAt i
   }
   const uint64_t part = (b.elements + world - 1) / world;
   b.shard = (part + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
-  b.one_shot = b.elements <= s.recipe.one_shot_bytes;
+  // Everybody gets (W - 1) n bytes in one shot and 2 (W - 1) n / W in two: the limit is on what
+  // two ranks would send.
+  b.one_shot = b.elements <= s.recipe.one_shot_bytes * 2 / world;
   return b;
 }
 

@@ -12,6 +12,10 @@ octavo_status refuse(const octavo_session &s, octavo_status status, const std::s
   return plugin::refuse(s.device.host(), "msamp", status, text);
 }
 
+octavo_status refuse_hot(const octavo_session &s, octavo_str text) {
+  return plugin::refuse(s.device.host(), "msamp", OCTAVO_INVALID, plugin::view(text));
+}
+
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
   const Recipe recipe = parse_recipe(*desc);
   octavo_verdict v = plugin::check_formats(*desc);

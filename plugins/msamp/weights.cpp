@@ -94,7 +94,8 @@ octavo_status move_codes(const octavo_session &s, void *stream, const TensorCast
 }
 
 octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  if (c->parameter >= s->sealed_parameters) return OCTAVO_INVALID;
+  if (c->parameter >= s->sealed_parameters)
+    return refuse_hot(*s, OCTAVO_STR("quantize_weight: expected a sealed parameter"));
   const Parameter &p = s->parameters[c->parameter];
   if (!p.is_owned || !s->recipe.weight_cache) return OCTAVO_OK;
   const int64_t n = s->device.aligned(p.rows);

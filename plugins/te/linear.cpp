@@ -47,7 +47,8 @@ octavo_scale weight_scale_inv(void *const *slots, uint32_t position) {
 }  // namespace
 
 octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  if (c->parameter >= s->sealed_parameters) return OCTAVO_INVALID;
+  if (c->parameter >= s->sealed_parameters)
+    return refuse(*s, OCTAVO_INVALID, "quantize_weight: expected a sealed parameter");
   const Parameter &p = s->parameters[c->parameter];
   if (!p.is_linear_weight()) return OCTAVO_OK;
   const int64_t n = s->device.aligned(p.rows);
@@ -63,8 +64,13 @@ octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call 
 }
 
 octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return refuse(*s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
   const Shape shape = shape_of(*s, c->linear, c->x->rows);
+  if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
+    return refuse(*s, OCTAVO_INVALID,
+                  "linear_forward: expected x [M, K] and y [M, N] with the K and N of the weight "
+                  "[N, K]");
   Carver carver(c->workspace);
   ForwardPieces pieces = forward_pieces(*s, shape, carver);
   Saved saved{};
@@ -92,8 +98,15 @@ octavo_status linear_forward(const octavo_session *s, const octavo_forward_call 
 }
 
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
   const Shape shape = shape_of(*s, c->linear, c->dy->rows);
+  if (c->dy->cols != shape.n ||
+      (c->dx != nullptr && (c->dx->cols != shape.k || c->dx->rows != shape.m)))
+    return refuse(
+        *s, OCTAVO_INVALID,
+        "linear_backward: expected dy [M, N] and dx [M, K] with the N and K of the weight "
+        "[N, K]");
   const bool frozen = s->parameters[s->linears[c->linear].weight].is_frozen();
   const bool wgrad = c->dw != nullptr && !frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   const bool accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);

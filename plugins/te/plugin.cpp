@@ -1,16 +1,30 @@
 // The entry of the te backend and its one table.
 #include <string_view>
 
+#include "plugins/common/setup.h"
 #include "te.h"
 
 namespace {
 
-const octavo_backend kBackend = {
-    sizeof(octavo_backend),      OCTAVO_KIND_BACKEND,        octavo::te::list_options,
-    octavo::te::check_session,   octavo::te::open_session,   octavo::te::add_parameter,
-    octavo::te::add_linear,      octavo::te::seal,           octavo::te::linear_plan,
-    octavo::te::quantize_weight, octavo::te::linear_forward, octavo::te::linear_backward,
-    octavo::te::end_step,        octavo::te::close_session};
+using namespace octavo::te;
+
+template <auto function>
+constexpr auto guarded = octavo::plugin::Guard<function>::call;
+
+const octavo_backend kBackend = {sizeof(octavo_backend),
+                                 OCTAVO_KIND_BACKEND,
+                                 guarded<list_options>,
+                                 guarded<check_session>,
+                                 guarded<open_session>,
+                                 guarded<add_parameter>,
+                                 guarded<add_linear>,
+                                 guarded<seal>,
+                                 guarded<linear_plan>,
+                                 quantize_weight,
+                                 linear_forward,
+                                 linear_backward,
+                                 end_step,
+                                 close_session};
 
 const void *get_interface(octavo_str id) {
   return std::string_view(id.data, id.size) == OCTAVO_BACKEND_ID ? &kBackend : nullptr;

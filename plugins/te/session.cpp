@@ -8,7 +8,7 @@ namespace octavo::te {
 
 using plugin::answer;
 
-octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text) {
+octavo_status refuse(const octavo_session &s, octavo_status status, std::string_view text) {
   return plugin::refuse(s.device.host(), "te", status, text);
 }
 

@@ -92,7 +92,7 @@ struct octavo_session {
 namespace octavo::te {
 
 // Sends an error to the host and returns its status. Setup only.
-octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text);
+octavo_status refuse(const octavo_session &s, octavo_status status, std::string_view text);
 
 octavo_status list_options(const octavo_option_sink *sink);
 Recipe parse_recipe(const octavo_session_desc &desc);

@@ -237,8 +237,17 @@ static void quantize(pass *p, const octavo_tensor *in, octavo_tensor *codes, oct
 static void gemm(pass *p, const octavo_tensor *a, const octavo_scale *a_scale_inv,
                  const octavo_tensor *b, const octavo_scale *b_scale_inv, octavo_tensor *d,
                  const octavo_tensor *bias, uint32_t accumulate) {
-  const octavo_gemm call = {sizeof call, OCTAVO_KIND_GEMM, p->stream,   a,          b,          d,
-                            bias,        a_scale_inv,      b_scale_inv, take(p, 0), accumulate, 0};
+  const octavo_gemm call = {.size = sizeof call,
+                            .kind = OCTAVO_KIND_GEMM,
+                            .stream = p->stream,
+                            .a = a,
+                            .b = b,
+                            .d = d,
+                            .bias = bias,
+                            .a_scale_inv = a_scale_inv,
+                            .b_scale_inv = b_scale_inv,
+                            .workspace = take(p, 0),
+                            .accumulate = accumulate};
   if (p->status) return;
   p->status = p->base ? p->desc->kernels->gemm(p->desc->kernels_ctx, &call) : measure(p, &call);
 }

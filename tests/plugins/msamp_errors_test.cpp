@@ -213,5 +213,41 @@ TEST_F(MsampErrors, dw_beside_the_gradient_slot) {
   EXPECT_THAT(m.error(), HasSubstr("dw"));
 }
 
+// More items than cross to the kernels at once: the last one is looked at before the first is
+// stepped.
+TEST(MsampRefuses, a_misaligned_address_behind_many_good_items) {
+  constexpr uint32_t kMany = 40;
+  Msamp m("opt_level = \"O1\"");
+  for (uint32_t p = 0; p < kMany; ++p) m.add_parameter(rough_matrix(1, 5, p, 1.0f));
+  m.seal();
+  std::vector<octavo_parameter_item> items;
+  for (uint32_t p = 0; p < kMany; ++p) {
+    m.set_gradient(p, rough_matrix(1, 5, 100 + p, 1.0f));
+    items.push_back(m.item(p));
+  }
+  const uint32_t uses = octavo_use_count(m.run(), OCTAVO_OWNER_PARAMETER, kMany - 1);
+  std::vector<void *> odd(items.back().slots, items.back().slots + uses);
+  odd[0] = static_cast<char *>(odd[0]) + 1;  // the weight comes first
+  items.back().slots = odd.data();
+  const std::vector<float> before = m.value(0).v;
+  EXPECT_EQ(m.step_items(items), OCTAVO_INVALID);
+  EXPECT_THAT(m.error(), HasSubstr("optimizer_step \"p39\": expected its weight at an address that "
+                                   "is a multiple"));
+  EXPECT_EQ(m.value(0).v, before);
+}
+
+TEST(MsampRefuses, operands_that_do_not_fit_the_weight) {
+  Msamp m;
+  const uint32_t linear = m.add_linear(rough_matrix(8, 16, 1, 1.0f));
+  m.seal();
+  Matrix narrow = rough_matrix(4, 12, 2, 1.0f), x = rough_matrix(4, 16, 2, 1.0f), y, dx;
+  EXPECT_EQ(m.forward(linear, narrow, y), OCTAVO_INVALID);
+  EXPECT_THAT(m.error(), HasSubstr("expected x [M, K] and y [M, N]"));
+  ASSERT_EQ(m.forward(linear, x, y), OCTAVO_OK) << m.error();
+  Matrix short_dy = rough_matrix(4, 5, 3, 1.0f);
+  EXPECT_EQ(m.backward(linear, short_dy, dx), OCTAVO_INVALID);
+  EXPECT_THAT(m.error(), HasSubstr("expected dy [M, N] and dx [M, K]"));
+}
+
 }  // namespace
 }  // namespace octavo::test

@@ -32,7 +32,9 @@ TEST(TrainGptDefaultSize, fp8_ends_within_one_percent_of_fp32) {
                                         "te:recipe=delayed",
                                         "te:recipe=current",
                                         "bf16",
-                                        "msamp"};
+                                        "msamp:opt_level=O1",
+                                        "msamp:opt_level=O2",
+                                        "msamp:opt_level=O3"};
   if (is_short) {
     RecordProperty("steps", "6, because of the sanitizer");
     arguments.insert(arguments.end(),
@@ -43,10 +45,10 @@ TEST(TrainGptDefaultSize, fp8_ends_within_one_percent_of_fp32) {
 
   size_t lines = 0;
   const auto losses = final_losses(test_directory() + "/out/metrics.jsonl", &lines);
-  ASSERT_EQ(losses.size(), 5u);
+  ASSERT_EQ(losses.size(), 7u);
   const double fp32 = losses.at("fp32");
   for (const auto &[run, loss] : losses) {
-    const std::string base = run == "msamp" ? "bf16" : "fp32";
+    const std::string base = run.rfind("msamp", 0) == 0 ? "bf16" : "fp32";
     EXPECT_LT(std::abs(loss / losses.at(base) - 1.0), 0.01)
         << run << " " << loss << " against " << base << " " << losses.at(base);
     if (run != "fp32") {

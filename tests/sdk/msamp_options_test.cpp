@@ -48,7 +48,7 @@ TEST_F(MsampOptions, defaults) {
                                                             {"amsgrad", "false"},
                                                             {"state_format", "level"},
                                                             {"gradient_accumulation", "fp8"},
-                                                            {"prescale", "auto"},
+                                                            {"prescale", "profile"},
                                                             {"one_shot_bytes", "262144"},
                                                             {"weight_cache", "true"}};
   for (const auto &[name, value] : expected) {
@@ -65,9 +65,12 @@ TEST_F(MsampOptions, defaults) {
 
 TEST_F(MsampOptions, every_legal_value_by_file) {
   const std::pair<const char *, std::vector<const char *>> texts[] = {
-      {"opt_level", {"O1", "O2", "O3"}},          {"profile", {"msamp-fixed", "msamp04"}},
-      {"optimizer", {"adamw", "adam"}},           {"state_format", {"level", "e4m3-block", "coat"}},
-      {"gradient_accumulation", {"fp8", "fp32"}}, {"prescale", {"auto", "sqrt", "full", "none"}}};
+      {"opt_level", {"O1", "O2", "O3"}},
+      {"profile", {"msamp-fixed", "msamp04"}},
+      {"optimizer", {"adamw", "adam"}},
+      {"state_format", {"level", "e4m3-block", "coat"}},
+      {"gradient_accumulation", {"fp8", "fp32"}},
+      {"prescale", {"profile", "auto", "sqrt", "full", "none"}}};
   for (const auto &[name, values] : texts)
     for (const char *v : values)
       EXPECT_EQ(by_file(std::string(name) + " = \"" + v + "\"", name), v) << name;

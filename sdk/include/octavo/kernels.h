@@ -5,12 +5,15 @@
  * the only code that touches slot memory. None allocates, synchronises or prints; all are
  * deterministic for any number of threads when the table states OCTAVO_CAPS_DETERMINISTIC.
  *
- * Numbers, exactly (kernels/format is the one place that defines them):
- *   cast  c = round_to_nearest_even(fl32(v * scale)) in the format, subnormals kept, finite
- * overflow and infinity give the largest finite code, NaN stays NaN amax  max of fl32 absolute
- * values before scaling, NaN ignored gemm  exact products of codes, fp32 sum over K in ascending
- * order, then one multiplication by fl32(a_scale_inv * b_scale_inv), then the bias, then one
- * rounding to the output's dtype
+ * Numbers, exactly (kernels/format is the one place that defines them).
+ *
+ * Cast: c = round_to_nearest_even(fl32(v * scale)) in the format, subnormals kept; finite overflow
+ * and infinity give the largest finite code, NaN stays NaN.
+ *
+ * Amax: the maximum of fl32 absolute values before scaling, NaN ignored.
+ *
+ * GEMM: exact products of codes, an fp32 sum over K in ascending order, then one multiplication by
+ * fl32(a_scale_inv * b_scale_inv), then the bias, then one rounding to the output's dtype.
  */
 #ifndef OCTAVO_KERNELS_H
 #define OCTAVO_KERNELS_H
@@ -162,8 +165,9 @@ typedef struct octavo_gemm {
   void *workspace;                 /* workspace_bytes of this call */
   uint32_t accumulate;
   uint32_t fast_accumulation; /* 1 permits less than fp32 accumulation */
-  uint32_t bias_after;        /* 1: the product is rounded to d's dtype before the bias is added and
-                                 rounded        again (MS-AMP); 0: one rounding, after the bias */
+  /* 1: the product is rounded to d's dtype, then the bias is added and the sum is rounded again
+   * (MS-AMP). 0: one rounding, after the bias. */
+  uint32_t bias_after;
   uint32_t reserved;
 } octavo_gemm;
 

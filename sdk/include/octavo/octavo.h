@@ -108,8 +108,9 @@ OCTAVO_EXPORT octavo_status octavo_store_open(const octavo_run *r, octavo_store 
  * positions in the lists are null, and the host does not step those parameters. */
 OCTAVO_EXPORT octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank,
                                                       uint32_t world, octavo_store **out);
-/* The rank that keeps this parameter's WHOLE slots and steps it; 0 without sharding.
- * OCTAVO_NONE: no such parameter. THREAD_ANY, PHASE_HOT. */
+/* The rank that keeps this parameter's WHOLE slots and steps it; this store's own rank for a
+ * parameter without such slots, which every rank steps. OCTAVO_NONE: no such parameter. THREAD_ANY,
+ * PHASE_HOT. */
 OCTAVO_EXPORT uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter);
 OCTAVO_EXPORT octavo_status octavo_store_extend(octavo_store *s);
 /* Hands in the host's own tensor for the native slot of this parameter and role. */
@@ -150,7 +151,8 @@ typedef struct octavo_collective {
   uint32_t reserved;
   /* Counts are elements. ALL_REDUCE_*: equal counts, f32. ALL_TO_ALL: `world` parts each way.
    * ALL_GATHER: recv_count = world * send_count. REDUCE_SCATTER_SUM: send_count = world *
-   * recv_count, f32. Sums are taken in the order of the ranks. */
+   * recv_count, f32. Sums are taken in the order of the ranks. An all-reduce may be in place, send
+   * == recv; otherwise they do not overlap. */
   octavo_status (*run)(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
                        uint64_t send_count, void *recv, uint64_t recv_count, void *stream);
   /* Copies `bytes` of rank `root` to every rank; null: this host cannot, and sharding is refused.

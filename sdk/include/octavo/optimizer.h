@@ -35,9 +35,11 @@ typedef struct octavo_optimizer_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTIMIZER_CALL */
   void *stream;
-  const octavo_parameter_item *items;
+  const octavo_parameter_item *items; /* each parameter at most once */
   uint64_t count;
-  const float *skip; /* device f32; null or 0: step. Else change nothing, not even the step count */
+  const float *skip; /* device f32; null or 0: step. Else change nothing, not even the step count.
+                        The nonfinite slot tells of casts only: a host with native gradients gives
+                        its own flag, the maximum of both */
   void *workspace;   /* workspace_bytes of these parameters */
 } octavo_optimizer_call;
 
@@ -77,7 +79,8 @@ typedef struct octavo_optimizer {
   /* Slots to plain values. */
   octavo_status (*read_parameter)(const octavo_session *s, const octavo_parameter_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  /* Plain values to slots, the scale chosen by the backend's rule. */
+  /* Plain values to slots, the scale chosen by the backend's rule. A format without infinity
+   * saturates: look at the values before, if they may hold one. */
   octavo_status (*write_parameter)(const octavo_session *s, const octavo_parameter_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
 } octavo_optimizer;

@@ -37,7 +37,9 @@ enum {
   OCTAVO_VERB_FORWARD = 1,         /* gets the linear's list */
   OCTAVO_VERB_BACKWARD = 2,        /* gets the linear's list */
   OCTAVO_VERB_END_STEP = 3,        /* gets the session's list */
-  OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* gets the parameter's list */
+  OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* gets the parameter's list. read_parameter and write_parameter
+                                      get it, too: they read or write the slots of the role that
+                                      the call names, whatever the access says */
   OCTAVO_VERB_REDUCE = 5           /* gets the parameter's list */
 };
 
