@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
@@ -31,6 +30,9 @@ class Device {
   // A size as the kernels need it; the difference is padding of zeros.
   int64_t aligned(int64_t n) const { return (n + alignment() - 1) / alignment() * alignment(); }
   bool pads() const { return alignment() > 1; }
+  bool pads(int64_t rows, int64_t cols) const {
+    return aligned(rows) != rows || aligned(cols) != cols;
+  }
 
  private:
   const octavo_host *host_ = nullptr;

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <initializer_list>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "octavo/backend.h"
 

@@ -6,7 +6,7 @@
 namespace octavo::plugin {
 
 // d = a b^T. Where the kernels need aligned shapes, a and b are larger than d: then the product
-// goes through `padded`, and the part that is real is rounded once, to d's dtype: the same bits as
+// goes through `padded`, and the part that is real is copied or added to d: the same bits as
 // without padding.
 struct Product {
   octavo_tensor a;

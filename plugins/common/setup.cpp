@@ -1,6 +1,7 @@
 // Texts and structs that every backend of this tree builds alike.
 #include "setup.h"
 
+#include "objects.h"
 #include "octavo/kernels.h"
 
 namespace octavo::plugin {

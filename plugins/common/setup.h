@@ -33,17 +33,6 @@ octavo_verdict make_verdict();
 // Whether the kernels have both FP8 formats, and whether they emulate them: one verdict.
 octavo_verdict check_formats(const octavo_session_desc &desc);
 
-// Names are checkpoint keys or labels, so two objects of one kind cannot share one.
-template <typename Object>
-bool has_name(const std::vector<Object> &objects, std::string_view name) {
-  for (const Object &o : objects)
-    if (o.name == name) return true;
-  return false;
-}
-
-// What is wrong with a parameter, as "expected ..., found ..."; empty: nothing. The dtype is not
-// looked at, since an unknown one is declined and not refused.
-std::string parameter_fault(const octavo_parameter_desc &d);
 inline bool is_plain_dtype(uint32_t dtype) {
   return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
 }

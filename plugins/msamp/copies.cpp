@@ -42,10 +42,6 @@ octavo_status refuse_missing(const octavo_session &s, const char *verb, const Pa
                     "and whose slots lie on this rank, found role " + std::to_string(role));
 }
 
-octavo_tensor tensor_of(const Parameter &p, const Stored &stored, void *const *slots) {
-  return {at(slots, stored.data), p.rows, p.cols, p.cols, stored.dtype, 0};
-}
-
 octavo_scale scale_of(const Stored &stored, void *const *slots) {
   return {at(slots, stored.scale_inv), 0, OCTAVO_F32, stored.granularity};
 }
@@ -53,7 +49,7 @@ octavo_scale scale_of(const Stored &stored, void *const *slots) {
 octavo_status write(const octavo_session &s, const octavo_parameter_call &c, const Parameter &p,
                     const Stored &stored, const octavo_tensor &in, const float *in_scale_inv,
                     void *workspace) {
-  octavo_tensor out = tensor_of(p, stored, c.slots);
+  octavo_tensor out = tensor_at(c.slots, stored, p.rows, p.cols);
   if (stored.scale_inv.position == OCTAVO_NONE)
     return plugin::dequantize(s.device, c.stream, in, nullptr, &out, false);
   TensorCast cast;
@@ -75,7 +71,7 @@ octavo_status write_weight(const octavo_session &s, const octavo_parameter_call 
   octavo_tensor master = carver.tensor(p.rows, p.cols, OCTAVO_F16);
   void *kernel = carver.take(0);
   if (at(c.slots, p.master.data) != nullptr) {
-    master = tensor_of(p, p.master, c.slots);
+    master = tensor_at(c.slots, p.master, p.rows, p.cols);
     scale_inv = scale_of(p.master, c.slots);
   }
   TensorCast cast;
@@ -101,7 +97,7 @@ octavo_status read_parameter(const octavo_session *s, const octavo_parameter_cal
     return refuse_missing(*s, "read_parameter", p, c->role);
   const octavo_scale scale_inv = scale_of(*stored, c->slots);
   const bool has_scale = stored->scale_inv.position != OCTAVO_NONE;
-  return plugin::dequantize(s->device, c->stream, tensor_of(p, *stored, c->slots),
+  return plugin::dequantize(s->device, c->stream, tensor_at(c->slots, *stored, p.rows, p.cols),
                             has_scale ? &scale_inv : nullptr, c->plain, false);
 }
 

@@ -10,16 +10,13 @@ namespace octavo::msamp {
 namespace {
 
 octavo_status check_parameter(const octavo_session &s, const char *verb, uint32_t id) {
-  const std::string where = verb;
-  if (id >= s.sealed_parameters)
-    return refuse(s, OCTAVO_INVALID,
-                  where + ": expected a sealed parameter below " +
-                      std::to_string(s.sealed_parameters) + ", found " + std::to_string(id));
+  if (id >= s.sealed_parameters) return refuse_id(s, verb, id);
   const Parameter &p = s.parameters[id];
   if (!p.is_owned || p.is_frozen())
     return refuse(
         s, OCTAVO_INVALID,
-        where + " \"" + p.name + "\": expected a parameter with a gradient slot, found " +
+        std::string(verb) + " \"" + p.name +
+            "\": expected a parameter with a gradient slot, found " +
             (p.is_frozen() ? "a frozen one" : "one whose gradient is the host's: reduce it there"));
   return OCTAVO_OK;
 }
@@ -81,13 +78,15 @@ octavo_status run_stage(const octavo_session *s, const octavo_gradient_call *c) 
                       "run_stage \"" + p.name + "\": expected its gradient slot, found null");
   }
   if (status != OCTAVO_OK) return status;
-  const uint32_t stages = stage_count(bucket_of(*s, *c), c->world);
+  const Bucket b =
+      bucket_of(*s, c->count, c->world, [&](uint64_t i) { return c->items[i].parameter; });
+  const uint32_t stages = stage_count(b, c->world);
   if (c->stage >= stages)
     return refuse(*s, OCTAVO_INVALID,
                   "run_stage: expected a stage below " + std::to_string(stages) +
                       ", which plan_reduction stated for this bucket, found " +
                       std::to_string(c->stage));
-  return run_bucket_stage(*s, *c);
+  return run_bucket_stage(*s, *c, b);
 }
 
 }  // namespace octavo::msamp

@@ -63,8 +63,7 @@ octavo_status weight_gradient(const octavo_session &s, const octavo_backward_cal
   const Saved saved = plugin::saved_of(shape, const_cast<void *>(c.saved));
   octavo_tensor x_t = saved.x_t;
   x_t.cols = shape.mp;
-  octavo_tensor gradient{
-      at(c.slots, l.gradient.data), shape.n, shape.k, shape.k, l.gradient.dtype, 0};
+  octavo_tensor gradient = tensor_at(c.slots, l.gradient, shape.n, shape.k);
   plugin::Product product{.a = pieces.dy_t,
                           .a_scale_inv = &pieces.dy_scale_inv,
                           .b = x_t,
@@ -107,13 +106,13 @@ octavo_status weight_gradient(const octavo_session &s, const octavo_backward_cal
 
 octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   if (c->linear >= s->sealed_linears)
-    return refuse_hot(*s, OCTAVO_STR("linear_forward: expected a sealed linear"));
+    return refuse(*s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
   const Linear &l = s->linears[c->linear];
   const Shape shape = shape_of(*s, c->linear, c->x->rows);
   if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
-    return refuse_hot(*s,
-                      OCTAVO_STR("linear_forward: expected x [M, K] and y [M, N] with the K and "
-                                 "N of the weight [N, K]"));
+    return refuse(*s, OCTAVO_INVALID,
+                  "linear_forward: expected x [M, K] and y [M, N] with the K and "
+                  "N of the weight [N, K]");
   Carver carver(c->workspace);
   ForwardPieces pieces = forward_pieces(*s, c->linear, shape, carver);
   Saved saved{};
@@ -141,16 +140,18 @@ octavo_status linear_forward(const octavo_session *s, const octavo_forward_call 
 
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
   if (c->linear >= s->sealed_linears)
-    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected a sealed linear"));
+    return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
   const Linear &l = s->linears[c->linear];
   if (l.gradient.exists() && c->dw != nullptr)
-    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected dw null, since the plan's gradient "
-                                     "is OCTAVO_GRADIENT_SLOT, found a tensor"));
+    return refuse(*s, OCTAVO_INVALID,
+                  "linear_backward: expected dw null, since the plan's gradient "
+                  "is OCTAVO_GRADIENT_SLOT, found a tensor");
   const Shape shape = shape_of(*s, c->linear, c->dy->rows);
   if (c->dy->cols != shape.n ||
       (c->dx != nullptr && (c->dx->cols != shape.k || c->dx->rows != shape.m)))
-    return refuse_hot(*s, OCTAVO_STR("linear_backward: expected dy [M, N] and dx [M, K] with the N "
-                                     "and K of the weight [N, K]"));
+    return refuse(*s, OCTAVO_INVALID,
+                  "linear_backward: expected dy [M, N] and dx [M, K] with the N "
+                  "and K of the weight [N, K]");
   const bool wgrad = l.gradient.exists() && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   Carver carver(c->workspace);
   BackwardPieces pieces = backward_pieces(*s, c->linear, shape, carver);

@@ -12,6 +12,7 @@
 #include "octavo/gradients.h"
 #include "plugins/common/device.h"
 #include "plugins/common/emitter.h"
+#include "plugins/common/objects.h"
 
 namespace octavo::msamp {
 
@@ -63,13 +64,13 @@ struct Stored {
   bool exists() const { return data.position != OCTAVO_NONE; }
 };
 
-struct Parameter {
-  std::string name;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  uint32_t dtype = 0;
-  uint32_t gradient_dtype = 0;
-  uint32_t flags = 0;
+inline octavo_tensor tensor_at(void *const *slots, const Stored &stored, int64_t rows,
+                               int64_t cols) {
+  return {at(slots, stored.data), rows, cols, cols, stored.dtype, 0};
+}
+
+struct Parameter : plugin::ParameterBase {
+  using ParameterBase::ParameterBase;
   // Set at seal. Owned: a linear's weight, kept in slots; else weight and gradient are the host's.
   bool is_owned = false;
   Stored weight;
@@ -86,8 +87,6 @@ struct Parameter {
   Place saturated;
   Place added;
 
-  bool is_linear_weight() const { return (flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0; }
-  bool is_frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
   const Stored &stepped() const { return master.exists() ? master : weight; }
 };
 
@@ -98,9 +97,8 @@ struct Delayed {
   Place counter;
 };
 
-struct Linear {
-  std::string name;
-  uint32_t weight = 0;  // parameter id
+struct Linear : plugin::LinearBase {
+  using LinearBase::LinearBase;
   // Set at seal: positions in the linear's list.
   Stored w;  // the stored weight, where the verbs read it
   Place cache;
@@ -140,10 +138,11 @@ struct octavo_session {
 
 namespace octavo::msamp {
 
-// Sends an error to the host and returns its status. Hot verbs, which may not allocate, use the
-// second one with a static text.
-octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text);
-octavo_status refuse_hot(const octavo_session &s, octavo_str text);
+// Sends an error to the host and returns its status. It allocates nothing: hot verbs use it with a
+// static text.
+octavo_status refuse(const octavo_session &s, octavo_status status, std::string_view text);
+// A parameter id that is not sealed, outside of hot verbs.
+octavo_status refuse_id(const octavo_session &s, const char *verb, uint32_t id);
 
 octavo_status list_options(const octavo_option_sink *sink);
 Recipe parse_recipe(const octavo_session_desc &desc);

@@ -18,12 +18,6 @@ octavo_status refuse_item(const octavo_session &s, const char *verb, const Param
   return refuse(s, OCTAVO_INVALID, std::string(verb) + " \"" + p.name + "\": " + text);
 }
 
-octavo_status refuse_id(const octavo_session &s, const char *verb, uint32_t id) {
-  return refuse(s, OCTAVO_INVALID,
-                std::string(verb) + ": expected a sealed parameter below " +
-                    std::to_string(s.sealed_parameters) + ", found " + std::to_string(id));
-}
-
 struct Need {
   const Stored *stored;
   const char *name;
@@ -75,16 +69,12 @@ octavo_status check_item(const octavo_session &s, const char *verb,
   return OCTAVO_OK;
 }
 
-octavo_tensor tensor_of(const Parameter &p, const Stored &stored, void *const *slots) {
-  return {at(slots, stored.data), p.rows, p.cols, p.cols, stored.dtype, 0};
-}
-
 octavo_adam_item adam_item(const Parameter &p, void *const *slots, const float *hyper) {
   octavo_adam_item a{};
-  a.weight = tensor_of(p, p.stepped(), slots);
-  a.gradient = tensor_of(p, p.gradient, slots);
-  a.exp_avg = tensor_of(p, p.exp_avg, slots);
-  a.exp_avg_sq = tensor_of(p, p.exp_avg_sq, slots);
+  a.weight = tensor_at(slots, p.stepped(), p.rows, p.cols);
+  a.gradient = tensor_at(slots, p.gradient, p.rows, p.cols);
+  a.exp_avg = tensor_at(slots, p.exp_avg, p.rows, p.cols);
+  a.exp_avg_sq = tensor_at(slots, p.exp_avg_sq, p.rows, p.cols);
   a.weight_scale_inv = float_at(slots, p.stepped().scale_inv);
   a.gradient_scale_inv = float_at(slots, p.gradient.scale_inv);
   a.exp_avg_scale_inv = float_at(slots, p.exp_avg.scale_inv);
@@ -111,9 +101,9 @@ octavo_adam_step adam_call(const octavo_session &s, void *stream, const octavo_a
 // O3: the E4M3 weight from its master. After a skipped step it gives the same codes again.
 octavo_status cast_master(const octavo_session &s, void *stream, const Parameter &p,
                           void *const *slots, void *workspace) {
-  octavo_tensor codes = tensor_of(p, p.weight, slots);
+  octavo_tensor codes = tensor_at(slots, p.weight, p.rows, p.cols);
   TensorCast cast;
-  cast.in = tensor_of(p, p.master, slots);
+  cast.in = tensor_at(slots, p.master, p.rows, p.cols);
   cast.in_scale_inv = float_at(slots, p.master.scale_inv);
   cast.out = &codes;
   cast.out_scale_inv = {at(slots, p.weight.scale_inv), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
@@ -183,7 +173,7 @@ octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c)
   for (uint64_t i = 0; i < c->count; ++i) {
     const octavo_parameter_item &item = c->items[i];
     const Parameter &p = s->parameters[item.parameter];
-    const octavo_tensor gradient = tensor_of(p, p.gradient, item.slots);
+    const octavo_tensor gradient = tensor_at(item.slots, p.gradient, p.rows, p.cols);
     const octavo_scale scale_inv{at(item.slots, p.gradient.scale_inv), 0, OCTAVO_F32,
                                  OCTAVO_PER_TENSOR};
     auto sum = make_call<octavo_sum>(OCTAVO_KIND_SUM, c->stream);

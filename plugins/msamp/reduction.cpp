@@ -10,8 +10,8 @@ namespace {
 
 class Stage {
  public:
-  Stage(const octavo_session &s, const octavo_gradient_call &c)
-      : s_(s), c_(c), bucket_(bucket_of(s, c)), state_(state_of(bucket_, c.state)) {}
+  Stage(const octavo_session &s, const octavo_gradient_call &c, const Bucket &bucket)
+      : s_(s), c_(c), bucket_(bucket), state_(state_of(bucket, c.state)) {}
 
   octavo_status run() {
     switch (c_.stage) {
@@ -30,7 +30,7 @@ class Stage {
 
   octavo_tensor gradient(uint64_t i) const {
     const Parameter &p = parameter(i);
-    return {at(c_.items[i].slots, p.gradient.data), p.rows, p.cols, p.cols, p.gradient.dtype, 0};
+    return tensor_at(c_.items[i].slots, p.gradient, p.rows, p.cols);
   }
   // Null for an f32 gradient.
   float *gradient_scale_inv(uint64_t i) const {
@@ -201,7 +201,7 @@ class Stage {
 
   const octavo_session &s_;
   const octavo_gradient_call &c_;
-  Bucket bucket_;
+  const Bucket &bucket_;
   BucketState state_;
 };
 
@@ -218,8 +218,9 @@ BucketState state_of(const Bucket &b, void *state) {
   return out;
 }
 
-octavo_status run_bucket_stage(const octavo_session &s, const octavo_gradient_call &c) {
-  return Stage(s, c).run();
+octavo_status run_bucket_stage(const octavo_session &s, const octavo_gradient_call &c,
+                               const Bucket &bucket) {
+  return Stage(s, c, bucket).run();
 }
 
 }  // namespace octavo::msamp

@@ -34,10 +34,6 @@ Bucket bucket_of(const octavo_session &s, uint64_t count, uint32_t world, IdAt i
   return b;
 }
 
-inline Bucket bucket_of(const octavo_session &s, const octavo_gradient_call &c) {
-  return bucket_of(s, c.count, c.world, [&](uint64_t i) { return c.items[i].parameter; });
-}
-
 // Alone, or without a parameter, there is nothing to add to anything.
 inline uint32_t stage_count(const Bucket &b, uint32_t world) {
   if (world == 1 || b.count == 0) return 0;
@@ -54,6 +50,7 @@ struct BucketState {
 BucketState state_of(const Bucket &b, void *state);
 
 // Runs stage c.stage of the bucket; the call was checked.
-octavo_status run_bucket_stage(const octavo_session &s, const octavo_gradient_call &c);
+octavo_status run_bucket_stage(const octavo_session &s, const octavo_gradient_call &c,
+                               const Bucket &bucket);
 
 }  // namespace octavo::msamp

@@ -8,21 +8,25 @@ namespace octavo::msamp {
 
 using plugin::answer;
 
-octavo_status refuse(const octavo_session &s, octavo_status status, const std::string &text) {
+octavo_status refuse(const octavo_session &s, octavo_status status, std::string_view text) {
   return plugin::refuse(s.device.host(), "msamp", status, text);
 }
 
-octavo_status refuse_hot(const octavo_session &s, octavo_str text) {
-  return plugin::refuse(s.device.host(), "msamp", OCTAVO_INVALID, plugin::view(text));
+octavo_status refuse_id(const octavo_session &s, const char *verb, uint32_t id) {
+  return refuse(s, OCTAVO_INVALID,
+                std::string(verb) + ": expected a sealed parameter below " +
+                    std::to_string(s.sealed_parameters) + ", found " + std::to_string(id));
 }
 
-octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
-  const Recipe recipe = parse_recipe(*desc);
-  octavo_verdict v = plugin::check_formats(*desc);
+namespace {
+
+// Whether a session with this recipe can run on these kernels.
+octavo_verdict judge(const octavo_session_desc &desc, const Recipe &recipe) {
+  octavo_verdict v = plugin::check_formats(desc);
   const uint64_t granularity = UINT64_C(1) << recipe.state_granularity;
   if (v.decision == OCTAVO_DECLINE) {
     // The formats come first: nothing else matters without them.
-  } else if ((desc->caps->dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) == 0) {
+  } else if ((desc.caps->dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) == 0) {
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
            OCTAVO_STR("the kernels lack f16, in which weights and second moments are kept"));
   } else if (recipe.amsgrad) {
@@ -34,26 +38,30 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_OPTION,
            OCTAVO_STR("msamp04 drops the L2 decay from moments in its own formats only"));
     v.remedy = OCTAVO_STR("set fp8.msamp.state_format = \"level\", or profile = \"msamp-fixed\"");
-  } else if ((desc->caps->granularities & granularity) == 0) {
+  } else if ((desc.caps->granularities & granularity) == 0) {
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
            OCTAVO_STR("the kernels lack optimizer states in groups"));
     v.remedy = OCTAVO_STR("set fp8.msamp.state_format = \"level\"");
   }
+  return v;
+}
+
+}  // namespace
+
+octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
+  const octavo_verdict v = judge(*desc, parse_recipe(*desc));
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
 
 octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
+  const Recipe recipe = parse_recipe(*desc);
+  if (const octavo_verdict v = judge(*desc, recipe); v.decision == OCTAVO_DECLINE)
+    return plugin::refuse(desc->host, "msamp", OCTAVO_UNSUPPORTED, plugin::view(v.text));
   auto *s = new (std::nothrow) octavo_session;
   if (s == nullptr) return plugin::refuse(desc->host, "msamp", OCTAVO_RESOURCE, "out of memory");
   s->device = plugin::Device(*desc);
-  s->recipe = parse_recipe(*desc);
-  if (s->recipe.amsgrad) {
-    delete s;
-    return plugin::refuse(desc->host, "msamp", OCTAVO_UNSUPPORTED,
-                          "amsgrad: expected false, found true: its maximum of second moments has "
-                          "no low-bit form; set fp8.msamp.amsgrad = false");
-  }
+  s->recipe = recipe;
   *out = s;
   return OCTAVO_OK;
 }
@@ -64,12 +72,8 @@ void close_session(octavo_session *s) {
 
 octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d, octavo_verdict *v,
                             uint32_t *id) {
-  const std::string name(plugin::view(d->name));
-  const std::string where = "add_parameter \"" + name + "\": ";
-  if (const std::string fault = plugin::parameter_fault(*d); !fault.empty())
-    return refuse(*s, OCTAVO_INVALID, where + fault);
-  if (plugin::has_name(s->parameters, name))
-    return refuse(*s, OCTAVO_INVALID, where + "expected a name that no other parameter has");
+  if (const std::string fault = plugin::parameter_fault(*d, s->parameters); !fault.empty())
+    return refuse(*s, OCTAVO_INVALID, fault);
   const bool frozen = (d->flags & OCTAVO_PARAMETER_FROZEN) != 0;
   if (!plugin::is_plain_dtype(d->dtype) ||
       (!frozen && !plugin::is_plain_dtype(d->gradient_dtype))) {
@@ -78,14 +82,7 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d, o
     return OCTAVO_OK;
   }
   try {
-    Parameter p;
-    p.name = name;
-    p.rows = d->rows;
-    p.cols = d->cols;
-    p.dtype = d->dtype;
-    p.gradient_dtype = d->gradient_dtype;
-    p.flags = d->flags;
-    s->parameters.push_back(p);
+    s->parameters.emplace_back(*d);
   } catch (const std::bad_alloc &) {
     return refuse(*s, OCTAVO_RESOURCE, "out of memory");
   }
@@ -99,16 +96,8 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d, o
 
 octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_verdict *v,
                          uint32_t *id) {
-  const std::string name(plugin::view(d->name));
-  const std::string where = "add_linear \"" + name + "\": expected ";
-  if (d->flags != 0)
-    return refuse(*s, OCTAVO_INVALID, where + "flags 0, found " + std::to_string(d->flags));
-  if (d->weight >= s->parameters.size() || !s->parameters[d->weight].is_linear_weight())
-    return refuse(
-        *s, OCTAVO_INVALID,
-        where + "the id of a parameter added as LINEAR_WEIGHT, found " + std::to_string(d->weight));
-  if (plugin::has_name(s->linears, name))
-    return refuse(*s, OCTAVO_INVALID, where + "a name that no other linear has");
+  if (const std::string fault = plugin::linear_fault(*d, s->parameters, s->linears); !fault.empty())
+    return refuse(*s, OCTAVO_INVALID, fault);
   const Parameter &w = s->parameters[d->weight];
   if (d->weight < s->sealed_parameters && !w.is_owned) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_POLICY,
@@ -117,10 +106,7 @@ octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_
     return OCTAVO_OK;
   }
   try {
-    Linear linear;
-    linear.name = name;
-    linear.weight = d->weight;
-    s->linears.push_back(linear);
+    s->linears.emplace_back(*d);
   } catch (const std::bad_alloc &) {
     return refuse(*s, OCTAVO_RESOURCE, "out of memory");
   }
@@ -129,7 +115,7 @@ octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_
          s->recipe.level == Level::kO3
              ? octavo_str(OCTAVO_STR("weight E4M3, x E4M3, dy E5M2, dw E4M3"))
              : octavo_str(OCTAVO_STR("weight f16 cast to E4M3, x E4M3, dy E5M2, dw E4M3")));
-  if (s->device.aligned(w.rows) != w.rows || s->device.aligned(w.cols) != w.cols)
+  if (s->device.pads(w.rows, w.cols))
     v->evidence = OCTAVO_STR("N or K is padded inside to what the kernels need");
   return OCTAVO_OK;
 }

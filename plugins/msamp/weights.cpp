@@ -5,16 +5,12 @@
 namespace octavo::msamp {
 namespace {
 
-octavo_tensor stored_weight(void *const *slots, const Stored &w, int64_t rows, int64_t cols) {
-  return {at(slots, w.data), rows, cols, cols, w.dtype, 0};
-}
-
 octavo_status cast_weight(const octavo_session &s, void *stream, void *const *slots,
                           const Linear &l, const Shape &shape, octavo_tensor *out,
                           octavo_tensor *out_t, const octavo_scale &scale_inv, void *workspace,
                           octavo_scale *used_scale_inv) {
   TensorCast c;
-  c.in = stored_weight(slots, l.w, shape.n, shape.k);
+  c.in = tensor_at(slots, l.w, shape.n, shape.k);
   c.out = out;
   c.out_t = out_t;
   c.out_scale_inv = scale_inv;
@@ -44,7 +40,7 @@ octavo_status weight_rows(const octavo_session &s, void *stream, void *const *sl
     return OCTAVO_OK;
   }
   if (pieces.w.codes.rows == 0) {
-    out->codes = stored_weight(slots, l.w, shape.n, shape.k);
+    out->codes = tensor_at(slots, l.w, shape.n, shape.k);
     out->scale_inv = scale_at(slots, l.w.scale_inv);
     return OCTAVO_OK;
   }
@@ -95,7 +91,7 @@ octavo_status move_codes(const octavo_session &s, void *stream, const TensorCast
 
 octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
   if (c->parameter >= s->sealed_parameters)
-    return refuse_hot(*s, OCTAVO_STR("quantize_weight: expected a sealed parameter"));
+    return refuse(*s, OCTAVO_INVALID, "quantize_weight: expected a sealed parameter");
   const Parameter &p = s->parameters[c->parameter];
   if (!p.is_owned || !s->recipe.weight_cache) return OCTAVO_OK;
   const int64_t n = s->device.aligned(p.rows);
@@ -104,7 +100,7 @@ octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call 
   octavo_tensor codes_t{at(c->slots, p.cache_t), k, n, n, OCTAVO_E4M3FN, 0};
   Carver carver(c->workspace);
   TensorCast cast;
-  cast.in = stored_weight(c->slots, p.weight, p.rows, p.cols);
+  cast.in = tensor_at(c->slots, p.weight, p.rows, p.cols);
   cast.out = codes.data != nullptr ? &codes : nullptr;
   cast.out_t = &codes_t;
   cast.out_scale_inv = carver.scale_inv();

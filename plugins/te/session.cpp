@@ -33,25 +33,15 @@ void close_session(octavo_session *s) {
 
 octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d, octavo_verdict *v,
                             uint32_t *id) {
-  const std::string name(plugin::view(d->name));
-  const std::string where = "add_parameter \"" + name + "\": ";
-  if (const std::string fault = plugin::parameter_fault(*d); !fault.empty())
-    return refuse(*s, OCTAVO_INVALID, where + fault);
-  if (plugin::has_name(s->parameters, name))
-    return refuse(*s, OCTAVO_INVALID, where + "expected a name that no other parameter has");
+  if (const std::string fault = plugin::parameter_fault(*d, s->parameters); !fault.empty())
+    return refuse(*s, OCTAVO_INVALID, fault);
   if (!plugin::is_plain_dtype(d->dtype)) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
            OCTAVO_STR("a weight in f32, bf16 or f16 is expected"));
     return OCTAVO_OK;
   }
   try {
-    Parameter p;
-    p.name = name;
-    p.rows = d->rows;
-    p.cols = d->cols;
-    p.dtype = d->dtype;
-    p.flags = d->flags;
-    s->parameters.push_back(p);
+    s->parameters.emplace_back(*d);
   } catch (const std::bad_alloc &) {
     return refuse(*s, OCTAVO_RESOURCE, "out of memory");
   }
@@ -64,31 +54,23 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d, o
 
 octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_verdict *v,
                          uint32_t *id) {
-  const std::string name(plugin::view(d->name));
-  const std::string where = "add_linear \"" + name + "\": expected ";
-  if (d->flags != 0)
-    return refuse(*s, OCTAVO_INVALID, where + "flags 0, found " + std::to_string(d->flags));
-  if (d->weight >= s->parameters.size() || !s->parameters[d->weight].is_linear_weight())
-    return refuse(
-        *s, OCTAVO_INVALID,
-        where + "the id of a parameter added as LINEAR_WEIGHT, found " + std::to_string(d->weight));
-  if (plugin::has_name(s->linears, name))
-    return refuse(*s, OCTAVO_INVALID, where + "a name that no other linear has");
+  if (const std::string fault = plugin::linear_fault(*d, s->parameters, s->linears); !fault.empty())
+    return refuse(*s, OCTAVO_INVALID, fault);
   try {
-    s->linears.push_back({name, d->weight});
+    s->linears.emplace_back(*d);
   } catch (const std::bad_alloc &) {
     return refuse(*s, OCTAVO_RESOURCE, "out of memory");
   }
   *id = static_cast<uint32_t>(s->linears.size() - 1);
   const bool hybrid = s->recipe.gradient_dtype == OCTAVO_E5M2;
   const Parameter &w = s->parameters[d->weight];
-  const bool padded = s->device.aligned(w.rows) != w.rows || s->device.aligned(w.cols) != w.cols;
   answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
          s->delayed() ? (hybrid ? octavo_str(OCTAVO_STR("delayed scaling, HYBRID"))
                                 : octavo_str(OCTAVO_STR("delayed scaling, E4M3")))
                       : (hybrid ? octavo_str(OCTAVO_STR("current scaling, HYBRID"))
                                 : octavo_str(OCTAVO_STR("current scaling, E4M3"))));
-  if (padded) v->evidence = OCTAVO_STR("N or K is padded inside to what the kernels need");
+  if (s->device.pads(w.rows, w.cols))
+    v->evidence = OCTAVO_STR("N or K is padded inside to what the kernels need");
   return OCTAVO_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include "plugins/common/device.h"
 #include "plugins/common/emitter.h"
+#include "plugins/common/objects.h"
 
 namespace octavo::te {
 
@@ -48,22 +49,12 @@ enum LinearSlot : uint32_t {
   kLinearDyScale  // delayed only
 };
 
-struct Parameter {
-  std::string name;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  uint32_t dtype = 0;
-  uint32_t flags = 0;
+struct Parameter : plugin::ParameterBase {
+  using ParameterBase::ParameterBase;
   uint32_t weight_slot = OCTAVO_NONE;
   uint32_t cache_slot = OCTAVO_NONE;  // cache_t and scale_inv follow it
-  bool is_linear_weight() const { return (flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0; }
-  bool is_frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
 };
-
-struct Linear {
-  std::string name;
-  uint32_t weight = 0;  // parameter id
-};
+using Linear = plugin::LinearBase;
 
 // The pooled slots of one operand (x, dy or w) of one seal: `count` columns, and where they stand
 // in the session's list: amax, then history and scale when the recipe is delayed.

@@ -16,7 +16,6 @@ BackendOptimizer::BackendOptimizer(OctavoRun &run, std::vector<Parameter *> para
       communicator_(communicator),
       hyper_(2 * OCTAVO_HYPER_COUNT),
       sums_(parameters_.size()),
-      all_sums_(parameters_.size()),
       skip_(1) {
   std::vector<uint32_t> owned;
   uint64_t bytes = 0;
@@ -96,11 +95,10 @@ double BackendOptimizer::gradient_norm() {
     run_.check(run_.optimizer()->sum_of_squares(run_.session(), &call), "sum_of_squares",
                parameters_[i]->name);
   }
-  const bool shared_out = run_.sharded();
-  if (shared_out) communicator_.all_reduce_sum(sums_.data(), all_sums_.data(), sums_.size());
+  if (run_.sharded()) communicator_.all_reduce_sum(sums_.data(), sums_.size());
   double squares = 0.0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    squares += static_cast<double>(shared_out ? all_sums_[i] : sums_[i]);
+    squares += static_cast<double>(sums_[i]);
   }
   return std::sqrt(squares);
 }

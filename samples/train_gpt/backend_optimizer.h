@@ -40,7 +40,6 @@ class BackendOptimizer : public Optimizer {
   const Communicator communicator_;
   Buffer<float> hyper_;  // of two groups: weights that do not decay, weights that do
   Buffer<float> sums_;   // squares of the gradient of each parameter, 0 where another rank counts
-  Buffer<float> all_sums_;
   Buffer<float> skip_;
   std::vector<octavo_parameter_item> items_;  // of the parameters that this rank steps
 };

@@ -20,8 +20,8 @@ class Communicator {
   // For functions of liboctavo that communicate; null when alone.
   const octavo_collective *table() const { return table_; }
 
-  // recv = the sum over ranks in their order, equal on every rank. send and recv do not overlap.
-  void all_reduce_sum(const float *send, float *recv, uint64_t count) const;
+  // Each value becomes the sum over ranks in their order, equal on every rank.
+  void all_reduce_sum(float *values, uint64_t count) const;
   // The number of each rank, exactly, in their order.
   std::vector<double> gather(double mine) const;
   double mean(double mine) const;

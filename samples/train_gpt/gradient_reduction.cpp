@@ -23,8 +23,7 @@ GradientReduction::GradientReduction(const std::vector<Parameter *> &parameters,
   }
   uint64_t floats = 0;
   for (const Bucket &bucket : own_) floats = std::max(floats, bucket.elements);
-  own_send_.reset(floats);
-  own_recv_.reset(floats);
+  own_sums_.reset(floats);
   if (!in_slots_.empty() && octavo_gradients_of(run_->handle()) == nullptr) {
     throw UserError("backend " + run_->backend() + " with --ranks",
                     "a backend that reduces the gradients it keeps",
@@ -72,11 +71,11 @@ void GradientReduction::average() {
 }
 
 void GradientReduction::average_own(const Bucket &bucket) {
-  float *at = own_send_.data();
+  float *at = own_sums_.data();
   for (const Parameter *p : bucket.parameters) at = std::copy_n(p->grad.data(), p->count(), at);
-  communicator_.all_reduce_sum(own_send_.data(), own_recv_.data(), bucket.elements);
+  communicator_.all_reduce_sum(own_sums_.data(), bucket.elements);
   const float share = 1.0f / static_cast<float>(communicator_.world());
-  const float *sum = own_recv_.data();
+  const float *sum = own_sums_.data();
   for (Parameter *p : bucket.parameters) {
     float *grad = p->grad.data();
     threads_.for_ranges(static_cast<int64_t>(p->count()), 1 << 14, [&](int64_t begin, int64_t end) {

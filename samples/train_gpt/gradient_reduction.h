@@ -40,8 +40,7 @@ class GradientReduction {
   const Threads &threads_;
   std::vector<Bucket> own_;
   std::vector<Bucket> in_slots_;
-  Buffer<float> own_send_;
-  Buffer<float> own_recv_;
+  Buffer<float> own_sums_;
   Buffer<unsigned char> send_;
   Buffer<unsigned char> recv_;
   Buffer<unsigned char> state_;

@@ -106,11 +106,10 @@ RankMemory memory_of(Model &model, const OctavoRun *run) {
 
 std::map<std::string, uint64_t> slot_bytes(const OctavoRun &run) {
   std::map<std::string, uint64_t> bytes;
-  for_slots(run, [&](const octavo_slot &slot) {
-    for (const auto &[role, name] : kRoles) {
-      if (slot.role == role) bytes[name] += bytes_of(slot);
-    }
-  });
+  if (run.store() == nullptr) return bytes;
+  for (const auto &[role, name] : kRoles) {
+    if (const uint64_t b = octavo_store_bytes(run.store(), role); b > 0) bytes[name] = b;
+  }
   return bytes;
 }
 

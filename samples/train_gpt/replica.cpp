@@ -30,7 +30,8 @@ Replica::Replica(const RunSpec &spec, const Options &options, const Threads &thr
       communicator_(communicator),
       share_(options.batch / communicator.world()),
       octavo_(open(spec, options, host)),
-      model_(options.size, share_, options.seed, host_precision(spec, octavo_.get()), threads) {
+      precision_(host_precision(spec, octavo_.get())),
+      model_(options.size, share_, options.seed, precision_, threads) {
   if (octavo_ != nullptr) model_.attach(*octavo_, communicator_);
   if (octavo_ != nullptr && octavo_->optimizer() != nullptr) {
     auto optimizer = std::make_unique<BackendOptimizer>(*octavo_, model_.parameters(),

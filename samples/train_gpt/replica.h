@@ -34,6 +34,7 @@ class Replica {
   void quantize_weights();
 
   const Communicator &communicator() const { return communicator_; }
+  Precision precision() const { return precision_; }  // of layers that stay with the program
   Model &model() { return model_; }
   OctavoRun *octavo() { return octavo_.get(); }  // null: every layer is the program's own
   BackendOptimizer *backend_optimizer() { return backend_optimizer_; }  // null: AdamW
@@ -46,6 +47,7 @@ class Replica {
   const Communicator communicator_;
   int64_t share_;  // sequences of a batch that this rank takes
   std::unique_ptr<OctavoRun> octavo_;
+  Precision precision_;
   Model model_;
   std::unique_ptr<Optimizer> optimizer_;
   BackendOptimizer *backend_optimizer_ = nullptr;

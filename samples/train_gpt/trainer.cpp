@@ -62,11 +62,9 @@ class Run {
   void describe(const RunSpec &spec) {
     Replica &root = *replicas_.front();
     OctavoRun *octavo = root.octavo();
-    const bool bf16 =
-        spec.kind == RunSpec::Kind::kBf16 || (octavo != nullptr && octavo->precision() == "bf16");
     result_.name = spec.name;
     result_.backend = "host";
-    result_.recipe = bf16 ? "bf16" : "fp32";
+    result_.recipe = root.precision() == Precision::kBf16 ? "bf16" : "fp32";
     if (octavo != nullptr && !octavo->backend().empty()) {
       result_.backend = octavo->backend();
       result_.recipe = octavo->option("recipe");

@@ -197,11 +197,9 @@ TEST(MsampShardedStore, refuses_another_number_of_ranks) {
   host.seal();
   const Matrix before = host.read(0, OCTAVO_ROLE_WEIGHT);
   for (const bool publish : {false, true}) {
-    octavo_ranks *raw = nullptr;
-    ASSERT_EQ(octavo_ranks_open(3, &raw), OCTAVO_OK);
-    const std::unique_ptr<octavo_ranks, CloseRanks> ranks(raw);
+    RankThreads ranks(3);
     // Refused before the first exchange, or this single thread would wait for the other two.
-    const octavo_collective *c = octavo_ranks_collective(ranks.get(), 0);
+    const octavo_collective *c = ranks.collective(0);
     EXPECT_EQ(publish ? octavo_store_publish(host.store(), c, nullptr)
                       : octavo_store_reduce(host.store(), c, nullptr),
               OCTAVO_INVALID);

@@ -4,35 +4,22 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <memory>
-#include <thread>
 #include <vector>
 
-#include "octavo/octavo.h"
+#include "tests/support/rank_threads.h"
 
 namespace octavo::test {
-
-struct CloseRanks {
-  void operator()(octavo_ranks *r) const { octavo_ranks_close(r); }
-};
 
 // Calls body(rank, its collective) on a thread of its own for every rank. A rank whose body fails
 // ends the others' waiting; returns what each answered.
 inline std::vector<octavo_status> run_ranks(
     uint32_t world, const std::function<octavo_status(uint32_t, const octavo_collective *)> &body) {
-  octavo_ranks *raw = nullptr;
-  EXPECT_EQ(octavo_ranks_open(world, &raw), OCTAVO_OK);
-  const std::unique_ptr<octavo_ranks, CloseRanks> ranks(raw);
-  std::vector<octavo_status> answers(world, OCTAVO_INTERNAL);
-  std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      answers[rank] = body(rank, octavo_ranks_collective(ranks.get(), rank));
-      if (answers[rank] != OCTAVO_OK) octavo_ranks_abort(ranks.get());
-    });
-  }
-  for (std::thread &thread : threads) thread.join();
-  return answers;
+  RankThreads ranks(world);
+  return ranks.run([&](uint32_t rank, const octavo_collective &c) {
+    const octavo_status status = body(rank, &c);
+    if (status != OCTAVO_OK) octavo_ranks_abort(ranks.get());
+    return status;
+  });
 }
 
 // Forwards to a rank's collective. What a rank sends, by the usual algorithms: of all-to-all the

@@ -224,9 +224,8 @@ TEST(Ranks, communicate_exactly) {
     EXPECT_EQ(c.world(), 4u);
     const double mine = 1.0 / (rank + 3.0);
     EXPECT_THAT(c.gather(mine), testing::ElementsAre(1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6));
-    const float values[] = {static_cast<float>(rank), 0x1p24f, rank == 2 ? 1.0f : 0.0f};
-    float sums[3] = {};
-    c.all_reduce_sum(values, sums, 3);
+    float sums[] = {static_cast<float>(rank), 0x1p24f, rank == 2 ? 1.0f : 0.0f};
+    c.all_reduce_sum(sums, 3);
     // 2^24 + 2^24 + (2^24 + 1, which is 2^24 in fp32) + 2^24
     EXPECT_THAT(sums, testing::ElementsAre(6.0f, 0x1p26f, 1.0f));
     EXPECT_TRUE(c.root_says(rank == 0));
