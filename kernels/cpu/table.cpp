@@ -36,11 +36,14 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
     case OCTAVO_KIND_SUM:
     case OCTAVO_KIND_COPY:
     case OCTAVO_KIND_SCALE_VALUES:
-    case OCTAVO_KIND_PRESCALE_UPDATE: return OCTAVO_OK;
+    case OCTAVO_KIND_PRESCALE_UPDATE:
+    case OCTAVO_KIND_QUANTIZE_STATS:
+    case OCTAVO_KIND_GRADIENT_SCALE: return OCTAVO_OK;
+    case OCTAVO_KIND_PROLOGUE_CALL:
+      return prologue_workspace_bytes(ctx, static_cast<const octavo_prologue_call *>(call), bytes);
     default:
       check.fail(OCTAVO_UNSUPPORTED,
-                 "kind = %u; expected the kind of a call struct, %d to %d or %d", kind,
-                 OCTAVO_KIND_QUANTIZE, OCTAVO_KIND_SCALE_VALUES, OCTAVO_KIND_PRESCALE_UPDATE);
+                 "kind = %u; expected the kind of a call struct of octavo/kernels.h", kind);
       return check.status();
   }
 }
@@ -64,7 +67,11 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    sum_of_squares,
                                    copy,
                                    scale_values,
-                                   prescale_update};
+                                   prescale_update,
+                                   quantize_stats,
+                                   prologue,
+                                   prologue_quantize,
+                                   gradient_scale};
 
 }  // namespace
 }  // namespace octavo

@@ -165,6 +165,7 @@ octavo_status optimizer_workspace_bytes(const octavo_session *s, const uint32_t 
                                         uint64_t count, uint64_t *bytes);
 octavo_status optimizer_step(const octavo_session *s, const octavo_optimizer_call *c);
 octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c);
+octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c);
 octavo_status read_parameter(const octavo_session *s, const octavo_parameter_call *c);
 octavo_status write_parameter(const octavo_session *s, const octavo_parameter_call *c);
 

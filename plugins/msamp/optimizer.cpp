@@ -186,4 +186,28 @@ octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c)
   return OCTAVO_OK;
 }
 
+octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c) {
+  constexpr uint64_t kGroups = 64;
+  if (c->count > kGroups || (c->count > 0 && c->hyper == nullptr))
+    return refuse(*s, OCTAVO_INVALID,
+                  "prepare_step: expected the addresses of at most 64 arrays of hyperparameters");
+  float *grad_scale[kGroups];
+  for (uint64_t i = 0; i < c->count; ++i) {
+    if (c->hyper[i] == nullptr)
+      return refuse(*s, OCTAVO_INVALID,
+                    "prepare_step: expected hyperparameters f32[8] of every group, found null");
+    grad_scale[i] = c->hyper[i] + OCTAVO_HYPER_GRAD_SCALE;
+  }
+  auto scale = make_call<octavo_gradient_scale>(OCTAVO_KIND_GRADIENT_SCALE, c->stream);
+  scale.sum = c->sum;
+  scale.nonfinite = c->nonfinite;
+  scale.norm = c->norm;
+  scale.skip = c->skip;
+  scale.grad_scale = grad_scale;
+  scale.count = c->count;
+  scale.factor = c->factor;
+  scale.max_norm = c->max_norm;
+  return s->device.kernels().gradient_scale(s->device.ctx(), &scale);
+}
+
 }  // namespace octavo::msamp

@@ -28,8 +28,8 @@ const octavo_backend kBackend = {sizeof(octavo_backend),
 
 const octavo_optimizer kOptimizer = {
     sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER,   guarded<optimizer_workspace_bytes>,
-    guarded<optimizer_step>,  guarded<sum_of_squares>, guarded<read_parameter>,
-    guarded<write_parameter>};
+    guarded<optimizer_step>,  guarded<sum_of_squares>, prepare_step,
+    guarded<read_parameter>,  guarded<write_parameter>};
 
 const octavo_gradients kGradients = {sizeof(octavo_gradients), OCTAVO_KIND_GRADIENTS,
                                      guarded<plan_reduction>, guarded<run_stage>};

@@ -176,6 +176,10 @@ const octavo_optimizer *octavo_optimizer_of(const octavo_run *r) {
   return r->plugin() != nullptr && r->plugin()->optimizer ? &*r->plugin()->optimizer : nullptr;
 }
 
+const octavo_fused *octavo_fused_of(const octavo_run *r) {
+  return r->plugin() != nullptr && r->plugin()->fused ? &*r->plugin()->fused : nullptr;
+}
+
 const octavo_gradients *octavo_gradients_of(const octavo_run *r) {
   return r->plugin() != nullptr && r->plugin()->gradients ? &*r->plugin()->gradients : nullptr;
 }

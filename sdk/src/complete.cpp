@@ -56,6 +56,7 @@ octavo_optimizer complete(const octavo_optimizer &given) {
   fill(t.workspace_bytes);
   fill(t.optimizer_step);
   fill(t.sum_of_squares);
+  fill(t.prepare_step);
   fill(t.read_parameter);
   fill(t.write_parameter);
   return t;
@@ -81,6 +82,18 @@ octavo_kernels complete(const octavo_kernels &given) {
   fill(t.copy);
   fill(t.scale_values);
   fill(t.prescale_update);
+  fill(t.quantize_stats);
+  fill(t.prologue);
+  fill(t.prologue_quantize);
+  fill(t.gradient_scale);
+  return t;
+}
+
+octavo_fused complete(const octavo_fused &given) {
+  octavo_fused t = head_of(given);
+  fill(t.workspace);
+  fill(t.linear_forward);
+  fill(t.apply);
   return t;
 }
 

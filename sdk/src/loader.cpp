@@ -169,6 +169,8 @@ class Handshake {
       plugin_->optimizer = complete(*o);
     if (const auto *g = static_cast<const octavo_gradients *>(get(OCTAVO_GRADIENTS_ID)))
       plugin_->gradients = complete(*g);
+    if (const auto *f = static_cast<const octavo_fused *>(get(OCTAVO_FUSED_ID)))
+      plugin_->fused = complete(*f);
   }
 
   const Manifest &manifest_;

@@ -22,6 +22,7 @@ struct LoadedPlugin {
   octavo_backend backend{};
   std::optional<octavo_optimizer> optimizer;
   std::optional<octavo_gradients> gradients;
+  std::optional<octavo_fused> fused;
 };
 
 // Null when the plugin cannot be used; then a declining verdict says why. `host` receives what the
@@ -33,6 +34,7 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
 octavo_backend complete(const octavo_backend &given);
 octavo_optimizer complete(const octavo_optimizer &given);
 octavo_gradients complete(const octavo_gradients &given);
+octavo_fused complete(const octavo_fused &given);
 octavo_kernels complete(const octavo_kernels &given);
 
 }  // namespace octavo

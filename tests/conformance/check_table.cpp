@@ -146,6 +146,7 @@ void check_table(const Context &context) {
     OCTAVO_EXPECT_FUNCTION(o, workspace_bytes);
     OCTAVO_EXPECT_FUNCTION(o, optimizer_step);
     OCTAVO_EXPECT_FUNCTION(o, sum_of_squares);
+    OCTAVO_EXPECT_FUNCTION(o, prepare_step);
     OCTAVO_EXPECT_FUNCTION(o, read_parameter);
     OCTAVO_EXPECT_FUNCTION(o, write_parameter);
   }

@@ -68,6 +68,10 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.copy = run<&octavo_kernels::copy, octavo_copy>;
   table_.scale_values = run<&octavo_kernels::scale_values, octavo_scale_values>;
   table_.prescale_update = run<&octavo_kernels::prescale_update, octavo_prescale_update>;
+  table_.quantize_stats = run<&octavo_kernels::quantize_stats, octavo_quantize_stats>;
+  table_.prologue = run<&octavo_kernels::prologue, octavo_prologue_call>;
+  table_.prologue_quantize = run<&octavo_kernels::prologue_quantize, octavo_prologue_call>;
+  table_.gradient_scale = run<&octavo_kernels::gradient_scale, octavo_gradient_scale>;
 }
 
 octavo_session_desc WrappedKernels::desc() const {

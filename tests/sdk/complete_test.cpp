@@ -27,6 +27,10 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
   EXPECT_EQ(t.copy, copy);
   EXPECT_EQ(t.scale_values(nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.prescale_update(nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.quantize_stats(nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.prologue(nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.prologue_quantize(nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.gradient_scale(nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.probe_device({OCTAVO_DEVICE_CPU, 0}, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.open_device({OCTAVO_DEVICE_CPU, 0}, nullptr, nullptr), OCTAVO_UNSUPPORTED);
   t.close_device(nullptr);

@@ -131,12 +131,18 @@ typedef struct octavo_weight_call {
   void *workspace;    /* the largest weight_workspace of its linears */
 } octavo_weight_call;
 
+enum {
+  OCTAVO_FORWARD_EVALUATION = 1 /* of a model that is not being trained: `saved` is null, and a
+                                   backend may compute in the host's precision. A forward that a
+                                   recomputation repeats is not one */
+};
+
 /* linear_forward: y = x w^T + bias. x and y: f32, bf16 or f16, each call its own. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
   uint32_t linear;
-  uint32_t flags; /* 0 */
+  uint32_t flags; /* OCTAVO_FORWARD_... */
   void *stream;
   const octavo_tensor *x;    /* [M, K], any M >= 0 */
   octavo_tensor *y;          /* [M, N], overwritten; never x's memory */

@@ -28,10 +28,16 @@ enum {
   OCTAVO_RULE_QUOTIENT = 1, /* fl32(M / amax), a true quotient; TE's kernels */
   OCTAVO_RULE_POW2 = 2,     /* QUOTIENT with the mantissa cleared: rounded down to a power of two */
   OCTAVO_RULE_RECIPROCAL = 3, /* fl32(fl32(1 / amax) * M); TE's unfused Python path */
-  OCTAVO_RULE_MSAMP = 4,  /* 2^floor(log2(fl32(fl32(1 / amax) * M))), at most 2^127; an amax that
-                             is 0, Inf or NaN keeps the old scale */
-  OCTAVO_RULE_MSAMP04 = 5 /* MS-AMP 0.4.0 as it is: an amax of Inf gives 1 / old scale, a
+  OCTAVO_RULE_MSAMP = 4,   /* 2^floor(log2(fl32(fl32(1 / amax) * M))), at most 2^127; an amax that
+                              is 0, Inf or NaN keeps the old scale */
+  OCTAVO_RULE_MSAMP04 = 5, /* MS-AMP 0.4.0 as it is: an amax of Inf gives 1 / old scale, a
                              quotient that overflows an infinite scale */
+  /* Of block granularities only. QUOTIENT and POW2 there follow TE's block scaling: an amax of 0,
+   * Inf or NaN gives 1, an infinite scale becomes the largest value of the input's dtype. */
+  OCTAVO_RULE_MX_UP = 6,    /* E8M0 code of fl32(amax * fl32(1 / M)), rounded up: TE */
+  OCTAVO_RULE_MX_FLOOR = 7, /* 2^(floor(log2(amax)) - emax): OCP MX 1.0; elements may saturate */
+  OCTAVO_RULE_DEEPGEMM = 8, /* scale_inv = fl32(max(amax, 1e-4) / 448), scale = 1 / scale_inv */
+  OCTAVO_RULE_DEEPGEMM_POW2 = 9 /* the same with scale_inv rounded up to a power of two */
 };
 
 /* Bits of octavo_kernels_caps.flags. */
@@ -64,7 +70,9 @@ enum {
  * padding is written as 0 and does not count in amax. A rule that finds no usable amax (0, Inf,
  * NaN) keeps *scale, or 1 where scale is null. With an out_scale_inv of granularity OCTAVO_FLAT_256
  * or OCTAVO_EXPANDED_128 (write_parameter of optimizer states) in and out have one shape and are
- * dense, out_t, scale and counter are null, and rule and format_max are not looked at. */
+ * dense, out_t, scale and counter are null, and rule and format_max are not looked at. With a block
+ * granularity scale and counter are null and every block has the amax of its own elements; a block
+ * of padding has that of zeros. */
 typedef struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
@@ -85,6 +93,11 @@ typedef struct octavo_quantize {
   uint32_t rule;  /* OCTAVO_RULE_... */
   uint32_t flags; /* OCTAVO_QUANTIZE_... */
   void *workspace;
+  /* Of out_t. Null: out_scale_inv serves both. Block granularities: needed with out_t; the blocks
+   * of out_t run along its own rows, so with 1X128 and 1X32 its codes are not those of out. */
+  const octavo_scale *out_t_scale_inv;
+  float eps; /* an amax below it counts as it; 0: none */
+  uint32_t reserved;
 } octavo_quantize;
 
 /* out = in * scale_inv; added to out when accumulate is 1. With a plain `in` and no scale_inv it is
@@ -99,6 +112,56 @@ typedef struct octavo_dequantize {
   uint32_t accumulate;
   uint32_t reserved;
 } octavo_dequantize;
+
+/* How well codes represent values; all four are accumulated (sum), each may be null. Padding of
+ * `codes` does not count. An Inf or NaN counts as saturated and enters neither sum of squares. */
+typedef struct octavo_quantize_stats {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_QUANTIZE_STATS */
+  void *stream;
+  const octavo_tensor *in;       /* [R, C], plain */
+  const octavo_tensor *codes;    /* [>= R, >= C], as quantize wrote them */
+  const octavo_scale *scale_inv; /* of codes */
+  float *saturated;              /* elements with abs(value) > scale_inv * largest code */
+  float *underflow;              /* elements that are not 0, but whose code is */
+  float *signal;                 /* squares of the values */
+  float *noise;                  /* squares of (value - code * scale_inv) */
+  void *workspace;
+} octavo_quantize_stats;
+
+/* octavo_prologue.op */
+enum {
+  OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, each row by its own */
+  OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */
+  OCTAVO_PROLOGUE_GELU = 3,       /* x * Phi(x), by erf */
+  OCTAVO_PROLOGUE_GELU_TANH = 4,  /* its tanh form */
+  OCTAVO_PROLOGUE_SWIGLU = 5      /* silu(gate) * up; in is [M, 2K]: gate, then up */
+};
+
+/* What happens to x before a linear layer quantizes it. Values are computed in fp32. */
+typedef struct octavo_prologue {
+  uint32_t size;
+  uint32_t kind;              /* OCTAVO_KIND_PROLOGUE */
+  uint32_t op;                /* OCTAVO_PROLOGUE_... */
+  float eps;                  /* of norms */
+  const octavo_tensor *in;    /* [M, K], SWIGLU: [M, 2K] */
+  const octavo_tensor *gamma; /* [1, K], norms */
+  const octavo_tensor *beta;  /* [1, K], LAYER_NORM; or null */
+  float *mean; /* f32 [M], written by LAYER_NORM for the host's backward pass; or null */
+  float *rstd; /* f32 [M], written by norms, likewise; or null */
+} octavo_prologue;
+
+/* prologue: out = prologue. prologue_quantize: quantize of what prologue would have written to
+ * quantize->in, which has a shape and a dtype, but no data: the same bits as both in sequence. */
+typedef struct octavo_prologue_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
+  void *stream;
+  const octavo_prologue *prologue;
+  octavo_tensor *out;              /* [M, K], plain; prologue only */
+  const octavo_quantize *quantize; /* prologue_quantize only; its workspace is not used */
+  void *workspace;
+} octavo_prologue_call;
 
 /* scale[i] = rule(amax[i] / divide_by), scale_inv[i] = 1 / scale[i]; amax that is 0, Inf or NaN
  * gives kept[i]. */
@@ -151,7 +214,17 @@ typedef struct octavo_delayed_scale_update {
   uint32_t rule;
 } octavo_delayed_scale_update;
 
-/* d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias; added to d when accumulate. */
+/* Bits of octavo_gemm.layout. Plain operands may have any layout. */
+enum {
+  OCTAVO_GEMM_A_KM = 1, /* a is [K, M]; codes only without OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY */
+  OCTAVO_GEMM_B_KN = 2  /* b is [K, N], likewise */
+};
+
+/* d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias; added to d when accumulate.
+ * Block granularities, both of the same block length along K: for each block of K in ascending
+ * order, p = the fp32 sum of its products from 0 on, then sum = fl32(sum + fl32(p *
+ * fl32(a_scale_inv
+ * * b_scale_inv))). */
 typedef struct octavo_gemm {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GEMM */
@@ -168,7 +241,7 @@ typedef struct octavo_gemm {
   /* 1: the product is rounded to d's dtype, then the bias is added and the sum is rounded again
    * (MS-AMP). 0: one rounding, after the bias. */
   uint32_t bias_after;
-  uint32_t reserved;
+  uint32_t layout; /* OCTAVO_GEMM_... */
 } octavo_gemm;
 
 /* One tensor of an Adam step; a null scale_inv means a plain tensor. Frozen. */
@@ -279,6 +352,24 @@ typedef struct octavo_prescale_update {
   float high;
 } octavo_prescale_update;
 
+/* What an optimizer step multiplies gradients by, without a host that reads the device:
+ * norm = factor * sqrt(sum), skip = 1 where nonfinite is 1 or norm is Inf or NaN, else 0, and
+ * grad_scale[i] = factor * min(1, max_norm / (norm + 1e-6)), torch's clip_grad_norm_; max_norm 0
+ * does not clip. */
+typedef struct octavo_gradient_scale {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_GRADIENT_SCALE */
+  void *stream;
+  const float *sum;         /* squares of all gradients */
+  const float *nonfinite;   /* or null */
+  float *norm;              /* or null */
+  float *skip;              /* or null */
+  float *const *grad_scale; /* count addresses on the device; the array itself is the host's */
+  uint64_t count;
+  float factor; /* 1 / loss scale, 1 / ranks; 1: none */
+  float max_norm;
+} octavo_gradient_scale;
+
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
@@ -317,6 +408,14 @@ struct octavo_kernels {
   octavo_status (*scale_values)(void *ctx, const octavo_scale_values *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*prescale_update)(void *ctx, const octavo_prescale_update *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*quantize_stats)(void *ctx, const octavo_quantize_stats *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*prologue)(void *ctx,
+                            const octavo_prologue_call *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*prologue_quantize)(void *ctx, const octavo_prologue_call *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*gradient_scale)(void *ctx, const octavo_gradient_scale *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
 };
 

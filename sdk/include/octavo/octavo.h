@@ -13,6 +13,7 @@
 #ifndef OCTAVO_OCTAVO_H
 #define OCTAVO_OCTAVO_H
 
+#include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/optimizer.h"
@@ -88,6 +89,7 @@ OCTAVO_EXPORT const octavo_linear_plan *octavo_get_plan(const octavo_run *r, uin
 OCTAVO_EXPORT const octavo_backend *octavo_backend_of(const octavo_run *r);
 OCTAVO_EXPORT const octavo_optimizer *octavo_optimizer_of(const octavo_run *r); /* null: none */
 OCTAVO_EXPORT const octavo_gradients *octavo_gradients_of(const octavo_run *r); /* null: none */
+OCTAVO_EXPORT const octavo_fused *octavo_fused_of(const octavo_run *r);         /* null: none */
 OCTAVO_EXPORT octavo_session *octavo_session_of(const octavo_run *r);
 /* What the session was opened with: kernels, caps, options. For tools and tests that open their own
  * session on a wrapped kernels table. */

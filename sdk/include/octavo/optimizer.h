@@ -53,6 +53,24 @@ typedef struct octavo_norm_call {
   void *workspace;
 } octavo_norm_call;
 
+/* From the sum of squares to what optimizer_step reads, on the device: clipping and skipping
+ * without a synchronisation. The host has combined `sum` and `nonfinite` over the ranks before. */
+typedef struct octavo_prepare_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PREPARE_CALL */
+  void *stream;
+  const float *sum;       /* device f32 of sum_of_squares */
+  const float *nonfinite; /* the nonfinite slot; or null */
+  float *norm;            /* device f32: factor * sqrt(sum); or null */
+  float *skip;         /* device f32: 1 when nonfinite is set or the norm is Inf or NaN, so native
+                          gradients are covered, too; or null */
+  float *const *hyper; /* of each parameter group; OCTAVO_HYPER_GRAD_SCALE is written:
+                          factor * min(1, max_norm / (norm + 1e-6)) */
+  uint64_t count;
+  float factor;   /* what every gradient is to be multiplied by besides: 1 / loss scale; 1: none */
+  float max_norm; /* 0: no clipping */
+} octavo_prepare_call;
+
 typedef struct octavo_parameter_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PARAMETER_CALL */
@@ -76,6 +94,9 @@ typedef struct octavo_optimizer {
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*sum_of_squares)(const octavo_session *s,
                                   const octavo_norm_call *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  /* At most 64 parameter groups a call. */
+  octavo_status (*prepare_step)(const octavo_session *s, const octavo_prepare_call *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   /* Slots to plain values. */
   octavo_status (*read_parameter)(const octavo_session *s, const octavo_parameter_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;

@@ -25,7 +25,13 @@ enum {
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight: recomputable, not saved */
   OCTAVO_ROLE_NONFINITE = 12,    /* 1: an Inf or NaN was cast in this step; f32 [1, 1] */
-  OCTAVO_ROLE_OTHER = 13
+  OCTAVO_ROLE_OTHER = 13,
+  /* Telemetry of casts, f32, combined by SUM and cleared by end_step. SQNR in decibels is
+   * 10 log10(SIGNAL / NOISE). */
+  OCTAVO_ROLE_SATURATED = 14, /* elements beyond the format's range */
+  OCTAVO_ROLE_UNDERFLOW = 15, /* elements that are not 0, but whose code is */
+  OCTAVO_ROLE_SIGNAL = 16,    /* sum of squares of the elements */
+  OCTAVO_ROLE_NOISE = 17      /* sum of squares of (element - decoded code) */
 };
 
 /* Whose slot or list it is. */

@@ -46,7 +46,9 @@ typedef struct octavo_tensor {
   uint32_t reserved;
 } octavo_tensor;
 
-/* How many elements share one scale. */
+/* How many elements share one scale. The scales of a block granularity RxC are a matrix
+ * [ceil(rows / R), ceil(cols / C)] of the tensor beside which they lie: f32 for blocks of 128,
+ * OCTAVO_E8M0FNU for blocks of 32. */
 enum {
   OCTAVO_PER_TENSOR = 0,
   OCTAVO_PER_ROW = 1,
@@ -55,10 +57,11 @@ enum {
   OCTAVO_BLOCK_1X32 = 4,
   /* The two below run over the elements of a dense matrix in memory order, across rows; the last
    * group may be shorter. They serve optimizer states, not GEMMs. */
-  OCTAVO_FLAT_256 = 5,    /* one f32 for every 256 elements */
-  OCTAVO_EXPANDED_128 = 6 /* f32 [groups of 128, 3]: scale_inv, exponent k, center c. The value is
+  OCTAVO_FLAT_256 = 5,     /* one f32 for every 256 elements */
+  OCTAVO_EXPANDED_128 = 6, /* f32 [groups of 128, 3]: scale_inv, exponent k, center c. The value is
                              sign(code) * pow(abs(code) * scale_inv, 1 / k) * c (COAT, section 4:
                              dynamic range expansion) */
+  OCTAVO_BLOCK_32X32 = 7
 };
 
 /* The dequantizing multipliers of one quantized tensor: value = code * scale_inv. 24 bytes. Frozen.

@@ -73,6 +73,27 @@ octavo_status move_parameter(const octavo_session *s, const octavo_parameter_cal
   return s->kernels->dequantize(s->ctx, &copy);
 }
 
+octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c) {
+  for (uint64_t i = 0; i < c->count; ++i) {
+    float *grad_scale = c->hyper[i] + OCTAVO_HYPER_GRAD_SCALE;
+    octavo_gradient_scale scale{};
+    scale.size = sizeof scale;
+    scale.kind = OCTAVO_KIND_GRADIENT_SCALE;
+    scale.sum = c->sum;
+    scale.nonfinite = c->nonfinite;
+    scale.norm = c->norm;
+    scale.skip = c->skip;
+    scale.grad_scale = &grad_scale;
+    scale.count = 1;
+    scale.factor = c->factor;
+    scale.max_norm = c->max_norm;
+    if (const octavo_status status = s->kernels->gradient_scale(s->ctx, &scale);
+        status != OCTAVO_OK)
+      return status;
+  }
+  return OCTAVO_OK;
+}
+
 octavo_status read_parameter(const octavo_session *s, const octavo_parameter_call *c) {
   return move_parameter(s, c, false);
 }
@@ -85,7 +106,7 @@ octavo_status write_parameter(const octavo_session *s, const octavo_parameter_ca
 const octavo_optimizer *subject_optimizer() {
   static const octavo_optimizer kTable = {
       sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, workspace_bytes, optimizer_step,
-      sum_of_squares,           read_parameter,        write_parameter};
+      sum_of_squares,           prepare_step,          read_parameter,  write_parameter};
   return &kTable;
 }
 
