@@ -11,7 +11,7 @@ namespace {
 octavo_status check_call(const Context &context, const octavo_gradient_scale *c) {
   Check check(context, "gradient_scale");
   if (!check.call(c)) return check.status();
-  check.not_null(c->sum, "sum");
+  if (c->sum_count > 0) check.not_null(c->sum, "sum");
   check.accumulator(c->sum, "sum");
   check.accumulator(c->nonfinite, "nonfinite");
   check.accumulator(c->norm, "norm");
@@ -37,7 +37,9 @@ octavo_status check_call(const Context &context, const octavo_gradient_scale *c)
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {
   const octavo_status status = check_call(context_of(ctx), c);
   if (status != OCTAVO_OK) return status;
-  const float norm = c->factor * std::sqrt(*c->sum);
+  double squares = 0.0;
+  for (uint64_t i = 0; i < c->sum_count; ++i) squares += static_cast<double>(c->sum[i]);
+  const float norm = static_cast<float>(static_cast<double>(c->factor) * std::sqrt(squares));
   const bool skips = !is_finite(norm) || (c->nonfinite != nullptr && *c->nonfinite != 0.0f);
   float scale = c->factor;
   if (c->max_norm > 0 && !skips) {

@@ -200,6 +200,7 @@ octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c
   }
   auto scale = make_call<octavo_gradient_scale>(OCTAVO_KIND_GRADIENT_SCALE, c->stream);
   scale.sum = c->sum;
+  scale.sum_count = c->sum_count;
   scale.nonfinite = c->nonfinite;
   scale.norm = c->norm;
   scale.skip = c->skip;

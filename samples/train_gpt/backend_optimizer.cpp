@@ -1,4 +1,5 @@
-// Hyperparameters, sums and the skip flag lie where the backend's device reads them; here that is
+// Hyperparameters, sums and the skip flag lie where the backend's device reads them, and
+// prepare_step turns sums into the factor of the clipped gradient and the flag there. Here that is
 // the program's own memory, so the program may look at them.
 #include "backend_optimizer.h"
 
@@ -103,7 +104,23 @@ double BackendOptimizer::gradient_norm() {
   return std::sqrt(squares);
 }
 
-void BackendOptimizer::step(double rate, double norm, bool skip) {
+void BackendOptimizer::prepare() {
+  float *hyper[] = {hyper_.data(), hyper_.data() + OCTAVO_HYPER_COUNT};
+  octavo_prepare_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_PREPARE_CALL;
+  call.sum = sums_.data();
+  call.sum_count = sums_.size();
+  call.nonfinite = run_.nonfinite();
+  call.skip = skip_.data();
+  call.hyper = hyper;
+  call.count = 2;
+  call.factor = 1.0f;
+  call.max_norm = static_cast<float>(options_.clip);
+  run_.check(run_.optimizer()->prepare_step(run_.session(), &call), "prepare_step", run_.backend());
+}
+
+void BackendOptimizer::step(double rate, double /*norm*/, bool skip) {
   for (const bool decays : {false, true}) {
     float *hyper = hyper_.data() + (decays ? OCTAVO_HYPER_COUNT : 0);
     hyper[OCTAVO_HYPER_LR] = static_cast<float>(rate);
@@ -111,10 +128,9 @@ void BackendOptimizer::step(double rate, double norm, bool skip) {
     hyper[OCTAVO_HYPER_BETA2] = static_cast<float>(options_.beta2);
     hyper[OCTAVO_HYPER_EPS] = static_cast<float>(options_.epsilon);
     hyper[OCTAVO_HYPER_WEIGHT_DECAY] = static_cast<float>(decays ? options_.decay : 0.0);
-    hyper[OCTAVO_HYPER_GRAD_SCALE] =
-        static_cast<float>(norm > options_.clip ? options_.clip / norm : 1.0);
   }
-  skip_[0] = skip ? 1.0f : 0.0f;
+  prepare();
+  if (skip) skip_[0] = 1.0f;
   if (!items_.empty()) {
     octavo_optimizer_call call = {};
     call.size = sizeof call;

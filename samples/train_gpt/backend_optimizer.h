@@ -33,6 +33,7 @@ class BackendOptimizer : public Optimizer {
   octavo_parameter_item item(const Parameter &p) const;
   void hand_over(Parameter &p);
   void move(const Parameter &p, bool write, float *plain);
+  void prepare();
 
   OctavoRun &run_;
   std::vector<Parameter *> parameters_;

@@ -52,6 +52,7 @@ class OctavoRun {
   // Whether a gradient that was infinite or NaN went through a cast in this step. The store lies
   // in this program's own memory, so the program may look.
   bool saw_nonfinite() const;
+  const float *nonfinite() const { return nonfinite_; }  // that flag's slot; null: none
 
   octavo_run *handle() const { return run_; }
   octavo_store *store() const { return store_; }

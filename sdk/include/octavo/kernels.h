@@ -353,14 +353,15 @@ typedef struct octavo_prescale_update {
 } octavo_prescale_update;
 
 /* What an optimizer step multiplies gradients by, without a host that reads the device:
- * norm = factor * sqrt(sum), skip = 1 where nonfinite is 1 or norm is Inf or NaN, else 0, and
- * grad_scale[i] = factor * min(1, max_norm / (norm + 1e-6)), torch's clip_grad_norm_; max_norm 0
- * does not clip. */
+ * norm = fl32(factor * sqrt(the f64 sum of sum[0 .. sum_count) in ascending order)), skip = 1 where
+ * nonfinite is 1 or norm is Inf or NaN, else 0, and grad_scale[i] = factor * min(1, max_norm /
+ * (norm + 1e-6)), torch's clip_grad_norm_; max_norm 0 does not clip. */
 typedef struct octavo_gradient_scale {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GRADIENT_SCALE */
   void *stream;
-  const float *sum;         /* squares of all gradients */
+  const float *sum; /* squares of gradients, f32 [sum_count] */
+  uint64_t sum_count;
   const float *nonfinite;   /* or null */
   float *norm;              /* or null */
   float *skip;              /* or null */

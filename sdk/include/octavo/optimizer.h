@@ -59,9 +59,11 @@ typedef struct octavo_prepare_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PREPARE_CALL */
   void *stream;
-  const float *sum;       /* device f32 of sum_of_squares */
+  const float *sum; /* device f32 [sum_count] of sum_of_squares; added up in ascending order,
+                       so one a parameter gives bits that do not depend on the ranks */
+  uint64_t sum_count;
   const float *nonfinite; /* the nonfinite slot; or null */
-  float *norm;            /* device f32: factor * sqrt(sum); or null */
+  float *norm;            /* device f32: factor * sqrt(all sums); or null */
   float *skip;         /* device f32: 1 when nonfinite is set or the norm is Inf or NaN, so native
                           gradients are covered, too; or null */
   float *const *hyper; /* of each parameter group; OCTAVO_HYPER_GRAD_SCALE is written:

@@ -80,6 +80,7 @@ octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c
     scale.size = sizeof scale;
     scale.kind = OCTAVO_KIND_GRADIENT_SCALE;
     scale.sum = c->sum;
+    scale.sum_count = c->sum_count;
     scale.nonfinite = c->nonfinite;
     scale.norm = c->norm;
     scale.skip = c->skip;
