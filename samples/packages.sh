@@ -6,7 +6,9 @@ OCTAVO_BUILD_PACKAGES=(
   g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libsodium-dev pkg-config
 )
-OCTAVO_TEST_PACKAGES=(libgtest-dev libgmock-dev clang clang-format python3 binutils)
+OCTAVO_TEST_PACKAGES=(
+  libgtest-dev libgmock-dev clang clang-format python3 python3-venv binutils
+)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Builds and runs every test, plainly and under the sanitizers, on a bare Debian 12.
+# Builds and runs every test, plainly and under the sanitizers, on a bare Debian 12. The libraries
+# that tests/oracles compares with are downloaded once, into .cache/oracles; without network those
+# tests are skipped.
 #
 # Usage: tests/run.sh [preset...] [-L|-LE|-R|-E <regex>]...
 #   presets   cpu, cpu-asan, cpu-tsan; all three, in this order, when none is named
@@ -47,13 +49,20 @@ jobs=$(env -u OMP_NUM_THREADS nproc)
 # Threads of other libraries would only fight with those under test.
 export OMP_NUM_THREADS=1
 
+# A run that selects other tests needs no download. 77: not possible here, with the reason in print.
+if [[ ${presets[*]} =~ (^| )cpu( |$) && ! $excluded_labels =~ torch|oracles ]] &&
+  [[ ${#selection[@]} -eq 0 || ${selection[*]} =~ [Oo]racle|torch ]]; then
+  bash tests/oracles/install.sh || { code=$? && [[ $code -eq 77 ]]; } || exit "$code"
+fi
+
 mapfile -t launcher < <(compiler_launcher)
 for preset in "${presets[@]}"; do
   labels=$excluded_labels
   prefix=()
-  # Sanitizers make exhaustive and timed tests slow without finding more, and headers, pages and
-  # packages are the same in every preset. One thread cannot race.
-  [[ $preset == cpu ]] || labels+="${labels:+|}exhaustive|bench|abi|docs|package"
+  # Sanitizers make exhaustive and timed tests slow without finding more, and headers, pages,
+  # packages and comparisons with other libraries are the same in every preset. One thread cannot
+  # race.
+  [[ $preset == cpu ]] || labels+="${labels:+|}exhaustive|bench|abi|docs|package|torch|oracles"
   [[ $preset != cpu-tsan ]] || labels+="|vectors|single_thread"
   # ThreadSanitizer cannot map its shadow memory when the kernel randomizes addresses widely.
   if [[ $preset == cpu-tsan ]] && setarch -R true 2>/dev/null; then

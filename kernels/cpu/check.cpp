@@ -108,12 +108,12 @@ void Check::at_least(int64_t found, int64_t expected, const char *name, const ch
        static_cast<long long>(found), expected_name, static_cast<long long>(expected));
 }
 
-void Check::scale(const octavo_scale *s, const char *name, bool optional) {
+void Check::scale(const octavo_scale *s, const char *name, bool optional, const char *others) {
   if (!ok() || (s == nullptr && optional)) return;
   if (s == nullptr) return fail(OCTAVO_INVALID, "%s is null; expected a scale", name);
   if (s->granularity != OCTAVO_PER_TENSOR) {
-    return fail(OCTAVO_UNSUPPORTED, "%s.granularity = %u; expected %d (one scale per tensor)", name,
-                s->granularity, OCTAVO_PER_TENSOR);
+    return fail(OCTAVO_UNSUPPORTED, "%s.granularity = %u; expected %d (one scale per tensor)%s",
+                name, s->granularity, OCTAVO_PER_TENSOR, others);
   }
   if (s->dtype != OCTAVO_F32) {
     return fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,
@@ -142,6 +142,12 @@ void Check::format_max(float value) {
   if (value > 0.0f && value <= 3.4e38f) return;
   fail(OCTAVO_INVALID,
        "format_max = %g; expected the largest finite value of the format, 448, 57344 or 65504",
+       static_cast<double>(value));
+}
+
+void Check::eps(float value) {
+  if (value >= 0.0f && value <= 3.4e38f) return;
+  fail(OCTAVO_INVALID, "eps = %g; expected a finite number, 0 for none",
        static_cast<double>(value));
 }
 

@@ -47,13 +47,15 @@ class Check {
                   const char *like_name);
   void equal(int64_t found, int64_t expected, const char *name, const char *expected_name);
   void at_least(int64_t found, int64_t expected, const char *name, const char *expected_name);
-  /* A per-tensor f32 scale; null is legal when `optional`. */
-  void scale(const octavo_scale *s, const char *name, bool optional);
+  /* A per-tensor f32 scale; null is legal when `optional`. `others`: the granularities that the
+   * verb takes besides, for the text. */
+  void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
   /* Null, or aligned to a float. */
   void accumulator(const float *pointer, const char *name);
   /* One that scale_by_rule knows. */
   void rule(uint32_t rule);
   void format_max(float value);
+  void eps(float value);
 
  private:
   const Context &context_;

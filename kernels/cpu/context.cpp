@@ -16,6 +16,10 @@ namespace {
 
 constexpr char kForceVariable[] = "OCTAVO_FORCE_KERNELS";
 
+constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,  OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+                                       OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256,
+                                       OCTAVO_EXPANDED_128};
+
 bool is_this_cpu(octavo_device device) {
   return (device.type == OCTAVO_DEVICE_CPU || device.type == OCTAVO_DEVICE_AUTO) &&
          device.index == 0;
@@ -151,9 +155,11 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   out->id.size = std::strlen(context.level->id);
   out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
                 OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
-                OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
-  out->granularities = (UINT64_C(1) << OCTAVO_PER_TENSOR) | (UINT64_C(1) << OCTAVO_FLAT_256) |
-                       (UINT64_C(1) << OCTAVO_EXPANDED_128);
+                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
+  out->granularities = 0;
+  for (const uint32_t granularity : kGranularities) {
+    out->granularities |= UINT64_C(1) << granularity;
+  }
   out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
                OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   out->alignment = 1;

@@ -2,6 +2,7 @@
  *
  * A null scale_inv means that `in` is plain, so this verb is also the conversion between dtypes.
  */
+#include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 
@@ -14,10 +15,12 @@ octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
   if (c->scale_inv != nullptr && is_state_granularity(c->scale_inv->granularity)) {
     return dequantize_state(context, *c);
   }
+  if (has_blocks(c->scale_inv)) return dequantize_blocks(context, *c);
   check.tensor(c->in, "in", Dtypes::kAny);
   check.tensor(c->out, "out", Dtypes::kPlain);
   if (check.ok()) check.same_shape(c->out, "out", c->in, "in");
-  check.scale(c->scale_inv, "scale_inv", true);
+  check.scale(c->scale_inv, "scale_inv", true,
+              ", a block granularity (2, 3, 4, 7) or one of optimizer states (5, 6)");
   if (!check.ok()) return check.status();
 
   const float factor = scale_value(c->scale_inv);

@@ -1,72 +1,16 @@
-/* gemm: d = a b^T with both operands K-contiguous: pack to fp32, register tiles, epilogue.
+/* gemm: d = a b^T: pack to fp32, register tiles, epilogue.
  *
- * Each output element is one chain of fp32 additions over k ascending. Products of FP8 and f16
- * codes are exact in fp32; those that involve f32 or bf16 are rounded before they are added.
+ * Each output element is one chain of fp32 additions over k ascending, with block scales one chain
+ * for each block. Products of FP8 and f16 codes are exact in fp32; those that involve f32 or bf16
+ * are rounded before they are added.
  */
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
 namespace {
 
-/* Workspace: b as panels of tile_cols columns, then a as panels of tile_rows rows, all fp32 and
- * k-major. Its size does not depend on the level and is linear in M, N (rounded up) and K. */
-bool workspace_size(const octavo_gemm &c, uint64_t *bytes) {
-  int64_t size = 0;
-  const int64_t cols = divide_up(c.b->rows, kMaxTileCols) * kMaxTileCols;
-  if (__builtin_add_overflow(cols, c.a->rows, &size)) return false;
-  if (__builtin_mul_overflow(size, c.a->cols, &size)) return false;
-  if (__builtin_mul_overflow(size, static_cast<int64_t>(sizeof(float)), &size)) return false;
-  *bytes = static_cast<uint64_t>(size);
-  return true;
-}
-
-octavo_status check_operands(Check *check, const octavo_gemm *c, uint64_t *workspace) {
-  if (!check->call(c)) return check->status();
-  check->tensor(c->a, "a", Dtypes::kAny);
-  check->tensor(c->b, "b", Dtypes::kAny);
-  if (check->ok()) check->equal(c->b->cols, c->a->cols, "b.cols", "a.cols");
-  if (check->ok() && !workspace_size(*c, workspace)) {
-    check->fail(OCTAVO_INVALID, "the workspace for M = %lld, N = %lld, K = %lld exceeds 2^63 bytes",
-                static_cast<long long>(c->a->rows), static_cast<long long>(c->b->rows),
-                static_cast<long long>(c->a->cols));
-  }
-  return check->status();
-}
-
-/* For sizes only the shapes count, so an operand without data is legal there. */
-octavo_tensor shape_of(const octavo_tensor *t) {
-  octavo_tensor shape = *t;
-  shape.data = const_cast<octavo_tensor *>(t); /* not null, aligned, never read */
-  return shape;
-}
-
-octavo_status check_gemm(const Context &context, const octavo_gemm *c) {
-  Check check(context, "gemm");
-  uint64_t workspace = 0;
-  if (check_operands(&check, c, &workspace) != OCTAVO_OK) return check.status();
-  check.tensor(c->d, "d", Dtypes::kPlain);
-  if (check.ok()) {
-    check.equal(c->d->rows, c->a->rows, "d.rows", "a.rows");
-    check.equal(c->d->cols, c->b->rows, "d.cols", "b.rows");
-  }
-  if (c->bias != nullptr) {
-    check.tensor(c->bias, "bias", Dtypes::kPlain);
-    if (check.ok()) {
-      check.equal(c->bias->rows, 1, "bias.rows", "the row count of a vector");
-      check.equal(c->bias->cols, c->b->rows, "bias.cols", "b.rows");
-    }
-  }
-  check.scale(c->a_scale_inv, "a_scale_inv", true);
-  check.scale(c->b_scale_inv, "b_scale_inv", true);
-  if (check.ok() && workspace > 0 && c->workspace == nullptr) {
-    check.fail(OCTAVO_INVALID, "workspace is null; expected %llu bytes, see workspace_bytes",
-               static_cast<unsigned long long>(workspace));
-  }
-  return check.status();
-}
-
-/* Rows [first, first + rows) of t as panel[k][width]; columns from `rows` to `width` become 0. */
+/* Rows [first, first + rows) of t [rows, K] as panel[k][width]; from `rows` to `width` 0. */
 void pack_panel(const Context &context, const octavo_tensor &t, int64_t first, int rows, int width,
                 float *panel) {
   constexpr int64_t kChunk = 64; /* so many cache lines of the panel are written at a time */
@@ -78,6 +22,16 @@ void pack_panel(const Context &context, const octavo_tensor &t, int64_t first, i
       if (row < rows) context.level->load(t.dtype, element(t, first + row, k), count, values);
       for (int64_t i = 0; i < count; ++i) out[i * width + row] = values[i];
     }
+  }
+}
+
+/* The same for t [K, rows], whose rows are already those of the panel. */
+void pack_k_major_panel(const Context &context, const octavo_tensor &t, int64_t first, int rows,
+                        int width, float *panel) {
+  for (int64_t k = 0; k < t.rows; ++k) {
+    float *out = panel + k * width;
+    context.level->load(t.dtype, element(t, k, first), rows, out);
+    for (int row = rows; row < width; ++row) out[row] = 0.0f;
   }
 }
 
@@ -94,18 +48,18 @@ void round_values(const Level &level, uint32_t dtype, int cols, float *values) {
   level.load(dtype, rounded, cols, values);
 }
 
-/* From one tile of sums to d: scale, bias, accumulate, one rounding. bias_after is what a linear
- * layer that adds its bias to a finished product gives: a rounding before and one behind. */
-void finish_tile(const Context &context, const octavo_gemm &c, float factor, const float *sums,
-                 int64_t row, int rows, int64_t col, int cols) {
+/* From one tile of sums to d: scale (null: none), bias, accumulate, one rounding. bias_after is
+ * what a linear layer that adds its bias to a finished product gives: a rounding before and one
+ * behind. */
+void finish_tile(const Context &context, const octavo_gemm &c, const float *factor,
+                 const float *sums, int64_t row, int rows, int64_t col, int cols) {
   const Level &level = *context.level;
-  const bool is_scaled = c.a_scale_inv != nullptr || c.b_scale_inv != nullptr;
   float bias[kMaxTileCols];
   if (c.bias != nullptr) level.load(c.bias->dtype, element(*c.bias, 0, col), cols, bias);
   for (int r = 0; r < rows; ++r) {
     float values[kMaxTileCols];
     for (int i = 0; i < cols; ++i) values[i] = sums[r * level.tile_cols + i];
-    if (is_scaled) level.multiply(values, cols, factor);
+    if (factor != nullptr) level.multiply(values, cols, *factor);
     if (c.bias != nullptr) {
       if (c.bias_after != 0) round_values(level, c.d->dtype, cols, values);
       for (int i = 0; i < cols; ++i) values[i] += bias[i];
@@ -125,72 +79,106 @@ int smaller(int64_t left, int right) {
   return left < right ? static_cast<int>(left) : right;
 }
 
-}  // namespace
+/* Both operands, packed in the workspace. */
+struct Panels {
+  GemmShape shape;
+  int64_t row_panels;
+  int64_t col_panels;
+  float *b; /* null when K is 0, as the workspace may be */
+  float *a;
+};
 
-octavo_status gemm_workspace_bytes(void *ctx, const octavo_gemm *c, uint64_t *bytes) {
-  Check check(context_of(ctx), "workspace_bytes of gemm");
-  if (!check.call(c)) return check.status();
-  check.not_null(c->a, "a");
-  check.not_null(c->b, "b");
-  if (!check.ok()) return check.status();
-  const octavo_tensor a = shape_of(c->a);
-  const octavo_tensor b = shape_of(c->b);
-  octavo_gemm shapes = *c;
-  shapes.a = &a;
-  shapes.b = &b;
-  return check_operands(&check, &shapes, bytes);
+Panels panels_of(const Level &level, const octavo_gemm &c) {
+  const GemmShape s = gemm_shape(c);
+  Panels p = {s, divide_up(s.m, level.tile_rows), divide_up(s.n, level.tile_cols), nullptr,
+              nullptr};
+  if (s.k == 0) return p;
+  p.b = static_cast<float *>(c.workspace);
+  p.a = p.b + p.col_panels * level.tile_cols * s.k;
+  return p;
 }
+
+octavo_status pack_operands(const Context &context, const octavo_gemm &c, const Panels &p) {
+  const Level &level = *context.level;
+  const int64_t k = p.shape.k;
+  if (k == 0) return OCTAVO_OK;
+  const auto pack_a = is_k_major(c, OCTAVO_GEMM_A_KM) ? &pack_k_major_panel : &pack_panel;
+  const auto pack_b = is_k_major(c, OCTAVO_GEMM_B_KN) ? &pack_k_major_panel : &pack_panel;
+  const int64_t grain = divide_up(kGrainElements, (k + 1) * level.tile_rows);
+  return context.for_ranges(p.row_panels + p.col_panels, grain, [&](int64_t first, int64_t end) {
+    for (int64_t panel = first; panel < end; ++panel) {
+      if (panel < p.col_panels) {
+        const int64_t col = panel * level.tile_cols;
+        pack_b(context, *c.b, col, smaller(p.shape.n - col, level.tile_cols), level.tile_cols,
+               p.b + col * k);
+      } else {
+        /* The last panel of a is as wide as it has rows, so there is no padding. */
+        const int64_t row = (panel - p.col_panels) * level.tile_rows;
+        const int rows = smaller(p.shape.m - row, level.tile_rows);
+        pack_a(context, *c.a, row, rows, rows, p.a + row * k);
+      }
+    }
+  });
+}
+
+/* The sums of a tile without scales; the interface is that of BlockSums. */
+class PlainSums {
+ public:
+  PlainSums(const Level &level, const octavo_gemm &c, int64_t k)
+      : tiles_(has_exact_products(c) ? level.exact : level.ordered), k_(k) {}
+
+  void set_cols(int64_t, int) {}
+  void tile(int64_t, int rows, const float *packed_a, const float *packed_b, float *sums) {
+    tiles_[rows - 1](packed_a, packed_b, k_, sums);
+  }
+
+ private:
+  const GemmTile *tiles_;
+  int64_t k_;
+};
+
+template <typename Sums>
+octavo_status multiply_panels(const Context &context, const octavo_gemm &c, const Panels &p,
+                              const float *factor) {
+  const Level &level = *context.level;
+  const GemmShape s = p.shape;
+  constexpr int64_t kStripPanels = 16; /* panels of a that share one panel of b in cache */
+  const int64_t strips = divide_up(p.row_panels, kStripPanels);
+  return context.for_ranges(strips * p.col_panels, 1, [&](int64_t first, int64_t end) {
+    Sums tile_sums(level, c, s.k);
+    for (int64_t item = first; item < end; ++item) {
+      const int64_t col = item % p.col_panels * level.tile_cols;
+      const int cols = smaller(s.n - col, level.tile_cols);
+      const int64_t top = item / p.col_panels * kStripPanels * level.tile_rows;
+      const int64_t bottom = top + kStripPanels * level.tile_rows;
+      tile_sums.set_cols(col, cols);
+      for (int64_t row = top; row < s.m && row < bottom; row += level.tile_rows) {
+        alignas(64) float sums[kMaxTileRows * kMaxTileCols];
+        const int rows = smaller(s.m - row, level.tile_rows);
+        tile_sums.tile(row, rows, s.k == 0 ? nullptr : p.a + row * s.k,
+                       s.k == 0 ? nullptr : p.b + col * s.k, sums);
+        finish_tile(context, c, factor, sums, row, rows, col, cols);
+      }
+    }
+  });
+}
+
+}  // namespace
 
 octavo_status gemm(void *ctx, const octavo_gemm *c) {
   const Context &context = context_of(ctx);
   octavo_status status = check_gemm(context, c);
   if (status != OCTAVO_OK) return status;
-  const Level &level = *context.level;
-  const int64_t m = c->a->rows;
-  const int64_t n = c->b->rows;
-  const int64_t k = c->a->cols;
-  if (m == 0 || n == 0) return OCTAVO_OK;
-
-  const int64_t row_panels = divide_up(m, level.tile_rows);
-  const int64_t col_panels = divide_up(n, level.tile_cols);
-  float *packed_b = static_cast<float *>(c->workspace);
-  float *packed_a = k == 0 ? nullptr : packed_b + col_panels * level.tile_cols * k;
-  const int64_t panel_grain = divide_up(kGrainElements, (k + 1) * level.tile_rows);
-  status =
-      context.for_ranges(row_panels + col_panels, panel_grain, [&](int64_t first, int64_t end) {
-        for (int64_t p = first; p < end && k > 0; ++p) {
-          if (p < col_panels) {
-            const int64_t col = p * level.tile_cols;
-            pack_panel(context, *c->b, col, smaller(n - col, level.tile_cols), level.tile_cols,
-                       packed_b + col * k);
-          } else {
-            /* The last panel of a is as wide as it has rows, so there is no padding. */
-            const int64_t row = (p - col_panels) * level.tile_rows;
-            const int rows = smaller(m - row, level.tile_rows);
-            pack_panel(context, *c->a, row, rows, rows, packed_a + row * k);
-          }
-        }
-      });
+  const Panels panels = panels_of(*context.level, *c);
+  if (panels.shape.m == 0 || panels.shape.n == 0) return OCTAVO_OK;
+  status = pack_operands(context, *c, panels);
   if (status != OCTAVO_OK) return status;
-
+  if (has_blocks(c->a_scale_inv)) {
+    return multiply_panels<BlockSums>(context, *c, panels, nullptr);
+  }
   const float factor = scale_value(c->a_scale_inv) * scale_value(c->b_scale_inv);
-  const GemmTile *tiles = has_exact_products(*c) ? level.exact : level.ordered;
-  constexpr int64_t kStripPanels = 16; /* panels of a that share one panel of b in cache */
-  const int64_t strips = divide_up(row_panels, kStripPanels);
-  return context.for_ranges(strips * col_panels, 1, [&](int64_t first, int64_t end) {
-    for (int64_t item = first; item < end; ++item) {
-      const int64_t col = item % col_panels * level.tile_cols;
-      const int64_t top = item / col_panels * kStripPanels * level.tile_rows;
-      const int64_t bottom = top + kStripPanels * level.tile_rows;
-      for (int64_t row = top; row < m && row < bottom; row += level.tile_rows) {
-        alignas(64) float sums[kMaxTileRows * kMaxTileCols];
-        const int rows = smaller(m - row, level.tile_rows);
-        tiles[rows - 1](k == 0 ? nullptr : packed_a + row * k,
-                        k == 0 ? nullptr : packed_b + col * k, k, sums);
-        finish_tile(context, *c, factor, sums, row, rows, col, smaller(n - col, level.tile_cols));
-      }
-    }
-  });
+  const bool is_scaled = c->a_scale_inv != nullptr || c->b_scale_inv != nullptr;
+  return multiply_panels<PlainSums>(context, *c, panels, is_scaled ? &factor : nullptr);
 }
 
 }  // namespace octavo

@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/level.h"
 
+#include "kernels/cpu/level_prologue.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
 
@@ -22,13 +23,18 @@ constexpr Level make_level() {
                  &store_row,
                  &cast_row,
                  &multiply_row,
+                 &multiply_each_row,
                  &measure_row,
+                 &measure_each_row,
                  kTileRows,
                  kTileCols,
                  {},
-                 {}};
+                 {},
+                 {},
+                 kPrologueLoops};
   fill_tiles<kTileRows, true>(level.exact);
   fill_tiles<kTileRows, false>(level.ordered);
+  fill_block_tiles<kTileRows>(level.block);
   return level;
 }
 

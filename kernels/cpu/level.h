@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/prologue_loops.h"
+
 namespace octavo {
 
 /* What is learned about values while they pass: amax ignores NaN, as bits of a float >= 0. */
@@ -24,6 +26,12 @@ constexpr int kMaxTileCols = 32;
  * fp32 additions that starts at 0. */
 using GemmTile = void (*)(const float *a, const float *b, int64_t k, float *out);
 
+/* The same with one scale for each row, column and `length` steps of k: for every block, p is such
+ * a chain, and sums[rows][tile_cols] += fl32(p * fl32(a_scale * b_scale)). Scales are f32
+ * [blocks][rows] and [blocks][tile_cols]; products are exact. */
+using GemmBlockTile = void (*)(const float *a, const float *b, int64_t k, int64_t length,
+                               const float *a_scales, const float *b_scales, float *sums);
+
 struct Level {
   const char *name; /* "avx2" */
   const char *id;   /* "cpu.avx2" */
@@ -35,7 +43,11 @@ struct Level {
   /* Saturating cast of fl32(in * scale) to E4M3FN, E5M2 or scaled f16. */
   void (*cast)(uint32_t dtype, const float *in, int64_t n, float scale, void *out);
   void (*multiply)(float *values, int64_t n, float factor);
+  /* out[i] = in[i] * factors[i]; out may be in. */
+  void (*multiply_each)(const float *in, const float *factors, int64_t n, float *out);
   ValueStats (*measure)(const float *values, int64_t n);
+  /* amax_bits[i] = max(amax_bits[i], bits of the absolute value), NaN ignored. */
+  void (*measure_each)(const float *values, int64_t n, int32_t *amax_bits);
 
   int tile_rows; /* at most kMaxTileRows */
   int tile_cols; /* at most kMaxTileCols */
@@ -43,6 +55,9 @@ struct Level {
    * gives the same bits; ordered: each product is rounded before it is added. */
   GemmTile exact[kMaxTileRows];
   GemmTile ordered[kMaxTileRows];
+  GemmBlockTile block[kMaxTileRows];
+
+  PrologueLoops prologue;
 };
 
 /* One level of this build; levels.cpp asks the CPU, since level.cpp may not run on it. */

@@ -61,6 +61,10 @@ void multiply_row(float *values, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i) values[i] *= factor;
 }
 
+void multiply_each_row(const float *in, const float *factors, int64_t n, float *out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = in[i] * factors[i];
+}
+
 ValueStats measure_row(const float *values, int64_t n) {
   int32_t largest = 0;
   int32_t highest = 0; /* NaN included */
@@ -71,6 +75,14 @@ ValueStats measure_row(const float *values, int64_t n) {
     highest = magnitude > highest ? magnitude : highest;
   }
   return {largest, highest >= kInfinityBits};
+}
+
+void measure_each_row(const float *values, int64_t n, int32_t *amax_bits) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
+    const int32_t number = magnitude > kInfinityBits ? 0 : magnitude;
+    amax_bits[i] = number > amax_bits[i] ? number : amax_bits[i];
+  }
 }
 
 }  // namespace

@@ -44,9 +44,10 @@ inline void add_exact_product(Vector &sum, float factor, const Vector &values) {
 #endif
 }
 
+/* sums += the products of k steps. Inlined, so that sums stay in registers. */
 template <int kRows, bool kExact>
-void multiply_tile(const float *a, const float *b, int64_t k, float *out) {
-  Vector sums[kRows][2] = {};
+__attribute__((always_inline)) inline void add_products(const float *a, const float *b, int64_t k,
+                                                        Vector (&sums)[kRows][2]) {
   for (int64_t step = 0; step < k; ++step, a += kRows, b += kTileCols) {
     const Vector left = *reinterpret_cast<const VectorInMemory *>(b);
     const Vector right = *reinterpret_cast<const VectorInMemory *>(b + kLanes);
@@ -61,10 +62,36 @@ void multiply_tile(const float *a, const float *b, int64_t k, float *out) {
       }
     }
   }
+}
+
+template <int kRows, bool kExact>
+void multiply_tile(const float *a, const float *b, int64_t k, float *out) {
+  Vector sums[kRows][2] = {};
+  add_products<kRows, kExact>(a, b, k, sums);
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) {
     *reinterpret_cast<VectorInMemory *>(out + row * kTileCols) = sums[row][0];
     *reinterpret_cast<VectorInMemory *>(out + row * kTileCols + kLanes) = sums[row][1];
+  }
+}
+
+template <int kRows>
+void multiply_block_tile(const float *a, const float *b, int64_t k, int64_t length,
+                         const float *a_scales, const float *b_scales, float *sums) {
+  for (int64_t rest = k; rest > 0; rest -= length, a_scales += kRows, b_scales += kTileCols) {
+    const int64_t steps = rest < length ? rest : length;
+    Vector parts[kRows][2] = {};
+    add_products<kRows, true>(a, b, steps, parts);
+    a += steps * kRows;
+    b += steps * kTileCols;
+    const Vector left = *reinterpret_cast<const VectorInMemory *>(b_scales);
+    const Vector right = *reinterpret_cast<const VectorInMemory *>(b_scales + kLanes);
+#pragma GCC unroll 12
+    for (int row = 0; row < kRows; ++row) {
+      auto *to = reinterpret_cast<VectorInMemory *>(sums + row * kTileCols);
+      to[0] += parts[row][0] * (a_scales[row] * left);
+      to[1] += parts[row][1] * (a_scales[row] * right);
+    }
   }
 }
 
@@ -73,6 +100,12 @@ template <int kRows, bool kExact>
 constexpr void fill_tiles(GemmTile *tiles) {
   tiles[kRows - 1] = &multiply_tile<kRows, kExact>;
   if constexpr (kRows > 1) fill_tiles<kRows - 1, kExact>(tiles);
+}
+
+template <int kRows>
+constexpr void fill_block_tiles(GemmBlockTile *tiles) {
+  tiles[kRows - 1] = &multiply_block_tile<kRows>;
+  if constexpr (kRows > 1) fill_block_tiles<kRows - 1>(tiles);
 }
 
 }  // namespace

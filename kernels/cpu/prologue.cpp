@@ -1,12 +1,185 @@
+/* prologue: LayerNorm, RMSNorm, GELU and SwiGLU into a plain tensor.
+ *
+ * Rows are independent. A row of a norm is read three times (sum, squares, result), the second and
+ * third time from the cache; the squares are of distances from the mean, since the difference of
+ * two large sums would lose the variance.
+ */
+#include "kernels/cpu/prologue.h"
+
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
+#include "kernels/format/activation.h"
+
 namespace octavo {
-octavo_status prologue(void *, const octavo_prologue_call *) {
-  return OCTAVO_UNSUPPORTED;
+namespace {
+
+static_assert(kSegment % kSumParts == 0, "a sum must not depend on where segments end");
+
+bool is_norm(uint32_t op) {
+  return op == OCTAVO_PROLOGUE_LAYER_NORM || op == OCTAVO_PROLOGUE_RMS_NORM;
 }
-octavo_status prologue_quantize(void *, const octavo_prologue_call *) {
-  return OCTAVO_UNSUPPORTED;
+
+/* fp32 values of one row: in place when nothing needs converting, else in `buffer`. */
+const float *row_values(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
+                        int64_t count, float *buffer) {
+  if (t.dtype == OCTAVO_F32) return reinterpret_cast<const float *>(element(t, row, col));
+  load_values(context, t, row, col, count, 1.0f, buffer);
+  return buffer;
 }
-octavo_status prologue_workspace_bytes(void *, const octavo_prologue_call *, uint64_t *) {
-  return OCTAVO_UNSUPPORTED;
+
+/* Calls body(col, count) for the segments of one row. */
+template <typename Body>
+void for_row_segments(int64_t cols, Body &&body) {
+  for (int64_t col = 0; col < cols; col += kSegment) {
+    body(col, cols - col < kSegment ? cols - col : kSegment);
+  }
 }
+
+void norm_row(const Context &context, const octavo_prologue &p, int64_t row,
+              const octavo_tensor &out, int64_t out_row) {
+  const PrologueLoops &loops = context.level->prologue;
+  const octavo_tensor &in = *p.in;
+  const auto count_of_row = static_cast<float>(in.cols);
+  float buffer[kSegment];
+  float mean = 0.0f;
+  if (p.op == OCTAVO_PROLOGUE_LAYER_NORM) {
+    float parts[kSumParts] = {};
+    for_row_segments(in.cols, [&](int64_t col, int64_t count) {
+      loops.add_up(row_values(context, in, row, col, count, buffer), count, parts);
+    });
+    mean = with_one_nan(total(parts) / count_of_row);
+  }
+  float parts[kSumParts] = {};
+  for_row_segments(in.cols, [&](int64_t col, int64_t count) {
+    loops.add_up_squares(row_values(context, in, row, col, count, buffer), count, mean, parts);
+  });
+  const float variance = total(parts) / count_of_row;
+  const float rstd = with_one_nan(1.0f / __builtin_sqrtf(variance + p.eps));
+  if (p.mean != nullptr) p.mean[row] = mean;
+  if (p.rstd != nullptr) p.rstd[row] = rstd;
+  for_row_segments(in.cols, [&](int64_t col, int64_t count) {
+    float gammas[kSegment];
+    float betas[kSegment];
+    float normal[kSegment];
+    const float *values = row_values(context, in, row, col, count, buffer);
+    const float *gamma = row_values(context, *p.gamma, 0, col, count, gammas);
+    const float *beta =
+        p.beta == nullptr ? nullptr : row_values(context, *p.beta, 0, col, count, betas);
+    loops.normalize(values, count, mean, rstd, gamma, beta, normal);
+    context.level->store(out.dtype, normal, count, element(out, out_row, col));
+  });
+}
+
+void activation_row(const Context &context, const octavo_prologue &p, int64_t row,
+                    const octavo_tensor &out, int64_t out_row) {
+  for_row_segments(out.cols, [&](int64_t col, int64_t count) {
+    float buffer[kSegment];
+    float ups[kSegment];
+    float active[kSegment];
+    const float *values = row_values(context, *p.in, row, col, count, buffer);
+    const float *up = p.op == OCTAVO_PROLOGUE_SWIGLU
+                          ? row_values(context, *p.in, row, out.cols + col, count, ups)
+                          : nullptr;
+    context.level->prologue.activate(p.op, values, up, count, active);
+    context.level->store(out.dtype, active, count, element(out, out_row, col));
+  });
+}
+
+/* gamma or beta. */
+void check_weights(Check *check, const octavo_tensor *t, const char *name, int64_t cols) {
+  check->tensor(t, name, Dtypes::kPlain);
+  if (!check->ok() || (t->rows == 1 && t->cols == cols)) return;
+  check->fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected [1, %lld]", name,
+              static_cast<long long>(t->rows), static_cast<long long>(t->cols),
+              static_cast<long long>(cols));
+}
+
+/* A field that this op has no use for. */
+void check_absent(Check *check, const void *pointer, const char *name, uint32_t op) {
+  if (pointer == nullptr) return;
+  check->fail(OCTAVO_INVALID,
+              "%s is not null; expected null beside prologue.op = %u, which has no "
+              "such argument",
+              name, op);
+}
+
+}  // namespace
+
+void check_prologue(Check *check, const octavo_prologue *p, const octavo_tensor *out,
+                    const char *out_name) {
+  if (!check->ok()) return;
+  if (p == nullptr || p->size < sizeof(octavo_prologue)) {
+    return check->fail(OCTAVO_INVALID, "prologue %s %u bytes; expected at least %zu",
+                       p == nullptr ? "is null:" : "has", p == nullptr ? 0u : p->size,
+                       sizeof(octavo_prologue));
+  }
+  if (p->op < OCTAVO_PROLOGUE_LAYER_NORM || p->op > OCTAVO_PROLOGUE_SWIGLU) {
+    return check->fail(OCTAVO_UNSUPPORTED,
+                       "prologue.op = %u; expected 1 (layer norm), 2 (rms norm), 3 (gelu), 4 (gelu "
+                       "tanh) or 5 (swiglu)",
+                       p->op);
+  }
+  check->tensor(p->in, "prologue.in", Dtypes::kPlain);
+  if (!check->ok()) return;
+  const int64_t width = p->op == OCTAVO_PROLOGUE_SWIGLU ? 2 : 1;
+  if (p->in->rows != out->rows || p->in->cols % width != 0 || p->in->cols / width != out->cols) {
+    return check->fail(OCTAVO_INVALID,
+                       "prologue.in has shape [%lld, %lld] beside %s [%lld, %lld]; expected [M, "
+                       "%sK] beside [M, K]",
+                       static_cast<long long>(p->in->rows), static_cast<long long>(p->in->cols),
+                       out_name, static_cast<long long>(out->rows),
+                       static_cast<long long>(out->cols), width == 2 ? "2" : "");
+  }
+  if (p->op != OCTAVO_PROLOGUE_LAYER_NORM) {
+    check_absent(check, p->beta, "prologue.beta", p->op);
+    check_absent(check, p->mean, "prologue.mean", p->op);
+  }
+  if (!is_norm(p->op)) {
+    check_absent(check, p->gamma, "prologue.gamma", p->op);
+    return check_absent(check, p->rstd, "prologue.rstd", p->op);
+  }
+  check_weights(check, p->gamma, "prologue.gamma", out->cols);
+  if (p->beta != nullptr) check_weights(check, p->beta, "prologue.beta", out->cols);
+  check->accumulator(p->mean, "prologue.mean");
+  check->accumulator(p->rstd, "prologue.rstd");
+  if (p->in->cols == 0) {
+    check->fail(OCTAVO_INVALID,
+                "prologue.in has no columns; expected at least 1, since a norm "
+                "divides by their number");
+  }
+  if (!(p->eps >= 0.0f && p->eps <= kFloatMax)) {
+    check->fail(OCTAVO_INVALID, "prologue.eps = %g; expected a finite number of at least 0",
+                static_cast<double>(p->eps));
+  }
+}
+
+void prologue_rows(const Context &context, const octavo_prologue &p, int64_t begin, int64_t end,
+                   int64_t first, const octavo_tensor &out) {
+  for (int64_t row = begin; row < end; ++row) {
+    if (is_norm(p.op)) {
+      norm_row(context, p, row, out, row - first);
+    } else {
+      activation_row(context, p, row, out, row - first);
+    }
+  }
+}
+
+octavo_status prologue_all(const Context &context, const octavo_prologue &p,
+                           const octavo_tensor &out) {
+  if (out.rows == 0 || out.cols == 0) return OCTAVO_OK;
+  return context.for_ranges(
+      out.rows, divide_up(kGrainElements, out.cols),
+      [&](int64_t begin, int64_t end) { prologue_rows(context, p, begin, end, 0, out); });
+}
+
+octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
+  const Context &context = context_of(ctx);
+  Check check(context, "prologue");
+  if (!check.call(c)) return check.status();
+  check.tensor(c->out, "out", Dtypes::kPlain);
+  check_prologue(&check, c->prologue, c->out, "out");
+  if (!check.ok()) return check.status();
+  return prologue_all(context, *c->prologue, *c->out);
+}
+
 }  // namespace octavo

@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/block_scales.h"
+#include "kernels/cpu/padding.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
@@ -86,17 +89,9 @@ void cast_block(const Context &context, const octavo_quantize &c, float factor, 
   }
 }
 
-/* Zeroes everything outside of the first rows x cols elements. */
-void clear_padding(const octavo_tensor *t, int64_t rows, int64_t cols) {
-  if (t == nullptr || t->cols == 0) return;
-  for (int64_t row = 0; row < t->rows; ++row) {
-    const int64_t first = row < rows ? cols : 0;
-    std::memset(element(*t, row, first), 0,
-                static_cast<size_t>((t->cols - first) * dtype_bytes(t->dtype)));
-  }
-}
+constexpr char kOrBlocks[] = " or a block granularity (2, 3, 4, 7) for out and out_t alike";
 
-octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
+octavo_status check_tensor_scaled(const Context &context, const octavo_quantize *c) {
   Check check(context, "quantize");
   check.tensor(c->in, "in", Dtypes::kAny);
   if (c->out != nullptr) {
@@ -118,7 +113,8 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
     }
   }
   const bool casts = c->out != nullptr || c->out_t != nullptr;
-  check.scale(c->out_scale_inv, "out_scale_inv", !casts);
+  check.scale(c->out_scale_inv, "out_scale_inv", !casts, kOrBlocks);
+  check.scale(c->out_t_scale_inv, "out_t_scale_inv", true, kOrBlocks);
   check.accumulator(c->in_scale_inv, "in_scale_inv");
   check.accumulator(c->scale, "scale");
   check.accumulator(c->counter, "counter");
@@ -127,6 +123,7 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
   if (c->rule != OCTAVO_RULE_GIVEN) {
     check.rule(c->rule);
     check.format_max(c->format_max);
+    check.eps(c->eps);
   }
   if (casts && c->rule != OCTAVO_RULE_GIVEN && c->counter != nullptr) {
     check.not_null(c->scale, "scale");
@@ -134,22 +131,8 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
   return check.status();
 }
 
-}  // namespace
-
-octavo_status quantize(void *ctx, const octavo_quantize *c) {
-  const Context &context = context_of(ctx);
-  Check head(context, "quantize");
-  if (head.call(c) && (c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
-    head.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
-              OCTAVO_QUANTIZE_KEEP_POSITIVE);
-  }
-  if (!head.ok()) return head.status();
-  if (c->out_scale_inv != nullptr && is_state_granularity(c->out_scale_inv->granularity)) {
-    return quantize_state(context, *c);
-  }
-  octavo_status status = check_quantize(context, c);
-  if (status != OCTAVO_OK) return status;
-
+octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) {
+  octavo_status status = OCTAVO_OK;
   const float factor = c->in_scale_inv == nullptr ? 1.0f : *c->in_scale_inv;
   const bool casts = c->out != nullptr || c->out_t != nullptr;
   const bool is_given =
@@ -171,8 +154,8 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
   }
   if (casts) {
     const float kept = c->scale == nullptr ? 1.0f : *c->scale;
-    const float scale =
-        is_given ? kept : scale_by_rule(c->rule, shared.amax(), kept, c->format_max, 0);
+    const float amax = shared.amax() < c->eps ? c->eps : shared.amax();
+    const float scale = is_given ? kept : scale_by_rule(c->rule, amax, kept, c->format_max, 0);
     const bool measures_now = wants_stats && !measures_first;
     status = for_blocks(context, *c->in, [&](const Block &b) {
       ValueStats stats;
@@ -180,12 +163,48 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
       if (measures_now) shared.add(stats);
     });
     if (status != OCTAVO_OK) return status;
-    *static_cast<float *>(c->out_scale_inv->data) = 1.0f / scale;
+    for (const octavo_scale *s : {c->out_scale_inv, c->out_t_scale_inv}) {
+      if (s != nullptr) *static_cast<float *>(s->data) = 1.0f / scale;
+    }
     clear_padding(c->out, c->in->rows, c->in->cols);
     clear_padding(c->out_t, c->in->cols, c->in->rows);
   }
   shared.publish(c->amax, c->nonfinite);
   return OCTAVO_OK;
+}
+
+bool is_state_scaled(const octavo_quantize &c) {
+  return c.out_scale_inv != nullptr && is_state_granularity(c.out_scale_inv->granularity);
+}
+
+bool is_block_scaled(const octavo_quantize &c) {
+  return has_blocks(c.out_scale_inv) || has_blocks(c.out_t_scale_inv);
+}
+
+}  // namespace
+
+octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
+  Check head(context, "quantize");
+  if (head.call(c) && (c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
+    head.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
+              OCTAVO_QUANTIZE_KEEP_POSITIVE);
+  }
+  if (!head.ok()) return head.status();
+  if (is_state_scaled(*c)) return check_quantize_state(context, *c);
+  if (is_block_scaled(*c)) return check_quantize_blocks(context, *c);
+  return check_tensor_scaled(context, c);
+}
+
+octavo_status quantize(void *ctx, const octavo_quantize *c) {
+  const Context &context = context_of(ctx);
+  const octavo_status status = check_quantize(context, c);
+  return status == OCTAVO_OK ? quantize_checked(context, *c) : status;
+}
+
+octavo_status quantize_checked(const Context &context, const octavo_quantize &c) {
+  if (is_state_scaled(c)) return quantize_state(context, c);
+  if (is_block_scaled(c)) return quantize_blocks(context, c);
+  return quantize_tensor(context, &c);
 }
 
 }  // namespace octavo

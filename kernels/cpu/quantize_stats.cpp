@@ -1,6 +1,136 @@
+/* quantize_stats: how well codes represent the values that they were made of.
+ *
+ * Telemetry of sampled steps, so this is plain code over segments: counts are integers, squares are
+ * fp64, and how they are cut into parts depends on the shape alone. So neither the number of
+ * threads nor the level shows in a result.
+ */
+#include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/verbs.h"
+#include "kernels/format/float16.h"
+#include "kernels/format/float8.h"
+
 namespace octavo {
-octavo_status quantize_stats(void *, const octavo_quantize_stats *) {
-  return OCTAVO_UNSUPPORTED;
+namespace {
+
+struct CastStats {
+  int64_t saturated = 0;
+  int64_t underflow = 0;
+  double signal = 0.0;
+  double noise = 0.0;
+};
+
+float largest_code(uint32_t dtype) {
+  if (dtype == OCTAVO_E4M3FN) return kMaxE4m3;
+  return dtype == OCTAVO_E5M2 ? kMaxE5m2 : kMaxF16;
 }
+
+/* The largest magnitude that is not saturated. A scale made of this very tensor's amax is rounded
+ * up to four times by 2^-24 on its way to scale_inv and back; without the allowance of 2^-20 the
+ * element that is amax would count in every other cast. */
+float limit_of(float scale_inv, float largest) {
+  const double exact = static_cast<double>(scale_inv) * static_cast<double>(largest);
+  const double allowed = exact * (1.0 + 0x1p-20);
+  return allowed < static_cast<double>(kFloatMax) ? static_cast<float>(allowed) : kFloatMax;
+}
+
+/* `count` elements that share one scale: their values and their codes, decoded without it. */
+void count_elements(const float *values, const float *codes, int64_t count, float scale_inv,
+                    float largest, CastStats *stats) {
+  const float limit = limit_of(scale_inv, largest);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = values[i];
+    const float decoded = codes[i] * scale_inv;
+    if (!is_finite(value) || !is_finite(decoded)) {
+      ++stats->saturated;
+      continue;
+    }
+    stats->saturated += absolute(value) > limit ? 1 : 0;
+    stats->underflow += value != 0.0f && codes[i] == 0.0f ? 1 : 0;
+    const double wanted = static_cast<double>(value);
+    const double error = wanted - static_cast<double>(decoded);
+    stats->signal += wanted * wanted;
+    stats->noise += error * error;
+  }
+}
+
+void count_segment(const Context &context, const octavo_quantize_stats &c, int64_t row, int64_t col,
+                   int64_t count, CastStats *stats) {
+  float values[kSegment];
+  float codes[kSegment];
+  context.level->load(c.in->dtype, element(*c.in, row, col), count, values);
+  context.level->load(c.codes->dtype, element(*c.codes, row, col), count, codes);
+  const float largest = largest_code(c.codes->dtype);
+  const octavo_scale &s = *c.scale_inv;
+  if (!is_block_granularity(s.granularity)) {
+    return count_elements(values, codes, count, scale_value(&s), largest, stats);
+  }
+  const char *scales = scale_row(s, row);
+  const int64_t length = block_cols(s.granularity);
+  for (int64_t start = 0; start < count; start += length) {
+    const int64_t rest = count - start;
+    count_elements(values + start, codes + start, rest < length ? rest : length,
+                   scale_inv_at(s, scales, (col + start) / length), largest, stats);
+  }
+}
+
+octavo_status check_stats(const Context &context, const octavo_quantize_stats *c) {
+  Check check(context, "quantize_stats");
+  if (!check.call(c)) return check.status();
+  const bool is_block = has_blocks(c->scale_inv);
+  check.tensor(c->in, "in", Dtypes::kPlain);
+  check.tensor(c->codes, "codes", is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
+  if (!check.ok()) return check.status();
+  check.at_least(c->codes->rows, c->in->rows, "codes.rows", "in.rows");
+  check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
+  if (is_block) {
+    check_block_scale(&check, c->scale_inv, "scale_inv", *c->codes);
+  } else {
+    check.scale(c->scale_inv, "scale_inv", false, " or a block granularity (2, 3, 4, 7)");
+  }
+  check.accumulator(c->saturated, "saturated");
+  check.accumulator(c->underflow, "underflow");
+  check.accumulator(c->signal, "signal");
+  check.accumulator(c->noise, "noise");
+  return check.status();
+}
+
+}  // namespace
+
+octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
+  const Context &context = context_of(ctx);
+  octavo_status status = check_stats(context, c);
+  if (status != OCTAVO_OK) return status;
+
+  constexpr int64_t kParts = 64;
+  const int64_t cols = c->in->cols;
+  const int64_t segments = c->in->rows * divide_up(cols, kSegment);
+  const int64_t per_part = divide_up(segments, kParts);
+  CastStats parts[kParts];
+  status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = part * per_part < segments ? part * per_part : segments;
+      const int64_t last = first + per_part < segments ? first + per_part : segments;
+      CastStats stats;
+      for_segments(cols, first, last, [&](int64_t row, int64_t col, int64_t count) {
+        count_segment(context, *c, row, col, count, &stats);
+      });
+      parts[part] = stats;
+    }
+  });
+  if (status != OCTAVO_OK) return status;
+  CastStats total;
+  for (const CastStats &part : parts) {
+    total.saturated += part.saturated;
+    total.underflow += part.underflow;
+    total.signal += part.signal;
+    total.noise += part.noise;
+  }
+  if (c->saturated != nullptr) accumulate_sum(c->saturated, static_cast<float>(total.saturated));
+  if (c->underflow != nullptr) accumulate_sum(c->underflow, static_cast<float>(total.underflow));
+  if (c->signal != nullptr) accumulate_sum(c->signal, static_cast<float>(total.signal));
+  if (c->noise != nullptr) accumulate_sum(c->noise, static_cast<float>(total.noise));
+  return OCTAVO_OK;
+}
+
 }  // namespace octavo

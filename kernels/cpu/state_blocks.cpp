@@ -41,6 +41,20 @@ void raise_zero_codes(const float *values, int64_t count, Code *codes) {
   }
 }
 
+octavo_status check_dequantize_state(const Context &context, const octavo_dequantize &c) {
+  Check check(context, "dequantize");
+  check.tensor(c.in, "in", Dtypes::kAny);
+  check_state_dense(&check, c.in, "in");
+  check_state_codes(&check, c.in, "in");
+  check.tensor(c.out, "out", Dtypes::kPlain);
+  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
+  check_state_dense(&check, c.out, "out");
+  check_state_scale(&check, c.scale_inv, "scale_inv");
+  return check.status();
+}
+
+}  // namespace
+
 octavo_status check_quantize_state(const Context &context, const octavo_quantize &c) {
   Check check(context, "quantize");
   check.tensor(c.in, "in", Dtypes::kAny);
@@ -62,20 +76,6 @@ octavo_status check_quantize_state(const Context &context, const octavo_quantize
   check.accumulator(c.nonfinite, "nonfinite");
   return check.status();
 }
-
-octavo_status check_dequantize_state(const Context &context, const octavo_dequantize &c) {
-  Check check(context, "dequantize");
-  check.tensor(c.in, "in", Dtypes::kAny);
-  check_state_dense(&check, c.in, "in");
-  check_state_codes(&check, c.in, "in");
-  check.tensor(c.out, "out", Dtypes::kPlain);
-  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
-  check_state_dense(&check, c.out, "out");
-  check_state_scale(&check, c.scale_inv, "scale_inv");
-  return check.status();
-}
-
-}  // namespace
 
 void check_state_dense(Check *check, const octavo_tensor *t, const char *name) {
   if (!check->ok() || t->rows <= 1 || t->stride == t->cols) return;

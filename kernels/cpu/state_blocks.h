@@ -37,6 +37,7 @@ void store_state_blocks(const octavo_tensor &codes, float *scales, uint32_t gran
 void keep_positive(uint32_t dtype, const float *values, int64_t count, void *codes);
 
 /* The verbs of kernels.h for calls whose scale has such a granularity. */
+octavo_status check_quantize_state(const Context &context, const octavo_quantize &c);
 octavo_status quantize_state(const Context &context, const octavo_quantize &c);
 octavo_status dequantize_state(const Context &context, const octavo_dequantize &c);
 

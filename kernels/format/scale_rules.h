@@ -113,6 +113,46 @@ OCTAVO_HOST_DEVICE static inline float scale_inv_deepgemm(float amax, bool pow2)
   return bits_float((limited > 254 ? 254 : limited) << 23);
 }
 
+/* The scale of one block. */
+struct BlockScale {
+  float scale;     /* multiplies before the cast */
+  float scale_inv; /* multiplies codes */
+  uint8_t code;    /* scale_inv as E8M0; of MX rules only, else 0 */
+};
+
+/* Rules whose scales are powers of two in E8M0, of blocks of 32. */
+OCTAVO_HOST_DEVICE static inline bool is_mx_rule(uint32_t rule) {
+  return rule == OCTAVO_RULE_MX_UP || rule == OCTAVO_RULE_MX_FLOOR;
+}
+
+/* Rules whose scales are f32, of blocks of 128. */
+OCTAVO_HOST_DEVICE static inline bool is_block_rule(uint32_t rule) {
+  return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 || rule == OCTAVO_RULE_DEEPGEMM ||
+         rule == OCTAVO_RULE_DEEPGEMM_POW2;
+}
+
+/* The rules of octavo/kernels.h for blocks; `rule` is one of the two lists above. An amax below eps
+ * counts as eps. `largest` is the largest value of the input's dtype, see scale_te_block.
+ *
+ * For m = 448 or 57344 and an amax that is not NaN, scale and scale_inv are finite and not 0, with
+ * two exceptions at an infinite amax that the sources have, too: MX_FLOOR gives NaN, DEEPGEMM a
+ * scale of 0. */
+OCTAVO_HOST_DEVICE static inline BlockScale block_scale(uint32_t rule, float amax, float m,
+                                                        float eps, float largest) {
+  if (amax < eps) amax = eps;
+  if (is_mx_rule(rule)) {
+    const uint8_t code = rule == OCTAVO_RULE_MX_UP ? scale_inv_te_mx(amax, m)
+                                                   : scale_inv_ocp_mx(amax, floor_log2(m));
+    return {e8m0_multiplier(code), decode_e8m0(code), code};
+  }
+  if (rule == OCTAVO_RULE_DEEPGEMM || rule == OCTAVO_RULE_DEEPGEMM_POW2) {
+    const float scale_inv = scale_inv_deepgemm(amax, rule == OCTAVO_RULE_DEEPGEMM_POW2);
+    return {1.0f / scale_inv, scale_inv, 0};
+  }
+  const float scale = scale_te_block(amax, m, eps, rule == OCTAVO_RULE_POW2, largest);
+  return {scale, 1.0f / scale, 0};
+}
+
 /* Whether `rule` is one that scale_by_rule knows; GIVEN is not, it has no amax. */
 OCTAVO_HOST_DEVICE static inline bool is_scale_rule(uint32_t rule) {
   return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 ||

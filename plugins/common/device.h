@@ -24,6 +24,11 @@ class Device {
   void *ctx() const { return ctx_; }
   bool has(uint64_t caps_flag) const { return (caps_->flags & caps_flag) != 0; }
 
+  // Whether the kernels know scales of this granularity.
+  bool has_granularity(uint32_t granularity) const {
+    return (caps_->granularities >> granularity & 1) != 0;
+  }
+
   int64_t alignment() const {
     return caps_->alignment > 1 ? static_cast<int64_t>(caps_->alignment) : 1;
   }

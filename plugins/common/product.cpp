@@ -16,7 +16,9 @@ octavo_status pad_bias(const Device &device, void *stream, const Product &p) {
 }  // namespace
 
 octavo_status multiply(const Device &device, void *stream, const Product &p) {
-  const bool padded = p.a.rows != p.d->rows || p.b.rows != p.d->cols;
+  const int64_t m = (p.layout & OCTAVO_GEMM_A_KM) != 0 ? p.a.cols : p.a.rows;
+  const int64_t n = (p.layout & OCTAVO_GEMM_B_KN) != 0 ? p.b.cols : p.b.rows;
+  const bool padded = m != p.d->rows || n != p.d->cols;
   octavo_tensor scratch = padded ? *p.padded : *p.d;
   // The kernel rounds to the host's dtype, once or, with bias_after, twice; the copy then rounds
   // nothing. A sum is rounded after the addition, so it comes from f32.
@@ -32,6 +34,7 @@ octavo_status multiply(const Device &device, void *stream, const Product &p) {
   g.workspace = p.workspace;
   g.accumulate = p.accumulate && !padded ? 1 : 0;
   g.fast_accumulation = p.fast_accumulation ? 1 : 0;
+  g.layout = p.layout;
   octavo_status status = OCTAVO_OK;
   if (padded && p.bias != nullptr) status = pad_bias(device, stream, p);
   if (status == OCTAVO_OK) status = device.kernels().gemm(device.ctx(), &g);

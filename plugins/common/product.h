@@ -5,9 +5,9 @@
 
 namespace octavo::plugin {
 
-// d = a b^T. Where the kernels need aligned shapes, a and b are larger than d: then the product
-// goes through `padded`, and the part that is real is copied or added to d: the same bits as
-// without padding.
+// d = a b^T, with a as [K, M] and b as [K, N] where `layout` says so. Where the kernels need
+// aligned shapes, a and b are larger than d: then the product goes through `padded`, and the part
+// that is real is copied or added to d: the same bits as without padding.
 struct Product {
   octavo_tensor a;
   const octavo_scale *a_scale_inv = nullptr;
@@ -20,6 +20,7 @@ struct Product {
   bool bias_after = false;
   bool accumulate = false;
   bool fast_accumulation = false;
+  uint32_t layout = 0;  // OCTAVO_GEMM_..., of plain operands
   void *workspace = nullptr;
 };
 octavo_status multiply(const Device &device, void *stream, const Product &p);

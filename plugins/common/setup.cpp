@@ -73,6 +73,13 @@ octavo_value bool_value(bool b) {
   return v;
 }
 
+octavo_value real_value(double r) {
+  octavo_value v{};
+  v.type = OCTAVO_VALUE_REAL;
+  v.real = r;
+  return v;
+}
+
 octavo_option option(const char *name, octavo_value initial, const char *help) {
   octavo_option o{};
   o.size = sizeof(o);
@@ -86,6 +93,12 @@ octavo_option option(const char *name, octavo_value initial, const char *help) {
 octavo_option with_range(octavo_option o, int64_t low, int64_t high) {
   o.low = integer_value(low);
   o.high = integer_value(high);
+  return o;
+}
+
+octavo_option with_real_range(octavo_option o, double low, double high) {
+  o.low = real_value(low);
+  o.high = real_value(high);
   return o;
 }
 

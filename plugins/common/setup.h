@@ -56,8 +56,10 @@ struct Guard<function> {
 octavo_value text_value(const char *s);
 octavo_value integer_value(int64_t i);
 octavo_value bool_value(bool b);
+octavo_value real_value(double r);
 octavo_option option(const char *name, octavo_value initial, const char *help);
 octavo_option with_range(octavo_option o, int64_t low, int64_t high);
+octavo_option with_real_range(octavo_option o, double low, double high);
 template <size_t N>
 octavo_option with_choices(octavo_option o, const octavo_str (&choices)[N]) {
   o.choices = choices;

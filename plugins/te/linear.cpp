@@ -1,153 +1,121 @@
-// fprop, dgrad and wgrad on quantized operands.
-//
-// A number that a cast reads is a scale; a number that lies beside codes is their scale_inv, and it
-// is never computed again from a scale, since end_step may run between the cast and the use.
-#include "layout.h"
+// The forward pass: which scale and which form x gets, then fprop on codes or on plain operands.
+#include "linear.h"
+
+#include "cast.h"
 #include "plugins/common/product.h"
 
 namespace octavo::te {
 namespace {
 
-// One cast by the session's recipe: with `scale` the delayed one, without it the current rule.
-struct Cast {
-  const octavo_tensor *in;
-  octavo_tensor *out;
-  octavo_tensor *out_t;
-  const octavo_scale *scale_inv;
-  const float *scale;
-  float *amax;
-  float *nonfinite;
-  uint32_t dtype;
-  void *workspace;
-};
-
-octavo_status cast(const octavo_session &s, void *stream, const Cast &c) {
-  auto q = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE, stream);
-  q.in = c.in;
-  q.out = c.out;
-  q.out_t = c.out_t;
-  q.out_scale_inv = c.scale_inv;
-  q.scale = c.scale;
-  q.amax = c.amax;
-  q.nonfinite = c.nonfinite;
-  q.format_max = c.dtype == OCTAVO_E5M2 ? kE5m2Max : kE4m3Max;
-  q.rule = c.scale != nullptr ? OCTAVO_RULE_GIVEN : OCTAVO_RULE_QUOTIENT;
-  q.workspace = c.workspace;
-  return s.device.kernels().quantize(s.device.ctx(), &q);
+bool is_evaluation(const octavo_forward_call &c) {
+  return (c.flags & OCTAVO_FORWARD_EVALUATION) != 0;
 }
 
-float *address(void *const *slots, uint32_t position) {
-  return static_cast<float *>(slots[position]);
+// Whether fprop of this call runs on the host's own operands.
+bool is_plain(const octavo_session &s, const octavo_forward_call &c) {
+  return s.recipe.fprop == Operands::kPlain || (is_evaluation(c) && !s.recipe.evaluates_in_fp8);
 }
 
-octavo_scale weight_scale_inv(void *const *slots, uint32_t position) {
-  return {slots[position], 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+octavo_status plain_product(const octavo_session &s, const octavo_forward_call &c,
+                            const ForwardOperands &o) {
+  const Parameter &weight = s.weight_of(c.linear);
+  const octavo_tensor w{at(c.slots, s.linears[c.linear].weight_places.native),
+                        weight.rows,
+                        weight.cols,
+                        weight.cols,
+                        weight.dtype,
+                        0};
+  return plugin::multiply(
+      s.device, c.stream,
+      {.a = *c.x, .b = w, .d = c.y, .bias = c.bias, .workspace = o.pieces.kernel});
 }
 
 }  // namespace
 
-octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  if (c->parameter >= s->sealed_parameters)
-    return refuse(*s, OCTAVO_INVALID, "quantize_weight: expected a sealed parameter");
-  const Parameter &p = s->parameters[c->parameter];
-  if (!p.is_linear_weight()) return OCTAVO_OK;
-  const int64_t n = s->device.aligned(p.rows);
-  const int64_t k = s->device.aligned(p.cols);
-  const octavo_tensor w{c->slots[kParameterWeight], p.rows, p.cols, p.cols, p.dtype, 0};
-  octavo_tensor codes{c->slots[kParameterCache], n, k, k, OCTAVO_E4M3FN, 0};
-  octavo_tensor codes_t{c->slots[kParameterCacheT], k, n, n, OCTAVO_E4M3FN, 0};
-  const octavo_scale scale_inv = weight_scale_inv(c->slots, kParameterScaleInv);
-  return cast(*s, c->stream,
-              {&w, &codes, &codes_t, &scale_inv,
-               s->delayed() ? address(c->slots, kParameterScale) : nullptr,
-               address(c->slots, kParameterAmax), nullptr, OCTAVO_E4M3FN, c->workspace});
+bool can_fuse(const octavo_session &s, uint32_t linear) {
+  const bool needs_x = s.recipe.wgrad == Operands::kPlain && !s.weight_of(linear).is_frozen();
+  return s.recipe.fprop == Operands::kFp8 && !needs_x && !s.recipe.telemetry;
+}
+
+octavo_status prepare_forward(const octavo_session &s, const octavo_forward_call &c,
+                              ForwardOperands *out) {
+  if (c.linear >= s.sealed_linears)
+    return refuse(s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
+  const Linear &linear = s.linears[c.linear];
+  ForwardOperands &o = *out;
+  o.shape = shape_of(s, c.linear, c.x->rows);
+  if (c.x->cols != o.shape.k || c.y->cols != o.shape.n || c.y->rows != o.shape.m)
+    return refuse(s, OCTAVO_INVALID,
+                  "linear_forward: expected x [M, K] and y [M, N] with the K and N of the weight "
+                  "[N, K]");
+  if (is_evaluation(c) && c.saved != nullptr)
+    return refuse(s, OCTAVO_INVALID,
+                  "linear_forward: expected saved null with OCTAVO_FORWARD_EVALUATION, found an "
+                  "address; drop the flag where a backward follows");
+  Carver carver(c.workspace);
+  o.pieces = forward_pieces(s, o.shape, carver);
+  const Keeps kept = c.saved != nullptr ? keeps(s, c.linear) : Keeps::kNothing;
+  if (kept != Keeps::kNothing) o.saved = saved_of(s, c.linear, o.shape, c.saved);
+  o.x = kept == Keeps::kRows ? o.saved.codes : o.pieces.x;
+  o.x_scale_inv = kept == Keeps::kRows ? o.saved.scale_inv : o.pieces.x_scale_inv;
+  Cast cast;
+  cast.in = c.x;
+  cast.workspace = o.pieces.kernel;
+  if (kept == Keeps::kColumns) {
+    o.x_t = o.saved.codes;
+    o.x_t_scale_inv = o.saved.scale_inv;
+    // Per tensor, rows and columns have one scale_inv, which must outlive the call.
+    if (!s.recipe.blocks()) o.x_scale_inv = o.x_t_scale_inv;
+    cast.columns = {&o.x_t, &o.x_t_scale_inv};
+  }
+  const bool observes = kept != Keeps::kNothing && wants_statistics(c.slots, linear.x);
+  if (!is_plain(s, c) || observes) cast.rows = {&o.x, &o.x_scale_inv};
+  o.casts = cast.rows.codes != nullptr || cast.columns.codes != nullptr;
+  o.cast = cast_call(s, c.stream, c.slots, linear.x, cast);
+  return OCTAVO_OK;
+}
+
+octavo_status cast_input(const octavo_session &s, const octavo_forward_call &c,
+                         const ForwardOperands &o) {
+  if (!o.casts) return OCTAVO_OK;
+  octavo_status status = s.device.kernels().quantize(s.device.ctx(), &o.cast);
+  if (status != OCTAVO_OK || o.cast.out == nullptr) return status;
+  return record_statistics(s, c.stream, c.slots, s.linears[c.linear].x, *c.x,
+                           {o.cast.out, &o.x_scale_inv}, o.pieces.kernel);
+}
+
+octavo_status forward_product(const octavo_session &s, const octavo_forward_call &c,
+                              ForwardOperands &o) {
+  octavo_status status = OCTAVO_OK;
+  if (o.saved.rest_bytes > 0)
+    status = plugin::clear(s.device, c.stream, o.saved.rest, o.saved.rest_bytes);
+  if (status != OCTAVO_OK) return status;
+  if (is_plain(s, c)) return plain_product(s, c, o);
+  const Cache &cache = s.linears[c.linear].weight_places.rows;
+  octavo_tensor x = o.x;
+  x.rows = o.shape.mp;  // `saved` may hold more
+  const octavo_tensor w{
+      at(c.slots, cache.codes), o.shape.np, o.shape.kp, o.shape.kp, OCTAVO_E4M3FN, 0};
+  const octavo_scale w_scale_inv =
+      scale_of(s.recipe.weight_granularity, o.shape.kp, at(c.slots, cache.scale_inv));
+  return plugin::multiply(s.device, c.stream,
+                          {.a = x,
+                           .a_scale_inv = &o.x_scale_inv,
+                           .b = w,
+                           .b_scale_inv = &w_scale_inv,
+                           .d = c.y,
+                           .padded = &o.pieces.y,
+                           .bias = c.bias,
+                           .padded_bias = &o.pieces.bias,
+                           .fast_accumulation = !s.recipe.blocks(),
+                           .workspace = o.pieces.kernel});
 }
 
 octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return refuse(*s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
-  const Shape shape = shape_of(*s, c->linear, c->x->rows);
-  if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
-    return refuse(*s, OCTAVO_INVALID,
-                  "linear_forward: expected x [M, K] and y [M, N] with the K and N of the weight "
-                  "[N, K]");
-  Carver carver(c->workspace);
-  ForwardPieces pieces = forward_pieces(*s, shape, carver);
-  Saved saved{};
-  if (c->saved != nullptr) saved = saved_of(shape, c->saved);
-  const octavo_scale &x_scale_inv = c->saved != nullptr ? saved.x_scale_inv : pieces.x_scale_inv;
-  const octavo_status status =
-      cast(*s, c->stream,
-           {c->x, &pieces.x, c->saved != nullptr ? &saved.x_t : nullptr, &x_scale_inv,
-            s->delayed() ? address(c->slots, kLinearXScale) : nullptr,
-            address(c->slots, kLinearXAmax), nullptr, OCTAVO_E4M3FN, pieces.kernel});
-  if (status != OCTAVO_OK) return status;
-  const octavo_tensor w{c->slots[kLinearCache], shape.np, shape.kp, shape.kp, OCTAVO_E4M3FN, 0};
-  const octavo_scale w_scale_inv = weight_scale_inv(c->slots, kLinearScaleInv);
-  return plugin::multiply(s->device, c->stream,
-                          {.a = pieces.x,
-                           .a_scale_inv = &x_scale_inv,
-                           .b = w,
-                           .b_scale_inv = &w_scale_inv,
-                           .d = c->y,
-                           .padded = &pieces.y,
-                           .bias = c->bias,
-                           .padded_bias = &pieces.bias,
-                           .fast_accumulation = true,
-                           .workspace = pieces.kernel});
-}
-
-octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
-  const Shape shape = shape_of(*s, c->linear, c->dy->rows);
-  if (c->dy->cols != shape.n ||
-      (c->dx != nullptr && (c->dx->cols != shape.k || c->dx->rows != shape.m)))
-    return refuse(
-        *s, OCTAVO_INVALID,
-        "linear_backward: expected dy [M, N] and dx [M, K] with the N and K of the weight "
-        "[N, K]");
-  const bool frozen = s->parameters[s->linears[c->linear].weight].is_frozen();
-  const bool wgrad = c->dw != nullptr && !frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
-  const bool accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);
-  Carver carver(c->workspace);
-  BackwardPieces pieces = backward_pieces(*s, shape, carver);
-  octavo_status status = cast(
-      *s, c->stream,
-      {c->dy, &pieces.dy, wgrad ? &pieces.dy_t : nullptr, &pieces.dy_scale_inv,
-       s->delayed() ? address(c->slots, kLinearDyScale) : nullptr, address(c->slots, kLinearDyAmax),
-       address(c->slots, kLinearNonfinite), s->recipe.gradient_dtype, pieces.kernel});
-  if (status == OCTAVO_OK && c->dx != nullptr) {
-    const octavo_tensor w_t{c->slots[kLinearCacheT], shape.kp, shape.np, shape.np,
-                            OCTAVO_E4M3FN,           0};
-    const octavo_scale w_scale_inv = weight_scale_inv(c->slots, kLinearScaleInv);
-    status = plugin::multiply(s->device, c->stream,
-                              {.a = pieces.dy,
-                               .a_scale_inv = &pieces.dy_scale_inv,
-                               .b = w_t,
-                               .b_scale_inv = &w_scale_inv,
-                               .d = c->dx,
-                               .padded = &pieces.dx,
-                               .workspace = pieces.kernel});
-  }
-  if (status == OCTAVO_OK && wgrad) {
-    // `saved` is only read: the cast-away const is the tensor struct's, which serves both ways.
-    const Saved saved = saved_of(shape, const_cast<void *>(c->saved));
-    octavo_tensor x_t = saved.x_t;
-    x_t.cols = shape.mp;
-    status = plugin::multiply(s->device, c->stream,
-                              {.a = pieces.dy_t,
-                               .a_scale_inv = &pieces.dy_scale_inv,
-                               .b = x_t,
-                               .b_scale_inv = &saved.x_scale_inv,
-                               .d = c->dw,
-                               .padded = &pieces.dw,
-                               .accumulate = accumulate,
-                               .workspace = pieces.kernel});
-  }
-  if (status == OCTAVO_OK && c->db != nullptr)
-    status =
-        plugin::bias_gradient(s->device, c->stream, *c->dy, pieces.column_sums, c->db, accumulate);
+  ForwardOperands operands;
+  octavo_status status = prepare_forward(*s, *c, &operands);
+  if (status == OCTAVO_OK) status = cast_input(*s, *c, operands);
+  if (status == OCTAVO_OK) status = forward_product(*s, *c, operands);
   return status;
 }
 

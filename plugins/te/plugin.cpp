@@ -1,6 +1,7 @@
-// The entry of the te backend and its one table.
+// The entry of the te backend and its tables.
 #include <string_view>
 
+#include "fused.h"
 #include "plugins/common/setup.h"
 #include "te.h"
 
@@ -26,8 +27,14 @@ const octavo_backend kBackend = {sizeof(octavo_backend),
                                  end_step,
                                  close_session};
 
+const octavo_fused kFused = {sizeof(octavo_fused), OCTAVO_KIND_FUSED, guarded<fused_workspace>,
+                             fused_linear_forward, fused_apply};
+
 const void *get_interface(octavo_str id) {
-  return std::string_view(id.data, id.size) == OCTAVO_BACKEND_ID ? &kBackend : nullptr;
+  const std::string_view wanted(id.data, id.size);
+  if (wanted == OCTAVO_BACKEND_ID) return &kBackend;
+  if (wanted == OCTAVO_FUSED_ID) return &kFused;
+  return nullptr;
 }
 
 }  // namespace

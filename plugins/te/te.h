@@ -1,67 +1,83 @@
-// te: what the files of this backend share: the recipe, the session, and the pointer lists.
+// te: what the files of this backend share: the session, its objects, and where their slots stand.
 //
-// A session is data that setup writes and hot verbs only read. Slots are addressed by position in
-// the lists below; host code passes their addresses to kernels and never looks behind them.
+// A session is data that setup writes and hot verbs only read. Slots are addressed by their
+// position in an object's list; host code passes their addresses to kernels and never looks behind
+// them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "plugins/common/device.h"
 #include "plugins/common/emitter.h"
 #include "plugins/common/objects.h"
+#include "recipe.h"
 
 namespace octavo::te {
 
 using plugin::kE4m3Max;
 using plugin::kE5m2Max;
 
-enum class Scaling { kDelayed, kCurrent };
+// A position in an object's list; OCTAVO_NONE where the recipe has no such slot.
+using Position = uint32_t;
 
-struct Recipe {
-  Scaling scaling = Scaling::kDelayed;
-  uint32_t gradient_dtype = OCTAVO_E5M2;  // HYBRID; E4M3 uses one format throughout
-  int32_t margin = 0;
-  uint64_t amax_history_len = 1024;
-  bool use_max = true;  // amax_compute_algo: "max", else "most_recent"
-  uint32_t rule = OCTAVO_RULE_QUOTIENT;
+// The address in a list; null when there is no such slot, or the host left it out.
+inline void *at(void *const *slots, Position position) {
+  return position == OCTAVO_NONE || slots == nullptr ? nullptr : slots[position];
+}
+inline float *float_at(void *const *slots, Position position) {
+  return static_cast<float *>(at(slots, position));
+}
+
+// How well casts of one operand represent it: the order of the fields of octavo_quantize_stats.
+enum Statistic : uint32_t { kSaturated, kUnderflow, kSignal, kNoise, kStatisticCount };
+
+// The columns of one operand (x, dy or w) in its pools.
+struct Observed {
+  Position amax = OCTAVO_NONE;
+  Position scale = OCTAVO_NONE;  // delayed only
+  std::array<Position, kStatisticCount> statistics{OCTAVO_NONE, OCTAVO_NONE, OCTAVO_NONE,
+                                                   OCTAVO_NONE};
 };
 
-// Positions in the pointer lists. Current scaling has the amax pools only, for telemetry; its scale
-// positions do not exist, so they come last in each group of lists.
-enum ParameterSlot : uint32_t {
-  kParameterWeight = 0,  // native
-  kParameterCache,       // codes [N, K]
-  kParameterCacheT,      // codes [K, N]
-  kParameterScaleInv,    // of both caches
-  kParameterAmax,
-  kParameterScale  // delayed only
+// Codes of a weight: positions of the codes and of their scale_inv.
+struct Cache {
+  Position codes = OCTAVO_NONE;
+  Position scale_inv = OCTAVO_NONE;
 };
-enum LinearSlot : uint32_t {
-  kLinearCache = 0,
-  kLinearCacheT,
-  kLinearScaleInv,
-  kLinearNonfinite,
-  kLinearXAmax,
-  kLinearDyAmax,
-  kLinearXScale,  // delayed only
-  kLinearDyScale  // delayed only
+
+// Where the weight's tensors stand in the list of a parameter or of a linear.
+struct WeightPlaces {
+  Position native = OCTAVO_NONE;
+  Cache rows;     // codes [N, K]
+  Cache columns;  // codes [K, N]; per tensor, both have one scale_inv
 };
 
 struct Parameter : plugin::ParameterBase {
   using ParameterBase::ParameterBase;
-  uint32_t weight_slot = OCTAVO_NONE;
-  uint32_t cache_slot = OCTAVO_NONE;  // cache_t and scale_inv follow it
+  WeightPlaces slots;   // ids of slots, not positions: what a linear's list repeats
+  WeightPlaces places;  // positions in the parameter's list
+  Observed observed;
 };
-using Linear = plugin::LinearBase;
 
-// The pooled slots of one operand (x, dy or w) of one seal: `count` columns, and where they stand
-// in the session's list: amax, then history and scale when the recipe is delayed.
+struct Linear : plugin::LinearBase {
+  using LinearBase::LinearBase;
+  WeightPlaces weight_places;
+  Position nonfinite = OCTAVO_NONE;
+  Observed x;
+  Observed dy;
+};
+
+// One operand's pools of one seal: `count` columns, and where they stand in the session's list.
 struct Pool {
   uint64_t count = 0;
-  uint32_t position = 0;  // of amax in the session's list
+  Position amax = OCTAVO_NONE;  // delayed: history and scale follow
   float format_max = kE4m3Max;
+  std::array<Position, kStatisticCount> statistics{OCTAVO_NONE, OCTAVO_NONE, OCTAVO_NONE,
+                                                   OCTAVO_NONE};
 };
 
 }  // namespace octavo::te
@@ -76,17 +92,18 @@ struct octavo_session {
   uint32_t sealed_linears = 0;
   octavo::plugin::Emitted emitted;
   uint32_t nonfinite_slot = OCTAVO_NONE;  // position 0 of the session's list
+  // Texts of verdicts, which live as long as the session; copies of it share them.
+  std::vector<std::shared_ptr<const std::string>> texts;
 
-  bool delayed() const { return recipe.scaling == octavo::te::Scaling::kDelayed; }
+  const octavo::te::Parameter &weight_of(uint32_t linear) const {
+    return parameters[linears[linear].weight];
+  }
 };
 
 namespace octavo::te {
 
-// Sends an error to the host and returns its status. Setup only.
+// Sends an error to the host and returns its status. With a static text for hot verbs, too.
 octavo_status refuse(const octavo_session &s, octavo_status status, std::string_view text);
-
-octavo_status list_options(const octavo_option_sink *sink);
-Recipe parse_recipe(const octavo_session_desc &desc);
 
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink);
 octavo_status open_session(const octavo_session_desc *desc, octavo_session **out);

@@ -17,6 +17,8 @@ class AdamW : public Optimizer {
 
   double gradient_norm() override;
   void step(double rate, double norm, bool skip) override;
+  int64_t own_steps() const override { return steps_; }
+  void restore_steps(int64_t steps) override { steps_ = steps; }
 
  private:
   std::vector<Parameter *> parameters_;

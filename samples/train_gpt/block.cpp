@@ -14,6 +14,16 @@ void add(const Threads &threads, const float *a, const float *b, float *sum, int
 
 }  // namespace
 
+void norm_and_linear(LayerNorm &norm, Linear &linear, const float *x, int64_t rows, float *normed,
+                     float *y, bool training) {
+  if (linear.takes_prologue()) {
+    linear.forward(norm.prologue(x, rows), normed, rows, y, training);
+    return;
+  }
+  norm.forward(x, rows, normed);
+  linear.forward(normed, rows, y, training);
+}
+
 Block::Block(const std::string &name, int64_t heads, int64_t width, Precision precision,
              const Threads &threads)
     : width_(width),
@@ -35,20 +45,31 @@ void Block::reserve(int64_t rows) {
 
 void Block::forward(const float *x, int64_t batch, int64_t time, float *out, bool training) {
   const int64_t rows = batch * time;
-  norm1_.forward(x, rows, normed1_.data());
-  qkv_.forward(normed1_.data(), rows, qkv_out_.data(), training);
+  norm_and_linear(norm1_, qkv_, x, rows, normed1_.data(), qkv_out_.data(), training);
   attention_.forward(qkv_out_.data(), batch, time, mixed_.data());
   proj_.forward(mixed_.data(), rows, narrow_.data(), training);
   add(threads_, x, narrow_.data(), middle_.data(), rows * width_);
 
-  norm2_.forward(middle_.data(), rows, normed2_.data());
-  fc1_.forward(normed2_.data(), rows, hidden_.data(), training);
+  norm_and_linear(norm2_, fc1_, middle_.data(), rows, normed2_.data(), hidden_.data(), training);
+  gelu_and_fc2(rows, training);
+  add(threads_, middle_.data(), narrow_.data(), out, rows * width_);
+}
+
+void Block::gelu_and_fc2(int64_t rows, bool training) {
+  if (fc2_.takes_prologue()) {
+    gelu_.in = f32_matrix(hidden_.data(), rows, 4 * width_);
+    gelu_.call.size = sizeof gelu_.call;
+    gelu_.call.kind = OCTAVO_KIND_PROLOGUE;
+    gelu_.call.op = OCTAVO_PROLOGUE_GELU_TANH;  // the form whose slope backward computes
+    gelu_.call.in = &gelu_.in;
+    fc2_.forward(gelu_.call, active_.data(), rows, narrow_.data(), training);
+    return;
+  }
   threads_.for_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * 4 * width_;
     simd().gelu_forward(hidden_.data() + first, active_.data() + first, (end - begin) * 4 * width_);
   });
   fc2_.forward(active_.data(), rows, narrow_.data(), training);
-  add(threads_, middle_.data(), narrow_.data(), out, rows * width_);
 }
 
 void Block::backward(float *gradient, int64_t batch, int64_t time) {

@@ -29,6 +29,9 @@ class Block {
   std::vector<Linear *> outputs() { return {&proj_, &fc2_}; }
 
  private:
+  // fc2(gelu(hidden_)) to narrow_.
+  void gelu_and_fc2(int64_t rows, bool training);
+
   int64_t width_;
   const Threads &threads_;
   LayerNorm norm1_;
@@ -50,7 +53,12 @@ class Block {
   // Gradients, free again after each call.
   Buffer<float> wide_;
   Buffer<float> narrow_;
+  Prologue gelu_;
 };
+
+// y = linear(norm(x)); normed is a buffer [rows, width] that stays until backward.
+void norm_and_linear(LayerNorm &norm, Linear &linear, const float *x, int64_t rows, float *normed,
+                     float *y, bool training);
 
 }  // namespace gpt
 

@@ -1,6 +1,7 @@
 // Writes to a temporary name in the same directory, then renames.
 #include "files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,14 @@ namespace gpt {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Best effort: a file system without fsync keeps its own promises.
+void flush_to_disk(const std::string &path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  fsync(file);
+  close(file);
+}
 
 }  // namespace
 
@@ -52,6 +61,7 @@ void write_atomically(const std::string &path, const std::string &content) {
   const int reason = errno;
   out.close();
   std::error_code error;
+  if (written) flush_to_disk(temporary);
   if (written) fs::rename(temporary, path, error);
   if (!written || error) {
     const std::string found = written ? error.message() : std::strerror(reason);
@@ -59,6 +69,8 @@ void write_atomically(const std::string &path, const std::string &content) {
     throw UserError(path, "a file that can be written", found,
                     "free space or choose another --out");
   }
+  const std::string parent = fs::path(path).parent_path().string();
+  flush_to_disk(parent.empty() ? "." : parent);
 }
 
 }  // namespace gpt

@@ -9,7 +9,7 @@ namespace gpt {
 // Makes sure before any work that files can be written there; throws UserError.
 void prepare_directory(const std::string &directory);
 
-// The file holds either its old content or all of the new one, never a part.
+// The file holds either its old content or all of the new one, never a part, and is on disk.
 void write_atomically(const std::string &path, const std::string &content);
 
 }  // namespace gpt

@@ -42,6 +42,26 @@ void LayerNorm::forward(const float *x, int64_t rows, float *y) {
   });
 }
 
+const octavo_prologue &LayerNorm::prologue(const float *x, int64_t rows) {
+  x_ = x;
+  mean_.grow(static_cast<size_t>(rows));
+  inverse_.grow(static_cast<size_t>(rows));
+  prologue_.in = f32_matrix(x, rows, width_);
+  prologue_.gamma = f32_matrix(gain_.value.data(), 1, width_);
+  prologue_.beta = f32_matrix(bias_.value.data(), 1, width_);
+  octavo_prologue &p = prologue_.call;
+  p.size = sizeof p;
+  p.kind = OCTAVO_KIND_PROLOGUE;
+  p.op = OCTAVO_PROLOGUE_LAYER_NORM;
+  p.eps = kEpsilon;
+  p.in = &prologue_.in;
+  p.gamma = &prologue_.gamma;
+  p.beta = &prologue_.beta;
+  p.mean = mean_.data();
+  p.rstd = inverse_.data();
+  return p;
+}
+
 void LayerNorm::backward(const float *dy, int64_t rows, float *dx) {
   const auto n = static_cast<float>(width_);
   const float *gain = gain_.value.data();

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "fused.h"
 #include "parameter.h"
 #include "threads.h"
 
@@ -15,6 +16,9 @@ class LayerNorm {
 
   // x stays valid and unchanged until backward.
   void forward(const float *x, int64_t rows, float *y);
+  // Instead of forward: the same as a prologue, for somebody else who computes it before backward.
+  // Valid until the next call.
+  const octavo_prologue &prologue(const float *x, int64_t rows);
   // dx += the gradient of x: the residual stream adds up here. Overwrites the parameters'
   // gradients.
   void backward(const float *dy, int64_t rows, float *dx);
@@ -30,6 +34,7 @@ class LayerNorm {
   const float *x_ = nullptr;
   Buffer<float> mean_;
   Buffer<float> inverse_;  // 1 / deviation
+  Prologue prologue_;
 };
 
 }  // namespace gpt

@@ -7,15 +7,6 @@
 #include <utility>
 
 namespace gpt {
-namespace {
-
-octavo_tensor matrix(const float *data, int64_t rows, int64_t cols) {
-  // Octavo's tensors are borrowed and untyped; a call writes only what its header says it writes.
-  return {const_cast<float *>(data), rows, cols, cols, OCTAVO_F32, 0};
-}
-
-}  // namespace
-
 Linear::Linear(std::string name, int64_t inputs, int64_t outputs, bool with_bias,
                Precision precision, const Threads &threads)
     : name_(std::move(name)),
@@ -63,27 +54,35 @@ void Linear::bind_to(OctavoRun &run, int64_t max_rows) {
   run.reserve_workspace(octavo_extent_bytes(&plan->forward_workspace, rows));
   run.reserve_workspace(octavo_extent_bytes(&plan->backward_workspace, rows));
   run.reserve_workspace(plan->weight_workspace);
+
+  // Optional: a backend may compute what lies before the layer where it quantizes x.
+  fused_ = run.fused();
+  octavo_extent extent = {};
+  if (fused_ == nullptr || !run.fuses()) return;
+  const octavo_status status = fused_->workspace(run.session(), linear_, &extent);
+  if (status == OCTAVO_UNSUPPORTED) return;  // it reads x in the host's precision
+  run.check(status, "workspace of octavo.fused/1", name_);
+  run.reserve_workspace(octavo_extent_bytes(&extent, rows));
+  fuses_ = true;
 }
 
 void Linear::fetch_lists() {
   if (run_ == nullptr) return;
-  // 5. One pointer list per verb, built once: building lists does not belong into the hot path.
-  const octavo_store *store = run_->store();
-  weight_slots_ =
-      octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight_.id);
-  forward_slots_ = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_);
-  backward_slots_ = octavo_store_list(store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear_);
+  // 5. Pointer lists, built once: building them does not belong into the hot path. Statistics of
+  //    casts cost a pass over the tensor, so only the lists of sampled steps have their addresses.
+  using Record = OctavoRun::Record;
+  auto fetch = [this](Record record) {
+    return Lists{
+        run_->list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight_.id, record),
+        run_->list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_, record),
+        run_->list(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear_, record)};
+  };
+  sampled_ = fetch(Record::kAll);
+  unsampled_ = fetch(Record::kNoCastStatistics);
 
-  // 6. Evaluation must not leave its amax behind: a null accumulator means "do not record".
-  const uint32_t uses = octavo_use_count(run_->handle(), OCTAVO_OWNER_LINEAR, linear_);
-  evaluation_slots_.assign(forward_slots_, forward_slots_ + uses);
-  for (uint32_t i = 0; i < uses; ++i) {
-    const octavo_slot_use *use = octavo_get_use(run_->handle(), OCTAVO_OWNER_LINEAR, linear_, i);
-    const octavo_slot *slot = octavo_get_slot(run_->handle(), use->slot);
-    if (slot->access[OCTAVO_VERB_FORWARD] == OCTAVO_ACCESS_ACCUMULATE) {
-      evaluation_slots_[i] = nullptr;
-    }
-  }
+  // 6. Evaluation must not leave its amax behind, either.
+  evaluation_slots_ =
+      run_->list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_, Record::kNothing);
 }
 
 void Linear::quantize_weight() {
@@ -92,7 +91,7 @@ void Linear::quantize_weight() {
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_WEIGHT_CALL;
   call.parameter = weight_.id;
-  call.slots = weight_slots_;
+  call.slots = lists().weight.data();
   call.workspace = run_->workspace();
   run_->check(run_->table()->quantize_weight(run_->session(), &call), "quantize_weight",
               weight_.name);
@@ -103,36 +102,68 @@ void Linear::forward(const float *x, int64_t rows, float *y, bool training) {
     own_.forward(x, rows, weight_, bias_.get(), y);
     return;
   }
-  const octavo_tensor x_tensor = matrix(x, rows, weight_.cols);
-  octavo_tensor y_tensor = matrix(y, rows, weight_.rows);
+  call_forward(f32_matrix(x, rows, weight_.cols), nullptr, y, training);
+  if (training) x_ = x;
+}
+
+void Linear::call_forward(const octavo_tensor &x, const octavo_prologue *prologue, float *y,
+                          bool training) {
+  octavo_tensor y_tensor = f32_matrix(y, x.rows, weight_.rows);
   octavo_tensor bias = {};
-  if (bias_ != nullptr) bias = matrix(bias_->value.data(), 1, weight_.rows);
+  if (bias_ != nullptr) bias = f32_matrix(bias_->value.data(), 1, weight_.rows);
 
   octavo_forward_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_FORWARD_CALL;
   call.linear = linear_;
-  call.x = &x_tensor;
+  call.x = &x;
   call.y = &y_tensor;
   call.bias = bias_ != nullptr ? &bias : nullptr;
-  call.slots = training ? forward_slots_ : evaluation_slots_.data();
+  call.flags = training ? 0 : OCTAVO_FORWARD_EVALUATION;
+  call.slots = training ? lists().forward.data() : evaluation_slots_.data();
   call.saved = training ? saved_.data() : nullptr;
   call.workspace = run_->workspace();
-  run_->check(run_->table()->linear_forward(run_->session(), &call), "linear_forward", name_);
-  if (training) x_ = x;
+  if (prologue == nullptr) {
+    run_->check(run_->table()->linear_forward(run_->session(), &call), "linear_forward", name_);
+    return;
+  }
+  octavo_fused_forward_call fused = {};
+  fused.size = sizeof fused;
+  fused.kind = OCTAVO_KIND_FUSED_FORWARD_CALL;
+  fused.forward = &call;
+  fused.prologue = prologue;
+  run_->check(fused_->linear_forward(run_->session(), &fused), "linear_forward of octavo.fused/1",
+              name_);
+}
+
+void Linear::forward(const octavo_prologue &prologue, float *x, int64_t rows, float *y,
+                     bool training) {
+  if (fuses_ && training) {
+    call_forward(f32_matrix(nullptr, rows, weight_.cols), &prologue, y, training);
+  } else {  // a backend may evaluate on plain operands, which need x
+    octavo_tensor out = f32_matrix(x, rows, weight_.cols);
+    octavo_prologue_call apply = {};
+    apply.size = sizeof apply;
+    apply.kind = OCTAVO_KIND_PROLOGUE_CALL;
+    apply.prologue = &prologue;
+    apply.out = &out;
+    run_->check(fused_->apply(run_->session(), &apply), "apply of octavo.fused/1", name_);
+    forward(x, rows, y, training);
+  }
 }
 
 void Linear::backward(const float *dy, int64_t rows, float *dx) {
+  if (fault_ != nullptr) dy = fault_->pass(dy, rows * weight_.rows);
   if (run_ == nullptr) {
     own_.backward(dy, rows, weight_, bias_.get(), dx);
     return;
   }
-  const octavo_tensor dy_tensor = matrix(dy, rows, weight_.rows);
-  const octavo_tensor x_tensor = matrix(x_, rows, weight_.cols);
-  octavo_tensor dx_tensor = matrix(dx, rows, weight_.cols);
-  octavo_tensor dw = matrix(weight_.grad.data(), weight_.rows, weight_.cols);
+  const octavo_tensor dy_tensor = f32_matrix(dy, rows, weight_.rows);
+  const octavo_tensor x_tensor = f32_matrix(x_, rows, weight_.cols);
+  octavo_tensor dx_tensor = f32_matrix(dx, rows, weight_.cols);
+  octavo_tensor dw = f32_matrix(weight_.grad.data(), weight_.rows, weight_.cols);
   octavo_tensor db = {};
-  if (bias_ != nullptr) db = matrix(bias_->grad.data(), 1, weight_.rows);
+  if (bias_ != nullptr) db = f32_matrix(bias_->grad.data(), 1, weight_.rows);
 
   octavo_backward_call call = {};
   call.size = sizeof call;
@@ -151,7 +182,7 @@ void Linear::backward(const float *dy, int64_t rows, float *dx) {
   call.dx = dx != nullptr ? &dx_tensor : nullptr;
   call.dw = gradient_ == OCTAVO_GRADIENT_TENSOR ? &dw : nullptr;
   call.db = bias_ != nullptr ? &db : nullptr;
-  call.slots = backward_slots_;
+  call.slots = lists().backward.data();
   call.saved = saved_.data();
   call.workspace = run_->workspace();
   run_->check(run_->table()->linear_backward(run_->session(), &call), "linear_backward", name_);

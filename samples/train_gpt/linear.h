@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gradient_fault.h"
 #include "host_linear.h"
 #include "octavo_run.h"
 
@@ -31,8 +32,15 @@ class Linear {
   void quantize_weight();
   // x must stay valid until backward. Without training no backward follows and nothing is recorded.
   void forward(const float *x, int64_t rows, float *y, bool training);
+  // Whether the norm or activation before this layer goes through the backend: see fused.h.
+  bool takes_prologue() const { return fused_ != nullptr; }
+  // forward of what the prologue gives; x is a buffer [rows, inputs] for it, written when needed.
+  void forward(const octavo_prologue &prologue, float *x, int64_t rows, float *y, bool training);
   // Overwrites the gradients of weight and bias, and dx unless it is null.
   void backward(const float *dy, int64_t rows, float *dx);
+
+  // Every backward call passes its dy through `fault`, which outlives the layer; null: none.
+  void set_fault(GradientFault *fault) { fault_ = fault; }
 
   const std::string &name() const { return name_; }
   Parameter &weight() { return weight_; }
@@ -42,21 +50,33 @@ class Linear {
   const std::string &reason() const { return reason_; }
 
  private:
+  // One call of the backend: linear_forward, or with a prologue that of octavo.fused/1.
+  void call_forward(const octavo_tensor &x, const octavo_prologue *prologue, float *y,
+                    bool training);
+
   std::string name_;
   Parameter weight_;
   std::unique_ptr<Parameter> bias_;
   HostLinear own_;
+  GradientFault *fault_ = nullptr;
 
   // Set once the layer is placed with Octavo.
   OctavoRun *run_ = nullptr;
   uint32_t linear_ = OCTAVO_NONE;
   uint32_t plan_flags_ = 0;
   uint32_t gradient_ = OCTAVO_GRADIENT_TENSOR;  // who receives dw
+  const octavo_fused *fused_ = nullptr;         // null: the program computes prologues
+  bool fuses_ = false;                          // in one call with the layer
   const float *x_ = nullptr;
   Buffer<unsigned char> saved_;
-  void *const *weight_slots_ = nullptr;
-  void *const *forward_slots_ = nullptr;
-  void *const *backward_slots_ = nullptr;
+  struct Lists {
+    std::vector<void *> weight;
+    std::vector<void *> forward;
+    std::vector<void *> backward;
+  };
+  const Lists &lists() const { return run_->samples_casts() ? sampled_ : unsampled_; }
+  Lists sampled_;
+  Lists unsampled_;  // null where statistics of casts would be recorded
   std::vector<void *> evaluation_slots_;
 
   std::string placement_;

@@ -37,7 +37,11 @@ void print_results(const Options &options, const std::vector<RunResult> &results
     if (result.skipped_steps > 0) {
       std::cout << "\n"
                 << result.name << ": " << result.skipped_steps
-                << " steps skipped, since a gradient was not finite\n";
+                << " steps skipped, since a gradient was not finite"
+                << (result.injected > 0
+                        ? "; infinite gradients injected: " + std::to_string(result.injected)
+                        : std::string())
+                << "\n";
     }
   }
   if (!results.empty() && !results.back().sample.empty()) {
@@ -55,7 +59,7 @@ int run(int argc, char **argv) {
   const Corpus corpus = load_corpus(options.text, options.size.context);
   const Threads threads(options.threads);
   OctavoHost host(threads);
-  for (const RunSpec &spec : options.runs) check_run(spec, options, host);
+  for (const RunSpec &spec : options.runs) check_run(spec, options, corpus, host);
   prepare_directory(options.out);
 
   catch_interrupts();

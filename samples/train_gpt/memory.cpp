@@ -22,6 +22,10 @@ const std::pair<uint32_t, const char *> kRoles[] = {
     {OCTAVO_ROLE_COUNTER, "counter"},
     {OCTAVO_ROLE_WEIGHT_CACHE, "weight_cache"},
     {OCTAVO_ROLE_NONFINITE, "nonfinite"},
+    {OCTAVO_ROLE_SATURATED, "saturated"},
+    {OCTAVO_ROLE_UNDERFLOW, "underflow"},
+    {OCTAVO_ROLE_SIGNAL, "signal"},
+    {OCTAVO_ROLE_NOISE, "noise"},
     {OCTAVO_ROLE_OTHER, "other"},
 };
 

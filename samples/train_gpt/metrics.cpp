@@ -13,8 +13,22 @@ nlohmann::json to_json(const std::string &run, const StepRecord &record) {
       {"run", run},        {"step", record.step},           {"loss", record.loss},
       {"lr", record.rate}, {"grad_norm", record.grad_norm}, {"tokens_per_s", record.tokens_per_s}};
   if (record.skipped) object["skipped"] = true;
+  if (record.nonfinite) object["nonfinite"] = true;
   if (record.validation) object["validation_loss"] = *record.validation;
   if (!record.telemetry.is_null()) object.update(record.telemetry);
+  return object;
+}
+
+nlohmann::json to_json(const std::string &run, int64_t step, const CastRecord &record) {
+  nlohmann::json object = {{"run", run},
+                           {"step", step},
+                           {"operand", record.operand},
+                           {"tensor", record.tensor},
+                           {"saturated", record.saturated},
+                           {"underflow", record.underflow}};
+  if (record.amax) object["amax"] = *record.amax;
+  if (record.scale) object["scale"] = *record.scale;
+  if (record.sqnr_db) object["sqnr_db"] = *record.sqnr_db;
   return object;
 }
 

@@ -13,6 +13,18 @@
 
 namespace gpt {
 
+// How one operand of one layer was cast in one step. The counts are of elements.
+struct CastRecord {
+  std::string operand;          // "x", "w" or "dy"
+  std::string tensor;           // the layer, of w the weight
+  std::optional<double> amax;   // largest absolute value of the step
+  std::optional<double> scale;  // that it was multiplied by; none: made within the cast
+  double saturated = 0.0;
+  double underflow = 0.0;
+  std::optional<double>
+      sqnr_db;  // 10 log10(signal / noise); none: nothing was lost, or nothing cast
+};
+
 struct StepRecord {
   int64_t step = 0;  // counts from 1
   double loss = 0.0;
@@ -20,8 +32,10 @@ struct StepRecord {
   double grad_norm = 0.0;
   double tokens_per_s = 0.0;
   bool skipped = false;              // a gradient was not finite: no weight changed
+  bool nonfinite = false;            // a gradient or the loss was not finite
   std::optional<double> validation;  // only on some steps
   nlohmann::json telemetry;          // null or as Telemetry::sample
+  std::vector<CastRecord> casts;     // of sampled steps, if the backend offers them
 };
 
 struct Placement {
@@ -39,6 +53,8 @@ struct RunResult {
   std::optional<double> validation_loss;  // after the last step; none: interrupted
   double tokens_per_s = 0.0;
   int64_t skipped_steps = 0;
+  int64_t nonfinite_steps = 0;
+  int64_t injected = 0;                   // infinite gradients, by --inject-inf; of all ranks
   std::map<std::string, uint64_t> bytes;  // in slots of all ranks, by role
   std::vector<RankMemory> memory;         // by rank
   std::vector<Placement> placements;
@@ -47,6 +63,9 @@ struct RunResult {
 };
 
 nlohmann::json to_json(const std::string &run, const StepRecord &record);
+// A line of its own for each cast of a sampled step; a key is absent where the backend has
+// no such slot or nothing was cast.
+nlohmann::json to_json(const std::string &run, int64_t step, const CastRecord &record);
 
 // metrics.jsonl: one object per line, flushed line by line, so a killed run keeps what it had.
 class MetricsLog {

@@ -100,8 +100,8 @@ void Model::run_layers(const unsigned char *tokens, int64_t batch, int64_t time,
   for (size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i]->forward(stream_[i].data(), batch, time, stream_[i + 1].data(), training);
   }
-  norm_.forward(stream_.back().data(), batch * time, normed_.data());
-  head_.forward(normed_.data(), batch * time, logits_.data(), training);
+  norm_and_linear(norm_, head_, stream_.back().data(), batch * time, normed_.data(), logits_.data(),
+                  training);
 }
 
 double Model::forward(const unsigned char *tokens, const unsigned char *targets, int64_t batch,

@@ -55,8 +55,14 @@ octavo_verdict empty_verdict() {
   return verdict;
 }
 
-OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host)
-    : host_(host) {
+bool is_cast_statistic(uint32_t role) {
+  return role == OCTAVO_ROLE_SATURATED || role == OCTAVO_ROLE_UNDERFLOW ||
+         role == OCTAVO_ROLE_SIGNAL || role == OCTAVO_ROLE_NOISE;
+}
+
+OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
+                     Fused fused)
+    : host_(host), fused_(fused) {
   // The overrides rank above the file: "te:recipe=delayed" changes three keys and keeps the rest.
   std::vector<std::string> keys;
   std::vector<octavo_option_value> overrides;
@@ -157,6 +163,25 @@ const octavo_slot *OctavoRun::slot_of(uint32_t parameter, uint32_t role) const {
     if (slot->role == role) return slot;
   }
   return nullptr;
+}
+
+std::vector<void *> OctavoRun::list(uint32_t verb, uint32_t owner_kind, uint32_t owner,
+                                    Record record) const {
+  const uint32_t uses = octavo_use_count(run_, owner_kind, owner);
+  void *const *given = octavo_store_list(store_, verb, owner_kind, owner);
+  std::vector<void *> all(given, given + uses);
+  for (uint32_t i = 0; i < uses; ++i) {
+    const octavo_slot *slot =
+        octavo_get_slot(run_, octavo_get_use(run_, owner_kind, owner, i)->slot);
+    const bool accumulates = slot->access[verb] == OCTAVO_ACCESS_ACCUMULATE;
+    const bool statistic = is_cast_statistic(slot->role);
+    if (accumulates &&
+        (record == Record::kNothing || (record == Record::kNoCastStatistics && statistic))) {
+      all[i] = nullptr;
+    }
+  }
+  all.push_back(nullptr);  // so that a list without uses has an address, too
+  return all;
 }
 
 void OctavoRun::lend(Parameter &p) {

@@ -7,9 +7,11 @@
 #include <octavo/octavo.h>
 
 #include <string>
+#include <vector>
 
 #include "buffer.h"
 #include "communicator.h"
+#include "fused.h"
 #include "octavo_host.h"
 #include "parameter.h"
 #include "run_spec.h"
@@ -24,11 +26,15 @@ inline std::string text(octavo_str s) {
 }
 octavo_verdict empty_verdict();
 
+// Roles of the statistics of casts, which are sampled.
+bool is_cast_statistic(uint32_t role);
+
 class OctavoRun {
  public:
   // Negotiates. config_path may be empty: then defaults and the settings of `spec` alone decide.
   // Throws UserError with everything that Octavo said when nothing can run.
-  OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host);
+  OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
+            Fused fused = Fused::kNo);
   ~OctavoRun();
   OctavoRun(const OctavoRun &) = delete;
   OctavoRun &operator=(const OctavoRun &) = delete;
@@ -46,6 +52,14 @@ class OctavoRun {
   // Whether ranks share out states, and whether this one keeps and steps the parameter.
   bool sharded() const { return sharded_; }
   bool owns(uint32_t parameter) const;
+  // What the calls of a list record: a null accumulator means "do not record".
+  enum class Record { kAll, kNoCastStatistics, kNothing };
+  // A copy of the object's pointer list for a verb, with null for every accumulator that must not
+  // record. Valid as long as the store's own list.
+  std::vector<void *> list(uint32_t verb, uint32_t owner_kind, uint32_t owner, Record record) const;
+  // Whether calls from here on record the statistics of their casts.
+  void sample_casts(bool on) { samples_casts_ = on; }
+  bool samples_casts() const { return samples_casts_; }
   void reserve_workspace(uint64_t bytes) { workspace_.grow(bytes); }
   // Once per step, after the optimizer: derives the next scales, clears the accumulators.
   void end_step();
@@ -60,6 +74,11 @@ class OctavoRun {
   const octavo_session *session() const { return session_; }
   // Null: weights, gradients and states are this program's own.
   const octavo_optimizer *optimizer() const { return octavo_optimizer_of(run_); }
+  // Null: the backend has no octavo.fused/1, or the program was not asked to use it.
+  const octavo_fused *fused() const {
+    return fused_ == Fused::kNo ? nullptr : octavo_fused_of(run_);
+  }
+  bool fuses() const { return fused_ == Fused::kYes; }
   void *workspace() { return workspace_.data(); }
 
   std::string backend() const { return text(octavo_backend_id_of(run_)); }
@@ -73,12 +92,14 @@ class OctavoRun {
 
  private:
   OctavoHost &host_;
+  const Fused fused_;
   octavo_run *run_ = nullptr;
   octavo_store *store_ = nullptr;
   const octavo_backend *table_ = nullptr;
   const octavo_session *session_ = nullptr;
   const float *nonfinite_ = nullptr;
   bool sharded_ = false;
+  bool samples_casts_ = false;
   uint32_t rank_ = 0;
   Buffer<unsigned char> workspace_;
 };

@@ -24,6 +24,10 @@ class Optimizer {
   // One step with gradients whose norm is `norm`, clipped to AdamWOptions::clip. With `skip`
   // nothing changes, neither a state nor the count of steps.
   virtual void step(double rate, double norm, bool skip) = 0;
+
+  // For checkpoints: the count of steps that the program keeps; 0 when the backend counts.
+  virtual int64_t own_steps() const { return 0; }
+  virtual void restore_steps(int64_t /*steps*/) {}
 };
 
 // Linear warm-up over the first tenth of the steps, then a cosine down to a tenth of `peak`.

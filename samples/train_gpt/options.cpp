@@ -26,6 +26,27 @@ Ranks (--ranks):
   Data parallel training: each rank is a thread with a model of its own and takes an equal share of
   every batch; gradients are averaged over the ranks. A backend may share optimizer states out.
 
+Checkpoints (--save, --resume):
+  --save writes one after the last step of each run, also when it is interrupted or ended early by
+  --stop-after. --resume goes on from there, with the same command line but for --ranks, --threads,
+  --out and --stop-after: every number is the one that the run would have computed in one go. With
+  another --ranks the states are shared out anew. metrics.jsonl begins with the first step after.
+
+Statistics of casts (--telemetry-every):
+  A backend that offers them (te:telemetry=true) records in every N-th step and in the last one, for
+  x, w and dy of each layer: amax, scale, elements that saturated, elements that became 0, and the
+  signal-to-noise ratio of the cast. Each is a line of metrics.jsonl; the report has the worst.
+
+Norms and GELU (--fused):
+  no     the program's own loops
+  apply  by the backend's octavo.fused/1, a call of its own before each linear
+  yes    by the same interface in one call with the linear: the bits of apply, without its tensor
+  A layer that cannot be fused takes apply; runs and layers without the interface take no.
+
+Faults (--inject-inf):
+  Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
+  infinite element. Such a step is skipped: no weight changes. The report counts these steps.
+
 Exit codes:
   0    done
   1    a defect of this program or of a backend
@@ -41,6 +62,7 @@ void check_range(const char *name, int64_t value, int64_t low, int64_t high) {
 
 void check(const Options &o) {
   check_range("--steps", o.steps, 1, 10'000'000);
+  check_range("--stop-after", o.stop_after, 0, o.steps);
   check_range("--batch", o.batch, 1, 65'536);
   check_range("--context", o.size.context, 2, 65'536);
   check_range("--layers", o.size.layers, 1, 1'000);
@@ -48,6 +70,8 @@ void check(const Options &o) {
   check_range("--heads", o.size.heads, 1, o.size.width);
   check_range("--threads", o.threads, 0, 1'024);
   check_range("--ranks", o.ranks, 1, 64);
+  check_range("--telemetry-every", o.telemetry_every, 0, 10'000'000);
+  check_range("--inject-inf", o.inject_inf, 0, 1'000'000'000);
   check_range("--sample-bytes", o.sample_bytes, 0, 1'000'000);
   if (o.size.width % o.size.heads != 0) {
     throw UserError("--heads", "a divisor of --width " + std::to_string(o.size.width),
@@ -72,6 +96,13 @@ void check(const Options &o) {
   }
 }
 
+Fused parse_fused(const std::string &name) {
+  if (name == "no") return Fused::kNo;
+  if (name == "apply") return Fused::kApply;
+  if (name == "yes") return Fused::kYes;
+  throw UserError("--fused", "no, apply or yes", "\"" + name + "\"", "choose one of the three");
+}
+
 std::vector<std::string> default_runs(bool with_config) {
   if (with_config) return {"fp32", "bf16", "config"};
   return {"fp32", "bf16", "reference", "te:recipe=delayed", "te:recipe=current", "msamp"};
@@ -94,6 +125,10 @@ bool parse_options(int argc, char **argv, Options &options) {
       ->type_name("BACKEND[:K=V,..] ...");
   app.add_option("--ranks", options.ranks, "1 to 64, a divisor of --batch")->capture_default_str();
   app.add_option("--steps", options.steps, "optimizer steps of each run")->capture_default_str();
+  app.add_option("--save", options.save, "directory of checkpoints, see below")->type_name("DIR");
+  app.add_option("--resume", options.resume, "checkpoints to go on from")->type_name("DIR");
+  app.add_option("--stop-after", options.stop_after, "end each run after this step; 0: --steps")
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "of weights and batches")->capture_default_str();
   app.add_option("--threads", options.threads, "0: one per core")->capture_default_str();
   app.add_option("--out", options.out, "directory of metrics.jsonl and report.html")
@@ -109,6 +144,18 @@ bool parse_options(int argc, char **argv, Options &options) {
   app.add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
   app.add_option("--sample-bytes", options.sample_bytes, "length of the continuation")
       ->capture_default_str();
+  app.add_option("--telemetry-every", options.telemetry_every,
+                 "steps between samples of cast statistics, see below; 0: none")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--inject-inf", options.inject_inf,
+                 "one infinite gradient in N backward calls, see below; 0: none")
+      ->type_name("N")
+      ->capture_default_str();
+  std::string fused = "no";
+  app.add_option("--fused", fused, "who computes norms and GELU, see below")
+      ->type_name("no|apply|yes")
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp &) {
@@ -118,6 +165,7 @@ bool parse_options(int argc, char **argv, Options &options) {
     throw UserError("command line", "the options that --help lists", e.what(),
                     "run train_gpt --help");
   }
+  options.fused = parse_fused(fused);
   if (options.text.empty()) options.text = {"/usr/share/common-licenses"};
   for (const std::string &name : backends) {
     if (const RunSpec spec = parse_run(name); spec.kind != RunSpec::Kind::kBackend) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fused.h"
 #include "model.h"
 #include "run_spec.h"
 
@@ -22,9 +23,15 @@ struct Options {
   uint32_t threads = 0;
   uint32_t ranks = 1;  // data parallel, as threads of this program
   std::string out = "out/train_gpt";
+  std::string save;        // directory of checkpoints; empty: none
+  std::string resume;      // where to go on from; empty: from the start
+  int64_t stop_after = 0;  // steps; 0: --steps
   std::string prompt = "This License ";
   int64_t sample_bytes = 200;
+  Fused fused = Fused::kNo;
   bool quiet = false;
+  int64_t telemetry_every = 25;  // steps between samples of the casts' statistics; 0: none
+  int64_t inject_inf = 0;        // one backward call in so many gets an infinite gradient; 0: none
 };
 
 // Throws UserError; returns false when --help was asked for and printed.

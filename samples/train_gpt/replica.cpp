@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<OctavoRun> open(const RunSpec &spec, const Options &options, OctavoHost &host) {
   if (!spec.uses_octavo()) return nullptr;
-  return std::make_unique<OctavoRun>(spec, options.config, host);
+  return std::make_unique<OctavoRun>(spec, options.config, host, options.fused);
 }
 
 // Layers that stay with the host keep fp32 beside FP8, so that a difference to fp32 comes from FP8
@@ -43,10 +43,23 @@ Replica::Replica(const RunSpec &spec, const Options &options, const Threads &thr
   }
   reduction_ = std::make_unique<GradientReduction>(model_.parameters(), octavo_.get(),
                                                    communicator_, threads);
+  if (options.inject_inf > 0) {
+    fault_ =
+        std::make_unique<GradientFault>(options.inject_inf, options.seed, communicator_.rank());
+    for (Linear *linear : model_.linears()) linear->set_fault(fault_.get());
+  }
   if (octavo_ == nullptr) return;
   std::vector<std::string> layers;
   for (const Linear *linear : model_.linears()) layers.push_back(linear->name());
   telemetry_ = std::make_unique<Telemetry>(*octavo_, layers);
+  casts_ = std::make_unique<CastStatistics>(*octavo_);
+  prepare_sampling(0);
+}
+
+void Replica::prepare_sampling(int64_t step) {
+  const int64_t every = options_.telemetry_every;
+  const bool due = every > 0 && ((step + 1) % every == 0 || step + 1 == options_.steps);
+  octavo_->sample_casts(due && !casts_->empty());
 }
 
 void Replica::start() {
@@ -73,6 +86,8 @@ double Replica::forward_backward(const Corpus &corpus, int64_t step) {
 StepRecord Replica::take_step(const Corpus &corpus, int64_t step) {
   StepRecord record;
   record.step = step + 1;
+  if (octavo_ != nullptr) prepare_sampling(step);
+  if (fault_ != nullptr) fault_->start_step(step);
   record.rate = learning_rate(options_.rate, step, options_.steps);
   record.loss = communicator_.mean(forward_backward(corpus, step));
 
@@ -88,13 +103,16 @@ StepRecord Replica::take_step(const Corpus &corpus, int64_t step) {
   record.grad_norm = optimizer_->gradient_norm();
   record.skipped =
       !std::isfinite(record.grad_norm) || (octavo_ != nullptr && octavo_->saw_nonfinite());
+  record.nonfinite = record.skipped || !std::isfinite(record.loss);
   optimizer_->step(record.rate, record.grad_norm, record.skipped);
   quantized_ = false;
 
   // New scales from this step's amax: after the optimizer, before the next quantize_weight.
   if (octavo_ != nullptr) {
     record.telemetry = telemetry_->sample();
+    if (octavo_->samples_casts()) record.casts = casts_->sample();
     octavo_->end_step();
+    prepare_sampling(step + 1);
   }
   return record;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "backend_optimizer.h"
+#include "cast_statistics.h"
 #include "corpus.h"
 #include "gradient_reduction.h"
 #include "memory.h"
@@ -32,15 +33,21 @@ class Replica {
   double evaluate(const Corpus &corpus, int64_t limit);
   // Refreshes the quantized weights, unless they are fresh.
   void quantize_weights();
+  // After somebody else wrote weights: a checkpoint.
+  void weights_changed() { quantized_ = false; }
 
   const Communicator &communicator() const { return communicator_; }
   Precision precision() const { return precision_; }  // of layers that stay with the program
   Model &model() { return model_; }
   OctavoRun *octavo() { return octavo_.get(); }  // null: every layer is the program's own
+  Optimizer &optimizer() { return *optimizer_; }
   BackendOptimizer *backend_optimizer() { return backend_optimizer_; }  // null: AdamW
+  int64_t injected() const { return fault_ == nullptr ? 0 : fault_->injected(); }
   RankMemory memory() { return memory_of(model_, octavo_.get()); }
 
  private:
+  // Before the step's quantize_weights, which may come as early as an evaluation before it.
+  void prepare_sampling(int64_t step);
   double forward_backward(const Corpus &corpus, int64_t step);
 
   const Options &options_;
@@ -48,11 +55,13 @@ class Replica {
   int64_t share_;  // sequences of a batch that this rank takes
   std::unique_ptr<OctavoRun> octavo_;
   Precision precision_;
+  std::unique_ptr<GradientFault> fault_;
   Model model_;
   std::unique_ptr<Optimizer> optimizer_;
   BackendOptimizer *backend_optimizer_ = nullptr;
   std::unique_ptr<GradientReduction> reduction_;
   std::unique_ptr<Telemetry> telemetry_;
+  std::unique_ptr<CastStatistics> casts_;
   bool quantized_ = false;
 };
 

@@ -3,6 +3,9 @@
 
 #include <octavo/octavo.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "octavo_run.h"
 #include "simd.h"
 
@@ -28,6 +31,42 @@ json memory_json(const std::vector<RankMemory> &ranks) {
   return memory;
 }
 
+// By operand: the worst ratio of each sampled step, the worst of all with its place, and the
+// totals.
+json casts_json(const std::vector<StepRecord> &steps) {
+  json casts = {{"step", json::array()}, {"operands", json::object()}};
+  for (const StepRecord &record : steps) {
+    if (record.casts.empty()) continue;
+    casts["step"].push_back(record.step);
+    for (const CastRecord &cast : record.casts) {
+      json &operand = casts["operands"][cast.operand];
+      if (operand.is_null()) {
+        operand = {{"sqnr_db", json::array()},
+                   {"worst", json()},
+                   {"saturated", 0.0},
+                   {"underflow", 0.0},
+                   {"amax", 0.0}};
+      }
+      operand["saturated"] = operand["saturated"].get<double>() + cast.saturated;
+      operand["underflow"] = operand["underflow"].get<double>() + cast.underflow;
+      if (cast.amax && std::isfinite(*cast.amax))
+        operand["amax"] = std::max(operand["amax"].get<double>(), *cast.amax);
+      json &series = operand["sqnr_db"];
+      while (series.size() < casts["step"].size()) series.push_back(nullptr);
+      if (!cast.sqnr_db) continue;
+      json &worst_of_step = series.back();
+      if (worst_of_step.is_null() || *cast.sqnr_db < worst_of_step.get<double>()) {
+        worst_of_step = *cast.sqnr_db;
+      }
+      json &worst = operand["worst"];
+      if (worst.is_null() || *cast.sqnr_db < worst["db"].get<double>()) {
+        worst = {{"db", *cast.sqnr_db}, {"tensor", cast.tensor}, {"step", record.step}};
+      }
+    }
+  }
+  return casts;
+}
+
 json run_json(const RunResult &result, int64_t steps) {
   json run = {{"name", result.name},
               {"backend", result.backend},
@@ -35,6 +74,9 @@ json run_json(const RunResult &result, int64_t steps) {
               {"train_loss", result.train_loss},
               {"tokens_per_s", result.tokens_per_s},
               {"skipped_steps", result.skipped_steps},
+              {"nonfinite_steps", result.nonfinite_steps},
+              {"injected", result.injected},
+              {"casts", casts_json(result.steps)},
               {"complete", static_cast<int64_t>(result.steps.size()) == steps},
               {"bytes", result.bytes},
               {"memory", memory_json(result.memory)},
@@ -82,6 +124,10 @@ json configuration(const Options &o) {
   add("peak learning rate", o.rate);
   add("seed", o.seed);
   add("ranks", o.ranks);
+  add("telemetry every", o.telemetry_every == 0 ? json("never") : json(o.telemetry_every));
+  add("injected", o.inject_inf == 0 ? json("nothing")
+                                    : json("one infinite gradient in " +
+                                           std::to_string(o.inject_inf) + " backward calls"));
   add("threads", o.threads == 0 ? json("one per core") : json(o.threads));
   add("host kernels", simd().name);
   return rows;

@@ -46,6 +46,8 @@ chart(lossCard, {
   reference: {value: data.corpus.entropy, label: 'unigram entropy'},
   series: runs.map((r, i) => ({name: label(r.name), color: color(i), dash: dashes[i % 8], x: r.step, y: smooth(r.loss), marks: r.validation}))});
 
+skippedSection();
+
 if (base && runs.length > 1) {
   const other = el('div', {class: 'card'});
   section('Difference to fp32', 'Smoothed training loss of each run relative to the fp32 run at the same step, in percent. The batches are the same, so what is left is the arithmetic.', other);
@@ -75,6 +77,8 @@ for (const run of runs) {
       series: keys.map((k, i) => ({name: k.slice(tensor.length + 1), color: color(i + 2), width: 1.4, x: run.step.slice(1), y: run[kind][k].slice(1)}))});
   }
 }
+
+for (const run of runs) castsSection(run);
 
 const reducing = data.ranks > 1 ? runs.map((r, i) => [r, i]).filter(([r]) => 'prescale' in r.reduce || 'saturated' in r.reduce) : [];
 if (reducing.length) {

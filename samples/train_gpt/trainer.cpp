@@ -10,6 +10,7 @@
 #include "interrupt.h"
 #include "rank_group.h"
 #include "replica.h"
+#include "state.h"
 
 namespace gpt {
 namespace {
@@ -36,7 +37,9 @@ struct RankMeans {
 class Run {
  public:
   Run(const RunSpec &spec, const Training &training)
-      : training_(training), ranks_(training.options.ranks) {
+      : training_(training),
+        texts_(run_texts(spec, training.options, training.corpus)),
+        ranks_(training.options.ranks) {
     const Options &options = training.options;
     // One after the other: what cannot run is found before any thread starts.
     for (uint32_t rank = 0; rank < options.ranks; ++rank) {
@@ -85,8 +88,13 @@ class Run {
     const Options &options = training_.options;
     const int64_t evaluate_every = std::max<int64_t>(options.steps / kEvaluations, 1);
     const bool root = replica.communicator().rank() == 0;
+    const int64_t end = options.stop_after > 0 ? options.stop_after : options.steps;
     replica.start();
-    for (int64_t step = 0; step < options.steps; ++step) {
+    int64_t step = 0;
+    if (!options.resume.empty()) {
+      step = load_state(replica, run_directory(options.resume, result_.name), texts_);
+    }
+    for (; step < end; ++step) {
       // One rank looks at the flag, or the ranks could disagree and wait for each other.
       if (replica.communicator().root_says(root && interrupted())) break;
       const auto start = Clock::now();
@@ -96,6 +104,7 @@ class Run {
       training_seconds_ += passed;
       record.tokens_per_s = static_cast<double>(options.batch * options.size.context) / passed;
       result_.skipped_steps += record.skipped ? 1 : 0;
+      result_.nonfinite_steps += record.nonfinite ? 1 : 0;
 
       const bool last = step + 1 == options.steps;
       if (last || (step + 1) % evaluate_every == 0) {
@@ -103,14 +112,23 @@ class Run {
             replica.evaluate(training_.corpus, last ? kCompleteBatches : kPartialBatches);
       }
       training_.log.write(to_json(result_.name, record));
+      for (const CastRecord &cast : record.casts) {
+        training_.log.write(to_json(result_.name, record.step, cast));
+      }
       training_.progress.step(record);
       result_.steps.push_back(std::move(record));
+    }
+    if (!options.save.empty()) {
+      save_state(replica, run_directory(options.save, result_.name), texts_, step);
     }
   }
 
   void finish() {
     const Options &options = training_.options;
     const std::vector<StepRecord> &steps = result_.steps;
+    for (const std::unique_ptr<Replica> &replica : replicas_) {
+      result_.injected += replica->injected();
+    }
     if (steps.empty()) return;
     const size_t last = std::min(steps.size(), kLastSteps);
     for (size_t i = steps.size() - last; i < steps.size(); ++i) {
@@ -119,13 +137,14 @@ class Run {
     const auto tokens = static_cast<double>(options.batch * options.size.context) *
                         static_cast<double>(steps.size());
     result_.tokens_per_s = tokens / training_seconds_;
-    if (static_cast<int64_t>(steps.size()) < options.steps) return;
+    if (steps.back().step < options.steps) return;
     result_.validation_loss = steps.back().validation;
     result_.sample =
         generate(replicas_.front()->model(), options.prompt, options.sample_bytes, options.seed);
   }
 
   const Training &training_;
+  const StateTexts texts_;
   RankGroup ranks_;
   std::vector<std::unique_ptr<RankMeans>> means_;
   std::vector<std::unique_ptr<Replica>> replicas_;
@@ -135,8 +154,10 @@ class Run {
 
 }  // namespace
 
-void check_run(const RunSpec &spec, const Options &options, OctavoHost &host) {
+void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus,
+               OctavoHost &host) {
   if (spec.uses_octavo()) OctavoRun(spec, options.config, host);
+  check_state(spec, options, run_texts(spec, options, corpus));
 }
 
 RunResult train(const RunSpec &spec, const Training &training) {

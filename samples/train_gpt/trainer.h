@@ -20,7 +20,7 @@ struct Training {
 };
 
 // Opens and closes what the run needs, so that a run that cannot work fails before any training.
-void check_run(const RunSpec &spec, const Options &options, OctavoHost &host);
+void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus, OctavoHost &host);
 
 // Trains until the last step or until an interrupt.
 RunResult train(const RunSpec &spec, const Training &training);

@@ -33,6 +33,7 @@ const std::vector<Key> &keys() {
       {"fp8.preference", std::vector<std::string>{"te"}, any},
       {"fp8.fallback", std::vector<std::string>{}, any},
       {"layers.skip", std::vector<std::string>{}, any},
+      {"layers.min_gain", std::string("auto"), {"auto", "torchao", "off"}},
       {"device.kind", std::string("auto"), {"auto", "cpu", "cuda"}},
       {"plugins.path", std::vector<std::string>{}, any},
       {"plugins.trust", std::string("owner"), {"owner", "dev"}},
@@ -199,6 +200,7 @@ class Loader {
     config_.preference = list("fp8.preference");
     config_.fallback = list("fp8.fallback");
     config_.skip = list("layers.skip");
+    config_.min_gain = text("layers.min_gain");
     config_.device = text("device.kind");
     config_.plugin_path = list("plugins.path");
     config_.trust = text("plugins.trust");

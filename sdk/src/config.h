@@ -25,6 +25,7 @@ struct Config {
   std::vector<std::string> preference;
   std::vector<std::string> fallback;
   std::vector<std::string> skip;
+  std::string min_gain;
   std::string device;
   std::vector<std::string> plugin_path;
   std::string trust;

@@ -5,6 +5,7 @@
 
 #include "failure.h"
 #include "kernels/cpu/table.h"
+#include "options_environment.h"
 #include "text.h"
 #include "trust.h"
 
@@ -78,8 +79,11 @@ void load(const Negotiation &n, Candidate &c, const octavo_host *host) {
 void resolve_options(const Negotiation &n, Candidate &c) {
   static const std::map<std::string, Setting> none;
   const auto given = n.config.backend_options.find(c.id);
-  c.options = effective_options(declared_options(c.plugin->backend, c.id), c.id,
-                                given == n.config.backend_options.end() ? none : given->second);
+  const std::vector<DeclaredOption> declared = declared_options(c.plugin->backend, c.id);
+  c.options = effective_options(
+      declared, c.id,
+      with_environment(declared, c.id,
+                       given == n.config.backend_options.end() ? none : given->second));
 }
 
 void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {

@@ -88,6 +88,9 @@ void report_text(const Json &j, const Lines &lines) {
     row("sha256", scalar(b["sha256"]));
     for (const auto &[name, o] : j["options"].items())
       row("option", name + " = " + dump(o["value"]) + "  (" + scalar(o["origin"]) + ")");
+    if (j.contains("min_gain"))
+      row("min_gain", scalar(j["min_gain"]["value"]) + " (" + scalar(j["min_gain"]["origin"]) +
+                          "): " + scalar(j["min_gain"]["effect"]));
   }
   lines("candidates");
   for (const Json &c : j["candidates"]) {

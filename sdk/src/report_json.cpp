@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "dtype.h"
+#include "min_gain.h"
 #include "text.h"
 #include "trust.h"
 
@@ -65,8 +66,9 @@ Json candidate_json(const Candidate &c, bool chosen) {
 
 const char *role_name(uint32_t role) {
   static const char *const names[] = {
-      "other",     "weight", "master_weight", "gradient", "exp_avg",      "exp_avg_sq", "scale",
-      "scale_inv", "amax",   "amax_history",  "counter",  "weight_cache", "nonfinite"};
+      "other",     "weight",    "master_weight", "gradient",     "exp_avg", "exp_avg_sq",
+      "scale",     "scale_inv", "amax",          "amax_history", "counter", "weight_cache",
+      "nonfinite", "other",     "saturated",     "underflow",    "signal",  "noise"};
   return role < std::size(names) ? names[role] : names[0];
 }
 
@@ -100,6 +102,10 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     for (const EffectiveOption &o : choice->options)
       options[o.name] = {{"value", to_json(o.setting.value)}, {"origin", o.setting.origin}};
     j["options"] = options;
+    if (n.device != nullptr)
+      j["min_gain"] = {{"value", n.config.min_gain},
+                       {"origin", n.config.origin("layers.min_gain")},
+                       {"effect", explain_min_gain(n.config.min_gain, n.device->caps())}};
   }
   Json candidates = Json::array();
   for (size_t i = 0; i < n.candidates.size(); ++i)

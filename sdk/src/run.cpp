@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 #include "failure.h"
+#include "min_gain.h"
 #include "text.h"
 
 namespace {
@@ -40,10 +41,20 @@ std::string octavo_run::precision() const {
   return choice->is_precision ? choice->id : "fp8";
 }
 
-std::string octavo_run::skip_pattern(const std::string &name) const {
-  for (const std::string &pattern : negotiation_.config.skip)
-    if (octavo::matches(pattern, name)) return pattern;
-  return {};
+// Why a linear of this name and size stays with the host, whatever the backend: layers.skip, then
+// layers.min_gain.
+std::optional<octavo::Verdict> octavo_run::keep(const std::string &name, int64_t n,
+                                                int64_t k) const {
+  const octavo::Config &config = negotiation_.config;
+  for (const std::string &pattern : config.skip)
+    if (octavo::matches(pattern, name))
+      return octavo::Verdict{OCTAVO_LEVEL_LAYER,
+                             OCTAVO_DECLINE,
+                             OCTAVO_REASON_POLICY,
+                             "runs in the host: layers.skip names it",
+                             "pattern \"" + pattern + "\", " + config.origin("layers.skip"),
+                             "remove the pattern to run the layer in FP8"};
+  return octavo::too_small(config, negotiation_.device->caps(), n, k);
 }
 
 octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_verdict *v,
@@ -52,17 +63,17 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   *id = OCTAVO_NONE;
   if (session_ == nullptr) {
     *id = parameter_count_++;
-    parameters_.push_back({name, d.rows, d.cols, ""});
+    parameters_.push_back({name, d.rows, d.cols, {}});
     verdicts_.push_back({OCTAVO_LEVEL_LAYER, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
                          "kept by the host: no backend runs", "", ""});
     octavo::lend_verdict(verdicts_.back(), v);
     return OCTAVO_OK;
   }
   octavo_parameter_desc desc = d;
-  std::string skipped;
-  if ((d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0) skipped = skip_pattern(name);
-  // A skipped weight is still a parameter of the model (optimizer states), but no linear's.
-  if (!skipped.empty()) desc.flags &= ~static_cast<uint32_t>(OCTAVO_PARAMETER_LINEAR_WEIGHT);
+  std::optional<octavo::Verdict> kept;
+  if ((d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0) kept = keep(name, d.rows, d.cols);
+  // Such a weight is still a parameter of the model (optimizer states), but no linear's.
+  if (kept) desc.flags &= ~static_cast<uint32_t>(OCTAVO_PARAMETER_LINEAR_WEIGHT);
   octavo_verdict own{};
   own.size = sizeof(own);
   own.kind = OCTAVO_KIND_VERDICT;
@@ -79,7 +90,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
                               std::to_string(*id) + ", expected " +
                               std::to_string(parameter_count_));
   ++parameter_count_;
-  parameters_.push_back({name, d.rows, d.cols, skipped});
+  parameters_.push_back({name, d.rows, d.cols, std::move(kept)});
   return OCTAVO_OK;
 }
 
@@ -105,15 +116,10 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
                   "runs in the host: precision is " + precision(),
                   "mixed_precision = \"" + negotiation_.config.mixed_precision + "\"", ""},
                  v);
-  std::string pattern = skip_pattern(name);
-  if (pattern.empty()) pattern = parameters_[d.weight].skipped_by;
-  if (!pattern.empty())
-    return place(d,
-                 {OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_POLICY,
-                  "runs in the host: layers.skip names it",
-                  "pattern \"" + pattern + "\", " + negotiation_.config.origin("layers.skip"),
-                  "remove the pattern to run the layer in FP8"},
-                 v);
+  const Parameter &weight = parameters_[d.weight];
+  std::optional<octavo::Verdict> kept = keep(name, weight.rows, weight.cols);
+  if (!kept) kept = weight.kept;
+  if (kept) return place(d, std::move(*kept), v);
   octavo_verdict own{};
   own.size = sizeof(own);
   own.kind = OCTAVO_KIND_VERDICT;
@@ -150,7 +156,7 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
   if (s.rows > (INT64_MAX / 4) / s.cols)
     return refuse("expected fewer than 2^61 elements, found " + std::to_string(s.rows) + " x " +
                   std::to_string(s.cols));
-  if (s.role < 1 || s.role > OCTAVO_ROLE_OTHER) s.role = OCTAVO_ROLE_OTHER;
+  if (s.role < 1 || s.role > OCTAVO_ROLE_NOISE) s.role = OCTAVO_ROLE_OTHER;
   if (octavo::element_bytes(s.dtype) == 0)
     return refuse("unknown dtype " + std::to_string(s.dtype));
   for (int verb = 0; verb <= OCTAVO_VERB_REDUCE; ++verb) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,11 +58,11 @@ struct octavo_run {
     std::string name;
     int64_t rows;
     int64_t cols;
-    std::string skipped_by;  // the pattern of layers.skip, or empty
+    std::optional<octavo::Verdict> kept;  // why its linears stay with the host
   };
 
   octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict, octavo_verdict *v);
-  std::string skip_pattern(const std::string &name) const;
+  std::optional<octavo::Verdict> keep(const std::string &name, int64_t n, int64_t k) const;
   octavo_status take_slot(const octavo_slot &s);
   octavo_status take_use(const octavo_slot_use &u);
 

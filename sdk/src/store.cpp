@@ -10,14 +10,9 @@
 namespace {
 
 octavo::SlotMemory allocate(const octavo_slot &s) {
-  const size_t bytes = octavo::slot_bytes(s);
-  octavo::SlotMemory memory(::operator new (bytes, std::align_val_t{octavo::kSlotAlignment}));
-  std::memset(memory.get(), 0, bytes);
-  const size_t count = static_cast<size_t>(s.rows) * static_cast<size_t>(s.cols);
-  if (s.initial != 0 && s.dtype == OCTAVO_F32)
-    std::fill_n(static_cast<float *>(memory.get()), count, static_cast<float>(s.initial));
-  if (s.initial != 0 && s.dtype == OCTAVO_I32)
-    std::fill_n(static_cast<int32_t *>(memory.get()), count, static_cast<int32_t>(s.initial));
+  octavo::SlotMemory memory(
+      ::operator new (octavo::slot_bytes(s), std::align_val_t{octavo::kSlotAlignment}));
+  octavo::fill_initial(s, memory.get());
   return memory;
 }
 
@@ -39,6 +34,15 @@ octavo_status open(const octavo_run *r, uint32_t rank, uint32_t world, octavo_st
 }
 
 }  // namespace
+
+void octavo::fill_initial(const octavo_slot &s, void *memory) {
+  std::memset(memory, 0, slot_bytes(s));
+  const size_t count = static_cast<size_t>(s.rows) * static_cast<size_t>(s.cols);
+  if (s.initial != 0 && s.dtype == OCTAVO_F32)
+    std::fill_n(static_cast<float *>(memory), count, static_cast<float>(s.initial));
+  if (s.initial != 0 && s.dtype == OCTAVO_I32)
+    std::fill_n(static_cast<int32_t *>(memory), count, static_cast<int32_t>(s.initial));
+}
 
 octavo_store::octavo_store(const octavo_run &run, uint32_t rank, uint32_t world)
     : run_(run), rank_(rank), world_(world), assignment_(world) {

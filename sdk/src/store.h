@@ -21,6 +21,9 @@ struct FreeAligned {
 };
 using SlotMemory = std::unique_ptr<void, FreeAligned>;
 
+// Gives every element of a slot's memory its initial value.
+void fill_initial(const octavo_slot &s, void *memory);
+
 }  // namespace octavo
 
 struct octavo_store {
@@ -28,6 +31,13 @@ struct octavo_store {
   octavo_store(const octavo_run &run, uint32_t rank, uint32_t world);
 
   const octavo_host *host() const { return run_.host(); }
+  const octavo_run &run() const { return run_; }
+  uint32_t rank() const { return rank_; }
+  uint32_t world() const { return world_; }
+  // Slots of the seals that extend has seen.
+  size_t slot_count() const { return addresses_.size(); }
+  // The store's own memory for a slot; null: native, or kept by another rank.
+  void *memory(uint32_t slot) const { return memory_[slot].get(); }
 
   void extend();
   void native(uint32_t parameter, uint32_t role, void *data);

@@ -56,6 +56,16 @@ void check_arguments(const Context &context) {
       start();
       host.forward(batch);
     });
+    // An evaluation may compute otherwise, but leaves no trace.
+    same("linear_forward, an evaluation and linear_forward", start, [&] {
+      start();
+      Call evaluation;
+      evaluation.evaluates = true;
+      evaluation.save = false;
+      evaluation.record = false;
+      host.forward(batch, evaluation);
+      host.forward(batch);
+    });
     Call overwrite;
     overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
     const auto backward = [&] { host.backward(batch, overwrite); };

@@ -2,7 +2,7 @@
 // inputs.
 //
 // The bound of one product sum. An operand v is cast with relative error e (half a unit in the last
-// place: 2^-4 for E4M3 with 3 mantissa bits, 2^-3 for E5M2 with 2, 2^-9 for bf16, 0 for f32), or,
+// place: 2^-4 for E4M3 with 3 mantissa bits, 2^-3 for E5M2 with 2, 2^-8 for bf16, 0 for f32), or,
 // below the smallest normal number, with an absolute error of half a subnormal step. That step is
 // 2^-9 / scale for E4M3 and 2^-16 / scale for E5M2. The scale follows from amax: at least
 // 448 / amax / 2^p, where p counts what a power-of-two rule (1) and a margin take. Allowing p = 5,
@@ -31,8 +31,8 @@ namespace {
 double half_ulp(uint64_t dtypes) {
   if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E5M2)) != 0) return 0x1p-3;
   if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN)) != 0) return 0x1p-4;
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_BF16)) != 0) return 0x1p-9;
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) != 0) return 0x1p-12;
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_BF16)) != 0) return 0x1p-8;
+  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) != 0) return 0x1p-11;
   return 0;
 }
 
@@ -55,7 +55,7 @@ Operand operand(const Matrix &m, bool transposed, double relative) {
 }
 
 double rounding(uint32_t dtype) {
-  return dtype == OCTAVO_F32 ? 0x1p-24 : 0x1p-9;
+  return dtype == OCTAVO_F32 ? 0x1p-24 : 0x1p-8;
 }
 
 // out[i, j] = sum_k a[i, k] b[j, k] + bias[j].

@@ -52,6 +52,7 @@ struct Call {
   bool record = true;                   // false: null for every ACCUMULATE slot
   const Accumulators *own = nullptr;    // used instead of the slots
   bool save = true;                     // forward: false passes null for `saved`
+  bool evaluates = false;               // forward: with OCTAVO_FORWARD_EVALUATION
   bool want_dx = true, want_db = true;  // backward
   uint32_t flags = 0;                   // backward
 };

@@ -55,6 +55,7 @@ void Host::forward(Batch &batch, const Call &call) {
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_FORWARD_CALL;
   c.linear = batch.spec.linear;
+  c.flags = call.evaluates ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0u;
   c.x = &batch.x.tensor;
   c.y = &batch.y.tensor;
   c.bias = &batch.bias.tensor;

@@ -161,7 +161,7 @@ TEST_P(TeCalls, second_seal_adds_its_own_pools) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, TeCalls, testing::Values("delayed", "current"),
+INSTANTIATE_TEST_SUITE_P(Recipes, TeCalls, testing::Values("delayed", "current", "block", "mx"),
                          [](const testing::TestParamInfo<const char *> &each) {
                            return std::string(each.param);
                          });

@@ -104,6 +104,16 @@ TEST(TrainGptErrors, ranks_that_cannot_share_the_batch) {
   expect_refused(with_ranks("-1"), {"--ranks"});
 }
 
+TEST(TrainGptErrors, telemetry_and_faults_out_of_range) {
+  expect_refused(run(small({"--telemetry-every", "-1"})), {"--telemetry-every", "0 to "});
+  expect_refused(run(small({"--inject-inf", "-1"})), {"--inject-inf", "0 to "});
+  expect_refused(run(small({"--inject-inf", "often"})), {"--inject-inf"});
+}
+
+TEST(TrainGptErrors, a_way_of_fusing_that_does_not_exist) {
+  expect_refused(run(small({"--fused", "maybe"})), {"--fused", "no, apply or yes", "\"maybe\""});
+}
+
 TEST(TrainGptErrors, a_setting_that_the_backend_refuses) {
   expect_refused(run(small({"--run", "te:recipe=sideways"})), {"sideways", "error: "});
   expect_refused(run(small({"--run", "te:colour=red"})), {"colour", "error: "});

@@ -99,12 +99,33 @@ TEST(TrainGpt, several_ranks_print_and_record_what_they_hold) {
                           HasSubstr("Bytes per parameter")));
 }
 
+TEST(TrainGpt, casts_and_skipped_steps_are_recorded_and_shown) {
+  const Finished finished = run(
+      small({"--run", "fp32", "te:telemetry=true", "--telemetry-every", "6", "--inject-inf", "5"}));
+  ASSERT_EQ(finished.exit_code, 0) << finished.errors;
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("te:telemetry=true: "), HasSubstr("steps skipped"),
+                                     HasSubstr("infinite gradients injected: ")));
+  int casts = 0, skipped = 0;
+  for (const auto &line : lines_of(test_directory() + "/out/metrics.jsonl")) {
+    casts += line.contains("operand") ? 1 : 0;
+    skipped += line.value("run", "") == "fp32" && line.value("skipped", false) ? 1 : 0;
+  }
+  EXPECT_EQ(casts, 2 * 15) << "three operands of five layers in two of twelve steps";
+  EXPECT_GT(skipped, 0);
+  const std::string page = read_text(test_directory() + "/out/report.html");
+  EXPECT_THAT(page, AllOf(HasSubstr("\"step\":[6,12]"), HasSubstr("\"sqnr_db\":["),
+                          HasSubstr("castsSection"), HasSubstr("skippedSection"),
+                          HasSubstr("one infinite gradient in 5 backward calls"),
+                          HasSubstr("\"skipped_steps\":" + std::to_string(skipped))));
+}
+
 TEST(TrainGpt, help_names_the_exit_codes) {
   const Finished finished = run({"--help"});
   EXPECT_EQ(finished.exit_code, 0);
   EXPECT_THAT(finished.output,
               AllOf(HasSubstr("Exit codes"), HasSubstr("130"), HasSubstr("--run"),
-                    HasSubstr("--backend"), HasSubstr("--ranks"), HasSubstr("NO_COLOR")));
+                    HasSubstr("--backend"), HasSubstr("--ranks"), HasSubstr("NO_COLOR"),
+                    HasSubstr("--telemetry-every"), HasSubstr("--inject-inf")));
 }
 
 class Interrupt : public testing::TestWithParam<const char *> {};

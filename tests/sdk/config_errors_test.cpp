@@ -38,7 +38,8 @@ class ConfigErrors : public testing::Test {
   }
   static constexpr const char *kKnown =
       "known keys: schema, mixed_precision, fp8.backend, fp8.preference, fp8.fallback, "
-      "layers.skip, device.kind, plugins.path and plugins.trust; a backend's options stand in "
+      "layers.skip, layers.min_gain, device.kind, plugins.path and plugins.trust; a backend's "
+      "options stand in "
       "[fp8.<backend>]";
   Environment environment;
 };

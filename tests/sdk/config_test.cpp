@@ -36,10 +36,11 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "fp8.preference"), "[\"te\"]");
   EXPECT_EQ(value(c, "fp8.fallback"), "[]");
   EXPECT_EQ(value(c, "layers.skip"), "[]");
+  EXPECT_EQ(value(c, "layers.min_gain"), "\"auto\"");
   EXPECT_EQ(value(c, "device.kind"), "\"auto\"");
   EXPECT_EQ(value(c, "plugins.path"), "[]");
   EXPECT_EQ(value(c, "plugins.trust"), "\"owner\"");
-  EXPECT_EQ(c.settings.size(), 9u);
+  EXPECT_EQ(c.settings.size(), 10u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 
@@ -58,6 +59,7 @@ const Case kCases[] = {
     {"fp8.preference", "fp8.preference = [\"a\", \"b\"]", 5, "[\"a\", \"b\"]", "c", "[\"c\"]"},
     {"fp8.fallback", "fp8.fallback = [\"bf16\"]", 5, "[\"bf16\"]", "fp16", "[\"fp16\"]"},
     {"layers.skip", "layers.skip = [\"*head*\"]", 8, "[\"*head*\"]", "*embed*", "[\"*embed*\"]"},
+    {"layers.min_gain", "layers.min_gain = \"off\"", 8, "\"off\"", "torchao", "\"torchao\""},
     {"device.kind", "device.kind = \"cpu\"", 8, "\"cpu\"", "cuda", "\"cuda\""},
     {"plugins.path", "plugins.path = [\"p\", \"q\"]", 9, "[\"p\", \"q\"]", "r", "[\"r\"]"},
     {"plugins.trust", "plugins.trust = \"dev\"", 9, "\"dev\"", "owner", "\"owner\""},

@@ -19,26 +19,10 @@
 #define OCTAVO_KERNELS_H
 
 #include "octavo/backend.h"
+#include "octavo/prologue.h"
+#include "octavo/rules.h"
 
 #define OCTAVO_KERNELS_ID "octavo.kernels/1"
-
-/* How amax becomes a scale; M is format_max. Anything else is answered with OCTAVO_UNSUPPORTED. */
-enum {
-  OCTAVO_RULE_GIVEN = 0,    /* the scale is read, no rule */
-  OCTAVO_RULE_QUOTIENT = 1, /* fl32(M / amax), a true quotient; TE's kernels */
-  OCTAVO_RULE_POW2 = 2,     /* QUOTIENT with the mantissa cleared: rounded down to a power of two */
-  OCTAVO_RULE_RECIPROCAL = 3, /* fl32(fl32(1 / amax) * M); TE's unfused Python path */
-  OCTAVO_RULE_MSAMP = 4,   /* 2^floor(log2(fl32(fl32(1 / amax) * M))), at most 2^127; an amax that
-                              is 0, Inf or NaN keeps the old scale */
-  OCTAVO_RULE_MSAMP04 = 5, /* MS-AMP 0.4.0 as it is: an amax of Inf gives 1 / old scale, a
-                             quotient that overflows an infinite scale */
-  /* Of block granularities only. QUOTIENT and POW2 there follow TE's block scaling: an amax of 0,
-   * Inf or NaN gives 1, an infinite scale becomes the largest value of the input's dtype. */
-  OCTAVO_RULE_MX_UP = 6,    /* E8M0 code of fl32(amax * fl32(1 / M)), rounded up: TE */
-  OCTAVO_RULE_MX_FLOOR = 7, /* 2^(floor(log2(amax)) - emax): OCP MX 1.0; elements may saturate */
-  OCTAVO_RULE_DEEPGEMM = 8, /* scale_inv = fl32(max(amax, 1e-4) / 448), scale = 1 / scale_inv */
-  OCTAVO_RULE_DEEPGEMM_POW2 = 9 /* the same with scale_inv rounded up to a power of two */
-};
 
 /* Bits of octavo_kernels_caps.flags. */
 enum {
@@ -122,34 +106,13 @@ typedef struct octavo_quantize_stats {
   const octavo_tensor *in;       /* [R, C], plain */
   const octavo_tensor *codes;    /* [>= R, >= C], as quantize wrote them */
   const octavo_scale *scale_inv; /* of codes */
-  float *saturated;              /* elements with abs(value) > scale_inv * largest code */
-  float *underflow;              /* elements that are not 0, but whose code is */
-  float *signal;                 /* squares of the values */
-  float *noise;                  /* squares of (value - code * scale_inv) */
+  float *saturated; /* elements with abs(value) > scale_inv * largest code, beyond the 2^-20 that
+                       the roundings of a scale can make */
+  float *underflow; /* elements that are not 0, but whose code is */
+  float *signal;    /* squares of the values */
+  float *noise;     /* squares of (value - code * scale_inv) */
   void *workspace;
 } octavo_quantize_stats;
-
-/* octavo_prologue.op */
-enum {
-  OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, each row by its own */
-  OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */
-  OCTAVO_PROLOGUE_GELU = 3,       /* x * Phi(x), by erf */
-  OCTAVO_PROLOGUE_GELU_TANH = 4,  /* its tanh form */
-  OCTAVO_PROLOGUE_SWIGLU = 5      /* silu(gate) * up; in is [M, 2K]: gate, then up */
-};
-
-/* What happens to x before a linear layer quantizes it. Values are computed in fp32. */
-typedef struct octavo_prologue {
-  uint32_t size;
-  uint32_t kind;              /* OCTAVO_KIND_PROLOGUE */
-  uint32_t op;                /* OCTAVO_PROLOGUE_... */
-  float eps;                  /* of norms */
-  const octavo_tensor *in;    /* [M, K], SWIGLU: [M, 2K] */
-  const octavo_tensor *gamma; /* [1, K], norms */
-  const octavo_tensor *beta;  /* [1, K], LAYER_NORM; or null */
-  float *mean; /* f32 [M], written by LAYER_NORM for the host's backward pass; or null */
-  float *rstd; /* f32 [M], written by norms, likewise; or null */
-} octavo_prologue;
 
 /* prologue: out = prologue. prologue_quantize: quantize of what prologue would have written to
  * quantize->in, which has a shape and a dtype, but no data: the same bits as both in sequence. */

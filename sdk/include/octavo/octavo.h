@@ -68,8 +68,9 @@ OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format
                                           void *ctx);
 
 /* Describe the model. The verdict of add_linear says whether the layer runs through the backend:
- * OCTAVO_DECLINE with OCTAVO_OK means that the host keeps its own linear. `layers.skip` and a
- * mixed_precision other than "fp8" are answered here, for every backend alike. */
+ * OCTAVO_DECLINE with OCTAVO_OK means that the host keeps its own linear. `layers.skip`,
+ * `layers.min_gain` and a mixed_precision other than "fp8" are answered here, for every backend
+ * alike. */
 OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
                                                  octavo_verdict *v, uint32_t *id);
 OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d,
@@ -129,6 +130,27 @@ OCTAVO_EXPORT uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role);
  * gradients, after the optimizer step. */
 OCTAVO_EXPORT octavo_status octavo_store_clear(octavo_store *s, uint32_t role);
 OCTAVO_EXPORT void octavo_store_close(octavo_store *s);
+
+/* Checkpoints: the slots with OCTAVO_SLOT_CHECKPOINT in files of the safetensors format, one file a
+ * rank: <directory>/rank-0000-of-0002.safetensors. Native tensors are the host's own to save. A
+ * checkpoint has a directory of its own, which all ranks can read. Both are due between steps:
+ * after end_step, before the next quantize_weight.
+ *
+ * save: every rank of the store's world, with the same `step`, the host's own count. Creates the
+ * directory. A file appears complete or not at all, and an old one of its name stays until then.
+ * OCTAVO_WRONG_STATE: the directory holds ranks of another world, or a seal was not followed by
+ * octavo_store_extend; OCTAVO_RESOURCE: the system cannot write there. */
+OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str directory,
+                                              uint64_t step);
+/* load: into a store of the same model, backend and options, on any number of ranks: every WHOLE
+ * slot comes from the file that holds it. Slots that are not in a checkpoint get their initial
+ * values, so the store is as it was at that step; quantize_weight is due for every weight. `step`
+ * may be null. All or nothing: on failure no byte of the store has changed. OCTAVO_INVALID: a
+ * damaged file, ranks of different worlds or steps, another backend, option, model or label;
+ * OCTAVO_VERSION: written by a later schema; OCTAVO_RESOURCE: a file is missing or unreadable;
+ * OCTAVO_WRONG_STATE: as above. */
+OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
+                                              uint64_t *step);
 
 /* bytes(M) of an extent. THREAD_ANY, PHASE_HOT. */
 static inline uint64_t octavo_extent_bytes(const octavo_extent *e, uint64_t rows) {

@@ -1,0 +1,139 @@
+/* What gemm refuses, and the size of its workspace.
+ *
+ * The workspace depends on shapes alone: M, N and K, and the layout that says which is which.
+ */
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/verbs.h"
+
+namespace octavo {
+namespace {
+
+/* Workspace: b as panels of tile_cols columns, then a as panels of tile_rows rows, all fp32 and
+ * k-major. Its size does not depend on the level and is linear in M, N (rounded up) and K. */
+bool workspace_size(const GemmShape &s, uint64_t *bytes) {
+  int64_t size = 0;
+  const int64_t cols = divide_up(s.n, kMaxTileCols) * kMaxTileCols;
+  if (__builtin_add_overflow(cols, s.m, &size)) return false;
+  if (__builtin_mul_overflow(size, s.k, &size)) return false;
+  if (__builtin_mul_overflow(size, static_cast<int64_t>(sizeof(float)), &size)) return false;
+  *bytes = static_cast<uint64_t>(size);
+  return true;
+}
+
+/* Codes of another layout are what OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY rules out. */
+void check_layout(Check *check, const octavo_gemm &c, uint32_t bit, const octavo_tensor &t,
+                  const octavo_scale *s, const char *name) {
+  if (!check->ok() || !is_k_major(c, bit)) return;
+  if (s == nullptr && is_dtype(t.dtype, Dtypes::kPlain)) return;
+  check->fail(
+      OCTAVO_UNSUPPORTED,
+      "layout = %u turns %s of dtype 0x%x%s; expected a plain f32, bf16 or f16 there, these "
+      "kernels read codes with K contiguous only",
+      c.layout, name, t.dtype, s == nullptr ? "" : " with a scale_inv");
+}
+
+octavo_status check_operands(Check *check, const octavo_gemm *c, uint64_t *workspace) {
+  if (!check->call(c)) return check->status();
+  check->tensor(c->a, "a", Dtypes::kAny);
+  check->tensor(c->b, "b", Dtypes::kAny);
+  constexpr uint32_t kLayouts = OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN;
+  if ((c->layout & ~kLayouts) != 0) {
+    check->fail(OCTAVO_UNSUPPORTED, "layout = 0x%x; expected bits of 0x%x", c->layout, kLayouts);
+  }
+  if (!check->ok()) return check->status();
+  check_layout(check, *c, OCTAVO_GEMM_A_KM, *c->a, c->a_scale_inv, "a");
+  check_layout(check, *c, OCTAVO_GEMM_B_KN, *c->b, c->b_scale_inv, "b");
+  const GemmShape shape = gemm_shape(*c);
+  const bool b_kn = is_k_major(*c, OCTAVO_GEMM_B_KN);
+  check->equal(b_kn ? c->b->rows : c->b->cols, shape.k, b_kn ? "b.rows" : "b.cols",
+               is_k_major(*c, OCTAVO_GEMM_A_KM) ? "a.rows" : "a.cols");
+  if (check->ok() && !workspace_size(shape, workspace)) {
+    check->fail(OCTAVO_INVALID, "the workspace for M = %lld, N = %lld, K = %lld exceeds 2^63 bytes",
+                static_cast<long long>(shape.m), static_cast<long long>(shape.n),
+                static_cast<long long>(shape.k));
+  }
+  return check->status();
+}
+
+/* For sizes only the shapes count, so an operand without data is legal there. */
+octavo_tensor shape_of(const octavo_tensor *t) {
+  octavo_tensor shape = *t;
+  shape.data = const_cast<octavo_tensor *>(t); /* not null, aligned, never read */
+  return shape;
+}
+
+/* At least one operand has block scales. */
+void check_blocks(Check *check, const octavo_gemm &c) {
+  const octavo_scale *a = c.a_scale_inv;
+  const octavo_scale *b = c.b_scale_inv;
+  if (a == nullptr || b == nullptr) {
+    return check->fail(OCTAVO_INVALID,
+                       "%s_scale_inv is null beside %s_scale_inv.granularity = %u; expected blocks "
+                       "on both operands",
+                       a == nullptr ? "a" : "b", a == nullptr ? "b" : "a",
+                       a == nullptr ? b->granularity : a->granularity);
+  }
+  if (!has_blocks(a) || !has_blocks(b) ||
+      block_cols(a->granularity) != block_cols(b->granularity)) {
+    return check->fail(OCTAVO_UNSUPPORTED,
+                       "a_scale_inv.granularity = %u, b_scale_inv.granularity = %u; expected two "
+                       "of 2 (1x128) and 3 (128x128), or two of 4 (1x32) and 7 (32x32)",
+                       a->granularity, b->granularity);
+  }
+  check->tensor(c.a, "a", Dtypes::kFloat8);
+  check->tensor(c.b, "b", Dtypes::kFloat8);
+  if (!check->ok()) return;
+  check_block_scale(check, a, "a_scale_inv", *c.a);
+  check_block_scale(check, b, "b_scale_inv", *c.b);
+}
+
+}  // namespace
+
+octavo_status check_gemm(const Context &context, const octavo_gemm *c) {
+  Check check(context, "gemm");
+  uint64_t workspace = 0;
+  if (check_operands(&check, c, &workspace) != OCTAVO_OK) return check.status();
+  const GemmShape shape = gemm_shape(*c);
+  check.tensor(c->d, "d", Dtypes::kPlain);
+  if (check.ok()) {
+    check.equal(c->d->rows, shape.m, "d.rows",
+                is_k_major(*c, OCTAVO_GEMM_A_KM) ? "a.cols" : "a.rows");
+    check.equal(c->d->cols, shape.n, "d.cols",
+                is_k_major(*c, OCTAVO_GEMM_B_KN) ? "b.cols" : "b.rows");
+  }
+  if (c->bias != nullptr) {
+    check.tensor(c->bias, "bias", Dtypes::kPlain);
+    if (check.ok()) {
+      check.equal(c->bias->rows, 1, "bias.rows", "the row count of a vector");
+      check.equal(c->bias->cols, shape.n, "bias.cols", "d.cols");
+    }
+  }
+  if (has_blocks(c->a_scale_inv) || has_blocks(c->b_scale_inv)) {
+    check_blocks(&check, *c);
+  } else {
+    constexpr char kOthers[] = " or a block granularity (2, 3, 4, 7) on both operands";
+    check.scale(c->a_scale_inv, "a_scale_inv", true, kOthers);
+    check.scale(c->b_scale_inv, "b_scale_inv", true, kOthers);
+  }
+  if (check.ok() && workspace > 0 && c->workspace == nullptr) {
+    check.fail(OCTAVO_INVALID, "workspace is null; expected %llu bytes, see workspace_bytes",
+               static_cast<unsigned long long>(workspace));
+  }
+  return check.status();
+}
+
+octavo_status gemm_workspace_bytes(void *ctx, const octavo_gemm *c, uint64_t *bytes) {
+  Check check(context_of(ctx), "workspace_bytes of gemm");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->a, "a");
+  check.not_null(c->b, "b");
+  if (!check.ok()) return check.status();
+  const octavo_tensor a = shape_of(c->a);
+  const octavo_tensor b = shape_of(c->b);
+  octavo_gemm shapes = *c;
+  shapes.a = &a;
+  shapes.b = &b;
+  return check_operands(&check, &shapes, bytes);
+}
+
+}  // namespace octavo

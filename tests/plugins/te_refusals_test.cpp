@@ -1,0 +1,145 @@
+// What te refuses, with the reason, the found value and the nearest legal setting of each.
+#include <gmock/gmock.h>
+
+#include "tests/plugins/layer.h"
+#include "tests/plugins/te_refused.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::HasSubstr;
+
+// A session's description with other options and kernels than those of the run it is copied from.
+class TeRefusals : public testing::Test {
+ protected:
+  TeRefusals() {
+    run_ = request.set("fp8.backend", "te").set("plugins.trust", "dev").opened();
+    EXPECT_NE(run_, nullptr) << request.host.error();
+    if (run_ == nullptr) return;
+    const octavo_session_desc *opened = octavo_session_desc_of(run_.get());
+    std::memcpy(&desc, opened, std::min<size_t>(opened->size, sizeof desc));
+    options.assign(opened->options, opened->options + opened->option_count);
+    caps = *opened->caps;
+    desc.options = options.data();
+    desc.caps = &caps;
+    backend = octavo_backend_of(run_.get());
+  }
+  void set(const std::vector<Given> &given) {
+    for (const Given &g : given) {
+      bool found = false;
+      for (octavo_option_value &o : options) {
+        if (text_of(o.name) != g.name) continue;
+        EXPECT_EQ(o.value.type, g.value.type) << g.name;
+        o.value = g.value;
+        found = true;
+      }
+      EXPECT_TRUE(found) << g.name;
+    }
+  }
+  struct Said {
+    uint32_t decision;
+    uint32_t reason;
+    std::string text, evidence, remedy;
+  };
+  std::vector<Said> check() {
+    std::vector<Said> said;
+    octavo_verdict_sink sink{};
+    sink.size = sizeof sink;
+    sink.kind = OCTAVO_KIND_VERDICT_SINK;
+    sink.ctx = &said;
+    sink.verdict = [](void *ctx, const octavo_verdict *v) {
+      static_cast<std::vector<Said> *>(ctx)->push_back(
+          {v->decision, v->reason, text_of(v->text), text_of(v->evidence), text_of(v->remedy)});
+    };
+    EXPECT_EQ(backend->check_session(&desc, &sink), OCTAVO_OK);
+    return said;
+  }
+  static std::vector<Said> declines(const std::vector<Said> &said) {
+    std::vector<Said> only;
+    for (const Said &s : said)
+      if (s.decision == OCTAVO_DECLINE) only.push_back(s);
+    return only;
+  }
+  void expect_not_opened(const std::string &text) {
+    octavo_session *s = nullptr;
+    EXPECT_EQ(backend->open_session(&desc, &s), OCTAVO_UNSUPPORTED);
+    EXPECT_EQ(s, nullptr);
+    EXPECT_THAT(request.host.error(), HasSubstr(text));
+  }
+
+  Environment environment;
+  Request request;
+  octavo_session_desc desc{};
+  octavo_kernels_caps caps{};
+  std::vector<octavo_option_value> options;
+  const octavo_backend *backend = nullptr;
+
+ private:
+  RunPtr run_;
+};
+
+TEST_F(TeRefusals, defaults_are_accepted) {
+  EXPECT_TRUE(declines(check()).empty());
+}
+
+class EachTeRefusal : public TeRefusals, public testing::WithParamInterface<Refused> {};
+
+TEST_P(EachTeRefusal, says_why_what_and_what_to_do) {
+  const Refused &expected = GetParam();
+  set(expected.options);
+  const std::vector<Said> said = declines(check());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_OPTION});
+  EXPECT_THAT(said[0].text, HasSubstr(expected.text));
+  EXPECT_THAT(said[0].evidence, HasSubstr(expected.evidence));
+  EXPECT_THAT(said[0].remedy, HasSubstr(expected.remedy));
+  expect_not_opened(expected.text);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachTeRefusal, testing::ValuesIn(all_refused()),
+                         [](const testing::TestParamInfo<Refused> &each) {
+                           return std::string(each.param.name);
+                         });
+
+TEST_F(TeRefusals, every_fault_is_named) {
+  set({number("margin", 3), text("recipe", "mx"), text("fp8_format", "E5M2"), yes("fp8_dpa")});
+  EXPECT_EQ(declines(check()).size(), 3u);
+}
+
+TEST_F(TeRefusals, kernels_without_the_granularity) {
+  const struct {
+    const char *recipe;
+    bool two_d;
+    uint32_t lacking;
+    const char *evidence;
+  } cases[] = {
+      {"block", false, OCTAVO_BLOCK_1X128, "1x128"},
+      {"block", false, OCTAVO_BLOCK_128X128, "128x128"},
+      {"mx", false, OCTAVO_BLOCK_1X32, "1x32"},
+      {"mx", true, OCTAVO_BLOCK_32X32, "32x32"},
+  };
+  for (const auto &each : cases) {
+    SCOPED_TRACE(each.evidence);
+    set({text("recipe", each.recipe)});
+    if (each.two_d) set({yes("mxfp8_2d_quantization")});
+    caps.granularities = ~UINT64_C(0) & ~(UINT64_C(1) << each.lacking);
+    const std::vector<Said> said = declines(check());
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
+    EXPECT_THAT(said[0].evidence, HasSubstr(each.evidence));
+    expect_not_opened("lack the scales");
+    caps.granularities = ~UINT64_C(0);
+    EXPECT_TRUE(declines(check()).empty());
+  }
+}
+
+TEST_F(TeRefusals, kernels_without_a_format) {
+  caps.dtypes &= ~OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
+  const std::vector<Said> said = declines(check());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_DTYPE});
+  expect_not_opened("float8_e5m2");
+}
+
+}  // namespace
+}  // namespace octavo::test
