@@ -7,7 +7,7 @@ OCTAVO_BUILD_PACKAGES=(
   libsodium-dev pkg-config
 )
 OCTAVO_TEST_PACKAGES=(
-  libgtest-dev libgmock-dev clang clang-format python3 python3-venv binutils
+  libgtest-dev libgmock-dev libbenchmark-dev clang clang-format python3 python3-venv binutils
 )
 
 is_installed() {

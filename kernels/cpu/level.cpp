@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/level.h"
 
+#include "kernels/cpu/level_history.h"
 #include "kernels/cpu/level_prologue.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
@@ -26,6 +27,7 @@ constexpr Level make_level() {
                  &multiply_each_row,
                  &measure_row,
                  &measure_each_row,
+                 &roll_history,
                  kTileRows,
                  kTileCols,
                  {},

@@ -48,6 +48,10 @@ struct Level {
   ValueStats (*measure)(const float *values, int64_t n);
   /* amax_bits[i] = max(amax_bits[i], bits of the absolute value), NaN ignored. */
   void (*measure_each)(const float *values, int64_t n, int32_t *amax_bits);
+  /* `count` rows of n histories: folded into largest (NaN ignored) and has_nan; where rolls is not
+   * 0 each row becomes the next one and the last becomes `newest`. */
+  void (*roll_history)(float *rows, int64_t count, int64_t stride, const float *newest,
+                       const int32_t *rolls, int64_t n, float *largest, int32_t *has_nan);
 
   int tile_rows; /* at most kMaxTileRows */
   int tile_cols; /* at most kMaxTileCols */

@@ -1,12 +1,11 @@
-/* compute_amax, scale_from_amax, delayed_scale_update and prescale_update: all between values and
- * scales.
+/* compute_amax, scale_from_amax and prescale_update: all between values and scales.
  *
  * Pointers into a pool are aligned to one float only.
  */
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
-#include "kernels/format/delayed.h"
+#include "kernels/format/scale_rules.h"
 
 namespace octavo {
 
@@ -63,37 +62,6 @@ octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
     if (c->scale_inv != nullptr) c->scale_inv[i] = 1.0f / scale;
   }
   return OCTAVO_OK;
-}
-
-octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
-  const Context &context = context_of(ctx);
-  Check check(context, "delayed_scale_update");
-  if (!check.call(c)) return check.status();
-  check.rule(c->rule);
-  check.format_max(c->format_max);
-  if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
-  if (c->n > 0) {
-    check.not_null(c->amax, "amax");
-    check.not_null(c->history, "history");
-    check.not_null(c->scale, "scale");
-  }
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->history, "history");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->counter, "counter");
-  if (!check.ok()) return check.status();
-
-  const DelayedRule rule = {c->format_max, c->margin, c->rule, c->use_max != 0};
-  const int64_t columns = static_cast<int64_t>(c->n);
-  const int64_t length = static_cast<int64_t>(c->length);
-  return context.for_ranges(
-      columns, divide_up(kGrainElements, length), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          float *counter = c->counter == nullptr ? nullptr : c->counter + i;
-          update_delayed_column(
-              {c->amax + i, c->history + i, c->scale + i, counter, columns, length}, rule);
-        }
-      });
 }
 
 octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {

@@ -41,29 +41,49 @@ OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bo
   return largest;
 }
 
+/* What one column does in an update, before its history is looked at. */
+struct DelayedEntry {
+  bool rolls;   /* false: nothing changes at all */
+  float newest; /* what enters the history */
+};
+
+OCTAVO_HOST_DEVICE static inline DelayedEntry delayed_entry(float live, uint32_t rule) {
+  const bool is_msamp04 = rule == OCTAVO_RULE_MSAMP04;
+  const bool zero_rolls = rule == OCTAVO_RULE_RECIPROCAL || is_msamp04;
+  const bool replaces_nonfinite = rule == OCTAVO_RULE_MSAMP || is_msamp04;
+  return {zero_rolls || live != 0.0f, replaces_nonfinite && !is_finite(live) ? 0.0f : live};
+}
+
+/* Whether a NaN anywhere in the window keeps the scale. */
+OCTAVO_HOST_DEVICE static inline bool nan_keeps_scale(uint32_t rule) {
+  return rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP04;
+}
+
+/* The rest of a column that rolls, `chosen` being the amax that its window gave. */
+OCTAVO_HOST_DEVICE static inline void finish_delayed_column(const DelayedColumn &c,
+                                                            const DelayedRule &r, float chosen) {
+  const float live = *c.amax;
+  *c.scale = scale_by_rule(r.rule, chosen, *c.scale, r.format_max, r.margin);
+  *c.amax = 0.0f;
+  if (c.counter == nullptr) return;
+  const float restarted = r.rule == OCTAVO_RULE_MSAMP04 ? 1.0f : 0.0f;
+  *c.counter = is_finite(live) ? *c.counter + 1.0f : restarted;
+}
+
 OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn &c,
                                                             const DelayedRule &r) {
-  const float live = *c.amax;
-  const bool is_msamp04 = r.rule == OCTAVO_RULE_MSAMP04;
-  const bool zero_rolls = r.rule == OCTAVO_RULE_RECIPROCAL || is_msamp04;
-  if (!zero_rolls && live == 0.0f) return;
-
-  const bool replaces_nonfinite = r.rule == OCTAVO_RULE_MSAMP || is_msamp04;
-  const float newest = replaces_nonfinite && !is_finite(live) ? 0.0f : live;
-  c.history[0] = newest;
-  const float chosen = r.use_max ? window_maximum(c, zero_rolls) : newest;
-  *c.scale = scale_by_rule(r.rule, chosen, *c.scale, r.format_max, r.margin);
+  const DelayedEntry entry = delayed_entry(*c.amax, r.rule);
+  if (!entry.rolls) return;
+  c.history[0] = entry.newest;
+  const float chosen = r.use_max ? window_maximum(c, nan_keeps_scale(r.rule)) : entry.newest;
 
   /* Row 1 is the oldest and drops out, the live value becomes the newest. */
   for (int64_t row = 1; row + 1 < c.length; ++row) {
     c.history[row * c.stride] = c.history[(row + 1) * c.stride];
   }
-  if (c.length > 1) c.history[(c.length - 1) * c.stride] = newest;
+  if (c.length > 1) c.history[(c.length - 1) * c.stride] = entry.newest;
   c.history[0] = 0.0f;
-  *c.amax = 0.0f;
-  if (c.counter == nullptr) return;
-  const float restarted = is_msamp04 ? 1.0f : 0.0f;
-  *c.counter = is_finite(live) ? *c.counter + 1.0f : restarted;
+  finish_delayed_column(c, r, chosen);
 }
 
 }  // namespace octavo

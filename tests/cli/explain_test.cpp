@@ -35,6 +35,23 @@ TEST_F(CliExplain, tree) {
   EXPECT_THAT(f.out, HasSubstr("   └─ fake\n"));
 }
 
+TEST_F(CliExplain, says_which_sizes_stay_with_the_host) {
+  Finished f = octavo({"explain", "--json"});
+  json j = json::parse(f.out)["min_gain"];
+  EXPECT_EQ(j["value"], "auto");
+  EXPECT_EQ(j["origin"], "default");
+  EXPECT_THAT(j["effect"].get<std::string>(), HasSubstr("FP8 is emulated here"));
+  f = octavo({"explain", "--set", "layers.min_gain=torchao"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_THAT(f.out, HasSubstr("\nmin_gain   torchao (override): linears of K <= 4096 with N <= "
+                               "1024 stay with the host\n"));
+  f = octavo({"explain", "--set", "layers.min_gain=of"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err,
+              HasSubstr("expected \"auto\", \"torchao\" or \"off\", found \"of\"; did you mean "
+                        "\"off\"?"));
+}
+
 TEST_F(CliExplain, defaults_run_te_here) {
   const Finished f = with_fake({"explain", "--json"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
