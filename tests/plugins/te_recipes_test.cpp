@@ -1,12 +1,7 @@
-// Every recipe's linear against float64 products of what the codes stand for.
-//
-// Bound, per element: the kernels add K' exact products in fp32, by blocks of the recipe's length,
-// multiply each block's sum by fl(sa * sb) and add it. Each of the K' additions, and for each block
-// the three roundings of the factor, the product and the sum, is off by at most 2^-24 of the sum of
-// absolute values; bias, the sum already there and first-order terms left out add a few: (K' + 3 *
-// blocks + 8) * 2^-24 * (sum of absolute products + absolute values of what was added).
+// Every recipe's linear against float64 products of what the codes stand for; te_product.h derives
+// the bound.
 #include "tests/plugins/te_layer.h"
-#include "tests/plugins/te_oracle.h"
+#include "tests/plugins/te_product.h"
 
 namespace octavo::test {
 namespace {
@@ -24,29 +19,10 @@ class TeRecipes : public testing::TestWithParam<std::tuple<TeRecipe, uint64_t>> 
  protected:
   const TeRecipe &recipe() const { return std::get<0>(GetParam()); }
 
-  // found = added + a b^T, both [rows, K'].
-  void expect_near(const Matrix &found, const CastTensor &a, const CastTensor &b,
-                   const std::function<double(int64_t, int64_t)> &added, const char *what) {
-    ASSERT_EQ(found.rows, a.codes.rows) << what;
-    ASSERT_EQ(found.cols, b.codes.rows) << what;
-    const int64_t length = a.codes.cols;
-    const int64_t block = recipe().operand.block_cols;
-    const double blocks = block == 0 ? 1 : static_cast<double>((length + block - 1) / block);
-    const double units = (static_cast<double>(length) + 3 * blocks + 8) * std::ldexp(1.0, -24);
-    for (int64_t r = 0; r < found.rows; ++r) {
-      for (int64_t c = 0; c < found.cols; ++c) {
-        double sum = added(r, c), absolute = std::fabs(sum);
-        for (int64_t k = 0; k < length; ++k) {
-          const double product =
-              static_cast<double>(a.codes.at(r, k)) * static_cast<double>(a.scale_inv.at(r, k)) *
-              static_cast<double>(b.codes.at(c, k)) * static_cast<double>(b.scale_inv.at(c, k));
-          sum += product;
-          absolute += std::fabs(product);
-        }
-        ASSERT_NEAR(static_cast<double>(found.at(r, c)), sum, units * absolute)
-            << what << "[" << r << ", " << c << "]";
-      }
-    }
+  template <typename Added>
+  void expect_near(const Matrix &found, const CastTensor &a, const CastTensor &b, Added added,
+                   const char *what) {
+    expect_product(recipe(), found, ExactTensor(a), ExactTensor(b), added, what);
   }
 };
 
