@@ -112,7 +112,8 @@ bool loses_bias(const octavo_session *s, uint32_t linear) {
   if (s->fault == kSharedAcrossSessions) return last_session.exchange(s) != s;
   if (s->fault != kCurrentCallMember) return false;
   s->current.store(linear);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Long enough that the other thread's call overlaps on a machine with more work than cores, too.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return s->current.load() != linear;
 }
 
