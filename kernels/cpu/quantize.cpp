@@ -45,14 +45,10 @@ octavo_status for_blocks(const Context &context, const octavo_tensor &t, Body &&
   });
 }
 
-/* One row of a block as fp32 values: in place when nothing needs converting, else in `buffer`. */
+/* One row of a block as fp32 values. */
 const float *block_row(const Context &context, const octavo_quantize &c, float factor,
                        const Block &b, int64_t row, float *buffer) {
-  if (c.in->dtype == OCTAVO_F32 && factor == 1.0f) {
-    return reinterpret_cast<const float *>(element(*c.in, b.row + row, b.col));
-  }
-  load_values(context, *c.in, b.row + row, b.col, b.cols, factor, buffer);
-  return buffer;
+  return row_values(context, *c.in, b.row + row, b.col, b.cols, factor, buffer);
 }
 
 template <typename Code>

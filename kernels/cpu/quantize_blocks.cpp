@@ -9,8 +9,6 @@
 #include "kernels/cpu/padding.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
-#include "kernels/format/float16.h"
-#include "kernels/format/float8.h"
 #include "kernels/format/scale_rules.h"
 
 namespace octavo {
@@ -61,23 +59,9 @@ bool is_square(const octavo_scale *s) {
   return block_rows(s->granularity) > 1;
 }
 
-float largest_of(uint32_t dtype) {
-  switch (dtype) {
-    case OCTAVO_BF16: return kMaxBf16;
-    case OCTAVO_F16: return kMaxF16;
-    case OCTAVO_E4M3FN: return kMaxE4m3;
-    case OCTAVO_E5M2: return kMaxE5m2;
-    default: return kFloatMax;
-  }
-}
-
 const float *tile_row(const Context &context, const Plan &plan, const Tile &t, int64_t row,
                       float *buffer) {
-  if (plan.c.in->dtype == OCTAVO_F32 && plan.factor == 1.0f) {
-    return reinterpret_cast<const float *>(element(*plan.c.in, t.row + row, t.col));
-  }
-  load_values(context, *plan.c.in, t.row + row, t.col, t.cols, plan.factor, buffer);
-  return buffer;
+  return row_values(context, *plan.c.in, t.row + row, t.col, t.cols, plan.factor, buffer);
 }
 
 /* Calls body(start, count, block) for the blocks along a row of `cols` elements. */

@@ -7,8 +7,6 @@
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/verbs.h"
-#include "kernels/format/float16.h"
-#include "kernels/format/float8.h"
 
 namespace octavo {
 namespace {
@@ -19,11 +17,6 @@ struct CastStats {
   double signal = 0.0;
   double noise = 0.0;
 };
-
-float largest_code(uint32_t dtype) {
-  if (dtype == OCTAVO_E4M3FN) return kMaxE4m3;
-  return dtype == OCTAVO_E5M2 ? kMaxE5m2 : kMaxF16;
-}
 
 /* The largest magnitude that is not saturated. A scale made of this very tensor's amax is rounded
  * up to four times by 2^-24 on its way to scale_inv and back; without the allowance of 2^-20 the
@@ -60,7 +53,7 @@ void count_segment(const Context &context, const octavo_quantize_stats &c, int64
   float codes[kSegment];
   context.level->load(c.in->dtype, element(*c.in, row, col), count, values);
   context.level->load(c.codes->dtype, element(*c.codes, row, col), count, codes);
-  const float largest = largest_code(c.codes->dtype);
+  const float largest = largest_of(c.codes->dtype);
   const octavo_scale &s = *c.scale_inv;
   if (!is_block_granularity(s.granularity)) {
     return count_elements(values, codes, count, scale_value(&s), largest, stats);

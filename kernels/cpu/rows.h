@@ -6,6 +6,8 @@
 #define OCTAVO_KERNELS_CPU_ROWS_H
 
 #include "kernels/cpu/check.h"
+#include "kernels/format/float16.h"
+#include "kernels/format/float8.h"
 
 namespace octavo {
 
@@ -25,6 +27,27 @@ inline void load_values(const Context &context, const octavo_tensor &t, int64_t 
                         int64_t count, float factor, float *buffer) {
   context.level->load(t.dtype, element(t, row, col), count, buffer);
   if (factor != 1.0f) context.level->multiply(buffer, count, factor);
+}
+
+/* The same, in place where nothing needs converting; else in `buffer`. */
+inline const float *row_values(const Context &context, const octavo_tensor &t, int64_t row,
+                               int64_t col, int64_t count, float factor, float *buffer) {
+  if (t.dtype == OCTAVO_F32 && factor == 1.0f) {
+    return reinterpret_cast<const float *>(element(t, row, col));
+  }
+  load_values(context, t, row, col, count, factor, buffer);
+  return buffer;
+}
+
+/* The largest finite value of any dtype that kernels take. */
+inline float largest_of(uint32_t dtype) {
+  switch (dtype) {
+    case OCTAVO_BF16: return kMaxBf16;
+    case OCTAVO_F16: return kMaxF16;
+    case OCTAVO_E4M3FN: return kMaxE4m3;
+    case OCTAVO_E5M2: return kMaxE5m2;
+    default: return kFloatMax;
+  }
 }
 
 /* Writes `values` to a plain tensor, added to what it holds when `accumulates`. */

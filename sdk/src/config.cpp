@@ -114,7 +114,7 @@ class Loader {
           fail("override " + name,
                "expected a value type of 1 to 4, found " + std::to_string(o.value.type));
       }
-      accept(path, std::move(value), "override", "override " + name);
+      accept(path, std::move(value), kOverride, "override " + name);
     }
   }
 

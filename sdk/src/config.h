@@ -11,7 +11,10 @@
 
 namespace octavo {
 
-// One value and where it came from: "octavo.toml:3:1", "OCTAVO_BACKEND", "override" or "default".
+// The origin of what the caller sets, above file and environment.
+inline constexpr const char *kOverride = "override";
+
+// One value and where it came from: "octavo.toml:3:1", "OCTAVO_BACKEND", kOverride or "default".
 struct Setting {
   TomlValue value;
   std::string origin;

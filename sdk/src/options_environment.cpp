@@ -15,7 +15,6 @@ namespace octavo {
 namespace {
 
 constexpr const char *kDomain = "octavo.config";
-constexpr const char *kOverride = "override"; /* the origin that stands above the environment */
 
 template <typename Number>
 bool parse(const std::string &text, Number *number) {

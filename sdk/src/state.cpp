@@ -20,21 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kDomain = "octavo.state";
 constexpr const char *kRank = "octavo.rank";
 constexpr const char *kWorld = "octavo.world";
 constexpr const char *kStep = "octavo.step";
 
-[[noreturn]] void fail(octavo_status status, const std::string &where, const std::string &text) {
-  throw Failure(status, kDomain, where + ": " + text);
-}
-
 void expect_extended(const octavo_store &store, const char *verb) {
   const size_t sealed = store.run().slots().size();
   if (store.slot_count() == sealed) return;
-  fail(OCTAVO_WRONG_STATE, verb,
-       "expected a store of all " + std::to_string(sealed) + " slots, found one of " +
-           std::to_string(store.slot_count()) + "; call octavo_store_extend after each seal");
+  fail_state(OCTAVO_WRONG_STATE, verb,
+             "expected a store of all " + std::to_string(sealed) + " slots, found one of " +
+                 std::to_string(store.slot_count()) + "; call octavo_store_extend after each seal");
 }
 
 bool is_whole(const octavo_slot &s) {
@@ -55,9 +50,10 @@ class Loader {
     for (uint32_t rank = 0; rank < world_; ++rank) read_file(rank);
     for (const SavedSlot &saved : saved_)
       if (is_whole(slot(saved)) && seen_.count(saved.id) == 0)
-        fail(OCTAVO_INVALID, directory_,
-             "expected tensor \"" + saved.key + "\" in the file of one rank, found it in none; " +
-                 "describe the model and the recipe that were saved");
+        fail_state(OCTAVO_INVALID, directory_,
+                   "expected tensor \"" + saved.key +
+                       "\" in the file of one rank, found it in none; " +
+                       "describe the model and the recipe that were saved");
   }
 
   // As a store that was just opened, but for the slots of the checkpoint.
@@ -85,25 +81,25 @@ class Loader {
     for (const auto &[key, tensor] : file.header().tensors) take(file, rank, key, tensor);
     for (const SavedSlot &saved : saved_)
       if (!is_whole(slot(saved)) && file.header().tensors.count(saved.key) == 0)
-        fail(OCTAVO_INVALID, file.path(),
-             "expected tensor \"" + saved.key +
-                 "\", found none; describe the model and the recipe that were saved");
+        fail_state(OCTAVO_INVALID, file.path(),
+                   "expected tensor \"" + saved.key +
+                       "\", found none; describe the model and the recipe that were saved");
   }
 
   void check_place(const StateFile &file, uint32_t rank) {
     const uint64_t found_rank = number_text(file.header(), kRank, file.path());
     const uint64_t found_world = number_text(file.header(), kWorld, file.path());
     if (found_rank != rank || found_world != world_)
-      fail(OCTAVO_INVALID, file.path(),
-           "expected rank " + std::to_string(rank) + " of " + std::to_string(world_) +
-               " by its name, found rank " + std::to_string(found_rank) + " of " +
-               std::to_string(found_world) + "; give the file its name back");
+      fail_state(OCTAVO_INVALID, file.path(),
+                 "expected rank " + std::to_string(rank) + " of " + std::to_string(world_) +
+                     " by its name, found rank " + std::to_string(found_rank) + " of " +
+                     std::to_string(found_world) + "; give the file its name back");
     const uint64_t step = number_text(file.header(), kStep, file.path());
     if (step_ && *step_ != step)
-      fail(OCTAVO_INVALID, file.path(),
-           "expected step " + std::to_string(*step_) + " as in the file of rank 0, found step " +
-               std::to_string(step) +
-               "; a save did not reach every rank: load an earlier checkpoint");
+      fail_state(OCTAVO_INVALID, file.path(),
+                 "expected step " + std::to_string(*step_) +
+                     " as in the file of rank 0, found step " + std::to_string(step) +
+                     "; a save did not reach every rank: load an earlier checkpoint");
     step_ = step;
   }
 
@@ -111,16 +107,18 @@ class Loader {
             const StateTensor &tensor) {
     const auto found = by_key_.find(key);
     if (found == by_key_.end())
-      fail(OCTAVO_INVALID, file.path(),
-           "expected tensors of this model, found \"" + key +
-               "\", which it does not have; describe the model and the recipe that were saved");
+      fail_state(
+          OCTAVO_INVALID, file.path(),
+          "expected tensors of this model, found \"" + key +
+              "\", which it does not have; describe the model and the recipe that were saved");
     const SavedSlot &saved = *found->second;
     const octavo_slot &s = slot(saved);
     check_tensor(tensor, s, saved, file.path());
     if (is_whole(s) && !seen_.insert(saved.id).second)
-      fail(OCTAVO_INVALID, file.path(),
-           "expected tensor \"" + key + "\" in the file of one rank, found it in a second one; " +
-               "restore the files of one checkpoint");
+      fail_state(OCTAVO_INVALID, file.path(),
+                 "expected tensor \"" + key +
+                     "\" in the file of one rank, found it in a second one; " +
+                     "restore the files of one checkpoint");
     // What every rank keeps is equal in all files; with another world there is no own one.
     const uint32_t source = world_ == store_.world() ? store_.rank() : 0;
     if (store_.memory(saved.id) == nullptr || (!is_whole(s) && rank != source)) return;
@@ -142,10 +140,10 @@ class Loader {
 std::string directory_of(octavo_str given, const char *verb) {
   std::string directory(view(given));
   if (directory.empty() || directory.find('\0') != std::string::npos)
-    fail(OCTAVO_INVALID, verb,
-         "expected the path of a directory, found " +
-             std::string(directory.empty() ? "no text" : "a text with a zero byte") +
-             "; pass the checkpoint's own directory");
+    fail_state(OCTAVO_INVALID, verb,
+               "expected the path of a directory, found " +
+                   std::string(directory.empty() ? "no text" : "a text with a zero byte") +
+                   "; pass the checkpoint's own directory");
   return directory;
 }
 
@@ -170,14 +168,14 @@ void save_state(const octavo_store &store, const std::string &directory, uint64_
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
-    fail(OCTAVO_RESOURCE, directory,
-         "expected a directory that can be created, found: " + error.message() +
-             "; choose another one, or change the permissions of its parent");
+    fail_state(OCTAVO_RESOURCE, directory,
+               "expected a directory that can be created, found: " + error.message() +
+                   "; choose another one, or change the permissions of its parent");
   if (const uint32_t world = find_world(directory); world != 0 && world != store.world())
-    fail(OCTAVO_WRONG_STATE, directory,
-         "expected no files of another number of ranks than " + std::to_string(store.world()) +
-             ", found ranks of " + std::to_string(world) +
-             "; give every checkpoint a directory of its own");
+    fail_state(OCTAVO_WRONG_STATE, directory,
+               "expected no files of another number of ranks than " +
+                   std::to_string(store.world()) + ", found ranks of " + std::to_string(world) +
+                   "; give every checkpoint a directory of its own");
   write_state_file((fs::path(directory) / rank_file_name(store.rank(), store.world())).string(),
                    header, data);
 }
@@ -186,9 +184,9 @@ uint64_t load_state(octavo_store &store, const std::string &directory) {
   expect_extended(store, "octavo_store_load");
   const uint32_t world = find_world(directory);
   if (world == 0)
-    fail(OCTAVO_RESOURCE, directory,
-         "expected files such as " + rank_file_name(0, store.world()) +
-             ", found none; pass the directory that was given to octavo_store_save");
+    fail_state(OCTAVO_RESOURCE, directory,
+               "expected files such as " + rank_file_name(0, store.world()) +
+                   ", found none; pass the directory that was given to octavo_store_save");
   Loader loader(store, directory, world);
   loader.read();
   return loader.commit();

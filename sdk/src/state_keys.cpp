@@ -13,16 +13,11 @@
 namespace octavo {
 namespace {
 
-constexpr const char *kDomain = "octavo.state";
 constexpr const char *kSchema = "octavo.schema";
 constexpr const char *kSchemaVersion = "1";
 constexpr const char *kBackend = "octavo.backend";
 constexpr const char *kOption = "octavo.option.";
 constexpr const char *kLabels = "octavo.labels.";
-
-[[noreturn]] void fail(octavo_status status, const std::string &where, const std::string &text) {
-  throw Failure(status, kDomain, where + ": " + text);
-}
 
 std::string in_quotes(const std::string &text) {
   return '"' + text + '"';
@@ -48,10 +43,10 @@ std::string owner_of(const octavo_slot &s, const octavo_run &run,
   const bool parameter = s.owner_kind == OCTAVO_OWNER_PARAMETER;
   const size_t count = parameter ? run.parameter_count() : linears.size();
   if ((!parameter && s.owner_kind != OCTAVO_OWNER_LINEAR) || s.owner >= count)
-    fail(OCTAVO_INTERNAL,
-         "slot " + std::to_string(s.id) + " " + in_quotes(std::string(view(s.name))),
-         "expected an owner that was added, found " + std::to_string(s.owner) + " of kind " +
-             std::to_string(s.owner_kind) + "; this is a defect of the plugin");
+    fail_state(OCTAVO_INTERNAL,
+               "slot " + std::to_string(s.id) + " " + in_quotes(std::string(view(s.name))),
+               "expected an owner that was added, found " + std::to_string(s.owner) + " of kind " +
+                   std::to_string(s.owner_kind) + "; this is a defect of the plugin");
   return parameter ? "parameter/" + run.parameter_name(s.owner) + "/"
                    : "linear/" + linears[s.owner] + "/";
 }
@@ -68,8 +63,8 @@ std::string labels_text(const nlohmann::json &labels, const std::string &where) 
   try {
     return labels.dump();
   } catch (const nlohmann::json::exception &) {
-    fail(OCTAVO_INVALID, where,
-         "expected labels in UTF-8, found other bytes; rename the parameter or layer");
+    fail_state(OCTAVO_INVALID, where,
+               "expected labels in UTF-8, found other bytes; rename the parameter or layer");
   }
 }
 
@@ -77,9 +72,10 @@ const std::string &required(const StateHeader &header, const std::string &key,
                             const std::string &where) {
   const std::string *text = header.text(key);
   if (text == nullptr)
-    fail(OCTAVO_INVALID, where,
-         "expected " + in_quotes(key) +
-             " in the file's metadata, found none; only files of octavo_store_save can be loaded");
+    fail_state(
+        OCTAVO_INVALID, where,
+        "expected " + in_quotes(key) +
+            " in the file's metadata, found none; only files of octavo_store_save can be loaded");
   return *text;
 }
 
@@ -96,19 +92,19 @@ void check_options(const StateHeader &found, const octavo_run &run, const std::s
     const std::string *saved = found.text(kOption + o.name);
     const std::string &there = saved != nullptr ? *saved : defaults[o.name];
     if (there == here) continue;
-    fail(OCTAVO_INVALID, where,
-         "expected the option fp8." + id + "." + o.name + " as in this session, " +
-             in_quotes(here) + " (" + o.setting.origin + "), found " + in_quotes(there) +
-             (saved != nullptr ? "" : ", the default, since the file does not name it") +
-             "; set it to what the file has, or load a checkpoint of this configuration");
+    fail_state(OCTAVO_INVALID, where,
+               "expected the option fp8." + id + "." + o.name + " as in this session, " +
+                   in_quotes(here) + " (" + o.setting.origin + "), found " + in_quotes(there) +
+                   (saved != nullptr ? "" : ", the default, since the file does not name it") +
+                   "; set it to what the file has, or load a checkpoint of this configuration");
   }
   for (const auto &[key, text] : found.metadata) {
     if (key.rfind(kOption, 0) != 0 || known.count(key.substr(std::string(kOption).size())) != 0)
       continue;
-    fail(OCTAVO_INVALID, where,
-         "expected options of backend " + id + ", found " +
-             in_quotes(key.substr(std::string(kOption).size())) +
-             ", which it does not have; load with the version of the plugin that saved it");
+    fail_state(OCTAVO_INVALID, where,
+               "expected options of backend " + id + ", found " +
+                   in_quotes(key.substr(std::string(kOption).size())) +
+                   ", which it does not have; load with the version of the plugin that saved it");
   }
 }
 
@@ -132,15 +128,19 @@ void check_labels(const StateHeader &found, const octavo_slot &slot, const Saved
       break;
     }
   }
-  fail(OCTAVO_INVALID, where,
-       "tensor " + in_quotes(saved.key) + ": expected " +
-           (here.is_null() ? "no labels"
-                           : "the labels of " + std::to_string(here.size()) +
-                                 " columns, the objects of this model") +
-           ", found " + difference + "; describe the same model in the same order");
+  fail_state(OCTAVO_INVALID, where,
+             "tensor " + in_quotes(saved.key) + ": expected " +
+                 (here.is_null() ? "no labels"
+                                 : "the labels of " + std::to_string(here.size()) +
+                                       " columns, the objects of this model") +
+                 ", found " + difference + "; describe the same model in the same order");
 }
 
 }  // namespace
+
+void fail_state(octavo_status status, const std::string &where, const std::string &text) {
+  throw Failure(status, "octavo.state", where + ": " + text);
+}
 
 std::vector<SavedSlot> saved_slots(const octavo_run &run) {
   std::vector<std::string> linears;  // by id: declined layers have none
@@ -158,10 +158,11 @@ std::vector<SavedSlot> saved_slots(const octavo_run &run) {
     if (count > 1) key += "@" + std::to_string(count);
     const auto [other, is_free] = keys.emplace(key, s.id);
     if (!is_free)
-      fail(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
-           "expected names that tell all slots apart, found the key " + in_quotes(key) +
-               " for slots " + std::to_string(other->second) + " and " + std::to_string(s.id) +
-               "; give every parameter and every layer a name of its own");
+      fail_state(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
+                 "expected names that tell all slots apart, found the key " + in_quotes(key) +
+                     " for slots " + std::to_string(other->second) + " and " +
+                     std::to_string(s.id) +
+                     "; give every parameter and every layer a name of its own");
     saved.push_back({s.id, std::move(key)});
   }
   return saved;
@@ -170,9 +171,9 @@ std::vector<SavedSlot> saved_slots(const octavo_run &run) {
 StateTensor tensor_of(const octavo_slot &slot, const std::string &key) {
   const char *dtype = state_dtype(slot.dtype);
   if (dtype == nullptr)
-    fail(OCTAVO_UNSUPPORTED, "tensor " + in_quotes(key),
-         "expected a dtype that the safetensors format has a name for, found " +
-             std::to_string(slot.dtype));
+    fail_state(OCTAVO_UNSUPPORTED, "tensor " + in_quotes(key),
+               "expected a dtype that the safetensors format has a name for, found " +
+                   std::to_string(slot.dtype));
   return {dtype, {static_cast<uint64_t>(slot.rows), static_cast<uint64_t>(slot.cols)}, 0, 0};
 }
 
@@ -193,14 +194,16 @@ std::map<std::string, std::string> run_texts(const octavo_run &run,
 void check_texts(const StateHeader &found, const octavo_run &run,
                  const std::vector<SavedSlot> &slots, const std::string &where) {
   if (const std::string &schema = required(found, kSchema, where); schema != kSchemaVersion)
-    fail(OCTAVO_VERSION, where,
-         std::string("expected checkpoint schema ") + kSchemaVersion + ", found " +
-             in_quotes(schema) + "; load it with the version of Octavo that wrote it, " +
-             (found.text("octavo.version") == nullptr ? "unknown" : *found.text("octavo.version")));
+    fail_state(
+        OCTAVO_VERSION, where,
+        std::string("expected checkpoint schema ") + kSchemaVersion + ", found " +
+            in_quotes(schema) + "; load it with the version of Octavo that wrote it, " +
+            (found.text("octavo.version") == nullptr ? "unknown" : *found.text("octavo.version")));
   if (const std::string &id = required(found, kBackend, where); id != backend_id(run))
-    fail(OCTAVO_INVALID, where,
-         "expected a checkpoint of backend " + in_quotes(backend_id(run)) + ", found one of " +
-             in_quotes(id) + "; set fp8.backend to it, or load another checkpoint");
+    fail_state(OCTAVO_INVALID, where,
+               "expected a checkpoint of backend " + in_quotes(backend_id(run)) +
+                   ", found one of " + in_quotes(id) +
+                   "; set fp8.backend to it, or load another checkpoint");
   check_options(found, run, where);
   for (const SavedSlot &saved : slots)
     if (found.tensors.count(saved.key) != 0)
@@ -217,9 +220,9 @@ void check_tensor(const StateTensor &found, const octavo_slot &slot, const Saved
       text += (i == 0 ? "" : ", ") + std::to_string(t.shape[i]);
     return text + "]";
   };
-  fail(OCTAVO_INVALID, where,
-       "tensor " + in_quotes(saved.key) + ": expected " + words(here) + ", found " + words(found) +
-           "; describe the model and the recipe that were saved");
+  fail_state(OCTAVO_INVALID, where,
+             "tensor " + in_quotes(saved.key) + ": expected " + words(here) + ", found " +
+                 words(found) + "; describe the model and the recipe that were saved");
 }
 
 uint64_t number_text(const StateHeader &header, const char *key, const std::string &where) {
@@ -227,9 +230,9 @@ uint64_t number_text(const StateHeader &header, const char *key, const std::stri
   uint64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    fail(OCTAVO_INVALID, where,
-         std::string("expected a number as ") + key + ", found " + in_quotes(text) +
-             "; the file is damaged: restore it");
+    fail_state(OCTAVO_INVALID, where,
+               std::string("expected a number as ") + key + ", found " + in_quotes(text) +
+                   "; the file is damaged: restore it");
   return value;
 }
 

@@ -13,6 +13,10 @@
 
 namespace octavo {
 
+// Throws Failure("octavo.state") with "where: text".
+[[noreturn]] void fail_state(octavo_status status, const std::string &where,
+                             const std::string &text);
+
 struct SavedSlot {
   uint32_t id;
   std::string key;

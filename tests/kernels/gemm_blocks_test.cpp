@@ -111,12 +111,6 @@ Sums sums_of(const BlockProduct &p) {
   return sums;
 }
 
-float rounded(uint32_t dtype, float value) {
-  float storage = 0.0f;
-  encode(dtype, value, &storage);
-  return decode(dtype, &storage);
-}
-
 Matrix expected_of(const BlockProduct &p, const Sums &sums) {
   Matrix result = p.d;
   const uint32_t dtype = p.d.dtype();
@@ -134,16 +128,6 @@ Matrix expected_of(const BlockProduct &p, const Sums &sums) {
     }
   }
   return result;
-}
-
-void expect_equal(const Matrix &found, const Matrix &expected) {
-  for (int64_t row = 0; row < found.rows(); ++row) {
-    for (int64_t col = 0; col < found.cols(); ++col) {
-      ASSERT_TRUE(same_value(found.get(row, col), expected.get(row, col)))
-          << "[" << row << ", " << col << "] of " << found.rows() << " x " << found.cols() << ": "
-          << found.get(row, col) << ", expected " << expected.get(row, col);
-    }
-  }
 }
 
 void expect_plain_loop(Kernels *kernels, BlockProduct *p) {

@@ -39,12 +39,6 @@ struct Product {
   }
 };
 
-float rounded(uint32_t dtype, float value) {
-  float storage = 0.0f;
-  encode(dtype, value, &storage);
-  return decode(dtype, &storage);
-}
-
 /* What the contract says, written down plainly. */
 Matrix naive(const Product &p) {
   Matrix result = p.d;
@@ -66,16 +60,6 @@ Matrix naive(const Product &p) {
     }
   }
   return result;
-}
-
-void expect_equal(const Matrix &found, const Matrix &expected) {
-  for (int64_t row = 0; row < found.rows(); ++row) {
-    for (int64_t col = 0; col < found.cols(); ++col) {
-      ASSERT_TRUE(same_value(found.get(row, col), expected.get(row, col)))
-          << "[" << row << ", " << col << "] of " << found.rows() << " x " << found.cols() << ": "
-          << found.get(row, col) << ", expected " << expected.get(row, col);
-    }
-  }
 }
 
 void expect_naive(Kernels *kernels, Product *p) {

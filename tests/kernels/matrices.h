@@ -5,6 +5,8 @@
 #ifndef OCTAVO_TESTS_KERNELS_MATRICES_H
 #define OCTAVO_TESTS_KERNELS_MATRICES_H
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -107,6 +109,34 @@ class Matrix {
 /* Equal bits, or both NaN. */
 inline bool same_value(float left, float right) {
   return float_bits(left) == float_bits(right) || (std::isnan(left) && std::isnan(right));
+}
+
+/* `value` as a plain dtype holds it. */
+inline float rounded(uint32_t dtype, float value) {
+  float storage = 0.0f;
+  encode(dtype, value, &storage);
+  return decode(dtype, &storage);
+}
+
+/* The largest magnitude of fl32(element * factor), NaN ignored. */
+inline float amax_of(const Matrix &m, float factor) {
+  float amax = 0;
+  for (int64_t row = 0; row < m.rows(); ++row) {
+    for (int64_t col = 0; col < m.cols(); ++col) {
+      amax = std::fmax(amax, std::fabs(m.get(row, col) * factor));
+    }
+  }
+  return amax;
+}
+
+inline void expect_equal(const Matrix &found, const Matrix &expected) {
+  for (int64_t row = 0; row < found.rows(); ++row) {
+    for (int64_t col = 0; col < found.cols(); ++col) {
+      ASSERT_TRUE(same_value(found.get(row, col), expected.get(row, col)))
+          << "[" << row << ", " << col << "] of " << found.rows() << " x " << found.cols() << ": "
+          << found.get(row, col) << ", expected " << expected.get(row, col);
+    }
+  }
 }
 
 }  // namespace octavo::test

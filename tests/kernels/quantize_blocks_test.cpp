@@ -71,13 +71,7 @@ TEST(QuantizeBlocks, every_input_dtype_with_and_without_a_scale_of_its_own) {
         t.in_scale_inv = in_scale_inv;
         t.c.in_scale_inv = &t.in_scale_inv;
         ASSERT_NO_FATAL_FAILURE(expect_cast(&kernels, &t)) << in << " rule " << r.rule;
-        float amax = 0;
-        for (int64_t row = 0; row < t.in.rows(); ++row) {
-          for (int64_t col = 0; col < t.in.cols(); ++col) {
-            amax = std::fmax(amax, std::fabs(t.in.get(row, col) * in_scale_inv));
-          }
-        }
-        EXPECT_EQ(t.amax, amax);
+        EXPECT_EQ(t.amax, amax_of(t.in, in_scale_inv));
         EXPECT_EQ(t.nonfinite, 0.0f);
       }
     }

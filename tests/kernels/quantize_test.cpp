@@ -88,13 +88,7 @@ TEST(Quantize, every_pair_of_dtypes) {
       ASSERT_EQ(kernels.quantize(t.c), OCTAVO_OK) << kernels.host().last_text();
       ASSERT_NO_FATAL_FAILURE(expect_cast(t, in_scale_inv, t.scale));
       EXPECT_EQ(t.scale_inv, 1.0f / t.scale);
-      float amax = 0;
-      for (int64_t row = 0; row < t.in.rows(); ++row) {
-        for (int64_t col = 0; col < t.in.cols(); ++col) {
-          amax = std::fmax(amax, std::fabs(t.in.get(row, col) * in_scale_inv));
-        }
-      }
-      EXPECT_EQ(t.amax, amax);
+      EXPECT_EQ(t.amax, amax_of(t.in, in_scale_inv));
       EXPECT_EQ(t.nonfinite, 0.0f);
     }
   }

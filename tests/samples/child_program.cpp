@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace gpt_test {
 namespace {
@@ -42,6 +45,19 @@ std::string read_text(const std::string &path) {
   std::ostringstream all;
   all << in.rdbuf();
   return all.str();
+}
+
+int64_t count_lines(const std::string &path) {
+  const std::string text = read_text(path);
+  return static_cast<int64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+int64_t wait_for_lines(const std::string &path, int64_t lines) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (count_lines(path) < lines && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return count_lines(path);
 }
 
 void write_text(const std::string &path, const std::string &content) {

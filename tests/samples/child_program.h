@@ -2,6 +2,7 @@
 #ifndef TESTS_SAMPLES_CHILD_PROGRAM_H
 #define TESTS_SAMPLES_CHILD_PROGRAM_H
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ Finished run_without_root(const std::vector<std::string> &arguments);
 // A directory of its own for the running test, emptied first.
 std::string test_directory();
 std::string read_text(const std::string &path);
+int64_t count_lines(const std::string &path);
+// Waits until a file has this many lines, at most a minute; how many it has then.
+int64_t wait_for_lines(const std::string &path, int64_t lines);
 void write_text(const std::string &path, const std::string &content);
 // English-like text of this many bytes, the same every time.
 std::string some_text(size_t bytes);

@@ -1,11 +1,9 @@
 // The program from outside: what it prints and writes, and Ctrl-C.
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <thread>
 
 #include "tests/samples/program_run.h"
 
@@ -134,15 +132,7 @@ TEST_P(Interrupt, keeps_what_was_done) {
   std::vector<std::string> arguments = small({"--run", "fp32", "bf16", "--ranks", GetParam()});
   ChildProgram child(replaced(arguments, "--steps", "1000000"));
   const std::string metrics = test_directory() + "/out/metrics.jsonl";
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  auto count = [&] {
-    const std::string text = read_text(metrics);
-    return std::count(text.begin(), text.end(), '\n');
-  };
-  while (count() < 5 && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  ASSERT_GE(count(), 5) << "the training did not start";
+  ASSERT_GE(wait_for_lines(metrics, 5), 5) << "the training did not start";
   child.send(SIGINT);
   const Finished finished = child.wait();
   EXPECT_EQ(finished.exit_code, 130) << finished.errors;

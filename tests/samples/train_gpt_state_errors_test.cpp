@@ -1,7 +1,5 @@
 // Checkpoints that the program refuses before any training, and one that an interrupt leaves.
-#include <chrono>
 #include <csignal>
-#include <thread>
 
 #include "tests/samples/program_run.h"
 
@@ -105,25 +103,18 @@ TEST(StateInterrupt, leaves_a_checkpoint_that_can_be_resumed) {
     return replaced(small({"--run", "te", option, value, "--ranks", "2"}), "--steps", "100000");
   };
   ChildProgram child(long_run("--save", saved()));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  auto count = [&] {
-    const std::string text = read_text(metrics);
-    return std::count(text.begin(), text.end(), '\n');
-  };
-  while (count() < 5 && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  wait_for_lines(metrics, 5);
   child.send(SIGINT);
   const Finished finished = child.wait();
   ASSERT_EQ(finished.exit_code, 130) << finished.errors;
-  const auto taken = count();
+  const int64_t taken = count_lines(metrics);
   ASSERT_GE(taken, 5) << "the training did not start";
 
   std::vector<std::string> arguments = long_run("--resume", saved());
   arguments.insert(arguments.end(), {"--stop-after", std::to_string(taken + 2)});
   const Finished rest = run(arguments);
   ASSERT_EQ(rest.exit_code, 0) << rest.errors;
-  EXPECT_EQ(count(), 2);
+  EXPECT_EQ(count_lines(metrics), 2);
   EXPECT_THAT(read_text(metrics), HasSubstr("\"step\":" + std::to_string(taken + 2)));
 }
 
