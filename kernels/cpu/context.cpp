@@ -30,8 +30,10 @@ void list_levels(char *text, size_t size) {
   size_t used = 0;
   for (int i = 0; i < kLevelCount && used < size; ++i) {
     const int written =
-        snprintf(text + used, size - used, "%s%s%s", i == 0 ? "" : ", ", kLevels[i].level->name,
-                 kLevels[i].is_supported() ? "" : " (not on this CPU)");
+        snprintf(text + used, size - used, "%s%s%s", i == 0 ? "" : ", ", kLevels[i].name,
+                 kLevels[i].level == nullptr ? " (not in this build)"
+                 : kLevels[i].is_supported() ? ""
+                                             : " (not on this CPU)");
     if (written < 0) return;
     used += static_cast<size_t>(written);
   }
@@ -41,10 +43,16 @@ octavo_status choose_level(const octavo_host *host, const Level **out) {
   const char *forced = std::getenv(kForceVariable);
   const bool is_forced = forced != nullptr && forced[0] != '\0';
   for (int i = 0; i < kLevelCount; ++i) {
-    if (is_forced && std::strcmp(forced, kLevels[i].level->name) != 0) continue;
-    if (kLevels[i].is_supported()) {
+    if (is_forced && std::strcmp(forced, kLevels[i].name) != 0) continue;
+    if (kLevels[i].level != nullptr && kLevels[i].is_supported()) {
       *out = kLevels[i].level;
       return OCTAVO_OK;
+    }
+    if (is_forced && kLevels[i].level == nullptr) {
+      return report_error(host, OCTAVO_UNSUPPORTED,
+                          "open_device: %s=%s, but this build has no kernels for that instruction "
+                          "set; unset the variable or name another level",
+                          kForceVariable, forced);
     }
     if (is_forced) {
       return report_error(host, OCTAVO_UNSUPPORTED,
@@ -53,7 +61,7 @@ octavo_status choose_level(const octavo_host *host, const Level **out) {
                           kForceVariable, forced);
     }
   }
-  char levels[160] = "";
+  char levels[200] = "";
   list_levels(levels, sizeof(levels));
   return report_error(host, OCTAVO_INVALID,
                       "open_device: %s=%.40s is not a level; expected one of: %s", kForceVariable,

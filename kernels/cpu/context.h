@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "kernels/cpu/arithmetic.h"
 #include "kernels/cpu/level.h"
 #include "octavo/kernels.h"
 
@@ -29,7 +30,10 @@ struct Context {
     using Plain = std::remove_reference_t<Body>;
     return parallel->parallel_for(
         parallel->ctx, 0, count, grain,
-        [](void *arg, int64_t begin, int64_t end) { (*static_cast<Plain *>(arg))(begin, end); },
+        [](void *arg, int64_t begin, int64_t end) {
+          const DefaultArithmetic scope; /* of the host's thread */
+          (*static_cast<Plain *>(arg))(begin, end);
+        },
         &body);
   }
 };

@@ -1,13 +1,17 @@
-/* One level of the CPU kernels, named by OCTAVO_LEVEL (baseline, avx2 or avx512).
+/* One level of the CPU kernels, named by OCTAVO_LEVEL (baseline, avx2, avx512 or
+ * avx512_bf16).
  *
  * Compiled once per level; see level.h for what must not appear here.
  */
 #include "kernels/cpu/level.h"
 
+#include "kernels/cpu/level_cast.h"
+#include "kernels/cpu/level_dot.h"
 #include "kernels/cpu/level_history.h"
 #include "kernels/cpu/level_prologue.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
+#include "kernels/cpu/level_update.h"
 
 #define OCTAVO_STRING_OF(text) #text
 #define OCTAVO_STRING(macro) OCTAVO_STRING_OF(macro)
@@ -33,7 +37,10 @@ constexpr Level make_level() {
                  {},
                  {},
                  {},
-                 kPrologueLoops};
+                 kPrologueLoops,
+                 kCastLoops,
+                 kUpdateLoops,
+                 kDot};
   fill_tiles<kTileRows, true>(level.exact);
   fill_tiles<kTileRows, false>(level.ordered);
   fill_block_tiles<kTileRows>(level.block);

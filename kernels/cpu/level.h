@@ -9,15 +9,12 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/cast_loops.h"
+#include "kernels/cpu/dot_loops.h"
 #include "kernels/cpu/prologue_loops.h"
+#include "kernels/cpu/update_loops.h"
 
 namespace octavo {
-
-/* What is learned about values while they pass: amax ignores NaN, as bits of a float >= 0. */
-struct ValueStats {
-  int32_t amax_bits = 0;
-  bool nonfinite = false;
-};
 
 constexpr int kMaxTileRows = 12;
 constexpr int kMaxTileCols = 32;
@@ -62,11 +59,15 @@ struct Level {
   GemmBlockTile block[kMaxTileRows];
 
   PrologueLoops prologue;
+  CastLoops casts;
+  UpdateLoops updates;
+  const DotLoops *dot; /* null: no bf16 dot product on this level */
 };
 
-/* One level of this build; levels.cpp asks the CPU, since level.cpp may not run on it. */
+/* One level; levels.cpp asks the CPU, since level.cpp may not run on it. */
 struct LevelEntry {
-  const Level *level;
+  const char *name;   /* what OCTAVO_FORCE_KERNELS says */
+  const Level *level; /* null: a name that is reserved, without kernels in this build */
   bool (*is_supported)();
 };
 

@@ -8,6 +8,7 @@
 namespace octavo {
 
 #ifdef OCTAVO_X86_LEVELS
+extern const Level level_avx512_bf16;
 extern const Level level_avx512;
 extern const Level level_avx2;
 #endif
@@ -24,6 +25,16 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+/* The kernels' sums are chains, and the instruction set promises no order of its dot product. */
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512vbmi") &&
+         __builtin_cpu_supports("avx512bf16") && level_avx512_bf16.dot->is_chain();
+}
+
+bool has_avx10_2() {
+  return false; /* to be asked of CPUID leaf 0x24 once there are kernels */
+}
 #endif
 
 bool has_baseline() {
@@ -34,10 +45,12 @@ bool has_baseline() {
 
 const LevelEntry kLevels[] = {
 #ifdef OCTAVO_X86_LEVELS
-    {&level_avx512, &has_avx512},
-    {&level_avx2, &has_avx2},
+    {"avx10_2", nullptr, &has_avx10_2},
+    {"avx512_bf16", &level_avx512_bf16, &has_avx512_bf16},
+    {"avx512", &level_avx512, &has_avx512},
+    {"avx2", &level_avx2, &has_avx2},
 #endif
-    {&level_baseline, &has_baseline},
+    {"baseline", &level_baseline, &has_baseline},
 };
 const int kLevelCount = sizeof(kLevels) / sizeof(kLevels[0]);
 

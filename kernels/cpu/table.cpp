@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/table.h"
 
+#include "kernels/cpu/arithmetic.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/verbs.h"
 
@@ -48,6 +49,13 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   }
 }
 
+/* A verb under the arithmetic that it was written for. */
+template <auto kVerb, typename Call>
+octavo_status verb(void *ctx, const Call *c) {
+  const DefaultArithmetic scope;
+  return kVerb(ctx, c);
+}
+
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_KIND_KERNELS,
                                    probe_device,
@@ -55,23 +63,23 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    close_device,
                                    describe,
                                    workspace_bytes,
-                                   quantize,
-                                   dequantize,
-                                   compute_amax,
-                                   scale_from_amax,
-                                   delayed_scale_update,
-                                   gemm,
-                                   adam_step,
-                                   sum_quantized,
-                                   sum_rows,
-                                   sum_of_squares,
-                                   copy,
-                                   scale_values,
-                                   prescale_update,
-                                   quantize_stats,
-                                   prologue,
-                                   prologue_quantize,
-                                   gradient_scale};
+                                   verb<quantize, octavo_quantize>,
+                                   verb<dequantize, octavo_dequantize>,
+                                   verb<compute_amax, octavo_compute_amax>,
+                                   verb<scale_from_amax, octavo_scale_from_amax>,
+                                   verb<delayed_scale_update, octavo_delayed_scale_update>,
+                                   verb<gemm, octavo_gemm>,
+                                   verb<adam_step, octavo_adam_step>,
+                                   verb<sum_quantized, octavo_sum_quantized>,
+                                   verb<sum_rows, octavo_sum>,
+                                   verb<sum_of_squares, octavo_sum>,
+                                   verb<copy, octavo_copy>,
+                                   verb<scale_values, octavo_scale_values>,
+                                   verb<prescale_update, octavo_prescale_update>,
+                                   verb<quantize_stats, octavo_quantize_stats>,
+                                   verb<prologue, octavo_prologue_call>,
+                                   verb<prologue_quantize, octavo_prologue_call>,
+                                   verb<gradient_scale, octavo_gradient_scale>};
 
 }  // namespace
 }  // namespace octavo

@@ -1,0 +1,42 @@
+/* kernels/cpu/level_dot.h: the loops of dot_loops.h; included by level.cpp only. */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_H
+#define OCTAVO_KERNELS_CPU_LEVEL_DOT_H
+
+#include "kernels/cpu/dot_loops.h"
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace octavo {
+namespace {
+
+#ifdef __AVX512BF16__
+
+/* 1 + 2^-24 + 2^-24, from the odd element on: rounded after each product it stays 1, in one sum it
+ * becomes 1 + 2^-23. With the even element first, 2^-24 + 2^-24 + 1 would become that, too. */
+bool is_chain() {
+  const __m512i tiny_then_one = _mm512_set1_epi32(0x33803F80); /* odd 2^-24, even 1 */
+  const __m512i tiny_then_tiny = _mm512_set1_epi32(0x33803380);
+  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3F803F80));
+  const __m512 rounded_twice =
+      _mm512_dpbf16_ps(_mm512_set1_ps(1.0f), reinterpret_cast<__m512bh>(tiny_then_tiny), ones);
+  const __m512 odd_first =
+      _mm512_dpbf16_ps(_mm512_set1_ps(0x1p-24f), reinterpret_cast<__m512bh>(tiny_then_one), ones);
+  return _mm512_cmpneq_ps_mask(rounded_twice, _mm512_set1_ps(1.0f)) == 0 &&
+         _mm512_cmpneq_ps_mask(odd_first, _mm512_set1_ps(1.0f + 0x1p-23f)) == 0;
+}
+
+constexpr DotLoops kDotLoops = {&is_chain};
+constexpr const DotLoops *kDot = &kDotLoops;
+
+#else
+
+constexpr const DotLoops *kDot = nullptr;
+
+#endif
+
+}  // namespace
+}  // namespace octavo
+
+#endif
