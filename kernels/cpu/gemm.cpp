@@ -48,18 +48,24 @@ void round_values(const Level &level, uint32_t dtype, int cols, float *values) {
   level.load(dtype, rounded, cols, values);
 }
 
-/* From one tile of sums to d: scale (null: none), bias, accumulate, one rounding. bias_after is
+/* From one tile of sums to d: scales (null: none), bias, accumulate, one rounding. bias_after is
  * what a linear layer that adds its bias to a finished product gives: a rounding before and one
  * behind. */
-void finish_tile(const Context &context, const octavo_gemm &c, const float *factor,
+void finish_tile(const Context &context, const octavo_gemm &c, const RowScales *scales,
                  const float *sums, int64_t row, int rows, int64_t col, int cols) {
   const Level &level = *context.level;
   float bias[kMaxTileCols];
+  float row_scales[kMaxTileRows];
+  float col_scales[kMaxTileCols];
+  if (scales != nullptr) {
+    scales->rows(row, rows, row_scales);
+    scales->cols(col, cols, col_scales);
+  }
   if (c.bias != nullptr) level.load(c.bias->dtype, element(*c.bias, 0, col), cols, bias);
   for (int r = 0; r < rows; ++r) {
     float values[kMaxTileCols];
     for (int i = 0; i < cols; ++i) values[i] = sums[r * level.tile_cols + i];
-    if (factor != nullptr) level.multiply(values, cols, *factor);
+    for (int i = 0; i < cols && scales != nullptr; ++i) values[i] *= row_scales[r] * col_scales[i];
     if (c.bias != nullptr) {
       if (c.bias_after != 0) round_values(level, c.d->dtype, cols, values);
       for (int i = 0; i < cols; ++i) values[i] += bias[i];
@@ -139,7 +145,7 @@ class PlainSums {
 
 template <typename Sums>
 octavo_status multiply_panels(const Context &context, const octavo_gemm &c, const Panels &p,
-                              const float *factor) {
+                              const RowScales *scales) {
   const Level &level = *context.level;
   const GemmShape s = p.shape;
   constexpr int64_t kStripPanels = 16; /* panels of a that share one panel of b in cache */
@@ -157,7 +163,7 @@ octavo_status multiply_panels(const Context &context, const octavo_gemm &c, cons
         const int rows = smaller(s.m - row, level.tile_rows);
         tile_sums.tile(row, rows, s.k == 0 ? nullptr : p.a + row * s.k,
                        s.k == 0 ? nullptr : p.b + col * s.k, sums);
-        finish_tile(context, c, factor, sums, row, rows, col, cols);
+        finish_tile(context, c, scales, sums, row, rows, col, cols);
       }
     }
   });
@@ -169,16 +175,17 @@ octavo_status gemm(void *ctx, const octavo_gemm *c) {
   const Context &context = context_of(ctx);
   octavo_status status = check_gemm(context, c);
   if (status != OCTAVO_OK) return status;
+  const GemmShape shape = gemm_shape(*c);
+  if (shape.m == 0 || shape.n == 0) return OCTAVO_OK;
+  if (fits_dot_product(context, *c)) return gemm_by_dot_product(context, *c);
   const Panels panels = panels_of(*context.level, *c);
-  if (panels.shape.m == 0 || panels.shape.n == 0) return OCTAVO_OK;
   status = pack_operands(context, *c, panels);
   if (status != OCTAVO_OK) return status;
   if (has_blocks(c->a_scale_inv)) {
     return multiply_panels<BlockSums>(context, *c, panels, nullptr);
   }
-  const float factor = scale_value(c->a_scale_inv) * scale_value(c->b_scale_inv);
-  const bool is_scaled = c->a_scale_inv != nullptr || c->b_scale_inv != nullptr;
-  return multiply_panels<PlainSums>(context, *c, panels, is_scaled ? &factor : nullptr);
+  const RowScales scales(*c);
+  return multiply_panels<PlainSums>(context, *c, panels, scales.is_scaled() ? &scales : nullptr);
 }
 
 }  // namespace octavo

@@ -1,13 +1,12 @@
-/* Block scales in gemm: the scales of a tile as fp32, and the tiles block by block along K.
- *
- * Scales are packed on the stack, so the workspace of a call does not depend on granularities.
+/* The scales of gemm as fp32: per tensor and per row for the epilogue, blocks along K for the
+ * tiles.
  */
 #include "kernels/cpu/gemm.h"
 
 namespace octavo {
 namespace {
 
-/* The block scales of rows [first, first + rows) of an operand as f32 [blocks][width], for blocks
+/* The block scales of rows [first, first + rows) of an operand as f32 [count][width], for blocks
  * [block, block + count) of K; from `rows` to `width` 0. */
 void pack_block_scales(const octavo_scale &s, int64_t first, int rows, int width, int64_t block,
                        int64_t count, float *out) {
@@ -21,34 +20,41 @@ void pack_block_scales(const octavo_scale &s, int64_t first, int rows, int width
 
 }  // namespace
 
-BlockSums::BlockSums(const Level &level, const octavo_gemm &c, int64_t k)
-    : level_(level),
-      c_(c),
-      k_(k),
-      length_(block_cols(c.a_scale_inv->granularity)),
-      blocks_(divide_up(k, length_)) {}
+void RowScales::fill(const octavo_scale *s, int64_t first, int count, float *out) {
+  const bool has_rows = s != nullptr && s->granularity == OCTAVO_PER_ROW;
+  for (int i = 0; i < count; ++i) {
+    out[i] =
+        has_rows ? static_cast<const float *>(s->data)[(first + i) * s->stride] : scale_value(s);
+  }
+}
 
-void BlockSums::pack_cols(int64_t block, int64_t count) {
-  pack_block_scales(*c_.b_scale_inv, col_, cols_, level_.tile_cols, block, count, b_scales_);
+void BlockScales::pack_cols(int64_t col, int cols, int64_t block, int64_t count) {
+  pack_block_scales(*c_.b_scale_inv, col, cols, col_width_, block, count, of_cols_);
+}
+
+void BlockScales::pack_rows(int64_t row, int rows, int64_t block, int64_t count) {
+  pack_block_scales(*c_.a_scale_inv, row, rows, rows, block, count, of_rows_);
 }
 
 void BlockSums::set_cols(int64_t col, int cols) {
   col_ = col;
   cols_ = cols;
-  if (blocks_ <= kScaleBlocks) pack_cols(0, blocks_);
+  if (blocks_ <= BlockScales::kBlocks) scales_.pack_cols(col, cols, 0, blocks_);
 }
 
 void BlockSums::tile(int64_t row, int rows, const float *packed_a, const float *packed_b,
                      float *sums) {
+  constexpr int64_t kBlocks = BlockScales::kBlocks;
+  const int64_t length = scales_.length();
   for (int i = 0; i < rows * level_.tile_cols; ++i) sums[i] = 0.0f;
-  for (int64_t block = 0; block < blocks_; block += kScaleBlocks) {
-    const int64_t count = blocks_ - block < kScaleBlocks ? blocks_ - block : kScaleBlocks;
-    const int64_t first = block * length_;
-    const int64_t steps = k_ - first < count * length_ ? k_ - first : count * length_;
-    if (blocks_ > kScaleBlocks) pack_cols(block, count);
-    pack_block_scales(*c_.a_scale_inv, row, rows, rows, block, count, a_scales_);
+  for (int64_t block = 0; block < blocks_; block += kBlocks) {
+    const int64_t count = blocks_ - block < kBlocks ? blocks_ - block : kBlocks;
+    const int64_t first = block * length;
+    const int64_t steps = k_ - first < count * length ? k_ - first : count * length;
+    if (blocks_ > kBlocks) scales_.pack_cols(col_, cols_, block, count);
+    scales_.pack_rows(row, rows, block, count);
     level_.block[rows - 1](packed_a + first * rows, packed_b + first * level_.tile_cols, steps,
-                           length_, a_scales_, b_scales_, sums);
+                           length, scales_.of_rows(), scales_.of_cols(), sums);
   }
 }
 

@@ -5,7 +5,11 @@
 #include "kernels/cpu/dot_loops.h"
 
 #ifdef __AVX512BF16__
-#include <immintrin.h>
+#include "kernels/cpu/level_dot_finish.h"
+#include "kernels/cpu/level_dot_k_major.h"
+#include "kernels/cpu/level_dot_panel.h"
+#include "kernels/cpu/level_dot_thin.h"
+#include "kernels/cpu/level_dot_tile.h"
 #endif
 
 namespace octavo {
@@ -27,7 +31,21 @@ bool is_chain() {
          _mm512_cmpneq_ps_mask(odd_first, _mm512_set1_ps(1.0f + 0x1p-23f)) == 0;
 }
 
-constexpr DotLoops kDotLoops = {&is_chain};
+constexpr DotLoops make_dot_loops() {
+  DotLoops loops = {};
+  loops.is_chain = &is_chain;
+  loops.pack_row = &pack_dot_row;
+  loops.pack_panel = &pack_dot_panel;
+  loops.pack_k_major_panel = &pack_k_major_dot_panel;
+  loops.pack_k_major_rows = &pack_k_major_dot_rows;
+  loops.measure = &measure_pairs;
+  loops.finish = &finish_dot_tile;
+  fill_dot_tiles<kDotRows>(&loops);
+  fill_thin_tiles<kThinRows>(&loops);
+  return loops;
+}
+
+constexpr DotLoops kDotLoops = make_dot_loops();
 constexpr const DotLoops *kDot = &kDotLoops;
 
 #else

@@ -272,14 +272,14 @@ std::vector<BadCall> bad_calls() {
        [](Calls *t) { t->gemm.b_scale_inv = t->b_mx.get(); },
        kUnsupported,
        {"b_scale_inv.granularity = 7", "two of 4 (1x32) and 7 (32x32)"}},
-      {"one scale per row",
+      {"one scale for 256 elements",
        kG,
        [](Calls *t) {
          t->gemm.a_scale_inv = t->gemm.b_scale_inv = &t->one;
-         t->one.granularity = OCTAVO_PER_ROW;
+         t->one.granularity = OCTAVO_FLAT_256;
        },
        kUnsupported,
-       {"a_scale_inv.granularity = 1"}},
+       {"a_scale_inv.granularity = 5"}},
       {"scaled f16 with blocks",
        kG,
        [](Calls *t) { t->gemm.a = t->half.tensor(); },

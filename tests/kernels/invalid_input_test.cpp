@@ -138,10 +138,10 @@ TEST_F(InvalidInput, gemm) {
   expect_refused(kernels_.table->gemm(kernels_.ctx(), &gemm_), OCTAVO_INVALID, {"bias.rows = 3"});
   gemm_.bias = nullptr;
   octavo_scale rows = scale_;
-  rows.granularity = OCTAVO_PER_ROW;
+  rows.granularity = OCTAVO_FLAT_256;
   gemm_.b_scale_inv = &rows;
   expect_refused(kernels_.table->gemm(kernels_.ctx(), &gemm_), OCTAVO_UNSUPPORTED,
-                 {"b_scale_inv.granularity = 1"});
+                 {"b_scale_inv.granularity = 5", "1 (one per row)"});
   gemm_.b_scale_inv = nullptr;
   gemm_.workspace = nullptr;
   uint64_t bytes = 0;

@@ -1,0 +1,42 @@
+/* kernels/cpu/level_dot_thin.h: few rows of a against b; included by level.cpp only.
+ *
+ * With few rows the time goes into reading and transposing b, so its pairs are multiplied as they
+ * leave the transposition, and the panel is never stored.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_THIN_H
+#define OCTAVO_KERNELS_CPU_LEVEL_DOT_THIN_H
+
+#include "kernels/cpu/level_dot_panel.h"
+#include "kernels/cpu/level_dot_tile.h"
+
+namespace octavo {
+namespace {
+
+template <int kRows>
+DotRange thin_tile(const uint32_t *a, int64_t a_stride, uint32_t dtype, const void *b,
+                   int64_t stride, int cols, int64_t n, float *out) {
+  __m512 sums[kRows][2];
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) sums[row][0] = sums[row][1] = _mm512_setzero_ps();
+  const DotRange range =
+      for_pairs_of(dtype, b, stride, cols, n, [&](int64_t pair, __m512i left, __m512i right) {
+        const ExactProducts products(left, right);
+#pragma GCC unroll 12
+        for (int row = 0; row < kRows; ++row) {
+          products.add(a[row * a_stride + pair], sums[row]);
+        }
+      });
+  store_sums<kRows>(sums, out);
+  return range;
+}
+
+template <int kRows>
+constexpr void fill_thin_tiles(DotLoops *loops) {
+  loops->thin[kRows - 1] = &thin_tile<kRows>;
+  if constexpr (kRows > 1) fill_thin_tiles<kRows - 1>(loops);
+}
+
+}  // namespace
+}  // namespace octavo
+
+#endif
