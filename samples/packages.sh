@@ -8,6 +8,7 @@ OCTAVO_BUILD_PACKAGES=(
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libbenchmark-dev clang clang-format python3 python3-venv binutils
+  valgrind libdnnl-dev libopenblas-dev
 )
 
 is_installed() {

@@ -1,14 +1,20 @@
 /* The Adam step of one tensor: plain tensors, codes with one scale, states in blocks.
  *
  * A tensor's new scale needs the amax of all its new values, so there are two passes; the second
- * computes the values again from the old codes, which therefore change in it only. A block's scale
- * needs its own values only and is written with them, in the second pass.
+ * computes the values again from the old codes, which therefore change in it only. Nothing is kept
+ * between them: what a pass computes takes more bytes than what it reads, and the first pass leaves
+ * out most roots and divisions (adam_bound.h). The second pass goes backwards, so that it begins
+ * with what the first one left in the caches. A block's scale needs its own values only and is
+ * written with them, in the second pass.
+ *
+ * Layouts that a level knows go from codes to codes in registers, as long as all new values are
+ * numbers; everything else goes through segments of fp32 on the stack, with the same bits.
  */
 #include "kernels/cpu/adam_item.h"
 
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/state_blocks.h"
-#include "kernels/format/adam.h"
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
 #include "kernels/format/scale_rules.h"
@@ -16,145 +22,230 @@
 namespace octavo {
 namespace {
 
-enum { kWeight = 0, kExpAvg = 1, kExpAvgSq = 2, kTensors = 3 };
-
 /* One tensor that the step changes. */
 struct Target {
   octavo_tensor tensor;
   float *scale_inv;     /* null: plain; in blocks: all scales of the tensor */
   uint32_t granularity; /* OCTAVO_PER_TENSOR where plain */
-  bool keeps_positive;
-  float old_scale_inv; /* per tensor; else 1 */
-  float new_scale;
-
-  bool has_tensor_scale() const { return scale_inv != nullptr && granularity == OCTAVO_PER_TENSOR; }
 };
 
 struct Step {
   const Context *context;
   octavo_tensor gradient;
-  AdamFactors factors;
-  float gradient_factor;
-  float gradient_scale;
-  bool stores_undecayed; /* OCTAVO_DECAY_L2_MSAMP04 */
-  Target targets[kTensors];
+  Target targets[kAdamTensors];
+  AdamPlan plan;
+  bool is_fused; /* by loops of the level that know the layout */
+
+  bool has_tensor_scale() const {
+    return plan.is_scaled[kWeight] || plan.is_scaled[kExpAvg] || plan.is_scaled[kExpAvgSq];
+  }
 };
 
-using SegmentValues = float[kTensors][kSegment];
-
-float largest_value(uint32_t dtype) {
-  if (dtype == OCTAVO_E4M3FN) return kMaxE4m3;
-  return dtype == OCTAVO_E5M2 ? kMaxE5m2 : kMaxF16;
+Target make_target(const octavo_tensor &t, float *scale_inv, uint32_t granularity) {
+  return {t, scale_inv, scale_inv == nullptr ? uint32_t{OCTAVO_PER_TENSOR} : granularity};
 }
 
-Target make_target(const octavo_tensor &t, float *scale_inv, uint32_t granularity) {
-  const uint32_t own = scale_inv == nullptr ? uint32_t{OCTAVO_PER_TENSOR} : granularity;
-  const bool is_read = scale_inv != nullptr && own == OCTAVO_PER_TENSOR;
-  return {t, scale_inv, own, false, is_read ? *scale_inv : 1.0f, 1.0f};
+AdamPlan make_plan(const octavo_adam_step &c, const octavo_adam_item &item, int32_t step,
+                   const Target *targets) {
+  AdamPlan plan = {};
+  bool has_tensor_states = false;
+  for (int i = 0; i < kAdamTensors; ++i) {
+    const Target &t = targets[i];
+    plan.dtypes[i] = t.tensor.dtype;
+    plan.is_scaled[i] = t.scale_inv != nullptr && t.granularity == OCTAVO_PER_TENSOR;
+    plan.old_scale_inv[i] = plan.is_scaled[i] ? *t.scale_inv : 1.0f;
+    plan.new_scale[i] = 1.0f;
+    if (i == kWeight) continue;
+    has_tensor_states = has_tensor_states || plan.is_scaled[i];
+    plan.stores_undecayed[i] = c.decay_mode == OCTAVO_DECAY_L2_MSAMP04 && t.scale_inv != nullptr;
+  }
+  const AdamBetas betas = has_tensor_states ? AdamBetas::kSingle : AdamBetas::kDecimal;
+  plan.factors = adam_factors(item.hyper, step, c.decay_mode != OCTAVO_DECAY_DECOUPLED, betas);
+  plan.gradient_dtype = item.gradient.dtype;
+  plan.gradient_factor = item.gradient_scale_inv == nullptr ? 1.0f : *item.gradient_scale_inv;
+  plan.gradient_scale = item.hyper[OCTAVO_HYPER_GRAD_SCALE];
+  plan.keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
+  plan.folds_scales = can_fold_scales(plan);
+  return plan;
 }
 
 Step make_step(const Context &context, const octavo_adam_step &c, const octavo_adam_item &item,
                int32_t step) {
-  const bool has_scaled_state =
-      item.exp_avg_scale_inv != nullptr || item.exp_avg_sq_scale_inv != nullptr;
-  const bool has_blocks = has_scaled_state && c.state_granularity != OCTAVO_PER_TENSOR;
-  const AdamBetas betas =
-      has_scaled_state && !has_blocks ? AdamBetas::kSingle : AdamBetas::kDecimal;
   Step s = {&context,
             item.gradient,
-            adam_factors(item.hyper, step, c.decay_mode != OCTAVO_DECAY_DECOUPLED, betas),
-            item.gradient_scale_inv == nullptr ? 1.0f : *item.gradient_scale_inv,
-            item.hyper[OCTAVO_HYPER_GRAD_SCALE],
-            c.decay_mode == OCTAVO_DECAY_L2_MSAMP04,
             {make_target(item.weight, item.weight_scale_inv, OCTAVO_PER_TENSOR),
              make_target(item.exp_avg, item.exp_avg_scale_inv, c.state_granularity),
-             make_target(item.exp_avg_sq, item.exp_avg_sq_scale_inv, c.state_granularity)}};
-  s.targets[kExpAvgSq].keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
-  if (has_blocks) {
+             make_target(item.exp_avg_sq, item.exp_avg_sq_scale_inv, c.state_granularity)},
+            {},
+            false};
+  s.plan = make_plan(c, item, step, s.targets);
+  bool is_dense = s.gradient.stride == s.gradient.cols;
+  bool has_blocks = false;
+  for (const Target &t : s.targets) {
+    is_dense = is_dense && t.tensor.stride == t.tensor.cols;
+    has_blocks = has_blocks || t.granularity != OCTAVO_PER_TENSOR;
+  }
+  /* Blocks run over rows, which are therefore dense; the stride of a single row says nothing. */
+  if (is_dense || has_blocks) {
     s.gradient = as_row(s.gradient);
     for (Target &t : s.targets) t.tensor = as_row(t.tensor);
   }
+  const FusedAdamLoops *fused = context.level->updates.fused;
+  s.is_fused = !has_blocks && fused != nullptr && fused->supports(s.plan) &&
+               can_bound_change(s.plan.factors);
   return s;
 }
 
-void load_target(const Context &context, const Target &t, int64_t row, int64_t col, int64_t count,
-                 float *values) {
+void load_target(const Step &s, int which, int64_t row, int64_t col, int64_t count, float *values) {
+  const Target &t = s.targets[which];
   if (t.granularity == OCTAVO_PER_TENSOR) {
-    load_values(context, t.tensor, row, col, count, t.old_scale_inv, values);
+    load_values(*s.context, t.tensor, row, col, count, s.plan.old_scale_inv[which], values);
   } else {
-    load_state_blocks(context, t.tensor, t.scale_inv, t.granularity, col, count, values);
+    load_state_blocks(*s.context, t.tensor, t.scale_inv, t.granularity, col, count, values);
   }
 }
 
-void store_target(const Context &context, const Target &t, int64_t row, int64_t col, int64_t count,
+void store_target(const Step &s, int which, int64_t row, int64_t col, int64_t count,
                   const float *values) {
+  const Target &t = s.targets[which];
   char *out = element(t.tensor, row, col);
   if (t.granularity != OCTAVO_PER_TENSOR) {
-    store_state_blocks(t.tensor, t.scale_inv, t.granularity, col, count, values);
+    store_state_blocks(*s.context, t.tensor, t.scale_inv, t.granularity, col, count, values);
   } else if (t.scale_inv != nullptr || is_dtype(t.tensor.dtype, Dtypes::kFloat8)) {
-    context.level->cast(t.tensor.dtype, values, count, t.new_scale, out);
+    s.context->level->cast(t.tensor.dtype, values, count, s.plan.new_scale[which], out);
   } else {
-    return context.level->store(t.tensor.dtype, values, count, out);
+    return s.context->level->store(t.tensor.dtype, values, count, out);
   }
-  if (t.keeps_positive) keep_positive(t.tensor.dtype, values, count, out);
+  if (which == kExpAvgSq && s.plan.keeps_positive) {
+    keep_positive(t.tensor.dtype, values, count, out);
+  }
 }
 
-/* What a pass wants: the values that the step leads to, or those that it stores. They differ where
- * MS-AMP 0.4.0 leaves the decay out of stored moments. */
-enum class Moments { kTrue, kStored };
+using SegmentValues = float[kAdamTensors][kSegment];
 
 /* The new values of one segment, from the old contents of all tensors. */
-void compute_segment(const Step &s, int64_t row, int64_t col, int64_t count, Moments wanted,
+void compute_segment(const Step &s, const AdamPlan &plan, int64_t row, int64_t col, int64_t count,
                      SegmentValues &values) {
   float gradient[kSegment];
-  load_values(*s.context, s.gradient, row, col, count, s.gradient_factor, gradient);
-  for (int i = 0; i < kTensors; ++i) {
-    load_target(*s.context, s.targets[i], row, col, count, values[i]);
+  load_values(*s.context, s.gradient, row, col, count, plan.gradient_factor, gradient);
+  for (int i = 0; i < kAdamTensors; ++i) load_target(s, i, row, col, count, values[i]);
+  s.context->level->updates.step(plan, gradient, count, values[kWeight], values[kExpAvg],
+                                 values[kExpAvgSq]);
+}
+
+/* Calls body(span) for long runs of the segments [begin, end), the last ones first where asked. */
+template <typename Body>
+void for_spans(const Step &s, int64_t begin, int64_t end, bool goes_back, Body &&body) {
+  constexpr int64_t kRun = 64; /* segments: long enough for what a call sets up */
+  const int64_t cols = s.gradient.cols;
+  const int64_t per_row = divide_up(cols, kSegment);
+  const auto call = [&](int64_t first, int64_t last) {
+    const int64_t row = first / per_row;
+    const int64_t col = first % per_row * kSegment;
+    const int64_t left = cols - col;
+    const int64_t whole = (last - first) * kSegment;
+    AdamSpan span = {element(s.gradient, row, col), {}, whole < left ? whole : left};
+    for (int i = 0; i < kAdamTensors; ++i) {
+      span.tensors[i] = element(s.targets[i].tensor, row, col);
+    }
+    body(span);
+  };
+  if (goes_back) {
+    for (int64_t last = end; last > begin;) {
+      const int64_t row_begin = (last - 1) / per_row * per_row;
+      int64_t first = last - kRun > row_begin ? last - kRun : row_begin;
+      if (first < begin) first = begin;
+      call(first, last);
+      last = first;
+    }
+    return;
   }
-  const bool undecayed = wanted == Moments::kStored && s.stores_undecayed;
-  const bool undecayed_exp_avg = undecayed && s.targets[kExpAvg].scale_inv != nullptr;
-  const bool undecayed_exp_avg_sq = undecayed && s.targets[kExpAvgSq].scale_inv != nullptr;
-  for (int64_t i = 0; i < count; ++i) {
-    const AdamElement old = {values[kWeight][i], values[kExpAvg][i], values[kExpAvgSq][i]};
-    const float g = gradient[i] * s.gradient_scale;
-    const AdamElement e = adam_element(s.factors, old, g);
-    values[kWeight][i] = e.weight;
-    values[kExpAvg][i] = e.exp_avg;
-    values[kExpAvgSq][i] = e.exp_avg_sq;
-    if (!undecayed) continue;
-    const AdamMoments raw = adam_moments(s.factors, old, g);
-    if (undecayed_exp_avg) values[kExpAvg][i] = raw.exp_avg;
-    if (undecayed_exp_avg_sq) values[kExpAvgSq][i] = raw.exp_avg_sq;
+  for (int64_t first = begin; first < end;) {
+    const int64_t row_end = (first / per_row + 1) * per_row;
+    int64_t last = first + kRun < row_end ? first + kRun : row_end;
+    if (last > end) last = end;
+    call(first, last);
+    first = last;
   }
 }
 
-octavo_status measure_item(const Step &s, SharedStats *shared) {
-  const octavo_tensor &weight = s.targets[kWeight].tensor;
-  return for_segment_ranges(*s.context, weight.rows, weight.cols, [&](int64_t begin, int64_t end) {
-    ValueStats stats[kTensors];
-    for_segments(weight.cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
-      SegmentValues values;
-      compute_segment(s, row, col, count, Moments::kTrue, values);
-      for (int i = 0; i < kTensors; ++i) {
-        if (!s.targets[i].has_tensor_scale()) continue;
-        merge(&stats[i], s.context->level->measure(values[i], count));
-      }
-    });
-    for (int i = 0; i < kTensors; ++i) shared[i].add(stats[i]);
-  });
+/* The largest new values where all are numbers; else *are_numbers is false. */
+octavo_status measure_fused(const Step &s, float *amax, bool *are_numbers) {
+  const octavo_tensor &shape = s.gradient;
+  SharedStats shared[kAdamTensors];
+  std::atomic<bool> bounded = true;
+  const octavo_status status =
+      for_segment_ranges(*s.context, shape.rows, shape.cols, [&](int64_t begin, int64_t end) {
+        AdamPeaks peaks = {};
+        for_spans(s, begin, end, false, [&](const AdamSpan &span) {
+          s.context->level->updates.fused->measure(s.plan, span, &peaks);
+        });
+        for (int i = 0; i < kAdamTensors; ++i) shared[i].add({peaks.bits[i], false});
+        if (!are_bounded(peaks)) bounded.store(false, std::memory_order_relaxed);
+      });
+  for (int i = 0; i < kAdamTensors; ++i) amax[i] = shared[i].amax();
+  *are_numbers = bounded.load(std::memory_order_relaxed);
+  return status;
+}
+
+octavo_status measure_values(const Step &s, float *amax) {
+  AdamPlan plan = s.plan;
+  /* A scale is made for values with the decay, also where they are stored without it. */
+  for (bool &stores : plan.stores_undecayed) stores = false;
+  const octavo_tensor &shape = s.gradient;
+  SharedStats shared[kAdamTensors];
+  const octavo_status status =
+      for_segment_ranges(*s.context, shape.rows, shape.cols, [&](int64_t begin, int64_t end) {
+        ValueStats stats[kAdamTensors];
+        for_segments(shape.cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
+          SegmentValues values;
+          compute_segment(s, plan, row, col, count, values);
+          for (int i = 0; i < kAdamTensors; ++i) {
+            if (!plan.is_scaled[i]) continue;
+            merge(&stats[i], s.context->level->measure(values[i], count));
+          }
+        });
+        for (int i = 0; i < kAdamTensors; ++i) shared[i].add(stats[i]);
+      });
+  for (int i = 0; i < kAdamTensors; ++i) amax[i] = shared[i].amax();
+  return status;
 }
 
 octavo_status write_item(const Step &s) {
-  const octavo_tensor &weight = s.targets[kWeight].tensor;
-  return for_segment_ranges(*s.context, weight.rows, weight.cols, [&](int64_t begin, int64_t end) {
-    for_segments(weight.cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
+  const octavo_tensor &shape = s.gradient;
+  return for_segment_ranges(*s.context, shape.rows, shape.cols, [&](int64_t begin, int64_t end) {
+    if (s.is_fused) {
+      return for_spans(s, begin, end, true, [&](const AdamSpan &span) {
+        s.context->level->updates.fused->write(s.plan, span);
+      });
+    }
+    for_segments(shape.cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
       SegmentValues values;
-      compute_segment(s, row, col, count, Moments::kStored, values);
-      for (int i = 0; i < kTensors; ++i) {
-        store_target(*s.context, s.targets[i], row, col, count, values[i]);
-      }
+      compute_segment(s, s.plan, row, col, count, values);
+      for (int i = 0; i < kAdamTensors; ++i) store_target(s, i, row, col, count, values[i]);
     });
   });
+}
+
+/* The scales of the new values. */
+octavo_status choose_scales(Step *s, uint32_t rule) {
+  float amax[kAdamTensors];
+  if (s->is_fused) {
+    const octavo_status status = measure_fused(*s, amax, &s->is_fused);
+    if (status != OCTAVO_OK) return status;
+  }
+  if (!s->is_fused) {
+    const octavo_status status = measure_values(*s, amax);
+    if (status != OCTAVO_OK) return status;
+  }
+  for (int i = 0; i < kAdamTensors; ++i) {
+    if (!s->plan.is_scaled[i]) continue;
+    const float largest = largest_of(s->plan.dtypes[i]);
+    s->plan.new_scale[i] = scale_by_rule(rule, amax[i], 1.0f, largest, 0);
+    const bool fits = amax[i] * s->plan.new_scale[i] <= largest && !s->plan.stores_undecayed[i];
+    s->plan.saturates = s->plan.saturates || !fits;
+  }
+  return OCTAVO_OK;
 }
 
 }  // namespace
@@ -163,22 +254,12 @@ octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
                              const octavo_adam_item &item) {
   const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
   Step s = make_step(context, c, item, step);
-  bool measures = false;
-  for (const Target &t : s.targets) measures = measures || t.has_tensor_scale();
-  if (measures) {
-    SharedStats shared[kTensors];
-    const octavo_status status = measure_item(s, shared);
-    if (status != OCTAVO_OK) return status;
-    for (int i = 0; i < kTensors; ++i) {
-      Target &t = s.targets[i];
-      if (!t.has_tensor_scale()) continue;
-      t.new_scale = scale_by_rule(c.rule, shared[i].amax(), 1.0f, largest_value(t.tensor.dtype), 0);
-    }
-  }
-  const octavo_status status = write_item(s);
+  octavo_status status = OCTAVO_OK;
+  if (s.has_tensor_scale()) status = choose_scales(&s, c.rule);
+  if (status == OCTAVO_OK) status = write_item(s);
   if (status != OCTAVO_OK) return status;
-  for (const Target &t : s.targets) {
-    if (t.has_tensor_scale()) *t.scale_inv = 1.0f / t.new_scale;
+  for (int i = 0; i < kAdamTensors; ++i) {
+    if (s.plan.is_scaled[i]) *s.targets[i].scale_inv = 1.0f / s.plan.new_scale[i];
   }
   *item.step = step;
   return OCTAVO_OK;

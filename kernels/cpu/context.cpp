@@ -16,9 +16,9 @@ namespace {
 
 constexpr char kForceVariable[] = "OCTAVO_FORCE_KERNELS";
 
-constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,  OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
-                                       OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256,
-                                       OCTAVO_EXPANDED_128};
+constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,    OCTAVO_PER_ROW,     OCTAVO_BLOCK_1X128,
+                                       OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32,
+                                       OCTAVO_FLAT_256,      OCTAVO_EXPANDED_128};
 
 bool is_this_cpu(octavo_device device) {
   return (device.type == OCTAVO_DEVICE_CPU || device.type == OCTAVO_DEVICE_AUTO) &&

@@ -2,6 +2,7 @@
  * tiles.
  */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/row_scales.h"
 
 namespace octavo {
 namespace {
@@ -21,10 +22,8 @@ void pack_block_scales(const octavo_scale &s, int64_t first, int rows, int width
 }  // namespace
 
 void RowScales::fill(const octavo_scale *s, int64_t first, int count, float *out) {
-  const bool has_rows = s != nullptr && s->granularity == OCTAVO_PER_ROW;
   for (int i = 0; i < count; ++i) {
-    out[i] =
-        has_rows ? static_cast<const float *>(s->data)[(first + i) * s->stride] : scale_value(s);
+    out[i] = is_row_scaled(s) ? row_scale_inv(*s, first + i) : scale_value(s);
   }
 }
 

@@ -3,6 +3,7 @@
  * The workspace depends on shapes alone: M, N and K, and the layout that says which is which.
  */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/row_scales.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -63,30 +64,12 @@ octavo_tensor shape_of(const octavo_tensor *t) {
 }
 
 /* One scale for the tensor or one for each of its rows. */
-void check_row_scale(Check *check, const octavo_scale *s, const char *name,
-                     const octavo_tensor &t) {
+void check_plain_scale(Check *check, const octavo_scale *s, const char *name,
+                       const octavo_tensor &t) {
   constexpr char kOthers[] =
       ", 1 (one per row), or a block granularity (2, 3, 4, 7) on both operands";
-  if (s == nullptr || s->granularity != OCTAVO_PER_ROW) {
-    return check->scale(s, name, true, kOthers);
-  }
-  if (!check->ok()) return;
-  if (s->dtype != OCTAVO_F32) {
-    return check->fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,
-                       OCTAVO_F32);
-  }
-  int64_t bytes = 0;
-  if (s->stride < 1 || __builtin_mul_overflow(t.rows, s->stride, &bytes) ||
-      __builtin_mul_overflow(bytes, static_cast<int64_t>(sizeof(float)), &bytes)) {
-    return check->fail(OCTAVO_INVALID,
-                       "%s.stride = %lld; expected 1, the distance of the scales of two rows", name,
-                       static_cast<long long>(s->stride));
-  }
-  if ((s->data == nullptr && t.rows > 0) ||
-      reinterpret_cast<uintptr_t>(s->data) % sizeof(float) != 0) {
-    check->fail(OCTAVO_INVALID, "%s.data = %p; expected the aligned address of %lld scales", name,
-                s->data, static_cast<long long>(t.rows));
-  }
+  if (is_row_scaled(s)) return check_row_scale(check, s, name, t.rows);
+  check->scale(s, name, true, kOthers);
 }
 
 /* At least one operand has block scales. */
@@ -138,8 +121,8 @@ octavo_status check_gemm(const Context &context, const octavo_gemm *c) {
   if (has_blocks(c->a_scale_inv) || has_blocks(c->b_scale_inv)) {
     check_blocks(&check, *c);
   } else {
-    check_row_scale(&check, c->a_scale_inv, "a_scale_inv", *c->a);
-    check_row_scale(&check, c->b_scale_inv, "b_scale_inv", *c->b);
+    check_plain_scale(&check, c->a_scale_inv, "a_scale_inv", *c->a);
+    check_plain_scale(&check, c->b_scale_inv, "b_scale_inv", *c->b);
   }
   if (check.ok() && workspace > 0 && c->workspace == nullptr) {
     check.fail(OCTAVO_INVALID, "workspace is null; expected %llu bytes, see workspace_bytes",

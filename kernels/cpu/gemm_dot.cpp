@@ -94,6 +94,7 @@ class PanelWork {
         p_(p),
         packed_(reinterpret_cast<uint32_t *>(p.areas + area * p.area_bytes)),
         kept_(reinterpret_cast<float *>(packed_ + kDotCols * kPart / 2)),
+        has_row_scales_(!has_blocks(c.a_scale_inv) && RowScales(c).is_scaled()),
         is_plain_(c.a->dtype == OCTAVO_BF16 || c.b->dtype == OCTAVO_BF16) {
     /* Where K has several parts, so many rows have room for their sums. */
     const int64_t room = p.area_bytes - kDotCols * kPart * 2;
@@ -139,7 +140,7 @@ class PanelWork {
 
  private:
   void set_cols(int64_t col, int cols) {
-    RowScales(c_).cols(col, cols, col_scales_);
+    if (has_row_scales_) RowScales(c_).cols(col, cols, col_scales_);
     if (c_.bias == nullptr) return;
     level_.load(c_.bias->dtype, element(*c_.bias, 0, col), cols, bias_);
     for (int i = cols; i < kDotCols; ++i) bias_[i] = 0.0f;
@@ -159,12 +160,11 @@ class PanelWork {
   }
 
   void finish(const float *sums, int64_t row, int rows, int64_t col, int cols) {
-    const bool is_scaled = !has_blocks(c_.a_scale_inv) && RowScales(c_).is_scaled();
     float row_scales[kDotRows];
-    if (is_scaled) RowScales(c_).rows(row, rows, row_scales);
+    if (has_row_scales_) RowScales(c_).rows(row, rows, row_scales);
     const octavo_tensor &d = *c_.d;
     dot_.finish(sums, rows, cols,
-                {is_scaled ? row_scales : nullptr, col_scales_,
+                {has_row_scales_ ? row_scales : nullptr, col_scales_,
                  c_.bias == nullptr ? nullptr : bias_, element(d, row, col),
                  d.stride * dtype_bytes(d.dtype), d.dtype, c_.bias_after != 0, c_.accumulate != 0});
   }
@@ -175,7 +175,8 @@ class PanelWork {
   const DotPlan &p_;
   uint32_t *packed_;
   float *kept_;
-  bool is_plain_;
+  bool has_row_scales_; /* one multiplier for each element of d */
+  bool is_plain_;       /* bf16, whose products may not be exact */
   int64_t chunk_;
   int64_t part_ = 0; /* elements of K in packed_ */
   DotRange range_;   /* of packed_ */

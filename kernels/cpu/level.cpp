@@ -10,6 +10,7 @@
 #include "kernels/cpu/level_history.h"
 #include "kernels/cpu/level_prologue.h"
 #include "kernels/cpu/level_rows.h"
+#include "kernels/cpu/level_stats.h"
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/level_update.h"
 
@@ -26,7 +27,7 @@ constexpr Level make_level() {
                  "cpu." OCTAVO_STRING(OCTAVO_LEVEL),
                  &load_row,
                  &store_row,
-                 &cast_row,
+                 &cast_values,
                  &multiply_row,
                  &multiply_each_row,
                  &measure_row,
@@ -38,6 +39,7 @@ constexpr Level make_level() {
                  {},
                  {},
                  kPrologueLoops,
+                 kStatsLoops,
                  kCastLoops,
                  kUpdateLoops,
                  kDot};

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cast_loops.h"
 #include "kernels/cpu/dot_loops.h"
 #include "kernels/cpu/prologue_loops.h"
+#include "kernels/cpu/stats_loops.h"
 #include "kernels/cpu/update_loops.h"
 
 namespace octavo {
@@ -59,6 +60,7 @@ struct Level {
   GemmBlockTile block[kMaxTileRows];
 
   PrologueLoops prologue;
+  StatsLoops stats;
   CastLoops casts;
   UpdateLoops updates;
   const DotLoops *dot; /* null: no bf16 dot product on this level */

@@ -2,12 +2,17 @@
 #ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_H
 #define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_H
 
+#include "kernels/cpu/level_adam.h"
+#include "kernels/cpu/level_adam_layouts.h"
+#include "kernels/cpu/level_states.h"
+#include "kernels/cpu/level_sums.h"
 #include "kernels/cpu/update_loops.h"
 
 namespace octavo {
 namespace {
 
-constexpr UpdateLoops kUpdateLoops = {};
+constexpr UpdateLoops kUpdateLoops = {&step_rows, kFusedAdam, kStateLoops,
+                                      sum_codes,  &add_each,  &add_squares};
 
 }  // namespace
 }  // namespace octavo

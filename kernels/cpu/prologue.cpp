@@ -38,8 +38,15 @@ void for_row_segments(int64_t cols, Body &&body) {
 void norm_row(const Context &context, const octavo_prologue &p, int64_t row,
               const octavo_tensor &out, int64_t out_row) {
   const PrologueLoops &loops = context.level->prologue;
-  const octavo_tensor &in = *p.in;
-  const auto count_of_row = static_cast<float>(in.cols);
+  const auto count_of_row = static_cast<float>(p.in->cols);
+  /* A row that is not too long is converted once for all three readings. */
+  constexpr int64_t kKeptRow = 4096;
+  float kept[kKeptRow];
+  octavo_tensor in = *p.in;
+  if (in.dtype != OCTAVO_F32 && in.cols <= kKeptRow) {
+    load_values(context, in, row, 0, in.cols, 1.0f, kept);
+    in = {kept, 1, in.cols, 0, OCTAVO_F32, 0}; /* one row, whatever its index */
+  }
   float buffer[kSegment];
   float mean = 0.0f;
   if (p.op == OCTAVO_PROLOGUE_LAYER_NORM) {

@@ -9,6 +9,8 @@
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/padding.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quantize_tile.h"
+#include "kernels/cpu/row_scales.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
@@ -16,76 +18,82 @@
 namespace octavo {
 namespace {
 
-/* A block of the input that one body call reads, casts and transposes while it is in cache. */
-constexpr int64_t kBlockRows = 32;
-constexpr int64_t kBlockCols = 256;
-
-struct Block {
-  int64_t row;
-  int64_t col;
-  int64_t rows;
-  int64_t cols;
-};
-
-Block block_at(const octavo_tensor &t, int64_t index) {
-  const int64_t per_row = divide_up(t.cols, kBlockCols);
-  Block b = {index / per_row * kBlockRows, index % per_row * kBlockCols, kBlockRows, kBlockCols};
-  if (t.rows - b.row < b.rows) b.rows = t.rows - b.row;
-  if (t.cols - b.col < b.cols) b.cols = t.cols - b.col;
-  return b;
+/* The codes of one row of a tile, or of a run; gives what its values are. */
+ValueStats cast_part(const Context &context, const octavo_quantize &c, const Source &source,
+                     int64_t row, int64_t col, int64_t count, float scale, bool past_caches,
+                     void *out) {
+  const uint32_t dtype = c.out != nullptr ? c.out->dtype : c.out_t->dtype;
+  const CastLoops &casts = context.level->casts;
+  const auto cast = past_caches ? casts.quantize_past_caches : casts.quantize;
+  auto *to = static_cast<char *>(out);
+  ValueStats stats;
+  for_source(context, source, row, col, count,
+             [&](int64_t first, int64_t length, uint32_t in_dtype, const void *values) {
+               merge(&stats,
+                     cast(in_dtype, dtype, values, length, scale, to + first * dtype_bytes(dtype)));
+             });
+  if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) == 0) return stats;
+  keep_positive_part(context, source, row, col, count, dtype, to);
+  return stats;
 }
 
-template <typename Body>
-octavo_status for_blocks(const Context &context, const octavo_tensor &t, Body &&body) {
-  if (t.rows == 0 || t.cols == 0) return OCTAVO_OK;
-  const int64_t count = divide_up(t.rows, kBlockRows) * divide_up(t.cols, kBlockCols);
-  const int64_t grain = divide_up(kGrainElements, kBlockRows * kBlockCols);
-  return context.for_ranges(count, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) body(block_at(t, index));
+/* out alone: run after run. */
+octavo_status cast_runs(const Context &context, const octavo_quantize &c, const Source &source,
+                        float scale, bool past_caches, SharedStats *shared) {
+  const bool is_run = is_dense(source.in) && is_dense(*c.out) && source.in.cols == c.out->cols;
+  const octavo_tensor in = is_run ? as_one_row(source.in) : source.in;
+  const octavo_tensor out = is_run ? as_one_row(*c.out) : *c.out;
+  const Source runs = {in, source.factor};
+  return for_runs(context, in.rows, in.cols, [&](auto &&for_each_run) {
+    ValueStats stats;
+    for_each_run([&](int64_t row, int64_t col, int64_t count) {
+      merge(&stats, cast_part(context, c, runs, row, col, count, scale, past_caches,
+                              element(out, row, col)));
+    });
+    shared->add(stats);
   });
 }
 
-/* One row of a block as fp32 values. */
-const float *block_row(const Context &context, const octavo_quantize &c, float factor,
-                       const Block &b, int64_t row, float *buffer) {
-  return row_values(context, *c.in, b.row + row, b.col, b.cols, factor, buffer);
+/* out_t without out: tile after tile, after all of the band was read, for the statistics. */
+ValueStats cast_tiles(const Context &context, const octavo_quantize &c, const Source &source,
+                      float scale, bool past_caches, const Tile &band) {
+  const int64_t bytes = dtype_bytes(c.out_t->dtype);
+  ValueStats stats;
+  for (int64_t row = 0; past_caches && row < band.rows; ++row) {
+    merge(&stats, measure_part(context, source, band.row + row, band.col, band.cols));
+  }
+  const int64_t width = kTileCols / bytes;
+  alignas(64) uint8_t codes[kBandRows * kTileCols];
+  for_tiles(band, width, [&](const Tile &t) {
+    for (int64_t row = 0; row < t.rows; ++row) {
+      merge(&stats, cast_part(context, c, source, t.row + row, t.col, t.cols, scale, false,
+                              codes + row * width * bytes));
+    }
+    turn_codes(context, codes, width, t, *c.out_t, past_caches);
+  });
+  return stats;
 }
 
-template <typename Code>
-void transpose_block(const void *codes, const Block &b, const octavo_tensor &out_t) {
-  const Code *from = static_cast<const Code *>(codes);
-  for (int64_t col = 0; col < b.cols; ++col) {
-    Code *to = reinterpret_cast<Code *>(element(out_t, b.col + col, b.row));
-    for (int64_t row = 0; row < b.rows; ++row) to[row] = from[row * kBlockCols + col];
-  }
+/* out_t, and out where there is one: band after band. */
+octavo_status cast_bands(const Context &context, const octavo_quantize &c, const Source &source,
+                         float scale, bool past_caches, SharedStats *shared) {
+  return for_bands(context, source.in, [&](const Tile &band) {
+    if (c.out == nullptr) {
+      return shared->add(cast_tiles(context, c, source, scale, past_caches, band));
+    }
+    ValueStats stats;
+    for (int64_t row = 0; row < band.rows; ++row) {
+      merge(&stats, cast_part(context, c, source, band.row + row, band.col, band.cols, scale, false,
+                              element(*c.out, band.row + row, band.col)));
+    }
+    turn_codes(context, element(*c.out, band.row, band.col), c.out->stride, band, *c.out_t,
+               past_caches);
+    shared->add(stats);
+  });
 }
 
-/* Writes the codes of one block to out and out_t. */
-void cast_block(const Context &context, const octavo_quantize &c, float factor, float scale,
-                const Block &b, ValueStats *stats) {
-  alignas(64) float values[kBlockCols];
-  alignas(64) uint16_t codes[kBlockRows * kBlockCols]; /* of 8 or 16 bits each */
-  const uint32_t dtype = c.out != nullptr ? c.out->dtype : c.out_t->dtype;
-  const int64_t bytes = dtype_bytes(dtype);
-  for (int64_t row = 0; row < b.rows; ++row) {
-    const float *in = block_row(context, c, factor, b, row, values);
-    if (stats != nullptr) merge(stats, context.level->measure(in, b.cols));
-    void *out = c.out == nullptr ? nullptr : element(*c.out, b.row + row, b.col);
-    void *to =
-        c.out_t == nullptr ? out : reinterpret_cast<char *>(codes) + row * kBlockCols * bytes;
-    context.level->cast(dtype, in, b.cols, scale, to);
-    if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) keep_positive(dtype, in, b.cols, to);
-    if (out != nullptr && out != to) std::memcpy(out, to, static_cast<size_t>(b.cols * bytes));
-  }
-  if (c.out_t == nullptr) return;
-  if (bytes == 1) {
-    transpose_block<uint8_t>(codes, b, *c.out_t);
-  } else {
-    transpose_block<uint16_t>(codes, b, *c.out_t);
-  }
-}
-
-constexpr char kOrBlocks[] = " or a block granularity (2, 3, 4, 7) for out and out_t alike";
+constexpr char kOrBlocks[] =
+    ", or 1 (per row) or a block granularity (2, 3, 4, 7) for out and out_t alike";
 
 octavo_status check_tensor_scaled(const Context &context, const octavo_quantize *c) {
   Check check(context, "quantize");
@@ -129,7 +137,7 @@ octavo_status check_tensor_scaled(const Context &context, const octavo_quantize 
 
 octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) {
   octavo_status status = OCTAVO_OK;
-  const float factor = c->in_scale_inv == nullptr ? 1.0f : *c->in_scale_inv;
+  const Source source = source_of(*c);
   const bool casts = c->out != nullptr || c->out_t != nullptr;
   const bool is_given =
       c->rule == OCTAVO_RULE_GIVEN || (c->counter != nullptr && *c->counter >= c->window);
@@ -137,27 +145,16 @@ octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) 
   const bool measures_first = casts ? !is_given : wants_stats;
   SharedStats shared;
   if (measures_first) {
-    status = for_blocks(context, *c->in, [&](const Block &b) {
-      float values[kBlockCols];
-      ValueStats stats;
-      for (int64_t row = 0; row < b.rows; ++row) {
-        const float *in = block_row(context, *c, factor, b, row, values);
-        merge(&stats, context.level->measure(in, b.cols));
-      }
-      shared.add(stats);
-    });
+    status = measure_all(context, source, &shared);
     if (status != OCTAVO_OK) return status;
   }
   if (casts) {
     const float kept = c->scale == nullptr ? 1.0f : *c->scale;
     const float amax = shared.amax() < c->eps ? c->eps : shared.amax();
     const float scale = is_given ? kept : scale_by_rule(c->rule, amax, kept, c->format_max, 0);
-    const bool measures_now = wants_stats && !measures_first;
-    status = for_blocks(context, *c->in, [&](const Block &b) {
-      ValueStats stats;
-      cast_block(context, *c, factor, scale, b, measures_now ? &stats : nullptr);
-      if (measures_now) shared.add(stats);
-    });
+    const bool past_caches = goes_past_caches(tensor_bytes(*c->in) + output_bytes(*c));
+    const auto cast = c->out_t == nullptr ? cast_runs : cast_bands;
+    status = cast(context, *c, source, scale, past_caches, &shared);
     if (status != OCTAVO_OK) return status;
     for (const octavo_scale *s : {c->out_scale_inv, c->out_t_scale_inv}) {
       if (s != nullptr) *static_cast<float *>(s->data) = 1.0f / scale;
@@ -177,6 +174,10 @@ bool is_block_scaled(const octavo_quantize &c) {
   return has_blocks(c.out_scale_inv) || has_blocks(c.out_t_scale_inv);
 }
 
+bool has_row_scales(const octavo_quantize &c) {
+  return is_row_scaled(c.out_scale_inv) || is_row_scaled(c.out_t_scale_inv);
+}
+
 }  // namespace
 
 octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
@@ -187,6 +188,7 @@ octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
   }
   if (!head.ok()) return head.status();
   if (is_state_scaled(*c)) return check_quantize_state(context, *c);
+  if (has_row_scales(*c)) return check_quantize_rows(context, *c);
   if (is_block_scaled(*c)) return check_quantize_blocks(context, *c);
   return check_tensor_scaled(context, c);
 }
@@ -199,6 +201,7 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
 
 octavo_status quantize_checked(const Context &context, const octavo_quantize &c) {
   if (is_state_scaled(c)) return quantize_state(context, c);
+  if (has_row_scales(c)) return quantize_rows(context, c);
   if (is_block_scaled(c)) return quantize_blocks(context, c);
   return quantize_tensor(context, &c);
 }

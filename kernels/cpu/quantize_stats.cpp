@@ -1,8 +1,8 @@
 /* quantize_stats: how well codes represent the values that they were made of.
  *
- * Telemetry of sampled steps, so this is plain code over segments: counts are integers, squares are
- * fp64, and how they are cut into parts depends on the shape alone. So neither the number of
- * threads nor the level shows in a result.
+ * Counts are integers and squares are fp64, each part's added in the order of its elements. How a
+ * tensor is cut into parts depends on the shape alone, so neither the number of threads nor the
+ * level shows in a result.
  */
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
@@ -10,13 +10,6 @@
 
 namespace octavo {
 namespace {
-
-struct CastStats {
-  int64_t saturated = 0;
-  int64_t underflow = 0;
-  double signal = 0.0;
-  double noise = 0.0;
-};
 
 /* The largest magnitude that is not saturated. A scale made of this very tensor's amax is rounded
  * up to four times by 2^-24 on its way to scale_inv and back; without the allowance of 2^-20 the
@@ -27,43 +20,26 @@ float limit_of(float scale_inv, float largest) {
   return allowed < static_cast<double>(kFloatMax) ? static_cast<float>(allowed) : kFloatMax;
 }
 
-/* `count` elements that share one scale: their values and their codes, decoded without it. */
-void count_elements(const float *values, const float *codes, int64_t count, float scale_inv,
-                    float largest, CastStats *stats) {
-  const float limit = limit_of(scale_inv, largest);
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = values[i];
-    const float decoded = codes[i] * scale_inv;
-    if (!is_finite(value) || !is_finite(decoded)) {
-      ++stats->saturated;
-      continue;
-    }
-    stats->saturated += absolute(value) > limit ? 1 : 0;
-    stats->underflow += value != 0.0f && codes[i] == 0.0f ? 1 : 0;
-    const double wanted = static_cast<double>(value);
-    const double error = wanted - static_cast<double>(decoded);
-    stats->signal += wanted * wanted;
-    stats->noise += error * error;
-  }
-}
-
 void count_segment(const Context &context, const octavo_quantize_stats &c, int64_t row, int64_t col,
                    int64_t count, CastStats *stats) {
-  float values[kSegment];
+  float value_buffer[kSegment];
   float codes[kSegment];
-  context.level->load(c.in->dtype, element(*c.in, row, col), count, values);
+  const float *values = row_values(context, *c.in, row, col, count, 1.0f, value_buffer);
   context.level->load(c.codes->dtype, element(*c.codes, row, col), count, codes);
-  const float largest = largest_of(c.codes->dtype);
   const octavo_scale &s = *c.scale_inv;
+  const auto count_elements = [&](int64_t start, int64_t length, float scale_inv) {
+    const float limit = limit_of(scale_inv, largest_of(c.codes->dtype));
+    context.level->stats.count(values + start, codes + start, length, scale_inv, limit, stats);
+  };
   if (!is_block_granularity(s.granularity)) {
-    return count_elements(values, codes, count, scale_value(&s), largest, stats);
+    return count_elements(0, count, scale_value(&s));
   }
   const char *scales = scale_row(s, row);
   const int64_t length = block_cols(s.granularity);
   for (int64_t start = 0; start < count; start += length) {
     const int64_t rest = count - start;
-    count_elements(values + start, codes + start, rest < length ? rest : length,
-                   scale_inv_at(s, scales, (col + start) / length), largest, stats);
+    count_elements(start, rest < length ? rest : length,
+                   scale_inv_at(s, scales, (col + start) / length));
   }
 }
 

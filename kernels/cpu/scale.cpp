@@ -2,8 +2,7 @@
  *
  * Pointers into a pool are aligned to one float only.
  */
-#include "kernels/cpu/accumulate.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/cast_rows.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
 
@@ -20,19 +19,9 @@ octavo_status compute_amax(void *ctx, const octavo_compute_amax *c) {
   check.accumulator(c->nonfinite, "nonfinite");
   if (!check.ok()) return check.status();
 
-  const float factor = scale_value(c->in_scale_inv);
-  const int64_t cols = c->in->cols;
   SharedStats shared;
   const octavo_status status =
-      for_segment_ranges(context, c->in->rows, cols, [&](int64_t begin, int64_t end) {
-        ValueStats stats;
-        for_segments(cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
-          float values[kSegment];
-          load_values(context, *c->in, row, col, count, factor, values);
-          merge(&stats, context.level->measure(values, count));
-        });
-        shared.add(stats);
-      });
+      measure_all(context, {*c->in, scale_value(c->in_scale_inv)}, &shared);
   if (status == OCTAVO_OK) shared.publish(c->amax, c->nonfinite);
   return status;
 }

@@ -28,16 +28,12 @@ void for_blocks(int64_t size, int64_t first, int64_t count, Body &&body) {
   }
 }
 
-BlockRange range_of(const float *values, int64_t count) {
-  BlockRange range = {0.0f, 0.0f};
-  for (int64_t i = 0; i < count; ++i) include_value(&range, values[i]);
-  return range;
-}
-
+/* Without a branch, so that the loop becomes vector code. */
 template <typename Code>
 void raise_zero_codes(const float *values, int64_t count, Code *codes) {
   for (int64_t i = 0; i < count; ++i) {
-    if (values[i] > 0.0f && codes[i] == 0) codes[i] = 1;
+    const int is_raised = (values[i] > 0.0f ? 1 : 0) & (codes[i] == 0 ? 1 : 0);
+    codes[i] = static_cast<Code>(codes[i] + is_raised);
   }
 }
 
@@ -121,28 +117,29 @@ void load_state_blocks(const Context &context, const octavo_tensor &codes, const
   for_blocks(kExpandedBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
     const float *s = scales + block * kExpandedScales;
     const ExpandedGroup group = {s[0], s[1], s[2]};
-    for (int64_t i = start; i < start + length; ++i) values[i] = decode_expanded(group, from[i]);
+    context.level->updates.states.decode_expanded(group, from + start, length, values + start);
   });
 }
 
-void store_state_blocks(const octavo_tensor &codes, float *scales, uint32_t granularity,
-                        int64_t first, int64_t count, const float *values) {
+void store_state_blocks(const Context &context, const octavo_tensor &codes, float *scales,
+                        uint32_t granularity, int64_t first, int64_t count, const float *values) {
+  const StateLoops &loops = context.level->updates.states;
   auto *to = reinterpret_cast<uint8_t *>(element(codes, 0, first));
   if (granularity == OCTAVO_FLAT_256) {
     for_blocks(kFlatBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
-      const float scale_inv = flat_scale_inv(range_of(values + start, length));
+      const float scale_inv = flat_scale_inv(loops.range(values + start, length));
       scales[block] = scale_inv;
-      for (int64_t i = start; i < start + length; ++i) to[i] = encode_flat(scale_inv, values[i]);
+      loops.encode_flat(scale_inv, values + start, length, to + start);
     });
     return;
   }
   for_blocks(kExpandedBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
-    const ExpandedGroup group = expanded_group(range_of(values + start, length));
+    const ExpandedGroup group = expanded_group(loops.range(values + start, length));
     float *s = scales + block * kExpandedScales;
     s[0] = group.scale_inv;
     s[1] = group.exponent;
     s[2] = group.center;
-    for (int64_t i = start; i < start + length; ++i) to[i] = encode_expanded(group, values[i]);
+    loops.encode_expanded(group, values + start, length, to + start);
   });
 }
 
@@ -169,7 +166,7 @@ octavo_status quantize_state(const Context &context, const octavo_quantize &c) {
       float values[kSegment];
       load_values(context, in, 0, first, count, factor, values);
       merge(&stats, context.level->measure(values, count));
-      store_state_blocks(out, scales, c.out_scale_inv->granularity, first, count, values);
+      store_state_blocks(context, out, scales, c.out_scale_inv->granularity, first, count, values);
       if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) {
         keep_positive(out.dtype, values, count, element(out, 0, first));
       }

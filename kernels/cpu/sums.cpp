@@ -1,7 +1,8 @@
 /* sum_quantized, sum_rows and sum_of_squares.
  *
  * How a sum is cut into parts depends on the shape only and the parts are added in order, so the
- * number of threads never shows. Partial sums of plain values are fp64, rounded once.
+ * number of threads never shows. Partial sums of plain values are fp64, rounded once: a column's
+ * over its rows in order, a square's by the order of add_squares in update_loops.h.
  */
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/rows.h"
@@ -15,22 +16,6 @@ void check_sum(Check *check, const octavo_sum *c) {
   check->tensor(c->in, "in", Dtypes::kAny);
   check->scale(c->in_scale_inv, "in_scale_inv", true);
   check->accumulator(static_cast<const float *>(c->out), "out");
-}
-
-/* One segment of sum_quantized; returns how many sums left the range. */
-int64_t sum_segment(const Context &context, const octavo_sum_quantized &c, float largest,
-                    uint64_t first, int64_t count) {
-  const auto *codes = static_cast<const uint8_t *>(c.codes);
-  float sums[kSegment] = {};
-  for (uint64_t shard = 0; shard < c.shards; ++shard) {
-    float values[kSegment];
-    context.level->load(c.dtype, codes + shard * c.shard_stride + first, count, values);
-    for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
-  }
-  int64_t outside = 0;
-  for (int64_t i = 0; i < count; ++i) outside += absolute(sums[i]) > largest ? 1 : 0;
-  context.level->cast(c.dtype, sums, count, 1.0f, static_cast<uint8_t *>(c.out) + first);
-  return outside;
 }
 
 }  // namespace
@@ -58,15 +43,15 @@ octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
   check.accumulator(c->added, "added");
   if (!check.ok()) return check.status();
 
-  const float largest = c->dtype == OCTAVO_E4M3FN ? kMaxE4m3 : kMaxE5m2;
   const int64_t count = static_cast<int64_t>(c->count);
   std::atomic<int64_t> outside = 0;
   const octavo_status status =
       for_segment_ranges(context, 1, count, [&](int64_t begin, int64_t end) {
-        int64_t found = 0;
-        for_segments(count, begin, end, [&](int64_t, int64_t first, int64_t length) {
-          found += sum_segment(context, *c, largest, static_cast<uint64_t>(first), length);
-        });
+        const int64_t first = begin * kSegment;
+        const int64_t length = (end * kSegment < count ? end * kSegment : count) - first;
+        const int64_t found = context.level->updates.sum_codes(
+            c->dtype, static_cast<const uint8_t *>(c->codes) + first, c->shards, c->shard_stride,
+            length, static_cast<uint8_t *>(c->out) + first);
         outside.fetch_add(found, std::memory_order_relaxed);
       });
   if (status != OCTAVO_OK) return status;
@@ -86,7 +71,7 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   if (check.ok() && c->in->cols > 0) check.not_null(c->out, "out");
   if (!check.ok()) return check.status();
 
-  constexpr int64_t kCols = 128; /* columns that one index covers */
+  constexpr int64_t kCols = 512; /* columns that one index covers; their sums stay in a cache */
   const float factor = scale_value(c->in_scale_inv);
   const int64_t cols = c->in->cols;
   const int64_t rows = c->in->rows;
@@ -96,9 +81,9 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c) {
       const int64_t count = cols - col < kCols ? cols - col : kCols;
       double sums[kCols] = {};
       for (int64_t row = 0; row < rows; ++row) {
-        float values[kCols];
-        load_values(context, *c->in, row, col, count, factor, values);
-        for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+        float buffer[kCols];
+        const float *values = row_values(context, *c->in, row, col, count, factor, buffer);
+        context.level->updates.add_each(values, count, sums);
       }
       float *out = static_cast<float *>(c->out) + col;
       for (int64_t i = 0; i < count; ++i) {
@@ -127,16 +112,13 @@ octavo_status sum_of_squares(void *ctx, const octavo_sum *c) {
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * per_part;
       const int64_t last = first + per_part < segments ? first + per_part : segments;
-      double sum = 0.0;
+      double sums[kSquareParts] = {};
       for_segments(cols, first, last, [&](int64_t row, int64_t col, int64_t count) {
-        float values[kSegment];
-        load_values(context, *c->in, row, col, count, factor, values);
-        for (int64_t i = 0; i < count; ++i) {
-          const double value = static_cast<double>(values[i]);
-          sum += value * value;
-        }
+        float buffer[kSegment];
+        const float *values = row_values(context, *c->in, row, col, count, factor, buffer);
+        context.level->updates.add_squares(values, count, sums);
       });
-      parts[part] = sum;
+      parts[part] = total_of_squares(sums);
     }
   });
   if (status != OCTAVO_OK) return status;

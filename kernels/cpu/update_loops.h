@@ -4,9 +4,97 @@
 #ifndef OCTAVO_KERNELS_CPU_UPDATE_LOOPS_H
 #define OCTAVO_KERNELS_CPU_UPDATE_LOOPS_H
 
+#include <cstdint>
+
+#include "kernels/format/adam.h"
+#include "kernels/format/block_state.h"
+
 namespace octavo {
 
-struct UpdateLoops {};
+/* The tensors that an Adam step changes. */
+enum AdamTensor { kWeight = 0, kExpAvg = 1, kExpAvgSq = 2, kAdamTensors = 3 };
+
+/* What a step of one parameter does, apart from where its elements lie. */
+struct AdamPlan {
+  AdamFactors factors;
+  uint32_t gradient_dtype;
+  float gradient_factor; /* its scale_inv; 1 where plain */
+  float gradient_scale;  /* OCTAVO_HYPER_GRAD_SCALE */
+  uint32_t dtypes[kAdamTensors];
+  bool is_scaled[kAdamTensors]; /* one scale for the tensor; else plain */
+  float old_scale_inv[kAdamTensors];
+  float new_scale[kAdamTensors];
+  bool stores_undecayed[kAdamTensors]; /* the moment is stored without the decay of L2 */
+  bool keeps_positive;                 /* exp_avg_sq, see OCTAVO_ADAM_KEEP_POSITIVE */
+  bool saturates;                      /* new values may be beyond the range of their codes */
+  bool folds_scales;                   /* see can_fold_scales of adam_bound.h */
+};
+
+/* n consecutive elements of every tensor. */
+struct AdamSpan {
+  const void *gradient;
+  void *tensors[kAdamTensors];
+  int64_t n;
+};
+
+/* The bits of the largest new magnitudes; NaN counts as larger than infinity. */
+struct AdamPeaks {
+  int32_t bits[kAdamTensors];
+};
+
+/* Loops that go from codes to codes without a buffer of fp32 between. `supports` says whether they
+ * know the plan's dtypes; the others must not be called where it does not. */
+struct FusedAdamLoops {
+  bool (*supports)(const AdamPlan &plan);
+  /* Raises the peaks to those of the new values; *peaks must hold peaks of the same tensor or 0.
+   * Only for plans and results that can_bound_change and are_bounded of adam_bound.h accept. */
+  void (*measure)(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks);
+  /* Writes the new values with the new scales; all of them must be finite. */
+  void (*write)(const AdamPlan &plan, const AdamSpan &span);
+};
+
+/* A sum of squares is this many sums of the elements with equal remainders, that are then added by
+ * halves: the order of every level, whatever its vectors hold. */
+constexpr int kSquareParts = 16;
+
+/* Blocks of optimizer states, see kernels/format/block_state.h; values are finite or not. */
+struct StateLoops {
+  /* Largest and smallest magnitude that is finite and not 0. */
+  BlockRange (*range)(const float *values, int64_t n);
+  /* codes[i] = encode_flat(scale_inv, values[i]). */
+  void (*encode_flat)(float scale_inv, const float *values, int64_t n, uint8_t *codes);
+  /* codes[i] = encode_expanded(group, values[i]). */
+  void (*encode_expanded)(const ExpandedGroup &group, const float *values, int64_t n,
+                          uint8_t *codes);
+  /* values[i] = decode_expanded(group, codes[i]). */
+  void (*decode_expanded)(const ExpandedGroup &group, const uint8_t *codes, int64_t n,
+                          float *values);
+};
+
+struct UpdateLoops {
+  /* adam_element for n fp32 values in place; a moment that is stored undecayed is written so. */
+  void (*step)(const AdamPlan &plan, const float *gradient, int64_t n, float *weight,
+               float *exp_avg, float *exp_avg_sq);
+  const FusedAdamLoops *fused; /* null: none on this level */
+  StateLoops states;
+  /* out[i] = cast(sum over shards, in order, of the value of codes[shard * stride + i]) for E4M3FN
+   * or E5M2; returns how many sums were beyond the largest finite code. */
+  int64_t (*sum_codes)(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,
+                       int64_t n, uint8_t *out);
+  /* sums[i] += values[i]. */
+  void (*add_each)(const float *values, int64_t n, double *sums);
+  /* sums[i % kSquareParts] += values[i]^2, i ascending. */
+  void (*add_squares)(const float *values, int64_t n, double *sums);
+};
+
+inline double total_of_squares(const double *sums) {
+  double halves[kSquareParts];
+  for (int i = 0; i < kSquareParts; ++i) halves[i] = sums[i];
+  for (int half = kSquareParts / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) halves[i] += halves[i + half];
+  }
+  return halves[0];
+}
 
 }  // namespace octavo
 

@@ -2,8 +2,11 @@
 // kernels in the place of quantize, with the same scale, rule and targets.
 //
 // The values between the two may lie in the kernels' part of the workspace, since the product that
-// uses it begins when the cast is done.
+// uses it begins when the cast is done. A call in which a product or telemetry reads x itself has x
+// at the start of the workspace, and the forward of linear.cpp works behind it.
 #include "fused.h"
+
+#include <algorithm>
 
 #include "linear.h"
 
@@ -20,6 +23,19 @@ octavo_status prologue_bytes(const octavo_session &s, int64_t m, int64_t k, uint
   return s.device.kernels().workspace_bytes(s.device.ctx(), &call, bytes);
 }
 
+octavo_status forward_with_x(const octavo_session &s, const octavo_fused_forward_call &c) {
+  octavo_forward_call forward = *c.forward;
+  Carver carver(forward.workspace);
+  octavo_tensor x = carver.tensor(forward.x->rows, forward.x->cols, forward.x->dtype);
+  forward.x = &x;
+  forward.workspace = carver.take(0);
+  auto call = make_call<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL, forward.stream);
+  call.prologue = c.prologue;
+  call.out = &x;
+  const octavo_status status = fused_apply(&s, &call);
+  return status == OCTAVO_OK ? linear_forward(&s, &forward) : status;
+}
+
 }  // namespace
 
 octavo_status fused_workspace(const octavo_session *s, uint32_t linear, octavo_extent *out) {
@@ -28,14 +44,19 @@ octavo_status fused_workspace(const octavo_session *s, uint32_t linear, octavo_e
   if (!can_fuse(*s, linear)) return OCTAVO_UNSUPPORTED;
   const int64_t k = s->weight_of(linear).cols;
   octavo_status status = OCTAVO_OK;
-  const octavo_extent extent = plugin::extent_of([&](int64_t m) {
+  const octavo_extent values = plugin::extent_of([&](int64_t m) {
     uint64_t bytes = 0;
     const octavo_status answer = prologue_bytes(*s, m, k, &bytes);
     if (answer != OCTAVO_OK) status = answer;
-    return forward_bytes(*s, linear, m) + bytes;
+    return bytes;
   });
-  if (status == OCTAVO_OK) *out = extent;
-  return status;
+  if (status != OCTAVO_OK) return status;
+  octavo_extent extent = plugin::extent_of([&](int64_t m) { return forward_bytes(*s, linear, m); });
+  // Either what prologue_quantize needs, or x, whose end is moved to a piece's alignment.
+  extent.bytes_per_row += std::max(values.bytes_per_row, static_cast<uint64_t>(k) * sizeof(float));
+  extent.fixed_bytes += std::max(values.fixed_bytes, uint64_t{256});
+  *out = extent;
+  return OCTAVO_OK;
 }
 
 octavo_status fused_linear_forward(const octavo_session *s, const octavo_fused_forward_call *c) {
@@ -45,12 +66,9 @@ octavo_status fused_linear_forward(const octavo_session *s, const octavo_fused_f
   if (status != OCTAVO_OK) return status;
   if (!can_fuse(*s, forward.linear))
     return refuse(*s, OCTAVO_UNSUPPORTED,
-                  "fused linear_forward: this linear runs on plain operands, or telemetry looks at "
-                  "x; call apply, then linear_forward");
-  if ((forward.flags & OCTAVO_FORWARD_EVALUATION) != 0 && !s->recipe.evaluates_in_fp8)
-    return refuse(*s, OCTAVO_UNSUPPORTED,
-                  "fused linear_forward: an evaluation runs on plain operands; call apply, then "
-                  "linear_forward, or set use_autocast_during_eval = true");
+                  "fused linear_forward: expected a linear whose backward does not ask for x, but "
+                  "its plan says OCTAVO_LINEAR_NEEDS_X; call apply, then linear_forward");
+  if (operands.reads_x) return forward_with_x(*s, *c);
   auto call = make_call<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL, forward.stream);
   call.prologue = c->prologue;
   call.quantize = &operands.cast;

@@ -33,8 +33,7 @@ octavo_status plain_product(const octavo_session &s, const octavo_forward_call &
 }  // namespace
 
 bool can_fuse(const octavo_session &s, uint32_t linear) {
-  const bool needs_x = s.recipe.wgrad == Operands::kPlain && !s.weight_of(linear).is_frozen();
-  return s.recipe.fprop == Operands::kFp8 && !needs_x && !s.recipe.telemetry;
+  return s.recipe.wgrad != Operands::kPlain || s.weight_of(linear).is_frozen();
 }
 
 octavo_status prepare_forward(const octavo_session &s, const octavo_forward_call &c,
@@ -68,8 +67,10 @@ octavo_status prepare_forward(const octavo_session &s, const octavo_forward_call
     if (!s.recipe.blocks()) o.x_scale_inv = o.x_t_scale_inv;
     cast.columns = {&o.x_t, &o.x_t_scale_inv};
   }
-  const bool observes = kept != Keeps::kNothing && wants_statistics(c.slots, linear.x);
+  const bool wants = wants_statistics(c.slots, linear.x);
+  const bool observes = kept != Keeps::kNothing && wants;
   if (!is_plain(s, c) || observes) cast.rows = {&o.x, &o.x_scale_inv};
+  o.reads_x = is_plain(s, c) || wants;
   o.casts = cast.rows.codes != nullptr || cast.columns.codes != nullptr;
   o.cast = cast_call(s, c.stream, c.slots, linear.x, cast);
   return OCTAVO_OK;

@@ -23,11 +23,11 @@ struct ForwardOperands {
   octavo_tensor x_t{};           // codes [kp, saved_m], in `saved`
   octavo_scale x_t_scale_inv{};  // of x_t
   bool casts = false;            // whether anything reads codes of x in this call
+  bool reads_x = false;          // whether anything but that cast reads x: fprop, or statistics
   octavo_quantize cast{};        // in = the call's x
 };
 
-// Whether the forward of this linear can run without x in the host's precision: fprop is FP8,
-// backward does not ask for x, and no telemetry looks at it.
+// Whether the host need not have x in its own precision: backward does not ask for it.
 bool can_fuse(const octavo_session &s, uint32_t linear);
 
 // Checks the call and fills `out`; touches nothing else. An error was reported when it returns.

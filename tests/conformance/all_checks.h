@@ -36,6 +36,7 @@ void check_numerics(const Context &context);
 void check_alignment(const Context &context);
 void check_threads(const Context &context);
 void check_reduction(const Context &context);
+void check_fused(const Context &context);
 
 // What check_session says against kernels of this alignment, or "".
 std::string declined_reason(const Context &context);

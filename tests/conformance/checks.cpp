@@ -61,6 +61,8 @@ constexpr Check kChecks[] = {
     {"threads", "Two threads on one session get the bits of one.", "2, 15.3", check_threads},
     {"reduction", "Ranks that reduce their gradients all end with the mean, by stages that repeat.",
      "10, 15.1", check_reduction},
+    {"fused", "A fused forward leaves the bytes of its prologue and then linear_forward.",
+     "11, 15.2", check_fused},
 };
 
 Result run_once(const Check &check, const Context &context) {

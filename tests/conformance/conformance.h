@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/optimizer.h"
@@ -20,6 +21,7 @@ struct Target {
   const octavo_backend *backend = nullptr;
   const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/1
   const octavo_gradients *gradients = nullptr;  // null: the backend has no octavo.gradients/1
+  const octavo_fused *fused = nullptr;          // null: the backend has no octavo.fused/1
   octavo_session_desc desc{};                   // what octavo_session_desc_of gives
 };
 

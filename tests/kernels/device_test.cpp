@@ -67,8 +67,8 @@ TEST(Device, describe_names_the_level_and_the_abilities) {
     EXPECT_EQ(caps.alignment, 1u);
     uint64_t granularities = 0;
     for (const uint32_t granularity :
-         {OCTAVO_PER_TENSOR, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,
-          OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+         {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+          OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
       granularities |= UINT64_C(1) << granularity;
     }
     EXPECT_EQ(caps.granularities, granularities);

@@ -221,14 +221,23 @@ std::vector<BadCall> bad_calls() {
        kInvalid,
        {"eps = inf"}},
       {"an eps that is NaN", kQ, [](Calls *t) { t->quantize.eps = NAN; }, kInvalid, {"eps = nan"}},
-      {"one scale per row",
+      {"an unknown granularity",
        kQ,
        [](Calls *t) {
-         t->one.granularity = OCTAVO_PER_ROW;
+         t->one.granularity = 99;
          t->quantize.out_scale_inv = t->quantize.out_t_scale_inv = &t->one;
        },
        kUnsupported,
-       {"out_scale_inv.granularity = 1", "or a block granularity"}},
+       {"out_scale_inv.granularity = 99", "or a block granularity"}},
+      {"one scale per row beside blocks",
+       kQ,
+       [](Calls *t) {
+         t->one.granularity = OCTAVO_PER_ROW;
+         t->one.stride = 1;
+         t->quantize.out_t_scale_inv = &t->one;
+       },
+       kInvalid,
+       {"out_scale_inv.granularity = ", "expected 1 (per row), as the other output has"}},
       {"unknown flags", kQ, [](Calls *t) { t->quantize.flags = 2; }, kUnsupported, {"flags = 0x2"}},
 
       {"plain values with blocks",
@@ -246,11 +255,11 @@ std::vector<BadCall> bad_calls() {
        [](Calls *t) { t->a_scales.get()->dtype = OCTAVO_BF16; },
        kUnsupported,
        {"scale_inv.dtype = 0x1004"}},
-      {"one scale per row",
+      {"an unknown granularity",
        kD,
-       [](Calls *t) { t->a_scales.get()->granularity = OCTAVO_PER_ROW; },
+       [](Calls *t) { t->a_scales.get()->granularity = 99; },
        kUnsupported,
-       {"scale_inv.granularity = 1"}},
+       {"scale_inv.granularity = 99"}},
 
       {"blocks on one operand",
        kG,

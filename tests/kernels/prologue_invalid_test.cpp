@@ -136,7 +136,7 @@ const Fault kFusedFaults[] = {
     {OCTAVO_PROLOGUE_LAYER_NORM, [](Calls &c) { c.q.flags = 2; }, OCTAVO_UNSUPPORTED, "flags"},
     {OCTAVO_PROLOGUE_LAYER_NORM, [](Calls &c) { c.codes.tensor()->rows = kRows - 1; },
      OCTAVO_INVALID, "out.rows"},
-    {OCTAVO_PROLOGUE_LAYER_NORM, [](Calls &c) { c.out_scale_inv.granularity = OCTAVO_PER_ROW; },
+    {OCTAVO_PROLOGUE_LAYER_NORM, [](Calls &c) { c.out_scale_inv.granularity = 99; },
      OCTAVO_UNSUPPORTED, "granularity"},
 };
 

@@ -56,7 +56,8 @@ enum {
  * or OCTAVO_EXPANDED_128 (write_parameter of optimizer states) in and out have one shape and are
  * dense, out_t, scale and counter are null, and rule and format_max are not looked at. With a block
  * granularity scale and counter are null and every block has the amax of its own elements; a block
- * of padding has that of zeros. */
+ * of padding has that of zeros. OCTAVO_PER_ROW is the same with whole rows as blocks, and takes any
+ * rule but OCTAVO_RULE_GIVEN. */
 typedef struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
@@ -184,6 +185,7 @@ enum {
 };
 
 /* d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias; added to d when accumulate.
+ * PER_TENSOR and PER_ROW may be mixed; the multiplier of an element is that of its rows of a and b.
  * Block granularities, both of the same block length along K: for each block of K in ascending
  * order, p = the fp32 sum of its products from 0 on, then sum = fl32(sum + fl32(p *
  * fl32(a_scale_inv

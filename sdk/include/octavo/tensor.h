@@ -51,7 +51,7 @@ typedef struct octavo_tensor {
  * OCTAVO_E8M0FNU for blocks of 32. */
 enum {
   OCTAVO_PER_TENSOR = 0,
-  OCTAVO_PER_ROW = 1,
+  OCTAVO_PER_ROW = 1, /* f32 [rows, 1]: scale.stride lies between the scales of two rows */
   OCTAVO_BLOCK_1X128 = 2,
   OCTAVO_BLOCK_128X128 = 3,
   OCTAVO_BLOCK_1X32 = 4,

@@ -43,6 +43,7 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
   target.backend = subject_backend(fault);
   target.optimizer = with_optional ? subject_optimizer() : nullptr;
   target.gradients = with_optional ? subject_gradients() : nullptr;
+  target.fused = with_optional ? subject_fused() : nullptr;
   target.desc.size = sizeof target.desc;
   target.desc.kind = OCTAVO_KIND_SESSION_DESC;
   target.desc.device = {OCTAVO_DEVICE_CPU, 0};
@@ -136,6 +137,15 @@ constexpr Case kCases[] = {
     {"reduction", kPlansAnew, "two answers to one question"},
     {"reduction", kForgetsSent, "sends other bytes when repeated"},
     {"reduction", kWritesRecv, "changed recv of the reduction"},
+    {"fused", kFusedRefused, "workspace of 'wide' answered OCTAVO_UNSUPPORTED"},
+    {"fused", kFusedWritesExtent, "of the unknown linear 6 answered OCTAVO_INVALID (2) and wrote"},
+    {"fused", kFusedTooLittle, "at the red zone behind the workspace of the fused forward"},
+    {"fused", kFusedInF32, "fused linear_forward, against apply and linear_forward, of 'wide'"},
+    {"fused", kFusedForgetsRstd, "rstd of 'wide'"},
+    {"fused", kFusedRecordsNothing, "session slot 'x/amax'"},
+    {"fused", kFusedClearsOnHost, "touched mean of 'wide'"},
+    {"fused", kFusedAnyOp, "with the unknown op 6 of 'wide'"},
+    {"fused", kApplyNeedsWorkspace, "apply of 'wide' M=7 f32 behind layer norm of f32 answered"},
 };
 
 class FaultyBackend : public testing::TestWithParam<Case> {};
@@ -179,6 +189,12 @@ TEST(ConformanceSuite, without_gradients_reduction_is_skipped_with_a_reason) {
   const Result result = run("reduction", kNone, false);
   EXPECT_EQ(result.outcome, Outcome::kSkip);
   EXPECT_NE(result.detail.find("octavo.gradients/1"), std::string::npos) << result.detail;
+}
+
+TEST(ConformanceSuite, without_the_interface_fused_is_skipped_with_a_reason) {
+  const Result result = run("fused", kNone, false);
+  EXPECT_EQ(result.outcome, Outcome::kSkip);
+  EXPECT_NE(result.detail.find("octavo.fused/1"), std::string::npos) << result.detail;
 }
 
 TEST(ConformanceSuite, kernels_that_need_16_have_no_unpadded_run) {

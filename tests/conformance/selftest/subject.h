@@ -6,6 +6,7 @@
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 
+#include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/optimizer.h"
 
@@ -64,6 +65,15 @@ enum Fault : int64_t {
   kPlansAnew,             // plan_reduction gives one stage more every time
   kForgetsSent,           // the last element of send is not written
   kWritesRecv,            // a stage scales recv in place
+  kFusedRefused,          // a linear that keeps x is not fused
+  kFusedWritesExtent,     // a refused question for the workspace is answered with zeros
+  kFusedTooLittle,        // the stated workspace is a byte a row short
+  kFusedInF32,            // the prologue is not rounded to x's dtype
+  kFusedForgetsRstd,      // a fused forward leaves rstd unwritten
+  kFusedRecordsNothing,   // a fused forward leaves out amax
+  kFusedClearsOnHost,     // a fused forward clears mean with memset
+  kFusedAnyOp,            // an unknown op is taken for an activation
+  kApplyNeedsWorkspace,   // apply asks for a workspace
   kFaultCount
 };
 
@@ -71,6 +81,7 @@ enum Fault : int64_t {
 const octavo_backend *subject_backend(Fault fault);
 const octavo_optimizer *subject_optimizer();
 const octavo_gradients *subject_gradients();
+const octavo_fused *subject_fused();
 
 }  // namespace octavo::selftest
 

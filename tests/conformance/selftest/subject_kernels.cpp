@@ -243,6 +243,7 @@ const octavo_kernels *subject_kernels() {
     t.size = sizeof t;
     t.kind = OCTAVO_KIND_KERNELS;
     t.quantize = quantize;
+    t.prologue = subject_prologue;
     t.dequantize = dequantize;
     t.gemm = gemm;
     t.delayed_scale_update = delayed_scale_update;
@@ -254,6 +255,14 @@ const octavo_kernels *subject_kernels() {
     return t;
   }();
   return &kTable;
+}
+
+float subject_load(const octavo_tensor &t, int64_t i, int64_t j) {
+  return load(t, i, j);
+}
+
+void subject_store(const octavo_tensor &t, int64_t i, int64_t j, float value) {
+  store(t, i, j, value);
 }
 
 octavo_kernels_caps subject_caps() {

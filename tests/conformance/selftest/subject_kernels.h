@@ -12,6 +12,11 @@ namespace octavo::selftest {
 const octavo_kernels *subject_kernels();
 octavo_kernels_caps subject_caps();
 
+// One element of a tensor as fp32, and with one rounding to its dtype.
+float subject_load(const octavo_tensor &t, int64_t i, int64_t j);
+void subject_store(const octavo_tensor &t, int64_t i, int64_t j, float value);
+octavo_status subject_prologue(void *ctx, const octavo_prologue_call *c);
+
 }  // namespace octavo::selftest
 
 #endif

@@ -15,6 +15,7 @@ const void *get_interface(octavo_str id) {
   if (name == OCTAVO_BACKEND_ID) return subject_backend(kNone);
   if (name == OCTAVO_OPTIMIZER_ID) return subject_optimizer();
   if (name == OCTAVO_GRADIENTS_ID) return subject_gradients();
+  if (name == OCTAVO_FUSED_ID) return subject_fused();
   return nullptr;
 }
 

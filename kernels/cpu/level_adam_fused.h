@@ -1,0 +1,238 @@
+/* kernels/cpu/level_adam_fused.h: an Adam step from codes to codes in registers; included by
+ * level.cpp only.
+ *
+ * A pass loads kGroup elements of every tensor, steps them and either folds them into the peaks or
+ * writes them. The remainder of a span goes through a group on the stack that zeros fill up.
+ * adam_bound.h says why the first pass needs few roots and divisions.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_ADAM_FUSED_H
+#define OCTAVO_KERNELS_CPU_LEVEL_ADAM_FUSED_H
+
+#include "kernels/cpu/adam_bound.h"
+#include "kernels/cpu/level_adam.h"
+#include "kernels/cpu/level_update_codes.h"
+
+namespace octavo {
+namespace {
+
+#ifdef OCTAVO_CAST_VECTORS
+
+/* The largest unsigned pattern of all lanes. */
+inline int32_t highest_lane(UpdateBits bits) {
+  return largest_lane(as_lanes(bits));
+}
+
+#ifdef __AVX512BW__
+/* Not a number: not below, too. */
+inline LaneMask lanes_not_below(Vector a, Vector b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
+}
+inline Vector above_zero(Vector a) {
+  return _mm512_max_ps(a, Vector{});
+}
+/* a * b + c with one rounding; for bounds only, which no result shows. */
+inline Vector fused_sum(Vector a, Vector b, Vector c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+#else
+inline LaneMask lanes_not_below(Vector a, Vector b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ));
+}
+inline Vector above_zero(Vector a) {
+  return _mm256_max_ps(a, Vector{});
+}
+inline Vector fused_sum(Vector a, Vector b, Vector c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+#endif
+
+/* The dtypes of one layout: gradient, weight and the two moments. */
+template <typename Gradient, typename Weight, typename ExpAvg, typename ExpAvgSq>
+struct AdamLayout {
+  const Gradient gradient = {};
+  const Weight weight = {};
+  const ExpAvg exp_avg = {};
+  const ExpAvgSq exp_avg_sq = {};
+
+  static constexpr int kBytes[kAdamTensors] = {Weight::kBytes, ExpAvg::kBytes, ExpAvgSq::kBytes};
+  static constexpr int kGradientBytes = Gradient::kBytes;
+};
+
+/* What multiplies codes. kFolds: the old scales are in the factors. */
+template <bool kFolds>
+struct AdamScales {
+  Vector gradient_factor;
+  Vector gradient_scale;
+  Vector old[kAdamTensors];
+  Vector now[kAdamTensors];
+
+  explicit AdamScales(const AdamPlan &plan)
+      : gradient_factor(all_lanes(plan.gradient_factor)),
+        gradient_scale(all_lanes(plan.gradient_scale)),
+        old{},
+        now{} {
+    for (int i = 0; i < kAdamTensors; ++i) {
+      old[i] = all_lanes(plan.old_scale_inv[i]);
+      now[i] = all_lanes(plan.new_scale[i]);
+    }
+  }
+  Vector gradient_of(Vector codes) const {
+    return kFolds ? codes * gradient_scale : codes * gradient_factor * gradient_scale;
+  }
+};
+
+/* The old values of a group, as the step takes them. */
+template <typename Layout>
+struct AdamReader {
+  decltype(Layout::gradient.read(nullptr)) gradients;
+  decltype(Layout::weight.read(nullptr)) weights;
+  decltype(Layout::exp_avg.read(nullptr)) exp_avgs;
+  decltype(Layout::exp_avg_sq.read(nullptr)) exp_avg_sqs;
+
+  AdamReader(const Layout &layout, const char *gradient, char *const *tensors)
+      : gradients(layout.gradient.read(gradient)),
+        weights(layout.weight.read(tensors[kWeight])),
+        exp_avgs(layout.exp_avg.read(tensors[kExpAvg])),
+        exp_avg_sqs(layout.exp_avg_sq.read(tensors[kExpAvgSq])) {}
+
+  template <bool kFolds>
+  Vector gradient(const AdamScales<kFolds> &scales, int i) const {
+    return scales.gradient_of(gradients(i));
+  }
+  template <bool kFolds>
+  AdamLanes lanes(const AdamScales<kFolds> &scales, int i) const {
+    AdamLanes lanes = {weights(i), exp_avgs(i), exp_avg_sqs(i)};
+    if (kFolds) return lanes;
+    if (Layout::kBytes[kWeight] < 4) lanes.weight *= scales.old[kWeight];
+    if (Layout::kBytes[kExpAvg] < 4) lanes.exp_avg *= scales.old[kExpAvg];
+    if (Layout::kBytes[kExpAvgSq] < 4) lanes.exp_avg_sq *= scales.old[kExpAvgSq];
+    return lanes;
+  }
+};
+
+/* Calls body(gradient, tensors, is_rest) for every group of a span; the rest lies in copies that
+ * after(tensors, count) may read. */
+template <typename Layout, typename Body>
+inline void for_groups(const AdamSpan &span, bool writes, Body &&body) {
+  const auto *gradient = static_cast<const char *>(span.gradient);
+  char *tensors[kAdamTensors];
+  for (int i = 0; i < kAdamTensors; ++i) tensors[i] = static_cast<char *>(span.tensors[i]);
+  int64_t left = span.n;
+  for (; left >= kGroup; left -= kGroup) {
+    body(gradient, tensors);
+    gradient += kGroup * Layout::kGradientBytes;
+    for (int i = 0; i < kAdamTensors; ++i) tensors[i] += kGroup * Layout::kBytes[i];
+  }
+  if (left == 0) return;
+  alignas(64) char rest_gradient[kGroup * sizeof(float)] = {};
+  alignas(64) char rest[kAdamTensors][kGroup * sizeof(float)] = {};
+  char *copies[kAdamTensors];
+  __builtin_memcpy(rest_gradient, gradient, static_cast<size_t>(left * Layout::kGradientBytes));
+  for (int i = 0; i < kAdamTensors; ++i) {
+    copies[i] = rest[i];
+    __builtin_memcpy(rest[i], tensors[i], static_cast<size_t>(left * Layout::kBytes[i]));
+  }
+  body(rest_gradient, copies);
+  if (!writes) return;
+  for (int i = 0; i < kAdamTensors; ++i) {
+    __builtin_memcpy(tensors[i], rest[i], static_cast<size_t>(left * Layout::kBytes[i]));
+  }
+}
+
+/* kIsPlain: no L2, scales that fold, and no new value beyond the range of its codes. */
+template <typename Layout, bool kIsPlain>
+void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
+  const AdamPlan plan = kIsPlain ? with_folded_scales(all) : all;
+  const AdamVectors f(plan.factors);
+  const AdamExtras extras(plan);
+  const AdamScales<kIsPlain> scales(plan);
+  const Layout layout;
+  const float root = plan.factors.root_correction2;
+  const Vector root_factor = all_lanes(1.0f / (root * root));
+  const Vector eps_squared = all_lanes(plan.factors.eps * plan.factors.eps);
+  const Vector slack = all_lanes(kChangeSlack);
+  const Vector floor = all_lanes(kChangeFloor);
+  UpdateBits highest_exp_avg = {};
+  UpdateBits highest_exp_avg_sq = {};
+  int32_t highest_weight = peaks->bits[kWeight];
+  Vector largest_weight = all_lanes(bits_float(highest_weight));
+  for_groups<Layout>(span, false, [&](const char *gradient, char *const *tensors) {
+    const AdamReader<Layout> reader(layout, gradient, tensors);
+    LaneMask matters = {};
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroupVectors; ++i) {
+      const AdamLanes old = reader.lanes(scales, i);
+      const Vector kept = old.weight * f.keep;
+      Vector g = reader.gradient(scales, i);
+      if (!kIsPlain && extras.has_l2) g += f.l2 * kept;
+      const Vector exp_avg = f.new_exp_avg(old.exp_avg, g);
+      const Vector exp_avg_sq = f.new_exp_avg_sq(old.exp_avg_sq, g);
+      highest_exp_avg = higher(highest_exp_avg, as_bits(exp_avg) & kMagnitudeMask);
+      highest_exp_avg_sq = higher(highest_exp_avg_sq, as_bits(exp_avg_sq));
+      const Vector reach = f.step_size * exp_avg;
+      const Vector distance =
+          above_zero(largest_weight - as_values(as_bits(kept) & kMagnitudeMask));
+      const Vector needed = distance * (distance * fused_sum(exp_avg_sq, root_factor, eps_squared));
+      matters |= lanes_not_below(fused_sum(reach * slack, reach, floor), needed);
+    }
+    if (__builtin_expect(matters == 0, 1)) return;
+    AdamExtras decayed = extras;
+    decayed.undecayed_exp_avg = decayed.undecayed_exp_avg_sq = false;
+    UpdateBits highest = {};
+    for (int i = 0; i < kGroupVectors; ++i) {
+      const AdamLanes lanes =
+          adam_lanes<kIsPlain>(f, decayed, reader.lanes(scales, i), reader.gradient(scales, i));
+      highest = higher(highest, as_bits(lanes.weight) & kMagnitudeMask);
+    }
+    const int32_t found = highest_lane(highest);
+    if (found <= highest_weight) return;
+    highest_weight = found;
+    largest_weight = all_lanes(bits_float(found));
+  });
+  peaks->bits[kWeight] = highest_weight;
+  /* A second moment below 0 counts as NaN: the test does not hold beside it. */
+  const uint32_t exp_avg_sq = static_cast<uint32_t>(highest_lane(highest_exp_avg_sq));
+  const int32_t limited = exp_avg_sq > static_cast<uint32_t>(kMagnitudeMask)
+                              ? kQuietNanBits
+                              : static_cast<int32_t>(exp_avg_sq);
+  const int32_t exp_avg = highest_lane(highest_exp_avg);
+  if (exp_avg > peaks->bits[kExpAvg]) peaks->bits[kExpAvg] = exp_avg;
+  if (limited > peaks->bits[kExpAvgSq]) peaks->bits[kExpAvgSq] = limited;
+}
+
+template <typename Layout, bool kIsPlain>
+void write_span(const AdamPlan &all, const AdamSpan &span) {
+  const AdamPlan plan = kIsPlain ? with_folded_scales(all) : all;
+  const AdamVectors f(plan.factors);
+  const AdamExtras extras(plan);
+  const AdamScales<kIsPlain> scales(plan);
+  const LaneMask raised = plan.keeps_positive ? kAllLanes : LaneMask{};
+  const Layout layout;
+  for_groups<Layout>(span, true, [&](const char *gradient, char *const *tensors) {
+    const AdamReader<Layout> reader(layout, gradient, tensors);
+    auto weights = layout.weight.write(tensors[kWeight]);
+    auto exp_avgs = layout.exp_avg.write(tensors[kExpAvg]);
+    auto exp_avg_sqs = layout.exp_avg_sq.write(tensors[kExpAvgSq]);
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroupVectors; ++i) {
+      AdamLanes lanes =
+          adam_lanes<kIsPlain>(f, extras, reader.lanes(scales, i), reader.gradient(scales, i));
+      if (Layout::kBytes[kExpAvg] < 4) lanes.exp_avg *= scales.now[kExpAvg];
+      if (Layout::kBytes[kExpAvgSq] < 4) lanes.exp_avg_sq *= scales.now[kExpAvgSq];
+      if (Layout::kBytes[kWeight] < 4) lanes.weight *= scales.now[kWeight];
+      weights.template set<!kIsPlain>(i, lanes.weight, 0);
+      exp_avgs.template set<!kIsPlain>(i, lanes.exp_avg, 0);
+      exp_avg_sqs.template set<!kIsPlain>(i, lanes.exp_avg_sq, raised);
+    }
+    weights.finish();
+    exp_avgs.finish();
+    exp_avg_sqs.finish();
+  });
+}
+
+#endif
+
+}  // namespace
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,102 @@
+/* kernels/cpu/level_adam_layouts.h: the layouts that level_adam_fused.h is compiled for; included
+ * by level.cpp only.
+ *
+ * A plan that none of them fits is stepped over segments of fp32, with the same bits.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_ADAM_LAYOUTS_H
+#define OCTAVO_KERNELS_CPU_LEVEL_ADAM_LAYOUTS_H
+
+#include "kernels/cpu/level_adam_fused.h"
+
+namespace octavo {
+namespace {
+
+#ifdef OCTAVO_CAST_VECTORS
+
+/* The layouts of MS-AMP: f16 weights with a scale, gradients in E4M3 or fp32, moments in E4M3 and
+ * f16 with a scale each or in fp32. */
+using CodesFromCodes = AdamLayout<E4m3Values, F16Values, E4m3Values, F16Values>;
+using CodesFromF32 = AdamLayout<F32Values, F16Values, E4m3Values, F16Values>;
+using PlainFromCodes = AdamLayout<E4m3Values, F16Values, F32Values, F32Values>;
+using PlainFromF32 = AdamLayout<F32Values, F16Values, F32Values, F32Values>;
+/* And everything in fp32, which has no scale to measure for. */
+using AllF32 = AdamLayout<F32Values, F32Values, F32Values, F32Values>;
+
+inline bool has_code_moments(const AdamPlan &plan) {
+  return plan.is_scaled[kExpAvg] && plan.dtypes[kExpAvg] == OCTAVO_E4M3FN &&
+         plan.is_scaled[kExpAvgSq] && plan.dtypes[kExpAvgSq] == OCTAVO_F16;
+}
+
+inline bool has_plain_moments(const AdamPlan &plan) {
+  return !plan.is_scaled[kExpAvg] && plan.dtypes[kExpAvg] == OCTAVO_F32 &&
+         !plan.is_scaled[kExpAvgSq] && plan.dtypes[kExpAvgSq] == OCTAVO_F32;
+}
+
+inline bool is_all_f32(const AdamPlan &plan) {
+  return !plan.is_scaled[kWeight] && plan.dtypes[kWeight] == OCTAVO_F32 &&
+         plan.gradient_dtype == OCTAVO_F32 && has_plain_moments(plan);
+}
+
+bool supports_plan(const AdamPlan &plan) {
+  if (is_all_f32(plan)) return true;
+  if (!plan.is_scaled[kWeight] || plan.dtypes[kWeight] != OCTAVO_F16) return false;
+  if (plan.gradient_dtype != OCTAVO_E4M3FN && plan.gradient_dtype != OCTAVO_F32) return false;
+  return has_code_moments(plan) || has_plain_moments(plan);
+}
+
+inline bool is_plain(const AdamPlan &plan) {
+  return plan.folds_scales && plan.factors.l2 == 0.0f;
+}
+
+template <typename Layout>
+void measure_layout(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks) {
+  if (is_plain(plan)) {
+    measure_span<Layout, true>(plan, span, peaks);
+  } else {
+    measure_span<Layout, false>(plan, span, peaks);
+  }
+}
+
+template <typename Layout>
+void write_layout(const AdamPlan &plan, const AdamSpan &span) {
+  if (is_plain(plan) && !plan.saturates) {
+    write_span<Layout, true>(plan, span);
+  } else {
+    write_span<Layout, false>(plan, span);
+  }
+}
+
+void measure_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks) {
+  const bool from_codes = plan.gradient_dtype == OCTAVO_E4M3FN;
+  if (has_code_moments(plan)) {
+    from_codes ? measure_layout<CodesFromCodes>(plan, span, peaks)
+               : measure_layout<CodesFromF32>(plan, span, peaks);
+  } else {
+    from_codes ? measure_layout<PlainFromCodes>(plan, span, peaks)
+               : measure_layout<PlainFromF32>(plan, span, peaks);
+  }
+}
+
+void write_plan(const AdamPlan &plan, const AdamSpan &span) {
+  if (is_all_f32(plan)) return write_layout<AllF32>(plan, span);
+  const bool from_codes = plan.gradient_dtype == OCTAVO_E4M3FN;
+  if (has_code_moments(plan)) {
+    from_codes ? write_layout<CodesFromCodes>(plan, span) : write_layout<CodesFromF32>(plan, span);
+  } else {
+    from_codes ? write_layout<PlainFromCodes>(plan, span) : write_layout<PlainFromF32>(plan, span);
+  }
+}
+
+constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &measure_plan, &write_plan};
+constexpr const FusedAdamLoops *kFusedAdam = &kFusedAdamLoops;
+
+#else
+
+constexpr const FusedAdamLoops *kFusedAdam = nullptr;
+
+#endif
+
+}  // namespace
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,163 @@
+/* kernels/cpu/level_cast_vectors.h: kCastStep elements to E4M3 or E5M2 codes in vector registers;
+ * included by level.cpp only.
+ *
+ * The encoding is one floating point addition. For a magnitude y of exponent e, already clamped to
+ * the format's range, the addend has the exponent e + 23 - mantissa bits of the format (that of the
+ * smallest normal number where y is subnormal in the format), so that one unit of the sum is one
+ * unit of the format: the addition itself rounds to nearest even, once. The low bits of the addend
+ * are the code of 2^e less the integer that y contributes, so the low byte of the sum is the code,
+ * also where rounding carries into the next exponent. AVX-512 takes the addend from a table of
+ * exponents, AVX2 computes it.
+ *
+ * Signs are joined at the end, from the bytes that hold them in the input. NaN is not handled: it
+ * shows as a magnitude above infinity in what a step has seen, and the caller repeats those
+ * elements with the plain loop.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_VECTORS_H
+#define OCTAVO_KERNELS_CPU_LEVEL_CAST_VECTORS_H
+
+#include "kernels/cpu/level_rows.h"
+
+#if defined(__AVX512BW__) || defined(__AVX2__)
+#define OCTAVO_CAST_VECTORS 1
+#include <immintrin.h>
+
+namespace octavo {
+namespace {
+
+#ifdef __AVX512BW__
+using Bits = __m512i; /* 16 fp32 patterns, 32 halves or 64 bytes */
+constexpr int kCastLanes = 16;
+
+inline Bits all_of(int32_t value) {
+  return _mm512_set1_epi32(value);
+}
+inline Bits all_of(float value) {
+  return _mm512_castps_si512(_mm512_set1_ps(value));
+}
+inline Bits load_bits(const void *from) {
+  return _mm512_loadu_si512(from);
+}
+inline void store_bits(void *to, Bits value) {
+  _mm512_storeu_si512(to, value);
+}
+inline void stream_bits(void *to, Bits value) {
+  _mm512_stream_si512(static_cast<__m512i *>(to), value);
+}
+inline Bits and_bits(Bits a, Bits b) {
+  return _mm512_and_si512(a, b);
+}
+inline Bits shift_left_16(Bits a) {
+  return _mm512_slli_epi32(a, 16);
+}
+inline Bits larger(Bits a, Bits b) {
+  return _mm512_max_epu32(a, b);
+}
+inline Bits larger_halves(Bits a, Bits b) {
+  return _mm512_max_epu16(a, b);
+}
+inline Bits smaller(Bits a, Bits b) {
+  return _mm512_min_epu32(a, b);
+}
+inline Bits product(Bits a, Bits b) {
+  return _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+}
+inline Bits sum(Bits a, Bits b) {
+  return _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+}
+inline Bits low_halves(Bits a) { /* of each 128 bits, behind zeros: bf16 as fp32 */
+  return _mm512_unpacklo_epi16(_mm512_setzero_si512(), a);
+}
+inline Bits high_halves(Bits a) {
+  return _mm512_unpackhi_epi16(_mm512_setzero_si512(), a);
+}
+inline Bits widen_bf16(const void *from) {
+  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i *>(from));
+  return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
+inline Bits widen_f16(const void *from) {
+  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i *>(from));
+  return _mm512_castps_si512(_mm512_cvtph_ps(halves));
+}
+/* Four vectors to one: lane maxima of a, b, c and d, which lie in order in the first 128 bits. */
+inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
+  const Bits ab = larger(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  const Bits cd = larger(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+  const Bits all = larger(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  const __m256i half =
+      _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+#else
+using Bits = __m256i; /* 8 fp32 patterns, 16 halves or 32 bytes */
+constexpr int kCastLanes = 8;
+
+inline Bits all_of(int32_t value) {
+  return _mm256_set1_epi32(value);
+}
+inline Bits all_of(float value) {
+  return _mm256_castps_si256(_mm256_set1_ps(value));
+}
+inline Bits load_bits(const void *from) {
+  return _mm256_loadu_si256(static_cast<const __m256i *>(from));
+}
+inline void store_bits(void *to, Bits value) {
+  _mm256_storeu_si256(static_cast<__m256i *>(to), value);
+}
+inline void stream_bits(void *to, Bits value) {
+  _mm256_stream_si256(static_cast<__m256i *>(to), value);
+}
+inline Bits and_bits(Bits a, Bits b) {
+  return _mm256_and_si256(a, b);
+}
+inline Bits shift_left_16(Bits a) {
+  return _mm256_slli_epi32(a, 16);
+}
+inline Bits larger(Bits a, Bits b) {
+  return _mm256_max_epu32(a, b);
+}
+inline Bits larger_halves(Bits a, Bits b) {
+  return _mm256_max_epu16(a, b);
+}
+inline Bits smaller(Bits a, Bits b) {
+  return _mm256_min_epu32(a, b);
+}
+inline Bits product(Bits a, Bits b) {
+  return _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+}
+inline Bits sum(Bits a, Bits b) {
+  return _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+}
+inline Bits low_halves(Bits a) { /* of each 128 bits, behind zeros: bf16 as fp32 */
+  return _mm256_unpacklo_epi16(_mm256_setzero_si256(), a);
+}
+inline Bits high_halves(Bits a) {
+  return _mm256_unpackhi_epi16(_mm256_setzero_si256(), a);
+}
+inline Bits widen_bf16(const void *from) {
+  const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
+  return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+}
+/* Four vectors to one: lane maxima of a, b, c and d, which lie in order in the first 128 bits. */
+inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
+  const Bits ab = larger(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+  const Bits cd = larger(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+  const Bits all = larger(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+  return _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+#endif
+
+constexpr int kCastStep = 4 * kCastLanes; /* elements that become one vector of codes */
+
+/* The largest of all fp32 patterns. */
+inline int32_t largest_lane(Bits a) {
+  const __m128i four = four_maxima(a, a, a, a);
+  return _mm_cvtsi128_si32(four);
+}
+
+}  // namespace
+}  // namespace octavo
+
+#endif
+
+#endif

@@ -1,0 +1,110 @@
+/* kernels/cpu/level_codes.h: codes to 16-bit values by a table in registers; included by level.cpp
+ * only.
+ *
+ * A code of 8 bits has 128 magnitudes, which fill four vectors of table; the sign bit moves to the
+ * top of the result. What the table holds is the caller's matter, so a scale, a rounding and NaN
+ * cost nothing.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_CODES_H
+#define OCTAVO_KERNELS_CPU_LEVEL_CODES_H
+
+#include "kernels/cpu/level_cast_vectors.h"
+
+namespace octavo {
+namespace {
+
+#ifdef __AVX512BW__
+
+/* 128 entries of 16 bits. */
+struct CodeTable {
+#ifdef __AVX512VBMI__
+  /* Low and high bytes apart, so that one look-up serves 64 codes. */
+  Bits low[2];
+  Bits high[2];
+
+  explicit CodeTable(const uint16_t *table) {
+    alignas(64) uint8_t bytes[2][128];
+    for (int i = 0; i < 128; ++i) {
+      bytes[0][i] = static_cast<uint8_t>(table[i]);
+      bytes[1][i] = static_cast<uint8_t>(table[i] >> 8);
+    }
+    for (int half = 0; half < 2; ++half) {
+      low[half] = load_bits(bytes[0] + 64 * half);
+      high[half] = load_bits(bytes[1] + 64 * half);
+    }
+  }
+
+  /* The values of 64 codes; the first 32 of them in out[0]. */
+  void look_up(Bits codes, Bits *out) const {
+    /* What interleaving within 128 bits takes together. */
+    const Bits order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    const Bits spread = _mm512_permutexvar_epi64(order, codes);
+    const Bits lower = _mm512_permutex2var_epi8(low[0], spread, low[1]);
+    const Bits upper = _mm512_permutex2var_epi8(high[0], spread, high[1]);
+    const Bits sign = _mm512_set1_epi8(-128);
+    const Bits top = _mm512_ternarylogic_epi64(upper, spread, sign, 0x78); /* a ^ (b & c) */
+    out[0] = _mm512_unpacklo_epi8(lower, top);
+    out[1] = _mm512_unpackhi_epi8(lower, top);
+  }
+#else
+  Bits parts[4];
+
+  explicit CodeTable(const uint16_t *table) {
+    for (int i = 0; i < 4; ++i) parts[i] = load_bits(table + 32 * i);
+  }
+
+  Bits look_up_half(__m256i codes) const {
+    const Bits index = _mm512_cvtepu8_epi16(codes);
+    const Bits small = _mm512_permutex2var_epi16(parts[0], index, parts[1]);
+    const Bits large = _mm512_permutex2var_epi16(parts[2], index, parts[3]);
+    const __mmask32 is_large = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x40));
+    const Bits value = _mm512_mask_blend_epi16(is_large, small, large);
+    const Bits sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+    return _mm512_ternarylogic_epi64(value, _mm512_slli_epi16(index, 8), sign, 0x78);
+  }
+
+  void look_up(Bits codes, Bits *out) const {
+    out[0] = look_up_half(_mm512_castsi512_si256(codes));
+    out[1] = look_up_half(_mm512_extracti64x4_epi64(codes, 1));
+  }
+#endif
+};
+
+void look_up_row(const uint16_t *table, const uint8_t *codes, int64_t n, uint16_t *out,
+                 bool streams) {
+  const CodeTable values(table);
+  int64_t i = 0;
+  if (streams) {
+    const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % 64);
+    const int64_t head = (64 - past) % 64 / 2;
+    for (; i < head && i < n; ++i) out[i] = table[codes[i]];
+    for (; i + 64 <= n; i += 64) {
+      Bits both[2];
+      values.look_up(load_bits(codes + i), both);
+      stream_bits(out + i, both[0]);
+      stream_bits(out + i + 32, both[1]);
+    }
+    _mm_sfence();
+  }
+  for (; i + 64 <= n; i += 64) {
+    Bits both[2];
+    values.look_up(load_bits(codes + i), both);
+    store_bits(out + i, both[0]);
+    store_bits(out + i + 32, both[1]);
+  }
+  for (; i < n; ++i) out[i] = table[codes[i]];
+}
+
+constexpr void (*kLookUp)(const uint16_t *, const uint8_t *, int64_t, uint16_t *,
+                          bool) = &look_up_row;
+
+#else
+
+constexpr void (*kLookUp)(const uint16_t *, const uint8_t *, int64_t, uint16_t *, bool) = nullptr;
+
+#endif
+
+}  // namespace
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,125 @@
+/* kernels/cpu/level_sums.h: sums of codes over shards, of columns and of squares; included by
+ * level.cpp only.
+ *
+ * Which numbers are added in which order is part of update_loops.h, so vectors only take as many
+ * independent sums at once as they have lanes.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_SUMS_H
+#define OCTAVO_KERNELS_CPU_LEVEL_SUMS_H
+
+#include "kernels/cpu/level_rows.h"
+#include "kernels/cpu/level_update_codes.h"
+#include "kernels/cpu/update_loops.h"
+
+namespace octavo {
+namespace {
+
+/* The plain loop; sums of Inf and NaN, and what vectors leave over. */
+int64_t sum_few_codes(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,
+                      int64_t n, uint8_t *out) {
+  constexpr int64_t kSumPart = 512; /* 2 KiB of fp32 stay in the first cache */
+  const float largest = dtype == OCTAVO_E4M3FN ? kMaxE4m3 : kMaxE5m2;
+  int64_t outside = 0;
+  for (int64_t first = 0; first < n; first += kSumPart) {
+    const int64_t count = n - first < kSumPart ? n - first : kSumPart;
+    float sums[kSumPart] = {};
+    for (uint64_t shard = 0; shard < shards; ++shard) {
+      float values[kSumPart];
+      load_row(dtype, codes + shard * stride + static_cast<uint64_t>(first), count, values);
+      for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
+    }
+    for (int64_t i = 0; i < count; ++i) outside += absolute(sums[i]) > largest ? 1 : 0;
+    cast_row(dtype, sums, count, 1.0f, out + first);
+  }
+  return outside;
+}
+
+#ifdef OCTAVO_CAST_VECTORS
+
+/* The lanes that are above the limit or not a number. */
+inline unsigned lanes_beyond(Vector values, float limit) {
+#ifdef __AVX512BW__
+  return _mm512_cmp_ps_mask(values, _mm512_set1_ps(limit), _CMP_NLE_UQ);
+#else
+  return static_cast<unsigned>(
+      _mm256_movemask_ps(_mm256_cmp_ps(values, _mm256_set1_ps(limit), _CMP_NLE_UQ)));
+#endif
+}
+
+template <typename Values>
+int64_t sum_groups(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,
+                   int64_t n, float largest, uint8_t *out) {
+  const Values format;
+  int64_t outside = 0;
+  int64_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    Group sums = {};
+    for (uint64_t shard = 0; shard < shards; ++shard) {
+      Group values;
+      format.load(reinterpret_cast<const char *>(codes + shard * stride) + i, values);
+#pragma GCC unroll 4
+      for (int v = 0; v < kGroupVectors; ++v) sums[v] += values[v];
+    }
+    UpdateBits highest = {};
+#pragma GCC unroll 4
+    for (int v = 0; v < kGroupVectors; ++v) {
+      highest = higher(highest, as_bits(sums[v]) & kMagnitudeMask);
+    }
+    const Vector magnitudes = as_values(highest); /* the largest one of each lane */
+    if (__builtin_expect(lanes_beyond(magnitudes, largest) != 0, 0)) {
+      if (lanes_beyond(magnitudes, kFloatMax) != 0) {
+        outside += sum_few_codes(dtype, codes + i, shards, stride, kGroup, out + i);
+        continue;
+      }
+      for (int v = 0; v < kGroupVectors; ++v) {
+        const Vector magnitude = as_values(as_bits(sums[v]) & kMagnitudeMask);
+        outside += __builtin_popcount(lanes_beyond(magnitude, largest));
+      }
+    }
+    auto codes_out = format.write(reinterpret_cast<char *>(out) + i);
+#pragma GCC unroll 4
+    for (int v = 0; v < kGroupVectors; ++v) codes_out.template set<true>(v, sums[v], 0);
+    codes_out.finish();
+  }
+  return outside + sum_few_codes(dtype, codes + i, shards, stride, n - i, out + i);
+}
+
+int64_t sum_codes(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride, int64_t n,
+                  uint8_t *out) {
+  if (dtype == OCTAVO_E4M3FN) {
+    return sum_groups<E4m3Values>(dtype, codes, shards, stride, n, kMaxE4m3, out);
+  }
+  return sum_groups<E5m2Values>(dtype, codes, shards, stride, n, kMaxE5m2, out);
+}
+
+#else
+
+constexpr auto *sum_codes = &sum_few_codes;
+
+#endif
+
+void add_each(const float *values, int64_t n, double *sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(values[i]);
+}
+
+void add_squares(const float *values, int64_t n, double *sums) {
+  double parts[kSquareParts];
+  for (int i = 0; i < kSquareParts; ++i) parts[i] = sums[i];
+  int64_t first = 0;
+  for (; first + kSquareParts <= n; first += kSquareParts) {
+    for (int i = 0; i < kSquareParts; ++i) {
+      const double value = static_cast<double>(values[first + i]);
+      parts[i] += value * value;
+    }
+  }
+  for (int i = 0; first + i < n; ++i) {
+    const double value = static_cast<double>(values[first + i]);
+    parts[i] += value * value;
+  }
+  for (int i = 0; i < kSquareParts; ++i) sums[i] = parts[i];
+}
+
+}  // namespace
+}  // namespace octavo
+
+#endif

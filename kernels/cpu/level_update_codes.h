@@ -1,0 +1,131 @@
+/* kernels/cpu/level_update_codes.h: kGroup codes of E4M3 or E5M2 to and from four vectors of fp32,
+ * as level_update_values.h does for wider formats; included by level.cpp only.
+ *
+ * Where bytes can be permuted, codes are decoded by a table of bf16 patterns, since all magnitudes
+ * of both formats are bf16 numbers; else by the arithmetic of kernels/format. They are encoded as
+ * in level_cast_codes.h.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_CODES_H
+#define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_CODES_H
+
+#include "kernels/cpu/level_update_values.h"
+
+#ifdef OCTAVO_CAST_VECTORS
+
+namespace octavo {
+namespace {
+
+#ifdef __AVX512VBMI__
+/* The bf16 patterns of the magnitudes of a format of 8 bits, one byte of each. */
+template <int kMantissaBits, int kBias, bool kHigh>
+struct Bf16Bytes {
+  uint8_t at[128] = {};
+  constexpr Bf16Bytes() {
+    constexpr int kUnits = 1 << kMantissaBits;
+    constexpr bool kHasInfinity = kMantissaBits == 2; /* E5M2 */
+    for (int code = 0; code < 128; ++code) {
+      int exponent = code / kUnits;
+      int mantissa = code % kUnits;
+      int bits = (exponent + 127 - kBias) << 7 | mantissa << (7 - kMantissaBits);
+      if (exponent == 0) {
+        exponent = 1;
+        for (; mantissa != 0 && mantissa < kUnits; mantissa *= 2) --exponent;
+        bits = (exponent + 127 - kBias) << 7 | (mantissa % kUnits) << (7 - kMantissaBits);
+        if (mantissa == 0) bits = 0;
+      }
+      if (!kHasInfinity && code == 127) bits = 0x7FC0;
+      if (kHasInfinity && code >= 124) bits = code == 124 ? 0x7F80 : 0x7FC0;
+      at[code] = static_cast<uint8_t>(kHigh ? bits >> 8 : bits & 0xFF);
+    }
+  }
+};
+#endif
+
+template <int kMantissaBits, int kBias, typename Encoder>
+struct Float8Values {
+  static constexpr int kBytes = 1;
+  const Encoder encode = {};
+  const Packer<false> pack = {};
+
+#ifdef __AVX512VBMI__
+  alignas(64) static constexpr Bf16Bytes<kMantissaBits, kBias, false> kLow = {};
+  alignas(64) static constexpr Bf16Bytes<kMantissaBits, kBias, true> kHigh = {};
+  const Bits low0 = load_bits(kLow.at);
+  const Bits low1 = load_bits(kLow.at + 64);
+  const Bits high0 = load_bits(kHigh.at);
+  const Bits high1 = load_bits(kHigh.at + 64);
+  const Bits sign = _mm512_set1_epi8(-128);
+  /* Interleaving works within 128 bits: a transposition of groups of four bytes before it makes
+   * the results come out in order. */
+  const Bits order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+
+  void load(const char *from, Group &out) const {
+    const Bits codes = _mm512_permutexvar_epi32(order, load_bits(from));
+    const Bits low = _mm512_permutex2var_epi8(low0, codes, low1);
+    const Bits top = _mm512_permutex2var_epi8(high0, codes, high1);
+    const Bits high = _mm512_ternarylogic_epi64(top, codes, sign, 0xF8); /* a | (b & c) */
+    const Bits first = _mm512_unpacklo_epi8(low, high);
+    const Bits second = _mm512_unpackhi_epi8(low, high);
+    out[0] = _mm512_castsi512_ps(low_halves(first));
+    out[1] = _mm512_castsi512_ps(high_halves(first));
+    out[2] = _mm512_castsi512_ps(low_halves(second));
+    out[3] = _mm512_castsi512_ps(high_halves(second));
+  }
+#else
+  void load(const char *from, Group &out) const {
+    constexpr int32_t kInfinity = kMantissaBits == 2 ? 0x7C : 0x7F; /* E4M3 has none */
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroupVectors; ++i) {
+      const UpdateBits code = widen_codes(from + i * kLanes);
+      const UpdateBits magnitude = code & 0x7F;
+      UpdateBits bits = magnitude_of<kMantissaBits, kBias>(magnitude);
+      bits = magnitude >= kInfinity ? UpdateBits{} + kQuietNanBits : bits;
+      if (kMantissaBits == 2) {
+        bits = magnitude == kInfinity ? UpdateBits{} + kInfinityBits : bits;
+      }
+      out[i] = as_values(bits | (code & 0x80) << 24);
+    }
+  }
+#endif
+
+  struct Reader {
+    Group values;
+    Vector operator()(int i) const { return values[i]; }
+  };
+  struct Writer {
+    const Float8Values &format;
+    char *to;
+    Bits raw[kGroupVectors];
+    Bits sums[kGroupVectors];
+    template <bool>
+    void set(int i, Vector value, LaneMask raised) {
+      const UpdateBits bits = as_bits(value);
+      raw[i] = as_lanes(bits);
+      sums[i] = format.encode(as_lanes(bits & kMagnitudeMask));
+      /* The low byte of a sum is the code; that of another magnitude than 0 becomes at least 1. */
+      if (raised != 0) {
+        const UpdateBits is_raised = ((as_bits(sums[i]) & 0xFF) == 0) & (bits > 0);
+        sums[i] = as_lanes(as_bits(sums[i]) - is_raised);
+      }
+    }
+    void finish() const { store_bits(to, format.pack(sums, raw)); }
+  };
+  Reader read(const char *from) const {
+    Reader reader;
+    load(from, reader.values);
+    return reader;
+  }
+  Writer write(char *to) const {
+    return {*this, to, {}, {}};
+  }
+};
+
+using E4m3Values = Float8Values<3, 7, EncoderE4m3>;
+using E5m2Values = Float8Values<2, 15, EncoderE5m2>;
+
+}  // namespace
+}  // namespace octavo
+
+#endif
+
+#endif

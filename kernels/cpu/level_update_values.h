@@ -1,0 +1,183 @@
+/* kernels/cpu/level_update_values.h: kGroup elements of fp32 or scaled f16 to and from four vectors
+ * of fp32; included by level.cpp only.
+ *
+ * What a step or a sum needs of a format, exact and without a buffer between: a Reader gives vector
+ * i of a group, a Writer takes it. Codes are written saturated and from numbers only: whoever
+ * stores them must know that no value is NaN. level_update_codes.h has the formats of 8 bits.
+ */
+#ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_VALUES_H
+#define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_VALUES_H
+
+#include "kernels/cpu/level_cast_codes.h"
+#include "kernels/cpu/level_tile.h"
+
+#ifdef OCTAVO_CAST_VECTORS
+
+namespace octavo {
+namespace {
+
+constexpr int kGroupVectors = 4;
+constexpr int kGroup = kGroupVectors * kLanes;
+using Group = Vector[kGroupVectors];
+
+typedef int32_t UpdateBits __attribute__((vector_size(kLanes * sizeof(int32_t))));
+/* The same bits as another type. */
+inline UpdateBits as_bits(Vector values) {
+  return reinterpret_cast<UpdateBits>(values);
+}
+inline UpdateBits as_bits(Bits bits) {
+  return reinterpret_cast<UpdateBits>(bits);
+}
+inline Bits as_lanes(UpdateBits bits) {
+  return reinterpret_cast<Bits>(bits);
+}
+inline Vector as_values(UpdateBits bits) {
+  return reinterpret_cast<Vector>(bits);
+}
+
+/* The larger unsigned pattern of each lane. */
+inline UpdateBits higher(UpdateBits a, UpdateBits b) {
+  return as_bits(larger(as_lanes(a), as_lanes(b)));
+}
+
+/* Stores take a mask of the lanes in which a value above 0 becomes at least the smallest code. */
+#ifdef __AVX512BW__
+using LaneMask = __mmask16;
+#else
+using LaneMask = int;
+#endif
+constexpr LaneMask kAllLanes = static_cast<LaneMask>((1u << kLanes) - 1);
+
+#ifdef __AVX512BW__
+using HalfBits = __m256i; /* kLanes values of 16 bits */
+using ByteBits = __m128i; /* kLanes codes */
+inline HalfBits load_halves(const void *from) {
+  return _mm256_loadu_si256(static_cast<const __m256i *>(from));
+}
+inline void store_halves(void *to, HalfBits halves) {
+  _mm256_storeu_si256(static_cast<__m256i *>(to), halves);
+}
+inline UpdateBits widen_halves(HalfBits halves) {
+  return as_bits(_mm512_cvtepu16_epi32(halves));
+}
+inline UpdateBits widen_codes(const void *from) {
+  return as_bits(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from))));
+}
+#else
+using HalfBits = __m128i;
+inline HalfBits load_halves(const void *from) {
+  return _mm_loadu_si128(static_cast<const __m128i *>(from));
+}
+inline void store_halves(void *to, HalfBits halves) {
+  _mm_storeu_si128(static_cast<__m128i *>(to), halves);
+}
+inline UpdateBits widen_halves(HalfBits halves) {
+  return as_bits(_mm256_cvtepu16_epi32(halves));
+}
+inline UpdateBits widen_codes(const void *from) {
+  return as_bits(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i *>(from))));
+}
+#endif
+
+/* code_to_bits of kernels/format for vectors. */
+template <int kMantissaBits, int kBias>
+inline UpdateBits magnitude_of(UpdateBits code) {
+  const UpdateBits normal = (code << (23 - kMantissaBits)) + ((127 - kBias) << 23);
+  const Vector unit = Vector{} + bits_float((128 - kBias - kMantissaBits) << 23);
+  const UpdateBits subnormal = as_bits(__builtin_convertvector(code, Vector) * unit);
+  return code < (1 << kMantissaBits) ? subnormal : normal;
+}
+
+struct F32Values {
+  static constexpr int kBytes = 4;
+
+  struct Reader {
+    const char *from;
+    Vector operator()(int i) const { return reinterpret_cast<const VectorInMemory *>(from)[i]; }
+  };
+  struct Writer {
+    char *to;
+    template <bool>
+    void set(int i, Vector value, LaneMask) {
+      reinterpret_cast<VectorInMemory *>(to)[i] = value;
+    }
+    void finish() const {}
+  };
+  Reader read(const char *from) const { return {from}; }
+  Writer write(char *to) const { return {to}; }
+};
+
+/* f16 beside a scale, which saturates. */
+struct F16Values {
+  static constexpr int kBytes = 2;
+  static constexpr int kStep = kLanes * kBytes;
+
+#ifdef __AVX512BW__
+  static Vector widen(HalfBits halves) {
+    return _mm512_cvtph_ps(halves);
+  }
+  template <bool kSaturates>
+  static HalfBits narrow(Vector value, LaneMask raised) {
+    /* The smaller magnitude with the sign of the first operand. */
+    const Vector limited = kSaturates ? _mm512_range_ps(value, _mm512_set1_ps(kMaxF16), 2) : value;
+    const HalfBits halves = _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT);
+    const LaneMask is_positive = _mm512_mask_cmp_ps_mask(raised, value, Vector{}, _CMP_GT_OQ);
+    return _mm256_mask_max_epu16(halves, is_positive, halves, _mm256_set1_epi16(1));
+  }
+#else
+  static Vector widen(HalfBits halves) {
+    const UpdateBits half = widen_halves(halves);
+    const UpdateBits code = half & 0x7FFF;
+    const UpdateBits special =
+        code == 0x7C00 ? UpdateBits{} + kInfinityBits : ((code & 0x3FF) << 13 | kQuietNanBits);
+    const UpdateBits bits = code < 0x7C00 ? magnitude_of<10, 15>(code) : special;
+    return as_values(bits | (half & 0x8000) << 16);
+  }
+  template <bool kSaturates>
+  static HalfBits narrow(Vector value, LaneMask raised) {
+    constexpr int32_t kLargest = 0x477FE000;
+    constexpr int32_t kSmallestNormal = (128 - 15) << 23;
+    constexpr int32_t kAddend = (127 + 24 - 15 - 10) << 23;
+    const UpdateBits bits = as_bits(value);
+    const UpdateBits magnitude =
+        as_bits(smaller(as_lanes(bits & kMagnitudeMask), all_of(kLargest)));
+    /* Both ways of round_to_code of kernels/format. */
+    const UpdateBits normal =
+        ((magnitude + 0xFFF + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10);
+    const UpdateBits subnormal =
+        as_bits(as_values(magnitude) + (Vector{} + bits_float(kAddend))) - kAddend;
+    UpdateBits code = magnitude < kSmallestNormal ? subnormal : normal;
+    if (raised != 0) code = (code == 0) & (bits > 0) ? UpdateBits{} + 1 : code;
+    code |= bits >> 16 & 0x8000;
+    const __m256i all = as_lanes(code);
+    return _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  }
+#endif
+
+  struct Reader {
+    const char *from;
+    Vector operator()(int i) const { return widen(load_halves(from + i * kStep)); }
+  };
+  struct Writer {
+    char *to;
+    /* kSaturates: the value may be beyond the range. */
+    template <bool kSaturates>
+    void set(int i, Vector value, LaneMask raised) const {
+      store_halves(to + i * kStep, narrow<kSaturates>(value, raised));
+    }
+    void finish() const {}
+  };
+  Reader read(const char *from) const {
+    return {from};
+  }
+  Writer write(char *to) const {
+    return {to};
+  }
+};
+
+}  // namespace
+}  // namespace octavo
+
+#endif
+
+#endif

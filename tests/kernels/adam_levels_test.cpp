@@ -1,0 +1,294 @@
+/* adam_step of every level against adam_element of kernels/format, bit for bit.
+ *
+ * The expected tensors are made here element by element: decode, adam_element, the largest new
+ * value, the rule, encode. Only NaN may differ in its sign and payload: which of two NaN an
+ * addition passes on is the compiler's choice.
+ */
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "kernels/format/adam.h"
+#include "kernels/format/scale_rules.h"
+#include "tests/kernels/fake_host.h"
+#include "tests/kernels/matrices.h"
+
+namespace octavo::test {
+namespace {
+
+constexpr int64_t kSizes[] = {1, 15, 17, 63, 65, 217, 4097};
+
+struct Layout {
+  const char *name;
+  uint32_t dtypes[4]; /* weight, exp_avg, exp_avg_sq, gradient */
+  bool is_scaled[3];
+};
+
+constexpr Layout kLayouts[] = {
+    {"E4M3 gradient", {OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_F16, OCTAVO_E4M3FN}, {true, true, true}},
+    {"f32 gradient", {OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_F16, OCTAVO_F32}, {true, true, true}},
+    {"f16 gradient", {OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_F16, OCTAVO_F16}, {true, true, true}},
+    {"f32 moments", {OCTAVO_F16, OCTAVO_F32, OCTAVO_F32, OCTAVO_E4M3FN}, {true, false, false}},
+    {"f32 moments and gradient",
+     {OCTAVO_F16, OCTAVO_F32, OCTAVO_F32, OCTAVO_F32},
+     {true, false, false}},
+    {"plain", {OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_F32}, {false, false, false}},
+    {"mixed", {OCTAVO_BF16, OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}, {false, false, false}},
+    {"E5M2", {OCTAVO_F16, OCTAVO_E5M2, OCTAVO_E4M3FN, OCTAVO_E5M2}, {true, true, true}},
+};
+
+/* What a step is made with. */
+struct Options {
+  uint32_t rule = OCTAVO_RULE_MSAMP;
+  uint32_t decay_mode = OCTAVO_DECAY_DECOUPLED;
+  uint32_t flags = OCTAVO_ADAM_KEEP_POSITIVE;
+  float decay = 0.1f;
+  float eps = 1e-8f;
+  float gradient_scale = 1.0f;
+  float scale_invs[4] = {0x1p-10f, 0x1p-12f, 0x1p-20f, 0x1p-6f};
+};
+
+struct Parameter {
+  Matrix tensors[4];
+  float scale_invs[4];
+  int32_t step = 6;
+  float hyper[OCTAVO_HYPER_COUNT] = {};
+  octavo_adam_item item = {};
+  octavo_adam_step c = make_call<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
+
+  Parameter(const Layout &l, const Options &o, int64_t rows, int64_t cols, int64_t padding)
+      : tensors{{l.dtypes[0], rows, cols, padding},
+                {l.dtypes[1], rows, cols, padding},
+                {l.dtypes[2], rows, cols, padding},
+                {l.dtypes[3], rows, cols, padding}},
+        scale_invs{} {
+    const float spreads[] = {l.is_scaled[0] ? 300.0f : 0.3f, l.is_scaled[1] ? 60.0f : 0.01f,
+                             l.is_scaled[2] ? 100.0f : 1e-4f,
+                             OCTAVO_DTYPE_BITS(l.dtypes[3]) == 8 ? 60.0f : 1.0f};
+    for (unsigned i = 0; i < 4; ++i) tensors[i].fill(i + 1, spreads[i]);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t col = 0; col < cols; ++col) {
+        tensors[2].set(row, col, std::fabs(tensors[2].get(row, col)));
+        /* Some elements that never had a gradient. */
+        for (Matrix &t : tensors) {
+          if (col % 7 == 3 && &t != &tensors[0]) t.set(row, col, 0.0f);
+        }
+      }
+    }
+    for (int i = 0; i < 4; ++i) scale_invs[i] = o.scale_invs[i];
+    hyper[OCTAVO_HYPER_LR] = 1e-3f;
+    hyper[OCTAVO_HYPER_BETA1] = 0.9f;
+    hyper[OCTAVO_HYPER_BETA2] = 0.999f;
+    hyper[OCTAVO_HYPER_EPS] = o.eps;
+    hyper[OCTAVO_HYPER_WEIGHT_DECAY] = o.decay;
+    hyper[OCTAVO_HYPER_GRAD_SCALE] = o.gradient_scale;
+    item.weight = *tensors[0].tensor();
+    item.exp_avg = *tensors[1].tensor();
+    item.exp_avg_sq = *tensors[2].tensor();
+    item.gradient = *tensors[3].tensor();
+    if (l.is_scaled[0]) item.weight_scale_inv = &scale_invs[0];
+    if (l.is_scaled[1]) item.exp_avg_scale_inv = &scale_invs[1];
+    if (l.is_scaled[2]) item.exp_avg_sq_scale_inv = &scale_invs[2];
+    if (OCTAVO_DTYPE_BITS(l.dtypes[3]) == 8) item.gradient_scale_inv = &scale_invs[3];
+    item.step = &step;
+    item.hyper = hyper;
+    c.items = &item;
+    c.count = 1;
+    c.rule = o.rule;
+    c.decay_mode = o.decay_mode;
+    c.flags = o.flags;
+  }
+  Parameter(const Parameter &) = delete;
+  Parameter &operator=(const Parameter &) = delete;
+};
+
+/* The value that is stored, written into a matrix. */
+void store(Matrix *m, int64_t row, int64_t col, bool is_scaled, bool keeps_positive, float scale,
+           float value) {
+  const float scaled = is_scaled ? value * scale : value;
+  if (is_scaled && m->dtype() == OCTAVO_F16) {
+    uint16_t code = encode_f16_saturating(scaled);
+    if (keeps_positive && value > 0.0f && code == 0) code = 1;
+    std::memcpy(m->at(row, col), &code, sizeof(code));
+    return;
+  }
+  m->set(row, col, scaled);
+  if (is_scaled && keeps_positive && value > 0.0f && *m->at(row, col) == 0) *m->at(row, col) = 1;
+}
+
+/* The step as the contract states it, one element after the other. */
+void step_by_element(const Layout &l, const Options &o, Parameter *p) {
+  const AdamBetas betas =
+      l.is_scaled[1] || l.is_scaled[2] ? AdamBetas::kSingle : AdamBetas::kDecimal;
+  const AdamFactors f =
+      adam_factors(p->hyper, p->step + 1, o.decay_mode != OCTAVO_DECAY_DECOUPLED, betas);
+  const bool undecayed = o.decay_mode == OCTAVO_DECAY_L2_MSAMP04;
+  std::vector<AdamElement> all;
+  float amax[3] = {};
+  for (int64_t row = 0; row < p->tensors[0].rows(); ++row) {
+    for (int64_t col = 0; col < p->tensors[0].cols(); ++col) {
+      float old[4];
+      for (int i = 0; i < 4; ++i) {
+        const bool is_scaled = i < 3 ? l.is_scaled[i] : p->item.gradient_scale_inv != nullptr;
+        old[i] = p->tensors[i].get(row, col) * (is_scaled ? p->scale_invs[i] : 1.0f);
+      }
+      const float g = old[3] * o.gradient_scale;
+      const AdamElement before = {old[0], old[1], old[2]};
+      AdamElement e = adam_element(f, before, g);
+      const float values[] = {e.weight, e.exp_avg, e.exp_avg_sq};
+      for (int i = 0; i < 3; ++i) amax[i] = std::fmax(amax[i], std::fabs(values[i]));
+      const AdamMoments raw = adam_moments(f, before, g);
+      if (undecayed && l.is_scaled[1]) e.exp_avg = raw.exp_avg;
+      if (undecayed && l.is_scaled[2]) e.exp_avg_sq = raw.exp_avg_sq;
+      all.push_back(e);
+    }
+  }
+  float scales[3] = {1.0f, 1.0f, 1.0f};
+  for (int i = 0; i < 3; ++i) {
+    const uint32_t dtype = l.dtypes[i];
+    const float largest = dtype == OCTAVO_F16      ? kMaxF16
+                          : dtype == OCTAVO_E4M3FN ? kMaxE4m3
+                                                   : kMaxE5m2;
+    if (!l.is_scaled[i]) continue;
+    scales[i] = scale_by_rule(o.rule, amax[i], 1.0f, largest, 0);
+    p->scale_invs[i] = 1.0f / scales[i];
+  }
+  size_t k = 0;
+  const bool keeps = (o.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
+  for (int64_t row = 0; row < p->tensors[0].rows(); ++row) {
+    for (int64_t col = 0; col < p->tensors[0].cols(); ++col, ++k) {
+      const float values[] = {all[k].weight, all[k].exp_avg, all[k].exp_avg_sq};
+      for (int i = 0; i < 3; ++i) {
+        store(&p->tensors[i], row, col, l.is_scaled[i], keeps && i == 2, scales[i], values[i]);
+      }
+    }
+  }
+}
+
+template <typename Prepare>
+void expect_equal(const Layout &l, const Options &o, int64_t rows, int64_t cols, int64_t padding,
+                  Prepare &&prepare) {
+  Parameter expected(l, o, rows, cols, padding);
+  prepare(&expected);
+  step_by_element(l, o, &expected);
+  for (const std::string &level : supported_levels()) {
+    for (const int threads : {1, 3}) {
+      Kernels kernels(threads, level);
+      Parameter p(l, o, rows, cols, padding);
+      prepare(&p);
+      ASSERT_EQ(kernels.adam_step(p.c), OCTAVO_OK) << kernels.host().last_text();
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(p.scale_invs[i], expected.scale_invs[i])
+            << l.name << " " << level << ", scale of tensor " << i << ", " << rows << " x " << cols;
+        for (int64_t row = 0; row < rows; ++row) {
+          for (int64_t col = 0; col < cols + padding; ++col) {
+            const float found = p.tensors[i].get(row, col);
+            const float wanted = expected.tensors[i].get(row, col);
+            ASSERT_TRUE(same_value(found, wanted))
+                << l.name << " " << level << ", tensor " << i << " at " << row << ", " << col
+                << " of " << cols << ": " << found << ", expected " << wanted;
+          }
+        }
+      }
+    }
+  }
+}
+
+const auto kAsIs = [](Parameter *) {};
+
+TEST(AdamLevels, every_layout_and_size_has_the_bits_of_the_format) {
+  for (const Layout &l : kLayouts) {
+    for (const int64_t cols : kSizes) {
+      ASSERT_NO_FATAL_FAILURE(expect_equal(l, {}, 1, cols, 0, kAsIs));
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_equal(l, {}, 5, 217, 0, kAsIs));
+    ASSERT_NO_FATAL_FAILURE(expect_equal(l, {}, 5, 530, 3, kAsIs)) << "rows with padding";
+  }
+}
+
+TEST(AdamLevels, every_mode_has_the_bits_of_the_format) {
+  for (const Layout &l : kLayouts) {
+    for (const uint32_t mode : {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
+      for (const uint32_t rule : {OCTAVO_RULE_POW2, OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_RECIPROCAL}) {
+        Options o;
+        o.rule = rule;
+        o.decay_mode = mode;
+        o.flags = rule == OCTAVO_RULE_POW2 ? 0u : uint32_t{OCTAVO_ADAM_KEEP_POSITIVE};
+        o.gradient_scale = 0.37f;
+        ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 3, 700, 0, kAsIs)) << mode << " " << rule;
+        const float odd[] = {0.0011f, 0.00021f, 7.3e-7f, 0.017f}; /* no powers of two */
+        std::memcpy(o.scale_invs, odd, sizeof(odd));
+        ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 3, 700, 0, kAsIs)) << mode << " " << rule;
+      }
+    }
+  }
+}
+
+/* Scales at the ends of fp32, where products with a scale are not exact, and an eps of 0. */
+TEST(AdamLevels, extreme_scales_and_eps_have_the_bits_of_the_format) {
+  for (const Layout &l : kLayouts) {
+    for (const float scale_inv : {0x1p-140f, 0x1p-100f, 0x1p-59f, 0x1p50f, 0x1p90f}) {
+      for (const float eps : {0.0f, 1e-30f, 0x1p30f}) {
+        Options o;
+        o.eps = eps;
+        for (float &inv : o.scale_invs) inv = scale_inv;
+        ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 1, 300, 0, kAsIs)) << scale_inv << " " << eps;
+      }
+    }
+  }
+}
+
+TEST(AdamLevels, nan_infinity_and_subnormals_have_the_bits_of_the_format) {
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            -0.0f,
+                            1e-41f,
+                            std::numeric_limits<float>::max()};
+  for (const Layout &l : kLayouts) {
+    for (int which = 0; which < 4; ++which) {
+      for (const float special : specials) {
+        for (const int64_t at : {0, 77, 299}) {
+          ASSERT_NO_FATAL_FAILURE(expect_equal(
+              l, {}, 1, 300, 0, [&](Parameter *p) { p->tensors[which].set(0, at, special); }))
+              << special << " in tensor " << which << " at " << at;
+        }
+      }
+    }
+  }
+}
+
+/* A second moment below 0, which no step writes: its root is NaN. */
+TEST(AdamLevels, a_negative_second_moment_has_the_bits_of_the_format) {
+  for (const Layout &l : kLayouts) {
+    ASSERT_NO_FATAL_FAILURE(
+        expect_equal(l, {}, 1, 300, 0, [](Parameter *p) { p->tensors[2].set(0, 100, -50.0f); }));
+  }
+}
+
+/* The largest new weight is found by a test that leaves most elements out: weights that all come
+ * close to it, rise, or are moved to it by their own change. */
+TEST(AdamLevels, the_largest_weight_is_found_wherever_it_is) {
+  for (const Layout &l : kLayouts) {
+    if (!l.is_scaled[0]) continue;
+    Options o;
+    o.rule = OCTAVO_RULE_QUOTIENT; /* the scale shows every bit of the largest value */
+    ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 1, 1500, 0, [](Parameter *p) {
+      for (int64_t i = 0; i < 1500; ++i) p->tensors[0].set(0, i, i % 2 == 0 ? 1024.0f : -1024.0f);
+    }));
+    ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 1, 1500, 0, [](Parameter *p) {
+      for (int64_t i = 0; i < 1500; ++i) p->tensors[0].set(0, i, static_cast<float>(i));
+    }));
+    for (const int64_t at : {0, 63, 64, 700, 1499}) {
+      ASSERT_NO_FATAL_FAILURE(expect_equal(l, o, 1, 1500, 0, [at](Parameter *p) {
+        for (int64_t i = 0; i < 1500; ++i) p->tensors[0].set(0, i, 1000.0f);
+        for (int i = 1; i < 4; ++i) p->tensors[i].set(0, at, i == 2 ? 0.0f : -1.0f);
+      })) << at;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::test
