@@ -84,6 +84,19 @@ octavo_status pack_rows(const Context &context, const octavo_gemm &c, const DotP
   });
 }
 
+/* Few rows of a as [pair][rows], at the end of the first panel's area, which packed pairs and sums
+ * of so few rows leave free. */
+uint32_t *thin_rows(const DotPlan &p) {
+  return reinterpret_cast<uint32_t *>(p.areas + p.area_bytes) - p.shape.m * p.pairs;
+}
+
+void interleave_rows(const DotPlan &p) {
+  uint32_t *out = thin_rows(p);
+  for (int64_t pair = 0; pair < p.pairs; ++pair) {
+    for (int64_t row = 0; row < p.shape.m; ++row) *out++ = p.a[row * p.a_stride + pair];
+  }
+}
+
 /* The work on panels [first, end) of one thread. */
 class PanelWork {
  public:
@@ -108,7 +121,7 @@ class PanelWork {
     const int rows = static_cast<int>(p_.shape.m);
     const octavo_tensor &b = *c_.b;
     alignas(64) float sums[kThinRows * kDotCols];
-    range_ = dot_.thin[rows - 1](p_.a, p_.a_stride, b.dtype, element(b, col, 0),
+    range_ = dot_.thin[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0),
                                  b.stride * dtype_bytes(b.dtype), cols, p_.shape.k, sums);
     if (!is_exact(0, rows)) return false;
     set_cols(col, cols);
@@ -252,6 +265,7 @@ octavo_status gemm_by_dot_product(const Context &context, const octavo_gemm &c) 
   if (status != OCTAVO_OK) return status;
   if (has_blocks(c.a_scale_inv)) return multiply<BlockTiles>(context, c, plan, false);
   const bool is_thin = plan.shape.m <= kThinRows && !is_k_major(c, OCTAVO_GEMM_B_KN);
+  if (is_thin) interleave_rows(plan);
   return multiply<PlainTiles>(context, c, plan, is_thin);
 }
 

@@ -13,18 +13,19 @@ namespace octavo {
 namespace {
 
 template <int kRows>
-DotRange thin_tile(const uint32_t *a, int64_t a_stride, uint32_t dtype, const void *b,
-                   int64_t stride, int cols, int64_t n, float *out) {
+DotRange thin_tile(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride, int cols,
+                   int64_t n, float *out) {
   __m512 sums[kRows][2];
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) sums[row][0] = sums[row][1] = _mm512_setzero_ps();
   const DotRange range =
-      for_pairs_of(dtype, b, stride, cols, n, [&](int64_t pair, __m512i left, __m512i right) {
+      for_pairs_of(dtype, b, stride, cols, n, [&](int64_t, __m512i left, __m512i right) {
         const ExactProducts products(left, right);
 #pragma GCC unroll 12
         for (int row = 0; row < kRows; ++row) {
-          products.add(a[row * a_stride + pair], sums[row]);
+          products.add(a[row], sums[row]);
         }
+        a += kRows;
       });
   store_sums<kRows>(sums, out);
   return range;
