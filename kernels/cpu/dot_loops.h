@@ -72,8 +72,8 @@ using DotBlockTile = void (*)(const uint32_t *a, int64_t stride, const uint32_t 
                               int64_t length, const float *a_scales, const float *b_scales,
                               bool continues, float *sums);
 
-/* sums[rows][kDotCols] over all n of K, of a[pair][rows] and `cols` rows of b, `stride` bytes apart,
- * whose range is returned: the sums are right where products are exact. */
+/* sums[rows][kDotCols] over all n of K, of a[pair][rows] and `cols` rows of b, `stride` bytes
+ * apart, whose range is returned: the sums are right where products are exact. */
 using DotThinTile = DotRange (*)(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride,
                                  int cols, int64_t n, float *sums);
 

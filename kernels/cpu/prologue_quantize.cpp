@@ -16,20 +16,20 @@
 namespace octavo {
 namespace {
 
-/* All blocks of 128 and of 32 end with a band of 128 rows. One scale for a tensor ends anywhere. */
-constexpr int64_t kBlockBand = 128;
-constexpr int64_t kTensorBand = 32;
+/* All blocks of 128 and of 32 end with a band of 128 rows, and a transposed output of codes gets
+ * two cache lines of each column. */
+constexpr int64_t kBand = 128;
 /* With fewer bands threads would have nothing to do: then rows and tiles are shared out instead. */
 constexpr int64_t kFewBands = 8;
 
 /* Rows of a band; 0 when the scales need all rows. */
 int64_t band_rows(const octavo_quantize &q) {
-  if (has_blocks(q.out_scale_inv) || has_blocks(q.out_t_scale_inv)) return kBlockBand;
+  if (has_blocks(q.out_scale_inv) || has_blocks(q.out_t_scale_inv)) return kBand;
   const bool is_state =
       q.out_scale_inv != nullptr && is_state_granularity(q.out_scale_inv->granularity);
   const bool is_given =
       q.rule == OCTAVO_RULE_GIVEN || (q.counter != nullptr && *q.counter >= q.window);
-  return is_given && !is_state ? kTensorBand : 0;
+  return is_given && !is_state ? kBand : 0;
 }
 
 /* The scales of the part of a tensor that starts at (row, col), a multiple of the block's size. Of
