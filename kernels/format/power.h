@@ -45,13 +45,16 @@ OCTAVO_HOST_DEVICE static inline double product_sum(double a, double b, double c
 #endif
 }
 
-/* log2 of a finite normal number above 0; a relative error of a few 2^-53, also beside 1. */
+/* log2 of a finite normal number above 0, else any value; a relative error of a few 2^-53, also
+ * beside 1. */
 OCTAVO_HOST_DEVICE static inline double log2_of(double value) {
   constexpr int64_t kRootBits = 0x3FE6A09E667F3BCD; /* sqrt(1/2) */
   constexpr int64_t kOneBits = 0x3FF0000000000000;
   constexpr int64_t kMantissa = 0x000FFFFFFFFFFFFF;
   /* value = 2^exponent * m with m in [sqrt(1/2), sqrt(2)). */
-  const int64_t shifted = double_bits(value) + (kOneBits - kRootBits);
+  /* Unsigned, since callers that choose afterwards pass infinity and NaN, too. */
+  const int64_t shifted = static_cast<int64_t>(static_cast<uint64_t>(double_bits(value)) +
+                                               static_cast<uint64_t>(kOneBits - kRootBits));
   const int64_t exponent = (shifted >> 52) - 1023;
   const double m = bits_double((shifted & kMantissa) + kRootBits);
   /* ln(m) = 2 (t + t^3/3 + t^5/5 + ...), abs(t) < 0.172; the first term left out is below 2^-62 of
