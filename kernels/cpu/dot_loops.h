@@ -77,6 +77,11 @@ using DotBlockTile = void (*)(const uint32_t *a, int64_t stride, const uint32_t 
 using DotThinTile = DotRange (*)(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride,
                                  int cols, int64_t n, float *sums);
 
+/* The same for FP8 codes with scales as DotBlockTile has them. */
+using DotThinBlockTile = void (*)(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride,
+                                  int cols, int64_t n, int64_t length, const float *a_scales,
+                                  const float *b_scales, float *sums);
+
 struct DotLoops {
   /* Whether this CPU's dot product rounds and orders as described. */
   bool (*is_chain)();
@@ -98,6 +103,7 @@ struct DotLoops {
   DotTile ordered[kDotRows];
   DotBlockTile block[kDotRows];
   DotThinTile thin[kThinRows]; /* for so few rows, packing b does not pay */
+  DotThinBlockTile thin_block[kThinRows];
   void (*finish)(const float *sums, int rows, int cols, const DotFinish &f);
 };
 

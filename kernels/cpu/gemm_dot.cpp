@@ -85,6 +85,20 @@ class PanelWork {
     return true;
   }
 
+  /* The same with at most BlockScales::kBlocks blocks along K. */
+  void thin_block_panel(int64_t col, BlockScales *scales) {
+    const int cols = p_.cols_of(col);
+    const int rows = static_cast<int>(p_.shape.m);
+    const octavo_tensor &b = *c_.b;
+    scales->pack_cols(col, cols, 0, divide_up(p_.shape.k, scales->length()));
+    alignas(64) float sums[kThinRows * kDotCols];
+    dot_.thin_block[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0), b.stride, cols,
+                              p_.shape.k, scales->length() / 2, scales->of_rows(),
+                              scales->of_cols(), sums);
+    output_.set_cols(col, cols);
+    output_.finish(sums, 0, rows);
+  }
+
   template <typename Tiles>
   void panel(int64_t col, Tiles &&tiles) {
     const int cols = p_.cols_of(col);
@@ -131,6 +145,18 @@ octavo_status multiply(const Context &context, const octavo_gemm &c, const DotPl
   });
 }
 
+octavo_status multiply_thin_blocks(const Context &context, const octavo_gemm &c, const DotPlan &p) {
+  const int64_t grain = divide_up(kGrainProducts, p.shape.m * p.shape.k * kDotCols);
+  return context.for_ranges(p.panels(), grain, [&](int64_t first, int64_t end) {
+    PanelWork work(context, c, p, first);
+    BlockScales scales(c, kDotCols);
+    scales.pack_rows(0, static_cast<int>(p.shape.m), 0, divide_up(p.shape.k, scales.length()));
+    for (int64_t panel = first; panel < end; ++panel) {
+      work.thin_block_panel(panel * kDotCols, &scales);
+    }
+  });
+}
+
 bool is_dot_dtype(uint32_t dtype) {
   return dtype == OCTAVO_BF16 || is_dtype(dtype, Dtypes::kFloat8);
 }
@@ -147,12 +173,14 @@ octavo_status gemm_by_dot_product(const Context &context, const octavo_gemm &c) 
   const octavo_status status = pack_rows(context, c, plan);
   if (status != OCTAVO_OK) return status;
   if (shares_panels(context, plan)) return multiply_shared(context, c, plan);
-  if (has_blocks(c.a_scale_inv)) return multiply<BlockTiles>(context, c, plan, false);
   /* With K 1 the packed pairs of a panel would take all of its area. */
   const bool is_thin =
       plan.shape.m <= kThinRows && plan.shape.k > 1 && !is_k_major(c, OCTAVO_GEMM_B_KN);
   if (is_thin) interleave_rows(plan);
-  return multiply<PlainTiles>(context, c, plan, is_thin);
+  if (!has_blocks(c.a_scale_inv)) return multiply<PlainTiles>(context, c, plan, is_thin);
+  const int64_t most = BlockScales::kBlocks * block_cols(c.a_scale_inv->granularity);
+  if (is_thin && plan.shape.k <= most) return multiply_thin_blocks(context, c, plan);
+  return multiply<BlockTiles>(context, c, plan, false);
 }
 
 }  // namespace octavo
