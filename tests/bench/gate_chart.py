@@ -59,8 +59,8 @@ def svg(results, subtitle):
         y = TOP + STEP * i + STEP / 2
         color = COLORS.get(r.verdict, OTHER)
         out.append(text(16, y + 4, r.gate.id, weight="bold"))
-        out.append(text(66, y + 4, r.gate.title if len(r.gate.title) <= 58
-                        else r.gate.title[:56] + "...", size=11))
+        out.append(text(74, y + 4, r.gate.title if len(r.gate.title) <= 58
+                        else r.gate.title[:56] + "...", size=10.5))
         out.append(line(x(ticks[0]), y, x(r.value), y, color, 2))
         if r.goal.floor:
             out.append(line(x(r.goal.floor), y - 9, x(r.goal.floor), y + 9, "#c77700", 2.5))

@@ -97,6 +97,17 @@ TEST(Device, the_baseline_always_works_and_a_missing_level_is_an_error) {
   }
 }
 
+TEST(Device, a_reserved_level_is_an_error_that_says_so) {
+  if (Kernels(0, "avx10_2").host().last_text().find("is not a level") != std::string::npos) {
+    GTEST_SKIP() << "this build has no x86 levels";
+  }
+  Kernels kernels(0, "avx10_2");
+  EXPECT_EQ(kernels.status(), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(kernels.ctx(), nullptr);
+  EXPECT_THAT(kernels.host().last_text(), HasSubstr("OCTAVO_FORCE_KERNELS=avx10_2"));
+  EXPECT_THAT(kernels.host().last_text(), HasSubstr("no kernels for that instruction set"));
+}
+
 TEST(Device, an_unknown_level_is_an_error_that_lists_the_known_ones) {
   Kernels kernels(1, "mmx");
   EXPECT_EQ(kernels.status(), OCTAVO_INVALID);
