@@ -17,7 +17,7 @@ constexpr uint32_t kOps[] = {OCTAVO_PROLOGUE_LAYER_NORM, OCTAVO_PROLOGUE_RMS_NOR
                              OCTAVO_PROLOGUE_SWIGLU};
 constexpr uint32_t kNoOps[] = {0, OCTAVO_PROLOGUE_SWIGLU + 1, 0x80000001};
 // More rows than kernels may hold between the prologue and the cast, and no multiple of a block.
-constexpr int64_t kManyRows = 270;
+constexpr int64_t kManyRows = 900;
 constexpr uint32_t kLinearOfManyRows = 1;
 
 uint32_t supported(const Session &s, uint32_t dtype) {

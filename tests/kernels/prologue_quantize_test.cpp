@@ -167,7 +167,7 @@ TEST(PrologueQuantize, every_op_recipe_and_dtype) {
 TEST(PrologueQuantize, odd_sizes_with_and_without_padding) {
   Kernels kernels(2);
   for (const Recipe &recipe : kRecipes) {
-    for (const int64_t rows : {0, 1, 33, 128, 257}) {
+    for (const int64_t rows : {0, 1, 33, 257, 1030}) {
       for (const int64_t cols : {1, 32, 129}) {
         for (const int64_t pad : {0, 15}) {
           PrologueCase t(OCTAVO_PROLOGUE_LAYER_NORM, rows, cols, OCTAVO_BF16);
