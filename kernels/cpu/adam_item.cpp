@@ -202,7 +202,7 @@ octavo_status measure_values(const Step &s, float *amax) {
           compute_segment(s, plan, row, col, count, values);
           for (int i = 0; i < kAdamTensors; ++i) {
             if (!plan.is_scaled[i]) continue;
-            merge(&stats[i], s.context->level->measure(values[i], count));
+            merge(&stats[i], s.context->level->casts.measure(OCTAVO_F32, values[i], count));
           }
         });
         for (int i = 0; i < kAdamTensors; ++i) shared[i].add(stats[i]);

@@ -28,12 +28,8 @@ void check_block_scale(Check *check, const octavo_scale *s, const char *name,
                        static_cast<long long>(t.cols),
                        static_cast<long long>(block_cols(s->granularity)));
   }
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(rows, s->stride, &bytes) ||
-      __builtin_mul_overflow(bytes, dtype_bytes(dtype), &bytes)) {
-    return check->fail(OCTAVO_INVALID, "%s has %lld rows of %lld scales, more than memory can hold",
-                       name, static_cast<long long>(rows), static_cast<long long>(s->stride));
-  }
+  check->scale_rows(s, name, rows);
+  if (!check->ok()) return;
   const bool is_empty = rows == 0 || cols == 0;
   const auto address = reinterpret_cast<uintptr_t>(s->data);
   if ((s->data == nullptr && !is_empty) ||

@@ -34,7 +34,7 @@ void keep_positive_part(const Context &context, const Source &source, int64_t ro
 }
 
 octavo_status measure_all(const Context &context, const Source &source, SharedStats *shared) {
-  const octavo_tensor in = is_dense(source.in) ? as_one_row(source.in) : source.in;
+  const octavo_tensor in = is_dense(source.in) ? as_row(source.in) : source.in;
   const Source runs = {in, source.factor};
   return for_runs(context, in.rows, in.cols, [&](auto &&for_each_run) {
     ValueStats stats;

@@ -69,15 +69,6 @@ inline int64_t output_bytes(const octavo_quantize &c) {
          (c.out_t == nullptr ? 0 : tensor_bytes(*c.out_t));
 }
 
-inline bool is_dense(const octavo_tensor &t) {
-  return t.stride == t.cols || t.rows <= 1;
-}
-
-/* The same elements as one row; t is dense. */
-inline octavo_tensor as_one_row(const octavo_tensor &t) {
-  return {t.data, t.rows == 0 ? 0 : 1, t.rows * t.cols, t.rows * t.cols, t.dtype, 0};
-}
-
 constexpr int64_t kRun = 16384; /* elements that a thread takes at once */
 
 /* Walks the runs of a rows x cols matrix on the host's threads. per_range(for_each_run) is called

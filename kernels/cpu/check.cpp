@@ -96,6 +96,13 @@ void Check::same_shape(const octavo_tensor *t, const char *name, const octavo_te
        static_cast<long long>(like->rows), static_cast<long long>(like->cols));
 }
 
+void Check::holds(const octavo_tensor *t, const char *name, int64_t rows, int64_t cols) {
+  if (!ok() || (t->rows >= rows && t->cols >= cols)) return;
+  fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected at least [%lld, %lld]", name,
+       static_cast<long long>(t->rows), static_cast<long long>(t->cols),
+       static_cast<long long>(rows), static_cast<long long>(cols));
+}
+
 void Check::equal(int64_t found, int64_t expected, const char *name, const char *expected_name) {
   if (!ok() || found == expected) return;
   fail(OCTAVO_INVALID, "%s = %lld; expected %s = %lld", name, static_cast<long long>(found),
@@ -121,6 +128,16 @@ void Check::scale(const octavo_scale *s, const char *name, bool optional, const 
   }
   if (s->data == nullptr || !is_aligned(s->data, sizeof(float))) {
     fail(OCTAVO_INVALID, "%s.data = %p; expected the address of a float", name, s->data);
+  }
+}
+
+void Check::scale_rows(const octavo_scale *s, const char *name, int64_t rows) {
+  if (!ok()) return;
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows, s->stride, &bytes) ||
+      __builtin_mul_overflow(bytes, dtype_bytes(s->dtype), &bytes)) {
+    fail(OCTAVO_INVALID, "%s has %lld rows of %lld scales, more than memory can hold", name,
+         static_cast<long long>(rows), static_cast<long long>(s->stride));
   }
 }
 

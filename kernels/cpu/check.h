@@ -45,11 +45,15 @@ class Check {
   void tensor(const octavo_tensor *t, const char *name, Dtypes allowed);
   void same_shape(const octavo_tensor *t, const char *name, const octavo_tensor *like,
                   const char *like_name);
+  /* At least as large as [rows, cols] in both directions. */
+  void holds(const octavo_tensor *t, const char *name, int64_t rows, int64_t cols);
   void equal(int64_t found, int64_t expected, const char *name, const char *expected_name);
   void at_least(int64_t found, int64_t expected, const char *name, const char *expected_name);
   /* A per-tensor f32 scale; null is legal when `optional`. `others`: the granularities that the
    * verb takes besides, for the text. */
   void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
+  /* The rows of a scale that is a matrix with `rows` rows lie within 2^63 bytes. */
+  void scale_rows(const octavo_scale *s, const char *name, int64_t rows);
   /* Null, or aligned to a float. */
   void accumulator(const float *pointer, const char *name);
   /* One that scale_by_rule knows. */

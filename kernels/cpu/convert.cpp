@@ -103,8 +103,8 @@ octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
 
   const float factor = scale_value(c->scale_inv);
   const bool is_run = is_dense(*c->in) && is_dense(*c->out);
-  const octavo_tensor in = is_run ? as_one_row(*c->in) : *c->in;
-  const octavo_tensor out = is_run ? as_one_row(*c->out) : *c->out;
+  const octavo_tensor in = is_run ? as_row(*c->in) : *c->in;
+  const octavo_tensor out = is_run ? as_row(*c->out) : *c->out;
   ValueTable tables(context, *c);
   const uint16_t *table = tables.of_scale(factor, in.rows * in.cols);
   const bool past_caches = goes_past_caches(tensor_bytes(in) + tensor_bytes(out));

@@ -41,11 +41,6 @@ struct Level {
   /* Saturating cast of fl32(in * scale) to E4M3FN, E5M2 or scaled f16. */
   void (*cast)(uint32_t dtype, const float *in, int64_t n, float scale, void *out);
   void (*multiply)(float *values, int64_t n, float factor);
-  /* out[i] = in[i] * factors[i]; out may be in. */
-  void (*multiply_each)(const float *in, const float *factors, int64_t n, float *out);
-  ValueStats (*measure)(const float *values, int64_t n);
-  /* amax_bits[i] = max(amax_bits[i], bits of the absolute value), NaN ignored. */
-  void (*measure_each)(const float *values, int64_t n, int32_t *amax_bits);
   /* `count` rows of n histories: folded into largest (NaN ignored) and has_nan; where rolls is not
    * 0 each row becomes the next one and the last becomes `newest`. */
   void (*roll_history)(float *rows, int64_t count, int64_t stride, const float *newest,

@@ -16,8 +16,7 @@ template <int kRows>
 DotRange thin_tile(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride, int cols,
                    int64_t n, float *out) {
   __m512 sums[kRows][2];
-#pragma GCC unroll 12
-  for (int row = 0; row < kRows; ++row) sums[row][0] = sums[row][1] = _mm512_setzero_ps();
+  clear_sums<kRows>(sums);
   const DotRange range =
       for_pairs_of(dtype, b, stride, cols, n, [&](int64_t, __m512i left, __m512i right) {
         const ExactProducts products(left, right);
@@ -31,32 +30,13 @@ DotRange thin_tile(const uint32_t *a, uint32_t dtype, const void *b, int64_t str
   return range;
 }
 
-/* out += fl32(parts * fl32(a_scale * b_scale)), and parts = 0. */
-template <int kRows>
-__attribute__((always_inline)) inline void drain_block(__m512 (&parts)[kRows][2],
-                                                       const float *a_scales, const float *b_scales,
-                                                       float *out) {
-  const __m512 scales[2] = {_mm512_loadu_ps(b_scales), _mm512_loadu_ps(b_scales + 16)};
-#pragma GCC unroll 12
-  for (int row = 0; row < kRows; ++row) {
-    const __m512 a_scale = _mm512_set1_ps(a_scales[row]);
-    for (int half = 0; half < 2; ++half) {
-      float *sum = out + row * kDotCols + half * 16;
-      const __m512 part = _mm512_mul_ps(parts[row][half], _mm512_mul_ps(a_scale, scales[half]));
-      _mm512_storeu_ps(sum, _mm512_add_ps(_mm512_loadu_ps(sum), part));
-      parts[row][half] = _mm512_setzero_ps();
-    }
-  }
-}
-
 template <int kRows>
 void thin_block_tile(const uint32_t *a, uint32_t dtype, const void *b, int64_t stride, int cols,
                      int64_t n, int64_t length, const float *a_scales, const float *b_scales,
                      float *out) {
   __m512 parts[kRows][2];
-#pragma GCC unroll 12
-  for (int row = 0; row < kRows; ++row) parts[row][0] = parts[row][1] = _mm512_setzero_ps();
-  for (int i = 0; i < kRows * kDotCols; ++i) out[i] = 0.0f;
+  clear_sums<kRows>(parts);
+  store_sums<kRows>(parts, out);
   int64_t left = length; /* pairs of the block */
   for_pairs<CodePairs>(dtype, b, stride, cols, n, [&](int64_t, __m512i one, __m512i other) {
     const ExactProducts products(one, other);

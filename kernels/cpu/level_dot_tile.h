@@ -79,6 +79,12 @@ __attribute__((always_inline)) inline void load_sums(const float *from, __m512 (
 }
 
 template <int kRows>
+__attribute__((always_inline)) inline void clear_sums(__m512 (&sums)[kRows][2]) {
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) sums[row][0] = sums[row][1] = _mm512_setzero_ps();
+}
+
+template <int kRows>
 __attribute__((always_inline)) inline void store_sums(const __m512 (&sums)[kRows][2], float *out) {
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) {
@@ -94,36 +100,42 @@ void dot_tile(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t pair
   if (continues) {
     load_sums<kRows>(out, sums);
   } else {
-#pragma GCC unroll 12
-    for (int row = 0; row < kRows; ++row) sums[row][0] = sums[row][1] = _mm512_setzero_ps();
+    clear_sums<kRows>(sums);
   }
   add_dot_products<kRows, Products>(a, stride, b, pairs, sums);
   store_sums<kRows>(sums, out);
+}
+
+/* out += fl32(parts * fl32(a_scale * b_scale)), and parts = 0. */
+template <int kRows>
+__attribute__((always_inline)) inline void drain_block(__m512 (&parts)[kRows][2],
+                                                       const float *a_scales, const float *b_scales,
+                                                       float *out) {
+  const __m512 scales[2] = {_mm512_loadu_ps(b_scales), _mm512_loadu_ps(b_scales + 16)};
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) {
+    const __m512 a_scale = _mm512_set1_ps(a_scales[row]);
+    for (int half = 0; half < 2; ++half) {
+      float *sum = out + row * kDotCols + half * 16;
+      const __m512 part = _mm512_mul_ps(parts[row][half], _mm512_mul_ps(a_scale, scales[half]));
+      _mm512_storeu_ps(sum, _mm512_add_ps(_mm512_loadu_ps(sum), part));
+      parts[row][half] = _mm512_setzero_ps();
+    }
+  }
 }
 
 template <int kRows>
 void dot_block_tile(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t pairs,
                     int64_t length, const float *a_scales, const float *b_scales, bool continues,
                     float *out) {
+  __m512 parts[kRows][2];
+  clear_sums<kRows>(parts);
+  if (!continues) store_sums<kRows>(parts, out);
   for (int64_t done = 0; done < pairs; done += length) {
     const int64_t count = pairs - done < length ? pairs - done : length;
-    __m512 parts[kRows][2];
-#pragma GCC unroll 12
-    for (int row = 0; row < kRows; ++row) parts[row][0] = parts[row][1] = _mm512_setzero_ps();
     add_dot_products<kRows, ExactProducts>(a + done, stride, b, count, parts);
+    drain_block<kRows>(parts, a_scales, b_scales, out);
     b += count * kDotCols;
-    const __m512 scales[2] = {_mm512_loadu_ps(b_scales), _mm512_loadu_ps(b_scales + 16)};
-    const bool is_first = done == 0 && !continues;
-#pragma GCC unroll 12
-    for (int row = 0; row < kRows; ++row) {
-      const __m512 a_scale = _mm512_set1_ps(a_scales[row]);
-      for (int half = 0; half < 2; ++half) {
-        float *sum = out + row * kDotCols + half * 16;
-        const __m512 part = _mm512_mul_ps(parts[row][half], _mm512_mul_ps(a_scale, scales[half]));
-        const __m512 old = is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum);
-        _mm512_storeu_ps(sum, _mm512_add_ps(old, part));
-      }
-    }
     a_scales += kRows;
     b_scales += kDotCols;
   }

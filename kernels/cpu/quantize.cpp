@@ -41,8 +41,8 @@ ValueStats cast_part(const Context &context, const octavo_quantize &c, const Sou
 octavo_status cast_runs(const Context &context, const octavo_quantize &c, const Source &source,
                         float scale, bool past_caches, SharedStats *shared) {
   const bool is_run = is_dense(source.in) && is_dense(*c.out) && source.in.cols == c.out->cols;
-  const octavo_tensor in = is_run ? as_one_row(source.in) : source.in;
-  const octavo_tensor out = is_run ? as_one_row(*c.out) : *c.out;
+  const octavo_tensor in = is_run ? as_row(source.in) : source.in;
+  const octavo_tensor out = is_run ? as_row(*c.out) : *c.out;
   const Source runs = {in, source.factor};
   return for_runs(context, in.rows, in.cols, [&](auto &&for_each_run) {
     ValueStats stats;

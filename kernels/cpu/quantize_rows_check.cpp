@@ -7,13 +7,8 @@ namespace {
 void check_output(Check *check, const octavo_tensor *codes, const octavo_scale *s, const char *name,
                   const char *scale_name, int64_t rows, int64_t cols) {
   check->tensor(codes, name, Dtypes::kQuantized);
+  check->holds(codes, name, rows, cols);
   if (!check->ok()) return;
-  if (codes->rows < rows || codes->cols < cols) {
-    return check->fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected at least [%lld, %lld]",
-                       name, static_cast<long long>(codes->rows),
-                       static_cast<long long>(codes->cols), static_cast<long long>(rows),
-                       static_cast<long long>(cols));
-  }
   if (s == nullptr) {
     return check->fail(OCTAVO_INVALID, "%s is null beside %s; expected the scales of its own rows",
                        scale_name, name);
@@ -40,12 +35,8 @@ void check_row_scale(Check *check, const octavo_scale *s, const char *name, int6
                        "%s.stride = %lld; expected at least 1, the scale of one row", name,
                        static_cast<long long>(s->stride));
   }
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(rows, s->stride, &bytes) ||
-      __builtin_mul_overflow(bytes, dtype_bytes(OCTAVO_F32), &bytes)) {
-    return check->fail(OCTAVO_INVALID, "%s has %lld rows of %lld scales, more than memory can hold",
-                       name, static_cast<long long>(rows), static_cast<long long>(s->stride));
-  }
+  check->scale_rows(s, name, rows);
+  if (!check->ok()) return;
   if ((s->data == nullptr && rows > 0) ||
       reinterpret_cast<uintptr_t>(s->data) % sizeof(float) != 0) {
     check->fail(OCTAVO_INVALID, "%s.data = %p; expected the aligned address of %lld scales", name,

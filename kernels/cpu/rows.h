@@ -22,6 +22,17 @@ inline char *element(const octavo_tensor &t, int64_t row, int64_t col) {
   return static_cast<char *>(t.data) + (row * t.stride + col) * dtype_bytes(t.dtype);
 }
 
+/* No gaps between rows; a single row's stride says nothing. */
+inline bool is_dense(const octavo_tensor &t) {
+  return t.stride == t.cols || t.rows <= 1;
+}
+
+/* A dense matrix as one row. */
+inline octavo_tensor as_row(const octavo_tensor &t) {
+  const int64_t count = t.rows * t.cols;
+  return {t.data, 1, count, count, t.dtype, 0};
+}
+
 /* fl32(value * factor) of `count` elements from (row, col) on, in `buffer`. */
 inline void load_values(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
                         int64_t count, float factor, float *buffer) {

@@ -165,7 +165,7 @@ octavo_status quantize_state(const Context &context, const octavo_quantize &c) {
     for_segments(in.cols, begin, end, [&](int64_t, int64_t first, int64_t count) {
       float values[kSegment];
       load_values(context, in, 0, first, count, factor, values);
-      merge(&stats, context.level->measure(values, count));
+      merge(&stats, context.level->casts.measure(OCTAVO_F32, values, count));
       store_state_blocks(context, out, scales, c.out_scale_inv->granularity, first, count, values);
       if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) {
         keep_positive(out.dtype, values, count, element(out, 0, first));

@@ -14,12 +14,6 @@ inline bool is_state_granularity(uint32_t granularity) {
   return granularity == OCTAVO_FLAT_256 || granularity == OCTAVO_EXPANDED_128;
 }
 
-/* A dense matrix as one row. */
-inline octavo_tensor as_row(const octavo_tensor &t) {
-  const int64_t count = t.rows * t.cols;
-  return {t.data, 1, count, count, t.dtype, 0};
-}
-
 /* Refuses a checked tensor that is not dense, and codes other than E4M3FN. */
 void check_state_dense(Check *check, const octavo_tensor *t, const char *name);
 void check_state_codes(Check *check, const octavo_tensor *t, const char *name);

@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-#include "fence.h"
+#include "fenced_call.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -33,27 +33,6 @@ const char *op_name(uint32_t op) {
     default: return "swiglu";
   }
 }
-
-// Arms the fence during the verbs of a host.
-class FencedCall : public Host::Observer {
- public:
-  explicit FencedCall(Host &host) : host_(host), fence_(host.arena()) {
-    host_.session().kernels().set_fence(&fence_);
-    host_.set_observer(this);
-  }
-  ~FencedCall() override {
-    host_.set_observer(nullptr);
-    host_.session().kernels().set_fence(nullptr);
-  }
-  void before(const std::string &) override { fence_.arm(); }
-  void after(const std::string &) override { first_ = fence_.disarm(); }
-  std::optional<uint64_t> first() const { return first_; }
-
- private:
-  Host &host_;
-  Fence fence_;
-  std::optional<uint64_t> first_;
-};
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "fence.h"
+#include "fenced_call.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -19,27 +19,6 @@ const char *const kSendName = "send of the reduction";
 bool writes(uint8_t access) {
   return access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE;
 }
-
-// Arms the fence during one call.
-class FencedCall : public Host::Observer {
- public:
-  explicit FencedCall(Host &host) : host_(host), fence_(host.arena()) {
-    host_.session().kernels().set_fence(&fence_);
-    host_.set_observer(this);
-  }
-  ~FencedCall() override {
-    host_.set_observer(nullptr);
-    host_.session().kernels().set_fence(nullptr);
-  }
-  void before(const std::string &) override { fence_.arm(); }
-  void after(const std::string &) override { first_ = fence_.disarm(); }
-  std::optional<uint64_t> first() const { return first_; }
-
- private:
-  Host &host_;
-  Fence fence_;
-  std::optional<uint64_t> first_;
-};
 
 }  // namespace
 

@@ -107,20 +107,10 @@ TEST(GuardBlocks, dequantize_every_granularity_and_size) {
           const Matrix in = Matrix(in_dtype, rows, cols, gap).fill(turn, 3.0f);
           const Matrix out = Matrix(kPlain[turn % 3], rows, cols, gap).fill(turn + 1);
           const Scales scales = Scales(granularity, rows, cols, gap).fill(turn);
-          expect_guarded("dequantize blocks " + std::to_string(granularity) + ", " +
-                             shape_text(rows, cols) + ", turn " + std::to_string(turn),
-                         [&](const Kernels &kernels, CallMemory &memory) {
-                           auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-                           const octavo_tensor from = memory.input(in);
-                           octavo_tensor to = memory.output(out);
-                           const octavo_scale inv = memory.input(scales);
-                           c.in = &from;
-                           c.out = &to;
-                           c.scale_inv = &inv;
-                           c.accumulate = turn % 2;
-                           memory.seal();
-                           return kernels.table->dequantize(kernels.ctx(), &c);
-                         });
+          expect_guarded_dequantize("dequantize blocks " + std::to_string(granularity) + ", " +
+                                        shape_text(rows, cols) + ", turn " + std::to_string(turn),
+                                    in, out, turn % 2,
+                                    [&](CallMemory &memory) { return memory.input(scales); });
           if (HasFatalFailure()) return;
           ++turn;
         }

@@ -201,6 +201,25 @@ inline void expect_guarded(const std::string &name, const GuardCase &run) {
   }
 }
 
+/* dequantize of a copy of `in` onto a copy of `out`; scale(memory) brings the multipliers there, or
+ * none. */
+template <typename Scale>
+void expect_guarded_dequantize(const std::string &name, const Matrix &in, const Matrix &out,
+                               uint32_t accumulate, const Scale &scale) {
+  expect_guarded(name, [&](const Kernels &kernels, CallMemory &memory) {
+    auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+    const octavo_tensor from = memory.input(in);
+    octavo_tensor to = memory.output(out);
+    const std::optional<octavo_scale> scale_inv = scale(memory);
+    c.in = &from;
+    c.out = &to;
+    c.scale_inv = scale_inv ? &*scale_inv : nullptr;
+    c.accumulate = accumulate;
+    memory.seal();
+    return kernels.table->dequantize(kernels.ctx(), &c);
+  });
+}
+
 /* "17 x 65" */
 inline std::string shape_text(int64_t rows, int64_t cols) {
   return std::to_string(rows) + " x " + std::to_string(cols);

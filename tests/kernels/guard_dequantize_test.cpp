@@ -19,18 +19,11 @@ void expect_dequantize(uint32_t in_dtype, uint32_t out_dtype, int64_t rows, int6
   const Matrix out = Matrix(out_dtype, rows, cols, gap).fill(9);
   const std::string name = "dequantize " + dtype_text(in_dtype) + " to " + dtype_text(out_dtype) +
                            ", " + shape_text(rows, cols) + ", gap " + std::to_string(gap);
-  expect_guarded(name, [&](const Kernels &kernels, CallMemory &memory) {
-    auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-    const octavo_tensor from = memory.input(in);
-    octavo_tensor to = memory.output(out);
-    const octavo_scale inv = per_tensor(memory.input(std::vector<float>{0.37f}));
-    c.in = &from;
-    c.out = &to;
-    if (is_scaled) c.scale_inv = &inv;
-    c.accumulate = accumulate;
-    memory.seal();
-    return kernels.table->dequantize(kernels.ctx(), &c);
-  });
+  expect_guarded_dequantize(name, in, out, accumulate,
+                            [&](CallMemory &memory) -> std::optional<octavo_scale> {
+                              if (!is_scaled) return std::nullopt;
+                              return per_tensor(memory.input(std::vector<float>{0.37f}));
+                            });
 }
 
 TEST(GuardDequantize, every_dtype_and_size) {

@@ -100,20 +100,11 @@ TEST(GuardRows, dequantize_every_dtype_and_size) {
           const int64_t gap = turn % 3;
           const Matrix in = Matrix(in_dtype, rows, cols, gap).fill(turn, 3.0f);
           const Matrix out = Matrix(out_dtype, rows, cols, gap).fill(turn + 1);
-          expect_guarded("dequantize rows, " + dtype_text(in_dtype) + " to " +
-                             dtype_text(out_dtype) + ", " + shape_text(rows, cols),
-                         [&](const Kernels &kernels, CallMemory &memory) {
-                           auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-                           const octavo_tensor from = memory.input(in);
-                           octavo_tensor to = memory.output(out);
-                           const octavo_scale inv = per_row(memory.input(row_scales(rows, gap)));
-                           c.in = &from;
-                           c.out = &to;
-                           c.scale_inv = &inv;
-                           c.accumulate = turn % 2;
-                           memory.seal();
-                           return kernels.table->dequantize(kernels.ctx(), &c);
-                         });
+          expect_guarded_dequantize("dequantize rows, " + dtype_text(in_dtype) + " to " +
+                                        dtype_text(out_dtype) + ", " + shape_text(rows, cols),
+                                    in, out, turn % 2, [&](CallMemory &memory) {
+                                      return per_row(memory.input(row_scales(rows, gap)));
+                                    });
           if (HasFatalFailure()) return;
           ++turn;
         }
