@@ -7,8 +7,8 @@ OCTAVO_BUILD_PACKAGES=(
   libsodium-dev pkg-config
 )
 OCTAVO_TEST_PACKAGES=(
-  libgtest-dev libgmock-dev libbenchmark-dev clang clang-format python3 python3-venv binutils
-  valgrind libdnnl-dev libopenblas-dev
+  libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang clang-format python3 python3-dev
+  python3-venv binutils valgrind libdnnl-dev libopenblas-dev abigail-tools
 )
 
 is_installed() {
@@ -66,10 +66,14 @@ install_missing() {
   return 1
 }
 
-# compiler_launcher: the CMake options that use ccache where there is one.
-compiler_launcher() {
+# use_ccache <root>: sets OCTAVO_COMPILER_LAUNCHER to the CMake options that use ccache, where there is
+# one. Clones of the tree share its cache: paths below root count relative to it, and a precompiled
+# header by its content.
+use_ccache() {
+  OCTAVO_COMPILER_LAUNCHER=()
   if command -v ccache >/dev/null; then
-    echo "-DCMAKE_C_COMPILER_LAUNCHER=ccache"
-    echo "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
+    OCTAVO_COMPILER_LAUNCHER=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$1}" CCACHE_NOHASHDIR=1
+    export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
   fi
 }

@@ -1,26 +1,63 @@
 #!/usr/bin/env bash
 # From a fresh clone on Debian 12 to a trained FP8 model: installs what is missing, builds, trains
-# a small GPT on the CPU once per method, and says where the report lies.
+# a small GPT on the CPU, and says where the report lies.
 #
-# Usage: samples/quickstart.sh [options of train_gpt]
+# Usage: samples/quickstart.sh [--host plain|torch|pytorch] [options of the program]
+#   plain     samples/train_gpt, a program without an ML library, once per method (the default)
+#   torch     samples/torch_gpt, the same model on LibTorch; downloads torch, 570 MB, once
+#   pytorch   samples/python/pytorch.py, three changed lines of a PyTorch script; the same download
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=samples/packages.sh
 source samples/packages.sh
+# shellcheck source=samples/torch_env/paths.sh
+source samples/torch_env/paths.sh
 
-install_missing "${OCTAVO_BUILD_PACKAGES[@]}"
+host=plain
+if [[ ${1:-} == --host ]]; then
+  host=${2:-}
+  if [[ ! $host =~ ^(plain|torch|pytorch)$ ]]; then
+    echo "error: --host: expected plain, torch or pytorch, found ${host:-nothing}" >&2
+    exit 2
+  fi
+  shift 2
+fi
 
-mapfile -t launcher < <(compiler_launcher)
-cmake --preset cpu -B build/quickstart -DOCTAVO_BUILD_TESTS=OFF "${launcher[@]}"
-cmake --build build/quickstart --parallel "$(nproc)"
+packages=("${OCTAVO_BUILD_PACKAGES[@]}")
+[[ $host == plain ]] || packages+=(python3 python3-venv binutils)
+install_missing "${packages[@]}"
+
+options=()
+if [[ $host != plain ]]; then
+  bash samples/torch_env/install.sh
+  root=$(torch_env_root)
+  options+=(-DOCTAVO_BUILD_TORCH_OPS=ON -DOCTAVO_TORCH_ROOT="$root")
+  [[ $host != torch ]] || options+=(-DOCTAVO_BUILD_TORCH=ON)
+fi
+
+use_ccache "$PWD"
+build=build/quickstart
+[[ $host == plain ]] || build+=-$host
+cmake --preset cpu -B "$build" -DOCTAVO_BUILD_TESTS=OFF "${options[@]}" "${OCTAVO_COMPILER_LAUNCHER[@]}"
+cmake --build "$build" --parallel "$(nproc)"
 
 out=out/quickstart
 mkdir -p "$out"
-build/quickstart/bin/train_gpt --out "$out" "$@"
+case $host in
+  plain) "$build/bin/train_gpt" --out "$out" "$@" ;;
+  torch) "$build/bin/torch_gpt" --out "$out" "$@" ;;
+  pytorch)
+    OCTAVO_LIBRARY_DIR="$PWD/$build/lib" PYTHONPATH="$PWD/host_adapters/python" \
+      "$(torch_env_python)" samples/python/pytorch.py "$@"
+    ;;
+esac
 
-if [[ ! -s $out/report.html ]]; then
-  echo "error: expected train_gpt to write $out/report.html, found none" >&2
+if [[ $host == pytorch ]]; then
+  echo "The script and its plain version: samples/python/pytorch.py, samples/python/plain/pytorch.py"
+elif [[ ! -s $out/report.html ]]; then
+  echo "error: expected the program to write $out/report.html, found none" >&2
   exit 1
+else
+  echo "The report: $PWD/$out/report.html"
 fi
-echo "The report: $PWD/$out/report.html"

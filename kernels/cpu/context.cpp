@@ -5,11 +5,13 @@
  */
 #include "kernels/cpu/context.h"
 
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "kernels/check/verbs.h"
+#include "kernels/cpu/limits.h"
 
 namespace octavo {
 namespace {
@@ -39,7 +41,7 @@ void list_levels(char *text, size_t size) {
   }
 }
 
-octavo_status choose_level(const octavo_host *host, const Level **out) {
+octavo_status choose_level(const Caller &caller, const Level **out) {
   const char *forced = std::getenv(kForceVariable);
   const bool is_forced = forced != nullptr && forced[0] != '\0';
   for (int i = 0; i < kLevelCount; ++i) {
@@ -49,13 +51,13 @@ octavo_status choose_level(const octavo_host *host, const Level **out) {
       return OCTAVO_OK;
     }
     if (is_forced && kLevels[i].level == nullptr) {
-      return report_error(host, OCTAVO_UNSUPPORTED,
+      return report_error(caller, OCTAVO_UNSUPPORTED,
                           "open_device: %s=%s, but this build has no kernels for that instruction "
                           "set; unset the variable or name another level",
                           kForceVariable, forced);
     }
     if (is_forced) {
-      return report_error(host, OCTAVO_UNSUPPORTED,
+      return report_error(caller, OCTAVO_UNSUPPORTED,
                           "open_device: %s=%s, but this CPU lacks that instruction set; unset the "
                           "variable or name a level that the CPU has",
                           kForceVariable, forced);
@@ -63,31 +65,12 @@ octavo_status choose_level(const octavo_host *host, const Level **out) {
   }
   char levels[200] = "";
   list_levels(levels, sizeof(levels));
-  return report_error(host, OCTAVO_INVALID,
+  return report_error(caller, OCTAVO_INVALID,
                       "open_device: %s=%.40s is not a level; expected one of: %s", kForceVariable,
                       forced == nullptr ? "" : forced, levels);
 }
 
 }  // namespace
-
-octavo_status report_error(const octavo_host *host, octavo_status status, const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  octavo_diagnostic d = {};
-  d.size = sizeof(d);
-  d.kind = OCTAVO_KIND_DIAGNOSTIC;
-  d.code = status;
-  d.severity = OCTAVO_SEVERITY_ERROR;
-  d.domain = OCTAVO_STR("octavo.kernels.cpu");
-  d.text.data = text;
-  const uint64_t whole = length < 0 ? 0 : static_cast<uint64_t>(length);
-  d.text.size = whole < sizeof(text) ? whole : sizeof(text) - 1;
-  host->diagnose(host->ctx, &d);
-  return status;
-}
 
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {
   if (sink == nullptr || sink->verdict == nullptr) return OCTAVO_INVALID;
@@ -116,30 +99,31 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
   if (host == nullptr || host->diagnose == nullptr || host->get_extension == nullptr) {
     return OCTAVO_INVALID; /* nobody to tell */
   }
+  const Caller caller = {host, kDomain};
   if (ctx == nullptr) {
-    return report_error(host, OCTAVO_INVALID, "open_device: ctx is null; expected an address");
+    return report_error(caller, OCTAVO_INVALID, "open_device: ctx is null; expected an address");
   }
   *ctx = nullptr;
   if (!is_this_cpu(device)) {
-    return report_error(host, OCTAVO_UNSUPPORTED,
+    return report_error(caller, OCTAVO_UNSUPPORTED,
                         "open_device: device type %u, index %d; expected type %d (CPU), index 0",
                         device.type, device.index, OCTAVO_DEVICE_CPU);
   }
   const Level *level = nullptr;
-  const octavo_status status = choose_level(host, &level);
+  const octavo_status status = choose_level(caller, &level);
   if (status != OCTAVO_OK) return status;
   const auto *parallel = static_cast<const octavo_parallel *>(
       host->get_extension(host->ctx, OCTAVO_STR(OCTAVO_PARALLEL_ID)));
   if (parallel != nullptr &&
       (!OCTAVO_HAS(parallel, octavo_parallel, parallel_for) || parallel->parallel_for == nullptr)) {
-    return report_error(host, OCTAVO_INVALID,
+    return report_error(caller, OCTAVO_INVALID,
                         "open_device: the host's %s has no parallel_for (%u bytes); expected a "
                         "complete table, or null for no threads",
                         OCTAVO_PARALLEL_ID, parallel->size);
   }
   auto *context = new (std::nothrow) Context{host, parallel, level};
   if (context == nullptr) {
-    return report_error(host, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
+    return report_error(caller, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
                         sizeof(Context));
   }
   *ctx = context;
@@ -152,12 +136,8 @@ void close_device(void *ctx) {
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
-  if (out == nullptr || !OCTAVO_HAS(out, octavo_kernels_caps, alignment)) {
-    return report_error(context.host, OCTAVO_INVALID,
-                        "describe: caps are null or have %u bytes; expected at least %u",
-                        out == nullptr ? 0u : out->size,
-                        OCTAVO_SIZE_THROUGH(octavo_kernels_caps, alignment));
-  }
+  const octavo_status status = check_describe(context.caller(), out);
+  if (status != OCTAVO_OK) return status;
   out->kind = OCTAVO_KIND_KERNELS_CAPS;
   out->id.data = context.level->id;
   out->id.size = std::strlen(context.level->id);
@@ -171,6 +151,9 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
                OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   out->alignment = 1;
+  if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) {
+    out->pack_rows = static_cast<uint32_t>(limits_of(context).pack_rows);
+  }
   return OCTAVO_OK;
 }
 

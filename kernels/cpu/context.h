@@ -7,16 +7,21 @@
 
 #include <type_traits>
 
+#include "kernels/check/check.h"
 #include "kernels/cpu/arithmetic.h"
 #include "kernels/cpu/level.h"
 #include "octavo/kernels.h"
 
 namespace octavo {
 
+constexpr char kDomain[] = "octavo.kernels.cpu"; /* of diagnostics */
+
 struct Context {
   const octavo_host *host;
   const octavo_parallel *parallel; /* null: everything runs on the calling thread */
   const Level *level;
+
+  Caller caller() const { return {host, kDomain}; }
 
   /* Calls body(begin, end) for disjoint ranges that cover [0, count), each of at least `grain`
    * indices where possible. Bodies must not depend on how the ranges are cut. */
@@ -41,10 +46,6 @@ struct Context {
 inline const Context &context_of(void *ctx) {
   return *static_cast<const Context *>(ctx);
 }
-
-/* Sends an error to the host and returns `status`; the text is formatted on the stack. */
-octavo_status report_error(const octavo_host *host, octavo_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* Table entries; see octavo/kernels.h. */
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);

@@ -4,6 +4,7 @@
  * A code of 8 bits has 256 values, so where a level can look them up, codes become 16-bit values by
  * a table of what the plain way gives for each.
  */
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/cast_rows.h"
 #include "kernels/cpu/row_scales.h"
@@ -81,25 +82,11 @@ octavo_status dequantize_rows(const Context &context, const octavo_dequantize &c
 
 octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "dequantize");
-  if (!check.call(c)) return check.status();
-  if (c->scale_inv != nullptr && is_state_granularity(c->scale_inv->granularity)) {
-    return dequantize_state(context, *c);
-  }
+  const octavo_status status = check_dequantize(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
+  if (has_state_blocks(c->scale_inv)) return dequantize_state(context, *c);
   if (has_blocks(c->scale_inv)) return dequantize_blocks(context, *c);
-  const bool has_rows = is_row_scaled(c->scale_inv);
-  check.tensor(c->in, "in", has_rows ? Dtypes::kQuantized : Dtypes::kAny);
-  check.tensor(c->out, "out", Dtypes::kPlain);
-  if (check.ok()) check.same_shape(c->out, "out", c->in, "in");
-  if (has_rows) {
-    if (check.ok()) check_row_scale(&check, c->scale_inv, "scale_inv", c->in->rows);
-  } else {
-    check.scale(
-        c->scale_inv, "scale_inv", true,
-        ", 1 (per row), a block granularity (2, 3, 4, 7) or one of optimizer states (5, 6)");
-  }
-  if (!check.ok()) return check.status();
-  if (has_rows) return dequantize_rows(context, *c);
+  if (is_row_scaled(c->scale_inv)) return dequantize_rows(context, *c);
 
   const float factor = scale_value(c->scale_inv);
   const bool is_run = is_dense(*c->in) && is_dense(*c->out);

@@ -4,6 +4,7 @@
  */
 #include <cstring>
 
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 
@@ -11,10 +12,8 @@ namespace octavo {
 
 octavo_status copy(void *ctx, const octavo_copy *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "copy");
-  if (!check.call(c)) return check.status();
-  if (c->bytes > 0) check.not_null(c->out, "out");
-  if (!check.ok() || c->bytes == 0) return check.status();
+  const octavo_status status = check_copy(context.caller(), c);
+  if (status != OCTAVO_OK || c->bytes == 0) return status;
 
   constexpr int64_t kGrainBytes = 1 << 18;
   return context.for_ranges(static_cast<int64_t>(c->bytes), kGrainBytes,
@@ -31,15 +30,8 @@ octavo_status copy(void *ctx, const octavo_copy *c) {
 
 octavo_status scale_values(void *ctx, const octavo_scale_values *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "scale_values");
-  if (!check.call(c)) return check.status();
-  if (c->n > 0) {
-    check.not_null(c->out, "out");
-    check.not_null(c->in, "in");
-  }
-  check.accumulator(c->out, "out");
-  check.accumulator(c->in, "in");
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_scale_values(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   return context.for_ranges(static_cast<int64_t>(c->n), kGrainElements,
                             [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 
@@ -49,21 +50,8 @@ void update_band(const Context &context, const octavo_delayed_scale_update &c, i
 
 octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "delayed_scale_update");
-  if (!check.call(c)) return check.status();
-  check.rule(c->rule);
-  check.format_max(c->format_max);
-  if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
-  if (c->n > 0) {
-    check.not_null(c->amax, "amax");
-    check.not_null(c->history, "history");
-    check.not_null(c->scale, "scale");
-  }
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->history, "history");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->counter, "counter");
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_delayed_scale_update(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   const int64_t columns = static_cast<int64_t>(c->n);
   const int64_t length = static_cast<int64_t>(c->length);

@@ -82,6 +82,18 @@ using DotThinBlockTile = void (*)(const uint32_t *a, uint32_t dtype, const void 
                                   int cols, int64_t n, int64_t length, const float *a_scales,
                                   const float *b_scales, float *sums);
 
+/* Codes in panel order: panels of kDotCols rows of b, kDotCols * K bytes each. A panel holds the
+ * codes of one pair of K after the other, 64 bytes each: one pair for each column in the order that
+ * decodes to columns 0 to 15 and 16 to 31, the smaller k in the odd byte. With an odd K the last
+ * codes stand alone, 32 bytes in the same order of columns.
+ *
+ * As DotThinTile and DotThinBlockTile, for all kDotCols columns of one such panel. */
+using DotPackedTile = DotRange (*)(const uint32_t *a, uint32_t dtype, const void *panel, int64_t n,
+                                   float *sums);
+using DotPackedBlockTile = void (*)(const uint32_t *a, uint32_t dtype, const void *panel, int64_t n,
+                                    int64_t length, const float *a_scales, const float *b_scales,
+                                    float *sums);
+
 struct DotLoops {
   /* Whether this CPU's dot product rounds and orders as described. */
   bool (*is_chain)();
@@ -97,6 +109,10 @@ struct DotLoops {
   /* The rows of a for bf16 that lies so: n rows of `count` (at most kPackedRows) values. */
   void (*pack_k_major_rows)(const void *in, int64_t stride, int count, int64_t n, uint32_t *out,
                             int64_t out_stride);
+  /* `cols` rows of n codes, `stride` bytes apart, in panel order; rows from `cols` on are 0. */
+  void (*pack_codes)(const void *in, int64_t stride, int cols, int64_t n, void *panel);
+  /* n codes of each column of a panel in that order, from an even k on: what pack_panel gives. */
+  DotRange (*decode_codes)(uint32_t dtype, const void *codes, int64_t n, uint32_t *panel);
   DotRange (*measure)(const uint32_t *pairs, int64_t count);
   /* [rows - 1]. ordered: each product is rounded before it is added, for any values. */
   DotTile exact[kDotRows];
@@ -104,6 +120,8 @@ struct DotLoops {
   DotBlockTile block[kDotRows];
   DotThinTile thin[kThinRows]; /* for so few rows, packing b does not pay */
   DotThinBlockTile thin_block[kThinRows];
+  DotPackedTile packed[kThinRows];
+  DotPackedBlockTile packed_block[kThinRows];
   void (*finish)(const float *sums, int rows, int cols, const DotFinish &f);
 };
 

@@ -5,6 +5,9 @@
  * are rounded before they are added.
  */
 #include "kernels/cpu/gemm.h"
+
+#include "kernels/check/verbs.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -173,7 +176,7 @@ octavo_status multiply_panels(const Context &context, const octavo_gemm &c, cons
 
 octavo_status gemm(void *ctx, const octavo_gemm *c) {
   const Context &context = context_of(ctx);
-  octavo_status status = check_gemm(context, c);
+  octavo_status status = check_gemm(context.caller(), c, limits_of(context));
   if (status != OCTAVO_OK) return status;
   const GemmShape shape = gemm_shape(*c);
   if (shape.m == 0 || shape.n == 0) return OCTAVO_OK;

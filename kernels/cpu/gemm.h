@@ -1,33 +1,11 @@
-/* kernels/cpu/gemm.h: what the parts of gemm share: sizes, and the checks of a call.
- *
- * M, N and K are never read from a tensor's rows and cols directly, since a plain operand may lie
- * the other way round.
- */
+/* kernels/cpu/gemm.h: what the parts of gemm share: scales as fp32, and the bf16 dot product. */
 #ifndef OCTAVO_KERNELS_CPU_GEMM_H
 #define OCTAVO_KERNELS_CPU_GEMM_H
 
+#include "kernels/check/calls.h"
 #include "kernels/cpu/block_scales.h"
 
 namespace octavo {
-
-struct GemmShape {
-  int64_t m;
-  int64_t n;
-  int64_t k;
-};
-
-inline bool is_k_major(const octavo_gemm &c, uint32_t operand) {
-  return (c.layout & operand) != 0;
-}
-
-inline GemmShape gemm_shape(const octavo_gemm &c) {
-  const bool a_km = is_k_major(c, OCTAVO_GEMM_A_KM);
-  const bool b_kn = is_k_major(c, OCTAVO_GEMM_B_KN);
-  return {a_km ? c.a->cols : c.a->rows, b_kn ? c.b->cols : c.b->rows, a_km ? c.a->rows : c.a->cols};
-}
-
-/* Everything about a call; the text of a failure has gone to the host. */
-octavo_status check_gemm(const Context &context, const octavo_gemm *c);
 
 /* Both operands' multipliers of the elements of d as fp32; of the granularities PER_TENSOR and
  * PER_ROW. */

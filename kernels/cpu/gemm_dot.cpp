@@ -41,16 +41,23 @@ octavo_status pack_rows(const Context &context, const octavo_gemm &c, const DotP
   });
 }
 
-/* Few rows of a as [pair][rows], at the end of the first panel's area, which packed pairs and sums
- * of so few rows leave free. */
+/* With b in panel order so many rows are few: the next kThinRows of them find the panel in the
+ * second cache, and to decode it once more costs less than to store it decoded. */
+constexpr int kFewRows = 16;
+
+/* Few rows of a as [pair][rows], one such piece for each kThinRows of them, at the end of the first
+ * panel's area, which packed pairs and sums of so few rows leave free. */
 uint32_t *thin_rows(const DotPlan &p) {
   return reinterpret_cast<uint32_t *>(p.areas + p.area_bytes) - p.shape.m * p.pairs;
 }
 
 void interleave_rows(const DotPlan &p) {
   uint32_t *out = thin_rows(p);
-  for (int64_t pair = 0; pair < p.pairs; ++pair) {
-    for (int64_t row = 0; row < p.shape.m; ++row) *out++ = p.a[row * p.a_stride + pair];
+  for (int64_t first = 0; first < p.shape.m; first += kThinRows) {
+    const int64_t end = p.shape.m - first < kThinRows ? p.shape.m : first + kThinRows;
+    for (int64_t pair = 0; pair < p.pairs; ++pair) {
+      for (int64_t row = first; row < end; ++row) *out++ = p.a[row * p.a_stride + pair];
+    }
   }
 }
 
@@ -69,19 +76,21 @@ class PanelWork {
     chunk_ = p.shape.k <= kPart ? p.shape.m : room / (kDotCols * 4) / kDotRows * kDotRows;
   }
 
-  /* At most kThinRows rows of a, no scales along K, and no packing; false: some product may not be
-   * exact, and nothing has been written. */
+  /* At most kThinRows rows of a, with b in panel order kFewRows, no scales along K, and no packing;
+   * false: some product may not be exact, and nothing has been written. */
   bool thin_panel(int64_t col) {
     const int cols = p_.cols_of(col);
     const int rows = static_cast<int>(p_.shape.m);
-    const octavo_tensor &b = *c_.b;
-    alignas(64) float sums[kThinRows * kDotCols];
-    const DotRange range =
-        dot_.thin[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0),
-                            b.stride * dtype_bytes(b.dtype), cols, p_.shape.k, sums);
+    alignas(64) float sums[kFewRows * kDotCols];
+    DotRange range;
+    for (int row = 0; row < rows; row += kThinRows) {
+      merge(&range, thin_sums(col, cols, row, few(rows - row), sums + row * kDotCols));
+    }
     if (!is_exact(dot_, c_, p_, 0, rows, range)) return false;
     output_.set_cols(col, cols);
-    output_.finish(sums, 0, rows);
+    for (int row = 0; row < rows; row += kThinRows) {
+      output_.finish(sums + row * kDotCols, row, few(rows - row));
+    }
     return true;
   }
 
@@ -92,9 +101,14 @@ class PanelWork {
     const octavo_tensor &b = *c_.b;
     scales->pack_cols(col, cols, 0, divide_up(p_.shape.k, scales->length()));
     alignas(64) float sums[kThinRows * kDotCols];
-    dot_.thin_block[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0), b.stride, cols,
-                              p_.shape.k, scales->length() / 2, scales->of_rows(),
-                              scales->of_cols(), sums);
+    const int64_t length = scales->length() / 2;
+    if (is_packed(c_)) {
+      dot_.packed_block[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0), p_.shape.k, length,
+                                  scales->of_rows(), scales->of_cols(), sums);
+    } else {
+      dot_.thin_block[rows - 1](thin_rows(p_), b.dtype, element(b, col, 0), b.stride, cols,
+                                p_.shape.k, length, scales->of_rows(), scales->of_cols(), sums);
+    }
     output_.set_cols(col, cols);
     output_.finish(sums, 0, rows);
   }
@@ -122,6 +136,17 @@ class PanelWork {
   }
 
  private:
+  static int few(int rows) { return rows < kThinRows ? rows : kThinRows; }
+
+  DotRange thin_sums(int64_t col, int cols, int row, int rows, float *sums) const {
+    const octavo_tensor &b = *c_.b;
+    const uint32_t *a = thin_rows(p_) + row * p_.pairs;
+    const void *from = element(b, col, 0);
+    if (is_packed(c_)) return dot_.packed[rows - 1](a, b.dtype, from, p_.shape.k, sums);
+    return dot_.thin[rows - 1](a, b.dtype, from, b.stride * dtype_bytes(b.dtype), cols, p_.shape.k,
+                               sums);
+  }
+
   const DotLoops &dot_;
   const octavo_gemm &c_;
   const DotPlan &p_;
@@ -174,8 +199,8 @@ octavo_status gemm_by_dot_product(const Context &context, const octavo_gemm &c) 
   if (status != OCTAVO_OK) return status;
   if (shares_panels(context, plan)) return multiply_shared(context, c, plan);
   /* With K 1 the packed pairs of a panel would take all of its area. */
-  const bool is_thin =
-      plan.shape.m <= kThinRows && plan.shape.k > 1 && !is_k_major(c, OCTAVO_GEMM_B_KN);
+  const int64_t few = is_packed(c) && !has_blocks(c.a_scale_inv) ? kFewRows : kThinRows;
+  const bool is_thin = plan.shape.m <= few && plan.shape.k > 1 && !is_k_major(c, OCTAVO_GEMM_B_KN);
   if (is_thin) interleave_rows(plan);
   if (!has_blocks(c.a_scale_inv)) return multiply<PlainTiles>(context, c, plan, is_thin);
   const int64_t most = BlockScales::kBlocks * block_cols(c.a_scale_inv->granularity);

@@ -68,6 +68,9 @@ inline DotRange pack_part(const DotLoops &dot, const octavo_gemm &c, int64_t col
                           int64_t k, int64_t part, uint32_t *out) {
   const octavo_tensor &b = *c.b;
   const int64_t stride = b.stride * dtype_bytes(b.dtype);
+  if (is_packed(c)) {
+    return dot.decode_codes(b.dtype, element(b, col, 0) + k * kDotCols, part, out);
+  }
   if (is_k_major(c, OCTAVO_GEMM_B_KN)) {
     return dot.pack_k_major_panel(element(b, k, col), stride, cols, part, out);
   }

@@ -1,41 +1,15 @@
 /* gradient_scale: from the sum of squares of all gradients to the factor of the optimizer step. */
 #include <cmath>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check/verbs.h"
+#include "kernels/cpu/context.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/bits.h"
 
 namespace octavo {
-namespace {
-
-octavo_status check_call(const Context &context, const octavo_gradient_scale *c) {
-  Check check(context, "gradient_scale");
-  if (!check.call(c)) return check.status();
-  if (c->sum_count > 0) check.not_null(c->sum, "sum");
-  check.accumulator(c->sum, "sum");
-  check.accumulator(c->nonfinite, "nonfinite");
-  check.accumulator(c->norm, "norm");
-  check.accumulator(c->skip, "skip");
-  if (check.ok() && c->count > 0) check.not_null(c->grad_scale, "grad_scale");
-  for (uint64_t i = 0; i < c->count && check.ok(); ++i) {
-    check.not_null(c->grad_scale[i], "grad_scale[i]");
-    check.accumulator(c->grad_scale[i], "grad_scale[i]");
-  }
-  if (check.ok() && !(c->factor > 0 && is_finite(c->factor))) {
-    check.fail(OCTAVO_INVALID, "factor = %g; expected a finite value above 0",
-               static_cast<double>(c->factor));
-  }
-  if (check.ok() && !(c->max_norm >= 0 && is_finite(c->max_norm))) {
-    check.fail(OCTAVO_INVALID, "max_norm = %g; expected a finite value, 0 for no clipping",
-               static_cast<double>(c->max_norm));
-  }
-  return check.status();
-}
-
-}  // namespace
 
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {
-  const octavo_status status = check_call(context_of(ctx), c);
+  const octavo_status status = check_gradient_scale(context_of(ctx).caller(), c);
   if (status != OCTAVO_OK) return status;
   double squares = 0.0;
   for (uint64_t i = 0; i < c->sum_count; ++i) squares += static_cast<double>(c->sum[i]);

@@ -7,6 +7,7 @@
 #ifdef __AVX512BF16__
 #include "kernels/cpu/level_dot_finish.h"
 #include "kernels/cpu/level_dot_k_major.h"
+#include "kernels/cpu/level_dot_packed.h"
 #include "kernels/cpu/level_dot_panel.h"
 #include "kernels/cpu/level_dot_thin.h"
 #include "kernels/cpu/level_dot_tile.h"
@@ -38,6 +39,8 @@ constexpr DotLoops make_dot_loops() {
   loops.pack_panel = &pack_dot_panel;
   loops.pack_k_major_panel = &pack_k_major_dot_panel;
   loops.pack_k_major_rows = &pack_k_major_dot_rows;
+  loops.pack_codes = &pack_code_panel;
+  loops.decode_codes = &decode_code_panel;
   loops.measure = &measure_pairs;
   loops.finish = &finish_dot_tile;
   fill_dot_tiles<kDotRows>(&loops);

@@ -6,6 +6,8 @@
  */
 #include "kernels/cpu/prologue.h"
 
+#include "kernels/check/calls.h"
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/activation.h"
@@ -14,10 +16,6 @@ namespace octavo {
 namespace {
 
 static_assert(kSegment % kSumParts == 0, "a sum must not depend on where segments end");
-
-bool is_norm(uint32_t op) {
-  return op == OCTAVO_PROLOGUE_LAYER_NORM || op == OCTAVO_PROLOGUE_RMS_NORM;
-}
 
 /* fp32 values of one row: in place when nothing needs converting, else in `buffer`. */
 const float *row_values(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
@@ -92,73 +90,7 @@ void activation_row(const Context &context, const octavo_prologue &p, int64_t ro
   });
 }
 
-/* gamma or beta. */
-void check_weights(Check *check, const octavo_tensor *t, const char *name, int64_t cols) {
-  check->tensor(t, name, Dtypes::kPlain);
-  if (!check->ok() || (t->rows == 1 && t->cols == cols)) return;
-  check->fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected [1, %lld]", name,
-              static_cast<long long>(t->rows), static_cast<long long>(t->cols),
-              static_cast<long long>(cols));
-}
-
-/* A field that this op has no use for. */
-void check_absent(Check *check, const void *pointer, const char *name, uint32_t op) {
-  if (pointer == nullptr) return;
-  check->fail(OCTAVO_INVALID,
-              "%s is not null; expected null beside prologue.op = %u, which has no "
-              "such argument",
-              name, op);
-}
-
 }  // namespace
-
-void check_prologue(Check *check, const octavo_prologue *p, const octavo_tensor *out,
-                    const char *out_name) {
-  if (!check->ok()) return;
-  if (p == nullptr || p->size < sizeof(octavo_prologue)) {
-    return check->fail(OCTAVO_INVALID, "prologue %s %u bytes; expected at least %zu",
-                       p == nullptr ? "is null:" : "has", p == nullptr ? 0u : p->size,
-                       sizeof(octavo_prologue));
-  }
-  if (p->op < OCTAVO_PROLOGUE_LAYER_NORM || p->op > OCTAVO_PROLOGUE_SWIGLU) {
-    return check->fail(OCTAVO_UNSUPPORTED,
-                       "prologue.op = %u; expected 1 (layer norm), 2 (rms norm), 3 (gelu), 4 (gelu "
-                       "tanh) or 5 (swiglu)",
-                       p->op);
-  }
-  check->tensor(p->in, "prologue.in", Dtypes::kPlain);
-  if (!check->ok()) return;
-  const int64_t width = p->op == OCTAVO_PROLOGUE_SWIGLU ? 2 : 1;
-  if (p->in->rows != out->rows || p->in->cols % width != 0 || p->in->cols / width != out->cols) {
-    return check->fail(OCTAVO_INVALID,
-                       "prologue.in has shape [%lld, %lld] beside %s [%lld, %lld]; expected [M, "
-                       "%sK] beside [M, K]",
-                       static_cast<long long>(p->in->rows), static_cast<long long>(p->in->cols),
-                       out_name, static_cast<long long>(out->rows),
-                       static_cast<long long>(out->cols), width == 2 ? "2" : "");
-  }
-  if (p->op != OCTAVO_PROLOGUE_LAYER_NORM) {
-    check_absent(check, p->beta, "prologue.beta", p->op);
-    check_absent(check, p->mean, "prologue.mean", p->op);
-  }
-  if (!is_norm(p->op)) {
-    check_absent(check, p->gamma, "prologue.gamma", p->op);
-    return check_absent(check, p->rstd, "prologue.rstd", p->op);
-  }
-  check_weights(check, p->gamma, "prologue.gamma", out->cols);
-  if (p->beta != nullptr) check_weights(check, p->beta, "prologue.beta", out->cols);
-  check->accumulator(p->mean, "prologue.mean");
-  check->accumulator(p->rstd, "prologue.rstd");
-  if (p->in->cols == 0) {
-    check->fail(OCTAVO_INVALID,
-                "prologue.in has no columns; expected at least 1, since a norm "
-                "divides by their number");
-  }
-  if (!(p->eps >= 0.0f && p->eps <= kFloatMax)) {
-    check->fail(OCTAVO_INVALID, "prologue.eps = %g; expected a finite number of at least 0",
-                static_cast<double>(p->eps));
-  }
-}
 
 void prologue_rows(const Context &context, const octavo_prologue &p, int64_t begin, int64_t end,
                    int64_t first, const octavo_tensor &out) {
@@ -181,11 +113,8 @@ octavo_status prologue_all(const Context &context, const octavo_prologue &p,
 
 octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "prologue");
-  if (!check.call(c)) return check.status();
-  check.tensor(c->out, "out", Dtypes::kPlain);
-  check_prologue(&check, c->prologue, c->out, "out");
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_prologue(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
   return prologue_all(context, *c->prologue, *c->out);
 }
 

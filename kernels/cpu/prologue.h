@@ -4,14 +4,9 @@
 #ifndef OCTAVO_KERNELS_CPU_PROLOGUE_H
 #define OCTAVO_KERNELS_CPU_PROLOGUE_H
 
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context.h"
 
 namespace octavo {
-
-/* Refuses a malformed prologue; `out` is the checked tensor of its result and `out_name` the field
- * that it comes from. */
-void check_prologue(Check *check, const octavo_prologue *p, const octavo_tensor *out,
-                    const char *out_name);
 
 /* Rows [begin, end) of the prologue into rows [begin - first, end - first) of out, on the calling
  * thread, with mean and rstd of those rows. */

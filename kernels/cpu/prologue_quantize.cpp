@@ -6,11 +6,12 @@
  */
 #include <atomic>
 
-#include "kernels/cpu/block_scales.h"
+#include "kernels/check/calls.h"
+#include "kernels/check/verbs.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/prologue.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -24,12 +25,10 @@ constexpr int64_t kFewBands = 8;
 
 /* Rows of a band; 0 when the scales need all rows. */
 int64_t band_rows(const octavo_quantize &q) {
-  if (has_blocks(q.out_scale_inv) || has_blocks(q.out_t_scale_inv)) return kBand;
-  const bool is_state =
-      q.out_scale_inv != nullptr && is_state_granularity(q.out_scale_inv->granularity);
+  if (is_block_scaled(q)) return kBand;
   const bool is_given =
       q.rule == OCTAVO_RULE_GIVEN || (q.counter != nullptr && *q.counter >= q.window);
-  return is_given && !is_state ? kBand : 0;
+  return is_given && !is_state_scaled(q) ? kBand : 0;
 }
 
 /* The scales of the part of a tensor that starts at (row, col), a multiple of the block's size. Of
@@ -103,46 +102,17 @@ octavo_status quantize_bands(const Context &context, const octavo_prologue &p,
   return status != OCTAVO_OK ? status : failed.load(std::memory_order_relaxed);
 }
 
-/* The tensor between the two halves: dense, in the workspace. */
-octavo_tensor values_of(const octavo_tensor &in, void *workspace) {
-  return {workspace, in.rows, in.cols, in.cols, in.dtype, 0};
-}
-
-/* The struct of the second half, and its in, which has no data. */
-void check_shape(Check *check, const octavo_quantize *q) {
-  if (q == nullptr || q->size < sizeof(octavo_quantize)) {
-    return check->fail(OCTAVO_INVALID, "quantize %s %u bytes; expected at least %zu",
-                       q == nullptr ? "is null:" : "has", q == nullptr ? 0u : q->size,
-                       sizeof(octavo_quantize));
-  }
-  check->not_null(q->in, "quantize.in");
-  if (!check->ok()) return;
-  alignas(float) char anywhere[sizeof(float)];
-  const octavo_tensor shape = values_of(*q->in, anywhere);
-  check->tensor(&shape, "quantize.in", Dtypes::kPlain);
-}
-
 }  // namespace
 
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "prologue_quantize");
-  if (!check.call(c)) return check.status();
-  check_shape(&check, c->quantize);
-  if (!check.ok()) return check.status();
-  const octavo_tensor values = values_of(*c->quantize->in, c->workspace);
-  check_prologue(&check, c->prologue, &values, "quantize.in");
-  const bool is_empty = values.rows == 0 || values.cols == 0;
-  if (!is_empty && c->workspace == nullptr) {
-    check.fail(OCTAVO_INVALID,
-               "workspace is null; expected the bytes that workspace_bytes states for this call");
-  }
-  check.tensor(&values, "workspace", Dtypes::kPlain);
-  if (!check.ok()) return check.status();
-  octavo_quantize q = *c->quantize;
-  q.in = &values;
-  octavo_status status = check_quantize(context, &q);
+  octavo_status status = check_prologue_quantize(context.caller(), c, limits_of(context));
   if (status != OCTAVO_OK) return status;
+  const octavo_tensor values = dense_at(*c->quantize->in, c->workspace);
+  const bool is_empty = values.rows == 0 || values.cols == 0;
+  octavo_quantize q;
+  OCTAVO_TAKE(q, c->quantize);
+  q.in = &values;
 
   const int64_t rows_of_band = band_rows(q);
   if (rows_of_band > 0 && !is_empty && divide_up(values.rows, rows_of_band) >= kFewBands) {
@@ -150,19 +120,6 @@ octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c) {
   }
   status = prologue_all(context, *c->prologue, values);
   return status == OCTAVO_OK ? quantize_checked(context, q) : status;
-}
-
-octavo_status prologue_workspace_bytes(void *ctx, const octavo_prologue_call *c, uint64_t *bytes) {
-  Check check(context_of(ctx), "workspace_bytes of prologue");
-  if (!check.call(c)) return check.status();
-  *bytes = 0;
-  if (c->quantize == nullptr) return OCTAVO_OK; /* prologue needs none */
-  check_shape(&check, c->quantize);
-  if (!check.ok()) return check.status();
-  const octavo_tensor &in = *c->quantize->in;
-  *bytes = static_cast<uint64_t>(in.rows) * static_cast<uint64_t>(in.cols) *
-           static_cast<uint64_t>(dtype_bytes(in.dtype));
-  return OCTAVO_OK;
 }
 
 }  // namespace octavo

@@ -5,6 +5,8 @@
  */
 #include <cstring>
 
+#include "kernels/check/calls.h"
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/padding.h"
@@ -92,49 +94,6 @@ octavo_status cast_bands(const Context &context, const octavo_quantize &c, const
   });
 }
 
-constexpr char kOrBlocks[] =
-    ", or 1 (per row) or a block granularity (2, 3, 4, 7) for out and out_t alike";
-
-octavo_status check_tensor_scaled(const Context &context, const octavo_quantize *c) {
-  Check check(context, "quantize");
-  check.tensor(c->in, "in", Dtypes::kAny);
-  if (c->out != nullptr) {
-    check.tensor(c->out, "out", Dtypes::kQuantized);
-    if (check.ok()) {
-      check.at_least(c->out->rows, c->in->rows, "out.rows", "in.rows");
-      check.at_least(c->out->cols, c->in->cols, "out.cols", "in.cols");
-    }
-  }
-  if (c->out_t != nullptr) {
-    check.tensor(c->out_t, "out_t", Dtypes::kQuantized);
-    if (check.ok()) {
-      check.at_least(c->out_t->rows, c->in->cols, "out_t.rows", "in.cols");
-      check.at_least(c->out_t->cols, c->in->rows, "out_t.cols", "in.rows");
-    }
-    if (check.ok() && c->out != nullptr && c->out->dtype != c->out_t->dtype) {
-      check.fail(OCTAVO_INVALID, "out_t.dtype = 0x%x; expected that of out, 0x%x", c->out_t->dtype,
-                 c->out->dtype);
-    }
-  }
-  const bool casts = c->out != nullptr || c->out_t != nullptr;
-  check.scale(c->out_scale_inv, "out_scale_inv", !casts, kOrBlocks);
-  check.scale(c->out_t_scale_inv, "out_t_scale_inv", true, kOrBlocks);
-  check.accumulator(c->in_scale_inv, "in_scale_inv");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->counter, "counter");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->nonfinite, "nonfinite");
-  if (c->rule != OCTAVO_RULE_GIVEN) {
-    check.rule(c->rule);
-    check.format_max(c->format_max);
-    check.eps(c->eps);
-  }
-  if (casts && c->rule != OCTAVO_RULE_GIVEN && c->counter != nullptr) {
-    check.not_null(c->scale, "scale");
-  }
-  return check.status();
-}
-
 octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) {
   octavo_status status = OCTAVO_OK;
   const Source source = source_of(*c);
@@ -166,36 +125,11 @@ octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) 
   return OCTAVO_OK;
 }
 
-bool is_state_scaled(const octavo_quantize &c) {
-  return c.out_scale_inv != nullptr && is_state_granularity(c.out_scale_inv->granularity);
-}
-
-bool is_block_scaled(const octavo_quantize &c) {
-  return has_blocks(c.out_scale_inv) || has_blocks(c.out_t_scale_inv);
-}
-
-bool has_row_scales(const octavo_quantize &c) {
-  return is_row_scaled(c.out_scale_inv) || is_row_scaled(c.out_t_scale_inv);
-}
-
 }  // namespace
-
-octavo_status check_quantize(const Context &context, const octavo_quantize *c) {
-  Check head(context, "quantize");
-  if (head.call(c) && (c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
-    head.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
-              OCTAVO_QUANTIZE_KEEP_POSITIVE);
-  }
-  if (!head.ok()) return head.status();
-  if (is_state_scaled(*c)) return check_quantize_state(context, *c);
-  if (has_row_scales(*c)) return check_quantize_rows(context, *c);
-  if (is_block_scaled(*c)) return check_quantize_blocks(context, *c);
-  return check_tensor_scaled(context, c);
-}
 
 octavo_status quantize(void *ctx, const octavo_quantize *c) {
   const Context &context = context_of(ctx);
-  const octavo_status status = check_quantize(context, c);
+  const octavo_status status = check_quantize(context.caller(), c);
   return status == OCTAVO_OK ? quantize_checked(context, *c) : status;
 }
 

@@ -1,13 +1,10 @@
-/* kernels/cpu/quantize.h: quantize in its two halves, for verbs that compute their input first. */
+/* kernels/cpu/quantize.h: quantize without its checks, for verbs that compute their input first. */
 #ifndef OCTAVO_KERNELS_CPU_QUANTIZE_H
 #define OCTAVO_KERNELS_CPU_QUANTIZE_H
 
 #include "kernels/cpu/context.h"
 
 namespace octavo {
-
-/* Everything that quantize refuses, for every granularity. Touches nothing. */
-octavo_status check_quantize(const Context &context, const octavo_quantize *c);
 
 /* The work on a call that was checked. */
 octavo_status quantize_checked(const Context &context, const octavo_quantize &c);

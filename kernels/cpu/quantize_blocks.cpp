@@ -197,9 +197,6 @@ void store_padding_scales(const Plan &plan, const Output &output, int64_t rows, 
 }  // namespace
 
 octavo_status quantize_blocks(const Context &context, const octavo_quantize &c) {
-  octavo_status status = check_quantize_blocks(context, c);
-  if (status != OCTAVO_OK) return status;
-
   const octavo_scale *scales = c.out != nullptr ? c.out_scale_inv : c.out_t_scale_inv;
   const Plan plan = {c,
                      {c.out, c.out_scale_inv},
@@ -212,8 +209,8 @@ octavo_status quantize_blocks(const Context &context, const octavo_quantize &c) 
   const int64_t rows = c.in->rows;
   const int64_t cols = c.in->cols;
   SharedStats shared;
-  status = for_bands(context, *c.in,
-                     [&](const Tile &band) { shared.add(cast_band(context, plan, band)); });
+  const octavo_status status = for_bands(
+      context, *c.in, [&](const Tile &band) { shared.add(cast_band(context, plan, band)); });
   if (status != OCTAVO_OK) return status;
   store_padding_scales(plan, plan.out, rows, cols);
   store_padding_scales(plan, plan.out_t, cols, rows);

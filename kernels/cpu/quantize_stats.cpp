@@ -4,6 +4,7 @@
  * tensor is cut into parts depends on the shape alone, so neither the number of threads nor the
  * level shows in a result.
  */
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/verbs.h"
@@ -43,32 +44,11 @@ void count_segment(const Context &context, const octavo_quantize_stats &c, int64
   }
 }
 
-octavo_status check_stats(const Context &context, const octavo_quantize_stats *c) {
-  Check check(context, "quantize_stats");
-  if (!check.call(c)) return check.status();
-  const bool is_block = has_blocks(c->scale_inv);
-  check.tensor(c->in, "in", Dtypes::kPlain);
-  check.tensor(c->codes, "codes", is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
-  if (!check.ok()) return check.status();
-  check.at_least(c->codes->rows, c->in->rows, "codes.rows", "in.rows");
-  check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
-  if (is_block) {
-    check_block_scale(&check, c->scale_inv, "scale_inv", *c->codes);
-  } else {
-    check.scale(c->scale_inv, "scale_inv", false, " or a block granularity (2, 3, 4, 7)");
-  }
-  check.accumulator(c->saturated, "saturated");
-  check.accumulator(c->underflow, "underflow");
-  check.accumulator(c->signal, "signal");
-  check.accumulator(c->noise, "noise");
-  return check.status();
-}
-
 }  // namespace
 
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
   const Context &context = context_of(ctx);
-  octavo_status status = check_stats(context, c);
+  octavo_status status = check_quantize_stats(context.caller(), c);
   if (status != OCTAVO_OK) return status;
 
   constexpr int64_t kParts = 64;

@@ -10,21 +10,10 @@
 
 namespace octavo {
 
-inline bool is_row_scaled(const octavo_scale *s) {
-  return s != nullptr && s->granularity == OCTAVO_PER_ROW;
-}
-
 /* The multiplier of a row; s has one for each. */
 inline float &row_scale_inv(const octavo_scale &s, int64_t row) {
   return static_cast<float *>(s.data)[row * s.stride];
 }
-
-/* Refuses a dtype other than f32, a stride below 1, and a null or misaligned address. s is per row,
- * of a tensor with `rows` rows. */
-void check_row_scale(Check *check, const octavo_scale *s, const char *name, int64_t rows);
-
-/* Refuses what quantize_rows cannot do; the text of a failure has gone to the host. */
-octavo_status check_quantize_rows(const Context &context, const octavo_quantize &c);
 
 /* quantize of a checked call: each row of out, and of out_t, has the scale of its own amax. */
 octavo_status quantize_rows(const Context &context, const octavo_quantize &c);

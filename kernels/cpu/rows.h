@@ -5,32 +5,17 @@
 #ifndef OCTAVO_KERNELS_CPU_ROWS_H
 #define OCTAVO_KERNELS_CPU_ROWS_H
 
-#include "kernels/cpu/check.h"
-#include "kernels/format/float16.h"
-#include "kernels/format/float8.h"
+#include "kernels/check/granularity.h"
+#include "kernels/cpu/context.h"
 
 namespace octavo {
 
 constexpr int64_t kSegment = 512;         /* elements; 2 KiB of fp32 stay in the first cache */
 constexpr int64_t kGrainElements = 16384; /* less is not worth a thread */
 
-inline int64_t divide_up(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
-
-inline char *element(const octavo_tensor &t, int64_t row, int64_t col) {
-  return static_cast<char *>(t.data) + (row * t.stride + col) * dtype_bytes(t.dtype);
-}
-
-/* No gaps between rows; a single row's stride says nothing. */
-inline bool is_dense(const octavo_tensor &t) {
-  return t.stride == t.cols || t.rows <= 1;
-}
-
-/* A dense matrix as one row. */
-inline octavo_tensor as_row(const octavo_tensor &t) {
-  const int64_t count = t.rows * t.cols;
-  return {t.data, 1, count, count, t.dtype, 0};
+/* The multiplier of a checked scale; 1 when it is null. */
+inline float scale_value(const octavo_scale *s) {
+  return s == nullptr ? 1.0f : *static_cast<const float *>(s->data);
 }
 
 /* fl32(value * factor) of `count` elements from (row, col) on, in `buffer`. */
@@ -48,17 +33,6 @@ inline const float *row_values(const Context &context, const octavo_tensor &t, i
   }
   load_values(context, t, row, col, count, factor, buffer);
   return buffer;
-}
-
-/* The largest finite value of any dtype that kernels take. */
-inline float largest_of(uint32_t dtype) {
-  switch (dtype) {
-    case OCTAVO_BF16: return kMaxBf16;
-    case OCTAVO_F16: return kMaxF16;
-    case OCTAVO_E4M3FN: return kMaxE4m3;
-    case OCTAVO_E5M2: return kMaxE5m2;
-    default: return kFloatMax;
-  }
 }
 
 /* Writes `values` to a plain tensor, added to what it holds when `accumulates`. */

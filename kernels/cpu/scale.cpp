@@ -2,6 +2,7 @@
  *
  * Pointers into a pool are aligned to one float only.
  */
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/cast_rows.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
@@ -10,38 +11,18 @@ namespace octavo {
 
 octavo_status compute_amax(void *ctx, const octavo_compute_amax *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "compute_amax");
-  if (!check.call(c)) return check.status();
-  check.tensor(c->in, "in", Dtypes::kAny);
-  check.scale(c->in_scale_inv, "in_scale_inv", true);
-  check.not_null(c->amax, "amax");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->nonfinite, "nonfinite");
-  if (!check.ok()) return check.status();
+  octavo_status status = check_compute_amax(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   SharedStats shared;
-  const octavo_status status =
-      measure_all(context, {*c->in, scale_value(c->in_scale_inv)}, &shared);
+  status = measure_all(context, {*c->in, scale_value(c->in_scale_inv)}, &shared);
   if (status == OCTAVO_OK) shared.publish(c->amax, c->nonfinite);
   return status;
 }
 
 octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
-  const Context &context = context_of(ctx);
-  Check check(context, "scale_from_amax");
-  if (!check.call(c)) return check.status();
-  check.rule(c->rule);
-  check.format_max(c->format_max);
-  if (!(c->divide_by > 0.0f) || !is_finite(c->divide_by)) {
-    check.fail(OCTAVO_INVALID, "divide_by = %g; expected a positive number, 1 for none",
-               static_cast<double>(c->divide_by));
-  }
-  if (c->n > 0) check.not_null(c->amax, "amax");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->scale_inv, "scale_inv");
-  check.accumulator(c->kept, "kept");
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_scale_from_amax(context_of(ctx).caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   for (uint64_t i = 0; i < c->n; ++i) {
     const float amax = c->amax[i] / c->divide_by;
@@ -54,28 +35,8 @@ octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
 }
 
 octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
-  const Context &context = context_of(ctx);
-  Check check(context, "prescale_update");
-  if (!check.call(c)) return check.status();
-  check.not_null(c->prescale, "prescale");
-  check.not_null(c->saturated, "saturated");
-  check.not_null(c->added, "added");
-  check.accumulator(c->prescale, "prescale");
-  check.accumulator(c->saturated, "saturated");
-  check.accumulator(c->added, "added");
-  if (!(c->threshold >= 0.0f) || !is_finite(c->threshold)) {
-    check.fail(OCTAVO_INVALID, "threshold = %g; expected a share, 0 or more",
-               static_cast<double>(c->threshold));
-  }
-  if (!(c->growth >= 1.0f) || !is_finite(c->growth)) {
-    check.fail(OCTAVO_INVALID, "growth = %g; expected a factor of 1 or more",
-               static_cast<double>(c->growth));
-  }
-  if (!(c->low > 0.0f) || !(c->low <= c->high) || !is_finite(c->high)) {
-    check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
-               static_cast<double>(c->low), static_cast<double>(c->high));
-  }
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_prescale_update(context_of(ctx).caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   if (*c->added != 0.0f) {
     /* Both comparisons are written so that NaN falls on the careful side. */

@@ -13,9 +13,6 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kFlatBlock = 256;
-constexpr int64_t kExpandedBlock = 128;
-constexpr int64_t kExpandedScales = 3; /* floats beside each group */
 static_assert(kSegment % kFlatBlock == 0 && kSegment % kExpandedBlock == 0,
               "a segment must end where a block ends");
 
@@ -37,72 +34,7 @@ void raise_zero_codes(const float *values, int64_t count, Code *codes) {
   }
 }
 
-octavo_status check_dequantize_state(const Context &context, const octavo_dequantize &c) {
-  Check check(context, "dequantize");
-  check.tensor(c.in, "in", Dtypes::kAny);
-  check_state_dense(&check, c.in, "in");
-  check_state_codes(&check, c.in, "in");
-  check.tensor(c.out, "out", Dtypes::kPlain);
-  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
-  check_state_dense(&check, c.out, "out");
-  check_state_scale(&check, c.scale_inv, "scale_inv");
-  return check.status();
-}
-
 }  // namespace
-
-octavo_status check_quantize_state(const Context &context, const octavo_quantize &c) {
-  Check check(context, "quantize");
-  check.tensor(c.in, "in", Dtypes::kAny);
-  check_state_dense(&check, c.in, "in");
-  check.tensor(c.out, "out", Dtypes::kQuantized);
-  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
-  check_state_dense(&check, c.out, "out");
-  check_state_codes(&check, c.out, "out");
-  check_state_scale(&check, c.out_scale_inv, "out_scale_inv");
-  if (c.out_t != nullptr || c.scale != nullptr || c.counter != nullptr) {
-    const char *name = c.out_t != nullptr ? "out_t" : c.scale != nullptr ? "scale" : "counter";
-    check.fail(OCTAVO_INVALID,
-               "%s is not null; expected null beside out_scale_inv.granularity = %u, whose scales "
-               "follow from each block",
-               name, c.out_scale_inv->granularity);
-  }
-  check.accumulator(c.in_scale_inv, "in_scale_inv");
-  check.accumulator(c.amax, "amax");
-  check.accumulator(c.nonfinite, "nonfinite");
-  return check.status();
-}
-
-void check_state_dense(Check *check, const octavo_tensor *t, const char *name) {
-  if (!check->ok() || t->rows <= 1 || t->stride == t->cols) return;
-  check->fail(OCTAVO_UNSUPPORTED,
-              "%s.stride = %lld; expected %s.cols = %lld, since blocks of a state run across rows",
-              name, static_cast<long long>(t->stride), name, static_cast<long long>(t->cols));
-}
-
-void check_state_codes(Check *check, const octavo_tensor *t, const char *name) {
-  if (!check->ok() || t->dtype == OCTAVO_E4M3FN) return;
-  check->fail(OCTAVO_UNSUPPORTED,
-              "%s.dtype = 0x%x; expected 0x%x (float8_e4m3fn), the codes of blocks of a state",
-              name, t->dtype, OCTAVO_E4M3FN);
-}
-
-void check_state_scale(Check *check, const octavo_scale *s, const char *name) {
-  if (!check->ok()) return;
-  const int64_t floats = s->granularity == OCTAVO_EXPANDED_128 ? kExpandedScales : 1;
-  if (s->dtype != OCTAVO_F32) {
-    check->fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,
-                OCTAVO_F32);
-  }
-  if (s->stride != 0 && s->stride != floats) {
-    check->fail(OCTAVO_UNSUPPORTED,
-                "%s.stride = %lld; expected %lld (the floats of one block, dense) or 0", name,
-                static_cast<long long>(s->stride), static_cast<long long>(floats));
-  }
-  if (s->data == nullptr || reinterpret_cast<uintptr_t>(s->data) % sizeof(float) != 0) {
-    check->fail(OCTAVO_INVALID, "%s.data = %p; expected the address of floats", name, s->data);
-  }
-}
 
 void load_state_blocks(const Context &context, const octavo_tensor &codes, const float *scales,
                        uint32_t granularity, int64_t first, int64_t count, float *values) {
@@ -152,35 +84,31 @@ void keep_positive(uint32_t dtype, const float *values, int64_t count, void *cod
 }
 
 octavo_status quantize_state(const Context &context, const octavo_quantize &c) {
-  octavo_status status = check_quantize_state(context, c);
-  if (status != OCTAVO_OK) return status;
-
   const float factor = c.in_scale_inv == nullptr ? 1.0f : *c.in_scale_inv;
   const octavo_tensor in = as_row(*c.in);
   const octavo_tensor out = as_row(*c.out);
   auto *scales = static_cast<float *>(c.out_scale_inv->data);
   SharedStats shared;
-  status = for_segment_ranges(context, 1, in.cols, [&](int64_t begin, int64_t end) {
-    ValueStats stats;
-    for_segments(in.cols, begin, end, [&](int64_t, int64_t first, int64_t count) {
-      float values[kSegment];
-      load_values(context, in, 0, first, count, factor, values);
-      merge(&stats, context.level->casts.measure(OCTAVO_F32, values, count));
-      store_state_blocks(context, out, scales, c.out_scale_inv->granularity, first, count, values);
-      if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) {
-        keep_positive(out.dtype, values, count, element(out, 0, first));
-      }
-    });
-    shared.add(stats);
-  });
+  const octavo_status status =
+      for_segment_ranges(context, 1, in.cols, [&](int64_t begin, int64_t end) {
+        ValueStats stats;
+        for_segments(in.cols, begin, end, [&](int64_t, int64_t first, int64_t count) {
+          float values[kSegment];
+          load_values(context, in, 0, first, count, factor, values);
+          merge(&stats, context.level->casts.measure(OCTAVO_F32, values, count));
+          store_state_blocks(context, out, scales, c.out_scale_inv->granularity, first, count,
+                             values);
+          if ((c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0) {
+            keep_positive(out.dtype, values, count, element(out, 0, first));
+          }
+        });
+        shared.add(stats);
+      });
   if (status == OCTAVO_OK) shared.publish(c.amax, c.nonfinite);
   return status;
 }
 
 octavo_status dequantize_state(const Context &context, const octavo_dequantize &c) {
-  const octavo_status status = check_dequantize_state(context, c);
-  if (status != OCTAVO_OK) return status;
-
   const octavo_tensor in = as_row(*c.in);
   const octavo_tensor out = as_row(*c.out);
   const auto *scales = static_cast<const float *>(c.scale_inv->data);

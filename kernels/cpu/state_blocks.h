@@ -10,16 +10,6 @@
 
 namespace octavo {
 
-inline bool is_state_granularity(uint32_t granularity) {
-  return granularity == OCTAVO_FLAT_256 || granularity == OCTAVO_EXPANDED_128;
-}
-
-/* Refuses a checked tensor that is not dense, and codes other than E4M3FN. */
-void check_state_dense(Check *check, const octavo_tensor *t, const char *name);
-void check_state_codes(Check *check, const octavo_tensor *t, const char *name);
-/* Refuses scales that are not dense f32; `s` is not null. */
-void check_state_scale(Check *check, const octavo_scale *s, const char *name);
-
 /* `count` values from element `first` on, at most kSegment. `scales` is the start of all scales. */
 void load_state_blocks(const Context &context, const octavo_tensor &codes, const float *scales,
                        uint32_t granularity, int64_t first, int64_t count, float *values);
@@ -30,8 +20,7 @@ void store_state_blocks(const Context &context, const octavo_tensor &codes, floa
 /* Raises code 0 of every value above 0 to 1, the smallest code of E4M3FN, E5M2 and f16. */
 void keep_positive(uint32_t dtype, const float *values, int64_t count, void *codes);
 
-/* The verbs of kernels.h for calls whose scale has such a granularity. */
-octavo_status check_quantize_state(const Context &context, const octavo_quantize &c);
+/* The verbs of kernels.h for checked calls whose scale has such a granularity. */
 octavo_status quantize_state(const Context &context, const octavo_quantize &c);
 octavo_status dequantize_state(const Context &context, const octavo_dequantize &c);
 

@@ -4,56 +4,29 @@
  * number of threads never shows. Partial sums of plain values are fp64, rounded once: a column's
  * over its rows in order, a square's by the order of add_squares in update_loops.h.
  */
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/float8.h"
 
 namespace octavo {
-namespace {
-
-void check_sum(Check *check, const octavo_sum *c) {
-  check->tensor(c->in, "in", Dtypes::kAny);
-  check->scale(c->in_scale_inv, "in_scale_inv", true);
-  check->accumulator(static_cast<const float *>(c->out), "out");
-}
-
-}  // namespace
 
 octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "sum_quantized");
-  if (!check.call(c)) return check.status();
-  if (!is_dtype(c->dtype, Dtypes::kFloat8)) {
-    check.fail(OCTAVO_UNSUPPORTED,
-               "dtype = 0x%x; expected 0x%x (float8_e4m3fn) or 0x%x "
-               "(float8_e5m2)",
-               c->dtype, OCTAVO_E4M3FN, OCTAVO_E5M2);
-  }
-  if (c->count > 0) {
-    check.not_null(c->out, "out");
-    if (c->shards > 0) check.not_null(c->codes, "codes");
-  }
-  if (c->shards > 1 && c->shard_stride < c->count) {
-    check.fail(OCTAVO_INVALID, "shard_stride = %llu; expected at least count = %llu",
-               static_cast<unsigned long long>(c->shard_stride),
-               static_cast<unsigned long long>(c->count));
-  }
-  check.accumulator(c->saturated, "saturated");
-  check.accumulator(c->added, "added");
-  if (!check.ok()) return check.status();
+  octavo_status status = check_sum_quantized(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   const int64_t count = static_cast<int64_t>(c->count);
   std::atomic<int64_t> outside = 0;
-  const octavo_status status =
-      for_segment_ranges(context, 1, count, [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kSegment;
-        const int64_t length = (end * kSegment < count ? end * kSegment : count) - first;
-        const int64_t found = context.level->updates.sum_codes(
-            c->dtype, static_cast<const uint8_t *>(c->codes) + first, c->shards, c->shard_stride,
-            length, static_cast<uint8_t *>(c->out) + first);
-        outside.fetch_add(found, std::memory_order_relaxed);
-      });
+  status = for_segment_ranges(context, 1, count, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kSegment;
+    const int64_t length = (end * kSegment < count ? end * kSegment : count) - first;
+    const int64_t found = context.level->updates.sum_codes(
+        c->dtype, static_cast<const uint8_t *>(c->codes) + first, c->shards, c->shard_stride,
+        length, static_cast<uint8_t *>(c->out) + first);
+    outside.fetch_add(found, std::memory_order_relaxed);
+  });
   if (status != OCTAVO_OK) return status;
   const float count_as = c->count_as == 0.0f ? 1.0f : c->count_as;
   if (c->added != nullptr) accumulate_sum(c->added, static_cast<float>(count) * count_as);
@@ -65,11 +38,8 @@ octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c) {
 
 octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "sum_rows");
-  if (!check.call(c)) return check.status();
-  check_sum(&check, c);
-  if (check.ok() && c->in->cols > 0) check.not_null(c->out, "out");
-  if (!check.ok()) return check.status();
+  const octavo_status status = check_sum_rows(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   constexpr int64_t kCols = 512; /* columns that one index covers; their sums stay in a cache */
   const float factor = scale_value(c->in_scale_inv);
@@ -96,11 +66,8 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c) {
 
 octavo_status sum_of_squares(void *ctx, const octavo_sum *c) {
   const Context &context = context_of(ctx);
-  Check check(context, "sum_of_squares");
-  if (!check.call(c)) return check.status();
-  check_sum(&check, c);
-  check.not_null(c->out, "out");
-  if (!check.ok()) return check.status();
+  octavo_status status = check_sum_of_squares(context.caller(), c);
+  if (status != OCTAVO_OK) return status;
 
   constexpr int64_t kParts = 64;
   const float factor = scale_value(c->in_scale_inv);
@@ -108,7 +75,7 @@ octavo_status sum_of_squares(void *ctx, const octavo_sum *c) {
   const int64_t segments = c->in->rows * divide_up(cols, kSegment);
   const int64_t per_part = divide_up(segments, kParts);
   double parts[kParts] = {};
-  const octavo_status status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
+  status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * per_part;
       const int64_t last = first + per_part < segments ? first + per_part : segments;

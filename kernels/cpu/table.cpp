@@ -4,48 +4,29 @@
  */
 #include "kernels/cpu/table.h"
 
+#include "kernels/check/calls.h"
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/arithmetic.h"
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
 namespace {
 
-/* What all call structs begin with. */
-struct CallHeader {
-  uint32_t size;
-  uint32_t kind;
-};
-
 octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
-  Check check(context_of(ctx), "workspace_bytes");
-  check.not_null(call, "call");
-  check.not_null(bytes, "bytes");
-  if (!check.ok()) return check.status();
-  *bytes = 0;
-  const uint32_t kind = static_cast<const CallHeader *>(call)->kind;
-  switch (kind) {
+  const Context &context = context_of(ctx);
+  const Caller caller = context.caller();
+  const octavo_status status = check_workspace_bytes(caller, call, bytes);
+  if (status != OCTAVO_OK) return status;
+  switch (kind_of(call)) {
     case OCTAVO_KIND_GEMM:
-      return gemm_workspace_bytes(ctx, static_cast<const octavo_gemm *>(call), bytes);
-    case OCTAVO_KIND_QUANTIZE:
-    case OCTAVO_KIND_DEQUANTIZE:
-    case OCTAVO_KIND_SCALE_FROM_AMAX:
-    case OCTAVO_KIND_COMPUTE_AMAX:
-    case OCTAVO_KIND_DELAYED_SCALE_UPDATE:
-    case OCTAVO_KIND_ADAM_STEP:
-    case OCTAVO_KIND_SUM_QUANTIZED:
-    case OCTAVO_KIND_SUM:
-    case OCTAVO_KIND_COPY:
-    case OCTAVO_KIND_SCALE_VALUES:
-    case OCTAVO_KIND_PRESCALE_UPDATE:
-    case OCTAVO_KIND_QUANTIZE_STATS:
-    case OCTAVO_KIND_GRADIENT_SCALE: return OCTAVO_OK;
+      return check_gemm_workspace(caller, static_cast<const octavo_gemm *>(call),
+                                  limits_of(context), bytes);
     case OCTAVO_KIND_PROLOGUE_CALL:
-      return prologue_workspace_bytes(ctx, static_cast<const octavo_prologue_call *>(call), bytes);
-    default:
-      check.fail(OCTAVO_UNSUPPORTED,
-                 "kind = %u; expected the kind of a call struct of octavo/kernels.h", kind);
-      return check.status();
+      return check_prologue_workspace(caller, static_cast<const octavo_prologue_call *>(call),
+                                      limits_of(context), bytes);
+    default: return OCTAVO_OK; /* no other verb needs any */
   }
 }
 
@@ -79,7 +60,8 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    verb<quantize_stats, octavo_quantize_stats>,
                                    verb<prologue, octavo_prologue_call>,
                                    verb<prologue_quantize, octavo_prologue_call>,
-                                   verb<gradient_scale, octavo_gradient_scale>};
+                                   verb<gradient_scale, octavo_gradient_scale>,
+                                   verb<pack, octavo_pack>};
 
 }  // namespace
 }  // namespace octavo

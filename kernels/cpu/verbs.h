@@ -15,7 +15,6 @@ octavo_status compute_amax(void *ctx, const octavo_compute_amax *c);
 octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c);
 octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c);
 octavo_status gemm(void *ctx, const octavo_gemm *c);
-octavo_status gemm_workspace_bytes(void *ctx, const octavo_gemm *c, uint64_t *bytes);
 octavo_status adam_step(void *ctx, const octavo_adam_step *c);
 octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c);
 octavo_status sum_rows(void *ctx, const octavo_sum *c);
@@ -26,8 +25,8 @@ octavo_status prescale_update(void *ctx, const octavo_prescale_update *c);
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c);
 octavo_status prologue(void *ctx, const octavo_prologue_call *c);
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c);
-octavo_status prologue_workspace_bytes(void *ctx, const octavo_prologue_call *c, uint64_t *bytes);
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c);
+octavo_status pack(void *ctx, const octavo_pack *c);
 
 }  // namespace octavo
 

@@ -34,6 +34,16 @@ class Device {
   }
   // A size as the kernels need it; the difference is padding of zeros.
   int64_t aligned(int64_t n) const { return (n + alignment() - 1) / alignment() * alignment(); }
+  // Rows of a panel of weights that `pack` writes; 0: the kernels have no such order.
+  int64_t pack_rows() const {
+    return OCTAVO_HAS(caps_, octavo_kernels_caps, pack_rows)
+               ? static_cast<int64_t>(caps_->pack_rows)
+               : 0;
+  }
+  // A number of rows that fills whole panels.
+  int64_t packed(int64_t rows) const {
+    return (rows + pack_rows() - 1) / pack_rows() * pack_rows();
+  }
   bool pads() const { return alignment() > 1; }
   bool pads(int64_t rows, int64_t cols) const {
     return aligned(rows) != rows || aligned(cols) != cols;

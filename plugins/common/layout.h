@@ -41,6 +41,12 @@ struct Shape {
 };
 Shape shape_of(const Device &device, int64_t m, int64_t n, int64_t k);
 
+// Whether a call's x or dy is there and has a number of rows that a shape can be computed from:
+// 2^40 rows and every size that follows from them stay far below 2^63.
+inline bool has_rows(const octavo_tensor *t) {
+  return t != nullptr && t->rows >= 0 && t->rows <= int64_t{1} << 40;
+}
+
 // What backward needs of x.
 struct Saved {
   octavo_tensor x_t;  // E4M3 codes [kp, saved_m]

@@ -20,7 +20,7 @@ struct Product {
   bool bias_after = false;
   bool accumulate = false;
   bool fast_accumulation = false;
-  uint32_t layout = 0;  // OCTAVO_GEMM_..., of plain operands
+  uint32_t layout = 0;  // OCTAVO_GEMM_...
   void *workspace = nullptr;
 };
 octavo_status multiply(const Device &device, void *stream, const Product &p);

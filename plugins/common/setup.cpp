@@ -49,6 +49,11 @@ std::string parameter_fault(const octavo_parameter_desc &d) {
   if (d.rows < 1 || d.cols < 1)
     return "expected at least one row and column, found [" + std::to_string(d.rows) + ", " +
            std::to_string(d.cols) + "]";
+  // Padding and the bytes of every slot stay far below 2^63 then.
+  constexpr int64_t most = int64_t{1} << 40;
+  if (d.rows > most || d.cols > most || d.rows > (most << 10) / d.cols)
+    return "expected at most 2^40 rows and columns and 2^50 elements, found [" +
+           std::to_string(d.rows) + ", " + std::to_string(d.cols) + "]";
   return {};
 }
 

@@ -107,6 +107,11 @@ octavo_status weight_gradient(const octavo_session &s, const octavo_backward_cal
 octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   if (c->linear >= s->sealed_linears)
     return refuse(*s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
+  if (!plugin::has_rows(c->x) || c->y == nullptr)
+    return refuse(
+        *s, OCTAVO_INVALID,
+        "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, found null "
+        "or another M");
   const Linear &l = s->linears[c->linear];
   const Shape shape = shape_of(*s, c->linear, c->x->rows);
   if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
@@ -141,6 +146,11 @@ octavo_status linear_forward(const octavo_session *s, const octavo_forward_call 
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
   if (c->linear >= s->sealed_linears)
     return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
+  if (!plugin::has_rows(c->dy))
+    return refuse(
+        *s, OCTAVO_INVALID,
+        "linear_backward: expected dy [M, N] with M from 0 to 2^40, found null or another "
+        "M");
   const Linear &l = s->linears[c->linear];
   if (l.gradient.exists() && c->dw != nullptr)
     return refuse(*s, OCTAVO_INVALID,

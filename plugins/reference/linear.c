@@ -156,8 +156,19 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
   return w;
 }
 
+/* Whether a call's x or dy is there, with a number of rows that sizes can be computed from. */
+static int has_rows(const octavo_tensor *t) {
+  return t != NULL && t->rows >= 0 && t->rows <= REFERENCE_MOST;
+}
+
 octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_forward: expected a sealed linear");
+  if (!has_rows(c->x) || c->y == NULL || c->slots == NULL)
+    return reference_refuse(
+        s->desc.host, OCTAVO_INVALID,
+        "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, and slots");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   carver pieces = {c->workspace, 0};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
@@ -181,7 +192,12 @@ static octavo_status bias_gradient(const octavo_session *s, const octavo_backwar
 }
 
 octavo_status reference_linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_backward: expected a sealed linear");
+  if (!has_rows(c->dy) || c->slots == NULL)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_backward: expected dy [M, N] with M from 0 to 2^40, and slots");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   const int frozen =
       (s->parameters[s->linears[c->linear]].desc.flags & OCTAVO_PARAMETER_FROZEN) != 0;

@@ -61,7 +61,7 @@ static octavo_status check_session(const octavo_session_desc *desc,
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return reference_refuse(desc->host, OCTAVO_RESOURCE, "out of memory");
-  s->desc = *desc;
+  OCTAVO_TAKE(s->desc, desc);
   s->desc.options = NULL; /* valid during this call only */
   s->desc.option_count = 0;
   *out = s;
@@ -84,6 +84,11 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
   if (d->rows < 1 || d->cols < 1)
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "add_parameter: expected rows and cols >= 1");
+  if (d->rows > REFERENCE_MOST || d->cols > REFERENCE_MOST ||
+      d->rows > REFERENCE_MOST * 1024 / d->cols)
+    return reference_refuse(
+        s->desc.host, OCTAVO_INVALID,
+        "add_parameter: expected at most 2^40 rows and cols, and 2^50 elements");
   if (d->dtype != OCTAVO_F32 && d->dtype != OCTAVO_BF16 && d->dtype != OCTAVO_F16) {
     answer(verdict, OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
            "expected a weight in f32, bf16 or f16");
@@ -92,7 +97,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
   parameter *grown = realloc(s->parameters, (s->parameter_count + 1) * sizeof *grown);
   if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_RESOURCE, "out of memory");
   s->parameters = grown;
-  grown[s->parameter_count].desc = *d;
+  OCTAVO_TAKE(grown[s->parameter_count].desc, d);
   *id = s->parameter_count++;
   answer(verdict, OCTAVO_LEVEL_LAYER, OCTAVO_ACCEPT, OCTAVO_REASON_NONE, "native weight");
   return OCTAVO_OK;

@@ -22,7 +22,10 @@ struct octavo_session {
 enum { LINEAR_WEIGHT = 0, LINEAR_NONFINITE = 1 };
 enum { SESSION_NONFINITE = 0 };
 
-/* Sends an error to the host and returns its status. Setup only. */
+/* The most rows or columns: with them no size in bytes comes near 2^63. */
+#define REFERENCE_MOST (INT64_C(1) << 40)
+
+/* Sends an error to the host and returns its status; the text is static. */
 octavo_status reference_refuse(const octavo_host *host, octavo_status status, const char *text);
 
 /* linear.c */

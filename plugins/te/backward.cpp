@@ -169,6 +169,11 @@ class Backward {
 octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
   if (c->linear >= s->sealed_linears)
     return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
+  if (!plugin::has_rows(c->dy))
+    return refuse(
+        *s, OCTAVO_INVALID,
+        "linear_backward: expected dy [M, N] with M from 0 to 2^40, found null or another "
+        "M");
   return Backward(*s, *c).run();
 }
 

@@ -24,7 +24,8 @@ octavo_status prologue_bytes(const octavo_session &s, int64_t m, int64_t k, uint
 }
 
 octavo_status forward_with_x(const octavo_session &s, const octavo_fused_forward_call &c) {
-  octavo_forward_call forward = *c.forward;
+  octavo_forward_call forward;
+  OCTAVO_TAKE(forward, c.forward);
   Carver carver(forward.workspace);
   octavo_tensor x = carver.tensor(forward.x->rows, forward.x->cols, forward.x->dtype);
   forward.x = &x;

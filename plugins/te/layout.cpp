@@ -161,6 +161,7 @@ WeightPieces weight_pieces(const octavo_session &s, const Parameter &w, Carver &
     p.rows_scale_inv = scales(carver, s.recipe.weight_granularity, n, k);
     p.rows = carver.tensor(n, k, OCTAVO_E4M3FN);
   }
+  if (w.is_packed) p.rows = carver.tensor(n, k, OCTAVO_E4M3FN);
   p.kernel = carver.take(0);
   return p;
 }

@@ -60,8 +60,9 @@ BackwardPieces backward_pieces(const octavo_session &s, uint32_t linear, const S
                                Carver &carver);
 
 struct WeightPieces {
-  octavo_tensor rows;           // codes [np, kp], for statistics where no slot has them
-  octavo_scale rows_scale_inv;  // of rows
+  // Codes [np, kp]: what is packed for the slot, or for statistics where no slot has them.
+  octavo_tensor rows;
+  octavo_scale rows_scale_inv;  // of rows, where no slot has it
   void *kernel = nullptr;
 };
 WeightPieces weight_pieces(const octavo_session &s, const Parameter &p, Carver &carver);

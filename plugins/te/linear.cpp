@@ -40,6 +40,11 @@ octavo_status prepare_forward(const octavo_session &s, const octavo_forward_call
                               ForwardOperands *out) {
   if (c.linear >= s.sealed_linears)
     return refuse(s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
+  if (!plugin::has_rows(c.x) || c.y == nullptr)
+    return refuse(
+        s, OCTAVO_INVALID,
+        "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, found null "
+        "or another M");
   const Linear &linear = s.linears[c.linear];
   ForwardOperands &o = *out;
   o.shape = shape_of(s, c.linear, c.x->rows);
@@ -109,6 +114,7 @@ octavo_status forward_product(const octavo_session &s, const octavo_forward_call
                            .bias = c.bias,
                            .padded_bias = &o.pieces.bias,
                            .fast_accumulation = !s.recipe.blocks(),
+                           .layout = octavo_session::fprop_layout(s.weight_of(c.linear)),
                            .workspace = o.pieces.kernel});
 }
 

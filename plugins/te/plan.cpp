@@ -64,12 +64,12 @@ uint64_t product_bytes(const octavo_session &s, const octavo_tensor &a, const oc
 }
 
 uint64_t fp8_bytes(const octavo_session &s, uint32_t a_dtype, uint32_t b_granularity,
-                   const Sizes &size) {
+                   const Sizes &size, uint32_t layout = 0) {
   const octavo_scale a_scale = scale_of(s.recipe.operand_granularity, size.k, nullptr);
   const octavo_scale b_scale = scale_of(b_granularity, size.k, nullptr);
   const octavo_tensor a{nullptr, size.m, size.k, size.k, a_dtype, 0};
   const octavo_tensor b{nullptr, size.n, size.k, size.k, OCTAVO_E4M3FN, 0};
-  return product_bytes(s, a, &a_scale, b, &b_scale, size, 0);
+  return product_bytes(s, a, &a_scale, b, &b_scale, size, layout);
 }
 
 uint64_t plain_bytes(const octavo_session &s, const Sizes &size, uint32_t layout) {
@@ -110,7 +110,8 @@ uint64_t forward_bytes(const octavo_session &s, uint32_t linear, int64_t m) {
   uint64_t bytes = carver.used();
   if (r.casts_x()) bytes += cast_bytes(s, r.operand_granularity, OCTAVO_E4M3FN, shape.mp, shape.kp);
   if (r.fprop == Operands::kFp8)
-    bytes += fp8_bytes(s, OCTAVO_E4M3FN, r.weight_granularity, {shape.mp, shape.np, shape.kp});
+    bytes += fp8_bytes(s, OCTAVO_E4M3FN, r.weight_granularity, {shape.mp, shape.np, shape.kp},
+                       octavo_session::fprop_layout(s.weight_of(linear)));
   if (r.forward_reads_weight()) bytes += plain_bytes(s, {shape.m, shape.n, shape.k}, 0);
   return bytes;
 }

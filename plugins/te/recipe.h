@@ -41,6 +41,10 @@ struct Recipe {
   bool reads_weight_rows() const {
     return fprop == Operands::kFp8 || dgrad == Operands::kDequantized;
   }
+  // Nothing but fprop reads the codes [N, K], and per tensor: they may lie as a product likes best.
+  bool may_pack_weight_rows() const {
+    return fprop == Operands::kFp8 && dgrad != Operands::kDequantized && !blocks();
+  }
   bool reads_weight_columns() const { return dgrad == Operands::kFp8; }
   bool casts_weight() const { return reads_weight_rows() || reads_weight_columns(); }
   bool casts_x() const { return fprop == Operands::kFp8 || wgrad == Operands::kFp8; }

@@ -157,6 +157,13 @@ class Sealer {
     }
   }
 
+  // Whether a linear of this seal uses the weight.
+  bool has_linear(uint32_t parameter) const {
+    for (size_t i = now_.sealed_linears; i < now_.linears.size(); ++i)
+      if (now_.linears[i].weight == parameter) return true;
+    return false;
+  }
+
   // Codes for fprop [N, K] and codes for dgrad [K, N], each followed by its scale_inv; one
   // scale_inv behind the last codes when it serves both.
   void caches(uint32_t owner, Parameter &p) {
@@ -185,7 +192,9 @@ class Sealer {
     const bool rows_backward = recipe_.dgrad == Operands::kDequantized;
     const uint32_t behind_rows = emitter_.next_slot() + (shared && columns ? 2 : 1);
     if (rows) {
-      p.slots.rows.codes = emit(OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, n, k, behind_rows,
+      p.is_packed = now_.packs_weight_rows() && has_linear(owner);
+      const int64_t height = p.is_packed ? now_.device.packed(n) : n;
+      p.slots.rows.codes = emit(OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, height, k, behind_rows,
                                 "weight_cache", rows_forward, rows_backward);
       if (!shared || !columns)
         p.slots.rows.scale_inv =

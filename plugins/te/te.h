@@ -61,6 +61,9 @@ struct Parameter : plugin::ParameterBase {
   WeightPlaces slots;   // ids of slots, not positions: what a linear's list repeats
   WeightPlaces places;  // positions in the parameter's list
   Observed observed;
+  // The cache for fprop is in the kernels' panel order: where the seal had a linear of this weight,
+  // whose plan states the bytes for packing.
+  bool is_packed = false;
 };
 
 struct Linear : plugin::LinearBase {
@@ -95,6 +98,12 @@ struct octavo_session {
   // Texts of verdicts, which live as long as the session; copies of it share them.
   std::vector<std::shared_ptr<const std::string>> texts;
 
+  // Whether weight caches for fprop may be in the kernels' panel order.
+  bool packs_weight_rows() const { return recipe.may_pack_weight_rows() && device.pack_rows() > 0; }
+  // OCTAVO_GEMM_... of fprop on the cache of this weight.
+  static uint32_t fprop_layout(const octavo::te::Parameter &w) {
+    return w.is_packed ? uint32_t{OCTAVO_GEMM_B_PACKED} : uint32_t{0};
+  }
   const octavo::te::Parameter &weight_of(uint32_t linear) const {
     return parameters[linears[linear].weight];
   }

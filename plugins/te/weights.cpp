@@ -2,6 +2,21 @@
 #include "cast.h"
 
 namespace octavo::te {
+namespace {
+
+// The cache of fprop's codes: [np, kp], or whole panels of packed rows.
+octavo_status pack_rows(const octavo_session &s, const octavo_weight_call &c, const Parameter &p,
+                        const octavo_tensor &rows) {
+  octavo_tensor cache = rows;
+  cache.data = at(c.slots, p.places.rows.codes);
+  cache.rows = s.device.packed(rows.rows);
+  auto pack = make_call<octavo_pack>(OCTAVO_KIND_PACK, c.stream);
+  pack.in = &rows;
+  pack.out = &cache;
+  return s.device.kernels().pack(s.device.ctx(), &pack);
+}
+
+}  // namespace
 
 octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
   if (c->parameter >= s->sealed_parameters)
@@ -17,7 +32,7 @@ octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call 
   octavo_tensor rows = pieces.rows;
   octavo_scale rows_scale_inv = pieces.rows_scale_inv;
   if (s->recipe.reads_weight_rows()) {
-    rows.data = at(c->slots, p.places.rows.codes);
+    if (!p.is_packed) rows.data = at(c->slots, p.places.rows.codes);
     rows_scale_inv = scale_of(granularity, k, at(c->slots, p.places.rows.scale_inv));
   }
   octavo_tensor columns{at(c->slots, p.places.columns.codes), k, n, n, OCTAVO_E4M3FN, 0};
@@ -33,7 +48,8 @@ octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call 
     cast.rows = {&rows, &rows_scale_inv};
   }
   const octavo_quantize q = cast_call(*s, c->stream, c->slots, p.observed, cast);
-  const octavo_status status = s->device.kernels().quantize(s->device.ctx(), &q);
+  octavo_status status = s->device.kernels().quantize(s->device.ctx(), &q);
+  if (status == OCTAVO_OK && p.is_packed) status = pack_rows(*s, *c, p, rows);
   if (status != OCTAVO_OK) return status;
   return record_statistics(*s, c->stream, c->slots, p.observed, w, cast.rows, pieces.kernel);
 }

@@ -70,7 +70,7 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
   octavo_session *s = calloc(1, sizeof *s);
   if (!s) return fail(d, OCTAVO_RESOURCE, "open_session: no memory");
-  s->desc = *d;
+  OCTAVO_TAKE(s->desc, d); /* a newer host has a longer one, an older host a shorter one */
   *out = s;
   return OCTAVO_OK;
 }

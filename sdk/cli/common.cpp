@@ -87,6 +87,10 @@ void Request::add_config_options(CLI::App &app) {
   app.add_option("--plugin-dir", plugin_dirs_, "search this directory, too");
 }
 
+void Request::add_locked_option(CLI::App &app) {
+  app.add_flag("--locked", locked_, "refuse plugins that differ from octavo.lock");
+}
+
 void Request::add_format_options(CLI::App &app) {
   auto *json = app.add_flag("--json", json_, "print JSON");
   app.add_flag("--tree", tree_, "print a tree")->excludes(json);
@@ -104,6 +108,8 @@ octavo_open_desc Request::desc() {
   }
   for (size_t i = 0; i < keys_.size(); ++i)
     overrides_.push_back({borrow(keys_[i]), parse_value(values_[i])});
+  if (locked_)
+    overrides_.push_back({OCTAVO_STR("plugins.locked"), {OCTAVO_VALUE_BOOL, 0, 1, 0, {}}});
   for (const std::string &directory : plugin_dirs_) directories_.push_back(borrow(directory));
   octavo_open_desc d{};
   d.size = sizeof(d);

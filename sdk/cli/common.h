@@ -16,7 +16,10 @@ enum Exit { kOk = 0, kRefused = 1, kWrongInput = 2, kInternal = 3 };
 class Request {
  public:
   void add_config_options(CLI::App &app);
+  void add_locked_option(CLI::App &app);
   void add_format_options(CLI::App &app);
+  // As --set, after what the command line sets.
+  void set(const std::string &key_and_value) { set_.push_back(key_and_value); }
 
   // Valid as long as this object; also installs the host that prints diagnostics to stderr.
   octavo_open_desc desc();
@@ -26,6 +29,7 @@ class Request {
   std::string config_path_;
   std::vector<std::string> set_;  // key=value
   std::vector<std::string> plugin_dirs_;
+  bool locked_ = false;
   bool json_ = false;
   bool tree_ = false;
   std::vector<std::string> keys_;
@@ -43,6 +47,7 @@ int exit_code(octavo_status status);
 void add_list(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
+void add_lock(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);
 

@@ -10,6 +10,7 @@ void add_explain(CLI::App &app, int &exit) {
       app.add_subcommand("explain", "Say which backend would run here, and why others would not");
   auto request = std::make_shared<Request>();
   request->add_config_options(*command);
+  request->add_locked_option(*command);
   request->add_format_options(*command);
   command->callback([request, &exit] {
     const octavo_open_desc d = request->desc();

@@ -1,4 +1,4 @@
-// octavo probe: what this machine has.
+// octavo probe: what this machine has, and how plugins fare when they are tried.
 #include <memory>
 
 #include "common.h"
@@ -6,10 +6,17 @@
 namespace octavo::cli {
 
 void add_probe(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand("probe", "Show processor, memory, driver and devices");
+  CLI::App *command = app.add_subcommand(
+      "probe",
+      "Show processor, memory, driver and devices, and try every plugin in a process of "
+      "its own");
   auto request = std::make_shared<Request>();
+  auto retry = std::make_shared<bool>(false);
+  request->add_config_options(*command);
   request->add_format_options(*command);
-  command->callback([request, &exit] {
+  command->add_flag("--retry", *retry, "forget earlier results, and try refused plugins again");
+  command->callback([request, retry, &exit] {
+    if (*retry) request->set("plugins.probe=always");
     const octavo_open_desc d = request->desc();
     exit = exit_code(octavo_probe(&d, request->format(), print_line, nullptr));
   });

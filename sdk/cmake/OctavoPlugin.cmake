@@ -5,6 +5,8 @@
 # tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
+# Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
+# definitions that this function sets.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
@@ -28,8 +30,12 @@ function(octavo_add_plugin id)
   set(target "octavo_plugin_${id}")
   add_library(${target} MODULE ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE octavo::abi)
+  # The manifest's id and version, for octavo/plugin.hpp: stated once, in this call.
+  target_compile_definitions(${target} PRIVATE
+    "OCTAVO_PLUGIN_ID=\"${id}\"" "OCTAVO_PLUGIN_VERSION=\"${OCTAVO_PLUGIN_VERSION}\"")
   set(directory "${CMAKE_BINARY_DIR}/lib/octavo/plugins")
-  set_target_properties(${target} PROPERTIES
+  # CMake keeps room for another search path by empty entries, which mean the current directory.
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON
     PREFIX "" OUTPUT_NAME "${id}" LIBRARY_OUTPUT_DIRECTORY "${directory}"
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_options(${target} PRIVATE

@@ -62,6 +62,15 @@ octavo_optimizer complete(const octavo_optimizer &given) {
   return t;
 }
 
+octavo_memory complete(const octavo_memory &given) {
+  octavo_memory t = head_of(given);
+  fill(t.allocate);
+  fill(t.release);
+  fill(t.copy);
+  fill(t.synchronize);
+  return t;
+}
+
 octavo_kernels complete(const octavo_kernels &given) {
   octavo_kernels t = head_of(given);
   fill(t.probe_device);
@@ -86,6 +95,7 @@ octavo_kernels complete(const octavo_kernels &given) {
   fill(t.prologue);
   fill(t.prologue_quantize);
   fill(t.gradient_scale);
+  fill(t.pack);
   return t;
 }
 

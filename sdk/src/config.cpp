@@ -1,4 +1,4 @@
-// The strict configuration: one table of core keys, four layers, and errors that name the place.
+// The strict configuration: four layers over one table of core keys, errors that name the place.
 #include "config.h"
 
 #include <cerrno>
@@ -9,7 +9,9 @@
 #include <iterator>
 #include <sstream>
 
+#include "config_keys.h"
 #include "failure.h"
+#include "remedy.h"
 #include "text.h"
 
 namespace octavo {
@@ -17,38 +19,8 @@ namespace {
 
 constexpr const char *kDomain = "octavo.config";
 
-struct Key {
-  const char *name;
-  TomlValue initial;
-  std::vector<std::string> choices;  // of texts and of the elements of lists; empty: any
-};
-
-const std::vector<Key> &keys() {
-  static const std::vector<std::string> any;
-  static const std::vector<Key> table = {
-      {"schema", int64_t{1}, any},
-      // "fp8" and not "no": a file that configures FP8 must never silently train without it.
-      {"mixed_precision", std::string("fp8"), {"no", "fp16", "bf16", "fp8"}},
-      {"fp8.backend", std::string("auto"), any},
-      {"fp8.preference", std::vector<std::string>{"te"}, any},
-      {"fp8.fallback", std::vector<std::string>{}, any},
-      {"layers.skip", std::vector<std::string>{}, any},
-      {"layers.min_gain", std::string("auto"), {"auto", "torchao", "off"}},
-      {"device.kind", std::string("auto"), {"auto", "cpu", "cuda"}},
-      {"plugins.path", std::vector<std::string>{}, any},
-      {"plugins.trust", std::string("owner"), {"owner", "dev"}},
-  };
-  return table;
-}
-
-[[noreturn]] void fail(const std::string &where, const std::string &text) {
-  throw Failure(OCTAVO_INVALID, kDomain, where + ": " + text);
-}
-
-std::string quoted_choices(const std::vector<std::string> &choices) {
-  std::vector<std::string> quoted;
-  for (const std::string &choice : choices) quoted.push_back('"' + choice + '"');
-  return enumerate(quoted, "or");
+[[noreturn]] void fail(const std::string &where, const std::string &text, Mend mend) {
+  throw Failure(OCTAVO_INVALID, kDomain, where + ": " + text).mended_by(std::move(mend));
 }
 
 class Loader {
@@ -56,7 +28,7 @@ class Loader {
   explicit Loader(const octavo_open_desc &desc) : desc_(desc) {}
 
   Config load() {
-    for (const Key &key : keys()) values_[key.name] = {key.initial, "default"};
+    for (const ConfigKey &key : config_keys()) values_[key.name] = {key.initial, "default"};
     file();
     environment("OCTAVO_MIXED_PRECISION", "mixed_precision");
     environment("OCTAVO_BACKEND", "fp8.backend");
@@ -79,7 +51,9 @@ class Loader {
     } else if (path.empty()) {
       config_.name = "octavo.toml";
     }
-    for (TomlEntry &entry : parse_toml(text, config_.name, kDomain)) {
+    config_.text = std::move(text);
+    config_.has_file = true;
+    for (TomlEntry &entry : parse_toml(config_.text, config_.name, kDomain)) {
       const std::string where =
           config_.name + ":" + std::to_string(entry.line) + ":" + std::to_string(entry.column);
       accept(entry.path, std::move(entry.value), where, where);
@@ -93,6 +67,11 @@ class Loader {
   }
 
   void overrides() {
+    if (desc_.overrides == nullptr && desc_.override_count != 0)
+      fail("overrides",
+           "expected the address of " + std::to_string(desc_.override_count) +
+               " values, found null; pass override_count 0 when there are none",
+           {});
     for (uint64_t i = 0; i < desc_.override_count; ++i) {
       const octavo_option_value &o = desc_.overrides[i];
       const std::string name(view(o.name));
@@ -112,7 +91,8 @@ class Loader {
         case OCTAVO_VALUE_TEXT: value = std::string(view(o.value.text)); break;
         default:
           fail("override " + name,
-               "expected a value type of 1 to 4, found " + std::to_string(o.value.type));
+               "expected a value type of 1 to 4, found " + std::to_string(o.value.type),
+               {.key = name, .origin = kOverride});
       }
       accept(path, std::move(value), kOverride, "override " + name);
     }
@@ -124,8 +104,10 @@ class Loader {
     if (path.size() == 3 && path[0] == "plugin" && path[2] == "manifest") {
       const auto *manifest = std::get_if<std::string>(&value);
       if (manifest == nullptr)
-        fail(where, "plugin.manifest: expected a text, found " + kind_of(value));
+        fail(where, "plugin.manifest: expected a text, found " + kind_of(value),
+             {.key = dotted(path), .origin = origin});
       config_.manifests.push_back(*manifest);
+      config_.plugin_entries.push_back({dotted(path), {std::move(value), origin}});
       return;
     }
     const std::string name = dotted(path);
@@ -133,61 +115,25 @@ class Loader {
     const auto *other = std::get_if<OtherToml>(&value);
     if (other != nullptr && other->kind == "table") {
       if (core)
-        fail(where, name + ": expected " + kind_of(values_[name].value) + ", found a table");
-      if (path.size() == 1 && is_prefix(name)) return;  // an empty [fp8] says nothing
+        fail(where, name + ": expected " + kind_of(values_[name].value) + ", found a table",
+             {.key = name, .origin = origin});
+      if (is_key_table(name)) return;  // an empty [fp8] or [fp8.require] says nothing
       if (path.size() == 2 && path[0] == "fp8") {
         config_.backend_options[path[1]];
         return;
       }
     } else if (!core && path.size() == 3 && path[0] == "fp8" &&
-               !is_prefix(path[0] + "." + path[1])) {
+               !is_key_table(path[0] + "." + path[1])) {
       config_.backend_options[path[1]][path[2]] = {std::move(value), origin};
       return;
     }
-    if (!core) unknown(name, where);
+    if (!core) refuse_unknown_key(name, origin, where);
     set(name, std::move(value), origin, where);
-  }
-
-  static bool is_prefix(const std::string &name) {
-    for (const Key &key : keys())
-      if (std::string_view(key.name).starts_with(name + ".")) return true;
-    return false;
-  }
-
-  [[noreturn]] void unknown(const std::string &name, const std::string &where) {
-    std::vector<std::string> known;
-    for (const Key &key : keys()) known.push_back(key.name);
-    const std::string near = nearest(name, known);
-    fail(where, "unknown key \"" + name + "\"" +
-                    (near.empty() ? "; known keys: " + enumerate(known) +
-                                        "; a backend's options stand in [fp8.<backend>]"
-                                  : "; did you mean \"" + near + "\"?"));
   }
 
   void set(const std::string &name, TomlValue value, const std::string &origin,
            const std::string &where) {
-    const Key *key = nullptr;
-    for (const Key &k : keys())
-      if (name == k.name) key = &k;
-    if (key->initial.index() == 4 && value.index() == 3)
-      value = std::vector<std::string>{std::get<std::string>(value)};  // one text is a list of one
-    if (key->initial.index() != value.index())
-      fail(where, name + ": expected " + kind_of(key->initial) + ", found " + kind_of(value) +
-                      (std::holds_alternative<OtherToml>(value) ? "" : " (" + show(value) + ")"));
-    if (name == "schema" && std::get<int64_t>(value) != 1)
-      fail(where, "schema: expected 1, the only one that this version reads, found " + show(value));
-    if (const auto *text = std::get_if<std::string>(&value); text && !key->choices.empty())
-      check_choice(name, *text, key->choices, where);
-    values_[name] = {std::move(value), origin};
-  }
-
-  static void check_choice(const std::string &name, const std::string &text,
-                           const std::vector<std::string> &choices, const std::string &where) {
-    for (const std::string &choice : choices)
-      if (text == choice) return;
-    const std::string near = nearest(text, choices);
-    fail(where, name + ": expected " + quoted_choices(choices) + ", found \"" + text + "\"" +
-                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    values_[name] = {checked_value(name, std::move(value), origin, where), origin};
   }
 
   Config finish() {
@@ -200,15 +146,33 @@ class Loader {
     config_.preference = list("fp8.preference");
     config_.fallback = list("fp8.fallback");
     config_.skip = list("layers.skip");
+    auto flag = [&](const char *name) { return std::get<bool>(values_.at(name).value); };
+    config_.require.native = flag("fp8.require.native");
+    config_.require.deterministic = flag("fp8.require.deterministic");
+    config_.require.graph_capture = flag("fp8.require.graph_capture");
+    config_.require.speed = text("fp8.require.speed");
+    config_.require.encodings = list("fp8.require.encodings");
+    config_.require.scaling = list("fp8.require.scaling");
+    config_.require.recipes = list("fp8.require.recipes");
     config_.min_gain = text("layers.min_gain");
     config_.device = text("device.kind");
     config_.plugin_path = list("plugins.path");
     config_.trust = text("plugins.trust");
-    for (const Key &key : keys()) config_.settings.emplace_back(key.name, values_.at(key.name));
+    config_.pins = list("plugins.pins");
+    config_.keys = list("plugins.keys");
+    config_.locked = std::get<bool>(values_.at("plugins.locked").value);
+    config_.probe = text("plugins.probe");
+    config_.probe_timeout_ms =
+        static_cast<int>(std::get<int64_t>(values_.at("plugins.probe_timeout_ms").value));
+    for (const ConfigKey &key : config_keys())
+      config_.settings.emplace_back(key.name, values_.at(key.name));
     if (config_.backend == "auto" && config_.preference.empty())
       fail(config_.origin("fp8.preference"),
            "fp8.preference: expected at least one backend while fp8.backend is \"auto\", found "
-           "none");
+           "none",
+           {.key = "fp8.preference",
+            .origin = config_.origin("fp8.preference"),
+            .value = "[\"te\"]"});
     return std::move(config_);
   }
 
@@ -232,12 +196,16 @@ Config load_config(const octavo_open_desc &desc) {
 std::string read_file(const std::string &path, const char *domain) {
   std::error_code ec;
   if (std::filesystem::is_directory(path, ec))
-    throw Failure(OCTAVO_INVALID, domain, path + ": expected a file, found a directory");
+    throw Failure(OCTAVO_INVALID, domain, path + ": expected a file, found a directory")
+        .mended_by({.command = "touch " + shell_word(path + "/octavo.toml")});
   std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw Failure(OCTAVO_INVALID, domain,
-                  path + ": cannot be read: " + std::strerror(errno) +
-                      "; check the path and its permissions");
+  if (!in) {
+    const int error = errno;
+    throw Failure(
+        OCTAVO_INVALID, domain,
+        path + ": cannot be read: " + std::strerror(error) + "; check the path and its permissions")
+        .mended_by({.command = (error == EACCES ? "chmod u+r " : "touch ") + shell_word(path)});
+  }
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 

@@ -1,15 +1,13 @@
 // First match by name wins; the current directory and the linker's path are never searched.
 #include "discovery.h"
 
-#include <dlfcn.h>
-#include <sys/auxv.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
 #include "failure.h"
+#include "probe_places.h"
 #include "text.h"
 
 namespace octavo {
@@ -18,63 +16,75 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kSuffix = ".octavo-plugin.toml";
 
-// An environment variable, ignored in a process that runs with raised privileges.
+constexpr const char *kPrivileged = "this process has more rights than its user";
+constexpr const char *kRelative = "relative, and the current directory never matters";
+
 std::string environment(const char *name) {
-  if (getauxval(AT_SECURE) != 0) return {};
   const char *value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-std::string directory_of_liboctavo() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void *>(&octavo_version), &info) == 0 || !info.dli_fname)
-    return {};
-  std::error_code ec;
-  return fs::weakly_canonical(info.dli_fname, ec).parent_path().string();
-}
-
 class Finder {
  public:
+  explicit Finder(bool privileged) : privileged_(privileged) {}
+
   Discovery run(const Config &config, const octavo_open_desc &desc) {
+    const fs::path beside(config.directory);
     for (const std::string &path : config.manifests) {
-      fs::path p(path);
-      if (p.is_relative() && !config.directory.empty()) p = fs::path(config.directory) / p;
-      if (p.is_relative())
+      const bool relative = fs::path(path).is_relative();
+      if (relative && config.directory.empty())
         throw Failure(OCTAVO_INVALID, "octavo.config",
                       "plugin.manifest: expected an absolute path, since there is no configuration "
                       "file to be relative to, found \"" +
                           path + "\"");
-      add(p.string(), "[[plugin]] in " + config.name);
+      const std::string full = relative ? (beside / path).string() : path;
+      const std::string origin = "[[plugin]] in " + config.name;
+      if (relative && privileged_)
+        ignore(full, origin, kPrivileged, true);
+      else
+        add(full, origin);
     }
     std::istringstream parts(environment("OCTAVO_PLUGIN_PATH"));
     for (std::string directory; std::getline(parts, directory, ':');)
-      search(directory, "OCTAVO_PLUGIN_PATH");
+      search(directory, "OCTAVO_PLUGIN_PATH", true, privileged_);
     for (const std::string &directory : config.plugin_path) {
-      fs::path p(directory);
-      if (p.is_relative() && !config.directory.empty()) p = fs::path(config.directory) / p;
-      search(p.string(), "plugins.path");
+      const bool relative = fs::path(directory).is_relative();
+      const bool joined = relative && !config.directory.empty();
+      search(joined ? (beside / directory).string() : directory, "plugins.path", true,
+             joined && privileged_);
     }
     if (!config.directory.empty())
-      search((fs::path(config.directory) / "plugins").string(), "beside the config file");
+      search((beside / "plugins").string(), "beside the config file", false, privileged_);
+    if (desc.plugin_dirs == nullptr && desc.plugin_dir_count != 0)
+      throw Failure(OCTAVO_INVALID, "octavo.discovery",
+                    "plugin_dirs: expected the address of " +
+                        std::to_string(desc.plugin_dir_count) +
+                        " directories, found null; pass plugin_dir_count 0 when there are none");
     for (uint64_t i = 0; i < desc.plugin_dir_count; ++i)
-      search(std::string(view(desc.plugin_dirs[i])), "given by the host");
+      search(std::string(view(desc.plugin_dirs[i])), "given by the host", true, false);
     const std::string data = environment("XDG_DATA_HOME");
     const std::string home = environment("HOME");
     if (!data.empty())
-      search(data + "/octavo/plugins", "user data directory");
+      search(data + "/octavo/plugins", "user data directory", false, privileged_);
     else if (!home.empty())
-      search(home + "/.local/share/octavo/plugins", "user data directory");
-    const std::string library = directory_of_liboctavo();
-    if (!library.empty()) search(library + "/octavo/plugins", "beside liboctavo");
+      search(home + "/.local/share/octavo/plugins", "user data directory", false, privileged_);
+    const fs::path own = fs::path(liboctavo_file()).parent_path();
+    search((own / "octavo/plugins").string(), "beside liboctavo", false, false);
     return std::move(result_);
   }
 
  private:
-  void search(const std::string &directory, const std::string &origin) {
-    // A relative entry would mean the current directory, which must never matter.
-    if (directory.empty() || !fs::path(directory).is_absolute()) return;
+  void ignore(const std::string &what, const std::string &origin, const char *why, bool asked) {
+    result_.places.push_back({what, origin, false, why, asked});
+  }
+
+  // `ignored`: the user of a privileged process chose this place.
+  void search(const std::string &directory, const std::string &origin, bool asked, bool ignored) {
+    if (directory.empty()) return;
+    if (ignored) return ignore(directory, origin, kPrivileged, asked);
+    if (!fs::path(directory).is_absolute()) return ignore(directory, origin, kRelative, asked);
     std::error_code ec;
-    SearchPlace place{directory, origin, fs::is_directory(directory, ec)};
+    SearchPlace place{directory, origin, fs::is_directory(directory, ec), "", asked};
     result_.places.push_back(place);
     if (!place.exists) return;
     std::vector<std::string> files;
@@ -94,6 +104,7 @@ class Finder {
     result_.manifests.push_back({name, path, origin, winner ? winner->path : ""});
   }
 
+  const bool privileged_;
   Discovery result_;
 };
 
@@ -101,7 +112,7 @@ class Finder {
 
 const FoundManifest *Discovery::find(const std::string &name) const {
   for (const FoundManifest &m : manifests)
-    if (m.name == name && m.shadowed_by.empty()) return &m;
+    if (m.name == name) return &m;  // which shadows all that follow
   return nullptr;
 }
 
@@ -116,12 +127,16 @@ std::vector<std::string> Discovery::names() const {
 std::string Discovery::places_text() const {
   std::vector<std::string> texts;
   for (const SearchPlace &p : places)
-    texts.push_back(p.directory + " (" + p.origin + (p.exists ? ")" : ", does not exist)"));
+    texts.push_back(p.directory + " (" + p.origin +
+                    (!p.ignored.empty() ? ", ignored: " + p.ignored
+                     : p.exists         ? ""
+                                        : ", does not exist") +
+                    ")");
   return enumerate(texts);
 }
 
-Discovery discover(const Config &config, const octavo_open_desc &desc) {
-  return Finder().run(config, desc);
+Discovery discover(const Config &config, const octavo_open_desc &desc, bool privileged) {
+  return Finder(privileged).run(config, desc);
 }
 
 }  // namespace octavo

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config.h"
+#include "secure.h"
 
 namespace octavo {
 
@@ -12,6 +13,8 @@ struct SearchPlace {
   std::string directory;
   std::string origin;  // "OCTAVO_PLUGIN_PATH", "beside the config file", ...
   bool exists = false;
+  std::string ignored;  // why it is not searched; empty: it is
+  bool asked = false;   // somebody named it, so that ignoring it is worth a warning
 };
 
 struct FoundManifest {
@@ -31,7 +34,10 @@ struct Discovery {
 };
 
 // Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, `plugins` beside the config file,
-// the binding's directories, the user's data directory, octavo/plugins beside liboctavo.
-Discovery discover(const Config &config, const octavo_open_desc &desc);
+// the binding's directories, the user's data directory, octavo/plugins beside liboctavo. What a
+// privileged process's user alone controls is ignored: the variable, the user's data directory, and
+// everything relative to the configuration file.
+Discovery discover(const Config &config, const octavo_open_desc &desc,
+                   bool privileged = octavo::privileged());
 
 }  // namespace octavo

@@ -10,6 +10,17 @@
 
 namespace octavo {
 
+// The edit of the configuration that mends a failure, for the remedy in `octavo explain`; the words
+// are made in remedy.cpp. Empty members say nothing.
+struct Mend {
+  std::string key = {};      // dotted
+  std::string origin = {};   // of its value, as in Setting
+  std::string value = {};    // it should have, as TOML
+  std::string rename = {};   // the key that was meant
+  std::string command = {};  // instead of an edit: to run in a shell
+  uint32_t line = 0;         // instead of a key: the line that cannot be read
+};
+
 class Failure : public std::exception {
  public:
   // domain: "octavo.config", ...; text: what was expected, what was found, where, what to do.
@@ -19,11 +30,17 @@ class Failure : public std::exception {
   octavo_status status() const { return status_; }
   const char *domain() const { return domain_; }
   const std::string &text() const { return text_; }
+  Failure &mended_by(Mend mend) {
+    mend_ = std::move(mend);
+    return *this;
+  }
+  const Mend &mend() const { return mend_; }
 
  private:
   octavo_status status_;
   const char *domain_;
   std::string text_;
+  Mend mend_;
 };
 
 // Sends one message to the host; host may be null.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "verdict.h"
 
 namespace octavo {
 
@@ -13,6 +16,7 @@ struct CudaDevice {
   int capability_major = 0;
   int capability_minor = 0;
   uint64_t memory_bytes = 0;
+  uint64_t free_bytes = 0;  // as NVML says it; memory_bytes without NVML
 };
 
 struct Hardware {
@@ -21,11 +25,23 @@ struct Hardware {
   unsigned cores = 0;                     // that this process may use
   uint64_t memory_bytes = 0;
   bool cuda_driver = false;
-  std::string cuda_text;  // the driver's version, or why there is none
+  int cuda_version = 0;        // that the driver supports: 12040 is CUDA 12.4
+  std::string driver_version;  // "550.54.14"; empty without NVML
+  std::string cuda_text;       // the driver's version, or why there is none
   std::vector<CudaDevice> cuda_devices;
+  unsigned mig_devices = 0;  // GPUs in MIG mode, which offer instances only
 };
 
-// Asks the system, and the CUDA driver by dlopen. Does not throw.
+// Asks the system, and the CUDA driver and NVML by dlopen. Does not throw.
 Hardware probe_hardware();
+
+// The part of it that is about GPUs.
+void probe_cuda(Hardware &hw);
+
+// Why no GPU of this machine can compute FP8 through CUDA kernels; nothing when one can. The first
+// thing that is wrong in this order: driver, its version, devices, capability, free memory.
+std::optional<Verdict> refuse_cuda(const Hardware &hw);
+// The first GPU that it does not refuse; null without one.
+const CudaDevice *first_usable(const Hardware &hw);
 
 }  // namespace octavo

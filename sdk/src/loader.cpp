@@ -8,9 +8,11 @@
 #include <mutex>
 #include <system_error>
 
-#include "elf.h"
 #include "failure.h"
+#include "fork.h"
+#include "secure_mapping.h"
 #include "text.h"
+#include "wall.h"
 
 namespace octavo {
 namespace {
@@ -36,11 +38,41 @@ const octavo_host *process_host() {
   return &host;
 }
 
+// What this process has opened and loaded, for ever: what a plugin left may run at any time, and
+// the system's loader gives the first library again for a path that it has opened, whatever lies
+// there now.
+struct Registry {
+  struct Kept {
+    std::string sha256;
+    std::unique_ptr<boost::dll::shared_library> library;
+  };
+  ForkLock mutex{"loaded a plugin"};
+  std::map<std::string, Kept> opened;
+  // By path and content: a file that was replaced on disk is another plugin.
+  std::map<std::string, std::unique_ptr<LoadedPlugin>> loaded;
+};
+
+Registry &registry() {
+  static auto *everything = new Registry;
+  return *everything;
+}
+
 struct Declined {
   uint32_t reason;
   std::string text;
   std::string remedy;
+  const char *stage = "plugin";
 };
+
+std::string own_abi() {
+  return std::to_string(OCTAVO_ABI_MAJOR) + "." + std::to_string(OCTAVO_ABI_MINOR);
+}
+
+std::string remedy(bool same_major) {
+  return same_major
+             ? "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR"
+             : "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR);
+}
 
 class Handshake {
  public:
@@ -51,12 +83,7 @@ class Handshake {
   }
 
   std::unique_ptr<LoadedPlugin> run() {
-    if (manifest_.abi_major != OCTAVO_ABI_MAJOR || manifest_.abi_minor < 0 ||
-        manifest_.abi_minor > OCTAVO_ABI_MINOR)
-      throw Declined{OCTAVO_REASON_ABI,
-                     "the manifest states ABI " + std::to_string(manifest_.abi_major) + "." +
-                         std::to_string(manifest_.abi_minor) + ", this host has ABI " + own_abi(),
-                     remedy(manifest_.abi_major == OCTAVO_ABI_MAJOR)};
+    if (const auto v = abi_verdict(manifest_)) throw Declined{v->reason, v->text, v->remedy};
     const auto query = open();
     const octavo_plugin *table = nullptr;
     const octavo_status status = query(process_host(), &table);
@@ -72,60 +99,46 @@ class Handshake {
   }
 
  private:
-  static std::string own_abi() {
-    return std::to_string(OCTAVO_ABI_MAJOR) + "." + std::to_string(OCTAVO_ABI_MINOR);
-  }
-
-  static std::string remedy(bool same_major) {
-    return same_major
-               ? "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR"
-               : "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR);
-  }
-
   decltype(&octavo_plugin_query_v1) open() {
     namespace dll = boost::dll;
-    if (const std::string problem = elf_problem(manifest_.library); !problem.empty())
-      throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + problem,
-                     "install what is missing, or reinstall the plugin"};
-    // Never destroyed: what a plugin left in the process may run at any time. The system's loader
-    // gives the first library again for a path that it has opened, whatever lies there now.
-    struct Kept {
-      std::string sha256;
-      std::unique_ptr<dll::shared_library> library;
-    };
-    static auto *kept = new std::map<std::string, Kept>;
-    const auto before = kept->find(manifest_.library);
-    if (before != kept->end() && before->second.sha256 != plugin_->sha256)
+    auto &opened_before = registry().opened;
+    const auto before = opened_before.find(manifest_.library);
+    if (before != opened_before.end() && before->second.sha256 != plugin_->sha256)
       throw Declined{OCTAVO_REASON_LIBRARY,
                      manifest_.library +
                          ": was replaced after this process opened it, and an opened library stays",
-                     "start the process again"};
+                     "start the process again", "load"};
     try {
       auto opened = std::make_unique<dll::shared_library>(
           manifest_.library, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-      auto &entry = (*kept)[manifest_.library];
+      auto &entry = opened_before[manifest_.library];
       entry = {plugin_->sha256, std::move(opened)};
       const dll::shared_library *library = entry.library.get();
-      if (library->has(OCTAVO_PLUGIN_SYMBOL))
+      if (library->has(OCTAVO_PLUGIN_SYMBOL)) {
+        check_mapping(*library);
         return &library->get<octavo_status(const octavo_host *, const octavo_plugin **)>(
             OCTAVO_PLUGIN_SYMBOL);
-      for (int major = 1; major <= 9; ++major) {
-        const std::string symbol = "octavo_plugin_query_v" + std::to_string(major);
-        if (library->has(symbol))
-          throw Declined{
-              OCTAVO_REASON_ABI,
-              manifest_.library + ": exports " + symbol + ", built for ABI major " +
-                  std::to_string(major) + "; this host has ABI " + own_abi(),
-              "install a build of the plugin for ABI major " + std::to_string(OCTAVO_ABI_MAJOR)};
       }
       throw Declined{
           OCTAVO_REASON_LIBRARY,
           manifest_.library + ": expected the symbol " + OCTAVO_PLUGIN_SYMBOL + ", found none",
-          "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT"};
+          "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT", "load"};
     } catch (const std::system_error &e) {
       throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + e.what(),
-                     "install what is missing, or reinstall the plugin"};
+                     "install what is missing, or reinstall the plugin", "load"};
     }
+  }
+
+  // None of the plugin's functions has been called yet when another file than the checked one turns
+  // out to be mapped.
+  void check_mapping(const boost::dll::shared_library &library) const {
+    if (manifest_.checked == nullptr) return;
+    const auto &entry = library.get<octavo_status(const octavo_host *, const octavo_plugin **)>(
+        OCTAVO_PLUGIN_SYMBOL);
+    const std::string problem =
+        mapping_problem(*manifest_.checked, reinterpret_cast<const void *>(&entry));
+    if (!problem.empty())
+      throw Declined{OCTAVO_REASON_TRUST, problem, "start the process again", "load"};
   }
 
   void check(const octavo_plugin &table) {
@@ -159,7 +172,17 @@ class Handshake {
   void interfaces(const octavo_plugin &table) {
     auto get = [&](const char *id) { return table.get_interface(str(id)); };
     const auto *backend = static_cast<const octavo_backend *>(get(OCTAVO_BACKEND_ID));
-    if (backend == nullptr || backend->kind != OCTAVO_KIND_BACKEND)
+    const auto *kernels = static_cast<const octavo_kernels *>(get(OCTAVO_KERNELS_ID));
+    if (kernels != nullptr && kernels->kind == OCTAVO_KIND_KERNELS)
+      plugin_->kernels = complete(*kernels);
+    if (const auto *memory = static_cast<const octavo_memory *>(get(OCTAVO_MEMORY_ID)))
+      plugin_->memory = complete(*memory);
+    plugin_->has_backend = backend != nullptr && backend->kind == OCTAVO_KIND_BACKEND;
+    if (!plugin_->has_backend && backend == nullptr && plugin_->kernels) {
+      plugin_->backend = complete(octavo_backend{});
+      return;
+    }
+    if (!plugin_->has_backend)
       throw Declined{OCTAVO_REASON_ABI,
                      manifest_.library + ": expected the interface " OCTAVO_BACKEND_ID +
                          std::string(backend ? ", found a table of another kind" : ", found none"),
@@ -179,23 +202,47 @@ class Handshake {
 
 }  // namespace
 
+std::optional<Verdict> abi_verdict(const Manifest &manifest) {
+  if (manifest.abi_major == OCTAVO_ABI_MAJOR && manifest.abi_minor >= 0 &&
+      manifest.abi_minor <= OCTAVO_ABI_MINOR)
+    return std::nullopt;
+  return Verdict{OCTAVO_LEVEL_PLUGIN,
+                 OCTAVO_DECLINE,
+                 OCTAVO_REASON_ABI,
+                 "the manifest states ABI " + std::to_string(manifest.abi_major) + "." +
+                     std::to_string(manifest.abi_minor) + ", this host has ABI " + own_abi(),
+                 manifest.library,
+                 remedy(manifest.abi_major == OCTAVO_ABI_MAJOR)};
+}
+
+bool opened_in_this_process(const std::string &library) {
+  const std::lock_guard lock(registry().mutex);
+  return registry().opened.count(library) != 0;
+}
+
 const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha256,
                                 const octavo_host *host, std::vector<Verdict> &verdicts) {
-  static std::mutex mutex;
-  // By path and content: a file that was replaced on disk is another plugin.
-  static auto *loaded = new std::map<std::string, std::unique_ptr<LoadedPlugin>>;
-  const std::lock_guard lock(mutex);
-  auto &entry = (*loaded)[manifest.library + '\n' + sha256];
-  if (entry == nullptr) {
-    asking_host = host;
+  const std::lock_guard lock(registry().mutex);
+  auto &entry = registry().loaded[manifest.library + '\n' + sha256];
+  if (entry != nullptr) return entry.get();
+  asking_host = host;
+  std::string thrown;
+  const auto decline = [&](const Declined &d) {
+    verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, d.reason, d.text, manifest.library,
+                        d.remedy, d.stage});
+  };
+  call_plugin(&thrown, [&]() -> octavo_status {
     try {
       entry = Handshake(manifest, sha256).run();
     } catch (const Declined &d) {
-      verdicts.push_back(
-          {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, d.reason, d.text, manifest.library, d.remedy});
+      decline(d);
     }
-    asking_host = nullptr;
-  }
+    return OCTAVO_OK;
+  });
+  asking_host = nullptr;
+  if (!thrown.empty())
+    decline({OCTAVO_REASON_LIBRARY, manifest.library + ": its handshake failed" + thrown,
+             "install a corrected build of the plugin"});
   return entry.get();
 }
 

@@ -4,118 +4,14 @@
 #include <algorithm>
 
 #include "failure.h"
-#include "kernels/cpu/table.h"
-#include "options_environment.h"
+#include "negotiate_candidate.h"
 #include "text.h"
-#include "trust.h"
 
 namespace octavo {
 namespace {
 
 bool is_precision(const std::string &name) {
   return name == "no" || name == "fp16" || name == "bf16";
-}
-
-void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host) {
-  std::string kind = n.config.device;
-  if (desc.device.type == OCTAVO_DEVICE_CPU) kind = "cpu";
-  if (desc.device.type == OCTAVO_DEVICE_CUDA) kind = "cuda";
-  if (desc.device.type > OCTAVO_DEVICE_CUDA)
-    throw Failure(OCTAVO_INVALID, "octavo.open",
-                  "device: expected type 0 (auto), 1 (cpu) or 2 (cuda), found " +
-                      std::to_string(desc.device.type));
-  if (kind == "cuda") {
-    const bool present = !n.hardware.cuda_devices.empty();
-    n.device_text = "cuda";
-    n.device_verdicts.push_back(
-        {OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,
-         present ? uint32_t{OCTAVO_REASON_KERNEL} : uint32_t{OCTAVO_REASON_DRIVER},
-         present ? "this build of liboctavo has no CUDA kernels"
-                 : "device.kind = \"cuda\", but this machine offers no CUDA device",
-         n.hardware.cuda_text, "set device.kind = \"cpu\" or \"auto\""});
-    return;
-  }
-  n.device_text = kind == "auto" ? "cpu (auto; cuda: " +
-                                       (n.hardware.cuda_devices.empty()
-                                            ? n.hardware.cuda_text
-                                            : std::string("no CUDA kernels in this build")) +
-                                       ")"
-                                 : "cpu";
-  const octavo_kernels *kernels = octavo_cpu_kernels();
-  const octavo_device device{OCTAVO_DEVICE_CPU, 0};
-  const octavo_verdict_sink sink = collect(n.device_verdicts);
-  kernels->probe_device(device, &sink);
-  n.device = std::make_unique<OpenDevice>(device, *kernels, host);
-}
-
-void not_found(const Negotiation &n, Candidate &c) {
-  const std::vector<std::string> names = n.discovery.names();
-  const std::string near = nearest(c.id, names);
-  c.verdicts.push_back(
-      {OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE, OCTAVO_REASON_MANIFEST,
-       "no backend \"" + c.id + "\" is installed; found " + enumerate(names),
-       "looked for " + c.id + ".octavo-plugin.toml in " + n.discovery.places_text(),
-       near.empty()
-           ? "install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path"
-           : "did you mean \"" + near + "\"?"});
-}
-
-// Manifest, trust, library, handshake.
-void load(const Negotiation &n, Candidate &c, const octavo_host *host) {
-  const FoundManifest *found = n.discovery.find(c.id);
-  if (found == nullptr) return not_found(n, c);
-  c.manifest = found->path;
-  c.origin = found->origin;
-  const std::optional<Manifest> manifest = read_manifest(found->path, c.verdicts);
-  if (!manifest) return;
-  for (const std::string &warning : manifest->warnings)
-    diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, "octavo.manifest",
-             manifest->path + ": " + warning);
-  std::string sha256;
-  if (!check_trust(*manifest, n.config.trust, &sha256, c.verdicts)) return;
-  c.plugin = load_plugin(*manifest, sha256, host, c.verdicts);
-}
-
-void resolve_options(const Negotiation &n, Candidate &c) {
-  static const std::map<std::string, Setting> none;
-  const auto given = n.config.backend_options.find(c.id);
-  const std::vector<DeclaredOption> declared = declared_options(c.plugin->backend, c.id);
-  c.options = effective_options(
-      declared, c.id,
-      with_environment(declared, c.id,
-                       given == n.config.backend_options.end() ? none : given->second));
-}
-
-void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
-  if (c.is_precision) {
-    c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
-                          "the host's own linears run in " +
-                              std::string(c.id == "no" ? "full precision" : c.id) + "; no FP8",
-                          "", ""});
-    return;
-  }
-  load(n, c, host);
-  if (c.plugin == nullptr) return;
-  try {
-    resolve_options(n, c);
-  } catch (const Failure &f) {
-    if (f.status() == OCTAVO_INVALID) throw;  // the configuration is wrong, not the plugin
-    c.verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_ABI, f.text(),
-                          c.plugin->library, "install a corrected build of the plugin"});
-    return;
-  }
-  if (n.device == nullptr) {
-    c.verdicts.insert(c.verdicts.end(), n.device_verdicts.begin(), n.device_verdicts.end());
-    return;
-  }
-  const std::vector<octavo_option_value> options = lend_options(c.options);
-  const octavo_session_desc desc = describe_session(n, host, options);
-  const octavo_verdict_sink sink = collect(c.verdicts);
-  const octavo_status status = c.plugin->backend.check_session(&desc, &sink);
-  if (status != OCTAVO_OK)
-    c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
-                          "check_session failed with status " + std::to_string(status), "",
-                          "see the diagnostics of the plugin"});
 }
 
 // A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check.
@@ -129,54 +25,41 @@ void check_tables(const Negotiation &n) {
         OCTAVO_INVALID, "octavo.config",
         where + ": table [fp8." + id + "]: no backend \"" + id + "\" is installed; " +
             (near.empty() ? "found " + enumerate(names) + "; looked in " + n.discovery.places_text()
-                          : "did you mean [fp8." + near + "]?"));
+                          : "did you mean [fp8." + near + "]?"))
+        .mended_by({.key = "fp8." + id,
+                    .origin = options.empty() ? "" : options.begin()->second.origin,
+                    .rename = near.empty() ? "" : "fp8." + near});
+  }
+}
+
+// The options of a loaded candidate, or why its plugin cannot say which it has. What the
+// configuration has wrong is thrown on.
+std::optional<std::string> refused_options(const Negotiation &n, Candidate &c) {
+  try {
+    resolve_options(n, c);
+    return std::nullopt;
+  } catch (const Failure &f) {
+    if (f.status() == OCTAVO_INVALID) throw;
+    return f.text();
   }
 }
 
 }  // namespace
 
-OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_host *host)
-    : device_(device), kernels_(complete(kernels)) {
-  caps_.size = sizeof(caps_);
-  caps_.kind = OCTAVO_KIND_KERNELS_CAPS;
-  octavo_status status = kernels_.open_device(device, host, &ctx_);
-  if (status == OCTAVO_OK) status = kernels_.describe(ctx_, &caps_);
-  if (status != OCTAVO_OK) {
-    if (ctx_ != nullptr) kernels_.close_device(ctx_);
-    throw Failure(OCTAVO_DEVICE, "octavo.device",
-                  "the kernels of the device could not be opened: status " +
-                      std::to_string(status) + "; see the diagnostics before this one");
-  }
-}
-
-OpenDevice::~OpenDevice() {
-  kernels_.close_device(ctx_);
-}
-
-octavo_session_desc describe_session(const Negotiation &n, const octavo_host *host,
-                                     const std::vector<octavo_option_value> &options) {
-  octavo_session_desc d{};
-  d.size = sizeof(d);
-  d.kind = OCTAVO_KIND_SESSION_DESC;
-  d.device = n.device->device();
-  d.host = host;
-  d.kernels = &n.device->kernels();
-  d.caps = &n.device->caps();
-  d.kernels_ctx = n.device->ctx();
-  d.options = options.data();
-  d.option_count = options.size();
-  return d;
-}
-
 Negotiation prepare(const octavo_open_desc &desc) {
   Negotiation n;
   n.config = load_config(desc);
   n.discovery = discover(n.config, desc);
+  n.trust = trust_policy(n.config, privileged());
   n.hardware = probe_hardware();
   return n;
 }
 
 void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host) {
+  for (const SearchPlace &p : n.discovery.places)
+    if (p.asked && !p.ignored.empty())
+      diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, "octavo.discovery",
+               p.directory + " (" + p.origin + ") is ignored: " + p.ignored);
   check_tables(n);
   choose_device(n, desc, host);
 
@@ -199,28 +82,42 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
     for (const std::string &id : n.config.fallback) want(id, true);
   }
   for (Candidate &c : wanted) {
-    evaluate(n, c, host);
+    if (!n.chosen) evaluate(n, c, host);
+    if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
+    if (c.plugin != nullptr) check_locked_verdict(c.id, n.trust, c.verdicts);
     n.candidates.push_back(std::move(c));
-    if (!declined(n.candidates.back().verdicts)) {
-      n.chosen = n.candidates.size() - 1;
-      break;
-    }
+    if (!n.chosen && !declined(n.candidates.back().verdicts)) n.chosen = n.candidates.size() - 1;
   }
 }
 
-void check_all_options(const Negotiation &n, const octavo_host *host) {
+void check_all_options(Negotiation &n, const octavo_host *host) {
   check_tables(n);
   for (const auto &[id, options] : n.config.backend_options) {
     Candidate c;
     c.id = id;
-    load(n, c, host);
+    load_candidate(n, c, Offer::kBackend, host);
     if (c.plugin != nullptr) {
-      resolve_options(n, c);
+      if (const auto refused = refused_options(n, c))
+        throw Failure(OCTAVO_UNSUPPORTED, "octavo.config",
+                      "table [fp8." + id + "] cannot be checked; " + *refused);
+      n.checked_options[id] = std::move(c.options);
       continue;
     }
     std::string text = "table [fp8." + id + "] cannot be checked, its backend cannot be loaded";
     for (const Verdict &v : c.verdicts) text += "; " + v.text;
     throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", text);
+  }
+  std::vector<std::string> wanted = n.config.preference;
+  if (n.config.backend != "auto") wanted = {n.config.backend};
+  if (n.config.mixed_precision != "fp8") wanted.clear();
+  for (const std::string &id : wanted) {
+    if (n.checked_options.count(id) != 0) continue;
+    Candidate c;
+    c.id = id;
+    load_candidate(n, c, Offer::kBackend, host);
+    // Explain says why; here nothing is asked of it.
+    if (c.plugin == nullptr || refused_options(n, c)) continue;
+    n.checked_options[id] = std::move(c.options);
   }
 }
 
@@ -236,6 +133,16 @@ std::string refusal(const Negotiation &n) {
   }
   if (n.config.fallback.empty()) text += "\n  fp8.fallback is empty, so nothing else was tried";
   return text;
+}
+
+const Verdict *first_refusal(const Negotiation &n, const Candidate **candidate) {
+  for (const Candidate &c : n.candidates)
+    for (const Verdict &v : c.verdicts)
+      if (v.decision == OCTAVO_DECLINE) {
+        *candidate = &c;
+        return &v;
+      }
+  return nullptr;
 }
 
 }  // namespace octavo

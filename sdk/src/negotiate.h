@@ -1,6 +1,7 @@
 // Negotiation: wanted x hardware x plugins x kernels -> one candidate that runs, or reasons.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,9 @@
 #include "hardware.h"
 #include "loader.h"
 #include "options.h"
+#include "probe_all.h"
+#include "remedy.h"
+#include "trust.h"
 
 namespace octavo {
 
@@ -17,7 +21,9 @@ namespace octavo {
 class OpenDevice {
  public:
   // Throws Failure(OCTAVO_DEVICE) when the device cannot be opened.
-  OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_host *host);
+  // `memory`: of a device with memory of its own, where its kernels offer any; else null.
+  OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_memory *memory,
+             const octavo_host *host);
   ~OpenDevice();
   OpenDevice(const OpenDevice &) = delete;
   OpenDevice &operator=(const OpenDevice &) = delete;
@@ -26,12 +32,25 @@ class OpenDevice {
   const octavo_kernels &kernels() const { return kernels_; }
   const octavo_kernels_caps &caps() const { return caps_; }
   void *ctx() const { return ctx_; }
+  const octavo_memory *memory() const { return memory_ ? &*memory_ : nullptr; }
+  bool uses_host_memory() const { return device_.type == OCTAVO_DEVICE_CPU; }
 
  private:
   octavo_device device_;
-  octavo_kernels kernels_;  // complete
+  octavo_kernels kernels_;               // complete
+  std::optional<octavo_memory> memory_;  // complete
   octavo_kernels_caps caps_{};
   void *ctx_ = nullptr;
+};
+
+// The stages that a backend passes, in order.
+inline constexpr const char *kStages[] = {"discovery", "manifest", "trust",  "elf",    "probe",
+                                          "load",      "plugin",   "device", "session"};
+
+struct Stage {
+  std::string name;
+  bool passed = false;
+  std::string text;  // what was found there
 };
 
 struct Candidate {
@@ -40,7 +59,10 @@ struct Candidate {
   bool is_fallback = false;
   std::string manifest;
   std::string origin;
+  bool is_tried = false;      // false: one before it was chosen
+  std::vector<Stage> stages;  // those that were reached; only the last one may not have passed
   std::vector<Verdict> verdicts;
+  std::optional<Manifest> described;  // what the manifest says, once it was read
   const LoadedPlugin *plugin = nullptr;
   std::vector<EffectiveOption> options;
 };
@@ -48,12 +70,18 @@ struct Candidate {
 struct Negotiation {
   Config config;
   Discovery discovery;
+  TrustPolicy trust;
   Hardware hardware;
   std::string device_text;  // "cpu (auto: no CUDA driver ...)"
   std::vector<Verdict> device_verdicts;
-  std::unique_ptr<OpenDevice> device;
-  std::vector<Candidate> candidates;  // those that were tried, in order
-  std::optional<size_t> chosen;       // index into candidates
+  std::optional<Candidate> kernels;    // the plugin of kernels that was looked for
+  std::shared_ptr<OpenDevice> device;  // stores keep it, too
+  std::vector<Candidate> candidates;   // what the configuration names, in order
+  // The options of the backends that check_all_options looked at, by id.
+  std::map<std::string, std::vector<EffectiveOption>> checked_options;
+  std::optional<size_t> chosen;  // index into candidates
+
+  std::vector<ProbedPlugin> probes;  // of octavo_probe only
 
   const Candidate *choice() const { return chosen ? &candidates[*chosen] : nullptr; }
 };
@@ -62,12 +90,38 @@ struct Negotiation {
 // Throws Failure(OCTAVO_INVALID) when the configuration is wrong.
 Negotiation prepare(const octavo_open_desc &desc);
 
+// What the backend of a candidate says about this device and these options, and whether that is
+// enough for [fp8.require].
+void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host);
+
+// The plugin that holds the kernels of CUDA devices.
+inline constexpr const char *kCudaKernels = "kernels-cuda";
+
+// Opens these kernels as the device of a negotiation, or notes why it has none.
+void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,
+                  const octavo_memory *memory, const octavo_host *host);
+
 // Fills device, candidates and chosen. When nothing can run, `chosen` is empty and the verdicts say
 // why. Throws Failure(OCTAVO_INVALID) when the options of a candidate are wrong.
 void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
 
-// Loads every plugin that has a table in the configuration and checks its options, chosen or not.
-void check_all_options(const Negotiation &n, const octavo_host *host);
+// Loads every plugin that has a table in the configuration and checks its options, chosen or not;
+// and those that the configuration would try, where they can be loaded.
+void check_all_options(Negotiation &n, const octavo_host *host);
+
+// How to apply the remedy of a declining verdict: an edit of the configuration or a command, in the
+// words of remedy.h. Where the remedy itself names none, how to go on without the candidate. Empty
+// for other verdicts, and where nothing can be said. `c`: null for verdicts on layers.
+std::string how_to_apply(const Source &source, const Negotiation &n, const Candidate *c,
+                         const Verdict &v);
+// The configuration's text, for how_to_apply.
+Source source_of(const Config &config);
+
+// The first declining verdict of the first candidate that has one; null without one.
+const Verdict *first_refusal(const Negotiation &n, const Candidate **candidate);
+
+// Chooses and opens the device: fills device, device_text and device_verdicts.
+void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
 
 // The refusal in words: every candidate with its declining verdicts.
 std::string refusal(const Negotiation &n);

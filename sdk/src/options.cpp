@@ -5,6 +5,7 @@
 
 #include "failure.h"
 #include "text.h"
+#include "wall.h"
 
 namespace octavo {
 namespace {
@@ -57,9 +58,11 @@ TomlValue checked(const DeclaredOption &o, const std::string &full, const Settin
   if (value.index() != o.initial.index())
     throw Failure(OCTAVO_INVALID, kDomain,
                   where + kind_of(o.initial) + ", found " + kind_of(value) +
-                      (present(value) ? " (" + show(value) + ")" : ""));
+                      (present(value) ? " (" + show(value) + ")" : ""))
+        .mended_by({.key = full, .origin = given.origin, .value = show(o.initial)});
   if (!inside(o, value))
-    throw Failure(OCTAVO_INVALID, kDomain, where + range_of(o) + ", found " + show(value));
+    throw Failure(OCTAVO_INVALID, kDomain, where + range_of(o) + ", found " + show(value))
+        .mended_by({.key = full, .origin = given.origin, .value = show(o.initial)});
   if (const auto *text = std::get_if<std::string>(&value); text && !o.choices.empty()) {
     std::vector<std::string> quoted;
     for (const std::string &choice : o.choices) {
@@ -69,7 +72,10 @@ TomlValue checked(const DeclaredOption &o, const std::string &full, const Settin
     const std::string near = nearest(*text, o.choices);
     throw Failure(OCTAVO_INVALID, kDomain,
                   where + enumerate(quoted, "or") + ", found \"" + *text + "\"" +
-                      (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+                      (near.empty() ? "" : "; did you mean \"" + near + "\"?"))
+        .mended_by({.key = full,
+                    .origin = given.origin,
+                    .value = show(near.empty() ? o.initial : TomlValue(near))});
   }
   return value;
 }
@@ -84,6 +90,7 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
   sink.ctx = &declared;
   sink.option = [](void *ctx, const octavo_option *o) -> octavo_status {
     if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
+    if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
     DeclaredOption d{std::string(view(o->name)), std::string(view(o->help)), from_abi(o->initial),
                      from_abi(o->low),           from_abi(o->high),          {}};
     for (uint64_t i = 0; i < o->choice_count; ++i) d.choices.emplace_back(view(o->choices[i]));
@@ -93,11 +100,12 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
     static_cast<std::vector<DeclaredOption> *>(ctx)->push_back(std::move(d));
     return OCTAVO_OK;
   };
-  const octavo_status status = backend.list_options(&sink);
+  std::string thrown;
+  const octavo_status status = call_plugin(&thrown, [&] { return backend.list_options(&sink); });
   if (status != OCTAVO_OK)
     throw Failure(OCTAVO_INTERNAL, "octavo.options",
                   "backend " + id + ": list_options failed with status " + std::to_string(status) +
-                      "; this is a defect of the plugin");
+                      thrown + "; this is a defect of the plugin");
   return declared;
 }
 
@@ -117,7 +125,10 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
     throw Failure(OCTAVO_INVALID, kDomain,
                   setting.origin + ": unknown key \"" + prefix + name + "\"" +
                       (near.empty() ? "; backend " + id + " knows " + enumerate(names)
-                                    : "; did you mean \"" + prefix + near + "\"?"));
+                                    : "; did you mean \"" + prefix + near + "\"?"))
+        .mended_by({.key = prefix + name,
+                    .origin = setting.origin,
+                    .rename = near.empty() ? "" : prefix + near});
   }
   std::vector<EffectiveOption> effective;
   for (const DeclaredOption &o : declared) {

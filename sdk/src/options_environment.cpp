@@ -39,7 +39,8 @@ TomlValue typed(const std::string &text, const std::string &variable, const char
   if (!parse(text, &value))
     throw Failure(
         OCTAVO_INVALID, kDomain,
-        "environment variable " + variable + ": expected " + expected + ", found \"" + text + "\"");
+        "environment variable " + variable + ": expected " + expected + ", found \"" + text + "\"")
+        .mended_by({.key = variable, .origin = variable});
   return value;
 }
 
@@ -69,7 +70,12 @@ void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::stri
     throw Failure(
         OCTAVO_INVALID, kDomain,
         "environment variable " + name + ": backend " + id + " has no such option" +
-            (near.empty() ? "; it knows " + enumerate(known) : "; did you mean " + near + "?"));
+            (near.empty() ? "; it knows " + enumerate(known) : "; did you mean " + near + "?"))
+        .mended_by({.key = name,
+                    .origin = name,
+                    .command = near.empty()
+                                   ? ""
+                                   : "export " + near + "=\"$" + name + "\" && unset " + name});
   }
 }
 

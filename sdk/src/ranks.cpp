@@ -8,9 +8,10 @@
 #include <mutex>
 #include <vector>
 
+#include "fork.h"
+#include "handles.h"
 #include "octavo/octavo.h"
 #include "rank_call.h"
-#include "wall.h"
 
 struct octavo_ranks {
  public:
@@ -33,7 +34,11 @@ struct octavo_ranks {
     return rank < tables_.size() ? &tables_[rank] : nullptr;
   }
 
+  // Whether the ranks that wait here are threads of another process.
+  bool is_inherited() const { return made_at_ != octavo::fork_count(); }
+
   void abort() {
+    if (is_inherited()) return;  // nobody waits, and the lock may be taken for ever
     // Waiters are woken under the lock: once it is free, this object may be closed.
     const std::lock_guard lock(mutex_);
     aborted_ = true;
@@ -59,6 +64,7 @@ struct octavo_ranks {
   }
 
   octavo_status enter(uint32_t rank, const octavo::RankCall &call) {
+    if (is_inherited()) return OCTAVO_WRONG_STATE;  // the other ranks did not come along
     std::unique_lock lock(mutex_);
     if (aborted_) return OCTAVO_DEVICE;
     if (present_[rank] != 0) return OCTAVO_WRONG_STATE;  // a second thread with the same rank
@@ -99,24 +105,27 @@ struct octavo_ranks {
   uint64_t ended_ = 0;
   octavo_status verdict_ = OCTAVO_OK;
   bool aborted_ = false;
+  const uint64_t made_at_ = octavo::fork_count();
 };
 
 octavo_status octavo_ranks_open(uint32_t world, octavo_ranks **out) {
   if (out == nullptr || world < 1 || world > 4096) return OCTAVO_INVALID;
   return octavo::guarded(nullptr, [&] {
-    *out = new octavo_ranks(world);
+    *out = octavo::open_handle(std::make_unique<octavo_ranks>(world));
     return OCTAVO_OK;
   });
 }
 
 const octavo_collective *octavo_ranks_collective(octavo_ranks *r, uint32_t rank) {
-  return r == nullptr ? nullptr : r->table(rank);
+  const octavo_ranks *ranks = octavo::find_handle(r);
+  return ranks == nullptr ? nullptr : ranks->table(rank);
 }
 
 void octavo_ranks_abort(octavo_ranks *r) {
-  if (r != nullptr) r->abort();
+  octavo_ranks *ranks = octavo::find_handle(r);
+  if (ranks != nullptr) ranks->abort();
 }
 
 void octavo_ranks_close(octavo_ranks *r) {
-  delete r;
+  octavo::close_or_retire(r);
 }

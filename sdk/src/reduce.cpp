@@ -9,8 +9,9 @@
 
 #include "collective.h"
 #include "dtype.h"
+#include "given.h"
+#include "handles.h"
 #include "run.h"
-#include "wall.h"
 
 namespace {
 
@@ -99,11 +100,11 @@ uint64_t check_stage(size_t number, const octavo_gradient_stage &s, uint32_t wor
 }
 
 const octavo_gradients &gradients_of(const octavo_run &r) {
-  const octavo_gradients *gradients = octavo_gradients_of(&r);
-  if (gradients == nullptr)
+  const octavo::LoadedPlugin *plugin = r.plugin();
+  if (plugin == nullptr || !plugin->gradients)
     fail(OCTAVO_UNSUPPORTED, "the chosen backend has no " OCTAVO_GRADIENTS_ID
                              ": its gradients are the host's own, reduce them there");
-  return *gradients;
+  return *plugin->gradients;
 }
 
 // Fills `plan` for its parameters; a status that is not OCTAVO_OK is the backend's.
@@ -136,15 +137,16 @@ void require(const void *buffer, const char *name, uint64_t bytes) {
 octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parameters,
                                      uint64_t count, uint32_t world, uint64_t *buffer_bytes,
                                      uint64_t *state_bytes) {
-  if (r == nullptr || (parameters == nullptr && count != 0) || buffer_bytes == nullptr ||
-      state_bytes == nullptr)
-    return OCTAVO_INVALID;
-  return octavo::guarded(r->host(), [&]() -> octavo_status {
+  return octavo::on(r, [&](const octavo_run &run) -> octavo_status {
+    const char *function = "octavo_reduction_bytes";
+    if (count != 0) octavo::given(parameters, function, "parameters");
+    octavo::given(buffer_bytes, function, "buffer_bytes");
+    octavo::given(state_bytes, function, "state_bytes");
     if (world < 1)
       fail(OCTAVO_INVALID, "octavo_reduction_bytes: expected at least 1 rank, found 0");
     Lease plan;
     if (count != 0) plan->parameters.assign(parameters, parameters + count);
-    const octavo_status status = make_plan(*r, world, *plan);
+    const octavo_status status = make_plan(run, world, *plan);
     if (status != OCTAVO_OK) return status;
     *buffer_bytes = plan->buffer_bytes;
     *state_bytes = plan->state_bytes;
@@ -155,13 +157,13 @@ octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parame
 octavo_status octavo_reduce_gradients(octavo_run *r, const octavo_parameter_item *items,
                                       uint64_t count, const octavo_collective *c, void *send,
                                       void *recv, void *state, void *stream) {
-  if (r == nullptr || (items == nullptr && count != 0)) return OCTAVO_INVALID;
-  return octavo::guarded(r->host(), [&]() -> octavo_status {
+  return octavo::on(r, [&](const octavo_run &run) -> octavo_status {
+    if (count != 0) octavo::given(items, "octavo_reduce_gradients", "items");
     const octavo_collective ranks = octavo::own_collective(c, kDomain, "octavo_reduce_gradients");
-    const octavo_gradients &gradients = gradients_of(*r);
+    const octavo_gradients &gradients = gradients_of(run);
     Lease plan;
     for (uint64_t i = 0; i < count; ++i) plan->parameters.push_back(items[i].parameter);
-    octavo_status status = make_plan(*r, ranks.world, *plan);
+    octavo_status status = make_plan(run, ranks.world, *plan);
     if (status != OCTAVO_OK) return status;
     require(send, "send", plan->buffer_bytes);
     require(recv, "recv", plan->buffer_bytes);
@@ -177,11 +179,14 @@ octavo_status octavo_reduce_gradients(octavo_run *r, const octavo_parameter_item
     call.send = send;
     call.state = state;
     for (const octavo_gradient_stage &s : plan->stages) {
-      status = gradients.run_stage(r->session(), &call);
-      if (status == OCTAVO_OK && s.collective != OCTAVO_COLLECTIVE_NONE)
+      status = gradients.run_stage(run.session(), &call);
+      if (status != OCTAVO_OK) return status;  // the backend has said why
+      if (s.collective != OCTAVO_COLLECTIVE_NONE)
         status = ranks.run(ranks.ctx, s.collective, s.dtype, send, s.send_count, recv, s.recv_count,
                            stream);
-      if (status != OCTAVO_OK) return status;
+      if (status != OCTAVO_OK)
+        fail(status, "octavo_reduce_gradients: stage " + std::to_string(call.stage) +
+                         ": the host's collective answered status " + std::to_string(status));
       ++call.stage;
     }
     return OCTAVO_OK;

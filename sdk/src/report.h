@@ -26,6 +26,9 @@ class Lines {
 
 // `run` adds layers and memory to the report; the others ignore it.
 void write_report(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
+// The report when the configuration is wrong, so that nothing was negotiated.
+void write_problem(const octavo_open_desc &desc, const Failure &failure, Format format,
+                   const Lines &lines);
 void write_list(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
 void write_hardware(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);
 void write_config(const Negotiation &n, const octavo_run *run, Format format, const Lines &lines);

@@ -1,4 +1,4 @@
-// Builds the models. Keys are stable: they are what scripts read.
+// The models of a negotiation and of a run. Keys are stable: they are what scripts read.
 #include "report_json.h"
 
 #include <algorithm>
@@ -6,39 +6,13 @@
 
 #include "dtype.h"
 #include "min_gain.h"
+#include "report_json_parts.h"
 #include "text.h"
-#include "trust.h"
 
 namespace octavo {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json to_json(const TomlValue &value) {
-  if (const auto *i = std::get_if<int64_t>(&value)) return *i;
-  if (const auto *f = std::get_if<double>(&value)) return *f;
-  if (const auto *b = std::get_if<bool>(&value)) return *b;
-  if (const auto *s = std::get_if<std::string>(&value)) return *s;
-  if (const auto *l = std::get_if<std::vector<std::string>>(&value)) return *l;
-  return std::get<OtherToml>(value).kind;
-}
-
-Json to_json(const Verdict &v) {
-  Json j;
-  j["level"] = level_name(v.level);
-  j["decision"] = decision_name(v.decision);
-  j["reason"] = reason_name(v.reason);
-  j["text"] = v.text;
-  if (!v.evidence.empty()) j["evidence"] = v.evidence;
-  if (!v.remedy.empty()) j["remedy"] = v.remedy;
-  return j;
-}
-
-Json verdicts_json(const std::vector<Verdict> &verdicts) {
-  Json list = Json::array();
-  for (const Verdict &v : verdicts) list.push_back(to_json(v));
-  return list;
-}
 
 Json plugin_json(const LoadedPlugin &p) {
   Json j;
@@ -50,15 +24,49 @@ Json plugin_json(const LoadedPlugin &p) {
   return j;
 }
 
-Json candidate_json(const Candidate &c, bool chosen) {
+// Every stage of a backend, those that were not reached included; a precision has the last one.
+Json stages_json(const Candidate &c) {
+  Json list = Json::array();
+  bool is_past = c.stages.empty();  // behind the last stage that was reached
+  for (const char *name : kStages) {
+    const auto found = std::find_if(c.stages.begin(), c.stages.end(),
+                                    [&](const Stage &s) { return s.name == name; });
+    if (c.is_precision && std::string_view(name) != "session") continue;
+    Json j = {{"stage", name},
+              {"result", found == c.stages.end() ? (is_past ? "not-reached" : "skipped")
+                         : found->passed         ? "passed"
+                                                 : "refused"}};
+    if (!c.stages.empty() && c.stages.back().name == name) is_past = true;
+    if (found != c.stages.end() && !found->text.empty()) j["text"] = found->text;
+    list.push_back(j);
+  }
+  return list;
+}
+
+Json candidate_json(const Negotiation &n, const Source &source, const Candidate &c, bool chosen) {
   Json j;
   j["id"] = c.id;
   j["chosen"] = chosen;
+  j["tried"] = c.is_tried;
   if (c.is_fallback) j["fallback"] = true;
   if (!c.manifest.empty()) j["manifest"] = c.manifest;
   if (!c.origin.empty()) j["found"] = c.origin;
+  if (c.described)
+    if (const Json hints = provides_json(*c.described); !hints.empty()) j["provides"] = hints;
   if (c.plugin != nullptr) j["plugin"] = plugin_json(*c.plugin);
-  j["verdicts"] = verdicts_json(c.verdicts);
+  j["stages"] = stages_json(c);
+  Json verdicts = Json::array();
+  for (const Verdict &v : c.verdicts)
+    verdicts.push_back(to_json(v, how_to_apply(source, n, &c, v)));
+  j["verdicts"] = verdicts;
+  return j;
+}
+
+Json requirements_json(const Negotiation &n) {
+  Json j = Json::object();
+  for (const auto &[name, setting] : n.config.settings)
+    if (name.starts_with("fp8.require.") && setting.origin != "default")
+      j[name.substr(12)] = {{"value", to_json(setting.value)}, {"origin", setting.origin}};
   return j;
 }
 
@@ -95,7 +103,13 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   const Candidate *choice = n.choice();
   j["runs"] = choice == nullptr ? Json() : Json(choice->is_precision ? choice->id : "fp8");
   j["device"] = n.device_text;
-  if (n.device != nullptr) j["kernels"] = view(n.device->caps().id);
+  if (n.device != nullptr) {
+    const octavo_kernels_caps &caps = n.device->caps();
+    j["kernels"] = view(caps.id);
+    j["speed"] = speed_class(caps);
+    j["deterministic"] = (caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0;
+  }
+  if (Json required = requirements_json(n); !required.empty()) j["requires"] = required;
   if (choice != nullptr && choice->plugin != nullptr) {
     j["backend"] = plugin_json(*choice->plugin);
     Json options = Json::object();
@@ -107,9 +121,15 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
                        {"origin", n.config.origin("layers.min_gain")},
                        {"effect", explain_min_gain(n.config.min_gain, n.device->caps())}};
   }
+  const Source source = source_of(n.config);
   Json candidates = Json::array();
   for (size_t i = 0; i < n.candidates.size(); ++i)
-    candidates.push_back(candidate_json(n.candidates[i], n.chosen == i));
+    candidates.push_back(candidate_json(n, source, n.candidates[i], n.chosen == i));
+  const Candidate *refused = nullptr;
+  if (const Verdict *first = first_refusal(n, &refused)) {
+    j["first_refusal"] = to_json(*first, how_to_apply(source, n, refused, *first));
+    j["first_refusal"]["candidate"] = refused->id;
+  }
   j["candidates"] = candidates;
   if (run == nullptr) return j;
   Json layers = Json::array();
@@ -118,7 +138,7 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     layer["name"] = l.name;
     layer["shape"] = {l.rows, l.cols};
     layer["placed"] = l.verdict.decision == OCTAVO_DECLINE ? "host" : "fp8";
-    layer["verdict"] = to_json(l.verdict);
+    layer["verdict"] = to_json(l.verdict, how_to_apply(source, n, nullptr, l.verdict));
     layers.push_back(layer);
   }
   j["layers"] = layers;
@@ -128,61 +148,23 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   return j;
 }
 
-Json list_model(const Negotiation &n) {
-  Json plugins = Json::array();
-  for (const FoundManifest &m : n.discovery.manifests) {
-    Json j;
-    j["name"] = m.name;
-    j["manifest"] = m.path;
-    j["found"] = m.origin;
-    if (!m.shadowed_by.empty()) j["shadowed_by"] = m.shadowed_by;
-    std::vector<Verdict> verdicts;
-    if (const auto manifest = read_manifest(m.path, verdicts)) {
-      std::string sha256;
-      check_trust(*manifest, n.config.trust, &sha256, verdicts);
-      j["version"] = manifest->version;
-      j["description"] = manifest->description;
-      j["abi"] = std::to_string(manifest->abi_major) + "." + std::to_string(manifest->abi_minor);
-      j["library"] = manifest->library;
-      if (!sha256.empty()) j["sha256"] = sha256;
-    }
-    j["usable"] = verdicts.empty();
-    if (!verdicts.empty()) j["verdicts"] = verdicts_json(verdicts);
-    plugins.push_back(j);
-  }
-  Json places = Json::array();
-  for (const SearchPlace &p : n.discovery.places)
-    places.push_back({{"directory", p.directory}, {"origin", p.origin}, {"exists", p.exists}});
-  return {{"plugins", plugins}, {"searched", places}};
-}
-
-Json hardware_model(const Negotiation &n) {
-  const Hardware &hw = n.hardware;
+Json problem_model(const octavo_open_desc &desc, const Failure &failure) {
   Json j;
-  j["cpu"] = {{"model", hw.cpu_model},
-              {"features", hw.cpu_features},
-              {"cores", hw.cores},
-              {"memory_bytes", hw.memory_bytes}};
-  Json devices = Json::array();
-  for (const CudaDevice &d : hw.cuda_devices)
-    devices.push_back({{"index", d.index},
-                       {"name", d.name},
-                       {"capability", std::to_string(d.capability_major) + "." +
-                                          std::to_string(d.capability_minor)},
-                       {"memory_bytes", d.memory_bytes}});
-  j["cuda"] = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
+  j["octavo"] = view(octavo_version());
+  j["config"] = desc.config_path.size > 0          ? std::string(view(desc.config_path))
+                : desc.config_text.data != nullptr ? "octavo.toml"
+                                                   : "(no file)";
+  j["runs"] = nullptr;
+  Verdict v{0,
+            OCTAVO_DECLINE,
+            OCTAVO_REASON_CONFIG,
+            failure.text(),
+            "",
+            "correct the configuration",
+            "config"};
+  j["first_refusal"] = to_json(v, source_of(desc).mend(failure.mend()));
+  j["candidates"] = Json::array();
   return j;
-}
-
-Json config_model(const Negotiation &n) {
-  Json settings = Json::object();
-  for (const auto &[name, setting] : n.config.settings)
-    settings[name] = {{"value", to_json(setting.value)}, {"origin", setting.origin}};
-  for (const auto &[id, options] : n.config.backend_options)
-    for (const auto &[name, setting] : options)
-      settings["fp8." + id + "." + name] = {{"value", to_json(setting.value)},
-                                            {"origin", setting.origin}};
-  return {{"config", n.config.name}, {"settings", settings}};
 }
 
 }  // namespace octavo

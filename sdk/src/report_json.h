@@ -7,7 +7,10 @@
 
 namespace octavo {
 
+// docs/explain.schema.json describes the first two.
 nlohmann::ordered_json report_model(const Negotiation &n, const octavo_run *run);
+// The report when there is no negotiation, since the configuration is wrong.
+nlohmann::ordered_json problem_model(const octavo_open_desc &desc, const Failure &failure);
 nlohmann::ordered_json list_model(const Negotiation &n);
 nlohmann::ordered_json hardware_model(const Negotiation &n);
 nlohmann::ordered_json config_model(const Negotiation &n);

@@ -35,6 +35,7 @@ struct octavo_run {
   void seal();
 
   const octavo_host *host() const { return host_.get(); }
+  bool is_usable() const { return true; }
   const octavo::Negotiation &negotiation() const { return negotiation_; }
   const octavo::LoadedPlugin *plugin() const { return negotiation_.choice()->plugin; }
   octavo_session *session() const { return session_; }

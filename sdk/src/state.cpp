@@ -9,11 +9,11 @@
 #include <set>
 
 #include "dtype.h"
+#include "handles.h"
 #include "state_file.h"
 #include "state_keys.h"
 #include "state_set.h"
 #include "text.h"
-#include "wall.h"
 
 namespace octavo {
 namespace {
@@ -56,17 +56,16 @@ class Loader {
                        "describe the model and the recipe that were saved");
   }
 
-  // As a store that was just opened, but for the slots of the checkpoint.
-  uint64_t commit() noexcept {
+  // As a store that was just opened, but for the slots of the checkpoint. Fails only where the
+  // device does.
+  uint64_t commit() {
     for (uint32_t id = 0; id < store_.slot_count(); ++id) {
-      void *memory = store_.memory(id);
-      if (memory == nullptr) continue;
+      if (!store_.has_memory(id)) continue;
       const auto found = staged_.find(id);
-      const octavo_slot &s = store_.run().slots()[id];
       if (found == staged_.end())
-        fill_initial(s, memory);
+        store_.write_initial(id);
       else
-        std::memcpy(memory, found->second.data(), found->second.size());
+        store_.write(id, found->second.data());
     }
     return *step_;
   }
@@ -121,7 +120,7 @@ class Loader {
                      "restore the files of one checkpoint");
     // What every rank keeps is equal in all files; with another world there is no own one.
     const uint32_t source = world_ == store_.world() ? store_.rank() : 0;
-    if (store_.memory(saved.id) == nullptr || (!is_whole(s) && rank != source)) return;
+    if (!store_.has_memory(saved.id) || (!is_whole(s) && rank != source)) return;
     std::vector<unsigned char> &bytes = staged_[saved.id];
     bytes.resize(slot_bytes(s));
     file.read(tensor, bytes.data());
@@ -158,10 +157,12 @@ void save_state(const octavo_store &store, const std::string &directory, uint64_
   header.metadata[kWorld] = std::to_string(store.world());
   header.metadata[kStep] = std::to_string(step);
   std::map<std::string, const void *> data;
-  for (const SavedSlot &s : saved) {
-    if (store.memory(s.id) == nullptr) continue;
+  std::vector<std::vector<unsigned char>> copies(saved.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const SavedSlot &s = saved[i];
+    if (!store.has_memory(s.id)) continue;
     header.tensors[s.key] = tensor_of(store.run().slots()[s.id], s.key);
-    data[s.key] = store.memory(s.id);
+    data[s.key] = store.read(s.id, copies[i]);
   }
   lay_out(header);
 
@@ -195,18 +196,16 @@ uint64_t load_state(octavo_store &store, const std::string &directory) {
 }  // namespace octavo
 
 octavo_status octavo_store_save(const octavo_store *s, octavo_str directory, uint64_t step) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    octavo::save_state(*s, octavo::directory_of(directory, "octavo_store_save"), step);
+  return octavo::on(s, [&](const octavo_store &store) {
+    octavo::save_state(store, octavo::directory_of(directory, "octavo_store_save"), step);
     return OCTAVO_OK;
   });
 }
 
 octavo_status octavo_store_load(octavo_store *s, octavo_str directory, uint64_t *step) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
+  return octavo::on(s, [&](octavo_store &store) {
     const uint64_t found =
-        octavo::load_state(*s, octavo::directory_of(directory, "octavo_store_load"));
+        octavo::load_state(store, octavo::directory_of(directory, "octavo_store_load"));
     if (step != nullptr) *step = found;
     return OCTAVO_OK;
   });

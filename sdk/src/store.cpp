@@ -1,52 +1,52 @@
 // Allocates slots and builds the lists; what ranks do together is in store_ranks.cpp.
 #include "store.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "dtype.h"
-#include "wall.h"
+#include "given.h"
+#include "handles.h"
 
 namespace {
-
-octavo::SlotMemory allocate(const octavo_slot &s) {
-  octavo::SlotMemory memory(
-      ::operator new (octavo::slot_bytes(s), std::align_val_t{octavo::kSlotAlignment}));
-  octavo::fill_initial(s, memory.get());
-  return memory;
-}
 
 [[noreturn]] void fail(const std::string &text) {
   throw octavo::Failure(OCTAVO_INVALID, "octavo.store", text);
 }
 
-octavo_status open(const octavo_run *r, uint32_t rank, uint32_t world, octavo_store **out) {
-  if (r == nullptr || out == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(r->host(), [&] {
+octavo_status open(const octavo_run *r, const char *function, uint32_t rank, uint32_t world,
+                   octavo_store **out) {
+  if (out != nullptr) *out = nullptr;  // for a handle that is none, too
+  return octavo::on(r, [&](const octavo_run &run) {
+    octavo::given(out, function, "out");
     if (world < 1 || world > 65536)
       fail("a store: expected a world of 1 to 65536 ranks, found " + std::to_string(world));
     if (rank >= world)
       fail("a store for one of " + std::to_string(world) + " ranks: expected a rank from 0 to " +
            std::to_string(world - 1) + ", found " + std::to_string(rank));
-    *out = new octavo_store(*r, rank, world);
+    const octavo::OpenDevice *device = run.negotiation().device.get();
+    if (device != nullptr && !device->uses_host_memory() && device->memory() == nullptr)
+      throw octavo::Failure(OCTAVO_UNSUPPORTED, "octavo.store",
+                            "a store: expected kernels with the interface " OCTAVO_MEMORY_ID
+                            " for a device that has memory of its own, found none; allocate the "
+                            "slots as the host's own tensors");
+    *out = octavo::open_handle(std::make_unique<octavo_store>(r, run, rank, world));
     return OCTAVO_OK;
   });
 }
 
 }  // namespace
 
-void octavo::fill_initial(const octavo_slot &s, void *memory) {
-  std::memset(memory, 0, slot_bytes(s));
-  const size_t count = static_cast<size_t>(s.rows) * static_cast<size_t>(s.cols);
-  if (s.initial != 0 && s.dtype == OCTAVO_F32)
-    std::fill_n(static_cast<float *>(memory), count, static_cast<float>(s.initial));
-  if (s.initial != 0 && s.dtype == OCTAVO_I32)
-    std::fill_n(static_cast<int32_t *>(memory), count, static_cast<int32_t>(s.initial));
+octavo_store::octavo_store(const octavo_run *handle, const octavo_run &run, uint32_t rank,
+                           uint32_t world)
+    : handle_(handle),
+      run_(run),
+      device_(run.negotiation().device),
+      rank_(rank),
+      world_(world),
+      assignment_(world) {
+  extend();
 }
 
-octavo_store::octavo_store(const octavo_run &run, uint32_t rank, uint32_t world)
-    : run_(run), rank_(rank), world_(world), assignment_(world) {
-  extend();
+bool octavo_store::is_usable() const {
+  return octavo::find_handle(handle_) != nullptr;
 }
 
 // Whether this rank keeps the slot.
@@ -62,7 +62,7 @@ void octavo_store::extend() {
   for (size_t i = memory_.size(); i < run_.slots().size(); ++i) {
     const octavo_slot &s = run_.slots()[i];
     const bool own = (s.flags & OCTAVO_SLOT_NATIVE) == 0 && holds(s);
-    memory_.push_back(own ? allocate(s) : octavo::SlotMemory());
+    memory_.push_back(own ? allocate(s) : octavo::SlotMemory(nullptr, octavo::FreeSlot{}));
     addresses_.push_back(memory_.back().get());
     if (!own) continue;
     total_ += octavo::slot_bytes(s);
@@ -92,8 +92,7 @@ void octavo_store::native(uint32_t parameter, uint32_t role, void *data) {
 void octavo_store::clear(uint32_t role) {
   if (role == 0) fail("octavo_store_clear: expected a slot role (OCTAVO_ROLE_...), found 0");
   for (size_t i = 0; i < memory_.size(); ++i)
-    if (memory_[i] != nullptr && run_.slots()[i].role == role)
-      std::memset(memory_[i].get(), 0, octavo::slot_bytes(run_.slots()[i]));
+    if (memory_[i] != nullptr && run_.slots()[i].role == role) zero(static_cast<uint32_t>(i));
 }
 
 void *const *octavo_store::list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
@@ -139,55 +138,57 @@ void *octavo_store::position(const octavo_slot_use &u, size_t verb) const {
 }
 
 octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
-  return open(r, 0, 1, out);
+  return open(r, "octavo_store_open", 0, 1, out);
 }
 
 octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank, uint32_t world,
                                         octavo_store **out) {
-  return open(r, rank, world, out);
+  return open(r, "octavo_store_open_sharded", rank, world, out);
 }
 
 uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter) {
-  return s == nullptr ? OCTAVO_NONE : s->owner(parameter);
+  const octavo_store *store = octavo::find_handle(s);
+  return store == nullptr ? OCTAVO_NONE : store->owner(parameter);
 }
 
 octavo_status octavo_store_extend(octavo_store *s) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    s->extend();
+  return octavo::on(s, [&](octavo_store &store) {
+    store.extend();
     return OCTAVO_OK;
   });
 }
 
 octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role, void *data) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    s->native(parameter, role, data);
+  return octavo::on(s, [&](octavo_store &store) {
+    store.native(parameter, role, data);
     return OCTAVO_OK;
   });
 }
 
 octavo_status octavo_store_clear(octavo_store *s, uint32_t role) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    s->clear(role);
+  return octavo::on(s, [&](octavo_store &store) {
+    store.clear(role);
     return OCTAVO_OK;
   });
 }
 
 void *const *octavo_store_list(const octavo_store *s, uint32_t verb, uint32_t owner_kind,
                                uint32_t owner) {
-  return s->list(verb, owner_kind, owner);
+  static void *const empty[1] = {nullptr};
+  const octavo_store *store = octavo::find_handle(s);
+  return store == nullptr ? empty : store->list(verb, owner_kind, owner);
 }
 
 void *octavo_store_address(const octavo_store *s, uint32_t slot) {
-  return s->address(slot);
+  const octavo_store *store = octavo::find_handle(s);
+  return store == nullptr ? nullptr : store->address(slot);
 }
 
 uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role) {
-  return s->bytes(role);
+  const octavo_store *store = octavo::find_handle(s);
+  return store == nullptr ? 0 : store->bytes(role);
 }
 
 void octavo_store_close(octavo_store *s) {
-  delete s;
+  octavo::close_handle(s);
 }

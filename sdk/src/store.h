@@ -16,28 +16,39 @@ namespace octavo {
 
 constexpr size_t kSlotAlignment = 256;
 
-struct FreeAligned {
-  void operator()(void *p) const { ::operator delete (p, std::align_val_t{kSlotAlignment}); }
+// Of the device, or of the host where the device works on that.
+struct FreeSlot {
+  std::shared_ptr<const OpenDevice> device;
+  void operator()(void *p) const;
 };
-using SlotMemory = std::unique_ptr<void, FreeAligned>;
+using SlotMemory = std::unique_ptr<void, FreeSlot>;
 
-// Gives every element of a slot's memory its initial value.
+// Gives every element of a slot's memory, which the host can write, its initial value.
 void fill_initial(const octavo_slot &s, void *memory);
 
 }  // namespace octavo
 
 struct octavo_store {
  public:
-  octavo_store(const octavo_run &run, uint32_t rank, uint32_t world);
+  // `handle`: that of `run`.
+  octavo_store(const octavo_run *handle, const octavo_run &run, uint32_t rank, uint32_t world);
 
+  // False once its run is closed: then only its memory and lists are left, until it is closed, too.
+  bool is_usable() const;
   const octavo_host *host() const { return run_.host(); }
   const octavo_run &run() const { return run_; }
   uint32_t rank() const { return rank_; }
   uint32_t world() const { return world_; }
   // Slots of the seals that extend has seen.
   size_t slot_count() const { return addresses_.size(); }
-  // The store's own memory for a slot; null: native, or kept by another rank.
-  void *memory(uint32_t slot) const { return memory_[slot].get(); }
+  // Whether the store has memory of its own for a slot; else it is native, or another rank keeps
+  // it.
+  bool has_memory(uint32_t slot) const { return memory_[slot] != nullptr; }
+  // The bytes of such a slot: as they lie there, or a copy in `copy` where the host cannot read
+  // them.
+  const void *read(uint32_t slot, std::vector<unsigned char> &copy) const;
+  void write(uint32_t slot, const void *from);
+  void write_initial(uint32_t slot);
 
   void extend();
   void native(uint32_t parameter, uint32_t role, void *data);
@@ -62,6 +73,12 @@ struct octavo_store {
   };
 
   bool holds(const octavo_slot &s) const;
+  bool is_on_host() const;
+  octavo::SlotMemory allocate(const octavo_slot &s) const;
+  void put(const octavo_slot &s, void *memory, const void *from) const;
+  void put_initial(const octavo_slot &s, void *memory) const;
+  void zero(uint32_t slot);
+  void expect_done(octavo_status status, const octavo_slot &s, const char *what) const;
   void build_lists();
   void build(uint32_t owner_kind, uint32_t count);
   void *position(const octavo_slot_use &u, size_t verb) const;
@@ -69,7 +86,9 @@ struct octavo_store {
   octavo_collective checked(const octavo_collective *given, const char *verb) const;
   std::string describe(const octavo_slot &s) const;
 
+  const octavo_run *handle_;
   const octavo_run &run_;
+  std::shared_ptr<const octavo::OpenDevice> device_;  // null without a backend
   uint32_t rank_;
   uint32_t world_;
   octavo::Assignment assignment_;

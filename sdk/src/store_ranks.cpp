@@ -6,9 +6,9 @@
 
 #include "collective.h"
 #include "dtype.h"
+#include "handles.h"
 #include "store.h"
 #include "text.h"
-#include "wall.h"
 
 namespace {
 
@@ -132,17 +132,15 @@ void octavo_store::publish(const octavo_collective *given, void *stream) const {
 }
 
 octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c, void *stream) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    s->reduce(c, stream);
+  return octavo::on(s, [&](const octavo_store &store) {
+    store.reduce(c, stream);
     return OCTAVO_OK;
   });
 }
 
 octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c, void *stream) {
-  if (s == nullptr) return OCTAVO_INVALID;
-  return octavo::guarded(s->host(), [&] {
-    s->publish(c, stream);
+  return octavo::on(s, [&](const octavo_store &store) {
+    store.publish(c, stream);
     return OCTAVO_OK;
   });
 }

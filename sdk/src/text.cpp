@@ -9,20 +9,37 @@
 namespace octavo {
 namespace {
 
-// Optimal string alignment distance: insert, delete, replace, swap neighbours.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+// Optimal string alignment distance: insert, delete, replace, swap neighbours; `limit` for this
+// many and more. Of its table, three rows are kept.
+size_t distance(std::string_view a, std::string_view b, size_t limit) {
+  // At least one edit for every letter that one of them has more.
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;
+  const size_t width = b.size() + 1;
+  std::vector<size_t> rows(3 * width);
+  size_t *before = rows.data();    // of two letters ago
+  size_t *above = before + width;  // of the letter before
+  size_t *row = above + width;
+  std::iota(above, above + width, size_t{0});
+  size_t least_above = 0;
   for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    size_t least = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
+      const size_t replace = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replace});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      least = std::min(least, row[j]);
     }
+    // No row falls below the least of the two above it.
+    if (std::min(least, least_above) >= limit) return limit;
+    least_above = least;
+    size_t *const free = before;
+    before = above;
+    above = row;
+    row = free;
   }
-  return d[a.size()][b.size()];
+  return std::min(above[b.size()], limit);
 }
 
 }  // namespace
@@ -33,7 +50,7 @@ std::string nearest(std::string_view word, const std::vector<std::string> &candi
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string &candidate : candidates) {
-    const size_t d = distance(word, candidate);
+    const size_t d = distance(word, candidate, best_distance);
     if (d < best_distance && d < std::max(word.size(), candidate.size())) {
       best_distance = d;
       best = candidate;

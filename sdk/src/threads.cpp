@@ -11,8 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "fork.h"
+#include "handles.h"
 #include "octavo/octavo.h"
-#include "wall.h"
 
 struct octavo_threads {
  public:
@@ -36,6 +37,8 @@ struct octavo_threads {
   ~octavo_threads() { stop(); }
 
   const octavo_parallel *parallel() const { return &parallel_; }
+  // Whether the workers are threads of another process.
+  bool is_inherited() const { return made_at_ != octavo::fork_count(); }
 
  private:
   using Body = void (*)(void *arg, int64_t begin, int64_t end);
@@ -48,6 +51,10 @@ struct octavo_threads {
 
   void run(int64_t begin, int64_t end, int64_t grain, Body body, void *arg) {
     if (end <= begin) return;
+    if (is_inherited()) {
+      body(arg, begin, end);
+      return;
+    }
     const int64_t threads = static_cast<int64_t>(workers_.size()) + 1;
     // Four chunks a thread even out unequal progress without making chunks tiny.
     const int64_t chunk = std::max(grain, (end - begin + 4 * threads - 1) / (4 * threads));
@@ -61,12 +68,14 @@ struct octavo_threads {
       const std::lock_guard lock(mutex_);
       job_ = {end, chunk, body, arg};
       next_.store(begin, std::memory_order_relaxed);
-      busy_ = workers_.size();
+      open_ = true;
       ++generation_;
     }
     wake_.notify_all();
     take_chunks(job_);
+    // A worker that has not woken yet is not waited for: waking takes longer than a short job.
     std::unique_lock lock(mutex_);
+    open_ = false;
     done_.wait(lock, [this] { return busy_ == 0; });
   }
 
@@ -84,10 +93,11 @@ struct octavo_threads {
       Job job;
       {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
+        wake_.wait(lock, [&] { return stopping_ || (open_ && generation_ != seen); });
         if (stopping_) return;
         seen = generation_;
         job = job_;
+        ++busy_;
       }
       take_chunks(job);
       const std::lock_guard lock(mutex_);
@@ -108,14 +118,16 @@ struct octavo_threads {
   octavo_parallel parallel_{};
   std::vector<std::thread> workers_;
   std::mutex caller_;
-  std::mutex mutex_;  // guards job_, busy_, generation_, stopping_
+  std::mutex mutex_;  // guards job_, open_, busy_, generation_, stopping_
   std::condition_variable wake_;
   std::condition_variable done_;
   Job job_;
-  size_t busy_ = 0;
+  bool open_ = false;  // chunks of job_ may be left
+  size_t busy_ = 0;    // workers on job_
   uint64_t generation_ = 0;
   bool stopping_ = false;
   std::atomic<int64_t> next_{0};
+  const uint64_t made_at_ = octavo::fork_count();
 };
 
 octavo_status octavo_threads_open(uint32_t threads, octavo_threads **out) {
@@ -129,15 +141,16 @@ octavo_status octavo_threads_open(uint32_t threads, octavo_threads **out) {
                   ? static_cast<uint32_t>(CPU_COUNT(&set))
                   : std::max(1u, std::thread::hardware_concurrency());
     }
-    *out = new octavo_threads(count);
+    *out = octavo::open_handle(std::make_unique<octavo_threads>(count));
     return OCTAVO_OK;
   });
 }
 
 const octavo_parallel *octavo_threads_parallel(const octavo_threads *t) {
-  return t == nullptr ? nullptr : t->parallel();
+  const octavo_threads *threads = octavo::find_handle(t);
+  return threads == nullptr ? nullptr : threads->parallel();
 }
 
 void octavo_threads_close(octavo_threads *t) {
-  delete t;
+  octavo::close_or_retire(t);
 }

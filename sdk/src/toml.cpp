@@ -2,17 +2,20 @@
 #include "toml.h"
 
 #define TOML_EXCEPTIONS 1
+// Its assertions would end the process of the host; what they guard is refused by guard_toml.
+#define TOML_ASSERT(condition) static_cast<void>(0)
+#define TOML_MAX_NESTED_VALUES 64
 #include <toml++/toml.h>
 
 #include <cmath>
 #include <sstream>
 
 #include "failure.h"
+#include "toml_guard.h"
 
 namespace octavo {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20;
 constexpr size_t kMaxDepth = 8;
 
 class Flattener {
@@ -24,9 +27,10 @@ class Flattener {
       const auto at = t.source().begin;
       throw Failure(OCTAVO_INVALID, domain_,
                     name_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
-                        ": expected at most 8 levels of tables, found more");
+                        ": expected at most 8 levels of tables, found more")
+          .mended_by({.line = at.line});
     }
-    if (t.empty() && !path.empty()) add(path, OtherToml{"table"}, t.source().begin);
+    if (t.empty() && !path.empty()) add(path, OtherToml{"table"}, t.source().begin, t.source());
     for (const auto &[key, node] : t) {
       std::vector<std::string> inner = path;
       inner.emplace_back(key.str());
@@ -37,8 +41,10 @@ class Flattener {
   std::vector<TomlEntry> take() { return std::move(entries_); }
 
  private:
-  void add(std::vector<std::string> path, TomlValue value, toml::source_position at) {
-    entries_.push_back({std::move(path), std::move(value), at.line, at.column});
+  void add(std::vector<std::string> path, TomlValue value, toml::source_position at,
+           const toml::source_region &region) {
+    entries_.push_back({std::move(path), std::move(value), at.line, at.column, region.begin.line,
+                        region.begin.column, region.end.line, region.end.column});
   }
 
   void visit(const toml::node &node, std::vector<std::string> path, toml::source_position at) {
@@ -47,15 +53,15 @@ class Flattener {
     } else if (const auto *a = node.as_array()) {
       array(*a, std::move(path), at);
     } else if (const auto *i = node.as_integer()) {
-      add(std::move(path), TomlValue(i->get()), at);
+      add(std::move(path), TomlValue(i->get()), at, node.source());
     } else if (const auto *f = node.as_floating_point()) {
-      add(std::move(path), TomlValue(f->get()), at);
+      add(std::move(path), TomlValue(f->get()), at, node.source());
     } else if (const auto *b = node.as_boolean()) {
-      add(std::move(path), TomlValue(b->get()), at);
+      add(std::move(path), TomlValue(b->get()), at, node.source());
     } else if (const auto *s = node.as_string()) {
-      add(std::move(path), TomlValue(s->get()), at);
+      add(std::move(path), TomlValue(s->get()), at, node.source());
     } else {
-      add(std::move(path), OtherToml{"a date or time"}, at);
+      add(std::move(path), OtherToml{"a date or time"}, at, node.source());
     }
   }
 
@@ -70,15 +76,15 @@ class Flattener {
       } else if (const auto *s = node.as_string()) {
         texts.push_back(s->get());
       } else {
-        add(std::move(path), OtherToml{"a list with something other than text"}, at);
+        add(std::move(path), OtherToml{"a list with something other than text"}, at, a.source());
         return;
       }
       ++index;
     }
     if (texts.size() == a.size())
-      add(std::move(path), TomlValue(std::move(texts)), at);
+      add(std::move(path), TomlValue(std::move(texts)), at, a.source());
     else if (!texts.empty())  // tables between texts: neither a list of texts nor one of tables
-      add(std::move(path), OtherToml{"a list with something other than text"}, at);
+      add(std::move(path), OtherToml{"a list with something other than text"}, at, a.source());
   }
 
   std::string name_;
@@ -86,14 +92,29 @@ class Flattener {
   std::vector<TomlEntry> entries_;
 };
 
+// A basic string: quotes, backslashes and control characters are escaped.
+std::string quoted(const std::string &text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      static constexpr char kHex[] = "0123456789ABCDEF";
+      out += std::string("\\u00") + kHex[byte >> 4] + kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
                                   const char *domain) {
-  if (text.size() > kMaxBytes)
-    throw Failure(
-        OCTAVO_INVALID, domain,
-        name + ": expected at most 1 MiB of TOML, found " + std::to_string(text.size()) + " bytes");
+  text = guard_toml(text, name, domain);
   try {
     const toml::table document = toml::parse(text, name);
     Flattener flattener(name, domain);
@@ -103,7 +124,8 @@ std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name
     const auto at = e.source().begin;
     throw Failure(OCTAVO_INVALID, domain,
                   name + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
-                      ": not valid TOML: " + std::string(e.description()));
+                      ": not valid TOML: " + std::string(e.description()))
+        .mended_by({.line = at.line});
   }
 }
 
@@ -125,10 +147,10 @@ std::string show(const TomlValue &value) {
   } else if (const auto *b = std::get_if<bool>(&value)) {
     out << (*b ? "true" : "false");
   } else if (const auto *s = std::get_if<std::string>(&value)) {
-    out << '"' << *s << '"';
+    out << quoted(*s);
   } else if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
     out << '[';
-    for (size_t n = 0; n < list->size(); ++n) out << (n ? ", " : "") << '"' << (*list)[n] << '"';
+    for (size_t n = 0; n < list->size(); ++n) out << (n ? ", " : "") << quoted((*list)[n]);
     out << ']';
   } else {
     out << std::get<OtherToml>(value).kind;

@@ -21,12 +21,18 @@ struct TomlEntry {
   std::vector<std::string>
       path;  // elements of an array of tables are numbered: plugin, 0, manifest
   TomlValue value;
-  uint32_t line = 0;    // counted from 1
+  uint32_t line = 0;    // of the key, counted from 1
   uint32_t column = 0;  // counted from 1
+  // Where the value stands: from its first character to behind its last one.
+  uint32_t value_line = 0;
+  uint32_t value_column = 0;
+  uint32_t end_line = 0;
+  uint32_t end_column = 0;
 };
 
 // Every value of the document, in no particular order; a table without values gives one entry of
-// kind "table". Throws Failure(OCTAVO_INVALID, domain, "name:line:column: ...") on malformed text.
+// kind "table". Throws Failure(OCTAVO_INVALID, domain, "name:line:column: ...") on malformed text,
+// and on text that guard_toml refuses.
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
                                   const char *domain);
 

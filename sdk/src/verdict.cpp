@@ -5,8 +5,12 @@
 #include <cstring>
 
 #include "text.h"
+#include "utf8.h"
 
 namespace octavo {
+
+// Of a text that a plugin gives; what is longer is cut.
+constexpr size_t kMaxText = 16 << 10;
 
 Verdict copy_verdict(const octavo_verdict &v) {
   octavo_verdict own{};
@@ -14,9 +18,11 @@ Verdict copy_verdict(const octavo_verdict &v) {
   return {own.level,
           own.decision,
           own.reason,
-          std::string(view(own.text)),
-          std::string(view(own.evidence)),
-          std::string(view(own.remedy))};
+          clean_utf8(view(own.text), kMaxText),
+          clean_utf8(view(own.evidence), kMaxText),
+          clean_utf8(view(own.remedy), kMaxText),
+          {},
+          {}};
 }
 
 void lend_verdict(const Verdict &from, octavo_verdict *to) {
@@ -72,8 +78,17 @@ const char *reason_name(uint32_t reason) {
     case OCTAVO_REASON_MANIFEST: return "manifest";
     case OCTAVO_REASON_TRUST: return "trust";
     case OCTAVO_REASON_LIBRARY: return "library";
+    case OCTAVO_REASON_PROBE: return "probe";
+    case OCTAVO_REASON_LOCK: return "lock";
+    case OCTAVO_REASON_REQUIRE: return "require";
+    case OCTAVO_REASON_CONFIG: return "config";
     default: return "other";
   }
+}
+
+std::string reason_page(uint32_t reason) {
+  if (reason == OCTAVO_REASON_NONE || reason > OCTAVO_REASON_CONFIG) return {};
+  return std::string("docs/reasons/") + reason_name(reason) + ".md";
 }
 
 octavo_verdict_sink collect(std::vector<Verdict> &out) {

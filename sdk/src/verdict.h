@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "failure.h"
 #include "octavo/host.h"
 
 namespace octavo {
@@ -15,6 +16,8 @@ struct Verdict {
   std::string text;
   std::string evidence;
   std::string remedy;
+  std::string stage = {};  // of negotiation, one of kStages; empty: as the level says
+  Mend mend = {};          // the edit that the remedy means; empty: read it from the remedy
 };
 
 // Copies what a plugin or kernels table said; fields that its struct is too old for stay empty.
@@ -28,6 +31,9 @@ bool declined(const std::vector<Verdict> &verdicts);
 const char *level_name(uint32_t level);
 const char *decision_name(uint32_t decision);
 const char *reason_name(uint32_t reason);
+
+// The page about a reason, "docs/reasons/trust.md"; empty for OCTAVO_REASON_NONE and unknown ones.
+std::string reason_page(uint32_t reason);
 
 // A sink that appends to `out`, which must outlive it.
 octavo_verdict_sink collect(std::vector<Verdict> &out);

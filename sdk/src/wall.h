@@ -2,6 +2,7 @@
 #pragma once
 
 #include <new>
+#include <string>
 #include <utility>
 
 #include "failure.h"
@@ -23,8 +24,24 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
     diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo", e.what());
     return OCTAVO_INTERNAL;
   } catch (...) {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo",
+             "an exception of unknown type, which is a defect of the plugin that threw it");
     return OCTAVO_INTERNAL;
   }
+}
+
+// Calls into a plugin. An exception out of it, which the contract forbids, becomes OCTAVO_INTERNAL
+// and `words`, which begin with a separator.
+template <typename Call>
+octavo_status call_plugin(std::string *words, Call &&call) {
+  try {
+    return std::forward<Call>(call)();
+  } catch (const std::exception &e) {
+    *words = std::string(", it threw an exception: ") + e.what();
+  } catch (...) {
+    *words = ", it threw an exception of unknown type";
+  }
+  return OCTAVO_INTERNAL;
 }
 
 }  // namespace octavo

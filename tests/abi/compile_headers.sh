@@ -38,10 +38,11 @@ for path in "$include_dir"/octavo/*.h; do
   done
 done
 # The C++ wrappers own no layout, so padding is no fault in them.
-for path in "$include_dir"/octavo/*.hpp; do
-  [[ -e $path ]] || continue
+for path in "$include_dir"/octavo/*.hpp "$include_dir"/octavo/hpp/*.hpp \
+  "$include_dir"/octavo/hpp/*/*.hpp; do
   for standard in c++17 c++20; do
-    compile "$cxx" c++ "$standard" "$(basename "$path")" -Wall -Wextra -Wpedantic -Werror
+    compile "$cxx" c++ "$standard" "${path#"$include_dir/octavo/"}" \
+      -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Werror
   done
 done
 

@@ -1,4 +1,4 @@
-// Kernels, memory and random data of bench_cpu.
+// Memory and random data of bench_cpu.
 #include "tests/bench/bench.h"
 
 #include <sys/mman.h>
@@ -11,36 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/table.h"
-
 namespace octavo::bench {
 namespace {
-
-// A host without threads that prints what the kernels say.
-class OpenedKernels {
- public:
-  OpenedKernels() {
-    host_.size = sizeof host_;
-    host_.kind = OCTAVO_KIND_HOST;
-    host_.abi_major = OCTAVO_ABI_MAJOR;
-    host_.abi_minor = OCTAVO_ABI_MINOR;
-    host_.diagnose = [](void *, const octavo_diagnostic *d) {
-      std::fprintf(stderr, "%.*s\n", static_cast<int>(d->text.size), d->text.data);
-    };
-    host_.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
-    if (table->open_device({OCTAVO_DEVICE_CPU, 0}, &host_, &ctx) != OCTAVO_OK) std::exit(2);
-  }
-  const octavo_kernels *table = octavo_cpu_kernels();
-  void *ctx = nullptr;
-
- private:
-  octavo_host host_ = {};
-};
-
-const OpenedKernels &opened() {
-  static const OpenedKernels kernels;
-  return kernels;
-}
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
@@ -107,21 +79,6 @@ const std::vector<float> &distinct_normals() {
 }
 
 }  // namespace
-
-const octavo_kernels &kernels() {
-  return *opened().table;
-}
-
-void *context() {
-  return opened().ctx;
-}
-
-std::string level() {
-  octavo_kernels_caps caps{};
-  caps.size = sizeof(caps);
-  if (kernels().describe(context(), &caps) != OCTAVO_OK) return "unknown";
-  return std::string(caps.id.data, caps.id.size);
-}
 
 bool has_avx512() {
 #if defined(__x86_64__)
@@ -199,6 +156,26 @@ Codes codes(const std::string &name, int64_t rows, int64_t cols, uint32_t dtype)
   if (kernels().quantize(context(), &c) != OCTAVO_OK) std::exit(2);
   repeat(result.tensor.data, count, 1);
   return result;
+}
+
+bool pack(benchmark::State &state, const std::string &name, Codes *codes) {
+  octavo_kernels_caps caps{};
+  caps.size = sizeof(caps);
+  if (!passed(state, kernels().describe(context(), &caps), "describe")) return false;
+  const auto step = static_cast<int64_t>(caps.pack_rows);
+  if (step == 0) {
+    state.SkipWithError("the kernels have no panel order");
+    return false;
+  }
+  const octavo_tensor in = codes->tensor;
+  const int64_t rows = (in.rows + step - 1) / step * step;
+  codes->tensor.data = memory(name, static_cast<uint64_t>(rows * in.cols));
+  if (!needs_data(name, rows * in.cols)) return true;
+  octavo_tensor out = tensor(codes->tensor.data, rows, in.cols, in.dtype);
+  auto c = make_call<octavo_pack>(OCTAVO_KIND_PACK);
+  c.in = &in;
+  c.out = &out;
+  return passed(state, kernels().pack(context(), &c), "pack");
 }
 
 bool passed(benchmark::State &state, octavo_status status, const char *what) {

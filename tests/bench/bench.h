@@ -1,24 +1,51 @@
 // What the files of bench_cpu share: the kernels table, memory, random data, calls.
 //
-// Everything runs on the calling thread. Memory is kept until the process ends, one block a name,
-// since a benchmark's function is entered again for every repetition.
+// Everything runs on the calling thread, but for rows "T2/...", which have two. Memory is kept
+// until the process ends, one block a name, since a benchmark's function is entered again for every
+// repetition.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "octavo/kernels.h"
 
 namespace octavo::bench {
 
-// The table of the CPU kernels and its context, opened once at the level that OCTAVO_FORCE_KERNELS
-// names, else the best. Ends the process with the kernels' own words when that level is not there.
+// The table of the CPU kernels and its context, opened once for each number of threads at the level
+// that OCTAVO_FORCE_KERNELS names, else the best. Ends the process with the kernels' own words when
+// that level is not there.
 const octavo_kernels &kernels();
 void *context();
 // "cpu.avx512_bf16"
 std::string level();
+
+// While it lives, context() has a pool of two threads, and so have the opponents' libraries.
+class TwoThreads {
+ public:
+  TwoThreads();
+  ~TwoThreads();
+  TwoThreads(const TwoThreads &) = delete;
+  TwoThreads &operator=(const TwoThreads &) = delete;
+};
+// body(begin, end) over [0, count) in multiples of `grain`, on the threads that context() has.
+void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)> &body);
+
+// `row(state, more...)` as "T2/<name>" on two threads; its clock is the wall's, and the time of the
+// whole process beside it shows whether both threads had a core.
+template <typename Row, typename... More>
+void add_two_threads(const std::string &name, Row row, More... more) {
+  benchmark::RegisterBenchmark(("T2/" + name).c_str(),
+                               [=](benchmark::State &state) {
+                                 const TwoThreads two;
+                                 row(state, more...);
+                               })
+      ->MeasureProcessCPUTime()
+      ->UseRealTime();
+}
 
 // Whether this CPU runs the opponents in avx512_*.cpp (F, BW, VL, DQ), and those with VBMI and
 // BF16.
@@ -56,6 +83,8 @@ struct Codes {
   octavo_scale scale_inv;
 };
 Codes codes(const std::string &name, int64_t rows, int64_t cols, uint32_t dtype = OCTAVO_E4M3FN);
+// The same in the kernels' panel order; false where they have none, which ends the row.
+bool pack(benchmark::State &state, const std::string &name, Codes *codes);
 
 // True when there is no failure; else the row ends with `what` as its error.
 bool passed(benchmark::State &state, octavo_status status, const char *what);
@@ -73,6 +102,11 @@ inline void count_items(benchmark::State &state, int64_t items) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * items);
 }
 
+// This program with arguments {kLoadFlag, plugin, action, descriptor} measures one load and writes
+// its seconds, a double, there. Returns the exit code.
+inline constexpr const char *kLoadFlag = "--plugin_load";
+int load_plugin_once(char **arguments);
+
 // Each file adds its rows; called in this order by main.
 void add_copies();
 void add_casts();
@@ -86,7 +120,9 @@ void add_small_products();
 void add_adam();
 void add_prologues();
 void add_boundary();
+void add_forward();
 void add_plugin_load();
+void add_plugin_probe();
 void add_reductions();
 
 }  // namespace octavo::bench

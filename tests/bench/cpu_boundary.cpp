@@ -54,7 +54,10 @@ inline void describe(Operands &o, int64_t rows, Descriptors *d) {
   d->in = {o.in, rows, 4, 4, OCTAVO_F32, 0};
   d->out = {o.out, rows, 4, 4, OCTAVO_E4M3FN, 0};
   d->scale_inv = {&o.scale_inv, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
-  d->call = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+  // In place: make_call's result would be written, read back in wider pieces and written again.
+  d->call = {};
+  d->call.size = sizeof d->call;
+  d->call.kind = OCTAVO_KIND_QUANTIZE;
   d->call.in = &d->in;
   d->call.out = &d->out;
   d->call.out_scale_inv = &d->scale_inv;

@@ -56,7 +56,9 @@ void aten_row(benchmark::State &state, int64_t elements) {
   const float *in = normals("cast.f32", elements);
   auto *out = memory_of<uint8_t>("cast.out", elements);
   for (auto _ : state) {
-    aten_cast_e4m3(in, elements, 83.7f, out);
+    for_ranges(elements, elements / 16, [&](int64_t begin, int64_t end) {
+      aten_cast_e4m3(in + begin, end - begin, 83.7f, out + begin);
+    });
     benchmark::ClobberMemory();
   }
   count_items(state, elements);
@@ -98,6 +100,8 @@ void add_casts() {
                                    row, elements);
     }
     benchmark::RegisterBenchmark((std::string("Cast/aten/") + size).c_str(), aten_row, elements);
+    add_two_threads(std::string("Cast/ours/") + size, cast_row, kRows[0], elements);
+    add_two_threads(std::string("Cast/aten/") + size, aten_row, elements);
     benchmark::RegisterBenchmark((std::string("Cast/amax_only/") + size).c_str(), amax_row,
                                  elements);
   }

@@ -16,7 +16,9 @@ void copy_row(benchmark::State &state, void (*copy)(const void *, int64_t, void 
   void *out = memory("copy.out", kBytes);
   for (auto _ : state) {
     if (copy != nullptr) {
-      copy(in, kBytes, out);
+      for_ranges(kBytes, kBytes / 16, [&](int64_t begin, int64_t end) {
+        copy(static_cast<const char *>(in) + begin, end - begin, static_cast<char *>(out) + begin);
+      });
     } else {
       std::memcpy(out, in, kBytes);
     }
@@ -31,6 +33,7 @@ void add_copies() {
   benchmark::RegisterBenchmark("Copy/memcpy", copy_row, nullptr);
 #if defined(__x86_64__)
   benchmark::RegisterBenchmark("Copy/nontemporal", copy_row, copy_nontemporal);
+  add_two_threads("Copy/nontemporal", copy_row, copy_nontemporal);
   benchmark::RegisterBenchmark("Copy/regular", copy_row, copy_regular);
 #endif
 }

@@ -2,8 +2,6 @@
 //
 // Usage: bench_cpu [--peaks_out=<file>] [--benchmark_...]; gates.py reads what it writes. Peaks are
 // measured before and after the rows, so that a run on a machine whose speed changed shows.
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -13,13 +11,6 @@
 
 namespace octavo::bench {
 namespace {
-
-// One thread for every OpenMP runtime that an opponent brought: all rows are single threads.
-void set_one_thread() {
-  using SetThreads = void (*)(int);
-  const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set != nullptr) set(1);
-}
 
 // Takes --peaks_out=<file> out of the arguments; empty without it.
 std::string take_peaks_out(int *argc, char **argv) {
@@ -50,12 +41,15 @@ void add_rows() {
   add_adam();
   add_prologues();
   add_boundary();
+  add_forward();
   add_plugin_load();
+  add_plugin_probe();
   add_reductions();
 }
 
 int run(int argc, char **argv) {
-  set_one_thread();
+  if (argc == 5 && std::strcmp(argv[1], kLoadFlag) == 0) return load_plugin_once(argv + 2);
+  { const TwoThreads once; }  // leaves every library with one thread
   const std::string peaks_out = take_peaks_out(&argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -1,6 +1,7 @@
 // Our products: FP8 with one scale, with scales for blocks, and bf16. Rate: FLOP.
 //
-// Decoding and packing are inside the call, as in training, where both operands are new each time.
+// Decoding and packing are inside the call, as in training, where both operands are new each time;
+// in the row of fp8_packed b was brought into panel order before, as weights are.
 #include "tests/bench/products.h"
 
 #include "tests/bench/avx512.h"
@@ -12,10 +13,11 @@ octavo_tensor product_out(const ProductShape &s) {
   return tensor(memory_of<float>("gemm.d", s.m * s.n), s.m, s.n, OCTAVO_F32);
 }
 
-void fp8_row(benchmark::State &state, const ProductShape &s) {
+void fp8_row(benchmark::State &state, const ProductShape &s, bool packed) {
   const std::string name = std::string("gemm.") + s.name;
   const Codes a = codes(name + ".a", s.m, s.k);
-  const Codes b = codes(name + ".b", s.n, s.k);
+  Codes b = codes(name + ".b", s.n, s.k);
+  if (packed && !pack(state, name + ".b_packed", &b)) return;
   octavo_tensor d = product_out(s);
   auto c = make_call<octavo_gemm>(OCTAVO_KIND_GEMM);
   c.a = &a.tensor;
@@ -23,6 +25,7 @@ void fp8_row(benchmark::State &state, const ProductShape &s) {
   c.d = &d;
   c.a_scale_inv = &a.scale_inv;
   c.b_scale_inv = &b.scale_inv;
+  if (packed) c.layout = OCTAVO_GEMM_B_PACKED;
   run_gemm(state, c);
 }
 
@@ -95,7 +98,11 @@ void decode_operand(const Codes &in, float *out) {
 }
 
 void add_products() {
-  add_for_products("Gemm/fp8", fp8_row);
+  const auto fp8 = [](benchmark::State &state, const ProductShape &s) { fp8_row(state, s, false); };
+  add_for_products("Gemm/fp8", fp8);
+  add_for_products_on_two_threads("Gemm/fp8", fp8);
+  add_for_products("Gemm/fp8_packed",
+                   [](benchmark::State &state, const ProductShape &s) { fp8_row(state, s, true); });
   add_for_products("Gemm/ours_bf16", bf16_row);
   add_for_products("GemmBlock/128", [](benchmark::State &state, const ProductShape &s) {
     block_row(state, s, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128, OCTAVO_RULE_QUOTIENT);

@@ -96,23 +96,25 @@ void add_dnnl_products() {
   const dnnl_version_t *v = dnnl_version();
   benchmark::AddCustomContext("onednn", std::to_string(v->major) + "." + std::to_string(v->minor) +
                                             "." + std::to_string(v->patch));
-  add_for_products("Gemm/dnnl_bf16", [](benchmark::State &state, const ProductShape &s) {
+  const auto bf16 = [](benchmark::State &state, const ProductShape &s) {
     bf16_row(state, s, false);
-  });
+  };
+  add_for_products("Gemm/dnnl_bf16", bf16);
+  add_for_products_on_two_threads("Gemm/dnnl_bf16", bf16);
   add_for_products("Gemm/dnnl_bf16_packed", [](benchmark::State &state, const ProductShape &s) {
     bf16_row(state, s, true);
   });
   add_for_products("Gemm/dnnl_f32_decode",
                    [](benchmark::State &state, const ProductShape &s) { f32_row(state, s, true); });
-  add_for_products("Gemm/dnnl_f32", [](benchmark::State &state, const ProductShape &s) {
-    f32_row(state, s, false);
-  });
+  const auto f32 = [](benchmark::State &state, const ProductShape &s) { f32_row(state, s, false); };
+  add_for_products("Gemm/dnnl_f32", f32);
+  add_for_products_on_two_threads("Gemm/dnnl_f32", f32);
 }
 
 void dnnl_small_product(benchmark::State &state, int64_t m, int64_t n, int64_t k, void *x,
-                        void *weights, float *d) {
+                        void *weights, float *d, bool packed) {
   const ProductShape s = {"small", m, n, k};
-  Product product(s, Type::bf16, false, x, weights, d);
+  Product product(s, Type::bf16, packed, x, weights, d);
   for (auto _ : state) {
     product.run();
     benchmark::ClobberMemory();

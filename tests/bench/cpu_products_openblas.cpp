@@ -39,9 +39,9 @@ void add_openblas_products() {
   benchmark::AddCustomContext("openblas", openblas_get_config());
   add_for_products("Gemm/openblas_f32_decode",
                    [](benchmark::State &state, const ProductShape &s) { f32_row(state, s, true); });
-  add_for_products("Gemm/openblas_f32", [](benchmark::State &state, const ProductShape &s) {
-    f32_row(state, s, false);
-  });
+  const auto f32 = [](benchmark::State &state, const ProductShape &s) { f32_row(state, s, false); };
+  add_for_products("Gemm/openblas_f32", f32);
+  add_for_products_on_two_threads("Gemm/openblas_f32", f32);
 }
 
 }  // namespace octavo::bench

@@ -12,6 +12,11 @@ from gate_table import GATES, Goal
 BELOW, OK, REPORTED, MISSING = "below floor", "ok", "reported", "not measured"
 SKIPPED = "not judged"
 
+# What two threads must do at once, in the best rate of one, for their gates to be judged.
+TWO_DOTS, TWO_COPIES = 1.9, 1.8
+# And how much of two cores each of their rows must have had, in seconds of the process a second.
+TWO_BUSY = 1.6
+
 
 class BadRun(Exception):
     """The output of bench_cpu is not what was expected."""
@@ -32,6 +37,8 @@ class Machine:
     steady_copy: bool       # so is the memory's
     memory: bool            # memory gates are judged: its balance with the core is ordinary
     notes: tuple = ()
+    two_cores: bool = True  # two threads do twice what one does
+    two_copies: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +90,12 @@ def parse(text, peaks_text):
     return Run({**single, **medians}, errors, context, peaks)
 
 
+def gain(run, two, one):
+    """What two threads do together in the unit of one, before or after the rows: the worse."""
+    return min(p.get(two, 0) / p[one] if p[one] > 0 else 0
+               for p in (run.peaks["before"], run.peaks["after"]))
+
+
 def classify(run):
     """Which floors apply, and whether this run may be judged."""
     before, after = run.peaks["before"], run.peaks["after"]
@@ -109,7 +122,11 @@ def classify(run):
     notes.append(f"512 / 256 bits = {width:.2f}, {balance:.1f} FLOP a byte of copy")
     if not memory:
         notes.append("that balance is outside 5 to 14: memory gates are reported only")
-    return Machine(column, trusted, "nt_copy" not in moved, memory, tuple(notes))
+    dots = gain(run, "two_dots", "dot512")
+    copies = gain(run, "two_copies", "nt_copy")
+    notes.append(f"two threads / one: {dots:.2f} in dots, {copies:.2f} in copies")
+    return Machine(column, trusted, "nt_copy" not in moved, memory, tuple(notes),
+                   dots >= TWO_DOTS, copies >= TWO_COPIES)
 
 
 def goal_of(gate, column):
@@ -139,6 +156,8 @@ def ratio(run, gate, row, opponents):
     """(ratio, best opponent) or (None, reason)."""
     if row not in run.medians:
         return None, reason_for(run, row)
+    if gate.kind == "ms":
+        return run.medians[row]["ns"] / 1e6, ""
     present = [o for o in opponents if o in run.medians]
     if not present:
         return None, reason_for(run, opponents[0])
@@ -158,6 +177,14 @@ def geometric_mean(values):
     return math.exp(sum(math.log(v) for v in values) / len(values))
 
 
+def had_two_cores(run, machine, gate):
+    """Around the rows by the peaks, and during them: every row ran on both for most of its time."""
+    rows = {row for pair in gate.pairs for row in (pair[0], *pair[1])} & run.medians.keys()
+    busy = all(run.medians[row]["cpu_time"] >= TWO_BUSY * run.medians[row]["real_time"]
+               for row in rows)
+    return busy and machine.two_cores and (machine.two_copies or not gate.memory)
+
+
 def judge(run, machine, gate):
     goal = goal_of(gate, machine.column)
     parts = []
@@ -168,6 +195,8 @@ def judge(run, machine, gate):
         parts.append((row, other, value))
     value = geometric_mean([p[2] for p in parts]) if len(parts) > 1 else parts[0][2]
     result = dataclasses.replace(Result(gate, value, goal), parts=tuple(parts))
+    if gate.threads == 2 and not had_two_cores(run, machine, gate):
+        return dataclasses.replace(result, verdict=SKIPPED, reason="two cores were not free")
     if goal.floor is None:
         return dataclasses.replace(result, verdict=REPORTED)
     # What counts bytes is as true on a busy machine.

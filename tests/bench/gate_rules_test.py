@@ -5,13 +5,16 @@ import unittest
 import gate_rules
 from gate_table import GATES, Gate, Goal
 
-ZEN4 = {"fma512": 117.0, "fma256": 117.0, "dot512": 233.0, "nt_copy": 38.0}
-ZEN5 = {"fma512": 268.0, "fma256": 133.0, "dot512": 535.0, "nt_copy": 52.0}
+ZEN4 = {"fma512": 117.0, "fma256": 117.0, "dot512": 233.0, "nt_copy": 38.0,
+        "two_dots": 460.0, "two_copies": 73.0}
+ZEN5 = {"fma512": 268.0, "fma256": 133.0, "dot512": 535.0, "nt_copy": 52.0,
+        "two_dots": 1050.0, "two_copies": 104.0}
 CONTEXT = {"kernels": "cpu.avx512_bf16", "onednn": "2.6.3"}
 
 
 def run_of(rates, peaks=None, after=None, context=None, errors=None):
-    medians = {name: {"rate": rate, "ns": 1e9 / rate, "wire": rate} for name, rate in rates.items()}
+    medians = {name: {"rate": rate, "ns": 1e9 / rate, "wire": rate, "cpu_time": 2.0,
+                      "real_time": 1.0} for name, rate in rates.items()}
     peaks = peaks or ZEN4
     return gate_rules.Run(medians, errors or {}, context or CONTEXT,
                           {"before": peaks, "after": after or peaks})
@@ -87,7 +90,16 @@ class Verdict(unittest.TestCase):
     def test_lower_is_better_for_times_and_counters(self):
         run = run_of({"Boundary/built": 1e9 / 13, "Boundary/direct": 1e9 / 2})
         self.assertAlmostEqual(judged(run, "C11").value, 11.0)
-        self.assertEqual(judged(run, "C11").verdict, gate_rules.OK)
+        self.assertEqual(judged(run, "C11").verdict, gate_rules.BELOW)
+        run = run_of({"Forward/empty": 1e9 / 6, "Forward/direct": 1e9 / 2})
+        self.assertAlmostEqual(judged(run, "C11.empty").value, 4.0)
+        self.assertEqual(judged(run, "C11.empty").verdict, gate_rules.OK)
+        run = run_of({"PluginProbe/fresh": 25, "PluginProbe/cached": 50})
+        for gate in ("C12.fresh", "C12.cached"):
+            self.assertEqual(judged(run, gate).verdict, gate_rules.OK)
+        self.assertAlmostEqual(judged(run, "C12.fresh").value, 40.0)
+        self.assertEqual(judged(run_of({"PluginProbe/cached": 40}), "C12.cached").verdict,
+                         gate_rules.BELOW)
         run = run_of({"PluginLoad/handshake": 1, "PluginLoad/dlopen": 3})
         self.assertAlmostEqual(judged(run, "C12").value, 3.0)
         self.assertEqual(judged(run, "C12").verdict, gate_rules.BELOW)
@@ -108,6 +120,21 @@ class Verdict(unittest.TestCase):
                  "AllReduce/f32/W8": 7.0}
         self.assertEqual(judged(run_of(rates, after=after), "C1").verdict, gate_rules.SKIPPED)
         self.assertEqual(judged(run_of(rates, after=after), "C15").verdict, gate_rules.BELOW)
+
+    def test_two_threads_are_not_judged_where_one_core_is_busy(self):
+        rates = {r: 1e9 for name in ("C6.T2", "C2.T2") for ours, others in gate(name).pairs
+                 for r in (ours, *others)}
+        self.assertEqual(judged(run_of(rates), "C6.T2").verdict, gate_rules.REPORTED)
+        self.assertEqual(judged(run_of(rates), "C2.T2").verdict, gate_rules.REPORTED)
+        one_core = run_of(rates, after={**ZEN4, "two_dots": 300.0})
+        self.assertEqual(judged(one_core, "C6.T2").verdict, gate_rules.SKIPPED)
+        self.assertIn("two cores", judged(one_core, "C6.T2").reason)
+        shared = run_of(rates)
+        shared.medians[gate("C6.T2").pairs[1][1][0]]["cpu_time"] = 1.2
+        self.assertEqual(judged(shared, "C6.T2").verdict, gate_rules.SKIPPED)
+        one_memory = run_of(rates, after={**ZEN4, "two_copies": 50.0})
+        self.assertEqual(judged(one_memory, "C6.T2").verdict, gate_rules.REPORTED)
+        self.assertEqual(judged(one_memory, "C2.T2").verdict, gate_rules.SKIPPED)
 
     def test_memory_gates_are_reported_where_memory_is_unusual(self):
         rates = {"Adam/fp8": 1e9, "Adam/plain_f32": 1e9}

@@ -19,22 +19,32 @@ class Goal:
 class Gate:
     id: str
     title: str
-    pairs: tuple            # ((row, (opponent, ...)), ...): geometric mean of row / best opponent
+    pairs: tuple            # ((row, (opponent, ...)), ...): geometric mean of row / best opponent;
+                            # of kind ms without opponents
     zen4: Goal
     zen5: Goal
     other: Goal = Goal()    # CPUs without AVX-512 BF16 and VBMI, or a lower level of kernels
-    kind: str = "rate"      # rate: higher is better; time, extra_ns, counter: lower is better
+    kind: str = "rate"      # rate: higher is better; time, extra_ns, ms, counter: lower is better
     factor: float = 1.0     # what a rate is multiplied by: bytes an element, against copies
     memory: bool = False    # limited by memory, so judged only where copies are ordinary
     counter: str = ""       # of kind counter
+    threads: int = 1        # 2: judged where two threads do what two cores can
 
 
 def shapes(row, *opponents):
     return tuple((f"{row}/{s}", tuple(f"{o}/{s}" for o in opponents)) for s in PRODUCTS)
 
 
+def two_threads(pairs):
+    return tuple((f"T2/{row}", tuple(f"T2/{o}" for o in opponents)) for row, opponents in pairs)
+
+
 def one(row, *opponents):
     return ((row, opponents),)
+
+
+def small_opponents(m):
+    return tuple(f"SmallM/{o}/M{m}" for o in ("ours_bf16", "dnnl_bf16", "dnnl_bf16_packed"))
 
 
 NEVER_SLOWER = Goal(1.0, None)
@@ -68,22 +78,50 @@ GATES = (
          shapes("GemmBlock/128", "Gemm/fp8"), Goal(0.85, 0.97), Goal(0.90, 0.98)),
     Gate("C8b", "the same, scales are powers of two",
          shapes("GemmBlock/128_pow2", "Gemm/fp8"), Goal(None, 1.0), Goal(0.96, 1.0)),
-    Gate("C9.M1", "product with one row / bf16 weights",
-         one("SmallM/fp8/M1", "SmallM/ours_bf16/M1", "SmallM/dnnl_bf16/M1"),
-         Goal(1.6, 1.95), Goal(1.55, 1.95), memory=True),
-    Gate("C9.M8", "product with eight rows / bf16 weights",
-         one("SmallM/fp8/M8", "SmallM/ours_bf16/M8", "SmallM/dnnl_bf16/M8"),
-         Goal(1.3, 1.8), Goal(1.1, 1.5), memory=True),
+    Gate("C6b", "FP8 product, b in panel order before the call / packed bf16 of oneDNN",
+         shapes("Gemm/fp8_packed", "Gemm/dnnl_bf16_packed"), Goal(), Goal(0.94, 1.0)),
+    Gate("C6.T2", "C6 on two threads", two_threads(shapes("Gemm/fp8", "Gemm/dnnl_bf16")),
+         Goal(), Goal(), threads=2),
+    Gate("C7b.T2", "C7b on two threads",
+         two_threads(shapes("Gemm/fp8", "Gemm/dnnl_f32", "Gemm/openblas_f32")), Goal(), Goal(),
+         threads=2),
+    Gate("C1.T2", "C1 on two threads", two_threads(one("Cast/ours/512KiB", "Cast/aten/512KiB")),
+         Goal(), Goal(), threads=2),
+    Gate("C2.T2", "C2 on two threads", two_threads(one("Cast/ours/256MiB", "Copy/nontemporal")),
+         Goal(), Goal(), factor=5, memory=True, threads=2),
+    *(Gate(f"C9.M{m}", f"product with {rows}, weights in panel order / bf16 weights",
+           one(f"SmallM/fp8_packed/M{m}", *small_opponents(m)), zen4, zen5, memory=True)
+      for m, rows, zen4, zen5 in (("1", "one row", Goal(1.6, 1.95), Goal(1.55, 1.95)),
+                                  ("8", "eight rows", Goal(1.3, 1.8), Goal(1.1, 1.5)))),
+    *(Gate(f"C9b.M{m}", f"product with {rows}, weights as they are / bf16 weights",
+           one(f"SmallM/fp8/M{m}", *small_opponents(m)), Goal(), Goal(), memory=True)
+      for m, rows in (("1", "one row"), ("8", "eight rows"))),
     Gate("C10", "Adam step with FP8 states / fp32, plain AVX-512 loop",
          one("Adam/fp8", "Adam/plain_f32"), Goal(1.5, 2.15), Goal(1.45, 2.15), memory=True),
     Gate("C10b", "the same / fp32 by our kernels",
          one("Adam/fp8", "Adam/ours_f32"), Goal(), Goal(), memory=True),
     Gate("C11", "call through the table, descriptors built, minus direct call, ns",
-         one("Boundary/built", "Boundary/direct"), Goal(15, 4), Goal(15, 4), Goal(15, 4),
+         one("Boundary/built", "Boundary/direct"), Goal(10, 4), Goal(10, 4), Goal(10, 4),
          kind="extra_ns"),
+    *(Gate(f"C11.{row}", f"linear_forward on empty kernels, {words}, minus direct call, ns",
+           one(f"Forward/{row}", "Forward/direct"), goal, goal, goal, kind="extra_ns")
+      for row, words, goal in (
+          ("empty", "list and call built", Goal(10, 4)),
+          ("store", "call built, list of a store", Goal(10, 4)),
+          ("reference", "the reference backend's own work included", Goal()))),
     Gate("C12", "load of a plugin with handshake / dlopen",
          one("PluginLoad/handshake", "PluginLoad/dlopen"), Goal(2.0, 1.2), Goal(2.0, 1.2),
          Goal(2.0, 1.2), kind="time"),
+    Gate("C12.small", "the same, the reference backend / dlopen",
+         one("PluginLoad/handshake_small", "PluginLoad/dlopen_small"), Goal(2.0, 1.2),
+         Goal(2.0, 1.2), Goal(2.0, 1.2), kind="time"),
+    Gate("C12.load", "load of the reference backend with handshake, ms",
+         one("PluginLoad/handshake_small"), Goal(0.1, 0.05), Goal(0.1, 0.05), Goal(0.1, 0.05),
+         kind="ms"),
+    *(Gate(f"C12.{row}", f"probe of 20 plugins, {words}, ms", one(f"PluginProbe/{row}"), goal, goal,
+           goal, kind="ms")
+      for row, words, goal in (("fresh", "nothing remembered", Goal(150, 40)),
+                               ("cached", "read from the files of another process", Goal(20, 4)))),
     *(Gate(f"C13.W{w}", f"all-reduce of FP8 gradients / fp32, {w} threads",
            one(f"AllReduce/fp8/W{w}", f"AllReduce/f32/W{w}", f"AllReduce/f32_direct/W{w}"),
            Goal(1.5, 3.5), Goal(1.5, 3.5), memory=True) for w in (2, 4, 8)),
@@ -94,7 +132,6 @@ GATES = (
 
 # Goals that other programs hold.
 ELSEWHERE = (
-    ("C6b", "the table of kernels has no operand that is packed before the call"),
     ("C14", "error of the FP8 sum: ctest -R MsampErrorGrowth"),
     ("C16", "bits of all 2^32 casts: ctest -L exhaustive"),
 )

@@ -65,12 +65,13 @@ class Output(unittest.TestCase):
 class Program(unittest.TestCase):
     """gates.py from its arguments to its exit code, on a stand-in for bench_cpu."""
 
-    def call(self, *options, rates=None, after=None, code=0, folder=None):
+    def call(self, *options, rates=None, after=None, code=0, folder=None, cpu_time=2.0):
         with tempfile.TemporaryDirectory() as directory:
             tests = pathlib.Path(folder or directory, "tests")
             tests.mkdir(exist_ok=True)
             if rates is not None:
-                rows = {"context": CONTEXT, "benchmarks": [row(n, r) for n, r in rates.items()]}
+                rows = {"context": CONTEXT,
+                        "benchmarks": [row(n, r, cpu_time=cpu_time) for n, r in rates.items()]}
                 peaks = {"before": ZEN4, "after": after or ZEN4}
                 script = tests / "bench_cpu"
                 script.write_text(
@@ -99,6 +100,15 @@ class Program(unittest.TestCase):
         status, _, err = self.call("--filter", "C1", rates=bad, after={**ZEN4, "fma512": 50.0})
         self.assertEqual(status, 77)
         self.assertIn("attempt 2", err)
+
+    def test_one_free_core_is_not_enough_for_two_threads(self):
+        rates = {r: 1e9 for ours, others in gate("C6.T2").pairs for r in (ours, *others)}
+        self.assertEqual(self.call("--filter", "C6.T2", rates=rates, cpu_time=9.0)[0], 0)
+        self.assertEqual(self.call("--filter", "C6.T2", rates=rates, cpu_time=6.0)[0], 77)
+        status, out, _ = self.call("--filter", "C6.T2", rates=rates, cpu_time=9.0,
+                                   after={**ZEN4, "two_dots": 240.0})
+        self.assertEqual(status, 77)
+        self.assertIn("not judged: two cores were not free", out)
 
     def test_bad_usage_and_bad_runs(self):
         status, _, err = self.call("--filter", "C99", rates=self.GOOD)

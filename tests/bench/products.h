@@ -31,6 +31,17 @@ void add_for_products(const std::string &prefix, Row row) {
   }
 }
 
+// The same as "T2/<prefix>/<shape>" on two threads.
+template <typename Row>
+void add_for_products_on_two_threads(const std::string &prefix, Row row) {
+  for (const ProductShape &shape : kProducts) {
+    add_two_threads(prefix + "/" + shape.name, [row, shape](benchmark::State &state) {
+      row(state, shape);
+      count_items(state, shape.flops());
+    });
+  }
+}
+
 // One GEMM through the table, again and again.
 inline void run_gemm(benchmark::State &state, octavo_gemm c) {
   c.workspace = workspace_of("gemm.workspace", c);
@@ -44,8 +55,9 @@ inline void run_gemm(benchmark::State &state, octavo_gemm c) {
 // algorithm where this CPU has AVX-512, else our kernels.
 void decode_operand(const Codes &in, float *out);
 
-// d[M, N] = x[M, K] weights[N, K]^T in bf16 by oneDNN; only with OCTAVO_BENCH_DNNL.
+// d[M, N] = x[M, K] weights[N, K]^T in bf16 by oneDNN, the weights as they are or packed before;
+// only with OCTAVO_BENCH_DNNL.
 void dnnl_small_product(benchmark::State &state, int64_t m, int64_t n, int64_t k, void *x,
-                        void *weights, float *d);
+                        void *weights, float *d, bool packed);
 
 }  // namespace octavo::bench

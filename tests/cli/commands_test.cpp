@@ -1,5 +1,6 @@
 // list, probe, version, config check, and what wrong arguments get: exit codes and where words go.
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "octavo/octavo.h"
 #include "tests/cli/cli.h"
@@ -8,6 +9,7 @@ namespace octavo::test {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -27,14 +29,14 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure"));
-  for (const char *command : {"list", "explain", "config", "probe", "version"})
+  for (const char *command : {"list", "explain", "config", "lock", "probe", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 
 TEST_F(CliCommands, help_of_a_command) {
   const Finished f = octavo({"explain", "--help"});
   EXPECT_EQ(f.exit_code, 0);
-  for (const char *option : {"--set", "--plugin-dir", "--json", "--tree"})
+  for (const char *option : {"--set", "--plugin-dir", "--locked", "--json", "--tree"})
     EXPECT_THAT(f.out, HasSubstr(option));
 }
 
@@ -103,10 +105,32 @@ TEST_F(CliCommands, config_check_of_a_good_file) {
   const Finished f = with_fake({"config", "check", file});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(f.err, "");
-  EXPECT_THAT(f.out, HasSubstr("fp8.backend     = \"fake\"  (" + file + ":2:1)\n"));
-  EXPECT_THAT(f.out, HasSubstr("fp8.fake.count  = 6  (" + file + ":4:1)\n"));
-  EXPECT_THAT(f.out, HasSubstr("device.kind     = \"auto\"  (default)\n"));
-  EXPECT_THAT(f.out, HasSubstr("plugins.trust   = \"dev\"  (override)\n"));
+  EXPECT_THAT(f.out, ContainsRegex("fp8.backend +=  *\"fake\"  .*/octavo.toml:2:1.\n"));
+  EXPECT_THAT(f.out, ContainsRegex("fp8.fake.count +=  *6  .*/octavo.toml:4:1.\n"));
+  EXPECT_THAT(f.out, ContainsRegex("device.kind +=  *\"auto\"  .default.\n"));
+  EXPECT_THAT(f.out, ContainsRegex("plugins.trust +=  *\"dev\"  .override.\n"));
+}
+
+TEST_F(CliCommands, config_show_origin_prints_every_key) {
+  const std::string file =
+      dir.write("octavo.toml",
+                "[fp8]\nbackend = \"fake\"\n[[plugin]]\nmanifest = \"x.octavo-plugin.toml\"\n");
+  environment.set("OCTAVO_FP8_FAKE_COUNT", "7");
+  environment.set("OCTAVO_MIXED_PRECISION", "fp8");
+  Finished f = with_fake({"config", "--show-origin", "--json", file});
+  environment.unset("OCTAVO_FP8_FAKE_COUNT");
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  const json s = json::parse(f.out)["settings"];
+  EXPECT_EQ(s["fp8.backend"]["origin"], file + ":2:1");
+  EXPECT_EQ(s["mixed_precision"]["origin"], "OCTAVO_MIXED_PRECISION");
+  EXPECT_EQ(s["fp8.fake.count"]["value"], 7);
+  EXPECT_EQ(s["fp8.fake.count"]["origin"], "OCTAVO_FP8_FAKE_COUNT");
+  EXPECT_EQ(s["fp8.fake.mode"]["origin"], "default");
+  EXPECT_EQ(s["fp8.require.native"]["origin"], "default");
+  EXPECT_EQ(s["plugins.trust"]["origin"], "override");
+  EXPECT_EQ(s["plugin.0.manifest"]["origin"], file + ":4:1");
+  f = with_fake({"config", "--show-origin", file});
+  EXPECT_THAT(f.out, ContainsRegex("fp8.fake.mode +=  *\"exact\"  .default.\n"));
 }
 
 TEST_F(CliCommands, config_check_of_bad_files) {

@@ -64,7 +64,9 @@ TEST_F(CliExplain, refusal_is_exit_code_1_with_the_reasons) {
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, HasSubstr("\nruns       nothing\n"));
   EXPECT_THAT(f.out, HasSubstr("    session decline: the fake needs a full moon\n"
-                               "      found: waning crescent\n      remedy: wait two weeks\n"));
+                               "      found: waning crescent\n      remedy: wait two weeks\n"
+                               "      apply: override `fp8.backend = \"te\"`\n"
+                               "      reason: device, see docs/reasons/device.md\n"));
 }
 
 TEST_F(CliExplain, backend_that_is_not_installed_is_exit_code_1) {
@@ -84,7 +86,7 @@ TEST_F(CliExplain, cuda_where_it_cannot_run_is_exit_code_1) {
 TEST_F(CliExplain, wrong_configuration_is_exit_code_2) {
   Finished f = octavo({"explain", "--set", "mixed_precision=fp9"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_EQ(f.out, "");
+  EXPECT_THAT(f.out, HasSubstr("\n      apply: override `mixed_precision = \"fp8\"`\n"));
   EXPECT_THAT(f.err, HasSubstr("error: override mixed_precision: mixed_precision: expected "));
   environment.set("OCTAVO_MIXED_PRECISION", "fp9");
   f = octavo({"explain"});

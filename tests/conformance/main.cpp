@@ -112,7 +112,7 @@ int run_here(const Check &check, const Arguments &arguments) {
   target.optimizer = octavo_optimizer_of(run.get());
   target.gradients = octavo_gradients_of(run.get());
   target.fused = octavo_fused_of(run.get());
-  target.desc = *octavo_session_desc_of(run.get());
+  OCTAVO_TAKE(target.desc, octavo_session_desc_of(run.get()));
   const Result result = run_check(check, target, arguments.seed);
   switch (result.outcome) {
     case Outcome::kPass:

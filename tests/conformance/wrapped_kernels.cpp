@@ -72,6 +72,7 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.prologue = run<&octavo_kernels::prologue, octavo_prologue_call>;
   table_.prologue_quantize = run<&octavo_kernels::prologue_quantize, octavo_prologue_call>;
   table_.gradient_scale = run<&octavo_kernels::gradient_scale, octavo_gradient_scale>;
+  table_.pack = run<&octavo_kernels::pack, octavo_pack>;
 }
 
 octavo_session_desc WrappedKernels::desc() const {

@@ -65,6 +65,7 @@ TEST(Device, describe_names_the_level_and_the_abilities) {
     const octavo_kernels_caps caps = describe(kernels);
     EXPECT_EQ(std::string(caps.id.data, caps.id.size), "cpu." + level);
     EXPECT_EQ(caps.alignment, 1u);
+    EXPECT_EQ(caps.pack_rows, level == "avx512_bf16" ? 32u : 0u);
     uint64_t granularities = 0;
     for (const uint32_t granularity :
          {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
@@ -81,6 +82,17 @@ TEST(Device, describe_names_the_level_and_the_abilities) {
     }
     EXPECT_EQ(caps.dtypes & OCTAVO_DTYPE_BIT(OCTAVO_I32), 0u);
   }
+}
+
+/* Caps of a host that was built before a field came: what lies behind its size stays. */
+TEST(Device, describe_writes_no_field_that_a_host_does_not_have) {
+  const Kernels kernels;
+  octavo_kernels_caps caps = {};
+  caps.size = OCTAVO_SIZE_THROUGH(octavo_kernels_caps, alignment);
+  caps.pack_rows = 77;
+  ASSERT_EQ(kernels.table->describe(kernels.ctx(), &caps), OCTAVO_OK);
+  EXPECT_EQ(caps.alignment, 1u);
+  EXPECT_EQ(caps.pack_rows, 77u);
 }
 
 TEST(Device, the_baseline_always_works_and_a_missing_level_is_an_error) {

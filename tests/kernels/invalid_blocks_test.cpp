@@ -324,9 +324,9 @@ std::vector<BadCall> bad_calls() {
        {"layout = 2 turns b of dtype 0x1002"}},
       {"an unknown layout",
        kG,
-       [](Calls *t) { t->gemm.layout = 4; },
+       [](Calls *t) { t->gemm.layout = 8; },
        kUnsupported,
-       {"layout = 0x4", "0x3"}},
+       {"layout = 0x8", "0x7"}},
       {"plain operands of different K",
        kG,
        [](Calls *t) {

@@ -16,7 +16,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import sysconfig
 
 import numpy
 
@@ -41,7 +40,7 @@ def load_recipes():
     # The classes read NVTE_ variables when they are defined; the table is about their defaults.
     for name in [n for n in os.environ if n.startswith("NVTE_")]:
         del os.environ[name]
-    path = pathlib.Path(sysconfig.get_path("purelib"), "transformer_engine/common/recipe/__init__.py")
+    path = pathlib.Path(sys.prefix, "apart/transformer_engine/common/recipe/__init__.py")
     spec = importlib.util.spec_from_file_location("te_recipe", path)
     module = importlib.util.module_from_spec(spec)
     # The annotations of the classes are texts, which pydantic looks up in the module.

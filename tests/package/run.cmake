@@ -2,25 +2,7 @@
 # shows that dropping two files into a directory makes a backend selectable: nothing is rebuilt.
 cmake_minimum_required(VERSION 3.25)
 
-file(REMOVE_RECURSE "${WORK}")
-file(MAKE_DIRECTORY "${WORK}/home")
-
-# Whatever this user has set must not decide the outcome.
-foreach(name IN ITEMS OCTAVO_BACKEND OCTAVO_MIXED_PRECISION OCTAVO_PLUGIN_PATH XDG_DATA_HOME)
-  unset(ENV{${name}})
-endforeach()
-set(ENV{HOME} "${WORK}/home")
-
-# run(<what> <command...>): fails the test, with the output, when the command fails.
-function(run what)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status
-                  OUTPUT_VARIABLE output ERROR_VARIABLE errors)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${what}: expected exit code 0, found ${status}\n${output}\n${errors}")
-  endif()
-  message(STATUS "${what}: done")
-  set(run_output "${output}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
 
 # expect_failure(<what> <pattern> <command...>): the command must fail and say what the pattern says.
 function(expect_failure what pattern)

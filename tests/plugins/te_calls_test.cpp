@@ -37,6 +37,28 @@ TEST_P(TeCalls, no_rows) {
   expect_same(g.db, Matrix(1, kN), "db");
 }
 
+// Its linear stays with the host, or comes with a later seal.
+TEST_P(TeCalls, weight_without_a_linear) {
+  Session s(request);
+  const uint32_t weight = s.add_weight(some_matrix(kN, kK, 1, 0.75f));
+  s.seal();
+  ASSERT_EQ(s.quantize_weight(weight), OCTAVO_OK) << request.host.error();
+  const uint32_t linear = s.add_linear(weight);
+  s.seal();
+  ASSERT_EQ(s.quantize_weight(weight), OCTAVO_OK) << request.host.error();
+  Matrix x = some_matrix(5, kK, 3, 4.0f), y;
+  ASSERT_EQ(s.forward(linear, x, y), OCTAVO_OK) << request.host.error();
+
+  Session whole(request);
+  const uint32_t same = whole.add_weight(some_matrix(kN, kK, 1, 0.75f));
+  const uint32_t used = whole.add_linear(same);
+  whole.seal();
+  ASSERT_EQ(whole.quantize_weight(same), OCTAVO_OK);
+  Matrix expected;
+  ASSERT_EQ(whole.forward(used, x, expected), OCTAVO_OK);
+  expect_same(y, expected, "y");
+}
+
 TEST_P(TeCalls, recompute_equals) {
   Session s(request);
   const uint32_t weight = s.add_weight(some_matrix(kN, kK, 1, 0.75f));

@@ -52,7 +52,7 @@ TEST_P(TeGolden, codes_and_products) {
   const int64_t m = x.rows, k = x.cols, n = dy.cols;
   layer.quantize_weight();
   EXPECT_EQ(*layer.slot("weight_cache/scale_inv"), scale("w", "scale_inv_bits"));
-  const auto w_codes = files().array<uint8_t>(path("w_codes"));
+  const auto w_codes = layer.as_cached(files().array<uint8_t>(path("w_codes")));
   EXPECT_EQ(std::memcmp(layer.slot("weight_cache"), w_codes.data(), w_codes.size()), 0);
 
   const Matrix y = layer.forward(x);

@@ -81,6 +81,23 @@ class TeLayer {
     return nullptr;
   }
 
+  // Codes of the weight as the cache of fprop holds them: in panels where the kernels have them.
+  std::vector<uint8_t> as_cached(std::vector<uint8_t> codes) {
+    const octavo_session_desc desc = kernels_->desc();
+    const octavo_slot &cache = *described("weight_cache");
+    if (desc.caps->pack_rows == 0) return codes;
+    std::vector<uint8_t> packed(static_cast<size_t>(cache.rows * cache.cols));
+    const octavo_tensor in{codes.data(), weight_.rows, weight_.cols, weight_.cols, cache.dtype, 0};
+    octavo_tensor out{packed.data(), cache.rows, cache.cols, cache.cols, cache.dtype, 0};
+    octavo_pack c{};
+    c.size = sizeof(c);
+    c.kind = OCTAVO_KIND_PACK;
+    c.in = &in;
+    c.out = &out;
+    expect(desc.kernels->pack(desc.kernels_ctx, &c), "pack");
+    return packed;
+  }
+
   void quantize_weight() {
     octavo_weight_call c{};
     c.size = sizeof(c);

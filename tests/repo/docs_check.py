@@ -6,8 +6,10 @@
 
 A fenced block after `<!-- from: samples/minimal_plugin/minimal.c#seal -->` must equal the region
 between the lines `[seal]` and `[/seal]` of that file, each alone in a //, /* */ or # comment. Without
-`#region` it must equal the whole file.
+`#region` it must equal the whole file. A block after `<!-- diff: old.py new.py -->` must be the lines
+that differ between the two.
 """
+import difflib
 import pathlib
 import re
 import sys
@@ -62,29 +64,47 @@ def check_links(root, path, text):
     return faults
 
 
+def difference(root, old, new):
+    """The lines of `old` that go and of `new` that come, unified without context or headers."""
+    sides = [(root / name).read_text(encoding="utf-8").splitlines() for name in (old, new)]
+    lines = list(difflib.unified_diff(*sides, n=0, lineterm=""))[2:]
+    return "\n".join(line for line in lines if not line.startswith("@@"))
+
+
+def wanted_text(root, kind, arguments):
+    """(what a marker asks for, or None; why there is nothing)."""
+    if kind == "diff":
+        names = arguments.split()
+        missing = [n for n in names if not (root / n).is_file()]
+        if len(names) != 2 or missing:
+            return None, f"which does not exist: {', '.join(missing) or 'a second file'}"
+        return difference(root, *names), None
+    name, _, part = arguments.partition("#")
+    if not (root / name).is_file():
+        return None, "which does not exist"
+    content = (root / name).read_text(encoding="utf-8")
+    wanted = region(content, part) if part else content.strip("\n")
+    return wanted, None if wanted is not None else (
+        f"but that file has no region [{part}] .. [/{part}]")
+
+
 def check_quotes(root, path, text):
     faults, quotes = [], 0
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
-        match = re.fullmatch(r"\s*<!-- from: ([^#\s]+)(?:#([\w-]+))? -->\s*", line)
+        match = re.fullmatch(r"\s*<!-- (from|diff): (\S+(?: \S+)?) -->\s*", line)
         if not match:
             continue
         quotes += 1
-        name, part = match.groups()
-        where = f"{path}:{number}: quotes {name}{'#' + part if part else ''}"
+        where = f"{path}:{number}: quotes {match.group(2)}"
         block = lines[number:]
         if not block or not block[0].startswith("```") or "```" not in block[1:]:
             faults.append(f"{where}, expected a fenced block on the next line")
             continue
         quoted = "\n".join(l.rstrip() for l in block[1:block.index("```", 1)]).strip("\n")
-        file = root / name
-        if not file.is_file():
-            faults.append(f"{where}, which does not exist")
-            continue
-        content = file.read_text(encoding="utf-8")
-        wanted = region(content, part) if part else content.strip("\n")
+        wanted, why = wanted_text(root, *match.groups())
         if wanted is None:
-            faults.append(f"{where}, but that file has no region [{part}] .. [/{part}]")
+            faults.append(f"{where}, {why}")
         elif wanted != quoted:
             old, new = quoted.splitlines(), wanted.splitlines()
             at = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]),
@@ -98,14 +118,11 @@ def check_quotes(root, path, text):
 def update(root):
     """Brings every quoted block up to date; what has no source is left for check to report."""
     root = pathlib.Path(root)
-    quote = re.compile(r"(<!-- from: ([^#\s]+)(?:#([\w-]+))? -->\n```\w*\n)(.*?)(^```$)", re.S | re.M)
+    quote = re.compile(r"(<!-- (from|diff): (\S+(?: \S+)?) -->\n```\w*\n)(.*?)(^```$)", re.S | re.M)
 
     def fresh(match):
-        head, name, part, _, fence = match.groups()
-        if not (root / name).is_file():
-            return match.group(0)
-        content = (root / name).read_text(encoding="utf-8")
-        wanted = region(content, part) if part else content.strip("\n")
+        head, kind, arguments, _, fence = match.groups()
+        wanted, _ = wanted_text(root, kind, arguments)
         return match.group(0) if wanted is None else f"{head}{wanted}\n{fence}"
 
     for path in tree.files(root):
@@ -136,11 +153,15 @@ def self_test():
     source = "/* x */\n/* [a] */\nint a;\n/* [/a] */\n  // [b]\n  int b;\n\n    int c;\n  // [/b]\n"
     page = ("# One page\n[good](b.md#two-words) [bad](gone.md) [worse](b.md#gone) `[no](code.md)`\n"
             "<!-- from: x.c#a -->\n```c\nint a;\n```\n<!-- from: x.c#b -->\n```c\nint b;\n\n  int d;\n```\n"
-            "<!-- from: x.c#z -->\n```c\n```\n<!-- from: y.c#a -->\n```c\n```\n<!-- from: x.c#a -->\ntext\n")
+            "<!-- from: x.c#z -->\n```c\n```\n<!-- from: y.c#a -->\n```c\n```\n<!-- from: x.c#a -->\ntext\n"
+            "<!-- diff: a.py b.py -->\n```diff\n-one\n+two\n```\n<!-- diff: a.py c.py -->\n```diff\n```\n"
+            "<!-- diff: a.py b.py -->\n```diff\n-one\n+three\n```\n")
     wanted = ["links gone.md", "no such heading", "#b, line 3: the source says '  int c;', the page "
-              "'  int d;'", "no region [z]", "y.c#a, which does not exist", "expected a fenced block"]
+              "'  int d;'", "no region [z]", "y.c#a, which does not exist", "expected a fenced block",
+              "a.py c.py, which does not exist: c.py", "says '+two', the page '+three'"]
     with tempfile.TemporaryDirectory() as directory:
-        for name, content in {"x.c": source, "a.md": page, "b.md": "## Two words\n"}.items():
+        for name, content in {"x.c": source, "a.md": page, "b.md": "## Two words\n", "a.py": "x\none\n",
+                              "b.py": "x\ntwo\n"}.items():
             pathlib.Path(directory, name).write_text(content)
         faults = check(directory)
     wrong = [f"expected a fault with: {w}" for w in wanted if not any(w in f for f in faults)]

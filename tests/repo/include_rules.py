@@ -26,7 +26,7 @@ PACKAGES = {
     "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
-    "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch",
+    "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
 }
@@ -47,14 +47,16 @@ class Rule:
 
 
 SDK = LANGUAGE | {"system", "sdk/include", "nlohmann", "sodium"}
-KERNELS = LANGUAGE | {"system", "sdk/include", "kernels/format"}
+KERNELS = LANGUAGE | {"system", "sdk/include", "kernels/format", "kernels/check"}
 RULES = {
     "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp"}),
     "sdk/src": Rule(SDK, only={"boost": r"loader.*", "toml++": r"(config|toml).*"},
                     headers={"kernels/cpu/table.h"}, links={"kernels/cpu", "boost", "toml++"}),
-    "sdk/probe": Rule(SDK, only={"boost": r"loader.*"}, links={"sdk/src", "boost"}),
+    "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h"}, links={"kernels/cpu"}),
     "sdk/cli": Rule(SDK | {"CLI11"}, links={"sdk/src"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
+    # What every kernels table refuses: descriptors and texts, no device.
+    "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
     "kernels/*": Rule(KERNELS),
     # What the backends of this tree share; third parties have their own.
@@ -64,6 +66,9 @@ RULES = {
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}, links={"sdk/src"}),
+    # The same program on another host: it shares the model's shapes, the data and the report.
+    "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch", "samples/train_gpt"},
+                              links={"sdk/src", "host_adapters/torch"}),
     # Ships to third parties; its own test does not.
     "tests/conformance": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"}),
 }
@@ -142,7 +147,8 @@ def commands(text, name):
 def target_homes(root, texts):
     """The folder that each target's first source lies in."""
     homes = {"octavo::abi": "sdk/include", "octavo_abi": "sdk/include", "octavo::sdk": "sdk/src",
-             "octavo_format": "kernels/format", "octavo::conformance": "tests/conformance"}
+             "octavo_format": "kernels/format", "octavo::conformance": "tests/conformance",
+             "octavo::torch": "host_adapters/torch"}
     for path, text in texts.items():
         for command in ("add_library", "add_executable", "octavo_add_plugin", "octavo_add_test"):
             for target, *arguments in commands(text, command):
@@ -193,10 +199,15 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("sdk/src/hot.cpp", "#include \"kernels/cpu/gemm.h\"\n", "includes kernels/cpu/gemm.h"),
     ("kernels/format/float8.h", "#include <stdint.h>\n", None),
     ("kernels/cpu/gemm.cpp", "#include \"gemm.h\"\n#include \"kernels/format/float8.h\"\n", None),
+    ("kernels/check/check.h", "#include \"kernels/format/float8.h\"\n", None),
+    ("kernels/check/gemm.cpp", "#include \"kernels/cpu/gemm.h\"\n", "of kernels/cpu"),
+    ("kernels/check/device.cpp", "#include <unistd.h>\n", "of system"),
+    ("kernels/cpu/pack.cpp", "#include \"kernels/check/check.h\"\n", None),
     ("kernels/cpu/gpu.cpp", "#include <cuda_runtime.h>\n", "includes cuda_runtime.h of cuda"),
     ("plugins/common/layout.h", "#include \"octavo/a.h\"\n", None),
     ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n"
      "#include \"plugins/common/layout.h\"\n", None),
+    ("plugins/te/checked.cpp", "#include \"kernels/check/check.h\"\n", "of kernels/check"),
     ("plugins/te/fast.cpp", "#include \"../../kernels/cpu/gemm.h\"\n", "of kernels/cpu"),
     ("plugins/msamp/copy.cpp", "#include \"plugins/te/te.cpp\"\n", "of plugins/te"),
     ("samples/gpt/main.cpp", "#include <CLI/CLI.hpp>\n#include \"octavo/a.h\"\n", None),
@@ -206,7 +217,11 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("tests/conformance/selftest.cpp", "#include <gtest/gtest.h>\n", None),
     ("tests/kernels/gemm_test.cpp", "#include \"kernels/cpu/gemm.h\"\n", None),
     ("tools/x.c", "", "lies in no folder"),
-    ("kernels/cpu/CMakeLists.txt", "add_library(octavo_cpu STATIC gemm.cpp)\n", None),
+    ("kernels/check/CMakeLists.txt", "add_library(octavo_check STATIC gemm.cpp)\n"
+     "target_link_libraries(octavo_check PUBLIC octavo_cpu)\n",
+     "octavo_check links octavo_cpu of kernels/cpu"),
+    ("kernels/cpu/CMakeLists.txt", "add_library(octavo_cpu STATIC gemm.cpp)\n"
+     "target_link_libraries(octavo_cpu PUBLIC octavo_check)\n", None),
     ("sdk/CMakeLists.txt", "add_library(octavo SHARED src/loader.cpp)\n"
      "target_link_libraries(octavo PRIVATE $<BUILD_INTERFACE:octavo_cpu> Torch::Torch)\n",
      "octavo links Torch::Torch of no known area"),

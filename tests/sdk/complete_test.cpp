@@ -31,6 +31,7 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
   EXPECT_EQ(t.prologue(nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.prologue_quantize(nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.gradient_scale(nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.pack(nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.probe_device({OCTAVO_DEVICE_CPU, 0}, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.open_device({OCTAVO_DEVICE_CPU, 0}, nullptr, nullptr), OCTAVO_UNSUPPORTED);
   t.close_device(nullptr);
@@ -48,11 +49,17 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
   EXPECT_EQ(t.sum_of_squares(nullptr, nullptr), OCTAVO_UNSUPPORTED);
 }
 
-// A new function of kernels.h must be filled, too: no pointer of the completed table is null.
-TEST(CompleteKernelsTest, no_function_is_null) {
-  octavo_kernels given{};
-  given.size = OCTAVO_SIZE_THROUGH(octavo_kernels, kind);
-  const octavo_kernels t = complete(given);
+// A new function of a table must be filled, too: no pointer of a completed table is null.
+template <typename Table>
+class CompleteTest : public testing::Test {};
+using Tables = testing::Types<octavo_backend, octavo_optimizer, octavo_gradients, octavo_fused,
+                              octavo_kernels>;
+TYPED_TEST_SUITE(CompleteTest, Tables);
+
+TYPED_TEST(CompleteTest, no_function_is_null) {
+  TypeParam given{};
+  given.size = OCTAVO_SIZE_THROUGH(TypeParam, kind);
+  const TypeParam t = complete(given);
   const auto *bytes = reinterpret_cast<const unsigned char *>(&t);
   for (size_t at = 8; at < sizeof(t); at += sizeof(void *)) {
     uint64_t function = 0;

@@ -1,6 +1,8 @@
 // The strict configuration: each wrong input with its exact message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sdk/src/config.h"
 #include "sdk/src/failure.h"
@@ -38,7 +40,10 @@ class ConfigErrors : public testing::Test {
   }
   static constexpr const char *kKnown =
       "known keys: schema, mixed_precision, fp8.backend, fp8.preference, fp8.fallback, "
-      "layers.skip, layers.min_gain, device.kind, plugins.path and plugins.trust; a backend's "
+      "fp8.require.native, fp8.require.deterministic, fp8.require.graph_capture, "
+      "fp8.require.speed, fp8.require.encodings, fp8.require.scaling, fp8.require.recipes, "
+      "layers.skip, layers.min_gain, device.kind, plugins.path, plugins.trust, plugins.pins, "
+      "plugins.keys, plugins.locked, plugins.probe and plugins.probe_timeout_ms; a backend's "
       "options stand in "
       "[fp8.<backend>]";
   Environment environment;
@@ -90,8 +95,30 @@ TEST_F(ConfigErrors, bad_choice) {
   expect("device.kind = \"quantum\"",
          "octavo.toml:1:8: device.kind: expected \"auto\", \"cpu\" or \"cuda\", found "
          "\"quantum\"");
+  expect("plugins.probe = \"sometimes\"",
+         "octavo.toml:1:9: plugins.probe: expected \"auto\", \"always\" or \"never\", found "
+         "\"sometimes\"");
+  for (const char *ms : {"0", "600001"})
+    expect(std::string("plugins.probe_timeout_ms = ") + ms,
+           std::string("octavo.toml:1:9: plugins.probe_timeout_ms: expected 1 to 600000, found ") +
+               ms);
   expect("plugins.trust = \"everyone\"",
-         "octavo.toml:1:9: plugins.trust: expected \"owner\" or \"dev\", found \"everyone\"");
+         "octavo.toml:1:9: plugins.trust: expected \"owner\", \"pinned\", \"signed\" or \"dev\", "
+         "found \"everyone\"");
+}
+
+TEST_F(ConfigErrors, requirements) {
+  expect("[fp8.require]\nnativ = true",
+         "octavo.toml:2:1: unknown key \"fp8.require.nativ\"; did you mean "
+         "\"fp8.require.native\"?");
+  expect("fp8.require.native = \"yes\"",
+         "octavo.toml:1:13: fp8.require.native: expected a boolean, found a text (\"yes\")");
+  expect("fp8.require.encodings = [\"float8_e4m3fn\", \"fp4\"]",
+         "octavo.toml:1:13: fp8.require.encodings: expected \"float8_e4m3fn\", \"float8_e5m2\" or "
+         "\"float8_e8m0fnu\", found \"fp4\"");
+  expect("fp8.require.speed = \"nativ\"",
+         "octavo.toml:1:13: fp8.require.speed: expected \"any\", \"vector\" or \"native\", found "
+         "\"nativ\"; did you mean \"native\"?");
 }
 
 TEST_F(ConfigErrors, schema_of_the_future) {
@@ -170,6 +197,86 @@ TEST_F(ConfigErrors, environment_and_overrides_are_named) {
   EXPECT_EQ(failure_of(Request()),
             "environment variable OCTAVO_MIXED_PRECISION: mixed_precision: expected \"no\", "
             "\"fp16\", \"bf16\" or \"fp8\", found \"fp9\"; did you mean \"fp8\"?");
+}
+
+TEST_F(ConfigErrors, overrides_without_an_address) {
+  octavo_open_desc desc = Request().desc();
+  desc.overrides = nullptr;
+  desc.override_count = 2;
+  try {
+    load_config(desc);
+    ADD_FAILURE() << "accepted";
+  } catch (const Failure &f) {
+    EXPECT_EQ(f.status(), OCTAVO_INVALID);
+    EXPECT_EQ(f.text(),
+              "overrides: expected the address of 2 values, found null; pass override_count 0 when "
+              "there are none");
+  }
+}
+
+TEST_F(ConfigErrors, keys_of_every_depth) {
+  EXPECT_THAT(failure_of(Request().set("plugins.a.b.c", 1)),
+              testing::StartsWith("override plugins.a.b.c: unknown key \"plugins.a.b.c\""));
+  EXPECT_EQ(failure_of(Request().set("fp8.a.b.c.d", 1)), "(accepted)");  // of the backend "a.b.c"
+  EXPECT_THAT(failure_of(Request().text("[[plugin]]\nother = 1")),
+              testing::StartsWith("octavo.toml:2:1: unknown key \"plugin.0.other\""));
+  EXPECT_THAT(failure_of(Request().text("[other.deep]\nmanifest = \"x\"")),
+              testing::StartsWith("octavo.toml:2:1: unknown key \"other.deep.manifest\""));
+  EXPECT_THAT(failure_of(Request().text("[fp8.require]\nunknown_thing = 1")),
+              testing::StartsWith("octavo.toml:2:1: unknown key \"fp8.require.unknown_thing\""));
+  for (const std::string table : {"layers.deep", "fp8.te.deep", "fp8.require.deep"})
+    EXPECT_THAT(failure_of(Request().text("[" + table + "]")),
+                testing::HasSubstr("unknown key \"" + table + "\""));
+}
+
+TEST_F(ConfigErrors, choice_that_is_near_nothing) {
+  expect("[fp8.require]\nencodings = [\"zzzz\", \"float8_e5m2\"]",
+         "octavo.toml:2:1: fp8.require.encodings: expected \"float8_e4m3fn\", \"float8_e5m2\" or "
+         "\"float8_e8m0fnu\", found \"zzzz\"");
+}
+
+TEST_F(ConfigErrors, limits_of_the_timeout) {
+  for (const int ms : {0, kMaxProbeTimeout + 1})
+    EXPECT_EQ(failure_of(Request().set("plugins.probe_timeout_ms", ms)),
+              "override plugins.probe_timeout_ms: plugins.probe_timeout_ms: expected 1 to " +
+                  std::to_string(kMaxProbeTimeout) + ", found " + std::to_string(ms));
+  for (const int ms : {1, kMaxProbeTimeout})
+    EXPECT_EQ(failure_of(Request().set("plugins.probe_timeout_ms", ms)), "(accepted)");
+}
+
+TEST_F(ConfigErrors, file_that_this_user_cannot_read) {
+  const TempDir dir;
+  const std::string path = dir.write("octavo.toml", "", 0);
+  chmod(dir.path().c_str(), 0755);
+  // Root reads everything, so somebody else asks.
+  const bool is_root = geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(seteuid(12345), 0);
+  }
+  std::string text, command;
+  try {
+    read_file(path, "octavo.config");
+  } catch (const Failure &f) {
+    text = f.text();
+    command = f.mend().command;
+  }
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_EQ(text, path + ": cannot be read: Permission denied; check the path and its permissions");
+  EXPECT_EQ(command, "chmod u+r " + path);
+}
+
+TEST_F(ConfigErrors, origin_of_a_key_that_has_none) {
+  Config config;
+  config.name = "octavo.toml";
+  EXPECT_EQ(config.origin("fp8.backend"), "octavo.toml");
+}
+
+TEST_F(ConfigErrors, element_that_is_nearly_a_choice) {
+  expect("[fp8.require]\nencodings = [\"float8_e5m3\", \"float8_e4m3fn\"]",
+         "octavo.toml:2:1: fp8.require.encodings: expected \"float8_e4m3fn\", \"float8_e5m2\" or "
+         "\"float8_e8m0fnu\", found \"float8_e5m3\"; did you mean \"float8_e5m2\"?");
 }
 
 }  // namespace

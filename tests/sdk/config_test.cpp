@@ -35,12 +35,23 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "fp8.backend"), "\"auto\"");
   EXPECT_EQ(value(c, "fp8.preference"), "[\"te\"]");
   EXPECT_EQ(value(c, "fp8.fallback"), "[]");
+  EXPECT_EQ(value(c, "fp8.require.native"), "false");
+  EXPECT_EQ(value(c, "fp8.require.deterministic"), "false");
+  EXPECT_EQ(value(c, "fp8.require.graph_capture"), "false");
+  EXPECT_EQ(value(c, "fp8.require.speed"), "\"any\"");
+  for (const char *list : {"encodings", "scaling", "recipes"})
+    EXPECT_EQ(value(c, std::string("fp8.require.") + list), "[]");
   EXPECT_EQ(value(c, "layers.skip"), "[]");
   EXPECT_EQ(value(c, "layers.min_gain"), "\"auto\"");
   EXPECT_EQ(value(c, "device.kind"), "\"auto\"");
   EXPECT_EQ(value(c, "plugins.path"), "[]");
   EXPECT_EQ(value(c, "plugins.trust"), "\"owner\"");
-  EXPECT_EQ(c.settings.size(), 10u);
+  EXPECT_EQ(value(c, "plugins.pins"), "[]");
+  EXPECT_EQ(value(c, "plugins.keys"), "[]");
+  EXPECT_EQ(value(c, "plugins.locked"), "false");
+  EXPECT_EQ(value(c, "plugins.probe"), "\"auto\"");
+  EXPECT_EQ(value(c, "plugins.probe_timeout_ms"), "2000");
+  EXPECT_EQ(c.settings.size(), 22u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 
@@ -58,11 +69,21 @@ const Case kCases[] = {
     {"fp8.backend", "fp8.backend = \"reference\"", 5, "\"reference\"", "msamp", "\"msamp\""},
     {"fp8.preference", "fp8.preference = [\"a\", \"b\"]", 5, "[\"a\", \"b\"]", "c", "[\"c\"]"},
     {"fp8.fallback", "fp8.fallback = [\"bf16\"]", 5, "[\"bf16\"]", "fp16", "[\"fp16\"]"},
+    {"fp8.require.speed", "fp8.require.speed = \"vector\"", 13, "\"vector\"", "native",
+     "\"native\""},
+    {"fp8.require.encodings", "fp8.require.encodings = [\"float8_e5m2\"]", 13, "[\"float8_e5m2\"]",
+     "float8_e4m3fn", "[\"float8_e4m3fn\"]"},
+    {"fp8.require.scaling", "fp8.require.scaling = [\"row\"]", 13, "[\"row\"]", "tensor",
+     "[\"tensor\"]"},
+    {"fp8.require.recipes", "fp8.require.recipes = [\"mx\"]", 13, "[\"mx\"]", "block",
+     "[\"block\"]"},
     {"layers.skip", "layers.skip = [\"*head*\"]", 8, "[\"*head*\"]", "*embed*", "[\"*embed*\"]"},
     {"layers.min_gain", "layers.min_gain = \"off\"", 8, "\"off\"", "torchao", "\"torchao\""},
     {"device.kind", "device.kind = \"cpu\"", 8, "\"cpu\"", "cuda", "\"cuda\""},
     {"plugins.path", "plugins.path = [\"p\", \"q\"]", 9, "[\"p\", \"q\"]", "r", "[\"r\"]"},
     {"plugins.trust", "plugins.trust = \"dev\"", 9, "\"dev\"", "owner", "\"owner\""},
+    {"plugins.pins", "plugins.pins = [\"a:1\"]", 9, "[\"a:1\"]", "b:2", "[\"b:2\"]"},
+    {"plugins.keys", "plugins.keys = [\"RW\"]", 9, "[\"RW\"]", "k", "[\"k\"]"},
 };
 
 TEST_F(ConfigTest, every_key_by_text) {

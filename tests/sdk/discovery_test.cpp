@@ -101,7 +101,17 @@ TEST_F(DiscoveryTest, relative_entries_are_ignored) {
   const Discovery d = find(Request().plugins("p").set("plugins.path", "p"));
   std::filesystem::current_path(before);
   EXPECT_THAT(d.names(), ElementsAre());
-  for (const SearchPlace &place : d.places) EXPECT_EQ(place.directory[0], '/');
+  std::vector<std::string> ignored;
+  for (const SearchPlace &place : d.places) {
+    EXPECT_EQ(place.ignored.empty(), place.directory[0] == '/');
+    if (!place.ignored.empty()) ignored.push_back(place.directory + " from " + place.origin);
+  }
+  EXPECT_THAT(ignored, ElementsAre("p from OCTAVO_PLUGIN_PATH", "./p from OCTAVO_PLUGIN_PATH",
+                                   "p from plugins.path", "p from given by the host",
+                                   "p/octavo/plugins from user data directory"));
+  EXPECT_THAT(d.places_text(),
+              HasSubstr("p (plugins.path, ignored: relative, and the current directory never "
+                        "matters)"));
 }
 
 TEST_F(DiscoveryTest, current_directory_is_never_searched) {
@@ -126,6 +136,44 @@ TEST_F(DiscoveryTest, relative_manifest_without_a_file_is_refused) {
   }
 }
 
+// What the user of a set-uid or set-gid program could have set decides nothing.
+TEST_F(DiscoveryTest, privileged_process) {
+  const std::string entry = plant("own", "x");
+  const std::string file =
+      dir.write("octavo.toml",
+                "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n"
+                "[[plugin]]\nmanifest = \"" +
+                    plant("absolute", "z") + "\"\n[plugins]\npath = [\"path\", \"" +
+                    (dir / "path2") + "\"]\n");
+  for (const char *place : {"env", "path", "path2", "plugins", "data/octavo/plugins", "binding",
+                            "home/.local/share/octavo/plugins"})
+    plant(place, "x");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "env");
+  environment.set("XDG_DATA_HOME", dir / "data");
+  Request r;
+  r.path(file).plugins(dir / "binding");
+  const octavo_open_desc desc = r.desc();
+  const Discovery d = discover(load_config(desc), desc, true);
+  EXPECT_THAT(origins(d),
+              ElementsAre("[[plugin]] in " + file, "plugins.path", "given by the host"));
+  ASSERT_NE(d.find("x"), nullptr);
+  EXPECT_EQ(d.find("x")->path, dir / "path2/x.octavo-plugin.toml");
+  std::vector<std::string> ignored, asked;
+  for (const SearchPlace &place : d.places) {
+    if (place.ignored.empty()) continue;
+    EXPECT_EQ(place.ignored, "this process has more rights than its user");
+    ignored.push_back(place.directory);
+    if (place.asked) asked.push_back(place.directory);
+  }
+  EXPECT_THAT(ignored, ElementsAre(entry, dir / "env", dir / "path", dir / "plugins",
+                                   dir / "data/octavo/plugins"));
+  EXPECT_THAT(asked, ElementsAre(entry, dir / "env", dir / "path"));
+  environment.unset("XDG_DATA_HOME");
+  environment.set("HOME", dir / "home");
+  EXPECT_THAT(origins(discover(load_config(desc), desc, true)),
+              ElementsAre("[[plugin]] in " + file, "plugins.path", "given by the host"));
+}
+
 TEST_F(DiscoveryTest, missing_places_are_reported_as_such) {
   const Discovery d = find(Request().plugins(dir / "none"));
   EXPECT_THAT(d.places_text(), HasSubstr((dir / "none") + " (given by the host, does not exist)"));
@@ -136,6 +184,40 @@ TEST_F(DiscoveryTest, one_directory_twice_shadows_nothing) {
   const Discovery d = find(Request().plugins(dir / "p").plugins(dir / "p"));
   ASSERT_EQ(d.manifests.size(), 1u);
   EXPECT_EQ(d.manifests[0].shadowed_by, "");
+}
+
+TEST_F(DiscoveryTest, directories_without_an_address) {
+  octavo_open_desc desc = Request().desc();
+  desc.plugin_dirs = nullptr;
+  desc.plugin_dir_count = 3;
+  try {
+    discover(load_config(desc), desc);
+    ADD_FAILURE() << "accepted";
+  } catch (const Failure &f) {
+    EXPECT_EQ(f.status(), OCTAVO_INVALID);
+    EXPECT_EQ(f.text(),
+              "plugin_dirs: expected the address of 3 directories, found null; pass "
+              "plugin_dir_count 0 when there are none");
+  }
+}
+
+TEST_F(DiscoveryTest, names_that_are_not_quite_manifests) {
+  environment.set("OCTAVO_PLUGIN_PATH", dir.make_directory("env"));
+  dir.write("env/.octavo-plugin.toml", "");
+  dir.write("env/x.octavo-plugin.tomlx", "");
+  const std::string odd = dir.write("odd.toml", "");
+  Request r;
+  const Discovery d = find(r.text("[[plugin]]\nmanifest = \"" + odd + "\"\n"));
+  ASSERT_EQ(d.manifests.size(), 1u);
+  EXPECT_EQ(d.manifests[0].name, "odd.toml");
+  EXPECT_NE(d.find("odd.toml"), nullptr);
+  EXPECT_EQ(d.find("odd"), nullptr);
+}
+
+TEST_F(DiscoveryTest, relative_path_without_a_file_to_be_relative_to) {
+  Request r;
+  const Discovery d = find(r.set("plugins.path", "some/where"));
+  EXPECT_THAT(d.places_text(), HasSubstr("some/where (plugins.path, ignored: relative"));
 }
 
 }  // namespace

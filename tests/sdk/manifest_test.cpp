@@ -15,6 +15,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
+// sha256 of "", from FIPS 180-2.
+constexpr const char *kHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 class ManifestTest : public testing::Test {
  protected:
   ManifestTest() { dir.write("acme.so", "not looked at here"); }
@@ -59,17 +62,23 @@ TEST_F(ManifestTest, all_fields) {
   EXPECT_EQ(m->description, "does things");
   EXPECT_EQ(m->abi_major, 1);
   EXPECT_EQ(m->abi_minor, 0);
+  EXPECT_EQ(m->built_minor, 0);
+  EXPECT_EQ(m->vendor, "Acme");
+  EXPECT_EQ(m->license, "MIT");
+  EXPECT_EQ(m->text, head() + library());
+  EXPECT_EQ(m->checked, nullptr);
   EXPECT_EQ(m->library, dir / "acme.so");
   EXPECT_EQ(m->sha256, "");
   EXPECT_THAT(m->warnings, ElementsAre());
 }
 
 TEST_F(ManifestTest, library_as_a_table_with_a_hash) {
-  const auto m = read(head() + "[library]\n" + platform_tuple() +
-                      " = { file = \"acme.so\", sha256 = \"00ff\" }\nplan9-mips = \"x.so\"\n");
+  const auto m =
+      read(head() + "[library]\n" + platform_tuple() + " = { file = \"acme.so\", sha256 = \"" +
+           kHash + "\" }\nplan9-mips = \"x.so\"\n");
   ASSERT_TRUE(m) << verdicts[0].text;
   EXPECT_EQ(m->library, dir / "acme.so");
-  EXPECT_EQ(m->sha256, "00ff");
+  EXPECT_EQ(m->sha256, kHash);
   EXPECT_THAT(m->warnings, ElementsAre());
 }
 
@@ -170,11 +179,163 @@ TEST_F(ManifestTest, requirement_that_is_not_understood) {
 TEST_F(ManifestTest, malformed_and_missing_files) {
   EXPECT_THAT(refusal("manifest_version = \n"),
               testing::MatchesRegex(":1:[0-9]+: not valid TOML: .+"));
-  EXPECT_THAT(refusal(std::string((1 << 20) + 1, '#')), HasSubstr("at most 1 MiB of TOML"));
+  EXPECT_EQ(refusal(std::string((64 << 10) + 1, '#')),
+            ": expected at most 64 KiB, found a file of 65537 bytes");
+  EXPECT_TRUE(read(head() + library() + "#" + std::string(60 << 10, 'x')));
   verdicts.clear();
   EXPECT_FALSE(read_manifest(dir / "none.octavo-plugin.toml", verdicts));
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_THAT(verdicts[0].text, HasSubstr("cannot be read: No such file or directory"));
+}
+
+TEST_F(ManifestTest, everything_that_a_manifest_can_state) {
+  const auto m = read(head() + "built_minor = 3\n" + library() +
+                      "[requires]\nos = \"linux\"\narch = \"x86_64\"\nlibc = \"glibc-2.17\"\n"
+                      "libraries = [\"libm.so.6\", \"libz.so.1\"]\n"
+                      "[requires.accelerator]\nvendor = \"nvidia\"\nmin_arch = \"sm_89\"\n"
+                      "min_driver = \"12.4\"\n"
+                      "[provides]\nrecipes = [\"delayed\", \"mx\"]\n"
+                      "encodings = \"float8_e4m3fn\"\ninterfaces = [\"octavo.backend/1\"]\n"
+                      "[conformance]\nkit = \"0.1.0\"\nlevel = \"L2\"\nreport_sha256 = \"" +
+                      kHash + "\"\n");
+  ASSERT_TRUE(m) << verdicts[0].text;
+  EXPECT_EQ(m->built_minor, 3);
+  EXPECT_EQ(m->requires_.os, "linux");
+  EXPECT_EQ(m->requires_.arch, "x86_64");
+  EXPECT_EQ(m->requires_.libc, "glibc-2.17");
+  EXPECT_THAT(m->requires_.libraries, ElementsAre("libm.so.6", "libz.so.1"));
+  EXPECT_EQ(m->requires_.accelerator, "nvidia");
+  EXPECT_EQ(m->requires_.min_arch, "sm_89");
+  EXPECT_EQ(m->requires_.min_driver, "12.4");
+  EXPECT_THAT(m->provides.recipes, ElementsAre("delayed", "mx"));
+  EXPECT_THAT(m->provides.encodings, ElementsAre("float8_e4m3fn"));
+  EXPECT_THAT(m->provides.interfaces, ElementsAre("octavo.backend/1"));
+  EXPECT_EQ(m->conformance.kit, "0.1.0");
+  EXPECT_EQ(m->conformance.level, "L2");
+  EXPECT_EQ(m->conformance.report_sha256, kHash);
+  EXPECT_THAT(m->warnings, ElementsAre());
+}
+
+TEST_F(ManifestTest, hashes_are_64_digits) {
+  const std::string table =
+      std::string("[library]\n") + platform_tuple() + " = { file = \"acme.so\"";
+  EXPECT_THAT(refusal(head() + table + ", sha256 = \"00ff\" }\n"),
+              HasSubstr("sha256: expected 64 digits of lower-case hex, found \"00ff\""));
+  std::string upper = kHash;
+  upper[0] = 'E';
+  EXPECT_THAT(refusal(head() + table + ", sha256 = \"" + upper + "\" }\n"),
+              HasSubstr("sha256: expected 64 digits of lower-case hex"));
+  EXPECT_THAT(refusal(head() + library() + "[conformance]\nreport_sha256 = \"1\"\n"),
+              HasSubstr("report_sha256: expected 64 digits of lower-case hex, found \"1\""));
+}
+
+TEST_F(ManifestTest, built_minor_below_minor) {
+  std::string text = head() + "built_minor = 1\n" + library();
+  text.replace(text.find("minor = 0"), 9, "minor = 2");
+  EXPECT_EQ(refusal(text), ": [abi] built_minor: expected at least minor, 2, found 1");
+}
+
+TEST_F(ManifestTest, misspelt_keys_name_the_nearest) {
+  const auto n = read(head() + library() + "[provides]\nrecipies = [\"mx\"]\n");
+  ASSERT_TRUE(n) << verdicts[0].text;
+  EXPECT_THAT(n->warnings, ElementsAre("unknown key \"provides.recipies\" in line 14; did you mean "
+                                       "\"provides.recipes\"?"));
+}
+
+TEST_F(ManifestTest, unknown_tables_and_keys_of_requires_are_refused) {
+  EXPECT_EQ(
+      refusal(head() + library() + "[requires.quantum]\n"),
+      ": [requires] requires.quantum: not known to this version; a newer liboctavo is needed");
+  EXPECT_THAT(refusal(head() + library() + "[requires]\ncpus = [\"avx2\"]\n"),
+              HasSubstr("a newer liboctavo is needed; did you mean \"requires.cpu\"?"));
+  EXPECT_TRUE(read(head() + library() + "[requires]\n[provides]\n[conformance]\n"));
+}
+
+TEST_F(ManifestTest, malformed_requirements) {
+  const std::pair<const char *, const char *> cases[] = {
+      {"libc = \"musl\"", "libc: expected \"glibc-<major>.<minor>\", found \"musl\""},
+      {"libc = \"glibc-2\"", "libc: expected \"glibc-<major>.<minor>\", found \"glibc-2\""},
+      {"libraries = [\"../x.so\"]",
+       "libraries: expected names without a directory, found \"../x.so\""},
+      {"libraries = [\"\"]", "libraries: expected names without a directory, found \"\""},
+      {"cpu = [\"warp-drive\"]", "cpu: the feature \"warp-drive\" is not known to this version"},
+      {"accelerator = { min_arch = \"sm_89\" }",
+       "accelerator.vendor: expected \"nvidia\" beside min_arch and min_driver, found nothing"},
+      {"accelerator = { vendor = \"amd\" }", "accelerator.vendor: expected \"nvidia\""},
+      {"accelerator = { vendor = \"nvidia\", min_arch = \"8.9\" }",
+       "accelerator.min_arch: expected a text like \"sm_89\", found \"8.9\""},
+      {"accelerator = { vendor = \"nvidia\", min_arch = \"sm_9\" }", "accelerator.min_arch: "},
+      {"accelerator = { vendor = \"nvidia\", min_driver = \"12\" }",
+       "accelerator.min_driver: expected a CUDA version like \"12.4\", found \"12\""},
+  };
+  for (const auto &[line, message] : cases)
+    EXPECT_THAT(refusal(head() + library() + "[requires]\n" + line + "\n"),
+                StartsWith(std::string(": [requires] ") + message));
+}
+
+TEST_F(ManifestTest, too_many_keys_or_levels) {
+  std::string text = head() + library() + "[extra]\n";
+  for (int i = 0; i < 300; ++i) text += "k" + std::to_string(i) + " = 1\n";
+  EXPECT_THAT(refusal(text), StartsWith(": expected at most 256 keys, found 3"));
+  EXPECT_THAT(refusal(head() + library() + "[a.b.c.d]\ne = 1\n"),
+              HasSubstr("a.b.c.d.e: expected at most 4 levels, found 5"));
+}
+
+TEST_F(ManifestTest, pipes_and_directories_are_no_manifests) {
+  path = dir / "acme.octavo-plugin.toml";
+  ASSERT_EQ(mkfifo(path.c_str(), 0644), 0);
+  EXPECT_FALSE(read_manifest(path, verdicts));  // and does not wait for somebody to write
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].text, path + ": expected a file, found a device, pipe or socket");
+  verdicts.clear();
+  const std::string other = dir.make_directory("b.octavo-plugin.toml");
+  EXPECT_FALSE(read_manifest(other, verdicts));
+  EXPECT_EQ(verdicts[0].text, other + ": expected a file, found a directory");
+}
+
+TEST_F(ManifestTest, library_entries_of_other_forms) {
+  const std::string tuple = platform_tuple();
+  for (const std::string &odd :
+       {"library = 3\n" + head(), head() + "[library." + tuple + ".file]\nx = \"acme.so\"\n",
+        head() + "[library]\n", head() + "[library]\nplan9-mips = \"acme.so\"\n"})
+    EXPECT_THAT(refusal(odd), HasSubstr("[library]: expected a file for this platform")) << odd;
+  const auto m = read(head() + library() + "[library.plan9-mips]\nfile = \"a.so\"\n");
+  ASSERT_TRUE(m);
+  EXPECT_TRUE(m->warnings.empty());
+  const auto other = read(head() + "[library]\n" + tuple + " = { file = \"acme.so\", size = 3 }\n");
+  ASSERT_TRUE(other);
+  ASSERT_EQ(other->warnings.size(), 1u);
+  EXPECT_THAT(other->warnings[0], HasSubstr("unknown key \"library." + tuple + ".size\""));
+}
+
+TEST_F(ManifestTest, empty_tables) {
+  const auto m = read(head() + library() + "[provides]\n[requires.accelerator]\n[extra]\n");
+  ASSERT_TRUE(m) << verdicts[0].text;
+  ASSERT_EQ(m->warnings.size(), 1u);
+  EXPECT_THAT(m->warnings[0], HasSubstr("unknown key \"extra\""));
+  EXPECT_THAT(refusal(head() + library() + "[requires.magic]\n"),
+              HasSubstr("[requires] requires.magic: not known to this version"));
+}
+
+TEST_F(ManifestTest, library_behind_links_without_end) {
+  std::filesystem::remove(dir / "acme.so");
+  std::filesystem::create_symlink("acme.so", dir / "acme.so");
+  EXPECT_THAT(refusal(head() + library()), HasSubstr(": cannot be read: "));
+}
+
+TEST_F(ManifestTest, unknown_keys_of_every_kind) {
+  const auto m = read(head() + library() + "[extra]\nday = 1979-05-27\nn = 3\n");
+  ASSERT_TRUE(m) << verdicts[0].text;
+  EXPECT_EQ(m->warnings.size(), 2u);
+}
+
+TEST_F(ManifestTest, wrong_type_of_a_list) {
+  EXPECT_THAT(refusal(head() + library() + "[requires]\ncpu = 3\n"),
+              HasSubstr("requires.cpu: expected a list of texts, found an integer"));
+  EXPECT_THAT(refusal("manifest_version = \"1\"\n"),
+              HasSubstr("manifest_version: expected an integer, found a text"));
+  EXPECT_THAT(refusal("manifest_version = 1\n[plugin]\nname = 3\n"),
+              HasSubstr("plugin.name: expected a text, found an integer"));
 }
 
 }  // namespace

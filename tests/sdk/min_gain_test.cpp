@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/table.h"
+#include "sdk/src/handles.h"
 #include "sdk/src/min_gain.h"
 #include "sdk/src/run.h"
 #include "tests/support/environment.h"
@@ -150,9 +151,9 @@ TEST_F(MinGainRun, auto_filters_on_a_device_with_fp8_units) {
     ASSERT_NE(n.choice(), nullptr) << refusal(n);
     octavo_kernels kernels = *octavo_cpu_kernels();
     kernels.describe = describe_units;
-    n.device =
-        std::make_unique<OpenDevice>(octavo_device{OCTAVO_DEVICE_CPU, 0}, kernels, host.get());
-    run.reset(new octavo_run(std::move(n), std::move(host)));
+    n.device = std::make_unique<OpenDevice>(octavo_device{OCTAVO_DEVICE_CPU, 0}, kernels, nullptr,
+                                            host.get());
+    run.reset(open_handle(std::make_unique<octavo_run>(std::move(n), std::move(host))));
     const Answer small = add_layers(run.get());
     EXPECT_EQ(small.id == OCTAVO_NONE, value == "auto");
     EXPECT_EQ(small.verdict.reason,

@@ -162,7 +162,9 @@ TEST(Options, declarations_that_make_no_sense) {
   nameless.name = {nullptr, 0};
   octavo_option typeless = well_formed();
   typeless.initial.type = 77;
-  for (const octavo_option &o : {short_one, nameless, typeless}) {
+  octavo_option choiceless = well_formed();
+  choiceless.choice_count = 3;
+  for (const octavo_option &o : {short_one, nameless, typeless, choiceless}) {
     try {
       declare(o);
       ADD_FAILURE() << "accepted";
@@ -172,6 +174,64 @@ TEST(Options, declarations_that_make_no_sense) {
                 "backend fake: list_options failed with status 2; this is a defect of the plugin");
     }
   }
+}
+
+TEST(Options, ranges_with_one_end_or_none) {
+  DeclaredOption o = option("ratio", 0.5);
+  const auto words = [&](double value) -> std::string {
+    try {
+      effective_options({o}, "fake", {{"ratio", {value, "here"}}});
+    } catch (const Failure &f) {
+      return f.text();
+    }
+    return "(accepted)";
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(words(nan), "here: fp8.fake.ratio: expected a finite number, found nan");
+  o.high = 1.0;
+  EXPECT_EQ(words(2), "here: fp8.fake.ratio: expected at most 1.0, found 2.0");
+  EXPECT_EQ(words(1), "(accepted)");
+  o.low = 0.25;
+  EXPECT_EQ(words(0), "here: fp8.fake.ratio: expected 0.25 to 1.0, found 0.0");
+  o.high = OtherToml{"nothing"};
+  EXPECT_EQ(words(0), "here: fp8.fake.ratio: expected at least 0.25, found 0.0");
+  EXPECT_EQ(words(9), "(accepted)");
+}
+
+TEST(Options, value_that_is_none) {
+  EXPECT_EQ(failure_of(OtherToml{"a date or time"}, "count"),
+            "octavo.toml:7:1: fp8.fake.count: expected an integer, found a date or time");
+}
+
+TEST(Options, choice_that_is_near_nothing) {
+  EXPECT_EQ(failure_of(std::string("zzzzzz"), "mode"),
+            "octavo.toml:7:1: fp8.fake.mode: expected \"fast\" or \"exact\", found \"zzzzzz\"");
+}
+
+TEST(Options, declarations_of_every_type) {
+  static const octavo_str choices[] = {OCTAVO_STR("a"), OCTAVO_STR("b")};
+  octavo_option o = well_formed();
+  o.high.type = 0;
+  o.initial.type = OCTAVO_VALUE_BOOL;
+  o.initial.integer = 5;
+  EXPECT_EQ(show(declare(o)[0].initial), "true");
+  o.initial.type = OCTAVO_VALUE_INT;
+  EXPECT_EQ(show(declare(o)[0].initial), "5");
+  o.initial.type = OCTAVO_VALUE_TEXT;
+  o.initial.text = choices[1];
+  o.choices = choices;
+  o.choice_count = 2;
+  EXPECT_EQ(show(declare(o)[0].initial), "\"b\"");
+  EXPECT_THAT(declare(o)[0].choices, testing::ElementsAre("a", "b"));
+}
+
+TEST(Options, declaration_that_is_none) {
+  octavo_backend backend{};
+  backend.size = sizeof(backend);
+  backend.list_options = [](const octavo_option_sink *sink) {
+    return sink->option(sink->ctx, nullptr);
+  };
+  EXPECT_THROW(declared_options(complete(backend), "fake"), Failure);
 }
 
 }  // namespace

@@ -70,6 +70,8 @@ TEST_F(ReduceTest, failed_collective_ends_the_reduction) {
   Ranks ranks(2);
   ranks.answer = OCTAVO_RESOURCE;
   EXPECT_EQ(reduce(ranks), OCTAVO_RESOURCE);
+  EXPECT_EQ(request.host.error(),
+            "octavo_reduce_gradients: stage 0: the host's collective answered status 6");
   EXPECT_EQ(state, 0.0f);
 }
 

@@ -168,6 +168,101 @@ TEST_F(ReportTest, check_config_names_every_origin) {
   EXPECT_EQ(j["settings"]["device.kind"]["origin"], "default");
 }
 
+// The stages of candidate `index` as "discovery passed, manifest refused, ...".
+std::string stages_of(const json &report, size_t index = 0) {
+  std::string text;
+  for (const json &s : report["candidates"][index]["stages"])
+    text += (text.empty() ? "" : ", ") + s["stage"].get<std::string>() + " " +
+            s["result"].get<std::string>();
+  return text;
+}
+
+TEST_F(ReportTest, every_stage_of_every_candidate) {
+  request.text("[fp8]\nfallback = [\"te\", \"bf16\"]");
+  json j = json::parse(print(octavo_explain, "json"));
+  EXPECT_EQ(stages_of(j),
+            "discovery passed, manifest passed, trust passed, elf passed, probe passed, load "
+            "passed, plugin passed, device passed, session passed");
+  ASSERT_EQ(j["candidates"].size(), 3u);
+  EXPECT_EQ(j["candidates"][1]["id"], "te");
+  EXPECT_EQ(j["candidates"][1]["tried"], false);
+  EXPECT_EQ(j["candidates"][1]["stages"][0]["result"], "not-reached");
+  EXPECT_EQ(stages_of(j, 2), "session not-reached");
+  EXPECT_FALSE(j.contains("first_refusal"));
+  // A loaded library stays what it was, so each other one has a path of its own.
+  put_fake(dir, "second", "check_declines");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "second");
+  j = json::parse(print(octavo_explain, "json"));
+  EXPECT_THAT(stages_of(j), testing::EndsWith("plugin passed, device passed, session refused"));
+  EXPECT_EQ(j["candidates"][1]["chosen"], true);
+  EXPECT_EQ(j["first_refusal"]["reason"], "device");
+  EXPECT_EQ(j["first_refusal"]["candidate"], "fake");
+  put_fake(dir, "third");
+  dir.write("third/fake.so", "no ELF");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "third");
+  j = json::parse(print(octavo_explain, "json"));
+  EXPECT_THAT(stages_of(j),
+              testing::StartsWith("discovery passed, manifest passed, trust passed, "
+                                  "elf refused, probe not-reached, load not-reached"));
+  EXPECT_EQ(j["first_refusal"]["stage"], "elf");
+  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons/library.md");
+  EXPECT_THAT(print(octavo_explain, "text"),
+              HasSubstr("    stages: discovery, manifest and trust passed; elf refused\n"));
+}
+
+TEST_F(ReportTest, wrong_configuration_is_reported_in_every_format) {
+  request.text("[fp8]\nbakend = \"te\"");
+  const std::string text =
+      "octavo.toml:2:1: unknown key \"fp8.bakend\"; did you mean "
+      "\"fp8.backend\"?";
+  const std::string apply = "replace line 2 of octavo.toml by `backend = \"te\"`";
+  const json j = json::parse(print(octavo_explain, "json", OCTAVO_INVALID));
+  EXPECT_TRUE(j["runs"].is_null());
+  EXPECT_EQ(j["first_refusal"]["reason"], "config");
+  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons/config.md");
+  EXPECT_EQ(j["first_refusal"]["text"], text);
+  EXPECT_EQ(j["first_refusal"]["apply"], apply);
+  EXPECT_EQ(print(octavo_explain, "text", OCTAVO_INVALID),
+            "octavo     " + text_of(octavo_version()) +
+                "\nconfig     octavo.toml\nruns       nothing\nrefused    config decline: " + text +
+                "\n      remedy: correct the configuration\n      apply: " + apply +
+                "\n      reason: config, see docs/reasons/config.md\n");
+  EXPECT_THAT(print(octavo_explain, "tree", OCTAVO_INVALID), HasSubstr("apply: " + apply));
+  EXPECT_EQ(request.host.error(), text);
+}
+
+TEST_F(ReportTest, layers_say_how_to_bring_them_to_fp8) {
+  request.text("[layers]\nskip = [\"*head*\", \"x\"]");
+  ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
+  add_weight(run.get(), "u", 2, 3);
+  add_linear(run.get(), "lm_head", 0);
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
+  const json v = json::parse(report("json"))["layers"][0]["verdict"];
+  EXPECT_EQ(v["apply"], "replace line 2 of octavo.toml by `skip = [\"x\"]`");
+  EXPECT_EQ(v["page"], "docs/reasons/policy.md");
+  EXPECT_THAT(report("text"),
+              HasSubstr("  to run lm_head in FP8: replace line 2 of octavo.toml by "
+                        "`skip = [\"x\"]`  (policy, see docs/reasons/policy.md)\n"));
+}
+
+TEST_F(ReportTest, layers_of_a_fallback_say_what_was_refused) {
+  request.text("[fp8]\nfallback = [\"bf16\"]\nrequire.native = true");
+  ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
+  add_weight(run.get(), "u", 2, 3);
+  add_linear(run.get(), "fc", 0);
+  EXPECT_EQ(json::parse(report("json"))["layers"][0]["verdict"]["apply"],
+            "replace line 3 of octavo.toml by `require.native = false`");
+}
+
+TEST_F(ReportTest, options_that_nothing_sets_have_an_origin_too) {
+  environment.set("OCTAVO_FP8_FAKE_NOTE", "hello");
+  const json j = json::parse(print(octavo_check_config, "json"));
+  environment.unset("OCTAVO_FP8_FAKE_NOTE");
+  EXPECT_EQ(j["settings"]["fp8.fake.count"]["origin"], "default");
+  EXPECT_EQ(j["settings"]["fp8.fake.note"]["value"], "hello");
+  EXPECT_EQ(j["settings"]["fp8.fake.note"]["origin"], "OCTAVO_FP8_FAKE_NOTE");
+}
+
 TEST_F(ReportTest, unknown_format) {
   EXPECT_EQ(print(octavo_explain, "xml", OCTAVO_INVALID), "");
   EXPECT_EQ(request.host.error(), "format: expected \"text\", \"tree\" or \"json\", found \"xml\"");

@@ -123,6 +123,24 @@ TEST_F(RunTest, bad_parameter_ids_and_null_arguments) {
   octavo_close(nullptr);
 }
 
+TEST_F(RunTest, a_name_without_an_address) {
+  open();
+  auto d = parameter_desc("w", 4, 8);
+  d.name = {nullptr, 5};
+  EXPECT_EQ(add_parameter(r(), d).status, OCTAVO_INVALID);
+  EXPECT_EQ(request.host.error(),
+            "a parameter: expected the address of a name of 5 bytes, found null");
+  EXPECT_EQ(add_weight(r(), "w", 4, 8).id, 0u);
+  octavo_linear_desc l{};
+  l.size = sizeof(l);
+  l.kind = OCTAVO_KIND_LINEAR_DESC;
+  l.name = {nullptr, 3};
+  uint32_t id = 0;
+  EXPECT_EQ(octavo_add_linear(r(), &l, nullptr, &id), OCTAVO_INVALID);
+  EXPECT_EQ(request.host.error(),
+            "a linear: expected the address of a name of 3 bytes, found null");
+}
+
 TEST_F(RunTest, verdict_may_be_null_or_short) {
   open();
   const octavo_parameter_desc d = parameter_desc("w", 4, 8);
@@ -147,6 +165,15 @@ TEST_F(RunTest, failed_parameter_leaves_no_id) {
   EXPECT_EQ(bad.id, OCTAVO_NONE);
   EXPECT_EQ(te.host.error(),
             "add_parameter \"w\": expected at least one row and column, found [0, 8]");
+  for (const int64_t huge : {INT64_MAX, (int64_t{1} << 40) + 1}) {
+    EXPECT_EQ(add_weight(r(), "w", 1, huge).status, OCTAVO_INVALID);
+    EXPECT_EQ(te.host.error(),
+              "add_parameter \"w\": expected at most 2^40 rows and columns and 2^50 elements, "
+              "found [1, " +
+                  std::to_string(huge) + "]");
+    EXPECT_EQ(add_weight(r(), "w", huge, 1).status, OCTAVO_INVALID);
+  }
+  EXPECT_EQ(add_weight(r(), "w", int64_t{1} << 26, int64_t{1} << 25).status, OCTAVO_INVALID);
   EXPECT_EQ(add_weight(r(), "w", 4, 8).id, 0u);
   EXPECT_EQ(add_weight(r(), "w", 4, 8).status, OCTAVO_INVALID);
   EXPECT_EQ(te.host.error(), "add_parameter \"w\": expected a name that no other parameter has");

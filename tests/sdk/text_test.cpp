@@ -23,6 +23,16 @@ TEST(Text, nearest_is_silent_when_nothing_is_near) {
   EXPECT_EQ(nearest("margin", {}), "");
 }
 
+TEST(Text, nearest_allows_an_edit_in_three_letters) {
+  EXPECT_EQ(nearest("abcdefghi", {"abcdefghixyz"}), "abcdefghixyz");  // three too few of nine
+  EXPECT_EQ(nearest("abcdefghi", {"abcdefghiwxyz"}), "");
+  EXPECT_EQ(nearest("abcdefghi", {"xbcdyfghz"}), "xbcdyfghz");  // three replaced
+  EXPECT_EQ(nearest("abcdefghi", {"xycdefgzw"}), "");
+  EXPECT_EQ(nearest("abcdefghi", {"badcefgih"}), "badcefgih");  // three swaps
+  EXPECT_EQ(nearest("abcdefghi", {"badcfegih"}), "");
+  EXPECT_EQ(nearest("abcdef", {"", "a", "fedcba"}), "");
+}
+
 TEST(Text, nearest_takes_the_first_of_equals_and_the_nearest_of_several) {
   EXPECT_EQ(nearest("scale", {"scald", "scalp"}), "scald");
   EXPECT_EQ(nearest("scale", {"scalpel", "scales"}), "scales");

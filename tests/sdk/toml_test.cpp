@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sdk/src/failure.h"
 
@@ -118,6 +119,52 @@ TEST(Toml, dotted_quotes_parts_that_hold_dots) {
   EXPECT_EQ(dotted({"fp8", "te", "margin"}), "fp8.te.margin");
   EXPECT_EQ(dotted({"fp8.te"}), "\"fp8.te\"");
   EXPECT_EQ(dotted({}), "");
+}
+
+TEST(Toml, show_of_odd_values) {
+  EXPECT_EQ(show(TomlValue(std::string("\x7f\x01\"\\"))), "\"\\u007F\\u0001\\\"\\\\\"");
+  EXPECT_EQ(show(TomlValue(std::numeric_limits<double>::infinity())), "inf");
+  EXPECT_EQ(show(TomlValue(1e300)), "1e+300");
+  EXPECT_EQ(show(TomlValue(OtherToml{"a date or time"})), "a date or time");
+  EXPECT_EQ(show(TomlValue(std::vector<std::string>{})), "[]");
+  EXPECT_EQ(show(TomlValue(false)), "false");
+}
+
+TEST(Toml, first_character_behind_a_bracket) {
+  for (const char c : {'=', ',', '.', ':', '}'})
+    EXPECT_EQ(failure_of(std::string("a = [") + c + "1]"),
+              std::string("f.toml:1:6: not valid TOML: expected a value or a name after \"[\", "
+                          "found '") +
+                  c + "'");
+  EXPECT_EQ(parse("a = [ # comment\n \"x\" ]").size(), 1u);
+  EXPECT_EQ(parse("a = [\t\r\n ]").size(), 1u);
+}
+
+TEST(Toml, texts_at_the_end_of_the_file) {
+  for (const char *text : {"a = \"\\", "a = \"x\\\n\"", "a = '", "a = \"\"\"x", "]", "}"})
+    EXPECT_NE(failure_of(text), "") << text;
+  for (const char *text :
+       {"a = \"\"\"x\"\"\"\"\"", "a = '''x'''''", "a = 'b\\'", "a = \"\"\"b\\\n c\"\"\""})
+    EXPECT_EQ(parse(text).size(), 1u) << text;
+}
+
+TEST(Toml, quotes_inside_of_words) {
+  for (const char *text : {"a = 1\"x\"", "a = x'y'", "a = _\"", "a = -\"", "a = +\"", "a = .\"",
+                           "a = :\"", "a = [1\"x\"]", "a = {b = 1\"x\"}"})
+    EXPECT_THAT(failure_of(text), testing::EndsWith("behind a value, found a quote")) << text;
+  for (const char *text : {"a = [1, \"x\"]", "a = { b = 1, \"c\" = 2 }", "a = [\n1,\n\"x\"\n]",
+                           "a = 1 # \"comment\"\n\"b\" = 2", "a = [1 # \"\n]"})
+    EXPECT_FALSE(parse(text).empty()) << text;
+}
+
+TEST(Toml, what_follows_a_backslash) {
+  EXPECT_EQ(parse("a = \"\"\"b\\ \t\r\n  c\"\"\"").size(), 1u);
+  EXPECT_THAT(failure_of("a = \"\"\"b\\ \n \xC3\xA4\"\"\""),
+              testing::HasSubstr("behind a backslash and white space, found the byte 195"));
+  EXPECT_THAT(failure_of("a = \"b\\\xC3\xA4\""),
+              testing::HasSubstr("behind a backslash, found the byte 195"));
+  EXPECT_NE(failure_of("a = \"b\\\n\""), "");
+  EXPECT_NE(failure_of("a = \"\"\"b\\"), "");
 }
 
 }  // namespace

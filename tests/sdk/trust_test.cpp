@@ -1,55 +1,10 @@
-// Owner, mode and hash. Each test starts from files that "owner" accepts, or is skipped where even
-// the system's temporary directory would be refused.
-#include "sdk/src/trust.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "tests/support/temp_dir.h"
+// Owner, mode and hash of plugins, in ordinary processes and in privileged ones.
+#include "tests/sdk/trust_files.h"
 
 namespace octavo {
 namespace {
 
 using testing::HasSubstr;
-
-// sha256 of "abc", from FIPS 180-2.
-constexpr const char *kAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-
-class TrustTest : public testing::Test {
- protected:
-  void SetUp() override {
-    manifest.path = dir.write("p/x.octavo-plugin.toml", "");
-    manifest.library = dir.write("p/x.so", "abc", 0755);
-    if (!check("owner"))
-      GTEST_SKIP() << "the temporary directory is not trusted itself: " << verdicts[0].evidence
-                   << "; point TMPDIR at one that only its owner can write to";
-  }
-  bool check(const std::string &trust) {
-    verdicts.clear();
-    sha256.clear();
-    return check_trust(manifest, trust, &sha256, verdicts);
-  }
-  void expect_refused(const std::string &evidence) {
-    EXPECT_FALSE(check("owner"));
-    ASSERT_EQ(verdicts.size(), 1u);
-    EXPECT_EQ(verdicts[0].level, uint32_t{OCTAVO_LEVEL_MANIFEST});
-    EXPECT_EQ(verdicts[0].decision, uint32_t{OCTAVO_DECLINE});
-    EXPECT_EQ(verdicts[0].reason, uint32_t{OCTAVO_REASON_TRUST});
-    EXPECT_EQ(verdicts[0].text, "plugins.trust = \"owner\" refuses the file");
-    EXPECT_EQ(verdicts[0].evidence, evidence);
-    EXPECT_EQ(verdicts[0].remedy,
-              "correct owner and mode, or set plugins.trust = \"dev\" while developing");
-    EXPECT_TRUE(check("dev"));
-    EXPECT_TRUE(verdicts.empty());
-  }
-
-  test::TempDir dir;
-  Manifest manifest;
-  std::string sha256;
-  std::vector<Verdict> verdicts;
-};
 
 TEST_F(TrustTest, own_files_are_accepted_and_hashed) {
   EXPECT_TRUE(check("owner"));
@@ -60,6 +15,9 @@ TEST_F(TrustTest, own_files_are_accepted_and_hashed) {
 TEST_F(TrustTest, library_that_the_group_can_write) {
   chmod(manifest.library.c_str(), 0775);
   expect_refused(manifest.library + " has mode 0775, writable by group or others");
+  check("owner");
+  EXPECT_EQ(verdicts[0].remedy, "run `chmod go-w " + manifest.library +
+                                    "`, or set plugins.trust = \"dev\" while developing");
 }
 
 TEST_F(TrustTest, manifest_that_others_can_write) {
@@ -93,6 +51,7 @@ TEST_F(TrustTest, symlinked_manifest_is_judged_where_it_lies) {
   chmod((dir / "open").c_str(), 0777);
   std::filesystem::remove(manifest.path);
   std::filesystem::create_symlink(real, manifest.path);
+  manifest.file = std::make_shared<const SecureFile>(manifest.path, "test");
   expect_refused((dir / "open") + " has mode 0777, writable by group or others");
 }
 
@@ -123,6 +82,37 @@ TEST_F(TrustTest, missing_library_has_no_hash) {
   EXPECT_EQ(sha256, "");
   EXPECT_FALSE(check("owner"));
   EXPECT_THAT(verdicts[0].evidence, HasSubstr(manifest.library + " cannot be inspected"));
+}
+
+TEST_F(TrustTest, manifest_that_was_replaced_after_it_was_read) {
+  const std::string other = dir.write("p/other", "other");
+  std::filesystem::rename(other, manifest.path);
+  expect_refused(manifest.path + " was replaced while it was checked");
+}
+
+TEST_F(TrustTest, checked_file_is_kept_open) {
+  ASSERT_TRUE(check("owner"));
+  ASSERT_NE(manifest.checked, nullptr);
+  std::filesystem::remove(manifest.library);
+  EXPECT_EQ(manifest.checked->sha256(), kAbc);
+  EXPECT_FALSE(manifest.checked->unchanged());
+}
+
+TEST_F(TrustTest, dev_is_not_for_privileged_processes) {
+  policy.privileged = true;
+  EXPECT_FALSE(check("dev"));
+  expect(OCTAVO_REASON_TRUST, "plugins.trust = \"dev\" is not for a process with raised privileges",
+         "this process is set-uid, set-gid or has file capabilities");
+}
+
+TEST_F(TrustTest, files_of_the_user_do_not_count_in_a_privileged_process) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  policy.privileged = true;
+  EXPECT_TRUE(check("owner"));
+  ASSERT_EQ(chown(manifest.library.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(check("owner"));
+  expect(OCTAVO_REASON_TRUST, "plugins.trust = \"owner\" refuses the file",
+         "belongs to user 12345, expected root");
 }
 
 }  // namespace

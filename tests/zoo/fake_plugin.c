@@ -3,6 +3,7 @@
  * With FAULT_GOOD it keeps the whole contract of setup, and says the options it was given as a
  * diagnostic, so tests see what crossed the border.
  */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,8 @@ struct octavo_session {
   uint32_t parameter_count, linear_count, sealed_parameters, sealed_linears, slot_count;
 };
 
+#include "fake_probe.inc"
+
 static octavo_str text(const char *s) {
   const octavo_str t = {s, strlen(s)};
   return t;
@@ -58,6 +61,7 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   static const octavo_str modes[] = {OCTAVO_STR("fast"), OCTAVO_STR("exact")};
   const octavo_value none = {0, 0, 0, 0, {NULL, 0}};
   octavo_value ratio = none, low = none, high = none, flag = none, mode = none, note = none;
+  at_options();
   if (IS(LIST_OPTIONS)) return OCTAVO_INTERNAL;
   ratio.type = low.type = high.type = OCTAVO_VALUE_REAL;
   ratio.real = 0.5;
@@ -65,6 +69,12 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   flag.type = OCTAVO_VALUE_BOOL;
   mode.type = note.type = OCTAVO_VALUE_TEXT;
   mode.text = modes[1];
+  if (IS(WILD_OPTION) || IS(HUGE_TEXT)) {
+    const octavo_str name = {IS(WILD_OPTION) ? (const char *)8 : "short", (uint64_t)1 << 30};
+    const octavo_option o = {sizeof o, OCTAVO_KIND_OPTION, name, text(""), flag, none, none, NULL,
+                             0};
+    return sink->option(sink->ctx, &o);
+  }
   octavo_status status =
       emit_option(sink, IS(NAMELESS_OPTION) ? "" : "count", integer(4), integer(1), none, NULL, 0);
   if (status == OCTAVO_OK) status = emit_option(sink, "ratio", ratio, low, high, NULL, 0);
@@ -116,7 +126,8 @@ static octavo_status check_session(const octavo_session_desc *desc,
                       {NULL, 0},
                       {NULL, 0}};
   if (IS(CHECK_FAILS)) return OCTAVO_INTERNAL;
-  v.text = text("the fake accepts everything");
+  v.text = text(IS(NOT_UTF8) ? "accepts \xff\xfe" : "the fake accepts everything");
+  if (IS(NOT_UTF8)) v.evidence = v.remedy = v.text;
   if (IS(CHECK_DECLINES)) {
     v.decision = OCTAVO_DECLINE;
     v.reason = OCTAVO_REASON_DEVICE;
@@ -124,13 +135,18 @@ static octavo_status check_session(const octavo_session_desc *desc,
     v.evidence = text("waning crescent");
     v.remedy = text("wait two weeks");
   }
+  if (IS(CHECK_SILENT)) {
+    v.decision = OCTAVO_DECLINE;
+    v.reason = OCTAVO_REASON_DEVICE;
+    v.text = text("no");
+  }
   say_options(desc);
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
 
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
-  static octavo_session fixed; /* for tables without close_session */
+  static _Thread_local octavo_session fixed; /* for tables without close_session */
   if (IS(OPEN_FAILS)) return OCTAVO_RESOURCE;
   if (IS(OPEN_NULL)) return OCTAVO_OK;
   octavo_session *s =
@@ -212,7 +228,8 @@ static octavo_status quantize_weight(const octavo_session *s, const octavo_weigh
   return OCTAVO_OK;
 }
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  (void)s, (void)c;
+  (void)s;
+  at_forward(c);
   return OCTAVO_OK;
 }
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {

@@ -20,11 +20,17 @@
 #define FAULT_QUERY_VERSION 16
 #define FAULT_QUERY_NO_TABLE 17
 #define FAULT_OTHER_ID 18
+#define FAULT_QUERY_BOTH 19   /* a table, and a status that says there is none */
+#define FAULT_QUERY_SPEAKS 28 /* to the host, and asks it for an extension */
 /* In the backend's table. */
 #define FAULT_NO_BACKEND 20
 #define FAULT_BACKEND_KIND 21
 #define FAULT_SHORT_BACKEND 22
 #define FAULT_NULL_FUNCTIONS 23
+#define FAULT_FIELD 24       /* what FAKE_FIELD names: "<table> <offset> <bytes> <number>" */
+#define FAULT_WILD_OPTION 25 /* a name at an address that is no memory */
+#define FAULT_HUGE_TEXT 26   /* a name of 1 GiB that is not there */
+#define FAULT_NOT_UTF8 27    /* in every text that a report shows */
 /* In setup. */
 #define FAULT_LIST_OPTIONS 30
 #define FAULT_NAMELESS_OPTION 31
@@ -35,6 +41,7 @@
 #define FAULT_PARAMETER_ID 36
 #define FAULT_LINEAR_ID 37
 #define FAULT_PARAMETER_DECLINES 38
+#define FAULT_CHECK_SILENT 39 /* declines in one word */
 /* In seal. */
 #define FAULT_SEAL_FAILS 40
 #define FAULT_SEAL_IGNORES_SINK 41
@@ -50,10 +57,34 @@
 #define FAULT_USE_FIRST 52
 #define FAULT_USE_OWNER 53
 #define FAULT_USE_OWNER_KIND 54
+#define FAULT_SLOT_INITIAL_LARGE 57
+#define FAULT_SLOT_INITIAL_NAN 58
 #define FAULT_PLAN_FAILS 55
 #define FAULT_PLAN_ROWS 56
 /* In the reduction of gradients. */
 #define FAULT_COLLECTIVE 60
 #define FAULT_STAGE_FAILS 61
+/* In the process that loads it: what the helper octavo-probe is for. */
+#define FAULT_LOAD_CRASHES 70
+#define FAULT_LOAD_ABORTS 71
+#define FAULT_LOAD_EXITS 72
+#define FAULT_LOAD_EXITS_AT_ONCE 73
+#define FAULT_LOAD_HANGS 74
+#define FAULT_LOAD_STOPS 75
+#define FAULT_LOAD_ALLOCATES 76
+#define FAULT_LOAD_FORKS 77
+#define FAULT_LOAD_BENDS 78
+#define FAULT_LOAD_WRITES 79
+#define FAULT_LOAD_CLOSES 80
+#define FAULT_QUERY_CRASHES 81
+#define FAULT_QUERY_HANGS 82
+#define FAULT_INTERFACE_CRASHES 83
+#define FAULT_OPTIONS_CRASH 84
+#define FAULT_FORWARD_CRASHES 85
+#define FAULT_FORWARD_NOT_FINITE 86
+#define FAULT_FORWARD_VARIES 87
+#define FAULT_FORWARD_OVERRUNS 88
+#define FAULT_EXIT_CRASHES 89
+#define FAULT_LOAD_SECOND 90 /* opens the library that FAKE_SECOND names */
 
 #endif

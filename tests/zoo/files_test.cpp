@@ -1,4 +1,10 @@
 // Plugins that are installed wrongly: the pair of library and manifest is not complete or not sole.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "tests/zoo/cage.h"
 
 namespace octavo::test {
@@ -31,6 +37,30 @@ TEST_F(ZooFiles, library_that_is_a_directory) {
                      ", which does not exist or is no regular file; install the library beside its "
                      "manifest",
                  manifest(), "reinstall the plugin: its .so belongs beside the manifest");
+}
+
+// Whatever has the library's name: it is not opened, let alone loaded.
+TEST_F(ZooFiles, library_that_is_no_file) {
+  const std::string good = dir.copy(fake_library("good"), "elsewhere/fake.so");
+  dir.make_directory("plugins");
+  dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
+  const auto expect = [&](const char *what, bool made, const std::string &words) {
+    ASSERT_TRUE(made) << what << ": " << std::strerror(errno);
+    RunPtr run;
+    EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED) << what;
+    EXPECT_THAT(request().host.error(), HasSubstr(words)) << what;
+    std::filesystem::remove(library());
+  };
+  const std::string name = library();
+  const char *at = name.c_str();
+  const std::string none = "which does not exist or is no regular file";
+  expect("FIFO", mkfifo(at, 0644) == 0, none);
+  expect("dangling link", symlink((dir / "nowhere.so").c_str(), at) == 0, none);
+  expect("link to itself", symlink("fake.so", at) == 0, "Too many levels of symbolic links");
+  expect("link out of the directory", symlink(good.c_str(), at) == 0,
+         "expected a file inside " + (dir / "plugins") + ", found " + good);
+  expect("link to a device", symlink("/dev/zero", at) == 0,
+         "expected a file inside " + (dir / "plugins") + ", found /dev/zero");
 }
 
 TEST_F(ZooFiles, library_without_a_manifest_is_not_found) {

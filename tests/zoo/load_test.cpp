@@ -123,6 +123,62 @@ TEST_F(ZooLoad, repaired_after_it_could_not_be_opened) {
   EXPECT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
 }
 
+// A hard link is the same file, so both names give one instance; a copy is another plugin.
+TEST_F(ZooLoad, one_file_under_two_names_is_loaded_once) {
+  put("good");
+  dir.make_directory("linked");
+  dir.write("linked/fake.octavo-plugin.toml", fake_manifest());
+  std::filesystem::create_hard_link(library(), dir / "linked/fake.so");
+  put_fake(dir, "copied");
+  RunPtr runs[3];
+  const char *const places[] = {"plugins", "linked", "copied"};
+  for (int i = 0; i < 3; ++i) {
+    Request own;
+    own.set("fp8.backend", "fake").set("plugins.trust", "dev").plugins(dir / places[i]);
+    ASSERT_EQ(own.open(runs[i]), OCTAVO_OK) << own.host.error();
+  }
+  const auto forward = [&](int i) { return octavo_backend_of(runs[i].get())->linear_forward; };
+  EXPECT_EQ(forward(0), forward(1));
+  EXPECT_NE(forward(0), forward(2));
+}
+
+// The files of other systems, as far as their headers tell.
+TEST_F(ZooLoad, libraries_of_other_systems) {
+  std::string elf32 = std::string(
+                          "\x7f"
+                          "ELF\1\1\1",
+                          7) +
+                      std::string(200, '\0');
+  elf32[16] = 3;
+  elf32[18] = 3;  // i386
+  put_file(elf32);
+  const std::string own = std::string(kTuple) == "linux-x86_64" ? "62" : "183";
+  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
+                    "), found class 1, machine 3");
+  std::string other = read_text(fake_library("good"));
+  other[18] = static_cast<char>(own == "62" ? 183 : 62);
+  put_file(other);
+  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
+                    "), found class 2, machine " + (own == "62" ? "183" : "62"));
+  put_file("MZ" + std::string(254, '\0'));  // Windows
+  expect_unloadable("expected an ELF shared library, found a file of 256 bytes that is none");
+  put_file("\xcf\xfa\xed\xfe" + std::string(252, '\0'));  // macOS
+  expect_unloadable("expected an ELF shared library, found a file of 256 bytes that is none");
+}
+
+// In place, as a careless installer does it: the loaded one is mapped privately, its pages may
+// change under it all the same, so the process goes on with what it has and opens nothing new.
+TEST_F(ZooLoad, written_to_after_it_was_opened) {
+  put("good");
+  RunPtr run;
+  ASSERT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
+  std::ofstream(library(), std::ios::binary | std::ios::app) << "more";
+  expect_refusal(
+      library() + ": was replaced after this process opened it, and an opened library stays",
+      library(), "start the process again");
+  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "fake");
+}
+
 TEST_F(ZooLoad, unreadable_library) {
   put("good");
   ASSERT_EQ(chmod(library().c_str(), 0), 0);

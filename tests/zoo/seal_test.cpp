@@ -59,6 +59,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{"slot_initial", OCTAVO_INTERNAL,
                 "seal failed: slot 3 \"weight_cache\": expected initial 0 for a dtype of fewer "
                 "than 32 bits"},
+        BadSeal{"slot_initial_large", OCTAVO_INTERNAL,
+                "seal failed: slot 2 \"counter\": expected an initial value that its dtype can "
+                "hold, found 3e+09"},
+        BadSeal{"slot_initial_nan", OCTAVO_INTERNAL,
+                "seal failed: slot 2 \"counter\": expected an initial value that its dtype can "
+                "hold, found nan"},
         BadSeal{"use_slot", OCTAVO_INTERNAL,
                 "seal failed: a use names slot 1000, expected one emitted before"},
         BadSeal{"use_columns", OCTAVO_INTERNAL,

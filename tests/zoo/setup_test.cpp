@@ -36,6 +36,21 @@ TEST_F(ZooSetup, broken_options_do_not_stop_the_next_candidate) {
   EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "reference");
 }
 
+// The plugin is wrong, not liboctavo: never OCTAVO_INTERNAL.
+TEST_F(ZooSetup, options_that_a_plugin_cannot_list_are_not_checked) {
+  put("list_options");
+  const std::string start = "fp8.backend = \"fake\"\nplugins.trust = \"dev\"\n";
+  Request named, with_table;
+  named.text(start).plugins(dir / "plugins");
+  with_table.text(start + "fp8.fake.window = 16\n").plugins(dir / "plugins");
+  std::string out;
+  EXPECT_EQ(named.print(octavo_check_config, "text", out), OCTAVO_OK) << named.host.error();
+  EXPECT_EQ(with_table.print(octavo_check_config, "text", out), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(with_table.host.error(),
+            "table [fp8.fake] cannot be checked; backend fake: list_options failed with status 7; "
+            "this is a defect of the plugin");
+}
+
 TEST_F(ZooSetup, check_session_declines_with_a_reason) {
   put("check_declines");
   expect_refusal("the fake needs a full moon", "waning crescent", "wait two weeks");

@@ -4,6 +4,14 @@
  *   - Every struct that can grow starts with {uint32_t size; uint32_t kind;}. `size` means "through
  *     the last field I know"; a reader uses min(its own size, the given size) and treats the rest
  *     as zero, and zero always means "as before". `kind` is one of OCTAVO_KIND_... below.
+ *   - So a struct of the other side is never copied by assignment, which would read past its end:
+ *     OCTAVO_TAKE copies, OCTAVO_HAS asks for a field newer than minor 0. An out struct is zeroed
+ *     by its caller, who sets size and kind; the callee writes nothing beyond that size.
+ *   - Who gives a field newer than minor 0 must expect that nobody reads it. One that must not be
+ *     ignored comes with a way to ask: a new interface id, a flag, or a field that the other side
+ *     fills.
+ *   - A function of a plugin's table may be null, or lie beyond its size: the plugin has none. The
+ *     tables that liboctavo hands out are complete; a stub there answers OCTAVO_UNSUPPORTED.
  *   - Structs marked "frozen" never change within a major, have no header, and are the only ones
  *     that may stand in arrays.
  *   - Reserved fields and unused flags are 0; setup verbs refuse anything else.
@@ -25,8 +33,10 @@
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor that this header describes */
+/* The minor that a plugin demands of its host, by default the oldest supported one. Using something
+ * newer is a look at OCTAVO_HAS, not a higher target. */
 #ifndef OCTAVO_TARGET_MINOR
-#define OCTAVO_TARGET_MINOR 0 /* the oldest supported one: what a plugin demands of its host */
+#define OCTAVO_TARGET_MINOR 0
 #endif
 
 #if defined(__cplusplus)
@@ -43,6 +53,18 @@
   ((uint32_t)(offsetof(type, field) + sizeof(((type *)0)->field)))
 /* Whether the other side's struct is new enough to hold `field`. */
 #define OCTAVO_HAS(pointer, type, field) ((pointer)->size >= OCTAVO_SIZE_THROUGH(type, field))
+
+/* A copy of what both sides know of a struct that can grow, the rest 0: OCTAVO_TAKE(own, given) for
+ * `own` a variable and `given` a pointer. own.size becomes the smaller of the two sizes, so that
+ * OCTAVO_HAS tells of the copy what it told of the original. */
+#define OCTAVO_TAKE(own, given) octavo_take(&(own), (uint32_t)sizeof(own), (given))
+static inline void octavo_take(void *own, uint32_t own_size, const void *given) {
+  const uint32_t given_size = *(const uint32_t *)given;
+  const uint32_t size = given_size < own_size ? given_size : own_size;
+  __builtin_memset(own, 0, own_size);
+  __builtin_memcpy(own, given, size);
+  *(uint32_t *)own = size;
+}
 
 /* "No such id." A macro, since an enumerator above INT_MAX is not C11. */
 #define OCTAVO_NONE 0xFFFFFFFFu
@@ -157,7 +179,9 @@ enum {
   OCTAVO_KIND_FUSED = 47,
   OCTAVO_KIND_FUSED_FORWARD_CALL = 48,
   OCTAVO_KIND_GRADIENT_SCALE = 49,
-  OCTAVO_KIND_PREPARE_CALL = 50
+  OCTAVO_KIND_PREPARE_CALL = 50,
+  OCTAVO_KIND_PACK = 51,
+  OCTAVO_KIND_MEMORY = 52
 };
 
 #endif

@@ -57,6 +57,12 @@ typedef struct octavo_option_value {
   octavo_value value;
 } octavo_option_value;
 
+enum {
+  /* The host demands equal bits for equal inputs, and the kernels promise them. A backend that
+   * itself could break the promise declines in check_session. */
+  OCTAVO_SESSION_DETERMINISTIC = 1
+};
+
 /* What a session runs on. The pointers live as long as the session. */
 typedef struct octavo_session_desc {
   uint32_t size;
@@ -68,6 +74,7 @@ typedef struct octavo_session_desc {
   void *kernels_ctx;                  /* first argument of every kernel */
   const octavo_option_value *options; /* every option, defaults filled in; valid during the call */
   uint64_t option_count;
+  uint64_t flags; /* OCTAVO_SESSION_... */
 } octavo_session_desc;
 
 enum {

@@ -56,7 +56,11 @@ enum {
   OCTAVO_REASON_TOO_SMALL = 9, /* FP8 would not be faster */
   OCTAVO_REASON_MANIFEST = 10, /* the manifest is missing, malformed or contradicts the library */
   OCTAVO_REASON_TRUST = 11,    /* owner, mode or hash of a file is not acceptable */
-  OCTAVO_REASON_LIBRARY = 12   /* the shared library is missing, unloadable or lacks its symbol */
+  OCTAVO_REASON_LIBRARY = 12,  /* the shared library is missing, unloadable or lacks its symbol */
+  OCTAVO_REASON_PROBE = 13, /* the plugin crashed, hung or lied in the helper that tries it first */
+  OCTAVO_REASON_LOCK = 14,  /* the lock file names another plugin, version, hash or verdict */
+  OCTAVO_REASON_REQUIRE = 15, /* a requirement is not met: native FP8, AVX2, ... */
+  OCTAVO_REASON_CONFIG = 16 /* the configuration cannot be read, or contradicts what is installed */
 };
 
 /* One answer to "can this run here?". The caller zeroes it and sets size and kind, the callee fills
@@ -70,7 +74,8 @@ typedef struct octavo_verdict {
   uint32_t reserved;
   octavo_str text;     /* one sentence for a person */
   octavo_str evidence; /* what was found: "capability 8.0", "trust = owner, mode 0777" */
-  octavo_str remedy;   /* what to do about it */
+  octavo_str remedy; /* what to do about it. One that begins "set KEY = VALUE", or "run `COMMAND`",
+                        is shown as the exact edit of the configuration, too */
 } octavo_verdict;
 
 /* Receives verdicts one at a time; a struct that can grow never crosses in an array. */

@@ -42,6 +42,7 @@ struct octavo_kernels_caps {
   uint64_t granularities; /* bit g for granularity g */
   uint64_t flags;         /* OCTAVO_CAPS_... */
   uint64_t alignment;     /* every size of an FP8 GEMM must be a multiple of it; 1: any */
+  uint64_t pack_rows;     /* rows of b in one panel of `pack`; 0: these kernels pack nothing */
 };
 
 /* Bits of octavo_quantize.flags. */
@@ -181,7 +182,11 @@ typedef struct octavo_delayed_scale_update {
 /* Bits of octavo_gemm.layout. Plain operands may have any layout. */
 enum {
   OCTAVO_GEMM_A_KM = 1, /* a is [K, M]; codes only without OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY */
-  OCTAVO_GEMM_B_KN = 2  /* b is [K, N], likewise */
+  OCTAVO_GEMM_B_KN = 2, /* b is [K, N], likewise */
+  /* b is what `pack` wrote: codes [N, K] with stride K, though the memory holds N rounded up to
+   * caps.pack_rows; not together with B_KN. Beside codes or bf16 in a; the bits are those of the
+   * call with the codes that were packed. */
+  OCTAVO_GEMM_B_PACKED = 4
 };
 
 /* d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias; added to d when accumulate.
@@ -336,6 +341,19 @@ typedef struct octavo_gradient_scale {
   float max_norm;
 } octavo_gradient_scale;
 
+/* Codes in the order in which a gemm reads them as b: for weights that are multiplied more often
+ * than they change. The order is the kernels' own matter, and may differ from CPU to CPU, so packed
+ * codes are kept in memory only; nothing but a gemm with OCTAVO_GEMM_B_PACKED reads them.
+ * OCTAVO_UNSUPPORTED where caps.pack_rows is 0. */
+typedef struct octavo_pack {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PACK */
+  void *stream;
+  const octavo_tensor *in; /* codes [N, K] */
+  octavo_tensor *out;      /* [N rounded up to caps.pack_rows, K], stride K, the dtype of in; all of
+                              it is written */
+} octavo_pack;
+
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
@@ -347,7 +365,8 @@ struct octavo_kernels {
   octavo_status (*describe)(void *ctx,
                             octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Bytes of `workspace` that a call needs; `call` is any call struct of this header, told apart by
-   * its kind. Only shapes, dtypes and flags are looked at, no data. The answer never falls when a
+   * its kind (OCTAVO_UNSUPPORTED: one that these kernels do not know). Only shapes, dtypes and
+   * flags are looked at, no data. The answer never falls when a
    * size grows and, over multiples of 64, is affine in each size: so a backend can state the sum of
    * its calls as an octavo_extent from two questions. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
@@ -383,6 +402,7 @@ struct octavo_kernels {
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*gradient_scale)(void *ctx, const octavo_gradient_scale *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*pack)(void *ctx, const octavo_pack *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
 };
 
 #endif

@@ -8,7 +8,15 @@
  *
  * Functions here are THREAD_CONTROL and PHASE_SETUP unless they say otherwise: one thread at a time
  * per object, they may allocate and search, and they never print. Failures go to host->diagnose,
- * then come back as a status. Pointers returned live until octavo_close.
+ * then come back as a status. Pointers returned live until octavo_close. A function that returns a
+ * status refuses a null object or result with OCTAVO_INVALID, and tells a host that is known which
+ * argument it was; the others want a valid one, and closing null does nothing.
+ *
+ * octavo_run, octavo_store, octavo_threads and octavo_ranks are handles, no addresses. One that was
+ * closed stays recognizable: functions answer OCTAVO_WRONG_STATE, 0 or null, and closing it again
+ * does nothing. A store whose run is closed keeps its memory and lists until it is closed, too.
+ * What a process has open at its end need not be closed. A child of fork may use and close what it
+ * inherits; there, parallel_for runs on the caller alone and collectives answer OCTAVO_WRONG_STATE.
  */
 #ifndef OCTAVO_OCTAVO_H
 #define OCTAVO_OCTAVO_H
@@ -16,6 +24,7 @@
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/kernels.h"
+#include "octavo/memory.h"
 #include "octavo/optimizer.h"
 #include "octavo/plugin.h"
 
@@ -57,12 +66,17 @@ OCTAVO_EXPORT octavo_status octavo_explain(const octavo_open_desc *desc, octavo_
 /* Every plugin that the search path holds, shadowed ones included. */
 OCTAVO_EXPORT octavo_status octavo_list(const octavo_open_desc *desc, octavo_str format,
                                         octavo_line line, void *ctx);
-/* Processor, memory, driver and devices of this machine. */
+/* Processor, memory, driver and devices of this machine, and how every plugin of the search path
+ * fares in the helper process that tries it first. */
 OCTAVO_EXPORT octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format,
                                          octavo_line line, void *ctx);
 /* The effective configuration, every key with its origin. */
 OCTAVO_EXPORT octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format,
                                                 octavo_line line, void *ctx);
+/* Writes octavo.lock beside the configuration file: version, ABI and hashes of every backend that
+ * it names, and a digest of what each answers here. With plugins.locked = true nothing else is
+ * loaded. `line` receives what was written. */
+OCTAVO_EXPORT octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx);
 /* As octavo_explain, for a run, with the placement of every layer and bytes by slot role. */
 OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line line,
                                           void *ctx);
@@ -70,7 +84,7 @@ OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format
 /* Describe the model. The verdict of add_linear says whether the layer runs through the backend:
  * OCTAVO_DECLINE with OCTAVO_OK means that the host keeps its own linear. `layers.skip`,
  * `layers.min_gain` and a mixed_precision other than "fp8" are answered here, for every backend
- * alike. */
+ * alike. `v` may be null. */
 OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
                                                  octavo_verdict *v, uint32_t *id);
 OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d,
@@ -96,13 +110,18 @@ OCTAVO_EXPORT octavo_session *octavo_session_of(const octavo_run *r);
  * session on a wrapped kernels table. */
 OCTAVO_EXPORT const octavo_session_desc *octavo_session_desc_of(const octavo_run *r);
 
+/* Memory of the run's device; its ctx is kernels_ctx of octavo_session_desc_of. Null: the device
+ * works on host memory, the kernels offer none, or there is no backend. */
+OCTAVO_EXPORT const octavo_memory *octavo_memory_of(const octavo_run *r);
+
 /* What runs: "no", "fp16", "bf16" or "fp8"; and the backend's id, empty without one. */
 OCTAVO_EXPORT octavo_str octavo_precision_of(const octavo_run *r);
 OCTAVO_EXPORT octavo_str octavo_backend_id_of(const octavo_run *r);
 
-/* Store: slots in host memory, for hosts without a tensor library. Allocates every slot that is not
- * native, filled with its initial value, and keeps one pointer list per object and verb. Call
- * extend after each seal; old addresses stay. */
+/* Store: slots for hosts without a tensor library, in host memory or, where the run has an
+ * octavo_memory, in that of its device (OCTAVO_UNSUPPORTED: a device of its own memory, and kernels
+ * that offer none). Allocates every slot that is not native, filled with its initial value, and
+ * keeps one pointer list per object and verb. Call extend after each seal; old addresses stay. */
 typedef struct octavo_store octavo_store;
 OCTAVO_EXPORT octavo_status octavo_store_open(const octavo_run *r, octavo_store **out);
 /* As octavo_store_open for one rank of `world`. Slots with OCTAVO_SHARD_WHOLE are allocated on one

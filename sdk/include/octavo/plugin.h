@@ -24,13 +24,15 @@ typedef struct octavo_plugin {
   uint32_t abi_minor; /* OCTAVO_TARGET_MINOR: the oldest host minor this plugin runs on */
   octavo_str id;      /* equals the name in the manifest: [a-z0-9_.-], at most 64 bytes */
   octavo_str version; /* the plugin's own, for people */
-  /* The interface with exactly this id ("octavo.backend/1"), or null when absent. */
+  /* The interface with exactly this id ("octavo.backend/1"), or null when absent. Its table is
+   * static, too. */
   const void *(*get_interface)(octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 } octavo_plugin;
 
 /* Returns the plugin's static table in *out. May be called more than once and from several threads,
  * and always gives the same table; there is no init and no shutdown, since all that a plugin owns
- * belongs to a session. May keep `host`. Fails with OCTAVO_VERSION when OCTAVO_HOST_FITS is 0. */
+ * belongs to a session. May keep `host`, though what a session has to say goes to
+ * octavo_session_desc.host. Fails with OCTAVO_VERSION when OCTAVO_HOST_FITS is 0. */
 OCTAVO_EXPORT octavo_status octavo_plugin_query_v1(
     const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 

@@ -3,8 +3,9 @@
  * Everything is a row-major matrix: a host adapter flattens leading dimensions. Codes of a
  * quantized tensor never travel without the scale_inv they were made with.
  *
- * Alignment: slots, `saved`, workspaces and weights start at a multiple of 256 bytes; one column of
- * a pooled slot is aligned to its element only.
+ * Alignment: slots, `saved`, workspaces and weights start at a multiple of 256 bytes on devices and
+ * of 64 on CPUs, as allocators of frameworks give them; a part of a tensor (one expert, one column
+ * of a pooled slot) is aligned to its element only.
  */
 #ifndef OCTAVO_TENSOR_H
 #define OCTAVO_TENSOR_H

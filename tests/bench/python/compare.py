@@ -1,8 +1,8 @@
 """Octavo's CPU kernels against torch in one process: current-scaling casts, and FP8 linears.
 
-  .cache/oracles/bin/python tests/bench/python/compare.py [--build DIR] [--repetitions N] [--small]
+  .cache/torch/bin/python tests/bench/python/compare.py [--build DIR] [--repetitions N] [--small]
 
-Run by hand after tests/oracles/install.sh and a build of octavo and octavo_plugin_reference. One
+Run by hand after samples/torch_env/install.sh and a build of octavo and octavo_plugin_reference. One
 thread each, random normal data. Every repetition calls all sides in a new order; medians are
 compared, and results are checked against each other first.
 

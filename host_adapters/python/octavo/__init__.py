@@ -1,0 +1,24 @@
+"""Octavo: FP8 training for existing frameworks, as plugins behind one C ABI.
+
+    model, optimizer = octavo.prepare(model, optimizer, "octavo.toml")
+
+Importing this package imports no framework and loads no library; both happen at the first call that
+needs them.
+"""
+from .errors import (DeviceError, InternalError, InvalidError, OctavoError, ResourceError,
+                     StateError, UnsupportedError, VersionError)
+from .library import version
+from .run import Config, explain, list_plugins
+
+_TORCH = ("prepare", "refresh", "report", "step", "state_dict", "load_state_dict", "clip_grad_norm_")
+
+__all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",
+           "StateError", "UnsupportedError", "VersionError", "explain", "list_plugins", "version",
+           *_TORCH]
+
+
+def __getattr__(name):
+    if name in _TORCH:
+        from . import torch
+        return getattr(torch, name)
+    raise AttributeError(f"module 'octavo' has no attribute {name!r}")

@@ -1,0 +1,84 @@
+"""Octavo under Lightning.
+
+    trainer = Trainer(plugins=[OctavoPrecision("octavo.toml")])
+
+takes the place of precision="bf16-mixed": bf16 autocast, and FP8 in the linear layers.
+"""
+import contextlib
+import functools
+
+import torch
+from lightning.pytorch.plugins.precision import Precision
+
+from .errors import StateError, UnsupportedError
+from .torch import ddp
+from .torch import optimizer as optimizers
+from .torch.prepare import prepare, session_of
+from .torch.state import load_state_dict, report, state_dict
+
+
+class OctavoPrecision(Precision):
+    """A precision plugin for one LightningModule at a time.
+
+    config, filter, overrides: as for octavo.prepare. The module is converted in place before
+    configure_optimizers runs; a backend with an Adam of its own takes over each Adam or AdamW that
+    it returns. Lightning's checkpoints carry FP8 state. `report` says what runs, once there is a
+    module.
+    """
+    precision = "bf16-mixed"
+
+    def __init__(self, config=None, *, filter=None, overrides=None):
+        self._arguments = dict(config=config, filter=filter, overrides=overrides)
+        self._module = None
+
+    def convert_module(self, module):
+        try:
+            session_of(module)
+        except StateError:
+            prepare(module, None, **self._arguments)
+        self._module = module
+        return module
+
+    def connect(self, model, optimizers_made, lr_schedulers):
+        session = session_of(model)
+        out = []
+        for made in optimizers_made:
+            joined = optimizers.join(session, made)
+            for config in lr_schedulers:
+                if config.scheduler.optimizer is made:
+                    config.scheduler.optimizer = joined
+            optimizers.hook(session, joined)
+            out.append(joined)
+        ddp.join(model)
+        return model, out, lr_schedulers
+
+    @contextlib.contextmanager
+    def forward_context(self):
+        device = next(self._module.parameters()).device.type if self._module is not None else "cpu"
+        with torch.autocast(device, dtype=torch.bfloat16):
+            yield
+
+    def optimizer_step(self, optimizer, model, closure, **kwargs):
+        """Runs forward and backward, clips, then steps: what hooks of the optimizer look at, such
+        as an Inf in this step's gradients, exists before the step begins."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise UnsupportedError(
+                "optimizer: expected one that computes gradients once a step, found LBFGS; use "
+                "another optimizer with OctavoPrecision")
+        result = functools.partial(self._wrap_closure, model, optimizer, closure)()
+        optimizer.step(**kwargs)
+        return result
+
+    def report(self, format="text"):
+        """octavo.report of the module."""
+        if self._module is None:
+            raise StateError("OctavoPrecision: expected a module, found none yet; call trainer.fit "
+                             "before report")
+        return report(self._module, format)
+
+    def state_dict(self):
+        return state_dict(self._module) if self._module is not None else {}
+
+    def load_state_dict(self, state):
+        if state:
+            load_state_dict(self._module, state)

@@ -1,0 +1,278 @@
+"""Runs: a configuration opened on this machine, without any framework.
+
+A `Run` owns the handle of liboctavo. Descriptions come back as plain Python values, so that nothing
+of a run's memory is looked at after it was closed.
+"""
+import ctypes
+import dataclasses
+import json
+import os
+import warnings
+import weakref
+
+from . import _abi
+from .errors import InvalidError, UnsupportedError, error
+from .library import liboctavo, plugin_directories
+
+
+def _str(text):
+    data = text.encode() if isinstance(text, str) else bytes(text)
+    return _abi.Str(data, len(data))
+
+
+def _value(value):
+    out = _abi.Value()
+    if isinstance(value, bool):
+        out.type, out.integer = _abi.VALUE_BOOL, int(value)
+    elif isinstance(value, int):
+        out.type, out.integer = _abi.VALUE_INT, value
+    elif isinstance(value, float):
+        out.type, out.real = _abi.VALUE_REAL, value
+    elif isinstance(value, str):
+        out.type, out.text = _abi.VALUE_TEXT, _str(value)
+    else:
+        raise InvalidError(f"an override: expected a bool, int, float or str, found "
+                           f"{type(value).__name__} {value!r}")
+    return out
+
+
+class CtypesHost:
+    """A host table whose diagnostics are kept here: for calls without torch."""
+
+    def __init__(self):
+        self._texts = []
+        self._diagnose = _abi.DIAGNOSE(self._on_diagnostic)
+        self._get_extension = _abi.GET_EXTENSION(lambda ctx, name: None)
+        self.table = _abi.Host(ctypes.sizeof(_abi.Host), _abi.KIND_HOST, _abi.ABI_MAJOR,
+                               _abi.ABI_MINOR, None, self._diagnose, self._get_extension)
+        self.address = ctypes.addressof(self.table)
+
+    def _on_diagnostic(self, _, diagnostic):
+        d = diagnostic.contents
+        if d.severity >= _abi.SEVERITY_WARNING:
+            self._texts.append(f"{d.domain}: {d.text}")
+
+    def take(self):
+        """What was diagnosed since the last call."""
+        texts, self._texts = self._texts, []
+        return "\n".join(texts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What to open: a file, or TOML text, and overrides above it."""
+    path: str = ""
+    text: str = ""
+    overrides: tuple = ()
+
+    @staticmethod
+    def of(config, overrides=None):
+        """From what users pass: a path, a Config, or None for defaults."""
+        if isinstance(config, Config):
+            base = config
+        elif config is None:
+            base = Config()
+        elif isinstance(config, (str, os.PathLike)):
+            base = Config(path=os.path.abspath(os.fspath(config)))
+        else:
+            raise InvalidError(f"config: expected the path of an octavo.toml or None, found "
+                               f"{type(config).__name__}")
+        added = tuple((overrides or {}).items())
+        return dataclasses.replace(base, overrides=base.overrides + added)
+
+    def frozen(self):
+        """This configuration with the file's present content as text: what a pickled model
+        carries."""
+        if not self.path or self.text:
+            return self
+        with open(self.path, encoding="utf-8") as file:
+            return dataclasses.replace(self, text=file.read())
+
+    def desc(self, host_address, device):
+        """(octavo_open_desc, what it refers to)."""
+        pairs = [_abi.OptionValue(_str(k), _value(v)) for k, v in self.overrides]
+        overrides = (_abi.OptionValue * len(pairs))(*pairs)
+        folders = [_str(d) for d in plugin_directories()]
+        directories = (_abi.Str * len(folders))(*folders)
+        desc = _abi.OpenDesc(size=ctypes.sizeof(_abi.OpenDesc), kind=_abi.KIND_OPEN_DESC,
+                             overrides=overrides, override_count=len(pairs),
+                             plugin_dirs=directories, plugin_dir_count=len(folders),
+                             device=_abi.Device(device, 0), host=host_address)
+        desc.config_path = _str(self.path)
+        if self.text:
+            desc.config_text = _str(self.text)
+        return desc, (overrides, directories)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Why an object runs where it runs."""
+    accepted: bool
+    text: str
+    evidence: str
+    remedy: str
+
+    def __str__(self):
+        return self.text + (f" ({self.evidence})" if self.evidence else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One tensor that the host allocates; fields as in octavo/slots.h."""
+    id: int
+    owner_kind: int
+    owner: int
+    role: int
+    dtype: int
+    flags: int
+    combine: int
+    rows: int
+    cols: int
+    initial: float
+    access: tuple
+    name: str
+    labels: tuple  # of the columns of a pool; else ()
+
+
+def _lines(call):
+    lines = []
+
+    @_abi.LINE
+    def line(_, text):
+        lines.append(str(text))
+
+    status = call(line)
+    return status, "\n".join(lines)
+
+
+def _report(function, config, overrides, format, device=_abi.DEVICE_AUTO):
+    host = CtypesHost()
+    desc, kept = Config.of(config, overrides).desc(host.address, device)
+    status, text = _lines(lambda line: function(ctypes.byref(desc), _str(format), line, None))
+    del kept
+    return status, text, host.take()
+
+
+def explain(config=None, format="text", overrides=None):
+    """What would run here and why, with every candidate: "text", "tree" or "json".
+
+    A configuration that cannot run is no exception: the text says so. One that is malformed is an
+    InvalidError with the same text.
+    """
+    status, text, said = _report(liboctavo().octavo_explain, config, overrides, format)
+    if status in (0, UnsupportedError.status) and text:
+        return text
+    raise error(status, "\n".join(t for t in (said, text) if t))
+
+
+def list_plugins(config=None, format="text", overrides=None):
+    """Every plugin that the search path holds."""
+    status, text, said = _report(liboctavo().octavo_list, config, overrides, format)
+    if status:
+        raise error(status, said)
+    return text
+
+
+class Run:
+    """An open run of liboctavo. One thread at a time."""
+
+    def __init__(self, config, host_address=None, take=None, device=_abi.DEVICE_AUTO):
+        self._library = liboctavo()
+        self._host = None
+        if host_address is None:
+            self._host = CtypesHost()
+            host_address, take = self._host.address, self._host.take
+        self._take = take
+        desc, kept = config.desc(host_address, device)
+        handle = ctypes.c_void_p()
+        self._check(self._library.octavo_open(ctypes.byref(desc), ctypes.byref(handle)),
+                    "octavo_open")
+        del kept
+        self.handle = handle.value
+        self._close = weakref.finalize(self, self._library.octavo_close, self.handle)
+        said = self._take()
+        if said:
+            warnings.warn(said, stacklevel=3)
+
+    def _check(self, status, what):
+        if status:
+            raise error(status, self._take() or f"{what} answered status {status}")
+
+    def close(self):
+        """Idempotent. No op of this run may be in flight."""
+        self._close()
+        self.handle = None
+
+    @property
+    def precision(self):
+        """"no", "fp16", "bf16" or "fp8"."""
+        return str(self._library.octavo_precision_of(self.handle))
+
+    @property
+    def backend(self):
+        """The chosen backend's id; empty without one."""
+        return str(self._library.octavo_backend_id_of(self.handle))
+
+    def has(self, interface):
+        """Whether the backend offers "optimizer", "gradients" or "fused"."""
+        return bool(getattr(self._library, f"octavo_{interface}_of")(self.handle))
+
+    def _add(self, function, desc, what):
+        verdict = _abi.Verdict(size=ctypes.sizeof(_abi.Verdict), kind=_abi.KIND_VERDICT)
+        number = ctypes.c_uint32(_abi.NONE)
+        self._check(function(self.handle, ctypes.byref(desc), ctypes.byref(verdict),
+                             ctypes.byref(number)), what)
+        out = Verdict(verdict.decision != _abi.DECLINE, str(verdict.text), str(verdict.evidence),
+                      str(verdict.remedy))
+        return number.value, out
+
+    def add_parameter(self, name, rows, cols, dtype, flags, gradient_dtype=None):
+        """(id, Verdict); the id counts only when the verdict accepts."""
+        desc = _abi.ParameterDesc(ctypes.sizeof(_abi.ParameterDesc), _abi.KIND_PARAMETER_DESC,
+                                  _str(name), rows, cols, dtype, gradient_dtype or dtype, flags, 0)
+        return self._add(self._library.octavo_add_parameter, desc, f"octavo_add_parameter {name}")
+
+    def add_linear(self, name, weight):
+        """(id, Verdict)."""
+        desc = _abi.LinearDesc(ctypes.sizeof(_abi.LinearDesc), _abi.KIND_LINEAR_DESC, _str(name),
+                               weight, 0)
+        return self._add(self._library.octavo_add_linear, desc, f"octavo_add_linear {name}")
+
+    def seal(self):
+        """Ends a batch of add calls; slots and plans exist afterwards."""
+        self._check(self._library.octavo_seal(self.handle), "octavo_seal")
+
+    def slots(self):
+        """Every slot, by id."""
+        out = []
+        for i in range(self._library.octavo_slot_count(self.handle)):
+            s = self._library.octavo_get_slot(self.handle, i).contents
+            labels = tuple(str(s.labels[k]) for k in range(s.cols)) if s.labels else ()
+            out.append(Slot(s.id, s.owner_kind, s.owner, s.role, s.dtype, s.flags, s.combine,
+                            s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels))
+        return out
+
+    def uses(self, owner_kind, owner):
+        """[(slot id, first column, columns)]: the positions of an object's lists."""
+        out = []
+        for i in range(self._library.octavo_use_count(self.handle, owner_kind, owner)):
+            u = self._library.octavo_get_use(self.handle, owner_kind, owner, i).contents
+            out.append((u.slot, u.first, u.count))
+        return out
+
+    def plan(self, linear):
+        """The octavo_linear_plan of a linear, copied."""
+        plan = self._library.octavo_get_plan(self.handle, linear).contents
+        return _abi.LinearPlan.from_buffer_copy(plan)
+
+    def options(self):
+        """{name: value} of the backend's options in force."""
+        options = json.loads(self.report("json")).get("options", {})
+        return {name: option["value"] for name, option in options.items()}
+
+    def report(self, format="text"):
+        """What was asked, what was tried, what runs, and where each layer went."""
+        status, text = _lines(lambda line: self._library.octavo_report(self.handle, _str(format),
+                                                                       line, None))
+        self._check(status, "octavo_report")
+        return text

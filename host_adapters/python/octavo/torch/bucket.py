@@ -1,0 +1,122 @@
+"""One bucket of gradients in slots: its plan, and the collectives between its stages."""
+import ctypes
+
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+from ..errors import InternalError, error, from_op
+from . import ops
+from .slots import Lists
+
+NONE, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER_SUM = range(6)
+
+
+class Stage(ctypes.Structure):
+    """As octavo_gradient_stage."""
+    _fields_ = [("size", ctypes.c_uint32), ("kind", ctypes.c_uint32),
+                ("collective", ctypes.c_uint32), ("dtype", ctypes.c_uint32),
+                ("send_count", ctypes.c_uint64), ("recv_count", ctypes.c_uint64)]
+
+
+class _Sizes(ctypes.Structure):
+    _fields_ = [("stage_count", ctypes.c_uint64), ("buffer_bytes", ctypes.c_uint64),
+                ("state_bytes", ctypes.c_uint64)]
+
+
+_MOST_STAGES = 64
+
+
+def plan(number, ids, world):
+    """([Stage], bytes of send and of recv, bytes of state) for parameters of a registered run."""
+    function = ops.library().octavo_torch_plan
+    function.restype = ctypes.c_int32
+    function.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint64,
+                         ctypes.c_uint32, ctypes.POINTER(Stage), ctypes.c_uint64,
+                         ctypes.POINTER(_Sizes)]
+    stages, sizes = (Stage * _MOST_STAGES)(), _Sizes()
+    status = function(number, (ctypes.c_uint32 * len(ids))(*ids), len(ids), world, stages,
+                      _MOST_STAGES, ctypes.byref(sizes))
+    if status:
+        raise error(status, ops.take_diagnostics() or f"plan_reduction answered status {status}")
+    if sizes.stage_count > _MOST_STAGES:
+        raise InternalError(f"plan_reduction: expected at most {_MOST_STAGES} stages, found "
+                            f"{sizes.stage_count}; correct the backend")
+    return list(stages[:sizes.stage_count]), sizes.buffer_bytes, sizes.state_bytes
+
+
+def _bytes(count):
+    """Uninitialized, at a multiple of 256 bytes."""
+    memory = torch.empty(count + 256, dtype=torch.uint8)
+    first = -memory.data_ptr() % 256
+    return memory[first:first + count]
+
+
+def _elements(buffer, dtype, count):
+    width = dtype >> 11  # bytes of an element
+    view = buffer[:count * width]
+    return view.view(torch.float32) if dtype == _abi.F32 else view
+
+
+class Bucket:
+    """Parameters that are reduced together."""
+
+    def __init__(self, session, weights, world):
+        self.weights = weights
+        self.ids = [w.id for w in weights]
+        self.stages, self.buffer_bytes, self.state_bytes = plan(session.number, self.ids, world)
+        lists = [Lists(session, _abi.VERB_REDUCE, _abi.OWNER_PARAMETER, i) for i in self.ids]
+        self.read, self.accumulate, self.update = (
+            [t for one in lists for t in getattr(one, access)]
+            for access in ("read", "accumulate", "update"))
+
+
+class Flight:
+    """One reduction of one bucket: between two calls of `advance` a collective is under way."""
+
+    def __init__(self, bucket, session, group):
+        self.bucket, self.number, self.group = bucket, session.number, group
+        self.world = dist.get_world_size(group)
+        self.send, self.recv = _bytes(bucket.buffer_bytes), _bytes(bucket.buffer_bytes)
+        self.state = _bytes(bucket.state_bytes)
+        self.next = 0
+        self.work = None
+        self.wire_bytes = 0  # that this rank sends, for collectives in a ring
+
+    def advance(self):
+        """Waits for the collective, runs the next stage and begins its collective. False when no
+        stage is left."""
+        if self.work is not None:
+            self.work.wait()
+            self.work = None
+        b = self.bucket
+        if self.next == len(b.stages):
+            return False
+        try:
+            torch.ops.octavo.run_stage(self.number, b.ids, self.next, self.world, self.recv,
+                                       self.send, self.state, b.read, b.accumulate, b.update)
+        except RuntimeError as e:
+            raise from_op(e) from None
+        self.work = self._begin(b.stages[self.next])
+        self.next += 1
+        return True
+
+    def _begin(self, stage):
+        kind, world = stage.collective, self.world
+        if kind == NONE:
+            return None
+        send = _elements(self.send, stage.dtype, stage.send_count)
+        recv = _elements(self.recv, stage.dtype, stage.recv_count)
+        one = send.nbytes * (world - 1)
+        if kind in (ALL_REDUCE_MAX, ALL_REDUCE_SUM):
+            recv.copy_(send)
+            self.wire_bytes += 2 * one // world
+            op = dist.ReduceOp.MAX if kind == ALL_REDUCE_MAX else dist.ReduceOp.SUM
+            return dist.all_reduce(recv, op, group=self.group, async_op=True)
+        if kind == ALL_GATHER:
+            self.wire_bytes += one
+            return dist.all_gather_into_tensor(recv, send, group=self.group, async_op=True)
+        self.wire_bytes += one // world
+        if kind == ALL_TO_ALL:
+            return dist.all_to_all_single(recv, send, group=self.group, async_op=True)
+        return dist.reduce_scatter_tensor(recv, send, group=self.group, async_op=True)

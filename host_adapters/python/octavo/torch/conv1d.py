@@ -1,0 +1,50 @@
+"""transformers' Conv1D: a linear layer whose weight is [K, N].
+
+Octavo reads weights as [N, K], row by row, so prepare changes the order of the weight's elements in
+memory. Its shape, its values and its name stay.
+"""
+import sys
+
+from .converted import Converted
+from .counterpart import computed, counterpart
+from .linear import linear
+
+
+def _conv1d():
+    module = sys.modules.get("transformers.pytorch_utils")
+    return getattr(module, "Conv1D", None)
+
+
+class Conv1D(Converted):
+    """Mixed into transformers' Conv1D: the product runs through a backend. x: [..., K]."""
+
+    def forward(self, x):
+        return linear(self.octavo_site, x, self.weight, self.bias, self.training)
+
+
+class _Conv1DConverter:
+    """Conv1D, and subclasses that compute nothing of their own."""
+
+    def matches(self, module):
+        cls = _conv1d()
+        return cls is not None and isinstance(module, cls)
+
+    def refuses(self, module):
+        if type(module).forward is not _conv1d().forward:
+            return f"{type(module).__name__} has a forward of its own"
+        return computed(module, "weight")
+
+    def inner(self, module):
+        return ()
+
+    def linears(self, module):
+        return [("", dict(parameter=module.weight, of="weight", transposed=True))]
+
+    def apply(self, module, sites):
+        weight = module.weight
+        weight.data = weight.data.t().contiguous().t()
+        module.octavo_site = sites[""]
+        module.__class__ = counterpart(type(module), Conv1D)
+
+
+CONV1D = _Conv1DConverter()

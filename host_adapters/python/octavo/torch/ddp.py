@@ -1,0 +1,161 @@
+"""Training on several ranks of torch.distributed: DistributedDataParallel and what builds on it.
+
+te needs nothing: its gradients are torch's own. Gradients of msamp lie in slots, where DDP does not
+see them: octavo.prepare puts their parameters on DDP's ignore list, and they are averaged in FP8 at
+the end of each backward pass. In both cases maxima and counts of all ranks are combined before each
+optimizer step, so that every rank derives the same scales.
+"""
+import ctypes
+import weakref
+import zlib
+
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+from ..errors import InvalidError, StateError
+from .reduction import BUCKET_BYTES, Reducer, slot_gradients
+
+_reducers = weakref.WeakKeyDictionary()  # session -> Reducer
+_checked = weakref.WeakSet()             # sessions whose ranks were compared
+
+
+def is_distributed(group=None):
+    """Whether torch.distributed runs with more than one rank."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+
+
+def ignored_names(model, session):
+    """Names of the parameters that DDP must leave alone: value or gradient lies in slots."""
+    mine = {id(w.parameter) for w in slot_gradients(session)}
+    mine.update(id(w.parameter) for w in session.weights if not w.is_native)
+    return [n for n, p in model.named_parameters(remove_duplicate=False) if id(p) in mine]
+
+
+def ignore_slots(model, session):
+    """Puts these parameters on the model's own ignore list, which DDP reads when it wraps it."""
+    names = ignored_names(model, session)
+    if names:
+        kept = [n for n in getattr(model, "_ddp_params_and_buffers_to_ignore", ())
+                if n not in names]
+        wrapper = torch.nn.parallel.DistributedDataParallel
+        wrapper._set_params_and_buffers_to_ignore_for_model(model, kept + names)
+    return names
+
+
+def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
+    """Optional, once after DistributedDataParallel(model), on every rank: sends rank 0's slots to
+    all, as DDP does with parameters, and lets ddp.no_sync() postpone reductions of slots, too.
+
+    group: the ranks; bucket_bytes: of float32 gradients that are reduced together; overlap=False:
+    reduce at the end of backward only, for models whose use of layers changes from step to step.
+    Returns model. Raises InvalidError for a model that no octavo.prepare has seen.
+    """
+    from .prepare import session_of
+    session = session_of(model)
+    if not is_distributed(group):
+        return model
+    if bucket_bytes < 1:
+        raise InvalidError(f"bucket_bytes: expected 1 or more, found {bucket_bytes}")
+    root = dist.get_global_rank(group, 0) if group is not None else 0
+    for slot, tensor in zip(session.slots, session.tensors):
+        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
+            dist.broadcast(tensor.view(torch.uint8), root, group=group)
+    session.quantize_all()
+    if slot_gradients(session):
+        reducer = _reducers[session] = Reducer(session, group, bucket_bytes, overlap)
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            reducer.wrapper = weakref.ref(model)
+    return model
+
+
+def reducer_of(session):
+    """The Reducer of a session, made on first use; None without slot gradients or ranks."""
+    if session not in _reducers:
+        if not is_distributed() or not slot_gradients(session):
+            return None
+        _reducers[session] = Reducer(session)
+    return _reducers[session]
+
+
+def produced(session, weight):
+    """Called by linear's backward after it added to a gradient in a slot. Eager code only."""
+    reducer = reducer_of(session)
+    if reducer is not None:
+        reducer.produced(weight)
+
+
+def reduce_gradients(session):
+    """Averages all slot gradients over the ranks, blocking. Every rank calls it, or none."""
+    reducer = reducer_of(session)
+    if reducer is not None:
+        reducer.finish()
+
+
+def before_clip(session):
+    """What is due on every rank before a norm is taken: gradients of compiled graphs, which no end
+    of a backward pass reduces."""
+    reducer = reducer_of(session)
+    if reducer is not None and reducer.has_work():
+        reducer.finish()
+
+
+def _fingerprint(session):
+    """24 bits of what must be equal on every rank before the first step."""
+    value = 0
+    for slot, tensor in zip(session.slots, session.tensors):
+        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
+            memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+            value = zlib.crc32(memory, value)
+    return float(value & 0xFFFFFF)
+
+
+def _combine(tensors, op, group):
+    """One all-reduce for all of these float32 tensors, in place."""
+    if not tensors:
+        return
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    dist.all_reduce(flat, op, group=group)
+    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
+        tensor.copy_(part.view_as(tensor))
+
+
+def _slots(session, combine):
+    return [t for s, t in session.reduced if s.combine == combine]
+
+
+def reduce_slots(session, group=None):
+    """Combines every slot with OCTAVO_SLOT_REDUCE over the ranks: one all-reduce for the maxima and
+    one for the sums. Nothing with one rank."""
+    if is_distributed(group):
+        _combine(_slots(session, _abi.COMBINE_MAX), dist.ReduceOp.MAX, group)
+        _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
+
+
+def before_step(session):
+    """What is due on every rank before optimizer.step looks at gradients or at `nonfinite`:
+    gradients that no backward pass has reduced, then the slots. StateError when the ranks began
+    with different weights."""
+    if not is_distributed():
+        return
+    reducer = reducer_of(session)
+    group = reducer.group if reducer is not None else None
+    weights = slot_gradients(session)
+    print_of = [] if session in _checked else [_fingerprint(session)]
+    filled = reducer.filled if reducer is not None else ()
+    pending = reducer is not None and reducer.has_work()
+    flags = torch.tensor([float(pending), *(float(w.id not in filled) for w in weights),
+                          *print_of, *(-p for p in print_of)])
+    _combine([*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
+    if print_of and flags[-2] != -flags[-1]:
+        raise StateError(
+            "the ranks: expected equal weights in slots on every rank before the first step, found "
+            "different ones; seed every rank alike before the model is made, or call "
+            "octavo.torch.ddp.join(model) after wrapping it")
+    _checked.add(session)
+    if reducer is not None:
+        if flags[0] > 0:
+            reducer.finish()
+        reducer.compiled = False
+        reducer.drop_unused({w.id: bool(flags[1 + i] > 0) for i, w in enumerate(weights)})
+    _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)

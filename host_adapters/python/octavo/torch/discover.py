@@ -1,0 +1,170 @@
+"""Finds the linear layers of a model, and says why anything else that multiplies by a matrix stays.
+
+A converter knows one kind of module: matches(module); refuses(module) -> reason or None;
+inner(module) -> modules that it reads without a call; linears(module) -> [(name inside the module,
+spec)]; apply(module, sites), which turns the module into its counterpart in place. Parameters,
+hooks and names stay as they are.
+"""
+import dataclasses
+
+import torch
+
+from ..errors import InvalidError
+from . import ops
+from .attention import MULTIHEAD_ATTENTION
+from .conv1d import CONV1D
+from .counterpart import computed, counterpart
+from .experts import EXPERTS
+from .linear import Linear
+from .slots import Weight
+
+
+class _LinearConverter:
+    """torch.nn.Linear, and subclasses that compute nothing of their own."""
+
+    def matches(self, module):
+        return isinstance(module, torch.nn.Linear)
+
+    def refuses(self, module):
+        reason = computed(module, "weight")
+        if reason is None and type(module).forward is not torch.nn.Linear.forward:
+            reason = f"{type(module).__name__} has a forward of its own"
+        return reason
+
+    def inner(self, module):
+        return ()
+
+    def linears(self, module):
+        return [("", dict(parameter=module.weight, of="weight"))]
+
+    def apply(self, module, sites):
+        module.octavo_site = sites[""]
+        plain = type(module) is torch.nn.Linear
+        module.__class__ = Linear if plain else counterpart(type(module), Linear)
+
+
+CONVERTERS = [MULTIHEAD_ATTENTION, EXPERTS, CONV1D, _LinearConverter()]
+TOO_WIDE = (torch.float64, torch.complex64, torch.complex128)
+
+
+@dataclasses.dataclass
+class Candidate:
+    """A module that can be converted, with its linears by their names inside the module."""
+    module: torch.nn.Module
+    name: str
+    converter: object
+    linears: dict  # name inside the module -> (name of the linear, Weight)
+
+    def modules(self):
+        """The module and those it reads without a call."""
+        return (self.module, *self.converter.inner(self.module))
+
+
+@dataclasses.dataclass
+class Discovery:
+    candidates: list
+    weights: list      # every Weight once, in order; linears' first use decides
+    left_out: dict     # module or linear name -> reason
+
+
+def _join(*parts):
+    return ".".join(p for p in parts if p)
+
+
+class _Search:
+    def __init__(self, model, accept, excluded):
+        self.model = model
+        self.accept = accept
+        self.excluded = excluded
+        self.found = Discovery([], [], {})
+        self.known = {}    # (parameter, piece, transposed) -> Weight
+        self.wrong = []
+        self.names = {id(p): n for n, p in model.named_parameters(remove_duplicate=True)}
+        self.inside = set()
+
+    def run(self):
+        for name, module in self.model.named_modules():
+            if id(module) not in self.inside:
+                self.visit(module, name)
+        if self.wrong:
+            raise InvalidError(
+                "the model: expected linear weights in float32, bfloat16 or float16, found "
+                + "; ".join(self.wrong) + "; call model.float() or model.bfloat16() first")
+        return self.found
+
+    def visit(self, module, name):
+        converter = next((c for c in CONVERTERS if c.matches(module)), None)
+        if converter is None:
+            self.note(module, name)
+            return
+        self.inside.update(id(m) for m in converter.inner(module))
+        reason = converter.refuses(module)
+        if reason is None and not self.accepts(module, name):
+            reason = "excluded by the filter"
+        if reason is not None:
+            self.found.left_out[name or "model"] = reason
+            return
+        linears = {}
+        for part, spec in converter.linears(module):
+            weight = self.weight(name, part, spec)
+            if weight is not None:
+                linears[part] = (_join(name, part) or "model", weight)
+        if linears:
+            self.found.candidates.append(Candidate(module, name, converter, linears))
+
+    def accepts(self, module, name):
+        return self.accept is None or self.accept(module, name)
+
+    def weight(self, name, part, spec):
+        """The Weight of one linear; None when it stays with the host."""
+        linear_name = _join(name, part) or "model"
+        if linear_name in self.excluded:
+            return None
+        parameter, piece = spec["parameter"], spec.get("piece")
+        transposed = spec.get("transposed", False)
+        if "module" in spec and not self.accepts(spec["module"], linear_name):
+            self.found.left_out[linear_name] = "excluded by the filter"
+            return None
+        if parameter.dtype in TOO_WIDE:
+            self.wrong.append(f"{linear_name}: {parameter.dtype}")
+            return None
+        if parameter.dtype not in ops.DTYPES:
+            self.found.left_out[linear_name] = f"its weight is {parameter.dtype}"
+            return None
+        if (id(parameter), piece, not transposed) in self.known:
+            self.found.left_out[linear_name] = "another linear uses its weight transposed"
+            return None
+        key = (id(parameter), piece, transposed)
+        if key not in self.known:
+            own = self.names.get(id(parameter), _join(name, spec["of"]))
+            suffix = "" if piece is None else f".{part.rpartition('.')[2]}"
+            self.known[key] = Weight(own + suffix, parameter, piece, transposed=transposed)
+            self.found.weights.append(self.known[key])
+        return self.known[key]
+
+    def note(self, module, name):
+        """Lists a module that may multiply by a matrix of its own; look-ups, convolutions, norms
+        and parameters that are mere arrays of vectors are no linear layers and stay silent."""
+        if isinstance(module, _SILENT):
+            return
+        matrices = [n for n, p in module.named_parameters(recurse=False) if _is_matrix(p)]
+        if matrices:
+            self.found.left_out[name or "model"] = (f"{type(module).__name__} is no linear layer "
+                                                    f"({', '.join(matrices)})")
+
+
+_SILENT = (torch.nn.Embedding, torch.nn.EmbeddingBag, torch.nn.modules.conv._ConvNd,
+           torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.PReLU)
+
+
+def _is_matrix(parameter):
+    if torch.nn.parameter.is_lazy(parameter):
+        return False
+    return parameter.dim() in (2, 3) and all(size > 1 for size in parameter.shape)
+
+
+def discover(model, accept=None, excluded=()):
+    """accept(module, name) -> bool: the user's filter; a name is the first under which the model
+    reaches the module. excluded: names of linears that were tried and cannot be. Raises
+    InvalidError with every float64 linear weight at once."""
+    return _Search(model, accept, excluded).run()

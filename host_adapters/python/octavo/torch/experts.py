@@ -1,0 +1,117 @@
+"""Experts of transformers' mixture-of-experts models: 3-D parameters, one matrix an expert.
+
+transformers dispatches the forward of such a module by config._experts_implementation, for every
+model that shares the config. Here the choice belongs to one module: its counterpart computes what
+that interface asks for, from the flags that transformers put on the module.
+"""
+import torch
+
+from ..errors import StateError
+from .converted import Converted
+from .counterpart import computed, counterpart, product
+
+_FLAGS = ("has_gate", "has_bias", "has_post_expert_norm", "is_transposed")
+
+
+def _names(module):
+    return ("gate_up_proj" if getattr(module, "has_gate", True) else "up_proj"), "down_proj"
+
+
+class Experts(Converted):
+    """Mixed into an experts class: each product of an expert runs through a backend.
+
+    hidden_states: [tokens, H]; top_k_index, top_k_weights: [tokens, k], the experts of each token
+    and their weights. Returns [tokens, H] in the dtype of hidden_states. Experts without tokens are
+    not called; their part of the gradient is zero. An index past the last expert contributes zero.
+    """
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        self._check_parameters()
+        tokens, k = top_k_index.shape
+        experts, order = torch.sort(top_k_index.reshape(-1), stable=True)
+        counts = torch.bincount(experts, minlength=self.num_experts)[:self.num_experts].tolist()
+        order = order[:sum(counts)]
+        first, second = _names(self)
+        y = self._products(first, hidden_states[order // k], counts)
+        y = self._apply_gate(y) if self.has_gate else self.act_fn(y)
+        y = self._products(second, y, counts)
+        if self.has_post_expert_norm:
+            y = self.post_expert_norm(y)
+        y = y * top_k_weights.reshape(-1)[order].unsqueeze(-1)
+        # Each row has one place, so the sum over k does not depend on the order of experts.
+        y = y.new_zeros((tokens * k, y.shape[-1])).index_copy(0, order, y)
+        return y.view(tokens, k, y.shape[-1]).sum(dim=1).to(hidden_states.dtype)
+
+    def _check_parameters(self):
+        """Adapters that parametrize experts do so during the forward, after octavo.prepare."""
+        for name, sites in self.octavo_sites.items():
+            site = next((site for site in sites if site is not None), None)
+            if site and self._parameters.get(name) is not site.weight.parameter:
+                raise StateError(f"{type(self).__name__}.{name}: expected the parameter that "
+                                 "octavo.prepare saw, found another or a parametrization; keep "
+                                 "this module out with octavo.prepare's filter")
+
+    def _products(self, name, x, counts):
+        """x: rows sorted by expert, counts[e] of them for expert e. unbind assembles the gradient
+        of the 3-D parameter once, whatever the number of experts."""
+        weights = getattr(self, name).unbind(0)
+        biases = (getattr(self, f"{name}_bias").unbind(0) if self.has_bias else
+                  (None,) * len(weights))
+        sites = self.octavo_sites[name]
+        rows = []
+        for e, part in enumerate(x.split(counts)):
+            if counts[e]:
+                weight = weights[e]
+                if sites[e] is None and self.is_transposed:
+                    weight = weight.t()
+                rows.append(product(sites[e], part, weight, biases[e], self.training))
+        if rows:
+            return torch.cat(rows)
+        width = weights[0].shape[1 if self.is_transposed else 0]
+        return x.new_zeros((0, width))
+
+
+def _expert_parameters(module):
+    """Whether a module looks like experts: 3-D parameters of the interface's names."""
+    parameters = [module._parameters.get(name) for name in _names(module)]
+    return all(p is not None and not torch.nn.parameter.is_lazy(p)
+               and p.dim() == 3 for p in parameters)
+
+
+class _ExpertsConverter:
+    """Classes under transformers' use_experts_implementation."""
+
+    def matches(self, module):
+        return _expert_parameters(module)
+
+    def refuses(self, module):
+        cls = type(module).__name__
+        forward = type(module).forward
+        dispatch = getattr(forward, "__globals__", {}).get("__name__")
+        if dispatch != "transformers.integrations.moe" or not all(
+                hasattr(module, flag) for flag in _FLAGS):
+            return f"{cls} holds experts, but not under transformers' experts interface"
+        if getattr(module, "_is_expert_parallel", False):
+            return f"{cls} runs expert parallel"
+        return computed(module, *_names(module))
+
+    def inner(self, module):
+        return ()
+
+    def linears(self, module):
+        return [(f"{name}.{e}", dict(parameter=module._parameters[name], of=name, piece=e,
+                                     transposed=module.is_transposed))
+                for name in _names(module) for e in range(module._parameters[name].shape[0])]
+
+    def apply(self, module, sites):
+        if module.is_transposed:
+            for name in _names(module):
+                parameter = module._parameters[name]
+                parameter.data = parameter.data.transpose(1, 2).contiguous().transpose(1, 2)
+        module.octavo_sites = {
+            name: [sites.get(f"{name}.{e}") for e in range(module._parameters[name].shape[0])]
+            for name in _names(module)}
+        module.__class__ = counterpart(type(module), Experts)
+
+
+EXPERTS = _ExpertsConverter()

@@ -1,0 +1,171 @@
+"""The op library: torch.ops.octavo, its shapes for tracing compilers, and what it knows of runs.
+
+The library is built on torch's stable ABI. Ops refer to a run by number; a compiled graph of a
+model that is gone is an error of type StateError, never a crash.
+"""
+import ctypes
+import functools
+
+import torch
+
+from .. import _abi
+from ..errors import ResourceError, StateError, VersionError
+from ..library import folder, liboctavo
+
+NO_BACKWARD = 256  # flags of linear_forward: `saved` stays empty
+OF_GRAPH = 256     # flags of linear_backward: a gradient slot that it adds to is noted by the op
+WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
+PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
+
+DTYPES = {torch.float32: _abi.F32, torch.bfloat16: _abi.BF16, torch.float16: _abi.F16}
+TORCH_DTYPES = {_abi.F32: torch.float32, _abi.BF16: torch.bfloat16, _abi.F16: torch.float16,
+                _abi.I32: torch.int32}
+
+
+# The overloads that hot code calls, set by library(): a packet would look them up in each call.
+linear_forward = linear_backward = None
+
+
+class LinearShape(ctypes.Structure):
+    """As octavo::ops::LinearShape."""
+    _fields_ = [("n", ctypes.c_int64), ("k", ctypes.c_int64), ("gradient_dtype", ctypes.c_uint32),
+                ("parameter", ctypes.c_uint32)]
+
+
+@functools.lru_cache(maxsize=None)
+def library():
+    """Loads the op library once; raises ResourceError or VersionError with the remedy."""
+    liboctavo()
+    path = folder() / "liboctavo_torch_ops.so"
+    if not path.exists():
+        raise ResourceError(f"liboctavo_torch_ops.so: expected it in {path.parent}, found none; this "
+                            "build of octavo has no torch support: install the wheel, or build with "
+                            "OCTAVO_BUILD_TORCH_OPS=ON")
+    version = tuple(int(v) for v in torch.__version__.split(".")[:2])
+    if version < (2, 11):
+        raise VersionError(f"torch: expected 2.11 or later, whose stable ABI {path.name} uses, found "
+                           f"{torch.__version__}; upgrade torch")
+    try:
+        torch.ops.load_library(str(path))
+        lib = ctypes.CDLL(str(path))
+    except OSError as e:
+        raise ResourceError(f"{path}: expected a library that loads into torch "
+                            f"{torch.__version__}: {e}") from e
+    lib.octavo_torch_host.restype = ctypes.c_void_p
+    lib.octavo_torch_take_diagnostics.restype = ctypes.c_char_p
+    lib.octavo_torch_register.restype = ctypes.c_int64
+    lib.octavo_torch_register.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32,
+                                          ctypes.POINTER(LinearShape), ctypes.c_void_p]
+    lib.octavo_torch_release.argtypes = [ctypes.c_int64]
+    lib.octavo_torch_calls.restype = ctypes.c_uint64
+    lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
+    _register_fakes()
+    global linear_forward, linear_backward
+    linear_forward = torch.ops.octavo.linear_forward.default
+    linear_backward = torch.ops.octavo.linear_backward.default
+    return lib
+
+
+def take_diagnostics():
+    """What backends said on this thread since the last call."""
+    return library().octavo_torch_take_diagnostics().decode("utf-8", "replace")
+
+
+class Shapes:
+    """What a tracing compiler must know of one registered run."""
+
+    def __init__(self, shapes, plans):
+        self.linears = [(s.n, s.k, TORCH_DTYPES[s.gradient_dtype]) for s in shapes]
+        self.saved = [plan.saved for plan in plans]
+        self.gradients = [plan.gradient for plan in plans]
+
+
+_shapes = {}  # run number -> Shapes
+
+
+def register(run, shapes, plans, graph_gradients):
+    """Registers a sealed run; returns its number.
+
+    graph_gradients: ctypes array of uint8, one for each parameter, 1 once a compiled graph added to
+    its gradient slot. It must live until release.
+    """
+    array = (LinearShape * len(shapes))(*shapes)
+    number = library().octavo_torch_register(run.handle, len(graph_gradients), len(shapes), array,
+                                             ctypes.addressof(graph_gradients))
+    _shapes[number] = Shapes(shapes, plans)
+    return number
+
+
+def release(number):
+    """Forgets a run; ops that name it fail from here on."""
+    _shapes.pop(number, None)
+    library().octavo_torch_release(number)
+
+
+def calls(number, verb):
+    """How often a verb (octavo.slots.h) ran through ops of this run."""
+    return library().octavo_torch_calls(number, verb)
+
+
+def _known(run):
+    if run not in _shapes:
+        raise StateError(f"run {run}: expected the number of an open run, found none; the model was "
+                         "closed, or this graph was compiled for another one: call octavo.prepare "
+                         "and torch.compile again")
+    return _shapes[run]
+
+
+def _rows(t):
+    rows = 1
+    for size in t.shape[:-1]:
+        rows = rows * size
+    return rows
+
+
+def _saved(shapes, linear, flags, x):
+    keeps = not flags & (NO_BACKWARD | _abi.FORWARD_EVALUATION)
+    size = shapes.saved[linear].bytes(_rows(x)) if keeps else 0
+    return x.new_empty((size,), dtype=torch.uint8)
+
+
+def _register_fakes():
+    """Shapes and dtypes of results, for fake and meta tensors, dynamic batch sizes included."""
+    fake = torch.library.register_fake
+
+    @fake("octavo::linear_forward")
+    def _(run, linear, flags, x, bias, read, accumulate):
+        shapes = _known(run)
+        n = shapes.linears[linear][0]
+        return x.new_empty((*x.shape[:-1], n)), _saved(shapes, linear, flags, x)
+
+    @fake("octavo::linear_backward")
+    def _(run, linear, flags, wanted, dy, x, saved, read, accumulate, update):
+        shapes = _known(run)
+        n, k, dtype = shapes.linears[linear]
+        own_dw = wanted & WANT_DW and shapes.gradients[linear] == _abi.GRADIENT_TENSOR
+        none = (0,)
+        dx = (dy.new_empty((*dy.shape[:-1], k)) if wanted & WANT_DX
+              else dy.new_empty(none, dtype=torch.uint8))
+        dw = (dy.new_empty((n, k), dtype=dtype) if own_dw
+              else dy.new_empty(none, dtype=torch.uint8))
+        db = (dy.new_empty((n,), dtype=dtype) if wanted & WANT_DB
+              else dy.new_empty(none, dtype=torch.uint8))
+        return dx, dw, db
+
+    @fake("octavo::fused_forward")
+    def _(run, linear, flags, op, eps, x, gamma, beta, bias, read, accumulate):
+        shapes = _known(run)
+        n = shapes.linears[linear][0]
+        rows = _rows(x)
+        mean = rows if op == PROLOGUE_LAYER_NORM else 0
+        rstd = rows if op in (PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM) else 0
+        return (x.new_empty((*x.shape[:-1], n)), _saved(shapes, linear, flags, x),
+                x.new_empty((mean,), dtype=torch.float32),
+                x.new_empty((rstd,), dtype=torch.float32))
+
+    def nothing(*_):
+        return None
+
+    for name in ("quantize_weight", "end_step", "optimizer_step", "sum_of_squares", "prepare_step",
+                 "read_parameter", "write_parameter", "run_stage"):
+        fake(f"octavo::{name}")(nothing)

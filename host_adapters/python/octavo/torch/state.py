@@ -1,0 +1,148 @@
+"""FP8 state as plain tensors, and reports."""
+import json
+
+import torch
+
+from .. import _abi
+from ..errors import InvalidError
+from .prepare import session_of
+
+SCHEMA = 1
+METADATA = "octavo.metadata"
+_FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
+        _abi.E8M0FNU: torch.float8_e8m0fnu}
+
+
+def _keys(session):
+    """{key: slot} of what a checkpoint holds: the keys of octavo_store_save (docs/checkpoints.md)."""
+    keys = {}
+    for slot in session.slots:
+        if not slot.flags & _abi.SLOT_CHECKPOINT or session.tensors[slot.id] is None:
+            continue
+        if slot.owner_kind == _abi.OWNER_PARAMETER:
+            owner = f"parameter/{session.weights[slot.owner].name}/"
+        elif slot.owner_kind == _abi.OWNER_LINEAR:
+            owner = f"linear/{session.linear_name(slot.owner)}/"
+        else:
+            owner = "session/"
+        key, copy = owner + slot.name, 2
+        while key in keys:
+            key, copy = f"{owner}{slot.name}@{copy}", copy + 1
+        keys[key] = slot
+    return keys
+
+
+def _metadata(session, keys):
+    return {"schema": SCHEMA, "backend": session.run.backend, "options": session.run.options(),
+            "labels": {key: list(slot.labels) for key, slot in keys.items() if slot.labels}}
+
+
+def state_dict(model):
+    """What the backend must find again besides the model's own state dict: {key: tensor}.
+
+    Copies of every checkpoint slot, FP8 codes in torch's FP8 dtypes, and one uint8 tensor of JSON
+    that says backend, options and the objects of pooled columns. Safe with
+    torch.load(weights_only=True) and with safetensors. Due between steps. Raises StateError for a
+    model that was not prepared.
+    """
+    session = session_of(model)
+    keys = _keys(session)
+    out = {}
+    for key, slot in keys.items():
+        copy = session.tensors[slot.id].clone()
+        out[key] = copy.view(_FP8[slot.dtype]) if slot.dtype in _FP8 else copy
+    text = json.dumps(_metadata(session, keys), sort_keys=True).encode()
+    out[METADATA] = torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
+    return out
+
+
+def _columns(key, slot, labels):
+    """Where each column of this model lies in the saved pool."""
+    if not slot.labels:
+        return None
+    saved = labels.get(key, [])
+    missing = [name for name in slot.labels if name not in saved]
+    if missing or len(saved) != len(slot.labels):
+        raise InvalidError(f"{key}: expected columns for {len(slot.labels)} layers of this model, found "
+                           f"{len(saved)}, without {', '.join(missing[:4]) or 'any difference by name'}; "
+                           "load a checkpoint of this model")
+    return [saved.index(name) for name in slot.labels]
+
+
+def load_state_dict(model, state):
+    """Writes back what state_dict gave, bit for bit: the next step equals that of the model that
+    saved it. Load the model's own state dict before.
+
+    Needs the same model, backend and options; pooled columns are found by layer name. All or
+    nothing: on InvalidError no slot has changed.
+    """
+    session = session_of(model)
+    keys = _keys(session)
+    if METADATA not in state:
+        raise InvalidError(f"the state: expected the entry {METADATA!r}, found none; only what "
+                           "octavo.state_dict returned can be loaded")
+    found = json.loads(bytes(state[METADATA].cpu().numpy()).decode())
+    here = _metadata(session, keys)
+    for what in ("schema", "backend", "options"):
+        if found.get(what) != here[what]:
+            difference = _difference(found.get(what), here[what])
+            raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
+                               f"{difference[0]}; load it with the configuration that saved it")
+    missing = sorted(set(keys) - set(state))
+    unknown = sorted(set(state) - set(keys) - {METADATA})
+    if missing or unknown:
+        raise InvalidError(f"the state: expected the slots of this model; {len(missing)} are missing "
+                           f"({', '.join(missing[:3])}), {len(unknown)} unknown "
+                           f"({', '.join(unknown[:3])}); load a checkpoint of this model")
+    values = {}
+    for key, slot in keys.items():
+        target, value = session.tensors[slot.id], state[key]
+        if slot.dtype in _FP8 and value.dtype == _FP8[slot.dtype]:
+            value = value.view(torch.uint8)
+        if value.shape != target.shape or value.dtype != target.dtype:
+            raise InvalidError(f"{key}: expected {tuple(target.shape)} of {target.dtype}, found "
+                               f"{tuple(value.shape)} of {value.dtype}; load a checkpoint of this model")
+        columns = _columns(key, slot, found["labels"])
+        values[key] = value if columns is None else value[:, columns]
+    for slot in session.slots:
+        tensor = session.tensors[slot.id]
+        if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT:
+            tensor.fill_(slot.initial)
+    for key, slot in keys.items():
+        session.tensors[slot.id].copy_(values[key])
+    session.quantize_all()
+
+
+def _difference(found, here):
+    if isinstance(found, dict) and isinstance(here, dict):
+        names = [n for n in sorted({*found, *here}) if found.get(n) != here.get(n)]
+        return tuple(", ".join(f"{n} = {d.get(n)!r}" for n in names) for d in (found, here))
+    return repr(found), repr(here)
+
+
+def report(model, format="text"):
+    """What runs, why, and where each layer went; "text", "tree" or "json".
+
+    Lists every module that holds a matrix and was left out, with its reason, and how often FP8
+    products ran.
+    """
+    from . import ops
+    session = session_of(model)
+    calls = {name: ops.calls(session.number, verb) for name, verb in (
+        ("linear_forward", _abi.VERB_FORWARD), ("linear_backward", _abi.VERB_BACKWARD),
+        ("end_step", _abi.VERB_END_STEP))}
+    text = session.run.report(format)
+    if format == "json":
+        out = json.loads(text)
+        out["left_out"] = session.left_out
+        out["calls"] = calls
+        out["skipped_steps"] = session.skipped_steps
+        return json.dumps(out, indent=2)
+    lines = [text]
+    if session.left_out:
+        lines.append("left to torch")
+        width = max(map(len, session.left_out))
+        lines += [f"  {name:<{width}}  {reason}" for name, reason in session.left_out.items()]
+    lines.append("calls      " + ", ".join(f"{name} {count}" for name, count in calls.items())
+                 + f"; steps skipped for Inf or NaN: {session.skipped_steps}")
+    return "\n".join(lines)

@@ -1,0 +1,3 @@
+// Stands in for gloo/config.h: see types.h.
+#pragma once
+#include "types.h"

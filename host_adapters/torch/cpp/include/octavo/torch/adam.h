@@ -1,0 +1,50 @@
+// Adam and AdamW on a backend's own state formats, as a torch::optim::Optimizer.
+#ifndef OCTAVO_TORCH_ADAM_H
+#define OCTAVO_TORCH_ADAM_H
+
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <optional>
+
+#include "octavo/torch/error.h"
+
+namespace octavo::torch {
+
+class Run;
+
+// Steps every parameter of its groups through octavo.optimizer/1. Weights, gradients and moments
+// that the backend keeps live in slots; of such a weight the module has a placeholder of NaN, and
+// its .grad stays undefined.
+//
+// Groups have the options of the torch::optim::Adam or AdamW that it replaced, and they are read in
+// each step, so learning rate schedulers work on it. prepare() makes it; it is usable as long as
+// the Prepared lives.
+class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
+ public:
+  // Copies the groups of `replaced`. Throws Error for anything but a torch::optim::Adam or AdamW
+  // without amsgrad that made no step yet, and when the run's backend decays weights otherwise.
+  Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced);
+  ~Adam() override;
+
+  // Steps the parameters that have a gradient. Skips all of them when a gradient is not finite.
+  // Gradients in slots are used up; call zero_grad of the Prepared for the others, as always.
+  at::Tensor step(LossClosure closure = nullptr) override;
+  // The norm of all gradients, and the bound that they are scaled to in the next step.
+  double clip_grad_norm_(double max_norm);
+  // Whether the last step changed nothing, since a gradient was not finite.
+  bool skipped() const { return skipped_; }
+
+  // Options of the groups; the moments are slots.
+  void save(::torch::serialize::OutputArchive &archive) const override;
+  void load(::torch::serialize::InputArchive &archive) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  bool skipped_ = false;
+};
+
+}  // namespace octavo::torch
+
+#endif

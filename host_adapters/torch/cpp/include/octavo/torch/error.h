@@ -1,0 +1,41 @@
+// octavo::torch::Error: what every function of this library throws when it refuses or fails.
+#ifndef OCTAVO_TORCH_ERROR_H
+#define OCTAVO_TORCH_ERROR_H
+
+#include <octavo/abi.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#define OCTAVO_TORCH_API __attribute__((visibility("default")))
+
+namespace octavo::torch {
+
+// One message of liboctavo or a plugin.
+struct Diagnostic {
+  octavo_status code = OCTAVO_OK;  // that the failing call returned, or OCTAVO_OK
+  uint32_t severity = 0;           // OCTAVO_SEVERITY_...
+  std::string domain;              // who spoke: "octavo.config", "te"
+  std::string text;
+};
+
+// what() says what was expected, what was found and where, followed by every diagnostic.
+class OCTAVO_TORCH_API Error : public std::runtime_error {
+ public:
+  Error(octavo_status status, const std::string &text, std::vector<Diagnostic> diagnostics = {});
+  ~Error() override;
+
+  // OCTAVO_INVALID: malformed input; OCTAVO_UNSUPPORTED: well formed, but not possible here;
+  // OCTAVO_WRONG_STATE: legal at another time; OCTAVO_RESOURCE: a file or memory.
+  octavo_status status() const { return status_; }
+  const std::vector<Diagnostic> &diagnostics() const { return diagnostics_; }
+
+ private:
+  octavo_status status_;
+  std::vector<Diagnostic> diagnostics_;
+};
+
+}  // namespace octavo::torch
+
+#endif

@@ -1,0 +1,110 @@
+// prepare(): FP8 for the linears of an unmodified module.
+//
+//   torch::optim::AdamW adamw(model->parameters(), 1e-3);
+//   auto optimizer = octavo::torch::prepare(*model, adamw, "octavo.toml");
+//   optimizer.zero_grad();  loss.backward();  optimizer.step();
+#ifndef OCTAVO_TORCH_PREPARE_H
+#define OCTAVO_TORCH_PREPARE_H
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octavo/torch/config.h"
+#include "octavo/torch/error.h"
+#include "octavo/torch/session.h"
+
+namespace torch {
+namespace nn {
+class Module;
+}
+namespace optim {
+class Optimizer;
+}
+}  // namespace torch
+
+namespace octavo::torch {
+
+// One linear of the model: where it runs and why.
+struct Layer {
+  std::string name;  // as in the module: "blocks.0.fc1"
+  int64_t n = 0;     // out_features
+  int64_t k = 0;     // in_features
+  bool fp8 = false;
+  std::string recipe;  // of the backend: "delayed"; empty when the layer stays with torch
+  std::string reason;
+  // Calls of the backend since prepare(), each of them one product in FP8: y, dx and dw.
+  uint64_t forward_calls = 0;
+  uint64_t dgrad_calls = 0;
+  uint64_t wgrad_calls = 0;
+};
+
+// A prepared model with its optimizer. The model and the optimizer outlive it. Closing it, which
+// its end does, too, gives the module back as plain torch, with the weights that it has by then.
+// One thread at a time.
+class OCTAVO_TORCH_API Prepared {
+ public:
+  Prepared(Prepared &&) noexcept;
+  Prepared &operator=(Prepared &&) noexcept;
+  ~Prepared();
+
+  // The optimizer's step, and what FP8 needs after it: scales advance, weights are cast. When a
+  // gradient was infinite or NaN, no weight changes and the step is counted.
+  at::Tensor step(std::function<at::Tensor()> closure = nullptr);
+  // Gradients of the optimizer's parameters, those in slots included.
+  void zero_grad(bool set_to_none = true);
+  // Scales the gradients of the next step so that their norm is at most max_norm; returns the norm.
+  double clip_grad_norm_(double max_norm);
+  uint64_t skipped_steps() const;
+  // Whether the last step was one of them.
+  bool step_was_skipped() const;
+
+  // What step() drives, for learning rate schedulers: the optimizer that prepare() was given, or
+  // the octavo::torch::Adam in its place.
+  ::torch::optim::Optimizer &optimizer();
+
+  // Every linear of the module.
+  std::vector<Layer> layers() const;
+  // octavo_report: what was asked, what runs, where each layer went; "text", "tree" or "json".
+  std::string report(const std::string &format = "text") const;
+  Session session() const;
+
+  // Runs fn while every weight of the module holds plain values, those that live in slots included;
+  // afterwards the slots take over what fn wrote to the latter. For torch::save and torch::load of
+  // the module. When fn throws, nothing in slots has changed.
+  void with_plain_weights(const std::function<void()> &fn);
+
+  // A directory of its own with the plain model (model.pt, for torch::load of the module), the
+  // optimizer, the slots and the random number generator. load_state takes a prepared model of the
+  // same configuration to the same state, in another process, too: the next step is bit-identical.
+  // load_state is all or nothing. Both are due between steps.
+  void save_state(const std::string &directory);
+  void load_state(const std::string &directory);
+
+  void close();
+  bool is_closed() const;
+
+  struct Impl;
+  explicit Prepared(std::unique_ptr<Impl> impl);
+  Impl &impl();
+
+ private:
+  const Impl &opened() const;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Places the module's linears (torch::nn::Linear and octavo::torch::Linear at any depth) with the
+// configured backend. The class of the module stays as it is. `module` and `optimizer` outlive the
+// result. All or nothing: when this throws Error, nothing has changed.
+//
+// A backend that keeps weights itself (msamp) gets its own Adam in the place of a
+// torch::optim::Adam or AdamW; any other optimizer is refused then.
+OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
+                                  const Config &config);
+
+}  // namespace octavo::torch
+
+#endif

@@ -1,0 +1,272 @@
+// Hyperparameters and the skip flag lie in tensors that the backend's device reads; on a CPU this
+// library reads them back.
+#include "octavo/torch/adam.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/serialize/archive.h>
+
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "run.h"
+#include "text.h"
+
+namespace octavo::torch {
+namespace {
+
+struct Hyper {
+  double lr;
+  double beta1;
+  double beta2;
+  double eps;
+  double weight_decay;
+  bool amsgrad;
+  bool decoupled;
+};
+
+template <class Options>
+Hyper hyper_from(const Options &o, bool decoupled) {
+  return {o.lr(),   std::get<0>(o.betas()), std::get<1>(o.betas()),
+          o.eps(),  o.weight_decay(),       o.amsgrad(),
+          decoupled};
+}
+
+Hyper hyper_of(const ::torch::optim::OptimizerParamGroup &group) {
+  const ::torch::optim::OptimizerOptions &options = group.options();
+  if (const auto *w = dynamic_cast<const ::torch::optim::AdamWOptions *>(&options))
+    return hyper_from(*w, true);
+  if (const auto *a = dynamic_cast<const ::torch::optim::AdamOptions *>(&options))
+    return hyper_from(*a, false);
+  throw Error(OCTAVO_UNSUPPORTED,
+              "the optimizer: expected options of torch::optim::Adam or AdamW, found others");
+}
+
+// Throws unless the optimizer is one that the backend can stand in for.
+const ::torch::optim::Optimizer &checked(const Run &run,
+                                         const ::torch::optim::Optimizer &optimizer) {
+  const bool is_adam = dynamic_cast<const ::torch::optim::Adam *>(&optimizer) != nullptr ||
+                       dynamic_cast<const ::torch::optim::AdamW *>(&optimizer) != nullptr;
+  const std::string backend = run.backend_id();
+  if (!is_adam)
+    throw Error(OCTAVO_UNSUPPORTED,
+                "the optimizer: expected torch::optim::Adam or AdamW, since "
+                "backend \"" +
+                    backend +
+                    "\" steps the weights that it keeps by Adam, found another "
+                    "one; use one of the two, or the backend \"te\", which "
+                    "works with any optimizer");
+  if (!optimizer.state().empty())
+    throw Error(OCTAVO_WRONG_STATE,
+                "the optimizer: expected one that made no step yet, since its "
+                "moments move into slots, found " +
+                    std::to_string(optimizer.state().size()) +
+                    " states; prepare before the first step");
+  const std::string rule = run.option("optimizer");
+  for (const ::torch::optim::OptimizerParamGroup &group : optimizer.param_groups()) {
+    const Hyper hyper = hyper_of(group);
+    if (hyper.amsgrad)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "the optimizer: expected amsgrad(false), found true: its maximum of second "
+                  "moments has no low-bit form; switch it off");
+    const std::string wanted = hyper.decoupled ? "adamw" : "adam";
+    if (hyper.weight_decay != 0.0 && !rule.empty() && rule != wanted)
+      throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +
+                                      ".optimizer = \"" + rule + "\" names, found that of \"" +
+                                      wanted + "\"; set fp8." + backend + ".optimizer = \"" +
+                                      wanted + "\"");
+  }
+  return optimizer;
+}
+
+std::vector<::torch::optim::OptimizerParamGroup> groups_of(
+    const ::torch::optim::Optimizer &optimizer) {
+  return {optimizer.param_groups().begin(), optimizer.param_groups().end()};
+}
+
+}  // namespace
+
+struct Adam::Impl {
+  std::shared_ptr<Run> run;
+  // More than one for a tensor that stacks several.
+  std::unordered_map<const c10::TensorImpl *, std::vector<Parameter *>> by_tensor;
+  at::Tensor workspace;
+  at::Tensor skip = at::zeros({1}, at::kFloat);
+  double max_norm = 0.0;  // 0: no clipping
+
+  // What one step passes, in the order of the groups and their parameters.
+  struct Step {
+    at::Tensor hyper;  // f32 [groups, OCTAVO_HYPER_COUNT]
+    std::vector<octavo_parameter_item> items;
+    std::deque<Addresses> addresses;
+    at::Tensor sums;  // f32 [items]
+  };
+
+  Step gather(std::vector<::torch::optim::OptimizerParamGroup> &groups) {
+    Step step;
+    step.hyper = at::zeros({static_cast<int64_t>(groups.size()), OCTAVO_HYPER_COUNT}, at::kFloat);
+    auto *hyper = step.hyper.mutable_data_ptr<float>();
+    for (size_t i = 0; i < groups.size(); ++i, hyper += OCTAVO_HYPER_COUNT) {
+      const Hyper given = hyper_of(groups[i]);
+      hyper[OCTAVO_HYPER_LR] = static_cast<float>(given.lr);
+      hyper[OCTAVO_HYPER_BETA1] = static_cast<float>(given.beta1);
+      hyper[OCTAVO_HYPER_BETA2] = static_cast<float>(given.beta2);
+      hyper[OCTAVO_HYPER_EPS] = static_cast<float>(given.eps);
+      hyper[OCTAVO_HYPER_WEIGHT_DECAY] = static_cast<float>(given.weight_decay);
+      hyper[OCTAVO_HYPER_GRAD_SCALE] = 1.0f;
+      for (at::Tensor &tensor : groups[i].params()) add(step, tensor, hyper);
+    }
+    step.sums = at::zeros({static_cast<int64_t>(step.items.size())}, at::kFloat);
+    for (size_t i = 0; i < step.items.size(); ++i) {
+      auto call = make<octavo_norm_call>(OCTAVO_KIND_NORM_CALL);
+      call.items = &step.items[i];
+      call.count = 1;
+      call.sum = step.sums.mutable_data_ptr<float>() + i;
+      call.workspace = workspace.mutable_data_ptr();
+      run->host().check(run->optimizer()->sum_of_squares(run->session(), &call), "sum_of_squares",
+                        run->parameters()[step.items[i].parameter].name);
+    }
+    return step;
+  }
+
+  void add(Step &step, at::Tensor &tensor, const float *hyper) {
+    const auto found = by_tensor.find(tensor.unsafeGetTensorImpl());
+    if (found == by_tensor.end())
+      throw Error(OCTAVO_WRONG_STATE,
+                  "the optimizer: expected the parameters that it had when the "
+                  "model was prepared, found another one; prepare again after "
+                  "adding parameters");
+    bool has_gradient = false;
+    for (const Parameter *p : found->second)
+      has_gradient |= p->keeps_gradient ? p->has_gradient.load() : tensor.grad().defined();
+    if (!has_gradient) return;
+    for (Parameter *p : found->second) add(step, tensor, *p, hyper);
+  }
+
+  void add(Step &step, at::Tensor &tensor, Parameter &p, const float *hyper) {
+    if (p.frozen()) return;
+    if (p.keeps_gradient) {
+      // No backward reached this one of a stack: its gradient is 0.
+      if (!p.has_gradient) run->memory().reset(*run->slot_of(p, OCTAVO_ROLE_GRADIENT));
+    } else {
+      if (!tensor.grad().defined()) return;
+      at::Tensor &gradient = tensor.mutable_grad();
+      if (gradient.layout() != at::kStrided)
+        throw Error(OCTAVO_UNSUPPORTED, "parameter \"" + p.name +
+                                            "\": expected a dense gradient, found a sparse one; "
+                                            "make the embedding with sparse(false)");
+      if (!gradient.is_contiguous()) gradient = gradient.contiguous();
+    }
+    Addresses &addresses = step.addresses.emplace_back();
+    step.items.push_back({p.id, 0, run->fill(p.optimizer, &addresses), hyper});
+  }
+
+  // The norm of all gradients; writes the factor of the step and the skip flag.
+  double decide(Step &step, const float *nonfinite, double bound) {
+    constexpr int64_t kMostGroups = 64;  // of one call
+    float norm = 0.0f;
+    skip.zero_();
+    for (int64_t first = 0; first < step.hyper.size(0); first += kMostGroups) {
+      std::vector<float *> hyper;
+      for (int64_t i = first; i < std::min(step.hyper.size(0), first + kMostGroups); ++i)
+        hyper.push_back(step.hyper.mutable_data_ptr<float>() + i * OCTAVO_HYPER_COUNT);
+      auto call = make<octavo_prepare_call>(OCTAVO_KIND_PREPARE_CALL);
+      call.sum = step.sums.const_data_ptr<float>();
+      call.sum_count = step.items.size();
+      call.nonfinite = nonfinite;
+      call.norm = &norm;
+      call.skip = skip.mutable_data_ptr<float>();
+      call.hyper = hyper.data();
+      call.count = hyper.size();
+      call.factor = 1.0f;
+      call.max_norm = static_cast<float>(bound);
+      run->host().check(run->optimizer()->prepare_step(run->session(), &call), "prepare_step",
+                        run->backend_id());
+    }
+    return norm;
+  }
+};
+
+Adam::Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced)
+    : Optimizer(groups_of(checked(*run, replaced)), replaced.defaults().clone()),
+      impl_(std::make_unique<Impl>()) {
+  impl_->run = std::move(run);
+  std::vector<uint32_t> ids;
+  for (Parameter &p : impl_->run->parameters()) {
+    impl_->by_tensor[p.tensor.unsafeGetTensorImpl()].push_back(&p);
+    ids.push_back(p.id);
+  }
+  uint64_t bytes = 0;
+  const octavo_optimizer *table = impl_->run->optimizer();
+  impl_->run->host().check(
+      table->workspace_bytes(impl_->run->session(), ids.data(), ids.size(), &bytes),
+      "workspace_bytes", impl_->run->backend_id());
+  impl_->workspace = aligned_bytes(bytes);
+}
+
+Adam::~Adam() = default;
+
+at::Tensor Adam::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode with_graph(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  Run &run = *impl_->run;
+  Impl::Step step = impl_->gather(param_groups());
+  const float nonfinite = run.saw_nonfinite() ? 1.0f : 0.0f;
+  impl_->decide(step, &nonfinite, impl_->max_norm);
+  impl_->max_norm = 0.0;
+  skipped_ = *impl_->skip.const_data_ptr<float>() != 0.0f;
+  if (!step.items.empty()) {
+    auto call = make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
+    call.items = step.items.data();
+    call.count = step.items.size();
+    call.skip = impl_->skip.const_data_ptr<float>();
+    call.workspace = impl_->workspace.mutable_data_ptr();
+    run.host().check(run.optimizer()->optimizer_step(run.session(), &call), "optimizer_step",
+                     run.backend_id());
+  }
+  for (const octavo_parameter_item &item : step.items) {
+    Parameter &p = run.parameters()[item.parameter];
+    p.cached = false;
+    p.has_gradient = false;
+    if (!p.keeps_weight) p.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  return loss;
+}
+
+double Adam::clip_grad_norm_(double max_norm) {
+  if (!(max_norm > 0.0))
+    throw Error(OCTAVO_INVALID,
+                "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
+  const at::NoGradGuard no_grad;
+  Impl::Step step = impl_->gather(param_groups());
+  const double norm = impl_->decide(step, nullptr, max_norm);
+  impl_->max_norm = max_norm;
+  return norm;
+}
+
+void Adam::save(::torch::serialize::OutputArchive &archive) const {
+  for (size_t i = 0; i < param_groups().size(); ++i) {
+    ::torch::serialize::OutputArchive group(archive.compilation_unit());
+    param_groups()[i].options().serialize(group);
+    archive.write("group" + std::to_string(i), group);
+  }
+}
+
+void Adam::load(::torch::serialize::InputArchive &archive) {
+  for (size_t i = 0; i < param_groups().size(); ++i) {
+    ::torch::serialize::InputArchive group;
+    if (!archive.try_read("group" + std::to_string(i), group))
+      throw Error(OCTAVO_INVALID, "the optimizer's file: expected group " + std::to_string(i) +
+                                      ", found none; load a checkpoint of the same optimizer");
+    param_groups()[i].options().serialize(group);
+  }
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,157 @@
+// How calls of an unmodified torch::nn::Linear reach the backend.
+//
+// LinearImpl::forward is not virtual and typed members cannot be exchanged, so the call itself
+// cannot be changed. What it does is public, though, and inline in torch's headers:
+// addmm(bias, x, weight.t()) for two dimensions and a bias, else matmul(x, weight.t()) and a sum.
+// This file gives these two operators, and at::linear, kernels of its own for the CPU. They look
+// whether the operand is the transpose of a prepared weight, or of some rows of one as
+// nn::MultiheadAttention uses them, and otherwise go on to the very kernel that torch would have
+// called: nothing about other tensors changes.
+//
+// Why not a dispatch key on the weights: torch has no key to lend, a load (set_data) would drop it
+// unseen, and the optimizer's operators would pass through it, too.
+#include "interception.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/matmul_native.h>
+#include <torch/library.h>
+
+#include <mutex>
+
+#include "site_registry.h"
+
+namespace octavo::torch {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+at::Tensor value_of(const OptionalTensor &tensor) {
+  return tensor.has_value() ? *tensor : at::Tensor();
+}
+
+// Whether addmm(bias, x, weight.t()) is the one of a linear.
+Hit find_addmm(const at::Tensor &bias, const at::Tensor &weight_t, const at::Scalar &beta,
+               const at::Scalar &alpha) {
+  Hit hit = SiteRegistry::instance().find_transposed(weight_t);
+  if (!hit || bias.dim() != 1 || bias.size(0) != weight_t.size(1) || !beta.equal(1) ||
+      !alpha.equal(1))
+    return {};
+  return hit;
+}
+
+// linear and matmul are composite: torch has one kernel for all keys, which it exports.
+at::Tensor linear(const at::Tensor &x, const at::Tensor &weight, const OptionalTensor &bias) {
+  const Hit hit = SiteRegistry::instance().find(weight);
+  return hit ? call(hit, x, value_of(bias)) : at::native::linear(x, weight, bias);
+}
+
+at::Tensor matmul(const at::Tensor &x, const at::Tensor &other) {
+  const Hit hit = SiteRegistry::instance().find_transposed(other);
+  return hit ? call(hit, x, at::Tensor()) : at::native::matmul(x, other);
+}
+
+// addmm's derivative is registered for all autograd keys alike, so it still is behind
+// AutogradOther.
+at::Tensor autograd_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,
+                          const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha) {
+  const Hit hit = find_addmm(self, b, beta, alpha);
+  if (hit) return call(hit, a, self);
+  return at::_ops::addmm::redispatch(
+      keys.remove(c10::DispatchKey::AutogradCPU).add(c10::DispatchKey::AutogradOther), self, a, b,
+      beta, alpha);
+}
+
+// Reached below autograd, and directly in inference mode.
+at::Tensor cpu_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tensor &b,
+                     const at::Scalar &beta, const at::Scalar &alpha) {
+  const Hit hit = find_addmm(self, b, beta, alpha);
+  if (hit) return call(hit, a, self);
+  return at::cpu::addmm(self, a, b, beta, alpha);
+}
+
+// torch's rule casts every operand. A prepared weight stays what it is, or it would not be
+// recognized below; the backend reads it in its own dtype.
+template <class Op, Op *op, class... Args>
+at::Tensor torch_rule(const Args &...args) {
+  return at::autocast::WrapFunction<at::autocast::CastPolicy::lower_precision_fp, at::kCPU, Op, Op,
+                                    op>::type::call(args...);
+}
+
+at::Tensor cast(const at::Tensor &x) {
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), x, at::kCPU);
+}
+
+at::Tensor autocast_linear(const at::Tensor &x, const at::Tensor &weight,
+                           const OptionalTensor &bias) {
+  if (!SiteRegistry::instance().find(weight))
+    return torch_rule<decltype(ATEN_FN(linear)), &ATEN_FN(linear)>(x, weight, bias);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  return at::linear(cast(x), weight, bias);
+}
+
+at::Tensor autocast_matmul(const at::Tensor &x, const at::Tensor &other) {
+  if (!SiteRegistry::instance().find_transposed(other))
+    return torch_rule<decltype(ATEN_FN(matmul)), &ATEN_FN(matmul)>(x, other);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  return at::matmul(cast(x), other);
+}
+
+at::Tensor autocast_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tensor &b,
+                          const at::Scalar &beta, const at::Scalar &alpha) {
+  if (!find_addmm(self, b, beta, alpha))
+    return torch_rule<decltype(ATEN_FN(addmm)), &ATEN_FN(addmm)>(self, a, b, beta, alpha);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  return at::addmm(self, cast(a), b, beta, alpha);
+}
+
+// torch warns when a kernel is replaced; here that is meant, see above.
+class Silence : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning &) override {}
+};
+
+void register_kernels() {
+  using ::torch::Library;
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  // Never freed: calls may be in flight until the process ends.
+  const auto at_key = [](c10::DispatchKey key) {
+    return new Library(Library::IMPL, "aten", key, __FILE__, __LINE__);
+  };
+  Library *cpu = at_key(c10::DispatchKey::CPU);
+  cpu->impl("linear", &linear);
+  cpu->impl("matmul", &matmul);
+  cpu->impl("addmm", &cpu_addmm);
+  Library *autograd = at_key(c10::DispatchKey::AutogradCPU);
+  autograd->impl("linear", &linear);
+  autograd->impl("matmul", &matmul);
+  autograd->impl("addmm", &autograd_addmm);
+  Library *autocast = at_key(c10::DispatchKey::AutocastCPU);
+  autocast->impl("linear", &autocast_linear);
+  autocast->impl("matmul", &autocast_matmul);
+  autocast->impl("addmm", &autocast_addmm);
+}
+
+}  // namespace
+
+void intercept(const std::vector<SitePointer> &sites) {
+  static std::once_flag once;
+  std::call_once(once, register_kernels);
+  SiteRegistry::instance().add(sites);
+}
+
+void release(const std::vector<SitePointer> &sites) {
+  SiteRegistry::instance().remove(sites);
+}
+
+bool is_intercepted(const at::Tensor &weight) {
+  return SiteRegistry::instance().has(weight);
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,20 @@
+// Which weights are prepared; how calls with them reach the backend is in interception.cpp.
+#ifndef OCTAVO_TORCH_INTERCEPTION_H
+#define OCTAVO_TORCH_INTERCEPTION_H
+
+#include <vector>
+
+#include "linear_call.h"
+
+namespace octavo::torch {
+
+// From here on a linear with these sites' weights runs through them; all or none. The process's
+// dispatcher gets its kernels at the first call. THREAD_ANY.
+void intercept(const std::vector<SitePointer> &sites);
+void release(const std::vector<SitePointer> &sites);
+// Whether a weight belongs to a prepared model.
+bool is_intercepted(const at::Tensor &weight);
+
+}  // namespace octavo::torch
+
+#endif

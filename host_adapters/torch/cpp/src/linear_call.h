@@ -1,0 +1,47 @@
+// One place in the model where a prepared weight is used, and its calls.
+#ifndef OCTAVO_TORCH_LINEAR_CALL_H
+#define OCTAVO_TORCH_LINEAR_CALL_H
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <octavo/octavo.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "run.h"
+
+namespace octavo::torch {
+
+// Immutable once the run is sealed, but for its counts. The autograd graph keeps it alive, and
+// with it the run and its slots.
+struct Site : ::torch::CustomClassHolder {
+  std::shared_ptr<Run> run;
+  std::string name;
+  Parameter *weight = nullptr;
+  uint32_t linear = OCTAVO_NONE;
+  std::function<bool()> is_training;  // of the module
+  octavo_linear_plan plan = {};
+  SlotList forward;
+  SlotList forward_silent;  // without accumulators: nothing is recorded
+  SlotList backward;
+  // Calls of the backend: each forward is one FP8 GEMM, each backward one or two.
+  std::atomic<uint64_t> forward_calls = 0;
+  std::atomic<uint64_t> dgrad_calls = 0;
+  std::atomic<uint64_t> wgrad_calls = 0;
+
+  // After the seal.
+  void bind();
+};
+using SitePointer = c10::intrusive_ptr<Site>;
+
+// y [..., N] in x's dtype of x [..., K], f32, bf16 or f16; bias [N] or undefined. Part of the
+// autograd graph where one is recorded. Without one nothing is recorded in accumulators, either.
+at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
+                       const at::Tensor &bias);
+
+}  // namespace octavo::torch
+
+#endif

@@ -1,0 +1,228 @@
+// Checks everything, places the linears, and commits only when all of it has succeeded.
+#include "octavo/torch/prepare.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "interception.h"
+#include "octavo/torch/linear.h"
+#include "placement.h"
+
+namespace octavo::torch {
+namespace {
+
+using ::torch::nn::Module;
+
+void check_model(const Walk &walk, const Module &module) {
+  for (const auto &item : module.named_parameters()) {
+    const at::Tensor &t = item.value();
+    if (!t.device().is_cpu())
+      throw Error(OCTAVO_UNSUPPORTED, "parameter \"" + item.key() +
+                                          "\": expected a tensor on the CPU, found " +
+                                          t.device().str() +
+                                          "; this build of octavo::torch prepares models on the "
+                                          "CPU: call module->to(torch::kCPU) before");
+  }
+  for (const Found &found : walk.linears) {
+    if (dtype_of(found.weight.scalar_type()) == 0)
+      throw Error(OCTAVO_INVALID, "linear \"" + found.name +
+                                      "\": expected a weight in f32, bf16 or f16, found " +
+                                      c10::toString(found.weight.scalar_type()) +
+                                      "; convert the model before, for example with "
+                                      "module->to(torch::kFloat)");
+    if (is_intercepted(found.weight))
+      throw Error(OCTAVO_WRONG_STATE,
+                  "linear \"" + found.name +
+                      "\": expected a model that is not prepared, found one that is; use its "
+                      "Prepared, or close that first");
+  }
+}
+
+void check_optimizer(const Module &module, const ::torch::optim::Optimizer &optimizer) {
+  std::unordered_set<const c10::TensorImpl *> own;
+  for (const at::Tensor &t : module.parameters()) own.insert(t.unsafeGetTensorImpl());
+  size_t shared = 0;
+  size_t foreign = 0;
+  for (const auto &group : optimizer.param_groups())
+    for (const at::Tensor &t : group.params())
+      ++(own.count(t.unsafeGetTensorImpl()) != 0 ? shared : foreign);
+  if (shared == 0)
+    throw Error(OCTAVO_INVALID, "the optimizer: expected parameters of this model, found " +
+                                    std::to_string(foreign) +
+                                    " of another one and none of its own; make the optimizer from "
+                                    "module->parameters()");
+}
+
+// NaN in every element and one row's stride of 0: what reads a weight that lives in a slot shows.
+// The two strides differ, so that a transpose is told from the weight itself; see interception.cpp.
+at::Tensor placeholder(const at::Tensor &weight) {
+  return at::full({weight.size(0), 1}, std::numeric_limits<double>::quiet_NaN(),
+                  weight.detach().options())
+      .expand(weight.sizes());
+}
+
+std::pair<uint64_t, const void *> content_of(const at::Tensor &tensor) {
+  const c10::TensorImpl *impl = tensor.unsafeGetTensorImpl();
+  return {impl->version_counter().current_version(), impl->unsafe_storage().unsafeGetStorageImpl()};
+}
+
+}  // namespace
+
+void Prepared::Impl::materialize() {
+  const at::NoGradGuard no_grad;
+  std::unordered_map<const c10::TensorImpl *, at::Tensor> plain;  // by the module's tensor
+  for (const Parameter &p : run->parameters()) {
+    if (!p.keeps_weight) continue;
+    at::Tensor &whole = plain[p.tensor.unsafeGetTensorImpl()];
+    if (!whole.defined()) whole = at::empty(p.tensor.sizes(), p.tensor.detach().options());
+    at::Tensor part = p.part_of(whole);
+    // The master has more bits than a weight in FP8.
+    const bool has_master = run->slot_of(p, OCTAVO_ROLE_MASTER_WEIGHT) != nullptr;
+    run->read_parameter(p, has_master ? OCTAVO_ROLE_MASTER_WEIGHT : OCTAVO_ROLE_WEIGHT, part);
+  }
+  for (Parameter &p : run->parameters())
+    if (p.keeps_weight) p.tensor.set_data(plain.at(p.tensor.unsafeGetTensorImpl()));
+  materialized.clear();
+  for (const Parameter &p : run->parameters()) materialized.push_back(content_of(p.tensor));
+}
+
+void Prepared::Impl::dematerialize(TakeOver take_over) {
+  const at::NoGradGuard no_grad;
+  for (Parameter &p : run->parameters()) {
+    if (!p.keeps_weight) continue;
+    if (take_over == TakeOver::kYes && content_of(p.tensor) != materialized.at(p.id)) {
+      run->write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
+      p.cached = false;
+    }
+  }
+  for (Parameter &p : run->parameters())
+    if (p.keeps_weight) p.tensor.set_data(placeholder(p.tensor));
+}
+
+void Prepared::Impl::close() {
+  release(sites);
+  for (auto &[weak, raw] : placed_modules)
+    if (const auto alive = weak.lock()) alive->set_place({});
+  if (run != nullptr) materialize();
+}
+
+Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
+                 const Config &config) {
+  Walk walk;
+  walk.visit(module, "", module.weak_from_this().lock());
+  check_model(walk, module);
+  check_optimizer(module, optimizer);
+
+  std::unique_ptr<Prepared::Impl> impl;
+  LeftOut left_out;
+  do {
+    impl = std::make_unique<Prepared::Impl>();
+    impl->module = &module;
+    impl->given = &optimizer;
+    impl->run = std::make_shared<Run>(config);
+  } while (!place(*impl, walk, left_out));
+  Run &run = *impl->run;
+  bool kept = false;
+  for (const Parameter &p : run.parameters()) kept = kept || p.keeps_weight || p.keeps_gradient;
+  if (kept) impl->adam = std::make_unique<Adam>(impl->run, optimizer);
+  {
+    const at::NoGradGuard no_grad;
+    for (Parameter &p : run.parameters())
+      if (p.keeps_weight) run.write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
+  }
+  run.quantize_all();
+
+  // From here on nothing fails but the registration, which is all or nothing itself.
+  intercept(impl->sites);
+  for (size_t i = 0; i < impl->places.size(); ++i)
+    impl->placed_modules[i].second->set_place(impl->places[i]);
+  for (Parameter &p : run.parameters())
+    if (p.keeps_gradient) p.tensor.mutable_grad() = at::Tensor();
+  impl->dematerialize(Prepared::Impl::TakeOver::kNo);
+  return Prepared(std::move(impl));
+}
+
+Prepared::Prepared(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Prepared::Prepared(Prepared &&) noexcept = default;
+
+Prepared &Prepared::operator=(Prepared &&other) noexcept {
+  if (this != &other) {
+    close();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
+Prepared::~Prepared() {
+  try {
+    close();
+  } catch (const std::exception &e) {
+    TORCH_WARN("octavo::torch: closing a prepared model failed: ", e.what());
+  }
+}
+
+void Prepared::close() {
+  if (impl_ == nullptr) return;
+  const std::unique_ptr<Impl> closing = std::move(impl_);
+  closing->close();
+}
+
+bool Prepared::is_closed() const {
+  return impl_ == nullptr;
+}
+
+Prepared::Impl &Prepared::impl() {
+  return const_cast<Impl &>(opened());
+}
+
+const Prepared::Impl &Prepared::opened() const {
+  if (impl_ == nullptr)
+    throw Error(OCTAVO_WRONG_STATE,
+                "Prepared: expected one that is open, found it closed or moved from; prepare the "
+                "model again");
+  return *impl_;
+}
+
+std::vector<Layer> Prepared::layers() const {
+  std::vector<Layer> all;
+  for (const Impl::Placed &placed : opened().layers) {
+    all.push_back(placed.layer);
+    if (placed.site == nullptr) continue;
+    all.back().forward_calls = placed.site->forward_calls;
+    all.back().dgrad_calls = placed.site->dgrad_calls;
+    all.back().wgrad_calls = placed.site->wgrad_calls;
+  }
+  return all;
+}
+
+std::string Prepared::report(const std::string &format) const {
+  return opened().run->report(format);
+}
+
+Session Prepared::session() const {
+  return Session(opened().run);
+}
+
+::torch::optim::Optimizer &Prepared::optimizer() {
+  return impl().optimizer();
+}
+
+void Prepared::with_plain_weights(const std::function<void()> &fn) {
+  Impl &state = impl();
+  state.materialize();
+  try {
+    fn();
+  } catch (...) {
+    state.dematerialize(Impl::TakeOver::kNo);
+    throw;
+  }
+  state.dematerialize(Impl::TakeOver::kYes);
+  state.run->quantize_all();
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,142 @@
+// The one file that sees c10d. FP8 codes cross as bytes, since gloo refuses their dtypes.
+#include "process_group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <charconv>
+#include <cstdlib>
+#include <string>
+
+#include "octavo/torch/error.h"
+#include "slot_memory.h"
+#include "text.h"
+
+namespace octavo::torch {
+namespace {
+
+std::string variable(const char *name) {
+  const char *value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+int64_t number(const char *name, int64_t unset, int64_t least, int64_t most) {
+  const std::string value = variable(name);
+  if (value.empty()) return unset;
+  int64_t parsed = 0;
+  const auto result = std::from_chars(value.data(), value.data() + value.size(), parsed);
+  if (result.ec != std::errc() || result.ptr != value.data() + value.size() || parsed < least ||
+      parsed > most)
+    throw Error(OCTAVO_INVALID, std::string("environment ") + name + ": expected a number from " +
+                                    std::to_string(least) + " to " + std::to_string(most) +
+                                    ", found \"" + value + "\"; start the program with torchrun");
+  return parsed;
+}
+
+}  // namespace
+
+struct ProcessGroup::Gloo {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+};
+
+ProcessGroup::ProcessGroup() : world_(number("WORLD_SIZE", 1, 1, 65536)) {
+  rank_ = number("RANK", 0, 0, world_ - 1);
+  if (world_ == 1) return;
+  const std::string address = variable("MASTER_ADDR");
+  if (variable("RANK").empty() || address.empty() || variable("MASTER_PORT").empty())
+    throw Error(OCTAVO_INVALID,
+                "environment: expected RANK, MASTER_ADDR and MASTER_PORT beside "
+                "WORLD_SIZE=" +
+                    std::to_string(world_) +
+                    ", found one of them unset; start the program with torchrun");
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(number("MASTER_PORT", 0, 1, 65535));
+  // torchrun may serve the store itself.
+  options.isServer = rank_ == 0 && variable("TORCHELASTIC_USE_AGENT_STORE") != "True";
+  auto store =
+      c10::make_intrusive<c10d::PrefixStore>("octavo/" + variable("TORCHELASTIC_RESTART_COUNT"),
+                                             c10::make_intrusive<c10d::TCPStore>(address, options));
+  auto gloo = c10d::ProcessGroupGloo::Options::create();
+  gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
+      address == "localhost" || address == "127.0.0.1" ? "127.0.0.1" : ""));
+  gloo_ = std::make_unique<Gloo>();
+  gloo_->group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
+                                                             static_cast<int>(world_), gloo);
+}
+
+ProcessGroup::~ProcessGroup() = default;
+
+void ProcessGroup::all_reduce(at::Tensor &tensor, Combine combine) {
+  if (world_ == 1) return;
+  c10d::AllreduceOptions options;
+  options.reduceOp = combine == Combine::kSum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+  std::vector<at::Tensor> tensors = {tensor};
+  gloo_->group->allreduce(tensors, options)->wait();
+}
+
+void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root) {
+  if (world_ == 1) return;
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors = {tensor};
+  gloo_->group->broadcast(tensors, options)->wait();
+}
+
+std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor &tensor) {
+  if (world_ == 1) return {tensor};
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  std::vector<at::Tensor> inputs = {tensor.contiguous()};
+  for (int64_t i = 0; i < world_; ++i) outputs[0].push_back(at::empty_like(inputs[0]));
+  gloo_->group->allgather(outputs, inputs)->wait();
+  return outputs[0];
+}
+
+void ProcessGroup::barrier() {
+  if (world_ > 1) gloo_->group->barrier()->wait();
+}
+
+ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &send,
+                                       const at::Tensor &recv) {
+  at::Tensor in = send;
+  at::Tensor out = recv;
+  // The tensors live until the collective has ended.
+  const auto waiting = [](c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors) {
+    return [work = std::move(work), tensors = std::move(tensors)] { work->wait(); };
+  };
+  c10d::AllreduceOptions options;
+  switch (collective) {
+    case OCTAVO_COLLECTIVE_ALL_REDUCE_MAX:
+    case OCTAVO_COLLECTIVE_ALL_REDUCE_SUM: {
+      options.reduceOp = collective == OCTAVO_COLLECTIVE_ALL_REDUCE_MAX ? c10d::ReduceOp::MAX
+                                                                        : c10d::ReduceOp::SUM;
+      if (!in.is_same(out)) out.copy_(in);
+      std::vector<at::Tensor> tensors = {out};
+      return waiting(gloo_->group->allreduce(tensors, options), tensors);
+    }
+    case OCTAVO_COLLECTIVE_ALL_TO_ALL: {
+      std::vector<int64_t> even;
+      return waiting(gloo_->group->alltoall_base(out, in, even, even), {in, out});
+    }
+    case OCTAVO_COLLECTIVE_ALL_GATHER:
+      return waiting(gloo_->group->_allgather_base(out, in), {in, out});
+    case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: {
+      options.reduceOp = c10d::ReduceOp::SUM;
+      std::vector<at::Tensor> all = {in.clone()};
+      auto work = gloo_->group->allreduce(all, options);
+      return [work = std::move(work), sum = all[0], out, rank = rank_] {
+        work->wait();
+        out.copy_(sum.narrow(0, rank * out.numel(), out.numel()));
+      };
+    }
+    default:
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "a stage of the reduction: expected a collective that gloo has, found " +
+                      std::to_string(collective) +
+                      "; choose another backend, or a later octavo::torch");
+  }
+}
+
+}  // namespace octavo::torch

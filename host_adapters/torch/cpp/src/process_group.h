@@ -1,0 +1,51 @@
+// The other processes of a data parallel run, over torch's gloo backend.
+#ifndef OCTAVO_TORCH_PROCESS_GROUP_H
+#define OCTAVO_TORCH_PROCESS_GROUP_H
+
+#include <ATen/core/Tensor.h>
+#include <octavo/octavo.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace octavo::torch {
+
+// Every rank makes the same calls in the same order. Calls but start() block; they throw what torch
+// throws when a peer is gone.
+class ProcessGroup {
+ public:
+  // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them. A world of 1 needs
+  // none of them and communicates with nobody. Throws Error for values that make no sense.
+  ProcessGroup();
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup &) = delete;
+  ProcessGroup &operator=(const ProcessGroup &) = delete;
+
+  int64_t rank() const { return rank_; }
+  int64_t world() const { return world_; }
+
+  enum class Combine { kSum, kMax };
+  void all_reduce(at::Tensor &tensor, Combine combine);  // dense; in place
+  void broadcast(at::Tensor &tensor, int64_t root);      // dense; in place
+  // One tensor of each rank, in their order; equal shapes.
+  std::vector<at::Tensor> all_gather(const at::Tensor &tensor);
+  void barrier();
+
+  // Waits for a collective to end; called once.
+  using Wait = std::function<void()>;
+  // Begins an OCTAVO_COLLECTIVE_... from send to recv, which may be one tensor where their sizes
+  // are equal. Only for a world above 1.
+  Wait start(uint32_t collective, const at::Tensor &send, const at::Tensor &recv);
+
+ private:
+  struct Gloo;
+
+  int64_t rank_ = 0;
+  int64_t world_ = 1;
+  std::unique_ptr<Gloo> gloo_;  // null in a world of 1
+};
+
+}  // namespace octavo::torch
+
+#endif

@@ -1,0 +1,83 @@
+// One step of a prepared model.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+
+#include "prepared.h"
+
+namespace octavo::torch {
+namespace {
+
+std::vector<at::Tensor> gradients_of(::torch::optim::Optimizer &optimizer) {
+  std::vector<at::Tensor> gradients;
+  for (auto &group : optimizer.param_groups())
+    for (at::Tensor &p : group.params())
+      if (p.grad().defined()) gradients.push_back(p.grad());
+  return gradients;
+}
+
+}  // namespace
+
+// A cast to FP8 saturates: infinity would pass unseen but for the nonfinite slot. A backend's own
+// Adam looks at it, and at the native gradients, by itself.
+at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
+  Impl &state = impl();
+  Run &run = *state.run;
+  if (state.is_due && !state.is_due()) return closure ? closure() : at::Tensor();
+  if (state.before_step) state.before_step();
+  at::Tensor loss;
+  if (state.adam != nullptr) {
+    loss = state.adam->step(std::move(closure));
+    state.step_skipped = state.adam->skipped();
+  } else {
+    state.step_skipped = run.saw_nonfinite();
+    if (!state.step_skipped) loss = state.given->step(std::move(closure));
+  }
+  if (state.step_skipped) {
+    ++state.skipped_steps;
+    state.optimizer().zero_grad();
+    run.drop_gradients();
+  }
+  run.end_step();
+  run.quantize_all();
+  return loss;
+}
+
+void Prepared::zero_grad(bool set_to_none) {
+  Impl &state = impl();
+  if (state.is_due && !state.is_due()) return;
+  state.optimizer().zero_grad(set_to_none);
+  state.run->drop_gradients();
+}
+
+// The rule of torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).
+double Prepared::clip_grad_norm_(double max_norm) {
+  Impl &state = impl();
+  if (state.adam != nullptr) return state.adam->clip_grad_norm_(max_norm);
+  if (!(max_norm > 0.0))
+    throw Error(OCTAVO_INVALID,
+                "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(*state.given);
+  if (gradients.empty()) return 0.0;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor &gradient : gradients)
+    norms.push_back(at::linalg_vector_norm(gradient, 2, {}, false, at::kFloat));
+  const double norm = at::linalg_vector_norm(at::stack(norms)).item<double>();
+  const double factor = std::min(1.0, max_norm / (norm + 1e-6));
+  // A norm that is not finite gives gradients that are not; the step decides about those.
+  for (const at::Tensor &gradient : gradients) gradient.mul_(factor);
+  return norm;
+}
+
+uint64_t Prepared::skipped_steps() const {
+  return opened().skipped_steps;
+}
+
+bool Prepared::step_was_skipped() const {
+  return opened().step_skipped;
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,83 @@
+// Diagnostics lie in thread-local storage, because a verb reports before it returns, on the thread
+// that called it: so messages of parallel calls never mix.
+#include "host.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <string_view>
+#include <utility>
+
+#include "error.h"
+
+namespace octavo::ops {
+namespace {
+
+thread_local std::string diagnostics;
+
+void diagnose(void *, const octavo_diagnostic *d) {
+  if (d->severity < OCTAVO_SEVERITY_WARNING) return;
+  if (!diagnostics.empty()) diagnostics += '\n';
+  diagnostics.append(d->domain.data, d->domain.size);
+  diagnostics += ": ";
+  diagnostics.append(d->text.data, d->text.size);
+}
+
+octavo_status parallel_for(void *, int64_t begin, int64_t end, int64_t grain,
+                           void (*body)(void *arg, int64_t begin, int64_t end), void *arg) {
+  if (begin >= end) return OCTAVO_OK;
+  struct Call {
+    void (*body)(void *, int64_t, int64_t);
+    void *arg;
+  } call = {body, arg};
+  const auto run = [](int64_t b, int64_t e, void *ctx) {
+    const auto *c = static_cast<const Call *>(ctx);
+    c->body(c->arg, b, e);
+  };
+  const AOTITorchError failed = torch_parallel_for(begin, end, grain > 0 ? grain : 1, run, &call);
+  return failed == AOTI_TORCH_SUCCESS ? OCTAVO_OK : OCTAVO_INTERNAL;
+}
+
+const octavo_parallel parallel = {sizeof(octavo_parallel), OCTAVO_KIND_PARALLEL, nullptr,
+                                  parallel_for};
+
+const void *get_extension(void *, octavo_str id) {
+  const bool found = std::string_view(id.data, id.size) == OCTAVO_PARALLEL_ID;
+  return found ? &parallel : nullptr;
+}
+
+const octavo_host table = {sizeof(octavo_host), OCTAVO_KIND_HOST, OCTAVO_ABI_MAJOR,
+                           OCTAVO_ABI_MINOR,    nullptr,          diagnose,
+                           get_extension};
+
+}  // namespace
+
+const octavo_host *host() {
+  return &table;
+}
+
+std::string take_diagnostics() {
+  return std::exchange(diagnostics, {});
+}
+
+std::string status_name(octavo_status status) {
+  switch (status) {
+    case OCTAVO_OK: return "OK";
+    case OCTAVO_UNSUPPORTED: return "UNSUPPORTED";
+    case OCTAVO_INVALID: return "INVALID";
+    case OCTAVO_WRONG_STATE: return "WRONG_STATE";
+    case OCTAVO_VERSION: return "VERSION";
+    case OCTAVO_DEVICE: return "DEVICE";
+    case OCTAVO_RESOURCE: return "RESOURCE";
+    case OCTAVO_INTERNAL: return "INTERNAL";
+    default: return "status " + std::to_string(status);
+  }
+}
+
+void raise(octavo_status status, const std::string &what) {
+  const std::string said = take_diagnostics();
+  STD_TORCH_CHECK(false, "[octavo status ", status, "] ", what, " answered OCTAVO_",
+                  status_name(status), said.empty() ? "" : ": ", said);
+  __builtin_unreachable();
+}
+
+}  // namespace octavo::ops

@@ -1,0 +1,315 @@
+// What runs once a step: quantize_weight and end_step; and the verbs of optimizers and of gradient
+// reduction, which take the lists of many parameters one after the other.
+#include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "arguments.h"
+#include "error.h"
+
+namespace octavo::ops {
+namespace {
+
+using std::optional;
+using Tensors = std::vector<Tensor>;
+using Ids = std::vector<int64_t>;
+
+Slots slots_of(const Tensors &read, const Tensors &accumulate, const Tensors &update) {
+  return {Views(read.begin(), read.end()), Views(accumulate.begin(), accumulate.end()),
+          Views(update.begin(), update.end())};
+}
+
+void quantize_weight(int64_t run, int64_t parameter, const Tensors &read, const Tensors &accumulate,
+                     const Tensors &update) {
+  const auto e = find(run);
+  const auto list = list_of(*e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter,
+                            slots_of(read, accumulate, update), "quantize_weight of parameter");
+  Workspace workspace(e->weight_workspace[static_cast<size_t>(parameter)]);
+  octavo_weight_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_WEIGHT_CALL;
+  call.parameter = static_cast<uint32_t>(parameter);
+  call.slots = list.data();
+  call.workspace = workspace.data();
+  check(e->backend->quantize_weight(e->session, &call), "quantize_weight", "parameter", parameter);
+  e->calls[OCTAVO_VERB_QUANTIZE_WEIGHT].fetch_add(1, std::memory_order_relaxed);
+}
+
+void end_step(int64_t run, const Tensors &read, const Tensors &accumulate, const Tensors &update) {
+  const auto e = find(run);
+  const auto list = list_of(*e, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0,
+                            slots_of(read, accumulate, update), "end_step of session");
+  octavo_step_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_STEP_CALL;
+  call.slots = list.data();
+  check(e->backend->end_step(e->session, &call), "end_step", "session", 0);
+  e->calls[OCTAVO_VERB_END_STEP].fetch_add(1, std::memory_order_relaxed);
+}
+
+const octavo_optimizer *optimizer(const Entry &e) {
+  if (e.optimizer == nullptr)
+    raise(
+        OCTAVO_UNSUPPORTED,
+        "octavo.optimizer/1: the backend has none; step its parameters with torch's own. The call");
+  return e.optimizer;
+}
+
+// The items of one call with the memory behind them.
+class Items {
+ public:
+  Items(const Entry &e, uint32_t verb, const Ids &parameters, const Slots &slots,
+        const Tensor *hyper = nullptr, const Ids *groups = nullptr)
+      : lists_(parameters.size()) {
+    ListBuilder builder(slots);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      builder.append(positions(e, verb, OCTAVO_OWNER_PARAMETER, parameters[i]), "parameter",
+                     parameters[i], &lists_[i]);
+      lists_[i].push_back(nullptr);  // never empty
+      octavo_parameter_item item = {};
+      item.parameter = static_cast<uint32_t>(parameters[i]);
+      item.slots = lists_[i].data();
+      if (hyper != nullptr) item.hyper = row_of(*hyper, (*groups)[i]);
+      items_.push_back(item);
+      ids_.push_back(item.parameter);
+    }
+    builder.finish("parameters", static_cast<int64_t>(parameters.size()));
+  }
+
+  static float *row_of(const Tensor &hyper, int64_t group) {
+    if (group < 0 || (group + 1) * OCTAVO_HYPER_COUNT > hyper.numel())
+      raise(OCTAVO_INVALID, "hyper: expected a row for group " + std::to_string(group) +
+                                ", found " + std::to_string(hyper.numel()) + " values. The call");
+    return static_cast<float *>(hyper.mutable_data_ptr()) + group * OCTAVO_HYPER_COUNT;
+  }
+
+  const octavo_parameter_item *data() const { return items_.data(); }
+  uint64_t count() const { return items_.size(); }
+
+  uint64_t workspace_bytes(const Entry &e) const {
+    uint64_t bytes = 0;
+    check(optimizer(e)->workspace_bytes(e.session, ids_.data(), ids_.size(), &bytes),
+          "workspace_bytes", "parameters", static_cast<int64_t>(ids_.size()));
+    return bytes;
+  }
+
+ private:
+  std::vector<std::vector<void *>> lists_;
+  std::vector<octavo_parameter_item> items_;
+  std::vector<uint32_t> ids_;
+};
+
+const float *floats(const optional<Tensor> &t, const char *name) {
+  if (!t) return nullptr;
+  check_floats(*t, 1, name);
+  return static_cast<const float *>(t->const_data_ptr());
+}
+
+float *mutable_floats(const optional<Tensor> &t, const char *name) {
+  return const_cast<float *>(floats(t, name));
+}
+
+void optimizer_step(int64_t run, const Ids &parameters, const Ids &groups, const Tensor &hyper,
+                    const optional<Tensor> &skip, const Tensors &read, const Tensors &accumulate,
+                    const Tensors &update) {
+  const auto e = find(run);
+  if (groups.size() != parameters.size())
+    raise(OCTAVO_INVALID, "optimizer_step: groups: expected one for each parameter. The call");
+  check_floats(hyper, 0, "optimizer_step: hyper");
+  const Items items(*e, OCTAVO_VERB_OPTIMIZER_STEP, parameters, slots_of(read, accumulate, update),
+                    &hyper, &groups);
+  Workspace workspace(items.workspace_bytes(*e));
+  octavo_optimizer_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_OPTIMIZER_CALL;
+  call.items = items.data();
+  call.count = items.count();
+  call.skip = floats(skip, "optimizer_step: skip");
+  call.workspace = workspace.data();
+  check(optimizer(*e)->optimizer_step(e->session, &call), "optimizer_step", "parameters",
+        static_cast<int64_t>(items.count()));
+  e->calls[OCTAVO_VERB_OPTIMIZER_STEP].fetch_add(1, std::memory_order_relaxed);
+}
+
+void sum_of_squares(int64_t run, const Ids &parameters, const Tensor &sum, const Tensors &read,
+                    const Tensors &accumulate, const Tensors &update) {
+  const auto e = find(run);
+  check_floats(sum, 1, "sum_of_squares: sum");
+  const Items items(*e, OCTAVO_VERB_OPTIMIZER_STEP, parameters, slots_of(read, accumulate, update));
+  Workspace workspace(items.workspace_bytes(*e));
+  octavo_norm_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_NORM_CALL;
+  call.items = items.data();
+  call.count = items.count();
+  call.sum = static_cast<float *>(sum.mutable_data_ptr());
+  call.workspace = workspace.data();
+  check(optimizer(*e)->sum_of_squares(e->session, &call), "sum_of_squares", "parameters",
+        static_cast<int64_t>(items.count()));
+}
+
+void prepare_step(int64_t run, const Tensor &sum, const optional<Tensor> &nonfinite,
+                  const optional<Tensor> &norm, const optional<Tensor> &skip, const Tensor &hyper,
+                  double factor, double max_norm) {
+  const auto e = find(run);
+  check_floats(sum, 0, "prepare_step: sum");
+  check_floats(hyper, 0, "prepare_step: hyper");
+  std::vector<float *> rows;
+  const int64_t groups = hyper.numel() / OCTAVO_HYPER_COUNT;
+  for (int64_t g = 0; g < groups; ++g) rows.push_back(Items::row_of(hyper, g));
+  octavo_prepare_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_PREPARE_CALL;
+  call.sum = static_cast<const float *>(sum.const_data_ptr());
+  call.sum_count = static_cast<uint64_t>(sum.numel());
+  call.nonfinite = floats(nonfinite, "prepare_step: nonfinite");
+  call.factor = static_cast<float>(factor);
+  call.max_norm = static_cast<float>(max_norm);
+  // At most 64 groups a call; norm and skip come out alike each time.
+  for (size_t first = 0; first == 0 || first < rows.size(); first += 64) {
+    call.norm = mutable_floats(norm, "prepare_step: norm");
+    call.skip = mutable_floats(skip, "prepare_step: skip");
+    call.hyper = rows.data() + first;
+    call.count = std::min<size_t>(rows.size() - first, 64);
+    check(optimizer(*e)->prepare_step(e->session, &call), "prepare_step", "groups", groups);
+  }
+}
+
+octavo_parameter_call parameter_call(int64_t parameter, int64_t role, octavo_tensor *plain) {
+  octavo_parameter_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_PARAMETER_CALL;
+  call.parameter = static_cast<uint32_t>(parameter);
+  call.role = static_cast<uint32_t>(role);
+  call.plain = plain;
+  return call;
+}
+
+using ParameterVerb = octavo_status (*)(const octavo_session *, const octavo_parameter_call *);
+
+void exchange(const Entry &e, ParameterVerb verb, const char *name, int64_t parameter, int64_t role,
+              const Tensor &plain, const Slots &slots) {
+  check_dense(plain, "plain");
+  const Items items(e, OCTAVO_VERB_OPTIMIZER_STEP, {parameter}, slots);
+  Workspace workspace(items.workspace_bytes(e));
+  octavo_tensor m = matrix(plain, plain.dim() > 0 ? plain.size(plain.dim() - 1) : 1);
+  octavo_parameter_call call = parameter_call(parameter, role, &m);
+  call.slots = items.data()->slots;
+  call.workspace = workspace.data();
+  check(verb(e.session, &call), name, "parameter", parameter);
+}
+
+void read_parameter(int64_t run, int64_t parameter, int64_t role, const Tensor &plain,
+                    const Tensors &read, const Tensors &accumulate, const Tensors &update) {
+  const auto e = find(run);
+  exchange(*e, optimizer(*e)->read_parameter, "read_parameter", parameter, role, plain,
+           slots_of(read, accumulate, update));
+}
+
+void write_parameter(int64_t run, int64_t parameter, int64_t role, const Tensor &plain,
+                     const Tensors &read, const Tensors &accumulate, const Tensors &update) {
+  const auto e = find(run);
+  exchange(*e, optimizer(*e)->write_parameter, "write_parameter", parameter, role, plain,
+           slots_of(read, accumulate, update));
+}
+
+// Throws unless the buffers of a bucket are as long as plan_reduction says.
+void check_buffers(const Entry &e, const Ids &parameters, int64_t world, const Tensor &recv,
+                   const Tensor &send, const Tensor &state) {
+  const std::vector<uint32_t> ids(parameters.begin(), parameters.end());
+  struct Longest {
+    uint64_t send = 0, recv = 0;
+  } longest;
+  octavo_gradient_plan plan = {};
+  plan.size = sizeof plan;
+  plan.kind = OCTAVO_KIND_GRADIENT_PLAN;
+  plan.world = static_cast<uint32_t>(world);
+  plan.parameters = ids.data();
+  plan.count = ids.size();
+  plan.ctx = &longest;
+  plan.stage = [](void *ctx, const octavo_gradient_stage *s) -> octavo_status {
+    auto *l = static_cast<Longest *>(ctx);
+    const uint64_t bytes = OCTAVO_DTYPE_BITS(s->dtype) / 8;
+    l->send = std::max(l->send, s->send_count * bytes);
+    l->recv = std::max(l->recv, s->recv_count * bytes);
+    return OCTAVO_OK;
+  };
+  check(e.gradients->plan_reduction(e.session, &plan), "plan_reduction", "bucket of",
+        static_cast<int64_t>(ids.size()));
+  const auto check_bytes = [](const Tensor &t, uint64_t expected, const char *name) {
+    check_dense(t, name);
+    const uint64_t found = static_cast<uint64_t>(t.numel() * t.element_size());
+    if (found >= expected) return;
+    raise(OCTAVO_INVALID, std::string("run_stage: ") + name + ": expected " +
+                              std::to_string(expected) +
+                              " bytes, which the longest stage of this "
+                              "bucket has, found " +
+                              std::to_string(found) + ". The call");
+  };
+  check_bytes(send, longest.send, "send");
+  check_bytes(recv, longest.recv, "recv");
+  check_bytes(state, plan.state_bytes, "state");
+}
+
+void run_stage(int64_t run, const Ids &parameters, int64_t stage, int64_t world, const Tensor &recv,
+               const Tensor &send, const Tensor &state, const Tensors &read,
+               const Tensors &accumulate, const Tensors &update) {
+  const auto e = find(run);
+  if (e->gradients == nullptr)
+    raise(OCTAVO_UNSUPPORTED, "octavo.gradients/1: the backend has none. run_stage");
+  check_buffers(*e, parameters, world, recv, send, state);
+  const Items items(*e, OCTAVO_VERB_REDUCE, parameters, slots_of(read, accumulate, update));
+  octavo_gradient_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_GRADIENT_CALL;
+  call.stage = static_cast<uint32_t>(stage);
+  call.world = static_cast<uint32_t>(world);
+  call.items = items.data();
+  call.count = items.count();
+  call.recv = recv.const_data_ptr();
+  call.send = send.mutable_data_ptr();
+  call.state = state.mutable_data_ptr();
+  check(e->gradients->run_stage(e->session, &call), "run_stage", "stage", stage);
+  e->calls[OCTAVO_VERB_REDUCE].fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(octavo, m) {
+  m.def(
+      "quantize_weight(int run, int parameter, Tensor[] read, Tensor(a!)[] accumulate, "
+      "Tensor(b!)[] update) -> ()");
+  m.def("end_step(int run, Tensor[] read, Tensor(a!)[] accumulate, Tensor(b!)[] update) -> ()");
+  m.def(
+      "optimizer_step(int run, int[] parameters, int[] groups, Tensor hyper, Tensor? skip, "
+      "Tensor[] read, Tensor(a!)[] accumulate, Tensor(b!)[] update) -> ()");
+  m.def(
+      "sum_of_squares(int run, int[] parameters, Tensor(c!) sum, Tensor[] read, Tensor(a!)[] "
+      "accumulate, Tensor(b!)[] update) -> ()");
+  m.def(
+      "prepare_step(int run, Tensor sum, Tensor? nonfinite, Tensor(a!)? norm, Tensor(b!)? skip, "
+      "Tensor(c!) hyper, float factor, float max_norm) -> ()");
+  m.def(
+      "read_parameter(int run, int parameter, int role, Tensor(c!) plain, Tensor[] read, "
+      "Tensor(a!)[] accumulate, Tensor(b!)[] update) -> ()");
+  m.def(
+      "write_parameter(int run, int parameter, int role, Tensor plain, Tensor(c!)[] read, "
+      "Tensor(a!)[] accumulate, Tensor(b!)[] update) -> ()");
+  m.def(
+      "run_stage(int run, int[] parameters, int stage, int world, Tensor recv, Tensor(c!) send, "
+      "Tensor(d!) state, Tensor[] read, Tensor(a!)[] accumulate, Tensor(b!)[] update) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
+  m.impl("quantize_weight", TORCH_BOX(&quantize_weight));
+  m.impl("end_step", TORCH_BOX(&end_step));
+  m.impl("optimizer_step", TORCH_BOX(&optimizer_step));
+  m.impl("sum_of_squares", TORCH_BOX(&sum_of_squares));
+  m.impl("prepare_step", TORCH_BOX(&prepare_step));
+  m.impl("read_parameter", TORCH_BOX(&read_parameter));
+  m.impl("write_parameter", TORCH_BOX(&write_parameter));
+  m.impl("run_stage", TORCH_BOX(&run_stage));
+}
+
+}  // namespace octavo::ops

@@ -1,0 +1,95 @@
+// Each question about a tensor is one call of torch's C interface.
+#include "view.h"
+
+#include "octavo/tensor.h"
+
+namespace octavo::ops {
+namespace {
+
+template <typename T, typename Handle>
+T ask(AOTITorchError (*question)(Handle, T *), Handle handle) {
+  T answer{};
+  TORCH_ERROR_CODE_CHECK(question(handle, &answer));
+  return answer;
+}
+
+// torch's numbers of the dtypes that slots and operands have.
+struct Codes {
+  int32_t f32 = aoti_torch_dtype_float32();
+  int32_t bf16 = aoti_torch_dtype_bfloat16();
+  int32_t f16 = aoti_torch_dtype_float16();
+  int32_t i32 = aoti_torch_dtype_int32();
+  int32_t u8 = aoti_torch_dtype_uint8();
+  int32_t cpu = aoti_torch_device_type_cpu();
+};
+
+const Codes codes;
+
+}  // namespace
+
+uint32_t View::dtype() const {
+  const auto code = ask<int32_t>(aoti_torch_get_dtype, handle_);
+  if (code == codes.f32) return OCTAVO_F32;
+  if (code == codes.bf16) return OCTAVO_BF16;
+  if (code == codes.f16) return OCTAVO_F16;
+  if (code == codes.i32) return OCTAVO_I32;
+  if (code == codes.u8) return OCTAVO_U8;
+  return 0;
+}
+
+int64_t View::element_bits() const {
+  const auto code = ask<int32_t>(aoti_torch_get_dtype, handle_);
+  return static_cast<int64_t>(8 * aoti_torch_dtype_element_size(code));
+}
+
+int64_t View::numel() const {
+  return ask<int64_t>(aoti_torch_get_numel, handle_);
+}
+
+int64_t View::dim() const {
+  return ask<int64_t>(aoti_torch_get_dim, handle_);
+}
+
+const int64_t *View::sizes() const {
+  return ask<int64_t *>(aoti_torch_get_sizes, handle_);
+}
+
+bool View::is_cpu() const {
+  return ask<int32_t>(aoti_torch_get_device_type, handle_) == codes.cpu;
+}
+
+bool View::is_contiguous() const {
+  return ask<bool>(aoti_torch_is_contiguous, handle_);
+}
+
+const void *View::data() const {
+  return ask<const void *>(torch_get_const_data_ptr, handle_);
+}
+
+void *View::mutable_data() const {
+  return ask<void *>(torch_get_mutable_data_ptr, handle_);
+}
+
+View Stack::optional_tensor(uint32_t at) {
+  auto *value = torch::stable::detail::to<StableIValue *>(stack_[at]);
+  if (value == nullptr) return View();
+  const View tensor = own(*value);
+  delete value;
+  return tensor;
+}
+
+Views Stack::tensors(uint32_t at) {
+  const auto list = torch::stable::detail::to<StableListHandle>(stack_[at]);
+  Views out;
+  const auto count = ask<size_t>(torch_list_size, list);
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    StableIValue value = 0;
+    TORCH_ERROR_CODE_CHECK(torch_list_get_item(list, i, &value));
+    out.push_back(own(value));
+  }
+  TORCH_ERROR_CODE_CHECK(torch_delete_list(list));
+  return out;
+}
+
+}  // namespace octavo::ops

@@ -1,0 +1,88 @@
+/* What adam_step refuses.
+ *
+ * Everything is checked before the first item changes, so a refused call leaves all states alone.
+ */
+#include "kernels/check/verbs.h"
+
+#include "kernels/check/calls.h"
+
+#include "kernels/check/scales.h"
+
+namespace octavo {
+namespace {
+
+void check_target(Check *check, const octavo_tensor &t, const float *scale_inv, const char *name,
+                  const octavo_adam_item &item) {
+  check->tensor(&t, name, scale_inv == nullptr ? Dtypes::kAny : Dtypes::kQuantized);
+  check->accumulator(scale_inv, name);
+  if (check->ok()) check->same_shape(&t, name, &item.weight, "weight");
+}
+
+/* Blocks run over memory, so with them all tensors of the item are dense. */
+void check_blocks(Check *check, const octavo_adam_item &item) {
+  if (item.exp_avg_scale_inv == nullptr && item.exp_avg_sq_scale_inv == nullptr) return;
+  if (item.exp_avg_scale_inv != nullptr) check_state_codes(check, &item.exp_avg, "exp_avg");
+  if (item.exp_avg_sq_scale_inv != nullptr) {
+    check_state_codes(check, &item.exp_avg_sq, "exp_avg_sq");
+  }
+  check_state_dense(check, &item.weight, "weight");
+  check_state_dense(check, &item.gradient, "gradient");
+  check_state_dense(check, &item.exp_avg, "exp_avg");
+  check_state_dense(check, &item.exp_avg_sq, "exp_avg_sq");
+}
+
+void check_item(Check *check, const octavo_adam_item &item) {
+  check_target(check, item.weight, item.weight_scale_inv, "weight", item);
+  check_target(check, item.exp_avg, item.exp_avg_scale_inv, "exp_avg", item);
+  check_target(check, item.exp_avg_sq, item.exp_avg_sq_scale_inv, "exp_avg_sq", item);
+  check->tensor(&item.gradient, "gradient", Dtypes::kAny);
+  check->accumulator(item.gradient_scale_inv, "gradient_scale_inv");
+  if (check->ok()) check->same_shape(&item.gradient, "gradient", &item.weight, "weight");
+  check->not_null(item.step, "step");
+  check->not_null(item.hyper, "hyper");
+}
+
+void check_modes(Check *check, const octavo_adam_step &c) {
+  if (c.decay_mode > OCTAVO_DECAY_L2_MSAMP04) {
+    check->fail(OCTAVO_UNSUPPORTED,
+                "decay_mode = %u; expected %d (decoupled), %d (L2) or %d (L2 of MS-AMP 0.4.0)",
+                c.decay_mode, OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04);
+  }
+  if (c.state_granularity != OCTAVO_PER_TENSOR && !is_state_granularity(c.state_granularity)) {
+    check->fail(OCTAVO_UNSUPPORTED,
+                "state_granularity = %u; expected %d (per tensor), %d (flat 256) or %d (expanded "
+                "128)",
+                c.state_granularity, OCTAVO_PER_TENSOR, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128);
+  }
+  if ((c.flags & ~uint32_t{OCTAVO_ADAM_KEEP_POSITIVE}) != 0) {
+    check->fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected 0 or 0x%x (keep positive)", c.flags,
+                OCTAVO_ADAM_KEEP_POSITIVE);
+  }
+  if (c.decay_mode == OCTAVO_DECAY_L2_MSAMP04 && c.state_granularity != OCTAVO_PER_TENSOR) {
+    check->fail(
+        OCTAVO_UNSUPPORTED,
+        "decay_mode = %d (L2 of MS-AMP 0.4.0) with state_granularity = %u; expected %d (per "
+        "tensor), MS-AMP has no other states",
+        OCTAVO_DECAY_L2_MSAMP04, c.state_granularity, OCTAVO_PER_TENSOR);
+  }
+}
+
+}  // namespace
+
+octavo_status check_adam_step(const Caller &caller, const octavo_adam_step *c) {
+  Check check(caller, "adam_step");
+  if (!check.call(c)) return check.status();
+  if (c->count > 0) check.not_null(c->items, "items");
+  check_modes(&check, *c);
+  bool is_scaled = false;
+  for (uint64_t i = 0; i < c->count && check.ok(); ++i) {
+    const octavo_adam_item &item = c->items[i];
+    check_item(&check, item);
+    if (c->state_granularity != OCTAVO_PER_TENSOR) check_blocks(&check, item);
+    is_scaled = is_scaled || has_tensor_scale(*c, item);
+  }
+  if (is_scaled) check.rule(c->rule);
+  return check.status();
+}
+
+}  // namespace octavo

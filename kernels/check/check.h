@@ -1,0 +1,84 @@
+/* kernels/check/check.h: refusing malformed calls with a text that says expected and found.
+ *
+ * A Check remembers the first failure only; later requirements on the same call are skipped, so
+ * they may rely on the earlier ones having been tested in order with `ok()`.
+ */
+#ifndef OCTAVO_KERNELS_CHECK_CHECK_H
+#define OCTAVO_KERNELS_CHECK_CHECK_H
+
+#include "kernels/check/minor_0.h"
+
+namespace octavo {
+
+/* Who refuses, and who is told. */
+struct Caller {
+  const octavo_host *host;
+  const char *domain; /* of the diagnostics: "octavo.kernels.cpu" */
+};
+
+/* Sends an error to the host and returns `status`; the text is formatted on the stack. */
+octavo_status report_error(const Caller &caller, octavo_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Which dtypes a tensor may have. */
+enum class Dtypes {
+  kAny,       /* f32, bf16, f16, E4M3FN, E5M2 */
+  kPlain,     /* f32, bf16, f16 */
+  kQuantized, /* E4M3FN, E5M2, f16: what lies beside a scale_inv */
+  kFloat8     /* E4M3FN, E5M2 */
+};
+
+class Check {
+ public:
+  Check(const Caller &caller, const char *verb) : caller_(caller), verb_(verb) {}
+
+  bool ok() const { return status_ == OCTAVO_OK; }
+  octavo_status status() const { return status_; }
+
+  /* Records `status` and reports the text, prefixed by the verb. */
+  void fail(octavo_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+  /* The call struct itself: not null, and at least as long as minor 0 made it. */
+  template <typename Call>
+  bool call(const Call *c) {
+    if (c == nullptr) {
+      fail(OCTAVO_INVALID, "the call struct is null");
+    } else if (c->size < Minor0<Call>::kSize) {
+      fail(OCTAVO_INVALID, "the call struct has %u bytes; expected at least %u", c->size,
+           Minor0<Call>::kSize);
+    }
+    return ok();
+  }
+
+  void not_null(const void *pointer, const char *name);
+  /* Shape, stride, dtype, alignment and data of one tensor; `name` is that of the call's field. */
+  void tensor(const octavo_tensor *t, const char *name, Dtypes allowed);
+  void same_shape(const octavo_tensor *t, const char *name, const octavo_tensor *like,
+                  const char *like_name);
+  /* At least as large as [rows, cols] in both directions. */
+  void holds(const octavo_tensor *t, const char *name, int64_t rows, int64_t cols);
+  void equal(int64_t found, int64_t expected, const char *name, const char *expected_name);
+  void at_least(int64_t found, int64_t expected, const char *name, const char *expected_name);
+  /* A per-tensor f32 scale; null is legal when `optional`. `others`: the granularities that the
+   * verb takes besides, for the text. */
+  void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
+  /* The rows of a scale that is a matrix with `rows` rows lie within 2^63 bytes. */
+  void scale_rows(const octavo_scale *s, const char *name, int64_t rows);
+  /* Null, or aligned to a float. */
+  void accumulator(const float *pointer, const char *name);
+  /* One that scale_by_rule knows. */
+  void rule(uint32_t rule);
+  void format_max(float value);
+  void eps(float value);
+
+ private:
+  const Caller caller_;
+  const char *verb_;
+  octavo_status status_ = OCTAVO_OK;
+};
+
+bool is_dtype(uint32_t dtype, Dtypes allowed);
+
+}  // namespace octavo
+
+#endif

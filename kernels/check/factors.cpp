@@ -1,0 +1,107 @@
+/* What the verbs between values and factors refuse: compute_amax, scale_from_amax,
+ * delayed_scale_update, prescale_update and gradient_scale.
+ *
+ * Pointers into a pool are aligned to one float only.
+ */
+#include "kernels/check/verbs.h"
+
+#include "kernels/format/bits.h"
+
+namespace octavo {
+
+octavo_status check_compute_amax(const Caller &caller, const octavo_compute_amax *c) {
+  Check check(caller, "compute_amax");
+  if (!check.call(c)) return check.status();
+  check.tensor(c->in, "in", Dtypes::kAny);
+  check.scale(c->in_scale_inv, "in_scale_inv", true);
+  check.not_null(c->amax, "amax");
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->nonfinite, "nonfinite");
+  return check.status();
+}
+
+octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_from_amax *c) {
+  Check check(caller, "scale_from_amax");
+  if (!check.call(c)) return check.status();
+  check.rule(c->rule);
+  check.format_max(c->format_max);
+  if (!(c->divide_by > 0.0f) || !is_finite(c->divide_by)) {
+    check.fail(OCTAVO_INVALID, "divide_by = %g; expected a positive number, 1 for none",
+               static_cast<double>(c->divide_by));
+  }
+  if (c->n > 0) check.not_null(c->amax, "amax");
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->scale, "scale");
+  check.accumulator(c->scale_inv, "scale_inv");
+  check.accumulator(c->kept, "kept");
+  return check.status();
+}
+
+octavo_status check_delayed_scale_update(const Caller &caller,
+                                         const octavo_delayed_scale_update *c) {
+  Check check(caller, "delayed_scale_update");
+  if (!check.call(c)) return check.status();
+  check.rule(c->rule);
+  check.format_max(c->format_max);
+  if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
+  if (c->n > 0) {
+    check.not_null(c->amax, "amax");
+    check.not_null(c->history, "history");
+    check.not_null(c->scale, "scale");
+  }
+  check.accumulator(c->amax, "amax");
+  check.accumulator(c->history, "history");
+  check.accumulator(c->scale, "scale");
+  check.accumulator(c->counter, "counter");
+  return check.status();
+}
+
+octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_update *c) {
+  Check check(caller, "prescale_update");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->prescale, "prescale");
+  check.not_null(c->saturated, "saturated");
+  check.not_null(c->added, "added");
+  check.accumulator(c->prescale, "prescale");
+  check.accumulator(c->saturated, "saturated");
+  check.accumulator(c->added, "added");
+  if (!(c->threshold >= 0.0f) || !is_finite(c->threshold)) {
+    check.fail(OCTAVO_INVALID, "threshold = %g; expected a share, 0 or more",
+               static_cast<double>(c->threshold));
+  }
+  if (!(c->growth >= 1.0f) || !is_finite(c->growth)) {
+    check.fail(OCTAVO_INVALID, "growth = %g; expected a factor of 1 or more",
+               static_cast<double>(c->growth));
+  }
+  if (!(c->low > 0.0f) || !(c->low <= c->high) || !is_finite(c->high)) {
+    check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
+               static_cast<double>(c->low), static_cast<double>(c->high));
+  }
+  return check.status();
+}
+
+octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_scale *c) {
+  Check check(caller, "gradient_scale");
+  if (!check.call(c)) return check.status();
+  if (c->sum_count > 0) check.not_null(c->sum, "sum");
+  check.accumulator(c->sum, "sum");
+  check.accumulator(c->nonfinite, "nonfinite");
+  check.accumulator(c->norm, "norm");
+  check.accumulator(c->skip, "skip");
+  if (check.ok() && c->count > 0) check.not_null(c->grad_scale, "grad_scale");
+  for (uint64_t i = 0; i < c->count && check.ok(); ++i) {
+    check.not_null(c->grad_scale[i], "grad_scale[i]");
+    check.accumulator(c->grad_scale[i], "grad_scale[i]");
+  }
+  if (check.ok() && !(c->factor > 0 && is_finite(c->factor))) {
+    check.fail(OCTAVO_INVALID, "factor = %g; expected a finite value above 0",
+               static_cast<double>(c->factor));
+  }
+  if (check.ok() && !(c->max_norm >= 0 && is_finite(c->max_norm))) {
+    check.fail(OCTAVO_INVALID, "max_norm = %g; expected a finite value, 0 for no clipping",
+               static_cast<double>(c->max_norm));
+  }
+  return check.status();
+}
+
+}  // namespace octavo

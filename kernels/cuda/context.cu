@@ -1,0 +1,184 @@
+/* Opening a CUDA device, and what its runtime's errors mean. */
+#include "kernels/cuda/context.h"
+
+#include <cstring>
+#include <new>
+
+#include "kernels/cuda/verbs.h"
+
+namespace octavo::cuda {
+namespace {
+
+constexpr int kOldest = 89; /* sm_89: the first with FP8 units */
+constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,    OCTAVO_PER_ROW,     OCTAVO_BLOCK_1X128,
+                                       OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32,
+                                       OCTAVO_FLAT_256,      OCTAVO_EXPANDED_128};
+
+/* Errors after which the device answers nothing but them: CUDA's manual calls them sticky. */
+bool is_lasting(cudaError_t error) {
+  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
+         (error >= 700 && error != cudaErrorMemoryAllocation);
+}
+
+octavo_status status_of(cudaError_t error) {
+  if (error == cudaErrorMemoryAllocation) return OCTAVO_RESOURCE;
+  return error == cudaErrorInvalidValue ? OCTAVO_INVALID : OCTAVO_DEVICE;
+}
+
+octavo_status capability_of(int device, int *capability) {
+  int major = 0;
+  int minor = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  *capability = major * 10 + minor;
+  return error == cudaSuccess ? OCTAVO_OK : OCTAVO_DEVICE;
+}
+
+}  // namespace
+
+octavo_status checked(Context &context, const char *verb, cudaError_t error) {
+  if (error == cudaSuccess) return OCTAVO_OK;
+  cudaGetLastError(); /* one that is not lasting is forgotten */
+  if (is_lasting(error)) {
+    int expected = cudaSuccess;
+    context.failed.compare_exchange_strong(expected, error);
+  }
+  return report_error(context.caller, status_of(error), "%s: CUDA answered %s: %s%s", verb,
+                      cudaGetErrorName(error), cudaGetErrorString(error),
+                      is_lasting(error) ? "; the device is lost to this process, restart it from a "
+                                          "checkpoint"
+                                        : "");
+}
+
+octavo_status refuse_after_failure(Context &context, const char *verb) {
+  const auto error = static_cast<cudaError_t>(context.failed.load(std::memory_order_relaxed));
+  if (error == cudaSuccess) return OCTAVO_OK;
+  return report_error(context.caller, OCTAVO_DEVICE,
+                      "%s: not started, since the device failed before with %s: %s; restart the "
+                      "process from a checkpoint",
+                      verb, cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+Scratch *scratch_of(Context &context, void *stream) {
+  /* The default stream is null, as free slots are; so streams are told apart by another address. */
+  auto *key = stream == nullptr ? reinterpret_cast<cudaStream_t>(&context)
+                                : static_cast<cudaStream_t>(stream);
+  for (int i = 0; i < kScratchSlots; ++i) {
+    cudaStream_t found = context.streams[i].load(std::memory_order_acquire);
+    if (found == nullptr && context.streams[i].compare_exchange_strong(found, key)) found = key;
+    if (found == key) return context.scratch + i;
+  }
+  return nullptr;
+}
+
+octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {
+  if (sink == nullptr || sink->verdict == nullptr) return OCTAVO_INVALID;
+  octavo_verdict v = {};
+  v.size = sizeof(v);
+  v.kind = OCTAVO_KIND_VERDICT;
+  v.level = OCTAVO_LEVEL_DEVICE;
+  v.decision = OCTAVO_DECLINE;
+  v.reason = OCTAVO_REASON_DEVICE;
+  int count = 0;
+  int capability = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (device.type != OCTAVO_DEVICE_CUDA && device.type != OCTAVO_DEVICE_AUTO) {
+    v.text = OCTAVO_STR("These kernels run on CUDA devices only.");
+    v.remedy = OCTAVO_STR("Ask for device type CUDA, or use the kernels of that device.");
+  } else if (error == cudaErrorInsufficientDriver) {
+    v.text = OCTAVO_STR("The driver is older than CUDA 13.0.");
+    v.remedy = OCTAVO_STR("Install a driver of version 580 or later.");
+  } else if (error != cudaSuccess || count == 0) {
+    v.text = OCTAVO_STR("CUDA finds no device.");
+    v.remedy =
+        OCTAVO_STR("Run nvidia-smi to see what the driver says, or set device.kind = \"cpu\".");
+  } else if (device.index < 0 || device.index >= count) {
+    v.text = OCTAVO_STR("There is no CUDA device with that index.");
+    v.remedy = OCTAVO_STR("Set device.index to one that nvidia-smi lists.");
+  } else if (capability_of(device.index, &capability) != OCTAVO_OK || capability < kOldest) {
+    v.text = OCTAVO_STR("The device has no FP8 units.");
+    v.evidence = OCTAVO_STR("they begin with compute capability 8.9");
+    v.remedy = OCTAVO_STR("Use an Ada, Hopper or Blackwell GPU, or set device.kind = \"cpu\".");
+  } else {
+    v.decision = OCTAVO_ACCEPT;
+    v.reason = OCTAVO_REASON_NONE;
+    v.text = OCTAVO_STR("The device multiplies FP8.");
+  }
+  if (error != cudaSuccess) cudaGetLastError();
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx) {
+  if (host == nullptr || host->diagnose == nullptr) return OCTAVO_INVALID; /* nobody to tell */
+  const Caller caller = {host, "octavo.kernels.cuda"};
+  if (ctx == nullptr)
+    return report_error(caller, OCTAVO_INVALID, "open_device: ctx is null; expected an address");
+  *ctx = nullptr;
+  if (device.type != OCTAVO_DEVICE_CUDA)
+    return report_error(caller, OCTAVO_UNSUPPORTED,
+                        "open_device: device type %u; expected type %d (CUDA)", device.type,
+                        OCTAVO_DEVICE_CUDA);
+  auto *context = new (std::nothrow) Context;
+  if (context == nullptr)
+    return report_error(caller, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
+                        sizeof(Context));
+  context->caller = caller;
+  context->device = device.index;
+  context->limits = {"cuda", 0, context, gemm_workspace, prologue_workspace};
+  octavo_status status = capability_of(device.index, &context->capability);
+  cudaError_t error = cudaSetDevice(device.index);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&context->multiprocessors, cudaDevAttrMultiProcessorCount,
+                                   device.index);
+  if (error == cudaSuccess)
+    error =
+        cudaMalloc(reinterpret_cast<void **>(&context->scratch), sizeof(Scratch) * kScratchSlots);
+  status = checked(*context, "open_device", error);
+  if (status == OCTAVO_OK && context->capability < kOldest) {
+    status = report_error(caller, OCTAVO_UNSUPPORTED,
+                          "open_device: device %d has compute capability %d.%d; expected at least "
+                          "8.9, the first with FP8 units",
+                          device.index, context->capability / 10, context->capability % 10);
+  }
+  if (status == OCTAVO_OK) status = open_gemm(*context);
+  if (status != OCTAVO_OK) {
+    close_device(context);
+    return status;
+  }
+  *ctx = context;
+  return OCTAVO_OK;
+}
+
+void close_device(void *ctx) {
+  auto *context = static_cast<Context *>(ctx);
+  if (context == nullptr) return;
+  close_gemm(*context);
+  if (context->scratch != nullptr) cudaFree(context->scratch);
+  delete context;
+}
+
+octavo_status describe(void *ctx, octavo_kernels_caps *out) {
+  const Context &context = context_of(ctx);
+  const octavo_status status = check_describe(context.caller, out);
+  if (status != OCTAVO_OK) return status;
+  out->kind = OCTAVO_KIND_KERNELS_CAPS;
+  out->id.data = context.limits.id;
+  out->id.size = std::strlen(context.limits.id);
+  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
+                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
+                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
+  out->granularities = 0;
+  for (const uint32_t granularity : kGranularities)
+    out->granularities |= UINT64_C(1) << granularity;
+  out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE |
+               OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
+  /* Which algorithm is the fastest may differ from run to run. */
+  if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
+  out->alignment = 16;
+  if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) out->pack_rows = 0;
+  return OCTAVO_OK;
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,20 @@
+/* kernels/cuda/device/walk.cuh: every thread of a grid takes its share of a range. */
+#ifndef OCTAVO_KERNELS_CUDA_DEVICE_WALK_CUH
+#define OCTAVO_KERNELS_CUDA_DEVICE_WALK_CUH
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace octavo::cuda {
+
+__device__ inline int64_t first_index() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t index_step() {
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+}  // namespace octavo::cuda
+
+#endif

@@ -1,0 +1,65 @@
+/* kernels/cuda/gemm.h: what the parts of gemm share.
+ *
+ * A product takes the first of these ways that can do it: cuBLASLt with scales and bias; cuBLASLt,
+ * then a launch that finishes d in place; cuBLASLt into f32 tiles, each finished on its way to d;
+ * the reference kernel. kernels/cuda/gemm_state.h says when a way is told to the host.
+ */
+#ifndef OCTAVO_KERNELS_CUDA_GEMM_H
+#define OCTAVO_KERNELS_CUDA_GEMM_H
+
+#include "kernels/check/calls.h"
+#include "kernels/cuda/gemm_state.h"
+#include "kernels/cuda/launch.h"
+
+namespace octavo::cuda {
+
+/* Of a tile of f32 sums; half as many bytes as cuBLASLt's own workspace hold at least 128 rows of
+ * so many columns, so that its borders are borders of 128 x 128 blocks. */
+constexpr int64_t kTileCols = 1024;
+inline uint64_t tile_bytes(const Context &context) {
+  return context.gemm.workspace / 2;
+}
+
+/* The workspace of a call, from its first multiple of 256 on. */
+struct GemmWorkspace {
+  char *blas;
+  float *tile;
+  char *a_scales; /* arranged for cuBLASLt */
+  char *b_scales;
+};
+GemmWorkspace split_workspace(const Context &context, const octavo_gemm &c);
+
+/* How a way ended. */
+enum class Outcome {
+  kDone,
+  kFailed,     /* *status says how */
+  kImpossible, /* nothing has been written but to the workspace */
+};
+
+/* The scale modes of a product by cuBLASLt. */
+struct Scaling {
+  int32_t a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  int32_t b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+};
+
+/* d = a b^T with scales, bias and accumulate as one call of cuBLASLt. c.bias must be one that the
+ * epilogue takes. */
+Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const Scaling &scaling,
+                      const GemmWorkspace &workspace, octavo_status *status);
+
+/* Where the scales of both operands lie as cuBLASLt wants them, arranged in one launch where they
+ * lie otherwise; only of block modes. */
+struct ScalePointers {
+  const void *a;
+  const void *b;
+};
+ScalePointers arrange_scales(Launcher &l, const octavo_gemm &c, const Scaling &scaling,
+                             const GemmWorkspace &workspace);
+
+/* Any of the ways through cuBLASLt; on kImpossible *why says for which reason. */
+Outcome multiply_by_blas(Launcher &l, GemmState &state, const octavo_gemm &c, octavo_status *status,
+                         Detour *why);
+
+}  // namespace octavo::cuda
+
+#endif

@@ -1,0 +1,94 @@
+/* One call of cuBLASLt: its plan, and its operands. */
+#include "kernels/cuda/gemm.h"
+
+namespace octavo::cuda {
+namespace {
+
+/* The address as a multiple of a power of two. */
+uint8_t alignment_of(const void *pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  uint8_t power = 0;
+  while (power < kMostAlignment && address % (uintptr_t{2} << power) == 0) ++power;
+  return power;
+}
+
+PlanKey key_of(const Context &context, const octavo_gemm &c, const Scaling &scaling) {
+  const GemmShape shape = gemm_shape(c);
+  const bool is_blocks = has_blocks(c.a_scale_inv);
+  PlanKey key = {};
+  key.m = shape.m;
+  key.n = shape.n;
+  key.k = shape.k;
+  key.a_stride = c.a->stride;
+  key.b_stride = c.b->stride;
+  key.d_stride = c.d->stride;
+  key.workspace = context.gemm.workspace;
+  key.a_dtype = c.a->dtype;
+  key.b_dtype = c.b->dtype;
+  key.d_dtype = c.d->dtype;
+  key.bias_dtype = c.bias == nullptr ? 0 : c.bias->dtype;
+  key.a_scaling = scaling.a;
+  key.b_scaling = scaling.b;
+  key.sm_target = context.gemm.sm_target;
+  key.layout = c.layout;
+  key.accumulates = c.accumulate != 0;
+  key.is_fast = c.fast_accumulation != 0 && OCTAVO_DTYPE_BITS(c.a->dtype) == 8 && !is_blocks;
+  key.a_alignment = alignment_of(c.a->data);
+  key.b_alignment = alignment_of(c.b->data);
+  key.d_alignment = alignment_of(c.d->data);
+  key.bias_alignment = c.bias == nullptr ? uint8_t{0} : alignment_of(c.bias->data);
+  return key;
+}
+
+/* Timing writes d several times: where d is added to, into the tile instead. What a graph captures
+ * is never timed. */
+Tuning tuning_of(const Context &context, const octavo_gemm &c, const Operands &operands,
+                 const GemmWorkspace &workspace) {
+  Tuning tuning = {0, operands};
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (context.gemm.tune_count == 0 ||
+      cudaStreamIsCapturing(operands.stream, &capture) != cudaSuccess ||
+      capture != cudaStreamCaptureStatusNone)
+    return tuning;
+  if (c.accumulate != 0) {
+    const int64_t bytes = c.d->rows * c.d->stride * dtype_bytes(c.d->dtype);
+    if (static_cast<uint64_t>(bytes) > tile_bytes(context)) return tuning;
+    tuning.operands.d = workspace.tile;
+  }
+  tuning.count = context.gemm.tune_count;
+  return tuning;
+}
+
+}  // namespace
+
+Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const Scaling &scaling,
+                      const GemmWorkspace &workspace, octavo_status *status) {
+  const ScalePointers scales = arrange_scales(l, c, scaling, workspace);
+  *status = l.status();
+  if (*status != OCTAVO_OK) return Outcome::kFailed;
+  Operands operands = {};
+  operands.a = c.a->data;
+  operands.b = c.b->data;
+  operands.c = c.d->data;
+  operands.d = c.d->data;
+  operands.a_scale = scales.a;
+  operands.b_scale = scales.b;
+  operands.bias = c.bias == nullptr ? nullptr : c.bias->data;
+  operands.workspace = workspace.blas;
+  operands.stream = static_cast<cudaStream_t>(c.stream);
+  const PlanKey key = key_of(l.context(), c, scaling);
+  PlanCache::Lease lease;
+  cublasStatus_t answer =
+      state.plans.take(key, tuning_of(l.context(), c, operands, workspace), &lease);
+  *status = checked(l.context(), state.blas, "planning a product", answer);
+  if (*status != OCTAVO_OK) return Outcome::kFailed;
+  const Plan &plan = PlanCache::plan_of(lease);
+  const bool is_possible = plan.is_possible;
+  if (is_possible) answer = multiply(state.blas, key, plan, lease.descriptor, operands);
+  state.plans.give_back(lease);
+  if (!is_possible) return Outcome::kImpossible;
+  *status = checked(l.context(), state.blas, "multiplying", answer);
+  return *status == OCTAVO_OK ? Outcome::kDone : Outcome::kFailed;
+}
+
+}  // namespace octavo::cuda

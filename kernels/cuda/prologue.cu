@@ -1,0 +1,100 @@
+/* prologue and prologue_quantize. */
+#include "kernels/check/calls.h"
+#include "kernels/cuda/device/prologue.cuh"
+#include "kernels/cuda/device/states.cuh"
+#include "kernels/cuda/quantize_launch.cuh"
+#include "kernels/cuda/verbs.h"
+
+namespace octavo::cuda {
+namespace {
+
+AnyTensor any_or_none(const octavo_tensor *t) {
+  return t == nullptr ? AnyTensor{nullptr, 0, 0, 0, OCTAVO_F32} : any_tensor(*t);
+}
+
+uint64_t norm_bytes(int64_t rows) {
+  return static_cast<uint64_t>(divide_up(rows, 64) * 64) * sizeof(RowNorm);
+}
+
+/* Mean and rstd of all rows, where the operation has them. */
+void launch_norms(Launcher &l, const octavo_prologue &p, RowNorm *norms) {
+  if (!is_norm(p.op) || p.in->rows == 0) return;
+  constexpr int kRows = kThreads / kSumParts;
+  l.run(dim3(static_cast<unsigned>(divide_up(p.in->rows, kRows))), dim3(kThreads), row_norms_kernel,
+        any_tensor(*p.in), p.op == OCTAVO_PROLOGUE_LAYER_NORM, p.eps,
+        NormTargets{norms, p.mean, p.rstd});
+}
+
+template <typename Result>
+PrologueSource<Result> source_of(const octavo_prologue &p, int64_t rows, int64_t cols,
+                                 const RowNorm *norms) {
+  return {any_tensor(*p.in), any_or_none(p.gamma), any_or_none(p.beta), norms, p.op, rows, cols};
+}
+
+template <typename Result>
+void launch_plain(Launcher &l, const octavo_prologue &p, const octavo_tensor &out,
+                  const RowNorm *norms) {
+  const int64_t count = out.rows * out.cols;
+  if (count == 0) return;
+  l.run(dim3(blocks_for(l.context(), divide_up(count, kThreads))), dim3(kThreads),
+        prologue_kernel<Result>, source_of<Result>(p, out.rows, out.cols, norms), any_tensor(out));
+}
+
+}  // namespace
+
+/* The rows' means, then the parts of quantize's first launch, then, for states in blocks, the
+ * values. */
+uint64_t prologue_workspace(const void *, const octavo_prologue_call &c) {
+  const octavo_tensor *shape = c.quantize != nullptr ? c.quantize->in : c.out;
+  if (shape == nullptr) return 0;
+  uint64_t bytes = norm_bytes(shape->rows);
+  if (c.quantize == nullptr) return bytes;
+  bytes += quantize_workspace();
+  if (is_state_scaled(*c.quantize))
+    bytes += static_cast<uint64_t>(shape->rows * shape->cols * dtype_bytes(shape->dtype));
+  return bytes;
+}
+
+octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
+  Context &context = context_of(ctx);
+  octavo_status status = check_prologue(context.caller, c);
+  if (status == OCTAVO_OK) status = refuse_after_failure(context, "prologue");
+  if (status != OCTAVO_OK) return status;
+  const octavo_prologue &p = *c->prologue;
+  if (is_norm(p.op) && p.in->rows > 0 && c->workspace == nullptr)
+    return refuse_null_workspace(context.caller, "prologue", norm_bytes(p.in->rows));
+  Launcher l(context, "prologue", c->stream);
+  auto *norms = static_cast<RowNorm *>(c->workspace);
+  launch_norms(l, p, norms);
+  with_plain(c->out->dtype,
+             [&](auto format) { launch_plain<decltype(format)>(l, p, *c->out, norms); });
+  return l.status();
+}
+
+octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c) {
+  Context &context = context_of(ctx);
+  octavo_status status = check_prologue_quantize(context.caller, c, context.limits);
+  if (status == OCTAVO_OK) status = refuse_after_failure(context, "prologue_quantize");
+  if (status != OCTAVO_OK) return status;
+  Launcher l(context, "prologue_quantize", c->stream);
+  const octavo_prologue &p = *c->prologue;
+  octavo_quantize q = *c->quantize;
+  auto *norms = static_cast<RowNorm *>(c->workspace);
+  char *rest = static_cast<char *>(c->workspace) + norm_bytes(q.in->rows);
+  launch_norms(l, p, norms);
+  if (is_state_scaled(q)) {
+    const octavo_tensor values = dense_at(*q.in, rest + quantize_workspace());
+    with_plain(values.dtype,
+               [&](auto format) { launch_plain<decltype(format)>(l, p, values, norms); });
+    q.in = &values;
+    return l.status() == OCTAVO_OK ? quantize(ctx, &q) : l.status();
+  }
+  q.workspace = rest;
+  with_plain(q.in->dtype, [&](auto format) {
+    using Result = decltype(format);
+    launch_quantize(l, q, source_of<Result>(p, q.in->rows, q.in->cols, norms));
+  });
+  return l.status();
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,44 @@
+/* scale_from_amax, delayed_scale_update, prescale_update and gradient_scale. */
+#include "kernels/cuda/device/reduce.cuh"
+#include "kernels/cuda/device/scales.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/verbs.h"
+
+namespace octavo::cuda {
+
+octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
+  return run_verb(ctx, "scale_from_amax", c, check_scale_from_amax, [&](Launcher &l) {
+    if (c->n == 0) return;
+    l.run(dim3(blocks_for(l.context(), divide_up(static_cast<int64_t>(c->n), kThreads))),
+          dim3(kThreads), scale_from_amax_kernel, *c);
+  });
+}
+
+octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
+  return run_verb(ctx, "delayed_scale_update", c, check_delayed_scale_update, [&](Launcher &l) {
+    if (c->n == 0) return;
+    constexpr int kColumns =
+        64; /* of a block: few, so that a few hundred columns use many blocks */
+    l.run(dim3(blocks_for(l.context(), divide_up(static_cast<int64_t>(c->n), kColumns))),
+          dim3(kColumns), delayed_scale_update_kernel, *c);
+  });
+}
+
+octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
+  return run_verb(ctx, "prescale_update", c, check_prescale_update,
+                  [&](Launcher &l) { l.run(dim3(1), dim3(1), prescale_update_kernel, *c); });
+}
+
+octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {
+  return run_verb(ctx, "gradient_scale", c, check_gradient_scale, [&](Launcher &l) {
+    uint64_t first = 0;
+    do {
+      GradientScales to = {};
+      while (to.count < kGradientScales && first < c->count)
+        to.at[to.count++] = c->grad_scale[first++];
+      l.run(dim3(1), dim3(kGradientScales), gradient_scale_kernel, *c, to);
+    } while (first < c->count);
+  });
+}
+
+}  // namespace octavo::cuda

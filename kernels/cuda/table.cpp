@@ -1,0 +1,81 @@
+/* The table of the CUDA kernels, complete: no entry is null.
+ *
+ * workspace_bytes looks at shapes only, so hosts may ask before they allocate anything.
+ */
+#include "kernels/cuda/table.h"
+
+#include "kernels/check/calls.h"
+#include "kernels/cuda/verbs.h"
+
+namespace octavo::cuda {
+namespace {
+
+constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
+                                   OCTAVO_KIND_KERNELS,
+                                   probe_device,
+                                   open_device,
+                                   close_device,
+                                   describe,
+                                   workspace_bytes,
+                                   quantize,
+                                   dequantize,
+                                   compute_amax,
+                                   scale_from_amax,
+                                   delayed_scale_update,
+                                   gemm,
+                                   adam_step,
+                                   sum_quantized,
+                                   sum_rows,
+                                   sum_of_squares,
+                                   copy,
+                                   scale_values,
+                                   prescale_update,
+                                   quantize_stats,
+                                   prologue,
+                                   prologue_quantize,
+                                   gradient_scale,
+                                   pack};
+
+octavo_status ask_adam(const Caller &caller, const octavo_adam_step *c, uint64_t *bytes) {
+  Check check(caller, "workspace_bytes of adam_step");
+  if (check.call(c) && c->count > 0) check.not_null(c->items, "items");
+  if (check.ok()) *bytes = adam_workspace(*c);
+  return check.status();
+}
+
+}  // namespace
+
+octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
+  const Context &context = context_of(ctx);
+  const octavo_status status = check_workspace_bytes(context.caller, call, bytes);
+  if (status != OCTAVO_OK) return status;
+  switch (kind_of(call)) {
+    case OCTAVO_KIND_GEMM:
+      return check_gemm_workspace(context.caller, static_cast<const octavo_gemm *>(call),
+                                  context.limits, bytes);
+    case OCTAVO_KIND_PROLOGUE_CALL:
+      return check_prologue_workspace(
+          context.caller, static_cast<const octavo_prologue_call *>(call), context.limits, bytes);
+    case OCTAVO_KIND_QUANTIZE: *bytes = quantize_workspace(); return OCTAVO_OK;
+    case OCTAVO_KIND_ADAM_STEP:
+      return ask_adam(context.caller, static_cast<const octavo_adam_step *>(call), bytes);
+    default: return OCTAVO_OK; /* no other verb needs any */
+  }
+}
+
+octavo_status pack(void *ctx, const octavo_pack *c) {
+  const Context &context = context_of(ctx);
+  return check_pack(context.caller, c, context.limits); /* pack_rows is 0: always a refusal */
+}
+
+const octavo_memory *memory_table() {
+  static constexpr octavo_memory kMemory = {
+      sizeof(octavo_memory), OCTAVO_KIND_MEMORY, allocate, release, copy_now, synchronize};
+  return &kMemory;
+}
+
+const octavo_kernels *table() {
+  return &kTable;
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,15 @@
+/* What the plugin's entry sees of the CUDA kernels: complete tables. */
+#ifndef OCTAVO_KERNELS_CUDA_TABLE_H
+#define OCTAVO_KERNELS_CUDA_TABLE_H
+
+#include "octavo/kernels.h"
+#include "octavo/memory.h"
+
+namespace octavo::cuda {
+
+const octavo_kernels *table();
+const octavo_memory *memory_table();
+
+}  // namespace octavo::cuda
+
+#endif

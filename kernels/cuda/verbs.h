@@ -1,0 +1,46 @@
+/* kernels/cuda/verbs.h: the entries of the kernels table, one source file for each group.
+ *
+ * What each does is defined in octavo/kernels.h; ctx is always a Context.
+ */
+#ifndef OCTAVO_KERNELS_CUDA_VERBS_H
+#define OCTAVO_KERNELS_CUDA_VERBS_H
+
+#include "kernels/cuda/context.h"
+
+namespace octavo::cuda {
+
+octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes);
+octavo_status quantize(void *ctx, const octavo_quantize *c);
+octavo_status dequantize(void *ctx, const octavo_dequantize *c);
+octavo_status compute_amax(void *ctx, const octavo_compute_amax *c);
+octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c);
+octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c);
+octavo_status gemm(void *ctx, const octavo_gemm *c);
+octavo_status adam_step(void *ctx, const octavo_adam_step *c);
+octavo_status sum_quantized(void *ctx, const octavo_sum_quantized *c);
+octavo_status sum_rows(void *ctx, const octavo_sum *c);
+octavo_status sum_of_squares(void *ctx, const octavo_sum *c);
+octavo_status copy(void *ctx, const octavo_copy *c);
+octavo_status scale_values(void *ctx, const octavo_scale_values *c);
+octavo_status prescale_update(void *ctx, const octavo_prescale_update *c);
+octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c);
+octavo_status prologue(void *ctx, const octavo_prologue_call *c);
+octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c);
+octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c);
+octavo_status pack(void *ctx, const octavo_pack *c);
+
+/* octavo/memory.h. */
+octavo_status allocate(void *ctx, uint64_t bytes, void **out);
+void release(void *ctx, void *data);
+octavo_status copy_now(void *ctx, void *to, const void *from, uint64_t bytes);
+octavo_status synchronize(void *ctx);
+
+/* Bytes of workspace; the functions of DeviceLimits. */
+uint64_t quantize_workspace();
+uint64_t adam_workspace(const octavo_adam_step &c);
+bool gemm_workspace(const void *device, const octavo_gemm &c, uint64_t *bytes);
+uint64_t prologue_workspace(const void *device, const octavo_prologue_call &c);
+
+}  // namespace octavo::cuda
+
+#endif

@@ -1,0 +1,77 @@
+// torch_gpt: train_gpt on LibTorch. Same model, same text, same report; the linears run in FP8 by
+// octavo::torch::prepare, see trainer.cpp.
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+
+#include "../train_gpt/error.h"
+#include "../train_gpt/files.h"
+#include "../train_gpt/interrupt.h"
+#include "../train_gpt/report_html.h"
+#include "../train_gpt/results_table.h"
+#include "../train_gpt/table.h"
+#include "trainer.h"
+
+namespace {
+
+// Options of train_gpt that this program has no use for are refused, not ignored.
+void check(const gpt::Options &options) {
+  const auto refuse = [](const char *option) {
+    throw gpt::UserError(option, "an option of torch_gpt", "one that train_gpt alone has",
+                         "leave it out, or use train_gpt");
+  };
+  if (options.ranks != 1) refuse("--ranks");
+  if (!options.save.empty() || !options.resume.empty() || options.stop_after != 0)
+    refuse("--save, --resume and --stop-after");
+  if (options.inject_inf != 0) refuse("--inject-inf");
+  if (options.fused != gpt::Fused::kNo) refuse("--fused");
+}
+
+int run(int argc, char **argv) {
+  gpt::Options options;
+  if (!gpt::parse_options(argc, argv, options)) return gpt::kExitDone;
+  check(options);
+  const gpt::Corpus corpus = gpt::load_corpus(options.text, options.size.context);
+  if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
+  for (const gpt::RunSpec &spec : options.runs)
+    octavo::torch::explain(torch_gpt::config_of(spec, options));  // throws what cannot run
+  gpt::prepare_directory(options.out);
+
+  gpt::catch_interrupts();
+  gpt::Progress progress(options.quiet);
+  gpt::MetricsLog log(options.out + "/metrics.jsonl");
+  std::vector<gpt::RunResult> results;
+  for (size_t i = 0; i < options.runs.size() && !gpt::interrupted(); ++i) {
+    progress.start_run(options.runs[i].name, i, options.runs.size(), options.steps);
+    results.push_back(torch_gpt::train(options.runs[i], options, corpus, progress, log));
+    progress.end_run(results.back());
+    gpt::write_atomically(options.out + "/report.html",
+                          gpt::report_html(options, corpus, results, gpt::interrupted()));
+  }
+  const bool color = gpt::wants_color(STDOUT_FILENO);
+  std::cout << "\n" << gpt::results_table(results, color);
+  if (const std::string bytes = gpt::bytes_table(results, color); !bytes.empty())
+    std::cout << "\n" << bytes;
+  if (!options.quiet)
+    std::cout << "\nreport: " << options.out << "/report.html\nmetrics: " << options.out
+              << "/metrics.jsonl\n";
+  return gpt::interrupted() ? gpt::kExitInterrupted : gpt::kExitDone;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const gpt::UserError &e) {
+    std::cerr << "torch_gpt: " << e.what() << "\n";
+    return gpt::kExitUser;
+  } catch (const octavo::torch::Error &e) {
+    std::cerr << "torch_gpt: " << e.what() << "\n";
+    return gpt::kExitUser;
+  } catch (const std::exception &e) {
+    std::cerr << "torch_gpt: internal error: " << e.what() << "\n";
+    return gpt::kExitInternal;
+  }
+}

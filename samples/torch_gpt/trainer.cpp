@@ -1,0 +1,200 @@
+// The training loop. The lines that FP8 adds or changes are marked "FP8"; there are three, and the
+// include in trainer.h.
+#include "trainer.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "../train_gpt/error.h"
+#include "../train_gpt/interrupt.h"
+#include "../train_gpt/optimizer.h"
+
+namespace torch_gpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using octavo::torch::Config;
+using octavo::torch::Value;
+
+constexpr int64_t kEvaluations = 6;       // in the course of a run
+constexpr int64_t kPartialBatches = 6;    // of validation text in all but the last evaluation
+constexpr int64_t kCompleteBatches = 64;  // at most, in the last one
+constexpr size_t kLastSteps = 20;         // whose mean is the train loss of the table
+
+// A setting of the command line as the type that it looks like.
+Value value_of(const std::string &s) {
+  const char *end = s.data() + s.size();
+  if (s == "true" || s == "false") return s == "true";
+  int64_t integer = 0;
+  if (std::from_chars(s.data(), end, integer).ptr == end) return integer;
+  double real = 0.0;
+  if (std::from_chars(s.data(), end, real).ptr == end) return real;
+  return s;
+}
+
+at::Tensor tensor_of(const std::vector<unsigned char> &bytes, int64_t sequences) {
+  return torch::from_blob(const_cast<unsigned char *>(bytes.data()),
+                          {sequences, static_cast<int64_t>(bytes.size()) / sequences}, torch::kByte)
+      .to(torch::kLong);
+}
+
+at::Tensor loss_of(Model &model, const gpt::Batch &batch) {
+  const at::Tensor logits = model(tensor_of(batch.tokens, batch.sequences));
+  return torch::cross_entropy_loss(logits.to(torch::kFloat).flatten(0, 1),
+                                   tensor_of(batch.targets, batch.sequences).flatten());
+}
+
+double evaluate(Model &model, const gpt::Options &options, const gpt::Corpus &corpus,
+                int64_t limit) {
+  const torch::NoGradGuard no_grad;
+  model->eval();
+  double sum = 0.0;
+  int64_t sequences = 0;
+  for (const gpt::Batch &batch :
+       gpt::validation_batches(corpus, options.batch, options.size.context, limit)) {
+    sum += static_cast<double>(batch.sequences) * loss_of(model, batch).item<double>();
+    sequences += batch.sequences;
+  }
+  model->train();
+  return sum / static_cast<double>(sequences);
+}
+
+// Weight decay is for matrices; the rest of train_gpt's hyperparameters for all.
+std::vector<torch::optim::OptimizerParamGroup> groups_of(Model &model,
+                                                         const gpt::AdamWOptions &given) {
+  std::vector<at::Tensor> matrices;
+  std::vector<at::Tensor> vectors;
+  for (const at::Tensor &p : model->parameters()) (p.dim() > 1 ? matrices : vectors).push_back(p);
+  const auto options = [&](double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions()
+                                                            .betas({given.beta1, given.beta2})
+                                                            .eps(given.epsilon)
+                                                            .weight_decay(decay));
+  };
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(matrices, options(given.decay));
+  groups.emplace_back(vectors, options(0.0));
+  return groups;
+}
+
+void set_rate(torch::optim::Optimizer &optimizer, double rate) {
+  for (auto &group : optimizer.param_groups()) group.options().set_lr(rate);
+}
+
+// Autocast for the bf16 run alone.
+class Autocast {
+ public:
+  explicit Autocast(bool on) : on_(on) {
+    if (!on_) return;
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocast() {
+    if (!on_) return;
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  Autocast(const Autocast &) = delete;
+  Autocast &operator=(const Autocast &) = delete;
+
+ private:
+  bool on_;
+};
+
+void describe(gpt::RunResult &result, Model &model, octavo::torch::Prepared &optimizer) {
+  const octavo::torch::Session session = optimizer.session();
+  result.backend = session.backend().empty() ? "torch" : session.backend();
+  result.recipe = session.option("recipe");
+  if (result.recipe.empty()) result.recipe = session.option("opt_level");
+  if (result.recipe.empty()) result.recipe = result.name;
+  result.report = optimizer.report();
+  result.bytes = slot_bytes(session);
+  result.memory = {memory_of(model, optimizer)};
+  for (const octavo::torch::Layer &layer : optimizer.layers())
+    result.placements.push_back(
+        {layer.name, layer.fp8 ? session.backend() : "torch", layer.reason});
+}
+
+void summarize(gpt::RunResult &result, const gpt::Options &options, double seconds) {
+  const std::vector<gpt::StepRecord> &steps = result.steps;
+  if (steps.empty()) return;
+  const size_t last = std::min(steps.size(), kLastSteps);
+  for (size_t i = steps.size() - last; i < steps.size(); ++i)
+    result.train_loss += steps[i].loss / static_cast<double>(last);
+  result.tokens_per_s = static_cast<double>(options.batch * options.size.context) *
+                        static_cast<double>(steps.size()) / seconds;
+  if (steps.back().step == options.steps) result.validation_loss = steps.back().validation;
+}
+
+}  // namespace
+
+Config config_of(const gpt::RunSpec &spec, const gpt::Options &options) {
+  Config config(options.config);
+  if (spec.kind == gpt::RunSpec::Kind::kFp32) config.set("mixed_precision", "no");
+  if (spec.kind == gpt::RunSpec::Kind::kBf16) config.set("mixed_precision", "bf16");
+  if (spec.kind != gpt::RunSpec::Kind::kBackend) return config;
+  config.set("mixed_precision", "fp8").set("fp8.backend", spec.backend);
+  for (const auto &[key, value] : spec.settings)
+    config.set("fp8." + spec.backend + "." + key, value_of(value));
+  return config;
+}
+
+gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
+                     const gpt::Corpus &corpus, gpt::Progress &progress, gpt::MetricsLog &log) {
+  gpt::RunResult result;
+  result.name = spec.name;
+  const gpt::AdamWOptions hyper;
+  // [prepare]
+  Model model(options.size, options.seed);
+  torch::optim::AdamW adamw(groups_of(model, hyper));
+  octavo::torch::Prepared optimizer =
+      octavo::torch::prepare(*model, adamw, config_of(spec, options));  // FP8: 1 of 3
+  // [/prepare]
+  describe(result, model, optimizer);
+
+  const int64_t evaluate_every = std::max<int64_t>(options.steps / kEvaluations, 1);
+  double seconds = 0.0;
+  for (int64_t step = 0; step < options.steps && !gpt::interrupted(); ++step) {
+    const auto start = Clock::now();
+    const gpt::Batch batch =
+        gpt::training_batch(corpus, options.batch, options.size.context, options.seed, step);
+    gpt::StepRecord record;
+    record.step = step + 1;
+    record.rate = gpt::learning_rate(options.rate, step, options.steps);
+    set_rate(optimizer.optimizer(), record.rate);  // FP8: 2 of 3
+    optimizer.zero_grad();
+    at::Tensor loss;
+    {
+      const Autocast autocast(spec.kind == gpt::RunSpec::Kind::kBf16);
+      loss = loss_of(model, batch);
+    }
+    // [step]
+    loss.backward();
+    record.grad_norm = optimizer.clip_grad_norm_(hyper.clip);  // FP8: 3 of 3
+    optimizer.step();
+    // [/step]
+
+    record.loss = loss.item<double>();
+    record.skipped = optimizer.step_was_skipped();
+    record.nonfinite = record.skipped || !std::isfinite(record.loss);
+    const double passed = std::chrono::duration<double>(Clock::now() - start).count();
+    seconds += passed;
+    record.tokens_per_s = static_cast<double>(options.batch * options.size.context) / passed;
+    result.skipped_steps += record.skipped ? 1 : 0;
+    result.nonfinite_steps += record.nonfinite ? 1 : 0;
+    const bool last = step + 1 == options.steps;
+    if (last || (step + 1) % evaluate_every == 0)
+      record.validation =
+          evaluate(model, options, corpus, last ? kCompleteBatches : kPartialBatches);
+    log.write(gpt::to_json(result.name, record));
+    progress.step(record);
+    result.steps.push_back(std::move(record));
+  }
+  summarize(result, options, seconds);
+  return result;
+}
+
+}  // namespace torch_gpt

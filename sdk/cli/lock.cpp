@@ -1,0 +1,19 @@
+// octavo lock: writes octavo.lock beside the configuration file.
+#include <memory>
+
+#include "common.h"
+
+namespace octavo::cli {
+
+void add_lock(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "lock", "Write octavo.lock: version, hashes and answers of every backend that a file names");
+  auto request = std::make_shared<Request>();
+  request->add_config_options(*command);
+  command->callback([request, &exit] {
+    const octavo_open_desc d = request->desc();
+    exit = exit_code(octavo_lock(&d, print_line, nullptr));
+  });
+}
+
+}  // namespace octavo::cli

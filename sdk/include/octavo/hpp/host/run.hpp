@@ -1,0 +1,144 @@
+// octavo/hpp/host/run.hpp: one run, from configuration to a sealed model.
+//
+// What must not go wrong: stores, calls and references into a run live no longer than it.
+#ifndef OCTAVO_HPP_HOST_RUN_HPP
+#define OCTAVO_HPP_HOST_RUN_HPP
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "octavo/hpp/host/range.hpp"
+#include "octavo/hpp/host/settings.hpp"
+
+namespace octavo {
+inline namespace hpp {
+
+// The answer to add_parameter and add_linear, with texts of its own.
+struct Verdict {
+  uint32_t level = 0;
+  uint32_t decision = OCTAVO_DECLINE;
+  uint32_t reason = OCTAVO_REASON_NONE;
+  std::string text, evidence, remedy;
+  bool accepted() const { return decision != OCTAVO_DECLINE; }
+};
+
+// An object of the model. Declined: the host keeps it in its own precision, and there is no id.
+struct Added {
+  uint32_t id = OCTAVO_NONE;
+  Verdict verdict;
+  explicit operator bool() const { return verdict.accepted(); }
+};
+
+struct ParameterSpec {
+  std::string name;
+  int64_t rows = 1;
+  int64_t cols = 1;
+  uint32_t flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  uint32_t dtype = OCTAVO_F32;
+  uint32_t gradient_dtype = OCTAVO_F32;
+};
+
+class Run {
+ public:
+  // Throws Error when the configuration is wrong or nothing that it allows can run here. With a
+  // host of the caller's, which outlives the run, diagnostics go there; else the run has its own.
+  explicit Run(const Settings &settings = Settings(), Host *host = nullptr)
+      : own_host_(host == nullptr ? std::make_unique<Host>() : nullptr),
+        host_(host == nullptr ? own_host_.get() : host) {
+    octavo_run *r = nullptr;
+    host_->require(
+        settings.with_desc(host_->get(),
+                           [&](const octavo_open_desc &d) { return octavo_open(&d, &r); }),
+        "octavo_open");
+    run_.reset(r);
+  }
+  Run(Run &&) = default;
+  Run &operator=(Run &&other) noexcept {
+    run_ = std::move(other.run_);  // the old run goes before the host that it speaks to
+    own_host_ = std::move(other.own_host_);
+    host_ = other.host_;
+    return *this;
+  }
+
+  octavo_run *get() const { return run_.get(); }
+  Host &host() const { return *host_; }
+
+  Added add_parameter(const ParameterSpec &spec) {
+    auto d = make<octavo_parameter_desc>(OCTAVO_KIND_PARAMETER_DESC);
+    d.name = borrow(spec.name);
+    d.rows = spec.rows, d.cols = spec.cols;
+    d.dtype = spec.dtype, d.gradient_dtype = spec.gradient_dtype;
+    d.flags = spec.flags;
+    return added("octavo_add_parameter", [&](octavo_verdict *v, uint32_t *id) {
+      return octavo_add_parameter(get(), &d, v, id);
+    });
+  }
+  Added add_linear(const std::string &name, uint32_t weight) {
+    auto d = make<octavo_linear_desc>(OCTAVO_KIND_LINEAR_DESC);
+    d.name = borrow(name);
+    d.weight = weight;
+    return added("octavo_add_linear", [&](octavo_verdict *v, uint32_t *id) {
+      return octavo_add_linear(get(), &d, v, id);
+    });
+  }
+  void seal() { host_->require(octavo_seal(get()), "octavo_seal"); }
+
+  // What the seals emitted: for (const octavo_slot &s : run.slots()).
+  auto slots() const {
+    return range<octavo_slot>(octavo_slot_count(get()),
+                              [r = get()](uint32_t i) { return octavo_get_slot(r, i); });
+  }
+  auto uses(uint32_t owner_kind, uint32_t owner) const {
+    return range<octavo_slot_use>(octavo_use_count(get(), owner_kind, owner),
+                                  [r = get(), owner_kind, owner](uint32_t i) {
+                                    return octavo_get_use(r, owner_kind, owner, i);
+                                  });
+  }
+  const octavo_linear_plan &plan(uint32_t linear) const {
+    const octavo_linear_plan *p = octavo_get_plan(get(), linear);
+    if (p == nullptr)
+      throw Error("octavo_get_plan: expected a sealed linear, found " + std::to_string(linear),
+                  OCTAVO_INVALID, {});
+    return *p;
+  }
+
+  // Tables for verbs that have no builder here; null where the backend has nothing.
+  const octavo_backend *backend() const { return octavo_backend_of(get()); }
+  const octavo_optimizer *optimizer() const { return octavo_optimizer_of(get()); }
+  const octavo_gradients *gradients() const { return octavo_gradients_of(get()); }
+  const octavo_fused *fused() const { return octavo_fused_of(get()); }
+  octavo_session *session() const { return octavo_session_of(get()); }
+
+  std::string precision() const { return text(octavo_precision_of(get())); }
+  std::string backend_id() const { return text(octavo_backend_id_of(get())); }
+  // What was asked, tried and placed: "text", "tree" or "json".
+  std::string report(std::string_view format = "text") const {
+    Lines lines;
+    host_->require(octavo_report(get(), borrow(format), Lines::line, &lines), "octavo_report");
+    return lines.take();
+  }
+
+ private:
+  struct Close {
+    void operator()(octavo_run *r) const { octavo_close(r); }
+  };
+  template <typename Add>
+  Added added(const char *call, Add add) {
+    auto v = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
+    Added out;
+    host_->require(add(&v, &out.id), call);
+    out.verdict = {v.level, v.decision, v.reason, text(v.text), text(v.evidence), text(v.remedy)};
+    if (!out.verdict.accepted()) out.id = OCTAVO_NONE;
+    return out;
+  }
+
+  std::unique_ptr<Host> own_host_;
+  Host *host_;
+  std::unique_ptr<octavo_run, Close> run_;
+};
+
+}  // namespace hpp
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,145 @@
+// octavo/hpp/host/settings.hpp: what to open, and the questions that need no run.
+#ifndef OCTAVO_HPP_HOST_SETTINGS_HPP
+#define OCTAVO_HPP_HOST_SETTINGS_HPP
+
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "octavo/hpp/host/host.hpp"
+#include "octavo/octavo.h"
+
+namespace octavo {
+inline namespace hpp {
+
+// Owns every text that octavo_open_desc only borrows.
+class Settings {
+ public:
+  // The configuration file; with text() only named in messages.
+  Settings &path(std::string p) {
+    path_ = std::move(p);
+    return *this;
+  }
+  Settings &text(std::string toml) {
+    text_ = std::move(toml);
+    has_text_ = true;
+    return *this;
+  }
+  // A dotted key: set("fp8.te.recipe", "delayed"). A whole number stays one and is not a switch.
+  template <typename T>
+  Settings &set(std::string key, const T &value) {
+    if constexpr (std::is_same_v<T, bool>)
+      overrides_.emplace_back(std::move(key), Value(value));
+    else if constexpr (std::is_integral_v<T>)
+      overrides_.emplace_back(std::move(key), Value(static_cast<int64_t>(value)));
+    else if constexpr (std::is_floating_point_v<T>)
+      overrides_.emplace_back(std::move(key), Value(static_cast<double>(value)));
+    else
+      overrides_.emplace_back(std::move(key), Value(std::string(value)));
+    return *this;
+  }
+  Settings &plugin_dir(std::string directory) {
+    plugin_dirs_.push_back(std::move(directory));
+    return *this;
+  }
+  Settings &device(octavo_device d) {
+    device_ = d;
+    return *this;
+  }
+
+  // Calls body(const octavo_open_desc &) with everything borrowed for the time of the call.
+  template <typename Body>
+  auto with_desc(const octavo_host *host, Body body) const {
+    std::vector<octavo_option_value> overrides;
+    for (const auto &[key, value] : overrides_)
+      overrides.push_back(
+          {borrow(key), std::visit([](const auto &v) { return value_of(v); }, value)});
+    std::vector<octavo_str> directories;
+    for (const std::string &d : plugin_dirs_) directories.push_back(borrow(d));
+    auto desc = make<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC);
+    if (!path_.empty()) desc.config_path = borrow(path_);
+    if (has_text_) desc.config_text = borrow(text_);
+    desc.overrides = overrides.data();
+    desc.override_count = overrides.size();
+    desc.plugin_dirs = directories.data();
+    desc.plugin_dir_count = directories.size();
+    desc.device = device_;
+    desc.host = host;
+    return body(desc);
+  }
+
+ private:
+  using Value = std::variant<bool, int64_t, double, std::string>;
+
+  std::string path_, text_;
+  bool has_text_ = false;
+  std::vector<std::pair<std::string, Value>> overrides_;
+  std::vector<std::string> plugin_dirs_;
+  octavo_device device_{};
+};
+
+// Collects what a function of liboctavo prints line by line.
+class Lines {
+ public:
+  static void line(void *ctx, octavo_str s) noexcept {
+    auto *self = static_cast<Lines *>(ctx);
+    try {
+      self->text_.append(s.data, s.size).append("\n");
+    } catch (...) {
+      self->complete_ = false;
+    }
+  }
+  std::string take() {
+    if (!complete_) throw std::bad_alloc();
+    return std::move(text_);
+  }
+
+ private:
+  std::string text_;
+  bool complete_ = true;
+};
+
+// What was printed, and whether the question had a good answer: a configuration under which nothing
+// can run is explained, too.
+struct Answer {
+  octavo_status status = OCTAVO_OK;
+  std::string text;
+  std::vector<Diagnostic> diagnostics;
+};
+
+using Question = octavo_status (*)(const octavo_open_desc *, octavo_str, octavo_line, void *);
+inline Answer ask(Question question, const Settings &settings, std::string_view format) {
+  Host host;
+  Lines lines;
+  Answer answer;
+  answer.status = settings.with_desc(host.get(), [&](const octavo_open_desc &desc) {
+    return question(&desc, borrow(format), Lines::line, &lines);
+  });
+  answer.text = lines.take();
+  answer.diagnostics = host.take();
+  return answer;
+}
+// Formats: "text", "tree", "json".
+inline Answer explain(const Settings &s, std::string_view format = "text") {
+  return ask(octavo_explain, s, format);
+}
+inline Answer list(const Settings &s, std::string_view format = "text") {
+  return ask(octavo_list, s, format);
+}
+inline Answer probe(const Settings &s, std::string_view format = "text") {
+  return ask(octavo_probe, s, format);
+}
+inline Answer check_config(const Settings &s, std::string_view format = "text") {
+  return ask(octavo_check_config, s, format);
+}
+inline std::string version() {
+  return text(octavo_version());
+}
+
+}  // namespace hpp
+}  // namespace octavo
+
+#endif

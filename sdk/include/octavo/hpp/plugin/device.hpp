@@ -1,0 +1,108 @@
+// octavo/hpp/plugin/device.hpp: what a session runs on, and the verdicts on whether it can.
+#ifndef OCTAVO_HPP_PLUGIN_DEVICE_HPP
+#define OCTAVO_HPP_PLUGIN_DEVICE_HPP
+
+#include <initializer_list>
+
+#include "octavo/hpp/plugin/barrier.hpp"
+#include "octavo/kernels.h"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+// Copied from the session's description; the options, which are valid during open only, are not.
+class Device {
+ public:
+  Device() = default;
+  explicit Device(const octavo_session_desc &desc)
+      : host_(desc.host), kernels_(desc.kernels), caps_(desc.caps), ctx_(desc.kernels_ctx) {}
+
+  const octavo_host *host() const { return host_; }
+  const octavo_kernels &kernels() const { return *kernels_; }
+  void *ctx() const { return ctx_; }
+  bool has(uint64_t caps_flag) const { return (caps_->flags & caps_flag) != 0; }
+  bool has_dtype(uint32_t dtype) const { return (caps_->dtypes & OCTAVO_DTYPE_BIT(dtype)) != 0; }
+  bool has_granularity(uint32_t g) const { return (caps_->granularities >> g & 1) != 0; }
+
+  int64_t alignment() const {
+    return caps_->alignment > 1 ? static_cast<int64_t>(caps_->alignment) : 1;
+  }
+  // A size as FP8 GEMMs need it; the difference is padding of zeros.
+  int64_t aligned(int64_t n) const { return (n + alignment() - 1) / alignment() * alignment(); }
+
+ private:
+  const octavo_host *host_ = nullptr;
+  const octavo_kernels *kernels_ = nullptr;
+  const octavo_kernels_caps *caps_ = nullptr;
+  void *ctx_ = nullptr;
+};
+
+// One answer. Texts are literals, or live as long as the session.
+struct Verdict {
+  uint32_t decision = OCTAVO_DECLINE;
+  uint32_t reason = OCTAVO_REASON_NONE;
+  const char *text = "";
+  const char *remedy = "";
+  const char *evidence = "";
+
+  void fill(octavo_verdict *v, uint32_t level) const {
+    if (v == nullptr) return;
+    v->level = level;
+    v->decision = decision;
+    v->reason = reason;
+    v->text = borrow(text);
+    v->remedy = borrow(remedy);
+    v->evidence = borrow(evidence);
+  }
+};
+inline Verdict accept(const char *text = "") {
+  return {OCTAVO_ACCEPT, OCTAVO_REASON_NONE, text};
+}
+inline Verdict decline(uint32_t reason, const char *text, const char *remedy = "") {
+  return {OCTAVO_DECLINE, reason, text, remedy};
+}
+
+// Receives the verdicts of check_session.
+class Verdicts {
+ public:
+  Verdicts(const Device &device, const octavo_verdict_sink *sink) : device_(device), sink_(sink) {}
+
+  void add(const Verdict &verdict, uint32_t level = OCTAVO_LEVEL_SESSION) {
+    auto v = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
+    verdict.fill(&v, level);
+    sink_->verdict(sink_->ctx, &v);
+    declined_ = declined_ || verdict.decision == OCTAVO_DECLINE;
+  }
+  void decline(uint32_t reason, const char *text, const char *remedy = "") {
+    add(author::decline(reason, text, remedy));
+  }
+  // The last word: nothing after a refusal, and "emulated" where the hardware has no FP8.
+  void accept(const char *text) {
+    if (declined_) return;
+    Verdict v = author::accept(text);
+    if (device_.has(OCTAVO_CAPS_EMULATED)) v.decision = OCTAVO_ACCEPT_EMULATED;
+    add(v);
+  }
+  void need_dtypes(std::initializer_list<uint32_t> dtypes) {
+    for (const uint32_t dtype : dtypes) {
+      if (device_.has_dtype(dtype)) continue;
+      decline(OCTAVO_REASON_DTYPE, dtype == OCTAVO_E4M3FN ? "the kernels lack float8_e4m3fn"
+                                   : dtype == OCTAVO_E5M2
+                                       ? "the kernels lack float8_e5m2"
+                                       : "the kernels lack a dtype that this backend casts to");
+    }
+  }
+  bool declined() const { return declined_; }
+
+ private:
+  const Device &device_;
+  const octavo_verdict_sink *sink_;
+  bool declined_ = false;
+};
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

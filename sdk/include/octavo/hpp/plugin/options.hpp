@@ -1,0 +1,152 @@
+// octavo/hpp/plugin/options.hpp: options stated once, as members of a struct.
+//
+//   struct Options {
+//     bool weight_cache = true;
+//     static void list(author::OptionList<Options> &l) {
+//       l.add("weight_cache", &Options::weight_cache, "keeps FP8 codes of weights between steps");
+//     }
+//   };
+//
+// The member's type is the option's type, its initializer the default. An enum is a choice of
+// texts: choices({"max", "most_recent"}) names its values from 0 on.
+#ifndef OCTAVO_HPP_PLUGIN_OPTIONS_HPP
+#define OCTAVO_HPP_PLUGIN_OPTIONS_HPP
+
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "octavo/backend.h"
+#include "octavo/hpp/plugin/barrier.hpp"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+// A backend without options.
+struct NoOptions;
+
+template <typename Options>
+class OptionList {
+ public:
+  class Entry {
+   public:
+    // Inclusive bounds of a number.
+    Entry &range(double low, double high) {
+      const bool whole = option_.initial.type == OCTAVO_VALUE_INT;
+      option_.low = whole ? value_of(static_cast<int64_t>(low)) : value_of(low);
+      option_.high = whole ? value_of(static_cast<int64_t>(high)) : value_of(high);
+      return *this;
+    }
+    // The legal texts; they must be literals or live as long.
+    Entry &choices(std::initializer_list<const char *> texts) {
+      for (const char *t : texts) choices_.push_back(borrow(t));
+      if (is_enum_) option_.initial.text = choices_.at(enum_default_);
+      return *this;
+    }
+
+   private:
+    friend OptionList;
+    octavo_option option_{};
+    std::vector<octavo_str> choices_;
+    bool is_enum_ = false;
+    size_t enum_default_ = 0;
+    std::function<void(Options &, const octavo_value &)> set_;
+  };
+
+  OptionList() { Options::list(*this); }
+  OptionList(const OptionList &) = delete;
+  OptionList &operator=(const OptionList &) = delete;
+
+  // `name` and `help` must be literals or live as long. `help`: one sentence, with the unit.
+  template <typename Member>
+  Entry &add(const char *name, Member Options::*member, const char *help) {
+    static_assert(std::is_arithmetic_v<Member> || std::is_enum_v<Member> ||
+                      std::is_same_v<Member, std::string>,
+                  "an option is a bool, a number, a std::string, or an enum with choices");
+    Entry &e = entries_.emplace_back();
+    e.option_ = make<octavo_option>(OCTAVO_KIND_OPTION);
+    e.option_.name = borrow(name);
+    e.option_.help = borrow(help);
+    const Member &initial = defaults_.*member;
+    if constexpr (std::is_same_v<Member, bool>) {
+      e.option_.initial = value_of(initial);
+      e.set_ = [member](Options &o, const octavo_value &v) { o.*member = v.integer != 0; };
+    } else if constexpr (std::is_enum_v<Member>) {
+      e.is_enum_ = true;
+      e.enum_default_ = static_cast<size_t>(initial);
+      e.option_.initial = value_of(std::string_view());
+      e.set_ = [member, &e](Options &o, const octavo_value &v) {
+        for (size_t i = 0; i < e.choices_.size(); ++i)
+          if (view(e.choices_[i]) == view(v.text)) o.*member = static_cast<Member>(i);
+      };
+    } else if constexpr (std::is_integral_v<Member>) {
+      e.option_.initial = value_of(static_cast<int64_t>(initial));
+      // What the member cannot hold is never asked for.
+      if constexpr (sizeof(Member) < sizeof(int64_t))
+        e.range(static_cast<double>(std::numeric_limits<Member>::min()),
+                static_cast<double>(std::numeric_limits<Member>::max()));
+      else if constexpr (std::is_unsigned_v<Member>)
+        e.option_.low = value_of(int64_t{0});
+      e.set_ = [member](Options &o, const octavo_value &v) {
+        o.*member = static_cast<Member>(v.integer);
+      };
+    } else if constexpr (std::is_floating_point_v<Member>) {
+      e.option_.initial = value_of(static_cast<double>(initial));
+      e.set_ = [member](Options &o, const octavo_value &v) {
+        o.*member = static_cast<Member>(v.real);
+      };
+    } else {
+      e.option_.initial = value_of(std::string_view(initial));
+      e.set_ = [member](Options &o, const octavo_value &v) { o.*member = text(v.text); };
+    }
+    return e;
+  }
+
+  // list_options
+  octavo_status emit(const octavo_option_sink *sink) const {
+    for (const Entry &e : entries_) {
+      octavo_option o = e.option_;
+      o.choices = e.choices_.empty() ? nullptr : e.choices_.data();
+      o.choice_count = e.choices_.size();
+      if (const octavo_status status = sink->option(sink->ctx, &o); status != OCTAVO_OK)
+        return status;
+    }
+    return OCTAVO_OK;
+  }
+
+  // The values of a session; liboctavo has checked them, so only a foreign host can be refused.
+  Options parse(const octavo_option_value *values, uint64_t count) const {
+    Options options;
+    for (const Entry &e : entries_) {
+      for (uint64_t i = 0; i < count; ++i) {
+        if (view(values[i].name) != view(e.option_.name)) continue;
+        if (values[i].value.type != e.option_.initial.type)
+          throw Error(OCTAVO_INVALID, "option \"" + text(e.option_.name) +
+                                          "\": expected a value of type " +
+                                          std::to_string(e.option_.initial.type) + ", found " +
+                                          std::to_string(values[i].value.type));
+        e.set_(options, values[i].value);
+      }
+    }
+    return options;
+  }
+
+ private:
+  Options defaults_{};
+  std::deque<Entry> entries_;  // addresses stay
+};
+
+struct NoOptions {
+  static void list(OptionList<NoOptions> &) {}
+};
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

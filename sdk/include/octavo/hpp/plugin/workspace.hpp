@@ -1,0 +1,56 @@
+// octavo/hpp/plugin/workspace.hpp: pieces of one buffer, and sizes as formulas of M.
+#ifndef OCTAVO_HPP_PLUGIN_WORKSPACE_HPP
+#define OCTAVO_HPP_PLUGIN_WORKSPACE_HPP
+
+#include "octavo/tensor.h"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+// Hands out pieces of one buffer in order, each at a multiple of `boundary`. Without a base it
+// only measures, so one function serves the plan and the verb, and the two cannot disagree.
+class Carver {
+ public:
+  explicit Carver(void *base = nullptr, uint64_t boundary = 256)
+      : base_(static_cast<char *>(base)), boundary_(boundary) {}
+
+  void *take(int64_t bytes) {
+    used_ = (used_ + boundary_ - 1) / boundary_ * boundary_;
+    char *at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += static_cast<uint64_t>(bytes);
+    return at;
+  }
+  octavo_tensor tensor(int64_t rows, int64_t cols, uint32_t dtype) {
+    const auto width = static_cast<int64_t>(OCTAVO_DTYPE_BITS(dtype) / 8);
+    return {take(rows * cols * width), rows, cols, cols, dtype, 0};
+  }
+  octavo_scale scale_inv() { return {take(sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR}; }
+  uint64_t used() const { return used_; }
+
+ private:
+  char *base_;
+  uint64_t boundary_;
+  uint64_t used_ = 0;
+};
+
+// Kernels promise that what they ask for is affine over multiples of 64 rows, and pieces at
+// multiples of 256 bytes are affine over multiples of 256: so two questions give the formula.
+constexpr int64_t kMeasuredRows = 256;
+
+// `used` gives the bytes for a number of rows. `row_multiple` divides kMeasuredRows: how finely
+// the sizes are affine.
+template <typename Used>
+octavo_extent extent_of(Used used, int64_t row_multiple = kMeasuredRows) {
+  const uint64_t one = used(kMeasuredRows);
+  const uint64_t two = used(2 * kMeasuredRows);
+  const uint64_t slope = (two - one) / static_cast<uint64_t>(kMeasuredRows);
+  return {static_cast<uint64_t>(row_multiple), slope,
+          one - slope * static_cast<uint64_t>(kMeasuredRows)};
+}
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

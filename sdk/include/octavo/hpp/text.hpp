@@ -1,0 +1,76 @@
+// octavo/hpp/text.hpp: strings and struct heads, for both sides of the C++ headers.
+#ifndef OCTAVO_HPP_TEXT_HPP
+#define OCTAVO_HPP_TEXT_HPP
+
+#include <string>
+#include <string_view>
+
+#include "octavo/abi.h"
+
+namespace octavo {
+inline namespace hpp {
+
+inline std::string_view view(octavo_str s) {
+  return s.data == nullptr ? std::string_view() : std::string_view(s.data, s.size);
+}
+inline std::string text(octavo_str s) {
+  return std::string(view(s));
+}
+// Borrows: valid as long as what it came from.
+inline octavo_str borrow(std::string_view s) {
+  return {s.data(), s.size()};
+}
+
+// A struct that can grow, all zero but its head.
+template <typename Struct>
+Struct make(uint32_t kind) {
+  Struct s{};
+  s.size = sizeof(Struct);
+  s.kind = kind;
+  return s;
+}
+
+inline const char *status_name(octavo_status status) {
+  switch (status) {
+    case OCTAVO_OK: return "OCTAVO_OK";
+    case OCTAVO_UNSUPPORTED: return "OCTAVO_UNSUPPORTED";
+    case OCTAVO_INVALID: return "OCTAVO_INVALID";
+    case OCTAVO_WRONG_STATE: return "OCTAVO_WRONG_STATE";
+    case OCTAVO_VERSION: return "OCTAVO_VERSION";
+    case OCTAVO_DEVICE: return "OCTAVO_DEVICE";
+    case OCTAVO_RESOURCE: return "OCTAVO_RESOURCE";
+    case OCTAVO_INTERNAL: return "OCTAVO_INTERNAL";
+    default: return "an unknown status";
+  }
+}
+
+inline octavo_value value_of(bool b) {
+  octavo_value v{};
+  v.type = OCTAVO_VALUE_BOOL;
+  v.integer = b ? 1 : 0;
+  return v;
+}
+inline octavo_value value_of(int64_t i) {
+  octavo_value v{};
+  v.type = OCTAVO_VALUE_INT;
+  v.integer = i;
+  return v;
+}
+inline octavo_value value_of(double d) {
+  octavo_value v{};
+  v.type = OCTAVO_VALUE_REAL;
+  v.real = d;
+  return v;
+}
+// Borrows the text.
+inline octavo_value value_of(std::string_view s) {
+  octavo_value v{};
+  v.type = OCTAVO_VALUE_TEXT;
+  v.text = borrow(s);
+  return v;
+}
+
+}  // namespace hpp
+}  // namespace octavo
+
+#endif

@@ -1,0 +1,44 @@
+// octavo/plugin.hpp: a backend as a C++17 class. Header only, over octavo/plugin.h.
+//
+//   struct Options { ... };                                   options.hpp: stated once
+//   class Mine : public octavo::author::Backend<Mine, Options> {
+//    public:
+//     void declare(octavo::author::Slots &s);                 slots.hpp: memory, by handle
+//     void cast_weight(Pass &p, const WeightCall &c) const;   optional: a weight cache
+//     void forward(Pass &p, const ForwardCall &c) const;      pass.hpp: workspace and kernels
+//     void backward(Pass &p, const BackwardCall &c) const;
+//   };
+//   OCTAVO_PLUGIN(Mine)
+//
+// What must not go wrong: the three verbs never look behind an address, which may be a GPU's, and
+// depend on nothing but the call and the options: they run without memory, too, to find the sizes.
+//
+// Id and version come from the build: octavo_add_plugin() defines OCTAVO_PLUGIN_ID and
+// OCTAVO_PLUGIN_VERSION and writes the same two into the manifest.
+#ifndef OCTAVO_PLUGIN_HPP
+#define OCTAVO_PLUGIN_HPP
+
+#include "octavo/hpp/plugin/tables.hpp"
+
+// The plugin's one symbol, for a class that derives from octavo::author::Backend or has its verbs.
+// Once, at global scope.
+#if defined(OCTAVO_PLUGIN_ID) && defined(OCTAVO_PLUGIN_VERSION)
+#define OCTAVO_PLUGIN(Type)                                                                  \
+  octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) { \
+    static const octavo_plugin plugin = {sizeof(octavo_plugin),                              \
+                                         OCTAVO_KIND_PLUGIN,                                 \
+                                         OCTAVO_ABI_MAJOR,                                   \
+                                         OCTAVO_TARGET_MINOR,                                \
+                                         OCTAVO_STR(OCTAVO_PLUGIN_ID),                       \
+                                         OCTAVO_STR(OCTAVO_PLUGIN_VERSION),                  \
+                                         ::octavo::author::Tables<Type>::get_interface};     \
+    return ::octavo::author::answer_query(host, &plugin, out);                               \
+  }
+#else
+#define OCTAVO_PLUGIN(Type)                                                       \
+  static_assert(sizeof(Type) == 0,                                                \
+                "build with octavo_add_plugin(), or define OCTAVO_PLUGIN_ID and " \
+                "OCTAVO_PLUGIN_VERSION as the texts that the manifest has")
+#endif
+
+#endif

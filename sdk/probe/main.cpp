@@ -1,0 +1,118 @@
+// octavo-probe: the process in which a plugin's code runs for the first time.
+//
+//   octavo-probe <library> <id> <abi major> <abi minor> <timeout in ms> [library to open before...]
+//
+// Started by liboctavo only. It says each stage before it begins it, on descriptor 3, so the caller
+// knows where a plugin crashed. What it says last, the end record, it says only when all is well.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "limits.h"
+#include "process_state.h"
+#include "sdk/src/loader.h"
+#include "sdk/src/probe_spawn.h"
+#include "self_test.h"
+
+extern char **environ;
+
+namespace {
+
+using octavo::ProbeStage;
+
+void send(const std::string &record) {
+  size_t sent = 0;
+  while (sent < record.size()) {
+    const ssize_t now = write(octavo::kProbePipe, record.data() + sent, record.size() - sent);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) _exit(4);
+    sent += static_cast<size_t>(now);
+  }
+}
+
+void begin(ProbeStage stage) {
+  send(octavo::stage_record(stage));
+}
+
+void note(const std::string &text) {
+  send(octavo::note_record(text));
+}
+
+// Variables that choose for a host must not choose here.
+void forget_choices() {
+  std::vector<std::string> names;
+  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    if (name.rfind("OCTAVO_", 0) == 0 && name != "OCTAVO_FORCE_KERNELS") names.push_back(name);
+  }
+  for (const std::string &name : names) unsetenv(name.c_str());
+}
+
+// The library's constructors, then its entry: each in a stage of its own, before liboctavo's own
+// loader does both again in one.
+void touch(const std::string &library) {
+  begin(ProbeStage::kDlopen);
+  void *opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) return;  // the loader says why
+  begin(ProbeStage::kEntry);
+  const auto query =
+      reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
+  if (query == nullptr) return;
+  static octavo_host host{};
+  host.size = sizeof(host);
+  host.kind = OCTAVO_KIND_HOST;
+  host.abi_major = OCTAVO_ABI_MAJOR;
+  host.abi_minor = OCTAVO_ABI_MINOR;
+  host.diagnose = [](void *, const octavo_diagnostic *) {};
+  host.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
+  const octavo_plugin *table = nullptr;
+  query(&host, &table);
+}
+
+void try_plugin(const octavo::Manifest &manifest) {
+  const octavo::probe::ProcessState before;
+  touch(manifest.library);
+  begin(ProbeStage::kNegotiate);
+  std::vector<octavo::Verdict> verdicts;
+  const octavo::LoadedPlugin *plugin =
+      octavo::load_plugin(manifest, "of the caller", nullptr, verdicts);
+  for (const octavo::Verdict &v : verdicts) send(octavo::verdict_record(v));
+  if (plugin == nullptr) return;
+  begin(ProbeStage::kDescribe);
+  if (!plugin->has_backend)  // its device is asked when a run wants it, by the run's process
+    note("self-test left out: the plugin has kernels and no backend");
+  else if (octavo::probe::describe(*plugin, note)) {
+    begin(ProbeStage::kSelfTest);
+    if (const std::string lie = octavo::probe::self_test(*plugin, note); !lie.empty())
+      send(octavo::verdict_record(
+          {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_PROBE,
+           manifest.library + ": its self-test " + lie, "stage self-test, " + manifest.library,
+           "install a corrected build; octavo probe --retry tries the same file again"}));
+  }
+  for (const std::string &change : before.changes(octavo::probe::ProcessState()))
+    send(octavo::warning_record("the plugin " + change));
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  if (argc < 6) return 2;
+  octavo::Manifest manifest;
+  manifest.library = argv[1];
+  manifest.name = argv[2];
+  manifest.abi_major = std::atoll(argv[3]);
+  manifest.abi_minor = std::atoll(argv[4]);
+  octavo::probe::close_descriptors(octavo::kProbePipe + 1);
+  octavo::probe::set_limits(manifest.library, std::atoi(argv[5]));
+  forget_choices();
+  send(octavo::hello_record());
+  // What the caller has opened and a search would not find.
+  for (int i = 6; i < argc; ++i) dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
+  try_plugin(manifest);
+  begin(ProbeStage::kExit);
+  send(octavo::end_record());
+  return 0;
+}

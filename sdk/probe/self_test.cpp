@@ -1,0 +1,224 @@
+// The parts of liboctavo that a host uses, with the options at their defaults and no other device.
+#include "self_test.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "kernels/cpu/table.h"
+#include "sdk/src/failure.h"
+#include "sdk/src/handles.h"
+#include "sdk/src/run.h"
+#include "sdk/src/text.h"
+
+namespace octavo::probe {
+namespace {
+
+constexpr int64_t kSize = 16;  // rows, outputs and inputs
+constexpr size_t kGuard = 256;
+constexpr unsigned char kGuardByte = 0xA5;
+
+const octavo_host *silent_host() {
+  static const octavo_host host = [] {
+    octavo_host h{};
+    h.size = sizeof(h);
+    h.kind = OCTAVO_KIND_HOST;
+    h.abi_major = OCTAVO_ABI_MAJOR;
+    h.abi_minor = OCTAVO_ABI_MINOR;
+    h.diagnose = [](void *, const octavo_diagnostic *) {};
+    h.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
+    return h;
+  }();
+  return &host;
+}
+
+// Memory with a guard behind it.
+class Fenced {
+ public:
+  explicit Fenced(uint64_t bytes) : bytes_(bytes), all_(bytes + kGuard + 256, 0) {
+    const auto address = reinterpret_cast<uintptr_t>(all_.data());
+    begin_ = all_.data() + (256 - address % 256) % 256;
+    std::memset(begin_ + bytes_, kGuardByte, kGuard);
+  }
+  void *data() { return begin_; }
+  bool broken() const {
+    for (size_t i = 0; i < kGuard; ++i)
+      if (begin_[bytes_ + i] != kGuardByte) return true;
+    return false;
+  }
+
+ private:
+  uint64_t bytes_;
+  std::vector<unsigned char> all_;
+  unsigned char *begin_;
+};
+
+Negotiation negotiation(const LoadedPlugin &plugin) {
+  Negotiation n;
+  n.config.min_gain = "off";
+  n.device = std::make_shared<OpenDevice>(octavo_device{OCTAVO_DEVICE_CPU, 0},
+                                          *octavo_cpu_kernels(), nullptr, silent_host());
+  Candidate c;
+  c.id = plugin.id;
+  c.plugin = &plugin;
+  c.options = effective_options(declared_options(plugin.backend, plugin.id), plugin.id, {});
+  n.candidates.push_back(std::move(c));
+  n.chosen = 0;
+  return n;
+}
+
+struct Pattern {
+  std::vector<float> x, w;
+  Pattern() {
+    for (int i = 0; i < kSize * kSize; ++i) {
+      x.push_back(static_cast<float>(i * 7 % 31 - 15) / 16);
+      w.push_back(static_cast<float>(i * 5 % 23 - 11) / 32);
+    }
+  }
+  // Of y against the product in float64, as a share of the product's norm.
+  double error(const float *y) const {
+    double wrong = 0, all = 0;
+    for (int64_t m = 0; m < kSize; ++m)
+      for (int64_t n = 0; n < kSize; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < kSize; ++k)
+          sum += double{x[static_cast<size_t>(m * kSize + k)]} *
+                 double{w[static_cast<size_t>(n * kSize + k)]};
+        wrong += (sum - y[m * kSize + n]) * (sum - y[m * kSize + n]);
+        all += sum * sum;
+      }
+    return std::sqrt(wrong / all);
+  }
+};
+
+struct Layer {
+  octavo_run *run;
+  octavo_store *store = nullptr;
+  uint32_t weight = OCTAVO_NONE;
+  uint32_t linear = OCTAVO_NONE;
+
+  explicit Layer(std::unique_ptr<octavo_run> r) : run(open_handle(std::move(r))) {}
+  ~Layer() {
+    octavo_store_close(store);
+    octavo_close(run);
+  }
+  Layer(const Layer &) = delete;
+  Layer &operator=(const Layer &) = delete;
+
+  // The first status that is not OCTAVO_OK.
+  octavo_status describe() {
+    octavo_parameter_desc p{};
+    p.size = sizeof(p);
+    p.kind = OCTAVO_KIND_PARAMETER_DESC;
+    p.name = str("probe.weight");
+    p.rows = p.cols = kSize;
+    p.dtype = p.gradient_dtype = OCTAVO_F32;
+    p.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+    octavo_status status = octavo_add_parameter(run, &p, nullptr, &weight);
+    if (status != OCTAVO_OK || weight == OCTAVO_NONE) return status;
+    octavo_linear_desc l{};
+    l.size = sizeof(l);
+    l.kind = OCTAVO_KIND_LINEAR_DESC;
+    l.name = str("probe");
+    l.weight = weight;
+    status = octavo_add_linear(run, &l, nullptr, &linear);
+    if (status == OCTAVO_OK) status = octavo_seal(run);
+    if (status == OCTAVO_OK) status = octavo_store_open(run, &store);
+    return status;
+  }
+};
+
+std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Say &note) {
+  Pattern pattern;
+  // A backend that keeps the weight itself computes with its initial value.
+  const bool native = octavo_store_native(layer.store, layer.weight, OCTAVO_ROLE_WEIGHT,
+                                          pattern.w.data()) == OCTAVO_OK;
+  const octavo_linear_plan *plan = octavo_get_plan(layer.run, layer.linear);
+  if (plan == nullptr) return {};
+  Fenced cast(plan->weight_workspace);
+  Fenced work(octavo_extent_bytes(&plan->forward_workspace, kSize));
+  constexpr uint64_t kOutput = kSize * kSize * sizeof(float);
+  std::vector<std::unique_ptr<Fenced>> outputs;
+  for (int pass = 0; pass < 2; ++pass) {
+    octavo_weight_call q{};
+    q.size = sizeof(q);
+    q.kind = OCTAVO_KIND_WEIGHT_CALL;
+    q.parameter = layer.weight;
+    q.slots = octavo_store_list(layer.store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER,
+                                layer.weight);
+    q.workspace = cast.data();
+    octavo_status status = plugin.backend.quantize_weight(octavo_session_of(layer.run), &q);
+    if (status != OCTAVO_OK && status != OCTAVO_UNSUPPORTED) {
+      note("self-test ended early: quantize_weight gave status " + std::to_string(status));
+      return {};
+    }
+    outputs.push_back(std::make_unique<Fenced>(kOutput));
+    const octavo_tensor x{pattern.x.data(), kSize, kSize, kSize, OCTAVO_F32, 0};
+    octavo_tensor y{outputs.back()->data(), kSize, kSize, kSize, OCTAVO_F32, 0};
+    octavo_forward_call f{};
+    f.size = sizeof(f);
+    f.kind = OCTAVO_KIND_FORWARD_CALL;
+    f.linear = layer.linear;
+    f.x = &x;
+    f.y = &y;
+    f.slots =
+        octavo_store_list(layer.store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, layer.linear);
+    f.workspace = work.data();
+    status = plugin.backend.linear_forward(octavo_session_of(layer.run), &f);
+    if (cast.broken() || work.broken() || outputs.back()->broken())
+      return "wrote beyond the workspace or the output that it was given";
+    if (status != OCTAVO_OK) {
+      note("self-test ended early: linear_forward gave status " + std::to_string(status));
+      return {};
+    }
+  }
+  const auto *first = static_cast<const float *>(outputs[0]->data());
+  for (int64_t i = 0; i < kSize * kSize; ++i)
+    if (!std::isfinite(first[i])) return "gave an output that is not finite for finite inputs";
+  if (std::memcmp(first, outputs[1]->data(), kOutput) != 0)
+    return "gave two outputs for the same inputs";
+  char text[96];
+  std::snprintf(text, sizeof(text), "self-test: %.2f %% of the product's norm away from it",
+                100 * pattern.error(first));
+  note(native ? text : "self-test: finite and repeatable, with the backend's own weight");
+  return {};
+}
+
+}  // namespace
+
+bool describe(const LoadedPlugin &plugin, const Say &note) {
+  try {
+    const Negotiation n = negotiation(plugin);
+    const std::vector<octavo_option_value> options = lend_options(n.candidates[0].options);
+    const octavo_session_desc desc = describe_session(n, silent_host(), options);
+    std::vector<Verdict> verdicts;
+    const octavo_verdict_sink sink = collect(verdicts);
+    const octavo_status status = plugin.backend.check_session(&desc, &sink);
+    if (status == OCTAVO_OK && !declined(verdicts)) return true;
+    note("self-test left out: with default options the plugin declines a session on the CPU" +
+         (verdicts.empty() ? ", status " + std::to_string(status) : ": " + verdicts[0].text));
+  } catch (const Failure &f) {
+    note("self-test left out: " + f.text());
+  }
+  return false;
+}
+
+std::string self_test(const LoadedPlugin &plugin, const Say &note) {
+  try {
+    Layer layer(std::make_unique<octavo_run>(negotiation(plugin),
+                                             std::make_unique<octavo_host>(*silent_host())));
+    const octavo_status status = layer.describe();
+    if (status == OCTAVO_OK && layer.linear != OCTAVO_NONE)
+      return forward_twice(plugin, layer, note);
+    note(status == OCTAVO_OK
+             ? std::string("self-test left out: the plugin leaves a 16 x 16 layer with the host")
+             : "self-test left out: describing a layer gave status " + std::to_string(status));
+  } catch (const Failure &f) {
+    note("self-test left out: " + f.text());
+  }
+  return {};
+}
+
+}  // namespace octavo::probe

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""What a shared library asks of the system and leaves in the process, read from its ELF tables.
+
+A plugin that exports a second symbol collides with another plugin; one that needs a collective library
+or a newer libc works on its author's machine only. Needs nothing but Python and binutils' readelf, so
+authors of plugins can run it on their own files:
+
+    check_elf.py my_plugin.so                          or a directory of plugins
+    check_elf.py --exports octavo.h liboctavo.so.1     a library, with the header that declares it
+
+  --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
+  --may-need libz         a further library that may be needed, without ".so"; may be repeated
+  --sanitizer address     the run-time of this sanitizer may be needed, too
+  --readelf PROGRAM       instead of readelf
+
+Exits with 1 after printing every fault, and prints the floor that it found for each file.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+QUERY = "octavo_plugin_query_v1"
+# Shared objects of the C and C++ run-times; a version follows ".so".
+RUNTIME = {"libc", "libm", "libstdc++", "libgcc_s", "libpthread", "libdl", "ld-linux-x86-64",
+           "ld-linux-aarch64"}
+SANITIZER = {"address": {"libasan", "libubsan"}, "thread": {"libtsan"}}
+# Debian 12, the oldest system that Octavo is built and tested on.
+FLOORS = {"GLIBC": "2.36", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0.0"}
+# Marks that the linker and sanitizers' start-up code leave in every library.
+LINKER_MARKS = {"_init", "_fini", "_edata", "_end", "__bss_start"}
+# C names begin so. In mangled C++ names a namespace stands first in a nested name, behind its length;
+# a function of C++ linkage stands behind _Z and its length.
+FOREIGN_C = ("nccl", "torch", "cublas", "cuda", "c10", "at::")
+FOREIGN_CPP = re.compile(r"N[KVrRO]*(?:2at|3c10|5torch|4nccl)(?=[A-Z0-9])"
+                         r"|^_ZN?[KVrRO]*\d+(?:nccl|torch|cublas|cuda|c10)")
+
+
+def is_foreign(name):
+    return name.startswith(FOREIGN_C) or FOREIGN_CPP.search(name) is not None
+
+
+class Elf:
+    """The tables of one file, as far as they are checked."""
+
+    def __init__(self, readelf, path):
+        def read(*options):
+            return subprocess.run([readelf, "-W", *options, path], check=True, capture_output=True,
+                                  text=True).stdout
+        dynamic = read("-d")
+        self.needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic)
+        self.paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", dynamic)
+        self.has_textrel = re.search(r"\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b", dynamic) is not None
+        constructors = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+) ", dynamic)
+        self.constructors = int(constructors[1]) // 8 if constructors else 0
+        segments = re.findall(r"^\s+(\w+)\s+0x\S+ 0x\S+ 0x\S+ 0x\S+ 0x\S+ (.{3}) 0x", read("-l"), re.M)
+        self.segments = [(kind, flags.replace(" ", "")) for kind, flags in segments]
+        self.symbols = []  # name, binding, whether it is defined here
+        for line in read("--dyn-syms").splitlines():
+            columns = line.split()
+            if len(columns) >= 8 and columns[0].rstrip(":").isdigit():
+                self.symbols.append((columns[7].split("@")[0], columns[4], columns[6] != "UND"))
+        self.versions = {}  # family -> newest version needed
+        needs = read("-V").partition("Version needs section")[2]
+        for family, number in re.findall(r"Name: ([A-Z]+)_(\d[\d.]*)\b", needs):
+            if key(number) > key(self.versions.get(family, "0")):
+                self.versions[family] = number
+
+    def exported(self):
+        return {n for n, binding, defined in self.symbols
+                if defined and binding in ("GLOBAL", "WEAK", "UNIQUE")} - LINKER_MARKS
+
+
+def key(version):
+    return [int(part) for part in version.split(".")]
+
+
+def declared(header):
+    """The functions that a header exports."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", pathlib.Path(header).read_text(), flags=re.S)
+    return set(re.findall(r"\bOCTAVO_EXPORT\b[^;{]*?\b(octavo_\w+)\s*\(", text))
+
+
+def symbol_faults(elf, expected, sanitized):
+    found = elf.exported()
+    for name in sorted(found - expected):
+        yield f"exports {name}, expected only declared names; hide it with a version script"
+    for name in sorted(expected - found):
+        yield f"expected to export {name}, found {len(found)} other symbols"
+    for name, binding, _ in elf.symbols:
+        if is_foreign(name):
+            yield f"dynamic symbol {name} belongs to another library"
+        if binding == "UNIQUE":
+            yield (f"symbol {name} is unique in the process, so two plugins would share it; build with "
+                   "-fvisibility=hidden or -fno-gnu-unique")
+    # One entry is the compiler's own start-up code.
+    if QUERY in expected and elf.constructors > 1 and not sanitized:
+        yield (f"runs {elf.constructors - 1} static constructors when it is loaded, expected none: "
+               "construct on first use, inside a function")
+
+
+def system_faults(elf, allowed, floors):
+    for name in elf.needed:
+        if name.split(".so")[0] not in allowed:
+            yield (f"needs {name}; expected only {', '.join(sorted(allowed))}: load it at run time "
+                   "through the kernels, or not at all")
+    for family, version in sorted(elf.versions.items()):
+        if family in floors and key(version) > key(floors[family]):
+            yield (f"needs {family}_{version}, expected at most {family}_{floors[family]}; build it on "
+                   "an older system, or state the floor in the manifest as [requires] libc")
+    for path in elf.paths:
+        if not all(part.startswith("$ORIGIN") for part in path.split(":")):
+            yield f"searches libraries in {path}, expected no path or one below $ORIGIN"
+
+
+def memory_faults(elf):
+    stack = [flags for kind, flags in elf.segments if kind == "GNU_STACK"]
+    if not elf.segments:
+        yield "no program headers found: readelf's table was not understood"
+    if not stack:
+        yield "has no GNU_STACK header, so its stack would be executable; link with -z noexecstack"
+    if any("E" in flags for flags in stack):
+        yield "wants an executable stack; find the object with readelf -S, or link with -z noexecstack"
+    if any(kind == "LOAD" and "W" in flags and "E" in flags for kind, flags in elf.segments):
+        yield "has a segment that is writable and executable"
+    if elf.has_textrel:
+        yield "has text relocations; compile everything with -fPIC"
+
+
+def check(path, arguments):
+    elf = Elf(arguments.readelf, path)
+    expected = declared(arguments.exports) if arguments.exports else {QUERY}
+    allowed = RUNTIME | SANITIZER.get(arguments.sanitizer, set()) | set(arguments.may_need)
+    floors = {**FLOORS, "GLIBC": arguments.libc, "GLIBCXX": arguments.libstdcxx,
+              "CXXABI": arguments.cxxabi}
+    faults = [*symbol_faults(elf, expected, bool(arguments.sanitizer)),
+              *system_faults(elf, allowed, floors), *memory_faults(elf)]
+    for fault in faults:
+        print(f"{path}: {fault}")
+    needs = ", ".join(f"{f}_{v}" for f, v in sorted(elf.versions.items())) or "no versioned symbol"
+    print(f"{path.name}: exports {len(elf.exported())}, needs {needs}")
+    return not faults
+
+
+def files_of(paths):
+    for path in paths:
+        if path.is_dir():
+            found = sorted(path.glob("*.so"))
+            if not found:
+                sys.exit(f"{path}: expected plugins, found no .so; build them first")
+            yield from found
+        elif path.is_file():
+            yield path
+        else:
+            sys.exit(f"{path}: expected a library or a directory, found nothing")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--exports", type=pathlib.Path)
+    parser.add_argument("--libc", default=FLOORS["GLIBC"])
+    parser.add_argument("--libstdcxx", default=FLOORS["GLIBCXX"])
+    parser.add_argument("--cxxabi", default=FLOORS["CXXABI"])
+    parser.add_argument("--may-need", action="append", default=[])
+    parser.add_argument("--sanitizer", default="")
+    parser.add_argument("--readelf", default="readelf")
+    arguments = parser.parse_args()
+    if arguments.exports and not declared(arguments.exports):
+        sys.exit(f"{arguments.exports}: no declaration with OCTAVO_EXPORT found")
+    results = [check(path, arguments) for path in files_of(arguments.paths)]
+    print(f"{len(results)} files, {results.count(False)} with faults")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""check_elf.py on libraries that break one rule each: it must name the fault, and pass the good one.
+
+  check_elf_test.py <C compiler> <readelf> <include dir>
+"""
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import check_elf
+
+GOOD = """#include "octavo/plugin.h"
+octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+  (void)host, (void)out;
+  return OCTAVO_VERSION;
+}
+"""
+# fault -> further source, further options of the compiler, options of check_elf, what it must say
+CASES = {
+    "good": ("", [], [], None),
+    "second_symbol": ("OCTAVO_EXPORT int more(void); int more(void) { return 1; }", [], [],
+                      "exports more, expected only declared names"),
+    "no_symbol": ("", ["-Doctavo_plugin_query_v1=octavo_other"], [],
+                  "expected to export octavo_plugin_query_v1"),
+    "foreign": ("OCTAVO_EXPORT int ncclInit(void); int ncclInit(void) { return 1; }", [], [],
+                "dynamic symbol ncclInit belongs to another library"),
+    "constructor": ("__attribute__((constructor)) static void early(void) {}", [], [],
+                    "runs 1 static constructors"),
+    "needed": ("", ["-Wl,--no-as-needed", "-lresolv"], [], "needs libresolv.so.2; expected only"),
+    "needed_and_allowed": ("", ["-Wl,--no-as-needed", "-lresolv"], ["--may-need", "libresolv"], None),
+    "floor": ("#include <stdlib.h>\nvoid *take(void);\n__attribute__((used)) "
+              "void *take(void) { return malloc(8); }", [], ["--libc", "2.0"],
+              "needs GLIBC_2."),
+    "stack": ("", ["-Wl,-z,execstack"], [], "wants an executable stack"),
+    "rpath": ("", ["-Wl,-rpath,/opt/lib"], [], "searches libraries in /opt/lib"),
+    "origin": ("", ["-Wl,-rpath,$ORIGIN/lib"], [], None),
+    "segment": ("", [], [], "writable and executable"),  # see make_segment
+    "textrel": ("int far_away[3]; __attribute__((used)) int near(void) { return far_away[1]; }"
+                "__asm__(\".text\\n.quad malloc\\n\");", ["-Wl,-z,notext"], [], "text relocations"),
+}
+FOREIGN = ["ncclAllReduce", "torch_version", "c10_x", "cublasCreate_v2", "cudaMalloc", "at::empty",
+           "_ZN2at5emptyEv", "_ZN3c106DeviceC1Ev", "_ZN5torch8autogradEv", "_ZNK2at6Tensor3dimEv",
+           "_Z9ncclThingv", "_Z10cudaThing2v", "_ZN4nccl4initEv"]
+OWN = ["octavo_plugin_query_v1", "malloc", "_Znwm", "_ZNSt6vectorIfE2atEm", "_ITM_registerTMClone",
+       "_ZN6octavo5msamp4atEv", "atexit", "_ZNSs2atEm"]
+
+
+def make_segment(library):
+    """The first segment that is loaded becomes writable and executable, which no linker makes."""
+    data = bytearray(library.read_bytes())
+    start, size = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 54)[0]
+    first = next(at for at in range(start, len(data), size)
+                 if struct.unpack_from("<I", data, at)[0] == 1)
+    struct.pack_into("<I", data, first + 4, 7)
+    library.write_bytes(data)
+
+
+def main(compiler, readelf, include):
+    wrong = [f"{n} was not recognised as foreign" for n in FOREIGN if not check_elf.is_foreign(n)]
+    wrong += [f"{n} was taken for foreign" for n in OWN if check_elf.is_foreign(n)]
+    script = pathlib.Path(check_elf.__file__)
+    with tempfile.TemporaryDirectory() as directory:
+        for name, (source, flags, options, message) in CASES.items():
+            file, library = pathlib.Path(directory, f"{name}.c"), pathlib.Path(directory, f"{name}.so")
+            file.write_text(GOOD + source)
+            subprocess.run([compiler, "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}", file,
+                            "-o", library, *flags], check=True, stderr=subprocess.DEVNULL)
+            if name == "segment":
+                make_segment(library)
+            result = subprocess.run([sys.executable, script, "--readelf", readelf, *options, library],
+                                    capture_output=True, text=True)
+            said = result.stdout + result.stderr
+            if message is None and result.returncode != 0:
+                wrong.append(f"{name}: expected no fault, found: {said}")
+            if message is not None and (result.returncode != 1 or message not in said):
+                wrong.append(f"{name}: expected '{message}', found: {said}")
+    print("\n".join(wrong) or f"{len(CASES)} libraries judged rightly")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))

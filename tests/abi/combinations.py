@@ -1,0 +1,139 @@
+"""Old and new hosts with old and new plugins: what each pair must print, line by line.
+
+  combinations.py direct <host> <plugin.so> <age of the host: old or new>
+  combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
+  combinations.py conformance <octavo-conformance> <plugin.so>
+
+"old" is a binary of a snapshot, "new" was built with the headers of next_headers.py. The numbers are
+equal everywhere; what differs is what each side finds of the other. A plugin is run from a copy in a
+directory of its own, since the rights in a checkout are not those that the trust check wants.
+"""
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+
+NUMBERS = {
+    "minimal": ["y, dx, dw, db: exact", "gradients: none", "optimizer: none"],
+    "stateful": ["y, dx, dw, db: exact", "gradients: averaged over 2 ranks", "optimizer: stepped"],
+}
+NUMBERS["next"] = NUMBERS["minimal"]
+SLOTS = {"minimal": 2, "stateful": 5, "next": 3}
+MANIFEST = """manifest_version = 1
+[plugin]
+name = "{name}"
+version = "1.0.0"
+[abi]
+major = 1
+minor = 0
+[library]
+linux-x86_64 = "{name}.so"
+linux-aarch64 = "{name}.so"
+"""
+
+
+def expected_of_host(host, plugin):
+    """What host.c prints without liboctavo."""
+    new, old_plugin = host == "new", plugin != "next"
+    marked = 0 if old_plugin else SLOTS[plugin] - 1
+    # An old host sees that slots are longer; a new one reads the field in those that carry a mark.
+    longer = marked if new or old_plugin else SLOTS[plugin]
+    lines = [f"host of minor {1 if new else 0}, plugin {plugin} for minor 0"]
+    if new:
+        lines.append("next field of an answer: " + ("0" if old_plugin else "used"))
+    lines += NUMBERS[plugin]
+    unknown = 0 if old_plugin else 1
+    lines.append(f"slots: {SLOTS[plugin]}, {longer} with a newer field, {unknown} of an unknown role")
+    if new:
+        lines.append("next interface: " + ("none" if old_plugin else "used"))
+        lines.append("next field of a kernel call: " + ("0" if old_plugin else "used"))
+        lines.append("next function: " + ("unsupported" if old_plugin else "used"))
+        lines.append("next field of a call: " + ("not read" if old_plugin else "used"))
+    return lines
+
+
+def expected_of_program(program, plugin, library="old"):
+    """What program.c prints over liboctavo, which is older than next_headers.py unless next_library.sh
+    built it with them."""
+    lines = [f"program of minor {1 if program == 'new' else 0}, backend {plugin}"]
+    lines.append(f"slots: {SLOTS[plugin]}, {0 if plugin != 'next' else 1} of role OTHER")
+    lines += NUMBERS[plugin]
+    if program == "new" and library == "old":
+        lines.append("next function: not in liboctavo's table")
+    elif program == "new":
+        used = plugin == "next"
+        lines.append("next function: " + ("used" if used else "unsupported"))
+        lines.append("next field of a call: " + ("used" if used else "not read"))
+    return lines
+
+
+def run(command, directory):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OCTAVO_", "XDG_"))}
+    environment["HOME"] = str(directory)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    return result.returncode, result.stdout, result.stderr
+
+
+def put(plugin, directory):
+    """The plugin with a manifest, as an installation would lay it out."""
+    target = directory / "plugins"
+    target.mkdir(mode=0o755)
+    shutil.copy(plugin, target)
+    manifest = plugin.with_suffix(".octavo-plugin.toml")
+    text = manifest.read_text() if manifest.is_file() else MANIFEST.format(name=plugin.stem)
+    (target / manifest.name).write_text(text)
+    for file in target.iterdir():
+        file.chmod(0o644)
+    return target
+
+
+def executable(path, directory):
+    copy = pathlib.Path(shutil.copy(path, directory))
+    copy.chmod(0o755)
+    return copy
+
+
+def compare(command, directory, expected):
+    code, out, err = run(command, directory)
+    found = out.splitlines()
+    if code == 0 and found == expected:
+        print("\n".join(found))
+        return 0
+    print(f"{' '.join(map(str, command))}: exit code {code}\nexpected:", *expected, "found:", *found,
+          "stderr:", err, sep="\n  ")
+    return 1
+
+
+def main(arguments):
+    kind, *rest = arguments
+    golden = any("/golden/" in argument for argument in rest)
+    if golden and platform.machine() != "x86_64":
+        print("SKIPPED: the binaries of snapshots are for x86_64, this is", platform.machine())
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        if kind == "direct" and len(rest) == 3:
+            host, plugin, age = rest
+            return compare([executable(host, directory), pathlib.Path(plugin).resolve()], directory,
+                           expected_of_host(age, pathlib.Path(plugin).stem))
+        if kind == "library" and len(rest) in (4, 5):
+            program, library, plugin, *ages = rest
+            plugin = pathlib.Path(plugin)
+            command = [executable(program, directory), pathlib.Path(library).resolve(), put(plugin, directory), plugin.stem]
+            return compare(command, directory, expected_of_program(ages[0], plugin.stem, *ages[1:]))
+        if kind == "conformance" and len(rest) == 2:
+            program, plugin = rest[0], pathlib.Path(rest[1])
+            code, out, err = run([program, "--backend", plugin.stem, "--plugin-dir",
+                                  put(plugin, directory)], directory)
+            print(out, err)
+            return 0 if code in (0, 3) and " 0 failed" in out else 1  # 3: some checks do not apply
+    sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1:]))

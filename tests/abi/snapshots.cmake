@@ -1,0 +1,78 @@
+# What was frozen, against what is built: tampering, changes of the ABI, hosts and plugins of two ages.
+set(octavo_golden_dir "${CMAKE_CURRENT_SOURCE_DIR}/golden")
+set(octavo_next_dir "${CMAKE_CURRENT_BINARY_DIR}/next")
+
+# The headers of an imaginary next minor, and a host, a program and a plugin built with them.
+file(GLOB octavo_headers CONFIGURE_DEPENDS "${octavo_include}/octavo/*.h")
+add_custom_command(OUTPUT "${octavo_next_dir}/stamp"
+  COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/next_headers.py" "${octavo_include}"
+          "${octavo_next_dir}/include"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${octavo_next_dir}/stamp"
+  DEPENDS ${octavo_headers} next_headers.py abi_table.py)
+add_custom_target(octavo_next_headers DEPENDS "${octavo_next_dir}/stamp")
+add_executable(octavo_next_host "${octavo_golden_dir}/host.c")
+add_executable(octavo_next_program "${octavo_golden_dir}/program.c")
+add_library(octavo_next_plugin MODULE "${octavo_golden_dir}/next.c")
+target_link_libraries(octavo_next_host PRIVATE m ${CMAKE_DL_LIBS})
+target_link_libraries(octavo_next_program PRIVATE ${CMAKE_DL_LIBS})
+target_link_options(octavo_next_plugin PRIVATE
+  "LINKER:--version-script=${PROJECT_SOURCE_DIR}/sdk/cmake/plugin_exports.map")
+set_target_properties(octavo_next_plugin PROPERTIES
+  PREFIX "" OUTPUT_NAME next LIBRARY_OUTPUT_DIRECTORY "${octavo_next_dir}")
+foreach(target IN ITEMS octavo_next_host octavo_next_program octavo_next_plugin)
+  add_dependencies(${target} octavo_next_headers)
+  target_include_directories(${target} PRIVATE "${octavo_next_dir}/include" "${PROJECT_SOURCE_DIR}")
+  # Positional initializers of older code leave out what is newer; that is what is tried here.
+  target_compile_options(${target} PRIVATE -Wno-missing-field-initializers)
+  set_target_properties(${target} PROPERTIES C_EXTENSIONS ON
+    RUNTIME_OUTPUT_DIRECTORY "${octavo_next_dir}")
+endforeach()
+
+# octavo_add_abi_test(<name> <script> <arguments...>)
+function(octavo_add_abi_test name script)
+  add_test(NAME Abi.${name}
+           COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARGN})
+  set_tests_properties(Abi.${name} PROPERTIES LABELS abi TIMEOUT 300 SKIP_RETURN_CODE 77)
+endfunction()
+
+octavo_add_abi_test(snapshots_are_unchanged check_snapshots.py "${CMAKE_CURRENT_SOURCE_DIR}")
+octavo_add_abi_test(snapshots_tampering_is_found check_snapshots.py --self-test
+                    "${CMAKE_CURRENT_SOURCE_DIR}")
+set(next_host "$<TARGET_FILE:octavo_next_host>")
+set(next_program "$<TARGET_FILE:octavo_next_program>")
+set(next_plugin "$<TARGET_FILE:octavo_next_plugin>")
+octavo_add_abi_test(new_host_new_plugin combinations.py direct ${next_host} ${next_plugin} new)
+octavo_add_abi_test(new_program_new_plugin combinations.py library ${next_program}
+                    $<TARGET_FILE:octavo> ${next_plugin} new)
+
+file(GLOB octavo_snapshots CONFIGURE_DEPENDS LIST_DIRECTORIES TRUE "${CMAKE_CURRENT_SOURCE_DIR}/v*")
+foreach(snapshot IN LISTS octavo_snapshots)
+  cmake_path(GET snapshot FILENAME id)
+  set(old_host "${snapshot}/golden/host")
+  set(old_program "${snapshot}/golden/program")
+  octavo_add_abi_test(${id}.old_host_new_plugin combinations.py direct ${old_host} ${next_plugin} old)
+  octavo_add_abi_test(${id}.old_program_new_plugin combinations.py library ${old_program}
+                      $<TARGET_FILE:octavo> ${next_plugin} old)
+  file(GLOB plugins RELATIVE "${snapshot}/golden" "${snapshot}/golden/*/*.so")
+  foreach(plugin IN LISTS plugins)
+    string(REGEX REPLACE "[/.]so$|[.]so$" "" name "${plugin}")
+    string(REPLACE "/" "_" name "${name}")
+    set(file "${snapshot}/golden/${plugin}")
+    octavo_add_abi_test(${id}.old_host_old_${name} combinations.py direct ${old_host} ${file} old)
+    octavo_add_abi_test(${id}.new_host_old_${name} combinations.py direct ${next_host} ${file} new)
+    octavo_add_abi_test(${id}.old_program_old_${name} combinations.py library ${old_program}
+                        $<TARGET_FILE:octavo> ${file} old)
+    octavo_add_abi_test(${id}.new_program_old_${name} combinations.py library ${next_program}
+                        $<TARGET_FILE:octavo> ${file} new)
+    octavo_add_abi_test(${id}.conformance_${name} combinations.py conformance
+                        $<TARGET_FILE:octavo-conformance> ${file})
+    octavo_add_abi_test(${id}.${name}_is_a_good_neighbour check_elf.py --readelf ${CMAKE_READELF} ${file})
+  endforeach()
+endforeach()
+
+# The newest snapshot is what changes are counted against.
+list(SORT octavo_snapshots COMPARE NATURAL ORDER DESCENDING)
+list(GET octavo_snapshots 0 newest)
+octavo_add_abi_test(changes_are_approved guard.py "${newest}" "${octavo_include}"
+                    "${CMAKE_CURRENT_SOURCE_DIR}/layout_v1.inc" --cc "${CMAKE_C_COMPILER}")
+octavo_add_abi_test(guard_finds_each_change guard_test.py "${newest}" "${CMAKE_C_COMPILER}")

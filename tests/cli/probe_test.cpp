@@ -1,0 +1,99 @@
+// octavo probe, run as a program: what one process leaves for the next.
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "tests/cli/cli.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class CliProbe : public Cli {
+ protected:
+  CliProbe() { environment.set("XDG_CACHE_HOME", dir.make_directory("cache")); }
+
+  std::string probe(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), "probe");
+    const Finished f = with_fake(std::move(more));
+    EXPECT_EQ(f.exit_code, 0) << f.err;
+    EXPECT_EQ(f.err, "");
+    return f.out;
+  }
+  // The one entry of the cache.
+  std::string entry() const {
+    std::vector<std::string> files;
+    for (const auto &e : std::filesystem::directory_iterator(dir / "cache/octavo/probe"))
+      files.push_back(e.path());
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? "" : files[0];
+  }
+  static mode_t mode_of(const std::string &path) {
+    struct stat st {};
+    EXPECT_EQ(stat(path.c_str(), &st), 0) << path;
+    return st.st_mode & 07777;
+  }
+
+  static constexpr const char *kProbed = "fake          accepted, probed in ";
+  static constexpr const char *kRemembered = "fake          accepted, remembered\n";
+};
+
+TEST_F(CliProbe, is_remembered_until_the_file_changes) {
+  EXPECT_THAT(probe(), HasSubstr(kProbed));
+  EXPECT_THAT(probe(), HasSubstr(kRemembered));
+  EXPECT_EQ(mode_of(dir / "cache/octavo"), 0700u);
+  EXPECT_EQ(mode_of(entry()), 0600u);
+  put_fake(dir, "plugins");
+  EXPECT_THAT(probe(), HasSubstr(kProbed));
+  EXPECT_THAT(probe(), HasSubstr(kRemembered));
+}
+
+TEST_F(CliProbe, crash_is_remembered_until_retry) {
+  put_fake(dir, "plugins", "load_crashes");
+  EXPECT_THAT(probe(), HasSubstr("fake          refused, probed in "));
+  const std::string again = probe();
+  EXPECT_THAT(again, HasSubstr("fake          refused, remembered refusal\n"));
+  EXPECT_THAT(again, HasSubstr("ended by signal 11 (SIGSEGV)\n"));
+  EXPECT_THAT(again, HasSubstr("remedy: install a corrected build; octavo probe --retry "));
+  EXPECT_THAT(probe({"--retry"}), HasSubstr("fake          refused, probed in "));
+}
+
+TEST_F(CliProbe, damaged_entry_is_rewritten) {
+  EXPECT_THAT(probe(), HasSubstr(kProbed));
+  const std::string good = read_text(entry());
+  for (const std::string &damaged :
+       {std::string(), good.substr(0, good.size() / 2), good + "x",
+        good.substr(0, good.size() - 1) + "x", std::string(good).replace(30, 1, "_")}) {
+    dir.write("cache/octavo/probe/" + std::filesystem::path(entry()).filename().string(), damaged);
+    EXPECT_THAT(probe(), HasSubstr(kProbed));
+    EXPECT_EQ(read_text(entry()).substr(0, 20), "octavo-probe-cache 1");
+    EXPECT_THAT(probe(), HasSubstr(kRemembered));
+  }
+}
+
+TEST_F(CliProbe, directory_of_others_is_not_used) {
+  dir.make_directory("cache/octavo", 0777);
+  EXPECT_THAT(probe(),
+              HasSubstr("nothing is remembered between processes: " + (dir / "cache/octavo") +
+                        " belongs to another user or can be written by others\n"));
+  EXPECT_THAT(probe(), HasSubstr(kProbed));
+}
+
+TEST_F(CliProbe, json) {
+  const std::string text = probe({"--json"});
+  EXPECT_THAT(text, HasSubstr("\"accepted\": true"));
+  EXPECT_THAT(text, HasSubstr("\"stage\": \"exit\""));
+}
+
+TEST_F(CliProbe, open_uses_what_was_remembered) {
+  put_fake(dir, "plugins", "load_crashes");
+  const Finished first = with_fake({"explain", "--set", "fp8.backend=fake"});
+  EXPECT_EQ(first.exit_code, 1);
+  EXPECT_THAT(first.out, HasSubstr("ended by signal 11 (SIGSEGV)"));
+  EXPECT_THAT(probe(), HasSubstr("remembered refusal"));
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,146 @@
+"""Every op of torch.ops.octavo under torch's own checker. The inputs serve ops_arguments_test.py,
+too."""
+import pytest
+import torch
+from torch import nn
+
+import octavo
+from conftest import msamp, session, te
+from octavo import _abi
+from octavo.torch import ops
+from octavo.torch.slots import Lists
+
+N, K, M = 24, 40, 5
+OPS = torch.ops.octavo
+
+
+def prepared(overrides, optimizer=True):
+    model = nn.Sequential(nn.Linear(K, N), nn.Linear(N, N))
+    adam = torch.optim.AdamW(model.parameters()) if optimizer else None
+    model, adam = octavo.prepare(model, adam, None, overrides=overrides)
+    return model, session(model)
+
+
+def lists(s, verb, owner_kind, owner):
+    """[read, accumulate, update] of one object, the native gradients included."""
+    for w in s.weights:
+        if w.parameter.grad is None:
+            w.parameter.grad = torch.zeros(w.parameter.shape)
+    found = Lists(s, verb, owner_kind, owner).fill()
+    return [found.read, found.accumulate, found.update]
+
+
+def hyper(groups):
+    return torch.tensor([[1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0, 0.0, 0.0]] * groups)
+
+
+def saved_of(s, rows, linear=0, flags=0):
+    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, linear)
+    x = torch.randn(rows, K)
+    return OPS.linear_forward(s.number, linear, flags, x, None, read, accumulate)
+
+
+def sample_linear_forward():
+    s = prepared(te())[1]
+    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0)
+    for flags, dtype in ((0, torch.float32), (ops.NO_BACKWARD, torch.bfloat16)):
+        yield s, (s.number, 0, flags, torch.randn(2, M, K, dtype=dtype), torch.randn(N), read,
+                  accumulate)
+
+
+def sample_linear_backward():
+    for overrides in (te("block"), msamp("O2")):
+        s = prepared(overrides)[1]
+        saved = saved_of(s, M)[1]
+        given = lists(s, _abi.VERB_BACKWARD, _abi.OWNER_LINEAR, 0)
+        for wanted in (7, ops.WANT_DX):
+            yield s, (s.number, 0, _abi.BACKWARD_OVERWRITE, wanted, torch.randn(M, N), None, saved,
+                      *given)
+
+
+def sample_fused_forward():
+    s = prepared(te("current"))[1]
+    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0)
+    for op in (ops.PROLOGUE_LAYER_NORM, ops.PROLOGUE_RMS_NORM):
+        beta = torch.randn(K) if op == ops.PROLOGUE_LAYER_NORM else None
+        yield s, (s.number, 0, 0, op, 1e-5, torch.randn(M, K), torch.randn(K), beta, None, read,
+                  accumulate)
+    yield s, (s.number, 0, 0, ops.PROLOGUE_SWIGLU, 0.0, torch.randn(M, 2 * K), None, None, None,
+              read, accumulate)
+
+
+def sample_quantize_weight():
+    s = prepared(te())[1]
+    yield s, (s.number, 0, *lists(s, _abi.VERB_QUANTIZE_WEIGHT, _abi.OWNER_PARAMETER, 0))
+
+
+def sample_end_step():
+    s = prepared(te())[1]
+    yield s, (s.number, *lists(s, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0))
+
+
+def of_parameters(s, verb, ids):
+    parts = [lists(s, verb, _abi.OWNER_PARAMETER, i) for i in ids]
+    return [sum((p[i] for p in parts), []) for i in range(3)]
+
+
+def sample_optimizer_step():
+    s = prepared(msamp("O2"))[1]
+    for ids in ([0], [0, 1, 2]):
+        yield s, (s.number, ids, list(range(len(ids))), hyper(len(ids)), None,
+                  *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, ids))
+
+
+def sample_sum_of_squares():
+    s = prepared(msamp("O2"))[1]
+    yield s, (s.number, [0, 1], torch.zeros(1), *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0, 1]))
+
+
+def sample_prepare_step():
+    s = prepared(msamp("O2"))[1]
+    yield s, (s.number, torch.ones(2), torch.zeros(1, 1), torch.zeros(1), torch.zeros(1), hyper(3),
+              0.5, 1.0)
+
+
+def sample_read_parameter():
+    s = prepared(msamp("O2"))[1]
+    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.zeros(N, K),
+              *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0]))
+
+
+def sample_write_parameter():
+    s = prepared(msamp("O2"))[1]
+    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.randn(N, K),
+              *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0]))
+
+
+def sample_run_stage():
+    s = prepared(msamp("O2"))[1]
+    yield s, (s.number, [0], 0, 2, torch.zeros(4096, dtype=torch.uint8),
+              torch.zeros(4096, dtype=torch.uint8), torch.zeros(4096, dtype=torch.uint8),
+              *of_parameters(s, _abi.VERB_REDUCE, [0]))
+
+
+SAMPLES = {n.removeprefix("sample_"): f for n, f in globals().items() if n.startswith("sample_")}
+
+
+def names():
+    ops.library()
+    schemas = torch._C._jit_get_all_schemas()
+    return sorted({s.name.removeprefix("octavo::") for s in schemas
+                   if s.name.startswith("octavo::")})
+
+
+def test_every_op_has_a_sample():
+    assert names() == sorted(SAMPLES)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_opcheck(name):
+    """All four tests of torch's checker: schema, autograd registration, fake tensors, AOT."""
+    count = 0
+    for s, arguments in SAMPLES[name]():
+        results = torch.library.opcheck(getattr(OPS, name).default, arguments)
+        assert set(results.values()) == {"SUCCESS"} and len(results) == 4, results
+        count += 1
+    assert count > 0

@@ -1,0 +1,61 @@
+"""samples/python: each script runs, and differs from its plain twin by three lines at most."""
+import difflib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
+SCRIPTS = ["pytorch", "ddp", "with_accelerate", "trainer", "with_lightning"]
+FP8_LAYERS = {"trainer": 14}  # of Llama: 7 in each of two blocks; others: 4 in each
+
+
+def changed_lines(plain, fp8):
+    """Lines that an editor would call added or changed; a removed one counts, too."""
+    blocks = difflib.SequenceMatcher(None, plain, fp8, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in blocks if tag != "equal")
+
+
+def run(script, tmp_path, steps=6):
+    launcher = (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+                if script.stem == "ddp" else [])
+    done = subprocess.run(
+        [sys.executable, "-B", *launcher, str(script), "--steps", str(steps), "--folder",
+         str(tmp_path / "out")],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def losses(output):
+    return [float(v) for v in re.findall(r"\bloss (\d+\.\d+)", output)]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_three_lines_bring_fp8(name):
+    plain, fp8 = ((FOLDER / part / f"{name}.py").read_text().splitlines()
+                  for part in ("plain", "."))
+    assert 1 <= changed_lines(plain, fp8) <= 3
+    assert not any("octavo" in line for line in plain)
+
+
+def test_changed_lines_are_counted():
+    assert changed_lines(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
+    assert changed_lines(["a"], ["a", "b", "c", "d", "e"]) == 4
+    assert changed_lines(["a", "b"], ["b"]) == 1
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_both_versions_train(name, tmp_path):
+    plain = losses(run(FOLDER / "plain" / f"{name}.py", tmp_path))
+    output = run(FOLDER / f"{name}.py", tmp_path)
+    fp8 = losses(output)
+    assert len(plain) == len(fp8) > 0
+    assert fp8[-1] == pytest.approx(plain[-1], rel=0.02)
+    assert fp8 != plain
+    layers = set(re.findall(r"^ +(\S+) .*\bfp8\b", output, re.M))
+    assert len(layers) == FP8_LAYERS.get(name, 8), output

@@ -1,0 +1,152 @@
+"""Checkpoints of prepared models: octavo.state_dict beside torch's own."""
+import copy
+import io
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import octavo
+from conftest import msamp, session, te
+from linear_test import model_of, train
+
+CONFIGURATIONS = {"te-delayed": te("delayed", amax_history_len=16), "te-current": te("current"),
+                  "te-block": te("block"), "te-mx": te("mx"), "msamp-O1": msamp("O1"),
+                  "msamp-O2": msamp("O2"), "msamp-O3": msamp("O3")}
+each = pytest.mark.parametrize("overrides", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+
+
+def prepared(overrides):
+    torch.manual_seed(7)
+    model = model_of(32, 48, 10)
+    return octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0),
+                          overrides=overrides)
+
+
+@each
+def test_resumed_training_equals_training_that_went_on(overrides, tmp_path):
+    model, optimizer = prepared(overrides)
+    train(model, optimizer, steps=4)
+    save_file(octavo.state_dict(model), tmp_path / "octavo.safetensors")
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    expected = train(model, optimizer, steps=3)
+
+    model, optimizer = prepared(overrides)
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=True)
+    octavo.load_state_dict(model, load_file(tmp_path / "octavo.safetensors"))
+    optimizer.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    assert train(model, optimizer, steps=3) == expected
+
+
+@each
+def test_keys_are_stable_and_files_are_safe_to_load(overrides):
+    model, optimizer = prepared(overrides)
+    first = octavo.state_dict(model)
+    train(model, optimizer, steps=2)
+    second = octavo.state_dict(model)
+    assert list(first) == list(second)
+    file = io.BytesIO()
+    torch.save(second, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert all(torch.equal(loaded[k].view(torch.uint8), second[k].view(torch.uint8))
+               for k in second)
+
+
+@each
+def test_plain_model_and_prepared_model_exchange_state_dicts(overrides):
+    model, optimizer = prepared(overrides)
+    train(model, optimizer, steps=2)
+    plain = model_of(32, 48, 10)
+    plain.load_state_dict(model.state_dict(), strict=True)
+    other, _ = prepared(overrides)
+    other.load_state_dict(plain.state_dict(), strict=True)
+    for (name, a), b in zip(model.state_dict().items(), other.state_dict().values()):
+        assert torch.equal(a, b), name
+    bf16 = {k: v.to(torch.bfloat16) for k, v in plain.state_dict().items()}
+    other.load_state_dict(bf16, strict=True)
+
+
+@each
+def test_whole_model_pickles_and_copies(overrides):
+    model, optimizer = prepared(overrides)
+    train(model, optimizer, steps=2)
+    x = torch.randn(5, 32)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    with torch.no_grad():
+        expected = model(x)
+        assert torch.equal(torch.load(file, weights_only=False)(x), expected)
+        assert torch.equal(copy.deepcopy(model)(x), expected)
+
+
+FRESH = """
+import sys, torch, octavo
+from safetensors.torch import load_file
+sys.path.insert(0, sys.argv[1])
+from state_test import CONFIGURATIONS, prepared
+from linear_test import train
+model, optimizer = prepared(CONFIGURATIONS["msamp-O2"])
+model.load_state_dict(load_file(sys.argv[2] + "/model.safetensors"))
+octavo.load_state_dict(model, load_file(sys.argv[2] + "/octavo.safetensors"))
+print(train(model, optimizer, steps=2))
+"""
+
+
+def test_fresh_process_resumes_bit_for_bit(tmp_path):
+    model, optimizer = prepared(CONFIGURATIONS["msamp-O2"])
+    train(model, optimizer, steps=3)
+    save_file(octavo.state_dict(model), tmp_path / "octavo.safetensors")
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    done = subprocess.run([sys.executable, "-B", "-c", FRESH, __file__.rpartition("/")[0], tmp_path],
+                          check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == str(train(model, optimizer, steps=2))
+
+
+def test_columns_are_found_by_layer_name():
+    overrides = te("delayed", amax_history_len=4)
+    model, optimizer = prepared(overrides)
+    train(model, optimizer, steps=3)
+    state = octavo.state_dict(model)
+    import json
+    meta = json.loads(bytes(state["octavo.metadata"].numpy()).decode())
+    key = "session/x/amax_history"
+    meta["labels"][key].reverse()
+    swapped = dict(state)
+    swapped[key] = state[key].flip(1)
+    swapped["octavo.metadata"] = torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)
+    other, _ = prepared(overrides)
+    octavo.load_state_dict(other, swapped)
+    assert torch.equal(octavo.state_dict(other)[key], state[key])
+
+
+def bad_states(state):
+    key = next(k for k in state if k != "octavo.metadata")
+    yield "the entry 'octavo.metadata'", {k: v for k, v in state.items() if "metadata" not in k}
+    yield "1 are missing", {k: v for k, v in state.items() if k != key}
+    yield "1 unknown", {**state, "stranger": torch.zeros(1)}
+    yield "expected .* of torch", {**state, key: torch.zeros(3, 3, dtype=torch.float64)}
+
+
+def test_wrong_states_are_refused_and_change_nothing():
+    model, optimizer = prepared(CONFIGURATIONS["te-delayed"])
+    train(model, optimizer, steps=2)
+    state = octavo.state_dict(model)
+    for expected, bad in bad_states(state):
+        with pytest.raises(octavo.InvalidError, match=expected):
+            octavo.load_state_dict(model, bad)
+    other, _ = prepared(CONFIGURATIONS["te-current"])
+    with pytest.raises(octavo.InvalidError, match="recipe = 'delayed'"):
+        octavo.load_state_dict(other, state)
+    assert all(torch.equal(state[k], v) for k, v in octavo.state_dict(model).items())
+    assert session(model).skipped_steps == 0
+
+
+def test_unprepared_model_has_no_state():
+    with pytest.raises(octavo.StateError, match="not prepared"):
+        octavo.state_dict(nn.Linear(2, 2))

@@ -1,0 +1,152 @@
+"""Octavo under the Trainer of transformers: OctavoCallback."""
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+import torch
+
+import octavo
+from conftest import msamp, session, te
+from octavo import _abi
+from octavo.errors import InvalidError, StateError, UnsupportedError
+from octavo.torch import ops
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+from octavo.transformers import FILE, OctavoCallback  # noqa: E402  needs transformers
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"))
+import tiny_gpt  # noqa: E402
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+STEPS, ROWS = 200, 16
+LAYERS = 15  # seven in each of two blocks, and lm_head
+BACKENDS = {"te": te("delayed"), "msamp": msamp("O2")}
+
+
+def made():
+    transformers.set_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=tiny_gpt.VOCABULARY, hidden_size=64, intermediate_size=128,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        max_position_embeddings=64, bos_token_id=None, eos_token_id=None, pad_token_id=None))
+
+
+def trainer_of(folder, steps, callbacks=(), model=None, **settings):
+    data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(steps * ROWS)]
+    settings = {"bf16": True, "learning_rate": 3e-3, "logging_steps": 20, "save_steps": 1000,
+                "logging_first_step": True, **settings}
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=ROWS, use_cpu=True, report_to=[],
+        disable_tqdm=True, **settings)
+    return transformers.Trainer(model or made(), arguments, train_dataset=data,
+                                callbacks=[transformers.TrainerCallback(), *callbacks])
+
+
+def logged(trainer, key="loss"):
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+@pytest.fixture(scope="module")
+def bf16(tmp_path_factory):
+    """The mean loss of the last 40 steps of the same training without Octavo."""
+    trainer = trainer_of(tmp_path_factory.mktemp("bf16"), STEPS)
+    trainer.train()
+    return sum(logged(trainer)[-2:]) / 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_final_loss_is_that_of_bf16(bf16, backend, tmp_path):
+    trainer = trainer_of(tmp_path, STEPS, [OctavoCallback(overrides=BACKENDS[backend])])
+    trainer.train()
+    losses = logged(trainer)
+    assert losses[0] > 1.5 * bf16 > 1.5
+    assert sum(losses[-2:]) / 2 == pytest.approx(bf16, rel=0.01)
+    assert sum(losses[-2:]) / 2 != bf16
+    number = session(trainer.model).number
+    assert ops.calls(number, _abi.VERB_FORWARD) == LAYERS * STEPS
+    assert ops.calls(number, _abi.VERB_END_STEP) == STEPS
+
+
+def everything(trainer):
+    return {**octavo.state_dict(trainer.model),
+            **{k: v.clone() for k, v in trainer.model.state_dict().items()}}
+
+
+def run(folder, backend, checkpoint=None, **callback):
+    trainer = trainer_of(folder, 8, [OctavoCallback(overrides=BACKENDS[backend], **callback)],
+                         save_steps=4, logging_steps=1)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_resuming_gives_the_same_bits(backend, tmp_path):
+    whole = run(tmp_path, backend)
+    resumed = run(tmp_path, backend, str(tmp_path / "checkpoint-4"))
+    assert logged(resumed) == logged(whole)
+    a, b = everything(whole), everything(resumed)
+    assert a.keys() == b.keys() and len(a) > 20
+    for key in a:
+        assert torch.equal(a[key].view(torch.uint8), b[key].view(torch.uint8)), key
+    assert len(os.listdir(tmp_path)) == 2
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_checkpoint_that_moved_is_named(tmp_path):
+    run(tmp_path, "te")
+    moved = tmp_path / "elsewhere" / "saved"
+    shutil.copytree(tmp_path / "checkpoint-4", moved)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    with pytest.raises(InvalidError, match="expected FP8 state in .*checkpoint-4.*resume="):
+        run(tmp_path, "te", str(moved))
+    assert run(tmp_path, "te", str(moved), resume=moved).state.global_step == 8
+    (moved / FILE).unlink()
+    with pytest.raises(InvalidError, match="found none"):
+        run(tmp_path, "te", str(moved), resume=moved)
+
+
+def test_the_log_says_where_layers_went_and_which_steps_were_skipped(tmp_path):
+    class Spoil(transformers.TrainerCallback):
+        """Says in the third step what a cast of Inf would say."""
+
+        def on_step_begin(self, args, state, control, model=None, **kwargs):
+            session(model).nonfinite.fill_(float(state.global_step == 2))
+
+    overrides = {**te("delayed"), "layers.skip": "lm_head"}
+    trainer = trainer_of(tmp_path, 4, [OctavoCallback(overrides=overrides), Spoil()],
+                         logging_steps=1)
+    trainer.train()
+    assert logged(trainer, "octavo_fp8_layers") == [LAYERS - 1] * 5
+    assert logged(trainer, "octavo_host_layers") == [1] * 5
+    assert logged(trainer, "octavo_skipped_steps") == [0, 0, 1, 1, 1]
+
+
+def test_the_report_reaches_the_logger(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="octavo"):
+        trainer_of(tmp_path, 1, [OctavoCallback(overrides=te())]).train()
+    assert "model.layers.0.mlp.down_proj" in caplog.text
+
+
+def test_a_callback_that_comes_too_late_is_refused(tmp_path):
+    trainer = trainer_of(tmp_path, 1)
+    trainer.add_callback(OctavoCallback(overrides=te()))
+    with pytest.raises(StateError, match="callbacks="):
+        trainer.train()
+
+
+def test_an_optimizer_that_the_backend_cannot_step_is_refused(tmp_path):
+    trainer = trainer_of(tmp_path, 1, [OctavoCallback(overrides=msamp())], optim="sgd")
+    with pytest.raises(UnsupportedError, match="Adam"):
+        trainer.train()
+
+
+def test_training_twice_joins_the_optimizer_once(tmp_path):
+    trainer = trainer_of(tmp_path, 3, [OctavoCallback(overrides=te())])
+    trainer.train()
+    number = session(trainer.model).number
+    assert ops.calls(number, _abi.VERB_END_STEP) == 3
+    trainer.train()
+    assert ops.calls(number, _abi.VERB_END_STEP) == 6

@@ -1,0 +1,112 @@
+// What is refused, how it is said, and that nothing changes by it.
+#include <gtest/gtest.h>
+
+#include "transformer.h"
+
+namespace {
+
+using octavo::torch::Config;
+using octavo::torch::Prepared;
+using testing_torch::adamw;
+using testing_torch::config_of;
+using testing_torch::status_of;
+namespace nn = torch::nn;
+
+struct OnTwoDevices : nn::Module {
+  OnTwoDevices() {
+    register_module("linear", nn::Linear(32, 48));
+    register_parameter("scale", torch::ones({4}, torch::kMeta));
+  }
+};
+
+// All or nothing: after each refusal the module computes what it computed before.
+class Refusals : public ::testing::Test {
+ protected:
+  template <class Fn>
+  void refuses(octavo_status status, const std::string &word, const Fn &fn) {
+    EXPECT_EQ(status_of(fn, word), status) << word;
+    EXPECT_TRUE(torch::equal(linear_(x_), y_)) << word;
+    EXPECT_FALSE(linear_->weight.isnan().any().item<bool>()) << word;
+  }
+  void prepare(torch::optim::Optimizer &optimizer, const Config &config) {
+    Prepared prepared = octavo::torch::prepare(*linear_, optimizer, config);
+  }
+
+  nn::Linear linear_{32, 48};
+  at::Tensor x_ = torch::randn({4, 32});
+  at::Tensor y_ = linear_(x_);
+  torch::optim::AdamW adamw_ = adamw(*linear_);
+};
+
+TEST_F(Refusals, ConfigurationsAndOptimizers) {
+  refuses(OCTAVO_INVALID, "recipe",
+          [&] { prepare(adamw_, Config::from_text("[fp8.te]\nrecipe = \"nothing\"\n")); });
+  refuses(OCTAVO_INVALID, "no_such_file", [&] { prepare(adamw_, "/no_such_file.toml"); });
+  refuses(OCTAVO_UNSUPPORTED, "cuda", [&] {
+    Config config = config_of("te");
+    prepare(adamw_, config.set("device.kind", "cuda"));
+  });
+  refuses(OCTAVO_UNSUPPORTED, "no_such_backend",
+          [&] { prepare(adamw_, config_of("no_such_backend")); });
+  torch::optim::SGD sgd(linear_->parameters(), 0.1);
+  refuses(OCTAVO_UNSUPPORTED, "AdamW", [&] { prepare(sgd, config_of("msamp")); });
+  torch::optim::AdamW amsgrad(linear_->parameters(), torch::optim::AdamWOptions().amsgrad(true));
+  refuses(OCTAVO_UNSUPPORTED, "amsgrad", [&] { prepare(amsgrad, config_of("msamp")); });
+  torch::optim::Adam l2(linear_->parameters(), torch::optim::AdamOptions().weight_decay(0.1));
+  refuses(OCTAVO_INVALID, "fp8.msamp.optimizer", [&] { prepare(l2, config_of("msamp")); });
+  nn::Linear other(32, 48);
+  torch::optim::AdamW foreign = adamw(*other);
+  refuses(OCTAVO_INVALID, "module->parameters()", [&] { prepare(foreign, config_of("te")); });
+  torch::optim::AdamW used = adamw(*linear_, 0.0);
+  linear_(x_).sum().backward();
+  used.step();
+  refuses(OCTAVO_WRONG_STATE, "first step", [&] { prepare(used, config_of("msamp")); });
+}
+
+TEST_F(Refusals, ModelsAndOperands) {
+  nn::Linear wide(32, 48);
+  wide->to(torch::kDouble);
+  torch::optim::AdamW plain = adamw(*wide);
+  EXPECT_EQ(status_of([&] { octavo::torch::prepare(*wide, plain, config_of("te")); }, "Double"),
+            OCTAVO_INVALID);
+  EXPECT_EQ(wide->weight.scalar_type(), torch::kDouble);
+
+  OnTwoDevices elsewhere;
+  torch::optim::AdamW its_own = adamw(elsewhere);
+  EXPECT_EQ(status_of([&] { octavo::torch::prepare(elsewhere, its_own, config_of("te")); },
+                      "module->to(torch::kCPU)"),
+            OCTAVO_UNSUPPORTED);
+
+  Prepared prepared = octavo::torch::prepare(*linear_, adamw_, config_of("te", "current"));
+  EXPECT_EQ(status_of([&] { octavo::torch::prepare(*linear_, adamw_, config_of("te")); },
+                      "is not prepared"),
+            OCTAVO_WRONG_STATE);
+  const at::Tensor good = linear_(x_);
+  EXPECT_EQ(status_of([&] { linear_(x_.to(torch::kDouble)); }, "bf16"), OCTAVO_INVALID);
+  EXPECT_EQ(status_of([&] { linear_(torch::randn({4, 31})); }, "[..., 32]"), OCTAVO_INVALID);
+  const at::Tensor x = x_.clone().requires_grad_();
+  EXPECT_EQ(
+      status_of([&] { torch::autograd::grad({linear_(x).pow(2).sum()}, {x}, {}, true, true); },
+                "create_graph"),
+      OCTAVO_UNSUPPORTED);
+  EXPECT_TRUE(torch::equal(linear_(x_), good));
+  prepared.close();
+  EXPECT_TRUE(prepared.is_closed());
+  EXPECT_EQ(status_of([&] { prepared.step(); }, "closed"), OCTAVO_WRONG_STATE);
+}
+
+// The type of a number decides, not that 0 could be a pointer.
+TEST(Settings, NumbersAreNumbers) {
+  Config config;
+  config.set("a", 0).set("b", false).set("c", 0.5f).set("d", "0").set("e", int64_t{7});
+  const octavo::torch::Value expected[] = {int64_t{0}, false, 0.5, std::string("0"), int64_t{7}};
+  ASSERT_EQ(config.overrides.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(config.overrides[i].second, expected[i]) << i;
+}
+
+TEST(Explain, SaysWhatWouldRun) {
+  const std::string text = octavo::torch::explain(config_of("te", "block"));
+  EXPECT_NE(text.find("te"), std::string::npos) << text;
+}
+
+}  // namespace

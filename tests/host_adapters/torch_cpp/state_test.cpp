@@ -1,0 +1,241 @@
+// Checkpoints and the Accelerator.
+#include <gtest/gtest.h>
+#include <octavo/torch/accelerator.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "transformer.h"
+
+namespace {
+
+using octavo::torch::Accelerator;
+using octavo::torch::Config;
+using octavo::torch::Error;
+using octavo::torch::Prepared;
+using testing_torch::all_parameters;
+using testing_torch::batch_of;
+using testing_torch::config_of;
+using testing_torch::loss_of;
+using testing_torch::Transformer;
+namespace fs = std::filesystem;
+namespace nn = torch::nn;
+
+std::string directory_of(const std::string &name) {
+  const fs::path path = fs::temp_directory_path() / ("octavo_torch_" + std::to_string(getpid()));
+  fs::create_directories(path);
+  return path / name;
+}
+
+struct Training {
+  explicit Training(const Config &config, uint64_t seed = 1)
+      : model((torch::manual_seed(seed), 0.1)),
+        plain(model->parameters(), torch::optim::AdamWOptions(3e-3)),
+        optimizer(octavo::torch::prepare(*model, plain, config)) {}
+
+  double step(int64_t index) {
+    optimizer.zero_grad();
+    const at::Tensor loss = loss_of(model, batch_of(4, index));
+    loss.backward();
+    optimizer.step();
+    return loss.item<double>();
+  }
+  at::Tensor parameters() {
+    at::Tensor flat;
+    optimizer.with_plain_weights([&] { flat = all_parameters(*model); });
+    return flat;
+  }
+
+  Transformer model;
+  torch::optim::AdamW plain;
+  Prepared optimizer;
+};
+
+class States : public ::testing::TestWithParam<std::pair<const char *, const char *>> {
+ protected:
+  static Config config() { return config_of(GetParam().first, GetParam().second); }
+};
+
+TEST_P(States, ANewTrainingGoesOnBitForBit) {
+  const std::string directory = directory_of("resume");
+  Training first(config());
+  for (int i = 0; i < 4; ++i) first.step(i);
+  first.optimizer.save_state(directory);
+  Training second(config(), 99);
+  second.step(7);  // its own moments and scales must not shine through
+  second.optimizer.load_state(directory);
+  EXPECT_TRUE(torch::equal(first.parameters(), second.parameters()));
+  // Dropout draws from the saved generator: the two go on one after the other from the same state.
+  std::vector<double> losses;
+  for (int i = 4; i < 7; ++i) losses.push_back(second.step(i));
+  const at::Tensor parameters = second.parameters();
+  Training third(config(), 98);
+  third.optimizer.load_state(directory);
+  for (int i = 4; i < 7; ++i)
+    EXPECT_EQ(third.step(i), losses[static_cast<size_t>(i - 4)]) << "step " << i;
+  EXPECT_TRUE(torch::equal(third.parameters(), parameters));
+  first.optimizer.load_state(directory);
+  for (int i = 4; i < 7; ++i)
+    EXPECT_EQ(first.step(i), losses[static_cast<size_t>(i - 4)]) << "step " << i;
+  EXPECT_TRUE(torch::equal(first.parameters(), parameters));
+}
+
+TEST_P(States, TheModelFileLoadsIntoAPlainModel) {
+  const std::string directory = directory_of("plain");
+  Training training(config());
+  training.step(0);
+  training.optimizer.save_state(directory);
+  Transformer plain;
+  torch::load(plain, directory + "/model.pt");
+  EXPECT_TRUE(torch::equal(all_parameters(*plain), training.parameters()));
+}
+
+TEST_P(States, ABadCheckpointChangesNothing) {
+  const std::string directory = directory_of("bad");
+  Training training(config());
+  training.step(0);
+  training.optimizer.save_state(directory);
+  training.step(1);
+  const at::Tensor parameters = training.parameters();
+  const auto refuses = [&](octavo_status status) {
+    try {
+      training.optimizer.load_state(directory);
+      ADD_FAILURE() << "expected a refusal";
+    } catch (const Error &e) {
+      EXPECT_EQ(e.status(), status) << e.what();
+    }
+    EXPECT_TRUE(torch::equal(training.parameters(), parameters));
+  };
+  fs::rename(directory + "/optimizer.pt", directory + "/kept");
+  refuses(OCTAVO_RESOURCE);
+  fs::rename(directory + "/kept", directory + "/optimizer.pt");
+  {
+    nn::Linear other(3, 3);
+    torch::save(other, directory + "/model.pt");
+  }
+  refuses(OCTAVO_INVALID);
+  training.step(2);  // still usable
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, States,
+                         ::testing::Values(std::pair("te", "delayed"), std::pair("te", "block"),
+                                           std::pair("msamp", "O2"), std::pair("msamp", "O3")),
+                         [](const auto &given) {
+                           return std::string(given.param.first) + "_" + given.param.second;
+                         });
+
+// What Resume.AnotherProcessGoesOn starts; without its directory there is nothing to do.
+TEST(Resume, ChildProcess) {
+  const char *directory = std::getenv("OCTAVO_TORCH_TEST_RESUME");
+  if (directory == nullptr) GTEST_SKIP() << "runs as the child of Resume.AnotherProcessGoesOn";
+  Training training(config_of("msamp", "O2"), 97);
+  training.optimizer.load_state(directory);
+  training.step(2);
+  torch::save(training.parameters(), std::string(directory) + "/child.pt");
+}
+
+TEST(Resume, AnotherProcessGoesOn) {
+  const std::string directory = directory_of("process");
+  Training training(config_of("msamp", "O2"));
+  training.step(0);
+  training.step(1);
+  training.optimizer.save_state(directory);
+  training.step(2);
+  const std::string command = "OCTAVO_TORCH_TEST_RESUME=" + directory + " " +
+                              fs::read_symlink("/proc/self/exe").string() +
+                              " --gtest_filter=Resume.ChildProcess > /dev/null";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  at::Tensor child;
+  torch::load(child, directory + "/child.pt");
+  EXPECT_TRUE(torch::equal(training.parameters(), child));
+}
+
+TEST(Accelerators, AccumulateEqualsTheSumOfMicroBatches) {
+  const auto train = [](bool accumulate) {
+    torch::manual_seed(2);
+    nn::Linear model(32, 48);
+    torch::optim::AdamW plain(model->parameters(), torch::optim::AdamWOptions(1e-2));
+    Accelerator accelerator(config_of("te", "current"), accumulate ? 2 : 1);
+    Prepared &optimizer = accelerator.prepare(*model, plain);
+    for (int batch = 0; batch < 4; ++batch) {
+      const at::Tensor x = torch::randn({4, 32});
+      if (accumulate) {
+        auto scope = accelerator.accumulate();
+        EXPECT_EQ(accelerator.sync_gradients(), batch % 2 == 1);
+        accelerator.backward(model(x).pow(2).mean());
+        optimizer.step();
+        optimizer.zero_grad();
+      } else {
+        (model(x).pow(2).mean() / 2).backward();
+        if (batch % 2 == 0) continue;
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+    }
+    return all_parameters(*model);
+  };
+  EXPECT_TRUE(torch::equal(train(true), train(false)));
+}
+
+// torch's own data loader: batches that two worker threads make are those of a plain loop.
+TEST(Accelerators, WorkersOfADataLoaderChangeNothing) {
+  const auto train = [](size_t workers) {
+    torch::manual_seed(4);
+    nn::Linear model(32, 48);
+    torch::optim::AdamW plain(model->parameters(), torch::optim::AdamWOptions(1e-2));
+    Accelerator accelerator(config_of("te"));
+    Prepared &optimizer = accelerator.prepare(*model, plain);
+    torch::manual_seed(5);
+    auto data = torch::data::datasets::TensorDataset(torch::randn({40, 32}))
+                    .map(torch::data::transforms::Stack<torch::data::TensorExample>());
+    auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+        std::move(data), torch::data::DataLoaderOptions(8).workers(workers).enforce_ordering(true));
+    int64_t batches = 0;
+    for (const auto &batch : *loader) {
+      optimizer.zero_grad();
+      accelerator.backward(model(batch.data).pow(2).mean());
+      optimizer.step();
+      ++batches;
+    }
+    EXPECT_EQ(batches, 5);
+    return all_parameters(*model);
+  };
+  EXPECT_TRUE(torch::equal(train(0), train(2)));
+}
+
+TEST(Accelerators, VerbsOfOneProcess) {
+  torch::manual_seed(3);
+  nn::Linear model(32, 48);
+  torch::optim::AdamW plain(model->parameters());
+  Accelerator accelerator(config_of("te"));
+  EXPECT_THROW(accelerator.backward(torch::zeros({})), Error);
+  Prepared &optimizer = accelerator.prepare(*model, plain);
+  EXPECT_THROW(accelerator.prepare(*model, plain), Error);
+  EXPECT_THROW(accelerator.set_averaging({}), Error);
+  EXPECT_THROW(Accelerator().set_averaging({.bucket_bytes = 0}), Error);
+  EXPECT_TRUE(accelerator.is_main_process());
+  EXPECT_EQ(accelerator.num_processes(), 1);
+  {
+    auto autocast = accelerator.autocast();
+    EXPECT_EQ(model(torch::randn({2, 32})).scalar_type(), torch::kBFloat16);
+  }
+  EXPECT_EQ(model(torch::randn({2, 32})).scalar_type(), torch::kFloat);
+  accelerator.backward(model(torch::randn({2, 32})).sum());
+  EXPECT_GT(accelerator.clip_grad_norm_(0.1), 0.1);
+  optimizer.step();
+  EXPECT_FALSE(accelerator.optimizer_step_was_skipped());
+  EXPECT_TRUE(torch::equal(accelerator.gather(torch::ones({})), torch::ones({1})));
+  EXPECT_TRUE(torch::equal(accelerator.reduce(torch::ones({2}), "mean"), torch::ones({2})));
+  EXPECT_THROW(accelerator.reduce(torch::ones({2}), "max"), Error);
+  ::testing::internal::CaptureStdout();
+  accelerator.print("hello");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "hello\n");
+  accelerator.wait_for_everyone();
+  accelerator.free_memory();
+  const at::Tensor x = torch::randn({2, 32});
+  EXPECT_TRUE(torch::equal(model(x), at::linear(x, model->weight, model->bias)));
+}
+
+}  // namespace

@@ -1,0 +1,136 @@
+/* adam_step of device code against the CPU's kernels, for every layout of states. */
+#include "octavo/optimizer.h"
+#include "tests/kernels/cuda/twins.h"
+
+namespace octavo::test {
+namespace {
+
+struct Layout {
+  uint32_t weight, gradient, exp_avg, exp_avg_sq;
+  bool weight_scaled, gradient_scaled, exp_avg_scaled, exp_avg_sq_scaled;
+  uint32_t granularity;
+};
+
+constexpr Layout kLayouts[] = {
+    {OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, false, false, false, false, OCTAVO_PER_TENSOR},
+    {OCTAVO_BF16, OCTAVO_BF16, OCTAVO_F32, OCTAVO_BF16, false, false, false, false,
+     OCTAVO_PER_TENSOR},
+    {OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_F16, true, true, true, true,
+     OCTAVO_PER_TENSOR},
+    {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_E4M3FN, OCTAVO_E5M2, true, true, true, true,
+     OCTAVO_PER_TENSOR},
+    {OCTAVO_F32, OCTAVO_F32, OCTAVO_E4M3FN, OCTAVO_E4M3FN, false, false, true, true,
+     OCTAVO_FLAT_256},
+    {OCTAVO_F32, OCTAVO_BF16, OCTAVO_E4M3FN, OCTAVO_E4M3FN, false, false, true, true,
+     OCTAVO_EXPANDED_128},
+    {OCTAVO_F16, OCTAVO_F32, OCTAVO_E4M3FN, OCTAVO_F32, true, false, true, false, OCTAVO_FLAT_256},
+};
+
+struct Item {
+  Twins::Tensor weight, gradient, exp_avg, exp_avg_sq;
+  size_t scales[4];
+  size_t step, hyper;
+};
+
+Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, int64_t gap) {
+  const auto scale = [&](int64_t floats) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < floats; ++i) values.push_back(i % 3 == 0 ? 0.01f : 1.0f);
+    return twins.floats(values);
+  };
+  const int64_t blocks = l.granularity == OCTAVO_FLAT_256       ? divide_up(rows * cols, 256)
+                         : l.granularity == OCTAVO_EXPANDED_128 ? divide_up(rows * cols, 128) * 3
+                                                                : 1;
+  Item item = {twins.tensor(rows, cols, l.weight, Values::kNormal, gap),
+               twins.tensor(rows, cols, l.gradient, Values::kNormal, gap),
+               twins.tensor(rows, cols, l.exp_avg, Values::kNormal, gap),
+               twins.tensor(rows, cols, l.exp_avg_sq, Values::kZero, gap),
+               {scale(1), scale(1), scale(blocks), scale(blocks)},
+               twins.bytes(4, 0),
+               twins.floats(std::vector<float>(OCTAVO_HYPER_COUNT, 0.0f))};
+  for (int side = 0; side < 2; ++side) {
+    float *hyper = twins.floats_at(side, item.hyper);
+    hyper[OCTAVO_HYPER_LR] = 1e-3f;
+    hyper[OCTAVO_HYPER_BETA1] = 0.9f;
+    hyper[OCTAVO_HYPER_BETA2] = 0.999f;
+    hyper[OCTAVO_HYPER_EPS] = 1e-8f;
+    hyper[OCTAVO_HYPER_WEIGHT_DECAY] = 0.1f;
+    hyper[OCTAVO_HYPER_GRAD_SCALE] = 0.5f;
+  }
+  return item;
+}
+
+void run(Devices &devices, const Layout &l, uint32_t decay, uint32_t flags, int items, float skip,
+         int64_t gap) {
+  Twins twins(l.weight + decay + flags);
+  std::vector<Item> all;
+  for (int i = 0; i < items; ++i) {
+    const bool is_large = i == 1;
+    all.push_back(make_item(twins, l, is_large ? 70 : 1 + i % 3, is_large ? 131 : 5 + i % 40, gap));
+  }
+  const size_t skipped = twins.floats({skip});
+  for (int step = 0; step < 3; ++step) {
+    for (int side = 0; side < 2; ++side) {
+      std::vector<octavo_adam_item> list;
+      for (const Item &item : all) {
+        const auto scale = [&](int which, bool exists) {
+          return exists ? twins.floats_at(side, item.scales[which]) : nullptr;
+        };
+        list.push_back({twins.at(side, item.weight), twins.at(side, item.gradient),
+                        twins.at(side, item.exp_avg), twins.at(side, item.exp_avg_sq),
+                        scale(0, l.weight_scaled), scale(1, l.gradient_scaled),
+                        scale(2, l.exp_avg_scaled), scale(3, l.exp_avg_sq_scaled),
+                        static_cast<int32_t *>(twins.data(side, item.step)),
+                        twins.floats_at(side, item.hyper)});
+      }
+      octavo_adam_step c = {};
+      c.size = sizeof(c);
+      c.kind = OCTAVO_KIND_ADAM_STEP;
+      c.items = list.data();
+      c.count = list.size();
+      c.skip = twins.floats_at(side, skipped);
+      c.rule = OCTAVO_RULE_MSAMP;
+      c.decay_mode = decay;
+      c.state_granularity = l.granularity;
+      c.flags = flags;
+      Workspace workspace(side, cuda::adam_workspace(c));
+      c.workspace = workspace.data();
+      ASSERT_EQ(side == 0 ? devices.table().adam_step(devices.cpu(), &c)
+                          : cuda::adam_step(devices.cuda(), &c),
+                OCTAVO_OK)
+          << devices.last_text();
+    }
+    twins.expect_equal("step " + std::to_string(step) + " layout of weight " +
+                       std::to_string(l.weight) + " granularity " + std::to_string(l.granularity) +
+                       " decay " + std::to_string(decay));
+  }
+}
+
+TEST(CudaAdam, every_layout_as_the_cpu) {
+  Devices devices;
+  for (const Layout &l : kLayouts) {
+    for (const uint32_t decay :
+         {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
+      if (decay == OCTAVO_DECAY_L2_MSAMP04 && l.granularity != OCTAVO_PER_TENSOR) continue;
+      run(devices, l, decay, 0, 3, 0.0f, l.granularity == OCTAVO_PER_TENSOR ? 2 : 0);
+      run(devices, l, decay, OCTAVO_ADAM_KEEP_POSITIVE, 2, 0.0f, 0);
+    }
+  }
+}
+
+TEST(CudaAdam, lists_longer_than_a_launch) {
+  Devices devices;
+  run(devices, kLayouts[3], OCTAVO_DECAY_DECOUPLED, 0, 60, 0.0f, 0);
+#ifndef OCTAVO_TESTS_ON_GPU
+  EXPECT_EQ(cuda_on_cpu::counters().launches, 3 * 3 * 3);
+  EXPECT_EQ(cuda_on_cpu::counters().synchronisations, 0);
+#endif
+}
+
+TEST(CudaAdam, skip_is_read_on_the_device) {
+  Devices devices;
+  run(devices, kLayouts[3], OCTAVO_DECAY_DECOUPLED, 0, 3, 1.0f, 0);
+}
+
+}  // namespace
+}  // namespace octavo::test

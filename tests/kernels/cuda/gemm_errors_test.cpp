@@ -1,0 +1,242 @@
+/* What fails in a product of kernels/cuda, and what the host is told. */
+#include "kernels/cuda/plan.h"
+#include "tests/kernels/cuda/gemm_case.h"
+#include "tests/support/environment.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr GemmCase kCase = {16, 32, 48};
+
+struct Library {
+  std::string path;
+  octavo_status status;
+  const char *found;
+};
+
+TEST(CudaGemmErrors, libraries_that_are_none) {
+  Environment environment;
+  for (const Library &l :
+       {Library{"/nowhere/libcublasLt.so.13", OCTAVO_RESOURCE, "/nowhere/libcublasLt.so.13"},
+        Library{OCTAVO_FAKE_BLAS_OLD, OCTAVO_VERSION, "found version 120900"},
+        Library{OCTAVO_FAKE_BLAS_PART, OCTAVO_VERSION, "cublasLtGetStatusName"}}) {
+    GemmDevices devices;
+    environment.set("OCTAVO_CUBLASLT", l.path);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(run_gemm(devices, kCase), l.status);
+      EXPECT_THAT(devices.host().last_text(),
+                  AllOf(HasSubstr(l.found), HasSubstr("expected"), HasSubstr("install cuBLAS")));
+    }
+    environment.set("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS);
+    EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << "nothing is remembered of the failure";
+  }
+}
+
+/* The name alone, as the dynamic linker finds it: it is open already under that name. */
+TEST(CudaGemmErrors, the_library_is_found_by_its_name) {
+  Environment environment;
+  GemmDevices devices;
+  environment.unset("OCTAVO_CUBLASLT");
+  fake_library();
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << devices.host().last_text();
+  EXPECT_EQ(fake_library().calls.size(), 1u);
+}
+
+TEST(CudaGemmErrors, settings_that_are_none) {
+  Environment environment;
+  for (const auto &[name, value] :
+       {std::pair<const char *, const char *>{"OCTAVO_CUDA_GEMM", "fast"},
+        {"OCTAVO_CUDA_TUNE", "9"},
+        {"OCTAVO_CUDA_TUNE", "two"},
+        {"OCTAVO_CUDA_GEMM_SMS", "-1"},
+        {"OCTAVO_CUDA_GEMM_SMS", "5"},
+        {"OCTAVO_CUDA_GEMM_WORKSPACE", "0"}}) {
+    environment.set(name, value);
+    cuda_on_cpu::reset();
+    const FakeHost host;
+    void *ctx = nullptr;
+    EXPECT_EQ(cuda::open_device(kCuda, host.get(), &ctx), OCTAVO_INVALID);
+    EXPECT_EQ(ctx, nullptr);
+    EXPECT_THAT(host.last_text(), AllOf(HasSubstr(name), HasSubstr(value), HasSubstr("expected")));
+    environment.unset(name);
+  }
+}
+
+struct Answer {
+  cublasStatus_t answer;
+  octavo_status status;
+};
+
+constexpr Answer kAnswers[] = {{CUBLAS_STATUS_NOT_INITIALIZED, OCTAVO_DEVICE},
+                               {CUBLAS_STATUS_ALLOC_FAILED, OCTAVO_RESOURCE},
+                               {CUBLAS_STATUS_INVALID_VALUE, OCTAVO_INVALID},
+                               {CUBLAS_STATUS_ARCH_MISMATCH, OCTAVO_UNSUPPORTED},
+                               {CUBLAS_STATUS_MAPPING_ERROR, OCTAVO_DEVICE},
+                               {CUBLAS_STATUS_EXECUTION_FAILED, OCTAVO_DEVICE},
+                               {CUBLAS_STATUS_INTERNAL_ERROR, OCTAVO_DEVICE},
+                               {CUBLAS_STATUS_NOT_SUPPORTED, OCTAVO_UNSUPPORTED},
+                               {CUBLAS_STATUS_LICENSE_ERROR, OCTAVO_DEVICE}};
+
+TEST(CudaGemmErrors, every_answer_of_a_call_reaches_the_caller) {
+  for (const Answer &a : kAnswers) {
+    for (cublasStatus_t fake_blas::State::*step :
+         {&fake_blas::State::create, &fake_blas::State::describe, &fake_blas::State::matmul}) {
+      GemmDevices devices;
+      fake_library().*step = a.answer;
+      EXPECT_EQ(run_gemm(devices, kCase), a.status) << a.answer;
+      EXPECT_THAT(devices.host().last_text(), HasSubstr("CUBLAS_STATUS_")) << a.answer;
+      EXPECT_EQ(devices.host().codes().back(), a.status);
+      fake_library().*step = CUBLAS_STATUS_SUCCESS;
+      EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << "the next call starts anew";
+    }
+  }
+}
+
+/* "I cannot" of the heuristics leads to another way, with the same bits; a failure does not. */
+TEST(CudaGemmErrors, answers_of_the_heuristics) {
+  for (const Answer &a : kAnswers) {
+    GemmDevices devices;
+    fake_library().heuristic = a.answer;
+    const bool is_refusal = a.answer == CUBLAS_STATUS_NOT_SUPPORTED ||
+                            a.answer == CUBLAS_STATUS_INVALID_VALUE ||
+                            a.answer == CUBLAS_STATUS_ARCH_MISMATCH;
+    EXPECT_EQ(run_gemm(devices, kCase), is_refusal ? octavo_status{OCTAVO_OK} : a.status);
+    EXPECT_TRUE(fake_library().calls.empty());
+    EXPECT_THAT(devices.host().last_text(),
+                HasSubstr(is_refusal ? "has no algorithm" : "CUBLAS_STATUS_"));
+  }
+}
+
+TEST(CudaGemmErrors, too_little_workspace_for_any_algorithm) {
+  GemmDevices devices;
+  fake_library().workspace = size_t{33} << 20;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK);
+  EXPECT_TRUE(fake_library().calls.empty());
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("has no algorithm"));
+}
+
+TEST(CudaGemmErrors, each_detour_is_told_once) {
+  GemmDevices devices;
+  GemmCase g = {16, 16, 16};
+  g.a = g.b = OCTAVO_E5M2;
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(run_gemm(devices, g), OCTAVO_OK);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("E5M2 by E5M2"));
+  g = {16, 17, 16};
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(run_gemm(devices, g), OCTAVO_OK);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("multiples of 16 bytes"));
+  g = {16, 16, 32};
+  g.a_scale = g.b_scale = OCTAVO_BLOCK_1X32;
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(run_gemm(devices, g), OCTAVO_OK);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("compute capability"));
+  g = {16, 16, 32};
+  g.a = OCTAVO_BF16;
+  g.a_scale = kNoScale;
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(run_gemm(devices, g), OCTAVO_OK);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("these dtypes"));
+  EXPECT_EQ(devices.host().texts().size(), 4u);
+  EXPECT_TRUE(fake_library().calls.empty());
+}
+
+/* A kernel of an earlier verb broke the device, and cuBLASLt is the first to hear of it. */
+TEST(CudaGemmErrors, a_lost_device_refuses_the_next_product) {
+  GemmDevices devices;
+  ASSERT_EQ(run_gemm(devices, kCase), OCTAVO_OK);
+  cuda_on_cpu::script().launches_before_failure = 0;
+  float value = 1.0f;
+  octavo_scale_values c = {};
+  c.size = sizeof(c);
+  c.kind = OCTAVO_KIND_SCALE_VALUES;
+  c.out = &value;
+  c.in = &value;
+  c.n = 1;
+  ASSERT_EQ(cuda::scale_values(devices.cuda(), &c), OCTAVO_OK) << "the device tells later";
+  fake_library().matmul = CUBLAS_STATUS_EXECUTION_FAILED;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_DEVICE);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("cudaErrorIllegalAddress"));
+  fake_library().matmul = CUBLAS_STATUS_SUCCESS;
+  const size_t calls = fake_library().calls.size();
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_DEVICE);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("failed before"));
+  EXPECT_EQ(fake_library().calls.size(), calls);
+}
+
+/* CUDA's own library, where it is at hand, takes every attribute as it is set here: that needs no
+ * device. What it computes is the matter of the tests on a GPU. */
+TEST(CudaGemmErrors, the_real_library_takes_the_descriptions) {
+  const char *chosen = std::getenv("OCTAVO_REAL_CUBLASLT");
+  const char *path = chosen == nullptr ? "/usr/local/cuda/lib64/libcublasLt.so.13" : chosen;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) GTEST_SKIP() << "no cuBLASLt here: " << dlerror();
+  cuda::Blas blas;
+#define OCTAVO_FIND(name)                                                              \
+  blas.name = reinterpret_cast<decltype(blas.name)>(dlsym(library, "cublasLt" #name)); \
+  ASSERT_NE(blas.name, nullptr) << #name;
+  OCTAVO_BLAS_FUNCTIONS(OCTAVO_FIND)
+#undef OCTAVO_FIND
+  EXPECT_GE(blas.GetVersion(), cuda::kOldestBlas);
+  cuda::PlanKey key = {};
+  key.m = key.n = key.k = key.a_stride = key.b_stride = key.d_stride = 64;
+  key.workspace = uint64_t{1} << 20;
+  key.a_dtype = key.b_dtype = OCTAVO_E4M3FN;
+  key.d_dtype = key.bias_dtype = OCTAVO_BF16;
+  key.sm_target = 16;
+  key.is_fast = 1;
+  for (const int32_t mode :
+       {CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0,
+        CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+        CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F}) {
+    key.a_scaling = key.b_scaling = mode;
+    cublasLtMatmulDesc_t descriptor = nullptr;
+    EXPECT_EQ(cuda::make_descriptor(blas, key, &descriptor), CUBLAS_STATUS_SUCCESS) << mode;
+    EXPECT_EQ(blas.MatmulDescDestroy(descriptor), CUBLAS_STATUS_SUCCESS);
+    /* Layouts and preferences too; without a handle the question itself is not answered. */
+    cuda::Plan plan;
+    EXPECT_EQ(cuda::make_plan(blas, key, {}, &plan), CUBLAS_STATUS_NOT_INITIALIZED) << mode;
+    EXPECT_FALSE(plan.is_possible);
+    for (const auto layout : {plan.a, plan.b, plan.d}) EXPECT_NE(layout, nullptr);
+    cuda::destroy_plan(blas, &plan);
+  }
+}
+
+/* The sizes that a backend asks for: affine over multiples of 64 in each of M, N and K. */
+TEST(CudaGemmErrors, workspace_never_falls_and_is_affine) {
+  GemmDevices devices;
+  const auto bytes = [&](int64_t m, int64_t n, int64_t k) {
+    const octavo_tensor a = {nullptr, m, k, k, OCTAVO_E4M3FN, 0};
+    const octavo_tensor b = {nullptr, n, k, k, OCTAVO_E5M2, 0};
+    octavo_gemm c = {};
+    c.size = sizeof(c);
+    c.kind = OCTAVO_KIND_GEMM;
+    c.a = &a;
+    c.b = &b;
+    uint64_t out = 0;
+    EXPECT_TRUE(cuda::gemm_workspace(devices.cuda(), c, &out));
+    return static_cast<int64_t>(out);
+  };
+  for (int64_t i = 1; i < 9; ++i) {
+    const int64_t s = 64 * i;
+    EXPECT_EQ(bytes(s + 128, 64, 192) - bytes(s + 64, 64, 192),
+              bytes(s + 64, 64, 192) - bytes(s, 64, 192));
+    EXPECT_EQ(bytes(64, s + 128, 192) - bytes(64, s + 64, 192),
+              bytes(64, s + 64, 192) - bytes(64, s, 192));
+    EXPECT_EQ(bytes(192, 64, s + 128) - bytes(192, 64, s + 64),
+              bytes(192, 64, s + 64) - bytes(192, 64, s));
+  }
+  for (int64_t size = 0; size < 300; ++size) {
+    EXPECT_LE(bytes(size, 5, 70), bytes(size + 1, 5, 70));
+    EXPECT_LE(bytes(5, size, 70), bytes(5, size + 1, 70));
+    EXPECT_LE(bytes(70, 5, size), bytes(70, 5, size + 1));
+  }
+  const octavo_tensor huge = {nullptr, INT64_MAX / 2, 4096, 4096, OCTAVO_E4M3FN, 0};
+  octavo_gemm c = {};
+  c.a = &huge;
+  c.b = &huge;
+  uint64_t out = 0;
+  EXPECT_FALSE(cuda::gemm_workspace(devices.cuda(), c, &out)) << "more than 2^63 bytes";
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,268 @@
+// Every collective over the fake libnccl against octavo_ranks: the same bits, the same refusals.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tests/kernels/cuda/nccl/world.h"
+#include "tests/support/rank_threads.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::Each;
+using Values = std::vector<float>;
+
+std::vector<uint32_t> bits(const Values &v) {
+  std::vector<uint32_t> b(v.size());
+  if (!v.empty()) std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
+  return b;
+}
+
+// Values of mixed sizes, so that the order of a sum shows in its last bits; with `special`, some
+// are NaN, infinite or -0.
+Values random_values(std::mt19937 &random, size_t count, bool special) {
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> exponent(-12, 12);
+  Values v(count);
+  for (float &x : v) {
+    x = std::ldexp(normal(random), exponent(random));
+    if (!special || random() % 5 != 0) continue;
+    const float odd[] = {std::numeric_limits<float>::quiet_NaN(), -0.0f, 0.0f,
+                         std::numeric_limits<float>::infinity(),
+                         -std::numeric_limits<float>::infinity()};
+    x = odd[random() % 5];
+  }
+  return v;
+}
+
+struct Sizes {
+  size_t send;
+  size_t recv;
+};
+Sizes sizes(uint32_t collective, size_t unit, size_t world) {
+  switch (collective) {
+    case OCTAVO_COLLECTIVE_ALL_TO_ALL: return {unit * world, unit * world};
+    case OCTAVO_COLLECTIVE_ALL_GATHER: return {unit, unit * world};
+    case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: return {unit * world, unit};
+    default: return {unit, unit};
+  }
+}
+
+octavo_status run(const octavo_collective &c, uint32_t collective, const Values &send,
+                  Values &recv) {
+  return c.run(c.ctx, collective, OCTAVO_F32, send.data(), send.size(), recv.data(), recv.size(),
+               nullptr);
+}
+
+class NcclCollectives : public testing::TestWithParam<uint32_t> {
+ protected:
+  void SetUp() override {
+    for (const octavo_status s : nccl.open()) ASSERT_EQ(s, OCTAVO_OK) << nccl.listener(0).first();
+  }
+  void TearDown() override {
+    nccl.close();
+    EXPECT_EQ(fake().violations, 0) << fake().violation.load();
+    EXPECT_EQ(fake().alive, 0);
+    EXPECT_EQ(fake().aborts, 0);
+    EXPECT_EQ(cuda_on_cpu::events_alive(), 0);
+    EXPECT_EQ(cuda_on_cpu::streams_alive(), 0);
+  }
+  std::vector<Values> on_all(bool use_nccl, uint32_t collective, const std::vector<Values> &send,
+                             size_t count, bool in_place) {
+    std::vector<Values> recv(send.size(), Values(count, -7));
+    if (in_place) recv = send;
+    const auto body = [&](uint32_t rank, const octavo_collective &c) {
+      return run(c, collective, in_place ? recv[rank] : send[rank], recv[rank]);
+    };
+    EXPECT_THAT(use_nccl ? nccl.run(body) : ranks.run(body), Each(octavo_status{OCTAVO_OK}));
+    return recv;
+  }
+  void check(uint32_t collective, size_t unit, bool in_place) {
+    std::mt19937 random(collective * 1000 + static_cast<uint32_t>(unit) + GetParam());
+    const Sizes n = sizes(collective, unit, GetParam());
+    // Which NaN a sum of several is differs between devices; a maximum keeps the first.
+    const bool special = collective != OCTAVO_COLLECTIVE_ALL_REDUCE_SUM &&
+                         collective != OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM;
+    std::vector<Values> send;
+    for (uint32_t r = 0; r < GetParam(); ++r)
+      send.push_back(random_values(random, n.send, special));
+    const auto found = on_all(true, collective, send, n.recv, in_place);
+    const auto expected = on_all(false, collective, send, n.recv, in_place);
+    for (uint32_t r = 0; r < GetParam(); ++r)
+      EXPECT_EQ(bits(found[r]), bits(expected[r]))
+          << "collective " << collective << ", rank " << r << ", unit " << unit;
+  }
+  NcclWorld nccl{GetParam()};
+  RankThreads ranks{GetParam()};
+};
+
+// 4096 and 4097: the longest in one exchange, and one more. 16384 floats of all ranks fit into the
+// scratch, so longer ones run in pieces.
+TEST_P(NcclCollectives, equal_octavo_ranks_in_every_bit) {
+  for (uint32_t collective = OCTAVO_COLLECTIVE_ALL_REDUCE_MAX;
+       collective <= OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM; ++collective)
+    for (size_t unit : {0u, 1u, 3u, 4096u, 4097u, 40001u}) check(collective, unit, false);
+}
+
+TEST_P(NcclCollectives, all_reduce_in_place) {
+  for (uint32_t collective : {OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM})
+    for (size_t unit : {1u, 7u, 40001u}) check(collective, unit, true);
+}
+
+TEST_P(NcclCollectives, broadcast_from_every_root) {
+  for (uint32_t root = 0; root < GetParam(); ++root) {
+    for (size_t bytes : {0u, 1u, 4099u}) {
+      std::vector<std::vector<uint8_t>> data(GetParam());
+      for (uint32_t r = 0; r < GetParam(); ++r) {
+        data[r].resize(bytes);
+        std::iota(data[r].begin(), data[r].end(), static_cast<uint8_t>(50 * r));
+      }
+      const std::vector<uint8_t> sent = data[root];
+      EXPECT_THAT(nccl.run([&](uint32_t rank, const octavo_collective &c) {
+        return c.broadcast(c.ctx, root, data[rank].data(), bytes, nullptr);
+      }),
+                  Each(octavo_status{OCTAVO_OK}));
+      EXPECT_THAT(data, Each(sent));
+    }
+  }
+}
+
+// Whatever their width, elements cross as bytes, which every NCCL has.
+TEST_P(NcclCollectives, moved_elements_of_every_width) {
+  for (uint32_t dtype : {OCTAVO_U8, OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_E8M0FNU, OCTAVO_BF16,
+                         OCTAVO_F16, OCTAVO_I32}) {
+    const size_t width = OCTAVO_DTYPE_BITS(dtype) / 8;
+    const size_t world = GetParam();
+    for (uint32_t collective : {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_COLLECTIVE_ALL_TO_ALL}) {
+      const Sizes n = sizes(collective, 3, world);
+      std::vector<std::vector<uint8_t>> send(world), found(world), expected(world);
+      for (size_t r = 0; r < world; ++r) {
+        send[r].resize(1 + n.send * width);
+        found[r].resize(1 + n.recv * width);
+        std::iota(send[r].begin(), send[r].end(), static_cast<uint8_t>(40 * r));
+      }
+      expected = found;
+      const auto body = [&](std::vector<std::vector<uint8_t>> &recv) {
+        return [&, dtype, collective, n](uint32_t rank, const octavo_collective &c) {
+          return c.run(c.ctx, collective, dtype, send[rank].data() + 1, n.send,
+                       recv[rank].data() + 1, n.recv, nullptr);
+        };
+      };
+      EXPECT_THAT(nccl.run(body(found)), Each(octavo_status{OCTAVO_OK}));
+      EXPECT_THAT(ranks.run(body(expected)), Each(octavo_status{OCTAVO_OK}));
+      EXPECT_EQ(found, expected) << "dtype " << dtype << ", collective " << collective;
+    }
+  }
+}
+
+TEST_P(NcclCollectives, runs_on_the_given_stream) {
+  std::vector<cudaStream_t> streams(2 * GetParam());
+  for (cudaStream_t &s : streams) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+  const int before = cuda_on_cpu::event_waits();
+  std::vector<Values> data(GetParam(), Values(8, 1.0f));
+  for (const size_t which : {0u, 1u, 1u}) {
+    EXPECT_THAT(nccl.run([&](uint32_t rank, const octavo_collective &c) {
+      return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, data[rank].data(), 8,
+                   data[rank].data(), 8, streams[2 * rank + which]);
+    }),
+                Each(octavo_status{OCTAVO_OK}));
+    EXPECT_THAT(streams, testing::Contains(fake().last_stream.load()));
+  }
+  // Each rank left the stream of open for its first, and that for its second.
+  EXPECT_EQ(cuda_on_cpu::event_waits() - before, static_cast<int>(2 * GetParam()));
+  for (const cudaStream_t s : streams) cudaStreamDestroy(s);
+}
+
+// Captured operations record no event of their own, since a graph's events cannot be asked.
+TEST_P(NcclCollectives, captured_into_a_graph) {
+  std::vector<cudaStream_t> streams(GetParam());
+  for (cudaStream_t &s : streams) {
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cuda_on_cpu::capture_stream(s, true);
+  }
+  std::vector<Values> data(GetParam(), Values(8, 1.0f));
+  EXPECT_THAT(nccl.run([&](uint32_t rank, const octavo_collective &c) {
+    return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, data[rank].data(), 8,
+                 data[rank].data(), 8, streams[rank]);
+  }),
+              Each(octavo_status{OCTAVO_OK}));
+  EXPECT_THAT(data, Each(Values(8, static_cast<float>(GetParam()))));
+  for (const cudaStream_t s : streams) {
+    cuda_on_cpu::capture_stream(s, false);
+    cudaStreamDestroy(s);
+  }
+}
+
+TEST_P(NcclCollectives, table_of_a_rank) {
+  for (uint32_t r = 0; r < GetParam(); ++r) {
+    const octavo_collective &c = *nccl.collective(r);
+    EXPECT_EQ(c.size, sizeof(c));
+    EXPECT_EQ(c.kind, uint32_t{OCTAVO_KIND_COLLECTIVE});
+    EXPECT_EQ(c.world, GetParam());
+    EXPECT_EQ(c.reserved, 0u);
+    EXPECT_EQ(octavo_nccl_check(nccl.get(r)), OCTAVO_OK);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(World, NcclCollectives, testing::Values(1u, 2u, 3u, 4u));
+
+// What one rank can tell is refused before NCCL is asked, with octavo_ranks' status.
+TEST(NcclRefusals, answer_as_octavo_ranks) {
+  NcclWorld nccl(2);
+  for (const octavo_status s : nccl.open()) ASSERT_EQ(s, OCTAVO_OK) << nccl.listener(0).first();
+  RankThreads ranks(2);
+  Values memory[2] = {Values(64), Values(64)};
+  struct Case {
+    uint32_t collective, dtype;
+    uint64_t send_count, recv_count;
+    int send_at, recv_at;  // bytes into the rank's memory; -1: null
+    const char *text;
+  };
+  const Case cases[] = {
+      {OCTAVO_COLLECTIVE_NONE, OCTAVO_F32, 4, 4, 0, 64, "found OCTAVO_COLLECTIVE_NONE"},
+      {99, OCTAVO_F32, 4, 4, 0, 64, "found collective 99 of dtype"},
+      {OCTAVO_COLLECTIVE_ALL_GATHER, 12345, 4, 8, 0, 64, "of dtype 12345"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_U8, 4, 4, 0, 64, "all_reduce_sum: expected f32"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_BF16, 4, 4, 0, 64, "all_reduce_max: expected f32"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 5, 0, 64, "do not fit 2 ranks"},
+      {OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, 5, 5, 0, 64, "do not fit 2 ranks"},
+      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 7, 0, 64, "do not fit 2 ranks"},
+      {OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM, OCTAVO_F32, 4, 4, 0, 64, "do not fit 2 ranks"},
+      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, uint64_t{1} << 63, 0, 0, 64, "do not fit"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, uint64_t{1} << 62, uint64_t{1} << 62, 0, 64,
+       "fewer than 2^63 bytes"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, -1, 64, "send: expected an address"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, -1, "recv: expected an address"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 2, 64, "expected a multiple of 4"},
+      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, 8, "apart or equal"},
+      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 8, 64, 64, "send and recv apart, found"}};
+  for (const Case &k : cases) {
+    const auto body = [&](uint32_t rank, const octavo_collective &c) {
+      auto *base = reinterpret_cast<char *>(memory[rank].data());
+      return c.run(c.ctx, k.collective, k.dtype, k.send_at < 0 ? nullptr : base + k.send_at,
+                   k.send_count, k.recv_at < 0 ? nullptr : base + k.recv_at, k.recv_count, nullptr);
+    };
+    const int before = fake().operations;
+    EXPECT_EQ(nccl.run(body), ranks.run(body)) << k.text;
+    EXPECT_EQ(fake().operations, before) << k.text;
+    EXPECT_THAT(nccl.listener(0).last(), testing::HasSubstr(k.text));
+  }
+  const auto broadcast = [&](uint32_t root, void *data) {
+    const octavo_collective &c = *nccl.collective(0);
+    return c.broadcast(c.ctx, root, data, 4, nullptr);
+  };
+  EXPECT_EQ(broadcast(2, memory[0].data()), OCTAVO_INVALID);
+  EXPECT_EQ(nccl.listener(0).last(),
+            "broadcast: expected a root below 2, the number of ranks, found 2");
+  EXPECT_EQ(broadcast(0, nullptr), OCTAVO_INVALID);
+  // The communicator works on.
+  for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(octavo_nccl_check(nccl.get(rank)), OCTAVO_OK);
+  EXPECT_EQ(fake().violations, 0);
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,202 @@
+/* tests/kernels/cuda/twins.h: the same call on the CPU's table and on device code that the CPU
+ * executes, on memory with the same contents; afterwards all of it must be equal, byte for byte.
+ */
+#ifndef OCTAVO_TESTS_KERNELS_CUDA_TWINS_H
+#define OCTAVO_TESTS_KERNELS_CUDA_TWINS_H
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/check/granularity.h"
+#include "tests/kernels/cuda/executor.h"
+#include "tests/kernels/fake_host.h"
+
+namespace octavo::test {
+
+constexpr octavo_device kCuda = {OCTAVO_DEVICE_CUDA, 0};
+
+/* Both devices, opened. */
+class Devices {
+ public:
+  Devices() {
+    reset_executor();
+    EXPECT_EQ(cuda::open_device(kCuda, host_.get(), &cuda_), OCTAVO_OK);
+    device_under_test() = cuda_;
+  }
+  ~Devices() { cuda::close_device(cuda_); }
+  Devices(const Devices &) = delete;
+  Devices &operator=(const Devices &) = delete;
+
+  void *cpu() const { return cpu_.ctx(); }
+  void *cuda() const { return cuda_; }
+  const octavo_kernels &table() const { return *cpu_.table; }
+  std::string last_text() const { return host_.last_text(); }
+
+ private:
+  Kernels cpu_;
+  FakeHost host_;
+  void *cuda_ = nullptr;
+};
+
+/* What random values are made of. */
+enum class Values { kNormal, kSpecial, kZero };
+
+/* Pairs of buffers; side 0 is the CPU's, side 1 the device's, in its memory. */
+class Twins {
+ public:
+  explicit Twins(uint64_t seed) : random_(seed) {}
+
+  struct Tensor {
+    size_t buffer;
+    octavo_tensor shape;
+  };
+
+  /* Random elements, `gap` unused ones behind each row. */
+  Tensor tensor(int64_t rows, int64_t cols, uint32_t dtype, Values values, int64_t gap = 0) {
+    const int64_t stride = cols + gap;
+    const int64_t bytes = dtype_bytes(dtype);
+    const size_t index = add(static_cast<size_t>(rows * stride * bytes));
+    for (int64_t i = 0; i < rows * stride; ++i) put(index, i, dtype, values);
+    copy_to_device(index);
+    return {index, {nullptr, rows, cols, stride, dtype, 0}};
+  }
+  octavo_tensor at(int side, const Tensor &t) {
+    octavo_tensor tensor = t.shape;
+    tensor.data = data(side, t.buffer);
+    return tensor;
+  }
+
+  /* The scales of a tensor: a buffer of floats or E8M0 codes, and how it is read. */
+  struct Scales {
+    size_t buffer;
+    octavo_scale shape;
+  };
+  octavo_scale at(int side, const Scales &s) {
+    octavo_scale scale = s.shape;
+    scale.data = data(side, s.buffer);
+    return scale;
+  }
+
+  size_t floats(std::vector<float> values) {
+    const size_t index = add(values.size() * sizeof(float));
+    buffers_[index].holds_floats = true;
+    if (!values.empty()) std::memcpy(data(0, index), values.data(), values.size() * sizeof(float));
+    copy_to_device(index);
+    return index;
+  }
+  float *floats_at(int side, size_t index) { return static_cast<float *>(data(side, index)); }
+
+  /* What a tensor of one side holds, gaps behind rows included. */
+  std::vector<float> values(int side, const Tensor &t) {
+    const Buffer &buffer = buffers_[t.buffer];
+    const std::vector<uint8_t> bytes = side == 0 ? buffer.cpu : buffer.device.read();
+    const auto size = static_cast<size_t>(dtype_bytes(t.shape.dtype));
+    std::vector<float> values;
+    for (size_t at = 0; at + size <= bytes.size(); at += size)
+      values.push_back(decode(t.shape.dtype, bytes.data() + at));
+    return values;
+  }
+
+  size_t bytes(size_t count, uint8_t fill) {
+    const size_t index = add(count);
+    if (count > 0) std::memset(data(0, index), fill, count);
+    copy_to_device(index);
+    return index;
+  }
+  void *data(int side, size_t index) {
+    return side == 0 ? buffers_[index].cpu.data() : buffers_[index].device.data();
+  }
+
+  float random_value(Values values) {
+    static const float kSpecials[] = {0.0f,
+                                      -0.0f,
+                                      448.0f,
+                                      464.0f,
+                                      57344.0f,
+                                      65504.0f,
+                                      0x1p-149f,
+                                      0x1p-10f,
+                                      0x1p-17f,
+                                      3.4e38f,
+                                      std::numeric_limits<float>::infinity(),
+                                      -std::numeric_limits<float>::infinity(),
+                                      std::numeric_limits<float>::quiet_NaN()};
+    if (values == Values::kZero) return 0.0f;
+    if (values == Values::kSpecial && random_() % 8 == 0)
+      return kSpecials[random_() % std::size(kSpecials)];
+    return std::normal_distribution<float>()(random_) * (random_() % 16 == 0 ? 300.0f : 1.0f);
+  }
+
+  /* Which NaN arithmetic gives is the device's own matter, in floats that a test made as such. */
+  void expect_equal(const std::string &where) {
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const std::vector<uint8_t> &a = buffers_[i].cpu;
+      const std::vector<uint8_t> b = buffers_[i].device.read();
+      for (size_t k = 0; k < a.size(); ++k) {
+        if (a[k] == b[k] || (buffers_[i].holds_floats && both_nan(a, b, k / 4 * 4))) continue;
+        ADD_FAILURE() << where << ": buffer " << i << " of " << a.size()
+                      << " bytes differs at byte " << k << ": cpu " << int{a[k]} << ", device "
+                      << int{b[k]};
+        return;
+      }
+    }
+  }
+
+ private:
+  struct Buffer {
+    std::vector<uint8_t> cpu;
+    DeviceMemory device;
+    bool holds_floats = false;
+  };
+  static bool both_nan(const std::vector<uint8_t> &a, const std::vector<uint8_t> &b, size_t at) {
+    float x;
+    float y;
+    std::memcpy(&x, a.data() + at, sizeof(x));
+    std::memcpy(&y, b.data() + at, sizeof(y));
+    return is_nan(x) && is_nan(y);
+  }
+  size_t add(size_t bytes) {
+    buffers_.push_back({std::vector<uint8_t>(bytes), DeviceMemory(), false});
+    return buffers_.size() - 1;
+  }
+  void copy_to_device(size_t index) { buffers_[index].device = DeviceMemory(buffers_[index].cpu); }
+
+  void put(size_t index, int64_t i, uint32_t dtype, Values values) {
+    const float value = random_value(values);
+    uint8_t *to = buffers_[index].cpu.data() + i * dtype_bytes(dtype);
+    switch (dtype) {
+      case OCTAVO_F32: std::memcpy(to, &value, sizeof(value)); return;
+      case OCTAVO_BF16: store16(to, encode_bf16(value)); return;
+      case OCTAVO_F16: store16(to, encode_f16(value)); return;
+      case OCTAVO_E4M3FN: *to = encode_e4m3(value); return;
+      default: *to = encode_e5m2(value); return;
+    }
+  }
+  static float decode(uint32_t dtype, const uint8_t *from) {
+    float value = 0;
+    uint16_t half = 0;
+    std::memcpy(dtype == OCTAVO_F32 ? static_cast<void *>(&value) : &half, from,
+                dtype == OCTAVO_F32 ? sizeof(value) : static_cast<size_t>(dtype_bytes(dtype)));
+    switch (dtype) {
+      case OCTAVO_F32: return value;
+      case OCTAVO_BF16: return decode_bf16(half);
+      case OCTAVO_F16: return decode_f16(half);
+      case OCTAVO_E4M3FN: return decode_e4m3(*from);
+      default: return decode_e5m2(*from);
+    }
+  }
+  static void store16(uint8_t *to, uint16_t value) { std::memcpy(to, &value, sizeof(value)); }
+
+  std::mt19937_64 random_;
+  std::deque<Buffer> buffers_;
+};
+
+}  // namespace octavo::test
+
+#endif

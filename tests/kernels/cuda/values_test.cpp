@@ -1,0 +1,242 @@
+/* dequantize, quantize_stats, sums and small verbs of device code against the CPU's kernels. */
+#include "tests/kernels/cuda/twins.h"
+
+namespace octavo::test {
+namespace {
+
+constexpr uint32_t kPlain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
+
+template <typename Call>
+Call make(uint32_t kind) {
+  Call c = {};
+  c.size = sizeof(c);
+  c.kind = kind;
+  return c;
+}
+
+/* Scales of any granularity. */
+Twins::Scales random_scales(Twins &twins, uint32_t granularity, int64_t rows, int64_t cols) {
+  octavo_scale s = {};
+  s.granularity = granularity;
+  s.dtype = OCTAVO_F32;
+  s.stride = 1;
+  int64_t count = 1;
+  if (granularity == OCTAVO_PER_ROW) count = rows;
+  if (granularity == OCTAVO_FLAT_256) count = divide_up(rows * cols, 256);
+  if (granularity == OCTAVO_EXPANDED_128) count = divide_up(rows * cols, 128) * 3, s.stride = 3;
+  if (is_block_granularity(granularity)) {
+    s.stride = divide_up(cols, block_cols(granularity));
+    count = divide_up(rows, block_rows(granularity)) * s.stride;
+  }
+  if (is_mx_granularity(granularity)) {
+    s.dtype = OCTAVO_E8M0FNU;
+    return {twins.bytes(static_cast<size_t>(count), 0x79), s};
+  }
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(0.1f + static_cast<float>(i % 7));
+  return {twins.floats(values), s};
+}
+
+TEST(CudaValues, dequantize_as_the_cpu) {
+  Devices devices;
+  uint64_t seed = 1;
+  for (const uint32_t granularity :
+       {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+        OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+    for (const uint32_t in : {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_F16}) {
+      for (const uint32_t out : kPlain) {
+        const bool is_state = is_state_granularity(granularity);
+        if (is_state && in != OCTAVO_E4M3FN) continue;
+        if (is_block_granularity(granularity) && in == OCTAVO_F16) continue;
+        Twins twins(seed);
+        const int64_t rows = 65;
+        const int64_t cols = 139;
+        const auto codes = twins.tensor(rows, cols, in, Values::kSpecial, is_state ? 0 : 3);
+        const auto values = twins.tensor(rows, cols, out, Values::kSpecial, is_state ? 0 : 1);
+        const Twins::Scales scales = random_scales(twins, granularity, rows, cols);
+        for (int side = 0; side < 2; ++side) {
+          const octavo_tensor from = twins.at(side, codes);
+          octavo_tensor to = twins.at(side, values);
+          const octavo_scale s = twins.at(side, scales);
+          auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+          c.in = &from;
+          c.out = &to;
+          c.scale_inv = &s;
+          c.accumulate = seed % 2;
+          ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
+                              : cuda::dequantize(devices.cuda(), &c),
+                    OCTAVO_OK)
+              << devices.last_text();
+        }
+        twins.expect_equal("granularity " + std::to_string(granularity) + " in " +
+                           std::to_string(in) + " out " + std::to_string(out));
+        ++seed;
+      }
+    }
+  }
+}
+
+TEST(CudaValues, change_of_dtype_as_the_cpu) {
+  Devices devices;
+  for (const uint32_t in : kPlain) {
+    for (const uint32_t out : kPlain) {
+      Twins twins(in + out);
+      const auto from_shape = twins.tensor(17, 33, in, Values::kSpecial);
+      const auto to_shape = twins.tensor(17, 33, out, Values::kNormal);
+      for (int side = 0; side < 2; ++side) {
+        const octavo_tensor from = twins.at(side, from_shape);
+        octavo_tensor to = twins.at(side, to_shape);
+        auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+        c.in = &from;
+        c.out = &to;
+        ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
+                            : cuda::dequantize(devices.cuda(), &c),
+                  OCTAVO_OK);
+      }
+      twins.expect_equal(std::to_string(in) + " to " + std::to_string(out));
+    }
+  }
+}
+
+TEST(CudaValues, statistics_as_the_cpu) {
+  Devices devices;
+  uint64_t seed = 1;
+  for (const uint32_t granularity : {OCTAVO_PER_TENSOR, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_32X32}) {
+    for (const uint32_t dtype : kPlain) {
+      for (const int64_t cols : {1, 700}) {
+        Twins twins(seed++);
+        const auto values = twins.tensor(33, cols, dtype, Values::kSpecial, 2);
+        const auto codes = twins.tensor(40, cols + 3, OCTAVO_E4M3FN, Values::kSpecial);
+        const Twins::Scales scales = random_scales(twins, granularity, 40, cols + 3);
+        const size_t sums = twins.floats({1.0f, 2.0f, 3.0f, 4.0f});
+        for (int side = 0; side < 2; ++side) {
+          const octavo_tensor in = twins.at(side, values);
+          const octavo_tensor of = twins.at(side, codes);
+          const octavo_scale s = twins.at(side, scales);
+          auto c = make<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
+          c.in = &in;
+          c.codes = &of;
+          c.scale_inv = &s;
+          float *to = twins.floats_at(side, sums);
+          c.saturated = to;
+          c.underflow = to + 1;
+          c.signal = to + 2;
+          c.noise = to + 3;
+          ASSERT_EQ(side == 0 ? devices.table().quantize_stats(devices.cpu(), &c)
+                              : cuda::quantize_stats(devices.cuda(), &c),
+                    OCTAVO_OK)
+              << devices.last_text();
+        }
+        twins.expect_equal("granularity " + std::to_string(granularity));
+      }
+    }
+  }
+}
+
+TEST(CudaValues, sums_of_rows_and_squares_as_the_cpu) {
+  Devices devices;
+  uint64_t seed = 1;
+  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {
+    for (const int64_t rows : {1, 63, 200}) {
+      for (const int64_t cols : {1, 17, 1500}) {
+        Twins twins(seed++);
+        const auto in =
+            twins.tensor(rows, cols, dtype, seed % 4 == 0 ? Values::kSpecial : Values::kNormal, 3);
+        const Twins::Scales scales = random_scales(twins, OCTAVO_PER_TENSOR, rows, cols);
+        const size_t sums = twins.floats(std::vector<float>(static_cast<size_t>(cols), 0.5f));
+        const size_t square = twins.floats({0.125f});
+        for (int side = 0; side < 2; ++side) {
+          const octavo_tensor from = twins.at(side, in);
+          const octavo_scale s = twins.at(side, scales);
+          auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+          c.in = &from;
+          c.in_scale_inv = seed % 3 == 0 ? &s : nullptr;
+          c.out = twins.data(side, sums);
+          c.accumulate = seed % 2;
+          ASSERT_EQ(side == 0 ? devices.table().sum_rows(devices.cpu(), &c)
+                              : cuda::sum_rows(devices.cuda(), &c),
+                    OCTAVO_OK);
+          c.out = twins.data(side, square);
+          ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
+                              : cuda::sum_of_squares(devices.cuda(), &c),
+                    OCTAVO_OK);
+        }
+        twins.expect_equal(std::to_string(rows) + " rows of " + std::to_string(cols));
+      }
+    }
+  }
+}
+
+TEST(CudaValues, sums_of_codes_as_the_cpu) {
+  Devices devices;
+  for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2}) {
+    for (const uint64_t shards : {0, 1, 2, 5}) {
+      Twins twins(shards + dtype);
+      const auto codes = twins.tensor(6, 1300, dtype, Values::kSpecial);
+      const size_t out = twins.bytes(1300, 0xAA);
+      const size_t counts = twins.floats({1.0f, 2.0f});
+      for (int side = 0; side < 2; ++side) {
+        auto c = make<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+        c.codes = twins.data(side, codes.buffer);
+        c.out = twins.data(side, out);
+        c.count = 1299;
+        c.shards = shards;
+        c.shard_stride = 1300;
+        c.dtype = dtype;
+        c.count_as = 1.0f / 3.0f;
+        c.saturated = twins.floats_at(side, counts);
+        c.added = twins.floats_at(side, counts) + 1;
+        ASSERT_EQ(side == 0 ? devices.table().sum_quantized(devices.cpu(), &c)
+                            : cuda::sum_quantized(devices.cuda(), &c),
+                  OCTAVO_OK)
+            << devices.last_text();
+      }
+      twins.expect_equal(std::to_string(shards) + " shards");
+    }
+  }
+}
+
+TEST(CudaValues, amax_copies_and_factors_as_the_cpu) {
+  Devices devices;
+  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {
+    Twins twins(dtype);
+    const auto in = twins.tensor(37, 61, dtype, Values::kSpecial, 1);
+    const Twins::Scales scales = random_scales(twins, OCTAVO_PER_TENSOR, 1, 1);
+    const size_t found = twins.floats({0.0f, 0.0f});
+    const size_t target = twins.bytes(1001, 3);
+    const size_t source = twins.bytes(1001, 9);
+    const size_t values = twins.floats({1.0f, -2.0f, 3.5f, std::numeric_limits<float>::infinity()});
+    for (int side = 0; side < 2; ++side) {
+      const octavo_tensor from = twins.at(side, in);
+      const octavo_scale s = twins.at(side, scales);
+      auto amax = make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+      amax.in = &from;
+      amax.in_scale_inv = &s;
+      amax.amax = twins.floats_at(side, found);
+      amax.nonfinite = amax.amax + 1;
+      auto copied = make<octavo_copy>(OCTAVO_KIND_COPY);
+      copied.out = twins.data(side, target);
+      copied.in = dtype == OCTAVO_F32 ? nullptr : twins.data(side, source);
+      copied.bytes = 1000;
+      auto scaled = make<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
+      scaled.out = twins.floats_at(side, values);
+      scaled.in = scaled.out;
+      scaled.n = 4;
+      scaled.factor = 0.3f;
+      const bool is_cpu = side == 0;
+      EXPECT_EQ(is_cpu ? devices.table().compute_amax(devices.cpu(), &amax)
+                       : cuda::compute_amax(devices.cuda(), &amax),
+                OCTAVO_OK);
+      EXPECT_EQ(is_cpu ? devices.table().copy(devices.cpu(), &copied)
+                       : cuda::copy(devices.cuda(), &copied),
+                OCTAVO_OK);
+      EXPECT_EQ(is_cpu ? devices.table().scale_values(devices.cpu(), &scaled)
+                       : cuda::scale_values(devices.cuda(), &scaled),
+                OCTAVO_OK);
+    }
+    twins.expect_equal("dtype " + std::to_string(dtype));
+  }
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,107 @@
+/* libcuda.so.1 and libnvidia-ml.so.1 of a machine that a test makes up.
+ *
+ * OCTAVO_FAKE_GPU holds "key=value" pairs: init (what cuInit answers), cuda (12040 is CUDA 12.4),
+ * driver (a text), count, capability (90), total and free (MiB), mig (0 or 1), gpus (what NVML
+ * counts; without it: count). Unset keys are those of a healthy H100.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The text behind "key=" up to the next blank; `otherwise` when the key is not there. */
+static const char *text_of(const char *key, const char *otherwise) {
+  static __thread char value[64];
+  const char *all = getenv("OCTAVO_FAKE_GPU");
+  const size_t length = strlen(key);
+  for (const char *at = all; at != NULL && *at != 0;) {
+    if (strncmp(at, key, length) == 0 && at[length] == '=') {
+      snprintf(value, sizeof value, "%s", at + length + 1);
+      value[strcspn(value, " ")] = 0;
+      return value;
+    }
+    at = strchr(at, ' ');
+    if (at != NULL) ++at;
+  }
+  return otherwise;
+}
+
+static int number_of(const char *key, int otherwise) {
+  const char *text = text_of(key, NULL);
+  return text == NULL ? otherwise : atoi(text);
+}
+
+enum { INVALID = 1 };
+
+EXPORT int cuInit(unsigned flags) {
+  return flags == 0 ? number_of("init", 0) : INVALID;
+}
+
+EXPORT int cuDriverGetVersion(int *version) {
+  *version = number_of("cuda", 12040);
+  return 0;
+}
+
+EXPORT int cuDeviceGetCount(int *count) {
+  *count = number_of("count", 1);
+  return 0;
+}
+
+EXPORT int cuDeviceGet(int *device, int ordinal) {
+  *device = ordinal;
+  return ordinal < number_of("count", 1) ? 0 : INVALID;
+}
+
+EXPORT int cuDeviceGetName(char *name, int length, int device) {
+  snprintf(name, (size_t)length, "made-up GPU sm_%d of device %d", number_of("capability", 90),
+           device);
+  return 0;
+}
+
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  const int capability = number_of("capability", 90);
+  *value = attribute == 75 ? capability / 10 : capability % 10;
+  return device >= 0 && (attribute == 75 || attribute == 76) ? 0 : INVALID;
+}
+
+static unsigned long long mebibytes(const char *key) {
+  return (unsigned long long)number_of(key, 81920) << 20;
+}
+
+EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  *bytes = mebibytes("total");
+  return device >= 0 ? 0 : INVALID;
+}
+
+EXPORT int nvmlInit_v2(void) {
+  return 0;
+}
+
+EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+  snprintf(version, length, "%s", text_of("driver", "550.54.14"));
+  return 0;
+}
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = (unsigned)number_of("gpus", number_of("count", 1));
+  return 0;
+}
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  static char handles[16];
+  *device = &handles[index % sizeof handles];
+  return 0;
+}
+
+EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) {
+  *now = *later = (unsigned)number_of("mig", 0);
+  return device != NULL ? 0 : INVALID;
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used) {
+  total_free_used[0] = mebibytes("total");
+  total_free_used[1] = mebibytes("free");
+  total_free_used[2] = total_free_used[0] - total_free_used[1];
+  return device != NULL ? 0 : INVALID;
+}

@@ -1,0 +1,83 @@
+# The C++ headers against an installed copy: a backend of at most 110 lines that passes the whole
+# conformance suite, and a host, by both compilers where both are installed.
+cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
+
+# A statement of size, counted: neither blank lines nor comments.
+file(STRINGS "${SOURCE}/samples/current_plugin/current.cpp" lines)
+set(count 0)
+foreach(line IN LISTS lines)
+  if(NOT line MATCHES "^ *(//.*)?$")
+    math(EXPR count "${count} + 1")
+  endif()
+endforeach()
+if(count GREATER 110 OR count LESS 20)
+  message(FATAL_ERROR "samples/current_plugin/current.cpp: expected 20 to 110 lines that are "
+                      "neither blank nor comments, found ${count}")
+endif()
+message(STATUS "current.cpp: ${count} lines")
+
+run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
+file(RENAME "${WORK}/staging" "${WORK}/prefix")
+file(COPY "${SOURCE}/samples/current_plugin" "${SOURCE}/tests/package/cpp_consumer"
+     DESTINATION "${WORK}")
+
+set(strict "-Wall -Wextra -Wpedantic -Werror")
+set(compilers "${CXX_COMPILER}")
+find_program(other_compiler NAMES clang++ clang++-14)
+if(other_compiler AND NOT CXX_FLAGS MATCHES "-fsanitize")
+  list(APPEND compilers "${other_compiler}")
+else()
+  message(STATUS "clang++: not installed, or a build with sanitizers; only ${CXX_COMPILER} is used")
+endif()
+
+set(index 0)
+foreach(compiler IN LISTS compilers)
+  foreach(standard IN ITEMS 17 20)
+    foreach(project IN ITEMS current_plugin cpp_consumer)
+      set(build "${WORK}/build-${index}-${standard}/${project}")
+      run("configure ${project} with ${compiler}, C++${standard}" "${CMAKE_COMMAND}"
+          -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${compiler}" -DCMAKE_CXX_EXTENSIONS=OFF
+          "-DCMAKE_CXX_STANDARD=${standard}" "-DCMAKE_CXX_FLAGS=${CXX_FLAGS} ${strict}"
+          "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}" "-DCMAKE_PREFIX_PATH=${WORK}/prefix"
+          -S "${WORK}/${project}" -B "${build}")
+      run("build ${project}" "${CMAKE_COMMAND}" --build "${build}")
+    endforeach()
+  endforeach()
+
+  # What each compiler built as C++17 is tried.
+  set(built "${WORK}/build-${index}-17")
+  set(plugins "${WORK}/plugins-${index}")
+  foreach(name IN ITEMS current_plugin/lib/octavo/plugins/current
+                        cpp_consumer/lib/octavo/plugins/tiny)
+    file(COPY "${built}/${name}.so" "${built}/${name}.octavo-plugin.toml"
+         DESTINATION "${plugins}"
+         DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  endforeach()
+  set(ENV{OCTAVO_PLUGIN_PATH} "${plugins}")
+  run("octavo list" "${WORK}/prefix/${BINDIR}/octavo" list)
+  if(NOT run_output MATCHES "current +1\\.0\\.0" OR NOT run_output MATCHES "tiny +2\\.5\\.0")
+    message(FATAL_ERROR "octavo list: expected current 1.0.0 and tiny 2.5.0, found\n${run_output}")
+  endif()
+  run("the consumer" "${built}/cpp_consumer/cpp_consumer")
+  message(STATUS "${run_output}")
+  foreach(cache IN ITEMS true false)
+    # 3: nothing failed, and what is skipped must be what a backend without state and without
+    # optional interfaces has not.
+    execute_process(COMMAND "${WORK}/prefix/${BINDIR}/octavo-conformance" --backend current
+                            --option fp8.current.weight_cache=${cache}
+                    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    if(NOT status EQUAL 3 OR NOT output MATCHES "21 passed, 0 failed, 6 skipped")
+      message(FATAL_ERROR "octavo-conformance with weight_cache=${cache}: expected exit code 3 and "
+                          "'21 passed, 0 failed, 6 skipped', found ${status}\n${output}")
+    endif()
+    string(REGEX MATCHALL "skip  [a-z.]+" skipped "${output}")
+    string(REPLACE "skip  " "" skipped "${skipped}")
+    if(NOT skipped STREQUAL
+       "fence.optimizer;access.optimizer;purity.optimizer;rows;reduction;fused")
+      message(FATAL_ERROR "octavo-conformance: other checks were skipped than expected: ${skipped}")
+    endif()
+    message(STATUS "octavo-conformance with weight_cache=${cache}: 21 passed, 6 skipped")
+  endforeach()
+  math(EXPR index "${index} + 1")
+endforeach()

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What the wheel of host_adapters/python has to hold, compared with what a file holds.
+
+Usage: wheel_content.py <root of the repository> <wheel> [--without <name in the wheel>]
+
+--without looks at the wheel as if that file were missing, which shows that the comparison sees it.
+Exit code 1 and one line for each fault; needs readelf.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+LIBRARIES = "octavo/lib"
+# What every Linux with torch has. Anything else has to be in the wheel.
+SYSTEM = re.compile(
+    r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|libtorch_cpu|libc10)\.so(\.\d+)?")
+
+
+def expected_files(root):
+    """(names without the folder of metadata, the version) by the sources, not by a build."""
+    package = root / "host_adapters/python"
+    names = {str(p.relative_to(package)) for p in (package / "octavo").rglob("*.py")}
+    names |= {f"{LIBRARIES}/liboctavo.so", f"{LIBRARIES}/liboctavo_torch_ops.so",
+              f"{LIBRARIES}/octavo/octavo-probe"}
+    plugins = [plugin for lists in (root / "plugins").glob("*/CMakeLists.txt")
+               for plugin in re.findall(r"^\s*octavo_add_plugin\((\S+)", lists.read_text(), re.M)]
+    for plugin in plugins:
+        names |= {f"{LIBRARIES}/octavo/plugins/{plugin}{suffix}"
+                  for suffix in (".so", ".octavo-plugin.toml")}
+    header = (root / "sdk/include/octavo/abi.h").read_text()
+    version = ".".join(re.search(rf"define OCTAVO_VERSION_{part} (\d+)", header).group(1)
+                       for part in ("MAJOR", "MINOR", "PATCH"))
+    return names, plugins, version
+
+
+def dynamic(path):
+    """(tag, value) of the dynamic section, for the tags that name files."""
+    output = subprocess.run(["readelf", "-W", "-d", str(path)], check=True, capture_output=True,
+                            text=True).stdout
+    return re.findall(r"\((NEEDED|RPATH|RUNPATH)\)[^\[]*\[(.*?)\]", output)
+
+
+def library_faults(folder, names):
+    libraries = [name for name in sorted(names) if re.search(r"\.so(\.\d+)*$", name)]
+    inside = {pathlib.PurePosixPath(name).name for name in libraries}
+    for name in libraries:
+        for tag, value in dynamic(folder / name):
+            if tag == "NEEDED" and value not in inside and not SYSTEM.fullmatch(value):
+                yield f"{name} needs {value}, which is neither in the wheel nor on every Linux"
+            if tag != "NEEDED":
+                for entry in value.split(":"):
+                    if not re.match(r"\$ORIGIN(/|$)", entry):
+                        yield f"{name}: expected {tag} entries below $ORIGIN, found '{entry}'"
+
+
+def check(root, wheel, without):
+    expected, plugins, version = expected_files(root)
+    metadata = f"octavo-{version}.dist-info"
+    expected |= {f"{metadata}/METADATA", f"{metadata}/licenses/LICENSE"}
+    if not plugins:
+        yield f"expected plugins in {root / 'plugins'}, found none"
+    file = f"octavo-{version}-py3-none-linux_x86_64.whl"
+    if wheel.name != file:
+        yield f"expected the file name {file}, found {wheel.name}"
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as content:
+        names = {name for name in content.namelist() if name != without}
+        for name in sorted(expected - names):
+            yield f"missing in the wheel: {name}"
+        if f"{LIBRARIES}/libsodium.so.23" in names:
+            if f"{metadata}/licenses/libsodium.txt" not in names:
+                yield "the wheel holds libsodium without its notice, licenses/libsodium.txt"
+        for name in sorted(names):
+            if "__pycache__" in name or name.endswith((".a", ".h", ".cmake")):
+                yield f"not wanted in the wheel: {name}"
+        content.extractall(folder)
+        yield from library_faults(pathlib.Path(folder), names)
+
+
+def main():
+    arguments = sys.argv[1:]
+    without = None
+    if len(arguments) == 4 and arguments[2] == "--without":
+        without = arguments[3]
+    elif len(arguments) != 2:
+        sys.exit(__doc__)
+    faults = list(check(pathlib.Path(arguments[0]), pathlib.Path(arguments[1]), without))
+    for fault in faults:
+        print(f"wheel: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

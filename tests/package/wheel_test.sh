@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Builds the wheel of host_adapters/python and uses it as a user would: its content, an installation
+# in a fresh virtual environment, a call.
+#
+# Usage: tests/package/wheel_test.sh [build folder]
+#   build folder  kept and used again; a temporary one when none is given
+#
+# Exit code 77: torch or the build tools cannot be installed here, with the reason in print.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=samples/packages.sh
+source "$root/samples/packages.sh"
+# shellcheck source=samples/torch_env/paths.sh
+source "$root/samples/torch_env/paths.sh"
+
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+build=$work/build
+[[ $# -eq 0 ]] || build=$(realpath -m -- "$1")
+
+fail() {
+  echo "wheel: $1" >&2
+  exit 1
+}
+
+bash "$root/samples/torch_env/install.sh" torch wheel
+python=$(torch_env_python)
+
+options=(-C "build-dir=$build")
+use_ccache "$root"
+for option in "${OCTAVO_COMPILER_LAUNCHER[@]}"; do
+  options+=(-C "cmake.define.${option#-D}")
+done
+"$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  --no-cache-dir "${options[@]}" -w "$work/dist" "$root/host_adapters/python" ||
+  fail "pip wheel host_adapters/python failed, see above"
+wheels=("$work"/dist/*.whl)
+[[ ${#wheels[@]} -eq 1 && -f ${wheels[0]} ]] || fail "expected one wheel, found ${wheels[*]}"
+wheel=${wheels[0]}
+
+content=(python3 -B "$root/tests/package/wheel_content.py" "$root" "$wheel")
+"${content[@]}" || fail "the content is not as expected, see above"
+# A comparison that misses a missing file proves nothing.
+for name in octavo/lib/octavo/plugins/te.so octavo/lib/liboctavo_torch_ops.so; do
+  seen=$("${content[@]}" --without "$name") &&
+    fail "wheel_content.py did not see that $name was left out"
+  [[ $seen == *"missing in the wheel: $name"* ]] ||
+    fail "wheel_content.py: expected that it names $name, found: $seen"
+done
+
+# Nothing of this tree or of this user may decide what follows.
+for name in "${!OCTAVO_@}" PYTHONPATH LD_LIBRARY_PATH; do
+  unset "$name"
+done
+mkdir -p -- "$work/home"
+export HOME=$work/home XDG_DATA_HOME=$work/home/data
+
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index \
+  "$wheel" || fail "pip install failed, see above"
+# torch comes from the environment that built the wheel.
+site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/torch_env.pth"
+
+cd -- "$work"
+"$work/venv/bin/python" -B - "$site" "$root" <<'PYTHON' ||
+import pathlib
+import re
+import sys
+
+import octavo
+
+site, root = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+assert pathlib.Path(octavo.__file__).is_relative_to(site), octavo.__file__
+octavo.explain()
+
+plugins = {plugin for lists in (root / "plugins").glob("*/CMakeLists.txt")
+           for plugin in re.findall(r"^octavo_add_plugin\((\S+)", lists.read_text(), re.M)}
+found = octavo.list_plugins()
+missing = {plugin for plugin in plugins if plugin not in str(found)}
+assert not missing, f"expected the plugins {plugins}, found {found}"
+
+import torch
+
+torch.ops.load_library(site / "octavo/lib/liboctavo_torch_ops.so")
+mapped = [line.split()[-1] for line in open("/proc/self/maps") if "octavo" in line.split()[-1]]
+outside = {path for path in mapped if not path.startswith(str(site)) and path.endswith(".so")}
+assert not outside, f"expected libraries below {site}, found {outside}"
+print(f"wheel: octavo {octavo.version()}, {len(plugins)} plugins, torch {torch.__version__}")
+PYTHON
+  fail "the installed package does not work, see above"

@@ -1,0 +1,14 @@
+// What a test reaches inside the plugin that holds this runtime, by dlsym.
+#include "tests/support/cuda_on_cpu/runtime.h"
+
+extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Counters *cuda_on_cpu_counters() {
+  return &cuda_on_cpu::counters();
+}
+
+extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Script *cuda_on_cpu_script() {
+  return &cuda_on_cpu::script();
+}
+
+extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_reset() {
+  cuda_on_cpu::reset();
+}

@@ -1,0 +1,191 @@
+/* The part of the CUDA runtime API that kernels/cuda uses, executed by the CPU.
+ *
+ * Found instead of the toolkit's header when device code is compiled as C++: kernels run block
+ * after block, each thread of a block as a fiber (fibers.h), so barriers, shuffles, shared memory
+ * and atomics do what they do on a device, in an order that a test can change. Streams are
+ * synchronous. runtime.h says what a test may count and script. Names, types and values are those
+ * of CUDA 13.0.
+ */
+#ifndef OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
+#define OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+/* One block runs at a time and all of its threads in one thread of the CPU. */
+#define __shared__ static thread_local
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76
+};
+struct CUstream_st;
+typedef CUstream_st *cudaStream_t;
+struct cudaLaunchAttribute;
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute *attrs;
+  unsigned numAttrs;
+};
+
+struct CUevent_st;
+typedef CUevent_st *cudaEvent_t;
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2
+};
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+cudaError_t cudaMalloc(void **pointer, size_t bytes);
+cudaError_t cudaFree(void *pointer);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+const char *cudaGetErrorName(cudaError_t error);
+const char *cudaGetErrorString(cudaError_t error);
+
+/* Events and further streams: events.h says how a test keeps a stream from getting on. */
+enum { cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1 };
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
+
+namespace cuda_on_cpu {
+
+cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()> &kernel);
+
+void block_barrier();
+/* All lanes of `mask` give a value; each gets that of `lane`, its own when lane is not of the warp.
+ */
+uint64_t exchange(unsigned mask, uint64_t value, unsigned lane);
+unsigned lane_id();
+unsigned ballot(unsigned mask, bool vote);
+
+template <typename Value>
+Value shuffle(unsigned mask, Value value, unsigned lane) {
+  static_assert(sizeof(Value) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof(value));
+  bits = exchange(mask, bits, lane);
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace cuda_on_cpu
+
+/* The kernel's arguments are copied, as a launch does. */
+template <typename... Wanted, typename... Given>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Wanted...),
+                               Given &&...given) {
+  return cuda_on_cpu::launch(*config, [=] { kernel(Wanted(given)...); });
+}
+
+/* Of the running fiber. */
+extern constinit thread_local dim3 threadIdx;
+extern constinit thread_local dim3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+
+inline void __syncthreads() {
+  ::cuda_on_cpu::block_barrier();
+}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) {
+  ::cuda_on_cpu::exchange(mask, 0, 0);
+}
+inline void __threadfence() {}
+template <typename Value>
+Value __shfl_sync(unsigned mask, Value value, int lane) {
+  return ::cuda_on_cpu::shuffle(mask, value, static_cast<unsigned>(lane) % 32);
+}
+template <typename Value>
+Value __shfl_xor_sync(unsigned mask, Value value, int bits) {
+  return ::cuda_on_cpu::shuffle(mask, value,
+                                ::cuda_on_cpu::lane_id() ^ static_cast<unsigned>(bits));
+}
+template <typename Value>
+Value __shfl_down_sync(unsigned mask, Value value, unsigned lanes) {
+  return ::cuda_on_cpu::shuffle(mask, value, ::cuda_on_cpu::lane_id() + lanes);
+}
+inline unsigned __ballot_sync(unsigned mask, int vote) {
+  return ::cuda_on_cpu::ballot(mask, vote != 0);
+}
+inline int __any_sync(unsigned mask, int vote) {
+  return __ballot_sync(mask, vote) != 0;
+}
+
+/* One thread of the CPU runs everything, so an atomic operation is a plain one. */
+template <typename Value>
+Value atomicMax(Value *target, Value value) {
+  const Value old = *target;
+  if (value > old) *target = value;
+  return old;
+}
+template <typename Value>
+Value atomicAdd(Value *target, Value value) {
+  const Value old = *target;
+  *target = old + value;
+  return old;
+}
+template <typename Value>
+Value atomicExch(Value *target, Value value) {
+  const Value old = *target;
+  *target = value;
+  return old;
+}
+
+#endif

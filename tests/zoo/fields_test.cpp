@@ -1,0 +1,172 @@
+// Every field of a plugin's two tables with 0, 1 and the largest number in it: each answer is
+// exact, and none ends the host. The plugin's own process may end; then the probe says so.
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
+#include <cstddef>
+#include <string_view>
+
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Field {
+  const char *name;
+  const char *table;
+  size_t offset;
+  size_t bytes;
+  // What the error holds for 0, 1 and the largest number; empty: the plugin opens.
+  const char *zero, *one, *largest;
+};
+
+void PrintTo(const Field &f, std::ostream *out) {
+  *out << f.name;
+}
+
+#define PLUGIN(field) #field, "plugin", offsetof(octavo_plugin, field), sizeof(octavo_plugin::field)
+#define BACKEND(field) \
+#field, "backend", offsetof(octavo_backend, field), sizeof(octavo_backend::field)
+#define DATA(field) "data_of_" #field, "plugin", offsetof(octavo_plugin, field.data), 8
+#define SIZE(field) "size_of_" #field, "plugin", offsetof(octavo_plugin, field.size), 8
+
+constexpr const char *kNoTable = "its table is no octavo_plugin: size ";
+// A sanitizer in the helper sees some of these accesses before they happen, and exits.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr const char *kEnded = "the process that tries the plugin first ended ";
+#else
+constexpr const char *kEnded = "the process that tries the plugin first ended by signal ";
+#endif
+constexpr const char *kThrew = "its handshake failed, it threw an exception: ";
+constexpr const char *kOther = "of its manifest, found \"";
+constexpr const char *kNoBackend = "found a table of another kind";
+constexpr const char *kOpens = "";
+
+const Field kFields[] = {
+    {PLUGIN(size), kNoTable, kNoTable, kOpens},
+    {PLUGIN(kind), kNoTable, kNoTable, kNoTable},
+    {PLUGIN(abi_major), "needs ABI 0.0", kOpens, "needs ABI 4294967295.0"},
+    {PLUGIN(abi_minor), kOpens, "needs ABI 1.1", "needs ABI 1.4294967295"},
+    {DATA(id), kOther, kEnded, kEnded},
+    {SIZE(id), kOther, kOther, kThrew},
+    {DATA(version), kOpens, kEnded, kEnded},
+    {SIZE(version), kOpens, kOpens, kThrew},
+    {PLUGIN(get_interface), "its get_interface is null", kEnded, kEnded},
+    {BACKEND(size), "list_options failed with status 1", "list_options failed with status 1",
+     kOpens},
+    {BACKEND(kind), kNoBackend, kNoBackend, kNoBackend},
+    {BACKEND(list_options), "list_options failed with status 1", kEnded, kEnded},
+    {BACKEND(check_session), "check_session failed with status 1", kEnded, kEnded},
+    {BACKEND(open_session), "failed to open it: status 1", kEnded, kEnded},
+    {BACKEND(add_parameter), kOpens, kEnded, kEnded},
+    {BACKEND(add_linear), kOpens, kEnded, kEnded},
+    {BACKEND(seal), kOpens, kEnded, kEnded},
+    {BACKEND(linear_plan), kOpens, kEnded, kEnded},
+    {BACKEND(quantize_weight), kOpens, kEnded, kEnded},
+    {BACKEND(linear_forward), kOpens, kEnded, kEnded},
+    // Verbs that the self-test does not call.
+    {BACKEND(linear_backward), kOpens, kOpens, kOpens},
+    {BACKEND(end_step), kOpens, kOpens, kOpens},
+    {BACKEND(close_session), kOpens, kEnded, kEnded},
+};
+
+// A plugin without close_session keeps what open_session made, and LeakSanitizer is told so.
+class PluginLeaks {
+ public:
+  explicit PluginLeaks([[maybe_unused]] bool expected) {
+#ifdef __SANITIZE_ADDRESS__
+    expected_ = expected;
+    if (expected_) __lsan_disable();
+#endif
+  }
+  ~PluginLeaks() {
+#ifdef __SANITIZE_ADDRESS__
+    if (expected_) __lsan_enable();
+#endif
+  }
+  PluginLeaks(const PluginLeaks &) = delete;
+  PluginLeaks &operator=(const PluginLeaks &) = delete;
+
+#ifdef __SANITIZE_ADDRESS__
+ private:
+  bool expected_ = false;
+#endif
+};
+
+class ZooField : public Cage, public testing::WithParamInterface<Field> {
+ protected:
+  // In a directory of its own, since an opened library stays.
+  void expect(const char *which, uint64_t number, const std::string &words) {
+    const Field &f = GetParam();
+    put_fake(dir, which, "field");
+    Environment outer;
+    outer.set("FAKE_FIELD", std::string(f.table) + " " + std::to_string(f.offset) + " " +
+                                std::to_string(f.bytes) + " " + std::to_string(number));
+    Request own;
+    own.set("fp8.backend", "fake").set("plugins.trust", "dev").plugins(dir / which);
+    const PluginLeaks leaks(std::string_view(f.name) == "close_session");
+    RunPtr run;
+    const octavo_status status = own.open(run);
+    if (words.empty()) {
+      EXPECT_EQ(status, OCTAVO_OK) << which << ": " << own.host.error();
+    } else {
+      EXPECT_TRUE(status == OCTAVO_UNSUPPORTED) << which << ": " << status;
+      EXPECT_THAT(own.host.error(), HasSubstr(words)) << which;
+    }
+  }
+};
+
+TEST_P(ZooField, zero_one_and_largest) {
+  const Field &f = GetParam();
+  expect("zero", 0, f.zero);
+  expect("one", 1, f.one);
+  expect("largest", UINT64_MAX, f.largest);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ZooField, testing::ValuesIn(kFields),
+                         [](const testing::TestParamInfo<Field> &i) {
+                           return std::string(i.param.table) + "_" + i.param.name;
+                         });
+
+// ThreadSanitizer's functions for texts do not come back from an address that is no memory.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kReportsBadTexts = false;
+#else
+constexpr bool kReportsBadTexts = true;
+#endif
+
+class ZooText : public Cage {};
+
+TEST_F(ZooText, option_at_an_address_that_is_no_memory) {
+  if (!kReportsBadTexts) GTEST_SKIP() << "ThreadSanitizer hangs in the helper";
+  put("wild_option");
+  expect_refusal(
+      library() + ": the process that tries the plugin first ended by signal 11 (SIGSEGV)",
+      "stage describe, " + library(),
+      "install a corrected build; octavo probe --retry tries the same file again");
+}
+
+TEST_F(ZooText, text_of_a_gibibyte_that_is_not_there) {
+  if (!kReportsBadTexts) GTEST_SKIP() << "ThreadSanitizer hangs in the helper";
+  put("huge_text");
+  RunPtr run;
+  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(request().host.error(), HasSubstr(kEnded));
+  EXPECT_THAT(request().host.error(), HasSubstr("\n    found: stage describe, " + library()));
+}
+
+TEST_F(ZooText, bytes_that_are_no_text_stay_out_of_reports) {
+  put("not_utf8");
+  for (const char *format : {"text", "tree", "json"}) {
+    std::string out;
+    EXPECT_EQ(request().print(octavo_explain, format, out), OCTAVO_OK);
+    EXPECT_THAT(out, HasSubstr("accepts "));
+    EXPECT_EQ(out.find('\xff'), std::string::npos) << format;
+  }
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,110 @@
+// A thread that exchanges the checked library for another one, again and again, while hosts load
+// it.
+//
+// In the trust modes other than "dev" only root and the user could do that; this thread is the
+// user. Then the code of the other library may run, but its answers are never taken: the file that
+// was hashed is the file that is used, or none is.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <thread>
+
+#include "sdk/src/secure_file.h"
+#include "tests/zoo/path_policy.h"
+
+namespace octavo::test {
+namespace {
+
+int tries() {
+  const char *wanted = std::getenv("OCTAVO_SWAP_TRIES");
+  return wanted == nullptr ? 200 : std::atoi(wanted);
+}
+
+// Exchanges two files at once: either name always leads to one of them.
+void exchange(const std::string &a, const std::string &b) {
+  if (syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0)
+    throw std::runtime_error("cannot exchange " + a + " and " + b);
+}
+
+class Swapper {
+ public:
+  Swapper(const std::string &a, const std::string &b)
+      : thread_([this, a, b] {
+          while (!stop_) {
+            exchange(a, b);
+            ++swaps_;
+            std::this_thread::yield();
+          }
+        }) {}
+  ~Swapper() { stop(); }
+  int64_t stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return swaps_;
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> swaps_{0};
+  std::thread thread_;
+};
+
+class PathPolicySwap : public testing::Test {
+ protected:
+  void SetUp() override {
+    // The good library has no canary; the other one has, and is the same otherwise.
+    tree.dir.copy(fake_library("good"), "site/plugins/fake.so");
+    other = tree.dir.copy(OCTAVO_CANARY_PLUGIN, "site/plugins/other.so");
+    const Finished f = tree.look();
+    if (f.exit_code != 0) {
+      ASSERT_THAT(f.out, testing::HasSubstr("\"reason\": \"trust\""));
+      GTEST_SKIP() << "the temporary directory is not trusted itself: " << f.out << f.err;
+    }
+    good = SecureFile(tree.library(), "test").sha256();
+    tree.names("{ file = \"fake.so\", sha256 = \"" + good + "\" }");
+  }
+  PolicyTree tree;
+  std::string other;
+  std::string good;
+};
+
+TEST_F(PathPolicySwap, what_was_hashed_is_what_is_used) {
+  int accepted = 0, refused = 0, seen_after_loading = 0;
+  Swapper swapper(tree.library(), other);
+  for (int i = 0; i < tries(); ++i) {
+    std::filesystem::remove(tree.canary());
+    const Finished f = tree.look();
+    ASSERT_TRUE(f.exit_code == 0 || f.exit_code == 1) << f.exit_code << "\n" << f.out << f.err;
+    if (f.exit_code == 0) {
+      ++accepted;
+      ASSERT_FALSE(tree.sang()) << "try " << i << ": the other library was accepted\n" << f.out;
+      continue;
+    }
+    ++refused;
+    const auto verdict = nlohmann::json::parse(f.out)["candidates"][0]["verdicts"][0];
+    EXPECT_TRUE(verdict["reason"] == "trust" || verdict["reason"] == "library") << f.out;
+    if (tree.sang()) ++seen_after_loading;
+  }
+  const int64_t swaps = swapper.stop();
+  RecordProperty("accepted", accepted);
+  RecordProperty("refused", refused);
+  RecordProperty("seen_after_loading", seen_after_loading);
+  std::printf("%lld swaps, %d accepted, %d refused, %d of these after the other was mapped\n",
+              static_cast<long long>(swaps), accepted, refused, seen_after_loading);
+  EXPECT_EQ(accepted + refused, tries());
+  EXPECT_GT(swaps, 0);
+  EXPECT_GT(refused, 0);
+}
+
+// That the test above can fail: the other library is one that would run.
+TEST_F(PathPolicySwap, canary_sings_when_the_other_library_is_accepted) {
+  tree.names("\"fake.so\"");
+  exchange(tree.library(), other);
+  EXPECT_EQ(tree.look().exit_code, 0);
+  EXPECT_TRUE(tree.sang());
+}
+
+}  // namespace
+}  // namespace octavo::test

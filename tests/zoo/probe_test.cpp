@@ -1,0 +1,245 @@
+// Plugins that would end, hang or bend the process that loads them: refused after the helper has
+// met them, at the stage where they did it.
+#include <dirent.h>
+#include <dlfcn.h>
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/zoo/cage.h"
+
+namespace octavo::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char *kRemedy =
+    "install a corrected build; octavo probe --retry tries the same file again";
+
+struct Case {
+  const char *fault;
+  const char *stage;
+  const char *end;  // what the helper did
+  int timeout_ms = 20000;
+};
+
+void PrintTo(const Case &c, std::ostream *out) {
+  *out << c.fault;
+}
+
+class ZooProbe : public Cage {
+ protected:
+  // The refusal of a plugin that did not survive the helper.
+  void expect_fault(const std::string &stage, const std::string &end) {
+    expect_refusal(library() + ": the process that tries the plugin first " + end,
+                   "stage " + stage + ", " + library(), kRemedy);
+  }
+  std::string probe() {
+    std::string out;
+    EXPECT_EQ(request().print(octavo_probe, "text", out), OCTAVO_OK);
+    return out;
+  }
+};
+
+class ZooProbeFault : public ZooProbe, public testing::WithParamInterface<Case> {};
+
+TEST_P(ZooProbeFault, is_refused_at_its_stage) {
+  put(GetParam().fault);
+  request().set("plugins.probe_timeout_ms", GetParam().timeout_ms);
+  expect_fault(GetParam().stage, GetParam().end);
+}
+
+constexpr const char *kIncomplete = " before its answer was complete";
+const std::string kExit0 = std::string("ended with exit code 0") + kIncomplete;
+const std::string kExit4 = std::string("ended with exit code 4") + kIncomplete;
+const std::string kExit7 = std::string("ended with exit code 7") + kIncomplete;
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ZooProbeFault,
+    testing::Values(Case{"load_crashes", "dlopen", "ended by signal 11 (SIGSEGV)"},
+                    Case{"load_aborts", "dlopen", "ended by signal 6 (SIGABRT)"},
+                    Case{"load_exits", "dlopen", kExit0.c_str()},
+                    Case{"load_exits_at_once", "dlopen", kExit7.c_str()},
+                    Case{"load_hangs", "dlopen", "did not end within 1500 ms", 1500},
+                    Case{"load_stops", "dlopen", "did not end within 1500 ms", 1500},
+                    Case{"load_closes", "dlopen", kExit4.c_str()},
+                    Case{"query_crashes", "entry", "ended by signal 7 (SIGBUS)"},
+                    Case{"query_hangs", "entry", "did not end within 1500 ms", 1500},
+                    Case{"interface_crashes", "negotiate", "ended by signal 8 (SIGFPE)"},
+                    Case{"options_crash", "describe", "ended by signal 4 (SIGILL)"},
+                    Case{"forward_crashes", "self-test", "ended by signal 11 (SIGSEGV)"},
+                    Case{"exit_crashes", "exit", "ended by signal 11 (SIGSEGV)"}),
+    [](const testing::TestParamInfo<Case> &i) { return std::string(i.param.fault); });
+
+TEST_F(ZooProbe, endless_allocation_meets_the_limit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve terabytes of addresses, so the helper limits none";
+#endif
+  put("load_allocates");
+  request().set("plugins.probe_timeout_ms", 20000);
+  expect_fault("dlopen", "ended by signal 6 (SIGABRT)");
+}
+
+TEST_F(ZooProbe, foreign_bytes_are_no_answer) {
+  put("load_writes");
+  RunPtr run;
+  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(
+      request().host.error(),
+      HasSubstr("first sent what is no answer: expected a record of 4 to 65536 bytes, found "
+                "one of "));
+}
+
+// Which processes, besides this one, have the file mapped.
+std::vector<std::string> processes_with(const std::string &file) {
+  std::vector<std::string> found;
+  DIR *proc = opendir("/proc");
+  while (const dirent *e = readdir(proc)) {
+    const std::string id(e->d_name);
+    if (id.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (id == std::to_string(getpid())) continue;
+    if (read_text("/proc/" + id + "/maps").find(file) != std::string::npos) found.push_back(id);
+  }
+  closedir(proc);
+  return found;
+}
+
+TEST_F(ZooProbe, no_process_of_the_plugin_stays) {
+  put("load_forks");
+  expect_fault("dlopen", "ended by signal 11 (SIGSEGV)");
+  // A killed process takes a moment to end.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!processes_with(library()).empty() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(processes_with(library()), testing::IsEmpty());
+}
+
+struct Lie {
+  const char *fault;
+  const char *text;
+};
+
+class ZooProbeLie : public ZooProbe, public testing::WithParamInterface<Lie> {};
+
+TEST_P(ZooProbeLie, is_found_by_the_self_test) {
+  put(GetParam().fault);
+  expect_refusal(library() + ": its self-test " + GetParam().text, "stage self-test, " + library(),
+                 kRemedy);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ZooProbeLie,
+    testing::Values(
+        Lie{"forward_not_finite", "gave an output that is not finite for finite inputs"},
+        Lie{"forward_varies", "gave two outputs for the same inputs"},
+        Lie{"forward_overruns", "wrote beyond the workspace or the output that it was given"}),
+    [](const testing::TestParamInfo<Lie> &i) { return std::string(i.param.fault); });
+
+// Refusals that need no helper's trust in itself: a plain answer is the plugin's own, or the
+// loader's, word for word.
+TEST_F(ZooProbe, plain_refusals_pass_through) {
+  put("other_id");
+  expect_refusal(library() + ": expected the id \"fake\" of its manifest, found \"imposter\"",
+                 library(), "reinstall the plugin: library and manifest do not belong together");
+}
+
+TEST_F(ZooProbe, changes_of_the_process_are_warnings) {
+  put("load_bends");
+  const std::string text = probe();
+  EXPECT_THAT(text, HasSubstr("  fake          accepted, probed in "));
+#if defined(__x86_64__)
+  EXPECT_THAT(text, HasSubstr("the plugin changes how floating-point numbers are rounded or "
+                              "flushed: control word 0x"));
+#endif
+  EXPECT_THAT(text, HasSubstr("the plugin changes the locale from \"C\" to \"C.UTF-8\"\n"));
+  EXPECT_THAT(text, HasSubstr("the plugin changes the mode of new files (umask)\n"));
+  EXPECT_THAT(text, HasSubstr("the plugin changes the current directory to /\n"));
+  EXPECT_THAT(text, HasSubstr("the plugin changes the handler of signal 10\n"));
+  EXPECT_THAT(text, HasSubstr("the plugin replaces descriptor 0, which is not its own\n"));
+  EXPECT_THAT(text, HasSubstr("the plugin leaves a descriptor open: /dev/null\n"));
+}
+
+// Two runtimes in one process are the plugin's affair, and worth a word.
+TEST_F(ZooProbe, second_runtime_is_a_warning) {
+  put("load_second");
+  Dl_info info{};
+  ASSERT_NE(dladdr(reinterpret_cast<const void *>(&std::terminate), &info), 0);
+  const std::string own = std::filesystem::canonical(info.dli_fname);
+  const std::string name = std::filesystem::path(info.dli_fname).filename();
+  if (name.find("libstdc++") != 0) GTEST_SKIP() << "the C++ library is part of " << own;
+  Environment outer;
+  outer.set("FAKE_SECOND", dir.copy(own, "second/" + name));
+  EXPECT_THAT(probe(), HasSubstr("the plugin brings a second " + name + ": "));
+}
+
+// What the loader was told for this process: shown, since it is code that no plugin brought.
+TEST_F(ZooProbe, variables_of_the_loader_are_shown) {
+  Environment outer;
+  outer.unset("LD_PRELOAD");
+  outer.set("LD_LIBRARY_PATH", "/nowhere");
+  EXPECT_THAT(probe(), HasSubstr("\nloader     LD_LIBRARY_PATH = /nowhere\n"));
+  outer.set("LD_LIBRARY_PATH", "");
+  EXPECT_THAT(probe(), Not(HasSubstr("LD_LIBRARY_PATH")));
+}
+
+TEST_F(ZooProbe, a_refusal_is_remembered_in_this_process) {
+  put("load_crashes");
+  EXPECT_THAT(probe(), HasSubstr("fake          refused, probed in "));
+  EXPECT_THAT(probe(), HasSubstr("fake          refused, remembered refusal\n"));
+  put("good");  // another file
+  EXPECT_THAT(probe(), HasSubstr("fake          accepted, probed in "));
+  EXPECT_THAT(probe(), HasSubstr("fake          accepted, remembered\n"));
+}
+
+TEST_F(ZooProbe, more_time_voids_what_came_too_late) {
+  put("load_hangs");
+  request().set("plugins.probe_timeout_ms", 300);
+  EXPECT_THAT(probe(), HasSubstr("did not end within 300 ms"));
+  EXPECT_THAT(probe(), HasSubstr("remembered refusal"));
+  request().set("plugins.probe_timeout_ms", 400);
+  EXPECT_THAT(probe(), HasSubstr("did not end within 400 ms"));
+}
+
+TEST_F(ZooProbe, never_means_without_helper) {
+  put("good");
+  request().set("plugins.probe", "never");
+  EXPECT_THAT(probe(), HasSubstr("fake          accepted, plugins.probe = \"never\"\n"));
+}
+
+TEST_F(ZooProbe, own_plugins_are_part_of_the_installation) {
+  EXPECT_THAT(probe(), HasSubstr("te            accepted, part of this installation\n"));
+  request().set("plugins.probe", "always");
+  EXPECT_THAT(probe(), HasSubstr("te            accepted, probed in "));
+}
+
+TEST_F(ZooProbe, without_the_helper_nothing_is_tried) {
+  put("good");
+  Environment outer;
+  outer.set("OCTAVO_PROBE_HELPER", dir / "none");
+  expect_refusal(library() + ": cannot be tried first, the program octavo-probe is missing",
+                 "looked for " + (dir / "none") + " (OCTAVO_PROBE_HELPER)",
+                 "reinstall Octavo, or set plugins.probe = \"never\" for plugins that you trust");
+}
+
+TEST_F(ZooProbe, helper_that_is_no_program) {
+  put("good");
+  Environment outer;
+  outer.set("OCTAVO_PROBE_HELPER", dir.write("helper", "no program\n", 0755));
+  RunPtr run;
+  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(request().host.error(),
+              HasSubstr("first " + (dir / "helper") + " cannot be started: Exec format error"));
+}
+
+TEST_F(ZooProbe, says_that_nothing_is_kept_between_processes) {
+  put("good");
+  EXPECT_THAT(probe(), HasSubstr("nothing is remembered between processes: neither XDG_CACHE_HOME "
+                                 "nor HOME names a directory\n"));
+}
+
+}  // namespace
+}  // namespace octavo::test
