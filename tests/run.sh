@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds and runs every test on a bare Debian 12: plainly, with torch, and under the sanitizers.
-# torch and what tests/oracles compares with are downloaded once, into .cache/torch; without network
-# the preset torch and those tests are skipped.
+# Builds and runs every test on a bare Debian 12: with torch, and under the sanitizers. torch and what
+# tests/oracles compares with are downloaded once, into .cache/torch; without network the tests that
+# need them are skipped.
 #
 # Usage: tests/run.sh [preset...] [-L|-LE|-R|-E <regex>]...
-#   presets   cpu, torch, cpu-asan, cpu-tsan; all of them, in this order, when none is named, but
-#             torch only if the options leave tests for it: no -LE torch, and an -L or -R that
-#             names torch or python, or none. cuda only when it is named: nvcc compiles the CUDA
+#   presets   cpu, torch (cpu and the adapters for torch), cpu-asan, cpu-tsan, cuda. When none is
+#             named: torch, cpu-asan and cpu-tsan; but cpu in place of torch where torch cannot be
+#             installed, or where the options leave no test for it: -LE torch, or an -L or -R that
+#             names neither torch nor python. cuda only when it is named: nvcc compiles the CUDA
 #             kernels for four architectures, some ten minutes
 #   options   passed to ctest
 #
@@ -54,12 +55,13 @@ selects() {
   [[ ! $excluded_labels =~ $1 ]] && [[ -z $chosen || $chosen =~ $1 ]]
 }
 
+by_default=no
 if [[ ${#presets[@]} -eq 0 ]]; then
-  presets=(cpu cpu-asan cpu-tsan)
-  if selects '[Tt]orch|[Pp]ython'; then
-    presets=(cpu torch cpu-asan cpu-tsan)
-  else
-    echo "Preset torch: left out, the options select none of its tests"
+  by_default=yes
+  presets=(torch cpu-asan cpu-tsan)
+  if ! selects '[Tt]orch|[Pp]ython'; then
+    presets[0]=cpu
+    echo "Preset cpu in place of torch: the options select none of its tests"
   fi
 fi
 
@@ -99,12 +101,16 @@ if has_preset cuda && ! command -v nvcc >/dev/null; then
 fi
 if has_preset torch && ! install_torch_env torch ecosystem; then
   echo "Preset torch: skipped, the groups torch and ecosystem cannot be installed here, see above"
-  leave_out torch
+  if [[ $by_default == yes ]]; then
+    presets[0]=cpu
+  else
+    leave_out torch
+  fi
 fi
 # A run that selects other tests needs no download.
-if has_preset cpu && selects '[Oo]racle|[Tt]orch'; then
+if { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
   install_torch_env torch ecosystem oracles ||
-    echo "Preset cpu: the tests labelled torch and oracles will be skipped, see above"
+    echo "The tests labelled torch and oracles will be skipped where they lack a package, see above"
 fi
 
 use_ccache "$PWD"

@@ -1,9 +1,10 @@
 // access: a verb writes all that it states and nothing else, and looks at nothing else.
 //
-// Every byte of the arena gets a rule before the verb: keep, read, write, update or scratch. The
-// verb runs twice from the same memory, but with other bytes in what it must overwrite, in its
-// workspace, and in everything that is not its business.
-#include <vector>
+// Every byte of the arena gets a rule before the verb: keep, read, write, update or scratch, and zone
+// outside of every region. The verb runs twice from the same memory, but with other bytes in what it
+// must overwrite, in its workspace, and in everything that is not its business.
+#include <cstring>
+#include <map>
 
 #include "all_checks.h"
 #include "host.h"
@@ -12,16 +13,27 @@
 namespace octavo::conformance {
 namespace {
 
-enum Rule : uint8_t { kKeep, kRead, kWrite, kUpdate, kScratch };
+enum Rule { kZone, kKeep, kRead, kWrite, kUpdate, kScratch };
+
+void flip(uint8_t *at, uint64_t bytes, uint8_t pattern) {
+  uint64_t word = 0;
+  const uint64_t mask = pattern * (~uint64_t{0} / 0xFF);
+  for (; bytes >= sizeof(word); at += sizeof(word), bytes -= sizeof(word)) {
+    std::memcpy(&word, at, sizeof(word));
+    word ^= mask;
+    std::memcpy(at, &word, sizeof(word));
+  }
+  for (uint64_t i = 0; i < bytes; ++i) at[i] ^= pattern;
+}
 
 class Rules {
  public:
-  explicit Rules(Host &host) : host_(host), rules_(host.arena().size(), kKeep) {}
+  explicit Rules(Host &host) : host_(host), starts_{{0, kZone}, {host.arena().size(), kZone}} {
+    for (const Region &r : host.arena().regions()) set(r.begin, r.bytes, kKeep);
+  }
 
   void set(const void *address, uint64_t bytes, Rule rule) {
-    if (bytes == 0 || address == nullptr) return;
-    const uint64_t begin = host_.arena().offset(address);
-    for (uint64_t at = begin; at < begin + bytes; ++at) rules_[at] = rule;
+    if (address != nullptr) set(host_.arena().offset(address), bytes, rule);
   }
   void set(const Matrix &m, Rule rule) {
     const uint64_t width = static_cast<uint64_t>(m.cols()) * element_bytes(m.tensor.dtype);
@@ -37,7 +49,7 @@ class Rules {
   // Every workspace of the model may be scribbled on between calls.
   void set_workspaces() {
     for (const Region &r : host_.arena().regions()) {
-      if (r.use == Use::kWorkspace) set(host_.arena().base() + r.begin, r.bytes, kScratch);
+      if (r.use == Use::kWorkspace) set(r.begin, r.bytes, kScratch);
     }
   }
 
@@ -47,44 +59,69 @@ class Rules {
     const Snapshot first = run_once(what, verb, 0x5A);
     arena.restore(start);
     const Snapshot second = run_once(what, verb, 0xA5);
-    for (uint64_t at = 0; at < rules_.size(); ++at) {
-      if (rules_[at] != kWrite && rules_[at] != kUpdate) continue;
-      if (first[at] == second[at]) continue;
+    for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
+      if (rule != kWrite && rule != kUpdate) return;
+      const uint64_t at = difference(first, second, begin, bytes);
+      if (at == begin + bytes) return;
       throw Failure(text(what, ": ", arena.describe(at),
-                         rules_[at] == kWrite ? " was not written, or " : " ",
+                         rule == kWrite ? " was not written, or " : " ",
                          "depends on memory that the verb may not read: ", unsigned{first[at]},
                          " and ", unsigned{second[at]}, " in two equal calls"));
-    }
+    });
     // The pattern over what is not this verb's business goes; what the verb wrote stays.
-    for (uint64_t at = 0; at < rules_.size(); ++at) {
-      if (rules_[at] == kKeep) arena.base()[at] = start[at];
-    }
+    for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
+      if (rule == kKeep) std::memcpy(arena.base() + begin, start.data() + begin, bytes);
+    });
   }
 
  private:
+  // What lay there before has a rule no longer.
+  void set(uint64_t begin, uint64_t bytes, Rule rule) {
+    if (bytes == 0) return;
+    const uint64_t end = begin + bytes;
+    const Rule behind = std::prev(starts_.upper_bound(end))->second;
+    starts_.erase(starts_.lower_bound(begin), starts_.lower_bound(end));
+    starts_[begin] = rule;
+    starts_[end] = behind;
+  }
+
+  // body(begin, bytes, rule) for every run of bytes with one rule.
+  template <typename Body>
+  void for_each(const Body &body) const {
+    for (auto run = starts_.begin(), next = std::next(run); next != starts_.end(); run = next++) {
+      body(run->first, next->first - run->first, run->second);
+    }
+  }
+
+  // The first byte there in which the two differ, else the end.
+  static uint64_t difference(const Snapshot &a, const Snapshot &b, uint64_t begin, uint64_t bytes) {
+    if (std::memcmp(a.data() + begin, b.data() + begin, bytes) == 0) return begin + bytes;
+    while (a[begin] == b[begin]) ++begin;
+    return begin;
+  }
+
   Snapshot run_once(const std::string &what, const std::function<void()> &verb, uint8_t pattern) {
     Arena &arena = host_.arena();
-    for (const Region &region : arena.regions()) {
-      for (uint64_t at = region.begin; at < region.begin + region.bytes; ++at) {
-        if (rules_[at] == kWrite || rules_[at] == kScratch) arena.base()[at] = pattern;
-        if (rules_[at] == kKeep) arena.base()[at] ^= pattern;
-      }
-    }
+    for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
+      if (rule == kWrite || rule == kScratch) std::memset(arena.base() + begin, pattern, bytes);
+      if (rule == kKeep) flip(arena.base() + begin, bytes, pattern);
+    });
     const Snapshot before = arena.snapshot();
     verb();
     Snapshot after = arena.snapshot();
-    for (uint64_t at = 0; at < rules_.size(); ++at) {
-      if (rules_[at] != kKeep && rules_[at] != kRead) continue;
-      if (before[at] == after[at]) continue;
+    for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
+      if (rule != kZone && rule != kKeep && rule != kRead) return;
+      const uint64_t at = difference(before, after, begin, bytes);
+      if (at == begin + bytes) return;
       throw Failure(text(what, " changed ", arena.describe(at), ", which it ",
-                         rules_[at] == kRead ? "may only read" : "may not touch", ": from ",
+                         rule == kRead ? "may only read" : "may not touch", ": from ",
                          unsigned{before[at]}, " to ", unsigned{after[at]}));
-    }
+    });
     return after;
   }
 
   Host &host_;
-  std::vector<uint8_t> rules_;
+  std::map<uint64_t, Rule> starts_;  // where a run of bytes with one rule begins; the last: the end
 };
 
 void check_forward(Host &host, Batch &batch, const Call &call) {

@@ -2,6 +2,9 @@
 //
 // Each check runs in a process of its own that opens the backend itself: a crash is the failure of
 // one check, and no check sees what another left behind in the plugin.
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,5 +193,11 @@ int run_program(int argc, char **argv) {
 }  // namespace octavo::conformance
 
 int main(int argc, char **argv) {
+#ifdef __GLIBC__
+  // Checks take copies of all memory again and again; pages that went back to the system between two
+  // would have to be cleared for the next.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 25);
+#endif
   return octavo::conformance::run_program(argc, argv);
 }
