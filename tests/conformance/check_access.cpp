@@ -1,8 +1,8 @@
 // access: a verb writes all that it states and nothing else, and looks at nothing else.
 //
-// Every byte of the arena gets a rule before the verb: keep, read, write, update or scratch, and zone
-// outside of every region. The verb runs twice from the same memory, but with other bytes in what it
-// must overwrite, in its workspace, and in everything that is not its business.
+// Every byte of the arena gets a rule before the verb: keep, read, write, update or scratch, and
+// zone outside of every region. The verb runs twice from the same memory, but with other bytes in
+// what it must overwrite, in its workspace, and in everything that is not its business.
 #include <cstring>
 #include <map>
 

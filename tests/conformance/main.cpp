@@ -194,8 +194,8 @@ int run_program(int argc, char **argv) {
 
 int main(int argc, char **argv) {
 #ifdef __GLIBC__
-  // Checks take copies of all memory again and again; pages that went back to the system between two
-  // would have to be cleared for the next.
+  // Checks take copies of all memory again and again; pages that went back to the system between
+  // two would have to be cleared for the next.
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_MMAP_THRESHOLD, 1 << 25);
 #endif
