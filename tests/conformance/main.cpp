@@ -2,9 +2,7 @@
 //
 // Each check runs in a process of its own that opens the backend itself: a crash is the failure of
 // one check, and no check sees what another left behind in the plugin.
-#ifdef __GLIBC__
 #include <malloc.h>
-#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
