@@ -1,16 +1,12 @@
 # The backend that cpp.cmake built trains train_gpt: to the losses of reference in every bit, since
 # both have the same arithmetic, and to within 1 % of float32. One seed, as in the tests of the
-# samples; under a sanitizer a few gentle steps.
+# samples.
 cmake_minimum_required(VERSION 3.25)
 set(plugins "${WORK}/../cpp-work/plugins-0")
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
 set(ENV{OCTAVO_PLUGIN_PATH} "${plugins}")
 
-set(steps --steps ${STEPS})
-if(CXX_FLAGS MATCHES "-fsanitize")
-  set(steps --steps 6 --batch 4 --rate 0.001 --sample-bytes 10)
-endif()
-run("train_gpt" "${TRAIN_GPT}" --out "${WORK}/out" --run fp32 current reference ${steps})
+run("train_gpt" "${TRAIN_GPT}" --out "${WORK}/out" --run fp32 current reference --steps ${STEPS})
 file(STRINGS "${WORK}/out/metrics.jsonl" metrics)
 foreach(line IN LISTS metrics)
   if(line MATCHES "validation_loss")
