@@ -124,13 +124,12 @@ void check_forward(Host &host, FusedBatch &batch) {
   }
 }
 
-// A call that must be refused with one of two statuses, and may leave no trace but in what a failed
-// call leaves undefined.
-void check_refused(Host &host, FusedBatch &batch, const std::string &fault,
+// A call on memory as in start that must be refused with one of two statuses, and may leave no
+// trace but in what a failed call leaves undefined.
+void check_refused(Host &host, const Snapshot &start, FusedBatch &batch, const std::string &fault,
                    octavo_status (FusedBatch::*verb)(), octavo_status wanted,
                    octavo_status or_else) {
   const bool applies = verb == &FusedBatch::apply;
-  const Snapshot start = host.arena().snapshot();
   const octavo_status status = (batch.*verb)();
   const std::string what = text(applies ? "apply" : "fused linear_forward", " with ", fault);
   expect(status == wanted || status == or_else, what, " of ", batch.name(), " answered ",
@@ -142,9 +141,10 @@ void check_refused(Host &host, FusedBatch &batch, const std::string &fault,
 
 void check_refusals_of(Host &host, FusedBatch &batch) {
   const octavo_prologue right = batch.prologue;
+  const Snapshot start = host.arena().snapshot();
   const auto refused = [&](const std::string &fault, octavo_status or_else) {
     for (const auto verb : {&FusedBatch::forward, &FusedBatch::apply}) {
-      check_refused(host, batch, fault, verb, OCTAVO_INVALID, or_else);
+      check_refused(host, start, batch, fault, verb, OCTAVO_INVALID, or_else);
     }
     batch.prologue = right;
   };
@@ -169,7 +169,7 @@ void check_refusals_of(Host &host, FusedBatch &batch) {
     refused(text("eps = ", eps), OCTAVO_INVALID);
   }
   batch.linear = static_cast<uint32_t>(host.session().linears().size());
-  check_refused(host, batch, "an unknown linear", &FusedBatch::forward, OCTAVO_INVALID,
+  check_refused(host, start, batch, "an unknown linear", &FusedBatch::forward, OCTAVO_INVALID,
                 OCTAVO_INVALID);
 }
 
@@ -182,8 +182,8 @@ void check_linear(Host &host, uint32_t linear) {
     ample.fixed_bytes += 1 << 16;
     FusedBatch batch(host, linear, {.op = OCTAVO_PROLOGUE_RMS_NORM, .rows = 5}, ample, seed);
     check_apply(host, batch);
-    return check_refused(host, batch, "a linear that needs x in backward", &FusedBatch::forward,
-                         OCTAVO_UNSUPPORTED, OCTAVO_UNSUPPORTED);
+    return check_refused(host, host.arena().snapshot(), batch, "a linear that needs x in backward",
+                         &FusedBatch::forward, OCTAVO_UNSUPPORTED, OCTAVO_UNSUPPORTED);
   }
   uint64_t i = 0;
   for (const FusedSpec &spec : specs_of(s, linear)) {

@@ -186,24 +186,29 @@ void FusedBatch::scribble(uint8_t pattern) {
   }
 }
 
-void FusedBatch::expect_same(Snapshot expected, const std::string &what, bool outputs_too) const {
-  const Arena &arena = host_.arena();
-  const auto ignore = [&](const Range &r) {
-    if (r.end > r.begin) std::memcpy(&expected[r.begin], arena.base() + r.begin, r.end - r.begin);
-  };
-  ignore(range(workspace_, workspace_bytes_));
+void FusedBatch::expect_same(const Snapshot &expected, const std::string &what,
+                             bool outputs_too) const {
+  std::vector<Range> ignored = {range(workspace_, workspace_bytes_)};
   if (outputs_too) {
-    for (const Range &r : outputs()) ignore(r);
+    for (const Range &r : outputs()) ignored.push_back(r);
     for (const Entry &e :
          host_.entries(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, batch_.spec.linear)) {
-      if (e.access == OCTAVO_ACCESS_ACCUMULATE) ignore(range(e.address, e.bytes));
+      if (e.access == OCTAVO_ACCESS_ACCUMULATE) ignored.push_back(range(e.address, e.bytes));
     }
   }
-  if (std::memcmp(expected.data(), arena.base(), expected.size()) == 0) return;
-  const auto first = std::mismatch(expected.begin(), expected.end(), arena.base());
-  throw Failure(text(what, " of ", name_, ": ",
-                     arena.describe(static_cast<uint64_t>(first.first - expected.begin())),
-                     " should be ", unsigned{*first.first}, " but is ", unsigned{*first.second}));
+  ignored.push_back({expected.size(), expected.size()});
+  std::sort(ignored.begin(), ignored.end(),
+            [](const Range &a, const Range &b) { return a.begin < b.begin; });
+  const Arena &arena = host_.arena();
+  uint64_t at = 0;
+  for (const Range &r : ignored) {
+    if (r.begin > at && std::memcmp(&expected[at], arena.base() + at, r.begin - at) != 0) {
+      while (expected[at] == arena.base()[at]) ++at;
+      throw Failure(text(what, " of ", name_, ": ", arena.describe(at), " should be ",
+                         unsigned{expected[at]}, " but is ", unsigned{arena.base()[at]}));
+    }
+    at = std::max(at, r.end);
+  }
 }
 
 void FusedBatch::forget_apart(const Snapshot &start, Snapshot *s) const {

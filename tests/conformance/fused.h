@@ -47,7 +47,7 @@ class FusedBatch {
   void scribble(uint8_t pattern);
   // Fails at the first byte that differs, apart from the workspace of the fused forward and, with
   // `outputs`, all that a refused call leaves undefined.
-  void expect_same(Snapshot expected, const std::string &what, bool outputs = false) const;
+  void expect_same(const Snapshot &expected, const std::string &what, bool outputs = false) const;
   // In `s`: x and the workspace of linear_forward as they are in `start`.
   void forget_apart(const Snapshot &start, Snapshot *s) const;
 
