@@ -101,12 +101,28 @@ class Guard {
     const bool quote = c == '"' || c == '\'';
     if (quote && in_word_)
       refuse("expected a comma or the end of the line behind a value, found a quote");
+    if (c == ' ' && in_word_) check_time();
     if (c == '=') at_value_ = true;
     if (c == ',') at_value_ = in_list();
-    if (blank || c == ',' || c == ']' || c == '}' || c == '#')
+    if (blank || c == ',' || c == ']' || c == '}' || c == '#') {
       in_word_ = false;
-    else if (at_value_ && (letter || c == '_' || c == '-' || c == '+' || c == '.' || c == ':'))
+    } else if (at_value_ && (letter || c == '_' || c == '-' || c == '+' || c == '.' || c == ':')) {
+      if (!in_word_) word_ = at_;
       in_word_ = true;
+    }
+  }
+
+  // A time may follow a date behind one space. TOML++ takes what stands behind its first digit for
+  // more of it, even a space or the end of the line, and reads on from there.
+  void check_time() {
+    const auto digit = [&](size_t at) {
+      return at < text_.size() && text_[at] >= '0' && text_[at] <= '9';
+    };
+    const std::string_view word = text_.substr(word_, at_ - word_);
+    if (word.size() != 10 || word[4] != '-' || word[7] != '-' || !digit(at_ + 1)) return;
+    if (digit(at_ + 2)) return;
+    ++at_;
+    refuse("expected an hour of two digits behind a date, found one");
   }
 
   void outside(char c) {
@@ -167,7 +183,8 @@ class Guard {
   bool in_comment_ = false;
   bool after_bracket_ = false;
   bool at_value_ = false;  // and not where keys stand
-  bool in_word_ = false;   // a value without quotes
+  bool in_word_ = false;   // a value without quotes, which began at word_
+  size_t word_ = 0;
   int brackets_ = 0;
   uint32_t lists_ = 0;  // a bit for each open bracket: whether it is a list's; the innermost last
   int dots_ = 0;

@@ -75,6 +75,8 @@ TEST(TomlCorpus, the_guard_names_the_place) {
             "f.toml:2:6: not valid TOML: expected a value or a name after \"[\", found '='");
   EXPECT_EQ(text_of("a = 1\n b = &\n"),
             "f.toml:2:6: not valid TOML: expected a key or a value, found the character '&'");
+  EXPECT_EQ(text_of("a = 2024-01-01 7\n"),
+            "f.toml:1:16: not valid TOML: expected an hour of two digits behind a date, found one");
   EXPECT_EQ(text_of("\xEF\xBB\xBF\xEF\xBB\xBF"),
             "f.toml:1:1: not valid TOML: expected ASCII outside of texts and comments, found the "
             "byte 239");
