@@ -16,12 +16,18 @@ uint64_t norm_bytes(int64_t rows) {
   return static_cast<uint64_t>(divide_up(rows, 64) * 64) * sizeof(RowNorm);
 }
 
+NormRule rule_of(const octavo_prologue &p) {
+  return {p.op == OCTAVO_PROLOGUE_LAYER_NORM, p.eps};
+}
+
+dim3 norm_blocks(const octavo_prologue &p) {
+  return dim3(static_cast<unsigned>(divide_up(p.in->rows, kNormRows)));
+}
+
 /* Mean and rstd of all rows, where the operation has them. */
 void launch_norms(Launcher &l, const octavo_prologue &p, RowNorm *norms) {
   if (!is_norm(p.op) || p.in->rows == 0) return;
-  constexpr int kRows = kThreads / kSumParts;
-  l.run(dim3(static_cast<unsigned>(divide_up(p.in->rows, kRows))), dim3(kThreads), row_norms_kernel,
-        any_tensor(*p.in), p.op == OCTAVO_PROLOGUE_LAYER_NORM, p.eps,
+  l.run(norm_blocks(p), dim3(kThreads), row_norms_kernel, any_tensor(*p.in), rule_of(p),
         NormTargets{norms, p.mean, p.rstd});
 }
 
@@ -40,18 +46,26 @@ void launch_plain(Launcher &l, const octavo_prologue &p, const octavo_tensor &ou
         prologue_kernel<Result>, source_of<Result>(p, out.rows, out.cols, norms), any_tensor(out));
 }
 
+/* Without a workspace. */
+template <typename Result>
+void launch_alone(Launcher &l, const octavo_prologue &p, const octavo_tensor &out) {
+  if (!is_norm(p.op)) return launch_plain<Result>(l, p, out, nullptr);
+  if (out.rows == 0) return;
+  l.run(norm_blocks(p), dim3(kThreads), norm_kernel<Result>,
+        source_of<Result>(p, out.rows, out.cols, nullptr), rule_of(p),
+        NormTargets{nullptr, p.mean, p.rstd}, any_tensor(out));
+}
+
 }  // namespace
 
-/* The rows' means, then the parts of quantize's first launch, then, for states in blocks, the
- * values. */
+/* Before a quantize: the rows' means, then the parts of quantize's first launch, then, for states
+ * in blocks, the values. */
 uint64_t prologue_workspace(const void *, const octavo_prologue_call &c) {
-  const octavo_tensor *shape = c.quantize != nullptr ? c.quantize->in : c.out;
-  if (shape == nullptr) return 0;
-  uint64_t bytes = norm_bytes(shape->rows);
-  if (c.quantize == nullptr) return bytes;
-  bytes += quantize_workspace();
+  if (c.quantize == nullptr) return 0;
+  const octavo_tensor &shape = *c.quantize->in;
+  uint64_t bytes = norm_bytes(shape.rows) + quantize_workspace();
   if (is_state_scaled(*c.quantize))
-    bytes += static_cast<uint64_t>(shape->rows * shape->cols * dtype_bytes(shape->dtype));
+    bytes += static_cast<uint64_t>(shape.rows * shape.cols * dtype_bytes(shape.dtype));
   return bytes;
 }
 
@@ -60,14 +74,9 @@ octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
   octavo_status status = check_prologue(context.caller, c);
   if (status == OCTAVO_OK) status = refuse_after_failure(context, "prologue");
   if (status != OCTAVO_OK) return status;
-  const octavo_prologue &p = *c->prologue;
-  if (is_norm(p.op) && p.in->rows > 0 && c->workspace == nullptr)
-    return refuse_null_workspace(context.caller, "prologue", norm_bytes(p.in->rows));
   Launcher l(context, "prologue", c->stream);
-  auto *norms = static_cast<RowNorm *>(c->workspace);
-  launch_norms(l, p, norms);
   with_plain(c->out->dtype,
-             [&](auto format) { launch_plain<decltype(format)>(l, p, *c->out, norms); });
+             [&](auto format) { launch_alone<decltype(format)>(l, *c->prologue, *c->out); });
   return l.status();
 }
 

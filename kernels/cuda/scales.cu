@@ -31,12 +31,14 @@ octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
 
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {
   return run_verb(ctx, "gradient_scale", c, check_gradient_scale, [&](Launcher &l) {
+    octavo_gradient_scale call = *c;
+    call.grad_scale = nullptr; /* a list of the host's, whose addresses go in `to` */
     uint64_t first = 0;
     do {
       GradientScales to = {};
       while (to.count < kGradientScales && first < c->count)
         to.at[to.count++] = c->grad_scale[first++];
-      l.run(dim3(1), dim3(kGradientScales), gradient_scale_kernel, *c, to);
+      l.run(dim3(1), dim3(kGradientScales), gradient_scale_kernel, call, to);
     } while (first < c->count);
   });
 }

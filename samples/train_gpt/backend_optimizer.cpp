@@ -1,6 +1,5 @@
 // Hyperparameters, sums and the skip flag lie where the backend's device reads them, and
-// prepare_step turns sums into the factor of the clipped gradient and the flag there. Here that is
-// the program's own memory, so the program may look at them.
+// prepare_step turns sums into the factor of the clipped gradient and the flag there.
 #include "backend_optimizer.h"
 
 #include <algorithm>
@@ -15,9 +14,9 @@ BackendOptimizer::BackendOptimizer(OctavoRun &run, std::vector<Parameter *> para
       parameters_(std::move(parameters)),
       options_(options),
       communicator_(communicator),
-      hyper_(2 * OCTAVO_HYPER_COUNT),
-      sums_(parameters_.size()),
-      skip_(1) {
+      hyper_(run.device(), 2 * OCTAVO_HYPER_COUNT),
+      sums_(run.device(), parameters_.size()),
+      skip_(run.device(), 1) {
   std::vector<uint32_t> owned;
   uint64_t bytes = 0;
   for (const Parameter *p : parameters_) {
@@ -35,10 +34,10 @@ BackendOptimizer::BackendOptimizer(OctavoRun &run, std::vector<Parameter *> para
   for (Parameter *p : parameters_) hand_over(*p);
 }
 
-octavo_parameter_item BackendOptimizer::item(const Parameter &p) const {
+octavo_parameter_item BackendOptimizer::item(const Parameter &p) {
   return {p.id, 0,
           octavo_store_list(run_.store(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, p.id),
-          hyper_.data() + (p.decays ? OCTAVO_HYPER_COUNT : 0)};
+          hyper_.twin.device() + (p.decays ? OCTAVO_HYPER_COUNT : 0)};
 }
 
 void BackendOptimizer::hand_over(Parameter &p) {
@@ -54,7 +53,9 @@ void BackendOptimizer::hand_over(Parameter &p) {
 }
 
 void BackendOptimizer::move(const Parameter &p, bool write, float *plain) {
-  octavo_tensor tensor = {plain, p.rows, p.cols, p.cols, OCTAVO_F32, 0};
+  Staging &staging = run_.staging();
+  octavo_tensor tensor =
+      write ? staging.in_matrix(plain, p.rows, p.cols) : staging.out_matrix(plain, p.rows, p.cols);
   octavo_parameter_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_PARAMETER_CALL;
@@ -67,6 +68,7 @@ void BackendOptimizer::move(const Parameter &p, bool write, float *plain) {
   run_.check(write ? table->write_parameter(run_.session(), &call)
                    : table->read_parameter(run_.session(), &call),
              write ? "write_parameter" : "read_parameter", p.name);
+  staging.finish();
 }
 
 std::vector<float> BackendOptimizer::read_weight(const Parameter &p) {
@@ -82,7 +84,9 @@ std::vector<float> BackendOptimizer::read_weight(const Parameter &p) {
 double BackendOptimizer::gradient_norm() {
   // One sum per parameter, added up in the order of the parameters: whichever rank took a sum, the
   // norm has the same bits, also those that one rank alone gets.
-  sums_.clear();
+  for (const Parameter *p : parameters_) run_.upload(*p, OCTAVO_ROLE_GRADIENT);
+  sums_.host.clear();
+  sums_.twin.upload();
   size_t next = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (next == items_.size() || items_[next].parameter != parameters_[i]->id) continue;
@@ -91,28 +95,32 @@ double BackendOptimizer::gradient_norm() {
     call.kind = OCTAVO_KIND_NORM_CALL;
     call.items = &items_[next++];
     call.count = 1;
-    call.sum = sums_.data() + i;
+    call.sum = sums_.twin.device() + i;
     call.workspace = run_.workspace();
     run_.check(run_.optimizer()->sum_of_squares(run_.session(), &call), "sum_of_squares",
                parameters_[i]->name);
   }
-  if (run_.sharded()) communicator_.all_reduce_sum(sums_.data(), sums_.size());
+  sums_.twin.download();
+  if (run_.sharded()) {
+    communicator_.all_reduce_sum(sums_.host.data(), sums_.host.size());
+    sums_.twin.upload();
+  }
   double squares = 0.0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    squares += static_cast<double>(sums_[i]);
+    squares += static_cast<double>(sums_.host[i]);
   }
   return std::sqrt(squares);
 }
 
 void BackendOptimizer::prepare() {
-  float *hyper[] = {hyper_.data(), hyper_.data() + OCTAVO_HYPER_COUNT};
+  float *hyper[] = {hyper_.twin.device(), hyper_.twin.device() + OCTAVO_HYPER_COUNT};
   octavo_prepare_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_PREPARE_CALL;
-  call.sum = sums_.data();
-  call.sum_count = sums_.size();
+  call.sum = sums_.twin.device();
+  call.sum_count = sums_.host.size();
   call.nonfinite = run_.nonfinite();
-  call.skip = skip_.data();
+  call.skip = skip_.twin.device();
   call.hyper = hyper;
   call.count = 2;
   call.factor = 1.0f;
@@ -122,35 +130,41 @@ void BackendOptimizer::prepare() {
 
 void BackendOptimizer::step(double rate, double /*norm*/, bool skip) {
   for (const bool decays : {false, true}) {
-    float *hyper = hyper_.data() + (decays ? OCTAVO_HYPER_COUNT : 0);
+    float *hyper = hyper_.host.data() + (decays ? OCTAVO_HYPER_COUNT : 0);
     hyper[OCTAVO_HYPER_LR] = static_cast<float>(rate);
     hyper[OCTAVO_HYPER_BETA1] = static_cast<float>(options_.beta1);
     hyper[OCTAVO_HYPER_BETA2] = static_cast<float>(options_.beta2);
     hyper[OCTAVO_HYPER_EPS] = static_cast<float>(options_.epsilon);
     hyper[OCTAVO_HYPER_WEIGHT_DECAY] = static_cast<float>(decays ? options_.decay : 0.0);
   }
+  hyper_.twin.upload();
   prepare();
-  if (skip) skip_[0] = 1.0f;
+  if (skip) {
+    skip_.host[0] = 1.0f;
+    skip_.twin.upload();
+  }
+  for (const Parameter *p : parameters_) run_.upload(*p, OCTAVO_ROLE_WEIGHT);
   if (!items_.empty()) {
     octavo_optimizer_call call = {};
     call.size = sizeof call;
     call.kind = OCTAVO_KIND_OPTIMIZER_CALL;
     call.items = items_.data();
     call.count = items_.size();
-    call.skip = skip_.data();
+    call.skip = skip_.twin.device();
     call.workspace = run_.workspace();
     run_.check(run_.optimizer()->optimizer_step(run_.session(), &call), "optimizer_step",
                run_.backend());
   }
   publish();
+  for (const Parameter *p : parameters_) run_.download(*p, OCTAVO_ROLE_WEIGHT);
   run_.check(octavo_store_clear(run_.store(), OCTAVO_ROLE_GRADIENT), "octavo_store_clear",
              run_.backend());
 }
 
 void BackendOptimizer::publish() {
   if (!run_.sharded()) return;
-  run_.check(octavo_store_publish(run_.store(), communicator_.table(), nullptr),
-             "octavo_store_publish", run_.backend());
+  run_.check(octavo_store_publish(run_.store(), run_.collective(), nullptr), "octavo_store_publish",
+             run_.backend());
 }
 
 }  // namespace gpt

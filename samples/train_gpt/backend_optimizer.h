@@ -30,7 +30,7 @@ class BackendOptimizer : public Optimizer {
   std::vector<float> read_weight(const Parameter &p);
 
  private:
-  octavo_parameter_item item(const Parameter &p) const;
+  octavo_parameter_item item(const Parameter &p);
   void hand_over(Parameter &p);
   void move(const Parameter &p, bool write, float *plain);
   void prepare();
@@ -39,9 +39,9 @@ class BackendOptimizer : public Optimizer {
   std::vector<Parameter *> parameters_;
   AdamWOptions options_;
   const Communicator communicator_;
-  Buffer<float> hyper_;  // of two groups: weights that do not decay, weights that do
-  Buffer<float> sums_;   // squares of the gradient of each parameter, 0 where another rank counts
-  Buffer<float> skip_;
+  TwinBuffer hyper_;  // of two groups: weights that do not decay, weights that do
+  TwinBuffer sums_;   // squares of the gradient of each parameter, 0 where another rank counts
+  TwinBuffer skip_;
   std::vector<octavo_parameter_item> items_;  // of the parameters that this rank steps
 };
 

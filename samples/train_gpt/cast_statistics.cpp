@@ -6,7 +6,7 @@
 
 namespace gpt {
 
-CastStatistics::CastStatistics(const OctavoRun &run) {
+CastStatistics::CastStatistics(const OctavoRun &run) : device_(run.device()) {
   if (run.store() == nullptr) return;
   for (uint32_t id = 0; id < octavo_slot_count(run.handle()); ++id) read_pool(run, id);
   std::erase_if(columns_, [](const Column &c) {
@@ -54,15 +54,16 @@ std::vector<CastRecord> CastStatistics::sample() const {
     CastRecord r;
     r.operand = c.operand;
     r.tensor = c.tensor;
-    if (c.amax != nullptr) r.amax = *c.amax;
-    if (c.scale != nullptr) r.scale = *c.scale;
-    if (c.saturated != nullptr) r.saturated = *c.saturated;
-    if (c.underflow != nullptr) r.underflow = *c.underflow;
-    // Without noise the codes are exact: no finite number of decibels says so.
-    if (c.signal != nullptr && c.noise != nullptr && *c.signal > 0.0f && *c.noise > 0.0f) {
-      const double sqnr =
-          10.0 * std::log10(static_cast<double>(*c.signal) / static_cast<double>(*c.noise));
-      if (std::isfinite(sqnr)) r.sqnr_db = sqnr;
+    if (c.amax != nullptr) r.amax = device_.read(c.amax);
+    if (c.scale != nullptr) r.scale = device_.read(c.scale);
+    if (c.saturated != nullptr) r.saturated = device_.read(c.saturated);
+    if (c.underflow != nullptr) r.underflow = device_.read(c.underflow);
+    if (c.signal != nullptr && c.noise != nullptr) {
+      const double signal = device_.read(c.signal);
+      const double noise = device_.read(c.noise);
+      // Without noise the codes are exact: no finite number of decibels says so.
+      const double sqnr = signal > 0.0 && noise > 0.0 ? 10.0 * std::log10(signal / noise) : 0.0;
+      if (signal > 0.0 && noise > 0.0 && std::isfinite(sqnr)) r.sqnr_db = sqnr;
     }
     records.push_back(std::move(r));
   }

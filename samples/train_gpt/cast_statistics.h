@@ -25,7 +25,8 @@ class CastStatistics {
   std::vector<CastRecord> sample() const;
 
  private:
-  // One tensor of one operand; a null address means that the backend has no such slot.
+  // One tensor of one operand, its numbers on the run's device; a null address means that the
+  // backend has no such slot.
   struct Column {
     std::string operand;
     std::string tensor;
@@ -39,6 +40,7 @@ class CastStatistics {
   Column &column(const std::string &operand, const std::string &tensor);
   void read_pool(const OctavoRun &run, uint32_t id);
 
+  const Device &device_;
   std::vector<Column> columns_;
 };
 

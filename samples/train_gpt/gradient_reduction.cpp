@@ -29,6 +29,7 @@ GradientReduction::GradientReduction(const std::vector<Parameter *> &parameters,
                     "a backend that reduces the gradients it keeps",
                     "gradient slots and no octavo.gradients/1", "use --ranks 1 with this backend");
   }
+  if (!in_slots_.empty()) messages_ = std::make_unique<Messages>(run_->device());
   for (Bucket &bucket : in_slots_) prepare(bucket);
 }
 
@@ -54,9 +55,9 @@ void GradientReduction::prepare(Bucket &bucket) {
   run_->check(octavo_reduction_bytes(run_->handle(), ids.data(), ids.size(), communicator_.world(),
                                      &buffer, &state),
               "octavo_reduction_bytes", bucket.parameters.front()->name);
-  send_.grow(buffer);
-  recv_.grow(buffer);
-  state_.grow(state);
+  messages_->send.grow(buffer);
+  messages_->recv.grow(buffer);
+  messages_->state.grow(state);
 }
 
 void GradientReduction::average() {
@@ -64,8 +65,8 @@ void GradientReduction::average() {
   for (const Bucket &bucket : own_) average_own(bucket);
   for (const Bucket &bucket : in_slots_) {
     run_->check(octavo_reduce_gradients(run_->handle(), bucket.items.data(), bucket.items.size(),
-                                        communicator_.table(), send_.data(), recv_.data(),
-                                        state_.data(), nullptr),
+                                        run_->collective(), messages_->send.data(),
+                                        messages_->recv.data(), messages_->state.data(), nullptr),
                 "octavo_reduce_gradients", bucket.parameters.front()->name);
   }
 }

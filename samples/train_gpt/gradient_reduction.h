@@ -5,6 +5,7 @@
 #ifndef TRAIN_GPT_GRADIENT_REDUCTION_H
 #define TRAIN_GPT_GRADIENT_REDUCTION_H
 
+#include <memory>
 #include <vector>
 
 #include "octavo_run.h"
@@ -41,9 +42,13 @@ class GradientReduction {
   std::vector<Bucket> own_;
   std::vector<Bucket> in_slots_;
   Buffer<float> own_sums_;
-  Buffer<unsigned char> send_;
-  Buffer<unsigned char> recv_;
-  Buffer<unsigned char> state_;
+  struct Messages {
+    explicit Messages(const Device &device) : send(device), recv(device), state(device) {}
+    DeviceBuffer send;
+    DeviceBuffer recv;
+    DeviceBuffer state;
+  };
+  std::unique_ptr<Messages> messages_;  // of gradients in slots; null: there are none
 };
 
 }  // namespace gpt

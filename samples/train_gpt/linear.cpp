@@ -1,7 +1,8 @@
 // The life of a linear layer in Octavo: add, seal, bind, then per step quantize, forward, backward.
 //
 // The backend owns no memory and remembers no pointer. The weight, x, y, the gradients, the saved
-// bytes and the workspace all belong to the host, and their addresses go into every call.
+// bytes and the workspace all belong to the host, and their addresses go into every call. Where the
+// run is on a GPU they are addresses there (device.h).
 #include "linear.h"
 
 #include <utility>
@@ -50,7 +51,8 @@ void Linear::bind_to(OctavoRun &run, int64_t max_rows) {
   plan_flags_ = plan->flags;
   gradient_ = plan->gradient;
   const auto rows = static_cast<uint64_t>(max_rows);
-  saved_.reset(octavo_extent_bytes(&plan->saved, rows));
+  saved_ = std::make_unique<DeviceBuffer>(run.device());
+  saved_->grow(octavo_extent_bytes(&plan->saved, rows));
   run.reserve_workspace(octavo_extent_bytes(&plan->forward_workspace, rows));
   run.reserve_workspace(octavo_extent_bytes(&plan->backward_workspace, rows));
   run.reserve_workspace(plan->weight_workspace);
@@ -87,6 +89,7 @@ void Linear::fetch_lists() {
 
 void Linear::quantize_weight() {
   if (run_ == nullptr) return;
+  run_->upload(weight_, OCTAVO_ROLE_WEIGHT);
   octavo_weight_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_WEIGHT_CALL;
@@ -102,52 +105,62 @@ void Linear::forward(const float *x, int64_t rows, float *y, bool training) {
     own_.forward(x, rows, weight_, bias_.get(), y);
     return;
   }
-  call_forward(f32_matrix(x, rows, weight_.cols), nullptr, y, training);
+  call_forward(x, rows, nullptr, y, training);
   if (training) x_ = x;
 }
 
-void Linear::call_forward(const octavo_tensor &x, const octavo_prologue *prologue, float *y,
+void Linear::call_forward(const float *x, int64_t rows, const octavo_prologue *prologue, float *y,
                           bool training) {
-  octavo_tensor y_tensor = f32_matrix(y, x.rows, weight_.rows);
+  Staging &staging = run_->staging();
+  const octavo_tensor x_tensor = staging.in_matrix(x, rows, weight_.cols);
+  octavo_tensor y_tensor = staging.out_matrix(y, rows, weight_.rows);
   octavo_tensor bias = {};
-  if (bias_ != nullptr) bias = f32_matrix(bias_->value.data(), 1, weight_.rows);
+  if (bias_ != nullptr) bias = staging.in_matrix(bias_->value.data(), 1, weight_.rows);
 
   octavo_forward_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_FORWARD_CALL;
   call.linear = linear_;
-  call.x = &x;
+  call.x = &x_tensor;
   call.y = &y_tensor;
   call.bias = bias_ != nullptr ? &bias : nullptr;
   call.flags = training ? 0 : OCTAVO_FORWARD_EVALUATION;
   call.slots = training ? lists().forward.data() : evaluation_slots_.data();
-  call.saved = training ? saved_.data() : nullptr;
+  call.saved = training ? saved_->data() : nullptr;
   call.workspace = run_->workspace();
   if (prologue == nullptr) {
     run_->check(run_->table()->linear_forward(run_->session(), &call), "linear_forward", name_);
+    staging.finish();
     return;
   }
+  Prologue staged;
+  staging.stage(*prologue, staged);
   octavo_fused_forward_call fused = {};
   fused.size = sizeof fused;
   fused.kind = OCTAVO_KIND_FUSED_FORWARD_CALL;
   fused.forward = &call;
-  fused.prologue = prologue;
+  fused.prologue = &staged.call;
   run_->check(fused_->linear_forward(run_->session(), &fused), "linear_forward of octavo.fused/1",
               name_);
+  staging.finish();
 }
 
 void Linear::forward(const octavo_prologue &prologue, float *x, int64_t rows, float *y,
                      bool training) {
   if (fuses_ && training) {
-    call_forward(f32_matrix(nullptr, rows, weight_.cols), &prologue, y, training);
+    call_forward(nullptr, rows, &prologue, y, training);
   } else {  // a backend may evaluate on plain operands, which need x
-    octavo_tensor out = f32_matrix(x, rows, weight_.cols);
+    Staging &staging = run_->staging();
+    octavo_tensor out = staging.out_matrix(x, rows, weight_.cols);
+    Prologue staged;
+    staging.stage(prologue, staged);
     octavo_prologue_call apply = {};
     apply.size = sizeof apply;
     apply.kind = OCTAVO_KIND_PROLOGUE_CALL;
-    apply.prologue = &prologue;
+    apply.prologue = &staged.call;
     apply.out = &out;
     run_->check(fused_->apply(run_->session(), &apply), "apply of octavo.fused/1", name_);
+    staging.finish();
     forward(x, rows, y, training);
   }
 }
@@ -158,34 +171,41 @@ void Linear::backward(const float *dy, int64_t rows, float *dx) {
     own_.backward(dy, rows, weight_, bias_.get(), dx);
     return;
   }
-  const octavo_tensor dy_tensor = f32_matrix(dy, rows, weight_.rows);
-  const octavo_tensor x_tensor = f32_matrix(x_, rows, weight_.cols);
-  octavo_tensor dx_tensor = f32_matrix(dx, rows, weight_.cols);
-  octavo_tensor dw = f32_matrix(weight_.grad.data(), weight_.rows, weight_.cols);
+  // Each layer runs once a step, so there is nothing to accumulate in this program's tensors. A
+  // gradient slot was cleared after the last step, and the backend adds to it.
+  const bool in_slot = gradient_ == OCTAVO_GRADIENT_SLOT;
+  if (in_slot) {
+    weight_.grad.clear();  // empty, unless the slot is native
+    run_->upload(weight_, OCTAVO_ROLE_GRADIENT);
+    if (bias_ != nullptr) bias_->grad.clear();
+  }
+  const bool needs_x = (plan_flags_ & OCTAVO_LINEAR_NEEDS_X) != 0;
+  const bool gives_dw = gradient_ == OCTAVO_GRADIENT_TENSOR;
+  Staging &staging = run_->staging();
+  const octavo_tensor dy_tensor = staging.in_matrix(dy, rows, weight_.rows);
+  const octavo_tensor x_tensor = staging.in_matrix(needs_x ? x_ : nullptr, rows, weight_.cols);
+  octavo_tensor dx_tensor = staging.out_matrix(dx, rows, weight_.cols);
+  octavo_tensor dw =
+      staging.out_matrix(gives_dw ? weight_.grad.data() : nullptr, weight_.rows, weight_.cols);
   octavo_tensor db = {};
-  if (bias_ != nullptr) db = f32_matrix(bias_->grad.data(), 1, weight_.rows);
+  if (bias_ != nullptr) db = staging.in_out_matrix(bias_->grad.data(), 1, weight_.rows);
 
   octavo_backward_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_BACKWARD_CALL;
   call.linear = linear_;
-  // Each layer runs once a step, so there is nothing to accumulate in this program's tensors. A
-  // gradient slot was cleared after the last step, and the backend adds to it.
-  const bool in_slot = gradient_ == OCTAVO_GRADIENT_SLOT;
   call.flags = in_slot ? 0 : OCTAVO_BACKWARD_OVERWRITE;
-  if (in_slot) {
-    weight_.grad.clear();  // empty, unless the slot is native
-    if (bias_ != nullptr) bias_->grad.clear();
-  }
   call.dy = &dy_tensor;
-  call.x = (plan_flags_ & OCTAVO_LINEAR_NEEDS_X) != 0 ? &x_tensor : nullptr;
+  call.x = needs_x ? &x_tensor : nullptr;
   call.dx = dx != nullptr ? &dx_tensor : nullptr;
-  call.dw = gradient_ == OCTAVO_GRADIENT_TENSOR ? &dw : nullptr;
+  call.dw = gives_dw ? &dw : nullptr;
   call.db = bias_ != nullptr ? &db : nullptr;
   call.slots = lists().backward.data();
-  call.saved = saved_.data();
+  call.saved = saved_->data();
   call.workspace = run_->workspace();
   run_->check(run_->table()->linear_backward(run_->session(), &call), "linear_backward", name_);
+  staging.finish();
+  if (in_slot) run_->download(weight_, OCTAVO_ROLE_GRADIENT);
 }
 
 }  // namespace gpt

@@ -50,8 +50,9 @@ class Linear {
   const std::string &reason() const { return reason_; }
 
  private:
-  // One call of the backend: linear_forward, or with a prologue that of octavo.fused/1.
-  void call_forward(const octavo_tensor &x, const octavo_prologue *prologue, float *y,
+  // One call of the backend: linear_forward, or with a prologue that of octavo.fused/1, and then x
+  // may be null.
+  void call_forward(const float *x, int64_t rows, const octavo_prologue *prologue, float *y,
                     bool training);
 
   std::string name_;
@@ -68,7 +69,7 @@ class Linear {
   const octavo_fused *fused_ = nullptr;         // null: the program computes prologues
   bool fuses_ = false;                          // in one call with the layer
   const float *x_ = nullptr;
-  Buffer<unsigned char> saved_;
+  std::unique_ptr<DeviceBuffer> saved_;
   struct Lists {
     std::vector<void *> weight;
     std::vector<void *> forward;

@@ -1,7 +1,8 @@
 // What the parameters of one rank cost: bytes of the tensors that outlive a step, by purpose.
 //
 // Slots of the backend and the program's own tensors count alike; activations, gradients of
-// activations and workspaces do not count.
+// activations, workspaces and the copies that a GPU needs of the program's own tensors do not
+// count.
 #ifndef TRAIN_GPT_MEMORY_H
 #define TRAIN_GPT_MEMORY_H
 

@@ -1,6 +1,7 @@
 // Collects diagnostics until somebody shows them; hands out octavo.parallel/1.
 #include "octavo_host.h"
 
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +26,13 @@ std::string OctavoHost::take_diagnostics() {
   }
   messages_.clear();
   return all;
+}
+
+void OctavoHost::check(octavo_status status, const char *verb, const std::string &object) {
+  if (status == OCTAVO_OK) return;
+  const std::string said = take_diagnostics();
+  throw std::runtime_error(std::string(verb) + " of " + object + " answered status " +
+                           std::to_string(status) + (said.empty() ? "" : ":\n" + said));
 }
 
 // Called through a C interface: no exception may leave.

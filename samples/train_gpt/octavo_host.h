@@ -21,6 +21,8 @@ class OctavoHost {
   const octavo_host *table() const { return &host_; }
   // The messages since the last call, warnings and errors, one line each; forgets them.
   std::string take_diagnostics();
+  // Throws when a call of Octavo failed, with the messages that came with it.
+  void check(octavo_status status, const char *verb, const std::string &object);
 
  private:
   static void diagnose(void *ctx, const octavo_diagnostic *d);

@@ -2,7 +2,6 @@
 #include "octavo_run.h"
 
 #include <charconv>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -61,7 +60,7 @@ bool is_cast_statistic(uint32_t role) {
 }
 
 OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-                     Fused fused)
+                     Fused fused, const std::string &device)
     : host_(host), fused_(fused) {
   // The overrides rank above the file: "te:recipe=delayed" changes three keys and keeps the rest.
   std::vector<std::string> keys;
@@ -75,13 +74,14 @@ OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, Octavo
       overrides.push_back({view(keys.back()), value_of(value)});
     }
   }
+  if (!device.empty()) overrides.push_back({OCTAVO_STR("device.kind"), text_value(view(device))});
   octavo_open_desc desc = {};
   desc.size = sizeof desc;
   desc.kind = OCTAVO_KIND_OPEN_DESC;
   desc.config_path = view(config_path);
   desc.overrides = overrides.data();
   desc.override_count = overrides.size();
-  desc.device = {OCTAVO_DEVICE_CPU, 0};  // every tensor of this program lies in host memory
+  desc.device = {OCTAVO_DEVICE_AUTO, 0};  // as device.kind says: tensors are copied where it lies
   desc.host = host.table();
 
   host.take_diagnostics();
@@ -103,9 +103,16 @@ OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, Octavo
   }
   table_ = octavo_backend_of(run_);
   session_ = octavo_session_of(run_);
+  device_ = std::make_unique<Device>(run_, host_);
+  workspace_ = std::make_unique<DeviceBuffer>(*device_);
+  staging_ = std::make_unique<Staging>(*device_);
 }
 
 OctavoRun::~OctavoRun() {
+  // Before the run ends, since their memory is its device's.
+  lent_.clear();
+  staging_.reset();
+  workspace_.reset();
   octavo_store_close(store_);
   octavo_close(run_);
 }
@@ -127,6 +134,7 @@ octavo_verdict OctavoRun::add(Parameter &p, uint32_t flags) {
 }
 
 void OctavoRun::seal(const Communicator &communicator) {
+  collective_ = std::make_unique<DeviceCollective>(*device_, communicator.table());
   check(octavo_seal(run_), "octavo_seal", backend());
   if (table_ == nullptr) return;  // mixed_precision "no" or "bf16": every layer stays here
   const uint32_t count = octavo_slot_count(run_);
@@ -190,8 +198,17 @@ void OctavoRun::lend(Parameter &p) {
                                    std::pair(uint32_t{OCTAVO_ROLE_GRADIENT}, p.grad.data())}) {
     const octavo_slot *slot = slot_of(p.id, role);
     if (slot == nullptr || (slot->flags & OCTAVO_SLOT_NATIVE) == 0) continue;
-    check(octavo_store_native(store_, p.id, role, data), "octavo_store_native", p.name);
+    Twin &twin = lent_.try_emplace({p.id, role}, *device_, data, p.count()).first->second;
+    check(octavo_store_native(store_, p.id, role, twin.device()), "octavo_store_native", p.name);
   }
+}
+
+void OctavoRun::upload(const Parameter &p, uint32_t role) {
+  if (const auto lent = lent_.find({p.id, role}); lent != lent_.end()) lent->second.upload();
+}
+
+void OctavoRun::download(const Parameter &p, uint32_t role) {
+  if (const auto lent = lent_.find({p.id, role}); lent != lent_.end()) lent->second.download();
 }
 
 bool OctavoRun::owns(uint32_t parameter) const {
@@ -208,7 +225,7 @@ void OctavoRun::end_step() {
 }
 
 bool OctavoRun::saw_nonfinite() const {
-  return nonfinite_ != nullptr && *nonfinite_ != 0.0f;
+  return nonfinite_ != nullptr && device_->read(nonfinite_) != 0.0f;
 }
 
 std::string OctavoRun::option(const std::string &name) const {
@@ -226,13 +243,6 @@ std::string OctavoRun::report() const {
   };
   check(octavo_report(run_, OCTAVO_STR("text"), add, &all), "octavo_report", backend());
   return all;
-}
-
-void OctavoRun::check(octavo_status status, const char *verb, const std::string &object) const {
-  if (status == OCTAVO_OK) return;
-  const std::string said = host_.take_diagnostics();
-  throw std::runtime_error(std::string(verb) + " of " + object + " answered status " +
-                           std::to_string(status) + (said.empty() ? "" : ":\n" + said));
 }
 
 }  // namespace gpt

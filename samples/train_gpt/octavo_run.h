@@ -6,15 +6,20 @@
 
 #include <octavo/octavo.h>
 
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "buffer.h"
 #include "communicator.h"
+#include "device.h"
+#include "device_collective.h"
 #include "fused.h"
 #include "octavo_host.h"
 #include "parameter.h"
 #include "run_spec.h"
+#include "staging.h"
 
 namespace gpt {
 
@@ -32,9 +37,10 @@ bool is_cast_statistic(uint32_t role);
 class OctavoRun {
  public:
   // Negotiates. config_path may be empty: then defaults and the settings of `spec` alone decide.
-  // Throws UserError with everything that Octavo said when nothing can run.
+  // device: "cpu" or "cuda"; empty: what the configuration says. Throws UserError with everything
+  // that Octavo said when nothing can run.
   OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-            Fused fused = Fused::kNo);
+            Fused fused = Fused::kNo, const std::string &device = {});
   ~OctavoRun();
   OctavoRun(const OctavoRun &) = delete;
   OctavoRun &operator=(const OctavoRun &) = delete;
@@ -45,8 +51,13 @@ class OctavoRun {
   // After everything was added: fixes the slots and allocates those of this rank. Throws UserError
   // for a backend that keeps weights or gradients in formats of its own without stepping them.
   void seal(const Communicator &communicator);
-  // After the seal: hands in the tensors for the native slots of the parameter.
+  // After the seal: hands in the tensors for the native slots of the parameter, which must not move
+  // from then on.
   void lend(Parameter &p);
+  // What this program wrote into a lent tensor goes to the run's device, or what a call wrote comes
+  // back; nothing for a tensor that was not lent.
+  void upload(const Parameter &p, uint32_t role);
+  void download(const Parameter &p, uint32_t role);
   // The slot of this role in the parameter's list; null: none.
   const octavo_slot *slot_of(uint32_t parameter, uint32_t role) const;
   // Whether ranks share out states, and whether this one keeps and steps the parameter.
@@ -60,11 +71,10 @@ class OctavoRun {
   // Whether calls from here on record the statistics of their casts.
   void sample_casts(bool on) { samples_casts_ = on; }
   bool samples_casts() const { return samples_casts_; }
-  void reserve_workspace(uint64_t bytes) { workspace_.grow(bytes); }
+  void reserve_workspace(uint64_t bytes) { workspace_->grow(bytes); }
   // Once per step, after the optimizer: derives the next scales, clears the accumulators.
   void end_step();
-  // Whether a gradient that was infinite or NaN went through a cast in this step. The store lies
-  // in this program's own memory, so the program may look.
+  // Whether a gradient that was infinite or NaN went through a cast in this step.
   bool saw_nonfinite() const;
   const float *nonfinite() const { return nonfinite_; }  // that flag's slot; null: none
 
@@ -79,7 +89,11 @@ class OctavoRun {
     return fused_ == Fused::kNo ? nullptr : octavo_fused_of(run_);
   }
   bool fuses() const { return fused_ == Fused::kYes; }
-  void *workspace() { return workspace_.data(); }
+  void *workspace() { return workspace_->data(); }
+  const Device &device() const { return *device_; }
+  Staging &staging() { return *staging_; }
+  // For functions of liboctavo; null when alone. After the seal.
+  const octavo_collective *collective() const { return collective_->table(); }
 
   std::string backend() const { return text(octavo_backend_id_of(run_)); }
   std::string precision() const { return text(octavo_precision_of(run_)); }
@@ -87,8 +101,10 @@ class OctavoRun {
   std::string option(const std::string &name) const;
   std::string report() const;
 
-  // Throws when a verb failed, with the diagnostics that came with it.
-  void check(octavo_status status, const char *verb, const std::string &object) const;
+  // As OctavoHost::check.
+  void check(octavo_status status, const char *verb, const std::string &object) const {
+    host_.check(status, verb, object);
+  }
 
  private:
   OctavoHost &host_;
@@ -101,7 +117,11 @@ class OctavoRun {
   bool sharded_ = false;
   bool samples_casts_ = false;
   uint32_t rank_ = 0;
-  Buffer<unsigned char> workspace_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceBuffer> workspace_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<DeviceCollective> collective_;
+  std::map<std::pair<uint32_t, uint32_t>, Twin> lent_;  // by parameter and role
 };
 
 }  // namespace gpt

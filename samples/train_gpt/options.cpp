@@ -43,6 +43,12 @@ Norms and GELU (--fused):
   yes    by the same interface in one call with the linear: the bits of apply, without its tensor
   A layer that cannot be fused takes apply; runs and layers without the interface take no.
 
+Device (--device):
+  cpu or cuda, as [device] kind of octavo.toml, which it overrides. On a GPU the calls of the backend
+  run there, its states and low-bit weights lie there, and x, y and gradients are copied for each
+  call; the loops of this program stay on the CPU. Ranks share the GPU. The numbers are those of the
+  CPU where the kernels add up in the CPU's order, which products of cuBLASLt do not.
+
 Faults (--inject-inf):
   Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
   infinite element. Such a step is skipped: no weight changes. The report counts these steps.
@@ -152,6 +158,9 @@ bool parse_options(int argc, char **argv, Options &options) {
                  "one infinite gradient in N backward calls, see below; 0: none")
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--device", options.device, "where the backend computes, see below")
+      ->type_name("cpu|cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   std::string fused = "no";
   app.add_option("--fused", fused, "who computes norms and GELU, see below")
       ->type_name("no|apply|yes")

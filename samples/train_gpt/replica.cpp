@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<OctavoRun> open(const RunSpec &spec, const Options &options, OctavoHost &host) {
   if (!spec.uses_octavo()) return nullptr;
-  return std::make_unique<OctavoRun>(spec, options.config, host, options.fused);
+  return std::make_unique<OctavoRun>(spec, options.config, host, options.fused, options.device);
 }
 
 // Layers that stay with the host keep fp32 beside FP8, so that a difference to fp32 comes from FP8
@@ -95,7 +95,7 @@ StepRecord Replica::take_step(const Corpus &corpus, int64_t step) {
   reduction_->average();
   const bool several = communicator_.world() > 1;
   if (several && octavo_ != nullptr && octavo_->store() != nullptr) {
-    octavo_->check(octavo_store_reduce(octavo_->store(), communicator_.table(), nullptr),
+    octavo_->check(octavo_store_reduce(octavo_->store(), octavo_->collective(), nullptr),
                    "octavo_store_reduce", octavo_->backend());
   }
 

@@ -16,7 +16,8 @@ std::vector<std::string> choose(const std::vector<std::string> &layers) {
 
 }  // namespace
 
-Telemetry::Telemetry(OctavoRun &run, const std::vector<std::string> &layers) {
+Telemetry::Telemetry(OctavoRun &run, const std::vector<std::string> &layers)
+    : device_(run.device()) {
   if (run.store() == nullptr) return;
   follow_reduction(run);
   const std::vector<std::string> wanted = choose(layers);
@@ -56,7 +57,7 @@ void Telemetry::follow_reduction(OctavoRun &run) {
 
 nlohmann::json Telemetry::sample() const {
   nlohmann::json all;
-  for (const Source &s : sources_) all[s.kind][s.key] = *s.value;
+  for (const Source &s : sources_) all[s.kind][s.key] = device_.read(s.value);
   return all;
 }
 

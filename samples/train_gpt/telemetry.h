@@ -27,10 +27,11 @@ class Telemetry {
   void follow_reduction(OctavoRun &run);
 
   struct Source {
-    std::string kind;  // "amax", "scale" or "reduce"
-    std::string key;   // "x/block0.qkv", "prescale"
-    const float *value;
+    std::string kind;    // "amax", "scale" or "reduce"
+    std::string key;     // "x/block0.qkv", "prescale"
+    const float *value;  // on the run's device
   };
+  const Device &device_;
   std::vector<Source> sources_;
 };
 

@@ -156,7 +156,7 @@ class Run {
 
 void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus,
                OctavoHost &host) {
-  if (spec.uses_octavo()) OctavoRun(spec, options.config, host);
+  if (spec.uses_octavo()) OctavoRun(spec, options.config, host, options.fused, options.device);
   check_state(spec, options, run_texts(spec, options, corpus));
 }
 

@@ -15,7 +15,7 @@
 namespace octavo::conformance {
 namespace {
 
-constexpr uint64_t kReserved = uint64_t{256} << 20;  // address space; pages are taken when touched
+constexpr uint64_t kReserved = uint64_t{4} << 30;  // address space; pages are taken when touched
 constexpr uint64_t kAlignment = 256;                 // what the contract promises to backends
 constexpr uint64_t kRedZone = 256;
 constexpr uint8_t kRedByte = 0xC3;
@@ -29,7 +29,7 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 Arena::Arena() : next_(kRedZone) {
   void *memory = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw Failure("the suite could not map 256 MiB of address space");
+  if (memory == MAP_FAILED) throw Failure("the suite could not map 4 GiB of address space");
   base_ = static_cast<uint8_t *>(memory);
   std::memset(base_, kRedByte, kRedZone);
   pages_ = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -46,7 +46,7 @@ uint8_t *Arena::allocate(uint64_t bytes, Use use, std::string name, uint32_t rol
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   if (bytes > kReserved || next_ + page > kReserved) {
     throw Failure(text(name, " needs ", bytes,
-                       " bytes: the suite's 256 MiB do not suffice, so "
+                       " bytes: the suite's 4 GiB do not suffice, so "
                        "check the size that the backend stated"));
   }
   std::memset(base_ + end, kRedByte, next_ - end);

@@ -93,7 +93,7 @@ Run open_backend(const Arguments &arguments, Messages *messages) {
   desc.override_count = overrides.size();
   desc.plugin_dirs = dirs.data();
   desc.plugin_dir_count = dirs.size();
-  desc.device = {OCTAVO_DEVICE_CPU, 0};
+  desc.device = {OCTAVO_DEVICE_AUTO, 0};  // as device.kind says
   desc.host = &host;
   octavo_run *run = nullptr;
   const octavo_status status = octavo_open(&desc, &run);
@@ -101,6 +101,13 @@ Run open_backend(const Arguments &arguments, Messages *messages) {
   std::fprintf(stderr, "octavo-conformance: backend '%s' could not be opened: %s\n%s",
                arguments.backend.c_str(), status_name(status).c_str(), messages->all.c_str());
   return nullptr;
+}
+
+// Empty on the CPU, or where the checks ran: " (cuda:0, kernels cuda)".
+std::string place_of(const octavo_session_desc &desc) {
+  if (desc.device.type == OCTAVO_DEVICE_CPU) return {};
+  return text(desc.device.type == OCTAVO_DEVICE_CUDA ? " (cuda:" : " (device ", desc.device.index,
+              ", kernels ", std::string(desc.caps->id.data, desc.caps->id.size), ")");
 }
 
 // In a child process: opens the backend, runs the check, prints its line.
@@ -117,8 +124,8 @@ int run_here(const Check &check, const Arguments &arguments) {
   const Result result = run_check(check, target, arguments.seed);
   switch (result.outcome) {
     case Outcome::kPass:
-      std::printf("pass  %s%s%s\n", check.name, result.detail.empty() ? "" : ": ",
-                  result.detail.c_str());
+      std::printf("pass  %s%s%s%s\n", check.name, place_of(target.desc).c_str(),
+                  result.detail.empty() ? "" : ": ", result.detail.c_str());
       return kPassed;
     case Outcome::kSkip:
       std::printf("skip  %s: %s\n", check.name, result.detail.c_str());
@@ -195,7 +202,7 @@ int main(int argc, char **argv) {
   // Checks take copies of all memory again and again; pages that went back to the system between
   // two would have to be cleared for the next.
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_MMAP_THRESHOLD, 1 << 25);
+  mallopt(M_MMAP_MAX, 0);
 #endif
   return octavo::conformance::run_program(argc, argv);
 }

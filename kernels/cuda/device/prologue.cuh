@@ -33,38 +33,60 @@ __device__ inline float total_of_parts(float part) {
                      static_cast<int>(threadIdx.x % kWarp / kSumParts * kSumParts));
 }
 
-struct NormTargets {
-  RowNorm *norms;
-  float *mean; /* or null */
-  float *rstd; /* or null */
+/* The norm of a row, by the kSumParts threads that have it; each gets it. */
+struct NormRule {
+  bool has_mean;
+  float eps;
+
+  __device__ RowNorm of(const AnyTensor &in, int64_t row, int lane) const {
+    const float count = static_cast<float>(in.cols);
+    float mean = 0.0f;
+    if (has_mean) {
+      float part = 0.0f;
+      for (int64_t col = lane; col < in.cols; col += kSumParts) part += in.load(in.at(row, col));
+      mean = with_one_nan(total_of_parts(part) / count);
+    }
+    float part = 0.0f;
+    for (int64_t col = lane; col < in.cols; col += kSumParts) {
+      const float distance = in.load(in.at(row, col)) - mean;
+      part = product_sum_of(distance, distance, part);
+    }
+    const float variance = total_of_parts(part) / count;
+    return {mean, with_one_nan(1.0f / square_root(variance + eps))};
+  }
 };
 
-/* kThreads / kSumParts rows for each block of threads; threads without a row compute row 0 again.
- */
+struct NormTargets {
+  RowNorm *norms; /* or null */
+  float *mean;    /* or null */
+  float *rstd;    /* or null */
+
+  __device__ void store(int64_t row, const RowNorm &norm) const {
+    if (norms != nullptr) norms[row] = norm;
+    if (mean != nullptr) mean[row] = norm.mean;
+    if (rstd != nullptr) rstd[row] = norm.rstd;
+  }
+};
+
+constexpr int kNormRows = kThreads / kSumParts; /* rows of a block of threads */
+
+/* The row of a thread; threads without one compute row 0 again. */
+struct NormThread {
+  int lane;
+  int64_t wanted;
+  int64_t row;
+
+  __device__ explicit NormThread(int64_t rows)
+      : lane(static_cast<int>(threadIdx.x) % kSumParts),
+        wanted(static_cast<int64_t>(blockIdx.x) * kNormRows + threadIdx.x / kSumParts),
+        row(wanted < rows ? wanted : 0) {}
+};
+
 [[maybe_unused]] static __global__ void __launch_bounds__(kThreads)
-    row_norms_kernel(AnyTensor in, bool has_mean, float eps, NormTargets to) {
-  constexpr int kRows = kThreads / kSumParts;
-  const int lane = static_cast<int>(threadIdx.x) % kSumParts;
-  const int64_t wanted = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kSumParts;
-  const int64_t row = wanted < in.rows ? wanted : 0;
-  const float count = static_cast<float>(in.cols);
-  float mean = 0.0f;
-  if (has_mean) {
-    float part = 0.0f;
-    for (int64_t col = lane; col < in.cols; col += kSumParts) part += in.load(in.at(row, col));
-    mean = with_one_nan(total_of_parts(part) / count);
-  }
-  float part = 0.0f;
-  for (int64_t col = lane; col < in.cols; col += kSumParts) {
-    const float distance = in.load(in.at(row, col)) - mean;
-    part = product_sum_of(distance, distance, part);
-  }
-  const float variance = total_of_parts(part) / count;
-  const float rstd = with_one_nan(1.0f / square_root(variance + eps));
-  if (lane != 0 || wanted >= in.rows) return;
-  to.norms[row] = {mean, rstd};
-  if (to.mean != nullptr) to.mean[row] = mean;
-  if (to.rstd != nullptr) to.rstd[row] = rstd;
+    row_norms_kernel(AnyTensor in, NormRule rule, NormTargets to) {
+  const NormThread t(in.rows);
+  const RowNorm norm = rule.of(in, t.row, t.lane);
+  if (t.lane == 0 && t.wanted < in.rows) to.store(t.row, norm);
 }
 
 /* The result of a prologue, element by element, as if it had been stored as Stored. */
@@ -72,15 +94,19 @@ template <typename Result>
 struct PrologueSource {
   AnyTensor in;
   AnyTensor gamma;
-  AnyTensor beta; /* data is null where there is none */
-  const RowNorm *norms;
+  AnyTensor beta;       /* data is null where there is none */
+  const RowNorm *norms; /* null: the operation has none, or the kernel has them at hand */
   uint32_t op;
   int64_t rows;
   int64_t cols;
 
   __device__ float value(int64_t row, int64_t col) const {
+    const RowNorm none = {};
+    return value(row, col, norms == nullptr ? none : norms[row]);
+  }
+  __device__ float value(int64_t row, int64_t col, const RowNorm &norm) const {
     const float x = in.load(in.at(row, col));
-    return Result::decode(Result::store(result(x, row, col)));
+    return Result::decode(Result::store(result(x, row, col, norm)));
   }
   __device__ int quad(int64_t row, int64_t col, float (&values)[kQuad]) const {
     int count = 0;
@@ -93,21 +119,32 @@ struct PrologueSource {
   }
 
  private:
-  __device__ float result(float x, int64_t row, int64_t col) const {
+  __device__ float result(float x, int64_t row, int64_t col, const RowNorm &norm) const {
     switch (op) {
       case OCTAVO_PROLOGUE_GELU: return gelu(x);
       case OCTAVO_PROLOGUE_GELU_TANH: return gelu_tanh(x);
       case OCTAVO_PROLOGUE_SWIGLU: return swiglu(x, in.load(in.at(row, cols + col)));
       default: break;
     }
-    const RowNorm norm = norms[row];
     const float scaled = product_of(product_of(x - norm.mean, norm.rstd), gamma.load(col));
     const float shifted = beta.data == nullptr ? scaled : sum_of(scaled, beta.load(col));
     return with_one_nan(shifted);
   }
 };
 
-/* prologue without a quantize. */
+/* A norm alone, which needs no workspace: the threads of a row compute it, then the row. */
+template <typename Result>
+__global__ void __launch_bounds__(kThreads)
+    norm_kernel(PrologueSource<Result> source, NormRule rule, NormTargets to, AnyTensor out) {
+  const NormThread t(source.rows);
+  const RowNorm norm = rule.of(source.in, t.row, t.lane);
+  if (t.wanted >= source.rows) return;
+  if (t.lane == 0) to.store(t.row, norm);
+  for (int64_t col = t.lane; col < source.cols; col += kSumParts)
+    out.store(out.at(t.row, col), source.value(t.row, col, norm));
+}
+
+/* What is no norm, or has norms already. */
 template <typename Result>
 __global__ void prologue_kernel(PrologueSource<Result> source, AnyTensor out) {
   const int64_t count = source.rows * source.cols;

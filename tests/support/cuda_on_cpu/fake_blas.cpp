@@ -2,8 +2,10 @@
 #include "fake_blas.h"
 
 #include <cstring>
+#include <mutex>
 
 #include "fake_blas_objects.h"
+#include "sealed.h"
 
 namespace fake_blas {
 
@@ -14,8 +16,13 @@ State &state() {
 
 namespace {
 
+// Products of several threads are calls at once, as with cuBLASLt itself; tests look at the state
+// in between.
+std::mutex state_mutex;
+
 template <typename Object, typename... Values>
 Object *make(Values... values) {
+  const std::lock_guard<std::mutex> lock(state_mutex);
   ++state().objects;
   ++state().objects_made;
   return new Object{values...};
@@ -24,12 +31,14 @@ Object *make(Values... values) {
 template <typename Object>
 cublasStatus_t drop(Object *object) {
   if (object == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  const std::lock_guard<std::mutex> lock(state_mutex);
   --state().objects;
   delete object;
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t refuse(cublasStatus_t status, const char *why) {
+  const std::lock_guard<std::mutex> lock(state_mutex);
   state().refusal = why;
   return status;
 }
@@ -224,15 +233,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (why == nullptr && *static_cast<const float *>(alpha) != 1.0f) why = "alpha is not 1";
   if (why == nullptr && sum_factor != 0.0f && sum_factor != 1.0f) why = "beta is not 0 or 1";
   if (why != nullptr) return refuse(CUBLAS_STATUS_INVALID_VALUE, why);
+  const cuda_on_cpu::DeviceAccess access;
   /* All of it may be written by an algorithm. */
   if (chosen.workspace > 0) std::memset(workspace, 0xA5, chosen.workspace);
   const auto number = static_cast<int>(chosen.number);
   if (state().on_matmul != nullptr) state().on_matmul(number);
+  std::unique_lock<std::mutex> lock(fake_blas::state_mutex);
   state().calls.push_back({p.m(), p.n(), p.k(), p.a.type, p.b.type, p.d.type,
                            static_cast<cublasOperation_t>(descriptor->transa),
                            static_cast<cublasOperation_t>(descriptor->transb), descriptor->a_mode,
                            descriptor->b_mode, p.has_bias(), descriptor->fast != 0, at.accumulates,
                            descriptor->sm_target, number, workspace_bytes, stream});
+  lock.unlock();
   fake_blas::compute(p, at);
   return CUBLAS_STATUS_SUCCESS;
 }

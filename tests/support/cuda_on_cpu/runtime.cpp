@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fibers.h"
+#include "sealed.h"
 
 namespace cuda_on_cpu {
 namespace {
@@ -51,13 +52,20 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()>
   ++counters().launches;
   if (static_cast<int>(threads) > counters().largest_block)
     counters().largest_block = static_cast<int>(threads);
-  if (script().launches_before_failure == 0) {
-    is_sticky = true;
-    last_error = script().launch_failure;
-    return cudaSuccess;  // a device tells later
-  }
+  if (script().launches_before_failure == 0) return fail_later(script().launch_failure);
   if (script().launches_before_failure > 0) --script().launches_before_failure;
+  const DeviceAccess access;
   run_grid(g, b, kernel);
+  return cudaSuccess;
+}
+
+bool refuses_argument(const void *argument, size_t bytes) {
+  return is_sealed() && points_to_host(argument, bytes);
+}
+
+cudaError_t fail_later(cudaError_t error) {
+  is_sticky = true;
+  last_error = error;
   return cudaSuccess;
 }
 
@@ -106,24 +114,28 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
 }
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
   ++counters().allocations;
-  *pointer =
-      bytes > script().free_bytes ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  const bool fits = bytes <= script().free_bytes;
+  *pointer = !fits                      ? nullptr
+             : cuda_on_cpu::is_sealed() ? cuda_on_cpu::sealed_allocate(bytes)
+                                        : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return answer(*pointer == nullptr && bytes > 0 ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 cudaError_t cudaFree(void *pointer) {
-  std::free(pointer);
+  if (!cuda_on_cpu::is_sealed()) std::free(pointer);
   return answer(cudaSuccess);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t) {
   ++counters().copies;
   if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
+  const cuda_on_cpu::DeviceAccess access;
   if (bytes > 0) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
   ++counters().memsets;
   if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
+  const cuda_on_cpu::DeviceAccess access;
   if (bytes > 0) std::memset(to, value, bytes);
   return cudaSuccess;
 }

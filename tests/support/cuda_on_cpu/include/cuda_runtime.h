@@ -108,6 +108,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 namespace cuda_on_cpu {
 
 cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()> &kernel);
+/* Whether memory is sealed (sealed.h) and the argument points to that of the host; and the error of
+ * a kernel, which every later call answers. */
+bool refuses_argument(const void *argument, size_t bytes);
+cudaError_t fail_later(cudaError_t error);
 
 void block_barrier();
 /* All lanes of `mask` give a value; each gets that of `lane`, its own when lane is not of the warp.
@@ -126,12 +130,23 @@ Value shuffle(unsigned mask, Value value, unsigned lane) {
   return value;
 }
 
+/* Without what padding holds: remains of other objects. */
+template <typename Value>
+bool refuses_copy_of(Value value) {
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&value);
+#endif
+  return refuses_argument(&value, sizeof value);
+}
+
 }  // namespace cuda_on_cpu
 
 /* The kernel's arguments are copied, as a launch does. */
 template <typename... Wanted, typename... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Wanted...),
                                Given &&...given) {
+  if ((cuda_on_cpu::refuses_copy_of(given) || ...))
+    return cuda_on_cpu::fail_later(cudaErrorIllegalAddress);
   return cuda_on_cpu::launch(*config, [=] { kernel(Wanted(given)...); });
 }
 

@@ -1,0 +1,125 @@
+// One range of addresses per process. The runtime and the fake cuBLASLt are libraries that do not
+// see each other's symbols: they find its description by way of the environment.
+#include "sealed.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace cuda_on_cpu {
+namespace {
+
+constexpr size_t kBytes = size_t{64} << 30;  // of addresses, not of memory
+constexpr size_t kPage = 4096;
+constexpr const char *kPlace = "CUDA_ON_CPU_ARENA";  // "<process>:<address>"
+
+struct Arena {
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
+  unsigned accesses = 0;
+  size_t used = 0;
+  unsigned char *pages = nullptr;
+
+  void lock() {
+    while (busy.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { busy.clear(std::memory_order_release); }
+};
+
+void *map(size_t bytes, int protection) {
+  void *pages =
+      mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages != MAP_FAILED) return pages;
+  std::perror("cuda_on_cpu: mmap");
+  std::abort();
+}
+
+Arena &arena() {
+  static Arena *const found = [] {
+    if (const char *place = std::getenv(kPlace)) {
+      long process = 0;
+      void *address = nullptr;
+      const bool is_ours = std::sscanf(place, "%ld:%p", &process, &address) == 2;
+      if (is_ours && process == getpid()) return static_cast<Arena *>(address);
+    }
+    auto *made = new (map(kPage, PROT_READ | PROT_WRITE)) Arena;
+    made->pages = static_cast<unsigned char *>(map(kBytes, PROT_NONE));
+    char place[64];
+    std::snprintf(place, sizeof place, "%ld:%p", static_cast<long>(getpid()),
+                  static_cast<void *>(made));
+    setenv(kPlace, place, 1);
+    return made;
+  }();
+  return *found;
+}
+
+void protect(const Arena &a, int protection) {
+  if (a.used == 0 || mprotect(a.pages, a.used, protection) == 0) return;
+  std::perror("cuda_on_cpu: mprotect");
+  std::abort();
+}
+
+}  // namespace
+
+bool is_sealed() {
+  static const bool sealed = [] {
+    const char *said = std::getenv("CUDA_ON_CPU_SEALED");
+    return said != nullptr && std::strcmp(said, "1") == 0;
+  }();
+  return sealed;
+}
+
+void *sealed_allocate(size_t bytes) {
+  Arena &a = arena();
+  const size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  a.lock();
+  void *data = nullptr;
+  if (bytes > 0 && pages <= kBytes - a.used) {
+    data = a.pages + a.used;
+    a.used += pages;
+    if (a.accesses > 0) protect(a, PROT_READ | PROT_WRITE);
+  }
+  a.unlock();
+  return data;
+}
+
+bool points_to_host(const void *argument, size_t bytes) {
+  const Arena &a = arena();
+  for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
+    uintptr_t word = 0;
+    std::memcpy(&word, static_cast<const unsigned char *>(argument) + at, sizeof word);
+    const auto pages = reinterpret_cast<uintptr_t>(a.pages);
+    const bool is_address = word >= uintptr_t{1} << 32 && word < uintptr_t{1} << 47;
+    if (!is_address || (word >= pages && word < pages + kBytes)) continue;
+    void *page = reinterpret_cast<void *>(word / kPage * kPage);
+    if (msync(page, kPage, MS_ASYNC) != 0) continue;  // nothing is mapped there
+    std::fprintf(stderr,
+                 "cuda_on_cpu: byte %zu of an argument of %zu is an address of the host, %p\n", at,
+                 bytes, reinterpret_cast<void *>(word));
+    return true;
+  }
+  return false;
+}
+
+DeviceAccess::DeviceAccess() {
+  if (!is_sealed()) return;
+  Arena &a = arena();
+  a.lock();
+  if (a.accesses++ == 0) protect(a, PROT_READ | PROT_WRITE);
+  a.unlock();
+}
+
+DeviceAccess::~DeviceAccess() {
+  if (!is_sealed()) return;
+  Arena &a = arena();
+  a.lock();
+  if (--a.accesses == 0) protect(a, PROT_NONE);
+  a.unlock();
+}
+
+}  // namespace cuda_on_cpu

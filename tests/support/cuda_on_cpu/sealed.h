@@ -1,0 +1,28 @@
+// Memory of a device that only a device may touch: with CUDA_ON_CPU_SEALED=1 in the environment the
+// pages that cudaMalloc gives can be read and written inside of kernels, copies and products alone.
+// So a host that reads its device's memory dies at once, and a kernel that is given memory of the
+// host answers cudaErrorIllegalAddress, as both do on a machine with a GPU.
+#pragma once
+
+#include <cstddef>
+
+namespace cuda_on_cpu {
+
+bool is_sealed();
+// Sealed memory, zero at first; null when there is no more of it. It is never given back: so
+// nothing that was freed is met again, and a test is short.
+void *sealed_allocate(size_t bytes);
+// Whether the bytes of a kernel's argument hold the address of a page that is not the device's.
+bool points_to_host(const void *argument, size_t bytes);
+
+// While one of these lives, in whatever thread, the pages are open. Also for the fake cuBLASLt, a
+// library of its own.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess &) = delete;
+  DeviceAccess &operator=(const DeviceAccess &) = delete;
+};
+
+}  // namespace cuda_on_cpu
