@@ -36,6 +36,7 @@ groups=(
 )
 tests=(
   octavo_sdk_internal_test octavo_sdk_test octavo_sdk_handles_test octavo_sdk_fork_test
+  octavo_sdk_fork_lock_test octavo_sdk_threads_test
   octavo_zoo_test octavo_path_policy_test octavo_cli_test
 )
 # What tests/misconfigurations/run.py runs.

@@ -77,6 +77,10 @@ TEST(TomlCorpus, the_guard_names_the_place) {
             "f.toml:2:6: not valid TOML: expected a key or a value, found the character '&'");
   EXPECT_EQ(text_of("a = 2024-01-01 7\n"),
             "f.toml:1:16: not valid TOML: expected an hour of two digits behind a date, found one");
+  // No dates: another mark, or none, where theirs stand.
+  EXPECT_EQ(text_of("a = 2024-01.01 7\n"), "");
+  EXPECT_EQ(text_of("a = 2024.01-01 7\n"), "");
+  EXPECT_EQ(text_of("a = 2024-01-01  7\n"), "");
   EXPECT_EQ(text_of("\xEF\xBB\xBF\xEF\xBB\xBF"),
             "f.toml:1:1: not valid TOML: expected ASCII outside of texts and comments, found the "
             "byte 239");

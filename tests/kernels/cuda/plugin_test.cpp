@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "tests/support/cuda_on_cpu/runtime.h"
 #include "tests/support/environment.h"
@@ -123,6 +125,90 @@ TEST_F(CudaPlugin, kernels_that_trust_refuses) {
   request.text(pins);
   EXPECT_EQ(request.open(run), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(request.host.error(), HasSubstr("kernels-cuda.so: expected a pin of kernels-cuda"));
+}
+
+TEST_F(CudaPlugin, lock_file_of_a_machine_without_a_gpu_has_backends_only) {
+  environment.set("OCTAVO_FAKE_GPU", "count=0");
+  request.path(dir.write("octavo.toml", "fp8.preference = [\"te\", \"msamp\"]\n"));
+  octavo_open_desc d = request.desc();
+  std::string said;
+  octavo_lock(&d, Request::append_line, &said);
+  EXPECT_THAT(said, testing::Not(HasSubstr("kernels-cuda")));
+}
+
+TEST_F(CudaPlugin, lock_file_that_knows_other_verdicts_of_the_kernels) {
+  const std::string config = dir.write("octavo.toml", "fp8.preference = [\"te\"]\n");
+  request.path(config);
+  octavo_open_desc d = request.desc();
+  std::string said;
+  ASSERT_EQ(octavo_lock(&d, Request::append_line, &said), OCTAVO_OK) << request.host.error();
+  std::ostringstream text;
+  text << std::ifstream(dir / "octavo.lock").rdbuf();
+  std::string lock = text.str();
+  const size_t plugin = lock.find("kernels-cuda");
+  ASSERT_NE(plugin, std::string::npos) << lock;
+  const size_t digest = lock.find("verdict", plugin);
+  ASSERT_NE(digest, std::string::npos) << lock;
+  char &digit = lock[lock.find('"', digest) + 1];
+  digit = digit == '0' ? '1' : '0';
+  dir.write("octavo.lock", lock);
+  request.set("plugins.locked", true);
+  RunPtr run;
+  EXPECT_EQ(request.open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(request.host.error(), HasSubstr("kernels-cuda"));
+}
+
+TEST_F(CudaPlugin, kernels_whose_device_does_not_open) {
+  environment.set("OCTAVO_CUDA_GEMM", "fast");
+  request.set("fp8.backend", "te");
+  RunPtr run;
+  EXPECT_EQ(request.open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(request.host.error(), HasSubstr("could not be opened: status 2"));
+  environment.unset("OCTAVO_CUDA_GEMM");
+}
+
+TEST_F(CudaPlugin, manifest_that_is_none) {
+  dir.write("kernels-cuda.octavo-plugin.toml", "manifest_version = \n");
+  Request other;
+  other.set("plugins.trust", "dev").set("device.kind", "cuda").set("fp8.backend", "te");
+  other.plugins(dir.path()).plugins(OCTAVO_PLUGINS_DIR);
+  RunPtr run;
+  EXPECT_EQ(other.open(run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(other.host.error(), HasSubstr("kernels-cuda.octavo-plugin.toml"));
+}
+
+// A plugin of that name with less than it: partial_plugin.cpp.
+class PartialCudaPlugin : public CudaPlugin {
+ protected:
+  octavo_status open(const std::string &part, RunPtr &run) {
+    parted.set("plugins.trust", "dev").set("device.kind", "cuda").set("fp8.backend", "te");
+    parted.plugins(OCTAVO_PARTIAL_DIR + part).plugins(OCTAVO_PLUGINS_DIR);
+    return parted.open(run);
+  }
+  Request parted;
+};
+
+TEST_F(PartialCudaPlugin, without_memory_opens_and_has_no_store) {
+  RunPtr run;
+  ASSERT_EQ(open("no_memory", run), OCTAVO_OK) << parted.host.error();
+  EXPECT_EQ(octavo_memory_of(run.get()), nullptr);
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
+  octavo_store *store = nullptr;
+  EXPECT_EQ(octavo_store_open(run.get(), &store), OCTAVO_UNSUPPORTED);
+}
+
+TEST_F(PartialCudaPlugin, kernels_of_another_kind_are_none) {
+  RunPtr run;
+  EXPECT_EQ(open("wrong_kind", run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(parted.host.error(), HasSubstr("expected the interface"));
+}
+
+TEST_F(PartialCudaPlugin, backend_is_no_kernels) {
+  RunPtr run;
+  EXPECT_EQ(open("backend", run), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(parted.host.error(),
+              HasSubstr("expected the interface octavo.kernels/1, found octavo.backend/1 only"));
+  EXPECT_THAT(parted.host.error(), HasSubstr("reinstall the plugin kernels-cuda"));
 }
 
 // A backend with one weight and one layer on the device.

@@ -67,6 +67,14 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
                 "Accelerator");
   if (impl_->group.world() > 1) {
     const at::NoGradGuard no_grad;
+    for (const at::Tensor &tensor : module.parameters())
+      if (!tensor.device().is_cpu())
+        throw Error(
+            OCTAVO_UNSUPPORTED,
+            "Accelerator: expected a model on the CPU, whose tensors the processes exchange "
+            "by gloo, found one on " +
+                tensor.device().str() +
+                "; start one process, or call module->to(torch::kCPU) before");
     for (at::Tensor &tensor : module.parameters()) impl_->group.broadcast(tensor, 0);
     for (at::Tensor &tensor : module.buffers()) impl_->group.broadcast(tensor, 0);
   }
@@ -117,26 +125,28 @@ bool Accelerator::optimizer_step_was_skipped() const {
   return impl_->prepared.has_value() && impl_->prepared->step_was_skipped();
 }
 
-Accelerator::Autocast::Autocast(at::ScalarType dtype)
-    : enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
-      dtype_(at::autocast::get_autocast_dtype(at::kCPU)) {
+Accelerator::Autocast::Autocast(at::DeviceType type, at::ScalarType dtype)
+    : type_(type),
+      enabled_(at::autocast::is_autocast_enabled(type)),
+      dtype_(at::autocast::get_autocast_dtype(type)) {
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, dtype);
+  at::autocast::set_autocast_enabled(type, true);
+  at::autocast::set_autocast_dtype(type, dtype);
 }
 
 Accelerator::Autocast::~Autocast() {
   // Casts of weights are kept until the outermost scope ends.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, enabled_);
-  at::autocast::set_autocast_dtype(at::kCPU, dtype_);
+  at::autocast::set_autocast_enabled(type_, enabled_);
+  at::autocast::set_autocast_dtype(type_, dtype_);
 }
 
 Accelerator::Autocast Accelerator::autocast(at::ScalarType dtype) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf)
     throw Error(OCTAVO_INVALID,
                 std::string("autocast: expected bf16 or f16, found ") + c10::toString(dtype));
-  return Autocast(dtype);
+  const bool knows = impl_->prepared.has_value() && !impl_->prepared->is_closed();
+  return Autocast(knows ? impl_->prepared->impl().run->device().type() : at::kCPU, dtype);
 }
 
 at::Tensor Accelerator::gather(const at::Tensor &tensor) {

@@ -1,5 +1,5 @@
-// Hyperparameters and the skip flag lie in tensors that the backend's device reads; on a CPU this
-// library reads them back.
+// Hyperparameters, sums and the skip flag lie in tensors on the backend's device; what this library
+// has to know of them it reads back once a step.
 #include "octavo/torch/adam.h"
 
 #include <ATen/core/grad_mode.h>
@@ -12,6 +12,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "device.h"
 #include "run.h"
 #include "text.h"
 
@@ -94,8 +95,11 @@ struct Adam::Impl {
   // More than one for a tensor that stacks several.
   std::unordered_map<const c10::TensorImpl *, std::vector<Parameter *>> by_tensor;
   at::Tensor workspace;
-  at::Tensor skip = at::zeros({1}, at::kFloat);
+  at::Tensor skip;  // f32 [1], as the norm
+  at::Tensor norm;
   double max_norm = 0.0;  // 0: no clipping
+
+  at::TensorOptions f32() const { return at::TensorOptions(at::kFloat).device(run->device()); }
 
   // What one step passes, in the order of the groups and their parameters.
   struct Step {
@@ -107,9 +111,13 @@ struct Adam::Impl {
 
   Step gather(std::vector<::torch::optim::OptimizerParamGroup> &groups) {
     Step step;
-    step.hyper = at::zeros({static_cast<int64_t>(groups.size()), OCTAVO_HYPER_COUNT}, at::kFloat);
-    auto *hyper = step.hyper.mutable_data_ptr<float>();
-    for (size_t i = 0; i < groups.size(); ++i, hyper += OCTAVO_HYPER_COUNT) {
+    const at::Tensor plain =
+        at::zeros({static_cast<int64_t>(groups.size()), OCTAVO_HYPER_COUNT}, at::kFloat);
+    step.hyper = at::zeros(plain.sizes(), f32());
+    const auto *place = step.hyper.const_data_ptr<float>();
+    auto *hyper = plain.mutable_data_ptr<float>();
+    for (size_t i = 0; i < groups.size();
+         ++i, hyper += OCTAVO_HYPER_COUNT, place += OCTAVO_HYPER_COUNT) {
       const Hyper given = hyper_of(groups[i]);
       hyper[OCTAVO_HYPER_LR] = static_cast<float>(given.lr);
       hyper[OCTAVO_HYPER_BETA1] = static_cast<float>(given.beta1);
@@ -117,11 +125,13 @@ struct Adam::Impl {
       hyper[OCTAVO_HYPER_EPS] = static_cast<float>(given.eps);
       hyper[OCTAVO_HYPER_WEIGHT_DECAY] = static_cast<float>(given.weight_decay);
       hyper[OCTAVO_HYPER_GRAD_SCALE] = 1.0f;
-      for (at::Tensor &tensor : groups[i].params()) add(step, tensor, hyper);
+      for (at::Tensor &tensor : groups[i].params()) add(step, tensor, place);
     }
-    step.sums = at::zeros({static_cast<int64_t>(step.items.size())}, at::kFloat);
+    step.hyper.copy_(plain);
+    step.sums = at::zeros({static_cast<int64_t>(step.items.size())}, f32());
     for (size_t i = 0; i < step.items.size(); ++i) {
       auto call = make<octavo_norm_call>(OCTAVO_KIND_NORM_CALL);
+      call.stream = current_stream(run->device());
       call.items = &step.items[i];
       call.count = 1;
       call.sum = step.sums.mutable_data_ptr<float>() + i;
@@ -164,20 +174,21 @@ struct Adam::Impl {
     step.items.push_back({p.id, 0, run->fill(p.optimizer, &addresses), hyper});
   }
 
-  // The norm of all gradients; writes the factor of the step and the skip flag.
-  double decide(Step &step, const float *nonfinite, double bound) {
+  // Writes the norm of all gradients, the factor of the step and the skip flag.
+  void decide(Step &step, const float *nonfinite, double bound) {
     constexpr int64_t kMostGroups = 64;  // of one call
-    float norm = 0.0f;
+    norm.zero_();
     skip.zero_();
     for (int64_t first = 0; first < step.hyper.size(0); first += kMostGroups) {
       std::vector<float *> hyper;
       for (int64_t i = first; i < std::min(step.hyper.size(0), first + kMostGroups); ++i)
         hyper.push_back(step.hyper.mutable_data_ptr<float>() + i * OCTAVO_HYPER_COUNT);
       auto call = make<octavo_prepare_call>(OCTAVO_KIND_PREPARE_CALL);
+      call.stream = current_stream(run->device());
       call.sum = step.sums.const_data_ptr<float>();
       call.sum_count = step.items.size();
       call.nonfinite = nonfinite;
-      call.norm = &norm;
+      call.norm = norm.mutable_data_ptr<float>();
       call.skip = skip.mutable_data_ptr<float>();
       call.hyper = hyper.data();
       call.count = hyper.size();
@@ -186,7 +197,6 @@ struct Adam::Impl {
       run->host().check(run->optimizer()->prepare_step(run->session(), &call), "prepare_step",
                         run->backend_id());
     }
-    return norm;
   }
 };
 
@@ -204,7 +214,9 @@ Adam::Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced)
   impl_->run->host().check(
       table->workspace_bytes(impl_->run->session(), ids.data(), ids.size(), &bytes),
       "workspace_bytes", impl_->run->backend_id());
-  impl_->workspace = aligned_bytes(bytes);
+  impl_->workspace = aligned_bytes(bytes, impl_->run->device());
+  impl_->skip = at::zeros({1}, impl_->f32());
+  impl_->norm = at::zeros({1}, impl_->f32());
 }
 
 Adam::~Adam() = default;
@@ -218,12 +230,12 @@ at::Tensor Adam::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   Run &run = *impl_->run;
   Impl::Step step = impl_->gather(param_groups());
-  const float nonfinite = run.saw_nonfinite() ? 1.0f : 0.0f;
-  impl_->decide(step, &nonfinite, impl_->max_norm);
+  impl_->decide(step, run.nonfinite(), impl_->max_norm);
   impl_->max_norm = 0.0;
-  skipped_ = *impl_->skip.const_data_ptr<float>() != 0.0f;
+  skipped_ = impl_->skip.item<float>() != 0.0f;
   if (!step.items.empty()) {
     auto call = make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
+    call.stream = current_stream(run.device());
     call.items = step.items.data();
     call.count = step.items.size();
     call.skip = impl_->skip.const_data_ptr<float>();
@@ -246,9 +258,9 @@ double Adam::clip_grad_norm_(double max_norm) {
                 "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
   const at::NoGradGuard no_grad;
   Impl::Step step = impl_->gather(param_groups());
-  const double norm = impl_->decide(step, nullptr, max_norm);
+  impl_->decide(step, nullptr, max_norm);
   impl_->max_norm = max_norm;
-  return norm;
+  return impl_->norm.item<float>();
 }
 
 void Adam::save(::torch::serialize::OutputArchive &archive) const {

@@ -17,13 +17,19 @@ using ::torch::autograd::Variable;
 using ::torch::autograd::variable_list;
 
 struct AutocastState {
-  bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  explicit AutocastState(at::DeviceType type_)
+      : type(type_),
+        enabled(at::autocast::is_autocast_enabled(type)),
+        dtype(at::autocast::get_autocast_dtype(type)) {}
+
+  at::DeviceType type;
+  bool enabled;
+  at::ScalarType dtype;
   bool cache = at::autocast::is_autocast_cache_enabled();
 
   void set() const {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled);
-    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+    at::autocast::set_autocast_enabled(type, enabled);
+    at::autocast::set_autocast_dtype(type, dtype);
     at::autocast::set_autocast_cache_enabled(cache);
   }
 };
@@ -31,25 +37,28 @@ struct AutocastState {
 // Another random state and autocast state, until the end of the scope.
 class Replay {
  public:
-  Replay(const at::Tensor &random, const AutocastState &autocast) : random_(random_state()) {
-    set_random_state(random);
+  Replay(const RandomState &random, const AutocastState &autocast)
+      : random_(random.device()), autocast_(autocast.type) {
+    random.set();
     autocast.set();
   }
   ~Replay() {
-    set_random_state(random_);
+    random_.set();
     autocast_.set();
   }
   Replay(const Replay &) = delete;
   Replay &operator=(const Replay &) = delete;
 
  private:
-  at::Tensor random_;
+  RandomState random_;
   AutocastState autocast_;
 };
 
 struct Call : ::torch::CustomClassHolder {
+  explicit Call(const at::Device &device) : random(device), autocast(device.type()) {}
+
   std::function<Tensors(const Tensors &)> fn;
-  at::Tensor random = random_state();
+  RandomState random;
   AutocastState autocast;
 };
 using CallPointer = c10::intrusive_ptr<Call>;
@@ -115,7 +124,7 @@ Tensors checkpoint(std::function<Tensors(const Tensors &)> fn, const Tensors &in
       throw Error(OCTAVO_INVALID,
                   "checkpoint: expected inputs that are tensors, found an undefined "
                   "one; let the function capture what is optional");
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<Call>(inputs.empty() ? at::Device(at::kCPU) : inputs[0].device());
   call->fn = std::move(fn);
   const at::Tensor anchor = at::empty({0}).requires_grad_();
   return CheckpointFunction::apply(anchor, at::TensorList(inputs), call);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device.h"
 #include "octavo/torch/error.h"
 
 namespace octavo::torch {
@@ -70,6 +71,7 @@ class SlotFlight : public GradientFlight {
     wait_ = nullptr;
     if (next_ == stages_.size()) return false;
     auto call = make<octavo_gradient_call>(OCTAVO_KIND_GRADIENT_CALL);
+    call.stream = current_stream(run_.device());
     call.stage = static_cast<uint32_t>(next_);
     call.world = static_cast<uint32_t>(group_.world());
     call.items = items_.data();
@@ -103,9 +105,9 @@ class SlotFlight : public GradientFlight {
     asked.stage = collect_stage;
     const octavo_gradients *table = octavo_gradients_of(run_.handle());
     run_.host().check(table->plan_reduction(run_.session(), &asked), "plan_reduction", first_name_);
-    send_ = aligned_bytes(buffer_bytes);
-    recv_ = aligned_bytes(buffer_bytes);
-    state_ = aligned_bytes(state_bytes);
+    send_ = aligned_bytes(buffer_bytes, run_.device());
+    recv_ = aligned_bytes(buffer_bytes, run_.device());
+    state_ = aligned_bytes(state_bytes, run_.device());
   }
 
   // The first elements of a buffer, in what gloo takes: FP8 codes cross as bytes.

@@ -3,10 +3,10 @@
 // LinearImpl::forward is not virtual and typed members cannot be exchanged, so the call itself
 // cannot be changed. What it does is public, though, and inline in torch's headers:
 // addmm(bias, x, weight.t()) for two dimensions and a bias, else matmul(x, weight.t()) and a sum.
-// This file gives these two operators, and at::linear, kernels of its own for the CPU. They look
-// whether the operand is the transpose of a prepared weight, or of some rows of one as
-// nn::MultiheadAttention uses them, and otherwise go on to the very kernel that torch would have
-// called: nothing about other tensors changes.
+// This file gives these two operators, and at::linear, kernels of its own for the device of a
+// prepared model. They look whether the operand is the transpose of a prepared weight, or of some
+// rows of one as nn::MultiheadAttention uses them, and otherwise go on to the very kernel that
+// torch would have called: nothing about other tensors changes.
 //
 // Why not a dispatch key on the weights: torch has no key to lend, a load (set_data) would drop it
 // unseen, and the optimizer's operators would pass through it, too.
@@ -45,6 +45,28 @@ Hit find_addmm(const at::Tensor &bias, const at::Tensor &weight_t, const at::Sca
   return hit;
 }
 
+// The keys of a device type.
+template <at::DeviceType>
+struct Keys;
+template <>
+struct Keys<at::kCPU> {
+  static constexpr auto kBackend = c10::DispatchKey::CPU;
+  static constexpr auto kAutograd = c10::DispatchKey::AutogradCPU;
+  static constexpr auto kAutocast = c10::DispatchKey::AutocastCPU;
+};
+template <>
+struct Keys<at::kCUDA> {
+  static constexpr auto kBackend = c10::DispatchKey::CUDA;
+  static constexpr auto kAutograd = c10::DispatchKey::AutogradCUDA;
+  static constexpr auto kAutocast = c10::DispatchKey::AutocastCUDA;
+};
+template <>
+struct Keys<at::kPrivateUse1> {
+  static constexpr auto kBackend = c10::DispatchKey::PrivateUse1;
+  static constexpr auto kAutograd = c10::DispatchKey::AutogradPrivateUse1;
+  static constexpr auto kAutocast = c10::DispatchKey::AutocastPrivateUse1;
+};
+
 // linear and matmul are composite: torch has one kernel for all keys, which it exports.
 at::Tensor linear(const at::Tensor &x, const at::Tensor &weight, const OptionalTensor &bias) {
   const Hit hit = SiteRegistry::instance().find(weight);
@@ -58,13 +80,14 @@ at::Tensor matmul(const at::Tensor &x, const at::Tensor &other) {
 
 // addmm's derivative is registered for all autograd keys alike, so it still is behind
 // AutogradOther.
+template <at::DeviceType kType>
 at::Tensor autograd_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,
                           const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha) {
   const Hit hit = find_addmm(self, b, beta, alpha);
   if (hit) return call(hit, a, self);
   return at::_ops::addmm::redispatch(
-      keys.remove(c10::DispatchKey::AutogradCPU).add(c10::DispatchKey::AutogradOther), self, a, b,
-      beta, alpha);
+      keys.remove(Keys<kType>::kAutograd).add(c10::DispatchKey::AutogradOther), self, a, b, beta,
+      alpha);
 }
 
 // Reached below autograd, and directly in inference mode.
@@ -75,39 +98,66 @@ at::Tensor cpu_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tens
   return at::cpu::addmm(self, a, b, beta, alpha);
 }
 
+// The kernel that torch had for addmm on a device before this file gave it one.
+template <at::DeviceType kType>
+const c10::SafeKernelFunction &torch_addmm() {
+  static const c10::SafeKernelFunction kernel =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("aten::addmm", "")
+          .getComputedKernelForDispatchKey(Keys<kType>::kBackend);
+  return kernel;
+}
+
+// As cpu_addmm. The libraries of other devices are not linked, so their kernel is called boxed,
+// which costs about a microsecond of the host's time.
+template <at::DeviceType kType>
+at::Tensor device_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,
+                        const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha) {
+  const Hit hit = find_addmm(self, b, beta, alpha);
+  if (hit) return call(hit, a, self);
+  c10::Stack stack = {self, a, b, beta, alpha};
+  const c10::SafeKernelFunction &kernel = torch_addmm<kType>();
+  kernel.callBoxed(kernel.opHandle(), keys, &stack);
+  return stack.at(0).toTensor();
+}
+
 // torch's rule casts every operand. A prepared weight stays what it is, or it would not be
 // recognized below; the backend reads it in its own dtype.
-template <class Op, Op *op, class... Args>
+template <at::DeviceType kType, class Op, Op *op, class... Args>
 at::Tensor torch_rule(const Args &...args) {
-  return at::autocast::WrapFunction<at::autocast::CastPolicy::lower_precision_fp, at::kCPU, Op, Op,
+  return at::autocast::WrapFunction<at::autocast::CastPolicy::lower_precision_fp, kType, Op, Op,
                                     op>::type::call(args...);
 }
 
+template <at::DeviceType kType>
 at::Tensor cast(const at::Tensor &x) {
-  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), x, at::kCPU);
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(kType), x, kType);
 }
 
+template <at::DeviceType kType>
 at::Tensor autocast_linear(const at::Tensor &x, const at::Tensor &weight,
                            const OptionalTensor &bias) {
   if (!SiteRegistry::instance().find(weight))
-    return torch_rule<decltype(ATEN_FN(linear)), &ATEN_FN(linear)>(x, weight, bias);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-  return at::linear(cast(x), weight, bias);
+    return torch_rule<kType, decltype(ATEN_FN(linear)), &ATEN_FN(linear)>(x, weight, bias);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
+  return at::linear(cast<kType>(x), weight, bias);
 }
 
+template <at::DeviceType kType>
 at::Tensor autocast_matmul(const at::Tensor &x, const at::Tensor &other) {
   if (!SiteRegistry::instance().find_transposed(other))
-    return torch_rule<decltype(ATEN_FN(matmul)), &ATEN_FN(matmul)>(x, other);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-  return at::matmul(cast(x), other);
+    return torch_rule<kType, decltype(ATEN_FN(matmul)), &ATEN_FN(matmul)>(x, other);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
+  return at::matmul(cast<kType>(x), other);
 }
 
+template <at::DeviceType kType>
 at::Tensor autocast_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tensor &b,
                           const at::Scalar &beta, const at::Scalar &alpha) {
   if (!find_addmm(self, b, beta, alpha))
-    return torch_rule<decltype(ATEN_FN(addmm)), &ATEN_FN(addmm)>(self, a, b, beta, alpha);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-  return at::addmm(self, cast(a), b, beta, alpha);
+    return torch_rule<kType, decltype(ATEN_FN(addmm)), &ATEN_FN(addmm)>(self, a, b, beta, alpha);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
+  return at::addmm(self, cast<kType>(a), b, beta, alpha);
 }
 
 // torch warns when a kernel is replaced; here that is meant, see above.
@@ -116,33 +166,46 @@ class Silence : public c10::WarningHandler {
   void process(const c10::Warning &) override {}
 };
 
+template <at::DeviceType kType>
 void register_kernels() {
   using ::torch::Library;
+  if constexpr (kType != at::kCPU) torch_addmm<kType>();  // before it is replaced
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   // Never freed: calls may be in flight until the process ends.
   const auto at_key = [](c10::DispatchKey key) {
     return new Library(Library::IMPL, "aten", key, __FILE__, __LINE__);
   };
-  Library *cpu = at_key(c10::DispatchKey::CPU);
-  cpu->impl("linear", &linear);
-  cpu->impl("matmul", &matmul);
-  cpu->impl("addmm", &cpu_addmm);
-  Library *autograd = at_key(c10::DispatchKey::AutogradCPU);
+  Library *backend = at_key(Keys<kType>::kBackend);
+  backend->impl("linear", &linear);
+  backend->impl("matmul", &matmul);
+  if constexpr (kType == at::kCPU) {
+    backend->impl("addmm", &cpu_addmm);
+  } else {
+    backend->impl("addmm", &device_addmm<kType>);
+  }
+  Library *autograd = at_key(Keys<kType>::kAutograd);
   autograd->impl("linear", &linear);
   autograd->impl("matmul", &matmul);
-  autograd->impl("addmm", &autograd_addmm);
-  Library *autocast = at_key(c10::DispatchKey::AutocastCPU);
-  autocast->impl("linear", &autocast_linear);
-  autocast->impl("matmul", &autocast_matmul);
-  autocast->impl("addmm", &autocast_addmm);
+  autograd->impl("addmm", &autograd_addmm<kType>);
+  Library *autocast = at_key(Keys<kType>::kAutocast);
+  autocast->impl("linear", &autocast_linear<kType>);
+  autocast->impl("matmul", &autocast_matmul<kType>);
+  autocast->impl("addmm", &autocast_addmm<kType>);
+}
+
+template <at::DeviceType kType>
+void register_once() {
+  static std::once_flag once;
+  std::call_once(once, register_kernels<kType>);
 }
 
 }  // namespace
 
-void intercept(const std::vector<SitePointer> &sites) {
-  static std::once_flag once;
-  std::call_once(once, register_kernels);
+void intercept(const std::vector<SitePointer> &sites, at::DeviceType type) {
+  if (type == at::kCPU) register_once<at::kCPU>();
+  if (type == at::kCUDA) register_once<at::kCUDA>();
+  if (type == at::kPrivateUse1) register_once<at::kPrivateUse1>();
   SiteRegistry::instance().add(sites);
 }
 

@@ -8,9 +8,9 @@
 
 namespace octavo::torch {
 
-// From here on a linear with these sites' weights runs through them; all or none. The process's
-// dispatcher gets its kernels at the first call. THREAD_ANY.
-void intercept(const std::vector<SitePointer> &sites);
+// From here on a linear with these sites' weights, on a device of this type, runs through them; all
+// or none. The process's dispatcher gets its kernels at the first call for a type. THREAD_ANY.
+void intercept(const std::vector<SitePointer> &sites, at::DeviceType type);
 void release(const std::vector<SitePointer> &sites);
 // Whether a weight belongs to a prepared model.
 bool is_intercepted(const at::Tensor &weight);

@@ -42,13 +42,11 @@ void LinearImpl::pretty_print(std::ostream &stream) const {
 at::Tensor LinearImpl::forward(const at::Tensor &x) {
   const std::shared_ptr<const Place> place = place_.lock();
   if (place == nullptr || place->module != this) return ::torch::linear(x, weight, bias);
-  if (!at::autocast::is_autocast_enabled(at::kCPU)) {
-    return call_linear(place->site, x, weight, bias);
-  }
-  return call_linear(
-      place->site,
-      at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), x, at::kCPU), weight,
-      bias);
+  const at::DeviceType type = x.device().type();
+  if (!at::autocast::is_autocast_enabled(type)) return call_linear(place->site, x, weight, bias);
+  const at::Tensor narrow =
+      at::autocast::cached_cast(at::autocast::get_autocast_dtype(type), x, type);
+  return call_linear(place->site, narrow, weight, bias);
 }
 
 }  // namespace octavo::torch

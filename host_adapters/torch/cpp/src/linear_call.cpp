@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device.h"
 #include "octavo/torch/error.h"
 #include "text.h"
 
@@ -25,13 +26,23 @@ octavo_tensor borrow(const at::Tensor &t, int64_t rows, int64_t cols) {
 // Bytes that live during one call; from torch's allocator, aligned.
 class Scratch {
  public:
-  explicit Scratch(uint64_t bytes)
-      : memory_(bytes == 0 ? c10::DataPtr()
-                           : c10::GetCPUAllocator()->allocate(bytes + kAlignment)) {}
-  void *data() const { return memory_ ? aligned(memory_.get()) : nullptr; }
+  Scratch(uint64_t bytes, const at::Device &device) {
+    if (bytes == 0) return;
+    if (device.is_cpu()) {
+      memory_ = c10::GetCPUAllocator()->allocate(bytes + kAlignment);
+    } else {  // which knows streams
+      tensor_ = at::empty({static_cast<int64_t>(bytes + kAlignment)},
+                          at::TensorOptions(at::kByte).device(device));
+    }
+  }
+  void *data() const {
+    if (tensor_.defined()) return aligned(tensor_.mutable_data_ptr());
+    return memory_ ? aligned(memory_.get()) : nullptr;
+  }
 
  private:
   c10::DataPtr memory_;
+  at::Tensor tensor_;
 };
 
 [[noreturn]] void refuse(const Site &site, const std::string &text) {
@@ -39,11 +50,10 @@ class Scratch {
 }
 
 void check_operand(const Site &site, const at::Tensor &t, int64_t cols, const char *name) {
-  if (!t.device().is_cpu() || t.layout() != at::kStrided)
-    refuse(site, std::string(name) +
-                     ": expected a dense tensor on the CPU, where the model was "
-                     "prepared, found one on " +
-                     t.device().str());
+  if (t.device() != site.run->device() || t.layout() != at::kStrided)
+    refuse(site, std::string(name) + ": expected a dense tensor on " + site.run->device().str() +
+                     ", where the model was prepared, found " +
+                     (t.layout() == at::kStrided ? "one on " + t.device().str() : "a sparse one"));
   if (dtype_of(t.scalar_type()) == 0)
     refuse(site, std::string(name) + ": expected f32, bf16 or f16, found " +
                      std::string(c10::toString(t.scalar_type())) +
@@ -80,9 +90,10 @@ at::Tensor forward(const Site &site, const at::Tensor &x, const at::Tensor &bias
   octavo_tensor bias_tensor = {};
   if (bias.defined()) bias_tensor = borrow(bias, 1, w.rows);
   const Scratch workspace(
-      octavo_extent_bytes(&site.plan.forward_workspace, static_cast<uint64_t>(rows)));
+      octavo_extent_bytes(&site.plan.forward_workspace, static_cast<uint64_t>(rows)), x.device());
   Addresses addresses;
   auto call = make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
+  call.stream = current_stream(x.device());
   call.linear = site.linear;
   call.flags = !records && !site.is_training() ? OCTAVO_FORWARD_EVALUATION : 0;
   call.x = &x_tensor;
@@ -141,9 +152,10 @@ Gradients backward(const Kept &kept, const at::Tensor &dy, const at::Tensor &x, 
   if (g.dw.defined()) dw_tensor = borrow(g.dw, w.rows, w.cols);
   if (g.db.defined()) db_tensor = borrow(g.db, 1, w.rows);
   const Scratch workspace(
-      octavo_extent_bytes(&site.plan.backward_workspace, static_cast<uint64_t>(rows)));
+      octavo_extent_bytes(&site.plan.backward_workspace, static_cast<uint64_t>(rows)), dy.device());
   Addresses addresses;
   auto call = make<octavo_backward_call>(OCTAVO_KIND_BACKWARD_CALL);
+  call.stream = current_stream(dy.device());
   call.linear = site.linear;
   call.flags = (adds ? 0 : OCTAVO_BACKWARD_OVERWRITE) |
                (in_slot || in_tensor ? 0 : OCTAVO_BACKWARD_SKIP_WEIGHT);
@@ -176,7 +188,7 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
     const Variable bias = given.has_value() ? *given : Variable();
     const auto rows = static_cast<uint64_t>(x.numel() / site->weight->cols);
     const uint64_t bytes = octavo_extent_bytes(&site->plan.saved, rows) + kAlignment;
-    const at::Tensor saved = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+    const at::Tensor saved = at::empty({static_cast<int64_t>(bytes)}, x.options().dtype(at::kByte));
     Variable y = octavo::torch::forward(*site, x, bias, aligned(saved.mutable_data_ptr()), true);
     const bool keeps_x = (site->plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0;
     ctx->save_for_backward({saved, keeps_x ? x : Variable()});

@@ -14,7 +14,7 @@ namespace octavo::torch {
 class OpenRequest {
  public:
   // Borrows both.
-  OpenRequest(const Config &config, const octavo_host *host)
+  OpenRequest(const Config &config, const octavo_host *host, const octavo_device &device)
       : desc_(make<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC)) {
     for (const auto &[key, value] : config.overrides)
       overrides_.push_back({view(key), to_value(value)});
@@ -25,7 +25,7 @@ class OpenRequest {
     desc_.override_count = overrides_.size();
     desc_.plugin_dirs = directories_.data();
     desc_.plugin_dir_count = directories_.size();
-    desc_.device = {OCTAVO_DEVICE_AUTO, 0};
+    desc_.device = device;
     desc_.host = host;
   }
   OpenRequest(const OpenRequest &) = delete;

@@ -18,16 +18,28 @@ namespace {
 
 using ::torch::nn::Module;
 
-void check_model(const Walk &walk, const Module &module) {
+// The device of all parameters; without one the CPU.
+at::Device device_of(const Module &module) {
+  std::optional<at::Device> device;
   for (const auto &item : module.named_parameters()) {
-    const at::Tensor &t = item.value();
-    if (!t.device().is_cpu())
-      throw Error(OCTAVO_UNSUPPORTED, "parameter \"" + item.key() +
-                                          "\": expected a tensor on the CPU, found " +
-                                          t.device().str() +
-                                          "; this build of octavo::torch prepares models on the "
-                                          "CPU: call module->to(torch::kCPU) before");
+    const at::Device found = item.value().device();
+    if (!found.is_cpu() && !found.is_cuda() && !found.is_privateuseone())
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on cpu or cuda, found " +
+                      found.str() +
+                      "; call module->to(torch::kCPU) or module->to(torch::kCUDA) "
+                      "before");
+    if (device.has_value() && *device != found)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on " + device->str() +
+                      ", as the ones before it, found " + found.str() +
+                      "; bring the whole model there with module->to(...) before");
+    device = found;
   }
+  return device.value_or(at::Device(at::kCPU));
+}
+
+void check_model(const Walk &walk) {
   for (const Found &found : walk.linears) {
     if (dtype_of(found.weight.scalar_type()) == 0)
       throw Error(OCTAVO_INVALID, "linear \"" + found.name +
@@ -115,7 +127,8 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
                  const Config &config) {
   Walk walk;
   walk.visit(module, "", module.weak_from_this().lock());
-  check_model(walk, module);
+  const at::Device device = device_of(module);
+  check_model(walk);
   check_optimizer(module, optimizer);
 
   std::unique_ptr<Prepared::Impl> impl;
@@ -124,7 +137,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
     impl = std::make_unique<Prepared::Impl>();
     impl->module = &module;
     impl->given = &optimizer;
-    impl->run = std::make_shared<Run>(config);
+    impl->run = std::make_shared<Run>(config, device);
   } while (!place(*impl, walk, left_out));
   Run &run = *impl->run;
   bool kept = false;
@@ -138,7 +151,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   run.quantize_all();
 
   // From here on nothing fails but the registration, which is all or nothing itself.
-  intercept(impl->sites);
+  intercept(impl->sites, device.type());
   for (size_t i = 0; i < impl->places.size(); ++i)
     impl->placed_modules[i].second->set_place(impl->places[i]);
   for (Parameter &p : run.parameters())

@@ -2,6 +2,7 @@
 // run_step.cpp.
 #include "run.h"
 
+#include "device.h"
 #include "open_request.h"
 
 namespace octavo::torch {
@@ -38,19 +39,19 @@ std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor) {
   return {rows, rows == 0 ? 0 : tensor.numel() / rows};
 }
 
-Run::Run(const Config &config) {
-  const OpenRequest request(config, host_->table());
+Run::Run(const Config &config, const at::Device &device) : memory_(device) {
+  const OpenRequest request(config, host_->table(), open_device_of(device));
   host_->check(octavo_open(request.desc(), &run_), "octavo_open",
                config.path.empty() ? "the configuration" : config.path);
   table_ = octavo_backend_of(run_);
   session_ = octavo_session_of(run_);
   const octavo_session_desc *desc = octavo_session_desc_of(run_);
-  if (desc != nullptr && desc->device.type != OCTAVO_DEVICE_CPU) {
+  if (desc == nullptr) return;
+  try {
+    check_device(device, desc->device);
+  } catch (...) {
     octavo_close(run_);
-    throw Error(OCTAVO_UNSUPPORTED,
-                "octavo_open: expected a run on the CPU, where this build of octavo::torch keeps "
-                "its slots, found device type " +
-                    std::to_string(desc->device.type) + "; set device.kind = \"cpu\"");
+    throw;
   }
 }
 
@@ -179,7 +180,7 @@ std::string Run::precision() const {
 
 std::string explain(const Config &config, const std::string &format) {
   Host host;
-  const OpenRequest request(config, host.table());
+  const OpenRequest request(config, host.table(), {OCTAVO_DEVICE_AUTO, 0});
   std::string all;
   host.check(octavo_explain(request.desc(), view(format), append_line, &all), "octavo_explain",
              config.path.empty() ? "the configuration" : config.path);

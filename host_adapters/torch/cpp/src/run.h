@@ -72,8 +72,9 @@ struct Parameter {
 
 class Run {
  public:
-  // Throws Error when nothing that the configuration allows can run here.
-  explicit Run(const Config &config);
+  // device: of the model's tensors, and so of slots and workspaces. Throws Error when nothing that
+  // the configuration allows can run there.
+  Run(const Config &config, const at::Device &device);
   ~Run();
   Run(const Run &) = delete;
   Run &operator=(const Run &) = delete;
@@ -103,6 +104,10 @@ class Run {
   void end_step();
   // Whether a gradient that was infinite or NaN went through a cast since the last end_step.
   bool saw_nonfinite() const;
+  // Where that is written, on the device; null: the backend does not look.
+  const float *nonfinite() const {
+    return nonfinite_.defined() ? nonfinite_.const_data_ptr<float>() : nullptr;
+  }
   // Slots that ranks combine before the optimizer and end_step, with OCTAVO_COMBINE_...
   std::vector<std::pair<at::Tensor, uint32_t>> reduced_slots() const;
   void drop_gradients();
@@ -118,6 +123,7 @@ class Run {
   std::string backend_id() const;
   std::string precision() const;
 
+  const at::Device &device() const { return memory_.device(); }
   octavo_run *handle() const { return run_; }
   const octavo_backend *table() const { return table_; }
   octavo_session *session() const { return session_; }

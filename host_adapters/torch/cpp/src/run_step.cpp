@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "device.h"
 #include "run.h"
 #include "text.h"
 
@@ -15,7 +16,8 @@ void align(at::Tensor &tensor) {
   if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0) return;
   const at::NoGradGuard no_grad;
   const at::Tensor plain = tensor.detach();
-  at::Tensor moved = aligned_bytes(plain.nbytes()).view(plain.scalar_type()).view(plain.sizes());
+  at::Tensor moved =
+      aligned_bytes(plain.nbytes(), plain.device()).view(plain.scalar_type()).view(plain.sizes());
   moved.copy_(plain);
   tensor.set_data(moved);
 }
@@ -56,9 +58,10 @@ void Run::quantize(Parameter &p, bool always) {
   const std::lock_guard<std::mutex> lock(p.mutex);
   if (!always && !is_stale(p)) return;  // another thread was faster
   if (!p.keeps_weight) align(p.tensor);
-  at::Tensor workspace = aligned_bytes(p.cache_workspace);
+  at::Tensor workspace = aligned_bytes(p.cache_workspace, device());
   Addresses addresses;
   auto call = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
+  call.stream = current_stream(device());
   call.parameter = p.id;
   call.slots = fill(p.quantize, &addresses);
   call.workspace = workspace.mutable_data_ptr();
@@ -82,13 +85,14 @@ void Run::end_step() {
   if (table_ == nullptr) return;
   Addresses addresses;
   auto call = make<octavo_step_call>(OCTAVO_KIND_STEP_CALL);
+  call.stream = current_stream(device());
   call.slots = fill(end_step_, &addresses);
   host_->check(table_->end_step(session_, &call), "end_step", backend_id());
   for (Parameter &p : parameters_) p.recorded = false;
 }
 
 bool Run::saw_nonfinite() const {
-  return nonfinite_.defined() && *static_cast<const float *>(nonfinite_.const_data_ptr()) != 0.0f;
+  return nonfinite_.defined() && nonfinite_.item<float>() != 0.0f;
 }
 
 std::vector<std::pair<at::Tensor, uint32_t>> Run::reduced_slots() const {
@@ -108,7 +112,7 @@ void Run::drop_gradients() {
 void Run::move(const Parameter &p, uint32_t role, at::Tensor &plain, bool write) {
   uint64_t bytes = 0;
   host_->check(optimizer()->workspace_bytes(session_, &p.id, 1, &bytes), "workspace_bytes", p.name);
-  at::Tensor workspace = aligned_bytes(bytes);
+  at::Tensor workspace = aligned_bytes(bytes, device());
   octavo_tensor tensor = {const_cast<void *>(plain.const_data_ptr()),
                           p.rows,
                           p.cols,
@@ -117,6 +121,7 @@ void Run::move(const Parameter &p, uint32_t role, at::Tensor &plain, bool write)
                           0};
   Addresses addresses;
   auto call = make<octavo_parameter_call>(OCTAVO_KIND_PARAMETER_CALL);
+  call.stream = current_stream(device());
   call.parameter = p.id;
   call.role = role;
   call.plain = &tensor;

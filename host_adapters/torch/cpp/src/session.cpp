@@ -62,7 +62,8 @@ at::Tensor Session::read(const std::string &parameter, uint32_t role) const {
       throw Error(OCTAVO_INVALID, "parameter \"" + parameter + "\": expected a slot of role " +
                                       std::to_string(role) +
                                       " that the backend can read, found none");
-    at::Tensor plain = at::empty({p.rows, p.cols}, at::kFloat);
+    at::Tensor plain =
+        at::empty({p.rows, p.cols}, at::TensorOptions(at::kFloat).device(run_->device()));
     run_->read_parameter(p, role, plain);
     return plain;
   }

@@ -34,8 +34,9 @@ at::ScalarType scalar_type_of(uint32_t dtype) {
   }
 }
 
-at::Tensor aligned_bytes(uint64_t count) {
-  at::Tensor base = at::empty({static_cast<int64_t>(count + kAlignment)}, at::kByte);
+at::Tensor aligned_bytes(uint64_t count, const at::Device &device) {
+  at::Tensor base = at::empty({static_cast<int64_t>(count + kAlignment)},
+                              at::TensorOptions(at::kByte).device(device));
   auto *data = static_cast<char *>(base.mutable_data_ptr());
   const int64_t offset = static_cast<char *>(aligned(data)) - data;
   return base.narrow(0, offset, static_cast<int64_t>(count));
@@ -51,7 +52,7 @@ void SlotMemory::extend(const octavo_run *run) {
     const at::ScalarType type = scalar_type_of(slot.dtype);
     const uint64_t bytes =
         static_cast<uint64_t>(slot.rows * slot.cols) * (OCTAVO_DTYPE_BITS(slot.dtype) / 8);
-    tensors_.push_back(aligned_bytes(bytes).view(type).view({slot.rows, slot.cols}));
+    tensors_.push_back(aligned_bytes(bytes, device_).view(type).view({slot.rows, slot.cols}));
     bytes_ += bytes;
     reset(slot);
   }

@@ -25,8 +25,8 @@ inline void *aligned(void *address) {
   const auto bits = reinterpret_cast<uintptr_t>(address);
   return reinterpret_cast<void *>((bits + kAlignment - 1) / kAlignment * kAlignment);
 }
-// Uninitialized bytes [count] whose first one lies at a multiple of kAlignment.
-at::Tensor aligned_bytes(uint64_t count);
+// Uninitialized bytes [count] on the device whose first one lies at a multiple of kAlignment.
+at::Tensor aligned_bytes(uint64_t count, const at::Device &device);
 // Whether the slot's memory is the host's own tensor.
 inline bool is_native(const octavo_slot &s) {
   return (s.flags & OCTAVO_SLOT_NATIVE) != 0;
@@ -46,6 +46,8 @@ using Addresses = c10::SmallVector<void *, 24>;
 
 class SlotMemory {
  public:
+  explicit SlotMemory(const at::Device &device) : device_(device) {}
+  const at::Device &device() const { return device_; }
   // Allocates what the run's slots have that is not allocated yet, filled with initial values.
   void extend(const octavo_run *run);
   // Whether calls of a list record: a null accumulator means "do not record".
@@ -60,6 +62,7 @@ class SlotMemory {
   void reset(const octavo_slot &slot);
 
  private:
+  at::Device device_;
   std::vector<at::Tensor> tensors_;
   uint64_t bytes_ = 0;
 };

@@ -70,7 +70,7 @@ class OCTAVO_TORCH_API Accelerator {
   double clip_grad_norm_(double max_norm);
   bool optimizer_step_was_skipped() const;
 
-  // Autocast on the CPU for a scope, restored at its end.
+  // Autocast on the prepared model's device for a scope, restored at its end.
   class OCTAVO_TORCH_API Autocast {
    public:
     ~Autocast();
@@ -79,7 +79,8 @@ class OCTAVO_TORCH_API Accelerator {
 
    private:
     friend class Accelerator;
-    explicit Autocast(at::ScalarType dtype);
+    Autocast(at::DeviceType type, at::ScalarType dtype);
+    at::DeviceType type_;
     bool enabled_;
     at::ScalarType dtype_;
   };

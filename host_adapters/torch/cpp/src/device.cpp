@@ -1,0 +1,45 @@
+// No header of CUDA is needed: torch gives streams as opaque handles.
+#include "device.h"
+
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "octavo/torch/error.h"
+
+namespace octavo::torch {
+namespace {
+
+std::string name_of(const octavo_device &device) {
+  switch (device.type) {
+    case OCTAVO_DEVICE_CPU: return "cpu";
+    case OCTAVO_DEVICE_CUDA: return "cuda:" + std::to_string(device.index);
+    default: return "device type " + std::to_string(device.type);
+  }
+}
+
+}  // namespace
+
+// On the CPU, too, device.kind is looked at: "cuda" beside such a model is a mistake to tell.
+octavo_device open_device_of(const at::Device &device) {
+  if (device.is_cuda()) return {OCTAVO_DEVICE_CUDA, device.has_index() ? device.index() : 0};
+  return {OCTAVO_DEVICE_AUTO, 0};
+}
+
+void check_device(const at::Device &device, const octavo_device &opened) {
+  const bool on_cpu = opened.type == OCTAVO_DEVICE_CPU;
+  if (device.is_cpu() == on_cpu) return;
+  throw Error(
+      OCTAVO_UNSUPPORTED,
+      "the model: expected its tensors on " + name_of(opened) +
+          ", where the configuration runs, found them on " + device.str() +
+          (on_cpu ? "; set device.kind to that device, or call module->to(torch::kCPU) "
+                    "before"
+                  : "; call module->to(torch::kCUDA) before, or set device.kind = \"cpu\""));
+}
+
+void *current_stream(const at::Device &device) {
+  if (device.is_cpu()) return nullptr;
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+}
+
+}  // namespace octavo::torch

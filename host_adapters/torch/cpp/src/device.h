@@ -1,0 +1,22 @@
+// What depends on the device that a model's tensors lie on.
+//
+// cpu; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
+// that device.kind names.
+#ifndef OCTAVO_TORCH_DEVICE_H
+#define OCTAVO_TORCH_DEVICE_H
+
+#include <ATen/core/Tensor.h>
+#include <octavo/octavo.h>
+
+namespace octavo::torch {
+
+// For octavo_open_desc. AUTO where the configuration decides.
+octavo_device open_device_of(const at::Device &device);
+// Throws Error unless a run on `opened` reads tensors of `device`.
+void check_device(const at::Device &device, const octavo_device &opened);
+// torch's current stream of the device, for calls; null on the CPU.
+void *current_stream(const at::Device &device);
+
+}  // namespace octavo::torch
+
+#endif
