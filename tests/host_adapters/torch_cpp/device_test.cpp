@@ -1,0 +1,193 @@
+// A model whose tensors are not on the CPU: on a made-up device, whose kernels are those of
+// kernels/cuda on a made-up GPU. Memory of the device is out of reach for whatever is no kernel and
+// no operator of torch, and kernels do not reach the CPU's.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "made_up_device.h"
+#include "transformer.h"
+
+namespace {
+
+using octavo::torch::Config;
+using octavo::torch::Prepared;
+using testing_torch::made_up_device;
+using testing_torch::status_of;
+namespace nn = torch::nn;
+
+class MadeUpGpu : public testing::Environment {
+ public:
+  void SetUp() override {
+    setenv("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06", 1);
+    setenv("CUDA_ON_CPU_SEALED", "1", 1);
+    setenv("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS, 1);
+    at::set_num_threads(1);
+  }
+};
+const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new MadeUpGpu);
+
+// Module::to cannot change the kind of a tensor to PrivateUse1; GPUs of torch's own it can.
+struct MovableLinear : nn::LinearImpl {
+  using nn::LinearImpl::LinearImpl;
+  void move(const at::Device &device) {
+    for (auto &item : parameters_) {
+      at::Tensor &p = item.value();
+      if (p.defined()) p = p.detach().to(device).requires_grad_();
+    }
+    weight = parameters_["weight"];
+    if (parameters_.contains("bias")) bias = parameters_["bias"];
+  }
+};
+
+struct Model : nn::Module {
+  explicit Model(const at::Device &device) {
+    torch::manual_seed(5);
+    wide = register_module("wide", std::make_shared<MovableLinear>(48, 80));
+    narrow = register_module(
+        "narrow", std::make_shared<MovableLinear>(nn::LinearOptions(80, 16).bias(false)));
+    if (device.is_cpu()) return;
+    wide->move(device);
+    narrow->move(device);
+  }
+  at::Tensor forward(const at::Tensor &x) { return narrow->forward(torch::gelu(wide->forward(x))); }
+
+  std::shared_ptr<MovableLinear> wide, narrow;
+};
+
+Config config_on(const at::Device &device, const std::string &backend, const std::string &recipe) {
+  Config config = testing_torch::config_of(backend, recipe);
+  config.set("plugins.trust", "dev").set("layers.min_gain", "off");
+  config.set("device.kind", device.is_cpu() ? "cpu" : "cuda");
+  config.plugin_dirs.push_back(OCTAVO_FAKE_KERNELS_DIR);
+  return config;
+}
+
+at::Tensor inputs(int64_t step) {
+  torch::manual_seed(100 + step);
+  return torch::randn({24, 48});
+}
+
+// The losses of some steps, then what the model computes without gradients and in inference mode,
+// its weights, and the norm of a clipped gradient.
+std::vector<at::Tensor> trained(const at::Device &device, const std::string &backend,
+                                const std::string &recipe, at::IntArrayRef shape) {
+  std::vector<at::Tensor> all;
+  Model model(device);
+  torch::optim::AdamW optimizer = testing_torch::adamw(model);
+  Prepared prepared = octavo::torch::prepare(model, optimizer, config_on(device, backend, recipe));
+  for (int64_t step = 0; step < 4; ++step) {
+    const at::Tensor x = inputs(step).reshape(shape).to(device);
+    const at::Tensor loss = (model.forward(x) - 0.5).square().mean();
+    loss.backward();
+    all.push_back(loss.detach().cpu());
+    if (step == 2) all.push_back(torch::tensor(prepared.clip_grad_norm_(0.5)));
+    prepared.step();
+    prepared.zero_grad();
+  }
+  const at::Tensor x = inputs(9).reshape(shape).to(device);
+  {
+    const torch::NoGradGuard no_grad;
+    all.push_back(model.forward(x).cpu());
+  }
+  {
+    const torch::InferenceMode inference;
+    all.push_back(model.forward(x).cpu());
+  }
+  for (const octavo::torch::Layer &layer : prepared.layers()) {
+    EXPECT_TRUE(layer.fp8) << layer.name << ": " << layer.reason;
+    EXPECT_EQ(layer.forward_calls, 6u) << layer.name;
+    EXPECT_EQ(layer.wgrad_calls, 4u) << layer.name;
+  }
+  prepared.close();
+  for (const at::Tensor &p : model.parameters()) all.push_back(p.detach().cpu());
+  return all;
+}
+
+struct Case {
+  const char *backend;
+  const char *recipe;
+
+  friend std::ostream &operator<<(std::ostream &out, const Case &c) {
+    return out << c.backend << " " << c.recipe;
+  }
+};
+
+class OnDevice : public testing::TestWithParam<Case> {};
+
+TEST_P(OnDevice, trains_as_on_the_cpu) {
+  for (const std::vector<int64_t> &shape : {std::vector<int64_t>{24, 48}, {2, 12, 48}}) {
+    const std::vector<at::Tensor> cpu =
+        trained(at::kCPU, GetParam().backend, GetParam().recipe, shape);
+    const std::vector<at::Tensor> device =
+        trained(made_up_device(), GetParam().backend, GetParam().recipe, shape);
+    ASSERT_EQ(device.size(), cpu.size());
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      EXPECT_TRUE(torch::equal(device[i], cpu[i])) << "number " << i << " of " << shape.size();
+      EXPECT_FALSE(device[i].isnan().any().item<bool>()) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OnDevice,
+                         testing::Values(Case{"te", "delayed"}, Case{"te", "mx"},
+                                         Case{"msamp", "O2"}, Case{"msamp", "O3"}));
+
+TEST(OnDevice, checkpoint_crosses_to_the_cpu_and_back) {
+  const std::string directory = testing::TempDir() + "/octavo_device_checkpoint";
+  std::vector<at::Tensor> seen;
+  for (const bool saves : {true, false}) {
+    const at::Device device = saves ? made_up_device() : at::Device(at::kCPU);
+    Model model(device);
+    torch::optim::AdamW optimizer = testing_torch::adamw(model);
+    Prepared prepared = octavo::torch::prepare(model, optimizer, config_on(device, "msamp", "O2"));
+    if (saves) {
+      (model.forward(inputs(1).to(device))).square().mean().backward();
+      prepared.step();
+      prepared.zero_grad();
+      prepared.save_state(directory);
+    } else {
+      prepared.load_state(directory);
+    }
+    const torch::NoGradGuard no_grad;
+    seen.push_back(model.forward(inputs(2).to(device)).cpu());
+  }
+  EXPECT_TRUE(torch::equal(seen[0], seen[1]));
+}
+
+TEST(OnDevice, model_and_configuration_must_agree) {
+  Model model(at::kCPU);
+  torch::optim::AdamW optimizer = testing_torch::adamw(model);
+  EXPECT_EQ(status_of(
+                [&] {
+                  octavo::torch::prepare(model, optimizer,
+                                         config_on(made_up_device(), "te", "delayed"));
+                },
+                "expected its tensors on cuda:0, where the configuration runs, found them on cpu"),
+            OCTAVO_UNSUPPORTED);
+  Model there(made_up_device());
+  torch::optim::AdamW other = testing_torch::adamw(there);
+  EXPECT_EQ(
+      status_of([&] { octavo::torch::prepare(there, other, config_on(at::kCPU, "te", "mx")); },
+                "expected its tensors on cpu"),
+      OCTAVO_UNSUPPORTED);
+  there.narrow->move(at::kCPU);
+  torch::optim::AdamW both = testing_torch::adamw(there);
+  EXPECT_EQ(status_of(
+                [&] {
+                  octavo::torch::prepare(there, both, config_on(made_up_device(), "te", "delayed"));
+                },
+                "as the ones before it"),
+            OCTAVO_UNSUPPORTED);
+}
+
+TEST(OnDevice, operand_of_another_device_is_refused) {
+  Model model(made_up_device());
+  torch::optim::AdamW optimizer = testing_torch::adamw(model);
+  Prepared prepared =
+      octavo::torch::prepare(model, optimizer, config_on(made_up_device(), "te", "delayed"));
+  EXPECT_EQ(status_of([&] { model.wide->forward(inputs(0)); }, "where the model was prepared"),
+            OCTAVO_INVALID);
+}
+
+}  // namespace

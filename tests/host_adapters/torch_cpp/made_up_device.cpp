@@ -1,0 +1,154 @@
+// The few kernels that a device must have itself; torch's own fallback computes the others.
+#include "made_up_device.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "tests/support/cuda_on_cpu/sealed.h"
+
+namespace testing_torch {
+namespace {
+
+constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+
+class SealedAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void *data = cuda_on_cpu::sealed_allocate(bytes);
+    return {data, data, [](void *) {}, c10::Device(kType, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return [](void *) {};
+  }
+  void copy_data(void *to, const void *from, size_t bytes) const override {
+    const cuda_on_cpu::DeviceAccess access;
+    std::memcpy(to, from, bytes);
+  }
+};
+
+SealedAllocator &allocator() {
+  static SealedAllocator one;
+  return one;
+}
+
+// One device with one stream, whose handle a test can tell from the default stream's.
+struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
+  c10::Device getDevice() const override { return {kType, 0}; }
+  c10::Device exchangeDevice(c10::Device) const override { return {kType, 0}; }
+  c10::Stream getStream(c10::Device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, 0));
+  }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return getStream({kType, 0}); }
+  void *getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+struct Hooks : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+};
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &allocator(), kKeys, type.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                         std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(size, stride, &allocator(), kKeys,
+                                           type.value_or(at::kFloat));
+}
+
+// The tensor's memory as a tensor of the CPU, for as long as the pages are open.
+at::Tensor as_cpu(const at::Tensor &t) {
+  if (t.is_cpu()) return t;
+  auto *data = static_cast<char *>(t.storage().mutable_data()) +
+               static_cast<size_t>(t.storage_offset()) * t.element_size();
+  return at::from_blob(data, t.sizes(), t.strides(), at::TensorOptions(t.scalar_type()));
+}
+
+at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool) {
+  const cuda_on_cpu::DeviceAccess access;
+  as_cpu(to).copy_(as_cpu(from));
+  return to;
+}
+
+const at::Tensor &resize(const at::Tensor &t, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat>) {
+  if (t.sizes() == size) return t;
+  const at::Tensor larger =
+      at::detail::empty_generic(size, &allocator(), kKeys, t.scalar_type(), {});
+  t.unsafeGetTensorImpl()->set_storage_keep_dtype(larger.storage());
+  t.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return t;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor &from, const at::Tensor &to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar(const at::Tensor &t) {
+  const cuda_on_cpu::DeviceAccess access;
+  return as_cpu(t).item();
+}
+
+at::Tensor &set_storage(at::Tensor &t, at::Storage source, int64_t offset, at::IntArrayRef size,
+                        at::IntArrayRef stride) {
+  t.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride, offset);
+  return t;
+}
+
+void on_copies(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+void register_kernels() {
+  static torch::Library kernels(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                                __FILE__, __LINE__);
+  kernels.impl("empty.memory_format", &empty);
+  kernels.impl("empty_strided", &empty_strided);
+  kernels.impl("resize_", &resize);
+  kernels.impl("_copy_from", &copy_from);
+  kernels.impl("_copy_from_and_resize", &copy_from_and_resize);
+  kernels.impl("_local_scalar_dense", &local_scalar);
+  kernels.impl("set_.source_Storage_storage_offset", &set_storage);
+  kernels.impl("as_strided", &at::native::as_strided_tensorimpl);
+  kernels.impl("view",
+               static_cast<at::Tensor (*)(const at::Tensor &, at::IntArrayRef)>(&at::native::view));
+  kernels.impl("_reshape_alias", &at::native::_reshape_alias);
+  static torch::Library others(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
+                               __LINE__);
+  others.fallback(torch::CppFunction::makeFromBoxedFunction<&on_copies>());
+}
+
+}  // namespace
+
+at::Device made_up_device() {
+  static const bool known = [] {
+    c10::register_privateuse1_backend("made_up");
+    c10::SetAllocator(kType, &allocator());
+    at::RegisterPrivateUse1HooksInterface(new Hooks);
+    register_kernels();
+    return true;
+  }();
+  return {kType, static_cast<c10::DeviceIndex>(known ? 0 : -1)};
+}
+
+}  // namespace testing_torch
