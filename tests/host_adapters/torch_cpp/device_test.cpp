@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, OnDevice,
                                          Case{"msamp", "O2"}, Case{"msamp", "O3"}));
 
 TEST(OnDevice, checkpoint_crosses_to_the_cpu_and_back) {
-  const std::string directory = testing::TempDir() + "/octavo_device_checkpoint";
+  const std::string directory = testing::TempDir() + "octavo_device_checkpoint";
   std::vector<at::Tensor> seen;
   for (const bool saves : {true, false}) {
     const at::Device device = saves ? made_up_device() : at::Device(at::kCPU);

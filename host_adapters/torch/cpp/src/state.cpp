@@ -50,12 +50,13 @@ void save_file(OutputArchive &archive, const fs::path &path) {
   fs::rename(partial, path);
 }
 
-InputArchive open_file(const fs::path &path) {
+// Its tensors on the device, whichever they were saved from.
+InputArchive open_file(const fs::path &path, const at::Device &device) {
   if (!fs::exists(path))
     throw Error(OCTAVO_RESOURCE, "load_state: expected the file " + path.string() +
                                      ", found none; give the directory that save_state wrote");
   InputArchive archive;
-  archive.load_from(path.string());
+  archive.load_from(path.string(), device);
   return archive;
 }
 
@@ -81,7 +82,7 @@ std::vector<std::string> strings_of(InputArchive &archive, const char *key) {
 }
 
 LoadedSlots read_slots(const Run &run, const Session &session, const fs::path &path) {
-  InputArchive archive = open_file(path);
+  InputArchive archive = open_file(path, run.device());
   c10::IValue value;
   archive.read("schema", value);
   if (value.toInt() > kSchema)
@@ -172,7 +173,7 @@ void apply(Prepared::Impl &state, const Session &session, const LoadedSlots &loa
   state.optimizer().zero_grad();
   state.skipped_steps = static_cast<uint64_t>(loaded.skipped);
   state.step_skipped = false;
-  set_random_state(loaded.random);
+  set_random_state(loaded.random.cpu());
 }
 
 // torch's own exceptions about files as this library's.
@@ -237,8 +238,8 @@ void Prepared::load_state(const std::string &directory) {
   const at::NoGradGuard no_grad;
   wrapped("load_state", directory, [&] {
     const LoadedSlots loaded = read_slots(*state.run, session(), fs::path(directory) / kSlots);
-    InputArchive model = open_file(fs::path(directory) / kModel);
-    InputArchive optimizer = open_file(fs::path(directory) / kOptimizer);
+    InputArchive model = open_file(fs::path(directory) / kModel, state.run->device());
+    InputArchive optimizer = open_file(fs::path(directory) / kOptimizer, state.run->device());
     state.materialize();
     Backup backup(state);
     try {
