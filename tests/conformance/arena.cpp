@@ -16,7 +16,7 @@ namespace octavo::conformance {
 namespace {
 
 constexpr uint64_t kReserved = uint64_t{4} << 30;  // address space; pages are taken when touched
-constexpr uint64_t kAlignment = 256;                 // what the contract promises to backends
+constexpr uint64_t kAlignment = 256;               // what the contract promises to backends
 constexpr uint64_t kRedZone = 256;
 constexpr uint8_t kRedByte = 0xC3;
 
