@@ -51,7 +51,7 @@ std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const oct
                   "expected a configuration file for octavo.lock to lie beside, found none; name "
                   "it: octavo lock octavo.toml");
   std::vector<LockedPlugin> found;
-  bool kernels_locked = false;  // the same for every backend
+  bool kernels_done = false;  // the same for every backend
   for (const std::string &id : named(config)) {
     Negotiation n = prepare(desc);
     n.config.mixed_precision = "fp8";
@@ -60,10 +60,14 @@ std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const oct
     n.trust.locked = false;
     if (n.trust.mode == "pinned") n.trust.mode = "owner";  // the new file is a pin itself
     negotiate(n, desc, host);
-    if (n.kernels && n.kernels->plugin != nullptr && !kernels_locked) {
-      found.push_back(
-          locked_plugin(*n.kernels->described, n.kernels->plugin->sha256, n.kernels->verdicts));
-      kernels_locked = true;
+    if (n.kernels && !kernels_done) {
+      kernels_done = true;
+      if (n.kernels->plugin != nullptr)
+        found.push_back(
+            locked_plugin(*n.kernels->described, n.kernels->plugin->sha256, n.kernels->verdicts));
+      else
+        diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, kDomain,
+                 n.kernels->id + " is not locked: " + n.kernels->verdicts.back().text);
     }
     const Candidate &c = n.candidates.at(0);
     if (c.plugin != nullptr)

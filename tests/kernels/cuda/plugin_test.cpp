@@ -92,6 +92,19 @@ TEST_F(CudaPlugin, lock_file_of_a_machine_without_a_gpu_has_backends_only) {
   EXPECT_THAT(said, testing::Not(HasSubstr("kernels-cuda")));
 }
 
+TEST_F(CudaPlugin, lock_file_of_a_gpu_without_kernels_warns_once) {
+  Request other;
+  other.set("plugins.trust", "dev").set("device.kind", "cuda").plugins(OCTAVO_PLUGINS_DIR);
+  other.path(dir.write("octavo.toml", "fp8.preference = [\"te\", \"msamp\"]\n"));
+  octavo_open_desc d = other.desc();
+  std::string said;
+  EXPECT_EQ(octavo_lock(&d, Request::append_line, &said), OCTAVO_OK);
+  EXPECT_THAT(said, testing::Not(HasSubstr("kernels-cuda")));
+  EXPECT_THAT(other.host.texts(OCTAVO_SEVERITY_WARNING),
+              testing::ElementsAre(
+                  HasSubstr("kernels-cuda is not locked: the CUDA kernels are not installed")));
+}
+
 TEST_F(CudaPlugin, lock_file_that_knows_other_verdicts_of_the_kernels) {
   const std::string config = dir.write("octavo.toml", "fp8.preference = [\"te\"]\n");
   request.path(config);
