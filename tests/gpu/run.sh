@@ -6,6 +6,9 @@
 #                                        driver and no packages of a build
 #        tests/gpu/run.sh --run <dir>    runs what was packed
 #
+# Where python3 has torch, the goals G1 to G12 are measured against it, too (bench/bench.py); the figures
+# go to bench.json in the folder OUT, or in the current one.
+#
 # OCTAVO_CUDA_ARCHITECTURES: what is compiled for, 90-real by default. cuBLASLt is that of the CUDA
 # toolkit, or of a torch wheel that python3 finds. With compute-sanitizer on PATH the kernels run under
 # it a second time. Exit code 77: there is no GPU, with the reason in print.
@@ -52,6 +55,15 @@ PY
   done
 }
 
+# measure <plugin> <folder of bench.py>
+measure() {
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    echo "G1 to G12: skipped, python3 has no torch"
+    return
+  fi
+  python3 "$2/bench.py" --plugin "$1" --out "${OUT:-.}/bench.json"
+}
+
 # run_suite <program>
 run_suite() {
   local folder code=0
@@ -72,14 +84,21 @@ case "$#/${1:-}" in
   0/)
     build
     run_suite "$root/build/cuda/tests/octavo_gpu_test"
+    measure "$root/build/cuda/lib/octavo/plugins/kernels-cuda.so" "$root/tests/gpu/bench"
     ;;
   2/--pack)
     mkdir -p -- "$2"
     target=$(cd -- "$2" && pwd)
     build
     cp build/cuda/tests/octavo_gpu_test build/cuda/lib/octavo/plugins/kernels-cuda.* "$target"
+    mkdir -p "$target/bench"
+    cp tests/gpu/bench/*.py tests/bench/python/octavo_kernels.py "$target/bench"
     du -sh "$target"
     ;;
-  2/--run) run_suite "$(cd -- "$2" && pwd)/octavo_gpu_test" ;;
+  2/--run)
+    packed=$(cd -- "$2" && pwd)
+    run_suite "$packed/octavo_gpu_test"
+    measure "$packed/kernels-cuda.so" "$packed/bench"
+    ;;
   *) usage "$@" ;;
 esac
