@@ -1,7 +1,10 @@
 // A model whose tensors are not on the CPU: on a made-up device, whose kernels are those of
 // kernels/cuda on a made-up GPU. Memory of the device is out of reach for whatever is no kernel and
 // no operator of torch, and kernels do not reach the CPU's.
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
+#include <octavo/torch/accelerator.h>
+#include <octavo/torch/checkpoint.h>
 
 #include <cstdlib>
 
@@ -179,6 +182,49 @@ TEST(OnDevice, model_and_configuration_must_agree) {
                 },
                 "as the ones before it"),
             OCTAVO_UNSUPPORTED);
+}
+
+TEST(OnDevice, other_products_stay_torchs) {
+  Model model(made_up_device());
+  torch::optim::AdamW optimizer = testing_torch::adamw(model);
+  Prepared prepared =
+      octavo::torch::prepare(model, optimizer, config_on(made_up_device(), "msamp", "O2"));
+  const at::Tensor x = inputs(3), w = torch::randn({16, 48}), b = torch::randn({16});
+  const at::Device device = made_up_device();
+  const auto same = [&](const at::Tensor &expected, const at::Tensor &found) {
+    EXPECT_TRUE(torch::equal(found.cpu(), expected));
+  };
+  for (const bool inference : {false, true}) {
+    const c10::InferenceMode mode(inference);
+    same(torch::addmm(b, x, w.t()), torch::addmm(b.to(device), x.to(device), w.to(device).t()));
+    same(torch::linear(x, w), torch::linear(x.to(device), w.to(device)));
+    same(torch::matmul(x, w.t()), torch::matmul(x.to(device), w.to(device).t()));
+  }
+}
+
+TEST(OnDevice, autocast_and_checkpointing_follow_the_device) {
+  octavo::torch::Accelerator accelerator(config_on(made_up_device(), "te", "delayed"));
+  Model model(made_up_device());
+  torch::optim::AdamW optimizer = testing_torch::adamw(model);
+  accelerator.prepare(model, optimizer);
+  const at::Tensor x = inputs(1).to(made_up_device());
+  at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
+  {
+    const auto scope = accelerator.autocast();
+    EXPECT_EQ(model.wide->forward(x).scalar_type(), at::kBFloat16);
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  }
+  EXPECT_EQ(model.wide->forward(x).scalar_type(), at::kFloat);
+
+  const auto gradient = [&](bool checkpointed) {
+    model.zero_grad();
+    const auto whole = [&](const at::Tensor &in) { return model.forward(in); };
+    const at::Tensor y = checkpointed ? octavo::torch::checkpoint(whole, x) : whole(x);
+    y.square().sum().backward();
+    return model.wide->weight.grad().cpu();
+  };
+  const at::Tensor plain = gradient(false);
+  EXPECT_TRUE(torch::equal(gradient(true), plain));
 }
 
 TEST(OnDevice, operand_of_another_device_is_refused) {

@@ -17,8 +17,8 @@ using ::torch::autograd::Variable;
 using ::torch::autograd::variable_list;
 
 struct AutocastState {
-  explicit AutocastState(at::DeviceType type_)
-      : type(type_),
+  explicit AutocastState(at::DeviceType given)
+      : type(at::autocast::is_autocast_available(given) ? given : at::kCPU),
         enabled(at::autocast::is_autocast_enabled(type)),
         dtype(at::autocast::get_autocast_dtype(type)) {}
 

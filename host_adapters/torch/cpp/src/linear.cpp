@@ -42,7 +42,7 @@ void LinearImpl::pretty_print(std::ostream &stream) const {
 at::Tensor LinearImpl::forward(const at::Tensor &x) {
   const std::shared_ptr<const Place> place = place_.lock();
   if (place == nullptr || place->module != this) return ::torch::linear(x, weight, bias);
-  const at::DeviceType type = x.device().type();
+  const at::DeviceType type = place->site->run->device().type();
   if (!at::autocast::is_autocast_enabled(type)) return call_linear(place->site, x, weight, bias);
   const at::Tensor narrow =
       at::autocast::cached_cast(at::autocast::get_autocast_dtype(type), x, type);
