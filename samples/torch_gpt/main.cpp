@@ -26,6 +26,9 @@ void check(const gpt::Options &options) {
     refuse("--save, --resume and --stop-after");
   if (options.inject_inf != 0) refuse("--inject-inf");
   if (options.fused != gpt::Fused::kNo) refuse("--fused");
+  if (options.device == "cuda" && !torch::cuda::is_available())
+    throw gpt::UserError("--device cuda", "a GPU that torch can use", "none",
+                         "see what nvidia-smi says, or leave --device out");
 }
 
 int run(int argc, char **argv) {

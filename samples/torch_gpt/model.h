@@ -63,7 +63,7 @@ struct ModelImpl : nn::Module {
 
   // The logits [sequences, time, 256] of tokens [sequences, time].
   at::Tensor forward(const at::Tensor &tokens) {
-    at::Tensor x = bytes(tokens) + positions(torch::arange(tokens.size(1)));
+    at::Tensor x = bytes(tokens) + positions(torch::arange(tokens.size(1), tokens.options()));
     for (Block &block : blocks) x = block(x);
     return head(norm(x));
   }

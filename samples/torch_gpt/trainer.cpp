@@ -35,16 +35,18 @@ Value value_of(const std::string &s) {
   return s;
 }
 
-at::Tensor tensor_of(const std::vector<unsigned char> &bytes, int64_t sequences) {
+at::Tensor tensor_of(const std::vector<unsigned char> &bytes, int64_t sequences,
+                     const at::Device &device) {
   return torch::from_blob(const_cast<unsigned char *>(bytes.data()),
                           {sequences, static_cast<int64_t>(bytes.size()) / sequences}, torch::kByte)
-      .to(torch::kLong);
+      .to(device, torch::kLong);
 }
 
 at::Tensor loss_of(Model &model, const gpt::Batch &batch) {
-  const at::Tensor logits = model(tensor_of(batch.tokens, batch.sequences));
+  const at::Device device = model->head->weight.device();
+  const at::Tensor logits = model(tensor_of(batch.tokens, batch.sequences, device));
   return torch::cross_entropy_loss(logits.to(torch::kFloat).flatten(0, 1),
-                                   tensor_of(batch.targets, batch.sequences).flatten());
+                                   tensor_of(batch.targets, batch.sequences, device).flatten());
 }
 
 double evaluate(Model &model, const gpt::Options &options, const gpt::Corpus &corpus,
@@ -87,21 +89,22 @@ void set_rate(torch::optim::Optimizer &optimizer, double rate) {
 // Autocast for the bf16 run alone.
 class Autocast {
  public:
-  explicit Autocast(bool on) : on_(on) {
+  Autocast(bool on, at::DeviceType type) : on_(on), type_(type) {
     if (!on_) return;
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(type_, at::kBFloat16);
+    at::autocast::set_autocast_enabled(type_, true);
   }
   ~Autocast() {
     if (!on_) return;
     at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(type_, false);
   }
   Autocast(const Autocast &) = delete;
   Autocast &operator=(const Autocast &) = delete;
 
  private:
   bool on_;
+  at::DeviceType type_;
 };
 
 void describe(gpt::RunResult &result, Model &model, octavo::torch::Prepared &optimizer) {
@@ -133,6 +136,7 @@ void summarize(gpt::RunResult &result, const gpt::Options &options, double secon
 
 Config config_of(const gpt::RunSpec &spec, const gpt::Options &options) {
   Config config(options.config);
+  if (!options.device.empty()) config.set("device.kind", options.device);
   if (spec.kind == gpt::RunSpec::Kind::kFp32) config.set("mixed_precision", "no");
   if (spec.kind == gpt::RunSpec::Kind::kBf16) config.set("mixed_precision", "bf16");
   if (spec.kind != gpt::RunSpec::Kind::kBackend) return config;
@@ -149,6 +153,8 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
   const gpt::AdamWOptions hyper;
   // [prepare]
   Model model(options.size, options.seed);
+  const at::Device device(options.device == "cuda" ? at::kCUDA : at::kCPU, 0);
+  model->to(device);
   torch::optim::AdamW adamw(groups_of(model, hyper));
   octavo::torch::Prepared optimizer =
       octavo::torch::prepare(*model, adamw, config_of(spec, options));  // FP8: 1 of 3
@@ -168,7 +174,7 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
     optimizer.zero_grad();
     at::Tensor loss;
     {
-      const Autocast autocast(spec.kind == gpt::RunSpec::Kind::kBf16);
+      const Autocast autocast(spec.kind == gpt::RunSpec::Kind::kBf16, device.type());
       loss = loss_of(model, batch);
     }
     // [step]
