@@ -113,12 +113,14 @@ class Guard {
   }
 
   // A time may follow a date behind one space. TOML++ takes what stands behind its first digit for
-  // more of it, even a space or the end of the line, and reads on from there.
+  // more of it, even a space or the end of the line, and reads on from there. Its dates may have
+  // underscores anywhere.
   void check_time() {
     const auto digit = [&](size_t at) {
       return at < text_.size() && text_[at] >= '0' && text_[at] <= '9';
     };
-    const std::string_view word = text_.substr(word_, at_ - word_);
+    std::string word(text_.substr(word_, at_ - word_));
+    std::erase(word, '_');
     if (word.size() != 10 || word[4] != '-' || word[7] != '-' || !digit(at_ + 1)) return;
     if (digit(at_ + 2)) return;
     ++at_;
