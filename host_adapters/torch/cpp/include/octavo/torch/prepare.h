@@ -100,6 +100,9 @@ class OCTAVO_TORCH_API Prepared {
 // configured backend. The class of the module stays as it is. `module` and `optimizer` outlive the
 // result. All or nothing: when this throws Error, nothing has changed.
 //
+// All parameters lie on one device, the CPU or a GPU; there the backend runs, on torch's current
+// stream, and there its slots are.
+//
 // A backend that keeps weights itself (msamp) gets its own Adam in the place of a
 // torch::optim::Adam or AdamW; any other optimizer is refused then.
 OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
