@@ -50,22 +50,18 @@ void DeviceBuffer::grow(size_t bytes) {
 }
 
 Twin::Twin(const Device &device, float *host, size_t count)
-    : device_(device),
-      host_is_device_(device.is_host()),
-      host_(host),
-      count_(count),
-      there_(device) {
-  if (host_is_device_) return;
+    : device_(device), host_(host), count_(count), there_(device) {
+  if (device.is_host()) return;
   there_.grow(count * sizeof(float));
   upload();
 }
 
 void Twin::upload() {
-  if (!host_is_device_) device_.copy(there_.data(), host_, count_ * sizeof(float));
+  if (!device_.is_host()) device_.copy(there_.data(), host_, count_ * sizeof(float));
 }
 
 void Twin::download() {
-  if (!host_is_device_) device_.copy(host_, there_.data(), count_ * sizeof(float));
+  if (!device_.is_host()) device_.copy(host_, there_.data(), count_ * sizeof(float));
 }
 
 }  // namespace gpt

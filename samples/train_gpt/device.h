@@ -57,13 +57,12 @@ class Twin {
  public:
   Twin(const Device &device, float *host, size_t count);
 
-  float *device() { return host_is_device_ ? host_ : static_cast<float *>(there_.data()); }
+  float *device() { return device_.is_host() ? host_ : static_cast<float *>(there_.data()); }
   void upload();
   void download();
 
  private:
   const Device &device_;
-  const bool host_is_device_;
   float *host_;
   size_t count_;
   DeviceBuffer there_;

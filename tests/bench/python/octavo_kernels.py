@@ -8,10 +8,10 @@ import pathlib
 
 import torch
 
-F32, BF16 = (2 | 32 << 8), (4 | 16 << 8)
+F32, BF16, F16 = (2 | 32 << 8), (4 | 16 << 8), (2 | 16 << 8)
 E4M3, E5M2 = (10 | 8 << 8), (12 | 8 << 8)
-DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float8_e4m3fn: E4M3,
-          torch.float8_e5m2: E5M2}
+DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16,
+          torch.float8_e4m3fn: E4M3, torch.float8_e5m2: E5M2}
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 KIND_KERNELS_CAPS, KIND_QUANTIZE, KIND_GEMM, KIND_OPEN = 24, 25, 30, 42
 RULE_QUOTIENT = 1

@@ -14,17 +14,14 @@ for place in (HERE, HERE.parents[1] / "bench" / "python"):
     sys.path.insert(0, str(place))
 
 import octavo_kernels as common
-from octavo_kernels import F, HEADER, I64, U32, U64, Pointer, Scale, Str, Tensor, address, struct
+from octavo_kernels import F, HEADER, U32, U64, Pointer, Scale, Str, Tensor, address, struct
 
-F16, E8M0 = 2 | 16 << 8, 14 | 8 << 8
-DTYPES = {**common.DTYPES, torch.float16: F16, torch.uint8: 1 | 8 << 8}
-KIND_HOST, KIND_DIAGNOSTIC = 4, 1
-KIND_DELAYED, KIND_ADAM, KIND_SUM_QUANTIZED = 29, 31, 32
+KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED = 4, 31, 32
 DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, DELAYED, GEMM, ADAM, SUM_QUANTIZED = 1, 2, 4, 5, 9, 10, 11, 12
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED = 1, 2, 4, 5, 10, 11, 12
 
 Diagnostic = struct("Diagnostic", HEADER + [("code", ctypes.c_int32), ("severity", U32),
                                             ("domain", Str), ("text", Str), ("keys", Pointer),
@@ -36,10 +33,6 @@ Host = struct("Host", HEADER + [("major", U32), ("minor", U32), ("ctx", Pointer)
 GetInterface = ctypes.CFUNCTYPE(Pointer, Str)
 Plugin = struct("Plugin", HEADER + [("major", U32), ("minor", U32), ("id", Str), ("version", Str),
                                     ("get_interface", GetInterface)])
-Delayed = struct("Delayed", HEADER + [
-    ("stream", Pointer), ("amax", Pointer), ("history", Pointer), ("scale", Pointer),
-    ("counter", Pointer), ("n", U64), ("length", U64), ("format_max", F),
-    ("margin", ctypes.c_int32), ("use_max", U32), ("rule", U32)])
 AdamItem = struct("AdamItem", [
     ("weight", Tensor), ("gradient", Tensor), ("exp_avg", Tensor), ("exp_avg_sq", Tensor),
     ("weight_scale_inv", Pointer), ("gradient_scale_inv", Pointer), ("exp_avg_scale_inv", Pointer),
@@ -55,12 +48,8 @@ SumQuantized = struct("SumQuantized", HEADER + [
 
 
 def tensor(t):
-    """A borrowed octavo_tensor of a torch matrix; None stays None."""
-    if t is None:
-        return None
-    if t.dim() != 2 or not t.is_contiguous():
-        raise ValueError(f"expected a contiguous matrix, found {tuple(t.shape)}, {t.stride()}")
-    return Tensor(t.data_ptr(), t.shape[0], t.shape[1], t.shape[1], DTYPES[t.dtype], 0)
+    """As octavo_kernels.tensor; None stays None."""
+    return None if t is None else common.tensor(t)
 
 
 class Codes:
@@ -114,7 +103,7 @@ class GpuKernels:
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))
         verb = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer)
-        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, DELAYED, GEMM, ADAM, SUM_QUANTIZED)}
+        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED)}
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer,
                                        ctypes.POINTER(U64))(table[1 + WORKSPACE])
         self._close = ctypes.CFUNCTYPE(None, Pointer)(table[1 + CLOSE])
@@ -205,15 +194,7 @@ class GpuKernels:
     def sum_quantized(self, codes, out):
         """out [count] = the sum of codes [shards, count]."""
         call = SumQuantized(ctypes.sizeof(SumQuantized), KIND_SUM_QUANTIZED)
-        call.codes, call.out, call.dtype = codes.data_ptr(), out.data_ptr(), DTYPES[codes.dtype]
+        call.codes, call.out, call.dtype = codes.data_ptr(), out.data_ptr(), common.DTYPES[codes.dtype]
         call.shards, call.count = codes.shape
         call.shard_stride = call.count
         return self._prepare(SUM_QUANTIZED, "sum_quantized", call, (codes, out), False)
-
-    def delayed_update(self, amax, history, scale):
-        """One pool of columns."""
-        call = Delayed(ctypes.sizeof(Delayed), KIND_DELAYED)
-        call.amax, call.history, call.scale = amax.data_ptr(), history.data_ptr(), scale.data_ptr()
-        call.n, call.length, call.format_max = amax.numel(), history.shape[0], 448.0
-        call.use_max, call.rule = 1, RULE_QUOTIENT
-        return self._prepare(DELAYED, "delayed_scale_update", call, (amax, history, scale), False)

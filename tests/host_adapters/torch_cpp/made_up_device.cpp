@@ -41,7 +41,7 @@ SealedAllocator &allocator() {
   return one;
 }
 
-// One device with one stream, whose handle a test can tell from the default stream's.
+// One device with one stream, which is the kernels' default one.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
   c10::Device getDevice() const override { return {kType, 0}; }
   c10::Device exchangeDevice(c10::Device) const override { return {kType, 0}; }

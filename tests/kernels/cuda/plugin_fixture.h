@@ -21,8 +21,14 @@ class CudaPlugin : public testing::Test {
  protected:
   CudaPlugin() {
     environment.set("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06");
-    request.set("plugins.trust", "dev").set("device.kind", "cuda").set("layers.min_gain", "off");
-    request.plugins(OCTAVO_FAKE_KERNELS_DIR).plugins(OCTAVO_PLUGINS_DIR);
+    on_cuda(request, OCTAVO_FAKE_KERNELS_DIR).set("layers.min_gain", "off");
+  }
+  // Asks for a run on the GPU with the backends of the build, and kernels of that directory.
+  static Request &on_cuda(Request &r, const std::string &kernels) {
+    return r.set("plugins.trust", "dev")
+        .set("device.kind", "cuda")
+        .plugins(kernels)
+        .plugins(OCTAVO_PLUGINS_DIR);
   }
   // A runtime in a state of its own, once the plugin is loaded.
   static cuda_on_cpu::Script &script() {

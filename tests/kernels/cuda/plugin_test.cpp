@@ -94,7 +94,7 @@ TEST_F(CudaPlugin, lock_file_of_a_machine_without_a_gpu_has_backends_only) {
 
 TEST_F(CudaPlugin, lock_file_of_a_gpu_without_kernels_warns_once) {
   Request other;
-  other.set("plugins.trust", "dev").set("device.kind", "cuda").plugins(OCTAVO_PLUGINS_DIR);
+  on_cuda(other, dir.path());  // which has no plugin
   other.path(dir.write("octavo.toml", "fp8.preference = [\"te\", \"msamp\"]\n"));
   octavo_open_desc d = other.desc();
   std::string said;
@@ -139,8 +139,7 @@ TEST_F(CudaPlugin, kernels_whose_device_does_not_open) {
 TEST_F(CudaPlugin, manifest_that_is_none) {
   dir.write("kernels-cuda.octavo-plugin.toml", "manifest_version = \n");
   Request other;
-  other.set("plugins.trust", "dev").set("device.kind", "cuda").set("fp8.backend", "te");
-  other.plugins(dir.path()).plugins(OCTAVO_PLUGINS_DIR);
+  on_cuda(other, dir.path()).set("fp8.backend", "te");
   RunPtr run;
   EXPECT_EQ(other.open(run), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(other.host.error(), HasSubstr("kernels-cuda.octavo-plugin.toml"));
@@ -150,9 +149,7 @@ TEST_F(CudaPlugin, manifest_that_is_none) {
 class PartialCudaPlugin : public CudaPlugin {
  protected:
   octavo_status open(const std::string &part, RunPtr &run) {
-    parted.set("plugins.trust", "dev").set("device.kind", "cuda").set("fp8.backend", "te");
-    parted.plugins(OCTAVO_PARTIAL_DIR + part).plugins(OCTAVO_PLUGINS_DIR);
-    return parted.open(run);
+    return on_cuda(parted, OCTAVO_PARTIAL_DIR + part).set("fp8.backend", "te").open(run);
   }
   Request parted;
 };
