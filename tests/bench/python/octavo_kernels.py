@@ -88,7 +88,7 @@ class Kernels:
     """The table of one build, on the calling thread."""
 
     def __init__(self, build):
-        library = pathlib.Path(build, "lib", "liboctavo.so")
+        library = pathlib.Path(build, "lib", "liboctavo.so").resolve()  # plugins lie beside it
         self.library = ctypes.CDLL(str(library))
         run = Pointer()
         desc = OpenDesc(ctypes.sizeof(OpenDesc), KIND_OPEN)
