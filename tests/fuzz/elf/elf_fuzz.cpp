@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "sdk/src/elf.h"
+#include "sdk/src/plugin/elf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const int file = memfd_create("elf", MFD_CLOEXEC);

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "sdk/src/failure.h"
-#include "sdk/src/lock.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/trust/lock.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {

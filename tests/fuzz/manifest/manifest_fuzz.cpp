@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "sdk/src/loader.h"
-#include "sdk/src/manifest.h"
-#include "sdk/src/manifest_requires.h"
+#include "sdk/src/plugin/loader.h"
+#include "sdk/src/plugin/manifest.h"
+#include "sdk/src/plugin/manifest_requires.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {

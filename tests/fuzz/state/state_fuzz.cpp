@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "sdk/src/failure.h"
-#include "sdk/src/state_header.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/checkpoint/checkpoint_header.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {
@@ -14,32 +14,33 @@ namespace {
 
 constexpr const char *kWhere = "rank-0000-of-0001.safetensors";
 
-StateHeader parsed(std::string_view json, uint64_t data_bytes) {
+CheckpointHeader parsed(std::string_view json, uint64_t data_bytes) {
   return parse_header(json, data_bytes, kWhere);
 }
 
 // Every byte of the data belongs to exactly one tensor.
-void check_covered(const StateHeader &header, uint64_t data_bytes) {
+void check_covered(const CheckpointHeader &header, uint64_t data_bytes) {
   uint64_t sum = 0;
   for (const auto &[name, t] : header.tensors) {
     expect(t.begin <= t.end && t.end <= data_bytes, "tensors lie inside the file", name);
-    expect(t.shape.size() <= kMaxShape && state_dtype_bytes(t.dtype) != 0, "a known tensor", name);
+    expect(t.shape.size() <= kMaxShape && checkpoint_dtype_bytes(t.dtype) != 0, "a known tensor",
+           name);
     sum += t.end - t.begin;
   }
   expect(sum == data_bytes && header.data_bytes() == data_bytes, "no byte is left over or shared");
 }
 
 // A header that is accepted can be laid out and written, and says the same when it is read again.
-void check_again(StateHeader header, uint64_t data_bytes) {
+void check_again(CheckpointHeader header, uint64_t data_bytes) {
   lay_out(header);
   const std::string file = write_header(header, kWhere);
   expect(file.size() % 8 == 0 && file.size() >= 8, "data starts at a multiple of 8 bytes");
-  const StateHeader again = parsed(std::string_view(file).substr(8), data_bytes);
+  const CheckpointHeader again = parsed(std::string_view(file).substr(8), data_bytes);
   check_covered(again, data_bytes);
   expect(again.metadata == header.metadata, "the texts read back");
   expect(again.tensors.size() == header.tensors.size(), "no tensor is lost");
   for (const auto &[name, t] : header.tensors) {
-    const StateTensor &found = again.tensors.at(name);
+    const CheckpointTensor &found = again.tensors.at(name);
     expect(found.dtype == t.dtype && found.shape == t.shape && found.begin == t.begin &&
                found.end == t.end,
            "every tensor reads back", name);
@@ -54,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint32_t length = 0;
   if (size < sizeof(length)) return 0;
   std::memcpy(&length, data, sizeof(length));
-  octavo::StateHeader header;
+  octavo::CheckpointHeader header;
   try {
     header = parsed({reinterpret_cast<const char *>(data) + sizeof(length), size - sizeof(length)},
                     length);

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "sdk/src/config.h"
-#include "sdk/src/failure.h"
-#include "sdk/src/options.h"
-#include "sdk/src/remedy.h"
-#include "sdk/src/text.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/config/config.h"
+#include "sdk/src/config/options.h"
+#include "sdk/src/config/remedy.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {
@@ -32,8 +32,8 @@ void check_refusal(const Failure &f, std::string_view text) {
   expect(
       f.text().find("octavo.toml") != std::string::npos || f.text().find(": ") != std::string::npos,
       "a refusal names its place", f.text());
-  // Looking for the edit that mends it throws nothing, whatever the text is.
-  const std::string words = Source("octavo.toml", text).mend(f.mend());
+  // The search for an edit that corrects it throws nothing, whatever the text is.
+  const std::string words = Source("octavo.toml", text).apply(f.fix());
   expect(words.find('\0') == std::string::npos, "a remedy is text", f.text());
 }
 
@@ -64,12 +64,12 @@ void read_as_config(std::string_view text) {
   desc.size = sizeof(desc);
   desc.kind = OCTAVO_KIND_OPEN_DESC;
   // An empty view may have no data, which would mean "no text".
-  desc.config_text = str(text.empty() ? std::string_view("") : text);
+  desc.config_text = borrow(text.empty() ? std::string_view("") : text);
   try {
     const Config config = load_config(desc);
     expect(config.has_file && config.text == text, "the text is kept");
-    expect(config.probe_timeout_ms >= 1 && config.probe_timeout_ms <= kMaxProbeTimeout,
-           "a deadline in range", std::to_string(config.probe_timeout_ms));
+    expect(config[key::kProbeTimeout] >= 1 && config[key::kProbeTimeout] <= kMaxProbeTimeout,
+           "a deadline in range", std::to_string(config[key::kProbeTimeout]));
     for (const auto &[key, setting] : config.settings)
       expect(!setting.origin.empty(), "an origin for every key", key);
     check_options(config, text);

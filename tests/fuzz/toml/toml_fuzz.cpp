@@ -6,9 +6,8 @@
 #include <string_view>
 
 #include "config_fuzz.h"
-#include "sdk/src/failure.h"
-#include "sdk/src/toml.h"
-#include "sdk/src/toml_guard.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/config/toml.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {

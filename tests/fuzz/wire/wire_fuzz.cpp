@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sdk/src/probe_wire.h"
-#include "sdk/src/utf8.h"
+#include "sdk/src/base/utf8.h"
+#include "sdk/src/probe/probe_wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
