@@ -5,14 +5,13 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
+#include <functional>
+#include <memory>
+
+#include "octavo/hpp/text.hpp"
 
 namespace octavo::cli {
 namespace {
-
-octavo_str borrow(const std::string &s) {
-  return {s.data(), s.size()};
-}
 
 bool colour() {
   const char *no = std::getenv("NO_COLOR");
@@ -30,9 +29,7 @@ void print_diagnostic(void *, const octavo_diagnostic *d) {
 
 const octavo_host *console_host() {
   static const octavo_host host = [] {
-    octavo_host h{};
-    h.size = sizeof(h);
-    h.kind = OCTAVO_KIND_HOST;
+    auto h = make<octavo_host>(OCTAVO_KIND_HOST);
     h.abi_major = OCTAVO_ABI_MAJOR;
     h.abi_minor = OCTAVO_ABI_MINOR;
     h.diagnose = print_diagnostic;
@@ -42,49 +39,31 @@ const octavo_host *console_host() {
   return &host;
 }
 
-// A number, true, false or a text, as on the right side of a TOML assignment; the quotes of a text
-// may be left out.
+// A number, true, false or a text, as on the right side of a TOML assignment; a text needs no
+// quotes.
 octavo_value parse_value(const std::string &text) {
-  octavo_value v{};
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    v.type = OCTAVO_VALUE_TEXT;
-    v.text = {text.data() + 1, text.size() - 2};
-    return v;
-  }
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+    return value_of(std::string_view(text).substr(1, text.size() - 2));
   char *end = nullptr;
-  const long long integer = std::strtoll(text.c_str(), &end, 10);
-  if (!text.empty() && *end == '\0') {
-    v.type = OCTAVO_VALUE_INT;
-    v.integer = integer;
-    return v;
-  }
+  const int64_t integer = std::strtoll(text.c_str(), &end, 10);
+  if (!text.empty() && *end == '\0') return value_of(integer);
   const double real = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == '\0') {
-    v.type = OCTAVO_VALUE_REAL;
-    v.real = real;
-    return v;
-  }
-  if (text == "true" || text == "false") {
-    v.type = OCTAVO_VALUE_BOOL;
-    v.integer = text == "true" ? 1 : 0;
-    return v;
-  }
-  v.type = OCTAVO_VALUE_TEXT;
-  v.text = borrow(text);
-  return v;
+  if (!text.empty() && *end == '\0') return value_of(real);
+  if (text == "true" || text == "false") return value_of(text == "true");
+  return value_of(std::string_view(text));
 }
 
 }  // namespace
 
 void Request::add_config_options(CLI::App &app) {
-  app.add_option("config", config_path_, "octavo.toml to read; without it the defaults hold");
+  app.add_option("config", config_path_, "octavo.toml to read; without one, the defaults apply");
   app.add_option("--set", set_, "override one key, as in --set fp8.te.recipe=current")
       ->check([](const std::string &text) {
         return text.find('=') == std::string::npos || text.front() == '='
                    ? "expected KEY=VALUE, found \"" + text + "\""
                    : std::string();
       });
-  app.add_option("--plugin-dir", plugin_dirs_, "search this directory, too");
+  app.add_option("--plugin-dir", plugin_dirs_, "also search this directory for plugins");
 }
 
 void Request::add_locked_option(CLI::App &app) {
@@ -96,24 +75,30 @@ void Request::add_format_options(CLI::App &app) {
   app.add_flag("--tree", tree_, "print a tree")->excludes(json);
 }
 
+std::function<void()> printer(CLI::App &command, int &exit, Report report) {
+  auto request = std::make_shared<Request>();
+  request->add_config_options(command);
+  request->add_locked_option(command);
+  request->add_format_options(command);
+  return [request, report, &exit] {
+    const octavo_open_desc d = request->desc();
+    exit = exit_code(report(&d, request->format(), print_line, nullptr));
+  };
+}
+
 octavo_open_desc Request::desc() {
-  keys_.clear();
-  values_.clear();
   overrides_.clear();
   directories_.clear();
+  assignments_.clear();
   for (const std::string &one : set_) {
     const size_t equals = one.find('=');
-    keys_.push_back(one.substr(0, equals));
-    values_.push_back(one.substr(equals + 1));
+    const auto &[key, value] =
+        assignments_.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+    overrides_.push_back({borrow(key), parse_value(value)});
   }
-  for (size_t i = 0; i < keys_.size(); ++i)
-    overrides_.push_back({borrow(keys_[i]), parse_value(values_[i])});
-  if (locked_)
-    overrides_.push_back({OCTAVO_STR("plugins.locked"), {OCTAVO_VALUE_BOOL, 0, 1, 0, {}}});
+  if (locked_) overrides_.push_back({OCTAVO_STR("plugins.locked"), value_of(true)});
   for (const std::string &directory : plugin_dirs_) directories_.push_back(borrow(directory));
-  octavo_open_desc d{};
-  d.size = sizeof(d);
-  d.kind = OCTAVO_KIND_OPEN_DESC;
+  auto d = make<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC);
   d.config_path = borrow(config_path_);
   d.overrides = overrides_.data();
   d.override_count = overrides_.size();

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octavo/octavo.h"
@@ -32,8 +35,7 @@ class Request {
   bool locked_ = false;
   bool json_ = false;
   bool tree_ = false;
-  std::vector<std::string> keys_;
-  std::vector<std::string> values_;
+  std::deque<std::pair<std::string, std::string>> assignments_;  // of set_: keys and values
   std::vector<octavo_option_value> overrides_;
   std::vector<octavo_str> directories_;
 };
@@ -42,6 +44,11 @@ class Request {
 void print_line(void *ctx, octavo_str text);
 
 int exit_code(octavo_status status);
+
+// A function of octavo.h that prints a report.
+using Report = octavo_status (*)(const octavo_open_desc *, octavo_str, octavo_line, void *);
+// Adds the options of a command that prints one, and returns what prints it.
+std::function<void()> printer(CLI::App &command, int &exit, Report report);
 
 // One function a command; each registers itself and stores its exit code.
 void add_list(CLI::App &app, int &exit);

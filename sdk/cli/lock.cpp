@@ -1,4 +1,4 @@
-// octavo lock: writes octavo.lock beside the configuration file.
+// octavo lock: writes octavo.lock next to the configuration file.
 #include <memory>
 
 #include "common.h"
@@ -6,8 +6,9 @@
 namespace octavo::cli {
 
 void add_lock(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
-      "lock", "Write octavo.lock: version, hashes and answers of every backend that a file names");
+  CLI::App *command = app.add_subcommand("lock",
+                                         "Write octavo.lock: version, hashes and answers of every "
+                                         "backend that the configuration names");
   auto request = std::make_shared<Request>();
   request->add_config_options(*command);
   command->callback([request, &exit] {

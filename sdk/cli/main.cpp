@@ -1,4 +1,5 @@
-// octavo: looks at configurations, plugins and hardware. Each command is one file beside this one.
+// octavo: shows and checks configurations, plugins and the machine. Each command is one file in
+// this folder.
 #include "common.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-// octavo probe: what this machine has, and how plugins fare when they are tried.
+// octavo probe: what this machine has, and the result of trying each plugin.
 #include <memory>
 
 #include "common.h"

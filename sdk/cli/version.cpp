@@ -1,4 +1,4 @@
-// octavo version: of the library at run time and of the ABI.
+// octavo version: the versions of the library at run time and of the ABI.
 #include <cstdio>
 
 #include "common.h"

@@ -1,7 +1,7 @@
 # octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports octavo_plugin_query_v1 and nothing else,
-# with its manifest `<id>.octavo-plugin.toml` beside it. Both go to lib/octavo/plugins of the build
+# with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
 # tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.

@@ -40,7 +40,7 @@ void limit(__rlimit_resource_t resource, uint64_t value) {
   setrlimit(resource, &next);
 }
 
-// All tasks of the machine: the kernel counts those of the user, whatever their number is.
+// All tasks of the machine: the kernel counts the user's, whatever their number is.
 uint64_t running_tasks() {
   unsigned long tasks = 0;
   if (std::FILE *file = std::fopen("/proc/loadavg", "re")) {

@@ -2,8 +2,8 @@
 //
 //   octavo-probe <library> <id> <abi major> <abi minor> <timeout in ms> [library to open before...]
 //
-// Started by liboctavo only. It says each stage before it begins it, on descriptor 3, so the caller
-// knows where a plugin crashed. What it says last, the end record, it says only when all is well.
+// Started by liboctavo only. It announces each stage on descriptor 3 before it begins it, so the
+// caller knows where a plugin crashed. The last record, the end, is sent only when all is well.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 
 #include "limits.h"
 #include "process_state.h"
-#include "sdk/src/loader.h"
-#include "sdk/src/probe_spawn.h"
+#include "sdk/src/plugin/loader.h"
+#include "sdk/src/probe/probe_spawn.h"
 #include "self_test.h"
 
 extern char **environ;
@@ -56,20 +56,13 @@ void forget_choices() {
 void touch(const std::string &library) {
   begin(ProbeStage::kDlopen);
   void *opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) return;  // the loader says why
+  if (opened == nullptr) return;  // the loader has the reason
   begin(ProbeStage::kEntry);
   const auto query =
       reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
   if (query == nullptr) return;
-  static octavo_host host{};
-  host.size = sizeof(host);
-  host.kind = OCTAVO_KIND_HOST;
-  host.abi_major = OCTAVO_ABI_MAJOR;
-  host.abi_minor = OCTAVO_ABI_MINOR;
-  host.diagnose = [](void *, const octavo_diagnostic *) {};
-  host.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
   const octavo_plugin *table = nullptr;
-  query(&host, &table);
+  query(octavo::probe::silent_host(), &table);
 }
 
 void try_plugin(const octavo::Manifest &manifest) {
@@ -86,10 +79,10 @@ void try_plugin(const octavo::Manifest &manifest) {
     note("self-test left out: the plugin has kernels and no backend");
   else if (octavo::probe::describe(*plugin, note)) {
     begin(ProbeStage::kSelfTest);
-    if (const std::string lie = octavo::probe::self_test(*plugin, note); !lie.empty())
+    if (const std::string fault = octavo::probe::self_test(*plugin, note); !fault.empty())
       send(octavo::verdict_record(
           {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_PROBE,
-           manifest.library + ": its self-test " + lie, "stage self-test, " + manifest.library,
+           manifest.library + ": its self-test " + fault, "stage self-test, " + manifest.library,
            "install a corrected build; octavo probe --retry tries the same file again"}));
   }
   for (const std::string &change : before.changes(octavo::probe::ProcessState()))

@@ -14,7 +14,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "sdk/src/text.h"
+#include "sdk/src/base/text.h"
 
 namespace octavo::probe {
 namespace {
@@ -94,13 +94,13 @@ std::vector<std::string> ProcessState::changes(const ProcessState &later) const 
   for (size_t s = 1; s < handlers_.size(); ++s)
     if (handlers_[s].function != later.handlers_[s].function ||
         handlers_[s].flags != later.handlers_[s].flags)
-      found.push_back("changes the handler of signal " + std::to_string(s));
+      found.push_back(concat("changes the handler of signal ", s));
   for (const auto &[fd, target] : descriptors_) {
     const auto now = later.descriptors_.find(fd);
     if (now == later.descriptors_.end())
-      found.push_back("closes descriptor " + std::to_string(fd) + ", which is not its own");
+      found.push_back(concat("closes descriptor ", fd, ", which is not its own"));
     else if (now->second != target)
-      found.push_back("replaces descriptor " + std::to_string(fd) + ", which is not its own");
+      found.push_back(concat("replaces descriptor ", fd, ", which is not its own"));
   }
   for (const auto &[fd, target] : later.descriptors_)
     if (descriptors_.count(fd) == 0) found.push_back("leaves a descriptor open: " + target);
@@ -111,7 +111,7 @@ std::vector<std::string> ProcessState::changes(const ProcessState &later) const 
       found.push_back("brings a second " + name + ": " + enumerate(paths));
   }
   if (later.threads_ > threads_)
-    found.push_back("leaves " + std::to_string(later.threads_ - threads_) + " threads running");
+    found.push_back(concat("leaves ", later.threads_ - threads_, " threads running"));
   return found;
 }
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
-#include "sdk/src/failure.h"
-#include "sdk/src/handles.h"
-#include "sdk/src/run.h"
-#include "sdk/src/text.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/handles.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/run/run.h"
 
 namespace octavo::probe {
 namespace {
@@ -20,21 +20,7 @@ constexpr int64_t kSize = 16;  // rows, outputs and inputs
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
 
-const octavo_host *silent_host() {
-  static const octavo_host host = [] {
-    octavo_host h{};
-    h.size = sizeof(h);
-    h.kind = OCTAVO_KIND_HOST;
-    h.abi_major = OCTAVO_ABI_MAJOR;
-    h.abi_minor = OCTAVO_ABI_MINOR;
-    h.diagnose = [](void *, const octavo_diagnostic *) {};
-    h.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
-    return h;
-  }();
-  return &host;
-}
-
-// Memory with a guard behind it.
+// Memory with a guard after it.
 class Fenced {
  public:
   explicit Fenced(uint64_t bytes) : bytes_(bytes), all_(bytes + kGuard + 256, 0) {
@@ -57,7 +43,7 @@ class Fenced {
 
 Negotiation negotiation(const LoadedPlugin &plugin) {
   Negotiation n;
-  n.config.min_gain = "off";
+  n.config[key::kMinGain] = "off";
   n.device = std::make_shared<OpenDevice>(octavo_device{OCTAVO_DEVICE_CPU, 0},
                                           *octavo_cpu_kernels(), nullptr, silent_host());
   Candidate c;
@@ -109,19 +95,15 @@ struct Layer {
 
   // The first status that is not OCTAVO_OK.
   octavo_status describe() {
-    octavo_parameter_desc p{};
-    p.size = sizeof(p);
-    p.kind = OCTAVO_KIND_PARAMETER_DESC;
-    p.name = str("probe.weight");
+    auto p = make<octavo_parameter_desc>(OCTAVO_KIND_PARAMETER_DESC);
+    p.name = borrow("probe.weight");
     p.rows = p.cols = kSize;
     p.dtype = p.gradient_dtype = OCTAVO_F32;
     p.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
     octavo_status status = octavo_add_parameter(run, &p, nullptr, &weight);
     if (status != OCTAVO_OK || weight == OCTAVO_NONE) return status;
-    octavo_linear_desc l{};
-    l.size = sizeof(l);
-    l.kind = OCTAVO_KIND_LINEAR_DESC;
-    l.name = str("probe");
+    auto l = make<octavo_linear_desc>(OCTAVO_KIND_LINEAR_DESC);
+    l.name = borrow("probe");
     l.weight = weight;
     status = octavo_add_linear(run, &l, nullptr, &linear);
     if (status == OCTAVO_OK) status = octavo_seal(run);
@@ -142,24 +124,20 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Say &n
   constexpr uint64_t kOutput = kSize * kSize * sizeof(float);
   std::vector<std::unique_ptr<Fenced>> outputs;
   for (int pass = 0; pass < 2; ++pass) {
-    octavo_weight_call q{};
-    q.size = sizeof(q);
-    q.kind = OCTAVO_KIND_WEIGHT_CALL;
+    auto q = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
     q.parameter = layer.weight;
     q.slots = octavo_store_list(layer.store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER,
                                 layer.weight);
     q.workspace = cast.data();
     octavo_status status = plugin.backend.quantize_weight(octavo_session_of(layer.run), &q);
     if (status != OCTAVO_OK && status != OCTAVO_UNSUPPORTED) {
-      note("self-test ended early: quantize_weight gave status " + std::to_string(status));
+      note(concat("self-test ended early: quantize_weight gave status ", status));
       return {};
     }
     outputs.push_back(std::make_unique<Fenced>(kOutput));
     const octavo_tensor x{pattern.x.data(), kSize, kSize, kSize, OCTAVO_F32, 0};
     octavo_tensor y{outputs.back()->data(), kSize, kSize, kSize, OCTAVO_F32, 0};
-    octavo_forward_call f{};
-    f.size = sizeof(f);
-    f.kind = OCTAVO_KIND_FORWARD_CALL;
+    auto f = make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
     f.linear = layer.linear;
     f.x = &x;
     f.y = &y;
@@ -170,7 +148,7 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Say &n
     if (cast.broken() || work.broken() || outputs.back()->broken())
       return "wrote beyond the workspace or the output that it was given";
     if (status != OCTAVO_OK) {
-      note("self-test ended early: linear_forward gave status " + std::to_string(status));
+      note(concat("self-test ended early: linear_forward gave status ", status));
       return {};
     }
   }
@@ -188,6 +166,18 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Say &n
 
 }  // namespace
 
+const octavo_host *silent_host() {
+  static const octavo_host host = [] {
+    auto h = make<octavo_host>(OCTAVO_KIND_HOST);
+    h.abi_major = OCTAVO_ABI_MAJOR;
+    h.abi_minor = OCTAVO_ABI_MINOR;
+    h.diagnose = [](void *, const octavo_diagnostic *) {};
+    h.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
+    return h;
+  }();
+  return &host;
+}
+
 bool describe(const LoadedPlugin &plugin, const Say &note) {
   try {
     const Negotiation n = negotiation(plugin);
@@ -198,7 +188,7 @@ bool describe(const LoadedPlugin &plugin, const Say &note) {
     const octavo_status status = plugin.backend.check_session(&desc, &sink);
     if (status == OCTAVO_OK && !declined(verdicts)) return true;
     note("self-test left out: with default options the plugin declines a session on the CPU" +
-         (verdicts.empty() ? ", status " + std::to_string(status) : ": " + verdicts[0].text));
+         (verdicts.empty() ? concat(", status ", status) : ": " + verdicts[0].text));
   } catch (const Failure &f) {
     note("self-test left out: " + f.text());
   }
@@ -214,7 +204,7 @@ std::string self_test(const LoadedPlugin &plugin, const Say &note) {
       return forward_twice(plugin, layer, note);
     note(status == OCTAVO_OK
              ? std::string("self-test left out: the plugin leaves a 16 x 16 layer with the host")
-             : "self-test left out: describing a layer gave status " + std::to_string(status));
+             : concat("self-test left out: describing a layer gave status ", status));
   } catch (const Failure &f) {
     note("self-test left out: " + f.text());
   }

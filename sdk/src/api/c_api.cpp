@@ -1,0 +1,163 @@
+// The functions of octavo.h that open, report on and describe a run; no logic of their own.
+#include <algorithm>
+#include <cstring>
+
+#include "sdk/src/base/handles.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/wall.h"
+#include "sdk/src/negotiate/negotiate.h"
+#include "sdk/src/report/report.h"
+#include "sdk/src/run/run.h"
+
+namespace {
+
+using octavo::Failure;
+using octavo::given;
+using octavo::guarded;
+using octavo::View;
+
+// The caller's struct in this library's size: fields it does not know are 0.
+template <typename Desc>
+Desc own_copy(const Desc *theirs, uint32_t kind) {
+  Desc d{};
+  if (theirs != nullptr) std::memcpy(&d, theirs, std::min<size_t>(theirs->size, sizeof(d)));
+  d.size = sizeof(d);
+  d.kind = kind;
+  return d;
+}
+
+// A complete host table that lives as long as the run and forwards to the caller's, if any.
+std::unique_ptr<octavo_host> own_host(const octavo_host *theirs) {
+  auto host = std::make_unique<octavo_host>();
+  host->size = sizeof(*host);
+  host->kind = OCTAVO_KIND_HOST;
+  host->abi_major = OCTAVO_ABI_MAJOR;
+  host->abi_minor = OCTAVO_ABI_MINOR;
+  host->ctx = const_cast<octavo_host *>(theirs);
+  host->diagnose = [](void *ctx, const octavo_diagnostic *d) {
+    const auto *h = static_cast<const octavo_host *>(ctx);
+    if (h != nullptr && OCTAVO_HAS(h, octavo_host, diagnose) && h->diagnose != nullptr)
+      h->diagnose(h->ctx, d);
+  };
+  host->get_extension = [](void *ctx, octavo_str id) -> const void * {
+    const auto *h = static_cast<const octavo_host *>(ctx);
+    const bool has = h != nullptr && OCTAVO_HAS(h, octavo_host, get_extension);
+    return has && h->get_extension != nullptr ? h->get_extension(h->ctx, id) : nullptr;
+  };
+  return host;
+}
+
+// Only as much is done as the view needs.
+octavo_status report_on(const octavo_open_desc *desc, const char *function, octavo_str format,
+                        octavo_line line, void *ctx, View view) {
+  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  return guarded(d.host, [&]() -> octavo_status {
+    given(line, function, "line");
+    const octavo::Format wanted = octavo::parse_format(octavo::view(format));
+    const std::unique_ptr<octavo_host> host = own_host(d.host);
+    const octavo::Lines lines(line, ctx);
+    try {
+      octavo::Negotiation n = octavo::prepare(d);
+      if (view == View::kHardware)
+        n.probes = octavo::probe_all(n.config, n.trust, n.discovery, n.hardware);
+      if (view == View::kConfig) octavo::check_all_options(n, host.get());
+      if (view == View::kRun) octavo::negotiate(n, d, host.get());
+      octavo::write_report(view, n, nullptr, wanted, lines);
+      return view == View::kRun && !n.chosen ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
+    } catch (const Failure &f) {
+      if (view == View::kRun && f.status() == OCTAVO_INVALID)
+        octavo::write_problem(d, f, wanted, lines);
+      throw;
+    }
+  });
+}
+
+}  // namespace
+
+octavo_str octavo_version(void) {
+#define OCTAVO_TEXT2(x) #x
+#define OCTAVO_TEXT(x) OCTAVO_TEXT2(x)
+  return octavo::borrow(OCTAVO_TEXT(OCTAVO_VERSION_MAJOR) "." OCTAVO_TEXT(
+      OCTAVO_VERSION_MINOR) "." OCTAVO_TEXT(OCTAVO_VERSION_PATCH));
+}
+
+octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out) {
+  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  return guarded(d.host, [&]() {
+    *given(out, "octavo_open", "out") = nullptr;
+    std::unique_ptr<octavo_host> host = own_host(d.host);
+    octavo::Negotiation n = octavo::prepare(d);
+    octavo::negotiate(n, d, host.get());
+    if (!n.chosen) throw Failure(OCTAVO_UNSUPPORTED, "octavo.negotiate", octavo::refusal(n));
+    if (n.choice()->is_fallback)
+      octavo::warn(host.get(), "octavo.negotiate", "falling back to \"", n.choice()->id,
+                   "\" as fp8.fallback permits: ", octavo::refusal(n));
+    *out = octavo::open_handle(std::make_unique<octavo_run>(std::move(n), std::move(host)));
+  });
+}
+
+void octavo_close(octavo_run *r) {
+  octavo::close_handle(r);
+}
+
+octavo_status octavo_explain(const octavo_open_desc *desc, octavo_str format, octavo_line line,
+                             void *ctx) {
+  return report_on(desc, "octavo_explain", format, line, ctx, View::kRun);
+}
+
+octavo_status octavo_list(const octavo_open_desc *desc, octavo_str format, octavo_line line,
+                          void *ctx) {
+  return report_on(desc, "octavo_list", format, line, ctx, View::kPlugins);
+}
+
+octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format, octavo_line line,
+                           void *ctx) {
+  return report_on(desc, "octavo_probe", format, line, ctx, View::kHardware);
+}
+
+octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format, octavo_line line,
+                                  void *ctx) {
+  return report_on(desc, "octavo_check_config", format, line, ctx, View::kConfig);
+}
+
+octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx) {
+  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  return guarded(d.host, [&]() {
+    given(line, "octavo_lock", "line");
+    const std::unique_ptr<octavo_host> host = own_host(d.host);
+    const octavo::Lines lines(line, ctx);
+    std::string path;
+    for (const octavo::LockedPlugin &p : octavo::write_lock_for(d, host.get(), &path))
+      lines(p.name + " " + p.version + ", ABI " + p.abi + ", " + p.platform + "\n  sha256 " +
+            p.sha256);
+    lines("written to " + path);
+  });
+}
+
+octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line line, void *ctx) {
+  return octavo::on(r, [&](const octavo_run &run) {
+    given(line, "octavo_report", "line");
+    octavo::write_report(View::kRun, run.negotiation(), &run,
+                         octavo::parse_format(octavo::view(format)), octavo::Lines(line, ctx));
+  });
+}
+
+octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d, octavo_verdict *v,
+                                   uint32_t *id) {
+  return octavo::on(r, [&](octavo_run &run) {
+    const auto own = own_copy(given(d, "octavo_add_parameter", "d"), OCTAVO_KIND_PARAMETER_DESC);
+    return run.add_parameter(own, v, given(id, "octavo_add_parameter", "id"));
+  });
+}
+
+octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d, octavo_verdict *v,
+                                uint32_t *id) {
+  return octavo::on(r, [&](octavo_run &run) {
+    const auto own = own_copy(given(d, "octavo_add_linear", "d"), OCTAVO_KIND_LINEAR_DESC);
+    return run.add_linear(own, v, given(id, "octavo_add_linear", "id"));
+  });
+}
+
+octavo_status octavo_seal(octavo_run *r) {
+  return octavo::on(r, [](octavo_run &run) { run.seal(); });
+}

@@ -1,0 +1,94 @@
+// The functions of octavo.h that look at a run: what the seals emitted, what was chosen. One that
+// was closed holds nothing.
+#include "sdk/src/base/handles.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/run/run.h"
+
+namespace {
+
+using octavo::look;
+
+// A table of the backend that runs; null: the run is closed, no backend runs, or it has none.
+template <typename Table>
+const Table *table_of(const octavo_run *r, std::optional<Table> octavo::LoadedPlugin::*member) {
+  return look(r, [&](const octavo_run &run) -> const Table * {
+    const octavo::LoadedPlugin *plugin = run.plugin();
+    return plugin != nullptr && plugin->*member ? &*(plugin->*member) : nullptr;
+  });
+}
+
+}  // namespace
+
+uint32_t octavo_slot_count(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) { return static_cast<uint32_t>(run.slots().size()); });
+}
+
+const octavo_slot *octavo_get_slot(const octavo_run *r, uint32_t id) {
+  return look(r, [&](const octavo_run &run) {
+    return id < run.slots().size() ? &run.slots()[id] : nullptr;
+  });
+}
+
+uint32_t octavo_use_count(const octavo_run *r, uint32_t owner_kind, uint32_t owner) {
+  return look(r, [&](const octavo_run &run) {
+    const auto *uses = run.uses(owner_kind, owner);
+    return uses == nullptr ? 0 : static_cast<uint32_t>(uses->size());
+  });
+}
+
+const octavo_slot_use *octavo_get_use(const octavo_run *r, uint32_t owner_kind, uint32_t owner,
+                                      uint32_t index) {
+  return look(r, [&](const octavo_run &run) {
+    const auto *uses = run.uses(owner_kind, owner);
+    return uses != nullptr && index < uses->size() ? &(*uses)[index] : nullptr;
+  });
+}
+
+const octavo_linear_plan *octavo_get_plan(const octavo_run *r, uint32_t linear) {
+  return look(r, [&](const octavo_run &run) { return run.plan(linear); });
+}
+
+const octavo_backend *octavo_backend_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) {
+    return run.plugin() == nullptr ? nullptr : &run.plugin()->backend;
+  });
+}
+
+const octavo_optimizer *octavo_optimizer_of(const octavo_run *r) {
+  return table_of(r, &octavo::LoadedPlugin::optimizer);
+}
+
+const octavo_fused *octavo_fused_of(const octavo_run *r) {
+  return table_of(r, &octavo::LoadedPlugin::fused);
+}
+
+const octavo_gradients *octavo_gradients_of(const octavo_run *r) {
+  return table_of(r, &octavo::LoadedPlugin::gradients);
+}
+
+const octavo_memory *octavo_memory_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) {
+    return run.session() == nullptr ? nullptr : run.negotiation().device->memory();
+  });
+}
+
+octavo_session *octavo_session_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) { return run.session(); });
+}
+
+const octavo_session_desc *octavo_session_desc_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) { return run.session_desc(); });
+}
+
+octavo_str octavo_precision_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) {
+    const octavo::Candidate *choice = run.negotiation().choice();
+    return octavo::borrow(choice->is_precision ? std::string_view(choice->id) : "fp8");
+  });
+}
+
+octavo_str octavo_backend_id_of(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) {
+    return run.plugin() == nullptr ? octavo_str{nullptr, 0} : octavo::borrow(run.plugin()->id);
+  });
+}

@@ -1,0 +1,56 @@
+// Failure: the one exception of liboctavo. It is thrown anywhere below the C API and becomes a
+// diagnostic and a status at the wall (c_api.cpp); it never leaves liboctavo.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "octavo/host.h"
+#include "sdk/src/base/text.h"
+
+namespace octavo {
+
+// The edit of the configuration that removes a failure, for the remedy in `octavo explain`;
+// remedy.cpp words it. Empty members mean nothing.
+struct Fix {
+  std::string key = {};      // dotted
+  std::string origin = {};   // of its value, as in Setting
+  std::string value = {};    // it should have, as TOML
+  std::string rename = {};   // the key that was meant
+  std::string command = {};  // instead of an edit: to run in a shell
+  uint32_t line = 0;         // instead of a key: the line that cannot be read
+};
+
+class Failure : public std::exception {
+ public:
+  // domain: "octavo.config", ...; parts: what was expected, what was found, where, what to do.
+  template <typename... Part>
+  Failure(octavo_status status, const char *domain, const Part &...parts)
+      : status_(status), domain_(domain), text_(concat(parts...)) {}
+  const char *what() const noexcept override { return text_.c_str(); }
+  octavo_status status() const { return status_; }
+  const char *domain() const { return domain_; }
+  const std::string &text() const { return text_; }
+  Failure &with_fix(Fix fix) {
+    fix_ = std::move(fix);
+    return *this;
+  }
+  const Fix &fix() const { return fix_; }
+
+ private:
+  octavo_status status_;
+  const char *domain_;
+  std::string text_;
+  Fix fix_;
+};
+
+// Sends one message to the host; host may be null.
+void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, const char *domain,
+              const std::string &text);
+template <typename... Part>
+void warn(const octavo_host *host, const char *domain, const Part &...parts) {
+  diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, domain, concat(parts...));
+}
+
+}  // namespace octavo

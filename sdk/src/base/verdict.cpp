@@ -1,0 +1,120 @@
+// Copies verdicts across the C boundary; both older and newer senders are accepted.
+#include "sdk/src/base/verdict.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
+
+namespace octavo {
+
+// Of a text that a plugin gives; what is longer is cut.
+constexpr size_t kMaxText = 16 << 10;
+
+Verdict copy_verdict(const octavo_verdict &v) {
+  octavo_verdict own{};
+  std::memcpy(&own, &v, std::min<size_t>(v.size, sizeof(own)));
+  return {own.level,
+          own.decision,
+          own.reason,
+          clean_utf8(view(own.text), kMaxText),
+          clean_utf8(view(own.evidence), kMaxText),
+          clean_utf8(view(own.remedy), kMaxText)};
+}
+
+void lend_verdict(const Verdict &from, octavo_verdict *to) {
+  if (to == nullptr) return;
+  octavo_verdict v{};
+  v.size = to->size;
+  v.kind = to->kind;
+  v.level = from.level;
+  v.decision = from.decision;
+  v.reason = from.reason;
+  v.text = borrow(from.text);
+  v.evidence = borrow(from.evidence);
+  v.remedy = borrow(from.remedy);
+  std::memcpy(to, &v, std::min<size_t>(to->size, sizeof(v)));
+}
+
+bool declined(const std::vector<Verdict> &verdicts) {
+  return std::any_of(verdicts.begin(), verdicts.end(),
+                     [](const Verdict &v) { return v.decision == OCTAVO_DECLINE; });
+}
+
+namespace {
+
+// In the order of Stage.
+constexpr const char *kStageNames[] = {"",      "config", "discovery", "manifest", "trust",  "elf",
+                                       "probe", "load",   "plugin",    "device",   "session"};
+
+}  // namespace
+
+const char *stage_name(Stage stage) {
+  return kStageNames[static_cast<size_t>(stage)];
+}
+
+std::optional<Stage> stage_of(std::string_view name) {
+  const auto found = std::find(std::begin(kStageNames), std::end(kStageNames), name);
+  if (found == std::end(kStageNames)) return std::nullopt;
+  return static_cast<Stage>(found - std::begin(kStageNames));
+}
+
+const char *level_name(uint32_t level) {
+  switch (level) {
+    case OCTAVO_LEVEL_MANIFEST: return "manifest";
+    case OCTAVO_LEVEL_PLUGIN: return "plugin";
+    case OCTAVO_LEVEL_DEVICE: return "device";
+    case OCTAVO_LEVEL_SESSION: return "session";
+    case OCTAVO_LEVEL_LAYER: return "layer";
+    default: return "other";
+  }
+}
+
+const char *decision_name(uint32_t decision) {
+  switch (decision) {
+    case OCTAVO_ACCEPT: return "accept";
+    case OCTAVO_ACCEPT_EMULATED: return "accept-emulated";
+    default: return "decline";
+  }
+}
+
+const char *reason_name(uint32_t reason) {
+  switch (reason) {
+    case OCTAVO_REASON_NONE: return "none";
+    case OCTAVO_REASON_ABI: return "abi";
+    case OCTAVO_REASON_DEVICE: return "device";
+    case OCTAVO_REASON_DRIVER: return "driver";
+    case OCTAVO_REASON_KERNEL: return "kernel";
+    case OCTAVO_REASON_DTYPE: return "dtype";
+    case OCTAVO_REASON_SHAPE: return "shape";
+    case OCTAVO_REASON_OPTION: return "option";
+    case OCTAVO_REASON_POLICY: return "policy";
+    case OCTAVO_REASON_TOO_SMALL: return "too-small";
+    case OCTAVO_REASON_MANIFEST: return "manifest";
+    case OCTAVO_REASON_TRUST: return "trust";
+    case OCTAVO_REASON_LIBRARY: return "library";
+    case OCTAVO_REASON_PROBE: return "probe";
+    case OCTAVO_REASON_LOCK: return "lock";
+    case OCTAVO_REASON_REQUIRE: return "require";
+    case OCTAVO_REASON_CONFIG: return "config";
+    default: return "other";
+  }
+}
+
+std::string reason_page(uint32_t reason) {
+  if (reason == OCTAVO_REASON_NONE || reason > OCTAVO_REASON_CONFIG) return {};
+  return std::string("docs/reasons/") + reason_name(reason) + ".md";
+}
+
+octavo_verdict_sink collect(std::vector<Verdict> &out) {
+  auto sink = make<octavo_verdict_sink>(OCTAVO_KIND_VERDICT_SINK);
+  sink.ctx = &out;
+  sink.verdict = [](void *ctx, const octavo_verdict *v) {
+    if (v != nullptr) static_cast<std::vector<Verdict> *>(ctx)->push_back(copy_verdict(*v));
+  };
+  return sink;
+}
+
+}  // namespace octavo

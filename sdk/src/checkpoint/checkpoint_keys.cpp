@@ -1,0 +1,227 @@
+// Every option of the session is compared: which of them change numbers, only the backend knows.
+#include "sdk/src/checkpoint/checkpoint_keys.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+
+namespace octavo {
+namespace {
+
+constexpr const char *kSchema = "octavo.schema";
+constexpr const char *kSchemaVersion = "1";
+constexpr const char *kBackend = "octavo.backend";
+constexpr const char *kOption = "octavo.option.";
+constexpr const char *kLabels = "octavo.labels.";
+
+std::string in_quotes(const std::string &text) {
+  return '"' + text + '"';
+}
+
+// Exact: a number reads back as itself.
+std::string option_text(const TomlValue &value) {
+  if (const auto *text = std::get_if<std::string>(&value)) return *text;
+  const auto *real = std::get_if<double>(&value);
+  if (real == nullptr) return show(value);
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%.17g", *real);
+  return digits;
+}
+
+std::string backend_id(const octavo_run &run) {
+  return run.plugin() == nullptr ? std::string() : run.plugin()->id;
+}
+
+std::string owner_of(const octavo_slot &s, const octavo_run &run,
+                     const std::vector<std::string> &linears) {
+  if (s.owner_kind == OCTAVO_OWNER_SESSION) return "session/";
+  const bool parameter = s.owner_kind == OCTAVO_OWNER_PARAMETER;
+  const size_t count = parameter ? run.parameter_count() : linears.size();
+  if ((!parameter && s.owner_kind != OCTAVO_OWNER_LINEAR) || s.owner >= count)
+    fail_checkpoint(OCTAVO_INTERNAL,
+                    concat("slot ", s.id, " ", in_quotes(std::string(view(s.name)))),
+                    "expected an owner that was added, found ", s.owner, " of kind ", s.owner_kind,
+                    "; this is a defect of the plugin");
+  return parameter ? "parameter/" + run.parameter_name(s.owner) + "/"
+                   : "linear/" + linears[s.owner] + "/";
+}
+
+// Null where the slot has no labels.
+nlohmann::json labels_of(const octavo_slot &s) {
+  if (s.labels == nullptr) return nullptr;
+  nlohmann::json labels = nlohmann::json::array();
+  for (int64_t i = 0; i < s.cols; ++i) labels.push_back(std::string(view(s.labels[i])));
+  return labels;
+}
+
+std::string labels_text(const nlohmann::json &labels, const std::string &where) {
+  try {
+    return labels.dump();
+  } catch (const nlohmann::json::exception &) {
+    fail_checkpoint(OCTAVO_INVALID, where,
+                    "expected labels in UTF-8, found other bytes; rename the parameter or layer");
+  }
+}
+
+const std::string &required(const CheckpointHeader &header, const std::string &key,
+                            const std::string &where) {
+  const std::string *text = header.text(key);
+  if (text == nullptr)
+    fail_checkpoint(
+        OCTAVO_INVALID, where, "expected ", in_quotes(key),
+        " in the file's metadata, found none; only files of octavo_store_save can be loaded");
+  return *text;
+}
+
+void check_options(const CheckpointHeader &found, const octavo_run &run, const std::string &where) {
+  if (run.plugin() == nullptr) return;
+  const std::string id = backend_id(run);
+  std::map<std::string, std::string> defaults;
+  for (const DeclaredOption &o : declared_options(run.plugin()->backend, id))
+    defaults[o.name] = option_text(o.initial);
+  std::set<std::string> known;
+  for (const EffectiveOption &o : run.negotiation().choice()->options) {
+    known.insert(o.name);
+    const std::string here = option_text(o.setting.value);
+    const std::string *saved = found.text(kOption + o.name);
+    const std::string &there = saved != nullptr ? *saved : defaults[o.name];
+    if (there == here) continue;
+    fail_checkpoint(OCTAVO_INVALID, where, "expected the option fp8.", id, ".", o.name,
+                    " as in this session, ", in_quotes(here), " (", o.setting.origin, "), found ",
+                    in_quotes(there),
+                    saved != nullptr ? "" : ", the default, since the file does not name it",
+                    "; set it to what the file has, or load a checkpoint of this configuration");
+  }
+  for (const auto &[key, text] : found.metadata) {
+    if (key.rfind(kOption, 0) != 0 || known.count(key.substr(std::string(kOption).size())) != 0)
+      continue;
+    fail_checkpoint(OCTAVO_INVALID, where, "expected options of backend ", id, ", found ",
+                    in_quotes(key.substr(std::string(kOption).size())),
+                    ", which it does not have; load with the version of the plugin that saved it");
+  }
+}
+
+void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const SavedSlot &saved,
+                  const std::string &where) {
+  const nlohmann::json here = labels_of(slot);
+  const std::string *text = found.text(kLabels + saved.key);
+  if (here.is_null() && text == nullptr) return;
+  if (text != nullptr && !here.is_null() && *text == labels_text(here, where)) return;
+  std::string difference = text == nullptr ? "none" : "labels for a tensor without any here";
+  if (text != nullptr && !here.is_null()) {
+    const nlohmann::json there = nlohmann::json::parse(*text, nullptr, false);
+    difference = "other ones";
+    if (there.is_array() && there.size() != here.size())
+      difference = concat(there.size(), " labels");
+    for (size_t i = 0; there.is_array() && i < std::min(there.size(), here.size()); ++i) {
+      if (there[i] == here[i]) continue;
+      difference = concat("column ", i, " with ",
+                          there[i].is_string() ? labels_text(there[i], where) : "something else",
+                          " instead of ", labels_text(here[i], where));
+      break;
+    }
+  }
+  fail_checkpoint(
+      OCTAVO_INVALID, where, "tensor ", in_quotes(saved.key), ": expected ",
+      here.is_null() ? "no labels"
+                     : concat("the labels of ", here.size(), " columns, the objects of this model"),
+      ", found ", difference, "; describe the same model in the same order");
+}
+
+}  // namespace
+
+std::vector<SavedSlot> saved_slots(const octavo_run &run) {
+  std::vector<std::string> linears;  // by id: declined layers have none
+  for (const LayerPlacement &layer : run.layers())
+    if (layer.verdict.decision != OCTAVO_DECLINE) linears.push_back(layer.name);
+  std::map<std::tuple<uint32_t, uint32_t, std::string>, int> seen;
+  std::map<std::string, uint32_t> keys;
+  std::vector<SavedSlot> saved;
+  for (const octavo_slot &s : run.slots()) {
+    const bool native = (s.flags & OCTAVO_SLOT_NATIVE) != 0;
+    if ((s.flags & OCTAVO_SLOT_CHECKPOINT) == 0 || native) continue;
+    const std::string name(view(s.name));
+    const int count = ++seen[{s.owner_kind, s.owner, name}];
+    std::string key = owner_of(s, run, linears) + name;
+    if (count > 1) key += concat("@", count);
+    const auto [other, is_free] = keys.emplace(key, s.id);
+    if (!is_free)
+      fail_checkpoint(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
+                      "expected a different name for every slot, found the key ", in_quotes(key),
+                      " for slots ", other->second, " and ", s.id,
+                      "; give every parameter and every layer a name of its own");
+    saved.push_back({s.id, std::move(key)});
+  }
+  return saved;
+}
+
+CheckpointTensor tensor_of(const octavo_slot &slot, const std::string &key) {
+  const char *dtype = checkpoint_dtype(slot.dtype);
+  if (dtype == nullptr)
+    fail_checkpoint(OCTAVO_UNSUPPORTED, "tensor " + in_quotes(key),
+                    "expected a dtype that the safetensors format has a name for, found ",
+                    slot.dtype);
+  return {dtype, {static_cast<uint64_t>(slot.rows), static_cast<uint64_t>(slot.cols)}, 0, 0};
+}
+
+std::map<std::string, std::string> run_texts(const octavo_run &run,
+                                             const std::vector<SavedSlot> &slots) {
+  std::map<std::string, std::string> texts = {
+      {kSchema, kSchemaVersion},
+      {"octavo.version", std::string(view(octavo_version()))},
+      {kBackend, backend_id(run)}};
+  for (const EffectiveOption &o : run.negotiation().choice()->options)
+    texts[kOption + o.name] = option_text(o.setting.value);
+  for (const SavedSlot &saved : slots)
+    if (const nlohmann::json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
+      texts[kLabels + saved.key] = labels_text(labels, "tensor " + in_quotes(saved.key));
+  return texts;
+}
+
+void check_texts(const CheckpointHeader &found, const octavo_run &run,
+                 const std::vector<SavedSlot> &slots, const std::string &where) {
+  if (const std::string &schema = required(found, kSchema, where); schema != kSchemaVersion)
+    fail_checkpoint(
+        OCTAVO_VERSION, where, "expected checkpoint schema ", kSchemaVersion, ", found ",
+        in_quotes(schema), "; load it with the version of Octavo that wrote it, ",
+        found.text("octavo.version") == nullptr ? "unknown" : *found.text("octavo.version"));
+  if (const std::string &id = required(found, kBackend, where); id != backend_id(run))
+    fail_checkpoint(OCTAVO_INVALID, where, "expected a checkpoint of backend ",
+                    in_quotes(backend_id(run)), ", found one of ", in_quotes(id),
+                    "; set fp8.backend to it, or load another checkpoint");
+  check_options(found, run, where);
+  for (const SavedSlot &saved : slots)
+    if (found.tensors.count(saved.key) != 0)
+      check_labels(found, run.slots()[saved.id], saved, where);
+}
+
+void check_tensor(const CheckpointTensor &found, const octavo_slot &slot, const SavedSlot &saved,
+                  const std::string &where) {
+  const CheckpointTensor here = tensor_of(slot, saved.key);
+  if (found.dtype == here.dtype && found.shape == here.shape) return;
+  const auto words = [](const CheckpointTensor &t) {
+    std::string text = t.dtype + " [";
+    for (size_t i = 0; i < t.shape.size(); ++i) text += concat(i == 0 ? "" : ", ", t.shape[i]);
+    return text + "]";
+  };
+  fail_checkpoint(OCTAVO_INVALID, where, "tensor ", in_quotes(saved.key), ": expected ",
+                  words(here), ", found ", words(found),
+                  "; describe the model and the recipe that were saved");
+}
+
+uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where) {
+  const std::string &text = required(header, key, where);
+  uint64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
+    fail_checkpoint(OCTAVO_INVALID, where, "expected a number as ", key, ", found ",
+                    in_quotes(text), "; the file is damaged: restore it");
+  return value;
+}
+
+}  // namespace octavo

@@ -1,0 +1,53 @@
+// How a checkpoint describes a run: the key of each saved slot, and the texts of the metadata.
+//
+// Keys are names, never ids: "<owner kind>/<owner name>/<slot name>", "session/<slot name>". Names
+// that come again, as pools of a later seal do, get "@2", "@3", ... in the order of emission.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sdk/src/checkpoint/checkpoint_header.h"
+#include "sdk/src/run/run.h"
+
+namespace octavo {
+
+// Throws Failure("octavo.state") with "where: text".
+template <typename... Part>
+[[noreturn]] void fail_checkpoint(octavo_status status, const std::string &where,
+                                  const Part &...text) {
+  throw Failure(status, kCheckpointDomain, where, ": ", text...);
+}
+
+struct SavedSlot {
+  uint32_t id;
+  std::string key;
+};
+
+// The slots with OCTAVO_SLOT_CHECKPOINT that are not native, in order of their ids. Throws
+// Failure(OCTAVO_INVALID) when two owners' names give one key.
+std::vector<SavedSlot> saved_slots(const octavo_run &run);
+
+// The entry of a slot, not laid out yet. Throws Failure(OCTAVO_UNSUPPORTED) for a dtype that the
+// format cannot name.
+CheckpointTensor tensor_of(const octavo_slot &slot, const std::string &key);
+
+// Schema, version, backend, options, and the labels of pools.
+std::map<std::string, std::string> run_texts(const octavo_run &run,
+                                             const std::vector<SavedSlot> &slots);
+
+// Throws Failure for the first text of `found` that this run contradicts: OCTAVO_VERSION for
+// another schema, else OCTAVO_INVALID. An option that the file does not know must have its default
+// here.
+void check_texts(const CheckpointHeader &found, const octavo_run &run,
+                 const std::vector<SavedSlot> &slots, const std::string &where);
+
+// Throws Failure(OCTAVO_INVALID) when the entry has not the dtype and shape of the slot.
+void check_tensor(const CheckpointTensor &found, const octavo_slot &slot, const SavedSlot &saved,
+                  const std::string &where);
+
+// A number that the checkpoint itself needs: "octavo.rank", "octavo.world", "octavo.step".
+uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where);
+
+}  // namespace octavo

@@ -1,0 +1,175 @@
+// The strict configuration: four layers over one table of core keys, errors that name the place.
+#include "sdk/src/config/config.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/config/remedy.h"
+
+namespace octavo {
+namespace {
+
+class Loader {
+ public:
+  explicit Loader(const octavo_open_desc &desc) : desc_(desc) {}
+
+  Config load() {
+    file();
+    environment("OCTAVO_MIXED_PRECISION", "mixed_precision");
+    environment("OCTAVO_BACKEND", "fp8.backend");
+    overrides();
+    if (config_[key::kBackend] == "auto" && config_[key::kPreference].empty())
+      fail_config(
+          config_.origin(key::kPreference),
+          "fp8.preference: expected at least one backend while fp8.backend is \"auto\", found none",
+          config_.change(key::kPreference, {"te"}));
+    return std::move(config_);
+  }
+
+ private:
+  void file() {
+    const std::string path(view(desc_.config_path));
+    config_.name = path.empty() ? "(no file)" : path;
+    if (!path.empty()) {
+      const auto parent = std::filesystem::absolute(path).parent_path();
+      config_.directory = parent.string();
+    }
+    std::string text(view(desc_.config_text));
+    if (desc_.config_text.data == nullptr) {
+      if (path.empty()) return;
+      text = read_file(path, kConfigDomain);
+    } else if (path.empty()) {
+      config_.name = "octavo.toml";
+    }
+    config_.text = std::move(text);
+    config_.has_file = true;
+    for (TomlEntry &entry : parse_toml(config_.text, config_.name, kConfigDomain)) {
+      const std::string where = concat(config_.name, ":", entry.line, ":", entry.column);
+      accept(entry.path, std::move(entry.value), where, where);
+    }
+  }
+
+  void environment(const char *variable, const char *key) {
+    const char *value = std::getenv(variable);
+    if (value != nullptr && *value != '\0')
+      set(key, std::string(value), variable, std::string("environment variable ") + variable);
+  }
+
+  void overrides() {
+    if (desc_.overrides == nullptr && desc_.override_count != 0)
+      fail_config("overrides",
+                  concat("expected the address of ", desc_.override_count,
+                         " values, found null; pass override_count 0 when there are none"),
+                  {});
+    for (uint64_t i = 0; i < desc_.override_count; ++i) {
+      const octavo_option_value &o = desc_.overrides[i];
+      const std::string name(view(o.name));
+      std::vector<std::string> path;
+      std::istringstream parts(name);
+      for (std::string part; std::getline(parts, part, '.');) path.push_back(part);
+      // A backend's id may hold dots: fp8.<id>.<option>.
+      while (path.size() > 3 && path[0] == "fp8") {
+        path[1] += '.' + path[2];
+        path.erase(path.begin() + 2);
+      }
+      TomlValue value;
+      switch (o.value.type) {
+        case OCTAVO_VALUE_INT: value = o.value.integer; break;
+        case OCTAVO_VALUE_REAL: value = o.value.real; break;
+        case OCTAVO_VALUE_BOOL: value = o.value.integer != 0; break;
+        case OCTAVO_VALUE_TEXT: value = std::string(view(o.value.text)); break;
+        default:
+          fail_config("override " + name,
+                      concat("expected a value type of 1 to 4, found ", o.value.type),
+                      {.key = name, .origin = kOverride});
+      }
+      accept(path, std::move(value), kOverride, "override " + name);
+    }
+  }
+
+  // One entry of any layer. `where` opens messages.
+  void accept(const std::vector<std::string> &path, TomlValue value, const std::string &origin,
+              const std::string &where) {
+    if (path.size() == 3 && path[0] == "plugin" && path[2] == "manifest") {
+      if (!std::holds_alternative<std::string>(value))
+        fail_config(where, "plugin.manifest: expected a text, found " + kind_of(value),
+                    {.key = dotted(path), .origin = origin});
+      config_.manifests.push_back({dotted(path), {std::move(value), origin}});
+      return;
+    }
+    const std::string name = dotted(path);
+    const Setting *core = config_.find(name);
+    const auto *other = std::get_if<OtherToml>(&value);
+    if (other != nullptr && other->kind == "table") {
+      if (core != nullptr)
+        fail_config(where, name + ": expected " + kind_of(core->value) + ", found a table",
+                    {.key = name, .origin = origin});
+      if (is_key_table(name)) return;  // an empty [fp8] or [fp8.require] sets nothing
+      if (path.size() == 2 && path[0] == "fp8") {
+        config_.backend_options[path[1]];
+        return;
+      }
+    } else if (core == nullptr && path.size() == 3 && path[0] == "fp8" &&
+               !is_key_table(path[0] + "." + path[1])) {
+      config_.backend_options[path[1]][path[2]] = {std::move(value), origin};
+      return;
+    }
+    if (core == nullptr) refuse_unknown_key(name, origin, where);
+    set(name, std::move(value), origin, where);
+  }
+
+  void set(const std::string &name, TomlValue value, const std::string &origin,
+           const std::string &where) {
+    const Setting checked{checked_value(name, std::move(value), origin, where), origin};
+    for (auto &[key, setting] : config_.settings)
+      if (key == name) setting = checked;
+  }
+
+  const octavo_open_desc &desc_;
+  Config config_;
+};
+
+}  // namespace
+
+void fail_config(const std::string &where, const std::string &text, Fix fix) {
+  throw Failure(OCTAVO_INVALID, kConfigDomain, where, ": ", text).with_fix(std::move(fix));
+}
+
+Config::Config() {
+  for (const ConfigKey &key : config_keys())
+    settings.push_back({key.name, {key.initial, "default"}});
+}
+
+const Setting *Config::find(std::string_view key) const noexcept {
+  for (const auto &[setting_name, setting] : settings)
+    if (setting_name == key) return &setting;
+  return nullptr;
+}
+
+Config load_config(const octavo_open_desc &desc) {
+  return Loader(desc).load();
+}
+
+std::string read_file(const std::string &path, const char *domain) {
+  std::error_code ec;
+  if (std::filesystem::is_directory(path, ec))
+    throw Failure(OCTAVO_INVALID, domain, path, ": expected a file, found a directory")
+        .with_fix({.command = "touch " + shell_word(path + "/octavo.toml")});
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    const int error = errno;
+    throw Failure(OCTAVO_INVALID, domain, path, ": cannot be read: ", std::strerror(error),
+                  "; check the path and its permissions")
+        .with_fix({.command = (error == EACCES ? "chmod u+r " : "touch ") + shell_word(path)});
+  }
+  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+}  // namespace octavo

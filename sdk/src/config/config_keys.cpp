@@ -1,0 +1,113 @@
+// The table of core keys, and the messages for a key or a value that it does not have.
+#include "sdk/src/config/config_keys.h"
+
+#include <algorithm>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/config/config.h"
+#include "sdk/src/config/requirements.h"
+
+namespace octavo {
+namespace {
+
+// `value` is the whole value, of which `text` is one element or all.
+void check_choice(const ConfigKey &key, const std::string &text, const TomlValue &value,
+                  const std::string &origin, const std::string &where) {
+  const std::vector<std::string> &choices = key.choices;
+  if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return;
+  std::string near;
+  const std::string words = not_a_choice(text, choices, &near);
+  TomlValue better = near.empty() ? key.initial : TomlValue(near);
+  if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
+    std::vector<std::string> others = *list;
+    std::erase(others, text);
+    if (!near.empty()) others.push_back(near);
+    better = others;
+  }
+  fail_config(where, key.name + (": expected " + words),
+              {.key = key.name, .origin = origin, .value = show(better)});
+}
+
+// One row of the table; the compiler compares the types.
+template <typename T>
+ConfigKey row(Key<T> key, std::type_identity_t<T> initial, std::vector<std::string> choices = {},
+              KeyRange range = {}) {
+  return {key.name, std::move(initial), std::move(choices), std::move(range)};
+}
+
+}  // namespace
+
+const std::vector<ConfigKey> &config_keys() {
+  static const std::vector<ConfigKey> table = {
+      row(key::kSchema, 1, {}, KeyRange{1, 1, "1, the only one that this version reads"}),
+      // "fp8" and not "no": a file that configures FP8 must never silently train without it.
+      row(key::kMixedPrecision, "fp8", {"no", "fp16", "bf16", "fp8"}),
+      row(key::kBackend, "auto"),
+      row(key::kPreference, {"te"}),
+      row(key::kFallback, {}),
+      row(key::kNative, false),
+      row(key::kDeterministic, false),
+      row(key::kGraphCapture, false),
+      row(key::kSpeed, "any", {"any", "vector", "native"}),
+      row(key::kEncodings, {}, encoding_names()),
+      row(key::kScaling, {}, scaling_names()),
+      row(key::kRecipes, {}),
+      row(key::kSkip, {}),
+      row(key::kMinGain, "auto", {"auto", "torchao", "off"}),
+      row(key::kDevice, "auto", {"auto", "cpu", "cuda"}),
+      row(key::kPluginPath, {}),
+      row(key::kTrust, "owner", {"owner", "pinned", "signed", "dev"}),
+      row(key::kPins, {}),
+      row(key::kKeys, {}),
+      row(key::kLocked, false),
+      row(key::kProbe, "auto", {"auto", "always", "never"}),
+      row(key::kProbeTimeout, 2000, {},
+          KeyRange{1, kMaxProbeTimeout, concat("1 to ", kMaxProbeTimeout)}),
+  };
+  return table;
+}
+
+bool is_key_table(const std::string &name) {
+  for (const ConfigKey &key : config_keys())
+    if (std::string_view(key.name).starts_with(name + ".")) return true;
+  return false;
+}
+
+void refuse_unknown_key(const std::string &name, const std::string &origin,
+                        const std::string &where) {
+  std::vector<std::string> known;
+  for (const ConfigKey &key : config_keys()) known.push_back(key.name);
+  const std::string near = nearest(name, known);
+  fail_config(where,
+              "unknown key \"" + name + "\"" +
+                  (near.empty() ? "; known keys: " + enumerate(known) +
+                                      "; a backend's options are set in [fp8.<backend>]"
+                                : "; did you mean \"" + near + "\"?"),
+              {.key = name, .origin = origin, .rename = near});
+}
+
+TomlValue checked_value(const std::string &name, TomlValue value, const std::string &origin,
+                        const std::string &where) {
+  const ConfigKey *key = nullptr;
+  for (const ConfigKey &k : config_keys())
+    if (name == k.name) key = &k;
+  if (key->initial.index() == 4 && value.index() == 3)
+    value = std::vector<std::string>{std::get<std::string>(value)};  // one text is a list of one
+  if (key->initial.index() != value.index())
+    fail_config(where,
+                name + ": expected " + kind_of(key->initial) + ", found " + kind_of(value) +
+                    (std::holds_alternative<OtherToml>(value) ? "" : " (" + show(value) + ")"),
+                {.key = name, .origin = origin, .value = show(key->initial)});
+  if (const auto *number = std::get_if<int64_t>(&value);
+      number != nullptr && (*number < key->range.low || *number > key->range.high))
+    fail_config(where, name + ": expected " + key->range.words + ", found " + show(value),
+                {.key = name, .origin = origin, .value = show(key->initial)});
+  if (const auto *text = std::get_if<std::string>(&value))
+    check_choice(*key, *text, value, origin, where);
+  if (const auto *list = std::get_if<std::vector<std::string>>(&value))
+    for (const std::string &text : *list) check_choice(*key, text, value, origin, where);
+  return value;
+}
+
+}  // namespace octavo

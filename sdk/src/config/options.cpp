@@ -1,0 +1,252 @@
+// Checks option values against what the backend itself declared.
+#include <unistd.h>
+
+#include "sdk/src/config/options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/wall.h"
+
+namespace octavo {
+namespace {
+
+TomlValue from_abi(const octavo_value &v) {
+  switch (v.type) {
+    case OCTAVO_VALUE_INT: return v.integer;
+    case OCTAVO_VALUE_REAL: return v.real;
+    case OCTAVO_VALUE_BOOL: return v.integer != 0;
+    case OCTAVO_VALUE_TEXT: return std::string(view(v.text));
+    default: return OtherToml{"nothing"};
+  }
+}
+
+bool present(const TomlValue &v) {
+  return !std::holds_alternative<OtherToml>(v);
+}
+
+// An integer where a real number is expected is one.
+void widen(const TomlValue &like, TomlValue &value) {
+  if (std::holds_alternative<double>(like) && std::holds_alternative<int64_t>(value))
+    value = static_cast<double>(std::get<int64_t>(value));
+}
+
+bool inside(const DeclaredOption &o, const TomlValue &value) {
+  auto check = [&](auto number) {
+    using T = decltype(number);
+    const T *low = std::get_if<T>(&o.low);
+    const T *high = std::get_if<T>(&o.high);
+    return (low == nullptr || number >= *low) && (high == nullptr || number <= *high);
+  };
+  if (const auto *i = std::get_if<int64_t>(&value)) return check(*i);
+  if (const auto *f = std::get_if<double>(&value)) return std::isfinite(*f) && check(*f);
+  return true;
+}
+
+std::string range_of(const DeclaredOption &o) {
+  if (present(o.low) && present(o.high)) return show(o.low) + " to " + show(o.high);
+  if (present(o.low)) return "at least " + show(o.low);
+  return present(o.high) ? "at most " + show(o.high) : "a finite number";
+}
+
+// The value in the option's own type, or Failure.
+TomlValue checked(const DeclaredOption &o, const std::string &full, const Setting &given) {
+  TomlValue value = given.value;
+  widen(o.initial, value);
+  const std::string where = given.origin + ": " + full + ": expected ";
+  if (value.index() != o.initial.index())
+    throw Failure(OCTAVO_INVALID, kConfigDomain, where, kind_of(o.initial), ", found ",
+                  kind_of(value), present(value) ? " (" + show(value) + ")" : "")
+        .with_fix({.key = full, .origin = given.origin, .value = show(o.initial)});
+  if (!inside(o, value))
+    throw Failure(OCTAVO_INVALID, kConfigDomain, where, range_of(o), ", found ", show(value))
+        .with_fix({.key = full, .origin = given.origin, .value = show(o.initial)});
+  if (const auto *text = std::get_if<std::string>(&value);
+      text && !o.choices.empty() &&
+      std::find(o.choices.begin(), o.choices.end(), *text) == o.choices.end()) {
+    std::string near;
+    const std::string words = not_a_choice(*text, o.choices, &near);
+    throw Failure(OCTAVO_INVALID, kConfigDomain, where, words)
+        .with_fix({.key = full,
+                   .origin = given.origin,
+                   .value = show(near.empty() ? o.initial : TomlValue(near))});
+  }
+  return value;
+}
+
+template <typename Number>
+bool parse(const std::string &text, Number *number) {
+  const char *end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, *number);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+// The words that Accelerate and most launchers take.
+bool parse(std::string text, bool *value) {
+  for (char &c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char *yes : {"1", "true", "yes", "on", "y", "t"})
+    if (text == yes) return *value = true, true;
+  for (const char *no : {"0", "false", "no", "off", "n", "f"})
+    if (text == no) return *value = false, true;
+  return false;
+}
+
+template <typename T>
+TomlValue typed(const std::string &text, const std::string &variable, const char *expected) {
+  T value{};
+  if (!parse(text, &value))
+    throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", variable, ": expected ",
+                  expected, ", found \"", text, "\"")
+        .with_fix({.key = variable, .origin = variable});
+  return value;
+}
+
+TomlValue value_of(const DeclaredOption &o, const std::string &text, const std::string &variable) {
+  if (std::holds_alternative<int64_t>(o.initial))
+    return typed<int64_t>(text, variable, "an integer");
+  if (std::holds_alternative<double>(o.initial)) return typed<double>(text, variable, "a number");
+  if (std::holds_alternative<bool>(o.initial))
+    return typed<bool>(text, variable, "true or false (also 1, yes, on, 0, no, off)");
+  return text;
+}
+
+// A variable that looks like an option of this backend and is none: a typing error that would
+// otherwise train with another setting than the user believes.
+void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::string &id) {
+  const std::string prefix = variable_of(id, "");
+  std::vector<std::string> known;
+  for (const DeclaredOption &o : declared) known.push_back(variable_of(id, o.name));
+  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line(*entry);
+    const std::string name(line.substr(0, line.find('=')));
+    if (!name.starts_with(prefix)) continue;
+    bool found = false;
+    for (const std::string &variable : known) found = found || variable == name;
+    if (found) continue;
+    const std::string near = nearest(name, known);
+    throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", name, ": backend ", id,
+                  " has no such option",
+                  near.empty() ? "; it knows " + enumerate(known) : "; did you mean " + near + "?")
+        .with_fix({.key = name,
+                   .origin = name,
+                   .command = near.empty()
+                                  ? ""
+                                  : "export " + near + "=\"$" + name + "\" && unset " + name});
+  }
+}
+
+}  // namespace
+
+std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id) {
+  std::vector<DeclaredOption> declared;
+  auto sink = make<octavo_option_sink>(OCTAVO_KIND_OPTION_SINK);
+  sink.ctx = &declared;
+  sink.option = [](void *ctx, const octavo_option *o) -> octavo_status {
+    if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
+    if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
+    DeclaredOption d{std::string(view(o->name)), std::string(view(o->help)), from_abi(o->initial),
+                     from_abi(o->low),           from_abi(o->high),          {}};
+    for (uint64_t i = 0; i < o->choice_count; ++i) d.choices.emplace_back(view(o->choices[i]));
+    if (d.name.empty() || !present(d.initial)) return OCTAVO_INVALID;
+    widen(d.initial, d.low);
+    widen(d.initial, d.high);
+    static_cast<std::vector<DeclaredOption> *>(ctx)->push_back(std::move(d));
+    return OCTAVO_OK;
+  };
+  std::string thrown;
+  const octavo_status status = call_plugin(&thrown, [&] { return backend.list_options(&sink); });
+  if (status != OCTAVO_OK)
+    throw Failure(OCTAVO_INTERNAL, "octavo.options", "backend ", id,
+                  ": list_options failed with status ", status, thrown,
+                  "; this is a defect of the plugin");
+  return declared;
+}
+
+std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption> &declared,
+                                               const std::string &id,
+                                               const std::map<std::string, Setting> &given) {
+  const std::string prefix = "fp8." + id + ".";
+  for (const auto &[name, setting] : given) {
+    std::vector<std::string> names;
+    bool known = false;
+    for (const DeclaredOption &o : declared) {
+      names.push_back(o.name);
+      known = known || o.name == name;
+    }
+    if (known) continue;
+    const std::string near = nearest(name, names);
+    throw Failure(OCTAVO_INVALID, kConfigDomain, setting.origin, ": unknown key \"", prefix, name,
+                  "\"",
+                  near.empty() ? "; backend " + id + " knows " + enumerate(names)
+                               : "; did you mean \"" + prefix + near + "\"?")
+        .with_fix({.key = prefix + name,
+                   .origin = setting.origin,
+                   .rename = near.empty() ? "" : prefix + near});
+  }
+  std::vector<EffectiveOption> effective;
+  for (const DeclaredOption &o : declared) {
+    const auto found = given.find(o.name);
+    if (found == given.end())
+      effective.push_back({o.name, o.help, {o.initial, "default"}});
+    else
+      effective.push_back(
+          {o.name, o.help, {checked(o, prefix + o.name, found->second), found->second.origin}});
+  }
+  return effective;
+}
+
+std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options) {
+  std::vector<octavo_option_value> lent;
+  for (const EffectiveOption &o : options) {
+    octavo_option_value v{};
+    v.name = borrow(o.name);
+    const TomlValue &value = o.setting.value;
+    if (const auto *i = std::get_if<int64_t>(&value)) {
+      v.value.type = OCTAVO_VALUE_INT;
+      v.value.integer = *i;
+    } else if (const auto *f = std::get_if<double>(&value)) {
+      v.value.type = OCTAVO_VALUE_REAL;
+      v.value.real = *f;
+    } else if (const auto *b = std::get_if<bool>(&value)) {
+      v.value.type = OCTAVO_VALUE_BOOL;
+      v.value.integer = *b ? 1 : 0;
+    } else {
+      v.value.type = OCTAVO_VALUE_TEXT;
+      v.value.text = borrow(std::get<std::string>(value));
+    }
+    lent.push_back(v);
+  }
+  return lent;
+}
+
+std::string variable_of(const std::string &id, const std::string &option) {
+  std::string name = "OCTAVO_FP8_" + id + "_" + option;
+  for (char &c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    c = std::isalnum(byte) != 0 ? static_cast<char>(std::toupper(byte)) : '_';
+  }
+  return name;
+}
+
+std::map<std::string, Setting> with_environment(const std::vector<DeclaredOption> &declared,
+                                                const std::string &id,
+                                                std::map<std::string, Setting> given) {
+  refuse_unknown(declared, id);
+  for (const DeclaredOption &o : declared) {
+    const std::string variable = variable_of(id, o.name);
+    const char *text = std::getenv(variable.c_str());
+    if (text == nullptr || *text == '\0') continue;
+    const auto found = given.find(o.name);
+    if (found != given.end() && found->second.origin == kOverride) continue;
+    given[o.name] = {value_of(o, text, variable), variable};
+  }
+  return given;
+}
+
+}  // namespace octavo

@@ -1,0 +1,52 @@
+// Options of a backend: declared by the backend, checked here, handed to its session complete.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "octavo/backend.h"
+#include "sdk/src/config/config.h"
+
+namespace octavo {
+
+struct DeclaredOption {
+  std::string name;
+  std::string help;
+  TomlValue initial;
+  TomlValue low;  // OtherToml: unbounded
+  TomlValue high;
+  std::vector<std::string> choices;
+};
+
+struct EffectiveOption {
+  std::string name;
+  std::string help;
+  Setting setting;
+};
+
+// What the backend declares. Throws Failure(OCTAVO_INTERNAL) when a declaration makes no sense.
+std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id);
+
+// Every declared option with its value. Throws Failure(OCTAVO_INVALID, "octavo.config", ...) for an
+// unknown option (nearest name), a wrong type, a value out of range or no choice.
+std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption> &declared,
+                                               const std::string &id,
+                                               const std::map<std::string, Setting> &given);
+
+// The array that crosses the C boundary; borrows the texts of `options`.
+std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options);
+
+// The variable of one option, above the file and below the program's overrides: fp8.te.margin is
+// OCTAVO_FP8_TE_MARGIN. Upper case, everything but letters and digits as '_'.
+std::string variable_of(const std::string &id, const std::string &option);
+
+// `given` with the values of the environment on top, except where there is an override. An empty
+// variable counts as unset. Throws Failure(OCTAVO_INVALID, "octavo.config", ...) for a variable of
+// this backend that names no option, and for a value that is not of the option's type.
+std::map<std::string, Setting> with_environment(const std::vector<DeclaredOption> &declared,
+                                                const std::string &id,
+                                                std::map<std::string, Setting> given);
+
+}  // namespace octavo

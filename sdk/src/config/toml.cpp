@@ -1,0 +1,167 @@
+// The only translation unit that sees TOML++: parses, and flattens to entries with positions.
+#include "sdk/src/config/toml.h"
+
+#define TOML_EXCEPTIONS 1
+// Its assertions would end the process of the host; what they guard is refused by guard_toml.
+#define TOML_ASSERT(condition) static_cast<void>(0)
+#define TOML_MAX_NESTED_VALUES 64
+#include <toml++/toml.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "sdk/src/base/failure.h"
+
+namespace octavo {
+namespace {
+
+constexpr size_t kMaxDepth = 8;
+
+class Flattener {
+ public:
+  Flattener(const std::string &name, const char *domain) : name_(name), domain_(domain) {}
+
+  void table(const toml::table &t, std::vector<std::string> path) {
+    if (path.size() > kMaxDepth) {
+      const auto at = t.source().begin;
+      throw Failure(OCTAVO_INVALID, domain_, name_, ":", at.line, ":", at.column,
+                    ": expected at most 8 levels of tables, found more")
+          .with_fix({.line = at.line});
+    }
+    if (t.empty() && !path.empty()) add(path, OtherToml{"table"}, t.source().begin, t.source());
+    for (const auto &[key, node] : t) {
+      std::vector<std::string> inner = path;
+      inner.emplace_back(key.str());
+      visit(node, std::move(inner), key.source().begin);
+    }
+  }
+
+  std::vector<TomlEntry> take() { return std::move(entries_); }
+
+ private:
+  void add(std::vector<std::string> path, TomlValue value, toml::source_position at,
+           const toml::source_region &region) {
+    entries_.push_back({std::move(path), std::move(value), at.line, at.column, region.begin.line,
+                        region.begin.column, region.end.line, region.end.column});
+  }
+
+  void visit(const toml::node &node, std::vector<std::string> path, toml::source_position at) {
+    if (const auto *t = node.as_table()) {
+      table(*t, std::move(path));
+    } else if (const auto *a = node.as_array()) {
+      array(*a, std::move(path), at);
+    } else if (const auto *i = node.as_integer()) {
+      add(std::move(path), TomlValue(i->get()), at, node.source());
+    } else if (const auto *f = node.as_floating_point()) {
+      add(std::move(path), TomlValue(f->get()), at, node.source());
+    } else if (const auto *b = node.as_boolean()) {
+      add(std::move(path), TomlValue(b->get()), at, node.source());
+    } else if (const auto *s = node.as_string()) {
+      add(std::move(path), TomlValue(s->get()), at, node.source());
+    } else {
+      add(std::move(path), OtherToml{"a date or time"}, at, node.source());
+    }
+  }
+
+  void array(const toml::array &a, std::vector<std::string> path, toml::source_position at) {
+    std::vector<std::string> texts;
+    size_t index = 0;
+    for (const toml::node &node : a) {
+      if (const auto *t = node.as_table()) {
+        std::vector<std::string> inner = path;
+        inner.push_back(std::to_string(index));
+        table(*t, std::move(inner));
+      } else if (const auto *s = node.as_string()) {
+        texts.push_back(s->get());
+      } else {
+        add(std::move(path), OtherToml{"a list with something other than text"}, at, a.source());
+        return;
+      }
+      ++index;
+    }
+    if (texts.size() == a.size())
+      add(std::move(path), TomlValue(std::move(texts)), at, a.source());
+    else if (!texts.empty())  // tables between texts: neither a list of texts nor one of tables
+      add(std::move(path), OtherToml{"a list with something other than text"}, at, a.source());
+  }
+
+  std::string name_;
+  const char *domain_;
+  std::vector<TomlEntry> entries_;
+};
+
+// A basic string: quotes, backslashes and control characters are escaped.
+std::string quoted(const std::string &text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      static constexpr char kHex[] = "0123456789ABCDEF";
+      out += std::string("\\u00") + kHex[byte >> 4] + kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
+                                  const char *domain) {
+  text = guard_toml(text, name, domain);
+  try {
+    const toml::table document = toml::parse(text, name);
+    Flattener flattener(name, domain);
+    flattener.table(document, {});
+    return flattener.take();
+  } catch (const toml::parse_error &e) {
+    const auto at = e.source().begin;
+    throw Failure(OCTAVO_INVALID, domain, name, ":", at.line, ":", at.column,
+                  ": not valid TOML: ", e.description())
+        .with_fix({.line = at.line});
+  }
+}
+
+std::string kind_of(const TomlValue &value) {
+  static const char *const kinds[] = {"an integer", "a real number", "a boolean", "a text",
+                                      "a list of texts"};
+  if (const auto *other = std::get_if<OtherToml>(&value)) return other->kind;
+  return kinds[value.index()];
+}
+
+std::string show(const TomlValue &value) {
+  std::ostringstream out;
+  if (const auto *i = std::get_if<int64_t>(&value)) {
+    out << *i;
+  } else if (const auto *f = std::get_if<double>(&value)) {
+    out.precision(9);
+    out << *f;
+    if (std::isfinite(*f) && out.str().find_first_of(".e") == std::string::npos) out << ".0";
+  } else if (const auto *b = std::get_if<bool>(&value)) {
+    out << (*b ? "true" : "false");
+  } else if (const auto *s = std::get_if<std::string>(&value)) {
+    out << quoted(*s);
+  } else if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
+    out << '[';
+    for (size_t n = 0; n < list->size(); ++n) out << (n ? ", " : "") << quoted((*list)[n]);
+    out << ']';
+  } else {
+    out << std::get<OtherToml>(value).kind;
+  }
+  return out.str();
+}
+
+std::string dotted(const std::vector<std::string> &path) {
+  std::string text;
+  for (const std::string &part : path) {
+    const bool plain = part.find('.') == std::string::npos;
+    text += (text.empty() ? "" : ".") + (plain ? part : '"' + part + '"');
+  }
+  return text;
+}
+
+}  // namespace octavo

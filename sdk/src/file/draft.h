@@ -1,0 +1,35 @@
+// Draft: a file under another name until it is complete. Its own name holds the old file or the new
+// one at any time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace octavo {
+
+// What answers false leaves the reason in errno.
+class Draft {
+ public:
+  Draft(const std::string &path, mode_t mode);
+  // A draft that was not committed goes away.
+  ~Draft();
+  Draft(const Draft &) = delete;
+  Draft &operator=(const Draft &) = delete;
+
+  int file() const { return file_; }                 // negative: it could not be created
+  const std::string &name() const { return name_; }  // until it is committed
+  bool write(const void *from, uint64_t bytes);
+  bool close();
+  bool commit();
+  // The new name is on disk when its directory is.
+  bool sync_directory() const;
+
+ private:
+  const std::string path_;
+  std::string name_;
+  int file_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,153 @@
+// O_PATH descriptors all the way down: nothing is opened for reading, no link followed unseen.
+#include "sdk/src/file/privilege_path.h"
+
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/text.h"
+
+namespace octavo {
+namespace {
+
+constexpr int kMostLinks = 40;  // as the kernel
+
+std::string octal(mode_t mode) {
+  char text[16];
+  std::snprintf(text, sizeof(text), "%04o", static_cast<unsigned>(mode & 07777));
+  return text;
+}
+
+// As one word of a shell.
+std::string quoted(const std::string &path) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("/._-+:@%,=", c) != nullptr;
+  };
+  if (std::all_of(path.begin(), path.end(), plain)) return path;
+  std::string word = "'";
+  for (const char c : path) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+class Walk {
+ public:
+  Walk(uid_t owner, Links links) : owner_(owner), links_(links) {}
+
+  // What is wrong; `end` receives the status of the file at the end of the path.
+  std::string run(const std::string &path, struct stat &end) {
+    push(path);
+    std::string problem = enter_root();
+    while (problem.empty() && !left_.empty()) {
+      const std::string name = std::move(left_.back());
+      left_.pop_back();
+      problem = step(name, end);
+    }
+    return problem;
+  }
+  const std::string &remedy() const { return remedy_; }
+
+ private:
+  // The components of `path`, the first one on top.
+  void push(const std::string &path) {
+    std::vector<std::string> names;
+    std::istringstream parts(path);
+    for (std::string name; std::getline(parts, name, '/');)
+      if (!name.empty() && name != ".") names.push_back(name);
+    left_.insert(left_.end(), names.rbegin(), names.rend());
+  }
+
+  std::string enter_root() {
+    at_ = Descriptor(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    shown_.clear();
+    struct stat root {};
+    if (fstat(at_.get(), &root) != 0)
+      return std::string("/ cannot be inspected: ") + std::strerror(errno);
+    return judge("/", root);
+  }
+
+  std::string step(const std::string &name, struct stat &end) {
+    const bool up = name == "..";
+    const std::string here = up ? shown_.substr(0, shown_.rfind('/')) : shown_ + "/" + name;
+    Descriptor next(openat(at_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (next.get() < 0 || fstat(next.get(), &end) != 0)
+      return (here.empty() ? "/" : here) + " cannot be inspected: " + std::strerror(errno);
+    const bool last = left_.empty();
+    if (S_ISLNK(end.st_mode) && links_ == Links::kFollow) return follow(here, next, end);
+    if (last ? !S_ISREG(end.st_mode) : !S_ISDIR(end.st_mode))
+      return here + (last ? " is not a regular file" : " is not a directory");
+    at_ = std::move(next);
+    shown_ = here;
+    return judge(here.empty() ? "/" : here, end);
+  }
+
+  std::string follow(const std::string &here, const Descriptor &link, const struct stat &status) {
+    if (++links_seen_ > kMostLinks)
+      return concat(here, ": expected at most ", kMostLinks, " symbolic links, found more");
+    if (std::string problem = judge_owner(here, status); !problem.empty()) return problem;
+    char target[PATH_MAX];
+    const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
+    if (size <= 0 || size == sizeof(target)) return here + " is a link that cannot be read";
+    const std::string to(target, static_cast<size_t>(size));
+    push(to);
+    if (left_.empty()) return here + " is not a regular file";
+    return to[0] == '/' ? enter_root() : std::string();
+  }
+
+  std::string judge_owner(const std::string &path, const struct stat &status) {
+    if (status.st_uid == 0 || status.st_uid == owner_) return {};
+    remedy_ = "run `chown -h root " + quoted(path) + "`";
+    return concat(path, " belongs to user ", status.st_uid, ", expected root",
+                  owner_ == kNobody ? std::string() : concat(" or user ", owner_));
+  }
+
+  std::string judge(const std::string &path, const struct stat &status) {
+    if (std::string problem = judge_owner(path, status); !problem.empty()) return problem;
+    const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
+    if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0 || sticky) return {};
+    remedy_ = "run `chmod go-w " + quoted(path) + "`";
+    return path + " has mode " + octal(status.st_mode) + ", writable by group or others";
+  }
+
+  const uid_t owner_;
+  const Links links_;
+  Descriptor at_;
+  std::string shown_;              // the path of at_, without the last slash
+  std::vector<std::string> left_;  // components still to enter, the next one last
+  int links_seen_ = 0;
+  std::string remedy_;
+};
+
+}  // namespace
+
+uid_t trusted_owner(bool privileged) {
+  if (!privileged || geteuid() != getuid()) return geteuid();
+  return geteuid() == 0 ? 0 : kNobody;
+}
+
+std::string path_problem(const std::string &path, const CheckedFile &file, uid_t owner, Links links,
+                         std::string *remedy) {
+  struct stat end {};
+  Walk walk(owner, links);
+  std::string problem = walk.run(path, end);
+  if (remedy != nullptr) *remedy = walk.remedy();
+  if (!problem.empty()) return problem;
+  if (!file.is(end)) return path + " was replaced while it was checked";
+  return {};
+}
+
+bool privileged() {
+  return getauxval(AT_SECURE) != 0;
+}
+
+}  // namespace octavo

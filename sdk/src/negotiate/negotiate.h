@@ -1,0 +1,154 @@
+// Negotiation: wanted x hardware x plugins x kernels -> one candidate that runs, or reasons.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/octavo.h"
+#include "sdk/src/config/options.h"
+#include "sdk/src/config/remedy.h"
+#include "sdk/src/machine/hardware.h"
+#include "sdk/src/plugin/discovery.h"
+#include "sdk/src/plugin/loader.h"
+#include "sdk/src/probe/probe.h"
+#include "sdk/src/trust/lock.h"
+#include "sdk/src/trust/trust.h"
+
+namespace octavo {
+
+// The kernels of one device, opened; closed with the object.
+class OpenDevice {
+ public:
+  // Throws Failure(OCTAVO_DEVICE) when the device cannot be opened.
+  // `memory`: of a device with memory of its own, where its kernels offer any; else null.
+  OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_memory *memory,
+             const octavo_host *host);
+  ~OpenDevice();
+  OpenDevice(const OpenDevice &) = delete;
+  OpenDevice &operator=(const OpenDevice &) = delete;
+
+  octavo_device device() const { return device_; }
+  const octavo_kernels &kernels() const { return kernels_; }
+  const octavo_kernels_caps &caps() const { return caps_; }
+  void *ctx() const { return ctx_; }
+  const octavo_memory *memory() const { return memory_ ? &*memory_ : nullptr; }
+  bool uses_host_memory() const { return device_.type == OCTAVO_DEVICE_CPU; }
+
+ private:
+  octavo_device device_;
+  octavo_kernels kernels_;               // complete
+  std::optional<octavo_memory> memory_;  // complete
+  octavo_kernels_caps caps_{};
+  void *ctx_ = nullptr;
+};
+
+// What one stage answered.
+struct StageResult {
+  bool passed = false;
+  std::string text;  // what was found there
+};
+
+struct Candidate {
+  std::string id;             // a backend's id, or "bf16", "fp16", "no"
+  bool is_precision = false;  // plain mixed precision: the host's own linears
+  bool is_fallback = false;
+  std::string manifest;
+  std::string origin;
+  bool is_tried = false;  // false: one before it was chosen
+  // Of the stages that were reached, in order: from discovery on, of a precision the session alone.
+  // Only the last one may not have passed.
+  std::vector<StageResult> stages;
+  std::vector<Verdict> verdicts;
+  std::optional<Manifest> described;  // the manifest, once it was read
+  const LoadedPlugin *plugin = nullptr;
+  std::vector<EffectiveOption> options;
+};
+
+struct Negotiation {
+  Config config;
+  Discovery discovery;
+  TrustPolicy trust;
+  Hardware hardware;
+  std::string device_text;  // "cpu (auto: no CUDA driver ...)"
+  std::vector<Verdict> device_verdicts;
+  std::optional<Candidate> kernels;    // the plugin of kernels that was looked for
+  std::shared_ptr<OpenDevice> device;  // stores keep it, too
+  std::vector<Candidate> candidates;   // what the configuration names, in order
+  // The options of the backends that check_all_options looked at, by id.
+  std::map<std::string, std::vector<EffectiveOption>> checked_options;
+  std::optional<size_t> chosen;  // index into candidates
+
+  std::vector<ProbedPlugin> probes;  // of octavo_probe only
+
+  const Candidate *choice() const { return chosen ? &candidates[*chosen] : nullptr; }
+};
+
+// Reads the configuration, the search path and the hardware; no plugin code runs.
+// Throws Failure(OCTAVO_INVALID) when the configuration is wrong.
+Negotiation prepare(const octavo_open_desc &desc);
+
+// Asks the backend of a candidate about this device and these options, and whether its answer is
+// enough for [fp8.require].
+void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host);
+
+// The plugin that holds the kernels of CUDA devices.
+inline constexpr const char *kCudaKernels = "kernels-cuda";
+
+// Opens these kernels as the device of a negotiation, or notes why it has none.
+void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,
+                  const octavo_memory *memory, const octavo_host *host);
+
+// Fills device, candidates and chosen. When nothing can run, `chosen` is empty and the verdicts
+// give the reasons. Throws Failure(OCTAVO_INVALID) when the options of a candidate are wrong.
+void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
+
+// Loads every plugin that has a table in the configuration and checks its options, chosen or not;
+// and those that the configuration would try, where they can be loaded.
+void check_all_options(Negotiation &n, const octavo_host *host);
+
+// How to apply the remedy of a declining verdict: an edit of the configuration or a command, in the
+// words of remedy.h. Where the remedy itself names none, how to go on without the candidate. Empty
+// for other verdicts, and where no edit is known. `c`: null for verdicts on layers.
+std::string how_to_apply(const Source &source, const Negotiation &n, const Candidate *c,
+                         const Verdict &v);
+// The configuration's text, for how_to_apply.
+Source source_of(const Config &config);
+
+// The first declining verdict of the first candidate that has one; null without one.
+const Verdict *first_refusal(const Negotiation &n, const Candidate **candidate);
+
+// Chooses and opens the device: fills device, device_text and device_verdicts.
+void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
+
+// The refusal in words: every candidate with its declining verdicts.
+std::string refusal(const Negotiation &n);
+
+// The session description of a candidate; borrows from n, candidate and `options`.
+octavo_session_desc describe_session(const Negotiation &n, const octavo_host *host,
+                                     const std::vector<octavo_option_value> &options);
+
+// What a plugin is wanted for.
+enum class Offer { kBackend, kKernels };
+
+// Discovery, manifest, trust, library, handshake: fills plugin, or leaves it null with the reason
+// in the verdicts, also when it does not offer what is wanted.
+void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host);
+
+// The options of a loaded candidate, in effect. Throws Failure: OCTAVO_INVALID when the
+// configuration is wrong, another status when the plugin is.
+void resolve_options(const Negotiation &n, Candidate &c);
+
+// All stages. It may run when no verdict declines.
+void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host);
+
+// `octavo lock`: asks every backend that a configuration names. Writes octavo.lock next to the
+// configuration file of `desc`. Entries of other platforms stay. Returns what was written for this
+// one. Backends that cannot be loaded are warnings; none that can is Failure(OCTAVO_UNSUPPORTED),
+// and no file is written. *path receives the file's name.
+std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const octavo_host *host,
+                                         std::string *path);
+
+}  // namespace octavo

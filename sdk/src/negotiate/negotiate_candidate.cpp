@@ -1,0 +1,217 @@
+// Takes one candidate from its name to an answer, and keeps the result of each stage.
+#include "sdk/src/negotiate/negotiate.h"
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/wall.h"
+#include "sdk/src/config/options.h"
+#include "sdk/src/config/requirements.h"
+#include "sdk/src/plugin/manifest_requires.h"
+#include "sdk/src/probe/probe.h"
+
+namespace octavo {
+namespace {
+
+// Takes the verdicts of one candidate after the other as results of its stages.
+class Progress {
+ public:
+  explicit Progress(Candidate &c) : c_(c), seen_(c.verdicts.size()) {}
+
+  // The result of a stage, whose verdicts are those since the last one: passed, if none declines.
+  bool end(Stage stage, std::string text = {}) {
+    StageResult result{true, std::move(text)};
+    for (; seen_ < c_.verdicts.size(); ++seen_) {
+      Verdict &v = c_.verdicts[seen_];
+      if (v.stage == Stage::kNone) v.stage = stage;
+      if (v.decision == OCTAVO_DECLINE) result.passed = false;
+    }
+    c_.stages.push_back(result);
+    return result.passed;
+  }
+  // The result of a stage that gives no verdicts.
+  void pass(std::string text = {}) { c_.stages.push_back({true, std::move(text)}); }
+
+ private:
+  Candidate &c_;
+  size_t seen_;
+};
+
+// The key that names a candidate, and what its value is with another name in its place.
+Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
+  const auto changed = [&](std::vector<std::string> list) {
+    for (std::string &one : list)
+      if (one == c.id) one = name;
+    return list;
+  };
+  if (c.is_fallback) return config.change(key::kFallback, changed(config[key::kFallback]));
+  if (config[key::kBackend] == "auto")
+    return config.change(key::kPreference, changed(config[key::kPreference]));
+  return config.change(key::kBackend, name);
+}
+
+void not_found(const Negotiation &n, Candidate &c) {
+  const std::vector<std::string> names = n.discovery.names();
+  const std::string near = nearest(c.id, names);
+  c.verdicts.push_back(
+      {OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE, OCTAVO_REASON_MANIFEST,
+       "no backend \"" + c.id + "\" is installed; found " + enumerate(names),
+       "looked for " + c.id + ".octavo-plugin.toml in " + n.discovery.places_text(),
+       near.empty()
+           ? "install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path"
+           : "did you mean \"" + near + "\"?",
+       Stage::kDiscovery, near.empty() ? Fix{} : renamed(n.config, c, near)});
+}
+
+bool offers(const LoadedPlugin &plugin, Offer wanted) {
+  return wanted == Offer::kBackend ? plugin.has_backend : plugin.kernels.has_value();
+}
+
+Verdict offers_another(const Manifest &manifest, Offer wanted) {
+  const bool backend = wanted == Offer::kBackend;
+  return {OCTAVO_LEVEL_PLUGIN,
+          OCTAVO_DECLINE,
+          OCTAVO_REASON_ABI,
+          manifest.library + ": expected the interface " +
+              (backend ? OCTAVO_BACKEND_ID : OCTAVO_KERNELS_ID) + ", found " +
+              (backend ? OCTAVO_KERNELS_ID : OCTAVO_BACKEND_ID) + " only",
+          manifest.path,
+          backend ? "the plugin is no FP8 backend; name one in fp8.backend"
+                  : "the plugin has no kernels; reinstall the plugin " + manifest.name,
+          Stage::kPlugin};
+}
+
+// The check of the file, the helper that tries it, the load and the handshake: the stage that
+// refuses; nothing when all of them pass.
+std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manifest,
+                                     const std::string &sha256, Candidate &c, Offer wanted,
+                                     const octavo_host *host) {
+  if (const auto refused = check_probe(n.config, n.hardware, manifest, sha256, host, c.verdicts))
+    return refused;
+  c.plugin = load_plugin(manifest, sha256, host, c.verdicts);
+  if (c.plugin == nullptr) return c.verdicts.back().stage;
+  if (offers(*c.plugin, wanted)) return std::nullopt;
+  c.verdicts.push_back(offers_another(manifest, wanted));
+  c.plugin = nullptr;
+  return Stage::kPlugin;
+}
+
+std::string recipe_of(const Candidate &c) {
+  for (const EffectiveOption &o : c.options)
+    if (const auto *text = std::get_if<std::string>(&o.setting.value); text && o.name == "recipe")
+      return *text;
+  return {};
+}
+
+}  // namespace
+
+void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+  Progress progress(c);
+  const FoundManifest *found = n.discovery.find(c.id);
+  if (found == nullptr) not_found(n, c);
+  if (!progress.end(Stage::kDiscovery, found ? found->path + " (" + found->origin + ")" : ""))
+    return;
+  c.manifest = found->path;
+  c.origin = found->origin;
+  std::optional<Manifest> &manifest = c.described = read_manifest(found->path, c.verdicts);
+  if (manifest) {
+    if (const std::optional<Verdict> abi = abi_verdict(*manifest)) c.verdicts.push_back(*abi);
+    check_requirements(*manifest, n.hardware, c.verdicts);
+  }
+  if (!progress.end(Stage::kManifest, manifest ? manifest->name + " " + manifest->version : ""))
+    return;
+  for (const std::string &warning : manifest->warnings)
+    warn(host, "octavo.manifest", manifest->path, ": ", warning);
+  std::string sha256;
+  check_trust(*manifest, n.trust, &sha256, c.verdicts);
+  if (!progress.end(Stage::kTrust, "plugins.trust = \"" + n.config[key::kTrust] + "\"")) return;
+  const std::optional<Stage> refused = refused_library(n, *manifest, sha256, c, wanted, host);
+  for (const Stage stage : {Stage::kElf, Stage::kProbe, Stage::kLoad, Stage::kPlugin}) {
+    if (stage == refused) {
+      progress.end(stage);
+      return;
+    }
+    progress.pass(stage == Stage::kLoad ? manifest->library : "");
+  }
+}
+
+void resolve_options(const Negotiation &n, Candidate &c) {
+  static const std::map<std::string, Setting> none;
+  const auto given = n.config.backend_options.find(c.id);
+  const std::vector<DeclaredOption> declared = declared_options(c.plugin->backend, c.id);
+  c.options = effective_options(
+      declared, c.id,
+      with_environment(declared, c.id,
+                       given == n.config.backend_options.end() ? none : given->second));
+}
+
+octavo_session_desc describe_session(const Negotiation &n, const octavo_host *host,
+                                     const std::vector<octavo_option_value> &options) {
+  auto d = make<octavo_session_desc>(OCTAVO_KIND_SESSION_DESC);
+  d.device = n.device->device();
+  d.host = host;
+  d.kernels = &n.device->kernels();
+  d.caps = &n.device->caps();
+  d.kernels_ctx = n.device->ctx();
+  d.options = options.data();
+  d.option_count = options.size();
+  if (n.config[key::kDeterministic]) d.flags |= OCTAVO_SESSION_DETERMINISTIC;
+  return d;
+}
+
+void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
+  const std::vector<octavo_option_value> options = lend_options(c.options);
+  const octavo_session_desc desc = describe_session(n, host, options);
+  const size_t before = c.verdicts.size();
+  const octavo_verdict_sink sink = collect(c.verdicts);
+  std::string thrown;
+  const octavo_status status =
+      call_plugin(&thrown, [&] { return c.plugin->backend.check_session(&desc, &sink); });
+  if (status != OCTAVO_OK)
+    c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
+                          concat("check_session failed with status ", status, thrown), "",
+                          "see the diagnostics of the plugin"});
+  if (!n.config[key::kNative]) return;
+  for (size_t i = before; i < c.verdicts.size(); ++i)
+    if (c.verdicts[i].decision == OCTAVO_ACCEPT_EMULATED) {
+      c.verdicts.push_back(
+          {OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_REQUIRE,
+           "fp8.require.native: FP8 units are required, backend " + c.id + " would emulate them",
+           c.verdicts[i].text,
+           "set fp8.require.native = false, or run where the requirement is met"});
+      return;
+    }
+}
+
+void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
+  c.is_tried = true;
+  if (c.is_precision) {
+    c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
+                          "the host's own linears run in " +
+                              std::string(c.id == "no" ? "full precision" : c.id) + "; no FP8",
+                          "", ""});
+    Progress(c).end(Stage::kSession);
+    return;
+  }
+  load_candidate(n, c, Offer::kBackend, host);
+  if (c.plugin == nullptr) return;
+  Progress progress(c);
+  try {
+    resolve_options(n, c);
+  } catch (const Failure &f) {
+    if (f.status() == OCTAVO_INVALID) throw;  // the configuration is wrong, not the plugin
+    c.verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_ABI, f.text(),
+                          c.plugin->library, "install a corrected build of the plugin",
+                          Stage::kPlugin});
+    c.stages.back().passed = false;  // the handshake is not done before its options are
+    return;
+  }
+  if (n.device == nullptr)
+    c.verdicts.insert(c.verdicts.end(), n.device_verdicts.begin(), n.device_verdicts.end());
+  else
+    check_fp8_requirements(n.config, n.device->caps(), c.id, recipe_of(c), c.verdicts);
+  if (!progress.end(Stage::kDevice, n.device_text)) return;
+  ask_backend(n, c, host);
+  progress.end(Stage::kSession);
+}
+
+}  // namespace octavo

@@ -1,0 +1,143 @@
+// First match by name wins; the current directory and the linker's path are never searched.
+#include "sdk/src/plugin/discovery.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/file/probe_places.h"
+#include "sdk/src/plugin/manifest.h"
+
+namespace octavo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kPrivileged = "this process has more rights than its user";
+constexpr const char *kRelative = "relative, and the current directory never matters";
+
+std::string environment(const char *name) {
+  const char *value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+class Finder {
+ public:
+  explicit Finder(bool privileged) : privileged_(privileged) {}
+
+  Discovery run(const Config &config, const octavo_open_desc &desc) {
+    const fs::path base(config.directory);
+    for (const auto &[key, setting] : config.manifests) {
+      const std::string &path = std::get<std::string>(setting.value);
+      const bool relative = fs::path(path).is_relative();
+      if (relative && config.directory.empty())
+        throw Failure(OCTAVO_INVALID, "octavo.config",
+                      "plugin.manifest: expected an absolute path, since there is no configuration "
+                      "file to be relative to, found \"",
+                      path, "\"");
+      const std::string full = relative ? (base / path).string() : path;
+      const std::string origin = "[[plugin]] in " + config.name;
+      if (relative && privileged_)
+        ignore(full, origin, kPrivileged, true);
+      else
+        add(full, origin);
+    }
+    std::istringstream parts(environment("OCTAVO_PLUGIN_PATH"));
+    for (std::string directory; std::getline(parts, directory, ':');)
+      search(directory, "OCTAVO_PLUGIN_PATH", true, privileged_);
+    for (const std::string &directory : config[key::kPluginPath]) {
+      const bool relative = fs::path(directory).is_relative();
+      const bool joined = relative && !config.directory.empty();
+      search(joined ? (base / directory).string() : directory, "plugins.path", true,
+             joined && privileged_);
+    }
+    if (!config.directory.empty())
+      search((base / "plugins").string(), "next to the config file", false, privileged_);
+    if (desc.plugin_dirs == nullptr && desc.plugin_dir_count != 0)
+      throw Failure(OCTAVO_INVALID, "octavo.discovery", "plugin_dirs: expected the address of ",
+                    desc.plugin_dir_count,
+                    " directories, found null; pass plugin_dir_count 0 when there are none");
+    for (uint64_t i = 0; i < desc.plugin_dir_count; ++i)
+      search(std::string(view(desc.plugin_dirs[i])), "given by the host", true, false);
+    const std::string data = environment("XDG_DATA_HOME");
+    const std::string home = environment("HOME");
+    if (!data.empty())
+      search(data + "/octavo/plugins", "user data directory", false, privileged_);
+    else if (!home.empty())
+      search(home + "/.local/share/octavo/plugins", "user data directory", false, privileged_);
+    const fs::path own = fs::path(liboctavo_file()).parent_path();
+    search((own / "octavo/plugins").string(), kOwnPlace, false, false);
+    return std::move(result_);
+  }
+
+ private:
+  void ignore(const std::string &what, const std::string &origin, const char *why, bool asked) {
+    result_.places.push_back({what, origin, false, why, asked});
+  }
+
+  // `ignored`: the user of a privileged process chose this place.
+  void search(const std::string &directory, const std::string &origin, bool asked, bool ignored) {
+    if (directory.empty()) return;
+    if (ignored) return ignore(directory, origin, kPrivileged, asked);
+    if (!fs::path(directory).is_absolute()) return ignore(directory, origin, kRelative, asked);
+    std::error_code ec;
+    SearchPlace place{directory, origin, fs::is_directory(directory, ec), "", asked};
+    result_.places.push_back(place);
+    if (!place.exists) return;
+    std::vector<std::string> files;
+    for (const auto &entry : fs::directory_iterator(directory, ec)) {
+      const std::string file = entry.path().filename().string();
+      if (file.size() > kManifestSuffix.size() && file.ends_with(kManifestSuffix))
+        files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    for (const std::string &file : files) add(file, origin);
+  }
+
+  void add(const std::string &path, const std::string &origin) {
+    std::string name = fs::path(path).filename().string();
+    if (name.ends_with(kManifestSuffix)) name.resize(name.size() - kManifestSuffix.size());
+    const FoundManifest *winner = result_.find(name);
+    if (winner != nullptr && winner->path == path) return;
+    result_.manifests.push_back({name, path, origin, winner ? winner->path : ""});
+  }
+
+  const bool privileged_;
+  Discovery result_;
+};
+
+}  // namespace
+
+const FoundManifest *Discovery::find(const std::string &name) const {
+  for (const FoundManifest &m : manifests)
+    if (m.name == name) return &m;  // which shadows all that follow
+  return nullptr;
+}
+
+std::vector<std::string> Discovery::names() const {
+  std::vector<std::string> found;
+  for (const FoundManifest &m : manifests)
+    if (m.shadowed_by.empty()) found.push_back(m.name);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string Discovery::places_text() const {
+  std::vector<std::string> texts;
+  for (const SearchPlace &p : places)
+    texts.push_back(p.directory + " (" + p.origin +
+                    (!p.ignored.empty() ? ", ignored: " + p.ignored
+                     : p.exists         ? ""
+                                        : ", does not exist") +
+                    ")");
+  return enumerate(texts);
+}
+
+Discovery discover(const Config &config, const octavo_open_desc &desc, bool privileged) {
+  return Finder(privileged).run(config, desc);
+}
+
+}  // namespace octavo

@@ -1,0 +1,46 @@
+// Discovery: which manifests the search path holds. Reads directory entries only, no plugin code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sdk/src/config/config.h"
+#include "sdk/src/file/privilege_path.h"
+
+namespace octavo {
+
+// The origin of plugins that were installed with liboctavo.
+inline constexpr const char *kOwnPlace = "next to liboctavo";
+
+struct SearchPlace {
+  std::string directory;
+  std::string origin;  // "OCTAVO_PLUGIN_PATH", "next to the config file", ...
+  bool exists = false;
+  std::string ignored;  // why it is not searched; empty: it is
+  bool asked = false;   // somebody named it, so that ignoring it is worth a warning
+};
+
+struct FoundManifest {
+  std::string name;
+  std::string path;
+  std::string origin;
+  std::string shadowed_by;  // path of the manifest that wins; empty: this one does
+};
+
+struct Discovery {
+  std::vector<SearchPlace> places;
+  std::vector<FoundManifest> manifests;  // in order of precedence
+
+  const FoundManifest *find(const std::string &name) const;
+  std::vector<std::string> names() const;
+  std::string places_text() const;  // for "looked in ..."
+};
+
+// Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, `plugins` next to the config file,
+// the binding's directories, the user's data directory, octavo/plugins next to liboctavo. What a
+// privileged process's user alone controls is ignored: the variable, the user's data directory, and
+// everything relative to the configuration file.
+Discovery discover(const Config &config, const octavo_open_desc &desc,
+                   bool privileged = octavo::privileged());
+
+}  // namespace octavo

@@ -1,0 +1,137 @@
+// Puts the parts of the check together and words what they found.
+#include "sdk/src/plugin/elf.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "octavo/plugin.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/plugin/elf_file.h"
+#include "sdk/src/plugin/elf_needed.h"
+
+namespace octavo {
+namespace {
+
+constexpr uint64_t kMaxNotes = uint64_t{1} << 16;  // bytes
+
+std::string build_id(const ElfSegments &segments) {
+  for (const Elf64_Phdr &s : segments.all()) {
+    if (s.p_type != PT_NOTE || s.p_filesz > kMaxNotes) continue;
+    const uint64_t align = s.p_align == 8 ? 8 : 4;
+    const auto padded = [&](uint64_t n) { return (n + align - 1) / align * align; };
+    Elf64_Nhdr note{};
+    for (uint64_t at = 0; at + sizeof(note) <= s.p_filesz;) {
+      if (!segments.file().read(s.p_offset + at, note)) break;
+      const uint64_t name = s.p_offset + at + sizeof(note);
+      const uint64_t content = s.p_offset + at + padded(sizeof(note) + note.n_namesz);
+      std::array<unsigned char, 64> id;
+      std::array<char, 4> owner{};
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == owner.size() &&
+          note.n_descsz <= id.size() && segments.file().read(name, owner) &&
+          owner == std::array<char, 4>{'G', 'N', 'U', '\0'} &&
+          segments.file().read(content, id.data(), note.n_descsz)) {
+        std::string hex;
+        for (uint32_t i = 0; i < note.n_descsz; ++i)
+          for (const int nibble : {id[i] >> 4, id[i] & 15}) hex += "0123456789abcdef"[nibble];
+        return hex;
+      }
+      at += padded(sizeof(note) + note.n_namesz) + padded(note.n_descsz);
+    }
+  }
+  return {};
+}
+
+// Why a symbol of the right name is no entry; empty: it is one.
+std::string symbol_problem(const Elf64_Sym &symbol, const ElfSegments &segments) {
+  if (symbol.st_shndx == SHN_UNDEF) return "is only imported, not defined";
+  const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+  const unsigned visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+  if ((binding != STB_GLOBAL && binding != STB_WEAK && binding != STB_GNU_UNIQUE) ||
+      (visibility != STV_DEFAULT && visibility != STV_PROTECTED))
+    return "is hidden";
+  const unsigned type = ELF64_ST_TYPE(symbol.st_info);
+  if (type != STT_FUNC && type != STT_GNU_IFUNC)
+    return concat("is no function (symbol type ", type, ")");
+  if (!segments.executable(symbol.st_value)) return "is outside of the library's code";
+  return {};
+}
+
+void find_entry(const ElfDynamic &dynamic, const ElfSegments &segments, ElfCheck &check) {
+  for (int major = 0; major <= 9; ++major) {
+    const int tried = major == 0 ? OCTAVO_ABI_MAJOR : major;  // this host's own comes first
+    const std::string name = concat("octavo_plugin_query_v", tried);
+    const auto symbol = dynamic.find(name);
+    if (!symbol) continue;
+    check.entry_problem = symbol_problem(*symbol, segments);
+    if (!check.entry_problem.empty()) check.entry_problem = name + " " + check.entry_problem;
+    check.entry_major = check.entry_problem.empty() ? tried : 0;
+    return;
+  }
+}
+
+void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+  NeededSearch search;
+  search.origin = std::filesystem::path(path).parent_path().string();
+  search.rpath = dynamic.rpath();
+  search.runpath = dynamic.runpath();
+  check.needed = dynamic.needed();
+  for (const std::string &name : check.needed) {
+    const NeededFile file = find_needed(name, search);
+    if (file.path.empty()) check.not_found.push_back(name);
+    if (file.only_here) check.preload.push_back(file.path);
+  }
+}
+
+}  // namespace
+
+ElfCheck inspect_elf(const std::string &path) {
+  ElfCheck check;
+  const auto file = ElfFile::open(path, &check.problem);
+  if (!file) return check;
+  try {
+    const ElfSegments segments(*file);
+    const ElfDynamic dynamic(segments);
+    check.build_id = build_id(segments);
+    find_entry(dynamic, segments, check);
+    find_libraries(path, dynamic, check);
+  } catch (const Failure &f) {
+    check.problem = f.text();
+  }
+  return check;
+}
+
+std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check) {
+  const auto decline = [&](uint32_t reason, const std::string &text, const std::string &remedy) {
+    return Verdict{OCTAVO_LEVEL_PLUGIN,   OCTAVO_DECLINE, reason,
+                   library + ": " + text, library,        remedy};
+  };
+  if (!check.problem.empty())
+    return decline(OCTAVO_REASON_LIBRARY, "cannot be loaded: " + check.problem,
+                   "install what is missing, or reinstall the plugin");
+  if (!check.entry_problem.empty())
+    return decline(OCTAVO_REASON_LIBRARY,
+                   "expected the function " OCTAVO_PLUGIN_SYMBOL ", but " + check.entry_problem,
+                   "declare the entry as a function with OCTAVO_EXPORT");
+  if (check.entry_major == 0)
+    return decline(OCTAVO_REASON_LIBRARY,
+                   "expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none",
+                   "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
+  const std::string major = std::to_string(OCTAVO_ABI_MAJOR);
+  if (check.entry_major != OCTAVO_ABI_MAJOR)
+    return decline(
+        OCTAVO_REASON_ABI,
+        concat("exports octavo_plugin_query_v", check.entry_major, ", built for ABI major ",
+               check.entry_major, "; this host has ABI ", major, ".", OCTAVO_ABI_MINOR),
+        "install a build of the plugin for ABI major " + major);
+  if (!check.not_found.empty())
+    return decline(
+        OCTAVO_REASON_LIBRARY,
+        "cannot be loaded: it needs " + enumerate(check.not_found) +
+            ", which the system's loader would not find",
+        "install " + enumerate(check.not_found) + ", or name its directory in LD_LIBRARY_PATH");
+  return std::nullopt;
+}
+
+}  // namespace octavo

@@ -1,0 +1,33 @@
+// A bounded look at a shared library before the system's loader maps it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sdk/src/base/verdict.h"
+
+namespace octavo {
+
+struct ElfCheck {
+  // What keeps this file from being mapped as a shared library here; empty: nothing. The system's
+  // loader trusts headers: a truncated file would end the process with SIGBUS.
+  std::string problem;
+  // The N of the octavo_plugin_query_vN that it exports as a function, this host's own first; 0:
+  // none. Only looked for without a problem.
+  int entry_major = 0;
+  std::string entry_problem;           // why an entry that is there does not count
+  std::string build_id;                // lower-case hex; empty: none
+  std::vector<std::string> needed;     // DT_NEEDED, in order
+  std::vector<std::string> not_found;  // of `needed`: what the system's loader would not find
+  // Files of libraries that only the search of this process finds, because it has opened them.
+  std::vector<std::string> preload;
+};
+
+// Reads headers and tables by offset, never maps and never runs anything.
+ElfCheck inspect_elf(const std::string &path);
+
+// The refusal that follows from a check; nothing when the file may be opened.
+std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check);
+
+}  // namespace octavo

@@ -1,0 +1,245 @@
+// Opens with Boost.DLL (all symbols bound at once, local scope) and shakes hands.
+#include "sdk/src/plugin/loader.h"
+
+#define BOOST_DLL_USE_STD_FS
+#include <boost/dll/shared_library.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <system_error>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/fork.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/wall.h"
+#include "sdk/src/file/privilege_mapping.h"
+
+namespace octavo {
+namespace {
+
+// The host struct that plugins may keep until the process ends. Their messages while they are asked
+// go to the host of the thread that asks.
+thread_local const octavo_host *asking_host = nullptr;
+
+const octavo_host *process_host() {
+  static const octavo_host host = [] {
+    auto h = make<octavo_host>(OCTAVO_KIND_HOST);
+    h.abi_major = OCTAVO_ABI_MAJOR;
+    h.abi_minor = OCTAVO_ABI_MINOR;
+    h.diagnose = [](void *, const octavo_diagnostic *d) {
+      if (asking_host != nullptr && asking_host->diagnose != nullptr)
+        asking_host->diagnose(asking_host->ctx, d);
+    };
+    h.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
+    return h;
+  }();
+  return &host;
+}
+
+// All that this process has opened and loaded, until it ends: code that a plugin left may run at
+// any time, and the system's loader gives the first library again for a path that it has opened,
+// whatever is there now.
+struct Registry {
+  struct Kept {
+    std::string sha256;
+    std::unique_ptr<boost::dll::shared_library> library;
+  };
+  ForkLock mutex{"loaded a plugin"};
+  std::map<std::string, Kept> opened;
+  // By path and content: a file that was replaced on disk is another plugin.
+  std::map<std::string, std::unique_ptr<LoadedPlugin>> loaded;
+};
+
+Registry &registry() {
+  static auto *everything = new Registry;
+  return *everything;
+}
+
+struct Declined {
+  uint32_t reason;
+  std::string text;
+  std::string remedy;
+  Stage stage = Stage::kPlugin;
+};
+
+std::string own_abi() {
+  return concat(OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR);
+}
+
+std::string remedy(bool same_major) {
+  return same_major ? "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR"
+                    : concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR);
+}
+
+class Handshake {
+ public:
+  Handshake(const Manifest &manifest, const std::string &sha256) : manifest_(manifest) {
+    plugin_ = std::make_unique<LoadedPlugin>();
+    plugin_->library = manifest.library;
+    plugin_->sha256 = sha256;
+  }
+
+  std::unique_ptr<LoadedPlugin> run() {
+    if (const auto v = abi_verdict(manifest_)) throw Declined{v->reason, v->text, v->remedy};
+    const auto query = open();
+    const octavo_plugin *table = nullptr;
+    const octavo_status status = query(process_host(), &table);
+    if (status != OCTAVO_OK || table == nullptr)
+      throw Declined{
+          status == OCTAVO_VERSION ? uint32_t{OCTAVO_REASON_ABI} : uint32_t{OCTAVO_REASON_LIBRARY},
+          concat(OCTAVO_PLUGIN_SYMBOL, " answered status ", status, table ? "" : " and no table",
+                 "; this host has ABI ", own_abi()),
+          "install a build of the plugin for this host"};
+    check(*table);
+    interfaces(*table);
+    return std::move(plugin_);
+  }
+
+ private:
+  decltype(&octavo_plugin_query_v1) open() {
+    namespace dll = boost::dll;
+    auto &opened_before = registry().opened;
+    const auto before = opened_before.find(manifest_.library);
+    if (before != opened_before.end() && before->second.sha256 != plugin_->sha256)
+      throw Declined{OCTAVO_REASON_LIBRARY,
+                     manifest_.library +
+                         ": was replaced after this process opened it, and an opened library stays",
+                     "start the process again", Stage::kLoad};
+    try {
+      auto opened = std::make_unique<dll::shared_library>(
+          manifest_.library, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+      auto &entry = opened_before[manifest_.library];
+      entry = {plugin_->sha256, std::move(opened)};
+      const dll::shared_library *library = entry.library.get();
+      if (library->has(OCTAVO_PLUGIN_SYMBOL)) {
+        check_mapping(*library);
+        return &library->get<octavo_status(const octavo_host *, const octavo_plugin **)>(
+            OCTAVO_PLUGIN_SYMBOL);
+      }
+      throw Declined{
+          OCTAVO_REASON_LIBRARY,
+          manifest_.library + ": expected the symbol " + OCTAVO_PLUGIN_SYMBOL + ", found none",
+          "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT",
+          Stage::kLoad};
+    } catch (const std::system_error &e) {
+      throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + e.what(),
+                     "install what is missing, or reinstall the plugin", Stage::kLoad};
+    }
+  }
+
+  // None of the plugin's functions has been called yet when another file than the checked one turns
+  // out to be mapped.
+  void check_mapping(const boost::dll::shared_library &library) const {
+    if (manifest_.checked == nullptr) return;
+    const auto &entry = library.get<octavo_status(const octavo_host *, const octavo_plugin **)>(
+        OCTAVO_PLUGIN_SYMBOL);
+    const std::string problem =
+        mapping_problem(*manifest_.checked, reinterpret_cast<const void *>(&entry));
+    if (!problem.empty())
+      throw Declined{OCTAVO_REASON_TRUST, problem, "start the process again", Stage::kLoad};
+  }
+
+  void check(const octavo_plugin &table) {
+    if (table.kind != OCTAVO_KIND_PLUGIN || !OCTAVO_HAS(&table, octavo_plugin, get_interface))
+      throw Declined{OCTAVO_REASON_ABI,
+                     concat(manifest_.library, ": its table is no octavo_plugin: size ", table.size,
+                            ", kind ", table.kind, "; expected size ", sizeof(octavo_plugin),
+                            ", kind ", OCTAVO_KIND_PLUGIN),
+                     "rebuild the plugin against this version's headers"};
+    if (table.get_interface == nullptr)
+      throw Declined{OCTAVO_REASON_ABI, manifest_.library + ": its get_interface is null",
+                     "rebuild the plugin against this version's headers"};
+    const std::string found = concat(table.abi_major, ".", table.abi_minor);
+    if (table.abi_major != OCTAVO_ABI_MAJOR || table.abi_minor > OCTAVO_ABI_MINOR)
+      throw Declined{OCTAVO_REASON_ABI,
+                     "the plugin needs ABI " + found + ", this host has ABI " + own_abi(),
+                     remedy(table.abi_major == OCTAVO_ABI_MAJOR)};
+    plugin_->id = view(table.id);
+    plugin_->version = view(table.version);
+    plugin_->abi_major = table.abi_major;
+    plugin_->abi_minor = table.abi_minor;
+    if (plugin_->id != manifest_.name)
+      throw Declined{OCTAVO_REASON_MANIFEST,
+                     manifest_.library + ": expected the id \"" + manifest_.name +
+                         "\" of its manifest, found \"" + plugin_->id + "\"",
+                     "reinstall the plugin: library and manifest do not belong together"};
+  }
+
+  void interfaces(const octavo_plugin &table) {
+    auto get = [&](const char *id) { return table.get_interface(borrow(id)); };
+    const auto *backend = static_cast<const octavo_backend *>(get(OCTAVO_BACKEND_ID));
+    const auto *kernels = static_cast<const octavo_kernels *>(get(OCTAVO_KERNELS_ID));
+    if (kernels != nullptr && kernels->kind == OCTAVO_KIND_KERNELS)
+      plugin_->kernels = complete(*kernels);
+    if (const auto *memory = static_cast<const octavo_memory *>(get(OCTAVO_MEMORY_ID)))
+      plugin_->memory = complete(*memory);
+    plugin_->has_backend = backend != nullptr && backend->kind == OCTAVO_KIND_BACKEND;
+    if (!plugin_->has_backend && backend == nullptr && plugin_->kernels) {
+      plugin_->backend = complete(octavo_backend{});
+      return;
+    }
+    if (!plugin_->has_backend)
+      throw Declined{OCTAVO_REASON_ABI,
+                     manifest_.library + ": expected the interface " OCTAVO_BACKEND_ID +
+                         std::string(backend ? ", found a table of another kind" : ", found none"),
+                     "the plugin is no FP8 backend for this host"};
+    plugin_->backend = complete(*backend);
+    if (const auto *o = static_cast<const octavo_optimizer *>(get(OCTAVO_OPTIMIZER_ID)))
+      plugin_->optimizer = complete(*o);
+    if (const auto *g = static_cast<const octavo_gradients *>(get(OCTAVO_GRADIENTS_ID)))
+      plugin_->gradients = complete(*g);
+    if (const auto *f = static_cast<const octavo_fused *>(get(OCTAVO_FUSED_ID)))
+      plugin_->fused = complete(*f);
+  }
+
+  const Manifest &manifest_;
+  std::unique_ptr<LoadedPlugin> plugin_;
+};
+
+}  // namespace
+
+std::optional<Verdict> abi_verdict(const Manifest &manifest) {
+  if (manifest.abi_major == OCTAVO_ABI_MAJOR && manifest.abi_minor >= 0 &&
+      manifest.abi_minor <= OCTAVO_ABI_MINOR)
+    return std::nullopt;
+  return Verdict{OCTAVO_LEVEL_PLUGIN,
+                 OCTAVO_DECLINE,
+                 OCTAVO_REASON_ABI,
+                 concat("the manifest states ABI ", manifest.abi_major, ".", manifest.abi_minor,
+                        ", this host has ABI ", own_abi()),
+                 manifest.library,
+                 remedy(manifest.abi_major == OCTAVO_ABI_MAJOR)};
+}
+
+bool opened_in_this_process(const std::string &library) {
+  const std::lock_guard lock(registry().mutex);
+  return registry().opened.count(library) != 0;
+}
+
+const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha256,
+                                const octavo_host *host, std::vector<Verdict> &verdicts) {
+  const std::lock_guard lock(registry().mutex);
+  auto &entry = registry().loaded[manifest.library + '\n' + sha256];
+  if (entry != nullptr) return entry.get();
+  asking_host = host;
+  std::string thrown;
+  const auto decline = [&](const Declined &d) {
+    verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, d.reason, d.text, manifest.library,
+                        d.remedy, d.stage});
+  };
+  call_plugin(&thrown, [&]() -> octavo_status {
+    try {
+      entry = Handshake(manifest, sha256).run();
+    } catch (const Declined &d) {
+      decline(d);
+    }
+    return OCTAVO_OK;
+  });
+  asking_host = nullptr;
+  if (!thrown.empty())
+    decline({OCTAVO_REASON_LIBRARY, manifest.library + ": its handshake failed" + thrown,
+             "install a corrected build of the plugin"});
+  return entry.get();
+}
+
+}  // namespace octavo

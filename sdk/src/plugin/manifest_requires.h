@@ -1,0 +1,28 @@
+// The gates of [requires]: does this machine have what a manifest asks for? Decided before the
+// library is opened.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sdk/src/machine/hardware.h"
+#include "sdk/src/plugin/manifest.h"
+
+namespace octavo {
+
+// Empty, or which value is no value at all: "libc: expected ..., found ...".
+std::string malformed_requirement(const ManifestRequires &wanted);
+
+// Appends one declining verdict for each requirement that is not met; false when there was one.
+bool check_requirements(const Manifest &manifest, const Hardware &hardware,
+                        std::vector<Verdict> &verdicts);
+
+// The directories that ldconfig collects into the loader's cache, from a file of ld.so.conf's
+// format.
+std::vector<std::string> configured_directories(const std::string &file);
+
+// Where the system's loader would find a library of this name for this process, or next to the
+// manifest; empty when nowhere.
+std::string find_library(const std::string &name, const std::string &directory);
+
+}  // namespace octavo

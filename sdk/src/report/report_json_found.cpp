@@ -1,0 +1,105 @@
+// The models of what is there before anything is negotiated: plugins, machine, configuration.
+#include <cstdlib>
+
+#include "sdk/src/plugin/manifest_requires.h"
+#include "sdk/src/report/report_json.h"
+
+namespace octavo {
+
+Json list_model(const Negotiation &n) {
+  Json plugins = Json::array();
+  for (const FoundManifest &m : n.discovery.manifests) {
+    Json j;
+    j["name"] = m.name;
+    j["manifest"] = m.path;
+    j["found"] = m.origin;
+    if (!m.shadowed_by.empty()) j["shadowed_by"] = m.shadowed_by;
+    std::vector<Verdict> verdicts;
+    if (auto manifest = read_manifest(m.path, verdicts)) {
+      std::string sha256;
+      check_requirements(*manifest, n.hardware, verdicts);
+      check_trust(*manifest, n.trust, &sha256, verdicts);
+      j["version"] = manifest->version;
+      j["description"] = manifest->description;
+      if (!manifest->vendor.empty()) j["vendor"] = manifest->vendor;
+      if (!manifest->license.empty()) j["license"] = manifest->license;
+      if (const Json hints = provides_json(*manifest); !hints.empty()) j["provides"] = hints;
+      if (!manifest->conformance.kit.empty())
+        j["conformance"] = {{"kit", manifest->conformance.kit},
+                            {"level", manifest->conformance.level},
+                            {"report_sha256", manifest->conformance.report_sha256}};
+      j["abi"] = concat(manifest->abi_major, ".", manifest->abi_minor);
+      j["library"] = manifest->library;
+      if (!sha256.empty()) j["sha256"] = sha256;
+    }
+    j["usable"] = verdicts.empty();
+    if (!verdicts.empty()) j["verdicts"] = verdicts_json(verdicts);
+    plugins.push_back(j);
+  }
+  Json places = Json::array();
+  for (const SearchPlace &p : n.discovery.places) {
+    places.push_back({{"directory", p.directory}, {"origin", p.origin}, {"exists", p.exists}});
+    if (!p.ignored.empty()) places.back()["ignored"] = p.ignored;
+  }
+  return {{"plugins", plugins}, {"searched", places}};
+}
+
+Json hardware_model(const Negotiation &n) {
+  const Hardware &hw = n.hardware;
+  Json j;
+  j["cpu"] = {{"model", hw.cpu_model},
+              {"features", hw.cpu_features},
+              {"cores", hw.cores},
+              {"memory_bytes", hw.memory_bytes}};
+  Json devices = Json::array();
+  for (const CudaDevice &d : hw.cuda_devices)
+    devices.push_back({{"index", d.index},
+                       {"name", d.name},
+                       {"capability", concat(d.capability_major, ".", d.capability_minor)},
+                       {"memory_bytes", d.memory_bytes},
+                       {"free_bytes", d.free_bytes}});
+  j["cuda"] = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
+  if (!hw.driver_version.empty()) j["cuda"]["driver_version"] = hw.driver_version;
+  if (hw.mig_devices > 0) j["cuda"]["mig_devices"] = hw.mig_devices;
+  if (const std::optional<Verdict> refused = refuse_cuda(hw))
+    j["cuda"]["fp8"] = refused->text;
+  else
+    j["cuda"]["fp8"] = "has FP8 units";
+  // What brings other code into this process than it was linked with, or other libraries.
+  Json loader = Json::object();
+  for (const char *name : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"})
+    if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
+      loader[name] = value;
+  if (!loader.empty()) j["loader"] = loader;
+  Json plugins = Json::array();
+  for (const ProbedPlugin &p : n.probes) {
+    Json one;
+    one["name"] = p.name;
+    one["manifest"] = p.manifest;
+    one["accepted"] = p.report.accepted;
+    one["how"] = p.report.how;
+    if (p.report.stage != ProbeStage::kNone) one["stage"] = stage_name(p.report.stage);
+    if (!p.report.verdicts.empty()) one["verdicts"] = verdicts_json(p.report.verdicts);
+    if (!p.report.warnings.empty()) one["warnings"] = p.report.warnings;
+    if (!p.report.notes.empty()) one["notes"] = p.report.notes;
+    plugins.push_back(one);
+  }
+  j["plugins"] = plugins;
+  return j;
+}
+
+Json config_model(const Negotiation &n) {
+  Json settings = Json::object();
+  for (const auto &[name, setting] : n.config.settings) settings[name] = to_json(setting);
+  for (const auto &[name, setting] : n.config.manifests) settings[name] = to_json(setting);
+  for (const auto &[id, options] : n.config.backend_options)
+    for (const auto &[name, setting] : options)
+      settings["fp8." + id + "." + name] = to_json(setting);
+  // Options that nothing sets, of the backends that were looked at.
+  for (const auto &[id, options] : n.checked_options)
+    for (const EffectiveOption &o : options)
+      settings["fp8." + id + "." + o.name] = to_json(o.setting);
+  return {{"config", n.config.name}, {"settings", settings}};
+}
+
+}  // namespace octavo

@@ -1,0 +1,198 @@
+// Reports for people: lines with a name in front, columns, and what to do about a refusal.
+#include "sdk/src/report/report_json.h"
+
+#include <algorithm>
+
+#include "sdk/src/base/text.h"
+
+namespace octavo {
+
+// Paths and names come from outside and need not be UTF-8; a report never fails for that.
+std::string dump(const Json &j, int indent) {
+  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string scalar(const Json &j) {
+  if (j.is_null()) return "nothing";
+  return j.is_string() ? j.get<std::string>() : dump(j);
+}
+
+std::string leaf_text(const Json &j) {
+  if (!j.is_structured()) return scalar(j);
+  std::string text;
+  for (const Json &e : j) text += (text.empty() ? "" : ", ") + scalar(e);
+  return text.empty() ? "none" : text;
+}
+
+namespace {
+
+std::string pad(std::string text, size_t width) {
+  text.resize(std::max(text.size(), width), ' ');
+  return text;
+}
+
+std::string verdict_line(const Json &v) {
+  // Verdicts of the configuration have a stage, but no level of the ABI.
+  const Json &where = scalar(v["level"]) == "other" ? v["stage"] : v["level"];
+  std::string text = scalar(where) + " " + scalar(v["decision"]) + ": " + scalar(v["text"]);
+  if (v.contains("evidence")) text += "\n      found: " + scalar(v["evidence"]);
+  if (v.contains("remedy")) text += "\n      remedy: " + scalar(v["remedy"]);
+  if (v.contains("apply")) text += "\n      apply: " + scalar(v["apply"]);
+  if (scalar(v["decision"]) == "decline" && v.contains("page"))
+    text += "\n      reason: " + scalar(v["reason"]) + ", see " + scalar(v["page"]);
+  return text;
+}
+
+// "discovery, manifest and trust passed; elf refused; probe to session not reached".
+std::string stages_line(const Json &stages) {
+  std::vector<std::string> passed;
+  std::string rest;
+  for (const Json &s : stages) {
+    const std::string result = scalar(s["result"]);
+    if (result == "passed") passed.push_back(scalar(s["stage"]));
+    if (result == "refused") rest = scalar(s["stage"]) + " refused";
+  }
+  if (passed.empty()) return rest.empty() ? "none was reached" : rest;
+  return enumerate(passed) + " passed" + (rest.empty() ? "" : "; " + rest);
+}
+
+// How layers that stay with the host come to FP8: each way once, with the layers that it is for.
+void layer_remedies(const Json &layers, const Lines &lines) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> ways;
+  for (const Json &l : layers) {
+    const Json &v = l["verdict"];
+    if (!v.contains("apply")) continue;
+    const std::string way =
+        scalar(v["apply"]) + "  (" + scalar(v["reason"]) + ", see " + scalar(v["page"]) + ")";
+    auto found =
+        std::find_if(ways.begin(), ways.end(), [&](const auto &w) { return w.first == way; });
+    if (found == ways.end()) found = ways.insert(ways.end(), {way, {}});
+    found->second.push_back(scalar(l["name"]));
+  }
+  for (const auto &[way, names] : ways) {
+    const std::vector<std::string> some(names.begin(),
+                                        names.begin() + std::min<ptrdiff_t>(3, std::ssize(names)));
+    lines("  to run " + enumerate(some) +
+          (names.size() > 3 ? concat(" and ", names.size() - 3, " more") : "") + " in FP8: " + way);
+  }
+}
+
+void probes_text(const Json &plugins, const Lines &lines) {
+  if (plugins.empty()) return;
+  lines("plugins");
+  for (const Json &p : plugins) {
+    lines("  " + pad(scalar(p["name"]), 14) +
+          (p["accepted"].get<bool>() ? "accepted, " : "refused, ") + scalar(p["how"]));
+    if (p.contains("verdicts"))
+      for (const Json &v : p["verdicts"]) lines("    " + verdict_line(v));
+    for (const char *texts : {"warnings", "notes"})
+      if (p.contains(texts))
+        for (const Json &text : p[texts]) lines("    " + scalar(text));
+  }
+}
+
+}  // namespace
+
+void report_text(const Json &j, const Lines &lines) {
+  auto row = [&](const std::string &name, const std::string &text) { lines(pad(name, 11) + text); };
+  row("octavo", scalar(j["octavo"]));
+  row("config", scalar(j["config"]));
+  if (j.contains("wanted"))
+    row("wanted",
+        scalar(j["wanted"]["mixed_precision"]) + ", backend " + scalar(j["wanted"]["backend"]));
+  row("runs", scalar(j["runs"]));
+  if (!j.contains("wanted")) {
+    row("refused", verdict_line(j["first_refusal"]));
+    return;
+  }
+  row("device",
+      scalar(j["device"]) + (j.contains("kernels") ? ", kernels " + scalar(j["kernels"]) : ""));
+  if (j.contains("backend")) {
+    const Json &b = j["backend"];
+    row("backend", scalar(b["id"]) + " " + scalar(b["version"]) + ", ABI " + scalar(b["abi"]));
+    row("library", scalar(b["library"]));
+    row("sha256", scalar(b["sha256"]));
+    for (const auto &[name, o] : j["options"].items())
+      row("option", name + " = " + dump(o["value"]) + "  (" + scalar(o["origin"]) + ")");
+    if (j.contains("min_gain"))
+      row("min_gain", scalar(j["min_gain"]["value"]) + " (" + scalar(j["min_gain"]["origin"]) +
+                          "): " + scalar(j["min_gain"]["effect"]));
+  }
+  if (j.contains("requires"))
+    for (const auto &[name, r] : j["requires"].items())
+      row("requires", name + " = " + dump(r["value"]) + "  (" + scalar(r["origin"]) + ")");
+  lines("candidates");
+  for (const Json &c : j["candidates"]) {
+    lines("  " + scalar(c["id"]) + (c["chosen"].get<bool>() ? "  <- chosen" : "") +
+          (c.contains("fallback") ? "  (fallback)" : ""));
+    if (c.contains("manifest"))
+      lines("    " + scalar(c["manifest"]) + " (" + scalar(c["found"]) + ")");
+    if (c["tried"].get<bool>())
+      lines("    stages: " + stages_line(c["stages"]));
+    else
+      lines("    not tried, since one before it runs");
+    for (const Json &v : c["verdicts"]) lines("    " + verdict_line(v));
+  }
+  if (!j.contains("layers")) return;
+  lines("layers");
+  size_t width = 0;
+  for (const Json &l : j["layers"]) width = std::max(width, scalar(l["name"]).size());
+  for (const Json &l : j["layers"])
+    lines("  " + pad(scalar(l["name"]), width) + "  " +
+          pad("[" + scalar(l["shape"][0]) + ", " + scalar(l["shape"][1]) + "]", 14) +
+          pad(scalar(l["placed"]), 6) + scalar(l["verdict"]["text"]) +
+          (l["verdict"].contains("evidence") ? " (" + scalar(l["verdict"]["evidence"]) + ")" : ""));
+  layer_remedies(j["layers"], lines);
+  lines("slot bytes");
+  for (const auto &[role, bytes] : j["slot_bytes"].items())
+    lines("  " + pad(role, 14) + bytes.dump());
+}
+
+void list_text(const Json &j, const Lines &lines) {
+  for (const Json &p : j["plugins"]) {
+    lines(pad(scalar(p["name"]), 14) + pad(p.contains("version") ? scalar(p["version"]) : "-", 9) +
+          (p.contains("shadowed_by") ? "shadowed by " + scalar(p["shadowed_by"])
+           : p["usable"].get<bool>() ? scalar(p["description"])
+                                     : "not usable"));
+    lines("  " + scalar(p["manifest"]) + " (" + scalar(p["found"]) + ")");
+    if (p.contains("provides"))
+      for (const auto &[what, names] : p["provides"].items())
+        lines("    claims to provide " + what + " " + leaf_text(names));
+    if (p.contains("verdicts"))
+      for (const Json &v : p["verdicts"]) lines("    " + verdict_line(v));
+  }
+  if (j["plugins"].empty()) lines("no plugins found");
+  lines("searched");
+  for (const Json &s : j["searched"])
+    lines("  " + scalar(s["directory"]) + " (" + scalar(s["origin"]) +
+          (s.contains("ignored")     ? ", ignored: " + scalar(s["ignored"]) + ")"
+           : s["exists"].get<bool>() ? ")"
+                                     : ", does not exist)"));
+}
+
+void hardware_text(const Json &j, const Lines &lines) {
+  const Json &cpu = j["cpu"];
+  lines(pad("cpu", 11) + scalar(cpu["model"]));
+  lines(pad("features", 11) + leaf_text(cpu["features"]));
+  lines(pad("cores", 11) + scalar(cpu["cores"]));
+  lines(concat(pad("memory", 11), cpu["memory_bytes"].get<uint64_t>() >> 20, " MiB"));
+  lines(pad("cuda", 11) + scalar(j["cuda"]["text"]));
+  for (const Json &d : j["cuda"]["devices"])
+    lines(concat("  ", scalar(d["index"]), ": ", scalar(d["name"]), ", capability ",
+                 scalar(d["capability"]), ", ", d["free_bytes"].get<uint64_t>() >> 20, " of ",
+                 d["memory_bytes"].get<uint64_t>() >> 20, " MiB free"));
+  lines(pad("cuda fp8", 11) + scalar(j["cuda"]["fp8"]));
+  if (j.contains("loader"))
+    for (const auto &[name, value] : j["loader"].items())
+      lines(pad("loader", 11) + name + " = " + scalar(value));
+  probes_text(j["plugins"], lines);
+}
+
+void config_text(const Json &j, const Lines &lines) {
+  size_t width = 0;
+  for (const auto &[name, s] : j["settings"].items()) width = std::max(width, name.size());
+  for (const auto &[name, s] : j["settings"].items())
+    lines(pad(name, width) + " = " + dump(s["value"]) + "  (" + scalar(s["origin"]) + ")");
+}
+
+}  // namespace octavo

@@ -1,0 +1,94 @@
+// Run: one chosen backend, its session, and what its seals emitted.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sdk/src/negotiate/negotiate.h"
+
+namespace octavo {
+
+struct LayerPlacement {
+  std::string name;
+  int64_t rows = 0;  // N
+  int64_t cols = 0;  // K
+  Verdict verdict;
+};
+
+template <typename... Part>
+[[noreturn]] void fail_run(octavo_status status, const Part &...text) {
+  throw Failure(status, "octavo.run", text...);
+}
+
+}  // namespace octavo
+
+// The handle of octavo.h. Addresses of slots, uses and plans stay valid until it is closed.
+struct octavo_run {
+ public:
+  octavo_run(octavo::Negotiation negotiation, std::unique_ptr<octavo_host> host);
+  ~octavo_run();
+  octavo_run(const octavo_run &) = delete;
+  octavo_run &operator=(const octavo_run &) = delete;
+
+  octavo_status add_parameter(const octavo_parameter_desc &d, octavo_verdict *v, uint32_t *id);
+  octavo_status add_linear(const octavo_linear_desc &d, octavo_verdict *v, uint32_t *id);
+  void seal();
+
+  const octavo_host *host() const { return host_.get(); }
+  bool is_usable() const { return true; }
+  const octavo::Negotiation &negotiation() const { return negotiation_; }
+  const octavo::LoadedPlugin *plugin() const { return negotiation_.choice()->plugin; }
+  octavo_session *session() const { return session_; }
+  const octavo_session_desc *session_desc() const { return session_ ? &session_desc_ : nullptr; }
+  std::string precision() const;
+
+  const std::deque<octavo_slot> &slots() const { return slots_; }
+  const std::deque<octavo_slot_use> *uses(uint32_t owner_kind, uint32_t owner) const;
+  const octavo_linear_plan *plan(uint32_t linear) const;
+  uint32_t parameter_count() const { return parameter_count_; }
+  uint32_t linear_count() const { return linear_count_; }
+  const std::vector<octavo::LayerPlacement> &layers() const { return layers_; }
+  const std::string &parameter_name(uint32_t parameter) const {
+    return parameters_[parameter].name;
+  }
+  // How many slots there were after each seal.
+  const std::vector<size_t> &seal_ends() const { return seal_ends_; }
+
+ private:
+  struct Parameter {
+    std::string name;
+    int64_t rows;
+    int64_t cols;
+    std::optional<octavo::Verdict> kept;  // why its linears stay with the host
+  };
+
+  octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict, octavo_verdict *v);
+  std::optional<octavo::Verdict> keep(const std::string &name, int64_t n, int64_t k) const;
+  octavo_status take_slot(const octavo_slot &s);
+  octavo_status take_use(const octavo_slot_use &u);
+
+  octavo::Negotiation negotiation_;
+  std::unique_ptr<octavo_host> host_;
+  std::vector<octavo_option_value> options_;
+  octavo_session_desc session_desc_{};
+  octavo_session *session_ = nullptr;
+  std::deque<octavo_slot> slots_;
+  std::vector<size_t> seal_ends_;
+  std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;
+  std::vector<octavo_slot_use> new_uses_;  // of the seal in progress
+  std::string seal_error_;
+  bool broken_ = false;  // the backend and this object disagree about what was added or sealed
+  std::deque<octavo_linear_plan> plans_;
+  std::deque<std::string> texts_;               // names and labels of slots
+  std::deque<std::vector<octavo_str>> labels_;  // of pools
+  std::deque<octavo::Verdict> verdicts_;        // whose texts were lent
+  std::vector<Parameter> parameters_;
+  std::vector<octavo::LayerPlacement> layers_;
+  uint32_t parameter_count_ = 0;
+  uint32_t linear_count_ = 0;
+};

@@ -1,0 +1,145 @@
+// Takes what a backend emits at seal: slots, uses and the plans of linears, each checked.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "sdk/src/base/dtype.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/run/run.h"
+
+namespace {
+
+// Whether the value of a 32-bit slot's elements is one of its dtype; other dtypes have 0 only.
+bool has_initial(const octavo_slot &s) {
+  if (s.dtype == OCTAVO_I32) return s.initial >= INT32_MIN && s.initial <= INT32_MAX;
+  return std::abs(s.initial) <= static_cast<double>(FLT_MAX);
+}
+
+}  // namespace
+
+octavo_status octavo_run::take_slot(const octavo_slot &given) {
+  octavo_slot s{};
+  std::memcpy(&s, &given, std::min<size_t>(given.size, sizeof(s)));
+  const std::string name(octavo::view(s.name));
+  auto refuse = [&](const auto &...text) {
+    seal_error_ = octavo::concat("slot ", s.id, " \"", name, "\": ", text...);
+    return OCTAVO_INTERNAL;
+  };
+  if (s.id != slots_.size()) return refuse("expected the id ", slots_.size());
+  if (s.rows < 1 || s.cols < 1)
+    return refuse("expected at least one row and column, found ", s.rows, " x ", s.cols);
+  if (s.rows > (INT64_MAX / 4) / s.cols)
+    return refuse("expected fewer than 2^61 elements, found ", s.rows, " x ", s.cols);
+  if (s.role < 1 || s.role > OCTAVO_ROLE_NOISE) s.role = OCTAVO_ROLE_OTHER;
+  if (octavo::element_bytes(s.dtype) == 0) return refuse("unknown dtype ", s.dtype);
+  for (int verb = 0; verb <= OCTAVO_VERB_REDUCE; ++verb) {
+    if (s.access[verb] > OCTAVO_ACCESS_ACCUMULATE)
+      return refuse("access ", s.access[verb],
+                    " is not known to this host, which could not call correctly");
+    if (s.access[verb] == OCTAVO_ACCESS_ACCUMULATE && s.dtype != OCTAVO_F32)
+      return refuse("an accumulated slot must be f32");
+  }
+  if (!has_initial(s))
+    return refuse("expected an initial value that its dtype can hold, found ",
+                  octavo::show(octavo::TomlValue(s.initial)));
+  if (OCTAVO_DTYPE_BITS(s.dtype) != 32 && s.initial != 0)
+    return refuse("expected initial 0 for a dtype of fewer than 32 bits");
+  if (s.shard == OCTAVO_SHARD_WHOLE &&
+      (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner >= parameter_count_))
+    return refuse("expected a parameter as owner of a WHOLE slot, found ", s.owner, " of kind ",
+                  s.owner_kind);
+  if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
+    return refuse("a WHOLE slot lives on one rank, so it cannot be a REDUCE slot, too");
+  texts_.push_back(name);
+  s.name = octavo::borrow(texts_.back());
+  if (s.labels != nullptr) {
+    std::vector<octavo_str> labels;
+    for (int64_t i = 0; i < s.cols; ++i) {
+      texts_.emplace_back(octavo::view(s.labels[i]));
+      labels.push_back(octavo::borrow(texts_.back()));
+    }
+    labels_.push_back(std::move(labels));
+    s.labels = labels_.back().data();
+  }
+  s.size = sizeof(s);
+  slots_.push_back(s);
+  return OCTAVO_OK;
+}
+
+octavo_status octavo_run::take_use(const octavo_slot_use &u) {
+  if (u.slot >= slots_.size()) {
+    seal_error_ = octavo::concat("a use names slot ", u.slot, ", expected one emitted before");
+    return OCTAVO_INTERNAL;
+  }
+  const uint32_t owners[] = {0, 1, parameter_count_, linear_count_};
+  if (u.owner_kind < OCTAVO_OWNER_SESSION || u.owner_kind > OCTAVO_OWNER_LINEAR ||
+      u.owner >= owners[u.owner_kind]) {
+    seal_error_ = octavo::concat("a use of slot ", u.slot, " names owner ", u.owner, " of kind ",
+                                 u.owner_kind,
+                                 ", expected the session, a parameter or a linear that was added");
+    return OCTAVO_INTERNAL;
+  }
+  const octavo_slot &s = slots_[u.slot];
+  const bool pooled_column = s.labels != nullptr && u.owner_kind != OCTAVO_OWNER_SESSION;
+  const uint64_t end = static_cast<uint64_t>(u.first) + u.count;
+  if (pooled_column && (u.count == 0 || end > static_cast<uint64_t>(s.cols))) {
+    seal_error_ = octavo::concat("a use of slot ", u.slot, " names columns ", u.first, " to ", end,
+                                 ", expected at most ", s.cols);
+    return OCTAVO_INTERNAL;
+  }
+  if (!pooled_column && u.first != 0) {
+    seal_error_ = octavo::concat("a use of slot ", u.slot, " starts at column ", u.first,
+                                 ", expected 0 where no pool is shared out");
+    return OCTAVO_INTERNAL;
+  }
+  new_uses_.push_back(u);
+  return OCTAVO_OK;
+}
+
+void octavo_run::seal() {
+  if (session_ == nullptr) return;
+  if (broken_)
+    octavo::fail_run(OCTAVO_WRONG_STATE, "backend ", plugin()->id,
+                     ": an earlier call broke the session; close the run and correct the plugin");
+  const size_t slots_before = slots_.size();
+  new_uses_.clear();
+  seal_error_.clear();
+  auto sink = octavo::make<octavo_slot_sink>(OCTAVO_KIND_SLOT_SINK);
+  sink.ctx = this;
+  sink.slot = [](void *ctx, const octavo_slot *s) {
+    auto *run = static_cast<octavo_run *>(ctx);
+    return run->seal_error_.empty() ? run->take_slot(*s) : OCTAVO_INTERNAL;
+  };
+  sink.use = [](void *ctx, const octavo_slot_use *u) {
+    auto *run = static_cast<octavo_run *>(ctx);
+    return run->seal_error_.empty() ? run->take_use(*u) : OCTAVO_INTERNAL;
+  };
+  octavo_status status = plugin()->backend.seal(session_, &sink);
+  // A backend that goes on after the sink refused has emitted something that cannot be used.
+  broken_ = status == OCTAVO_OK && !seal_error_.empty();
+  if (broken_) status = OCTAVO_INTERNAL;
+  if (status != OCTAVO_OK) {
+    slots_.resize(slots_before);
+    octavo::fail_run(
+        status, "backend ", plugin()->id, ": seal failed",
+        seal_error_.empty() ? octavo::concat(" with status ", status) : ": " + seal_error_);
+  }
+  seal_ends_.push_back(slots_.size());
+  for (const octavo_slot_use &u : new_uses_) uses_[{u.owner_kind, u.owner}].push_back(u);
+  while (plans_.size() < linear_count_) {
+    auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
+    const octavo_status planned =
+        plugin()->backend.linear_plan(session_, static_cast<uint32_t>(plans_.size()), &plan);
+    if (planned != OCTAVO_OK)
+      octavo::fail_run(planned, "backend ", plugin()->id, ": linear_plan of linear ", plans_.size(),
+                       " failed with status ", planned);
+    if (plan.saved.row_multiple < 1 || plan.forward_workspace.row_multiple < 1 ||
+        plan.backward_workspace.row_multiple < 1)
+      octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
+                       plans_.size(),
+                       ": expected a row_multiple of at least 1 in every extent, found 0");
+    plans_.push_back(plan);
+  }
+}

@@ -1,0 +1,130 @@
+// What the ranks of a store do together: combining accumulators, and sending what owners stepped.
+//
+// Everything that one rank can find wrong by itself is refused before the first collective. A rank
+// that fails later leaves the others waiting in theirs: ending them is the host's part.
+#include <algorithm>
+
+#include "sdk/src/base/dtype.h"
+#include "sdk/src/base/handles.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/ranks/rank_call.h"
+#include "sdk/src/store/store.h"
+
+namespace {
+
+bool is_written(uint8_t access) {
+  return access == OCTAVO_ACCESS_UPDATE || access == OCTAVO_ACCESS_WRITE;
+}
+
+std::string answered(const char *what, octavo_status status) {
+  return octavo::concat(": the host's ", what, " answered status ", status);
+}
+
+}  // namespace
+
+// "parameter 3 "h.0.weight", slot 12 "weight/scale_inv""
+std::string octavo_store::describe(const octavo_slot &s) const {
+  std::string text;
+  if (s.owner_kind == OCTAVO_OWNER_PARAMETER && s.owner < run_.parameter_count())
+    text = octavo::concat("parameter ", s.owner, " \"", run_.parameter_name(s.owner), "\", ");
+  return octavo::concat(text, "slot ", s.id, " \"", octavo::view(s.name), "\"");
+}
+
+// The slots that the two functions below send, in an order that is equal on every rank.
+void octavo_store::find_exchanged() {
+  reduced_.clear();
+  published_.clear();
+  for (uint32_t id = 0; id < addresses_.size(); ++id)
+    if ((run_.slots()[id].flags & OCTAVO_SLOT_REDUCE) != 0) reduced_.push_back(id);
+  for (uint32_t p = 0; p < run_.parameter_count(); ++p) {
+    const std::deque<octavo_slot_use> *uses = run_.uses(OCTAVO_OWNER_PARAMETER, p);
+    const uint32_t root = assignment_.owner(p);
+    if (uses == nullptr || root == OCTAVO_NONE) continue;
+    const size_t first = published_.size();
+    for (const octavo_slot_use &u : *uses) {
+      if (u.slot >= addresses_.size()) continue;
+      const octavo_slot &s = run_.slots()[u.slot];
+      const bool own = s.owner_kind == OCTAVO_OWNER_PARAMETER && s.owner == p;
+      const bool listed =
+          std::any_of(published_.begin() + static_cast<std::ptrdiff_t>(first), published_.end(),
+                      [&](const Published &e) { return e.slot == s.id; });
+      if (own && !listed && s.shard != OCTAVO_SHARD_WHOLE &&
+          is_written(s.access[OCTAVO_VERB_OPTIMIZER_STEP]))
+        published_.push_back({s.id, root});
+    }
+  }
+}
+
+octavo_collective octavo_store::checked(const octavo_collective *given, const char *verb) const {
+  const octavo_collective c = octavo::own_collective(given, octavo::kStoreDomain, verb);
+  if (world_ > 1 && c.world != world_)
+    octavo::fail_store(OCTAVO_INVALID, verb, ": the store is shared out over ", world_,
+                       " ranks, the collective has ", c.world, ": open the store for ", c.world,
+                       " ranks and hand the states over with read_parameter / write_parameter");
+  return c;
+}
+
+void octavo_store::reduce(const octavo_collective *given, void *stream) const {
+  const char *verb = "octavo_store_reduce";
+  const octavo_collective c = checked(given, verb);
+  for (const uint32_t id : reduced_) {
+    const octavo_slot &s = run_.slots()[id];
+    if (s.dtype != OCTAVO_F32)
+      octavo::fail_store(OCTAVO_UNSUPPORTED, verb, ": ", describe(s),
+                         ": expected f32 in a REDUCE slot, found dtype ", s.dtype);
+    if (s.combine != OCTAVO_COMBINE_MAX && s.combine != OCTAVO_COMBINE_SUM)
+      octavo::fail_store(OCTAVO_UNSUPPORTED, verb, ": ", describe(s),
+                         ": expected combine MAX or SUM in a REDUCE slot, found ", s.combine);
+    if (addresses_[id] == nullptr)
+      octavo::fail_store(
+          OCTAVO_INVALID, verb, ": ", describe(s),
+          ": expected the host's tensor, found none: hand it in with octavo_store_native");
+  }
+  if (c.world == 1) return;
+  for (const uint32_t id : reduced_) {
+    const octavo_slot &s = run_.slots()[id];
+    const uint64_t count = static_cast<uint64_t>(s.rows) * static_cast<uint64_t>(s.cols);
+    const uint32_t collective = s.combine == OCTAVO_COMBINE_MAX ? OCTAVO_COLLECTIVE_ALL_REDUCE_MAX
+                                                                : OCTAVO_COLLECTIVE_ALL_REDUCE_SUM;
+    const octavo_status status =
+        c.run(c.ctx, collective, s.dtype, addresses_[id], count, addresses_[id], count, stream);
+    if (status != OCTAVO_OK)
+      octavo::fail_store(status, verb, ": ", describe(s), answered("collective", status));
+  }
+}
+
+void octavo_store::publish(const octavo_collective *given, void *stream) const {
+  const char *verb = "octavo_store_publish";
+  const octavo_collective c = checked(given, verb);
+  if (c.world != world_)
+    octavo::fail_store(
+        OCTAVO_INVALID, verb, ": the store is not shared out, the collective has ", c.world,
+        " ranks: open it with octavo_store_open_sharded, or let every rank step every parameter "
+        "and publish nothing");
+  if (world_ == 1) return;
+  if (c.broadcast == nullptr)
+    octavo::fail_store(
+        OCTAVO_UNSUPPORTED, verb,
+        ": expected a collective with a broadcast function, found null: without one a store "
+        "cannot be shared out; open it with octavo_store_open");
+  for (const Published &e : published_)
+    if (addresses_[e.slot] == nullptr)
+      octavo::fail_store(
+          OCTAVO_INVALID, verb, ": ", describe(run_.slots()[e.slot]),
+          ": expected the host's tensor, found none: hand it in with octavo_store_native");
+  for (const Published &e : published_) {
+    const octavo_slot &s = run_.slots()[e.slot];
+    const octavo_status status =
+        c.broadcast(c.ctx, e.root, addresses_[e.slot], octavo::slot_bytes(s), stream);
+    if (status != OCTAVO_OK)
+      octavo::fail_store(status, verb, ": ", describe(s), answered("broadcast", status));
+  }
+}
+
+octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c, void *stream) {
+  return octavo::on(s, [&](const octavo_store &store) { store.reduce(c, stream); });
+}
+
+octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c, void *stream) {
+  return octavo::on(s, [&](const octavo_store &store) { store.publish(c, stream); });
+}
