@@ -1,0 +1,182 @@
+// What octavo_store_load refuses, with which words; and saves that the system refuses.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "tests/sdk/checkpoint/checkpoint_runs.h"
+
+namespace octavo::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointErrorsTest : public CheckpointTest {
+ protected:
+  static std::string replaced(std::string text, const std::string &from, const std::string &to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+    return text;
+  }
+  // A checkpoint of one rank with one piece of its header replaced by as many bytes.
+  std::string edited(const std::string &from, const std::string &to) {
+    EXPECT_EQ(from.size(), to.size());
+    const std::string directory = saved("edited", 1, 7);
+    const std::string path = "edited/rank-0000-of-0001.safetensors";
+    dir.write(path, replaced(read_text(dir / path), from, to));
+    return directory;
+  }
+};
+
+TEST_F(CheckpointErrorsTest, files_that_are_missing) {
+  const auto r = open();
+  expect_refused(*r, dir / "nowhere", OCTAVO_RESOURCE, {"nowhere", "No such file"});
+  dir.make_directory("empty");
+  expect_refused(*r, dir / "empty", OCTAVO_RESOURCE,
+                 {"rank-0000-of-0001.safetensors", "found none"});
+  const std::string three = saved("three", 3, 1);
+  fs::remove(three + "/rank-0001-of-0003.safetensors");
+  expect_refused(*r, three, OCTAVO_RESOURCE,
+                 {"files of 3 ranks", "no rank-0001-of-0003.safetensors"});
+}
+
+TEST_F(CheckpointErrorsTest, files_of_several_checkpoints) {
+  const auto r = open();
+  const std::string two = saved("two", 2, 1), three = saved("three", 3, 1);
+  const std::string name = "/rank-0002-of-0003.safetensors";
+  fs::copy_file(three + name, two + name);
+  expect_refused(*r, two, OCTAVO_INVALID, {"worlds of 2 and 3", "remove"});
+
+  const std::string later = saved("later", 3, 2);
+  fs::copy_file(later + name, three + name, fs::copy_options::overwrite_existing);
+  expect_refused(*r, three, OCTAVO_INVALID, {name, "expected step 1", "found step 2"});
+}
+
+TEST_F(CheckpointErrorsTest, a_file_under_the_name_of_another_rank) {
+  const auto r = open();
+  const std::string two = saved("two", 2, 1);
+  const std::string zero = "/rank-0000-of-0002.safetensors";
+  const std::string one = "/rank-0001-of-0002.safetensors";
+  fs::copy_file(two + zero, two + one, fs::copy_options::overwrite_existing);
+  expect_refused(*r, two, OCTAVO_INVALID, {"expected rank 1 of 2 by its name", "rank 0 of 2"});
+  // A tensor that two ranks claim to own.
+  dir.write("two" + one,
+            replaced(read_text(two + one), R"("octavo.rank":"0")", R"("octavo.rank":"1")"));
+  expect_refused(*r, two, OCTAVO_INVALID, {one, "in a second one"});
+}
+
+TEST_F(CheckpointErrorsTest, another_backend_or_option) {
+  const std::string directory = saved("c", 1, 1);
+  CheckpointModel te;
+  te.backend = "te";
+  te.texts.clear();
+  expect_refused(*open(te), directory, OCTAVO_INVALID,
+                 {"backend \"te\"", "found one of \"msamp\"", "fp8.backend"});
+  CheckpointModel o2;
+  o2.texts["opt_level"] = "O2";
+  expect_refused(*open(o2), directory, OCTAVO_INVALID,
+                 {"fp8.msamp.opt_level", "\"O2\" (override)", "found \"O3\""});
+  const auto r = open();
+  expect_refused(*r, edited("octavo.option.opt_level", "octavo.option.opt_levex"), OCTAVO_INVALID,
+                 {"fp8.msamp.opt_level", "does not name it"});
+  expect_refused(*r, edited("\"octavo.version\":\"0.1.0\"", "\"octavo.option.x\":\"0.1.\""),
+                 OCTAVO_INVALID, {"options of backend msamp", "found \"x\""});
+}
+
+TEST_F(CheckpointErrorsTest, another_model) {
+  const std::string directory = saved("c", 1, 1);
+  CheckpointModel m;
+  m.width = 16;
+  expect_refused(*open(m), directory, OCTAVO_INVALID,
+                 {"expected F8_E4M3 [1, 16]", "found F8_E4M3 [1, 8]"});
+  m = {};
+  m.linears = {"up", "down", "in"};
+  expect_refused(*open(m), directory, OCTAVO_INVALID,
+                 {"labels of 3 columns", "column 2 with \"out\" instead of \"in\""});
+  m.linears = {"up", "down"};
+  expect_refused(*open(m), directory, OCTAVO_INVALID, {"labels of 2 columns", "found 3 labels"});
+  m = {};
+  m.with_bias = false;
+  expect_refused(*open(m), directory, OCTAVO_INVALID,
+                 {"found \"parameter/bias/", "which it does not have"});
+  const std::string without = saved("without", 1, 1, 1, m);
+  expect_refused(*open(), without, OCTAVO_INVALID,
+                 {"expected tensor \"parameter/bias/exp_avg\" in the file of one rank"});
+  expect_refused(*open(), edited("session/dy/scale\":{", "session/dy/scalx\":{"), OCTAVO_INVALID,
+                 {"session/dy/scalx"});
+}
+
+TEST_F(CheckpointErrorsTest, other_metadata) {
+  const auto r = open();
+  expect_refused(*r, edited("\"octavo.schema\":\"1\"", "\"octavo.schema\":\"2\""), OCTAVO_VERSION,
+                 {"schema 1", "found \"2\"", "0.1.0"});
+  for (const char *key :
+       {"octavo.schema", "octavo.backend", "octavo.rank", "octavo.world", "octavo.step"}) {
+    std::string other = key;
+    other.back() = 'x';
+    expect_refused(*r, edited(std::string("\"") + key, "\"" + other), OCTAVO_INVALID,
+                   {std::string("expected \"") + key, "octavo_store_save"});
+  }
+  for (const char *number : {"-", "x", " "}) {
+    expect_refused(*r, edited("\"octavo.step\":\"7", std::string("\"octavo.step\":\"") + number),
+                   OCTAVO_INVALID, {"expected a number as octavo.step"});
+  }
+  expect_refused(*r,
+                 edited("\"octavo.labels.session/x/scale\"", "\"octavo.labels.session/x/scalx\""),
+                 OCTAVO_INVALID, {"session/x/scale", "labels of 3 columns", "found none"});
+}
+
+TEST_F(CheckpointErrorsTest, names_that_are_not_utf_8) {
+  CheckpointModel m;
+  m.linears = {"\xff"};
+  const auto r = open(m);
+  EXPECT_EQ(r->save(dir / "c", 1), OCTAVO_INVALID);
+  EXPECT_THAT(r->error(), testing::HasSubstr("UTF-8"));
+  m.linears = {"up"};
+  const auto good = open(m);
+  EXPECT_EQ(good->save(dir / "c", 1), OCTAVO_OK) << good->error();
+}
+
+TEST_F(CheckpointErrorsTest, a_directory_that_cannot_take_the_files) {
+  const auto r = open();
+  dir.write("file", "x");
+  EXPECT_EQ(r->save(dir / "file", 1), OCTAVO_RESOURCE);
+  EXPECT_THAT(r->error(), testing::HasSubstr("expected a directory"));
+  EXPECT_EQ(r->save(dir / "file/below", 1), OCTAVO_RESOURCE);
+  // The name is taken by something that a file cannot replace; no other file is left.
+  dir.make_directory("taken/rank-0000-of-0001.safetensors/x");
+  EXPECT_EQ(r->save(dir / "taken", 1), OCTAVO_RESOURCE);
+  EXPECT_THAT(r->error(), testing::HasSubstr("a name that a file can take"));
+  for (const auto &entry : fs::directory_iterator(dir / "taken"))
+    EXPECT_EQ(entry.path().filename(), "rank-0000-of-0001.safetensors");
+  expect_refused(*r, dir / "taken", OCTAVO_INVALID, {"a regular file", "another kind"});
+  // Ranks of another world stay: two checkpoints in one directory could not be distinguished.
+  const std::string two = saved("two", 2, 1);
+  EXPECT_EQ(r->save(two, 1), OCTAVO_WRONG_STATE);
+  EXPECT_THAT(r->error(), testing::HasSubstr("ranks of 2"));
+  EXPECT_THAT(r->error(), testing::HasSubstr("directory of its own"));
+}
+
+// A limit on the size of files answers a write as a full disk does: in the middle.
+TEST_F(CheckpointErrorsTest, a_disk_that_is_full_leaves_the_old_file) {
+  const auto r = open();
+  const std::string directory = saved("c", 1, 1);
+  const std::string path = directory + "/rank-0000-of-0001.safetensors";
+  const std::string before = read_text(path);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit small = {4096, old.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  r->fill(9);
+  const octavo_status status = r->save(directory, 2);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(status, OCTAVO_RESOURCE);
+  EXPECT_THAT(r->error(), testing::HasSubstr("a file that can be written"));
+  EXPECT_EQ(read_text(path), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory), fs::directory_iterator()), 1);
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,209 @@
+// octavo_store_save and octavo_store_load: what comes back, on how many ranks, and what is refused.
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/sdk/checkpoint/checkpoint_runs.h"
+
+namespace octavo::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The header and the data of a file, by the format's own rules and nobody's code.
+struct File {
+  explicit File(const std::string &path) {
+    const std::string all = read_text(path);
+    uint64_t length = 0;
+    std::memcpy(&length, all.data(), 8);  // this test runs on little-endian machines only
+    header = nlohmann::ordered_json::parse(all.substr(8, length));
+    data = all.substr(8 + length);
+    data_start = 8 + length;
+  }
+  nlohmann::ordered_json header;
+  std::string data;
+  uint64_t data_start = 0;
+};
+
+TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
+  const auto r = open();
+  r->fill(3);
+  ASSERT_EQ(r->save(dir / "c", 7), OCTAVO_OK) << r->error();
+  const File file(dir / "c/rank-0000-of-0001.safetensors");
+  EXPECT_EQ(file.data_start % 8, 0u);
+
+  const auto &texts = file.header["__metadata__"];
+  EXPECT_EQ(texts["octavo.schema"], "1");
+  EXPECT_EQ(texts["octavo.version"], text_of(octavo_version()));
+  EXPECT_EQ(texts["octavo.backend"], "msamp");
+  EXPECT_EQ(texts["octavo.option.opt_level"], "O3");
+  EXPECT_EQ(texts["octavo.rank"], "0");
+  EXPECT_EQ(texts["octavo.world"], "1");
+  EXPECT_EQ(texts["octavo.step"], "7");
+  EXPECT_EQ(texts["octavo.labels.session/x/scale"], R"(["up","down","out"])");
+
+  const std::map<uint32_t, std::string> names = {
+      {OCTAVO_F32, "F32"}, {OCTAVO_I32, "I32"}, {OCTAVO_F16, "F16"}, {OCTAVO_E4M3FN, "F8_E4M3"}};
+  std::set<std::string> expected = {"__metadata__"}, found, dtypes;
+  uint64_t next = 0, total = 0;
+  for (const auto &[key, tensor] : file.header.items()) found.insert(key);
+  for (uint32_t id = 0; id < r->count(); ++id) {
+    if (!r->is_saved(id)) continue;
+    const octavo_slot &s = r->slot(id);
+    const char *owners[] = {"up.weight", "down.weight", "out.weight", "bias"};
+    const std::string key =
+        (s.owner_kind == OCTAVO_OWNER_SESSION ? std::string("session/")
+                                              : std::string("parameter/") + owners[s.owner] + "/") +
+        text_of(s.name);
+    expected.insert(key);
+    ASSERT_TRUE(file.header.contains(key)) << key;
+    const auto &tensor = file.header[key];
+    dtypes.insert(tensor["dtype"]);
+    EXPECT_EQ(tensor["dtype"], names.at(s.dtype)) << key;
+    EXPECT_EQ(tensor["shape"], nlohmann::ordered_json({s.rows, s.cols})) << key;
+    const uint64_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+    EXPECT_EQ(begin % (OCTAVO_DTYPE_BITS(s.dtype) / 8), 0u) << key << " is not aligned";
+    ASSERT_EQ(end - begin, CheckpointRun::bytes_of(s)) << key;
+    EXPECT_EQ(std::memcmp(file.data.data() + begin, octavo_store_address(r->s(), id), end - begin),
+              0)
+        << key;
+    total += end - begin;
+    next = std::max(next, end);
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(dtypes.size(), 4u) << "a dtype of O3 is missing";
+  EXPECT_EQ(next, file.data.size());
+  EXPECT_EQ(total, file.data.size()) << "gaps or overlaps";
+  for (const auto &entry : fs::directory_iterator(dir / "c"))
+    EXPECT_EQ(entry.path().filename(), "rank-0000-of-0001.safetensors") << "not removed";
+}
+
+TEST_F(CheckpointTest, every_byte_comes_back_and_the_rest_is_fresh) {
+  const auto r = open();
+  const auto fresh = r->content(true);
+  r->fill(4);
+  const auto before = r->content(false);
+  ASSERT_EQ(r->save(dir / "c", 5), OCTAVO_OK) << r->error();
+  r->fill(5);
+  uint64_t step = 0;
+  ASSERT_EQ(r->load(dir / "c", &step), OCTAVO_OK) << r->error();
+  EXPECT_EQ(step, 5u);
+  EXPECT_TRUE(r->content(false) == before);
+  for (const auto &[id, bytes] : r->content(true)) {
+    if (!r->is_saved(id)) {
+      EXPECT_TRUE(bytes == fresh.at(id)) << "slot " << id;
+    }
+  }
+  ASSERT_EQ(r->load(dir / "c"), OCTAVO_OK) << "without a place for the step";
+}
+
+TEST_F(CheckpointTest, an_old_file_is_replaced_and_foreign_files_are_left_alone) {
+  const auto r = open();
+  for (unsigned seed : {1u, 2u}) {
+    r->fill(seed);
+    ASSERT_EQ(r->save(dir / "a/b", seed), OCTAVO_OK) << r->error();
+    for (const char *name : {"notes.txt", "rank-1.safetensors", "rank-0000-of-0000.safetensors",
+                             "rank-00000-of-0001.safetensors", "rank-0003-of-0002.safetensors"})
+      dir.write(std::string("a/b/") + name, "mine");
+  }
+  const auto expected = r->content(false);
+  r->fill(3);
+  uint64_t step = 0;
+  ASSERT_EQ(r->load(dir / "a/b", &step), OCTAVO_OK) << r->error();
+  EXPECT_EQ(step, 2u);
+  EXPECT_TRUE(r->content(false) == expected);
+  EXPECT_EQ(read_text(dir / "a/b/notes.txt"), "mine");
+}
+
+TEST_F(CheckpointTest, any_number_of_ranks_loads_what_any_other_saved) {
+  const auto whole = open();
+  whole->fill(6);
+  const auto expected = whole->content(false);
+  for (uint32_t from : {1u, 2u, 3u, 4u}) {
+    const std::string directory = saved("from" + std::to_string(from), from, 9, 6);
+    for (uint32_t to : {1u, 2u, 4u, 5u}) {
+      std::set<uint32_t> held;
+      for (const auto &r : open_world(to)) {
+        uint64_t step = 0;
+        ASSERT_EQ(r->load(directory, &step), OCTAVO_OK) << from << " to " << to << r->error();
+        EXPECT_EQ(step, 9u);
+        for (const auto &[id, bytes] : r->content(false)) {
+          EXPECT_TRUE(bytes == expected.at(id)) << from << " to " << to << ", slot " << id;
+          held.insert(id);
+        }
+      }
+      EXPECT_EQ(held.size(), expected.size());
+    }
+  }
+}
+
+// What every rank keeps comes from a rank's own file while the world stays the same.
+TEST_F(CheckpointTest, replicated_slots_come_from_the_own_file) {
+  const auto all = open_world(2);
+  for (uint32_t rank : {0u, 1u}) {
+    all[rank]->fill(10 + rank);
+    ASSERT_EQ(all[rank]->save(dir / "c", 1), OCTAVO_OK);
+  }
+  for (uint32_t rank : {0u, 1u}) {
+    const auto expected = all[rank]->content(false);
+    all[rank]->fill(20);
+    ASSERT_EQ(all[rank]->load(dir / "c"), OCTAVO_OK) << all[rank]->error();
+    EXPECT_TRUE(all[rank]->content(false) == expected);
+  }
+}
+
+TEST_F(CheckpointTest, pools_of_a_later_seal_have_keys_of_their_own) {
+  const auto build = [&] {
+    auto r = open();
+    CheckpointModel more;
+    more.linears = {"late"};
+    more.with_bias = false;
+    add(*r, more);
+    return r;
+  };
+  const auto r = build();
+  EXPECT_EQ(r->save(dir / "c", 1), OCTAVO_WRONG_STATE);
+  EXPECT_THAT(r->error(), testing::HasSubstr("octavo_store_extend"));
+  EXPECT_EQ(r->load(dir / "c"), OCTAVO_WRONG_STATE);
+  ASSERT_EQ(octavo_store_extend(r->s()), OCTAVO_OK);
+  r->fill(8);
+  const auto expected = r->content(false);
+  ASSERT_EQ(r->save(dir / "c", 1), OCTAVO_OK) << r->error();
+  const File file(dir / "c/rank-0000-of-0001.safetensors");
+  EXPECT_EQ(file.header["__metadata__"]["octavo.labels.session/x/scale@2"], R"(["late"])");
+  const auto again = build();
+  ASSERT_EQ(octavo_store_extend(again->s()), OCTAVO_OK);
+  ASSERT_EQ(again->load(dir / "c"), OCTAVO_OK) << again->error();
+  EXPECT_TRUE(again->content(false) == expected);
+  // The same layers in one seal are other pools.
+  CheckpointModel once;
+  once.linears.push_back("late");
+  expect_refused(*open(once), dir / "c", OCTAVO_INVALID, {"labels"});
+}
+
+TEST_F(CheckpointTest, a_run_without_a_backend_has_an_empty_checkpoint) {
+  Request request;
+  RunPtr run;
+  ASSERT_EQ(request.set("mixed_precision", "bf16").open(run), OCTAVO_OK) << request.host.error();
+  octavo_store *raw = nullptr;
+  ASSERT_EQ(octavo_store_open(run.get(), &raw), OCTAVO_OK);
+  const StorePtr store(raw);
+  const std::string path = dir / "c";
+  ASSERT_EQ(octavo_store_save(raw, borrow(path), 3), OCTAVO_OK) << request.host.error();
+  uint64_t step = 0;
+  EXPECT_EQ(octavo_store_load(raw, borrow(path), &step), OCTAVO_OK) << request.host.error();
+  EXPECT_EQ(step, 3u);
+  expect_refused(*open(), path, OCTAVO_INVALID, {"backend \"msamp\"", "one of \"\""});
+}
+
+TEST_F(CheckpointTest, nothing_to_save_from_or_to) {
+  const auto r = open();
+  EXPECT_EQ(octavo_store_save(nullptr, OCTAVO_STR("x"), 1), OCTAVO_INVALID);
+  EXPECT_EQ(octavo_store_load(nullptr, OCTAVO_STR("x"), nullptr), OCTAVO_INVALID);
+  EXPECT_EQ(octavo_store_save(r->s(), octavo_str{nullptr, 0}, 1), OCTAVO_INVALID);
+  EXPECT_THAT(r->error(), testing::HasSubstr("expected the path of a directory, found no text"));
+  EXPECT_EQ(octavo_store_load(r->s(), octavo_str{"a\0b", 3}, nullptr), OCTAVO_INVALID);
+  EXPECT_THAT(r->error(), testing::HasSubstr("a zero byte"));
+}
+
+}  // namespace
+}  // namespace octavo::test

@@ -1,0 +1,142 @@
+// The device of a negotiation, with kernels and hardware that this machine need not have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/table.h"
+#include "sdk/src/negotiate/negotiate.h"
+#include "tests/support/environment.h"
+#include "tests/support/request.h"
+
+namespace octavo {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr octavo_device kCpu = {OCTAVO_DEVICE_CPU, 0};
+
+class NegotiateDevice : public testing::Test {
+ protected:
+  NegotiateDevice() { environment.unset("OCTAVO_FORCE_KERNELS"); }
+  void choose(uint32_t type = OCTAVO_DEVICE_AUTO) {
+    octavo_open_desc desc = test::Request().desc();
+    desc.device.type = type;
+    choose_device(n, desc, host.get());
+  }
+  test::Environment environment;
+  test::RecordingHost host;
+  Negotiation n;
+};
+
+TEST_F(NegotiateDevice, says_why_it_is_not_a_gpu) {
+  n.config[key::kDevice] = "auto";
+  n.hardware.cuda_text = "no driver";
+  choose();
+  EXPECT_EQ(n.device_text, "cpu (auto; cuda: no driver)");
+  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, 0}};
+  choose();
+  EXPECT_EQ(n.device_text, "cpu (auto; cuda: neither the host nor device.kind asks for it)");
+  choose(OCTAVO_DEVICE_CPU);
+  EXPECT_EQ(n.device_text, "cpu");
+  EXPECT_NE(n.device, nullptr);
+}
+
+TEST_F(NegotiateDevice, gpu_without_kernels) {
+  n.config[key::kDevice] = "cuda";
+  n.hardware.cuda_driver = true;
+  n.hardware.cuda_version = 12040;
+  n.hardware.cuda_text = "driver for CUDA 12.4";
+  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, uint64_t{8} << 30, uint64_t{8} << 30}};
+  const auto only_verdict = [&](uint32_t type) {
+    n.device_verdicts.clear();
+    choose(type);
+    EXPECT_EQ(n.device_verdicts.size(), 1u);
+    return n.device_verdicts.at(0);
+  };
+  Verdict v = only_verdict(OCTAVO_DEVICE_AUTO);
+  EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
+  EXPECT_EQ(v.text, "the CUDA kernels are not installed: no plugin \"kernels-cuda\"");
+  EXPECT_THAT(v.evidence, HasSubstr("driver for CUDA 12.4, NVIDIA L4; looked in "));
+  EXPECT_EQ(v.remedy, "set device.kind = \"cpu\" or \"auto\", or install the plugin");
+  v = only_verdict(OCTAVO_DEVICE_CUDA);
+  EXPECT_EQ(v.remedy,
+            "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU, or install the "
+            "plugin");
+}
+
+// Kernels that fail in one of two ways, and how often their device was closed.
+int closed = 0;
+octavo_status fails_to_open(octavo_device, const octavo_host *, void **) {
+  return OCTAVO_RESOURCE;
+}
+octavo_status fails_to_describe(void *, octavo_kernels_caps *) {
+  return OCTAVO_DEVICE;
+}
+void counts_closing(void *ctx) {
+  ++closed;
+  octavo_cpu_kernels()->close_device(ctx);
+}
+
+TEST_F(NegotiateDevice, kernels_that_do_not_open) {
+  closed = 0;
+  octavo_kernels kernels = *octavo_cpu_kernels();
+  kernels.close_device = counts_closing;
+  kernels.describe = fails_to_describe;
+  open_kernels(n, kCpu, kernels, nullptr, host.get());
+  EXPECT_EQ(closed, 1);
+  kernels.open_device = fails_to_open;
+  open_kernels(n, kCpu, kernels, nullptr, host.get());
+  EXPECT_EQ(closed, 1);
+  EXPECT_EQ(n.device, nullptr);
+  for (const char *forced : {"", "cpu.baseline"}) {
+    environment.set("OCTAVO_FORCE_KERNELS", forced);
+    open_kernels(n, kCpu, kernels, nullptr, host.get());
+    const Verdict &v = n.device_verdicts.back();
+    EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
+    EXPECT_THAT(v.text, HasSubstr("could not be opened: status 6"));
+    EXPECT_EQ(v.evidence.empty(), *forced == '\0');
+    EXPECT_EQ(v.remedy.empty(), *forced == '\0');
+  }
+}
+
+// A backend that would emulate FP8 on a device that has the units.
+class AskBackend : public NegotiateDevice {
+ protected:
+  AskBackend() {
+    open_kernels(n, kCpu, *octavo_cpu_kernels(), nullptr, host.get());
+    c.id = "fake";
+    octavo_backend table{};
+    table.size = sizeof(table);
+    table.kind = OCTAVO_KIND_BACKEND;
+    table.check_session = [](const octavo_session_desc *, const octavo_verdict_sink *sink) {
+      octavo_verdict v{};
+      v.size = sizeof(v);
+      v.level = OCTAVO_LEVEL_SESSION;
+      v.decision = emulates ? OCTAVO_ACCEPT_EMULATED : OCTAVO_ACCEPT;
+      v.text = OCTAVO_STR("as you like");
+      sink->verdict(sink->ctx, &v);
+      return octavo_status{OCTAVO_OK};
+    };
+    plugin.backend = complete(table);
+    c.plugin = &plugin;
+  }
+  static inline bool emulates = false;
+  LoadedPlugin plugin;
+  Candidate c;
+};
+
+TEST_F(AskBackend, units_are_required_and_would_be_emulated) {
+  for (const bool required : {false, true})
+    for (const bool emulated : {false, true}) {
+      n.config[key::kNative] = required;
+      emulates = emulated;
+      c.verdicts.clear();
+      ask_backend(n, c, host.get());
+      EXPECT_EQ(declined(c.verdicts), required && emulated);
+    }
+  EXPECT_EQ(c.verdicts.back().text,
+            "fp8.require.native: FP8 units are required, backend fake would emulate them");
+  EXPECT_EQ(c.verdicts.back().evidence, "as you like");
+}
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,224 @@
+// Where manifests are looked for, in which order, and where never.
+#include "sdk/src/plugin/discovery.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "sdk/src/base/failure.h"
+#include "tests/support/environment.h"
+#include "tests/support/request.h"
+#include "tests/support/temp_dir.h"
+
+namespace octavo {
+namespace {
+
+using test::Request;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class DiscoveryTest : public testing::Test {
+ protected:
+  // Discovery reads names only, so an empty manifest is enough.
+  std::string plant(const std::string &directory, const std::string &name) {
+    return dir.write(directory + "/" + name + ".octavo-plugin.toml", "");
+  }
+  Discovery find(const Request &r) {
+    const octavo_open_desc desc = r.desc();
+    return discover(load_config(desc), desc);
+  }
+  static std::vector<std::string> origins(const Discovery &d) {
+    std::vector<std::string> all;
+    for (const FoundManifest &m : d.manifests) all.push_back(m.origin);
+    return all;
+  }
+
+  test::Environment environment;
+  test::TempDir dir;
+};
+
+TEST_F(DiscoveryTest, order_and_shadowing) {
+  const std::string entry = plant("own", "x");
+  plant("env1", "x");
+  plant("env2", "x");
+  plant("path", "x");
+  plant("plugins", "x");
+  plant("binding", "x");
+  plant("data/octavo/plugins", "x");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "env1:" + (dir / "env2"));
+  environment.set("XDG_DATA_HOME", dir / "data");
+  const std::string file =
+      dir.write("octavo.toml",
+                "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[plugins]\npath = "
+                "[\"path\"]\n");
+  Request r;
+  r.path(file).plugins(dir / "binding");
+  const Discovery d = find(r);
+  EXPECT_THAT(origins(d),
+              ElementsAre("[[plugin]] in " + file, "OCTAVO_PLUGIN_PATH", "OCTAVO_PLUGIN_PATH",
+                          "plugins.path", "next to the config file", "given by the host",
+                          "user data directory"));
+  ASSERT_NE(d.find("x"), nullptr);
+  EXPECT_EQ(d.find("x")->path, entry);
+  for (size_t i = 1; i < d.manifests.size(); ++i) EXPECT_EQ(d.manifests[i].shadowed_by, entry);
+  EXPECT_THAT(d.names(), ElementsAre("x"));
+}
+
+TEST_F(DiscoveryTest, each_place_on_its_own) {
+  const std::string path = plant("p", "solo");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "p");
+  EXPECT_EQ(find(Request()).find("solo")->path, path);
+  environment.unset("OCTAVO_PLUGIN_PATH");
+  EXPECT_EQ(find(Request()).find("solo"), nullptr);
+  EXPECT_EQ(find(Request().set("plugins.path", dir / "p")).find("solo")->path, path);
+  EXPECT_EQ(find(Request().plugins(dir / "p")).find("solo")->path, path);
+}
+
+TEST_F(DiscoveryTest, home_is_used_without_xdg_data_home) {
+  const std::string path = plant("home/.local/share/octavo/plugins", "mine");
+  environment.set("HOME", dir / "home");
+  EXPECT_EQ(find(Request()).find("mine")->path, path);
+  environment.set("XDG_DATA_HOME", dir / "elsewhere");
+  EXPECT_EQ(find(Request()).find("mine"), nullptr);
+}
+
+TEST_F(DiscoveryTest, names_are_sorted_and_other_files_ignored) {
+  plant("p", "zebra");
+  plant("p", "ant");
+  dir.write("p/ant.so", "");
+  dir.write("p/readme.toml", "");
+  dir.write("p/.octavo-plugin.toml", "");
+  EXPECT_THAT(find(Request().plugins(dir / "p")).names(), ElementsAre("ant", "zebra"));
+}
+
+TEST_F(DiscoveryTest, relative_entries_are_ignored) {
+  plant("p", "x");
+  environment.set("OCTAVO_PLUGIN_PATH", "p:::./p:");
+  environment.set("XDG_DATA_HOME", "p");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const Discovery d = find(Request().plugins("p").set("plugins.path", "p"));
+  std::filesystem::current_path(before);
+  EXPECT_THAT(d.names(), ElementsAre());
+  std::vector<std::string> ignored;
+  for (const SearchPlace &place : d.places) {
+    EXPECT_EQ(place.ignored.empty(), place.directory[0] == '/');
+    if (!place.ignored.empty()) ignored.push_back(place.directory + " from " + place.origin);
+  }
+  EXPECT_THAT(ignored, ElementsAre("p from OCTAVO_PLUGIN_PATH", "./p from OCTAVO_PLUGIN_PATH",
+                                   "p from plugins.path", "p from given by the host",
+                                   "p/octavo/plugins from user data directory"));
+  EXPECT_THAT(d.places_text(),
+              HasSubstr("p (plugins.path, ignored: relative, and the current directory never "
+                        "matters)"));
+}
+
+TEST_F(DiscoveryTest, current_directory_is_never_searched) {
+  dir.write("x.octavo-plugin.toml", "");
+  plant("plugins", "y");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const Discovery d = find(Request().text("schema = 1"));
+  std::filesystem::current_path(before);
+  EXPECT_THAT(d.names(), ElementsAre());
+}
+
+TEST_F(DiscoveryTest, relative_manifest_without_a_file_is_refused) {
+  try {
+    find(Request().text("[[plugin]]\nmanifest = \"x.octavo-plugin.toml\"\n"));
+    FAIL() << "accepted";
+  } catch (const Failure &f) {
+    EXPECT_EQ(f.status(), OCTAVO_INVALID);
+    EXPECT_EQ(f.text(),
+              "plugin.manifest: expected an absolute path, since there is no configuration file to "
+              "be relative to, found \"x.octavo-plugin.toml\"");
+  }
+}
+
+// What the user of a set-uid or set-gid program could have set decides nothing.
+TEST_F(DiscoveryTest, privileged_process) {
+  const std::string entry = plant("own", "x");
+  const std::string file =
+      dir.write("octavo.toml",
+                "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n"
+                "[[plugin]]\nmanifest = \"" +
+                    plant("absolute", "z") + "\"\n[plugins]\npath = [\"path\", \"" +
+                    (dir / "path2") + "\"]\n");
+  for (const char *place : {"env", "path", "path2", "plugins", "data/octavo/plugins", "binding",
+                            "home/.local/share/octavo/plugins"})
+    plant(place, "x");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "env");
+  environment.set("XDG_DATA_HOME", dir / "data");
+  Request r;
+  r.path(file).plugins(dir / "binding");
+  const octavo_open_desc desc = r.desc();
+  const Discovery d = discover(load_config(desc), desc, true);
+  EXPECT_THAT(origins(d),
+              ElementsAre("[[plugin]] in " + file, "plugins.path", "given by the host"));
+  ASSERT_NE(d.find("x"), nullptr);
+  EXPECT_EQ(d.find("x")->path, dir / "path2/x.octavo-plugin.toml");
+  std::vector<std::string> ignored, asked;
+  for (const SearchPlace &place : d.places) {
+    if (place.ignored.empty()) continue;
+    EXPECT_EQ(place.ignored, "this process has more rights than its user");
+    ignored.push_back(place.directory);
+    if (place.asked) asked.push_back(place.directory);
+  }
+  EXPECT_THAT(ignored, ElementsAre(entry, dir / "env", dir / "path", dir / "plugins",
+                                   dir / "data/octavo/plugins"));
+  EXPECT_THAT(asked, ElementsAre(entry, dir / "env", dir / "path"));
+  environment.unset("XDG_DATA_HOME");
+  environment.set("HOME", dir / "home");
+  EXPECT_THAT(origins(discover(load_config(desc), desc, true)),
+              ElementsAre("[[plugin]] in " + file, "plugins.path", "given by the host"));
+}
+
+TEST_F(DiscoveryTest, missing_places_are_reported_as_such) {
+  const Discovery d = find(Request().plugins(dir / "none"));
+  EXPECT_THAT(d.places_text(), HasSubstr((dir / "none") + " (given by the host, does not exist)"));
+}
+
+TEST_F(DiscoveryTest, one_directory_twice_shadows_nothing) {
+  plant("p", "x");
+  const Discovery d = find(Request().plugins(dir / "p").plugins(dir / "p"));
+  ASSERT_EQ(d.manifests.size(), 1u);
+  EXPECT_EQ(d.manifests[0].shadowed_by, "");
+}
+
+TEST_F(DiscoveryTest, directories_without_an_address) {
+  octavo_open_desc desc = Request().desc();
+  desc.plugin_dirs = nullptr;
+  desc.plugin_dir_count = 3;
+  try {
+    discover(load_config(desc), desc);
+    ADD_FAILURE() << "accepted";
+  } catch (const Failure &f) {
+    EXPECT_EQ(f.status(), OCTAVO_INVALID);
+    EXPECT_EQ(f.text(),
+              "plugin_dirs: expected the address of 3 directories, found null; pass "
+              "plugin_dir_count 0 when there are none");
+  }
+}
+
+TEST_F(DiscoveryTest, names_that_are_not_quite_manifests) {
+  environment.set("OCTAVO_PLUGIN_PATH", dir.make_directory("env"));
+  dir.write("env/.octavo-plugin.toml", "");
+  dir.write("env/x.octavo-plugin.tomlx", "");
+  const std::string odd = dir.write("odd.toml", "");
+  Request r;
+  const Discovery d = find(r.text("[[plugin]]\nmanifest = \"" + odd + "\"\n"));
+  ASSERT_EQ(d.manifests.size(), 1u);
+  EXPECT_EQ(d.manifests[0].name, "odd.toml");
+  EXPECT_NE(d.find("odd.toml"), nullptr);
+  EXPECT_EQ(d.find("odd"), nullptr);
+}
+
+TEST_F(DiscoveryTest, relative_path_without_a_file_to_be_relative_to) {
+  Request r;
+  const Discovery d = find(r.set("plugins.path", "some/where"));
+  EXPECT_THAT(d.places_text(), HasSubstr("some/where (plugins.path, ignored: relative"));
+}
+
+}  // namespace
+}  // namespace octavo
