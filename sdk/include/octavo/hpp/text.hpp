@@ -1,4 +1,4 @@
-// octavo/hpp/text.hpp: strings and struct heads, for both sides of the C++ headers.
+// octavo/hpp/text.hpp: conversions of strings, values and statuses, for hosts and plugins in C++.
 #ifndef OCTAVO_HPP_TEXT_HPP
 #define OCTAVO_HPP_TEXT_HPP
 
@@ -16,12 +16,12 @@ inline std::string_view view(octavo_str s) {
 inline std::string text(octavo_str s) {
   return std::string(view(s));
 }
-// Borrows: valid as long as what it came from.
+// Borrows the characters of `s`, which must outlive the result.
 inline octavo_str borrow(std::string_view s) {
   return {s.data(), s.size()};
 }
 
-// A struct that can grow, all zero but its head.
+// A growable struct with its size and kind set and all other fields 0.
 template <typename Struct>
 Struct make(uint32_t kind) {
   Struct s{};
@@ -62,7 +62,18 @@ inline octavo_value value_of(double d) {
   v.real = d;
   return v;
 }
-// Borrows the text.
+// A value as text: 8, 0.500000, true.
+inline std::string text(const octavo_value &v) {
+  switch (v.type) {
+    case OCTAVO_VALUE_BOOL: return v.integer != 0 ? "true" : "false";
+    case OCTAVO_VALUE_INT: return std::to_string(v.integer);
+    case OCTAVO_VALUE_REAL: return std::to_string(v.real);
+    case OCTAVO_VALUE_TEXT: return text(v.text);
+    default: return {};
+  }
+}
+
+// Borrows the characters of `s`, which must outlive the result.
 inline octavo_value value_of(std::string_view s) {
   octavo_value v{};
   v.type = OCTAVO_VALUE_TEXT;

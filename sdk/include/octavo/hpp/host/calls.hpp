@@ -1,9 +1,9 @@
-// octavo/hpp/host/calls.hpp: the verbs of a backend as objects that are built once and called
-// often.
+// octavo/hpp/host/calls.hpp: the verbs of a backend as objects that are built once and run often.
 //
-// A call looks everything up when it is built; running it allocates nothing unless it fails. Build
-// it after the last seal, extend and native, which move the lists. One object serves one thread.
-// Tensors are copied into the call, their memory is not.
+// The constructor does all look-ups; run() allocates nothing unless it fails. Build a call after
+// the last Run::seal, Store::extend and Store::native, because these move the slot lists. A call
+// object may be used by one thread at a time. It copies octavo_tensor views, not the memory they
+// refer to.
 #ifndef OCTAVO_HPP_HOST_CALLS_HPP
 #define OCTAVO_HPP_HOST_CALLS_HPP
 
@@ -13,7 +13,7 @@
 namespace octavo {
 inline namespace hpp {
 
-// What the four calls share: run() answers with a status, operator() throws Error.
+// Base class of the four calls. run() returns a status; operator() throws Error.
 template <typename Derived, typename Raw>
 class Call {
  public:
@@ -21,7 +21,13 @@ class Call {
     raw_.stream = s;
     return derived();
   }
-  // Bytes that the host provides as workspace.
+  // A list of slots in place of the store's: the same entries, but null for each accumulator that
+  // must not record.
+  Derived &slots(void *const *list) {
+    raw_.slots = list;
+    return derived();
+  }
+  // The workspace of the call; the caller owns the memory.
   Derived &workspace(void *w) {
     workspace_ = w;
     return derived();
@@ -51,8 +57,8 @@ class Call {
   void *workspace_ = nullptr;
 };
 
-// After every change of the weight. Its workspace: the largest plan.weight_workspace of the
-// parameter's linears.
+// Refreshes the weight cache; run it after every change of the weight. The workspace has the size
+// of the largest plan.weight_workspace among the parameter's linears.
 class QuantizeWeight : public Call<QuantizeWeight, octavo_weight_call> {
  public:
   static constexpr const char *kName = "quantize_weight";
@@ -67,12 +73,13 @@ class QuantizeWeight : public Call<QuantizeWeight, octavo_weight_call> {
   }
 };
 
-// y = x w^T + bias
+// y = x w^T + bias; x: [M, K], y: [M, N], bias: [1, N]. With a prologue the norm or activation that
+// gives x runs in the same call.
 class Forward : public Call<Forward, octavo_forward_call> {
  public:
   static constexpr const char *kName = "linear_forward";
   Forward(const Run &run, const Store &store, uint32_t linear)
-      : Call(run, OCTAVO_KIND_FORWARD_CALL), plan_(run.plan(linear)) {
+      : Call(run, OCTAVO_KIND_FORWARD_CALL), plan_(run.plan(linear)), fused_(run.fused()) {
     raw_.linear = linear;
     raw_.slots = store.list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
   }
@@ -95,7 +102,7 @@ class Forward : public Call<Forward, octavo_forward_call> {
     has_bias_ = true;
     return *this;
   }
-  // For backward; without it no backward will follow.
+  // Memory of saved_bytes() bytes for Backward. Leave it out if no backward follows.
   Forward &saved(void *s) {
     raw_.saved = s;
     return *this;
@@ -104,20 +111,32 @@ class Forward : public Call<Forward, octavo_forward_call> {
     raw_.flags = is ? OCTAVO_FORWARD_EVALUATION : 0;
     return *this;
   }
+  // By octavo.fused/1, whose workspace it then needs; null: none, x is given.
+  Forward &prologue(const octavo_prologue *p) {
+    prologue_ = p;
+    return *this;
+  }
   octavo_status run() noexcept {
     raw_.x = &x_, raw_.y = &y_;
     raw_.bias = has_bias_ ? &bias_ : nullptr;
     raw_.workspace = workspace_;
-    return backend_->linear_forward(session_, &raw_);
+    if (prologue_ == nullptr) return backend_->linear_forward(session_, &raw_);
+    if (fused_ == nullptr) return OCTAVO_UNSUPPORTED;
+    auto call = make<octavo_fused_forward_call>(OCTAVO_KIND_FUSED_FORWARD_CALL);
+    call.forward = &raw_;
+    call.prologue = prologue_;
+    return fused_->linear_forward(session_, &call);
   }
 
  private:
   octavo_linear_plan plan_;
+  const octavo_fused *fused_;
+  const octavo_prologue *prologue_ = nullptr;
   octavo_tensor x_{}, y_{}, bias_{};
   bool has_bias_ = false;
 };
 
-// dx = dy w, dw += dy^T x, db += column sums of dy; what is not named is not wanted.
+// dx = dy w, dw += dy^T x, db += column sums of dy. An output that is not set is not computed.
 class Backward : public Call<Backward, octavo_backward_call> {
  public:
   static constexpr const char *kName = "linear_backward";
@@ -130,7 +149,7 @@ class Backward : public Call<Backward, octavo_backward_call> {
     return octavo_extent_bytes(&plan_.backward_workspace, static_cast<uint64_t>(rows));
   }
   Backward &dy(const octavo_tensor &t) { return set(&dy_, t, 1); }
-  // Needed where plan.flags has OCTAVO_LINEAR_NEEDS_X.
+  // Required if plan.flags contains OCTAVO_LINEAR_NEEDS_X.
   Backward &x(const octavo_tensor &t) { return set(&x_, t, 2); }
   Backward &dx(const octavo_tensor &t) { return set(&dx_, t, 4); }
   Backward &dw(const octavo_tensor &t) { return set(&dw_, t, 8); }
@@ -139,7 +158,7 @@ class Backward : public Call<Backward, octavo_backward_call> {
     raw_.saved = s;
     return *this;
   }
-  // dw and db are written instead of accumulated.
+  // Writes dw and db instead of accumulating.
   Backward &overwrite(bool is = true) { return flag(OCTAVO_BACKWARD_OVERWRITE, is); }
   Backward &skip_weight(bool is = true) { return flag(OCTAVO_BACKWARD_SKIP_WEIGHT, is); }
   octavo_status run() noexcept {
@@ -168,7 +187,7 @@ class Backward : public Call<Backward, octavo_backward_call> {
   unsigned given_ = 0;
 };
 
-// Once a step.
+// Derives the next scales; run it once per step.
 class EndStep : public Call<EndStep, octavo_step_call> {
  public:
   static constexpr const char *kName = "end_step";

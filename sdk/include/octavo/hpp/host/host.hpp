@@ -1,4 +1,4 @@
-// octavo/hpp/host/host.hpp: where diagnostics go, and the exception that brings them back.
+// octavo/hpp/host/host.hpp: the collector of diagnostics, and the exception that carries them.
 #ifndef OCTAVO_HPP_HOST_HOST_HPP
 #define OCTAVO_HPP_HOST_HOST_HPP
 
@@ -22,8 +22,8 @@ struct Diagnostic {
   std::string text;
 };
 
-// A call of liboctavo or of a backend failed. what() is the call, its status and the last error;
-// diagnostics() is everything that was said since the last failure.
+// The failure of a call of liboctavo or of a backend. what() contains the call, its status and the
+// last error. diagnostics() contains all messages since the previous failure.
 class Error : public std::runtime_error {
  public:
   Error(const std::string &call, octavo_status status, std::vector<Diagnostic> diagnostics)
@@ -45,8 +45,8 @@ class Error : public std::runtime_error {
   std::vector<Diagnostic> diagnostics_;
 };
 
-// An octavo_host that collects diagnostics, from any thread. It keeps its address, which runs hold:
-// it is neither copied nor moved, and outlives them.
+// An octavo_host that collects diagnostics from any thread. Runs keep its address, so it can be
+// neither copied nor moved and must outlive them.
 class Host {
  public:
   Host() : host_(make<octavo_host>(OCTAVO_KIND_HOST)) {
@@ -64,10 +64,12 @@ class Host {
   Host &operator=(const Host &) = delete;
 
   const octavo_host *get() const { return &host_; }
-  // The pool that CPU kernels run on; it outlives the runs. Before a run is opened.
+  // Sets the thread pool for CPU kernels, which must outlive the runs. Call it before opening a
+  // run.
   void set_parallel(const octavo_parallel *parallel) { parallel_ = parallel; }
-  // Besides collecting; called from any thread, one at a time, and it may not use this host. An
-  // exception that it throws is dropped, since none may cross the border. Before a run is opened.
+  // Sets a function that receives each diagnostic as it is collected. Calls come from any thread,
+  // one at a time. The listener must not use this host. Its exceptions are discarded, because none
+  // may cross the C ABI. Call it before opening a run.
   void on_diagnostic(std::function<void(const Diagnostic &)> listener) {
     listener_ = std::move(listener);
   }
@@ -76,12 +78,12 @@ class Host {
     const std::lock_guard<std::mutex> lock(mutex_);
     return collected_;
   }
-  // The same, and forgets them.
+  // Returns the collected diagnostics and clears them.
   std::vector<Diagnostic> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(collected_, {});
   }
-  // Throws Error, with what was collected, unless the status is OCTAVO_OK.
+  // Throws Error with the collected diagnostics unless the status is OCTAVO_OK.
   void require(octavo_status status, const char *call) {
     if (status != OCTAVO_OK) throw Error(call, status, take());
   }
@@ -90,13 +92,13 @@ class Host {
   void collect(const octavo_diagnostic &d) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
     try {
-      // What nobody takes does not grow without end: the oldest half is dropped.
+      // Bounds the memory of diagnostics that are never taken: drops the older half.
       if (collected_.size() >= kMost)
         collected_.erase(collected_.begin(), collected_.begin() + kMost / 2);
       collected_.push_back({d.severity, d.code, octavo::text(d.domain), octavo::text(d.text)});
       if (listener_) listener_(collected_.back());
     } catch (...) {
-      return;  // out of memory, or the listener's own failure: the status still says it
+      return;  // out of memory, or the listener threw: the status still reports the failure
     }
   }
 

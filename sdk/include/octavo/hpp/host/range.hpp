@@ -1,4 +1,4 @@
-// octavo/hpp/host/range.hpp: what is counted and got by index, as something to iterate over.
+// octavo/hpp/host/range.hpp: a C++ range over objects that C functions return by index.
 #ifndef OCTAVO_HPP_HOST_RANGE_HPP
 #define OCTAVO_HPP_HOST_RANGE_HPP
 
@@ -10,8 +10,8 @@
 namespace octavo {
 inline namespace hpp {
 
-// `get(i)` gives a pointer that is not null for i < size. The range is valid as long as what it was
-// made from.
+// get(i) returns a pointer that is not null for i < size. The range is valid as long as the object
+// that `get` reads from.
 template <typename Element, typename Get>
 class Range {
  public:

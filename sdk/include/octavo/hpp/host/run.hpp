@@ -1,6 +1,6 @@
-// octavo/hpp/host/run.hpp: one run, from configuration to a sealed model.
+// octavo/hpp/host/run.hpp: a run, from the configuration to a sealed model.
 //
-// What must not go wrong: stores, calls and references into a run live no longer than it.
+// A run must outlive its stores, its calls and all references obtained from it.
 #ifndef OCTAVO_HPP_HOST_RUN_HPP
 #define OCTAVO_HPP_HOST_RUN_HPP
 
@@ -10,11 +10,12 @@
 
 #include "octavo/hpp/host/range.hpp"
 #include "octavo/hpp/host/settings.hpp"
+#include "octavo/hpp/roles.hpp"
 
 namespace octavo {
 inline namespace hpp {
 
-// The answer to add_parameter and add_linear, with texts of its own.
+// The verdict of add_parameter or add_linear. It owns its texts.
 struct Verdict {
   uint32_t level = 0;
   uint32_t decision = OCTAVO_DECLINE;
@@ -23,7 +24,8 @@ struct Verdict {
   bool accepted() const { return decision != OCTAVO_DECLINE; }
 };
 
-// An object of the model. Declined: the host keeps it in its own precision, and there is no id.
+// A parameter or linear of the model. If declined, the host keeps it in its own precision and `id`
+// is OCTAVO_NONE.
 struct Added {
   uint32_t id = OCTAVO_NONE;
   Verdict verdict;
@@ -41,8 +43,8 @@ struct ParameterSpec {
 
 class Run {
  public:
-  // Throws Error when the configuration is wrong or nothing that it allows can run here. With a
-  // host of the caller's, which outlives the run, diagnostics go there; else the run has its own.
+  // Throws Error if the configuration is wrong or nothing that it allows can run on this machine.
+  // Diagnostics go to `host`, which must outlive the run; with null, the run creates its own Host.
   explicit Run(const Settings &settings = Settings(), Host *host = nullptr)
       : own_host_(host == nullptr ? std::make_unique<Host>() : nullptr),
         host_(host == nullptr ? own_host_.get() : host) {
@@ -55,7 +57,7 @@ class Run {
   }
   Run(Run &&) = default;
   Run &operator=(Run &&other) noexcept {
-    run_ = std::move(other.run_);  // the old run goes before the host that it speaks to
+    run_ = std::move(other.run_);  // close the old run before its host
     own_host_ = std::move(other.own_host_);
     host_ = other.host_;
     return *this;
@@ -84,7 +86,7 @@ class Run {
   }
   void seal() { host_->require(octavo_seal(get()), "octavo_seal"); }
 
-  // What the seals emitted: for (const octavo_slot &s : run.slots()).
+  // What the seals emitted; use as: for (const octavo_slot &s : run.slots()).
   auto slots() const {
     return range<octavo_slot>(octavo_slot_count(get()),
                               [r = get()](uint32_t i) { return octavo_get_slot(r, i); });
@@ -103,7 +105,22 @@ class Run {
     return *p;
   }
 
-  // Tables for verbs that have no builder here; null where the backend has nothing.
+  // The slot of this role in an object's list, for example a parameter's weight; null: none.
+  const octavo_slot *slot(uint32_t owner_kind, uint32_t owner, uint32_t role) const {
+    for (const octavo_slot_use &use : uses(owner_kind, owner)) {
+      const octavo_slot *s = octavo_get_slot(get(), use.slot);
+      if (s->role == role) return s;
+    }
+    return nullptr;
+  }
+  // Whether the backend keeps this tensor of the parameter in a slot of its own format, so that the
+  // host's copy is not read.
+  bool owns(uint32_t parameter, uint32_t role = OCTAVO_ROLE_WEIGHT) const {
+    const octavo_slot *s = slot(OCTAVO_OWNER_PARAMETER, parameter, role);
+    return s != nullptr && (s->flags & OCTAVO_SLOT_NATIVE) == 0;
+  }
+
+  // The tables, for verbs without a call class; null if the backend does not offer the interface.
   const octavo_backend *backend() const { return octavo_backend_of(get()); }
   const octavo_optimizer *optimizer() const { return octavo_optimizer_of(get()); }
   const octavo_gradients *gradients() const { return octavo_gradients_of(get()); }
@@ -112,7 +129,15 @@ class Run {
 
   std::string precision() const { return text(octavo_precision_of(get())); }
   std::string backend_id() const { return text(octavo_backend_id_of(get())); }
-  // What was asked, tried and placed: "text", "tree" or "json".
+  // One option of the session as text; empty: the backend has no such option.
+  std::string option(std::string_view name) const {
+    const octavo_session_desc *d = octavo_session_desc_of(get());
+    for (uint64_t i = 0; d != nullptr && i < d->option_count; ++i)
+      if (view(d->options[i].name) == name) return text(d->options[i].value);
+    return {};
+  }
+  // What was requested, what was tried, what runs, where each layer went. Format: "text", "tree" or
+  // "json".
   std::string report(std::string_view format = "text") const {
     Lines lines;
     host_->require(octavo_report(get(), borrow(format), Lines::line, &lines), "octavo_report");

@@ -1,7 +1,8 @@
-// octavo/hpp/host/settings.hpp: what to open, and the questions that need no run.
+// octavo/hpp/host/settings.hpp: what to open, and the queries that need no run.
 #ifndef OCTAVO_HPP_HOST_SETTINGS_HPP
 #define OCTAVO_HPP_HOST_SETTINGS_HPP
 
+#include <charconv>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -15,10 +16,10 @@
 namespace octavo {
 inline namespace hpp {
 
-// Owns every text that octavo_open_desc only borrows.
+// The arguments of octavo_open. Owns all texts, which octavo_open_desc borrows.
 class Settings {
  public:
-  // The configuration file; with text() only named in messages.
+  // Sets the configuration file. With text(), it appears in messages only.
   Settings &path(std::string p) {
     path_ = std::move(p);
     return *this;
@@ -28,7 +29,8 @@ class Settings {
     has_text_ = true;
     return *this;
   }
-  // A dotted key: set("fp8.te.recipe", "delayed"). A whole number stays one and is not a switch.
+  // Overrides a dotted key: set("fp8.te.recipe", "delayed"). Only a bool sets a BOOL; an integer
+  // remains an INT.
   template <typename T>
   Settings &set(std::string key, const T &value) {
     if constexpr (std::is_same_v<T, bool>)
@@ -41,6 +43,16 @@ class Settings {
       overrides_.emplace_back(std::move(key), Value(std::string(value)));
     return *this;
   }
+  // A value of a command line, as the type that TOML would give it: true, 8, 0.5, else text.
+  Settings &parse(std::string key, const std::string &value) {
+    const char *end = value.data() + value.size();
+    int64_t whole = 0;
+    double real = 0;
+    if (value == "true" || value == "false") return set(std::move(key), value == "true");
+    if (std::from_chars(value.data(), end, whole).ptr == end) return set(std::move(key), whole);
+    if (std::from_chars(value.data(), end, real).ptr == end) return set(std::move(key), real);
+    return set(std::move(key), value);
+  }
   Settings &plugin_dir(std::string directory) {
     plugin_dirs_.push_back(std::move(directory));
     return *this;
@@ -50,7 +62,7 @@ class Settings {
     return *this;
   }
 
-  // Calls body(const octavo_open_desc &) with everything borrowed for the time of the call.
+  // Calls body(const octavo_open_desc &). The description is valid during that call only.
   template <typename Body>
   auto with_desc(const octavo_host *host, Body body) const {
     std::vector<octavo_option_value> overrides;
@@ -81,7 +93,7 @@ class Settings {
   octavo_device device_{};
 };
 
-// Collects what a function of liboctavo prints line by line.
+// Collects the lines that a function of liboctavo passes to an octavo_line.
 class Lines {
  public:
   static void line(void *ctx, octavo_str s) noexcept {
@@ -102,8 +114,7 @@ class Lines {
   bool complete_ = true;
 };
 
-// What was printed, and whether the question had a good answer: a configuration under which nothing
-// can run is explained, too.
+// The text of a query and its status. A query for a configuration that cannot run has a text, too.
 struct Answer {
   octavo_status status = OCTAVO_OK;
   std::string text;
@@ -122,7 +133,7 @@ inline Answer ask(Question question, const Settings &settings, std::string_view 
   answer.diagnostics = host.take();
   return answer;
 }
-// Formats: "text", "tree", "json".
+// Formats: "text", "tree" or "json".
 inline Answer explain(const Settings &s, std::string_view format = "text") {
   return ask(octavo_explain, s, format);
 }

@@ -1,11 +1,12 @@
-// octavo/hpp/host/store.hpp: slots in host memory, threads, and ranks of one process.
+// octavo/hpp/host/store.hpp: slot memory, and a thread pool.
 //
-// What must not go wrong: a store lives no longer than its run, a run no longer than its threads.
+// A run must outlive its stores, and a thread pool the runs that use it.
 #ifndef OCTAVO_HPP_HOST_STORE_HPP
 #define OCTAVO_HPP_HOST_STORE_HPP
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "octavo/hpp/host/run.hpp"
 
@@ -19,7 +20,7 @@ class Store {
     host_->require(octavo_store_open(run.get(), &s), "octavo_store_open");
     store_.reset(s);
   }
-  // One rank of `world`: slots that may live on one rank are allocated on one only.
+  // For one rank of `world`: slots with OCTAVO_SHARD_WHOLE are allocated on their owner only.
   Store(const Run &run, uint32_t rank, uint32_t world) : host_(&run.host()) {
     octavo_store *s = nullptr;
     host_->require(octavo_store_open_sharded(run.get(), rank, world, &s),
@@ -29,16 +30,27 @@ class Store {
 
   octavo_store *get() const { return store_.get(); }
 
-  // After each seal.
+  // Allocates the slots of later seals; call it after each. Invalidates lists.
   void extend() { host_->require(octavo_store_extend(get()), "octavo_store_extend"); }
-  // The host's own tensor for a native slot: its weight. Lists taken before are no longer valid.
+  // Sets the host's tensor for a native slot, such as its weight. Invalidates lists.
   void native(uint32_t parameter, void *data, uint32_t role = OCTAVO_ROLE_WEIGHT) {
     host_->require(octavo_store_native(get(), parameter, role, data), "octavo_store_native");
+  }
+  // As native, where the backend looks at the host's tensor of this role; else does nothing.
+  void lend(const Run &run, uint32_t parameter, void *data, uint32_t role = OCTAVO_ROLE_WEIGHT) {
+    const octavo_slot *slot = run.slot(OCTAVO_OWNER_PARAMETER, parameter, role);
+    if (slot != nullptr && (slot->flags & OCTAVO_SLOT_NATIVE) != 0) native(parameter, data, role);
   }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const noexcept {
     return octavo_store_list(get(), verb, owner_kind, owner);
   }
   void *address(uint32_t slot) const { return octavo_store_address(get(), slot); }
+  // Not 0 where a cast of this step met infinity or NaN, which FP8 codes do not keep; on the run's
+  // device. Null: the backend has no such flag.
+  const float *nonfinite(const Run &run) const {
+    const octavo_slot *slot = run.slot(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE);
+    return slot == nullptr ? nullptr : static_cast<const float *>(address(slot->id));
+  }
   uint64_t bytes(uint32_t role = 0) const { return octavo_store_bytes(get(), role); }
   uint32_t owner(uint32_t parameter) const noexcept { return octavo_store_owner(get(), parameter); }
   void clear(uint32_t role) {
@@ -48,7 +60,7 @@ class Store {
   void save(std::string_view directory, uint64_t step) const {
     host_->require(octavo_store_save(get(), borrow(directory), step), "octavo_store_save");
   }
-  // The step that was saved.
+  // Returns the step that was passed to save().
   uint64_t load(std::string_view directory) {
     uint64_t step = 0;
     host_->require(octavo_store_load(get(), borrow(directory), &step), "octavo_store_load");
@@ -70,10 +82,10 @@ class Store {
   std::unique_ptr<octavo_store, Close> store_;
 };
 
-// A thread pool for CPU kernels: host.set_parallel(threads.parallel()).
+// A thread pool for CPU kernels, host.set_parallel(threads.parallel()), and for the host's loops.
 class Threads {
  public:
-  // The caller counts; 0: one per core that this process may use.
+  // `count` includes the caller; 0 means one per core that this process may use.
   explicit Threads(uint32_t count = 0) {
     octavo_threads *t = nullptr;
     if (const octavo_status status = octavo_threads_open(count, &t); status != OCTAVO_OK)
@@ -81,35 +93,26 @@ class Threads {
     threads_.reset(t);
   }
   const octavo_parallel *parallel() const { return octavo_threads_parallel(threads_.get()); }
+  // For the host's own loops: body(begin, end) for disjoint ranges that cover [0, count), each of
+  // about `grain` or more. A body whose result does not depend on the cuts gives equal bits on any
+  // number of threads.
+  template <typename Body>
+  void for_ranges(int64_t count, int64_t grain, Body &&body) const {
+    using Plain = std::remove_reference_t<Body>;
+    const octavo_parallel *p = parallel();
+    auto call = [](void *arg, int64_t begin, int64_t end) {
+      (*static_cast<Plain *>(arg))(begin, end);
+    };
+    if (const octavo_status status = p->parallel_for(p->ctx, 0, count, grain, call, &body);
+        status != OCTAVO_OK)
+      throw Error("parallel_for", status, {});
+  }
 
  private:
   struct Close {
     void operator()(octavo_threads *t) const { octavo_threads_close(t); }
   };
   std::unique_ptr<octavo_threads, Close> threads_;
-};
-
-// Ranks as threads of this process.
-class Ranks {
- public:
-  explicit Ranks(uint32_t world) {
-    octavo_ranks *r = nullptr;
-    if (const octavo_status status = octavo_ranks_open(world, &r); status != OCTAVO_OK)
-      throw Error("octavo_ranks_open", status, {});
-    ranks_.reset(r);
-  }
-  // Null when there is no such rank.
-  const octavo_collective *collective(uint32_t rank) const {
-    return octavo_ranks_collective(ranks_.get(), rank);
-  }
-  // What a rank that fails calls, so that the others do not wait for it.
-  void abort() noexcept { octavo_ranks_abort(ranks_.get()); }
-
- private:
-  struct Close {
-    void operator()(octavo_ranks *r) const { octavo_ranks_close(r); }
-  };
-  std::unique_ptr<octavo_ranks, Close> ranks_;
 };
 
 }  // namespace hpp

@@ -2,7 +2,8 @@
 //
 // class Mine : public octavo::author::Backend<Mine, Options> states its slots in declare() and
 // computes in cast_weight(), forward() and backward(). The rest has defaults that a member of the
-// same name replaces: check(), take_parameter(), take_linear(), finish_step().
+// same name replaces: check(), take_dtypes(), take_parameter(), take_linear(), finish_step().
+// A replacement with another signature is a compile error of OCTAVO_PLUGIN (signatures.hpp).
 #ifndef OCTAVO_HPP_PLUGIN_BACKEND_HPP
 #define OCTAVO_HPP_PLUGIN_BACKEND_HPP
 
@@ -12,10 +13,6 @@
 #pragma GCC visibility push(hidden)
 namespace octavo {
 namespace author {
-
-inline bool is_plain_dtype(uint32_t dtype) {
-  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
-}
 
 template <typename Self, typename OptionsType = NoOptions>
 class Backend {
@@ -28,6 +25,13 @@ class Backend {
     verdicts.need_dtypes({OCTAVO_E4M3FN, OCTAVO_E5M2});
     verdicts.accept("the kernels have float8_e4m3fn and float8_e5m2");
   }
+  Verdict take_dtypes(const Parameter &p) const {
+    if (is_plain_dtype(p.dtype) && (p.is_frozen() || is_plain_dtype(p.gradient_dtype)))
+      return accept();
+    return decline(OCTAVO_REASON_DTYPE,
+                   "expected a parameter and a gradient of float32, "
+                   "bfloat16 or float16");
+  }
   // Whether it runs in FP8; a refusal leaves it with the host.
   Verdict take_parameter(const Parameter &) const { return accept(); }
   Verdict take_linear(const Linear &, const Parameter &) const { return accept(); }
@@ -37,6 +41,7 @@ class Backend {
   const Device &device() const { return device_; }
   const Options &options() const { return options_; }
   const Objects &objects() const { return objects_; }
+  const std::vector<SlotRule> &rules() const { return rules_; }
 
   // ---- The verbs of octavo.backend/1. ----
 
@@ -47,19 +52,27 @@ class Backend {
                                      const octavo_verdict_sink *sink) {
     const Device device(*desc);
     Verdicts verdicts(device, sink);
-    const int64_t a = device.alignment();
-    if (kMeasuredRows % a != 0)
-      verdicts.decline(OCTAVO_REASON_KERNEL,
-                       "the kernels want sizes of a multiple that does not divide 256");
-    Self::check(device, parse(*desc), verdicts);
+    judge(device, parse(*desc), verdicts);
     return OCTAVO_OK;
   }
   void open(const octavo_session_desc &desc) {
     device_ = Device(desc);
     options_ = parse(desc);
+    Verdicts verdicts(device_, nullptr);
+    judge(device_, options_, verdicts);
+    if (verdicts.declined()) throw Error(OCTAVO_UNSUPPORTED, verdicts.refusal());
     Slots slots(device_);
     self().declare(slots);
     rules_ = slots.rules();
+    for (const SlotRule &r : rules_) {
+      // A verb under a wrong name leaves the default, which does nothing, in its place.
+      if (!casts_weights() && r.access[OCTAVO_VERB_QUANTIZE_WEIGHT] == OCTAVO_ACCESS_WRITE)
+        throw Error(OCTAVO_INTERNAL, "quantize_weight writes slot \"" + r.name +
+                                         "\", but the backend has no cast_weight()");
+      if (!finishes_steps() && r.access[OCTAVO_VERB_END_STEP] == OCTAVO_ACCESS_UPDATE)
+        throw Error(OCTAVO_INTERNAL, "end_step updates slot \"" + r.name +
+                                         "\", but the backend has no finish_step()");
+    }
   }
 
   octavo_status add_parameter(const octavo_parameter_desc *d, octavo_verdict *verdict,
@@ -67,13 +80,18 @@ class Backend {
     constexpr uint32_t known = OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN;
     const std::string where = "\"" + text(d->name) + "\": expected ";
     if (d->reserved != 0 || (d->flags & ~known) != 0)
-      throw Error(OCTAVO_INVALID, where + "reserved 0 and known flags, found " +
-                                      std::to_string(d->reserved) + " and " +
+      throw Error(OCTAVO_INVALID, where + "reserved 0 and known flags, found reserved " +
+                                      std::to_string(d->reserved) + ", flags " +
                                       std::to_string(d->flags));
-    if (d->rows < 1 || d->cols < 1 || d->rows > (INT64_MAX >> 16) / d->cols)
-      throw Error(OCTAVO_INVALID, where + "rows and cols from 1 on, found [" +
-                                      std::to_string(d->rows) + ", " + std::to_string(d->cols) +
-                                      "]");
+    // Padding and the bytes of every slot stay far below 2^63 then.
+    constexpr int64_t most = int64_t{1} << 40;
+    const bool is_empty = d->rows < 1 || d->cols < 1;
+    if (is_empty || d->rows > most || d->cols > most || d->rows > (most << 10) / d->cols)
+      throw Error(OCTAVO_INVALID,
+                  where +
+                      (is_empty ? "at least one row and column, found ["
+                                : "at most 2^40 rows and columns and 2^50 elements, found [") +
+                      std::to_string(d->rows) + ", " + std::to_string(d->cols) + "]");
     for (const Parameter &other : objects_.parameters)
       if (other.name == view(d->name))
         throw Error(OCTAVO_INVALID, where + "a name that no other parameter has");
@@ -83,11 +101,8 @@ class Backend {
     p.rows = d->rows, p.cols = d->cols;
     p.dtype = d->dtype, p.gradient_dtype = d->gradient_dtype;
     p.flags = d->flags;
-    Verdict answer = decline(OCTAVO_REASON_DTYPE,
-                             "expected a parameter and a gradient of float32, "
-                             "bfloat16 or float16");
-    if (is_plain_dtype(p.dtype) && (p.is_frozen() || is_plain_dtype(p.gradient_dtype)))
-      answer = self().take_parameter(p);
+    Verdict answer = self().take_dtypes(p);
+    if (answer.decision != OCTAVO_DECLINE) answer = self().take_parameter(p);
     return keep(std::move(p), &objects_.parameters, answer, verdict, id);
   }
 
@@ -111,7 +126,15 @@ class Backend {
   }
 
   octavo_status seal(const octavo_slot_sink *sink) {
-    return Sealer(rules_, objects_, sink).run(&objects_);
+    Objects sealed;
+    const octavo_status status = Sealer(rules_, objects_, sink).run(&sealed);
+    if (status != OCTAVO_OK) return status;
+    for (uint32_t i = objects_.sealed_linears; i < sealed.sealed_linears; ++i) {
+      Linear &l = sealed.linears[i];
+      measure_backward(l, sealed.parameters[l.weight], kMeasuredRows, &l.needs_x);
+    }
+    objects_ = std::move(sealed);
+    return status;
   }
 
   octavo_status linear_plan(uint32_t linear, octavo_linear_plan *out) const;
@@ -123,10 +146,31 @@ class Backend {
  protected:
   ~Backend() = default;
 
- private:
   Self &self() { return static_cast<Self &>(*this); }
   const Self &self() const { return static_cast<const Self &>(*this); }
 
+  const Linear &sealed_linear(uint32_t id) const {
+    if (id >= objects_.sealed_linears)
+      throw Error(OCTAVO_INVALID, "expected a sealed linear below " +
+                                      std::to_string(objects_.sealed_linears) + ", found " +
+                                      std::to_string(id));
+    return objects_.linears[id];
+  }
+  // The linear of a well-formed call; verbs.hpp says what that is.
+  const Linear &checked(const octavo_forward_call &c) const;
+  const Linear &checked(const octavo_backward_call &c) const;
+  // The verbs without memory: what they take, and whether backward asks for x.
+  Pass measure_forward(const Linear &l, int64_t m, bool fused) const;
+  Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const;
+
+ private:
+  // Whether the class has its own; a default is a member of Backend.
+  static constexpr bool casts_weights() {
+    return !std::is_same_v<decltype(&Self::cast_weight), decltype(&Backend::cast_weight)>;
+  }
+  static constexpr bool finishes_steps() {
+    return !std::is_same_v<decltype(&Self::finish_step), decltype(&Backend::finish_step)>;
+  }
   static Options parse(const octavo_session_desc &desc) {
     return OptionList<Options>().parse(desc.options, desc.option_count);
   }
@@ -141,19 +185,11 @@ class Backend {
     answer.fill(verdict, OCTAVO_LEVEL_LAYER);
     return OCTAVO_OK;
   }
-  const Linear &sealed_linear(uint32_t id) const {
-    if (id >= objects_.sealed_linears)
-      throw Error(OCTAVO_INVALID, "expected a sealed linear below " +
-                                      std::to_string(objects_.sealed_linears) + ", found " +
-                                      std::to_string(id));
-    return objects_.linears[id];
-  }
-  bool has_gradient_slot(const Parameter &p) const {
-    for (size_t r = 0; r < rules_.size(); ++r)
-      if (rules_[r].role == OCTAVO_ROLE_GRADIENT && p.places[r].slot != OCTAVO_NONE &&
-          !(rules_[r].flags & OCTAVO_SLOT_NATIVE))
-        return true;
-    return false;
+  static void judge(const Device &device, const Options &options, Verdicts &verdicts) {
+    if (kMeasuredRows % device.alignment() != 0)
+      verdicts.decline(OCTAVO_REASON_KERNEL,
+                       "the kernels want sizes of a multiple that does not divide 256");
+    Self::check(device, options, verdicts);
   }
 
   Device device_;

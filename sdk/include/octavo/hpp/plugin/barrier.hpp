@@ -22,7 +22,8 @@ namespace octavo {
 namespace author {
 
 // What a verb throws to fail with this status. The text says what was expected and what was
-// found; the verb's name is put in front.
+// found; the verb's name is put in front, with a colon unless the text begins with the name of an
+// object, as about() writes it.
 class Error : public std::exception {
  public:
   Error(octavo_status status, std::string text) : status_(status), text_(std::move(text)) {}
@@ -33,6 +34,11 @@ class Error : public std::exception {
   octavo_status status_;
   std::string text_;
 };
+
+// The beginning of a text about one object: "\"name\": ".
+inline std::string about(std::string_view name) {
+  return "\"" + std::string(name) + "\": ";
+}
 
 // What the plugin knows of itself and of the host that queried it last.
 struct Module {
@@ -56,7 +62,8 @@ inline void diagnose(const octavo_host *host, octavo_status status, uint32_t sev
 inline octavo_status fail(const octavo_host *host, octavo_status status, const char *verb,
                           const char *text) noexcept {
   char line[1024];  // a longer text is cut
-  const int length = std::snprintf(line, sizeof line, "%s: %s", verb, text);
+  const char *separator = text[0] == '"' ? " " : ": ";
+  const int length = std::snprintf(line, sizeof line, "%s%s%s", verb, separator, text);
   if (length > 0)
     diagnose(host, status, OCTAVO_SEVERITY_ERROR,
              {line, std::min(static_cast<size_t>(length), sizeof line - 1)});

@@ -15,46 +15,72 @@ namespace author {
 // The addresses of one object's list. A handle that this object has no slot for gives null data.
 class Addresses {
  public:
-  Addresses(const std::vector<Place> &places, void *const *slots)
-      : places_(places), slots_(slots) {}
+  Addresses(const std::vector<Place> &places, void *const *slots, bool measuring = false)
+      : places_(places.data()), slots_(slots), measuring_(measuring) {}
 
-  octavo_tensor operator[](MatrixSlot slot) const { return matrix(slot.rule); }
-  float *operator[](FloatSlot slot) const { return static_cast<float *>(at(slot.rule)); }
-  float *operator[](PoolSlot slot) const { return static_cast<float *>(at(slot.rule)); }
-  Codes operator[](CodesSlot slot) const {
-    Codes codes;
-    if (slot.rows != OCTAVO_NONE) codes.rows = matrix(slot.rows);
-    if (slot.columns != OCTAVO_NONE) codes.columns = matrix(slot.columns);
-    codes.scale_inv = {at(slot.scale_inv), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
-    return codes;
+  octavo_tensor operator[](MatrixSlot slot) const { return tensor(place(slot.rule)); }
+  float *operator[](FloatSlot slot) const { return floats(slot.rule); }
+  float *operator[](PoolSlot slot) const { return floats(slot.rule); }
+  // A direction that this object has no codes in has dtype 0.
+  Codes operator[](const CodesSlot &slot) const {
+    const Place &rows = place(slot.rows), &columns = place(slot.columns);
+    const bool per_tensor = slot.granularity == OCTAVO_PER_TENSOR || slot.columns == OCTAVO_NONE;
+    return {tensor(rows), tensor(columns),
+            scale_of(slot.granularity, rows.cols, at(place(slot.scale_inv))),
+            per_tensor
+                ? octavo_scale{}
+                : scale_of(slot.granularity, columns.cols, at(place(slot.columns_scale_inv))),
+            rows.layout};
   }
+  Observation operator[](const ObservedSlot &slot) const {
+    Observation o;
+    o.amax = floats(slot.amax.rule);
+    o.scale = floats(slot.scale.rule);
+    o.counter = floats(slot.counter.rule);
+    if (slot.statistics[0].rule == OCTAVO_NONE) return o;
+    o.statistics.wanted = measuring_;
+    for (size_t i = 0; i < kStatisticCount; ++i) {
+      o.statistics.sums[i] = floats(slot.statistics[i].rule);
+      o.statistics.wanted |= o.statistics.sums[i] != nullptr;
+    }
+    return o;
+  }
+
+ protected:
+  bool measuring() const { return measuring_; }
+  void *const *slots() const { return slots_; }
 
  private:
-  octavo_tensor matrix(uint32_t rule) const {
-    const Place &p = places_[rule];
-    return {at(rule), p.rows, p.cols, p.cols, p.dtype, 0};
+  const Place &place(uint32_t rule) const {
+    static constexpr Place kNone;
+    return rule == OCTAVO_NONE ? kNone : places_[rule];
   }
-  void *at(uint32_t rule) const {
-    const uint32_t position = places_[rule].position;
-    return position == OCTAVO_NONE || slots_ == nullptr ? nullptr : slots_[position];
+  octavo_tensor tensor(const Place &p) const { return {at(p), p.rows, p.cols, p.cols, p.dtype, 0}; }
+  float *floats(uint32_t rule) const { return static_cast<float *>(at(place(rule))); }
+  void *at(const Place &p) const {
+    return slots_ != nullptr && p.position != OCTAVO_NONE ? slots_[p.position] : nullptr;
   }
 
-  const std::vector<Place> &places_;
+  const Place *places_;
   void *const *slots_;
+  bool measuring_;
 };
 
 // quantize_weight
 class WeightCall : public Addresses {
  public:
-  WeightCall(const Parameter &p, void *const *slots) : Addresses(p.places, slots), parameter(p) {}
+  WeightCall(const Parameter &p, void *const *slots, bool measuring)
+      : Addresses(p.places, slots, measuring), parameter(p) {}
   const Parameter &parameter;
+  int64_t n() const { return parameter.rows; }
+  int64_t k() const { return parameter.cols; }
 };
 
 // linear_forward: y = x w^T + bias.
 class ForwardCall : public Addresses {
  public:
   ForwardCall(const Linear &l, const Parameter &w, const octavo_forward_call &c, bool measuring)
-      : Addresses(l.places, c.slots), linear(l), weight(w), raw(c), measuring_(measuring) {}
+      : Addresses(l.places, c.slots, measuring), linear(l), weight(w), raw(c) {}
 
   const Linear &linear;
   const Parameter &weight;
@@ -68,19 +94,17 @@ class ForwardCall : public Addresses {
   int64_t k() const { return weight.cols; }
   bool is_evaluation() const { return (raw.flags & OCTAVO_FORWARD_EVALUATION) != 0; }
   // Whether wgrad will follow, so that what it needs belongs into `saved`.
-  bool keeps() const { return !weight.is_frozen() && (measuring_ || raw.saved != nullptr); }
-
- private:
-  bool measuring_;
+  bool keeps() const { return !weight.is_frozen() && (measuring() || raw.saved != nullptr); }
 };
 
 // linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy.
 class BackwardCall : public Addresses {
  public:
-  // `reads_x` is set when the verb asks for x, which is how a plan learns OCTAVO_LINEAR_NEEDS_X.
+  // `reads_x`, null unless measuring, is set when the verb asks for x, which is how a plan learns
+  // OCTAVO_LINEAR_NEEDS_X.
   BackwardCall(const Linear &l, const Parameter &w, const octavo_backward_call &c,
                bool has_gradient_slot, bool *reads_x)
-      : Addresses(l.places, c.slots),
+      : Addresses(l.places, c.slots, reads_x != nullptr),
         linear(l),
         weight(w),
         raw(c),
@@ -94,6 +118,10 @@ class BackwardCall : public Addresses {
   const octavo_tensor &dy() const { return *raw.dy; }
   const octavo_tensor &x() const {
     if (reads_x_ != nullptr) *reads_x_ = true;
+    if (raw.x == nullptr || raw.x->rows != m() || raw.x->cols != k())
+      throw Error(OCTAVO_INVALID,
+                  "expected x [M, K] of the forward call, since the plan says "
+                  "OCTAVO_LINEAR_NEEDS_X");
     return *raw.x;
   }
   octavo_tensor &dx() const { return *raw.dx; }
@@ -126,27 +154,28 @@ class StepCall : public Addresses {
     float *data;
     uint64_t columns;
     uint64_t rows;
+    size_t at;  // position in the session's list
   };
   // Calls body(i, pool) for the pool of the i-th seal that had one; pools of equal i belong
   // together.
   template <typename Body>
-  void each_pool(PoolSlot slot, Body body) const {
+  void each_pool(PoolSlot slot, Body &&body) const {
+    if (slot.rule == OCTAVO_NONE) return;
     size_t i = 0;
-    for (size_t at = 0; at < objects_.session.size(); ++at)
-      if (const SessionEntry &e = objects_.session[at]; e.rule == slot.rule)
-        body(i++, Pool{static_cast<float *>(raw.slots[at]), static_cast<uint64_t>(e.cols),
-                       static_cast<uint64_t>(e.rows)});
+    for (const Place &p : objects_.session_pools[slot.rule]) body(i++, pool(p));
+  }
+  // The address at a position of the session's list.
+  float *entry(size_t at) const {
+    return slots() == nullptr ? nullptr : static_cast<float *>(slots()[at]);
   }
   // The pool of the i-th seal; it exists.
-  Pool pool(PoolSlot slot, size_t i) const {
-    Pool found{};
-    each_pool(slot, [&](size_t at, const Pool &p) {
-      if (at == i) found = p;
-    });
-    return found;
-  }
+  Pool pool(PoolSlot slot, size_t i) const { return pool(objects_.session_pools[slot.rule][i]); }
 
  private:
+  Pool pool(const Place &p) const {
+    return {entry(p.position), static_cast<uint64_t>(p.cols), static_cast<uint64_t>(p.rows),
+            p.position};
+  }
   const Objects &objects_;
 
  public:

@@ -8,10 +8,12 @@
 //   };
 //
 // The member's type is the option's type, its initializer the default. An enum is a choice of
-// texts: choices({"max", "most_recent"}) names its values from 0 on.
+// texts: choices({"max", "most_recent"}) names its values from 0 on. Combinations that no session
+// can have are a table of OptionRule.
 #ifndef OCTAVO_HPP_PLUGIN_OPTIONS_HPP
 #define OCTAVO_HPP_PLUGIN_OPTIONS_HPP
 
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <initializer_list>
@@ -21,7 +23,7 @@
 #include <vector>
 
 #include "octavo/backend.h"
-#include "octavo/hpp/plugin/barrier.hpp"
+#include "octavo/hpp/plugin/device.hpp"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -56,6 +58,7 @@ class OptionList {
     bool is_enum_ = false;
     size_t enum_default_ = 0;
     std::function<void(Options &, const octavo_value &)> set_;
+    std::function<octavo_value(const Options &)> get_;
   };
 
   OptionList() { Options::list(*this); }
@@ -76,6 +79,7 @@ class OptionList {
     if constexpr (std::is_same_v<Member, bool>) {
       e.option_.initial = value_of(initial);
       e.set_ = [member](Options &o, const octavo_value &v) { o.*member = v.integer != 0; };
+      e.get_ = [member](const Options &o) { return value_of(o.*member); };
     } else if constexpr (std::is_enum_v<Member>) {
       e.is_enum_ = true;
       e.enum_default_ = static_cast<size_t>(initial);
@@ -83,6 +87,9 @@ class OptionList {
       e.set_ = [member, &e](Options &o, const octavo_value &v) {
         for (size_t i = 0; i < e.choices_.size(); ++i)
           if (view(e.choices_[i]) == view(v.text)) o.*member = static_cast<Member>(i);
+      };
+      e.get_ = [member, &e](const Options &o) {
+        return value_of(view(e.choices_.at(static_cast<size_t>(o.*member))));
       };
     } else if constexpr (std::is_integral_v<Member>) {
       e.option_.initial = value_of(static_cast<int64_t>(initial));
@@ -95,14 +102,17 @@ class OptionList {
       e.set_ = [member](Options &o, const octavo_value &v) {
         o.*member = static_cast<Member>(v.integer);
       };
+      e.get_ = [member](const Options &o) { return value_of(static_cast<int64_t>(o.*member)); };
     } else if constexpr (std::is_floating_point_v<Member>) {
       e.option_.initial = value_of(static_cast<double>(initial));
       e.set_ = [member](Options &o, const octavo_value &v) {
         o.*member = static_cast<Member>(v.real);
       };
+      e.get_ = [member](const Options &o) { return value_of(static_cast<double>(o.*member)); };
     } else {
       e.option_.initial = value_of(std::string_view(initial));
       e.set_ = [member](Options &o, const octavo_value &v) { o.*member = text(v.text); };
+      e.get_ = [member](const Options &o) { return value_of(std::string_view(o.*member)); };
     }
     return e;
   }
@@ -136,6 +146,22 @@ class OptionList {
     return options;
   }
 
+  // "margin = 3", as a configuration has it.
+  std::string shown(const Options &options, std::string_view name) const {
+    for (const Entry &e : entries_) {
+      if (view(e.option_.name) != name) continue;
+      const octavo_value v = e.get_(options);
+      char number[40];
+      std::snprintf(number, sizeof number, "%.9g", v.real);
+      return std::string(name) + " = " +
+             (v.type == OCTAVO_VALUE_TEXT   ? '"' + text(v.text) + '"'
+              : v.type == OCTAVO_VALUE_BOOL ? v.integer != 0 ? "true" : "false"
+              : v.type == OCTAVO_VALUE_INT  ? std::to_string(v.integer)
+                                            : number);
+    }
+    return std::string(name);
+  }
+
  private:
   Options defaults_{};
   std::deque<Entry> entries_;  // addresses stay
@@ -144,6 +170,29 @@ class OptionList {
 struct NoOptions {
   static void list(OptionList<NoOptions> &) {}
 };
+
+// A combination of options that no session can have.
+template <typename Options>
+struct OptionRule {
+  bool (*is_broken)(const Options &);
+  const char *text;      // why not
+  const char *remedy;    // the nearest legal setting
+  const char *found[3];  // the options that the evidence quotes
+};
+
+// For check(): one refusal for each rule that is broken.
+template <typename Options, size_t N>
+void check_options(const Options &options, const OptionRule<Options> (&rules)[N],
+                   Verdicts &verdicts) {
+  const OptionList<Options> list;
+  for (const OptionRule<Options> &rule : rules) {
+    if (!rule.is_broken(options)) continue;
+    std::string evidence;
+    for (const char *name : rule.found)
+      if (name != nullptr) evidence += (evidence.empty() ? "" : ", ") + list.shown(options, name);
+    verdicts.decline(OCTAVO_REASON_OPTION, rule.text, rule.remedy, std::move(evidence));
+  }
+}
 
 }  // namespace author
 }  // namespace octavo

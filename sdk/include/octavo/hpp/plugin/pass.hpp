@@ -6,155 +6,77 @@
 #ifndef OCTAVO_HPP_PLUGIN_PASS_HPP
 #define OCTAVO_HPP_PLUGIN_PASS_HPP
 
+#include <algorithm>
 #include <type_traits>
 
-#include "octavo/hpp/plugin/slots.hpp"
+#include "octavo/hpp/plugin/device.hpp"
+#include "octavo/hpp/plugin/operands.hpp"
 #include "octavo/hpp/plugin/workspace.hpp"
-#include "octavo/kernels.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
 namespace author {
 
-// One side of an FP8 product: codes [rows, k] and their scale_inv, per tensor.
-struct Operand {
-  octavo_tensor codes{};
-  octavo_scale scale_inv{};
-};
-
-// A matrix [R, C] in codes: `rows` as it lies, `columns` transposed [C, R], for products that sum
-// over C and over R. One of them may be absent (dtype 0).
-struct Codes {
-  octavo_tensor rows{};
-  octavo_tensor columns{};
-  octavo_scale scale_inv{};
-  Operand by_rows() const { return {rows, scale_inv}; }
-  Operand by_columns() const { return {columns, scale_inv}; }
-};
-
-// How a cast finds its scale: with the default from the matrix itself (current scaling).
-struct Cast {
-  float *nonfinite = nullptr;
-  float *amax = nullptr;
-  const float *scale = nullptr;  // OCTAVO_RULE_GIVEN
-  uint32_t rule = OCTAVO_RULE_QUOTIENT;
-  float eps = 0;
-};
-
 class Pass {
  public:
-  // `rows` is M. A null stream and null buffers are legal in both ways.
+  // `rows` is M, or 0 where a verb has none. A null stream and null buffers are legal in both ways.
+  // Backward reads `saved`, all other verbs write it.
   Pass(const Device &device, bool measuring, int64_t rows, void *stream, void *workspace,
-       void *saved)
+       void *saved, bool reads_saved = false)
       : device_(device),
         measuring_(measuring),
+        reads_saved_(reads_saved),
         m_(rows),
         stream_(stream),
         work_(workspace),
-        saved_(saved, 1) {}
+        saved_(static_cast<char *>(saved)) {}
 
   const Device &device() const { return device_; }
   bool measuring() const { return measuring_; }
+  // A branch that a call may take: a plan measures both sides of one.
+  bool may(bool condition) const { return measuring_ || condition; }
   octavo_status status() const { return status_; }
-  uint64_t workspace_bytes() const { return work_.used() + kernel_bytes_; }
-  uint64_t saved_bytes() const { return saved_.used(); }
+  uint64_t workspace_bytes() const { return std::max(work_.used() + kernel_bytes_, kernel_end_); }
+  uint64_t saved_bytes() const { return static_cast<uint64_t>(saved_bytes_); }
+
+  // ---- Pieces. ----
 
   // The workspace, for pieces of any kind.
   Carver &workspace() { return work_; }
 
   // Room for the codes of a matrix [rows, cols], padded as FP8 products need it.
-  Codes codes(int64_t rows, int64_t cols, uint32_t dtype, Directions directions) {
-    const int64_t r = device_.aligned(rows), c = device_.aligned(cols);
-    Codes out;
-    out.scale_inv = work_.scale_inv();
-    if (directions & kRows) out.rows = work_.tensor(r, c, dtype);
-    if (directions & kColumns) out.columns = work_.tensor(c, r, dtype);
-    return out;
-  }
+  Codes codes(int64_t rows, int64_t cols, uint32_t dtype, Directions directions,
+              uint32_t granularity = OCTAVO_PER_TENSOR);
 
-  // The transposed codes of x and their scale_inv in `saved`, in which every byte is written. The
-  // same in forward, which writes them, and in backward, which reads them.
-  Codes saved_columns(int64_t cols, uint32_t dtype) {
-    const int64_t padded = (m_ + saved_rows() - 1) / saved_rows() * saved_rows();
-    const int64_t c = device_.aligned(cols);
-    Codes out;
-    out.columns = {saved_.take(c * padded), c, padded, padded, dtype, 0};
-    out.scale_inv = saved_.scale_inv();
-    return out;
-  }
-  // Rows of `saved` come in multiples of this, so that what lies behind codes is aligned.
-  int64_t saved_rows() const { return std::max<int64_t>(16, device_.alignment()); }
+  // Codes of x [M, cols] and their scale_inv in `saved`, in which every byte is written: x as it
+  // is, or transposed. The same in forward, which writes them, and in backward, which reads them.
+  Codes saved_codes(Directions direction, int64_t cols, uint32_t dtype,
+                    uint32_t granularity = OCTAVO_PER_TENSOR);
+  Codes saved_columns(int64_t cols, uint32_t dtype) { return saved_codes(kColumns, cols, dtype); }
+  // Rows of `saved` come in multiples of this: whole blocks, and what follows codes is aligned.
+  int64_t saved_rows() const { return saved_rows_; }
+
+  // ---- Kernels; products.hpp defines them. ----
 
   // in -> every direction of `out` that is there.
-  void cast(const octavo_tensor &in, Codes &out, const Cast &how = Cast()) {
-    auto q = call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
-    q.in = &in;
-    if (out.rows.dtype != 0) q.out = &out.rows;
-    if (out.columns.dtype != 0) q.out_t = &out.columns;
-    q.out_scale_inv = &out.scale_inv;
-    q.nonfinite = how.nonfinite;
-    q.amax = how.amax;
-    q.scale = how.scale;
-    q.rule = how.rule;
-    q.eps = how.eps;
-    q.format_max = (q.out != nullptr ? out.rows : out.columns).dtype == OCTAVO_E5M2 ? 57344 : 448;
-    run(&octavo_kernels::quantize, q);
-  }
-
-  // d = a b^T + bias, or d += a b^T; padding of the operands does not show.
+  void cast(const octavo_tensor &in, Codes &out, const Cast &how = Cast());
+  // Adds how well `codes` represent `in`; nothing unless the host asks for it.
+  void record(const octavo_tensor &in, const Operand &codes, const Statistics &statistics);
+  // The largest absolute value of `in`, and whether an element is Inf or NaN, without a cast.
+  void look(const octavo_tensor &in, float *amax, float *nonfinite);
+  // Codes of a weight into the panel order of `packed`.
+  void pack(const octavo_tensor &codes, octavo_tensor packed);
+  // d = a b^T + bias, by ProductFlags; padding of the operands does not show.
   void multiply(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias = nullptr,
-                bool accumulate = false) {
-    // `saved` may hold more of the summed dimension than a call has; the rest is zeros.
-    a.codes.cols = b.codes.cols = std::min(a.codes.cols, b.codes.cols);
-    const bool pads =
-        (measuring_ && device_.alignment() > 1) || a.codes.rows != d.rows || b.codes.rows != d.cols;
-    auto g = call<octavo_gemm>(OCTAVO_KIND_GEMM);
-    g.a = &a.codes, g.a_scale_inv = &a.scale_inv;
-    g.b = &b.codes, g.b_scale_inv = &b.scale_inv;
-    octavo_tensor wide{}, wide_bias{};
-    if (pads) {
-      wide = work_.tensor(a.codes.rows, b.codes.rows, OCTAVO_F32);
-      wide_bias = work_.tensor(1, b.codes.rows, OCTAVO_F32);
-      // One rounding to the host's dtype, in the kernel; a sum is rounded after the addition.
-      if (!accumulate) wide.dtype = d.dtype;
-      if (bias != nullptr) {
-        clear(wide_bias.data, static_cast<uint64_t>(wide_bias.cols) * sizeof(float));
-        octavo_tensor front = wide_bias;
-        front.cols = bias->cols;
-        add(*bias, front, false);
-      }
-    }
-    g.d = pads ? &wide : &d;
-    g.bias = pads && bias != nullptr ? &wide_bias : bias;
-    g.accumulate = accumulate && !pads ? 1 : 0;
-    run(&octavo_kernels::gemm, g);
-    if (!pads) return;
-    wide.rows = d.rows, wide.cols = d.cols;
-    add(wide, d, accumulate);
-  }
-
+                uint32_t how = 0);
+  // out = what the codes stand for, without their padding; or out += it.
+  void decode(const Operand &in, octavo_tensor &out, bool accumulate = false);
   // out = in in another dtype, or out += in; both plain.
-  void add(const octavo_tensor &in, octavo_tensor &out, bool accumulate) {
-    auto c = call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-    c.in = &in, c.out = &out, c.accumulate = accumulate ? 1 : 0;
-    run(&octavo_kernels::dequantize, c);
-  }
-
+  void add(const octavo_tensor &in, octavo_tensor &out, bool accumulate);
   // db: column sums of dy before it is cast, through f32, since db may have another dtype.
-  void add_column_sums(const octavo_tensor &dy, octavo_tensor &db, bool accumulate) {
-    octavo_tensor sums = work_.tensor(1, dy.cols, OCTAVO_F32);
-    auto sum = call<octavo_sum>(OCTAVO_KIND_SUM);
-    sum.in = &dy, sum.out = sums.data;
-    run(&octavo_kernels::sum_rows, sum);
-    add(sums, db, accumulate);
-  }
-
+  void add_column_sums(const octavo_tensor &dy, octavo_tensor &db, bool accumulate);
   // Zero bytes, which are 0 in every dtype.
-  void clear(void *out, uint64_t bytes) {
-    auto c = call<octavo_copy>(OCTAVO_KIND_COPY);
-    c.out = out, c.bytes = bytes;
-    run(&octavo_kernels::copy, c);
-  }
+  void clear(void *out, uint64_t bytes);
 
   // Any other kernel: fill what call() returns and pass it to run() with the kernel's name.
   template <typename Call>
@@ -168,16 +90,27 @@ class Pass {
     if (status_ != OCTAVO_OK) return;
     if constexpr (HasWorkspace<Call>::value) {
       call.workspace = work_.take(0);
-      if (measuring_) {
-        // Kernels run one after the other; the sum of what they ask for is enough, and affine,
-        // which their maximum need not be.
-        uint64_t bytes = 0;
-        status_ = device_.kernels().workspace_bytes(device_.ctx(), &call, &bytes);
-        kernel_bytes_ += (bytes + 255) / 256 * 256;
-      }
+      if (measuring_) need(bytes_of(&call));
     }
     if (!measuring_) status_ = (device_.kernels().*verb)(device_.ctx(), &call);
   }
+
+  // ---- A prologue fused into the cast of x; see fused.hpp. ----
+
+  // x has a shape but no data: `prologue`, null while measuring, gives its values to the cast.
+  void fuse(octavo_tensor &x, const octavo_prologue *prologue) {
+    fused_ = &x;
+    prologue_ = prologue;
+    x.data = this;  // stands for x until read() writes it
+  }
+  // `in` with its values, for a kernel that reads it: a fused x is written to the workspace first.
+  // The functions above do so; before a cast, it saves the prologue a second run.
+  const octavo_tensor &read(const octavo_tensor &in) {
+    if (in.data != this) return in;
+    if (fused_->data == this) write_fused();
+    return *fused_;
+  }
+  uint64_t prologue_bytes() const { return prologue_bytes_; }
 
  private:
   template <typename Call, typename = void>
@@ -185,18 +118,92 @@ class Pass {
   template <typename Call>
   struct HasWorkspace<Call, std::void_t<decltype(Call::workspace)>> : std::true_type {};
 
+  // Kernels run one after the other. In a verb of M rows the sum of what they ask for is enough,
+  // and affine in M, which their maximum need not be. Else the maximum is.
+  void need(uint64_t bytes) {
+    if (m_ > 0)
+      kernel_bytes_ += bytes;
+    else
+      kernel_end_ = std::max(kernel_end_, work_.used() + bytes);
+  }
+  uint64_t bytes_of(const void *call) {
+    uint64_t bytes = 0;
+    status_ = device_.kernels().workspace_bytes(device_.ctx(), call, &bytes);
+    return (bytes + 255) / 256 * 256;
+  }
+  octavo_scale scales(uint32_t granularity, int64_t rows, int64_t cols) {
+    return scale_of(granularity, cols, work_.take(scale_shape(granularity, rows, cols).bytes()));
+  }
+  void write_fused();
+
   const Device &device_;
   bool measuring_;
+  bool reads_saved_;
   int64_t m_;
   void *stream_;
   Carver work_;
-  Carver saved_;
+  char *saved_;
+  int64_t saved_bytes_ = 0;
+  int64_t saved_rows_ = 1;
   uint64_t kernel_bytes_ = 0;
+  uint64_t kernel_end_ = 0;
   octavo_status status_ = OCTAVO_OK;
+  octavo_tensor *fused_ = nullptr;
+  const octavo_prologue *prologue_ = nullptr;
+  uint64_t prologue_bytes_ = 0;
 };
+
+inline Codes Pass::codes(int64_t rows, int64_t cols, uint32_t dtype, Directions directions,
+                         uint32_t granularity) {
+  const int64_t r = device_.aligned(rows), c = device_.aligned(cols);
+  const bool per_tensor = granularity == OCTAVO_PER_TENSOR;
+  const bool has_rows = (directions & kRows) != 0, has_columns = (directions & kColumns) != 0;
+  octavo_scale of_rows{}, of_columns{};
+  if (per_tensor || has_rows) of_rows = scales(granularity, r, c);
+  if (!per_tensor && has_columns) of_columns = scales(granularity, c, r);
+  return {has_rows ? work_.tensor(r, c, dtype) : octavo_tensor{},
+          has_columns ? work_.tensor(c, r, dtype) : octavo_tensor{}, of_rows, of_columns};
+}
+
+inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtype,
+                               uint32_t granularity) {
+  if (reads_saved_ && !measuring_ && saved_ == nullptr && m_ > 0)
+    throw Error(OCTAVO_INVALID, "expected saved as linear_forward wrote it, found null");
+  const bool transposed = direction == kColumns, per_tensor = granularity == OCTAVO_PER_TENSOR;
+  const Block block = block_of(granularity);
+  // All three are powers of two.
+  const int64_t multiple =
+      std::max({int64_t{16}, transposed ? block.cols : block.rows, device_.alignment()});
+  saved_rows_ = std::max(saved_rows_, multiple);
+  const int64_t width = device_.aligned(cols), rows = round_up(m_, multiple);
+  const auto bytes_of_scales = [&](int64_t n) {
+    return transposed ? scale_shape(granularity, width, n).bytes()
+                      : scale_shape(granularity, n, width).bytes();
+  };
+  const auto take = [&](int64_t bytes) {
+    char *at = saved_ == nullptr ? nullptr : saved_ + saved_bytes_;
+    saved_bytes_ += bytes;
+    return at;
+  };
+  char *codes = take(rows * width);
+  // Blocks: the same whole number of bytes for each row of x, which makes the plan's formula exact;
+  // what that leaves over is cleared.
+  const int64_t bytes = bytes_of_scales(rows);
+  const int64_t room = per_tensor ? bytes : rows * divide_up(bytes_of_scales(multiple), multiple);
+  char *scales = take(room);
+  if (room > bytes && !reads_saved_)
+    clear(scales == nullptr ? nullptr : scales + bytes, static_cast<uint64_t>(room - bytes));
+  const octavo_scale scale_inv = scale_of(granularity, transposed ? rows : width, scales);
+  const bool apart = transposed && !per_tensor;
+  return {transposed ? octavo_tensor{} : octavo_tensor{codes, rows, width, width, dtype, 0},
+          transposed ? octavo_tensor{codes, width, rows, rows, dtype, 0} : octavo_tensor{},
+          apart ? octavo_scale{} : scale_inv, apart ? scale_inv : octavo_scale{}};
+}
 
 }  // namespace author
 }  // namespace octavo
 #pragma GCC visibility pop
+
+#include "octavo/hpp/plugin/products.hpp"
 
 #endif

@@ -13,19 +13,14 @@
 namespace octavo {
 namespace author {
 
-// One entry of the session's list.
-struct SessionEntry {
-  uint32_t rule;
-  uint32_t access;  // of end_step
-  int64_t rows;
-  int64_t cols;  // of a pool: its columns
-};
-
 struct Objects {
   std::vector<Parameter> parameters;
   std::vector<Linear> linears;
-  std::vector<SessionEntry> session;
-  std::vector<Place> session_places;  // by rule; pools are found in `session` only
+  // The session's list, by rule: its own slots, and the pools of each seal that had one.
+  std::vector<Place> session_places;
+  std::vector<std::vector<Place>> session_pools;
+  std::vector<Place> cleared;  // by end_step
+  uint32_t session_size = 0;
   uint32_t sealed_parameters = 0;
   uint32_t sealed_linears = 0;
   uint32_t slots = 0;
@@ -39,8 +34,12 @@ class Sealer {
   // Everything emitted, or the status of the sink and `objects` as it was.
   octavo_status run(Objects *objects) {
     if (now_.session_places.empty()) session();
-    for (const bool linear : {false, true}) pools(linear);
+    for (uint32_t i = now_.sealed_linears; i < now_.linears.size(); ++i)
+      if (const uint32_t weight = now_.linears[i].weight; weight >= now_.sealed_parameters)
+        now_.parameters[weight].has_linear = true;
+    pools(false);
     for (uint32_t i = now_.sealed_parameters; i < now_.parameters.size(); ++i) parameter(i);
+    pools(true);
     for (uint32_t i = now_.sealed_linears; i < now_.linears.size(); ++i) linear(i);
     if (status_ != OCTAVO_OK) return status_;
     now_.sealed_parameters = static_cast<uint32_t>(now_.parameters.size());
@@ -52,31 +51,36 @@ class Sealer {
  private:
   using Kind = SlotRule::Kind;
 
-  uint32_t emit(const SlotRule &r, uint32_t owner_kind, uint32_t owner, Place *place,
-                const std::vector<octavo_str> *labels = nullptr) {
+  // `places`: of the same object, in which every slot has its id.
+  void emit(const SlotRule &r, uint32_t owner_kind, uint32_t owner, const Place &place,
+            const std::vector<Place> &places, const std::vector<octavo_str> *labels = nullptr) {
     auto slot = make<octavo_slot>(OCTAVO_KIND_SLOT);
-    slot.id = now_.slots++;
+    slot.id = place.slot;
     slot.owner_kind = owner_kind;
     slot.owner = owner;
     slot.role = r.role;
-    slot.dtype = place->dtype;
+    slot.dtype = place.dtype;
     slot.flags = r.flags;
     slot.combine = r.combine;
     slot.shard = r.shard;
     slot.scale_slot = OCTAVO_NONE;
-    slot.rows = place->rows;
-    slot.cols = place->cols;
+    slot.rows = place.rows;
+    slot.cols = place.cols;
     slot.initial = r.initial;
     std::copy(std::begin(r.access), std::end(r.access), slot.access);
+    // The verbs of linears get no call for another parameter.
+    if (owner_kind == OCTAVO_OWNER_PARAMETER && !now_.parameters[owner].is_linear_weight())
+      for (const uint32_t v :
+           {OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD})
+        slot.access[v] = OCTAVO_ACCESS_NONE;
     slot.name = borrow(r.name);
     if (labels != nullptr) slot.labels = labels->data();
     if (r.scale_rule != OCTAVO_NONE) {
-      slot.scale_slot = scale_slot_;
-      slot.granularity = OCTAVO_PER_TENSOR;
+      slot.scale_slot = places[r.scale_rule].slot;
+      slot.granularity = r.granularity;
     }
-    place->slot = slot.id;
+    if (r.adjust && owner_kind == OCTAVO_OWNER_PARAMETER) r.adjust(now_.parameters[owner], &slot);
     if (status_ == OCTAVO_OK) status_ = sink_->slot(sink_->ctx, &slot);
-    return slot.id;
   }
 
   void use(uint32_t owner_kind, uint32_t owner, uint32_t slot, uint32_t first = 0,
@@ -85,21 +89,41 @@ class Sealer {
     if (status_ == OCTAVO_OK) status_ = sink_->use(sink_->ctx, &u);
   }
 
-  void use_in_session(uint32_t rule, const Place &place) {
-    use(OCTAVO_OWNER_SESSION, 0, place.slot);
-    now_.session.push_back(
-        {rule, rules_[rule].access[OCTAVO_VERB_END_STEP], place.rows, place.cols});
+  void use_in_session(const SlotRule &rule, Place *place) {
+    use(OCTAVO_OWNER_SESSION, 0, place->slot);
+    place->position = now_.session_size++;
+    if (rule.access[OCTAVO_VERB_END_STEP] == OCTAVO_ACCESS_WRITE) now_.cleared.push_back(*place);
+  }
+
+  // What the rule is for this parameter, or for a linear with this weight.
+  Place allot(const SlotRule &r, const Parameter &p) {
+    Place place;
+    place.slot = now_.slots++;
+    place.dtype = r.dtype_of ? r.dtype_of(p) : r.dtype == 0 ? p.dtype : r.dtype;
+    place.rows = r.rows, place.cols = r.cols;
+    if (r.shape) r.shape(p, &place.rows, &place.cols);
+    if (r.panel_rows > 0 && p.has_linear) {
+      place.rows = divide_up(place.rows, r.panel_rows) * r.panel_rows;
+      place.layout = Layout::kPacked;
+    }
+    return place;
+  }
+  Place allot(const SlotRule &r, int64_t cols) {
+    Place place;
+    place.slot = now_.slots++;
+    place.dtype = r.dtype, place.rows = r.rows, place.cols = cols;
+    return place;
   }
 
   void session() {
     now_.session_places.resize(rules_.size());
+    now_.session_pools.resize(rules_.size());
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       if (rules_[r].kind != Kind::kSession) continue;
       Place &p = now_.session_places[r];
-      p.dtype = rules_[r].dtype, p.rows = rules_[r].rows, p.cols = rules_[r].cols;
-      emit(rules_[r], OCTAVO_OWNER_SESSION, 0, &p);
-      p.position = static_cast<uint32_t>(now_.session.size());
-      use_in_session(r, p);
+      p = allot(rules_[r], rules_[r].cols);
+      emit(rules_[r], OCTAVO_OWNER_SESSION, 0, p, now_.session_places);
+      use_in_session(rules_[r], &p);
     }
   }
 
@@ -119,35 +143,35 @@ class Sealer {
     if (labels.empty()) return;
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       if (rules_[r].kind != (of_linears ? Kind::kLinearPool : Kind::kWeightPool)) continue;
-      Place &p = pools[r];
-      p.dtype = rules_[r].dtype, p.rows = rules_[r].rows;
-      p.cols = static_cast<int64_t>(labels.size());
-      emit(rules_[r], OCTAVO_OWNER_SESSION, 0, &p, &labels);
-      use_in_session(r, p);
+      pools[r] = allot(rules_[r], static_cast<int64_t>(labels.size()));
+      emit(rules_[r], OCTAVO_OWNER_SESSION, 0, pools[r], pools, &labels);
+      use_in_session(rules_[r], &pools[r]);
+      now_.session_pools[r].push_back(pools[r]);
     }
-  }
-
-  Place shape_of(const SlotRule &r, const Parameter &p) const {
-    Place place;
-    place.dtype = r.dtype == 0 ? p.dtype : r.dtype;
-    place.rows = r.rows, place.cols = r.cols;
-    if (r.shape) r.shape(p, &place.rows, &place.cols);
-    return place;
   }
 
   void parameter(uint32_t id) {
     Parameter &p = now_.parameters[id];
     p.places.assign(rules_.size(), Place());
+    p.by_role.fill(OCTAVO_NONE);
+    for (uint32_t r = 0; r < rules_.size(); ++r) {
+      const SlotRule &rule = rules_[r];
+      if (rule.kind != Kind::kParameter || (rule.when && !rule.when(p))) continue;
+      p.places[r] = allot(rule, p);
+      if (rule.role < p.by_role.size() && p.by_role[rule.role] == OCTAVO_NONE)
+        p.by_role[rule.role] = r;
+    }
     uint32_t next = 0;
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
       Place &place = p.places[r];
-      if (rule.kind == Kind::kParameter && (!rule.when || rule.when(p))) {
-        place = shape_of(rule, p);
-        if (rule.scale_rule != OCTAVO_NONE) scale_slot_ = p.places[rule.scale_rule].slot;
-        emit(rule, OCTAVO_OWNER_PARAMETER, id, &place);
+      if (rule.kind == Kind::kParameter && place.slot != OCTAVO_NONE) {
+        if (rule.role == OCTAVO_ROLE_GRADIENT && !(rule.flags & OCTAVO_SLOT_NATIVE))
+          p.has_gradient = true;
+        emit(rule, OCTAVO_OWNER_PARAMETER, id, place, p.places);
         use(OCTAVO_OWNER_PARAMETER, id, place.slot);
-      } else if (rule.kind == Kind::kSession && rule.is_of_parameter_verbs()) {
+      } else if (rule.kind == Kind::kSession && rule.is_of_parameter_verbs() &&
+                 (!rule.when || rule.when(p))) {
         place = now_.session_places[r];
         use(OCTAVO_OWNER_PARAMETER, id, place.slot);
       } else if (rule.kind == Kind::kWeightPool && p.is_linear_weight() &&
@@ -166,18 +190,19 @@ class Sealer {
     Linear &l = now_.linears[id];
     const Parameter &w = now_.parameters[l.weight];
     l.places.assign(rules_.size(), Place());
+    for (uint32_t r = 0; r < rules_.size(); ++r) {
+      const SlotRule &rule = rules_[r];
+      if (rule.kind == Kind::kLinear && (!rule.when || rule.when(w)))
+        l.places[r] = allot(rule, w);
+      else if (rule.kind == Kind::kParameter && rule.is_of_linear_verbs())
+        l.places[r] = w.places[r];
+    }
     uint32_t next = 0;
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
       Place &place = l.places[r];
-      if (rule.kind == Kind::kParameter && rule.is_of_linear_verbs() &&
-          w.places[r].slot != OCTAVO_NONE) {
-        place = w.places[r];
-        use(OCTAVO_OWNER_LINEAR, id, place.slot);
-      } else if (rule.kind == Kind::kLinear && (!rule.when || rule.when(w))) {
-        place = shape_of(rule, w);
-        if (rule.scale_rule != OCTAVO_NONE) scale_slot_ = l.places[rule.scale_rule].slot;
-        emit(rule, OCTAVO_OWNER_LINEAR, id, &place);
+      if (place.slot != OCTAVO_NONE) {
+        if (rule.kind == Kind::kLinear) emit(rule, OCTAVO_OWNER_LINEAR, id, place, l.places);
         use(OCTAVO_OWNER_LINEAR, id, place.slot);
       } else if (rule.kind == Kind::kSession && rule.is_of_linear_verbs()) {
         place = now_.session_places[r];
@@ -198,7 +223,6 @@ class Sealer {
   octavo_status status_ = OCTAVO_OK;
   std::vector<Place> weight_pools_, linear_pools_;
   uint32_t weight_column_ = 0;
-  uint32_t scale_slot_ = OCTAVO_NONE;
 };
 
 }  // namespace author

@@ -1,8 +1,8 @@
 // octavo/hpp/plugin/tables.hpp: the tables of the contract, filled from a class with its verbs.
 //
-// Behind every pointer stands the exception barrier. An optional interface is present when the
+// Every function goes through the exception barrier. An optional interface is present when the
 // class has its first verb (optimizer_step, run_stage, fused_forward), and must then have all of
-// them.
+// them: it derives from Optimizer, Gradients or FusedBackend.
 #ifndef OCTAVO_HPP_PLUGIN_TABLES_HPP
 #define OCTAVO_HPP_PLUGIN_TABLES_HPP
 
@@ -10,9 +10,7 @@
 #include <type_traits>
 
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/hpp/plugin/backend.hpp"
-#include "octavo/optimizer.h"
+#include "octavo/hpp/plugin/signatures.hpp"
 #include "octavo/plugin.h"
 
 #pragma GCC visibility push(hidden)
@@ -59,6 +57,20 @@ struct Verb<T, name, method> {
   }
 };
 
+// The same for what a host calls in every layer and step, with all that it calls compiled into it:
+// what a Pass holds stays in registers, and no branch is left that only measuring takes.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wrestrict"  // of std::string's operator+ (GCC bug 105651)
+#endif
+template <typename T, const char *name, auto method, typename Call>
+[[gnu::flatten]] octavo_status hot_verb(const octavo_session *s, const Call *c) noexcept {
+  return Verb<T, name, method>::call(s, c);
+}
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
 // The names of the verbs, as diagnostics give them.
 namespace verbs {
 inline constexpr char add_parameter[] = "add_parameter";
@@ -69,7 +81,7 @@ inline constexpr char quantize_weight[] = "quantize_weight";
 inline constexpr char linear_forward[] = "linear_forward";
 inline constexpr char linear_backward[] = "linear_backward";
 inline constexpr char end_step[] = "end_step";
-inline constexpr char optimizer_workspace[] = "optimizer.workspace_bytes";
+inline constexpr char optimizer_workspace[] = "workspace_bytes";
 inline constexpr char optimizer_step[] = "optimizer_step";
 inline constexpr char sum_of_squares[] = "sum_of_squares";
 inline constexpr char prepare_step[] = "prepare_step";
@@ -77,13 +89,14 @@ inline constexpr char read_parameter[] = "read_parameter";
 inline constexpr char write_parameter[] = "write_parameter";
 inline constexpr char plan_reduction[] = "plan_reduction";
 inline constexpr char run_stage[] = "run_stage";
-inline constexpr char fused_workspace[] = "fused.workspace";
-inline constexpr char fused_forward[] = "fused.linear_forward";
-inline constexpr char fused_apply[] = "fused.apply";
+inline constexpr char fused_workspace[] = "fused workspace";
+inline constexpr char fused_forward[] = "fused linear_forward";
+inline constexpr char fused_apply[] = "fused apply";
 }  // namespace verbs
 
 #define OCTAVO_AUTHOR_VERB(verb) Verb<T, verbs::verb, &T::verb>::call
-template <typename T>
+#define OCTAVO_AUTHOR_HOT_VERB(verb) hot_verb<T, verbs::verb, &T::verb>
+template <typename T, bool well_formed = Signatures<T>::hold>
 struct Tables {
   static octavo_status list_options(const octavo_option_sink *sink) noexcept {
     return guarded(this_plugin.host.load(), "list_options", [&] { return T::list_options(sink); });
@@ -112,10 +125,10 @@ struct Tables {
                                              OCTAVO_AUTHOR_VERB(add_linear),
                                              OCTAVO_AUTHOR_VERB(seal),
                                              OCTAVO_AUTHOR_VERB(linear_plan),
-                                             OCTAVO_AUTHOR_VERB(quantize_weight),
-                                             OCTAVO_AUTHOR_VERB(linear_forward),
-                                             OCTAVO_AUTHOR_VERB(linear_backward),
-                                             OCTAVO_AUTHOR_VERB(end_step),
+                                             OCTAVO_AUTHOR_HOT_VERB(quantize_weight),
+                                             OCTAVO_AUTHOR_HOT_VERB(linear_forward),
+                                             OCTAVO_AUTHOR_HOT_VERB(linear_backward),
+                                             OCTAVO_AUTHOR_HOT_VERB(end_step),
                                              close_session};
     return &table;
   }
@@ -125,7 +138,7 @@ struct Tables {
       static constexpr octavo_optimizer table = {sizeof(octavo_optimizer),
                                                  OCTAVO_KIND_OPTIMIZER,
                                                  OCTAVO_AUTHOR_VERB(optimizer_workspace),
-                                                 OCTAVO_AUTHOR_VERB(optimizer_step),
+                                                 OCTAVO_AUTHOR_HOT_VERB(optimizer_step),
                                                  OCTAVO_AUTHOR_VERB(sum_of_squares),
                                                  OCTAVO_AUTHOR_VERB(prepare_step),
                                                  OCTAVO_AUTHOR_VERB(read_parameter),
@@ -166,7 +179,14 @@ struct Tables {
     return nullptr;
   }
 };
+#undef OCTAVO_AUTHOR_HOT_VERB
 #undef OCTAVO_AUTHOR_VERB
+
+// After a line of signatures.hpp there is no more to say.
+template <typename T>
+struct Tables<T, false> {
+  static const void *get_interface(octavo_str) noexcept { return nullptr; }
+};
 
 inline octavo_status answer_query(const octavo_host *host, const octavo_plugin *plugin,
                                   const octavo_plugin **out) noexcept {

@@ -8,15 +8,14 @@
 namespace octavo {
 namespace author {
 
-// Hands out pieces of one buffer in order, each at a multiple of `boundary`. Without a base it
-// only measures, so one function serves the plan and the verb, and the two cannot disagree.
+// Hands out pieces of one buffer in order, each at a multiple of 256 bytes. Without a base it only
+// measures, so one function serves the plan and the verb, and the two cannot disagree.
 class Carver {
  public:
-  explicit Carver(void *base = nullptr, uint64_t boundary = 256)
-      : base_(static_cast<char *>(base)), boundary_(boundary) {}
+  explicit Carver(void *base = nullptr) : base_(static_cast<char *>(base)) {}
 
   void *take(int64_t bytes) {
-    used_ = (used_ + boundary_ - 1) / boundary_ * boundary_;
+    used_ = (used_ + 255) & ~uint64_t{255};
     char *at = base_ == nullptr ? nullptr : base_ + used_;
     used_ += static_cast<uint64_t>(bytes);
     return at;
@@ -30,7 +29,6 @@ class Carver {
 
  private:
   char *base_;
-  uint64_t boundary_;
   uint64_t used_ = 0;
 };
 

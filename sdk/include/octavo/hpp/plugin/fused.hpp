@@ -1,0 +1,67 @@
+// octavo/hpp/plugin/fused.hpp: octavo.fused/1 for a backend that casts x in forward.
+//
+// class Mine : public octavo::author::FusedBackend<Mine, Options> has nothing more to write: the
+// fused forward is forward() with another cast of x, prologue_quantize of the kernels in the place
+// of quantize. What reads x itself (a plain product, statistics) finds it in the workspace.
+#ifndef OCTAVO_HPP_PLUGIN_FUSED_HPP
+#define OCTAVO_HPP_PLUGIN_FUSED_HPP
+
+#include "octavo/fused.h"
+#include "octavo/hpp/plugin/backend.hpp"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+template <typename Self, typename OptionsType = NoOptions>
+class FusedBackend : public Backend<Self, OptionsType> {
+ public:
+  octavo_status fused_workspace(uint32_t linear, octavo_extent *out) const {
+    const Linear &l = this->sealed_linear(linear);
+    if (l.needs_x) return OCTAVO_UNSUPPORTED;
+    octavo_status status = OCTAVO_OK;
+    const auto measured = [&](int64_t m) {
+      const Pass p = this->measure_forward(l, m, true);
+      if (status == OCTAVO_OK) status = p.status();
+      return p;
+    };
+    const octavo_extent prologue =
+        extent_of([&](int64_t m) { return measured(m).prologue_bytes(); });
+    octavo_extent extent = extent_of([&](int64_t m) { return measured(m).workspace_bytes(); });
+    if (status != OCTAVO_OK) return status;
+    // Either what prologue_quantize needs, or x, whose end is moved to a piece's alignment.
+    const auto width =
+        static_cast<uint64_t>(this->objects().parameters[l.weight].cols) * sizeof(float);
+    extent.bytes_per_row += std::max(prologue.bytes_per_row, width);
+    extent.fixed_bytes += std::max(prologue.fixed_bytes, uint64_t{256});
+    *out = extent;
+    return status;
+  }
+
+  octavo_status fused_forward(const octavo_fused_forward_call *c) const {
+    octavo_forward_call forward;
+    OCTAVO_TAKE(forward, c->forward);
+    const Linear &l = this->checked(forward);
+    if (l.needs_x)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "expected a linear whose backward does not ask for x, but its plan says "
+                  "OCTAVO_LINEAR_NEEDS_X; call apply, then linear_forward");
+    octavo_tensor x = *forward.x;
+    Pass p(this->device(), false, x.rows, forward.stream, forward.workspace, forward.saved);
+    p.fuse(x, c->prologue);
+    forward.x = &x;
+    this->self().forward(p, ForwardCall(l, this->objects().parameters[l.weight], forward, false));
+    return p.status();
+  }
+
+  // The prologue alone, into call->out.
+  octavo_status fused_apply(const octavo_prologue_call *c) const {
+    return this->device().kernels().prologue(this->device().ctx(), c);
+  }
+};
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

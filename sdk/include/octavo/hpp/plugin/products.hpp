@@ -1,0 +1,179 @@
+// octavo/hpp/plugin/products.hpp: the kernels of a Pass: casts, products, and what they record.
+//
+// Included by pass.hpp.
+#ifndef OCTAVO_HPP_PLUGIN_PRODUCTS_HPP
+#define OCTAVO_HPP_PLUGIN_PRODUCTS_HPP
+
+#include <algorithm>
+
+#include "octavo/hpp/plugin/pass.hpp"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
+  const bool per_tensor = out.columns_scale_inv.dtype == 0;
+  const bool rows = out.has_rows(), columns = out.has_columns();
+  // Every field is stored, without a branch, so that the compiler need not clear the struct first.
+  auto q = call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+  q.in = &in;
+  q.in_scale_inv = how.in_scale_inv;
+  q.out = rows ? &out.rows : nullptr;
+  q.out_t = columns ? &out.columns : nullptr;
+  q.out_scale_inv = rows || per_tensor ? &out.scale_inv : nullptr;
+  q.out_t_scale_inv = columns && !per_tensor ? &out.columns_scale_inv : nullptr;
+  q.scale = how.scale;
+  q.counter = how.counter;
+  q.window = how.window;
+  q.amax = how.amax;
+  q.nonfinite = how.nonfinite;
+  q.rule = how.rule;
+  q.eps = how.eps;
+  q.flags = how.flags;
+  q.format_max = format_max((rows ? out.rows : out.columns).dtype);
+  if (in.data != this) return run(&octavo_kernels::quantize, q);
+  octavo_tensor shape = in;
+  shape.data = nullptr;
+  q.in = &shape;
+  auto c = call<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
+  c.prologue = prologue_;
+  c.quantize = &q;
+  if (measuring_) {
+    // What casts x is either of the two.
+    run(&octavo_kernels::quantize, q);
+    if (status_ == OCTAVO_OK) prologue_bytes_ += bytes_of(&c);
+  } else if (fused_->data == this) {
+    run(&octavo_kernels::prologue_quantize, c);
+  } else {
+    q.in = fused_;
+    run(&octavo_kernels::quantize, q);
+  }
+}
+
+inline void Pass::write_fused() {
+  if (measuring_) return;
+  *fused_ = work_.tensor(fused_->rows, fused_->cols, fused_->dtype);  // dense, whatever x was
+  auto c = call<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
+  c.prologue = prologue_;
+  c.out = fused_;
+  run(&octavo_kernels::prologue, c);
+}
+
+inline void Pass::record(const octavo_tensor &in, const Operand &codes,
+                         const Statistics &statistics) {
+  if (!statistics.wanted) return;
+  auto c = call<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
+  c.in = &read(in);
+  c.codes = &codes.codes;
+  c.scale_inv = &codes.scale_inv;
+  c.saturated = statistics.sums[kSaturated];
+  c.underflow = statistics.sums[kUnderflow];
+  c.signal = statistics.sums[kSignal];
+  c.noise = statistics.sums[kNoise];
+  run(&octavo_kernels::quantize_stats, c);
+}
+
+inline void Pass::look(const octavo_tensor &in, float *amax, float *nonfinite) {
+  if (!may(nonfinite != nullptr || amax != nullptr)) return;
+  if (amax == nullptr) {
+    amax = static_cast<float *>(work_.take(sizeof(float)));
+    clear(amax, sizeof(float));
+  }
+  auto c = call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+  c.in = &read(in);
+  c.amax = amax;
+  c.nonfinite = nonfinite;
+  run(&octavo_kernels::compute_amax, c);
+}
+
+inline void Pass::pack(const octavo_tensor &codes, octavo_tensor packed) {
+  auto c = call<octavo_pack>(OCTAVO_KIND_PACK);
+  c.in = &codes;
+  c.out = &packed;
+  run(&octavo_kernels::pack, c);
+}
+
+inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
+                           uint32_t how) {
+  const bool is_plain = a.is_plain();
+  if (is_plain && a.codes.data == this) a.codes = read(a.codes);
+  // Operands may hold more than this product has: `saved` more of M, panels more of N. Of the
+  // summed dimension the rest is zeros.
+  a.summed() = b.summed() = std::min(a.summed(), b.summed());
+  if (!is_plain) {
+    a.kept() = std::min(a.kept(), device_.aligned(d.rows));
+    b.kept() = std::min(b.kept(), device_.aligned(d.cols));
+  }
+  const bool pads =
+      !is_plain && (how & kWithPadding) == 0 &&
+      ((measuring_ && device_.alignment() > 1) || a.kept() != d.rows || b.kept() != d.cols);
+  const bool accumulates = (how & kAccumulate) != 0;
+  auto g = call<octavo_gemm>(OCTAVO_KIND_GEMM);
+  g.a = &a.codes, g.b = &b.codes;
+  if (!is_plain) g.a_scale_inv = &a.scale_inv, g.b_scale_inv = &b.scale_inv;
+  if (a.layout == Layout::kTransposed) g.layout |= OCTAVO_GEMM_A_KM;
+  if (b.layout == Layout::kTransposed) g.layout |= OCTAVO_GEMM_B_KN;
+  if (b.layout == Layout::kPacked) g.layout |= OCTAVO_GEMM_B_PACKED;
+  g.fast_accumulation = (how & kFastAccumulation) != 0 ? 1 : 0;
+  g.bias_after = (how & kBiasAfter) != 0 && bias != nullptr ? 1 : 0;
+  g.d = &d;
+  g.bias = bias;
+  g.accumulate = accumulates ? 1 : 0;
+  if (!pads) return run(&octavo_kernels::gemm, g);
+
+  octavo_tensor wide = work_.tensor(a.kept(), b.kept(), OCTAVO_F32);
+  octavo_tensor wide_bias = work_.tensor(1, b.kept(), OCTAVO_F32);
+  // One rounding to the host's dtype, in the kernel; a sum is rounded after the addition.
+  if (!accumulates) wide.dtype = d.dtype;
+  if (bias != nullptr) {
+    clear(wide_bias.data, static_cast<uint64_t>(wide_bias.cols) * sizeof(float));
+    octavo_tensor front = wide_bias;
+    front.cols = bias->cols;
+    add(*bias, front, false);
+    g.bias = &wide_bias;
+  }
+  g.d = &wide;
+  g.accumulate = 0;
+  run(&octavo_kernels::gemm, g);
+  wide.rows = d.rows, wide.cols = d.cols;
+  add(wide, d, accumulates);
+}
+
+inline void Pass::decode(const Operand &in, octavo_tensor &out, bool accumulate) {
+  const octavo_tensor real{in.codes.data, out.rows, out.cols, in.codes.stride, in.codes.dtype, 0};
+  auto c = call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+  c.in = &real;
+  c.scale_inv = &in.scale_inv;
+  c.out = &out;
+  c.accumulate = accumulate ? 1 : 0;
+  run(&octavo_kernels::dequantize, c);
+}
+
+inline void Pass::add(const octavo_tensor &in, octavo_tensor &out, bool accumulate) {
+  auto c = call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+  c.in = &read(in);
+  c.out = &out;
+  c.accumulate = accumulate ? 1 : 0;
+  run(&octavo_kernels::dequantize, c);
+}
+
+inline void Pass::add_column_sums(const octavo_tensor &dy, octavo_tensor &db, bool accumulate) {
+  octavo_tensor sums = work_.tensor(1, dy.cols, OCTAVO_F32);
+  auto sum = call<octavo_sum>(OCTAVO_KIND_SUM);
+  sum.in = &dy, sum.out = sums.data;
+  run(&octavo_kernels::sum_rows, sum);
+  add(sums, db, accumulate);
+}
+
+inline void Pass::clear(void *out, uint64_t bytes) {
+  auto c = call<octavo_copy>(OCTAVO_KIND_COPY);
+  c.out = out, c.bytes = bytes;
+  run(&octavo_kernels::copy, c);
+}
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

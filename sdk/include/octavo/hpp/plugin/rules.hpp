@@ -1,0 +1,138 @@
+// octavo/hpp/plugin/rules.hpp: the objects of a session, and the statement of one slot.
+#ifndef OCTAVO_HPP_PLUGIN_RULES_HPP
+#define OCTAVO_HPP_PLUGIN_RULES_HPP
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "octavo/hpp/plugin/operands.hpp"
+#include "octavo/slots.h"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+// Where a rule's slot is in one object's list, and what it is.
+struct Place {
+  uint32_t position = OCTAVO_NONE;
+  uint32_t slot = OCTAVO_NONE;
+  uint32_t dtype = 0;
+  Layout layout = Layout::kStraight;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+struct Parameter {
+  uint32_t id = 0;
+  std::string name;
+  int64_t rows = 0;  // N
+  int64_t cols = 0;  // K
+  uint32_t dtype = 0;
+  uint32_t gradient_dtype = 0;
+  uint32_t flags = 0;
+  bool has_linear = false;    // whether a linear of its own seal uses it
+  bool has_gradient = false;  // whether its gradient is a slot that is not the host's own
+  std::vector<Place> places;  // by rule
+  // The rule of its slot of each role, the first one; OCTAVO_NONE: it has none. Known after its
+  // seal.
+  std::array<uint32_t, OCTAVO_ROLE_NOISE + 1> by_role{};
+
+  bool is_linear_weight() const { return (flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0; }
+  bool is_frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
+};
+
+struct Linear {
+  uint32_t id = 0;
+  std::string name;
+  uint32_t weight = 0;   // parameter id
+  bool needs_x = false;  // whether backward asks for x; known after its seal
+  std::vector<Place> places;
+};
+
+// Handles: an index into the rules. What they give is in calls.hpp.
+struct MatrixSlot {
+  uint32_t rule = OCTAVO_NONE;
+};
+struct FloatSlot {
+  uint32_t rule = OCTAVO_NONE;
+};
+// Codes in one or both directions with their scale_inv; columns_scale_inv is scale_inv where both
+// share it.
+struct CodesSlot {
+  uint32_t rows = OCTAVO_NONE, columns = OCTAVO_NONE, scale_inv = OCTAVO_NONE;
+  uint32_t columns_scale_inv = OCTAVO_NONE;
+  uint32_t granularity = OCTAVO_PER_TENSOR;
+};
+// One column for each linear, or each linear weight, of a seal.
+struct PoolSlot {
+  uint32_t rule = OCTAVO_NONE;
+};
+// The pools of one operand.
+struct ObservedSlot {
+  PoolSlot amax, history, scale, counter;
+  PoolSlot statistics[kStatisticCount];
+};
+
+using Verbs = std::vector<uint32_t>;  // OCTAVO_VERB_...
+
+// One statement. Fill what differs from zero; access is set by the functions.
+struct SlotRule {
+  enum class Kind { kSession, kParameter, kLinear, kLinearPool, kWeightPool };
+  Kind kind = Kind::kSession;
+  std::string name;
+  uint32_t role = OCTAVO_ROLE_OTHER;
+  uint32_t dtype = OCTAVO_F32;  // 0: the parameter's own
+  uint32_t flags = 0;
+  uint32_t combine = OCTAVO_COMBINE_NONE;
+  uint32_t shard = OCTAVO_SHARD_REPLICATED;
+  uint32_t scale_rule = OCTAVO_NONE;  // the rule of its scale_inv, stated before it or after it
+  uint32_t granularity = OCTAVO_PER_TENSOR;  // of scale_rule
+  double initial = 0;
+  int64_t rows = 1;
+  int64_t cols = 1;
+  // Rows and columns for this parameter, in place of the two above.
+  std::function<void(const Parameter &, int64_t *rows, int64_t *cols)> shape;
+  // For which parameters; empty: for all. Of a session's slot: in whose lists it stands.
+  std::function<bool(const Parameter &)> when;
+  // The dtype for this parameter, in place of the one above.
+  std::function<uint32_t(const Parameter &)> dtype_of;
+  // Changes what is emitted for this parameter, such as the access of a frozen one to
+  // OPTIMIZER_STEP; not its shape, its dtype, or which lists it is in.
+  std::function<void(const Parameter &, octavo_slot *)> adjust;
+  // Codes of a weight in panels of this many rows, where a linear of its seal has it; 0: never.
+  int64_t panel_rows = 0;
+  uint8_t access[8] = {};
+
+  SlotRule &read(const Verbs &verbs) { return set(verbs, OCTAVO_ACCESS_READ); }
+  SlotRule &write(const Verbs &verbs) { return set(verbs, OCTAVO_ACCESS_WRITE); }
+  SlotRule &update(const Verbs &verbs) { return set(verbs, OCTAVO_ACCESS_UPDATE); }
+  // Ranks are combined the same way, and end_step clears it.
+  SlotRule &accumulate(uint32_t verb, uint32_t how) {
+    access[verb] = OCTAVO_ACCESS_ACCUMULATE;
+    access[OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_WRITE;
+    flags |= OCTAVO_SLOT_REDUCE;
+    combine = how;
+    return *this;
+  }
+  bool is_pool() const { return kind == Kind::kLinearPool || kind == Kind::kWeightPool; }
+  bool is_of_linear_verbs() const {
+    return access[OCTAVO_VERB_FORWARD] != 0 || access[OCTAVO_VERB_BACKWARD] != 0;
+  }
+  bool is_of_parameter_verbs() const {
+    return access[OCTAVO_VERB_QUANTIZE_WEIGHT] != 0 || access[OCTAVO_VERB_REDUCE] != 0;
+  }
+
+ private:
+  SlotRule &set(const Verbs &verbs, uint8_t how) {
+    for (const uint32_t v : verbs) access[v] = how;
+    return *this;
+  }
+};
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif

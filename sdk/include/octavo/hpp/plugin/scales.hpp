@@ -1,0 +1,71 @@
+// octavo/hpp/plugin/scales.hpp: how many scales a tensor has at a granularity, and how they are
+// stored.
+#ifndef OCTAVO_HPP_PLUGIN_SCALES_HPP
+#define OCTAVO_HPP_PLUGIN_SCALES_HPP
+
+#include "octavo/tensor.h"
+
+#pragma GCC visibility push(hidden)
+namespace octavo {
+namespace author {
+
+// The largest value of a format that casts round to.
+inline float format_max(uint32_t dtype) {
+  return dtype == OCTAVO_E5M2 ? 57344.0F : dtype == OCTAVO_F16 ? 65504.0F : 448.0F;
+}
+
+inline int64_t divide_up(int64_t n, int64_t by) {
+  return (n + by - 1) / by;
+}
+
+// To a multiple of a power of two.
+inline int64_t round_up(int64_t n, int64_t power) {
+  return (n + power - 1) & ~(power - 1);
+}
+
+// Rows and columns that share one scale; 0: all of them.
+struct Block {
+  int64_t rows;
+  int64_t cols;
+};
+inline Block block_of(uint32_t granularity) {
+  switch (granularity) {
+    case OCTAVO_PER_ROW: return {1, 0};
+    case OCTAVO_BLOCK_1X128: return {1, 128};
+    case OCTAVO_BLOCK_128X128: return {128, 128};
+    case OCTAVO_BLOCK_1X32: return {1, 32};
+    case OCTAVO_BLOCK_32X32: return {32, 32};
+    default: return {0, 0};
+  }
+}
+
+// The scales of a tensor [rows, cols], themselves a dense matrix.
+struct ScaleShape {
+  int64_t rows = 1;
+  int64_t cols = 1;
+  uint32_t dtype = OCTAVO_F32;
+  int64_t bytes() const { return rows * cols * (OCTAVO_DTYPE_BITS(dtype) / 8); }
+};
+inline ScaleShape scale_shape(uint32_t granularity, int64_t rows, int64_t cols) {
+  if (granularity == OCTAVO_PER_TENSOR) return {};  // in hot verbs mostly this one
+  if (granularity == OCTAVO_FLAT_256) return {divide_up(rows * cols, 256), 1, OCTAVO_F32};
+  if (granularity == OCTAVO_EXPANDED_128) return {divide_up(rows * cols, 128), 3, OCTAVO_F32};
+  const Block b = block_of(granularity);
+  return {b.rows == 0 ? 1 : divide_up(rows, b.rows), b.cols == 0 ? 1 : divide_up(cols, b.cols),
+          b.cols == 32 ? OCTAVO_E8M0FNU : OCTAVO_F32};
+}
+
+// Their description, for a tensor with `cols` columns.
+inline octavo_scale scale_of(uint32_t granularity, int64_t cols, void *data) {
+  // In hot verbs mostly this one.
+  if (granularity == OCTAVO_PER_TENSOR) return {data, 0, OCTAVO_F32, granularity};
+  const ScaleShape shape = scale_shape(granularity, 1, cols);
+  const bool matrix = granularity != OCTAVO_FLAT_256 && granularity != OCTAVO_EXPANDED_128;
+  return {data, matrix ? shape.cols : 0, shape.dtype, granularity};
+}
+
+}  // namespace author
+}  // namespace octavo
+#pragma GCC visibility pop
+
+#endif
