@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compiles every header of the contract alone, included twice, in each language it promises.
+# Compiles every header of the contract alone, included twice, in each language it promises. Takes half
+# a minute, since that is a compiler call for each header and standard.
 #
 # Usage: compile_headers.sh <include dir> <C compiler> <C++ compiler>
 # Exits 77, which ctest reports as a skip, when the compiler is not installed.

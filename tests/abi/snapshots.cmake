@@ -33,6 +33,7 @@ function(octavo_add_abi_test name script)
   add_test(NAME Abi.${name}
            COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARGN})
   set_tests_properties(Abi.${name} PROPERTIES LABELS abi TIMEOUT 300 SKIP_RETURN_CODE 77)
+  octavo_run_in(rest Abi.${name})
 endfunction()
 
 octavo_add_abi_test(snapshots_are_unchanged check_snapshots.py "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -76,3 +77,4 @@ list(GET octavo_snapshots 0 newest)
 octavo_add_abi_test(changes_are_approved guard.py "${newest}" "${octavo_include}"
                     "${CMAKE_CURRENT_SOURCE_DIR}/layout_v1.inc" --cc "${CMAKE_C_COMPILER}")
 octavo_add_abi_test(guard_finds_each_change guard_test.py "${newest}" "${CMAKE_C_COMPILER}")
+add_dependencies(octavo_rest octavo_next_host octavo_next_program octavo_next_plugin octavo octavo-conformance)

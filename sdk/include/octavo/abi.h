@@ -1,24 +1,28 @@
-/* octavo/abi.h: versions, statuses and the three plain values that every other header uses.
+/* octavo/abi.h: versions, status codes and the basic value types of the plugin ABI.
  *
- * The rules of the whole contract, once:
- *   - Every struct that can grow starts with {uint32_t size; uint32_t kind;}. `size` means "through
- *     the last field I know"; a reader uses min(its own size, the given size) and treats the rest
- *     as zero, and zero always means "as before". `kind` is one of OCTAVO_KIND_... below.
- *   - So a struct of the other side is never copied by assignment, which would read past its end:
- *     OCTAVO_TAKE copies, OCTAVO_HAS asks for a field newer than minor 0. An out struct is zeroed
- *     by its caller, who sets size and kind; the callee writes nothing beyond that size.
- *   - Who gives a field newer than minor 0 must expect that nobody reads it. One that must not be
- *     ignored comes with a way to ask: a new interface id, a flag, or a field that the other side
- *     fills.
- *   - A function of a plugin's table may be null, or lie beyond its size: the plugin has none. The
- *     tables that liboctavo hands out are complete; a stub there answers OCTAVO_UNSUPPORTED.
- *   - Structs marked "frozen" never change within a major, have no header, and are the only ones
- *     that may stand in arrays.
- *   - Reserved fields and unused flags are 0; setup verbs refuse anything else.
- *   - Whoever allocates frees. Strings and structs passed in are valid during the call only; who
- *     wants to keep them copies. Strings in a plugin's tables and verdicts are static.
- *   - No exception, longjmp or signal crosses the border.
- *   - Unknown enumerator values are legal input: answer OCTAVO_UNSUPPORTED, never abort.
+ * These rules hold for every header of the ABI:
+ *   - A struct that can grow starts with {uint32_t size; uint32_t kind;}. `size` is the number of
+ *     bytes through the last field that its writer knows. A reader uses min(its own size, `size`)
+ *     bytes and treats the rest as zero. Zero always means "as before". `kind` is one of
+ *     OCTAVO_KIND_... below.
+ *   - Never copy such a struct from the other side by assignment: that may read past its end. Copy
+ *     it with OCTAVO_TAKE, and test for a field newer than minor 0 with OCTAVO_HAS.
+ *   - The caller zeroes an output struct and sets `size` and `kind`. The callee writes at most
+ *     `size` bytes.
+ *   - Fields newer than minor 0 may be ignored by an older peer. A field that must not be ignored
+ *     comes with a way to test for support: a new interface id, a flag, or a field that the peer
+ *     fills in.
+ *   - A function pointer in a plugin's table may be null or past the table's `size`: the plugin
+ *     does not implement it. Tables returned by liboctavo are complete; a missing function is a
+ *     stub that returns OCTAVO_UNSUPPORTED.
+ *   - A struct marked "frozen" never changes within a major version. It has no size and kind, and
+ *     only frozen structs may be elements of arrays.
+ *   - Reserved fields and unused flags must be 0. Setup functions reject any other value.
+ *   - Memory is freed by the side that allocated it. Strings and structs passed to a function are
+ *     borrowed for the duration of the call; the callee copies what it keeps. Strings in a plugin's
+ *     tables are static. octavo_verdict states the lifetime of its own.
+ *   - No exception, longjmp or signal crosses the ABI.
+ *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort.
  */
 #ifndef OCTAVO_ABI_H
 #define OCTAVO_ABI_H
@@ -26,15 +30,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The release of the SDK. The build system reads these three lines; there is no other copy. */
+/* The SDK release. The build system reads it from these three lines. */
 #define OCTAVO_VERSION_MAJOR 0
 #define OCTAVO_VERSION_MINOR 1
 #define OCTAVO_VERSION_PATCH 0
 
 #define OCTAVO_ABI_MAJOR 1
-#define OCTAVO_ABI_MINOR 0 /* the newest minor that this header describes */
-/* The minor that a plugin demands of its host, by default the oldest supported one. Using something
- * newer is a look at OCTAVO_HAS, not a higher target. */
+#define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
+/* The oldest host minor version that a plugin accepts. Keep the default and test for newer fields
+ * with OCTAVO_HAS; a higher target excludes older hosts. */
 #ifndef OCTAVO_TARGET_MINOR
 #define OCTAVO_TARGET_MINOR 0
 #endif
@@ -48,15 +52,15 @@
 #endif
 #define OCTAVO_EXPORT OCTAVO_EXTERN_C __attribute__((visibility("default")))
 
-/* Bytes of `type` up to and including `field`: the size a struct of that age has. */
+/* Number of bytes of `type` up to and including `field`. */
 #define OCTAVO_SIZE_THROUGH(type, field) \
   ((uint32_t)(offsetof(type, field) + sizeof(((type *)0)->field)))
-/* Whether the other side's struct is new enough to hold `field`. */
+/* Nonzero if *pointer is new enough to contain `field`. */
 #define OCTAVO_HAS(pointer, type, field) ((pointer)->size >= OCTAVO_SIZE_THROUGH(type, field))
 
-/* A copy of what both sides know of a struct that can grow, the rest 0: OCTAVO_TAKE(own, given) for
- * `own` a variable and `given` a pointer. own.size becomes the smaller of the two sizes, so that
- * OCTAVO_HAS tells of the copy what it told of the original. */
+/* Copies a growable struct: OCTAVO_TAKE(own, given), where `own` is a variable and `given` a
+ * pointer. Bytes that both sides know are copied; the rest of `own` is zeroed. own.size becomes the
+ * smaller of the two sizes, so OCTAVO_HAS gives the same result for the copy and the original. */
 #define OCTAVO_TAKE(own, given) octavo_take(&(own), (uint32_t)sizeof(own), (given))
 static inline void octavo_take(void *own, uint32_t own_size, const void *given) {
   const uint32_t given_size = *(const uint32_t *)given;
@@ -66,21 +70,21 @@ static inline void octavo_take(void *own, uint32_t own_size, const void *given) 
   *(uint32_t *)own = size;
 }
 
-/* "No such id." A macro, since an enumerator above INT_MAX is not C11. */
+/* "No such id". A macro, because C11 has no enumerators above INT_MAX. */
 #define OCTAVO_NONE 0xFFFFFFFFu
 
 OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only");
 
-/* Every function of the contract carries one thread tag and one phase tag.
- *   THREAD_CONTROL  one thread at a time per session, any thread
- *   THREAD_STREAM   any number at once on one session, if no two calls in flight write the same
- *                   slot, `saved` or workspace. Two calls may accumulate into one slot at once when
- *                   the kernels state OCTAVO_CAPS_ATOMIC_ACCUMULATE
- *   THREAD_ANY      always
- *   PHASE_SETUP     free to allocate, lock and search
- *   PHASE_STEP      as hot, but may take long
- *   PHASE_HOT       no allocation, lock, synchronisation, look-up by name, or host read of device
- *                   memory */
+/* Every function of the ABI has one thread tag and one phase tag.
+ *   THREAD_CONTROL  any thread, but one call at a time per session
+ *   THREAD_STREAM   any number of concurrent calls on one session, as long as no two of them write
+ *                   the same slot, `saved` or workspace. Concurrent calls may accumulate into one
+ *                   slot if the kernels set OCTAVO_CAPS_ATOMIC_ACCUMULATE
+ *   THREAD_ANY      any thread, at any time
+ *   PHASE_SETUP     may allocate, lock and search
+ *   PHASE_STEP      as PHASE_HOT, but may take long
+ *   PHASE_HOT       must not allocate, lock, synchronize, look anything up by name or read device
+ *                   memory from the host */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY
@@ -88,38 +92,39 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
 #define OCTAVO_PHASE_STEP
 #define OCTAVO_PHASE_HOT
 
-/* Result of every function. Any value that is not OCTAVO_OK is a failure, known or not; the detail
- * went to octavo_host.diagnose before the function returned. */
+/* Result of a function. Every value other than OCTAVO_OK is a failure, including values that the
+ * caller does not know. The details are reported through octavo_host.diagnose before the function
+ * returns. */
 typedef int32_t octavo_status;
 enum {
   OCTAVO_OK = 0,
-  OCTAVO_UNSUPPORTED = 1, /* well formed, but this implementation cannot do it */
-  OCTAVO_INVALID = 2,     /* malformed: wrong value, shape, type, null where data is needed */
-  OCTAVO_WRONG_STATE = 3, /* legal call at an illegal time */
-  OCTAVO_VERSION = 4,     /* the two sides' versions do not fit */
+  OCTAVO_UNSUPPORTED = 1, /* valid, but not supported by this implementation */
+  OCTAVO_INVALID = 2,     /* malformed argument: value, shape, type, or an unexpected null */
+  OCTAVO_WRONG_STATE = 3, /* valid call at the wrong time, or on a closed handle */
+  OCTAVO_VERSION = 4,     /* incompatible versions */
   OCTAVO_DEVICE = 5,      /* the device or its driver failed */
-  OCTAVO_RESOURCE = 6,    /* memory, file or another resource is missing or full */
-  OCTAVO_INTERNAL = 7     /* a defect of the implementation */
+  OCTAVO_RESOURCE = 6,    /* memory, a file or another resource is missing or exhausted */
+  OCTAVO_INTERNAL = 7     /* a bug in the implementation */
 };
 
-/* UTF-8 text; no final zero is promised. data may be null when size is 0. Frozen. */
+/* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. Frozen. */
 typedef struct octavo_str {
   const char *data;
   uint64_t size; /* bytes */
 } octavo_str;
 
-/* A string literal as octavo_str: OCTAVO_STR("te") is an initializer for static tables. */
+/* Initializer of an octavo_str from a string literal, for static tables: OCTAVO_STR("te"). */
 #define OCTAVO_STR(literal) \
   { (literal), sizeof(literal) - 1 }
 
 enum {
   OCTAVO_VALUE_INT = 1,
   OCTAVO_VALUE_REAL = 2,
-  OCTAVO_VALUE_BOOL = 3, /* in `integer`: 0 or 1 */
+  OCTAVO_VALUE_BOOL = 3, /* stored in `integer` as 0 or 1 */
   OCTAVO_VALUE_TEXT = 4
 };
 
-/* One typed value; the members that `type` does not name are 0. Frozen. */
+/* A typed value. Members not selected by `type` are 0. Frozen. */
 typedef struct octavo_value {
   uint32_t type; /* OCTAVO_VALUE_... */
   uint32_t reserved;
@@ -128,7 +133,8 @@ typedef struct octavo_value {
   octavo_str text;
 } octavo_value;
 
-/* The `kind` of each struct that can grow. Never reused. Only checking hosts and tests read it. */
+/* The `kind` of each growable struct. Values are never reused. octavo_kernels.workspace_bytes uses
+ * it to distinguish call structs; elsewhere it serves checks only. */
 enum {
   OCTAVO_KIND_DIAGNOSTIC = 1,
   OCTAVO_KIND_VERDICT = 2,

@@ -1,7 +1,7 @@
-/* octavo/host.h: what a plugin may ask of its host: a place for diagnostics, and extensions.
+/* octavo/host.h: the services that a host offers to plugins: diagnostics and extensions.
  *
- * Implemented by liboctavo and by hosts; called by plugins and kernels. The host struct given to
- * octavo_plugin_query_v1 stays valid until the process ends.
+ * Implemented by liboctavo and by hosts; called by plugins and kernels. The octavo_host passed to
+ * octavo_plugin_query_v1 stays valid until the process exits.
  */
 #ifndef OCTAVO_HOST_H
 #define OCTAVO_HOST_H
@@ -15,21 +15,21 @@ enum {
   OCTAVO_SEVERITY_ERROR = 3
 };
 
-/* One message. Sent at the moment of the failure; nothing is stored on the sender's side. A good
- * text says what was expected, what was found, where, and what to do. */
+/* A message, sent when a failure occurs; the sender keeps no copy. A good text states what was
+ * expected, what was found, where, and how to correct it. */
 typedef struct octavo_diagnostic {
   uint32_t size;
   uint32_t kind;     /* OCTAVO_KIND_DIAGNOSTIC */
-  int32_t code;      /* the octavo_status that the failing call will return, or 0 */
+  int32_t code;      /* the octavo_status that the failing call returns, or 0 */
   uint32_t severity; /* OCTAVO_SEVERITY_... */
-  octavo_str domain; /* who speaks: "octavo.config", "te", ... */
+  octavo_str domain; /* the sender: "octavo.config", "te", ... */
   octavo_str text;
   const octavo_str *keys;     /* [count], may be null */
   const octavo_value *values; /* [count], may be null */
   uint64_t count;
 } octavo_diagnostic;
 
-/* Where a verdict was reached. */
+/* The stage at which a verdict was reached. */
 enum {
   OCTAVO_LEVEL_MANIFEST = 1,
   OCTAVO_LEVEL_PLUGIN = 2,
@@ -37,34 +37,34 @@ enum {
   OCTAVO_LEVEL_SESSION = 4,
   OCTAVO_LEVEL_LAYER = 5
 };
-/* Zero is the careful answer: a verdict that nobody filled is a refusal. */
+/* Zero is the safe default: a verdict that was never filled in is a refusal. */
 enum {
   OCTAVO_DECLINE = 0,
   OCTAVO_ACCEPT = 1,
-  OCTAVO_ACCEPT_EMULATED = 2 /* right numbers, no FP8 hardware behind them */
+  OCTAVO_ACCEPT_EMULATED = 2 /* correct results, but without FP8 hardware */
 };
 enum {
   OCTAVO_REASON_NONE = 0,
-  OCTAVO_REASON_ABI = 1,       /* versions or tables do not fit */
-  OCTAVO_REASON_DEVICE = 2,    /* the device is absent or cannot do it */
+  OCTAVO_REASON_ABI = 1,       /* incompatible versions or tables */
+  OCTAVO_REASON_DEVICE = 2,    /* the device is absent or not capable */
   OCTAVO_REASON_DRIVER = 3,    /* the driver is absent or too old */
   OCTAVO_REASON_KERNEL = 4,    /* the kernels table lacks an operation */
-  OCTAVO_REASON_DTYPE = 5,     /* a dtype is not handled */
-  OCTAVO_REASON_SHAPE = 6,     /* a shape is not handled */
-  OCTAVO_REASON_OPTION = 7,    /* an option's value is not handled */
-  OCTAVO_REASON_POLICY = 8,    /* the configuration says no */
+  OCTAVO_REASON_DTYPE = 5,     /* unsupported dtype */
+  OCTAVO_REASON_SHAPE = 6,     /* unsupported shape */
+  OCTAVO_REASON_OPTION = 7,    /* unsupported value of an option */
+  OCTAVO_REASON_POLICY = 8,    /* disabled by the configuration */
   OCTAVO_REASON_TOO_SMALL = 9, /* FP8 would not be faster */
   OCTAVO_REASON_MANIFEST = 10, /* the manifest is missing, malformed or contradicts the library */
-  OCTAVO_REASON_TRUST = 11,    /* owner, mode or hash of a file is not acceptable */
-  OCTAVO_REASON_LIBRARY = 12,  /* the shared library is missing, unloadable or lacks its symbol */
-  OCTAVO_REASON_PROBE = 13, /* the plugin crashed, hung or lied in the helper that tries it first */
-  OCTAVO_REASON_LOCK = 14,  /* the lock file names another plugin, version, hash or verdict */
-  OCTAVO_REASON_REQUIRE = 15, /* a requirement is not met: native FP8, AVX2, ... */
-  OCTAVO_REASON_CONFIG = 16 /* the configuration cannot be read, or contradicts what is installed */
+  OCTAVO_REASON_TRUST = 11,    /* unacceptable owner, mode or hash of a file */
+  OCTAVO_REASON_LIBRARY = 12,  /* the library is missing, unloadable or lacks its symbol */
+  OCTAVO_REASON_PROBE = 13,    /* the plugin crashed, hung or gave wrong answers in its trial */
+  OCTAVO_REASON_LOCK = 14,     /* the lock file has another plugin, version, hash or verdict */
+  OCTAVO_REASON_REQUIRE = 15,  /* a requirement is not met: native FP8, AVX2, ... */
+  OCTAVO_REASON_CONFIG = 16 /* the configuration is unreadable, or contradicts what is installed */
 };
 
-/* One answer to "can this run here?". The caller zeroes it and sets size and kind, the callee fills
- * the rest. Texts are static or live as long as the session that gave them. */
+/* The answer to "can this run here?". The caller zeroes it and sets size and kind; the callee fills
+ * in the rest. Its strings are static or live as long as the session that returned them. */
 typedef struct octavo_verdict {
   uint32_t size;
   uint32_t kind;     /* OCTAVO_KIND_VERDICT */
@@ -72,13 +72,13 @@ typedef struct octavo_verdict {
   uint32_t decision; /* OCTAVO_DECLINE, OCTAVO_ACCEPT, OCTAVO_ACCEPT_EMULATED */
   uint32_t reason;   /* OCTAVO_REASON_... */
   uint32_t reserved;
-  octavo_str text;     /* one sentence for a person */
+  octavo_str text;     /* one sentence, for display */
   octavo_str evidence; /* what was found: "capability 8.0", "trust = owner, mode 0777" */
-  octavo_str remedy; /* what to do about it. One that begins "set KEY = VALUE", or "run `COMMAND`",
-                        is shown as the exact edit of the configuration, too */
+  octavo_str remedy;   /* what to do. "set KEY = VALUE" or "run `COMMAND`" at its beginning is also
+                          shown as an exact edit of the configuration */
 } octavo_verdict;
 
-/* Receives verdicts one at a time; a struct that can grow never crosses in an array. */
+/* Receives verdicts one at a time, because growable structs are never passed in arrays. */
 typedef struct octavo_verdict_sink {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_VERDICT_SINK */
@@ -92,21 +92,21 @@ typedef struct octavo_host {
   uint32_t abi_major;
   uint32_t abi_minor;
   void *ctx;
-  /* Never null. Returns at once; d and everything in it is valid during the call. */
+  /* Never null. Must return promptly. `d` and everything it refers to is valid during the call. */
   void (*diagnose)(void *ctx, const octavo_diagnostic *d) OCTAVO_THREAD_ANY;
-  /* The extension with exactly this id, or null. Never null itself. Setup only. */
+  /* Returns the extension with exactly this id, or null. The pointer itself is never null. */
   const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 } octavo_host;
 
-/* Extension: the host's own thread pool, for CPU kernels. Without it kernels run on the calling
- * thread. Results never depend on it: kernels give equal bits for every number of threads. */
+/* Extension: the host's thread pool, for CPU kernels. Without it, kernels run on the calling
+ * thread. Results do not depend on it: kernels produce the same bits for any number of threads. */
 #define OCTAVO_PARALLEL_ID "octavo.parallel/1"
 typedef struct octavo_parallel {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PARALLEL */
   void *ctx;
   /* Calls body(arg, b, e) for disjoint ranges that cover [begin, end), each of at least `grain`
-   * indices where possible; returns when all are done. A body may not call parallel_for. */
+   * indices where possible, and returns when all calls have. A body must not call parallel_for. */
   octavo_status (*parallel_for)(void *ctx, int64_t begin, int64_t end, int64_t grain,
                                 void (*body)(void *arg, int64_t begin, int64_t end),
                                 void *arg) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;

@@ -1,8 +1,8 @@
-/* octavo/memory.h: interface "octavo.memory/1", memory of one kind of device.
+/* octavo/memory.h: interface "octavo.memory/1", memory allocation for one kind of device.
  *
- * Offered by plugins of kernels whose device has memory of its own, beside "octavo.kernels/1".
- * liboctavo uses it for its store; a host without a tensor library may use it for its activations
- * (octavo_memory_of). Hosts with a tensor library allocate by that and need nothing of this.
+ * Kernel plugins offer it in addition to "octavo.kernels/1" if their device has its own memory.
+ * liboctavo uses it for its store, and a host without a tensor library may use it for activations
+ * (octavo_memory_of). Hosts with a tensor library use their own allocator and can ignore this.
  */
 #ifndef OCTAVO_MEMORY_H
 #define OCTAVO_MEMORY_H
@@ -11,22 +11,22 @@
 
 #define OCTAVO_MEMORY_ID "octavo.memory/1"
 
-/* ctx is what octavo_kernels.open_device gave. */
+/* `ctx` is the context returned by octavo_kernels.open_device. */
 typedef struct octavo_memory {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_MEMORY */
-  /* *out: `bytes` bytes of the device, aligned to 256, uninitialised; null for 0 bytes.
-   * OCTAVO_RESOURCE: there is not enough. */
+  /* Allocates `bytes` bytes of uninitialized device memory, aligned to 256. *out is null if `bytes`
+   * is 0. Free it with release. Returns OCTAVO_RESOURCE if there is not enough memory. */
   octavo_status (*allocate)(void *ctx, uint64_t bytes,
                             void **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* `data` may be null. Work that uses it must have ended. */
+  /* Frees memory from allocate; `data` may be null. No queued work may still use it. */
   void (*release)(void *ctx, void *data) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Between memory of the device and of the host, either way, or within one of them; they do not
-   * overlap. Begins after all work that was queued on the device, on any stream, and has ended when
-   * it returns. */
+  /* Copies between device and host memory, in either direction, or within one of them. The ranges
+   * must not overlap. The copy starts after all work queued on any stream of the device and is
+   * complete on return. */
   octavo_status (*copy)(void *ctx, void *to, const void *from,
                         uint64_t bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Waits for all work that was queued on the device, on any stream. OCTAVO_DEVICE: some of it
+  /* Waits for all work queued on any stream of the device. Returns OCTAVO_DEVICE if any of it
    * failed. */
   octavo_status (*synchronize)(void *ctx) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 } octavo_memory;

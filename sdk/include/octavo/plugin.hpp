@@ -10,7 +10,7 @@
 //   };
 //   OCTAVO_PLUGIN(Mine)
 //
-// What must not go wrong: the three verbs never look behind an address, which may be a GPU's, and
+// What must not go wrong: the three verbs never read an address, which may be a GPU's, and
 // depend on nothing but the call and the options: they run without memory, too, to find the sizes.
 //
 // Id and version come from the build: octavo_add_plugin() defines OCTAVO_PLUGIN_ID and
@@ -18,6 +18,12 @@
 #ifndef OCTAVO_PLUGIN_HPP
 #define OCTAVO_PLUGIN_HPP
 
+#if __cplusplus < 201703L
+#error "octavo/plugin.hpp needs C++17: compile with -std=c++17 or later"
+#else
+
+#include "octavo/hpp/plugin/fused.hpp"
+#include "octavo/hpp/plugin/scaling.hpp"
 #include "octavo/hpp/plugin/tables.hpp"
 
 // The plugin's one symbol, for a class that derives from octavo::author::Backend or has its verbs.
@@ -41,4 +47,5 @@
                 "OCTAVO_PLUGIN_VERSION as the texts that the manifest has")
 #endif
 
+#endif  // C++17
 #endif

@@ -1,11 +1,12 @@
-/* octavo/slots.h: how a backend describes the memory it needs, all of which the host owns.
+/* octavo/slots.h: how a backend describes the memory it needs. The host owns all of it.
  *
- * Every tensor that outlives a call is a slot. At seal the backend emits slots and, for every
- * object (the session, each parameter, each linear), a list of uses. The host allocates the slots,
- * fills them with `initial`, and passes each object's addresses in every call, as `void *const
- * *slots` in the order in which that object's uses were emitted. Backends remember no address.
+ * Every tensor that outlives a call is a slot. At seal, the backend emits its slots and, for every
+ * object (the session, each parameter, each linear), a list of slot uses. The host allocates the
+ * slots and fills them with `initial`. Every call passes the addresses of one object's slots as
+ * `void *const *slots`, in the order in which the uses of that object were emitted. A backend must
+ * not keep an address after the call.
  *
- * Host code never reads or writes slot memory on behalf of a backend: only kernels do.
+ * Only kernels read or write slot memory on behalf of a backend.
  */
 #ifndef OCTAVO_SLOTS_H
 #define OCTAVO_SLOTS_H
@@ -18,100 +19,101 @@ enum {
   OCTAVO_ROLE_GRADIENT = 3,
   OCTAVO_ROLE_EXP_AVG = 4,
   OCTAVO_ROLE_EXP_AVG_SQ = 5,
-  OCTAVO_ROLE_SCALE = 6,        /* multiplies before the cast; f32 */
-  OCTAVO_ROLE_SCALE_INV = 7,    /* multiplies after the cast; lies beside codes */
-  OCTAVO_ROLE_AMAX = 8,         /* accumulated maximum of absolute values; f32 */
-  OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 live, rows 1 .. L-1 from oldest to newest; f32 */
+  OCTAVO_ROLE_SCALE = 6,        /* multiplier before the cast; f32 */
+  OCTAVO_ROLE_SCALE_INV = 7,    /* multiplier after the cast; accompanies codes */
+  OCTAVO_ROLE_AMAX = 8,         /* maximum absolute value, accumulated; f32 */
+  OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
   OCTAVO_ROLE_COUNTER = 10,
-  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight: recomputable, not saved */
-  OCTAVO_ROLE_NONFINITE = 12,    /* 1: an Inf or NaN was cast in this step; f32 [1, 1] */
+  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
+  OCTAVO_ROLE_NONFINITE = 12,    /* 1 if an Inf or NaN was cast in this step; f32 [1, 1] */
   OCTAVO_ROLE_OTHER = 13,
-  /* Telemetry of casts, f32, combined by SUM and cleared by end_step. SQNR in decibels is
+  /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
-  OCTAVO_ROLE_SATURATED = 14, /* elements beyond the format's range */
-  OCTAVO_ROLE_UNDERFLOW = 15, /* elements that are not 0, but whose code is */
+  OCTAVO_ROLE_SATURATED = 14, /* number of elements outside the format's range */
+  OCTAVO_ROLE_UNDERFLOW = 15, /* number of nonzero elements whose code is 0 */
   OCTAVO_ROLE_SIGNAL = 16,    /* sum of squares of the elements */
   OCTAVO_ROLE_NOISE = 17      /* sum of squares of (element - decoded code) */
 };
 
-/* Whose slot or list it is. */
+/* The kind of object that owns a slot or a list. */
 enum { OCTAVO_OWNER_SESSION = 1, OCTAVO_OWNER_PARAMETER = 2, OCTAVO_OWNER_LINEAR = 3 };
 
-/* Index into octavo_slot.access. */
+/* Verbs: the functions of a backend that take slots. Index into octavo_slot.access. Each comment
+ * names the object whose list the verb receives. */
 enum {
-  OCTAVO_VERB_QUANTIZE_WEIGHT = 0, /* gets the parameter's list */
-  OCTAVO_VERB_FORWARD = 1,         /* gets the linear's list */
-  OCTAVO_VERB_BACKWARD = 2,        /* gets the linear's list */
-  OCTAVO_VERB_END_STEP = 3,        /* gets the session's list */
-  OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* gets the parameter's list. read_parameter and write_parameter
-                                      get it, too: they read or write the slots of the role that
-                                      the call names, whatever the access says */
-  OCTAVO_VERB_REDUCE = 5           /* gets the parameter's list */
+  OCTAVO_VERB_QUANTIZE_WEIGHT = 0, /* parameter */
+  OCTAVO_VERB_FORWARD = 1,         /* linear */
+  OCTAVO_VERB_BACKWARD = 2,        /* linear */
+  OCTAVO_VERB_END_STEP = 3,        /* session */
+  OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* parameter; read_parameter and write_parameter also receive
+                                      this list, and access the slots of the role named in the call
+                                      regardless of `access` */
+  OCTAVO_VERB_REDUCE = 5           /* parameter */
 };
 
-/* What a verb does with a slot. A position whose access is NONE holds null, and the backend must
- * not look at it. ACCUMULATE with a null pointer means "do not record" (evaluation). */
+/* How a verb uses a slot. A list entry with access NONE is null and must not be used. A null
+ * entry with access ACCUMULATE means "do not record" (evaluation). */
 enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
-  OCTAVO_ACCESS_WRITE = 2,     /* every byte is written, the old content does not matter */
-  OCTAVO_ACCESS_UPDATE = 3,    /* old content needed; step verbs, and the weight gradient */
-  OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot */
+  OCTAVO_ACCESS_WRITE = 2,     /* writes every byte and does not read the old content */
+  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only */
+  OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32, one verb per slot */
 };
 
-/* How contributions to an ACCUMULATE slot combine; the identity of both is 0. */
+/* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. */
 enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 };
 
-/* How ranks may share a slot out. */
+/* How a slot may be distributed over ranks. */
 enum {
   OCTAVO_SHARD_REPLICATED = 0,
-  OCTAVO_SHARD_WHOLE = 1, /* this slot may live on one rank, the same for all WHOLE slots of a
-                             parameter. That rank runs optimizer_step for it, then the host sends
-                             what the step wrote outside of WHOLE slots to the other ranks */
-  OCTAVO_SHARD_ROWS = 2   /* no scale crosses rows */
+  OCTAVO_SHARD_WHOLE = 1, /* may be stored on one rank only, the same one for all WHOLE slots of a
+                             parameter. That rank runs optimizer_step for the parameter; the host
+                             then sends what the step wrote to other slots to the other ranks */
+  OCTAVO_SHARD_ROWS = 2   /* may be split by rows: no scale spans several rows */
 };
 
 enum {
   OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit */
-  OCTAVO_SLOT_NATIVE = 2,     /* the host's own tensor: nothing is allocated or counted */
-  OCTAVO_SLOT_REDUCE = 4      /* combined over ranks before optimizer_step and end_step */
+  OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory */
+  OCTAVO_SLOT_REDUCE = 4      /* combined over all ranks before optimizer_step and end_step */
 };
 
-/* One tensor that the host allocates: rows * cols elements, row-major, no padding. */
+/* A tensor that the host allocates: rows * cols elements, row-major, without padding. */
 typedef struct octavo_slot {
   uint32_t size;
   uint32_t kind;       /* OCTAVO_KIND_SLOT */
-  uint32_t id;         /* dense in the session, in order of emission, never reused */
+  uint32_t id;         /* counts from 0 within the session, in order of emission; never reused */
   uint32_t owner_kind; /* OCTAVO_OWNER_... */
   uint32_t owner;      /* parameter or linear id; 0 for the session */
-  uint32_t role;       /* OCTAVO_ROLE_...; unknown means OTHER */
+  uint32_t role;       /* OCTAVO_ROLE_...; treat an unknown value as OTHER */
   uint32_t dtype;
   uint32_t flags;       /* OCTAVO_SLOT_... */
   uint32_t combine;     /* OCTAVO_COMBINE_... */
   uint32_t shard;       /* OCTAVO_SHARD_... */
-  uint32_t scale_slot;  /* the slot that holds this one's scale_inv, or OCTAVO_NONE */
+  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, or OCTAVO_NONE */
   uint32_t granularity; /* of scale_slot */
   int64_t rows;
   int64_t cols;
-  double initial;           /* value of every element; 0 for 8-bit and 16-bit dtypes */
-  uint8_t access[8];        /* OCTAVO_ACCESS_... by verb; bytes 6 and 7 are reserved */
-  octavo_str name;          /* "weight_cache", "x/amax_history": stable, part of checkpoint keys */
-  const octavo_str *labels; /* pooled: the object of each of the `cols` columns; else null */
+  double initial;           /* initial value of every element; 0 for 8-bit and 16-bit dtypes */
+  uint8_t access[8];        /* OCTAVO_ACCESS_... indexed by OCTAVO_VERB_...; [6] and [7] reserved */
+  octavo_str name;          /* "weight_cache", "x/amax_history"; stable, used in checkpoint keys */
+  const octavo_str *labels; /* of a pooled slot: the object of each column, [cols]; else null */
 } octavo_slot;
 
-/* One entry of an object's pointer list. A pooled slot in the list of a parameter or linear is the
- * column range [first, first + count); in the session's list it is the whole pool (0, 0). Frozen.
- */
+/* One entry of an object's slot list. For a pooled slot, the entry of a parameter or linear is the
+ * column range [first, first + count); the entry of the session is the whole pool, as (0, 0).
+ * Frozen. */
 typedef struct octavo_slot_use {
-  uint32_t owner_kind; /* whose list */
+  uint32_t owner_kind; /* the object whose list this entry belongs to */
   uint32_t owner;
-  uint32_t slot; /* any slot, whoever owns it: tied weights share theirs */
+  uint32_t slot; /* any slot, also of another owner: tied weights share slots */
   uint32_t first;
   uint32_t count;
   uint32_t reserved;
 } octavo_slot_use;
 
-/* Receives what a seal emits; a status that is not OCTAVO_OK ends the seal with that status. */
+/* Receives what a seal emits. A status other than OCTAVO_OK aborts the seal, which returns it. */
 typedef struct octavo_slot_sink {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SLOT_SINK */

@@ -1,18 +1,19 @@
-/* octavo/tensor.h: dtypes, devices, borrowed matrices, and the scales that travel with codes.
+/* octavo/tensor.h: dtypes, devices, matrix views, and the scales of quantized tensors.
  *
- * Everything is a row-major matrix: a host adapter flattens leading dimensions. Codes of a
- * quantized tensor never travel without the scale_inv they were made with.
+ * Every tensor is a row-major matrix; host adapters flatten leading dimensions. The codes of a
+ * quantized tensor are always passed together with the scale_inv they were produced with.
  *
  * Alignment: slots, `saved`, workspaces and weights start at a multiple of 256 bytes on devices and
- * of 64 on CPUs, as allocators of frameworks give them; a part of a tensor (one expert, one column
- * of a pooled slot) is aligned to its element only.
+ * of 64 bytes on CPUs, which the allocators of all frameworks provide. A part of a tensor (one
+ * expert, one column of a pooled slot) is aligned to its element size only.
  */
 #ifndef OCTAVO_TENSOR_H
 #define OCTAVO_TENSOR_H
 
 #include "octavo/abi.h"
 
-/* DLPack's type code and width; so the fn and fnuz variants of a format are different dtypes. */
+/* A dtype is DLPack's type code and the width in bits. The fn and fnuz variants of a format are
+ * therefore different dtypes. */
 #define OCTAVO_DTYPE(code, bits) ((uint32_t)(code) | ((uint32_t)(bits) << 8))
 #define OCTAVO_DTYPE_BITS(dtype) ((uint32_t)(dtype) >> 8)
 #define OCTAVO_I32 OCTAVO_DTYPE(0, 32)
@@ -22,61 +23,63 @@
 #define OCTAVO_BF16 OCTAVO_DTYPE(4, 16)
 #define OCTAVO_E4M3FN OCTAVO_DTYPE(10, 8)  /* float8_e4m3fn: max 448, no infinity */
 #define OCTAVO_E5M2 OCTAVO_DTYPE(12, 8)    /* float8_e5m2: max 57344 */
-#define OCTAVO_E8M0FNU OCTAVO_DTYPE(14, 8) /* float8_e8m0fnu: a power of two, a scale only */
+#define OCTAVO_E8M0FNU OCTAVO_DTYPE(14, 8) /* float8_e8m0fnu: a power of two, for scales only */
 
-/* The bit of a dtype in octavo_kernels_caps.dtypes. */
+/* The bit that represents a dtype in octavo_kernels_caps.dtypes. */
 #define OCTAVO_DTYPE_BIT(dtype) (UINT64_C(1) << ((((dtype)&0xFFu) << 1) + ((dtype) >> 13)))
 
-/* DLPack device types. */
+/* Device types, with the values of DLPack. */
 enum { OCTAVO_DEVICE_AUTO = 0, OCTAVO_DEVICE_CPU = 1, OCTAVO_DEVICE_CUDA = 2 };
 
-/* One device. Frozen. */
+/* A device. Frozen. */
 typedef struct octavo_device {
   uint32_t type; /* OCTAVO_DEVICE_... */
   int32_t index;
 } octavo_device;
 
-/* A borrowed row-major matrix, 40 bytes; valid during the call. rows may be 0 with data null (an
- * expert without tokens): that is legal input to every hot verb. Frozen. */
+/* A view of a row-major matrix, 40 bytes. The memory belongs to the caller and is borrowed for the
+ * duration of the call. rows may be 0, with `data` null (an expert without tokens); every hot
+ * function accepts that. Frozen. */
 typedef struct octavo_tensor {
   void *data;
   int64_t rows;
   int64_t cols;
-  int64_t stride; /* elements between the starts of two rows, >= cols */
+  int64_t stride; /* distance between the starts of two rows, in elements; >= cols */
   uint32_t dtype; /* OCTAVO_F32, ... */
   uint32_t reserved;
 } octavo_tensor;
 
-/* How many elements share one scale. The scales of a block granularity RxC are a matrix
- * [ceil(rows / R), ceil(cols / C)] of the tensor beside which they lie: f32 for blocks of 128,
+/* How many elements share one scale. A block granularity RxC has one scale per block of R rows and
+ * C columns, stored as a matrix [ceil(rows / R), ceil(cols / C)]: f32 for blocks of 128,
  * OCTAVO_E8M0FNU for blocks of 32. */
 enum {
   OCTAVO_PER_TENSOR = 0,
-  OCTAVO_PER_ROW = 1, /* f32 [rows, 1]: scale.stride lies between the scales of two rows */
+  OCTAVO_PER_ROW = 1, /* f32 [rows, 1]; octavo_scale.stride is the distance between rows */
   OCTAVO_BLOCK_1X128 = 2,
   OCTAVO_BLOCK_128X128 = 3,
   OCTAVO_BLOCK_1X32 = 4,
-  /* The two below run over the elements of a dense matrix in memory order, across rows; the last
-   * group may be shorter. They serve optimizer states, not GEMMs. */
-  OCTAVO_FLAT_256 = 5,     /* one f32 for every 256 elements */
-  OCTAVO_EXPANDED_128 = 6, /* f32 [groups of 128, 3]: scale_inv, exponent k, center c. The value is
-                             sign(code) * pow(abs(code) * scale_inv, 1 / k) * c (COAT, section 4:
-                             dynamic range expansion) */
+  /* The next two group the elements of a dense matrix in memory order, across rows; the last group
+   * may be shorter. They are for optimizer states, not for GEMMs. */
+  OCTAVO_FLAT_256 = 5,     /* one f32 per 256 elements */
+  OCTAVO_EXPANDED_128 = 6, /* f32 [groups of 128, 3]: scale_inv, exponent k, center c.
+                             value = sign(code) * pow(abs(code) * scale_inv, 1 / k) * c
+                             (dynamic range expansion; COAT, section 4) */
   OCTAVO_BLOCK_32X32 = 7
 };
 
-/* The dequantizing multipliers of one quantized tensor: value = code * scale_inv. 24 bytes. Frozen.
+/* The dequantization multipliers of a quantized tensor: value = code * scale_inv. 24 bytes. Frozen.
  */
 typedef struct octavo_scale {
-  void *data;           /* device memory; one element for OCTAVO_PER_TENSOR */
-  int64_t stride;       /* elements between rows of scales; 0 for OCTAVO_PER_TENSOR */
+  void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
+  int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR */
   uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
 } octavo_scale;
 
-/* A size in bytes that depends on the number of rows M of a call:
+/* A size in bytes as a function of the number of rows M of a call:
  *   bytes(M) = round_up(M, row_multiple) * bytes_per_row + fixed_bytes
- * A formula and not a query, so a tracing compiler can evaluate it symbolically. Frozen. */
+ * It is a formula rather than a query, so that a tracing compiler can evaluate it symbolically.
+ * octavo_extent_bytes evaluates it. Frozen. */
 typedef struct octavo_extent {
   uint64_t row_multiple; /* >= 1 */
   uint64_t bytes_per_row;
