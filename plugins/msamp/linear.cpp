@@ -1,192 +1,108 @@
-// fprop, dgrad and wgrad on quantized operands, with the weight gradient kept in a slot.
-//
-// x and dy are cast with delayed scales and a warm-up that the kernels decide on the device;
-// weights and weight gradients with the scale of the tensor itself (a window of 1).
-#include "linear.h"
-
-#include "plugins/common/product.h"
+// fprop, dgrad and wgrad on E4M3 and E5M2 codes, with the weight gradient kept in a slot.
+#include "msamp.h"
 
 namespace octavo::msamp {
-namespace {
 
-// The cast of x or dy.
-struct OperandCast {
-  const octavo_tensor *in;
-  octavo_tensor *out;
-  octavo_tensor *out_t;
-  const octavo_scale *scale_inv;
-  const Delayed *delayed;
-  float *nonfinite;
-  float format_max;
-  void *workspace;
-};
+using author::kRows;
 
-octavo_status cast_operand(const octavo_session &s, void *stream, void *const *slots,
-                           const OperandCast &c) {
-  auto q = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE, stream);
-  q.in = c.in;
-  q.out = c.out;
-  q.out_t = c.out_t;
-  q.out_scale_inv = c.scale_inv;
-  q.scale = float_at(slots, c.delayed->scale);
-  q.counter = float_at(slots, c.delayed->counter);
-  q.window = static_cast<float>(s.recipe.amax_history_len);
-  q.amax = float_at(slots, c.delayed->amax);
-  q.nonfinite = c.nonfinite;
-  q.format_max = c.format_max;
-  q.rule = s.recipe.rule();
-  q.workspace = c.workspace;
-  return s.device.kernels().quantize(s.device.ctx(), &q);
+// The scale follows from the amax of the tensor itself.
+Cast Msamp::by_rule(const octavo_scale &in_scale_inv) const {
+  Cast how;
+  how.rule = options().rule();
+  how.in_scale_inv = author::floats_of(in_scale_inv);
+  return how;
 }
 
-// A cast tells what is not finite; an f32 gradient is not cast, so it is looked at.
-octavo_status report_nonfinite(const octavo_session &s, const octavo_backward_call &c,
-                               const Linear &l, const octavo_tensor &gradient,
-                               const BackwardPieces &pieces) {
-  float *nonfinite = float_at(c.slots, l.nonfinite);
-  if (nonfinite == nullptr) return OCTAVO_OK;
-  // Its largest value is not asked for, but the kernel adds it to something.
-  auto *amax = static_cast<float *>(pieces.dy_scale_inv.data);
-  auto look = make_call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX, c.stream);
-  look.in = &gradient;
-  look.amax = amax;
-  look.nonfinite = nonfinite;
-  return s.device.kernels().compute_amax(s.device.ctx(), &look);
+// The scale follows from the history, once that is as long as its window.
+Cast Msamp::delayed(const author::Observation &history, float *nonfinite) const {
+  Cast how = by_rule();
+  how.scale = history.scale;
+  how.counter = history.counter;
+  how.window = static_cast<float>(options().amax_history_len);
+  how.amax = history.amax;
+  how.nonfinite = nonfinite;
+  return how;
 }
 
-// dw += dy^T x into the gradient slot. In E4M3 the old codes are widened, the product is added in
-// fp32, and the sum is cast again with its own scale.
-octavo_status weight_gradient(const octavo_session &s, const octavo_backward_call &c,
-                              const Linear &l, const Shape &shape, BackwardPieces &pieces) {
-  const bool accumulate = !(c.flags & OCTAVO_BACKWARD_OVERWRITE);
-  // `saved` is only read: the cast-away const is the tensor struct's, which serves both ways.
-  const Saved saved = plugin::saved_of(shape, const_cast<void *>(c.saved));
-  octavo_tensor x_t = saved.x_t;
-  x_t.cols = shape.mp;
-  octavo_tensor gradient = tensor_at(c.slots, l.gradient, shape.n, shape.k);
-  plugin::Product product{.a = pieces.dy_t,
-                          .a_scale_inv = &pieces.dy_scale_inv,
-                          .b = x_t,
-                          .b_scale_inv = &saved.x_scale_inv,
-                          .d = &gradient,
-                          .padded = &pieces.dw,
-                          .accumulate = accumulate,
-                          .workspace = pieces.kernel};
-  if (gradient.dtype == OCTAVO_F32) {
-    const octavo_status product_status = plugin::multiply(s.device, c.stream, product);
-    return product_status != OCTAVO_OK ? product_status
-                                       : report_nonfinite(s, c, l, gradient, pieces);
+// f16 is cast. E4M3 is moved and transposed but not changed: the scale_inv stays the weight's own,
+// and the kernel writes the 1 of this cast aside.
+void Msamp::encode_weight(Pass &p, const Operand &weight, Codes &codes) const {
+  Cast how = by_rule(weight.scale_inv);
+  if (weight.codes.dtype == OCTAVO_E4M3FN) {
+    codes.scale_inv = p.workspace().scale_inv();
+    how = Cast();
+    how.rule = OCTAVO_RULE_GIVEN;
   }
-
-  octavo_tensor sum = pieces.dw;
-  sum.rows = shape.n;
-  sum.cols = shape.k;
-  const octavo_scale scale_inv = scale_at(c.slots, l.gradient.scale_inv);
-  octavo_status status = OCTAVO_OK;
-  if (accumulate) {
-    const auto bytes = static_cast<uint64_t>(shape.np * shape.kp) * sizeof(float);
-    if (shape.np != shape.n || shape.kp != shape.k)
-      status = plugin::clear(s.device, c.stream, pieces.dw.data, bytes);
-    if (status == OCTAVO_OK)
-      status = plugin::dequantize(s.device, c.stream, gradient, &scale_inv, &sum, false);
-  }
-  product.d = &pieces.dw;
-  if (status == OCTAVO_OK) status = plugin::multiply(s.device, c.stream, product);
-  if (status != OCTAVO_OK) return status;
-  TensorCast cast;
-  cast.in = sum;
-  cast.out = &gradient;
-  cast.out_scale_inv = scale_inv;
-  cast.nonfinite = float_at(c.slots, l.nonfinite);
-  cast.workspace = pieces.kernel;
-  return cast_by_rule(s, c.stream, cast);
+  p.cast(weight.codes, codes, how);
 }
 
-}  // namespace
-
-octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return refuse(*s, OCTAVO_INVALID, "linear_forward: expected a sealed linear");
-  if (!plugin::has_rows(c->x) || c->y == nullptr)
-    return refuse(
-        *s, OCTAVO_INVALID,
-        "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, found null "
-        "or another M");
-  const Linear &l = s->linears[c->linear];
-  const Shape shape = shape_of(*s, c->linear, c->x->rows);
-  if (c->x->cols != shape.k || c->y->cols != shape.n || c->y->rows != shape.m)
-    return refuse(*s, OCTAVO_INVALID,
-                  "linear_forward: expected x [M, K] and y [M, N] with the K and "
-                  "N of the weight [N, K]");
-  Carver carver(c->workspace);
-  ForwardPieces pieces = forward_pieces(*s, c->linear, shape, carver);
-  Saved saved{};
-  if (c->saved != nullptr) saved = plugin::saved_of(shape, c->saved);
-  const octavo_scale &x_scale_inv = c->saved != nullptr ? saved.x_scale_inv : pieces.x_scale_inv;
-  octavo_status status = cast_operand(*s, c->stream, c->slots,
-                                      {c->x, &pieces.x, c->saved != nullptr ? &saved.x_t : nullptr,
-                                       &x_scale_inv, &l.x, nullptr, kE4m3Max, pieces.kernel});
-  WeightCodes w{};
-  if (status == OCTAVO_OK) status = weight_rows(*s, c->stream, c->slots, l, shape, pieces, &w);
-  if (status != OCTAVO_OK) return status;
-  return plugin::multiply(s->device, c->stream,
-                          {.a = pieces.x,
-                           .a_scale_inv = &x_scale_inv,
-                           .b = w.codes,
-                           .b_scale_inv = &w.scale_inv,
-                           .d = c->y,
-                           .padded = &pieces.y,
-                           .bias = c->bias,
-                           .padded_bias = &pieces.bias,
-                           .bias_after = s->recipe.parity,
-                           .fast_accumulation = true,
-                           .workspace = pieces.kernel});
+void Msamp::cast_weight(Pass &p, const author::WeightCall &c) const {
+  if (!options().weight_cache || !c.parameter.has_linear) return;
+  Codes codes = c[cache_];
+  encode_weight(p, c[weight_].by_rows(), codes);
 }
 
-octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return refuse(*s, OCTAVO_INVALID, "linear_backward: expected a sealed linear");
-  if (!plugin::has_rows(c->dy))
-    return refuse(
-        *s, OCTAVO_INVALID,
-        "linear_backward: expected dy [M, N] with M from 0 to 2^40, found null or another "
-        "M");
-  const Linear &l = s->linears[c->linear];
-  if (l.gradient.exists() && c->dw != nullptr)
-    return refuse(*s, OCTAVO_INVALID,
-                  "linear_backward: expected dw null, since the plan's gradient "
-                  "is OCTAVO_GRADIENT_SLOT, found a tensor");
-  const Shape shape = shape_of(*s, c->linear, c->dy->rows);
-  if (c->dy->cols != shape.n ||
-      (c->dx != nullptr && (c->dx->cols != shape.k || c->dx->rows != shape.m)))
-    return refuse(*s, OCTAVO_INVALID,
-                  "linear_backward: expected dy [M, N] and dx [M, K] with the N "
-                  "and K of the weight [N, K]");
-  const bool wgrad = l.gradient.exists() && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
-  Carver carver(c->workspace);
-  BackwardPieces pieces = backward_pieces(*s, c->linear, shape, carver);
-  octavo_status status =
-      cast_operand(*s, c->stream, c->slots,
-                   {c->dy, &pieces.dy, wgrad ? &pieces.dy_t : nullptr, &pieces.dy_scale_inv, &l.dy,
-                    float_at(c->slots, l.nonfinite), kE5m2Max, pieces.kernel});
-  if (status == OCTAVO_OK && c->dx != nullptr) {
-    WeightCodes w_t{};
-    status = weight_columns(*s, c->stream, c->slots, l, shape, pieces, &w_t);
-    if (status == OCTAVO_OK)
-      status = plugin::multiply(s->device, c->stream,
-                                {.a = pieces.dy,
-                                 .a_scale_inv = &pieces.dy_scale_inv,
-                                 .b = w_t.codes,
-                                 .b_scale_inv = &w_t.scale_inv,
-                                 .d = c->dx,
-                                 .padded = &pieces.dx,
-                                 .workspace = pieces.kernel});
+// Codes of the weight for fprop (rows) or dgrad (columns): from the cache, from the slot itself, or
+// cast now.
+Operand Msamp::weight(Pass &p, const Addresses &c, const Parameter &w,
+                      author::Directions direction) const {
+  const Codes kept = c[cache_];
+  if (direction == kRows ? kept.has_rows() : kept.has_columns())
+    return direction == kRows ? kept.by_rows() : kept.by_columns();
+  const Operand stored = c[weight_].by_rows();
+  const bool is_codes = stored.codes.dtype == OCTAVO_E4M3FN;
+  if (direction == kRows && is_codes && !is_padded(w)) return stored;
+  Codes codes = p.codes(w.rows, w.cols, OCTAVO_E4M3FN, direction);
+  encode_weight(p, stored, codes);
+  if (is_codes) codes.scale_inv = stored.scale_inv;
+  return direction == kRows ? codes.by_rows() : codes.by_columns();
+}
+
+// y = x w^T + bias
+void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
+  Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, kRows);
+  if (c.keeps()) {
+    const Codes saved = p.saved_columns(c.k(), OCTAVO_E4M3FN);
+    x.columns = saved.columns, x.scale_inv = saved.scale_inv;
   }
-  if (status == OCTAVO_OK && wgrad) status = weight_gradient(*s, *c, l, shape, pieces);
-  if (status == OCTAVO_OK && c->db != nullptr)
-    status = plugin::bias_gradient(s->device, c->stream, *c->dy, pieces.column_sums, c->db,
-                                   !(c->flags & OCTAVO_BACKWARD_OVERWRITE));
-  return status;
+  p.cast(c.x(), x, delayed(c[x_]));
+  const Operand w = weight(p, c, c.weight, kRows);
+  // MS-AMP 0.4.0 adds the bias to the rounded product.
+  const uint32_t rounds = options().parity() ? uint32_t{author::kBiasAfter} : 0;
+  p.multiply(x.by_rows(), w, c.y(), c.bias(), author::kFastAccumulation | rounds);
+}
+
+// dx = dy w, dw += dy^T x, db += column sums of dy
+void Msamp::backward(Pass &p, const author::BackwardCall &c) const {
+  Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? author::kBothDirections : kRows);
+  p.cast(c.dy(), dy, delayed(c[dy_], c[nonfinite_]));
+  if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, author::kColumns), c.dx());
+  if (c.wants_dw()) add_weight_gradient(p, c, dy);
+  if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
+}
+
+// Into the gradient slot. In E4M3 the old codes are widened, the product is added in fp32, and the
+// sum is cast again with its own scale.
+void Msamp::add_weight_gradient(Pass &p, const author::BackwardCall &c, const Codes &dy) const {
+  const Codes x = p.saved_columns(c.k(), OCTAVO_E4M3FN);
+  const uint32_t how = c.accumulates() ? uint32_t{author::kAccumulate} : 0;
+  Codes gradient = c[gradient_];
+  if (gradient.rows.dtype == OCTAVO_F32) {
+    p.multiply(dy.by_columns(), x.by_columns(), gradient.rows, nullptr, how);
+    return p.look(gradient.rows, nullptr, c[nonfinite_]);  // which a cast would have done
+  }
+  octavo_tensor padded = p.workspace().tensor(dy.columns.rows, x.columns.rows, OCTAVO_F32);
+  octavo_tensor sum = padded;
+  sum.rows = c.n(), sum.cols = c.k();
+  if (c.accumulates()) {
+    if (is_padded(c.weight))
+      p.clear(padded.data, static_cast<uint64_t>(padded.rows * padded.cols) * sizeof(float));
+    p.decode(gradient.by_rows(), sum);
+  }
+  p.multiply(dy.by_columns(), x.by_columns(), padded, nullptr, how | author::kWithPadding);
+  Cast cast = by_rule();
+  cast.nonfinite = c[nonfinite_];
+  p.cast(sum, gradient, cast);
 }
 
 }  // namespace octavo::msamp

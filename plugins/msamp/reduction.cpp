@@ -1,226 +1,200 @@
-// The stages of a gradient reduction, each a few kernel calls over the tensors of a bucket.
-#include "reduction.h"
-
+// One bucket of weight gradients over W ranks, in FP8 on stock collectives (FP8-LM, arXiv
+// 2310.18313, section 2.2).
+//
+// Two-shot: amax -> [max over ranks] -> cast with the common scale -> [all-to-all of codes] -> sum
+// of W shards in rank order, in fp32, with one cast back -> [all-gather] -> the gradient slots. So
+// an element is rounded twice for any W, where a ring rounds it at every hop. One-shot, for small
+// buckets: all codes to everybody, who adds all of them: one exchange less and the same bits.
 #include <cmath>
 
-#include "plugins/common/product.h"
+#include "msamp.h"
 
 namespace octavo::msamp {
 namespace {
 
-class Stage {
- public:
-  Stage(const octavo_session &s, const octavo_gradient_call &c, const Bucket &bucket)
-      : s_(s), c_(c), bucket_(bucket), state_(state_of(bucket, c.state)) {}
+using author::ParameterCall;
+using author::Reduction;
 
-  octavo_status run() {
-    switch (c_.stage) {
-      case 0: return measure();
-      case 1: return cast();
-      case 2: return bucket_.one_shot ? sum_all() : sum_shard();
-      default: return store();
+// Shards start at a multiple of this, in codes.
+constexpr int64_t kShardMultiple = 16;
+
+// Where element i of memory is; null when a plan measures.
+template <typename Value>
+Value *item(Value *values, uint64_t i) {
+  return values == nullptr ? nullptr : values + i;
+}
+
+Codes gradient_of(const ParameterCall &c) {
+  return c.stored(OCTAVO_ROLE_GRADIENT);
+}
+octavo_scale scale_at(float *address) {
+  return {address, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+}
+// One gradient's part of `codes`, which begins at *at and ends at the next one's.
+octavo_tensor codes_of(const ParameterCall &c, const void *codes, uint64_t *at) {
+  const Parameter &p = c.parameter;
+  // Only the tensor struct needs a pointer that could write.
+  auto *begin = const_cast<uint8_t *>(static_cast<const uint8_t *>(codes));
+  const octavo_tensor part{item(begin, *at), p.rows, p.cols, p.cols, OCTAVO_E4M3FN, 0};
+  *at += static_cast<uint64_t>(c.elements());
+  return part;
+}
+
+void multiply(Pass &p, float *values, uint64_t n, float factor) {
+  auto call = p.call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
+  call.out = values;
+  call.in = values;
+  call.n = n;
+  call.factor = factor;
+  p.run(&octavo_kernels::scale_values, call);
+}
+
+void copy(Pass &p, void *out, const void *in, uint64_t bytes) {
+  auto call = p.call<octavo_copy>(OCTAVO_KIND_COPY);
+  call.out = out;
+  call.in = in;
+  call.bytes = bytes;
+  p.run(&octavo_kernels::copy, call);
+}
+
+// send = f32 [count]: this rank's amax of every gradient.
+void measure_gradients(Pass &p, const Reduction &r) {
+  auto *amax = static_cast<float *>(r.send());
+  p.clear(amax, r.count() * sizeof(float));
+  for (uint64_t i = 0; i < r.count(); ++i) {
+    const Codes gradient = gradient_of(r[i]);
+    auto call = p.call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+    call.in = &gradient.rows;
+    call.in_scale_inv = author::if_scaled(gradient.scale_inv);
+    call.amax = item(amax, i);
+    p.run(&octavo_kernels::compute_amax, call);
+  }
+}
+
+// send = codes of all gradients with the common scales, one after the other, and zeros.
+void cast_gradients(Pass &p, const Reduction &r, float *scale, float *scale_inv, uint64_t room) {
+  uint64_t at = 0;
+  for (uint64_t i = 0; i < r.count(); ++i) {
+    const Codes gradient = gradient_of(r[i]);
+    Codes codes;
+    codes.rows = codes_of(r[i], r.send(), &at);
+    codes.scale_inv = scale_at(item(scale_inv, i));
+    Cast how;
+    how.rule = OCTAVO_RULE_GIVEN;
+    how.scale = item(scale, i);
+    how.in_scale_inv = author::floats_of(gradient.scale_inv);
+    p.cast(gradient.rows, codes, how);
+  }
+  auto *send = static_cast<uint8_t *>(r.send());
+  if (room > at) p.clear(item(send, at), room - at);
+}
+
+// The mean over ranks: the summed codes with scale_inv / W.
+void store_mean(Pass &p, const Reduction &r, const void *codes, float *scale_inv) {
+  multiply(p, scale_inv, r.count(), 1.0F / static_cast<float>(r.world()));
+  uint64_t at = 0;
+  for (uint64_t i = 0; i < r.count(); ++i) {
+    Codes gradient = gradient_of(r[i]);
+    const octavo_tensor sum = codes_of(r[i], codes, &at);
+    if (gradient.by_rows().is_plain()) {
+      p.decode({sum, scale_at(item(scale_inv, i))}, gradient.rows);
+    } else {
+      copy(p, gradient.rows.data, sum.data, static_cast<uint64_t>(r[i].elements()));
+      copy(p, gradient.scale_inv.data, item(scale_inv, i), sizeof(float));
     }
   }
-
- private:
-  const Parameter &parameter(uint64_t i) const { return s_.parameters[c_.items[i].parameter]; }
-  static uint64_t elements(const Parameter &p) { return static_cast<uint64_t>(p.rows * p.cols); }
-  const octavo_kernels &kernels() const { return s_.device.kernels(); }
-  void *ctx() const { return s_.device.ctx(); }
-
-  octavo_tensor gradient(uint64_t i) const {
-    const Parameter &p = parameter(i);
-    return tensor_at(c_.items[i].slots, p.gradient, p.rows, p.cols);
-  }
-  // Null for an f32 gradient.
-  float *gradient_scale_inv(uint64_t i) const {
-    return float_at(c_.items[i].slots, parameter(i).gradient.scale_inv);
-  }
-
-  // send = f32 [count]: this rank's amax of every gradient.
-  octavo_status measure() {
-    auto *amax = static_cast<float *>(c_.send);
-    octavo_status status = plugin::clear(s_.device, c_.stream, amax, bucket_.count * sizeof(float));
-    for (uint64_t i = 0; i < bucket_.count && status == OCTAVO_OK; ++i) {
-      const octavo_tensor in = gradient(i);
-      const octavo_scale scale_inv{gradient_scale_inv(i), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
-      auto call = make_call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX, c_.stream);
-      call.in = &in;
-      call.in_scale_inv = scale_inv.data != nullptr ? &scale_inv : nullptr;
-      call.amax = amax + i;
-      status = kernels().compute_amax(ctx(), &call);
-    }
-    return status;
-  }
-
-  // The common scales from the common amax, with the pre-scale.
-  octavo_status scales() {
-    auto rule = make_call<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX, c_.stream);
-    rule.amax = static_cast<const float *>(c_.recv);
-    rule.scale = state_.scale;
-    rule.n = bucket_.count;
-    rule.format_max = kE4m3Max;
-    rule.divide_by = 1;
-    rule.rule = s_.recipe.rule();
-    if (!s_.recipe.parity) {
-      const octavo_status status = kernels().scale_from_amax(ctx(), &rule);
-      return status != OCTAVO_OK ? status : prescale(0, bucket_.count);
-    }
-    // MS-AMP 0.4.0 keeps the pre-scaled scale and, where the amax gives none, scales it again.
-    for (uint64_t i = 0; i < bucket_.count; ++i) {
-      float *kept = float_at(c_.items[i].slots, parameter(i).reduce_scale);
-      rule.amax = static_cast<const float *>(c_.recv) + i;
-      rule.scale = state_.scale + i;
-      rule.n = 1;
-      rule.kept = kept;
-      octavo_status status = kernels().scale_from_amax(ctx(), &rule);
-      if (status == OCTAVO_OK) status = prescale(i, 1);
-      auto copy = make_call<octavo_copy>(OCTAVO_KIND_COPY, c_.stream);
-      copy.out = kept;
-      copy.in = state_.scale + i;
-      copy.bytes = sizeof(float);
-      if (status == OCTAVO_OK) status = kernels().copy(ctx(), &copy);
-      if (status != OCTAVO_OK) return status;
-    }
-    return OCTAVO_OK;
-  }
-
-  octavo_status prescale(uint64_t first, uint64_t count) {
-    if (s_.recipe.prescale == Prescale::kAuto) {
-      // Its value lies on the device, so it multiplies as a scale_inv does.
-      octavo_tensor values{state_.scale + first,        1,          static_cast<int64_t>(count),
-                           static_cast<int64_t>(count), OCTAVO_F32, 0};
-      const octavo_scale factor{at(c_.items[0].slots, parameter(0).prescale), 0, OCTAVO_F32,
-                                OCTAVO_PER_TENSOR};
-      return plugin::dequantize(s_.device, c_.stream, values, &factor, &values, false);
-    }
-    const auto world = static_cast<float>(c_.world);
-    const float factor = s_.recipe.prescale == Prescale::kSqrt
-                             ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.world)))
-                         : s_.recipe.prescale == Prescale::kFull ? 1.0f / world
-                                                                 : 1.0f;
-    return multiply(state_.scale + first, state_.scale + first, count, factor);
-  }
-
-  octavo_status multiply(float *out, const float *in, uint64_t n, float factor) {
-    auto call = make_call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES, c_.stream);
-    call.out = out;
-    call.in = in;
-    call.n = n;
-    call.factor = factor;
-    return kernels().scale_values(ctx(), &call);
-  }
-
-  // send = codes of all gradients, one after the other, then zeros up to W whole shards.
-  octavo_status cast() {
-    octavo_status status = scales();
-    auto *out = static_cast<uint8_t *>(c_.send);
-    for (uint64_t i = 0; i < bucket_.count && status == OCTAVO_OK; ++i) {
-      const Parameter &p = parameter(i);
-      const octavo_tensor in = gradient(i);
-      octavo_tensor codes{out, p.rows, p.cols, p.cols, OCTAVO_E4M3FN, 0};
-      const octavo_scale scale_inv{state_.scale_inv + i, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
-      auto q = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE, c_.stream);
-      q.in = &in;
-      q.in_scale_inv = gradient_scale_inv(i);
-      q.out = &codes;
-      q.out_scale_inv = &scale_inv;
-      q.scale = state_.scale + i;
-      q.rule = OCTAVO_RULE_GIVEN;
-      q.workspace = state_.kernel;
-      status = kernels().quantize(ctx(), &q);
-      out += elements(p);
-    }
-    const uint64_t rest = bucket_.shard * c_.world - bucket_.elements;
-    if (status != OCTAVO_OK || bucket_.one_shot || rest == 0) return status;
-    return plugin::clear(s_.device, c_.stream, out, rest);
-  }
-
-  octavo_sum_quantized sum_call(const void *codes, void *out, uint64_t count, uint64_t stride) {
-    auto call = make_call<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED, c_.stream);
-    call.codes = codes;
-    call.out = out;
-    call.count = count;
-    call.shards = c_.world;
-    call.shard_stride = stride;
-    call.saturated = float_at(c_.items[0].slots, parameter(0).saturated);
-    call.added = float_at(c_.items[0].slots, parameter(0).added);
-    call.dtype = OCTAVO_E4M3FN;
-    return call;
-  }
-
-  octavo_status sum_shard() {
-    if (bucket_.count == 0) return OCTAVO_OK;
-    const octavo_sum_quantized call = sum_call(c_.recv, c_.send, bucket_.shard, bucket_.shard);
-    return kernels().sum_quantized(ctx(), &call);
-  }
-
-  // Every rank adds all elements, so each counts a saturated one for 1 / W.
-  octavo_status sum_all() {
-    const auto *in = static_cast<const uint8_t *>(c_.recv);
-    auto *sums = static_cast<uint8_t *>(c_.send);
-    octavo_status status = OCTAVO_OK;
-    if (bucket_.count > 0) {
-      octavo_sum_quantized call = sum_call(in, sums, bucket_.elements, bucket_.elements);
-      call.count_as = 1.0f / static_cast<float>(c_.world);
-      status = kernels().sum_quantized(ctx(), &call);
-    }
-    return status != OCTAVO_OK ? status : store_codes(sums);
-  }
-
-  octavo_status store() { return store_codes(static_cast<const uint8_t *>(c_.recv)); }
-
-  // The mean over ranks: the summed codes with scale_inv / W.
-  octavo_status store_codes(const uint8_t *codes) {
-    const float mean = 1.0f / static_cast<float>(c_.world);
-    octavo_status status = multiply(state_.scale_inv, state_.scale_inv, bucket_.count, mean);
-    for (uint64_t i = 0; i < bucket_.count && status == OCTAVO_OK; ++i) {
-      const Parameter &p = parameter(i);
-      octavo_tensor out = gradient(i);
-      if (out.dtype == OCTAVO_F32) {
-        // Only the tensor struct needs a pointer that could write.
-        const octavo_tensor in{
-            const_cast<uint8_t *>(codes), p.rows, p.cols, p.cols, OCTAVO_E4M3FN, 0};
-        const octavo_scale scale_inv{state_.scale_inv + i, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
-        status = plugin::dequantize(s_.device, c_.stream, in, &scale_inv, &out, false);
-      } else {
-        auto copy = make_call<octavo_copy>(OCTAVO_KIND_COPY, c_.stream);
-        copy.out = out.data;
-        copy.in = codes;
-        copy.bytes = elements(p);
-        status = kernels().copy(ctx(), &copy);
-        copy.out = gradient_scale_inv(i);
-        copy.in = state_.scale_inv + i;
-        copy.bytes = sizeof(float);
-        if (status == OCTAVO_OK) status = kernels().copy(ctx(), &copy);
-      }
-      codes += elements(p);
-    }
-    return status;
-  }
-
-  const octavo_session &s_;
-  const octavo_gradient_call &c_;
-  const Bucket &bucket_;
-  BucketState state_;
-};
+}
 
 }  // namespace
 
-BucketState state_of(const Bucket &b, void *state) {
-  Carver carver(state);
-  const auto n = static_cast<int64_t>(b.count);
-  BucketState out{};
-  out.scale = static_cast<float *>(carver.tensor(1, n, OCTAVO_F32).data);
-  out.scale_inv = static_cast<float *>(carver.tensor(1, n, OCTAVO_F32).data);
-  out.kernel = carver.take(static_cast<int64_t>(b.kernel_bytes));
-  out.bytes = carver.used();
-  return out;
+void Msamp::reduce(Reduction &r) const {
+  const uint64_t n = r.count(), elements = r.elements(), world = r.world();
+  float *scale = r.floats(), *scale_inv = r.floats();
+  r.stage({OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_F32, n, n},
+          [&](Pass &p) { measure_gradients(p, r); });
+  // Everybody gets (W - 1) n bytes in one shot and 2 (W - 1) n / W in two: the limit is on what
+  // two ranks would send.
+  if (elements <= options().one_shot_bytes * 2 / world) {
+    r.stage({OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, elements, elements * world}, [&](Pass &p) {
+      scale_gradients(p, r, scale);
+      cast_gradients(p, r, scale, scale_inv, elements);
+    });
+    r.stage({}, [&](Pass &p) {
+      // Every rank adds all elements, so each counts a saturated one for 1 / W.
+      add_codes(p, r, elements, 1.0F / static_cast<float>(world));
+      store_mean(p, r, r.send(), scale_inv);
+    });
+    return;
+  }
+  const auto part = static_cast<int64_t>((elements + world - 1) / world);
+  const auto shard =
+      static_cast<uint64_t>(author::divide_up(part, kShardMultiple) * kShardMultiple);
+  const uint64_t all = shard * world;
+  r.stage({OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, all, all}, [&](Pass &p) {
+    scale_gradients(p, r, scale);
+    cast_gradients(p, r, scale, scale_inv, all);
+  });
+  r.stage({OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, shard, all},
+          [&](Pass &p) { add_codes(p, r, shard, 0); });
+  r.stage({}, [&](Pass &p) { store_mean(p, r, r.recv(), scale_inv); });
 }
 
-octavo_status run_bucket_stage(const octavo_session &s, const octavo_gradient_call &c,
-                               const Bucket &bucket) {
-  return Stage(s, c, bucket).run();
+// The common scales from the common amax, with the pre-scale.
+void Msamp::scale_gradients(Pass &p, const Reduction &r, float *scale) const {
+  auto rule = p.call<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
+  rule.amax = static_cast<const float *>(r.recv());
+  rule.scale = scale;
+  rule.n = r.count();
+  rule.format_max = author::format_max(OCTAVO_E4M3FN);
+  rule.divide_by = 1;
+  rule.rule = options().rule();
+  if (!options().parity()) {
+    p.run(&octavo_kernels::scale_from_amax, rule);
+    return prescale(p, r, scale, r.count());
+  }
+  // MS-AMP 0.4.0 keeps the pre-scaled scale and, where the amax gives none, scales it again.
+  rule.n = 1;
+  auto *amax = static_cast<const float *>(r.recv());
+  for (uint64_t i = 0; i < r.count(); ++i) {
+    float *kept = r[i][reduce_scale_];
+    rule.amax = item(amax, i);
+    rule.scale = item(scale, i);
+    rule.kept = kept;
+    p.run(&octavo_kernels::scale_from_amax, rule);
+    prescale(p, r, rule.scale, 1);
+    copy(p, kept, rule.scale, sizeof(float));
+  }
+}
+
+void Msamp::prescale(Pass &p, const Reduction &r, float *scale, uint64_t n) const {
+  const auto world = static_cast<float>(r.world());
+  switch (options().reduction_prescale()) {
+    case Prescale::kSqrt:
+      return multiply(p, scale, n,
+                      static_cast<float>(1.0 / std::sqrt(static_cast<double>(r.world()))));
+    case Prescale::kFull: return multiply(p, scale, n, 1.0F / world);
+    case Prescale::kNone: return multiply(p, scale, n, 1.0F);
+    default: break;
+  }
+  // FP8-LM's value is on the device, so it multiplies as a scale_inv does.
+  const auto count = static_cast<int64_t>(n);
+  octavo_tensor values{scale, 1, count, count, OCTAVO_F32, 0};
+  p.decode({values, scale_at(r[0][prescale_])}, values);
+}
+
+// send = the sums of `elements` codes of each rank in recv, in the order of ranks, cast once.
+void Msamp::add_codes(Pass &p, const Reduction &r, uint64_t elements, float count_as) const {
+  auto call = p.call<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+  call.codes = r.recv();
+  call.out = r.send();
+  call.count = elements;
+  call.shards = r.world();
+  call.shard_stride = elements;
+  call.saturated = r[0][saturated_];
+  call.added = r[0][added_];
+  call.dtype = OCTAVO_E4M3FN;
+  call.count_as = count_as;
+  p.run(&octavo_kernels::sum_quantized, call);
 }
 
 }  // namespace octavo::msamp

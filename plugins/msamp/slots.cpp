@@ -1,154 +1,161 @@
-// seal: the slots of the session, then those of parameters, then the lists of linears.
-//
-// A failed seal changes nothing: everything is counted in a copy that is kept at the end.
-#include "slots.h"
-
-#include <new>
+// What msamp keeps: the table of MS-AMP's formats as slots.
+#include "msamp.h"
 
 namespace octavo::msamp {
 namespace {
 
-class Sealer {
- public:
-  Sealer(const octavo_session &s, const octavo_slot_sink *sink)
-      : now_(s), emitter_(sink, &now_.emitted) {}
+using author::SlotRule;
 
-  octavo_status run(octavo_session *target) {
-    if (now_.emitted.slots == 0) session_slots();
-    parameters();
-    linears();
-    if (emitter_.status() == OCTAVO_OK) {
-      now_.sealed_parameters = static_cast<uint32_t>(now_.parameters.size());
-      now_.sealed_linears = static_cast<uint32_t>(now_.linears.size());
-      *target = std::move(now_);
-    }
-    return emitter_.status();
-  }
+using When = bool (*)(const Parameter &);
 
- private:
-  Place session_slot(const octavo_slot &slot) {
-    const uint32_t position = emitter_.session_position();
-    return {emitter_.emit_for_session(slot), position};
-  }
+// The weight of a linear is msamp's. Else weight and gradient are the host's.
+bool is_owned(const Parameter &p) {
+  return p.has_linear;
+}
+bool is_trained(const Parameter &p) {
+  return !p.is_frozen();
+}
+bool is_owned_and_trained(const Parameter &p) {
+  return is_owned(p) && is_trained(p);
+}
 
-  void session_slots() {
-    now_.nonfinite.position = emitter_.session_position();
-    now_.nonfinite.slot = emitter_.emit_nonfinite();
-    for (auto &[place, name] :
-         {std::pair<Place *, const char *>{&now_.saturated, "reduce/saturated"},
-          std::pair<Place *, const char *>{&now_.added, "reduce/added"}}) {
-      octavo_slot count =
-          Emitter::make(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, name,
-                        {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_ACCUMULATE},
-                         {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}});
-      count.flags = OCTAVO_SLOT_REDUCE;
-      count.combine = OCTAVO_COMBINE_SUM;
-      *place = session_slot(count);
-    }
-    if (now_.recipe.prescale != Prescale::kAuto) return;
-    octavo_slot prescale = Emitter::make(
-        OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, "reduce/prescale",
-        {{OCTAVO_VERB_REDUCE, OCTAVO_ACCESS_READ}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}});
-    prescale.flags = OCTAVO_SLOT_CHECKPOINT;
-    // Up to 16 ranks cannot saturate with it; the rule grows it from there.
-    prescale.initial = 1.0 / 16;
-    now_.prescale = session_slot(prescale);
-  }
-
-  void parameters() {
-    for (size_t i = now_.sealed_linears; i < now_.linears.size(); ++i) {
-      const uint32_t weight = now_.linears[i].weight;
-      if (weight >= now_.sealed_parameters) now_.parameters[weight].is_owned = true;
-    }
-    for (uint32_t i = now_.sealed_parameters; i < now_.parameters.size(); ++i)
-      ParameterSlots(now_, emitter_, i).emit();
-  }
-
-  struct Pools {
-    uint32_t amax = OCTAVO_NONE;
-    uint32_t scale = OCTAVO_NONE;
-    uint32_t counter = OCTAVO_NONE;
-  };
-
-  Pools pools(const std::string &operand, uint32_t verb, float format_max,
-              const std::vector<octavo_str> &labels) {
-    Pools ids;
-    if (labels.empty()) return ids;
-    now_.pools.push_back({labels.size(), emitter_.session_position(), format_max});
-    auto pooled = [&](uint32_t role, uint64_t rows, const std::string &name, uint8_t access) {
-      octavo_slot slot =
-          Emitter::make(OCTAVO_OWNER_SESSION, 0, role, OCTAVO_F32, static_cast<int64_t>(rows),
-                        static_cast<int64_t>(labels.size()), name,
-                        {{verb, access}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}});
-      slot.labels = labels.data();
-      slot.flags = OCTAVO_SLOT_CHECKPOINT;
-      return slot;
-    };
-    const std::string amax_name = operand + "/amax", history_name = operand + "/amax_history",
-                      scale_name = operand + "/scale", counter_name = operand + "/counter";
-    octavo_slot amax = pooled(OCTAVO_ROLE_AMAX, 1, amax_name, OCTAVO_ACCESS_ACCUMULATE);
-    amax.flags = OCTAVO_SLOT_REDUCE;
-    amax.combine = OCTAVO_COMBINE_MAX;
-    ids.amax = emitter_.emit_for_session(amax);
-    emitter_.emit_for_session(pooled(OCTAVO_ROLE_AMAX_HISTORY, now_.recipe.amax_history_len,
-                                     history_name, OCTAVO_ACCESS_NONE));
-    octavo_slot scale = pooled(OCTAVO_ROLE_SCALE, 1, scale_name, OCTAVO_ACCESS_READ);
-    scale.initial = 1;
-    ids.scale = emitter_.emit_for_session(scale);
-    ids.counter =
-        emitter_.emit_for_session(pooled(OCTAVO_ROLE_COUNTER, 1, counter_name, OCTAVO_ACCESS_READ));
-    return ids;
-  }
-
-  void linears() {
-    std::vector<octavo_str> labels;
-    for (size_t i = now_.sealed_linears; i < now_.linears.size(); ++i)
-      labels.push_back({now_.linears[i].name.data(), now_.linears[i].name.size()});
-    const Pools x = pools("x", OCTAVO_VERB_FORWARD, kE4m3Max, labels);
-    const Pools dy = pools("dy", OCTAVO_VERB_BACKWARD, kE5m2Max, labels);
-    for (uint32_t i = now_.sealed_linears; i < now_.linears.size(); ++i) {
-      Linear &linear = now_.linears[i];
-      const Parameter &w = now_.parameters[linear.weight];
-      uint32_t position = 0;
-      auto share = [&](uint32_t slot, uint32_t first, uint32_t count) -> Place {
-        if (slot == OCTAVO_NONE) return {};
-        emitter_.use(OCTAVO_OWNER_LINEAR, i, slot, first, count);
-        return {slot, position++};
-      };
-      auto share_stored = [&](const Stored &stored) -> Stored {
-        Stored shared = stored;
-        shared.data = share(stored.data.slot, 0, 0);
-        shared.scale_inv = share(stored.scale_inv.slot, 0, 0);
-        return shared;
-      };
-      linear.w = share_stored(w.weight);
-      linear.cache = share(w.cache.slot, 0, 0);
-      linear.cache_t = share(w.cache_t.slot, 0, 0);
-      linear.cache_scale_inv = share(w.cache_scale_inv.slot, 0, 0);
-      linear.gradient = share_stored(w.gradient);
-      linear.nonfinite = share(now_.nonfinite.slot, 0, 0);
-      const uint32_t column = i - now_.sealed_linears;
-      for (auto &[delayed, ids] : {std::pair<Delayed *, const Pools *>{&linear.x, &x},
-                                   std::pair<Delayed *, const Pools *>{&linear.dy, &dy}}) {
-        delayed->amax = share(ids->amax, column, 1);
-        delayed->scale = share(ids->scale, column, 1);
-        delayed->counter = share(ids->counter, column, 1);
-      }
-    }
-  }
-
-  octavo_session now_;
-  Emitter emitter_;
-};
+// A tensor [N, K] of the parameters for which `when` holds.
+SlotRule tensor(const char *name, uint32_t role, uint32_t dtype, When when) {
+  SlotRule r = Slots::rule(SlotRule::Kind::kParameter, name, role);
+  r.dtype = dtype;
+  r.shape = Slots::own_shape;
+  r.when = when;
+  return r;
+}
+// The host's own tensor.
+SlotRule native(const char *name, uint32_t role, When when) {
+  SlotRule r = tensor(name, role, 0, when);
+  r.flags = OCTAVO_SLOT_NATIVE;
+  return r;
+}
+// f32 is stored as it is, everything else with a scale.
+author::CodesSlot stored(Slots &s, const SlotRule &r, uint32_t granularity = OCTAVO_PER_TENSOR) {
+  if (r.dtype != OCTAVO_F32) return s.scaled(r, granularity);
+  author::CodesSlot slot;
+  slot.rows = s.matrix(r).rule;
+  return slot;
+}
+// One f32 of the session, in the list of every parameter with a gradient slot.
+SlotRule of_reductions(const char *name) {
+  SlotRule r = Slots::rule(SlotRule::Kind::kSession, name, OCTAVO_ROLE_OTHER);
+  r.when = is_owned_and_trained;
+  return r;
+}
 
 }  // namespace
 
-octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
-  try {
-    return Sealer(*s, sink).run(s);
-  } catch (const std::bad_alloc &) {
-    return refuse(*s, OCTAVO_RESOURCE, "out of memory");
+// A list is in the order of these statements: weight, gradient, states.
+void Msamp::declare(Slots &s) {
+  declare_weights(s);
+  declare_gradients(s);
+  declare_states(s);
+  author::Observed operand;
+  operand.history = options().amax_history_len;
+  operand.counts = true;
+  operand.operand = "x", operand.verb = OCTAVO_VERB_FORWARD;
+  x_ = s.observe(operand);
+  operand.operand = "dy", operand.verb = OCTAVO_VERB_BACKWARD;
+  dy_ = s.observe(operand);
+}
+
+void Msamp::declare_weights(Slots &s) {
+  const Formats f = options().formats();
+  const bool cached = options().weight_cache, fp8 = options().fp8_weights();
+  SlotRule weight = tensor("weight", OCTAVO_ROLE_WEIGHT, f.weight, is_owned);
+  weight.flags = OCTAVO_SLOT_CHECKPOINT;
+  weight.update({OCTAVO_VERB_OPTIMIZER_STEP});
+  if (cached) weight.read({OCTAVO_VERB_QUANTIZE_WEIGHT});
+  // Linears read the stored weight when it is what they multiply, or when there is no cache.
+  if (fp8 || !cached) weight.read({OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD});
+  // A step writes it from its master, which a frozen one has not.
+  if (f.master_weight != 0)
+    weight.adjust = [](const Parameter &p, octavo_slot *slot) {
+      if (is_trained(p)) slot->access[OCTAVO_VERB_OPTIMIZER_STEP] = OCTAVO_ACCESS_WRITE;
+    };
+  weight_ = stored(s, weight);
+  if (f.master_weight != 0) {
+    SlotRule master =
+        tensor("master_weight", OCTAVO_ROLE_MASTER_WEIGHT, f.master_weight, is_owned_and_trained);
+    master.flags = OCTAVO_SLOT_CHECKPOINT;
+    master.shard = OCTAVO_SHARD_WHOLE;
+    master_ = stored(s, master.update({OCTAVO_VERB_OPTIMIZER_STEP}));
   }
+  if (cached) {
+    // Codes in the two orders that products read. Weights in E4M3 are their own [N, K] codes,
+    // unless the kernels need them padded.
+    author::WeightCodes codes;
+    codes.rows_read_by = {OCTAVO_VERB_FORWARD};
+    codes.columns_read_by = {OCTAVO_VERB_BACKWARD};
+    codes.when = is_owned;
+    if (fp8) {
+      codes.scale_rule = weight_.scale_inv;
+      codes.rows_when = [this](const Parameter &p) { return is_padded(p); };
+    }
+    cache_ = s.weight_codes(codes);
+  }
+  SlotRule host =
+      native("weight", OCTAVO_ROLE_WEIGHT, [](const Parameter &p) { return !is_owned(p); });
+  host.adjust = [](const Parameter &p, octavo_slot *slot) {
+    if (p.is_frozen()) slot->access[OCTAVO_VERB_OPTIMIZER_STEP] = OCTAVO_ACCESS_READ;
+  };
+  s.matrix(host.update({OCTAVO_VERB_OPTIMIZER_STEP}));
+}
+
+void Msamp::declare_gradients(Slots &s) {
+  SlotRule gradient =
+      tensor("gradient", OCTAVO_ROLE_GRADIENT, options().gradient_dtype(), is_owned_and_trained);
+  gradient.update({OCTAVO_VERB_BACKWARD, OCTAVO_VERB_REDUCE}).read({OCTAVO_VERB_OPTIMIZER_STEP});
+  gradient_ = stored(s, gradient);
+  SlotRule host = native("gradient", OCTAVO_ROLE_GRADIENT,
+                         [](const Parameter &p) { return !is_owned(p) && is_trained(p); });
+  host.dtype_of = [](const Parameter &p) { return p.gradient_dtype; };
+  s.matrix(host.read({OCTAVO_VERB_OPTIMIZER_STEP}));
+  nonfinite_ = s.nonfinite();
+
+  for (auto &[slot, name] :
+       {std::pair{&saturated_, "reduce/saturated"}, std::pair{&added_, "reduce/added"}}) {
+    SlotRule count = of_reductions(name);
+    count.accumulate(OCTAVO_VERB_REDUCE, OCTAVO_COMBINE_SUM);
+    *slot = s.floats(count.update({OCTAVO_VERB_END_STEP}));
+  }
+  if (options().reduction_prescale() == Prescale::kAuto) {
+    SlotRule prescale = of_reductions("reduce/prescale");
+    prescale.flags = OCTAVO_SLOT_CHECKPOINT;
+    // Up to 16 ranks cannot saturate with it; the rule grows it from there.
+    prescale.initial = 1.0 / 16;
+    prescale.read({OCTAVO_VERB_REDUCE}).update({OCTAVO_VERB_END_STEP});
+    prescale_ = s.floats(prescale);
+  }
+  if (options().parity()) {
+    SlotRule scale =
+        Slots::rule(SlotRule::Kind::kParameter, "gradient/reduce_scale", OCTAVO_ROLE_OTHER);
+    scale.when = is_owned_and_trained;
+    scale.flags = OCTAVO_SLOT_CHECKPOINT;
+    scale.initial = 1;
+    reduce_scale_ = s.floats(scale.update({OCTAVO_VERB_REDUCE}));
+  }
+}
+
+// Adam's. A rank that owns a parameter has all of them.
+void Msamp::declare_states(Slots &s) {
+  const auto state = [&](SlotRule r) {
+    r.flags = OCTAVO_SLOT_CHECKPOINT;
+    r.shard = OCTAVO_SHARD_WHOLE;
+    return r.update({OCTAVO_VERB_OPTIMIZER_STEP});
+  };
+  const Formats f = options().formats();
+  const uint32_t groups = options().state_granularity();
+  stored(s, state(tensor("exp_avg", OCTAVO_ROLE_EXP_AVG, f.exp_avg, is_trained)), groups);
+  stored(s, state(tensor("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, f.exp_avg_sq, is_trained)), groups);
+  SlotRule step = Slots::rule(SlotRule::Kind::kParameter, "step", OCTAVO_ROLE_COUNTER);
+  step.dtype = OCTAVO_I32;
+  step.when = is_trained;
+  s.matrix(state(step));
 }
 
 }  // namespace octavo::msamp

@@ -193,6 +193,7 @@ static octavo_status quantize_weight(const octavo_session *s, const octavo_weigh
 }
 
 static octavo_status end_step(const octavo_session *s, const octavo_step_call *c) {
+  if (s->slot_count == 0) return OCTAVO_OK; /* no seal yet: the session has no list */
   const octavo_copy clear = {sizeof clear, OCTAVO_KIND_COPY, c->stream, c->slots[SESSION_NONFINITE],
                              NULL,         sizeof(float)};
   return s->desc.kernels->copy(s->desc.kernels_ctx, &clear);

@@ -1,6 +1,5 @@
 /* What the two files of the reference backend share: the session, its lists, and the verbs. */
-#ifndef OCTAVO_PLUGINS_REFERENCE_H
-#define OCTAVO_PLUGINS_REFERENCE_H
+#pragma once
 
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
@@ -33,5 +32,3 @@ octavo_status reference_linear_plan(const octavo_session *s, uint32_t linear,
                                     octavo_linear_plan *out);
 octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c);
 octavo_status reference_linear_backward(const octavo_session *s, const octavo_backward_call *c);
-
-#endif

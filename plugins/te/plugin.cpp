@@ -1,49 +1,101 @@
-// The entry of the te backend and its tables.
-#include <string_view>
+// Setup: whether a session can run, which layers it takes, and the slots of its recipe.
+#include <cstdio>
 
-#include "fused.h"
-#include "plugins/common/setup.h"
 #include "te.h"
+
+namespace octavo::te {
+
+using namespace author;
 
 namespace {
 
-using namespace octavo::te;
-
-template <auto function>
-constexpr auto guarded = octavo::plugin::Guard<function>::call;
-
-const octavo_backend kBackend = {sizeof(octavo_backend),
-                                 OCTAVO_KIND_BACKEND,
-                                 guarded<list_options>,
-                                 guarded<check_session>,
-                                 guarded<open_session>,
-                                 guarded<add_parameter>,
-                                 guarded<add_linear>,
-                                 guarded<seal>,
-                                 guarded<linear_plan>,
-                                 quantize_weight,
-                                 linear_forward,
-                                 linear_backward,
-                                 end_step,
-                                 close_session};
-
-const octavo_fused kFused = {sizeof(octavo_fused), OCTAVO_KIND_FUSED, guarded<fused_workspace>,
-                             fused_linear_forward, fused_apply};
-
-const void *get_interface(octavo_str id) {
-  const std::string_view wanted(id.data, id.size);
-  if (wanted == OCTAVO_BACKEND_ID) return &kBackend;
-  if (wanted == OCTAVO_FUSED_ID) return &kFused;
-  return nullptr;
+// "N 20 -> 32, K 33 -> 48: 2.33 times the multiply-adds", or nothing without padding. M is padded,
+// too, but differs from call to call.
+std::string padding_of(const Device &device, const Parameter &w) {
+  const int64_t n = device.aligned(w.rows), k = device.aligned(w.cols);
+  if (n == w.rows && k == w.cols) return {};
+  std::string text;
+  if (n != w.rows) text = "N " + std::to_string(w.rows) + " -> " + std::to_string(n);
+  if (k != w.cols)
+    text += (text.empty() ? "K " : ", K ") + std::to_string(w.cols) + " -> " + std::to_string(k);
+  char factor[64];
+  std::snprintf(factor, sizeof(factor), ": %.3g times the multiply-adds",
+                static_cast<double>(n) * static_cast<double>(k) /
+                    (static_cast<double>(w.rows) * static_cast<double>(w.cols)));
+  return text + factor;
 }
 
 }  // namespace
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
-  static const octavo_plugin plugin = {
-      sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
-      OCTAVO_STR("te"),      OCTAVO_STR("0.1.0"), get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
-  *out = &plugin;
-  return OCTAVO_OK;
+void Te::check(const Device &device, const Options &options, Verdicts &verdicts) {
+  refuse_options(options, verdicts);
+  const Recipe r = recipe_of(options);
+  for (const uint32_t granularity : {r.operand_granularity, r.weight_granularity}) {
+    if (device.has_granularity(granularity)) continue;
+    verdicts.decline(
+        OCTAVO_REASON_KERNEL, "the kernels of this device lack the scales of the recipe",
+        "set fp8.te.recipe = \"current\"",
+        OptionList<Options>().shown(options, "recipe") + " needs " + describe_scales(granularity));
+    break;
+  }
+  if (!device.has_dtype(OCTAVO_E4M3FN) || !device.has_dtype(OCTAVO_E5M2))
+    verdicts.decline(OCTAVO_REASON_DTYPE, "the kernels lack float8_e4m3fn or float8_e5m2");
+  else if (device.has(OCTAVO_CAPS_EMULATED))
+    verdicts.add({OCTAVO_ACCEPT_EMULATED, OCTAVO_REASON_NONE,
+                  "FP8 arithmetic is emulated exactly, without FP8 hardware"});
+  else
+    verdicts.add(accept("FP8 runs on the device"));
 }
+
+Verdict Te::take_dtypes(const Parameter &p) const {
+  return is_plain_dtype(p.dtype)
+             ? accept()
+             : decline(OCTAVO_REASON_DTYPE, "a weight in f32, bf16 or f16 is expected");
+}
+
+Verdict Te::take_parameter(const Parameter &p) const {
+  return accept(p.is_linear_weight() ? "weight of linears" : "stays with the host");
+}
+
+Verdict Te::take_linear(const Linear &, const Parameter &w) const {
+  Verdict v = accept(describe(recipe_));
+  v.evidence = padding_of(device(), w);
+  return v;
+}
+
+// What no product of the recipe reads is not stated.
+void Te::declare(Slots &s) {
+  recipe_ = recipe_of(options());
+  const Recipe &r = recipe_;
+
+  Verbs native;
+  if (r.casts_weight()) native.push_back(OCTAVO_VERB_QUANTIZE_WEIGHT);
+  if (r.forward_reads_weight()) native.push_back(OCTAVO_VERB_FORWARD);
+  if (r.dgrad == Operands::kPlain) native.push_back(OCTAVO_VERB_BACKWARD);
+  weight_ = s.native_weight(native);
+
+  // [slots]
+  WeightCodes codes;
+  codes.granularity = r.weight_granularity;
+  codes.packs_rows = r.may_pack_weight();
+  if (r.fprop == Operands::kFp8) codes.rows_read_by.push_back(OCTAVO_VERB_FORWARD);
+  if (r.dgrad == Operands::kDequantized) codes.rows_read_by.push_back(OCTAVO_VERB_BACKWARD);
+  if (r.dgrad == Operands::kFp8) codes.columns_read_by.push_back(OCTAVO_VERB_BACKWARD);
+  cache_ = s.weight_codes(codes);
+
+  const auto observe = [&](const char *operand, uint32_t verb, SlotRule::Kind pool) {
+    Observed o{operand, verb, pool, options().reduce_amax};
+    if (r.delayed()) o.history = static_cast<uint64_t>(options().amax_history_len);
+    o.statistics = options().telemetry;
+    return s.observe(o);
+  };
+  if (r.casts_weight()) w_ = observe("w", OCTAVO_VERB_QUANTIZE_WEIGHT, SlotRule::Kind::kWeightPool);
+  nonfinite_ = s.nonfinite();
+  if (r.casts_x()) x_ = observe("x", OCTAVO_VERB_FORWARD, SlotRule::Kind::kLinearPool);
+  if (r.casts_dy()) dy_ = observe("dy", OCTAVO_VERB_BACKWARD, SlotRule::Kind::kLinearPool);
+  // [/slots]
+}
+
+}  // namespace octavo::te
+
+OCTAVO_PLUGIN(octavo::te::Te)

@@ -1,5 +1,5 @@
 // Calls whose tensors are missing, or have a number of rows that no memory holds: refused before a
-// size is computed from them.
+// size is computed from them. A step before the first seal has no slots and does nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,6 +81,18 @@ TEST_P(CallsWithoutTensors, parameters_beyond_any_memory) {
   for (const int64_t huge : {INT64_MAX, (int64_t{1} << 40) + 1})
     EXPECT_EQ(add_weight(run.get(), "huge", 1, huge).status, OCTAVO_INVALID) << huge;
   EXPECT_THAT(last_error(), testing::HasSubstr("at most 2^40 rows and col"));
+}
+
+TEST_P(CallsWithoutTensors, a_step_before_the_first_seal) {
+  RunPtr unsealed;
+  ASSERT_EQ(request.open(unsealed), OCTAVO_OK) << request.host.error();
+  void *nothing[1] = {nullptr};
+  octavo_step_call step{};
+  step.size = sizeof(step);
+  step.kind = OCTAVO_KIND_STEP_CALL;
+  step.slots = nothing;
+  EXPECT_EQ(octavo_backend_of(unsealed.get())->end_step(octavo_session_of(unsealed.get()), &step),
+            OCTAVO_OK);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CallsWithoutTensors, testing::Values("te", "msamp", "reference"),

@@ -27,20 +27,32 @@ inline float value_of(const Format &f, int code) {
   return exponent == 0 ? std::ldexp(mantissa, 1 - bias) : std::ldexp(1 + mantissa, exponent - bias);
 }
 
+// The values of all codes without their signs.
+inline const std::array<float, 128> &values_of(const Format &f) {
+  const auto all = [](const Format &format) {
+    std::array<float, 128> values{};
+    for (int code = 0; code < 128; ++code)
+      values[static_cast<size_t>(code)] = value_of(format, code);
+    return values;
+  };
+  static const std::array<float, 128> e4m3 = all(kE4m3), e5m2 = all(kE5m2);
+  return f.exponent_bits == kE4m3.exponent_bits ? e4m3 : e5m2;
+}
+
 // The finite value nearest to fl32(v * scale), ties to the even code, out of range to the largest.
 inline float cast(const Format &f, float v, float scale) {
   const float scaled = v * scale;
   if (std::isnan(scaled)) return scaled;
   const double magnitude = std::fabs(static_cast<double>(scaled));
+  const std::array<float, 128> &values = values_of(f);
   float best = 0;
   double best_distance = magnitude;
-  for (int code = 1; code < 128 && value_of(f, code) <= f.max; ++code) {
-    const double distance = std::fabs(magnitude - static_cast<double>(value_of(f, code)));
+  for (size_t code = 1; code < values.size() && values[code] <= f.max; ++code) {
+    const double distance = std::fabs(magnitude - static_cast<double>(values[code]));
     if (distance < best_distance || (distance == best_distance && code % 2 == 0)) {
-      best = value_of(f, code);
+      best = values[code];
       best_distance = distance;
     }
-    if (value_of(f, code) == f.max) break;
   }
   return std::copysign(best, scaled);
 }

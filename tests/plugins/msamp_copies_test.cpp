@@ -176,7 +176,7 @@ TEST(MsampCopiesO3, weight_and_master_on_every_rank) {
         EXPECT_EQ(m.read(0, OCTAVO_ROLE_MASTER_WEIGHT, found), OCTAVO_INVALID);
         EXPECT_EQ(m.error(),
                   "read_parameter \"p0\": expected a role that this parameter has and whose slots "
-                  "lie on this rank, found role 2");
+                  "are on this rank, found role 2");
       }
     }
   }

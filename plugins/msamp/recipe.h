@@ -1,0 +1,76 @@
+// The options of msamp, and what each level keeps in which format.
+//
+// The levels and windows are MS-AMP's (msamp.initialize, msamp/common/tensor/meta.py), the rest is
+// what MS-AMP leaves no choice about.
+#pragma once
+
+#include "octavo/plugin.hpp"
+
+namespace octavo::msamp {
+
+enum class Level { kO1, kO2, kO3 };
+enum class Profile { kFixed, kMsamp04 };
+enum class Decay { kAdamW, kAdam };
+enum class States { kLevel, kE4m3Block, kCoat };
+enum class Accumulation { kFp8, kFp32 };
+enum class Prescale { kProfile, kAuto, kSqrt, kFull, kNone };
+
+// The dtypes of one parameter's tensors; 0: none.
+struct Formats {
+  uint32_t weight;         // of a linear
+  uint32_t master_weight;  // what Adam steps; without it the weight itself
+  uint32_t exp_avg;
+  uint32_t exp_avg_sq;
+};
+
+// FP8-LM, arXiv 2310.18313, as MS-AMP's opt_level. Gradients of linear weights are
+// E4M3 at every level. All but f32 have a scale_inv of the whole tensor.
+constexpr Formats kLevels[] = {
+    {OCTAVO_F16, 0, OCTAVO_F32, OCTAVO_F32},                 // O1
+    {OCTAVO_F16, 0, OCTAVO_E4M3FN, OCTAVO_F16},              // O2
+    {OCTAVO_E4M3FN, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_F16},  // O3
+};
+
+// state_format: how many elements of a moment share a scale. In groups both moments are E4M3.
+constexpr uint32_t kStateGranularities[] = {
+    OCTAVO_PER_TENSOR,    // level
+    OCTAVO_FLAT_256,      // e4m3-block: torchao's low-bit optimizers
+    OCTAVO_EXPANDED_128,  // coat: COAT, arXiv 2410.19313, section 4
+};
+
+struct Options {
+  Level opt_level = Level::kO2;
+  Profile profile = Profile::kFixed;
+  uint64_t amax_history_len = 16;
+  Decay optimizer = Decay::kAdamW;
+  bool amsgrad = false;
+  States state_format = States::kLevel;
+  Accumulation gradient_accumulation = Accumulation::kFp8;
+  Prescale prescale = Prescale::kProfile;
+  uint64_t one_shot_bytes = 262144;
+  bool weight_cache = true;
+
+  static void list(author::OptionList<Options> &l);
+
+  // MS-AMP 0.4.0 with its quirks.
+  bool parity() const { return profile == Profile::kMsamp04; }
+  uint32_t rule() const { return parity() ? OCTAVO_RULE_MSAMP04 : OCTAVO_RULE_MSAMP; }
+  bool fp8_weights() const { return formats().weight == OCTAVO_E4M3FN; }
+  uint32_t state_granularity() const {
+    return kStateGranularities[static_cast<size_t>(state_format)];
+  }
+  Formats formats() const {
+    Formats f = kLevels[static_cast<size_t>(opt_level)];
+    if (state_format != States::kLevel) f.exp_avg = f.exp_avg_sq = OCTAVO_E4M3FN;
+    return f;
+  }
+  uint32_t gradient_dtype() const {
+    return gradient_accumulation == Accumulation::kFp32 ? OCTAVO_F32 : OCTAVO_E4M3FN;
+  }
+  Prescale reduction_prescale() const {
+    if (prescale != Prescale::kProfile) return prescale;
+    return parity() ? Prescale::kSqrt : Prescale::kAuto;
+  }
+};
+
+}  // namespace octavo::msamp

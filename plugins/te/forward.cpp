@@ -1,0 +1,66 @@
+// The casts of a weight and of x, and fprop.
+#include "te.h"
+
+namespace octavo::te {
+
+using namespace author;
+
+Cast Te::by_recipe(const Observation &seen, float *nonfinite) const {
+  Cast how;
+  how.nonfinite = nonfinite;
+  how.amax = seen.amax;
+  how.scale = seen.scale;
+  how.rule = recipe_.delayed() ? uint32_t{OCTAVO_RULE_GIVEN} : recipe_.rule;
+  how.eps = static_cast<float>(options().amax_epsilon);
+  return how;
+}
+
+// The codes of w that its products read.
+void Te::cast_weight(Pass &p, const WeightCall &c) const {
+  Codes w = c[cache_];
+  if (!w.has_rows() && !w.has_columns()) return;
+  const Observation seen = c[w_];
+  const octavo_tensor cached = w.rows;
+  // Statistics are taken of codes in the order of the weight, whatever the cache has.
+  const bool packs = w.layout == Layout::kPacked;
+  if (packs || (seen.statistics.wanted && !w.has_rows())) {
+    const Codes room = p.codes(c.n(), c.k(), OCTAVO_E4M3FN, kRows, recipe_.weight_granularity);
+    w.rows = room.rows;
+    if (recipe_.blocks()) w.scale_inv = room.scale_inv;
+  }
+  p.cast(c[weight_], w, by_recipe(seen));
+  if (packs) p.pack(w.rows, cached);
+  if (w.has_rows()) p.record(c[weight_], w.by_rows(), seen.statistics);
+}
+
+// y = x w^T + bias
+void Te::forward(Pass &p, const ForwardCall &c) const {
+  const Recipe &r = recipe_;
+  const bool plain_call = r.fprop == Operands::kPlain || (c.is_evaluation() && !r.evaluates_in_fp8);
+  const bool runs_plain = p.may(plain_call) && r.forward_reads_weight();
+  const bool runs_fp8 = p.may(!plain_call) && r.fprop == Operands::kFp8;
+  const Observation seen = c[x_];
+  if (plain_call || seen.statistics.wanted) p.read(c.x());
+
+  // Backward wants the columns of x, or its rows to decode; fprop and statistics want the rows.
+  Codes x = c.keeps() && r.wgrad != Operands::kPlain
+                ? p.saved_codes(r.wgrad == Operands::kFp8 ? kColumns : kRows, c.k(), OCTAVO_E4M3FN,
+                                r.operand_granularity)
+                : Codes();
+  const bool observes = x.has_columns() && seen.statistics.wanted;
+  if (!x.has_rows() && (runs_fp8 || observes)) {
+    const Codes room = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, kRows, r.operand_granularity);
+    x.rows = room.rows;
+    // Per tensor, rows and columns have one scale_inv, which must outlive the call.
+    if (r.blocks() || !x.has_columns()) x.scale_inv = room.scale_inv;
+  }
+  if (x.has_rows() || x.has_columns()) p.cast(c.x(), x, by_recipe(seen));
+  if (x.has_rows()) p.record(c.x(), x.by_rows(), seen.statistics);
+
+  if (runs_fp8)
+    p.multiply(x.by_rows(), c[cache_].by_rows(), c.y(), c.bias(),
+               r.blocks() ? 0 : uint32_t{kFastAccumulation});
+  if (runs_plain) p.multiply(plain(c.x()), plain(c[weight_]), c.y(), c.bias());
+}
+
+}  // namespace octavo::te

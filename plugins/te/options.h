@@ -1,0 +1,56 @@
+// The options of the te backend, by the names, defaults and ranges of Transformer Engine's recipes
+// (transformer_engine/common/recipe) and of Accelerate's TERecipeKwargs. What Transformer Engine
+// keeps in environment variables (powers of two, fp32 scales) is an option, too.
+#pragma once
+
+#include "octavo/plugin.hpp"
+
+namespace octavo::te {
+
+// In the order of the texts that options.cpp names.
+enum class Scaling { kDelayed, kCurrent, kBlock, kMx };
+enum class Profile {
+  kDefault,
+  kTe2DelayedFused,
+  kTe2DelayedUnfused,
+  kTe2Current,
+  kTe2Block,
+  kTe2Mx,
+  kOcpMx
+};
+enum class Format { kDefault, kHybrid, kE4m3, kE5m2 };
+enum class Algorithm { kMax, kMostRecent };
+enum class BackwardOverride { kNone, kHighPrecision, kDequantized };
+
+struct Options {
+  Scaling recipe = Scaling::kDelayed;
+  Profile profile = Profile::kDefault;
+  Format fp8_format = Format::kDefault;
+  int64_t margin = 0;
+  int64_t interval = 1;
+  int64_t amax_history_len = 1024;
+  Algorithm amax_compute_algo = Algorithm::kMax;
+  std::string scaling_factor_compute_algo;
+  bool reduce_amax = true;
+  std::string override_linear_precision = "none";
+  BackwardOverride backward_override = BackwardOverride::kNone;
+  bool use_autocast_during_eval = false;
+  bool use_mxfp8_block_scaling = false;
+  bool mxfp8_2d_quantization = false;
+  bool current_scaling_power_2_scales = false;
+  bool block_scaling_fp32_scales = false;
+  double amax_epsilon = 0;
+  bool fp8_dpa = false;
+  bool fp8_mha = false;
+  bool telemetry = false;
+
+  static void list(author::OptionList<Options> &l);
+
+  Scaling scaling() const { return use_mxfp8_block_scaling ? Scaling::kMx : recipe; }
+};
+
+// What te refuses: options that Transformer Engine refuses, that it removed, or that contradict
+// each other. Nothing is corrected silently.
+void refuse_options(const Options &o, author::Verdicts &verdicts);
+
+}  // namespace octavo::te
