@@ -5,13 +5,10 @@
 #include <exception>
 #include <iostream>
 
-#include "error.h"
-#include "files.h"
-#include "interrupt.h"
-#include "report_html.h"
-#include "results_table.h"
-#include "table.h"
-#include "trainer.h"
+#include "model/error.h"
+#include "report/report.h"
+#include "run/files.h"
+#include "run/trainer.h"
 
 namespace gpt {
 namespace {
@@ -28,26 +25,17 @@ void describe(const Options &options, const Corpus &corpus, Progress &progress) 
 }
 
 void print_results(const Options &options, const std::vector<RunResult> &results) {
-  const bool color = wants_color(STDOUT_FILENO);
-  std::cout << "\n" << results_table(results, color);
-  if (const std::string bytes = bytes_table(results, color); !bytes.empty()) {
-    std::cout << "\n" << bytes;
-  }
+  std::cout << "\n" << result_tables(results, wants_color(STDOUT_FILENO));
   for (const RunResult &result : results) {
-    if (result.skipped_steps > 0) {
-      std::cout << "\n"
-                << result.name << ": " << result.skipped_steps
-                << " steps skipped, since a gradient was not finite"
-                << (result.injected > 0
-                        ? "; infinite gradients injected: " + std::to_string(result.injected)
-                        : std::string())
-                << "\n";
-    }
+    if (result.skipped_steps == 0) continue;
+    std::cout << "\n" << result.name << ": " << result.skipped_steps;
+    std::cout << " steps skipped, since a gradient was not finite";
+    if (result.injected > 0) std::cout << "; infinite gradients injected: " << result.injected;
+    std::cout << "\n";
   }
   if (!results.empty() && !results.back().sample.empty()) {
-    std::cout << "\n"
-              << results.back().name << " continues \"" << options.prompt << "\":\n\n"
-              << options.prompt << results.back().sample << "\n";
+    std::cout << "\n" << results.back().name << " continues \"" << options.prompt << "\":\n\n";
+    std::cout << options.prompt << results.back().sample << "\n";
   }
 }
 
@@ -57,10 +45,8 @@ int run(int argc, char **argv) {
 
   // Everything that can be wrong is found before the first step.
   const Corpus corpus = load_corpus(options.text, options.size.context);
-  const Threads threads(options.threads);
-  OctavoHost host(threads);
-  for (const RunSpec &spec : options.runs) check_run(spec, options, corpus, host);
-  prepare_directory(options.out);
+  for (const RunSpec &spec : options.runs) check_run(spec, options, corpus);
+  prepare_directory("--out", options.out);
 
   catch_interrupts();
   Progress progress(options.quiet);
@@ -70,7 +56,7 @@ int run(int argc, char **argv) {
   std::vector<RunResult> results;
   for (size_t i = 0; i < options.runs.size() && !interrupted(); ++i) {
     progress.start_run(options.runs[i].name, i, options.runs.size(), options.steps);
-    results.push_back(train(options.runs[i], {options, corpus, threads, host, progress, log}));
+    results.push_back(train(options.runs[i], {options, corpus, progress, log}));
     progress.end_run(results.back());
     write_atomically(options.out + "/report.html",
                      report_html(options, corpus, results, interrupted()));

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rank_group.h"
-#include "replica.h"
+#include "samples/train_gpt/run/replica.h"
 #include "tests/samples/tiny_training.h"
 
 namespace gpt {
@@ -24,11 +23,11 @@ inline std::vector<unsigned char> weight_bytes(Replica &replica) {
       add(p->value.data(), p->value.bytes());
       continue;
     }
-    OctavoRun &run = *replica.octavo();
-    const octavo_slot *codes = run.slot_of(p->id, OCTAVO_ROLE_WEIGHT);
-    const octavo_slot *scale = octavo_get_slot(run.handle(), codes->scale_slot);
+    OctavoRun &run = replica.octavo();
+    const octavo_slot *codes = run.slot(OCTAVO_OWNER_PARAMETER, p->id, OCTAVO_ROLE_WEIGHT);
+    const octavo_slot *scale = octavo_get_slot(run.get(), codes->scale_slot);
     for (const octavo_slot *slot : {codes, scale}) {
-      add(octavo_store_address(run.store(), slot->id),
+      add(run.store()->address(slot->id),
           static_cast<size_t>(slot->rows * slot->cols) * OCTAVO_DTYPE_BITS(slot->dtype) / 8);
     }
   }
@@ -42,14 +41,14 @@ struct Group {
     for (uint32_t rank = 0; rank < count; ++rank) {
       hosts.push_back(std::make_unique<OctavoHost>(threads));
       replicas.push_back(std::make_unique<Replica>(parse_run(run), options, threads, *hosts.back(),
-                                                   ranks.communicator(rank)));
+                                                   ranks.member(rank)));
     }
   }
 
   Options options;
   Corpus corpus;
   Threads threads{1};
-  RankGroup ranks;
+  octavo::Ranks ranks;
   std::vector<std::unique_ptr<OctavoHost>> hosts;
   std::vector<std::unique_ptr<Replica>> replicas;
 };

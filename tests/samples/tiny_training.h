@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "samples/train_gpt/run/trainer.h"
 #include "tests/samples/child_program.h"
-#include "trainer.h"
 
 namespace gpt {
 
@@ -30,11 +30,11 @@ inline Corpus tiny_corpus(const Options &options) {
 inline RunResult train_once(const Options &options, const std::string &run,
                             uint32_t threads_count) {
   const Corpus corpus = tiny_corpus(options);
-  const Threads threads(threads_count);
-  OctavoHost host(threads);
+  Options with_threads = options;
+  if (options.ranks == 1) with_threads.threads = threads_count;
   Progress progress(true);
   MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
-  return train(parse_run(run), {options, corpus, threads, host, progress, log});
+  return train(parse_run(run), {with_threads, corpus, progress, log});
 }
 
 // Everything that a run computes, without what a clock says.

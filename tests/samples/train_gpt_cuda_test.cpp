@@ -3,10 +3,11 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
-#include "error.h"
+#include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/cuda_on_cpu/runtime.h"
 #include "tests/support/environment.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -78,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GpuRun{"te:override_linear_precision=dgrad", Fused::kNo},
                     GpuRun{"msamp:opt_level=O1", Fused::kNo},
                     GpuRun{"msamp:opt_level=O2,gradient_accumulation=fp32", Fused::kNo},
-                    GpuRun{"msamp:opt_level=O3", Fused::kNo}));
+                    GpuRun{"msamp:opt_level=O3", Fused::kNo}),
+    octavo::test::kNameOfValue);
 
 TEST(Gpu, ranks_share_it_and_give_the_numbers_of_the_cpu) {
   for (const char *run : {"te:recipe=delayed", "msamp:opt_level=O2"}) {
@@ -150,19 +152,19 @@ TEST(Gpu, none_is_a_refusal_and_not_the_cpu) {
 // What the tests above rest on: the seal is one.
 TEST(SealedDevice, memory_is_out_of_the_reach_of_the_host) {
   Group group("te", on("cuda"), 1);
-  OctavoRun &run = *group.replicas[0]->octavo();
-  const volatile auto *slot = static_cast<unsigned char *>(octavo_store_address(run.store(), 0));
+  OctavoRun &run = group.replicas[0]->octavo();
+  const volatile auto *slot = static_cast<unsigned char *>(run.store()->address(0));
   ASSERT_NE(slot, nullptr);
   EXPECT_DEATH(*slot, "");
 }
 
 TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
   Group group("te", on("cuda"), 1);
-  OctavoRun &run = *group.replicas[0]->octavo();
+  OctavoRun &run = group.replicas[0]->octavo();
   Buffer<float> x(16);
   auto quantize_from_the_host = [&] {
-    const octavo_tensor in = f32_matrix(x.data(), 1, 16);
-    octavo_tensor out = run.staging().out_matrix(x.data(), 1, 16);
+    const octavo_tensor in = octavo::view(x.data(), 1, 16);
+    octavo_tensor out = run.staging().out(x.data(), 1, 16);
     octavo_prologue gelu = {};
     gelu.size = sizeof gelu;
     gelu.kind = OCTAVO_KIND_PROLOGUE;
@@ -173,12 +175,11 @@ TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &gelu;
     call.out = &out;
-    octavo_status status = octavo_fused_of(run.handle())->apply(run.session(), &call);
+    octavo_status status = octavo_fused_of(run.get())->apply(run.session(), &call);
     if (status == OCTAVO_OK) {
       float y = 0.0f;
-      status =
-          octavo_memory_of(run.handle())
-              ->copy(octavo_session_desc_of(run.handle())->kernels_ctx, &y, out.data, sizeof y);
+      status = octavo_memory_of(run.get())->copy(octavo_session_desc_of(run.get())->kernels_ctx, &y,
+                                                 out.data, sizeof y);
     }
     std::_Exit(status == OCTAVO_DEVICE ? 7 : 1);
   };

@@ -3,8 +3,9 @@
 
 #include <cmath>
 
-#include "simd.h"
+#include "samples/train_gpt/model/simd.h"
 #include "tests/samples/tiny_training.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -42,7 +43,8 @@ INSTANTIATE_TEST_SUITE_P(Fused, EveryFusedRun,
                          testing::Values("te:recipe=delayed", "te:recipe=current",
                                          "te:recipe=block", "te:recipe=mx",
                                          "te:recipe=current,override_linear_precision=wgrad",
-                                         "te:recipe=block,backward_override=dequantized"));
+                                         "te:recipe=block,backward_override=dequantized"),
+                         octavo::test::kNameOfValue);
 
 TEST(Fused, runs_without_the_interface_keep_the_loops_of_the_program) {
   for (const char *run : {"fp32", "reference", "msamp"}) {
@@ -57,13 +59,13 @@ class FusedForms : public testing::Test {
  protected:
   std::vector<float> apply(const octavo_prologue &prologue, int64_t rows, int64_t cols) {
     std::vector<float> out(static_cast<size_t>(rows * cols));
-    octavo_tensor tensor = f32_matrix(out.data(), rows, cols);
+    octavo_tensor tensor = octavo::view(out.data(), rows, cols);
     octavo_prologue_call call = {};
     call.size = sizeof call;
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &prologue;
     call.out = &tensor;
-    run_.check(run_.fused()->apply(run_.session(), &call), "apply", "the test");
+    host_.require(run_.fused()->apply(run_.session(), &call), "apply");
     return out;
   }
 
@@ -76,7 +78,7 @@ TEST_F(FusedForms, gelu_is_the_form_that_backward_differentiates) {
   std::vector<float> x;
   for (int i = -600; i <= 600; ++i) x.push_back(static_cast<float>(i) / 100.0f);
   const auto count = static_cast<int64_t>(x.size());
-  const octavo_tensor in = f32_matrix(x.data(), 1, count);
+  const octavo_tensor in = octavo::view(x.data(), 1, count);
   octavo_prologue gelu = {};
   gelu.size = sizeof gelu;
   gelu.kind = OCTAVO_KIND_PROLOGUE;

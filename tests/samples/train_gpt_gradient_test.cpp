@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "model.h"
+#include "samples/train_gpt/model/model.h"
 
 namespace gpt {
 namespace {

@@ -1,8 +1,8 @@
 // Bytes per parameter against the formats that each run keeps its tensors in.
 #include <gmock/gmock.h>
 
-#include "memory.h"
-#include "replica.h"
+#include "samples/train_gpt/octavo/slot_statistics.h"
+#include "samples/train_gpt/run/replica.h"
 #include "tests/samples/tiny_training.h"
 
 namespace gpt {
@@ -59,7 +59,7 @@ TEST_P(Memory, is_the_sum_over_the_formats) {
   EXPECT_EQ(of_all[kMemoryMasterWeight], linear * format.master_weight);
   EXPECT_EQ(of_all[kMemoryWeightCache], linear * format.weight_cache);
   // One i32 a tensor counts its steps, when the backend steps it.
-  const bool steps = replica.backend_optimizer() != nullptr;
+  const bool steps = replica.steps_in_slots();
   EXPECT_EQ(of_all[kMemoryStep], steps ? 4 * replica.model().parameters().size() : 0);
   EXPECT_EQ(of_linear[kMemoryStep], steps ? 4 * replica.model().linears().size() : 0);
 
@@ -67,7 +67,7 @@ TEST_P(Memory, is_the_sum_over_the_formats) {
   for (size_t i = kMemoryWeight; i <= kMemoryStep; ++i) sum += of_all[i];
   EXPECT_DOUBLE_EQ(memory.model.training_bytes_per_parameter(),
                    static_cast<double>(sum) / static_cast<double>(all));
-  if (replica.octavo() == nullptr) return;
+  if (replica.octavo().store() == nullptr) return;
 
   // Own tensors and slots: nothing is counted twice, nothing is left out.
   uint64_t own = 0;
@@ -75,11 +75,11 @@ TEST_P(Memory, is_the_sum_over_the_formats) {
     own += p->value.bytes() + p->grad.bytes() + p->exp_avg.bytes() + p->exp_avg_sq.bytes();
   }
   uint64_t slots = 0;
-  for (const auto &[role, bytes] : slot_bytes(*replica.octavo())) slots += bytes;
+  for (const auto &[role, bytes] : slot_bytes(replica.octavo())) slots += bytes;
   uint64_t counted = 0;
   for (const uint64_t bytes : of_all) counted += bytes;
   EXPECT_EQ(counted, own + slots);
-  EXPECT_EQ(slots, octavo_store_bytes(replica.octavo()->store(), 0));
+  EXPECT_EQ(slots, replica.octavo().store()->bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(TrainGpt, Memory, testing::ValuesIn(kFormats),

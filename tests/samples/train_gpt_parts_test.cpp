@@ -9,15 +9,14 @@
 #include <filesystem>
 #include <limits>
 
-#include "adamw.h"
-#include "corpus.h"
-#include "error.h"
-#include "gemm.h"
-#include "metrics.h"
-#include "precision.h"
-#include "run_spec.h"
-#include "simd.h"
-#include "table.h"
+#include "samples/train_gpt/model/corpus.h"
+#include "samples/train_gpt/model/error.h"
+#include "samples/train_gpt/model/loops.h"
+#include "samples/train_gpt/model/optimizer.h"
+#include "samples/train_gpt/model/simd.h"
+#include "samples/train_gpt/octavo/octavo_run.h"
+#include "samples/train_gpt/run/metrics.h"
+#include "samples/train_gpt/run/terminal.h"
 #include "tests/samples/child_program.h"
 
 namespace gpt {

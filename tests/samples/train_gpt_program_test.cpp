@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/samples/program_run.h"
+#include "tests/support/param_name.h"
 
 namespace gpt_test {
 namespace {
@@ -148,7 +149,8 @@ TEST_P(Interrupt, keeps_what_was_done) {
   EXPECT_THAT(page, HasSubstr("\"interrupted\":true"));
 }
 
-INSTANTIATE_TEST_SUITE_P(TrainGptRanks, Interrupt, testing::Values("1", "2"));
+INSTANTIATE_TEST_SUITE_P(TrainGptRanks, Interrupt, testing::Values("1", "2"),
+                         octavo::test::kNameOfValue);
 
 }  // namespace
 }  // namespace gpt_test

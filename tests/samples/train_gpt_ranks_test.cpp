@@ -4,8 +4,9 @@
 #include <atomic>
 #include <cmath>
 
-#include "error.h"
+#include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -81,7 +82,8 @@ TEST_P(EveryRankedRun, does_what_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(TrainGpt, EveryRankedRun,
                          testing::Values("fp32", "bf16", "reference", "te:recipe=delayed",
                                          "msamp:opt_level=O1", "msamp:opt_level=O2",
-                                         "msamp:opt_level=O3"));
+                                         "msamp:opt_level=O3"),
+                         octavo::test::kNameOfValue);
 
 // Every rank takes the whole batch, so all have the gradient that one rank alone has, and nothing
 // is averaged. What is left is the sharing out: who steps what, the norm over ranks, and the
@@ -98,15 +100,15 @@ TEST_P(Sharding, gives_the_weights_of_one_rank) {
     Group group(GetParam(), larger, ranks);
     group.ranks.run([&](uint32_t rank) {
       Replica &replica = *group.replicas[rank];
-      OctavoRun &run = *replica.octavo();
+      OctavoRun &run = replica.octavo();
       replica.start();
       for (int64_t step = 0; step < 5; ++step) {
         const Batch batch = training_batch(group.corpus, options.batch, 16, 1, step);
         replica.model().weights_changed();
         replica.model().forward(batch.tokens.data(), batch.targets.data(), options.batch, 16, true);
         replica.model().backward();
-        const double norm = replica.backend_optimizer()->gradient_norm();
-        replica.backend_optimizer()->step(1e-3, norm, false);
+        const double norm = replica.optimizer().gradient_norm();
+        replica.optimizer().step(1e-3, norm, false);
         run.end_step();
       }
       EXPECT_EQ(run.sharded(), ranks > 1);
@@ -121,7 +123,8 @@ TEST_P(Sharding, gives_the_weights_of_one_rank) {
 
 INSTANTIATE_TEST_SUITE_P(TrainGpt, Sharding,
                          testing::Values("msamp:opt_level=O1", "msamp:opt_level=O2",
-                                         "msamp:opt_level=O3"));
+                                         "msamp:opt_level=O3"),
+                         octavo::test::kNameOfValue);
 
 TEST(Ranks, a_gradient_that_is_not_finite_on_one_rank_stops_the_step_of_all) {
   for (const char *run : {"te:recipe=delayed", "msamp:opt_level=O2", "msamp:opt_level=O3"}) {
@@ -131,7 +134,7 @@ TEST(Ranks, a_gradient_that_is_not_finite_on_one_rank_stops_the_step_of_all) {
     // step.
     const uint32_t positions = group.replicas[0]->model().parameters()[1]->id;
     const bool owned =
-        group.replicas[0]->octavo()->sharded() && group.replicas[0]->octavo()->owns(positions);
+        group.replicas[0]->octavo().sharded() && group.replicas[0]->octavo().steps(positions);
     const uint32_t bad = owned || positions == OCTAVO_NONE ? 1 : 0;
     std::vector<unsigned char> before;
     group.ranks.run([&](uint32_t rank) {
@@ -149,10 +152,10 @@ TEST(Ranks, a_gradient_that_is_not_finite_on_one_rank_stops_the_step_of_all) {
 }
 
 TEST(Ranks, the_first_error_comes_out_and_nobody_waits_for_ever) {
-  RankGroup ranks(3);
+  octavo::Ranks ranks(3);
   std::atomic<int> woken = 0;
   auto body = [&](uint32_t rank) {
-    const Communicator communicator = ranks.communicator(rank);
+    const Communicator communicator = ranks.member(rank);
     communicator.mean(1.0);
     if (rank == 1) throw UserError("rank 1", "nothing", "a full disk", "free space");
     try {
@@ -172,9 +175,9 @@ TEST(Ranks, the_first_error_comes_out_and_nobody_waits_for_ever) {
 }
 
 TEST(Ranks, communicate_exactly) {
-  RankGroup ranks(4);
+  octavo::Ranks ranks(4);
   ranks.run([&](uint32_t rank) {
-    const Communicator c = ranks.communicator(rank);
+    const Communicator c = ranks.member(rank);
     EXPECT_EQ(c.rank(), rank);
     EXPECT_EQ(c.world(), 4u);
     const double mine = 1.0 / (rank + 3.0);

@@ -1,5 +1,6 @@
 // Checkpoints that the program refuses before any training, and one that an interrupt leaves.
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "tests/samples/program_run.h"
 
@@ -64,28 +65,39 @@ TEST(StateErrors, nothing_left_to_train) {
   expect_refused(run(resumed("fp32", {"--stop-after", "13"})), {"--stop-after", "0 to 12"});
 }
 
+std::string text_of(const nlohmann::json &file) {
+  std::string text;
+  nlohmann::json::to_cbor(file, text);
+  return text;
+}
+
 TEST(StateErrors, damaged_files) {
   save("te");
-  const std::string own = step_file("te", "train_gpt.safetensors");
+  const std::string own = step_file("te", "train_gpt.cbor");
   const std::string content = read_text(own);
-  for (const size_t length : {size_t{0}, size_t{7}, size_t{100}}) {
+  for (const size_t length : {size_t{0}, size_t{7}, size_t{100}, content.size() - 1}) {
     write_text(own, content.substr(0, length));
     expect_refused(run(resumed("te")), {own, "cut off"});
   }
-  std::string other = content;
-  other[8] = 'x';
-  write_text(own, other);
-  expect_refused(run(resumed("te")), {own, "a header that is none of its own"});
+  for (const std::string &other : {"x" + content.substr(1), content + "x"}) {
+    write_text(own, other);
+    expect_refused(run(resumed("te")), {own, "damaged"});
+  }
 
-  // These are found when the run begins: the header alone is read before.
+  // These are found when the run begins: tensors and slots are read then.
   const auto late = [&](const std::vector<std::string> &words) {
     const Finished finished = run(resumed("te"));
     EXPECT_EQ(finished.exit_code, 2) << finished.errors;
     for (const std::string &word : words) EXPECT_THAT(finished.errors, HasSubstr(word));
     EXPECT_FALSE(fs::exists(test_directory() + "/out/report.html"));
   };
-  write_text(own, content.substr(0, content.size() - 1));
-  late({own, "bytes of tensors"});
+  nlohmann::json other = nlohmann::json::from_cbor(content);
+  other["tensors"]["norm.gain/value"].get_binary().pop_back();
+  write_text(own, text_of(other));
+  late({own, "norm.gain/value of 128 bytes", "127"});
+  other["tensors"].erase("norm.gain/value");
+  write_text(own, text_of(other));
+  late({own, "tensors of this model"});
   write_text(own, content);
   fs::remove(step_file("te", "rank-0000-of-0001.safetensors"));
   late({"rank-0000-of-0001.safetensors", "found none"});

@@ -1,13 +1,14 @@
 // --save and --resume: a run in two parts computes what it computes in one, bit for bit.
-#include "state.h"
+#include "samples/train_gpt/run/state.h"
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "error.h"
+#include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -99,7 +100,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"te:recipe=delayed", 2}, Case{"te:recipe=current", 1},
                     Case{"msamp:opt_level=O1", 1}, Case{"msamp:opt_level=O2", 1},
                     Case{"msamp:opt_level=O2", 2}, Case{"msamp:opt_level=O3", 1},
-                    Case{"msamp:opt_level=O3", 2}));
+                    Case{"msamp:opt_level=O3", 2}),
+    [](const auto &case_) {
+      return octavo::test::name_of_text(case_.param.run) + "_ranks_" +
+             std::to_string(case_.param.ranks);
+    });
 
 // One step of a rank that takes the whole batch, so that nothing is averaged and the number of
 // ranks decides about nothing but who keeps which states.
@@ -110,7 +115,7 @@ void whole_step(Group &group, Replica &replica, const Options &options, int64_t 
   replica.model().backward();
   const double norm = replica.optimizer().gradient_norm();
   replica.optimizer().step(1e-3, norm, false);
-  replica.octavo()->end_step();
+  replica.octavo().end_step();
 }
 
 // Trains from `begin` to `end` on this many ranks, between two checkpoints; an empty name: none.
@@ -153,14 +158,14 @@ TEST(Resume, resharding_there_and_back_changes_no_bit) {
   options.stop_after = kFirst;
   train_once(options, run, 1);
   const auto original = checkpoint(options.save, run);
-  const StateTexts texts = run_texts(parse_run(run), options, tiny_corpus(options));
+  const nlohmann::json key = run_key(parse_run(run), options, tiny_corpus(options));
   std::string from = options.save;
   for (const auto &[ranks, to] : {std::pair(4u, "b"), std::pair(1u, "c"), std::pair(2u, "d")}) {
     Group group(run, few_steps(ranks), ranks);
     group.ranks.run([&, from, to = to](uint32_t rank) {
       group.replicas[rank]->start();
-      const int64_t steps = load_state(*group.replicas[rank], run_directory(from, run), texts);
-      save_state(*group.replicas[rank], run_directory(directory(to), run), texts, steps);
+      const int64_t steps = load_state(*group.replicas[rank], run_directory(from, run), key);
+      save_state(*group.replicas[rank], run_directory(directory(to), run), key, steps);
     });
     from = directory(to);
     EXPECT_EQ(checkpoint(from, run).size(), 1 + ranks);
@@ -197,10 +202,10 @@ TEST(Resume, older_checkpoints_go_and_the_same_step_is_saved_again) {
   options.stop_after = 3;
   train_once(options, "fp32", 1);
   const auto first = checkpoint(options.save, "fp32");
-  EXPECT_THAT(names(first), testing::ElementsAre("step-00000003/train_gpt.safetensors"));
+  EXPECT_THAT(names(first), testing::ElementsAre("step-00000003/train_gpt.cbor"));
   train_once(options, "fp32", 1);
   const auto again = checkpoint(options.save, "fp32");
-  EXPECT_THAT(names(again), testing::ElementsAre("step-00000003.1/train_gpt.safetensors"));
+  EXPECT_THAT(names(again), testing::ElementsAre("step-00000003.1/train_gpt.cbor"));
   EXPECT_TRUE(first.begin()->second == again.begin()->second);
   EXPECT_EQ(gpt_test::read_text(run_directory(options.save, "fp32") + "/latest"),
             "step-00000003.1\n");

@@ -6,10 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "cast_statistics.h"
-#include "error.h"
-#include "gradient_fault.h"
+#include "samples/train_gpt/model/error.h"
+#include "samples/train_gpt/octavo/fp8_linear.h"
 #include "tests/samples/tiny_training.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -59,7 +59,8 @@ TEST_P(Casts, do_not_change_the_training) {
 
 INSTANTIATE_TEST_SUITE_P(Telemetry, Casts,
                          testing::Values("te:recipe=delayed,telemetry=true",
-                                         "te:recipe=current,telemetry=true"));
+                                         "te:recipe=current,telemetry=true"),
+                         octavo::test::kNameOfValue);
 
 TEST(Telemetry, each_cast_is_a_line_of_the_metrics) {
   Options options = tiny();
@@ -181,7 +182,8 @@ TEST_P(Injection, training_recovers_and_counts) {
 
 INSTANTIATE_TEST_SUITE_P(Telemetry, Injection,
                          testing::Values("fp32", "te:recipe=delayed", "te:recipe=current",
-                                         "msamp:opt_level=O3"));
+                                         "msamp:opt_level=O3"),
+                         octavo::test::kNameOfValue);
 
 TEST(Telemetry, metrics_say_which_steps_were_skipped) {
   Options options = tiny();
@@ -207,7 +209,7 @@ TEST(Evaluation, is_announced_to_the_backend) {
   auto loss_of = [&](const std::string &run, bool training) {
     OctavoRun octavo(parse_run(run), "", host);
     Model model(options.size, options.batch, 1, Precision::kFp32, threads);
-    model.attach(octavo);
+    attach(model, octavo);
     model.weights_changed();
     return model.forward(batch.tokens.data(), batch.targets.data(), 4, 16, training);
   };

@@ -3,8 +3,10 @@
 
 #include <filesystem>
 
-#include "error.h"
+#include "samples/train_gpt/model/error.h"
+#include "samples/train_gpt/octavo/fp8_linear.h"
 #include "tests/samples/tiny_training.h"
+#include "tests/support/param_name.h"
 
 namespace gpt {
 namespace {
@@ -31,7 +33,8 @@ TEST_P(EveryRun, repeats_bit_for_bit_with_one_thread_and_two) {
 INSTANTIATE_TEST_SUITE_P(Training, EveryRun,
                          testing::Values("fp32", "bf16", "reference", "te:recipe=delayed",
                                          "te:recipe=current", "msamp:opt_level=O1",
-                                         "msamp:opt_level=O2", "msamp:opt_level=O3"));
+                                         "msamp:opt_level=O2", "msamp:opt_level=O3"),
+                         octavo::test::kNameOfValue);
 
 TEST(Training, another_seed_is_another_run) {
   Options options = tiny();
@@ -57,15 +60,13 @@ TEST(Training, evaluation_leaves_no_trace_in_the_training) {
   // The schedule itself depends on the number of steps, so the comparison takes the validation
   // text away instead: a shorter one, the same training text.
   Options options = tiny();
+  options.threads = 1;
   const RunResult first = train_once(options, "te:recipe=delayed", 1);
   Corpus corpus = tiny_corpus(options);
   for (unsigned char &byte : corpus.validation) byte = static_cast<unsigned char>(byte ^ 0x55);
-  const Threads threads(1);
-  OctavoHost host(threads);
   Progress progress(true);
   MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
-  const RunResult second =
-      train(parse_run("te:recipe=delayed"), {options, corpus, threads, host, progress, log});
+  const RunResult second = train(parse_run("te:recipe=delayed"), {options, corpus, progress, log});
   ASSERT_EQ(first.steps.size(), second.steps.size());
   for (size_t i = 0; i < first.steps.size(); ++i) {
     EXPECT_EQ(first.steps[i].loss, second.steps[i].loss) << "step " << i + 1;
@@ -92,7 +93,8 @@ TEST_P(EveryBackend, leaves_a_skipped_layer_to_the_host) {
   EXPECT_LT(result.steps.back().loss, result.steps.front().loss - 1.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Training, EveryBackend, testing::Values("te", "msamp"));
+INSTANTIATE_TEST_SUITE_P(Training, EveryBackend, testing::Values("te", "msamp"),
+                         octavo::test::kNameOfValue);
 
 TEST(Training, a_configuration_without_fp8_runs_on_the_host) {
   Options options = tiny();
@@ -124,7 +126,7 @@ TEST(Training, a_gradient_that_is_not_finite_is_seen_until_end_step) {
   OctavoHost host(threads);
   OctavoRun run(parse_run("te:recipe=delayed"), "", host);
   Model model(options.size, options.batch, 1, Precision::kFp32, threads);
-  model.attach(run);
+  attach(model, run);
   model.weights_changed();
   auto pass = [&] {
     model.forward(batch.tokens.data(), batch.targets.data(), 4, 16, true);

@@ -1,0 +1,30 @@
+// The errors that the user can do something about.
+//
+// UserError ends the program with exit code 2; every other exception is a defect and ends it with
+// 1.
+#ifndef TRAIN_GPT_ERROR_H
+#define TRAIN_GPT_ERROR_H
+
+#include <stdexcept>
+#include <string>
+
+namespace gpt {
+
+class UserError : public std::runtime_error {
+ public:
+  UserError(const std::string &where, const std::string &expected, const std::string &found,
+            const std::string &remedy)
+      : std::runtime_error(where + "\n  expected: " + expected + "\n  found:    " + found +
+                           "\n  remedy:   " + remedy) {}
+};
+// Throws UserError unless the condition holds.
+inline void expect(bool holds, const std::string &where, const std::string &expected,
+                   const std::string &found, const std::string &remedy) {
+  if (!holds) throw UserError(where, expected, found, remedy);
+}
+
+enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitInterrupted = 130 };
+
+}  // namespace gpt
+
+#endif

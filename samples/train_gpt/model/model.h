@@ -1,0 +1,70 @@
+// The model: byte and position embeddings, blocks, a final norm, and an untied head of 256.
+//
+// Equal sizes and seeds give equal initial values in every run, whatever its precision.
+#ifndef TRAIN_GPT_MODEL_H
+#define TRAIN_GPT_MODEL_H
+
+#include <memory>
+#include <vector>
+
+#include "block.h"
+
+namespace gpt {
+
+constexpr int64_t kBytes = 256;
+
+struct ModelSize {
+  int64_t layers = 3, heads = 3, width = 96, context = 64;
+};
+
+class Model {
+ public:
+  // `batch`: the most sequences of one call.
+  Model(const ModelSize &size, int64_t batch, uint64_t seed, Precision precision,
+        const Threads &threads);
+  Model(const Model &) = delete;
+  Model &operator=(const Model &) = delete;
+
+  // After each change of the weights, before the next forward.
+  void weights_changed();
+  // tokens and targets [batch * time], time <= context. The mean loss in nats; with training, the
+  // gradient of the logits is ready for backward.
+  double forward(const unsigned char *tokens, const unsigned char *targets, int64_t batch,
+                 int64_t time, bool training);
+  // The logits [time, 256] of one sequence.
+  const float *logits(const unsigned char *tokens, int64_t time);
+  // `count` bytes that the model draws after `prompt`; what is not printable ASCII comes back as
+  // '?'.
+  std::string generate(const std::string &prompt, int64_t count, uint64_t seed);
+  // Overwrites the gradient of every parameter. Takes the batch of the last training forward.
+  void backward();
+
+  const std::vector<Linear *> &linears() const { return linears_; }
+  const std::vector<Parameter *> &parameters() const { return parameters_; }
+  const ModelSize &size() const { return size_; }
+  int64_t rows() const { return batch_ * size_.context; }  // the most of one call
+
+ private:
+  void initialize(uint64_t seed);
+  void run_layers(const unsigned char *tokens, int64_t batch, int64_t time, bool training);
+
+  ModelSize size_;
+  int64_t batch_;
+  const Threads &threads_;
+  Parameter bytes_;
+  Parameter positions_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  LayerNorm norm_;
+  Linear head_;
+  std::vector<Linear *> linears_;
+  std::vector<Parameter *> parameters_;
+
+  std::vector<Buffer<float>> stream_;  // the residual stream before each block and after the last
+  Buffer<float> normed_, logits_, d_normed_, gradient_, losses_;
+  const unsigned char *tokens_ = nullptr;  // of the last training forward
+  int64_t last_batch_ = 0, last_time_ = 0;
+};
+
+}  // namespace gpt
+
+#endif

@@ -1,0 +1,122 @@
+// Puts the data of the runs as JSON into the page of report_page.html, which draws itself.
+#include <algorithm>
+#include <cmath>
+
+#include "../model/simd.h"
+#include "report.h"
+
+namespace gpt {
+
+extern const char *const kReportPage;  // report_page.html, made a string by the build
+
+namespace {
+
+using nlohmann::json;
+
+// By operand: the worst ratio of each sampled step, the worst of all with its place, the totals.
+json casts_json(const std::vector<StepRecord> &steps) {
+  json casts = {{"step", json::array()}, {"operands", json::object()}};
+  for (const StepRecord &record : steps) {
+    if (record.casts.empty()) continue;
+    casts["step"].push_back(record.step);
+    for (const CastRecord &cast : record.casts) {
+      json &operand = casts["operands"][cast.operand];
+      if (operand.is_null()) operand = {{"sqnr_db", json::array()}, {"worst", json()}};
+      operand["saturated"] = operand.value("saturated", 0.0) + cast.saturated;
+      operand["underflow"] = operand.value("underflow", 0.0) + cast.underflow;
+      const double amax = cast.amax && std::isfinite(*cast.amax) ? *cast.amax : 0.0;
+      operand["amax"] = std::max(operand.value("amax", 0.0), amax);
+      json &series = operand["sqnr_db"];
+      while (series.size() < casts["step"].size()) series.push_back(nullptr);
+      if (!cast.sqnr_db) continue;
+      json &of_step = series.back(), &worst = operand["worst"];
+      if (of_step.is_null() || *cast.sqnr_db < of_step.get<double>()) of_step = *cast.sqnr_db;
+      if (worst.is_null() || *cast.sqnr_db < worst["db"].get<double>())
+        worst = {{"db", *cast.sqnr_db}, {"tensor", cast.tensor}, {"step", record.step}};
+    }
+  }
+  return casts;
+}
+
+json run_json(const RunResult &result) {
+  json run = {{"name", result.name},
+              {"backend", result.backend},
+              {"recipe", result.recipe},
+              {"train_loss", result.train_loss},
+              {"tokens_per_s", result.tokens_per_s},
+              {"skipped_steps", result.skipped_steps},
+              {"nonfinite_steps", result.nonfinite_steps},
+              {"injected", result.injected},
+              {"casts", casts_json(result.steps)},
+              {"bytes", result.bytes},
+              {"memory",
+               {{"fullest", fullest_rank(result.memory)},
+                {"sum", summed(result.memory)},
+                {"ranks", result.memory}}},
+              {"placements", result.placements},
+              {"report", result.report},
+              {"sample", result.sample}};
+  run["validation_loss"] = result.validation_loss ? json(*result.validation_loss) : json();
+  for (const char *series : {"step", "loss", "validation"}) run[series] = json::array();
+  for (const char *kind : {"amax", "scale", "reduce"}) run[kind] = json::object();
+  for (const StepRecord &record : result.steps) {
+    run["step"].push_back(record.step);
+    run["loss"].push_back(record.loss);
+    if (record.validation) run["validation"].push_back({record.step, *record.validation});
+    for (const auto &[kind, values] : record.telemetry.items())
+      for (const auto &[key, value] : values.items()) run[kind][key].push_back(value);
+  }
+  return run;
+}
+
+json configuration(const Options &o) {
+  json rows = json::array();
+  auto add = [&](const char *name, const json &value) { rows.push_back({name, value}); };
+  add("octavo", octavo::version());
+  add("octavo.toml", o.config.empty() ? "none" : o.config);
+  add("steps", o.steps);
+  add("batch", o.batch);
+  add("context", o.size.context);
+  add("layers", o.size.layers);
+  add("heads", o.size.heads);
+  add("width", o.size.width);
+  add("peak learning rate", o.rate);
+  add("seed", o.seed);
+  add("ranks", o.ranks);
+  add("telemetry every", o.telemetry_every == 0 ? json("never") : json(o.telemetry_every));
+  add("injected", o.inject_inf == 0 ? json("nothing")
+                                    : json("one infinite gradient in " +
+                                           std::to_string(o.inject_inf) + " backward calls"));
+  add("threads", o.threads == 0 ? json("one per core") : json(o.threads));
+  add("host kernels", simd().name);
+  return rows;
+}
+
+}  // namespace
+
+std::string report_html(const Options &options, const Corpus &corpus,
+                        const std::vector<RunResult> &results, bool interrupted) {
+  json data = {{"interrupted", interrupted},
+               {"steps", options.steps},
+               {"ranks", options.ranks},
+               {"memory_parts", kMemoryNames},
+               {"prompt", options.prompt},
+               {"configuration", configuration(options)},
+               {"corpus",
+                {{"train_bytes", corpus.train.size()},
+                 {"validation_bytes", corpus.validation.size()},
+                 {"train_files", corpus.train_files},
+                 {"validation_files", corpus.validation_files},
+                 {"split", corpus.split},
+                 {"entropy", corpus.unigram_entropy}}},
+               {"runs", json::array()}};
+  for (const RunResult &result : results) data["runs"].push_back(run_json(result));
+  // In a script element only "</" could end the data early; invalid UTF-8 becomes U+FFFD.
+  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos;) text.replace(at, 2, "<\\/");
+  std::string page = kReportPage;
+  const std::string mark = "{{DATA}}";
+  return page.replace(page.find(mark), mark.size(), text);
+}
+
+}  // namespace gpt

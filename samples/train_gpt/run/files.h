@@ -1,0 +1,16 @@
+// Directories that the command line names, and files in them that appear whole or not at all.
+#ifndef TRAIN_GPT_FILES_H
+#define TRAIN_GPT_FILES_H
+
+#include <string>
+
+namespace gpt {
+
+// Makes sure before any work that files can be written there. Functions here throw UserError.
+void prepare_directory(const std::string &option, const std::string &directory);
+// The file holds either its old content or all of the new one, never a part, and is on disk.
+void write_atomically(const std::string &path, const std::string &content);
+
+}  // namespace gpt
+
+#endif

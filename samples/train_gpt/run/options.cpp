@@ -1,0 +1,167 @@
+// Reads the command line with CLI11 and checks what its types do not.
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "../model/error.h"
+
+namespace gpt {
+namespace {
+
+constexpr const char *kAbout =
+    "Trains a small byte-level GPT in fp32, in bf16 "
+    "and in FP8 through Octavo, with the same seed\n"
+    "and the same batches, and compares the losses.";
+
+constexpr const char *kFooter = R"(Runs (--run, --backend):
+  fp32, bf16        every linear is the program's own
+  config            what octavo.toml says
+  BACKEND[:K=V,..]  that FP8 backend, with settings of its table: te:recipe=current,margin=0
+                    or msamp:opt_level=O3
+  Default with octavo.toml: fp32 bf16 config
+  Default without:          fp32 bf16 reference te:recipe=delayed te:recipe=current msamp
+
+Ranks (--ranks):
+  Data parallel training: each rank is a thread with a model of its own and takes an equal share of
+  every batch; gradients are averaged over the ranks. A backend may share optimizer states out.
+
+Checkpoints (--save, --resume):
+  --save writes one after the last step of each run, also when it is interrupted or ended early by
+  --stop-after. --resume goes on from there, with the same command line but for --ranks, --threads,
+  --out and --stop-after: every number is the one that the run would have computed in one go.
+
+Statistics of casts (--telemetry-every):
+  A backend that offers them (te:telemetry=true) records in every N-th step and in the last one, for
+  x, w and dy of each layer: amax, scale, elements that saturated, elements that became 0, and the
+  signal-to-noise ratio of the cast. Each is a line of metrics.jsonl; the report has the worst.
+
+Norms and GELU (--fused):
+  no     the program's own loops
+  apply  by the backend's octavo.fused/1, a call of its own before each linear
+  yes    by the same interface in one call with the linear: the bits of apply, without its tensor
+  A layer that cannot be fused takes apply; runs and layers without the interface take no.
+
+Device (--device), which overrides [device] kind of octavo.toml:
+  On a GPU the calls of the backend run there, with its states and low-bit weights; x, y and
+  gradients are copied for each call, since the loops of this program stay on the CPU. Ranks share
+  the GPU. The numbers are the CPU's where the kernels add up in its order, as cuBLASLt does not.
+
+Faults (--inject-inf):
+  Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
+  infinite element. Such a step is skipped: no weight changes. The report counts these steps.
+
+Exit codes:
+  0    done
+  1    a defect of this program or of a backend
+  2    the command line, the text, --out or the configuration cannot be used; nothing was trained
+  130  interrupted: metrics.jsonl and report.html hold what was done until then
+NO_COLOR in the environment turns colours off.)";
+
+struct Number {
+  const char *name;
+  int64_t *value;
+  int64_t low, high;
+  const char *help;
+};
+
+void check(const std::vector<Number> &numbers, const Options &o) {
+  for (const Number &n : numbers) {
+    expect(*n.value >= n.low && *n.value <= n.high, n.name,
+           std::to_string(n.low) + " to " + std::to_string(n.high), std::to_string(*n.value),
+           "choose a value in this range");
+  }
+  expect(o.stop_after <= o.steps, "--stop-after", "0 to " + std::to_string(o.steps),
+         std::to_string(o.stop_after), "choose a value up to --steps");
+  expect(o.size.width % o.size.heads == 0, "--heads",
+         "a divisor of --width " + std::to_string(o.size.width), std::to_string(o.size.heads),
+         "change --heads or --width");
+  expect(o.batch % o.ranks == 0, "--ranks", "a divisor of --batch " + std::to_string(o.batch),
+         std::to_string(o.ranks), "change one: every rank takes as many sequences as the others");
+  expect(o.rate > 0.0 && o.rate <= 1.0, "--rate", "more than 0 and at most 1",
+         std::to_string(o.rate), "choose a learning rate in this range, such as 0.005");
+  expect(!o.prompt.empty(), "--prompt", "at least one byte", "an empty text", "give a prompt");
+}
+
+}  // namespace
+
+bool parse_options(int argc, char **argv, Options &options) {
+  CLI::App app(kAbout, "train_gpt");
+  app.footer(kFooter);
+  std::vector<std::string> runs, backends;
+  std::string fused = "no";
+  const std::vector<Number> numbers = {
+      {"--ranks", &options.ranks, 1, 64, "a divisor of --batch"},
+      {"--steps", &options.steps, 1, 10'000'000, "optimizer steps of each run"},
+      {"--stop-after", &options.stop_after, 0, 10'000'000, "end each run there; 0: --steps"},
+      {"--threads", &options.threads, 0, 1'024, "0: one per core"},
+      {"--layers", &options.size.layers, 1, 1'000, "blocks"},
+      {"--heads", &options.size.heads, 1, 65'536, "attention heads"},
+      {"--width", &options.size.width, 8, 65'536, "of the residual stream"},
+      {"--context", &options.size.context, 2, 65'536, "bytes of a sequence"},
+      {"--batch", &options.batch, 1, 65'536, "sequences of a step"},
+      {"--sample-bytes", &options.sample_bytes, 0, 1'000'000, "length of the continuation"},
+      {"--telemetry-every", &options.telemetry_every, 0, 10'000'000,
+       "steps between samples of cast statistics, see below; 0: none"},
+      {"--inject-inf", &options.inject_inf, 0, 1'000'000'000,
+       "one infinite gradient in N backward calls, see below; 0: none"}};
+  for (const Number &n : numbers)
+    app.add_option(n.name, *n.value, n.help)->type_name("N")->capture_default_str();
+  app.add_option("config,--config", options.config, "octavo.toml")
+      ->type_name("PATH")
+      ->check(CLI::ExistingFile);
+  app.add_option("--text", options.text, "text files or directories of them")
+      ->type_name("PATH ...")
+      ->capture_default_str();
+  app.add_option("--run", runs, "runs to compare, see below")->type_name("NAME ...");
+  app.add_option("--backend", backends, "runs of FP8 backends, after the others of --run")
+      ->type_name("BACKEND[:K=V,..] ...");
+  app.add_option("--save", options.save, "directory of checkpoints, see below")->type_name("DIR");
+  app.add_option("--resume", options.resume, "checkpoints to go on from")->type_name("DIR");
+  app.add_option("--seed", options.seed, "of weights and batches")->capture_default_str();
+  app.add_option("--out", options.out, "directory of metrics.jsonl and report.html")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_flag("--quiet", options.quiet, "print the final tables only");
+  app.add_option("--rate", options.rate, "peak learning rate")->capture_default_str();
+  app.add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
+  app.add_option("--device", options.device, "where the backend computes, see below")
+      ->type_name("cpu|cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--fused", fused, "who computes norms and GELU, see below")
+      ->type_name("no|apply|yes")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp &) {
+    std::cout << app.help();
+    return false;
+  } catch (const CLI::ParseError &e) {
+    throw UserError("command line", "the options that --help lists", e.what(),
+                    "run train_gpt --help");
+  }
+  const std::map<std::string, Fused> ways = {
+      {"no", Fused::kNo}, {"apply", Fused::kApply}, {"yes", Fused::kYes}};
+  expect(ways.count(fused) > 0, "--fused", "no, apply or yes", "\"" + fused + "\"",
+         "choose one of the three");
+  options.fused = ways.at(fused);
+  for (const std::string &name : backends) {
+    expect(parse_run(name).kind == RunSpec::Kind::kBackend, "--backend " + name,
+           "an FP8 backend, such as te or msamp:opt_level=O3", "a run that is none",
+           "write --run " + name);
+    runs.push_back(name);
+  }
+  if (runs.empty() && options.config.empty())
+    runs = {"fp32", "bf16", "reference", "te:recipe=delayed", "te:recipe=current", "msamp"};
+  if (runs.empty()) runs = {"fp32", "bf16", "config"};
+  for (const std::string &name : runs) {
+    options.runs.push_back(parse_run(name));
+    expect(options.runs.back().kind != RunSpec::Kind::kConfig || !options.config.empty(),
+           "--run config", "a configuration to take it from", "none on the command line",
+           "name an octavo.toml, as in: train_gpt octavo.toml --run config");
+  }
+  check(numbers, options);
+  return true;
+}
+
+}  // namespace gpt

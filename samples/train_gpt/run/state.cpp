@@ -1,0 +1,183 @@
+// Saving goes to a directory that no older checkpoint uses; `latest` names it when all ranks have
+// written. So whenever the program dies, `latest` names a complete checkpoint.
+#include "state.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "../model/error.h"
+#include "files.h"
+
+namespace gpt {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char *kOwnFile = "/train_gpt.cbor";
+
+void accept(bool fine, const std::string &path, const std::string &expected,
+            const std::string &found) {
+  expect(fine, "--resume: " + path, expected, found, "resume from another checkpoint");
+}
+
+std::string step_name(int64_t steps, int64_t attempt) {
+  const std::string digits = std::to_string(steps);
+  const std::string name = "step-" + std::string(digits.size() < 8 ? 8 - digits.size() : 0, '0');
+  return name + digits + (attempt == 0 ? "" : "." + std::to_string(attempt));
+}
+
+// What the program keeps itself, by name; what the backend owns is not among it.
+std::map<std::string, Buffer<float> *> own_tensors(Replica &replica) {
+  std::map<std::string, Buffer<float> *> all;
+  for (Parameter *p : replica.model().parameters()) {
+    for (auto &[buffer, kind] : {std::pair(&p->value, "/value"), std::pair(&p->exp_avg, "/exp_avg"),
+                                 std::pair(&p->exp_avg_sq, "/exp_avg_sq")})
+      if (buffer->size() > 0) all[p->name + kind] = buffer;
+  }
+  return all;
+}
+
+std::string latest_directory(const std::string &directory) {
+  std::string name;
+  std::ifstream in(directory + "/latest");
+  std::getline(in, name);
+  expect(in && name.rfind("step-", 0) == 0 && name.find('/') == std::string::npos,
+         "--resume: " + directory + "/latest", "the name of a checkpoint",
+         in ? "\"" + name + "\"" : "no such file",
+         "resume from a directory that --save wrote with this run, or leave "
+         "--resume");
+  return directory + "/" + name;
+}
+
+// A checkpoint's own file, which must be of the run with this key.
+json read_own(const std::string &path, const json &key) {
+  std::ifstream in(path, std::ios::binary);
+  accept(!!in, path, "a file of --save", "no file that can be read");
+  json file = json::from_cbor(in, /*strict=*/true, /*allow_exceptions=*/false);
+  accept(file.is_object() && file["tensors"].is_object() && file["steps"].is_number_unsigned() &&
+             file["adam_steps"].is_number_unsigned(),
+         path, "a whole file of --save", "a file that is cut off or damaged");
+  for (const auto &[name, value] : key.items()) {
+    const json found = file["key"].is_object() ? file["key"].value(name, json()) : json();
+    expect(found == value, "--resume: " + path,
+           name + " " + value.dump() + " as on this command line", name + " " + found.dump(),
+           "repeat the command line of the run that was saved");
+  }
+  return file;
+}
+
+}  // namespace
+
+json run_key(const RunSpec &spec, const Options &options, const Corpus &corpus) {
+  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a, which tells texts apart and no more
+  for (const unsigned char byte : corpus.train) hash = (hash ^ byte) * 0x100000001B3u;
+  return {{"run", spec.name},
+          {"seed", options.seed},
+          {"batch", options.batch},
+          {"steps", options.steps},
+          {"rate", options.rate},
+          {"layers", options.size.layers},
+          {"heads", options.size.heads},
+          {"width", options.size.width},
+          {"context", options.size.context},
+          {"fused", options.fused != Fused::kNo},  // yes has the bits of apply
+          {"text", {corpus.train.size(), hash}}};
+}
+
+std::string run_directory(const std::string &directory, const std::string &run) {
+  std::string name = directory + "/";
+  for (const char c : run) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string("._-=:,+").find(c) != std::string::npos;
+    const auto code = static_cast<unsigned char>(c);
+    const char *digits = "0123456789ABCDEF";
+    name += plain ? std::string{c} : std::string{'%', digits[code / 16], digits[code % 16]};
+  }
+  return name;
+}
+
+void check_state(const RunSpec &spec, const Options &options, const json &key) {
+  if (!options.save.empty()) prepare_directory("--save", run_directory(options.save, spec.name));
+  if (options.resume.empty()) return;
+  const std::string path = latest_directory(run_directory(options.resume, spec.name)) + kOwnFile;
+  const auto taken = read_own(path, key)["steps"].get<int64_t>();
+  const int64_t end = options.stop_after > 0 ? options.stop_after : options.steps;
+  expect(taken < end, "--resume: " + path,
+         "a checkpoint of fewer than " + std::to_string(end) + " steps, after which this run stops",
+         std::to_string(taken), "leave or raise --stop-after, or leave out this run");
+}
+
+void save_state(Replica &replica, const std::string &directory, const json &key, int64_t steps) {
+  const Communicator &communicator = replica.communicator();
+  const bool root = communicator.rank() == 0;
+  // One rank looks which name is free; the others follow.
+  int64_t attempt = 0;
+  while (root && fs::exists(directory + "/" + step_name(steps, attempt))) ++attempt;
+  attempt = static_cast<int64_t>(communicator.gather(static_cast<double>(attempt)).front());
+  const std::string name = step_name(steps, attempt);
+  const std::string checkpoint = directory + "/" + name;
+  // [save]
+  // All ranks keep the same slots unless they share states out.
+  const octavo::Store *store = replica.octavo().store();
+  if (store != nullptr && (root || replica.octavo().sharded()))
+    store->save(checkpoint, static_cast<uint64_t>(steps));
+  // [/save]
+  if (root) {
+    fs::create_directories(checkpoint);
+    json file = {{"key", key},
+                 {"steps", steps},
+                 {"adam_steps", replica.optimizer().own_steps()},
+                 {"tensors", json::object()}};
+    for (const auto &[tensor, buffer] : own_tensors(replica)) {
+      const auto *bytes = reinterpret_cast<const uint8_t *>(buffer->data());
+      file["tensors"][tensor] = json::binary({bytes, bytes + buffer->bytes()});
+    }
+    std::string content;
+    json::to_cbor(file, content);
+    write_atomically(checkpoint + kOwnFile, content);
+  }
+  communicator.root_says(true);  // no rank passes this line before all have written
+  if (!root) return;
+  write_atomically(directory + "/latest", name + "\n");
+  for (const auto &entry : fs::directory_iterator(directory)) {
+    const std::string other = entry.path().filename().string();
+    if (other.rfind("step-", 0) == 0 && other != name) fs::remove_all(entry.path());
+  }
+}
+
+int64_t load_state(Replica &replica, const std::string &directory, const json &key) {
+  const std::string checkpoint = latest_directory(directory);
+  const std::string path = checkpoint + kOwnFile;
+  const json file = read_own(path, key);
+  const auto steps = file["steps"].get<int64_t>();
+  if (octavo::Store *store = replica.octavo().store(); store != nullptr) {
+    uint64_t saved = 0;
+    try {
+      // [load]
+      saved = store->load(checkpoint);  // then every weight is due to be quantized
+      // [/load]
+    } catch (const octavo::Error &e) {
+      throw UserError("--resume: " + checkpoint, "slots of this run", e.what(),
+                      "follow the message above");
+    }
+    accept(saved == static_cast<uint64_t>(steps), checkpoint,
+           "slots of step " + std::to_string(steps), "slots of step " + std::to_string(saved));
+  }
+  const auto own = own_tensors(replica);
+  const json &tensors = file["tensors"];
+  accept(tensors.size() == own.size(), path, std::to_string(own.size()) + " tensors of this model",
+         std::to_string(tensors.size()));
+  for (const auto &[name, buffer] : own) {
+    const json found = tensors.value(name, json());
+    const size_t bytes = found.is_binary() ? found.get_binary().size() : 0;
+    accept(bytes == buffer->bytes(), path,
+           name + " of " + std::to_string(buffer->bytes()) + " bytes", std::to_string(bytes));
+    std::memcpy(buffer->data(), found.get_binary().data(), bytes);
+  }
+  replica.optimizer().restore_steps(file["adam_steps"].get<int64_t>());
+  replica.weights_changed();
+  return steps;
+}
+
+}  // namespace gpt

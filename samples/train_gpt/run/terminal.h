@@ -1,0 +1,48 @@
+// What the terminal sees: numbers, text tables, the progress of a training; and Ctrl-C.
+#ifndef TRAIN_GPT_TERMINAL_H
+#define TRAIN_GPT_TERMINAL_H
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "metrics.h"
+
+namespace gpt {
+
+// Whether this file descriptor is a terminal and NO_COLOR is unset.
+bool wants_color(int descriptor);
+// 3.14159, 2 -> "3.14"
+std::string fixed(double value, int digits);
+// 1234567 -> "1 234 567"
+std::string grouped(uint64_t value);
+// The first row is the header. `left` columns from the left are text, the others are numbers.
+std::string table(const std::vector<std::vector<std::string>> &rows, size_t left, bool color);
+
+// The last step on a terminal, a line now and then elsewhere, on standard error: standard output is
+// for the tables.
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+
+  void start_run(const std::string &name, size_t index, size_t count, int64_t steps);
+  void step(const StepRecord &record);
+  // One line about the run.
+  void end_run(const RunResult &result);
+  void note(const std::string &line);
+
+ private:
+  bool quiet_, terminal_;
+  std::string title_;
+  int64_t steps_ = 0;
+  std::string validation_;
+  std::chrono::steady_clock::time_point started_;
+};
+
+// The first Ctrl-C asks the training to stop after its step, the second one ends the program.
+void catch_interrupts();
+bool interrupted();
+
+}  // namespace gpt
+
+#endif

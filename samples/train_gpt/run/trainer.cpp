@@ -1,0 +1,155 @@
+// Every rank makes the same steps; rank 0 also evaluates, writes and shows.
+#include "trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "state.h"
+
+namespace gpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Rank {
+  Rank(const RunSpec &spec, const Options &options, uint32_t threads_count,
+       const Communicator &communicator)
+      : threads(threads_count),
+        host(threads),
+        replica(spec, options, threads, host, communicator) {}
+
+  Threads threads;
+  OctavoHost host;
+  Replica replica;
+};
+
+// A run is this object: its members live and die together, in the right order.
+class Run {
+ public:
+  Run(const RunSpec &spec, const Training &training)
+      : training_(training),
+        key_(run_key(spec, training.options, training.corpus)),
+        group_(static_cast<uint32_t>(training.options.ranks)) {
+    const auto ranks = static_cast<uint32_t>(training.options.ranks);
+    auto threads = static_cast<uint32_t>(training.options.threads);
+    if (ranks > 1) threads = threads_per_rank(threads, ranks);
+    // One after the other: what cannot run is found before any thread starts.
+    for (uint32_t i = 0; i < ranks; ++i)
+      ranks_.push_back(std::make_unique<Rank>(spec, training.options, threads, group_.member(i)));
+    describe(spec);
+  }
+
+  RunResult train() {
+    group_.run([this](uint32_t rank) { train_rank(ranks_[rank]->replica); });
+    const Options &options = training_.options;
+    for (const auto &rank : ranks_) result_.injected += rank->replica.injected();
+    summarize(result_, options);
+    if (result_.validation_loss) {
+      Model &model = ranks_.front()->replica.model();
+      result_.sample = model.generate(options.prompt, options.sample_bytes, options.seed);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void describe(const RunSpec &spec) {
+    Replica &root = ranks_.front()->replica;
+    OctavoRun &octavo = root.octavo();
+    result_.name = spec.name;
+    result_.backend = "host";
+    result_.recipe = octavo.precision() == "bf16" ? "bf16" : "fp32";
+    if (octavo.backend() != nullptr) {
+      result_.backend = octavo.backend_id();
+      result_.recipe = octavo.option("recipe");
+      if (result_.recipe.empty()) result_.recipe = octavo.option("opt_level");
+    }
+    if (spec.uses_fp8()) result_.report = octavo.report();
+    for (const auto &rank : ranks_) {
+      result_.memory.push_back(rank->replica.memory());
+      for (const auto &[role, bytes] : slot_bytes(rank->replica.octavo()))
+        result_.bytes[role] += bytes;
+    }
+    for (const Linear *linear : root.model().linears())
+      result_.placements.push_back({linear->name(), linear->placement(), linear->reason()});
+  }
+
+  void train_rank(Replica &replica) {
+    const Options &options = training_.options;
+    const bool root = replica.communicator().rank() == 0;
+    const int64_t end = options.stop_after > 0 ? options.stop_after : options.steps;
+    replica.start();
+    int64_t step = 0;
+    if (!options.resume.empty())
+      step = load_state(replica, run_directory(options.resume, result_.name), key_);
+    for (; step < end; ++step) {
+      // One rank looks at the flag, or the ranks could disagree and wait for each other.
+      if (replica.communicator().root_says(root && interrupted())) break;
+      const auto start = Clock::now();
+      StepRecord record = replica.take_step(training_.corpus, step);
+      if (!root) continue;
+      record.tokens_per_s = static_cast<double>(options.batch * options.size.context) /
+                            std::chrono::duration<double>(Clock::now() - start).count();
+      if (const int64_t batches = batches_to_evaluate(options, record.step); batches > 0)
+        record.validation = replica.evaluate(training_.corpus, batches);
+      keep_step(result_, std::move(record), training_.log, training_.progress);
+    }
+    if (!options.save.empty())
+      save_state(replica, run_directory(options.save, result_.name), key_, step);
+  }
+
+  const Training &training_;
+  const nlohmann::json key_;
+  octavo::Ranks group_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  RunResult result_;
+};
+
+}  // namespace
+
+void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus) {
+  const Threads threads(1);
+  OctavoHost host(threads);
+  OctavoRun(spec, options.config, host, options.fused, options.device);
+  check_state(spec, options, run_key(spec, options, corpus));
+}
+
+uint32_t threads_per_rank(uint32_t threads, uint32_t ranks) {
+  const uint32_t all = threads != 0 ? threads : std::thread::hardware_concurrency();
+  return std::max<uint32_t>(all / ranks, 1);
+}
+
+RunResult train(const RunSpec &spec, const Training &training) {
+  return Run(spec, training).train();
+}
+
+int64_t batches_to_evaluate(const Options &options, int64_t step) {
+  // Six times in a run a part of the text, at last all of it up to a limit.
+  if (step == options.steps) return 64;
+  return step % std::max<int64_t>(options.steps / 6, 1) == 0 ? 6 : 0;
+}
+
+void keep_step(RunResult &result, StepRecord record, MetricsLog &log, Progress &progress) {
+  result.skipped_steps += record.skipped ? 1 : 0;
+  result.nonfinite_steps += record.nonfinite ? 1 : 0;
+  log.write(to_json(result.name, record));
+  for (const CastRecord &cast : record.casts) log.write(to_json(result.name, record.step, cast));
+  progress.step(record);
+  result.steps.push_back(std::move(record));
+}
+
+void summarize(RunResult &result, const Options &options) {
+  const std::vector<StepRecord> &steps = result.steps;
+  if (steps.empty()) return;
+  double seconds_per_token = 0.0;
+  for (const StepRecord &record : steps) seconds_per_token += 1.0 / record.tokens_per_s;
+  result.tokens_per_s = static_cast<double>(steps.size()) / seconds_per_token;
+  const size_t last = std::min<size_t>(steps.size(), 20);  // the train loss of the table
+  for (size_t i = steps.size() - last; i < steps.size(); ++i)
+    result.train_loss += steps[i].loss / static_cast<double>(last);
+  if (steps.back().step == options.steps) result.validation_loss = steps.back().validation;
+}
+
+}  // namespace gpt
