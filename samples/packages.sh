@@ -7,8 +7,8 @@ OCTAVO_BUILD_PACKAGES=(
   libsodium-dev pkg-config
 )
 OCTAVO_TEST_PACKAGES=(
-  libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang clang-format python3 python3-dev
-  python3-venv binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools
+  libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3
+  python3-dev python3-venv binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools
 )
 
 is_installed() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh clone on Debian 12 to a trained FP8 model: installs what is missing, builds, trains
-# a small GPT on the CPU, and says where the report lies.
+# a small GPT on the CPU, and prints the path of the report.
 #
 # Usage: samples/quickstart.sh [--host plain|torch|pytorch] [options of the program]
 #   plain     samples/train_gpt, a program without an ML library, once per method (the default)

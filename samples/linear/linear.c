@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
   octavo_store_open(run, &store);
   octavo_store_native(store, weight, OCTAVO_ROLE_WEIGHT, w);
 
-  if (linear == OCTAVO_NONE) return keep_in_host(run, store); /* the report says why */
+  if (linear == OCTAVO_NONE) return keep_in_host(run, store); /* the reason is in the report */
   const octavo_backend *backend = octavo_backend_of(run);
   prepare(run, store, weight, linear, &q, &f); /* pointer lists and workspaces, once */
   f.x = &xt, f.y = &yt;

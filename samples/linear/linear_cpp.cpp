@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
     run.seal();
     octavo::Store store(run);
     store.native(weight.id, w);
-    if (!fc) {  // stays with the host; the report says why
+    if (!fc) {  // stays with the host; the reason is in the report
       std::fputs(run.report().c_str(), stdout);
       return 0;
     }

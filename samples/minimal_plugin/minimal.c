@@ -1,7 +1,7 @@
 /* minimal.c: the smallest complete backend, FP8 linear layers with current scaling and no state.
  *
  * It computes nothing itself: it describes memory, then tells the kernels which matrix to cast and
- * which to multiply. Every pointer it passes on may lie on a device, so it never looks behind one.
+ * which to multiply. Every pointer may be a device address, so it never reads one.
  */
 #include <stdlib.h>
 #include <string.h>

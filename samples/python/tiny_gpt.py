@@ -42,7 +42,7 @@ def batches(steps, rows=16, seed=0):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward part, each behind a LayerNorm."""
+    """Attention and a feed-forward part, each after a LayerNorm."""
 
     def __init__(self):
         super().__init__()

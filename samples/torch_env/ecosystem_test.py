@@ -4,7 +4,8 @@
 Usage: ecosystem_test.py     (with the environment's Python; nothing is downloaded)
 
 Proves the environment, not Octavo: where this fails, tests of the Python adapter fail, too. Every
-part trains for a few steps and expects the loss or the weights to have changed as they should.
+part trains for a few steps and expects the loss or the weights to have changed as they should. It
+takes half a minute, most of it for imports.
 """
 
 import os

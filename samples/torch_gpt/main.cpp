@@ -5,12 +5,10 @@
 #include <exception>
 #include <iostream>
 
-#include "../train_gpt/error.h"
-#include "../train_gpt/files.h"
-#include "../train_gpt/interrupt.h"
-#include "../train_gpt/report_html.h"
-#include "../train_gpt/results_table.h"
-#include "../train_gpt/table.h"
+#include "../train_gpt/model/error.h"
+#include "../train_gpt/report/report.h"
+#include "../train_gpt/run/files.h"
+#include "../train_gpt/run/terminal.h"
 #include "trainer.h"
 
 namespace {
@@ -39,7 +37,7 @@ int run(int argc, char **argv) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
   for (const gpt::RunSpec &spec : options.runs)
     octavo::torch::explain(torch_gpt::config_of(spec, options));  // throws what cannot run
-  gpt::prepare_directory(options.out);
+  gpt::prepare_directory("--out", options.out);
 
   gpt::catch_interrupts();
   gpt::Progress progress(options.quiet);
@@ -52,10 +50,7 @@ int run(int argc, char **argv) {
     gpt::write_atomically(options.out + "/report.html",
                           gpt::report_html(options, corpus, results, gpt::interrupted()));
   }
-  const bool color = gpt::wants_color(STDOUT_FILENO);
-  std::cout << "\n" << gpt::results_table(results, color);
-  if (const std::string bytes = gpt::bytes_table(results, color); !bytes.empty())
-    std::cout << "\n" << bytes;
+  std::cout << "\n" << gpt::result_tables(results, gpt::wants_color(STDOUT_FILENO));
   if (!options.quiet)
     std::cout << "\nreport: " << options.out << "/report.html\nmetrics: " << options.out
               << "/metrics.jsonl\n";

@@ -1,42 +1,15 @@
 // What the report says about memory: torch's own tensors and Octavo's slots.
-#include <octavo/octavo.h>
+#include <octavo/hpp/roles.hpp>
 
 #include <set>
 
 #include "trainer.h"
 
 namespace torch_gpt {
-namespace {
-
-struct Role {
-  uint32_t role;
-  const char *name;
-  gpt::MemoryPart part;
-};
-const Role kRoles[] = {
-    {OCTAVO_ROLE_WEIGHT, "weight", gpt::kMemoryWeight},
-    {OCTAVO_ROLE_MASTER_WEIGHT, "master_weight", gpt::kMemoryMasterWeight},
-    {OCTAVO_ROLE_GRADIENT, "gradient", gpt::kMemoryGradient},
-    {OCTAVO_ROLE_EXP_AVG, "exp_avg", gpt::kMemoryExpAvg},
-    {OCTAVO_ROLE_EXP_AVG_SQ, "exp_avg_sq", gpt::kMemoryExpAvgSq},
-    {OCTAVO_ROLE_COUNTER, "step", gpt::kMemoryStep},
-    {OCTAVO_ROLE_WEIGHT_CACHE, "weight_cache", gpt::kMemoryWeightCache},
-};
-
-const Role *role_of(uint32_t role) {
-  for (const Role &r : kRoles)
-    if (r.role == role) return &r;
-  return nullptr;
-}
-
-}  // namespace
 
 std::map<std::string, uint64_t> slot_bytes(const octavo::torch::Session &session) {
   std::map<std::string, uint64_t> bytes;
-  for (const auto &[role, count] : session.bytes_by_role()) {
-    const Role *known = role_of(role);
-    bytes[known != nullptr ? known->name : "fp8_state"] += count;
-  }
+  for (const auto &[role, count] : session.bytes_by_role()) bytes[octavo::role_name(role)] += count;
   return bytes;
 }
 
@@ -55,20 +28,17 @@ gpt::RankMemory memory_of(Model &model, octavo::torch::Prepared &optimizer) {
     if (!slot.tensor.defined()) continue;
     in_slots.emplace(slot.owner, slot.role);
     keeps_moments = keeps_moments || slot.role == OCTAVO_ROLE_EXP_AVG;
-    const Role *known = role_of(slot.role);
-    add(slot.owner, known != nullptr ? known->part : gpt::kMemoryFp8State, slot.tensor.nbytes());
+    add(slot.owner, gpt::part_of(slot.role, !slot.owner.empty()), slot.tensor.nbytes());
   }
   for (const auto &item : model->named_parameters()) {
     const auto count = static_cast<uint64_t>(item.value().numel());
     memory.model.parameters += count;
     if (linear_weights.count(item.key()) != 0) memory.linear.parameters += count;
     const uint64_t bytes = count * item.value().element_size();
-    for (const Role &r : kRoles) {
-      const bool tensor = r.role == OCTAVO_ROLE_WEIGHT || r.role == OCTAVO_ROLE_GRADIENT;
-      const bool moment = r.role == OCTAVO_ROLE_EXP_AVG || r.role == OCTAVO_ROLE_EXP_AVG_SQ;
-      if (!tensor && !(moment && !keeps_moments)) continue;
-      if (in_slots.count({item.key(), r.role}) == 0) add(item.key(), r.part, bytes);
-    }
+    std::vector<uint32_t> roles = {OCTAVO_ROLE_WEIGHT, OCTAVO_ROLE_GRADIENT};
+    if (!keeps_moments) roles.insert(roles.end(), {OCTAVO_ROLE_EXP_AVG, OCTAVO_ROLE_EXP_AVG_SQ});
+    for (const uint32_t role : roles)
+      if (in_slots.count({item.key(), role}) == 0) add(item.key(), gpt::part_of(role, true), bytes);
   }
   return memory;
 }

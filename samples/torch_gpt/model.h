@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "../train_gpt/model.h"
-#include "../train_gpt/random.h"
+#include "../train_gpt/model/model.h"
+#include "../train_gpt/model/random.h"
 
 namespace torch_gpt {
 

@@ -4,13 +4,12 @@
 
 #include <ATen/autocast_mode.h>
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 
-#include "../train_gpt/error.h"
-#include "../train_gpt/interrupt.h"
-#include "../train_gpt/optimizer.h"
+#include "../train_gpt/model/error.h"
+#include "../train_gpt/model/optimizer.h"
+#include "../train_gpt/run/trainer.h"
 
 namespace torch_gpt {
 namespace {
@@ -18,11 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using octavo::torch::Config;
 using octavo::torch::Value;
-
-constexpr int64_t kEvaluations = 6;       // in the course of a run
-constexpr int64_t kPartialBatches = 6;    // of validation text in all but the last evaluation
-constexpr int64_t kCompleteBatches = 64;  // at most, in the last one
-constexpr size_t kLastSteps = 20;         // whose mean is the train loss of the table
 
 // A setting of the command line as the type that it looks like.
 Value value_of(const std::string &s) {
@@ -121,17 +115,6 @@ void describe(gpt::RunResult &result, Model &model, octavo::torch::Prepared &opt
         {layer.name, layer.fp8 ? session.backend() : "torch", layer.reason});
 }
 
-void summarize(gpt::RunResult &result, const gpt::Options &options, double seconds) {
-  const std::vector<gpt::StepRecord> &steps = result.steps;
-  if (steps.empty()) return;
-  const size_t last = std::min(steps.size(), kLastSteps);
-  for (size_t i = steps.size() - last; i < steps.size(); ++i)
-    result.train_loss += steps[i].loss / static_cast<double>(last);
-  result.tokens_per_s = static_cast<double>(options.batch * options.size.context) *
-                        static_cast<double>(steps.size()) / seconds;
-  if (steps.back().step == options.steps) result.validation_loss = steps.back().validation;
-}
-
 }  // namespace
 
 Config config_of(const gpt::RunSpec &spec, const gpt::Options &options) {
@@ -161,8 +144,6 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
   // [/prepare]
   describe(result, model, optimizer);
 
-  const int64_t evaluate_every = std::max<int64_t>(options.steps / kEvaluations, 1);
-  double seconds = 0.0;
   for (int64_t step = 0; step < options.steps && !gpt::interrupted(); ++step) {
     const auto start = Clock::now();
     const gpt::Batch batch =
@@ -186,20 +167,13 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
     record.loss = loss.item<double>();
     record.skipped = optimizer.step_was_skipped();
     record.nonfinite = record.skipped || !std::isfinite(record.loss);
-    const double passed = std::chrono::duration<double>(Clock::now() - start).count();
-    seconds += passed;
-    record.tokens_per_s = static_cast<double>(options.batch * options.size.context) / passed;
-    result.skipped_steps += record.skipped ? 1 : 0;
-    result.nonfinite_steps += record.nonfinite ? 1 : 0;
-    const bool last = step + 1 == options.steps;
-    if (last || (step + 1) % evaluate_every == 0)
-      record.validation =
-          evaluate(model, options, corpus, last ? kCompleteBatches : kPartialBatches);
-    log.write(gpt::to_json(result.name, record));
-    progress.step(record);
-    result.steps.push_back(std::move(record));
+    record.tokens_per_s = static_cast<double>(options.batch * options.size.context) /
+                          std::chrono::duration<double>(Clock::now() - start).count();
+    if (const int64_t batches = gpt::batches_to_evaluate(options, record.step); batches > 0)
+      record.validation = evaluate(model, options, corpus, batches);
+    gpt::keep_step(result, std::move(record), log, progress);
   }
-  summarize(result, options, seconds);
+  gpt::summarize(result, options);
   return result;
 }
 

@@ -4,10 +4,10 @@
 
 #include <octavo/torch/prepare.h>
 
-#include "../train_gpt/corpus.h"
-#include "../train_gpt/metrics.h"
-#include "../train_gpt/options.h"
-#include "../train_gpt/progress.h"
+#include "../train_gpt/model/corpus.h"
+#include "../train_gpt/run/metrics.h"
+#include "../train_gpt/run/options.h"
+#include "../train_gpt/run/terminal.h"
 #include "model.h"
 
 namespace torch_gpt {
