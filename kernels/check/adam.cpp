@@ -14,8 +14,8 @@ namespace {
 void check_target(Check *check, const octavo_tensor &t, const float *scale_inv, const char *name,
                   const octavo_adam_item &item) {
   check->tensor(&t, name, scale_inv == nullptr ? Dtypes::kAny : Dtypes::kQuantized);
-  check->accumulator(scale_inv, name);
-  if (check->ok()) check->same_shape(&t, name, &item.weight, "weight");
+  check->accumulators({{scale_inv, name}});
+  check->same_shape(&t, name, &item.weight, "weight");
 }
 
 /* Blocks run over memory, so with them all tensors of the item are dense. */
@@ -36,8 +36,8 @@ void check_item(Check *check, const octavo_adam_item &item) {
   check_target(check, item.exp_avg, item.exp_avg_scale_inv, "exp_avg", item);
   check_target(check, item.exp_avg_sq, item.exp_avg_sq_scale_inv, "exp_avg_sq", item);
   check->tensor(&item.gradient, "gradient", Dtypes::kAny);
-  check->accumulator(item.gradient_scale_inv, "gradient_scale_inv");
-  if (check->ok()) check->same_shape(&item.gradient, "gradient", &item.weight, "weight");
+  check->accumulators({{item.gradient_scale_inv, "gradient_scale_inv"}});
+  check->same_shape(&item.gradient, "gradient", &item.weight, "weight");
   check->not_null(item.step, "step");
   check->not_null(item.hyper, "hyper");
 }

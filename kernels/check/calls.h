@@ -1,8 +1,7 @@
 /* kernels/check/calls.h: what follows from a call struct alone: which way through a verb it asks
  * for, and the sizes of a product.
  */
-#ifndef OCTAVO_KERNELS_CHECK_CALLS_H
-#define OCTAVO_KERNELS_CHECK_CALLS_H
+#pragma once
 
 #include "kernels/check/granularity.h"
 
@@ -44,7 +43,7 @@ inline bool is_norm(uint32_t op) {
   return op == OCTAVO_PROLOGUE_LAYER_NORM || op == OCTAVO_PROLOGUE_RMS_NORM;
 }
 
-/* M, N and K are never read from a tensor's rows and cols directly, since a plain operand may lie
+/* M, N and K are never read from a tensor's rows and cols directly, since a plain operand may be
  * the other way round. */
 struct GemmShape {
   int64_t m;
@@ -56,7 +55,7 @@ inline bool is_k_major(const octavo_gemm &c, uint32_t operand) {
   return (c.layout & operand) != 0;
 }
 
-/* b's codes lie in panel order. */
+/* b's codes are in panel order. */
 inline bool is_packed(const octavo_gemm &c) {
   return (c.layout & OCTAVO_GEMM_B_PACKED) != 0;
 }
@@ -68,5 +67,3 @@ inline GemmShape gemm_shape(const octavo_gemm &c) {
 }
 
 }  // namespace octavo
-
-#endif

@@ -162,10 +162,17 @@ void Check::scale_rows(const octavo_scale *s, const char *name, int64_t rows) {
   }
 }
 
-void Check::accumulator(const float *pointer, const char *name) {
-  if (is_aligned(pointer, sizeof(float))) return;
-  fail(OCTAVO_INVALID, "%s = %p is not aligned to a float", name,
-       static_cast<const void *>(pointer));
+void Check::accumulators(std::initializer_list<Named> pointers) {
+  for (const auto &[pointer, name] : pointers) {
+    if (is_aligned(pointer, sizeof(float))) continue;
+    fail(OCTAVO_INVALID, "%s = %p is not aligned to a float", name,
+         static_cast<const void *>(pointer));
+  }
+}
+
+void Check::number(bool holds, const char *name, float found, const char *expected) {
+  if (!holds)
+    fail(OCTAVO_INVALID, "%s = %g; expected %s", name, static_cast<double>(found), expected);
 }
 
 void Check::rule(uint32_t rule) {
@@ -177,16 +184,12 @@ void Check::rule(uint32_t rule) {
 }
 
 void Check::format_max(float value) {
-  if (value > 0.0f && value <= 3.4e38f) return;
-  fail(OCTAVO_INVALID,
-       "format_max = %g; expected the largest finite value of the format, 448, 57344 or 65504",
-       static_cast<double>(value));
+  number(value > 0.0f && value <= 3.4e38f, "format_max", value,
+         "the largest finite value of the format, 448, 57344 or 65504");
 }
 
 void Check::eps(float value) {
-  if (value >= 0.0f && value <= 3.4e38f) return;
-  fail(OCTAVO_INVALID, "eps = %g; expected a finite number, 0 for none",
-       static_cast<double>(value));
+  number(value >= 0.0f && value <= 3.4e38f, "eps", value, "a finite number, 0 for none");
 }
 
 }  // namespace octavo

@@ -3,14 +3,16 @@
  * A Check remembers the first failure only; later requirements on the same call are skipped, so
  * they may rely on the earlier ones having been tested in order with `ok()`.
  */
-#ifndef OCTAVO_KERNELS_CHECK_CHECK_H
-#define OCTAVO_KERNELS_CHECK_CHECK_H
+#pragma once
+
+#include <initializer_list>
+#include <utility>
 
 #include "kernels/check/minor_0.h"
 
 namespace octavo {
 
-/* Who refuses, and who is told. */
+/* Who refuses, and where the message goes. */
 struct Caller {
   const octavo_host *host;
   const char *domain; /* of the diagnostics: "octavo.kernels.cpu" */
@@ -24,7 +26,7 @@ octavo_status report_error(const Caller &caller, octavo_status status, const cha
 enum class Dtypes {
   kAny,       /* f32, bf16, f16, E4M3FN, E5M2 */
   kPlain,     /* f32, bf16, f16 */
-  kQuantized, /* E4M3FN, E5M2, f16: what lies beside a scale_inv */
+  kQuantized, /* E4M3FN, E5M2, f16: what a scale_inv belongs to */
   kFloat8     /* E4M3FN, E5M2 */
 };
 
@@ -62,10 +64,13 @@ class Check {
   /* A per-tensor f32 scale; null is legal when `optional`. `others`: the granularities that the
    * verb takes besides, for the text. */
   void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
-  /* The rows of a scale that is a matrix with `rows` rows lie within 2^63 bytes. */
+  /* The rows of a scale that is a matrix with `rows` rows are within 2^63 bytes. */
   void scale_rows(const octavo_scale *s, const char *name, int64_t rows);
-  /* Null, or aligned to a float. */
-  void accumulator(const float *pointer, const char *name);
+  /* Each null, or aligned to a float. */
+  using Named = std::pair<const float *, const char *>;
+  void accumulators(std::initializer_list<Named> pointers);
+  /* A number of the call for which `holds` is true; `expected` says when it is. */
+  void number(bool holds, const char *name, float found, const char *expected);
   /* One that scale_by_rule knows. */
   void rule(uint32_t rule);
   void format_max(float value);
@@ -80,5 +85,3 @@ class Check {
 bool is_dtype(uint32_t dtype, Dtypes allowed);
 
 }  // namespace octavo
-
-#endif

@@ -1,14 +1,30 @@
-/* What describe and workspace_bytes refuse of any call. */
+/* What describe and workspace_bytes refuse of any call, and what describe states of every device.
+ */
+#include <cstring>
+
 #include "kernels/check/calls.h"
 #include "kernels/check/verbs.h"
 
 namespace octavo {
 
-octavo_status check_describe(const Caller &caller, const octavo_kernels_caps *out) {
-  if (out != nullptr && OCTAVO_HAS(out, octavo_kernels_caps, alignment)) return OCTAVO_OK;
-  return report_error(
-      caller, OCTAVO_INVALID, "describe: caps are null or have %u bytes; expected at least %u",
-      out == nullptr ? 0u : out->size, OCTAVO_SIZE_THROUGH(octavo_kernels_caps, alignment));
+octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernels_caps *out) {
+  if (out == nullptr || !OCTAVO_HAS(out, octavo_kernels_caps, alignment)) {
+    return report_error(
+        caller, OCTAVO_INVALID, "describe: caps are null or have %u bytes; expected at least %u",
+        out == nullptr ? 0u : out->size, OCTAVO_SIZE_THROUGH(octavo_kernels_caps, alignment));
+  }
+  out->kind = OCTAVO_KIND_KERNELS_CAPS;
+  out->id = {id, std::strlen(id)};
+  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
+                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
+                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
+  out->granularities = 0;
+  for (const uint32_t granularity :
+       {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+        OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+    out->granularities |= UINT64_C(1) << granularity;
+  }
+  return OCTAVO_OK;
 }
 
 octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint64_t *bytes) {

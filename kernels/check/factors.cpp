@@ -15,8 +15,7 @@ octavo_status check_compute_amax(const Caller &caller, const octavo_compute_amax
   check.tensor(c->in, "in", Dtypes::kAny);
   check.scale(c->in_scale_inv, "in_scale_inv", true);
   check.not_null(c->amax, "amax");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->nonfinite, "nonfinite");
+  check.accumulators({{c->amax, "amax"}, {c->nonfinite, "nonfinite"}});
   return check.status();
 }
 
@@ -25,15 +24,11 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
   if (!check.call(c)) return check.status();
   check.rule(c->rule);
   check.format_max(c->format_max);
-  if (!(c->divide_by > 0.0f) || !is_finite(c->divide_by)) {
-    check.fail(OCTAVO_INVALID, "divide_by = %g; expected a positive number, 1 for none",
-               static_cast<double>(c->divide_by));
-  }
+  check.number(c->divide_by > 0.0f && is_finite(c->divide_by), "divide_by", c->divide_by,
+               "a positive number, 1 for none");
   if (c->n > 0) check.not_null(c->amax, "amax");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->scale_inv, "scale_inv");
-  check.accumulator(c->kept, "kept");
+  check.accumulators(
+      {{c->amax, "amax"}, {c->scale, "scale"}, {c->scale_inv, "scale_inv"}, {c->kept, "kept"}});
   return check.status();
 }
 
@@ -49,10 +44,8 @@ octavo_status check_delayed_scale_update(const Caller &caller,
     check.not_null(c->history, "history");
     check.not_null(c->scale, "scale");
   }
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->history, "history");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->counter, "counter");
+  check.accumulators(
+      {{c->amax, "amax"}, {c->history, "history"}, {c->scale, "scale"}, {c->counter, "counter"}});
   return check.status();
 }
 
@@ -62,17 +55,11 @@ octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_
   check.not_null(c->prescale, "prescale");
   check.not_null(c->saturated, "saturated");
   check.not_null(c->added, "added");
-  check.accumulator(c->prescale, "prescale");
-  check.accumulator(c->saturated, "saturated");
-  check.accumulator(c->added, "added");
-  if (!(c->threshold >= 0.0f) || !is_finite(c->threshold)) {
-    check.fail(OCTAVO_INVALID, "threshold = %g; expected a share, 0 or more",
-               static_cast<double>(c->threshold));
-  }
-  if (!(c->growth >= 1.0f) || !is_finite(c->growth)) {
-    check.fail(OCTAVO_INVALID, "growth = %g; expected a factor of 1 or more",
-               static_cast<double>(c->growth));
-  }
+  check.accumulators({{c->prescale, "prescale"}, {c->saturated, "saturated"}, {c->added, "added"}});
+  check.number(c->threshold >= 0.0f && is_finite(c->threshold), "threshold", c->threshold,
+               "a share, 0 or more");
+  check.number(c->growth >= 1.0f && is_finite(c->growth), "growth", c->growth,
+               "a factor of 1 or more");
   if (!(c->low > 0.0f) || !(c->low <= c->high) || !is_finite(c->high)) {
     check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
                static_cast<double>(c->low), static_cast<double>(c->high));
@@ -84,23 +71,17 @@ octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_s
   Check check(caller, "gradient_scale");
   if (!check.call(c)) return check.status();
   if (c->sum_count > 0) check.not_null(c->sum, "sum");
-  check.accumulator(c->sum, "sum");
-  check.accumulator(c->nonfinite, "nonfinite");
-  check.accumulator(c->norm, "norm");
-  check.accumulator(c->skip, "skip");
+  check.accumulators(
+      {{c->sum, "sum"}, {c->nonfinite, "nonfinite"}, {c->norm, "norm"}, {c->skip, "skip"}});
   if (check.ok() && c->count > 0) check.not_null(c->grad_scale, "grad_scale");
   for (uint64_t i = 0; i < c->count && check.ok(); ++i) {
     check.not_null(c->grad_scale[i], "grad_scale[i]");
-    check.accumulator(c->grad_scale[i], "grad_scale[i]");
+    check.accumulators({{c->grad_scale[i], "grad_scale[i]"}});
   }
-  if (check.ok() && !(c->factor > 0 && is_finite(c->factor))) {
-    check.fail(OCTAVO_INVALID, "factor = %g; expected a finite value above 0",
-               static_cast<double>(c->factor));
-  }
-  if (check.ok() && !(c->max_norm >= 0 && is_finite(c->max_norm))) {
-    check.fail(OCTAVO_INVALID, "max_norm = %g; expected a finite value, 0 for no clipping",
-               static_cast<double>(c->max_norm));
-  }
+  check.number(c->factor > 0 && is_finite(c->factor), "factor", c->factor,
+               "a finite value above 0");
+  check.number(c->max_norm >= 0 && is_finite(c->max_norm), "max_norm", c->max_norm,
+               "a finite value, 0 for no clipping");
   return check.status();
 }
 

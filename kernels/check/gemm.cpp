@@ -37,7 +37,7 @@ void check_packed(Check *check, const octavo_gemm &c, const DeviceLimits &limits
   }
   if (c.a->dtype != OCTAVO_BF16 && !is_dtype(c.a->dtype, Dtypes::kFloat8)) {
     return check->fail(OCTAVO_UNSUPPORTED,
-                       "a.dtype = 0x%x beside a packed b; expected float8_e4m3fn, float8_e5m2 or "
+                       "a.dtype = 0x%x with a packed b; expected float8_e4m3fn, float8_e5m2 or "
                        "bf16",
                        c.a->dtype);
   }
@@ -93,7 +93,7 @@ void check_blocks(Check *check, const octavo_gemm &c) {
   const octavo_scale *b = c.b_scale_inv;
   if (a == nullptr || b == nullptr) {
     return check->fail(OCTAVO_INVALID,
-                       "%s_scale_inv is null beside %s_scale_inv.granularity = %u; expected blocks "
+                       "%s_scale_inv is null with %s_scale_inv.granularity = %u; expected blocks "
                        "on both operands",
                        a == nullptr ? "a" : "b", a == nullptr ? "b" : "a",
                        a == nullptr ? b->granularity : a->granularity);

@@ -5,8 +5,7 @@
  * of 32. C is 128 or 32 in all of them, and R is 1 or C. Blocks of a state run over a dense matrix
  * in memory order, across rows.
  */
-#ifndef OCTAVO_KERNELS_CHECK_GRANULARITY_H
-#define OCTAVO_KERNELS_CHECK_GRANULARITY_H
+#pragma once
 
 #include "kernels/format/bits.h"
 #include "kernels/format/float16.h"
@@ -19,7 +18,7 @@ constexpr int64_t kLongBlock = 128; /* f32 scales */
 constexpr int64_t kMxBlock = 32;    /* E8M0 scales */
 constexpr int64_t kFlatBlock = 256; /* of states */
 constexpr int64_t kExpandedBlock = 128;
-constexpr int64_t kExpandedScales = 3; /* floats beside each of these */
+constexpr int64_t kExpandedScales = 3; /* floats for each of these */
 
 inline int64_t divide_up(int64_t count, int64_t size) {
   return (count + size - 1) / size;
@@ -101,5 +100,3 @@ inline bool has_state_blocks(const octavo_scale *s) {
 }
 
 }  // namespace octavo
-
-#endif

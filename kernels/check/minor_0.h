@@ -2,10 +2,9 @@
  *
  * A struct of an older plugin may be no longer than that, and stays legal: a call is refused when
  * it is shorter, not when it is shorter than this header's struct. Lines never change. What is
- * appended to a struct later is read behind OCTAVO_HAS only.
+ * appended to a struct later is read after OCTAVO_HAS only.
  */
-#ifndef OCTAVO_KERNELS_CHECK_MINOR_0_H
-#define OCTAVO_KERNELS_CHECK_MINOR_0_H
+#pragma once
 
 #include "octavo/kernels.h"
 
@@ -40,5 +39,3 @@ OCTAVO_MINOR_0(octavo_pack, out);
 #undef OCTAVO_MINOR_0
 
 }  // namespace octavo
-
-#endif

@@ -20,7 +20,7 @@ void check_weights(Check *check, const octavo_tensor *t, const char *name, int64
 void check_absent(Check *check, const void *pointer, const char *name, uint32_t op) {
   if (pointer == nullptr) return;
   check->fail(OCTAVO_INVALID,
-              "%s is not null; expected null beside prologue.op = %u, which has no "
+              "%s is not null; expected null with prologue.op = %u, which has no "
               "such argument",
               name, op);
 }
@@ -46,8 +46,8 @@ void check_operation(Check *check, const octavo_prologue *p, const octavo_tensor
   const int64_t width = p->op == OCTAVO_PROLOGUE_SWIGLU ? 2 : 1;
   if (p->in->rows != out->rows || p->in->cols % width != 0 || p->in->cols / width != out->cols) {
     return check->fail(OCTAVO_INVALID,
-                       "prologue.in has shape [%lld, %lld] beside %s [%lld, %lld]; expected [M, "
-                       "%sK] beside [M, K]",
+                       "prologue.in has shape [%lld, %lld] with %s [%lld, %lld]; expected [M, "
+                       "%sK] with [M, K]",
                        static_cast<long long>(p->in->rows), static_cast<long long>(p->in->cols),
                        out_name, static_cast<long long>(out->rows),
                        static_cast<long long>(out->cols), width == 2 ? "2" : "");
@@ -62,17 +62,14 @@ void check_operation(Check *check, const octavo_prologue *p, const octavo_tensor
   }
   check_weights(check, p->gamma, "prologue.gamma", out->cols);
   if (p->beta != nullptr) check_weights(check, p->beta, "prologue.beta", out->cols);
-  check->accumulator(p->mean, "prologue.mean");
-  check->accumulator(p->rstd, "prologue.rstd");
+  check->accumulators({{p->mean, "prologue.mean"}, {p->rstd, "prologue.rstd"}});
   if (p->in->cols == 0) {
     check->fail(OCTAVO_INVALID,
                 "prologue.in has no columns; expected at least 1, since a norm "
                 "divides by their number");
   }
-  if (!(p->eps >= 0.0f && p->eps <= kFloatMax)) {
-    check->fail(OCTAVO_INVALID, "prologue.eps = %g; expected a finite number of at least 0",
-                static_cast<double>(p->eps));
-  }
+  check->number(p->eps >= 0.0f && p->eps <= kFloatMax, "prologue.eps", p->eps,
+                "a finite number of at least 0");
 }
 
 /* The struct of the second half, and its in, which has no data. */

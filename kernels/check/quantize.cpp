@@ -1,9 +1,10 @@
-/* What quantize refuses: of every call, beside one scale per tensor, and beside states. */
-#include "kernels/check/quantize.h"
-
+/* What quantize refuses: of every call, then for scales of the whole tensor, for scales of rows or
+ * blocks, and for states. What quantize_stats refuses.
+ */
 #include "kernels/check/calls.h"
 #include "kernels/check/scales.h"
 #include "kernels/check/verbs.h"
+#include "kernels/format/scale_rules.h"
 
 namespace octavo {
 namespace {
@@ -11,81 +12,170 @@ namespace {
 constexpr char kOrBlocks[] =
     ", or 1 (per row) or a block granularity (2, 3, 4, 7) for out and out_t alike";
 
-octavo_status check_tensor_scaled(const Caller &caller, const octavo_quantize *c) {
-  Check check(caller, "quantize");
-  check.tensor(c->in, "in", Dtypes::kAny);
-  if (c->out != nullptr) {
-    check.tensor(c->out, "out", Dtypes::kQuantized);
-    if (check.ok()) {
-      check.at_least(c->out->rows, c->in->rows, "out.rows", "in.rows");
-      check.at_least(c->out->cols, c->in->cols, "out.cols", "in.cols");
-    }
+void check_same_codes(Check *check, const octavo_quantize &c) {
+  if (!check->ok() || c.out == nullptr || c.out_t == nullptr || c.out->dtype == c.out_t->dtype) {
+    return;
   }
-  if (c->out_t != nullptr) {
-    check.tensor(c->out_t, "out_t", Dtypes::kQuantized);
-    if (check.ok()) {
-      check.at_least(c->out_t->rows, c->in->cols, "out_t.rows", "in.cols");
-      check.at_least(c->out_t->cols, c->in->rows, "out_t.cols", "in.rows");
-    }
-    if (check.ok() && c->out != nullptr && c->out->dtype != c->out_t->dtype) {
-      check.fail(OCTAVO_INVALID, "out_t.dtype = 0x%x; expected that of out, 0x%x", c->out_t->dtype,
-                 c->out->dtype);
-    }
-  }
-  const bool casts = c->out != nullptr || c->out_t != nullptr;
-  check.scale(c->out_scale_inv, "out_scale_inv", !casts, kOrBlocks);
-  check.scale(c->out_t_scale_inv, "out_t_scale_inv", true, kOrBlocks);
-  check.accumulator(c->in_scale_inv, "in_scale_inv");
-  check.accumulator(c->scale, "scale");
-  check.accumulator(c->counter, "counter");
-  check.accumulator(c->amax, "amax");
-  check.accumulator(c->nonfinite, "nonfinite");
-  if (c->rule != OCTAVO_RULE_GIVEN) {
-    check.rule(c->rule);
-    check.format_max(c->format_max);
-    check.eps(c->eps);
-  }
-  if (casts && c->rule != OCTAVO_RULE_GIVEN && c->counter != nullptr) {
-    check.not_null(c->scale, "scale");
-  }
-  return check.status();
+  check->fail(OCTAVO_INVALID, "out_t.dtype = 0x%x; expected that of out, 0x%x", c.out_t->dtype,
+              c.out->dtype);
 }
 
-octavo_status check_quantize_state(const Caller &caller, const octavo_quantize &c) {
-  Check check(caller, "quantize");
-  check.tensor(c.in, "in", Dtypes::kAny);
-  check_state_dense(&check, c.in, "in");
-  check.tensor(c.out, "out", Dtypes::kQuantized);
-  if (check.ok()) check.same_shape(c.out, "out", c.in, "in");
-  check_state_dense(&check, c.out, "out");
-  check_state_codes(&check, c.out, "out");
-  check_state_scale(&check, c.out_scale_inv, "out_scale_inv");
+void check_collected(Check *check, const octavo_quantize &c) {
+  check->accumulators(
+      {{c.in_scale_inv, "in_scale_inv"}, {c.amax, "amax"}, {c.nonfinite, "nonfinite"}});
+}
+
+void check_tensor_scaled(Check *check, const octavo_quantize &c) {
+  if (c.out != nullptr) {
+    check->tensor(c.out, "out", Dtypes::kQuantized);
+    if (!check->ok()) return;
+    check->at_least(c.out->rows, c.in->rows, "out.rows", "in.rows");
+    check->at_least(c.out->cols, c.in->cols, "out.cols", "in.cols");
+  }
+  if (c.out_t != nullptr) {
+    check->tensor(c.out_t, "out_t", Dtypes::kQuantized);
+    if (!check->ok()) return;
+    check->at_least(c.out_t->rows, c.in->cols, "out_t.rows", "in.cols");
+    check->at_least(c.out_t->cols, c.in->rows, "out_t.cols", "in.rows");
+  }
+  check_same_codes(check, c);
+  const bool casts = c.out != nullptr || c.out_t != nullptr;
+  check->scale(c.out_scale_inv, "out_scale_inv", !casts, kOrBlocks);
+  check->scale(c.out_t_scale_inv, "out_t_scale_inv", true, kOrBlocks);
+  check->accumulators({{c.scale, "scale"}, {c.counter, "counter"}});
+  check_collected(check, c);
+  if (c.rule == OCTAVO_RULE_GIVEN) return;
+  check->rule(c.rule);
+  check->format_max(c.format_max);
+  check->eps(c.eps);
+  if (casts && c.counter != nullptr) check->not_null(c.scale, "scale");
+}
+
+/* One scale per row, or blocks: every output has scales of its own, made from its own elements. */
+struct Granularity {
+  bool is_block;
+  const char *name;
+  const char *follows;
+  const char *parts;
+  const char *expected;
+};
+constexpr Granularity kRows = {false, "one scale per row", "which follows from the row", "rows",
+                               "1 (per row)"};
+constexpr Granularity kBlocks = {true, "a block granularity", "whose scales follow from each block",
+                                 "blocks", "a block granularity (2, 3, 4 or 7)"};
+
+void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
+                  const octavo_tensor *codes, const octavo_scale *s, const char *name,
+                  const char *scale_name, int64_t rows, int64_t cols) {
+  if (codes == nullptr) return;
+  check->tensor(codes, name, g.is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
+  check->holds(codes, name, rows, cols);
+  if (!check->ok()) return;
+  if (s == nullptr) {
+    return check->fail(OCTAVO_INVALID,
+                       "%s is null, but %s is given; expected the scales of its own %s", scale_name,
+                       name, g.parts);
+  }
+  if (g.is_block ? !is_block_granularity(s->granularity) : !is_row_scaled(s)) {
+    return check->fail(OCTAVO_INVALID, "%s.granularity = %u; expected %s, as the other output has",
+                       scale_name, s->granularity, g.expected);
+  }
+  if (!g.is_block) return check_row_scale(check, s, scale_name, codes->rows);
+  const bool is_mx = is_mx_granularity(s->granularity);
+  if (is_mx ? !is_mx_rule(c.rule) : !is_block_rule(c.rule)) {
+    return check->fail(OCTAVO_UNSUPPORTED, "rule = %u with %s.granularity = %u; expected %s",
+                       c.rule, scale_name, s->granularity,
+                       is_mx ? "6 (mx up) or 7 (mx floor)"
+                             : "1 (quotient), 2 (pow2), 8 (deepgemm) or 9 (deepgemm pow2)");
+  }
+  check_block_scale(check, s, scale_name, *codes);
+}
+
+void check_own_scales(Check *check, const octavo_quantize &c, const Granularity &g) {
+  if (c.scale != nullptr || c.counter != nullptr) {
+    check->fail(OCTAVO_INVALID, "%s is not null; expected null with %s, %s",
+                c.scale != nullptr ? "scale" : "counter", g.name, g.follows);
+  }
+  if (c.out == nullptr && c.out_t == nullptr) {
+    check->fail(OCTAVO_INVALID, "out and out_t are null; expected one of them with %s", g.name);
+  }
+  check_output(check, c, g, c.out, c.out_scale_inv, "out", "out_scale_inv", c.in->rows, c.in->cols);
+  check_output(check, c, g, c.out_t, c.out_t_scale_inv, "out_t", "out_t_scale_inv", c.in->cols,
+               c.in->rows);
+  check_same_codes(check, c);
+  if (!check->ok()) return;
+  const uint32_t dtype = c.out != nullptr ? c.out->dtype : c.out_t->dtype;
+  const bool is_deepgemm = c.rule == OCTAVO_RULE_DEEPGEMM || c.rule == OCTAVO_RULE_DEEPGEMM_POW2;
+  if (!g.is_block) {
+    check->rule(c.rule);
+  } else if (is_deepgemm && dtype != OCTAVO_E4M3FN) {
+    check->fail(OCTAVO_UNSUPPORTED,
+                "rule = %u with codes of dtype 0x%x; expected 0x%x (float8_e4m3fn), for whose "
+                "maximum of 448 the rule is written",
+                c.rule, dtype, OCTAVO_E4M3FN);
+  }
+  check_collected(check, c);
+  check->format_max(c.format_max);
+  check->eps(c.eps);
+}
+
+void check_state(Check *check, const octavo_quantize &c) {
+  check_state_dense(check, c.in, "in");
+  check->tensor(c.out, "out", Dtypes::kQuantized);
+  check->same_shape(c.out, "out", c.in, "in");
+  check_state_dense(check, c.out, "out");
+  check_state_codes(check, c.out, "out");
+  check_state_scale(check, c.out_scale_inv, "out_scale_inv");
   if (c.out_t != nullptr || c.scale != nullptr || c.counter != nullptr) {
     const char *name = c.out_t != nullptr ? "out_t" : c.scale != nullptr ? "scale" : "counter";
-    check.fail(OCTAVO_INVALID,
-               "%s is not null; expected null beside out_scale_inv.granularity = %u, whose scales "
-               "follow from each block",
-               name, c.out_scale_inv->granularity);
+    check->fail(OCTAVO_INVALID,
+                "%s is not null; expected null with out_scale_inv.granularity = %u, whose scales "
+                "follow from each block",
+                name, c.out_scale_inv->granularity);
   }
-  check.accumulator(c.in_scale_inv, "in_scale_inv");
-  check.accumulator(c.amax, "amax");
-  check.accumulator(c.nonfinite, "nonfinite");
-  return check.status();
+  check_collected(check, c);
 }
 
 }  // namespace
 
 octavo_status check_quantize(const Caller &caller, const octavo_quantize *c) {
-  Check head(caller, "quantize");
-  if (head.call(c) && (c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
-    head.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
-              OCTAVO_QUANTIZE_KEEP_POSITIVE);
+  Check check(caller, "quantize");
+  if (!check.call(c)) return check.status();
+  if ((c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
+    check.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
+               OCTAVO_QUANTIZE_KEEP_POSITIVE);
   }
-  if (!head.ok()) return head.status();
-  if (is_state_scaled(*c)) return check_quantize_state(caller, *c);
-  if (has_row_scales(*c)) return check_quantize_rows(caller, *c);
-  if (is_block_scaled(*c)) return check_quantize_blocks(caller, *c);
-  return check_tensor_scaled(caller, c);
+  check.tensor(c->in, "in", Dtypes::kAny);
+  if (!check.ok()) return check.status();
+  if (is_state_scaled(*c)) {
+    check_state(&check, *c);
+  } else if (has_row_scales(*c) || is_block_scaled(*c)) {
+    check_own_scales(&check, *c, has_row_scales(*c) ? kRows : kBlocks);
+  } else {
+    check_tensor_scaled(&check, *c);
+  }
+  return check.status();
+}
+
+octavo_status check_quantize_stats(const Caller &caller, const octavo_quantize_stats *c) {
+  Check check(caller, "quantize_stats");
+  if (!check.call(c)) return check.status();
+  const bool is_block = has_blocks(c->scale_inv);
+  check.tensor(c->in, "in", Dtypes::kPlain);
+  check.tensor(c->codes, "codes", is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
+  if (!check.ok()) return check.status();
+  check.at_least(c->codes->rows, c->in->rows, "codes.rows", "in.rows");
+  check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
+  if (is_block) {
+    check_block_scale(&check, c->scale_inv, "scale_inv", *c->codes);
+  } else {
+    check.scale(c->scale_inv, "scale_inv", false, " or a block granularity (2, 3, 4, 7)");
+  }
+  check.accumulators({{c->saturated, "saturated"},
+                      {c->underflow, "underflow"},
+                      {c->signal, "signal"},
+                      {c->noise, "noise"}});
+  return check.status();
 }
 
 }  // namespace octavo

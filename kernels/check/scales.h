@@ -1,8 +1,7 @@
 /* kernels/check/scales.h: requirements on scales that are more than one number, for the functions
  * of verbs.h. Each records the first failure only, as Check does.
  */
-#ifndef OCTAVO_KERNELS_CHECK_SCALES_H
-#define OCTAVO_KERNELS_CHECK_SCALES_H
+#pragma once
 
 #include "kernels/check/check.h"
 #include "kernels/check/granularity.h"
@@ -14,7 +13,7 @@ namespace octavo {
 void check_row_scale(Check *check, const octavo_scale *s, const char *name, int64_t rows);
 
 /* Refuses a dtype that is not that of the granularity, a stride shorter than a row of
- * scales, and a null or misaligned address. s has blocks; t is the checked tensor beside it. */
+ * scales, and a null or misaligned address. s has blocks; t is the checked tensor of theirs. */
 void check_block_scale(Check *check, const octavo_scale *s, const char *name,
                        const octavo_tensor &t);
 
@@ -25,5 +24,3 @@ void check_state_codes(Check *check, const octavo_tensor *t, const char *name);
 void check_state_scale(Check *check, const octavo_scale *s, const char *name);
 
 }  // namespace octavo
-
-#endif

@@ -7,7 +7,7 @@ namespace {
 void check_sum(Check *check, const octavo_sum *c) {
   check->tensor(c->in, "in", Dtypes::kAny);
   check->scale(c->in_scale_inv, "in_scale_inv", true);
-  check->accumulator(static_cast<const float *>(c->out), "out");
+  check->accumulators({{static_cast<const float *>(c->out), "out"}});
 }
 
 }  // namespace
@@ -30,8 +30,7 @@ octavo_status check_sum_quantized(const Caller &caller, const octavo_sum_quantiz
                static_cast<unsigned long long>(c->shard_stride),
                static_cast<unsigned long long>(c->count));
   }
-  check.accumulator(c->saturated, "saturated");
-  check.accumulator(c->added, "added");
+  check.accumulators({{c->saturated, "saturated"}, {c->added, "added"}});
   return check.status();
 }
 
@@ -65,8 +64,7 @@ octavo_status check_scale_values(const Caller &caller, const octavo_scale_values
     check.not_null(c->out, "out");
     check.not_null(c->in, "in");
   }
-  check.accumulator(c->out, "out");
-  check.accumulator(c->in, "in");
+  check.accumulators({{c->out, "out"}, {c->in, "in"}});
   return check.status();
 }
 

@@ -5,8 +5,7 @@
  * addresses, and at nothing on the device; a refused call has changed nothing. What is returned is
  * OCTAVO_OK, or the status whose text has gone to the host.
  */
-#ifndef OCTAVO_KERNELS_CHECK_VERBS_H
-#define OCTAVO_KERNELS_CHECK_VERBS_H
+#pragma once
 
 #include "kernels/check/check.h"
 
@@ -24,7 +23,9 @@ struct DeviceLimits {
   uint64_t (*prologue_workspace)(const void *device, const octavo_prologue_call &c);
 };
 
-octavo_status check_describe(const Caller &caller, const octavo_kernels_caps *out);
+/* Refuses caps that are too short; fills in the id and what is the same on every device: dtypes and
+ * granularities. */
+octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernels_caps *out);
 /* Refuses a kind that is not that of a call; *bytes becomes 0. */
 octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint64_t *bytes);
 /* workspace_bytes of these two, for which memory without an address is legal. */
@@ -58,5 +59,3 @@ octavo_status check_copy(const Caller &caller, const octavo_copy *c);
 octavo_status check_scale_values(const Caller &caller, const octavo_scale_values *c);
 
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  * A maximum is the same in any order. A sum is not, so a call adds to a shared sum once, after its
  * own part was added up in a fixed order.
  */
-#ifndef OCTAVO_KERNELS_CPU_ACCUMULATE_H
-#define OCTAVO_KERNELS_CPU_ACCUMULATE_H
+#pragma once
 
 #include <atomic>
 
@@ -61,5 +60,3 @@ inline void merge(ValueStats *a, const ValueStats &b) {
 }
 
 }  // namespace octavo
-
-#endif

@@ -14,8 +14,7 @@
  * exp_avg_sq / c^2 stay below kBound. The last subtraction rounds monotonically, and A is a number
  * of the format, so a difference below A does not round beyond it.
  */
-#ifndef OCTAVO_KERNELS_CPU_ADAM_BOUND_H
-#define OCTAVO_KERNELS_CPU_ADAM_BOUND_H
+#pragma once
 
 #include "kernels/cpu/update_loops.h"
 
@@ -72,5 +71,3 @@ inline AdamPlan with_folded_scales(AdamPlan plan) {
 }
 
 }  // namespace octavo
-
-#endif

@@ -4,8 +4,7 @@
  * or trap on exceptions. Kernels compute the same bits under any of that, and leave the host's
  * settings and exception flags as they found them.
  */
-#ifndef OCTAVO_KERNELS_CPU_ARITHMETIC_H
-#define OCTAVO_KERNELS_CPU_ARITHMETIC_H
+#pragma once
 
 #include <cstdint>
 
@@ -31,7 +30,7 @@ class DefaultArithmetic {
  private:
   static constexpr uint32_t kDefault = 0x1F80; /* all exceptions masked */
   static constexpr uint32_t kFlags = 0x3F;     /* what has happened so far */
-  /* Keeps the compiler from moving loads and stores, and so what lies between, across. */
+  /* Keeps the compiler from moving loads and stores, and so what is between them, across. */
   static void keep_order() {
     asm volatile("" ::: "memory");
   }
@@ -54,5 +53,3 @@ class DefaultArithmetic {
 };
 
 }  // namespace octavo
-
-#endif

@@ -1,6 +1,5 @@
 /* kernels/cpu/block_rules.h: amaxes of blocks to their scales, many blocks at a time. */
-#ifndef OCTAVO_KERNELS_CPU_BLOCK_RULES_H
-#define OCTAVO_KERNELS_CPU_BLOCK_RULES_H
+#pragma once
 
 #include "octavo/kernels.h"
 
@@ -20,5 +19,3 @@ void store_scales(const BlockRule &r, const int32_t *amax_bits, int64_t count,
                   const octavo_scale &s, int64_t index, int64_t step, float *scales);
 
 }  // namespace octavo
-
-#endif

@@ -1,4 +1,4 @@
-/* Reading codes beside scales of block granularities.
+/* Reading codes with scales of block granularities.
  *
  * The numbers are those of kernels/format/scale_rules.h and e8m0.h.
  */

@@ -1,8 +1,7 @@
-/* kernels/cpu/block_scales.h: the scales of block granularities, which lie in a matrix of their
- * own; kernels/check/granularity.h says how.
+/* kernels/cpu/block_scales.h: scales that are a matrix of their own, of blocks and of rows;
+ * kernels/check/granularity.h says how.
  */
-#ifndef OCTAVO_KERNELS_CPU_BLOCK_SCALES_H
-#define OCTAVO_KERNELS_CPU_BLOCK_SCALES_H
+#pragma once
 
 #include "kernels/cpu/rows.h"
 #include "kernels/format/e8m0.h"
@@ -27,6 +26,14 @@ void load_block_values(const Context &context, const octavo_tensor &codes, const
 octavo_status quantize_blocks(const Context &context, const octavo_quantize &c);
 octavo_status dequantize_blocks(const Context &context, const octavo_dequantize &c);
 
-}  // namespace octavo
+/* OCTAVO_PER_ROW: the scales of a tensor [rows, cols] are a matrix [rows, 1]; scale.stride is 1
+ * where they are side by side, and may be larger. */
+/* The multiplier of a row; s has one for each. */
+inline float &row_scale_inv(const octavo_scale &s, int64_t row) {
+  return static_cast<float *>(s.data)[row * s.stride];
+}
 
-#endif
+/* quantize of a checked call: each row of out, and of out_t, has the scale of its own amax. */
+octavo_status quantize_rows(const Context &context, const octavo_quantize &c);
+
+}  // namespace octavo

@@ -4,8 +4,7 @@
  * f16, E4M3FN or E5M2 where nothing else is said; no pointer needs to be aligned beyond its
  * element. All levels give the bits of kernels/format.
  */
-#ifndef OCTAVO_KERNELS_CPU_CAST_LOOPS_H
-#define OCTAVO_KERNELS_CPU_CAST_LOOPS_H
+#pragma once
 
 #include <cstdint>
 
@@ -48,5 +47,3 @@ struct CastLoops {
 };
 
 }  // namespace octavo
-
-#endif

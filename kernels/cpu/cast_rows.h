@@ -1,10 +1,9 @@
 /* kernels/cpu/cast_rows.h: parts of a matrix for the loops of cast_loops.h.
  *
- * Values that are plain and need no factor are read where they lie, in their own dtype; others pass
+ * Values that are plain and need no factor are read in place, in their own dtype; others pass
  * through a buffer of fp32. A matrix without gaps is one long row, since no element knows its row.
  */
-#ifndef OCTAVO_KERNELS_CPU_CAST_ROWS_H
-#define OCTAVO_KERNELS_CPU_CAST_ROWS_H
+#pragma once
 
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/rows.h"
@@ -92,5 +91,3 @@ octavo_status for_runs(const Context &context, int64_t rows, int64_t cols, PerRa
 octavo_status measure_all(const Context &context, const Source &source, SharedStats *shared);
 
 }  // namespace octavo
-
-#endif

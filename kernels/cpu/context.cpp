@@ -1,4 +1,5 @@
-/* Opening the CPU: the choice of a level, and the way to the host's diagnostics.
+/* Opening the CPU: the choice of a level, and the sizes of workspaces, which are the same on every
+ * level.
  *
  * OCTAVO_FORCE_KERNELS=<level> is read here and nowhere else; a level that this CPU lacks is an
  * error, never a silent step down.
@@ -10,17 +11,12 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/check/verbs.h"
-#include "kernels/cpu/limits.h"
+#include "kernels/check/calls.h"
 
 namespace octavo {
 namespace {
 
 constexpr char kForceVariable[] = "OCTAVO_FORCE_KERNELS";
-
-constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,    OCTAVO_PER_ROW,     OCTAVO_BLOCK_1X128,
-                                       OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32,
-                                       OCTAVO_FLAT_256,      OCTAVO_EXPANDED_128};
 
 bool is_this_cpu(octavo_device device) {
   return (device.type == OCTAVO_DEVICE_CPU || device.type == OCTAVO_DEVICE_AUTO) &&
@@ -70,7 +66,32 @@ octavo_status choose_level(const Caller &caller, const Level **out) {
                       forced == nullptr ? "" : forced, levels);
 }
 
+/* b as panels of tile_cols columns, then a as panels of tile_rows rows, all fp32 and k-major. The
+ * size depends on M, N and K alone, and is linear in M, N (rounded up) and K. */
+bool gemm_workspace(const void *, const octavo_gemm &c, uint64_t *bytes) {
+  const GemmShape s = gemm_shape(c);
+  int64_t size = 0;
+  const int64_t cols = divide_up(s.n, kMaxTileCols) * kMaxTileCols;
+  if (__builtin_add_overflow(cols, s.m, &size)) return false;
+  if (__builtin_mul_overflow(size, s.k, &size)) return false;
+  if (__builtin_mul_overflow(size, static_cast<int64_t>(sizeof(float)), &size)) return false;
+  *bytes = static_cast<uint64_t>(size);
+  return true;
+}
+
+/* All values between the two halves. */
+uint64_t prologue_workspace(const void *, const octavo_prologue_call &c) {
+  const octavo_tensor &in = *c.quantize->in;
+  return static_cast<uint64_t>(in.rows) * static_cast<uint64_t>(in.cols) *
+         static_cast<uint64_t>(dtype_bytes(in.dtype));
+}
+
 }  // namespace
+
+DeviceLimits limits_of(const Context &context) {
+  const int64_t pack_rows = context.level->dot == nullptr ? 0 : kDotCols;
+  return {context.level->id, pack_rows, nullptr, gemm_workspace, prologue_workspace};
+}
 
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {
   if (sink == nullptr || sink->verdict == nullptr) return OCTAVO_INVALID;
@@ -136,18 +157,8 @@ void close_device(void *ctx) {
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
-  const octavo_status status = check_describe(context.caller(), out);
+  const octavo_status status = begin_describe(context.caller(), context.level->id, out);
   if (status != OCTAVO_OK) return status;
-  out->kind = OCTAVO_KIND_KERNELS_CAPS;
-  out->id.data = context.level->id;
-  out->id.size = std::strlen(context.level->id);
-  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
-                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
-                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
-  out->granularities = 0;
-  for (const uint32_t granularity : kGranularities) {
-    out->granularities |= UINT64_C(1) << granularity;
-  }
   out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
                OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   out->alignment = 1;

@@ -2,12 +2,11 @@
  *
  * A Context never changes after open, so any number of calls may use it at once.
  */
-#ifndef OCTAVO_KERNELS_CPU_CONTEXT_H
-#define OCTAVO_KERNELS_CPU_CONTEXT_H
+#pragma once
 
 #include <type_traits>
 
-#include "kernels/check/check.h"
+#include "kernels/check/verbs.h"
 #include "kernels/cpu/arithmetic.h"
 #include "kernels/cpu/level.h"
 #include "octavo/kernels.h"
@@ -47,6 +46,9 @@ inline const Context &context_of(void *ctx) {
   return *static_cast<const Context *>(ctx);
 }
 
+/* What the checks of kernels/check have to know of these kernels. */
+DeviceLimits limits_of(const Context &context);
+
 /* Table entries; see octavo/kernels.h. */
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
 octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
@@ -54,5 +56,3 @@ void close_device(void *ctx);
 octavo_status describe(void *ctx, octavo_kernels_caps *out);
 
 }  // namespace octavo
-
-#endif

@@ -4,10 +4,8 @@
  * A code of 8 bits has 256 values, so where a level can look them up, codes become 16-bit values by
  * a table of what the plain way gives for each.
  */
-#include "kernels/check/verbs.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/cast_rows.h"
-#include "kernels/cpu/row_scales.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 
@@ -80,24 +78,21 @@ octavo_status dequantize_rows(const Context &context, const octavo_dequantize &c
 
 }  // namespace
 
-octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
-  const Context &context = context_of(ctx);
-  const octavo_status status = check_dequantize(context.caller(), c);
-  if (status != OCTAVO_OK) return status;
-  if (has_state_blocks(c->scale_inv)) return dequantize_state(context, *c);
-  if (has_blocks(c->scale_inv)) return dequantize_blocks(context, *c);
-  if (is_row_scaled(c->scale_inv)) return dequantize_rows(context, *c);
+octavo_status dequantize(const Context &context, const octavo_dequantize &c) {
+  if (has_state_blocks(c.scale_inv)) return dequantize_state(context, c);
+  if (has_blocks(c.scale_inv)) return dequantize_blocks(context, c);
+  if (is_row_scaled(c.scale_inv)) return dequantize_rows(context, c);
 
-  const float factor = scale_value(c->scale_inv);
-  const bool is_run = is_dense(*c->in) && is_dense(*c->out);
-  const octavo_tensor in = is_run ? as_row(*c->in) : *c->in;
-  const octavo_tensor out = is_run ? as_row(*c->out) : *c->out;
-  ValueTable tables(context, *c);
+  const float factor = scale_value(c.scale_inv);
+  const bool is_run = is_dense(*c.in) && is_dense(*c.out);
+  const octavo_tensor in = is_run ? as_row(*c.in) : *c.in;
+  const octavo_tensor out = is_run ? as_row(*c.out) : *c.out;
+  ValueTable tables(context, c);
   const uint16_t *table = tables.of_scale(factor, in.rows * in.cols);
   const bool past_caches = goes_past_caches(tensor_bytes(in) + tensor_bytes(out));
   return for_runs(context, in.rows, in.cols, [&](auto &&for_each_run) {
     for_each_run([&](int64_t row, int64_t col, int64_t count) {
-      dequantize_part(context, in, out, row, col, count, factor, table, c->accumulate != 0,
+      dequantize_part(context, in, out, row, col, count, factor, table, c.accumulate != 0,
                       past_caches);
     });
   });

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "kernels/check/verbs.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 
@@ -48,17 +47,13 @@ void update_band(const Context &context, const octavo_delayed_scale_update &c, i
 
 }  // namespace
 
-octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
-  const Context &context = context_of(ctx);
-  const octavo_status status = check_delayed_scale_update(context.caller(), c);
-  if (status != OCTAVO_OK) return status;
-
-  const int64_t columns = static_cast<int64_t>(c->n);
-  const int64_t length = static_cast<int64_t>(c->length);
+octavo_status delayed_scale_update(const Context &context, const octavo_delayed_scale_update &c) {
+  const int64_t columns = static_cast<int64_t>(c.n);
+  const int64_t length = static_cast<int64_t>(c.length);
   return context.for_ranges(columns, divide_up(kGrainElements, length),
                             [&](int64_t begin, int64_t end) {
                               for (int64_t first = begin; first < end; first += kBand) {
-                                update_band(context, *c, first, std::min(kBand, end - first));
+                                update_band(context, c, first, std::min(kBand, end - first));
                               }
                             });
 }

@@ -2,15 +2,14 @@
  * dot product.
  *
  * FP8 codes are bf16 numbers, so both operands become bf16 without rounding. The instruction adds
- * two products to an fp32 sum, one after the other with a rounding behind each, and begins with the
+ * two products to an fp32 sum, one after the other with a rounding after each, and begins with the
  * odd element of a pair. A pair therefore holds the smaller k in its odd place, and the sum is the
  * chain over ascending k that the contract asks for, bit for bit.
  *
  * The instruction treats subnormals as 0. No product or sum of FP8 codes is subnormal in fp32;
  * operands that were bf16 all along are measured while they are packed, see DotRange.
  */
-#ifndef OCTAVO_KERNELS_CPU_DOT_LOOPS_H
-#define OCTAVO_KERNELS_CPU_DOT_LOOPS_H
+#pragma once
 
 #include <cstdint>
 
@@ -103,10 +102,10 @@ struct DotLoops {
    * `cols` on are 0. */
   DotRange (*pack_panel)(uint32_t dtype, const void *in, int64_t stride, int cols, int64_t n,
                          uint32_t *panel);
-  /* The same for bf16 that lies the other way round: n rows of `cols` values. */
+  /* The same for bf16 that is transposed: n rows of `cols` values. */
   DotRange (*pack_k_major_panel)(const void *in, int64_t stride, int cols, int64_t n,
                                  uint32_t *panel);
-  /* The rows of a for bf16 that lies so: n rows of `count` (at most kPackedRows) values. */
+  /* The rows of a for transposed bf16: n rows of `count` (at most kPackedRows) values. */
   void (*pack_k_major_rows)(const void *in, int64_t stride, int count, int64_t n, uint32_t *out,
                             int64_t out_stride);
   /* `cols` rows of n codes, `stride` bytes apart, in panel order; rows from `cols` on are 0. */
@@ -126,5 +125,3 @@ struct DotLoops {
 };
 
 }  // namespace octavo
-
-#endif

@@ -6,8 +6,6 @@
  */
 #include "kernels/cpu/gemm.h"
 
-#include "kernels/check/verbs.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -53,7 +51,7 @@ void round_values(const Level &level, uint32_t dtype, int cols, float *values) {
 
 /* From one tile of sums to d: scales (null: none), bias, accumulate, one rounding. bias_after is
  * what a linear layer that adds its bias to a finished product gives: a rounding before and one
- * behind. */
+ * after. */
 void finish_tile(const Context &context, const octavo_gemm &c, const RowScales *scales,
                  const float *sums, int64_t row, int rows, int64_t col, int cols) {
   const Level &level = *context.level;
@@ -174,21 +172,18 @@ octavo_status multiply_panels(const Context &context, const octavo_gemm &c, cons
 
 }  // namespace
 
-octavo_status gemm(void *ctx, const octavo_gemm *c) {
-  const Context &context = context_of(ctx);
-  octavo_status status = check_gemm(context.caller(), c, limits_of(context));
-  if (status != OCTAVO_OK) return status;
-  const GemmShape shape = gemm_shape(*c);
+octavo_status gemm(const Context &context, const octavo_gemm &c) {
+  const GemmShape shape = gemm_shape(c);
   if (shape.m == 0 || shape.n == 0) return OCTAVO_OK;
-  if (fits_dot_product(context, *c)) return gemm_by_dot_product(context, *c);
-  const Panels panels = panels_of(*context.level, *c);
-  status = pack_operands(context, *c, panels);
+  if (fits_dot_product(context, c)) return gemm_by_dot_product(context, c);
+  const Panels panels = panels_of(*context.level, c);
+  octavo_status status = pack_operands(context, c, panels);
   if (status != OCTAVO_OK) return status;
-  if (has_blocks(c->a_scale_inv)) {
-    return multiply_panels<BlockSums>(context, *c, panels, nullptr);
+  if (has_blocks(c.a_scale_inv)) {
+    return multiply_panels<BlockSums>(context, c, panels, nullptr);
   }
-  const RowScales scales(*c);
-  return multiply_panels<PlainSums>(context, *c, panels, scales.is_scaled() ? &scales : nullptr);
+  const RowScales scales(c);
+  return multiply_panels<PlainSums>(context, c, panels, scales.is_scaled() ? &scales : nullptr);
 }
 
 }  // namespace octavo

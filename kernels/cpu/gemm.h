@@ -1,6 +1,5 @@
 /* kernels/cpu/gemm.h: what the parts of gemm share: scales as fp32, and the bf16 dot product. */
-#ifndef OCTAVO_KERNELS_CPU_GEMM_H
-#define OCTAVO_KERNELS_CPU_GEMM_H
+#pragma once
 
 #include "kernels/check/calls.h"
 #include "kernels/cpu/block_scales.h"
@@ -83,5 +82,3 @@ bool fits_dot_product(const Context &context, const octavo_gemm &c);
 octavo_status gemm_by_dot_product(const Context &context, const octavo_gemm &c);
 
 }  // namespace octavo
-
-#endif

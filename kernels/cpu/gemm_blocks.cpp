@@ -1,8 +1,8 @@
 /* The scales of gemm as fp32: per tensor and per row for the epilogue, blocks along K for the
  * tiles.
  */
+#include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/row_scales.h"
 
 namespace octavo {
 namespace {

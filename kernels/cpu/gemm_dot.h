@@ -3,8 +3,7 @@
  * Workspace, within what the fp32 path needs (4 bytes for each element of a and of b): an area for
  * each panel of 32 columns of b, then a's rows as pairs.
  */
-#ifndef OCTAVO_KERNELS_CPU_GEMM_DOT_H
-#define OCTAVO_KERNELS_CPU_GEMM_DOT_H
+#pragma once
 
 #include "kernels/cpu/gemm.h"
 
@@ -13,7 +12,7 @@ namespace octavo {
 constexpr int64_t kPart = 2048; /* of K; a multiple of every block and at most 64 blocks long */
 static_assert(kPart / kMxBlock <= BlockScales::kBlocks);
 
-/* Rows of a lie a power of two apart no more: twelve of them would share few sets of the cache. */
+/* Rows of a are not a power of two apart: twelve of them would share few sets of the cache. */
 constexpr int64_t kRowPadding = 16; /* pairs */
 constexpr int64_t kPaddedFrom = 64; /* of K; the workspace has room for padding from here on */
 
@@ -47,7 +46,7 @@ struct DotPlan {
   }
 };
 
-/* The range of a row of a: behind the row where that is padded, else measured anew. */
+/* The range of a row of a: after the row where that is padded, else measured anew. */
 inline DotRange *range_behind(const DotPlan &p, int64_t row) {
   return reinterpret_cast<DotRange *>(p.a + row * p.a_stride + p.pairs);
 }
@@ -157,11 +156,9 @@ class BlockTiles {
   int64_t count_ = 0;
 };
 
-/* For many threads and few panels: b packed whole first, then strips of rows beside panels. a's
+/* For many threads and few panels: b packed whole first, then strips of rows with panels. a's
  * rows are packed. */
 bool shares_panels(const Context &context, const DotPlan &p);
 octavo_status multiply_shared(const Context &context, const octavo_gemm &c, const DotPlan &p);
 
 }  // namespace octavo
-
-#endif

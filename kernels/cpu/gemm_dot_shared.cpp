@@ -1,8 +1,8 @@
 /* gemm by pairs of bf16 with fewer panels of b than threads may want: b is packed whole, each panel
- * into its area, and the work is shared out by strips of rows beside panels.
+ * into its area, and the work is shared out by strips of rows with panels.
  *
  * A strip keeps its sums on the stack while the parts of K pass, so a part of a panel comes to the
- * second cache once for a strip. An area has room for a panel twice; at its end lies its range.
+ * second cache once for a strip. An area has room for a panel twice; its range is at its end.
  */
 #include "kernels/cpu/gemm_dot.h"
 
@@ -32,7 +32,7 @@ octavo_status pack_panels(const Context &context, const octavo_gemm &c, const Do
   });
 }
 
-/* Rows [top, bottom) beside one panel. */
+/* Rows [top, bottom) with one panel. */
 template <typename Tiles>
 void multiply_strip(const DotLoops &dot, const octavo_gemm &c, const DotPlan &p, int64_t panel,
                     int64_t top, int64_t bottom, Tiles *tiles, const DotOutput &output) {

@@ -4,8 +4,7 @@
  * no instruction of a newer CPU can leak. All levels give equal bits. That source must not use
  * std:: functions: the linker would keep one copy of them, perhaps the one of the wrong level.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_H
-#define OCTAVO_KERNELS_CPU_LEVEL_H
+#pragma once
 
 #include <cstdint>
 
@@ -73,5 +72,3 @@ extern const LevelEntry kLevels[];
 extern const int kLevelCount;
 
 }  // namespace octavo
-
-#endif

@@ -4,8 +4,7 @@
  * The operations and their order are those of adam_element. Addition, multiplication, division and
  * square root round correctly in vectors as they do in scalars, so the bits are equal.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_ADAM_H
-#define OCTAVO_KERNELS_CPU_LEVEL_ADAM_H
+#pragma once
 
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/update_loops.h"
@@ -76,7 +75,7 @@ struct AdamVectors {
   }
 };
 
-/* What a step does beside the plain one; known when the loop is compiled, so that the plain loop
+/* What a step adds to the plain one; known when the loop is compiled, so that the plain loop
  * has no branch. An L2 of 0 adds nothing, not even the NaN of 0 * infinity. */
 struct AdamExtras {
   bool has_l2;
@@ -107,8 +106,13 @@ inline AdamLanes adam_lanes(const AdamVectors &f, const AdamExtras &extras, cons
   return lanes;
 }
 
-inline VectorInMemory &values_at(float *at) {
-  return *reinterpret_cast<VectorInMemory *>(at);
+/* By value: the alignment of VectorInMemory is lost by clang where a function returns a reference.
+ */
+inline Vector load_values(const float *at) {
+  return *reinterpret_cast<const VectorInMemory *>(at);
+}
+inline void store_values(float *at, Vector values) {
+  *reinterpret_cast<VectorInMemory *>(at) = values;
 }
 
 template <bool kIsPlain>
@@ -119,13 +123,13 @@ void step_values(const AdamPlan &plan, const float *gradient, int64_t n, float *
   const Vector gradient_scale = all_lanes(plan.gradient_scale);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Vector g = *reinterpret_cast<const VectorInMemory *>(gradient + i) * gradient_scale;
-    const AdamLanes old = {values_at(weight + i), values_at(exp_avg + i),
-                           values_at(exp_avg_sq + i)};
+    const Vector g = load_values(gradient + i) * gradient_scale;
+    const AdamLanes old = {load_values(weight + i), load_values(exp_avg + i),
+                           load_values(exp_avg_sq + i)};
     const AdamLanes lanes = adam_lanes<kIsPlain>(factors, extras, old, g);
-    values_at(weight + i) = lanes.weight;
-    values_at(exp_avg + i) = lanes.exp_avg;
-    values_at(exp_avg_sq + i) = lanes.exp_avg_sq;
+    store_values(weight + i, lanes.weight);
+    store_values(exp_avg + i, lanes.exp_avg);
+    store_values(exp_avg_sq + i, lanes.exp_avg_sq);
   }
   if (i == n) return;
   AdamLanes rest = {};
@@ -155,5 +159,3 @@ void step_rows(const AdamPlan &plan, const float *gradient, int64_t n, float *we
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -5,8 +5,7 @@
  * writes them. The remainder of a span goes through a group on the stack that zeros fill up.
  * adam_bound.h says why the first pass needs few roots and divisions.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_ADAM_FUSED_H
-#define OCTAVO_KERNELS_CPU_LEVEL_ADAM_FUSED_H
+#pragma once
 
 #include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/level_adam.h"
@@ -110,7 +109,7 @@ struct AdamReader {
   }
 };
 
-/* Calls body(gradient, tensors, is_rest) for every group of a span; the rest lies in copies that
+/* Calls body(gradient, tensors, is_rest) for every group of a span; the rest is in copies that
  * after(tensors, count) may read. */
 template <typename Layout, typename Body>
 inline void for_groups(const AdamSpan &span, bool writes, Body &&body) {
@@ -190,7 +189,7 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
     largest_weight = all_lanes(bits_float(found));
   });
   peaks->bits[kWeight] = highest_weight;
-  /* A second moment below 0 counts as NaN: the test does not hold beside it. */
+  /* A second moment below 0 counts as NaN: the test fails for it. */
   const uint32_t exp_avg_sq = static_cast<uint32_t>(highest_lane(highest_exp_avg_sq));
   const int32_t limited = exp_avg_sq > static_cast<uint32_t>(kMagnitudeMask)
                               ? kQuietNanBits
@@ -234,5 +233,3 @@ void write_span(const AdamPlan &all, const AdamSpan &span) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A plan that none of them fits is stepped over segments of fp32, with the same bits.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_ADAM_LAYOUTS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_ADAM_LAYOUTS_H
+#pragma once
 
 #include "kernels/cpu/level_adam_fused.h"
 
@@ -98,5 +97,3 @@ constexpr const FusedAdamLoops *kFusedAdam = nullptr;
 
 }  // namespace
 }  // namespace octavo
-
-#endif

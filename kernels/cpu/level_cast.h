@@ -4,8 +4,7 @@
  * Vector loops take f32 and bf16 (with AVX-512 also f16) to E4M3 and E5M2; everything else, and
  * scales that are not positive and finite, goes through the plain loops.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_H
+#pragma once
 
 #include "kernels/cpu/level_cast_loops.h"
 #include "kernels/cpu/level_cast_measure.h"
@@ -109,5 +108,3 @@ constexpr CastLoops kCastLoops = {&quantize_plain,      &quantize_plain,  &quant
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  *
  * See level_cast_vectors.h for why the sums are right.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_CODES_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_CODES_H
+#pragma once
 
 #include "kernels/cpu/level_cast_vectors.h"
 
@@ -74,13 +73,13 @@ using EncoderE4m3 = Encoder<3, 7, 0x43E00000>;
 using EncoderE5m2 = Encoder<2, 15, 0x47600000>;
 
 /* Low bytes of four vectors of sums to one vector of codes. kHalves: the sums were widened by
- * low_halves and high_halves, else they lie in order. */
+ * low_halves and high_halves, else they are in order. */
 template <bool kHalves>
 struct Packer {
 #ifdef __AVX512VBMI__
   struct Index {
     uint8_t at[64] = {};
-    /* Where the byte `byte` of the sum of element i of 32 lies in two vectors. */
+    /* Where the byte `byte` of the sum of element i of 32 is in two vectors. */
     constexpr explicit Index(int byte) {
       for (int i = 0; i < 64; ++i) {
         const int e = i % 32;
@@ -170,7 +169,5 @@ struct Packer {
 
 }  // namespace
 }  // namespace octavo
-
-#endif
 
 #endif

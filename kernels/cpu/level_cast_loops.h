@@ -1,11 +1,10 @@
 /* kernels/cpu/level_cast_loops.h: rows to codes, kCastStep elements at a time; included by
  * level.cpp only.
  *
- * A row is cut into chunks. NaN shows in the largest magnitude that a chunk has seen (its bits lie
+ * A row is cut into chunks. NaN shows in the largest magnitude that a chunk has seen (its bits are
  * above those of infinity), and then the plain loop repeats that chunk.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_LOOPS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_LOOPS_H
+#pragma once
 
 #include "kernels/cpu/level_cast_codes.h"
 #include "kernels/cpu/level_cast_plain.h"
@@ -100,7 +99,7 @@ struct BlockScales {
   static_assert(kLength % kCastStep == 0 || kCastStep % kLength == 0);
   static_assert(kLength % (2 * kCastLanes) == 0);
   const float *scales;
-  /* A step lies within a block, or begins with one. */
+  /* A step is within a block, or begins with one. */
   Bits at(int64_t i, int v) const {
     return all_of(scales[static_cast<uint64_t>(i) / kLength + v * kCastLanes / kLength]);
   }
@@ -209,7 +208,5 @@ inline void cast_products(const void *in, int64_t n, const Scales &scales, void 
 
 }  // namespace
 }  // namespace octavo
-
-#endif
 
 #endif

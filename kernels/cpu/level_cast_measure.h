@@ -2,8 +2,7 @@
  *
  * Four blocks are reduced together: transposing their lane maxima costs less than four reductions.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_MEASURE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_MEASURE_H
+#pragma once
 
 #include "kernels/cpu/level_cast_loops.h"
 #include "kernels/cpu/level_cast_plain.h"
@@ -83,5 +82,3 @@ ValueStats measure_blocks_row(uint32_t in_dtype, const void *in, int64_t n, int6
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The baseline runs these alone. Levels with vector loops fall back to them.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_PLAIN_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_PLAIN_H
+#pragma once
 
 #include "kernels/cpu/level_rows.h"
 
@@ -53,7 +52,7 @@ void quantize_each_plain(uint32_t in_dtype, uint32_t out_dtype, const void *in, 
   });
 }
 
-/* The elements [begin, end) of a row of blocks; `begin` may lie inside of one. */
+/* The elements [begin, end) of a row of blocks; `begin` may be inside of one. */
 inline void quantize_block_part(uint32_t in_dtype, uint32_t out_dtype, const void *in,
                                 int64_t begin, int64_t end, int64_t length, const float *scales,
                                 void *out) {
@@ -135,5 +134,3 @@ void measure_each_any(uint32_t in_dtype, const void *in, int64_t n, int32_t *ama
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -13,8 +13,7 @@
  * shows as a magnitude above infinity in what a step has seen, and the caller repeats those
  * elements with the plain loop.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CAST_VECTORS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CAST_VECTORS_H
+#pragma once
 
 #include "kernels/cpu/level_rows.h"
 
@@ -25,52 +24,79 @@
 namespace octavo {
 namespace {
 
+/* The same instructions for two widths of registers. */
 #ifdef __AVX512BW__
 using Bits = __m512i; /* 16 fp32 patterns, 32 halves or 64 bytes */
 constexpr int kCastLanes = 16;
+#define OCTAVO_WIDE(op) _mm512_##op
+#define OCTAVO_WIDE_BITS(op) _mm512_##op##_si512
+#define OCTAVO_WIDE_FLOATS(bits) _mm512_castsi512_ps(bits)
+#else
+using Bits = __m256i; /* 8 fp32 patterns, 16 halves or 32 bytes */
+constexpr int kCastLanes = 8;
+#define OCTAVO_WIDE(op) _mm256_##op
+#define OCTAVO_WIDE_BITS(op) _mm256_##op##_si256
+#define OCTAVO_WIDE_FLOATS(bits) _mm256_castsi256_ps(bits)
+#endif
 
 inline Bits all_of(int32_t value) {
-  return _mm512_set1_epi32(value);
+  return OCTAVO_WIDE(set1_epi32)(value);
 }
 inline Bits all_of(float value) {
-  return _mm512_castps_si512(_mm512_set1_ps(value));
+  return OCTAVO_WIDE_BITS(castps)(OCTAVO_WIDE(set1_ps)(value));
 }
 inline Bits load_bits(const void *from) {
-  return _mm512_loadu_si512(from);
+  return OCTAVO_WIDE_BITS(loadu)(static_cast<const Bits *>(from));
 }
 inline void store_bits(void *to, Bits value) {
-  _mm512_storeu_si512(to, value);
+  OCTAVO_WIDE_BITS(storeu)(static_cast<Bits *>(to), value);
 }
 inline void stream_bits(void *to, Bits value) {
-  _mm512_stream_si512(static_cast<__m512i *>(to), value);
+  OCTAVO_WIDE_BITS(stream)(static_cast<Bits *>(to), value);
 }
 inline Bits and_bits(Bits a, Bits b) {
-  return _mm512_and_si512(a, b);
+  return OCTAVO_WIDE_BITS(and)(a, b);
 }
 inline Bits shift_left_16(Bits a) {
-  return _mm512_slli_epi32(a, 16);
+  return OCTAVO_WIDE(slli_epi32)(a, 16);
 }
 inline Bits larger(Bits a, Bits b) {
-  return _mm512_max_epu32(a, b);
+  return OCTAVO_WIDE(max_epu32)(a, b);
 }
 inline Bits larger_halves(Bits a, Bits b) {
-  return _mm512_max_epu16(a, b);
+  return OCTAVO_WIDE(max_epu16)(a, b);
 }
 inline Bits smaller(Bits a, Bits b) {
-  return _mm512_min_epu32(a, b);
+  return OCTAVO_WIDE(min_epu32)(a, b);
 }
 inline Bits product(Bits a, Bits b) {
-  return _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+  return OCTAVO_WIDE_BITS(castps)(
+      OCTAVO_WIDE(mul_ps)(OCTAVO_WIDE_FLOATS(a), OCTAVO_WIDE_FLOATS(b)));
 }
 inline Bits sum(Bits a, Bits b) {
-  return _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+  return OCTAVO_WIDE_BITS(castps)(
+      OCTAVO_WIDE(add_ps)(OCTAVO_WIDE_FLOATS(a), OCTAVO_WIDE_FLOATS(b)));
 }
-inline Bits low_halves(Bits a) { /* of each 128 bits, behind zeros: bf16 as fp32 */
-  return _mm512_unpacklo_epi16(_mm512_setzero_si512(), a);
+inline Bits low_halves(Bits a) { /* of each 128 bits, after zeros: bf16 as fp32 */
+  return OCTAVO_WIDE(unpacklo_epi16)(OCTAVO_WIDE_BITS(setzero)(), a);
 }
 inline Bits high_halves(Bits a) {
-  return _mm512_unpackhi_epi16(_mm512_setzero_si512(), a);
+  return OCTAVO_WIDE(unpackhi_epi16)(OCTAVO_WIDE_BITS(setzero)(), a);
 }
+/* Four vectors to one: lane maxima of a, b, c and d, which are in order in the first 128 bits. */
+inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
+  const Bits ab = larger(OCTAVO_WIDE(unpacklo_epi32)(a, b), OCTAVO_WIDE(unpackhi_epi32)(a, b));
+  const Bits cd = larger(OCTAVO_WIDE(unpacklo_epi32)(c, d), OCTAVO_WIDE(unpackhi_epi32)(c, d));
+  const Bits all = larger(OCTAVO_WIDE(unpacklo_epi64)(ab, cd), OCTAVO_WIDE(unpackhi_epi64)(ab, cd));
+#ifdef __AVX512BW__
+  const __m256i half =
+      _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+#else
+  const __m256i half = all;
+#endif
+  return _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+#ifdef __AVX512BW__
 inline Bits widen_bf16(const void *from) {
   const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i *>(from));
   return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
@@ -79,73 +105,15 @@ inline Bits widen_f16(const void *from) {
   const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i *>(from));
   return _mm512_castps_si512(_mm512_cvtph_ps(halves));
 }
-/* Four vectors to one: lane maxima of a, b, c and d, which lie in order in the first 128 bits. */
-inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
-  const Bits ab = larger(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-  const Bits cd = larger(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-  const Bits all = larger(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-  const __m256i half =
-      _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
-  return _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-}
 #else
-using Bits = __m256i; /* 8 fp32 patterns, 16 halves or 32 bytes */
-constexpr int kCastLanes = 8;
-
-inline Bits all_of(int32_t value) {
-  return _mm256_set1_epi32(value);
-}
-inline Bits all_of(float value) {
-  return _mm256_castps_si256(_mm256_set1_ps(value));
-}
-inline Bits load_bits(const void *from) {
-  return _mm256_loadu_si256(static_cast<const __m256i *>(from));
-}
-inline void store_bits(void *to, Bits value) {
-  _mm256_storeu_si256(static_cast<__m256i *>(to), value);
-}
-inline void stream_bits(void *to, Bits value) {
-  _mm256_stream_si256(static_cast<__m256i *>(to), value);
-}
-inline Bits and_bits(Bits a, Bits b) {
-  return _mm256_and_si256(a, b);
-}
-inline Bits shift_left_16(Bits a) {
-  return _mm256_slli_epi32(a, 16);
-}
-inline Bits larger(Bits a, Bits b) {
-  return _mm256_max_epu32(a, b);
-}
-inline Bits larger_halves(Bits a, Bits b) {
-  return _mm256_max_epu16(a, b);
-}
-inline Bits smaller(Bits a, Bits b) {
-  return _mm256_min_epu32(a, b);
-}
-inline Bits product(Bits a, Bits b) {
-  return _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
-}
-inline Bits sum(Bits a, Bits b) {
-  return _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
-}
-inline Bits low_halves(Bits a) { /* of each 128 bits, behind zeros: bf16 as fp32 */
-  return _mm256_unpacklo_epi16(_mm256_setzero_si256(), a);
-}
-inline Bits high_halves(Bits a) {
-  return _mm256_unpackhi_epi16(_mm256_setzero_si256(), a);
-}
 inline Bits widen_bf16(const void *from) {
   const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
   return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
 }
-/* Four vectors to one: lane maxima of a, b, c and d, which lie in order in the first 128 bits. */
-inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
-  const Bits ab = larger(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-  const Bits cd = larger(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-  const Bits all = larger(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-  return _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-}
 #endif
+#undef OCTAVO_WIDE
+#undef OCTAVO_WIDE_BITS
+#undef OCTAVO_WIDE_FLOATS
 
 constexpr int kCastStep = 4 * kCastLanes; /* elements that become one vector of codes */
 
@@ -157,7 +125,5 @@ inline int32_t largest_lane(Bits a) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif
 
 #endif

@@ -5,8 +5,7 @@
  * top of the result. What the table holds is the caller's matter, so a scale, a rounding and NaN
  * cost nothing.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_CODES_H
-#define OCTAVO_KERNELS_CPU_LEVEL_CODES_H
+#pragma once
 
 #include "kernels/cpu/level_cast_vectors.h"
 
@@ -106,5 +105,3 @@ constexpr void (*kLookUp)(const uint16_t *, const uint8_t *, int64_t, uint16_t *
 
 }  // namespace
 }  // namespace octavo
-
-#endif

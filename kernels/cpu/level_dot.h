@@ -1,6 +1,5 @@
 /* kernels/cpu/level_dot.h: the loops of dot_loops.h; included by level.cpp only. */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_H
+#pragma once
 
 #include "kernels/cpu/dot_loops.h"
 
@@ -59,5 +58,3 @@ constexpr const DotLoops *kDot = nullptr;
 
 }  // namespace
 }  // namespace octavo
-
-#endif

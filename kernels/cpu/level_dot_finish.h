@@ -4,8 +4,7 @@
  * The conversions are those of kernels/format/float16.h, in integers: the conversion instructions
  * treat subnormals as 0 or keep other bits of a NaN.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_FINISH_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_FINISH_H
+#pragma once
 
 #include "kernels/cpu/level_rows.h"
 
@@ -85,5 +84,3 @@ void finish_dot_tile(const float *sums, int rows, int cols, const DotFinish &f) 
 
 }  // namespace
 }  // namespace octavo
-
-#endif

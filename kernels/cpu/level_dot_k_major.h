@@ -4,8 +4,7 @@
  * Two such rows interleaved are pairs of K already. A panel of b wants them just so, rows of a want
  * 16 by 16 of them transposed.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_K_MAJOR_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_K_MAJOR_H
+#pragma once
 
 #include "kernels/cpu/level_dot_rows.h"
 
@@ -87,5 +86,3 @@ void pack_k_major_dot_rows(const void *in, int64_t stride, int count, int64_t n,
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -4,8 +4,7 @@
  * The order is that in which transposed codes enter the decoder, so that reading them needs no
  * transposition and runs through memory from front to back.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_PACKED_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_PACKED_H
+#pragma once
 
 #include "kernels/cpu/level_dot_panel.h"
 
@@ -65,5 +64,3 @@ DotRange decode_code_panel(uint32_t dtype, const void *codes, int64_t n, uint32_
 
 }  // namespace
 }  // namespace octavo
-
-#endif

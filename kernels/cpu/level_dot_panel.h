@@ -5,15 +5,14 @@
  * decoded, which moves half the bytes, and rows are laid into the lanes such that the interleaving
  * of the decoder leaves the columns in order.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_PANEL_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_PANEL_H
+#pragma once
 
 #include "kernels/cpu/level_dot_rows.h"
 
 namespace octavo {
 namespace {
 
-/* 32 rows of 64 bytes, each from its own place in the first cache: rows of b lie a power of two
+/* 32 rows of 64 bytes, each from its own place in the first cache: rows of b are a power of two
  * apart more often than not, and would drive each other out of it. */
 struct alignas(64) Stage {
   uint8_t rows[kDotCols][64];
@@ -81,7 +80,7 @@ __attribute__((always_inline)) inline void transpose_pairs(const Stage &stage, i
   out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* Fetches the 32 rows behind those of a panel into the second cache, some lines in each step, row
+/* Fetches the 32 rows after a panel's into the second cache, some lines in each step, row
  * by row as memory likes it. */
 class NextPanel {
  public:
@@ -220,5 +219,3 @@ DotRange pack_dot_panel(uint32_t dtype, const void *in, int64_t stride, int cols
 
 }  // namespace
 }  // namespace octavo
-
-#endif

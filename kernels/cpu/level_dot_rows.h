@@ -4,8 +4,7 @@
  * A code becomes bf16 by two look-ups of its seven magnitude bits, one for each byte of the result,
  * and its sign bit on top.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_ROWS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_ROWS_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -119,7 +118,7 @@ DotRange measure_pairs(const uint32_t *pairs, int64_t count) {
   return range.get();
 }
 
-/* The order in which 64 codes must lie, so that the decoder's two results are the pairs of codes 0
+/* The order in which 64 codes must be, so that the decoder's two results are the pairs of codes 0
  * to 31 and 32 to 63, each with the smaller k in its odd place. */
 struct alignas(64) RowOrder {
   uint8_t at[64];
@@ -168,5 +167,3 @@ DotRange pack_dot_row(uint32_t dtype, const void *in, int64_t n, uint32_t *out) 
 
 }  // namespace
 }  // namespace octavo
-
-#endif

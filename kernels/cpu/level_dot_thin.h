@@ -3,8 +3,7 @@
  * With few rows the time goes into reading and transposing b, so its pairs are multiplied as they
  * leave the transposition, and the panel is never stored. Codes in panel order leave memory so.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_THIN_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_THIN_H
+#pragma once
 
 #include "kernels/cpu/level_dot_packed.h"
 #include "kernels/cpu/level_dot_tile.h"
@@ -101,5 +100,3 @@ constexpr void fill_thin_tiles(DotLoops *loops) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

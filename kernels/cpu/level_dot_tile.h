@@ -4,8 +4,7 @@
  * 12 rows by 32 columns are 24 registers of sums; each pair of K costs two loads of b, twelve
  * broadcasts of a and 24 dot products, one a clock.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_DOT_TILE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_DOT_TILE_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -151,5 +150,3 @@ constexpr void fill_dot_tiles(DotLoops *loops) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

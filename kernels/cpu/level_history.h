@@ -3,8 +3,7 @@
  * Several rows are taken at once, so that what is kept of a column is loaded and stored once for
  * all of them and the history itself is what moves through the cache.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_HISTORY_H
-#define OCTAVO_KERNELS_CPU_LEVEL_HISTORY_H
+#pragma once
 
 #include "kernels/cpu/level_tile.h"
 
@@ -15,7 +14,7 @@ typedef int32_t Integers __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef int32_t IntegersInMemory
     __attribute__((vector_size(kLanes * sizeof(int32_t)), aligned(sizeof(int32_t)), may_alias));
 
-/* kRows rows of kLanes columns; `next` is the row behind them. */
+/* kRows rows of kLanes columns; `next` is the row after them. */
 template <int kRows>
 inline void roll_lanes(float *rows, int64_t stride, const float *next, const int32_t *rolls,
                        float *largest, int32_t *has_nan) {
@@ -72,5 +71,3 @@ void roll_history(float *rows, int64_t count, int64_t stride, const float *newes
 
 }  // namespace
 }  // namespace octavo
-
-#endif

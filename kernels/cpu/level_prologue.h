@@ -2,8 +2,7 @@
  *
  * See prologue_loops.h for what each computes, and kernels/format/activation.h for the numbers.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_PROLOGUE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_PROLOGUE_H
+#pragma once
 
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/prologue_loops.h"
@@ -76,5 +75,3 @@ constexpr PrologueLoops kPrologueLoops = {&add_up_row, &add_up_squares_row, &nor
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  * Each is a plain loop over branch-free functions of kernels/format, which the compiler turns into
  * vector code of the level. Keep them free of calls and early exits, or that stops silently.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_ROWS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_ROWS_H
+#pragma once
 
 #include "kernels/cpu/level.h"
 #include "kernels/format/float16.h"
@@ -87,5 +86,3 @@ void measure_each_row(const float *values, int64_t n, int32_t *amax_bits) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

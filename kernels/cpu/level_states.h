@@ -6,8 +6,7 @@
  * conversions, since older instruction sets lack the rest. Groups whose numbers are not those of a
  * state that was ever written go through the functions of kernels/format.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_STATES_H
-#define OCTAVO_KERNELS_CPU_LEVEL_STATES_H
+#pragma once
 
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
@@ -55,7 +54,7 @@ inline Doubles exp2_lanes(Doubles values) {
   const Doubles low_limit = all_doubles(-1022.0);
   const Doubles high_limit = all_doubles(1023.0);
   Doubles limited = values < low_limit ? low_limit : values;
-  /* What lies outside is computed as something inside and replaced at the end. */
+  /* What is outside is computed as something inside and replaced at the end. */
   limited = values >= 1024.0 ? high_limit : limited;
   const Doubles toward = limited + (limited < 0.0 ? all_doubles(-0.5) : all_doubles(0.5));
   const IntLanes nearest = __builtin_convertvector(toward, IntLanes);
@@ -73,7 +72,7 @@ inline Doubles exp2_lanes(Doubles values) {
   return values >= 1024.0 ? all_doubles(__builtin_inf()) : power;
 }
 
-/* Whether both numbers beside the center are those of a group that was written. */
+/* Whether both numbers next to the center belong to a group that was written. */
 inline bool is_written(const ExpandedGroup &g) {
   return g.scale_inv >= 0x1p-126f && g.scale_inv <= kFloatMax && g.exponent >= 0.0625f &&
          g.exponent <= 16.0f && g.center >= 0x1p-149f && g.center <= kFloatMax;
@@ -168,5 +167,3 @@ constexpr StateLoops kStateLoops = {&range_of_row, &encode_flat_row, &encode_exp
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -4,8 +4,7 @@
  * squares go through memory, so that they are added in the order of the elements on every level;
  * an element that does not count adds +0, which leaves a sum that is at least +0 as it is.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_STATS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_STATS_H
+#pragma once
 
 #include "kernels/cpu/stats_loops.h"
 #include "kernels/format/bits.h"
@@ -31,8 +30,8 @@ void count_row(const float *values, const float *codes, int64_t n, float scale_i
       const bool finite = is_finite(value[i]) & is_finite(code[i] * scale_inv);
       const bool above = absolute(value[i]) > limit;
       const bool vanished = (value[i] != 0.0f) & (code[i] == 0.0f);
-      saturated += !finite | above ? 1 : 0;
-      underflow += finite & vanished ? 1 : 0;
+      saturated += (!finite | above) ? 1 : 0;
+      underflow += (finite & vanished) ? 1 : 0;
     }
     for (int64_t i = 0; i < count; ++i) {
       const float decoded = code[i] * scale_inv;
@@ -57,5 +56,3 @@ constexpr StatsLoops kStatsLoops = {&count_row};
 
 }  // namespace
 }  // namespace octavo
-
-#endif

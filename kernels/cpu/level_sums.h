@@ -4,8 +4,7 @@
  * Which numbers are added in which order is part of update_loops.h, so vectors only take as many
  * independent sums at once as they have lanes.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_SUMS_H
-#define OCTAVO_KERNELS_CPU_LEVEL_SUMS_H
+#pragma once
 
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_update_codes.h"
@@ -121,5 +120,3 @@ void add_squares(const float *values, int64_t n, double *sums) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -3,8 +3,7 @@
  * Every output element is one chain of fp32 additions over k ascending, whatever the tile size, so
  * all levels, tilings and thread counts give the bits of the plain triple loop.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_TILE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_TILE_H
+#pragma once
 
 #include "kernels/cpu/level.h"
 
@@ -110,5 +109,3 @@ constexpr void fill_block_tiles(GemmBlockTile *tiles) {
 
 }  // namespace
 }  // namespace octavo
-
-#endif

@@ -4,8 +4,7 @@
  * Four rounds of interleaving halves turn every 16 x 16 part over, after which vector c is column c
  * of all rows, in order.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_TRANSPOSE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_TRANSPOSE_H
+#pragma once
 
 #include "kernels/cpu/level_cast_vectors.h"
 
@@ -122,5 +121,3 @@ void transpose_bytes(const uint8_t *in, int64_t in_stride, int64_t rows, int64_t
 
 }  // namespace
 }  // namespace octavo
-
-#endif

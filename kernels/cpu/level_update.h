@@ -1,6 +1,5 @@
 /* kernels/cpu/level_update.h: the loops of update_loops.h; included by level.cpp only. */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_H
-#define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_H
+#pragma once
 
 #include "kernels/cpu/level_adam.h"
 #include "kernels/cpu/level_adam_layouts.h"
@@ -16,5 +15,3 @@ constexpr UpdateLoops kUpdateLoops = {&step_rows, kFusedAdam, kStateLoops,
 
 }  // namespace
 }  // namespace octavo
-
-#endif

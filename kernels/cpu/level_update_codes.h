@@ -5,8 +5,7 @@
  * of both formats are bf16 numbers; else by the arithmetic of kernels/format. They are encoded as
  * in level_cast_codes.h.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_CODES_H
-#define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_CODES_H
+#pragma once
 
 #include "kernels/cpu/level_update_values.h"
 
@@ -125,7 +124,5 @@ using E5m2Values = Float8Values<2, 15, EncoderE5m2>;
 
 }  // namespace
 }  // namespace octavo
-
-#endif
 
 #endif

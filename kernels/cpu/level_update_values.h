@@ -5,8 +5,7 @@
  * i of a group, a Writer takes it. Codes are written saturated and from numbers only: whoever
  * stores them must know that no value is NaN. level_update_codes.h has the formats of 8 bits.
  */
-#ifndef OCTAVO_KERNELS_CPU_LEVEL_UPDATE_VALUES_H
-#define OCTAVO_KERNELS_CPU_LEVEL_UPDATE_VALUES_H
+#pragma once
 
 #include "kernels/cpu/level_cast_codes.h"
 #include "kernels/cpu/level_tile.h"
@@ -107,7 +106,7 @@ struct F32Values {
   Writer write(char *to) const { return {to}; }
 };
 
-/* f16 beside a scale, which saturates. */
+/* f16 with a scale, which saturates. */
 struct F16Values {
   static constexpr int kBytes = 2;
   static constexpr int kStep = kLanes * kBytes;
@@ -147,7 +146,7 @@ struct F16Values {
     const UpdateBits subnormal =
         as_bits(as_values(magnitude) + (Vector{} + bits_float(kAddend))) - kAddend;
     UpdateBits code = magnitude < kSmallestNormal ? subnormal : normal;
-    if (raised != 0) code = (code == 0) & (bits > 0) ? UpdateBits{} + 1 : code;
+    if (raised != 0) code = ((code == 0) & (bits > 0)) ? UpdateBits{} + 1 : code;
     code |= bits >> 16 & 0x8000;
     const __m256i all = as_lanes(code);
     return _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
@@ -177,7 +176,5 @@ struct F16Values {
 
 }  // namespace
 }  // namespace octavo
-
-#endif
 
 #endif

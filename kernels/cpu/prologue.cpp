@@ -4,10 +4,7 @@
  * third time from the cache; the squares are of distances from the mean, since the difference of
  * two large sums would lose the variance.
  */
-#include "kernels/cpu/prologue.h"
-
 #include "kernels/check/calls.h"
-#include "kernels/check/verbs.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/activation.h"
@@ -16,14 +13,6 @@ namespace octavo {
 namespace {
 
 static_assert(kSegment % kSumParts == 0, "a sum must not depend on where segments end");
-
-/* fp32 values of one row: in place when nothing needs converting, else in `buffer`. */
-const float *row_values(const Context &context, const octavo_tensor &t, int64_t row, int64_t col,
-                        int64_t count, float *buffer) {
-  if (t.dtype == OCTAVO_F32) return reinterpret_cast<const float *>(element(t, row, col));
-  load_values(context, t, row, col, count, 1.0f, buffer);
-  return buffer;
-}
 
 /* Calls body(col, count) for the segments of one row. */
 template <typename Body>
@@ -50,13 +39,14 @@ void norm_row(const Context &context, const octavo_prologue &p, int64_t row,
   if (p.op == OCTAVO_PROLOGUE_LAYER_NORM) {
     float parts[kSumParts] = {};
     for_row_segments(in.cols, [&](int64_t col, int64_t count) {
-      loops.add_up(row_values(context, in, row, col, count, buffer), count, parts);
+      loops.add_up(row_values(context, in, row, col, count, 1.0f, buffer), count, parts);
     });
     mean = with_one_nan(total(parts) / count_of_row);
   }
   float parts[kSumParts] = {};
   for_row_segments(in.cols, [&](int64_t col, int64_t count) {
-    loops.add_up_squares(row_values(context, in, row, col, count, buffer), count, mean, parts);
+    loops.add_up_squares(row_values(context, in, row, col, count, 1.0f, buffer), count, mean,
+                         parts);
   });
   const float variance = total(parts) / count_of_row;
   const float rstd = with_one_nan(1.0f / __builtin_sqrtf(variance + p.eps));
@@ -66,10 +56,10 @@ void norm_row(const Context &context, const octavo_prologue &p, int64_t row,
     float gammas[kSegment];
     float betas[kSegment];
     float normal[kSegment];
-    const float *values = row_values(context, in, row, col, count, buffer);
-    const float *gamma = row_values(context, *p.gamma, 0, col, count, gammas);
+    const float *values = row_values(context, in, row, col, count, 1.0f, buffer);
+    const float *gamma = row_values(context, *p.gamma, 0, col, count, 1.0f, gammas);
     const float *beta =
-        p.beta == nullptr ? nullptr : row_values(context, *p.beta, 0, col, count, betas);
+        p.beta == nullptr ? nullptr : row_values(context, *p.beta, 0, col, count, 1.0f, betas);
     loops.normalize(values, count, mean, rstd, gamma, beta, normal);
     context.level->store(out.dtype, normal, count, element(out, out_row, col));
   });
@@ -81,9 +71,9 @@ void activation_row(const Context &context, const octavo_prologue &p, int64_t ro
     float buffer[kSegment];
     float ups[kSegment];
     float active[kSegment];
-    const float *values = row_values(context, *p.in, row, col, count, buffer);
+    const float *values = row_values(context, *p.in, row, col, count, 1.0f, buffer);
     const float *up = p.op == OCTAVO_PROLOGUE_SWIGLU
-                          ? row_values(context, *p.in, row, out.cols + col, count, ups)
+                          ? row_values(context, *p.in, row, out.cols + col, count, 1.0f, ups)
                           : nullptr;
     context.level->prologue.activate(p.op, values, up, count, active);
     context.level->store(out.dtype, active, count, element(out, out_row, col));
@@ -111,11 +101,8 @@ octavo_status prologue_all(const Context &context, const octavo_prologue &p,
       [&](int64_t begin, int64_t end) { prologue_rows(context, p, begin, end, 0, out); });
 }
 
-octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
-  const Context &context = context_of(ctx);
-  const octavo_status status = check_prologue(context.caller(), c);
-  if (status != OCTAVO_OK) return status;
-  return prologue_all(context, *c->prologue, *c->out);
+octavo_status prologue(const Context &context, const octavo_prologue_call &c) {
+  return prologue_all(context, *c.prologue, *c.out);
 }
 
 }  // namespace octavo

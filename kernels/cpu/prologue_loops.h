@@ -3,8 +3,7 @@
  * A row is walked in segments whose length, but for the last, is a multiple of kSumParts: so a sum
  * does not depend on where segments end.
  */
-#ifndef OCTAVO_KERNELS_CPU_PROLOGUE_LOOPS_H
-#define OCTAVO_KERNELS_CPU_PROLOGUE_LOOPS_H
+#pragma once
 
 #include <cstdint>
 
@@ -38,5 +37,3 @@ inline float total(const float *parts) {
 }
 
 }  // namespace octavo
-
-#endif

@@ -7,10 +7,6 @@
 #include <atomic>
 
 #include "kernels/check/calls.h"
-#include "kernels/check/verbs.h"
-#include "kernels/cpu/limits.h"
-#include "kernels/cpu/prologue.h"
-#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/verbs.h"
 
@@ -45,8 +41,8 @@ octavo_scale part_of(const octavo_scale &s, int64_t row, int64_t col, bool is_la
   return part;
 }
 
-/* The rows of in from `begin` on that lie in `values`, to codes. The last band has the padding
- * behind it, too. */
+/* The rows of in from `begin` on that are in `values`, to codes. The last band has the padding
+ * after it, too. */
 octavo_status quantize_band(const Context &serial, const octavo_quantize &q,
                             const octavo_tensor &values, int64_t begin, bool is_last) {
   octavo_quantize part = q;
@@ -76,10 +72,10 @@ octavo_status quantize_band(const Context &serial, const octavo_quantize &q,
     out_t_scales = part_of(*q.out_t_scale_inv, 0, begin, is_last, &unused);
     part.out_t_scale_inv = &out_t_scales;
   }
-  return quantize_checked(serial, part);
+  return quantize(serial, part);
 }
 
-/* Every range of bands uses the piece of the workspace where its first band would lie. */
+/* Every range of bands uses the piece of the workspace where its first band would be. */
 octavo_status quantize_bands(const Context &context, const octavo_prologue &p,
                              const octavo_quantize &q, int64_t rows_of_band) {
   const octavo_tensor &in = *q.in;
@@ -104,22 +100,19 @@ octavo_status quantize_bands(const Context &context, const octavo_prologue &p,
 
 }  // namespace
 
-octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c) {
-  const Context &context = context_of(ctx);
-  octavo_status status = check_prologue_quantize(context.caller(), c, limits_of(context));
-  if (status != OCTAVO_OK) return status;
-  const octavo_tensor values = dense_at(*c->quantize->in, c->workspace);
+octavo_status prologue_quantize(const Context &context, const octavo_prologue_call &c) {
+  const octavo_tensor values = dense_at(*c.quantize->in, c.workspace);
   const bool is_empty = values.rows == 0 || values.cols == 0;
   octavo_quantize q;
-  OCTAVO_TAKE(q, c->quantize);
+  OCTAVO_TAKE(q, c.quantize);
   q.in = &values;
 
   const int64_t rows_of_band = band_rows(q);
   if (rows_of_band > 0 && !is_empty && divide_up(values.rows, rows_of_band) >= kFewBands) {
-    return quantize_bands(context, *c->prologue, q, rows_of_band);
+    return quantize_bands(context, *c.prologue, q, rows_of_band);
   }
-  status = prologue_all(context, *c->prologue, values);
-  return status == OCTAVO_OK ? quantize_checked(context, q) : status;
+  octavo_status status = prologue_all(context, *c.prologue, values);
+  return status == OCTAVO_OK ? quantize(context, q) : status;
 }
 
 }  // namespace octavo

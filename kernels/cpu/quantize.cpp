@@ -6,13 +6,10 @@
 #include <cstring>
 
 #include "kernels/check/calls.h"
-#include "kernels/check/verbs.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
-#include "kernels/cpu/padding.h"
-#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/quantize_tile.h"
-#include "kernels/cpu/row_scales.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
@@ -94,13 +91,13 @@ octavo_status cast_bands(const Context &context, const octavo_quantize &c, const
   });
 }
 
-octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) {
+octavo_status quantize_tensor(const Context &context, const octavo_quantize &c) {
   octavo_status status = OCTAVO_OK;
-  const Source source = source_of(*c);
-  const bool casts = c->out != nullptr || c->out_t != nullptr;
+  const Source source = source_of(c);
+  const bool casts = c.out != nullptr || c.out_t != nullptr;
   const bool is_given =
-      c->rule == OCTAVO_RULE_GIVEN || (c->counter != nullptr && *c->counter >= c->window);
-  const bool wants_stats = c->amax != nullptr || c->nonfinite != nullptr;
+      c.rule == OCTAVO_RULE_GIVEN || (c.counter != nullptr && *c.counter >= c.window);
+  const bool wants_stats = c.amax != nullptr || c.nonfinite != nullptr;
   const bool measures_first = casts ? !is_given : wants_stats;
   SharedStats shared;
   if (measures_first) {
@@ -108,36 +105,30 @@ octavo_status quantize_tensor(const Context &context, const octavo_quantize *c) 
     if (status != OCTAVO_OK) return status;
   }
   if (casts) {
-    const float kept = c->scale == nullptr ? 1.0f : *c->scale;
-    const float amax = shared.amax() < c->eps ? c->eps : shared.amax();
-    const float scale = is_given ? kept : scale_by_rule(c->rule, amax, kept, c->format_max, 0);
-    const bool past_caches = goes_past_caches(tensor_bytes(*c->in) + output_bytes(*c));
-    const auto cast = c->out_t == nullptr ? cast_runs : cast_bands;
-    status = cast(context, *c, source, scale, past_caches, &shared);
+    const float kept = c.scale == nullptr ? 1.0f : *c.scale;
+    const float amax = shared.amax() < c.eps ? c.eps : shared.amax();
+    const float scale = is_given ? kept : scale_by_rule(c.rule, amax, kept, c.format_max, 0);
+    const bool past_caches = goes_past_caches(tensor_bytes(*c.in) + output_bytes(c));
+    const auto cast = c.out_t == nullptr ? cast_runs : cast_bands;
+    status = cast(context, c, source, scale, past_caches, &shared);
     if (status != OCTAVO_OK) return status;
-    for (const octavo_scale *s : {c->out_scale_inv, c->out_t_scale_inv}) {
+    for (const octavo_scale *s : {c.out_scale_inv, c.out_t_scale_inv}) {
       if (s != nullptr) *static_cast<float *>(s->data) = 1.0f / scale;
     }
-    clear_padding(c->out, c->in->rows, c->in->cols);
-    clear_padding(c->out_t, c->in->cols, c->in->rows);
+    clear_padding(c.out, c.in->rows, c.in->cols);
+    clear_padding(c.out_t, c.in->cols, c.in->rows);
   }
-  shared.publish(c->amax, c->nonfinite);
+  shared.publish(c.amax, c.nonfinite);
   return OCTAVO_OK;
 }
 
 }  // namespace
 
-octavo_status quantize(void *ctx, const octavo_quantize *c) {
-  const Context &context = context_of(ctx);
-  const octavo_status status = check_quantize(context.caller(), c);
-  return status == OCTAVO_OK ? quantize_checked(context, *c) : status;
-}
-
-octavo_status quantize_checked(const Context &context, const octavo_quantize &c) {
+octavo_status quantize(const Context &context, const octavo_quantize &c) {
   if (is_state_scaled(c)) return quantize_state(context, c);
   if (has_row_scales(c)) return quantize_rows(context, c);
   if (is_block_scaled(c)) return quantize_blocks(context, c);
-  return quantize_tensor(context, &c);
+  return quantize_tensor(context, c);
 }
 
 }  // namespace octavo

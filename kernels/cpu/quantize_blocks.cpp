@@ -7,8 +7,8 @@
  */
 #include "kernels/cpu/block_rules.h"
 #include "kernels/cpu/block_scales.h"
-#include "kernels/cpu/padding.h"
 #include "kernels/cpu/quantize_tile.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/cpu/verbs.h"
 
@@ -45,7 +45,7 @@ struct Plan {
 /* Scales of the square blocks of a band, as multipliers before the cast. */
 using SquareScales = float[kMaxSteps][kMaxBlocks];
 
-/* Codes of `count` elements of one row whose blocks lie along it; col is where one begins. */
+/* Codes of `count` elements of one row whose blocks run along it; col is where one begins. */
 void cast_row_blocks(const Context &context, const Plan &plan, int64_t row, int64_t col,
                      int64_t count, const float *scales, uint8_t *codes) {
   for_source(context, plan.source, row, col, count,

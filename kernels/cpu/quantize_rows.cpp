@@ -2,11 +2,11 @@
  * every row of out_t, which is a column of the input.
  *
  * Without out_t a row is measured and cast at once. With it, all of the input is measured before
- * anything is cast, and what lies where scales will be is the amax until the very end.
+ * anything is cast, and what is where scales will be is the amax until the very end.
  */
-#include "kernels/cpu/padding.h"
+#include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/quantize_tile.h"
-#include "kernels/cpu/row_scales.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/state_blocks.h"
 #include "kernels/format/scale_rules.h"
 

@@ -4,7 +4,6 @@
  * tensor is cut into parts depends on the shape alone, so neither the number of threads nor the
  * level shows in a result.
  */
-#include "kernels/check/verbs.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/verbs.h"
@@ -46,23 +45,19 @@ void count_segment(const Context &context, const octavo_quantize_stats &c, int64
 
 }  // namespace
 
-octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
-  const Context &context = context_of(ctx);
-  octavo_status status = check_quantize_stats(context.caller(), c);
-  if (status != OCTAVO_OK) return status;
-
+octavo_status quantize_stats(const Context &context, const octavo_quantize_stats &c) {
   constexpr int64_t kParts = 64;
-  const int64_t cols = c->in->cols;
-  const int64_t segments = c->in->rows * divide_up(cols, kSegment);
+  const int64_t cols = c.in->cols;
+  const int64_t segments = c.in->rows * divide_up(cols, kSegment);
   const int64_t per_part = divide_up(segments, kParts);
   CastStats parts[kParts];
-  status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
+  octavo_status status = context.for_ranges(kParts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * per_part < segments ? part * per_part : segments;
       const int64_t last = first + per_part < segments ? first + per_part : segments;
       CastStats stats;
       for_segments(cols, first, last, [&](int64_t row, int64_t col, int64_t count) {
-        count_segment(context, *c, row, col, count, &stats);
+        count_segment(context, c, row, col, count, &stats);
       });
       parts[part] = stats;
     }
@@ -75,10 +70,10 @@ octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
     total.signal += part.signal;
     total.noise += part.noise;
   }
-  if (c->saturated != nullptr) accumulate_sum(c->saturated, static_cast<float>(total.saturated));
-  if (c->underflow != nullptr) accumulate_sum(c->underflow, static_cast<float>(total.underflow));
-  if (c->signal != nullptr) accumulate_sum(c->signal, static_cast<float>(total.signal));
-  if (c->noise != nullptr) accumulate_sum(c->noise, static_cast<float>(total.noise));
+  if (c.saturated != nullptr) accumulate_sum(c.saturated, static_cast<float>(total.saturated));
+  if (c.underflow != nullptr) accumulate_sum(c.underflow, static_cast<float>(total.underflow));
+  if (c.signal != nullptr) accumulate_sum(c.signal, static_cast<float>(total.signal));
+  if (c.noise != nullptr) accumulate_sum(c.noise, static_cast<float>(total.noise));
   return OCTAVO_OK;
 }
 

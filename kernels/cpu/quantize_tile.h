@@ -4,10 +4,9 @@
  * A band is 128 rows high, because a transposed column then fills whole cache lines, two of them in
  * a row: shorter ones cost memory twice. All blocks of 128 and of 32 end with a band. Rows of a
  * band are read and written in their whole width, since short pieces of far rows are several times
- * slower; only what then lies in a cache is taken in tiles, whose codes fit on the stack.
+ * slower; only what is then in a cache is taken in tiles, whose codes fit on the stack.
  */
-#ifndef OCTAVO_KERNELS_CPU_QUANTIZE_TILE_H
-#define OCTAVO_KERNELS_CPU_QUANTIZE_TILE_H
+#pragma once
 
 #include "kernels/cpu/cast_rows.h"
 
@@ -80,5 +79,3 @@ inline void turn_codes(const Context &context, const void *codes, int64_t stride
 }
 
 }  // namespace octavo
-
-#endif

@@ -2,8 +2,9 @@
  *
  * Segments are cut by the shape alone, never by the number of threads.
  */
-#ifndef OCTAVO_KERNELS_CPU_ROWS_H
-#define OCTAVO_KERNELS_CPU_ROWS_H
+#pragma once
+
+#include <cstring>
 
 #include "kernels/check/granularity.h"
 #include "kernels/cpu/context.h"
@@ -69,6 +70,15 @@ octavo_status for_segment_ranges(const Context &context, int64_t rows, int64_t c
                             per_range);
 }
 
-}  // namespace octavo
+/* Zeroes everything outside of the first rows x cols elements; t may be null. Padding is part of a
+ * result: a GEMM reads it, so it is written in every call. */
+inline void clear_padding(const octavo_tensor *t, int64_t rows, int64_t cols) {
+  if (t == nullptr || t->cols == 0) return;
+  for (int64_t row = 0; row < t->rows; ++row) {
+    const int64_t first = row < rows ? cols : 0;
+    std::memset(element(*t, row, first), 0,
+                static_cast<size_t>((t->cols - first) * dtype_bytes(t->dtype)));
+  }
+}
 
-#endif
+}  // namespace octavo

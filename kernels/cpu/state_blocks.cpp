@@ -1,7 +1,7 @@
 /* States of granularity FLAT_256 and EXPANDED_128: blocks, and the two verbs that move whole
  * states.
  *
- * The numbers are those of kernels/format/block_state.h. Every block lies in one segment, so one
+ * The numbers come from kernels/format/block_state.h. Every block is in one segment, so one
  * thread sees all of it and the cut into ranges never shows.
  */
 #include "kernels/cpu/state_blocks.h"

@@ -3,8 +3,7 @@
  * Blocks run over a dense matrix in memory order, across rows: a matrix is one row of rows * cols
  * elements here. Positions must be multiples of kSegment, which is a multiple of both block sizes.
  */
-#ifndef OCTAVO_KERNELS_CPU_STATE_BLOCKS_H
-#define OCTAVO_KERNELS_CPU_STATE_BLOCKS_H
+#pragma once
 
 #include "kernels/cpu/rows.h"
 
@@ -25,5 +24,3 @@ octavo_status quantize_state(const Context &context, const octavo_quantize &c);
 octavo_status dequantize_state(const Context &context, const octavo_dequantize &c);
 
 }  // namespace octavo
-
-#endif

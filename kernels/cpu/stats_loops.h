@@ -1,6 +1,5 @@
 /* kernels/cpu/stats_loops.h: the inner loop of quantize_stats that each level has. */
-#ifndef OCTAVO_KERNELS_CPU_STATS_LOOPS_H
-#define OCTAVO_KERNELS_CPU_STATS_LOOPS_H
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ struct StatsLoops {
 };
 
 }  // namespace octavo
-
-#endif

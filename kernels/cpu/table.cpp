@@ -4,11 +4,11 @@
  */
 #include "kernels/cpu/table.h"
 
+#include <type_traits>
+
 #include "kernels/check/calls.h"
 #include "kernels/check/verbs.h"
 #include "kernels/cpu/arithmetic.h"
-#include "kernels/cpu/context.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -30,11 +30,18 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   }
 }
 
-/* A verb under the arithmetic that it was written for. */
-template <auto kVerb, typename Call>
+/* A verb under the arithmetic that it was written for, once its call has passed its check. */
+template <auto kCheck, auto kVerb, typename Call>
 octavo_status verb(void *ctx, const Call *c) {
   const DefaultArithmetic scope;
-  return kVerb(ctx, c);
+  const Context &context = context_of(ctx);
+  octavo_status status = OCTAVO_OK;
+  if constexpr (std::is_invocable_v<decltype(kCheck), Caller, const Call *>) {
+    status = kCheck(context.caller(), c);
+  } else {
+    status = kCheck(context.caller(), c, limits_of(context));
+  }
+  return status == OCTAVO_OK ? kVerb(context, *c) : status;
 }
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
@@ -44,24 +51,24 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    close_device,
                                    describe,
                                    workspace_bytes,
-                                   verb<quantize, octavo_quantize>,
-                                   verb<dequantize, octavo_dequantize>,
-                                   verb<compute_amax, octavo_compute_amax>,
-                                   verb<scale_from_amax, octavo_scale_from_amax>,
-                                   verb<delayed_scale_update, octavo_delayed_scale_update>,
-                                   verb<gemm, octavo_gemm>,
-                                   verb<adam_step, octavo_adam_step>,
-                                   verb<sum_quantized, octavo_sum_quantized>,
-                                   verb<sum_rows, octavo_sum>,
-                                   verb<sum_of_squares, octavo_sum>,
-                                   verb<copy, octavo_copy>,
-                                   verb<scale_values, octavo_scale_values>,
-                                   verb<prescale_update, octavo_prescale_update>,
-                                   verb<quantize_stats, octavo_quantize_stats>,
-                                   verb<prologue, octavo_prologue_call>,
-                                   verb<prologue_quantize, octavo_prologue_call>,
-                                   verb<gradient_scale, octavo_gradient_scale>,
-                                   verb<pack, octavo_pack>};
+                                   verb<check_quantize, quantize>,
+                                   verb<check_dequantize, dequantize>,
+                                   verb<check_compute_amax, compute_amax>,
+                                   verb<check_scale_from_amax, scale_from_amax>,
+                                   verb<check_delayed_scale_update, delayed_scale_update>,
+                                   verb<check_gemm, gemm>,
+                                   verb<check_adam_step, adam_step>,
+                                   verb<check_sum_quantized, sum_quantized>,
+                                   verb<check_sum_rows, sum_rows>,
+                                   verb<check_sum_of_squares, sum_of_squares>,
+                                   verb<check_copy, copy>,
+                                   verb<check_scale_values, scale_values>,
+                                   verb<check_prescale_update, prescale_update>,
+                                   verb<check_quantize_stats, quantize_stats>,
+                                   verb<check_prologue, prologue>,
+                                   verb<check_prologue_quantize, prologue_quantize>,
+                                   verb<check_gradient_scale, gradient_scale>,
+                                   verb<check_pack, pack>};
 
 }  // namespace
 }  // namespace octavo

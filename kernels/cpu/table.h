@@ -1,9 +1,6 @@
 /* The one function that liboctavo sees of the CPU kernels: their complete table. */
-#ifndef OCTAVO_KERNELS_CPU_TABLE_H
-#define OCTAVO_KERNELS_CPU_TABLE_H
+#pragma once
 
 #include "octavo/kernels.h"
 
 OCTAVO_EXTERN_C const octavo_kernels *octavo_cpu_kernels(void);
-
-#endif

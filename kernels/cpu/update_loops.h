@@ -1,8 +1,7 @@
 /* kernels/cpu/update_loops.h: the inner loops of optimizer steps and gradient sums that each level
  * has.
  */
-#ifndef OCTAVO_KERNELS_CPU_UPDATE_LOOPS_H
-#define OCTAVO_KERNELS_CPU_UPDATE_LOOPS_H
+#pragma once
 
 #include <cstdint>
 
@@ -14,7 +13,7 @@ namespace octavo {
 /* The tensors that an Adam step changes. */
 enum AdamTensor { kWeight = 0, kExpAvg = 1, kExpAvgSq = 2, kAdamTensors = 3 };
 
-/* What a step of one parameter does, apart from where its elements lie. */
+/* What a step of one parameter does, apart from where its elements are. */
 struct AdamPlan {
   AdamFactors factors;
   uint32_t gradient_dtype;
@@ -97,5 +96,3 @@ inline double total_of_squares(const double *sums) {
 }
 
 }  // namespace octavo
-
-#endif

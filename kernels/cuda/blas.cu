@@ -88,9 +88,9 @@ octavo_status checked(Context &context, const Blas &blas, const char *what, cubl
   octavo_status result = report_error(
       context.caller, status_of(status), "gemm: %s: cuBLASLt answered %s: %s; %s", what,
       blas.GetStatusName(status), blas.GetStatusString(status), remedy_of(status));
-  const cudaError_t behind = cudaPeekAtLastError();
-  if (status_of(status) == OCTAVO_DEVICE && behind != cudaSuccess)
-    result = checked(context, "gemm", behind);
+  const cudaError_t later = cudaPeekAtLastError();
+  if (status_of(status) == OCTAVO_DEVICE && later != cudaSuccess)
+    result = checked(context, "gemm", later);
   return result;
 }
 

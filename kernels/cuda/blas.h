@@ -5,8 +5,7 @@
  * 13 is taken: the enumerators, structs and scale modes used here are those of its header, and a
  * process of CUDA 13 has no other.
  */
-#ifndef OCTAVO_KERNELS_CUDA_BLAS_H
-#define OCTAVO_KERNELS_CUDA_BLAS_H
+#pragma once
 
 #include <cublasLt.h>
 
@@ -49,7 +48,7 @@ octavo_status open_blas(Context &context, Blas *out);
 void close_blas(Blas *blas);
 
 /* What an answer of the library means to a caller; the text, which begins with `what`, has gone to
- * the host. An error of the device behind it is kept as `checked` keeps it. */
+ * the host. A later error of the device is kept as `checked` keeps it. */
 octavo_status checked(Context &context, const Blas &blas, const char *what, cublasStatus_t status);
 
 /* Whether the library says that it has no way to compute this product, rather than that it failed:
@@ -60,5 +59,3 @@ inline bool is_refusal(cublasStatus_t status) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

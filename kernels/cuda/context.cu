@@ -1,7 +1,6 @@
 /* Opening a CUDA device, and what its runtime's errors mean. */
 #include "kernels/cuda/context.h"
 
-#include <cstring>
 #include <new>
 
 #include "kernels/cuda/verbs.h"
@@ -10,10 +9,6 @@ namespace octavo::cuda {
 namespace {
 
 constexpr int kOldest = 89; /* sm_89: the first with FP8 units */
-constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,    OCTAVO_PER_ROW,     OCTAVO_BLOCK_1X128,
-                                       OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32,
-                                       OCTAVO_FLAT_256,      OCTAVO_EXPANDED_128};
-
 /* Errors after which the device answers nothing but them: CUDA's manual calls them sticky. */
 bool is_lasting(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
@@ -61,7 +56,7 @@ octavo_status refuse_after_failure(Context &context, const char *verb) {
 }
 
 Scratch *scratch_of(Context &context, void *stream) {
-  /* The default stream is null, as free slots are; so streams are told apart by another address. */
+  /* The default stream is null, as free slots are; so another address distinguishes streams. */
   auto *key = stream == nullptr ? reinterpret_cast<cudaStream_t>(&context)
                                 : static_cast<cudaStream_t>(stream);
   for (int i = 0; i < kScratchSlots; ++i) {
@@ -161,17 +156,8 @@ void close_device(void *ctx) {
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
-  const octavo_status status = check_describe(context.caller, out);
+  const octavo_status status = begin_describe(context.caller, context.limits.id, out);
   if (status != OCTAVO_OK) return status;
-  out->kind = OCTAVO_KIND_KERNELS_CAPS;
-  out->id.data = context.limits.id;
-  out->id.size = std::strlen(context.limits.id);
-  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
-                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
-                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
-  out->granularities = 0;
-  for (const uint32_t granularity : kGranularities)
-    out->granularities |= UINT64_C(1) << granularity;
   out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE |
                OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   /* Which algorithm is the fastest may differ from run to run. */

@@ -3,8 +3,7 @@
  * A Context never changes after open but for the first error that the device cannot recover from: a
  * process whose device has failed gets that error from every later call, at once.
  */
-#ifndef OCTAVO_KERNELS_CUDA_CONTEXT_H
-#define OCTAVO_KERNELS_CUDA_CONTEXT_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -12,6 +11,7 @@
 #include <mutex>
 
 #include "kernels/check/verbs.h"
+#include "kernels/cuda/device_scope.h"
 #include "kernels/cuda/scratch.h"
 
 namespace octavo::cuda {
@@ -59,25 +59,6 @@ void close_gemm(Context &context);
 /* The scratch of a stream; null when more streams than slots are in use. */
 Scratch *scratch_of(Context &context, void *stream);
 
-/* Makes the context's device the thread's for as long as a call takes. */
-class DeviceScope {
- public:
-  explicit DeviceScope(const Context &context) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
-    if (before_ != context.device) cudaSetDevice(context.device);
-    changed_ = before_ >= 0 && before_ != context.device;
-  }
-  ~DeviceScope() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope &) = delete;
-  DeviceScope &operator=(const DeviceScope &) = delete;
-
- private:
-  int before_ = -1;
-  bool changed_ = false;
-};
-
 /* Table entries; see octavo/kernels.h. */
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
 octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
@@ -85,5 +66,3 @@ void close_device(void *ctx);
 octavo_status describe(void *ctx, octavo_kernels_caps *out);
 
 }  // namespace octavo::cuda
-
-#endif

@@ -53,26 +53,23 @@ GemmWorkspace split_workspace(const Context &context, const octavo_gemm &c) {
 }
 
 octavo_status gemm(void *ctx, const octavo_gemm *c) {
-  Context &context = context_of(ctx);
-  octavo_status status = check_gemm(context.caller, c, context.limits);
-  if (status == OCTAVO_OK) status = refuse_after_failure(context, "gemm");
-  if (status != OCTAVO_OK) return status;
-  const GemmShape shape = gemm_shape(*c);
-  if (shape.m == 0 || shape.n == 0) return OCTAVO_OK;
-  Launcher l(context, "gemm", c->stream);
-  GemmState *state = nullptr;
-  status = gemm_state(context, &state);
-  if (status != OCTAVO_OK) return status;
-  if (context.gemm.is_reference) {
-    tell_detour(context, *state, Detour::kForced, *c);
-  } else if (shape.k > 0) {
-    Detour why = Detour::kRefused;
-    const Outcome outcome = multiply_by_blas(l, *state, *c, &status, &why);
-    if (outcome != Outcome::kImpossible) return status;
-    tell_detour(context, *state, why, *c);
-  }
-  launch_reference_gemm(l, *c);
-  return l.status();
+  return run_verb<check_gemm>(ctx, "gemm", c, [&](Launcher &l) {
+    const GemmShape shape = gemm_shape(*c);
+    if (shape.m == 0 || shape.n == 0) return;
+    Context &context = l.context();
+    GemmState *state = nullptr;
+    octavo_status status = gemm_state(context, &state);
+    if (status != OCTAVO_OK) return l.fail(status);
+    if (context.gemm.is_reference) {
+      tell_detour(context, *state, Detour::kForced, *c);
+    } else if (shape.k > 0) {
+      Detour why = Detour::kRefused;
+      const Outcome outcome = multiply_by_blas(l, *state, *c, &status, &why);
+      if (outcome != Outcome::kImpossible) return l.fail(status);
+      tell_detour(context, *state, why, *c);
+    }
+    launch_reference_gemm(l, *c);
+  });
 }
 
 }  // namespace octavo::cuda

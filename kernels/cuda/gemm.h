@@ -2,10 +2,9 @@
  *
  * A product takes the first of these ways that can do it: cuBLASLt with scales and bias; cuBLASLt,
  * then a launch that finishes d in place; cuBLASLt into f32 tiles, each finished on its way to d;
- * the reference kernel. kernels/cuda/gemm_state.h says when a way is told to the host.
+ * the reference kernel. kernels/cuda/gemm_state.h says when a way is reported to the host.
  */
-#ifndef OCTAVO_KERNELS_CUDA_GEMM_H
-#define OCTAVO_KERNELS_CUDA_GEMM_H
+#pragma once
 
 #include "kernels/check/calls.h"
 #include "kernels/cuda/gemm_state.h"
@@ -47,8 +46,8 @@ struct Scaling {
 Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const Scaling &scaling,
                       const GemmWorkspace &workspace, octavo_status *status);
 
-/* Where the scales of both operands lie as cuBLASLt wants them, arranged in one launch where they
- * lie otherwise; only of block modes. */
+/* Where the scales of both operands are as cuBLASLt wants them, arranged in one launch where they
+ * are elsewhere; only of block modes. */
 struct ScalePointers {
   const void *a;
   const void *b;
@@ -61,5 +60,3 @@ Outcome multiply_by_blas(Launcher &l, GemmState &state, const octavo_gemm &c, oc
                          Detour *why);
 
 }  // namespace octavo::cuda
-
-#endif

@@ -13,7 +13,7 @@ bool is_float8(uint32_t dtype) {
 }
 
 /* FP8 on tensor cores wants sizes and addresses in multiples of 16 bytes, of those dimensions that
- * lie along memory. */
+ * run along memory. */
 bool is_aligned(const octavo_gemm &c) {
   const auto is_multiple = [](int64_t bytes) { return bytes % 16 == 0; };
   const auto is_address = [](const octavo_tensor &t) {
@@ -26,7 +26,7 @@ bool is_aligned(const octavo_gemm &c) {
          is_address(*c.b) && is_address(*c.d);
 }
 
-/* What one call of cuBLASLt does of c, and what a launch of our own does behind it. */
+/* What one call of cuBLASLt does of c, and what a launch of our own does after it. */
 struct Way {
   Scaling scaling;
   bool scales_later = false;
@@ -49,13 +49,13 @@ bool scale_blocks(const Context &context, const octavo_gemm &c, Scaling *out) {
                                              : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
   };
   *out = {mode(a), mode(b)};
-  /* M and N in multiples of four, for the scales of neighbouring rows to lie aligned. */
+  /* M and N in multiples of four, so that the scales of neighbouring rows are aligned. */
   const GemmShape shape = gemm_shape(c);
   return context.capability == 90 && (a == OCTAVO_BLOCK_1X128 || b == OCTAVO_BLOCK_1X128) &&
          shape.m % 4 == 0 && shape.n % 4 == 0;
 }
 
-/* Scales of the whole tensor or of rows: in the call, or behind it. */
+/* Scales of the whole tensor or of rows: in the call, or after it. */
 void scale_rows(const Context &context, const octavo_gemm &c, Way *way) {
   const octavo_scale *a = c.a_scale_inv;
   const octavo_scale *b = c.b_scale_inv;
@@ -76,7 +76,7 @@ bool has_output(uint32_t dtype, uint32_t d) {
   return d == OCTAVO_F32 || (is_float8(dtype) ? d == OCTAVO_BF16 || d == OCTAVO_F16 : d == dtype);
 }
 
-/* The epilogue's bias has d's dtype, but bf16 beside FP8 operands and an f32 d. */
+/* The epilogue's bias has d's dtype, but bf16 with FP8 operands and an f32 d. */
 bool has_bias(const octavo_gemm &c) {
   const bool is_wide = is_float8(c.a->dtype) && c.d->dtype == OCTAVO_F32;
   return c.bias->dtype == (is_wide ? uint32_t{OCTAVO_BF16} : c.d->dtype);

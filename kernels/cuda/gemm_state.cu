@@ -118,20 +118,20 @@ octavo_status gemm_state(Context &context, GemmState **out) {
 
 void close_gemm(Context &context) {
   if (context.gemm.state.load() == nullptr) return;
-  const DeviceScope scope(context);
+  const DeviceScope scope(context.device);
   delete context.gemm.state.exchange(nullptr);
 }
 
 void tell_detour(const Context &context, GemmState &state, Detour detour, const octavo_gemm &c) {
   const uint32_t bit = UINT32_C(1) << static_cast<unsigned>(detour);
-  if ((state.told.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  if ((state.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
   const GemmShape shape = gemm_shape(c);
   const DetourText why = text_of(detour);
   char text[512];
   const int length = std::snprintf(
       text, sizeof(text),
       "gemm: M = %lld, N = %lld, K = %lld, a.dtype = 0x%x, b.dtype = 0x%x, d.dtype = 0x%x: %s. "
-      "This is told once, others may follow it.",
+      "This is reported once; others may follow.",
       static_cast<long long>(shape.m), static_cast<long long>(shape.n),
       static_cast<long long>(shape.k), c.a->dtype, c.b->dtype, c.d->dtype, why.text);
   octavo_diagnostic d = {};

@@ -3,8 +3,7 @@
  * Made when the first product asks for it, so that a process without products never opens the
  * library.
  */
-#ifndef OCTAVO_KERNELS_CUDA_GEMM_STATE_H
-#define OCTAVO_KERNELS_CUDA_GEMM_STATE_H
+#pragma once
 
 #include <atomic>
 
@@ -22,7 +21,7 @@ constexpr char kSmVariable[] = "OCTAVO_CUDA_GEMM_SMS";
 /* MiB of each call's workspace for cuBLASLt, which leaves out algorithms that want more. */
 constexpr char kWorkspaceVariable[] = "OCTAVO_CUDA_GEMM_WORKSPACE";
 
-/* Why a product takes a way that is slower than cuBLASLt's own; each is told once. */
+/* Why a product takes a way that is slower than cuBLASLt's own; each is reported once. */
 enum class Detour {
   kForced,    /* OCTAVO_CUDA_GEMM */
   kE5m2,      /* both operands are E5M2 */
@@ -37,7 +36,7 @@ enum class Detour {
 struct GemmState {
   Blas blas;
   PlanCache plans{blas};
-  std::atomic<uint32_t> told{0}; /* bits of Detour */
+  std::atomic<uint32_t> reported{0}; /* bits of Detour */
 
   GemmState() = default;
   ~GemmState();
@@ -52,5 +51,3 @@ octavo_status gemm_state(Context &context, GemmState **out);
 void tell_detour(const Context &context, GemmState &state, Detour detour, const octavo_gemm &c);
 
 }  // namespace octavo::cuda
-
-#endif

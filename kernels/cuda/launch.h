@@ -1,6 +1,7 @@
 /* kernels/cuda/launch.h: starting a kernel on the host's stream. */
-#ifndef OCTAVO_KERNELS_CUDA_LAUNCH_H
-#define OCTAVO_KERNELS_CUDA_LAUNCH_H
+#pragma once
+
+#include <type_traits>
 
 #include "kernels/check/granularity.h"
 #include "kernels/cuda/context.h"
@@ -21,10 +22,14 @@ class Launcher {
       : context_(context),
         verb_(verb),
         stream_(static_cast<cudaStream_t>(stream)),
-        scope_(context) {}
+        scope_(context.device) {}
 
   Context &context() const { return context_; }
   octavo_status status() const { return status_; }
+  /* Ends the verb, where nothing has failed before. */
+  void fail(octavo_status status) {
+    if (status_ == OCTAVO_OK) status_ = status;
+  }
 
   template <typename... Wanted, typename... Given>
   void run(dim3 blocks, dim3 threads, void (*kernel)(Wanted...), const Given &...given) {
@@ -56,12 +61,16 @@ class Launcher {
 };
 
 /* A verb: the call is checked, a device that failed before is not asked again, then body(l)
- * launches. `check` is the verb's function of kernels/check/verbs.h. */
-template <typename Call, typename Requirements, typename Body>
-octavo_status run_verb(void *ctx, const char *verb, const Call *c, Requirements &&check,
-                       Body &&body) {
+ * launches. kCheck is the verb's function of kernels/check/verbs.h, or one like it. */
+template <auto kCheck, typename Call, typename Body>
+octavo_status run_verb(void *ctx, const char *verb, const Call *c, Body &&body) {
   Context &context = context_of(ctx);
-  octavo_status status = check(context.caller, c);
+  octavo_status status = OCTAVO_OK;
+  if constexpr (std::is_invocable_v<decltype(kCheck), Caller, const Call *>) {
+    status = kCheck(context.caller, c);
+  } else {
+    status = kCheck(context.caller, c, context.limits);
+  }
   if (status == OCTAVO_OK) status = refuse_after_failure(context, verb);
   if (status != OCTAVO_OK) return status;
   Launcher l(context, verb, c->stream);
@@ -78,5 +87,3 @@ inline octavo_status refuse_null_workspace(const Caller &caller, const char *ver
 }
 
 }  // namespace octavo::cuda
-
-#endif

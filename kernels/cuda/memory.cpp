@@ -12,7 +12,7 @@ octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   *out = nullptr;
   const octavo_status status = refuse_after_failure(context, "allocate");
   if (status != OCTAVO_OK || bytes == 0) return status;
-  const DeviceScope scope(context);
+  const DeviceScope scope(context.device);
   const cudaError_t error = cudaMalloc(out, bytes);
   if (error != cudaErrorMemoryAllocation) return checked(context, "allocate", error);
   cudaGetLastError(); /* forgotten: the host may free something and go on */
@@ -28,7 +28,7 @@ octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
 }
 
 void release(void *ctx, void *data) {
-  const DeviceScope scope(context_of(ctx));
+  const DeviceScope scope(context_of(ctx).device);
   if (data != nullptr && cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 
@@ -42,7 +42,7 @@ octavo_status copy_now(void *ctx, void *to, const void *from, uint64_t bytes) {
   if (!check.ok()) return check.status();
   octavo_status status = synchronize(ctx);
   if (status != OCTAVO_OK || bytes == 0) return status;
-  const DeviceScope scope(context);
+  const DeviceScope scope(context.device);
   status = checked(context, "copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, nullptr));
   return status == OCTAVO_OK ? checked(context, "copy", cudaStreamSynchronize(nullptr)) : status;
 }
@@ -51,7 +51,7 @@ octavo_status synchronize(void *ctx) {
   Context &context = context_of(ctx);
   const octavo_status status = refuse_after_failure(context, "synchronize");
   if (status != OCTAVO_OK) return status;
-  const DeviceScope scope(context);
+  const DeviceScope scope(context.device);
   return checked(context, "synchronize", cudaDeviceSynchronize());
 }
 

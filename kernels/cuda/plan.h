@@ -4,8 +4,7 @@
  * thinks in columns: a matrix of rows is its transpose there, so d^T = b a^T, and its first operand
  * is our b.
  */
-#ifndef OCTAVO_KERNELS_CUDA_PLAN_H
-#define OCTAVO_KERNELS_CUDA_PLAN_H
+#pragma once
 
 #include <cstdint>
 
@@ -14,7 +13,7 @@
 namespace octavo::cuda {
 
 /* Of addresses: 16 bytes are what the widest loads need. More would let the bits of a product
- * depend on where its tensors lie. */
+ * depend on where its tensors are. */
 constexpr int kMostAlignment = 4;
 
 struct PlanKey {
@@ -93,5 +92,3 @@ float time_algorithm(const Blas &blas, const PlanKey &key, const Plan &plan,
                      const cublasLtMatmulAlgo_t &algorithm);
 
 }  // namespace octavo::cuda
-
-#endif

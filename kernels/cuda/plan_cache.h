@@ -4,8 +4,7 @@
  * it. A plan's descriptor carries the addresses of one call, so each call in flight has one to
  * itself; a plan keeps a few.
  */
-#ifndef OCTAVO_KERNELS_CUDA_PLAN_CACHE_H
-#define OCTAVO_KERNELS_CUDA_PLAN_CACHE_H
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -71,5 +70,3 @@ struct PlanCache::Entry {
 };
 
 }  // namespace octavo::cuda
-
-#endif

@@ -4,7 +4,7 @@
 namespace octavo::cuda {
 namespace {
 
-constexpr int kRounds = 3; /* behind one that warms up */
+constexpr int kRounds = 3; /* after one that warms up */
 
 struct Event {
   cudaEvent_t event = nullptr;

@@ -70,40 +70,33 @@ uint64_t prologue_workspace(const void *, const octavo_prologue_call &c) {
 }
 
 octavo_status prologue(void *ctx, const octavo_prologue_call *c) {
-  Context &context = context_of(ctx);
-  octavo_status status = check_prologue(context.caller, c);
-  if (status == OCTAVO_OK) status = refuse_after_failure(context, "prologue");
-  if (status != OCTAVO_OK) return status;
-  Launcher l(context, "prologue", c->stream);
-  with_plain(c->out->dtype,
-             [&](auto format) { launch_alone<decltype(format)>(l, *c->prologue, *c->out); });
-  return l.status();
+  return run_verb<check_prologue>(ctx, "prologue", c, [&](Launcher &l) {
+    with_plain(c->out->dtype,
+               [&](auto format) { launch_alone<decltype(format)>(l, *c->prologue, *c->out); });
+  });
 }
 
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c) {
-  Context &context = context_of(ctx);
-  octavo_status status = check_prologue_quantize(context.caller, c, context.limits);
-  if (status == OCTAVO_OK) status = refuse_after_failure(context, "prologue_quantize");
-  if (status != OCTAVO_OK) return status;
-  Launcher l(context, "prologue_quantize", c->stream);
-  const octavo_prologue &p = *c->prologue;
-  octavo_quantize q = *c->quantize;
-  auto *norms = static_cast<RowNorm *>(c->workspace);
-  char *rest = static_cast<char *>(c->workspace) + norm_bytes(q.in->rows);
-  launch_norms(l, p, norms);
-  if (is_state_scaled(q)) {
-    const octavo_tensor values = dense_at(*q.in, rest + quantize_workspace());
-    with_plain(values.dtype,
-               [&](auto format) { launch_plain<decltype(format)>(l, p, values, norms); });
-    q.in = &values;
-    return l.status() == OCTAVO_OK ? quantize(ctx, &q) : l.status();
-  }
-  q.workspace = rest;
-  with_plain(q.in->dtype, [&](auto format) {
-    using Result = decltype(format);
-    launch_quantize(l, q, source_of<Result>(p, q.in->rows, q.in->cols, norms));
+  return run_verb<check_prologue_quantize>(ctx, "prologue_quantize", c, [&](Launcher &l) {
+    const octavo_prologue &p = *c->prologue;
+    octavo_quantize q = *c->quantize;
+    auto *norms = static_cast<RowNorm *>(c->workspace);
+    char *rest = static_cast<char *>(c->workspace) + norm_bytes(q.in->rows);
+    launch_norms(l, p, norms);
+    if (is_state_scaled(q)) {
+      const octavo_tensor values = dense_at(*q.in, rest + quantize_workspace());
+      with_plain(values.dtype,
+                 [&](auto format) { launch_plain<decltype(format)>(l, p, values, norms); });
+      q.in = &values;
+      if (l.status() == OCTAVO_OK) l.fail(quantize(ctx, &q));
+      return;
+    }
+    q.workspace = rest;
+    with_plain(q.in->dtype, [&](auto format) {
+      using Result = decltype(format);
+      launch_quantize(l, q, source_of<Result>(p, q.in->rows, q.in->cols, norms));
+    });
   });
-  return l.status();
 }
 
 }  // namespace octavo::cuda

@@ -16,12 +16,14 @@ void launch_state(Launcher &l, const octavo_quantize &c) {
         any_tensor(as_row(*c.out)), scales, keeps_positive(c), c.amax, c.nonfinite);
 }
 
-octavo_status refuse_workspace(Context &context, const octavo_quantize &c) {
-  const bool casts = c.out != nullptr || c.out_t != nullptr;
-  const bool measures = casts && c.rule != OCTAVO_RULE_GIVEN && !is_state_scaled(c) &&
-                        !has_row_scales(c) && !is_block_scaled(c);
-  if (!measures || c.workspace != nullptr) return OCTAVO_OK;
-  return refuse_null_workspace(context.caller, "quantize", quantize_workspace());
+octavo_status check_with_workspace(const Caller &caller, const octavo_quantize *c) {
+  const octavo_status status = check_quantize(caller, c);
+  if (status != OCTAVO_OK) return status;
+  const bool casts = c->out != nullptr || c->out_t != nullptr;
+  const bool measures = casts && c->rule != OCTAVO_RULE_GIVEN && !is_state_scaled(*c) &&
+                        !has_row_scales(*c) && !is_block_scaled(*c);
+  if (!measures || c->workspace != nullptr) return OCTAVO_OK;
+  return refuse_null_workspace(caller, "quantize", quantize_workspace());
 }
 
 }  // namespace
@@ -31,24 +33,16 @@ uint64_t quantize_workspace() {
 }
 
 octavo_status quantize(void *ctx, const octavo_quantize *c) {
-  Context &context = context_of(ctx);
-  octavo_status status = check_quantize(context.caller, c);
-  if (status == OCTAVO_OK) status = refuse_workspace(context, *c);
-  if (status == OCTAVO_OK) status = refuse_after_failure(context, "quantize");
-  if (status != OCTAVO_OK) return status;
-  Launcher l(context, "quantize", c->stream);
-  if (is_state_scaled(*c)) {
-    launch_state(l, *c);
-  } else {
+  return run_verb<check_with_workspace>(ctx, "quantize", c, [&](Launcher &l) {
+    if (is_state_scaled(*c)) return launch_state(l, *c);
     with_any(c->in->dtype, [&](auto format) {
       launch_quantize(l, *c, tensor_source<decltype(format)>(*c->in, c->in_scale_inv));
     });
-  }
-  return l.status();
+  });
 }
 
 octavo_status compute_amax(void *ctx, const octavo_compute_amax *c) {
-  return run_verb(ctx, "compute_amax", c, check_compute_amax, [&](Launcher &l) {
+  return run_verb<check_compute_amax>(ctx, "compute_amax", c, [&](Launcher &l) {
     const int64_t quads = c->in->rows * divide_up(c->in->cols, kQuad);
     if (quads == 0) return;
     with_any(c->in->dtype, [&](auto format) {

@@ -1,6 +1,5 @@
 /* kernels/cuda/quantize_launch.cuh: the launches of quantize for any source of values. */
-#ifndef OCTAVO_KERNELS_CUDA_QUANTIZE_LAUNCH_CUH
-#define OCTAVO_KERNELS_CUDA_QUANTIZE_LAUNCH_CUH
+#pragma once
 
 #include "kernels/check/calls.h"
 #include "kernels/cuda/device/quantize_blocks.cuh"
@@ -137,5 +136,3 @@ void launch_quantize(Launcher &l, const octavo_quantize &c, const Source &source
 }
 
 }  // namespace octavo::cuda
-
-#endif

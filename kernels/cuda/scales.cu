@@ -7,7 +7,7 @@
 namespace octavo::cuda {
 
 octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
-  return run_verb(ctx, "scale_from_amax", c, check_scale_from_amax, [&](Launcher &l) {
+  return run_verb<check_scale_from_amax>(ctx, "scale_from_amax", c, [&](Launcher &l) {
     if (c->n == 0) return;
     l.run(dim3(blocks_for(l.context(), divide_up(static_cast<int64_t>(c->n), kThreads))),
           dim3(kThreads), scale_from_amax_kernel, *c);
@@ -15,7 +15,7 @@ octavo_status scale_from_amax(void *ctx, const octavo_scale_from_amax *c) {
 }
 
 octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
-  return run_verb(ctx, "delayed_scale_update", c, check_delayed_scale_update, [&](Launcher &l) {
+  return run_verb<check_delayed_scale_update>(ctx, "delayed_scale_update", c, [&](Launcher &l) {
     if (c->n == 0) return;
     constexpr int kColumns =
         64; /* of a block: few, so that a few hundred columns use many blocks */
@@ -25,12 +25,13 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
 }
 
 octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
-  return run_verb(ctx, "prescale_update", c, check_prescale_update,
-                  [&](Launcher &l) { l.run(dim3(1), dim3(1), prescale_update_kernel, *c); });
+  return run_verb<check_prescale_update>(ctx, "prescale_update", c, [&](Launcher &l) {
+    l.run(dim3(1), dim3(1), prescale_update_kernel, *c);
+  });
 }
 
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {
-  return run_verb(ctx, "gradient_scale", c, check_gradient_scale, [&](Launcher &l) {
+  return run_verb<check_gradient_scale>(ctx, "gradient_scale", c, [&](Launcher &l) {
     octavo_gradient_scale call = *c;
     call.grad_scale = nullptr; /* a list of the host's, whose addresses go in `to` */
     uint64_t first = 0;

@@ -3,8 +3,7 @@
  * A sum that many blocks share needs a place for its parts. Calls of one stream follow each other,
  * so each stream has a slot of its own; what a call leaves in it no later call reads.
  */
-#ifndef OCTAVO_KERNELS_CUDA_SCRATCH_H
-#define OCTAVO_KERNELS_CUDA_SCRATCH_H
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ struct Scratch {
 };
 
 }  // namespace octavo::cuda
-
-#endif

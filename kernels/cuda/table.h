@@ -1,6 +1,5 @@
 /* What the plugin's entry sees of the CUDA kernels: complete tables. */
-#ifndef OCTAVO_KERNELS_CUDA_TABLE_H
-#define OCTAVO_KERNELS_CUDA_TABLE_H
+#pragma once
 
 #include "octavo/kernels.h"
 #include "octavo/memory.h"
@@ -11,5 +10,3 @@ const octavo_kernels *table();
 const octavo_memory *memory_table();
 
 }  // namespace octavo::cuda
-
-#endif

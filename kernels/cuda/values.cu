@@ -16,7 +16,7 @@ ScaleInv scale_inv_at(const octavo_scale *s) {
 }  // namespace
 
 octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
-  return run_verb(ctx, "dequantize", c, check_dequantize, [&](Launcher &l) {
+  return run_verb<check_dequantize>(ctx, "dequantize", c, [&](Launcher &l) {
     const int64_t count = c->in->rows * c->in->cols;
     if (count == 0) return;
     l.run(dim3(blocks_for(l.context(), divide_up(count, kThreads))), dim3(kThreads),
@@ -26,7 +26,7 @@ octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
 }
 
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
-  return run_verb(ctx, "quantize_stats", c, check_quantize_stats, [&](Launcher &l) {
+  return run_verb<check_quantize_stats>(ctx, "quantize_stats", c, [&](Launcher &l) {
     l.run(dim3(1), dim3(kStatsParts), quantize_stats_kernel, any_tensor(*c->in),
           any_tensor(*c->codes), scale_inv_at(c->scale_inv), largest_of(c->codes->dtype),
           StatsTargets{c->saturated, c->underflow, c->signal, c->noise});
@@ -34,7 +34,7 @@ octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
 }
 
 octavo_status copy(void *ctx, const octavo_copy *c) {
-  return run_verb(ctx, "copy", c, check_copy, [&](Launcher &l) {
+  return run_verb<check_copy>(ctx, "copy", c, [&](Launcher &l) {
     if (c->in == nullptr) {
       l.clear(c->out, c->bytes);
     } else {
@@ -44,7 +44,7 @@ octavo_status copy(void *ctx, const octavo_copy *c) {
 }
 
 octavo_status scale_values(void *ctx, const octavo_scale_values *c) {
-  return run_verb(ctx, "scale_values", c, check_scale_values, [&](Launcher &l) {
+  return run_verb<check_scale_values>(ctx, "scale_values", c, [&](Launcher &l) {
     if (c->n == 0) return;
     l.run(dim3(blocks_for(l.context(), divide_up(static_cast<int64_t>(c->n), kThreads))),
           dim3(kThreads), scale_values_kernel, *c);

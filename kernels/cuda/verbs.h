@@ -2,8 +2,7 @@
  *
  * What each does is defined in octavo/kernels.h; ctx is always a Context.
  */
-#ifndef OCTAVO_KERNELS_CUDA_VERBS_H
-#define OCTAVO_KERNELS_CUDA_VERBS_H
+#pragma once
 
 #include "kernels/cuda/context.h"
 
@@ -42,5 +41,3 @@ bool gemm_workspace(const void *device, const octavo_gemm &c, uint64_t *bytes);
 uint64_t prologue_workspace(const void *device, const octavo_prologue_call &c);
 
 }  // namespace octavo::cuda
-
-#endif

@@ -1,18 +1,17 @@
-/* kernels/format/activation.h: GELU and SiLU in fp32 that give the same bits on every machine.
+/* kernels/format/activation.h: GELU and SiLU in fp32, bit-identical on every machine.
  *
- * Library functions differ in the last bit between systems and devices, and codes would follow. So
- * all is built from IEEE operations in a fixed order, and no product may be fused with the addition
- * behind it: write product_of() and product_sum_of(), never a * b + c. No function branches, so a
- * loop over them becomes vector code.
+ * Library functions differ in the last bit between systems and devices, and so would the codes.
+ * These functions are therefore fixed sequences of IEEE operations. No product may be contracted
+ * with the addition that follows: write product_of() and product_sum_of(), never a * b + c. No
+ * function branches, so that compilers vectorize loops over them.
  *
- * Largest errors against fp64 libraries, in units of the last place of the exact result, held by
- * tests/kernels/activation_test.cpp: exponential 1, sigmoid 2.5, Phi(x) for x >= 0 1.5, its tail
+ * Maximum errors against fp64 libraries, in units in the last place of the exact result, as checked
+ * by tests/kernels/activation_test.cpp: exponential 1, sigmoid 2.5, Phi(x) for x >= 0 1.5, its tail
  * normal_tail 6 (1 + erf would lose all digits there), gelu 6.5, SiLU 3.5, gelu_tanh 4 and, for
- * x < 0, 3 times the argument of its sigmoid, which is rounded. Where a factor of the result is
- * subnormal, abs(x) 2^-149 comes on top.
+ * x < 0, 3 times the argument of its sigmoid, which is rounded. If a factor of the result is
+ * subnormal, add abs(x) 2^-149.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_ACTIVATION_H
-#define OCTAVO_KERNELS_FORMAT_ACTIVATION_H
+#pragma once
 
 #include "kernels/format/bits.h"
 
@@ -30,7 +29,7 @@ OCTAVO_HOST_DEVICE static inline float product_of(float a, float b) {
 #ifdef __CUDA_ARCH__
   return __fmul_rn(a, b);
 #else
-  return a * b; /* the build forbids contraction */
+  return a * b; /* the build disables contraction */
 #endif
 }
 
@@ -47,19 +46,19 @@ OCTAVO_HOST_DEVICE static inline float product_sum_of(float a, float b, float c)
   return sum_of(product_of(a, b), c);
 }
 
-/* The one NaN that kernels write: which of two NaN operands a CPU passes on depends on the order
- * that a compiler chose. */
+/* Replaces any NaN by the one NaN that kernels write. Which of two NaN operands a CPU propagates
+ * depends on the operand order chosen by the compiler. */
 OCTAVO_HOST_DEVICE static inline float with_one_nan(float value) {
   return value == value ? value : bits_float(kQuietNanBits);
 }
 
-/* e^(x + low) for abs(low) < 0.06. x = n ln 2 + r, e^r by a polynomial of degree 7 (minimax on
- * abs(r) < 0.41, an error below 2^-29), 2^n in two halves, since 2^128 does not exist and a
- * subnormal result shall be rounded once. */
+/* e^(x + low) for abs(low) < 0.06. x = n ln 2 + r; e^r is a polynomial of degree 7 (minimax on
+ * abs(r) < 0.41, error below 2^-29). 2^n is applied in two factors, because 2^128 is out of range
+ * and a subnormal result must be rounded only once. */
 OCTAVO_HOST_DEVICE static inline float exponential_of_sum(float x, float low) {
   constexpr float kShift = 0x1.8p23f; /* adding it rounds to an integer */
   constexpr float kLog2E = 0x1.715476p0f;
-  constexpr float kLn2High = 0x1.62e4p-1f; /* 15 bits, so that its product with n is exact */
+  constexpr float kLn2High = 0x1.62e4p-1f; /* 15 bits: its product with n is exact */
   constexpr float kLn2Low = 0x1.7f7d1cp-20f;
   x = x < -105.0f ? -105.0f : x; /* below 2^-150: 0 */
   x = x > 89.0f ? 89.0f : x;     /* above 2^128: infinity */
@@ -86,14 +85,14 @@ OCTAVO_HOST_DEVICE static inline float exponential(float x) {
   return exponential_of_sum(x, 0.0f);
 }
 
-/* x / (1 + e^-y), by the exponential of -abs(y), which cannot overflow. */
+/* x / (1 + e^-y), computed from e^-abs(y), which cannot overflow. */
 OCTAVO_HOST_DEVICE static inline float times_sigmoid(float x, float y) {
   const float e = exponential(-absolute(y));
   const float share = y < 0.0f ? e : 1.0f;
   return quotient_of(product_of(x, share), sum_of(1.0f, e));
 }
 
-/* Phi(-a) for 0 <= a < 1: 1/2 - a p(a^2), p of degree 5 (minimax, an error below 2^-31). */
+/* Phi(-a) for 0 <= a < 1: 1/2 - a p(a^2), with p of degree 5 (minimax, error below 2^-31). */
 OCTAVO_HOST_DEVICE static inline float normal_tail_center(float a) {
   const float square = product_of(a, a);
   float p = -7.660538e-6f;
@@ -105,9 +104,9 @@ OCTAVO_HOST_DEVICE static inline float normal_tail_center(float a) {
   return sum_of(0.5f, -product_of(a, p));
 }
 
-/* Phi(-a) for a >= 1, also where it is tiny: Phi(-a) e^(a^2 / 2) = t p(t - 0.35), t = 1 / (1 + 0.4
- * a), p of degree 8 (minimax for a in [1, 15], a relative error below 2^-27). a^2 is split in two:
- * its rounding alone would cost a^2 / 4 units. */
+/* Phi(-a) for a >= 1, accurate for tiny results too: Phi(-a) e^(a^2 / 2) = t p(t - 0.35) with
+ * t = 1 / (1 + 0.4 a) and p of degree 8 (minimax for a in [1, 15], relative error below 2^-27). a^2
+ * is split into two parts, because rounding it would cost a^2 / 4 units in the last place. */
 OCTAVO_HOST_DEVICE static inline float normal_tail_far(float a) {
   a = a > 15.0f ? 15.0f : a; /* Phi(-15) is below the smallest subnormal */
   const float t = quotient_of(1.0f, product_sum_of(0.4f, a, 1.0f));
@@ -143,19 +142,17 @@ OCTAVO_HOST_DEVICE static inline float gelu(float x) {
   return with_one_nan(product_of(x, phi));
 }
 
-/* x (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3), of the same paper, as x sigmoid(2 u),
- * which it is exactly. */
+/* The approximation x (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3), of the same paper,
+ * computed as x sigmoid(2 u), which is mathematically equal. */
 OCTAVO_HOST_DEVICE static inline float gelu_tanh(float x) {
   constexpr float kTwiceRoot = 0x1.988454p0f; /* 2 sqrt(2 / pi) */
   const float cubic = product_of(product_of(product_of(0.044715f, x), x), x);
   return with_one_nan(times_sigmoid(x, product_of(kTwiceRoot, sum_of(x, cubic))));
 }
 
-/* x sigmoid(x); times `up` it is SwiGLU (Shazeer, arXiv 2002.05202). */
+/* SwiGLU: gate * sigmoid(gate) * up (Shazeer, arXiv 2002.05202). */
 OCTAVO_HOST_DEVICE static inline float swiglu(float gate, float up) {
   return with_one_nan(product_of(times_sigmoid(gate, gate), up));
 }
 
 }  // namespace octavo
-
-#endif

@@ -1,19 +1,19 @@
-/* kernels/format/adam.h: one element of an Adam step in fp32, and the factors of its tensor.
+/* kernels/format/adam.h: an Adam step in fp32: the update of one element, and the factors per
+ * tensor.
  *
- * Two meanings of beta exist and both are needed: torch.optim takes 1 - beta of the decimal that a
- * person wrote, MS-AMP's kernels of the fp32 number. For beta2 = 0.999 the two differ by 1.3e-5 of
- * their value, which shows in the second moment.
+ * There are two ways to compute 1 - beta, and both are needed: torch.optim uses the decimal number
+ * that the user wrote, MS-AMP's kernels use the fp32 number. For beta2 = 0.999, the results differ
+ * by a relative 1.3e-5, which is visible in the second moment.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_ADAM_H
-#define OCTAVO_KERNELS_FORMAT_ADAM_H
+#pragma once
 
 #include "kernels/format/bits.h"
 #include "octavo/optimizer.h"
 
 namespace octavo {
 
-/* The number of at most six decimals that rounds to `value`, else value itself; for 0 <= value < 1,
- * where six decimals name an fp32 number uniquely. */
+/* The number with at most six decimals that rounds to `value`, or `value` if there is none. For
+ * 0 <= value < 1, where at most one such number exists. */
 OCTAVO_HOST_DEVICE static inline double decimal_of(float value) {
   if (!(value >= 0.0f && value < 1.0f)) return static_cast<double>(value);
   const int32_t millionths = static_cast<int32_t>(static_cast<double>(value) * 1e6 + 0.5);
@@ -21,7 +21,7 @@ OCTAVO_HOST_DEVICE static inline double decimal_of(float value) {
   return static_cast<float>(decimal) == value ? decimal : static_cast<double>(value);
 }
 
-/* base^exponent for exponent >= 0, by squaring, so that every device rounds alike. */
+/* base^exponent for exponent >= 0 by squaring, so that every device rounds in the same way. */
 OCTAVO_HOST_DEVICE static inline double integer_power(double base, int32_t exponent) {
   double result = 1.0;
   for (; exponent > 0; exponent >>= 1, base *= base) {
@@ -38,14 +38,14 @@ OCTAVO_HOST_DEVICE static inline float square_root(float value) {
 #endif
 }
 
-/* What 1 - beta and beta^t are taken of. */
+/* The number from which 1 - beta and beta^t are computed. */
 enum class AdamBetas {
-  kDecimal, /* the decimal behind the fp32 hyperparameter; plain states, as torch.optim, and states
-               with a scale for each block, as torchao */
-  kSingle   /* the fp32 number itself; states with a scale for the tensor, as MS-AMP */
+  kDecimal, /* decimal_of the fp32 hyperparameter: for plain states, as torch.optim, and for states
+               with one scale per block, as torchao */
+  kSingle   /* the fp32 hyperparameter: for states with one scale per tensor, as MS-AMP */
 };
 
-/* What all elements of one tensor share in one step. */
+/* The factors of a step that all elements of a tensor share. */
 struct AdamFactors {
   float beta1;
   float beta2;
@@ -58,7 +58,7 @@ struct AdamFactors {
   float l2;   /* weight_decay with L2; else 0 */
 };
 
-/* `step` counts from 1. */
+/* `step` starts at 1. */
 OCTAVO_HOST_DEVICE static inline AdamFactors adam_factors(const float *hyper, int32_t step,
                                                           bool decay_is_l2, AdamBetas betas) {
   const bool is_decimal = betas == AdamBetas::kDecimal;
@@ -98,7 +98,7 @@ OCTAVO_HOST_DEVICE static inline AdamMoments adam_moments(const AdamFactors &f,
           f.beta2 * old.exp_avg_sq + f.one_minus_beta2 * (gradient * gradient)};
 }
 
-/* `gradient` has been multiplied by its scale_inv and OCTAVO_HYPER_GRAD_SCALE already. */
+/* `gradient` is already multiplied by its scale_inv and by OCTAVO_HYPER_GRAD_SCALE. */
 OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
                                                           float gradient) {
   const float weight = old.weight * f.keep;
@@ -110,5 +110,3 @@ OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, 
 }
 
 }  // namespace octavo
-
-#endif

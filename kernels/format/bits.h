@@ -1,10 +1,9 @@
 /* kernels/format/bits.h: fp32 values as bit patterns, and powers of two, for host and device code.
  *
- * Every function of this folder has internal linkage on purpose: files compiled for AVX-512 use
- * them too, and the linker must never give such a copy to a file that runs on an older CPU.
+ * Every function of this folder has internal linkage. Files compiled for AVX-512 use them too, and
+ * the linker must not merge such a copy into code that runs on an older CPU.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_BITS_H
-#define OCTAVO_KERNELS_FORMAT_BITS_H
+#pragma once
 
 #include <cstdint>
 
@@ -38,7 +37,7 @@ OCTAVO_HOST_DEVICE static inline float bits_float(int32_t bits) {
 #endif
 }
 
-/* By bits and not by comparison, so that the answer survives -ffast-math in a caller. */
+/* Tests the bits instead of comparing, so that the result is right in callers with -ffast-math. */
 OCTAVO_HOST_DEVICE static inline bool is_nan(float value) {
   return (float_bits(value) & kMagnitudeMask) > kInfinityBits;
 }
@@ -55,19 +54,19 @@ OCTAVO_HOST_DEVICE static inline float absolute(float value) {
   return bits_float(float_bits(value) & kMagnitudeMask);
 }
 
-/* Whether a scale can be derived from this amax at all. */
+/* Whether a scale can be derived from this amax. */
 OCTAVO_HOST_DEVICE static inline bool is_usable_amax(float amax) {
   return amax > 0.0f && is_finite(amax);
 }
 
-/* 2^exponent exactly; 0 below the smallest subnormal, infinity above the largest exponent. */
+/* 2^exponent, exact; 0 below the smallest subnormal, infinity above the largest exponent. */
 OCTAVO_HOST_DEVICE static inline float power_of_two(int32_t exponent) {
   if (exponent > 127) return bits_float(kInfinityBits);
   if (exponent >= -126) return bits_float((exponent + 127) << 23);
   return exponent >= -149 ? bits_float(1 << (exponent + 149)) : 0.0f;
 }
 
-/* The largest power of two that is <= value, for value > 0; 0, infinity and NaN stay. */
+/* The largest power of two <= value, for value > 0. Returns 0, infinity and NaN unchanged. */
 OCTAVO_HOST_DEVICE static inline float floor_to_power_of_two(float value) {
   const int32_t bits = float_bits(value);
   if (bits >= kInfinityBits) return value;
@@ -77,7 +76,7 @@ OCTAVO_HOST_DEVICE static inline float floor_to_power_of_two(float value) {
   return bits_float(top - (top >> 1));
 }
 
-/* floor(log2(value)) exactly, for finite value > 0. */
+/* floor(log2(value)), exact, for finite value > 0. */
 OCTAVO_HOST_DEVICE static inline int32_t floor_log2(float value) {
   int32_t bits = float_bits(value);
   if (bits > kMantissaMask) return (bits >> 23) - 127;
@@ -87,5 +86,3 @@ OCTAVO_HOST_DEVICE static inline int32_t floor_log2(float value) {
 }
 
 }  // namespace octavo
-
-#endif

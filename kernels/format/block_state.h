@@ -1,21 +1,21 @@
-/* kernels/format/block_state.h: optimizer states as E4M3 codes with one scale for a short run.
+/* kernels/format/block_state.h: optimizer states as E4M3 codes with one scale per block of
+ * elements.
  *
- * FLAT_256 divides by the block's scale_inv (torchao's low-bit optimizers). EXPANDED_128 raises the
- * values to a power first, so that the group's smallest and largest value both fit (COAT, dynamic
- * range expansion): a positive value never becomes code 0 there. A value of 0 stays code 0 and does
- * not count as the smallest; COAT takes 1e-30 for it, which spends the range on a value that nobody
- * has. Infinity and NaN take no part in a scale and are cast like everywhere: 448 and NaN.
+ * FLAT_256 divides by the scale_inv of the block (torchao's low-bit optimizers). EXPANDED_128 first
+ * raises the values to a power, so that the smallest and the largest value of the group both fit
+ * (COAT, dynamic range expansion); a positive value never becomes code 0. A value of 0 becomes code
+ * 0 and does not count as the smallest. COAT counts it as 1e-30, which wastes range on a value that
+ * does not occur. Infinity and NaN do not affect the scale and are cast as usual, to 448 and NaN.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_BLOCK_STATE_H
-#define OCTAVO_KERNELS_FORMAT_BLOCK_STATE_H
+#pragma once
 
 #include "kernels/format/float8.h"
 #include "kernels/format/power.h"
 
 namespace octavo {
 
-/* What a block's scale is made of: its largest and smallest absolute value that is finite and not
- * 0; both 0 where there is none. */
+/* The input of a block's scale: its largest and smallest absolute value, ignoring 0, infinity and
+ * NaN. Both are 0 if there is none. */
 struct BlockRange {
   float largest;
   float smallest;
@@ -28,7 +28,7 @@ OCTAVO_HOST_DEVICE static inline void include_value(BlockRange *range, float val
   if (range->smallest == 0.0f || magnitude < range->smallest) range->smallest = magnitude;
 }
 
-/* FLAT_256: the block's scale_inv, never 0. */
+/* FLAT_256: the scale_inv of the block, never 0. */
 OCTAVO_HOST_DEVICE static inline float flat_scale_inv(BlockRange range) {
   return (range.largest > 1e-12f ? range.largest : 1e-12f) / kMaxE4m3;
 }
@@ -37,14 +37,14 @@ OCTAVO_HOST_DEVICE static inline uint8_t encode_flat(float scale_inv, float valu
   return encode_e4m3(value / scale_inv);
 }
 
-/* The three numbers beside a group of EXPANDED_128, in the order in which they are stored. */
+/* The three numbers stored for a group of EXPANDED_128, in this order. */
 struct ExpandedGroup {
   float scale_inv;
-  float exponent; /* k, a multiple of 1/16 from 1/16 to 16 */
-  float center;   /* c, the geometric mean of the smallest and the largest value */
+  float exponent; /* k, a multiple of 1/16 in [1/16, 16] */
+  float center;   /* c, the geometric mean of the smallest and largest value */
 };
 
-/* (magnitude / c)^k for a finite magnitude above 0. */
+/* (magnitude / c)^k, for a finite magnitude > 0. */
 OCTAVO_HOST_DEVICE static inline float expand(const ExpandedGroup &g, float magnitude) {
   const double ratio = static_cast<double>(magnitude) / static_cast<double>(g.center);
   return static_cast<float>(exp2_of(product(static_cast<double>(g.exponent), log2_of(ratio))));
@@ -55,9 +55,9 @@ OCTAVO_HOST_DEVICE static inline ExpandedGroup expanded_group(BlockRange range) 
   if (range.largest == 0.0f) return g;
   const double largest = static_cast<double>(range.largest);
   const double smallest = static_cast<double>(range.smallest);
-  /* The product of two fp32 numbers is exact in fp64 and cannot leave its range. */
+  /* In fp64, the product of two fp32 numbers is exact and cannot overflow or underflow. */
   g.center = static_cast<float>(square_root_of(largest * smallest));
-  /* Half of the codes' range, so that the smallest value keeps a code above 1. */
+  /* Uses half of the range of the codes, so that the smallest value gets a code above 1. */
   constexpr double kLog2Range = 16.614709844115208; /* log2(448^2 / 2) */
   const double sixteenths = product(kLog2Range / log2_of(largest / smallest), 16.0);
   int32_t k = 256;
@@ -74,8 +74,8 @@ OCTAVO_HOST_DEVICE static inline uint8_t encode_expanded(const ExpandedGroup &g,
   return static_cast<uint8_t>(code | (float_bits(value) < 0 ? 0x80 : 0));
 }
 
-/* Code 0 is 0 whatever stands beside it, so states that begin as zero bytes are right. No other
- * code becomes 0 or infinity. */
+/* Code 0 decodes to 0 for any group, so states initialized with zero bytes are valid. No other code
+ * decodes to 0 or infinity. */
 OCTAVO_HOST_DEVICE static inline float decode_expanded(const ExpandedGroup &g, uint8_t code) {
   const float decoded = decode_e4m3(code);
   if (decoded == 0.0f || is_nan(decoded)) return decoded;
@@ -89,5 +89,3 @@ OCTAVO_HOST_DEVICE static inline float decode_expanded(const ExpandedGroup &g, u
 }
 
 }  // namespace octavo
-
-#endif

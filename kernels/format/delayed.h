@@ -1,19 +1,22 @@
 /* kernels/format/delayed.h: delayed scaling, the update of one column of a history pool.
  *
- * Four semantics exist and they differ on ordinary data. Fused (QUOTIENT, POW2): a live amax of 0
- * changes nothing, NaN in the history is ignored. Unfused (RECIPROCAL): 0 rolls like any value, NaN
- * in the window keeps the scale. MSAMP: 0 changes nothing, an infinite or NaN amax enters as 0 and
- * puts the counter back to 0. MSAMP04: 0 rolls, and a counter put back to 0 is advanced in the same
- * update, so it ends at 1: MS-AMP 0.4.0 resets it before it computes scales and adds 1 at the end.
+ * Four variants exist; they give different results on ordinary data.
+ *   - QUOTIENT, POW2 (TE's fused kernel): an amax of 0 changes nothing; NaN in the history is
+ * ignored.
+ *   - RECIPROCAL (TE's unfused path): an amax of 0 rolls like any value; NaN in the window keeps
+ * the scale.
+ *   - MSAMP: an amax of 0 changes nothing; an infinite or NaN amax enters as 0 and resets the
+ * counter to 0.
+ *   - MSAMP04: as MSAMP, but an amax of 0 rolls, and the counter is reset to 1: MS-AMP 0.4.0 resets
+ *     it before it computes the scales and increments it at the end of the same update.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_DELAYED_H
-#define OCTAVO_KERNELS_FORMAT_DELAYED_H
+#pragma once
 
 #include "kernels/format/scale_rules.h"
 
 namespace octavo {
 
-/* One column; row i of the history is history[i * stride]. counter may be null. */
+/* One column of the pool. Row i of the history is history[i * stride]. counter may be null. */
 struct DelayedColumn {
   float *amax;
   float *history;
@@ -30,7 +33,7 @@ struct DelayedRule {
   bool use_max;
 };
 
-/* The largest of all rows, the oldest included. */
+/* The largest value of all rows, including the oldest. */
 OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bool nan_propagates) {
   float largest = 0.0f;
   for (int64_t row = 0; row < c.length; ++row) {
@@ -41,10 +44,10 @@ OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bo
   return largest;
 }
 
-/* What one column does in an update, before its history is looked at. */
+/* What an update does to a column, as far as it depends on the live amax alone. */
 struct DelayedEntry {
-  bool rolls;   /* false: nothing changes at all */
-  float newest; /* what enters the history */
+  bool rolls;   /* false: nothing changes */
+  float newest; /* the value that enters the history */
 };
 
 OCTAVO_HOST_DEVICE static inline DelayedEntry delayed_entry(float live, uint32_t rule) {
@@ -59,7 +62,7 @@ OCTAVO_HOST_DEVICE static inline bool nan_keeps_scale(uint32_t rule) {
   return rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP04;
 }
 
-/* The rest of a column that rolls, `chosen` being the amax that its window gave. */
+/* The rest of the update of a column that rolls. `chosen` is the amax chosen from its window. */
 OCTAVO_HOST_DEVICE static inline void finish_delayed_column(const DelayedColumn &c,
                                                             const DelayedRule &r, float chosen) {
   const float live = *c.amax;
@@ -77,7 +80,7 @@ OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn 
   c.history[0] = entry.newest;
   const float chosen = r.use_max ? window_maximum(c, nan_keeps_scale(r.rule)) : entry.newest;
 
-  /* Row 1 is the oldest and drops out, the live value becomes the newest. */
+  /* Row 1 is the oldest and drops out; the live value becomes the newest. */
   for (int64_t row = 1; row + 1 < c.length; ++row) {
     c.history[row * c.stride] = c.history[(row + 1) * c.stride];
   }
@@ -87,5 +90,3 @@ OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn 
 }
 
 }  // namespace octavo
-
-#endif

@@ -1,10 +1,9 @@
-/* kernels/format/float16.h: bf16 and f16 to and from fp32 without any hardware conversion.
+/* kernels/format/float16.h: bf16 and f16 to and from fp32 without hardware conversions.
  *
- * encode_f16 is the IEEE conversion of plain tensors: overflow gives infinity. Scaled f16, which
- * lies beside a scale_inv, is a quantized format and saturates: that is encode_f16_saturating.
+ * encode_f16 is the IEEE conversion for plain tensors: overflow gives infinity. f16 with a
+ * scale_inv is a quantized format and saturates: use encode_f16_saturating.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_FLOAT16_H
-#define OCTAVO_KERNELS_FORMAT_FLOAT16_H
+#pragma once
 
 #include "kernels/format/small_float.h"
 
@@ -17,7 +16,7 @@ OCTAVO_HOST_DEVICE static inline float decode_bf16(uint16_t value) {
   return bits_float(static_cast<int32_t>(static_cast<uint32_t>(value) << 16));
 }
 
-/* NaN becomes quiet and keeps its sign; rounding may carry into infinity, as IEEE asks. */
+/* NaN becomes quiet and keeps its sign. Rounding may overflow to infinity, as IEEE 754 requires. */
 OCTAVO_HOST_DEVICE static inline uint16_t encode_bf16(float value) {
   const uint32_t bits = static_cast<uint32_t>(float_bits(value));
   const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
@@ -46,7 +45,7 @@ OCTAVO_HOST_DEVICE static inline uint16_t encode_f16_limited(float value) {
   return static_cast<uint16_t>(((bits >> 16) & 0x8000) | code);
 }
 
-/* 65536 takes the code of infinity, and everything from 65520 on rounds to it. */
+/* Values from 65520 on round to 65536, which has the code of infinity. */
 OCTAVO_HOST_DEVICE static inline uint16_t encode_f16(float value) {
   return encode_f16_limited<0x47800000>(value);
 }
@@ -56,5 +55,3 @@ OCTAVO_HOST_DEVICE static inline uint16_t encode_f16_saturating(float value) {
 }
 
 }  // namespace octavo
-
-#endif

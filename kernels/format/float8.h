@@ -1,11 +1,10 @@
-/* kernels/format/float8.h: E4M3 (the "fn" variant) and E5M2 to and from fp32, bit by bit.
+/* kernels/format/float8.h: E4M3 (the "fn" variant) and E5M2 to and from fp32.
  *
- * Contract: round to nearest even, subnormals kept, finite overflow AND infinity give the largest
- * finite value (E4M3 448 = 7E, E5M2 57344 = 7B), NaN stays NaN with its sign (7F, FF). A NaN that
- * turned into 448 would be a silent defect, an infinity that does so is the contract.
+ * Encoding rounds to nearest even and keeps subnormals. Finite overflow and infinity both give the
+ * largest finite value (E4M3 448 = 7E, E5M2 57344 = 7B). NaN stays NaN and keeps its sign (7F, FF);
+ * it must never become 448.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_FLOAT8_H
-#define OCTAVO_KERNELS_FORMAT_FLOAT8_H
+#pragma once
 
 #include "kernels/format/small_float.h"
 
@@ -14,7 +13,7 @@ namespace octavo {
 constexpr float kMaxE4m3 = 448.0f;
 constexpr float kMaxE5m2 = 57344.0f;
 
-/* Sign, saturation and NaN around round_to_code. kLargest: fp32 bits of the largest finite value.
+/* Adds sign, saturation and NaN to round_to_code. kLargest: fp32 bits of the largest finite value.
  */
 template <int kMantissaBits, int kBias, int32_t kLargest>
 OCTAVO_HOST_DEVICE static inline uint8_t encode_float8(float value) {
@@ -50,5 +49,3 @@ OCTAVO_HOST_DEVICE static inline float decode_e5m2(uint8_t code) {
 }
 
 }  // namespace octavo
-
-#endif

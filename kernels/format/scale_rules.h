@@ -1,12 +1,11 @@
-/* kernels/format/scale_rules.h: how an amax becomes a scale, one function for each rule in use.
+/* kernels/format/scale_rules.h: the rules that derive a scale from an amax, one function each.
  *
- * M is the format's maximum. A scale multiplies before the cast, except where a name says inverse.
- * The rules differ in the last bit on ordinary data and a lot on 0, infinity, NaN and tiny values:
- * never replace one by another because they look alike. Powers of two come from exponent bits; a
- * rounded logarithm is wrong just below a power of two.
+ * m is the maximum of the format. A scale is the multiplier before the cast, unless the name
+ * contains "inv". The rules differ in the last bit on ordinary data, and widely for 0, infinity,
+ * NaN and tiny values: never replace one by another because they look alike. Powers of two are
+ * computed from exponent bits; a rounded logarithm is wrong just below a power of two.
  */
-#ifndef OCTAVO_KERNELS_FORMAT_SCALE_RULES_H
-#define OCTAVO_KERNELS_FORMAT_SCALE_RULES_H
+#pragma once
 
 #include "kernels/format/e8m0.h"
 #include "octavo/kernels.h"
@@ -17,16 +16,17 @@ OCTAVO_HOST_DEVICE static inline float limit_infinity(float scale, float largest
   return is_infinite(scale) ? largest : scale;
 }
 
-/* TransformerEngine delayed scaling, fused kernel (common/recipe/delayed_scaling.cu): one true
- * quotient after the margin is applied. An amax that is not finite and positive keeps old_scale. */
+/* TransformerEngine delayed scaling, fused kernel (common/recipe/delayed_scaling.cu): a single
+ * division after the margin is applied. Returns old_scale unless amax is finite and positive. */
 OCTAVO_HOST_DEVICE static inline float scale_te_delayed_fused(float amax, float old_scale, float m,
                                                               int32_t margin) {
   if (!is_usable_amax(amax)) return old_scale;
   return limit_infinity(m * power_of_two(-margin) / amax, kFloatMax);
 }
 
-/* TransformerEngine delayed scaling, Python path (pytorch/quantization.py): number / tensor is
- * reciprocal, then multiply; the margin comes last, so tiny amax overflow before it. */
+/* TransformerEngine delayed scaling, Python path (pytorch/quantization.py): number / tensor is a
+ * reciprocal followed by a multiplication. The margin is applied last, so a tiny amax overflows
+ * before it. */
 OCTAVO_HOST_DEVICE static inline float scale_te_delayed_unfused(float amax, float old_scale,
                                                                 float m, int32_t margin) {
   if (!is_usable_amax(amax)) return old_scale;
@@ -35,8 +35,8 @@ OCTAVO_HOST_DEVICE static inline float scale_te_delayed_unfused(float amax, floa
 }
 
 /* TransformerEngine current and block scaling (common/recipe/recipe_common.cuh). `largest` replaces
- * an infinite scale: FLT_MAX for current, the input dtype's largest value for block. The mantissa
- * is cleared after that. */
+ * an infinite scale: FLT_MAX for current scaling, the largest value of the input's dtype for block
+ * scaling. With pow2, the mantissa is cleared after that. */
 OCTAVO_HOST_DEVICE static inline float scale_te_current(float amax, float m, float eps, bool pow2,
                                                         float largest) {
   if (amax < eps) amax = eps;
@@ -50,24 +50,24 @@ OCTAVO_HOST_DEVICE static inline float scale_te_block(float amax, float m, float
   return scale_te_current(amax, m, eps, pow2, input_dtype_max);
 }
 
-/* TransformerEngine MX (common/util/ptx.cuh): the E8M0 code of the dequantizing power of two,
- * rounded up, so that no element of the block saturates. */
+/* TransformerEngine MX (common/util/ptx.cuh): the E8M0 code of scale_inv, rounded up so that no
+ * element of the block saturates. */
 OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_te_mx(float amax, float m) {
   return encode_e8m0_up(amax * (1.0f / m));
 }
 
 /* OCP Microscaling Formats 1.0: shared exponent = floor(log2 amax) - emax (8 for E4M3, 15 for
- * E5M2), clamped at the bottom; elements near the top of the block saturate. */
+ * E5M2), with a lower bound. The largest elements of a block may saturate. */
 OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_ocp_mx(float amax, int32_t emax) {
   const int32_t code = encode_e8m0_down(amax);
   if (code == 0xFF) return 0xFF;
   return static_cast<uint8_t>(code > emax ? code - emax : 0);
 }
 
-/* MS-AMP's powers of two without its quirks: the exponent of fl(fl(1 / amax) * m), less the margin.
- * An amax that is 0, infinite or NaN keeps old_scale. A quotient that overflows counts as 2^128;
- * the exponent is limited to -126 .. 127, so that the scale and its inverse are both finite and not
- * 0. */
+/* MS-AMP's powers of two without its quirks: 2 to the exponent of fl(fl(1 / amax) * m) minus the
+ * margin. Returns old_scale if amax is 0, infinite or NaN. A quotient that overflows counts as
+ * 2^128. The exponent is clamped to -126 .. 127, so that the scale and its inverse are finite and
+ * nonzero. */
 OCTAVO_HOST_DEVICE static inline float scale_msamp(float amax, float old_scale, float m,
                                                    int32_t margin) {
   if (!is_usable_amax(amax)) return old_scale;
@@ -78,8 +78,8 @@ OCTAVO_HOST_DEVICE static inline float scale_msamp(float amax, float old_scale, 
   return power_of_two(exponent < -126 ? -126 : static_cast<int32_t>(exponent));
 }
 
-/* MS-AMP 0.4.0 (msamp/common/tensor/meta.py). Its quirks are kept, since a parity profile needs
- * them: an infinite amax gives 1 / old_scale, an overflowing quotient gives an infinite scale. */
+/* MS-AMP 0.4.0 (msamp/common/tensor/meta.py), with its quirks, which a parity profile needs: an
+ * infinite amax gives 1 / old_scale, and a quotient that overflows gives an infinite scale. */
 OCTAVO_HOST_DEVICE static inline float scale_msamp04(float amax, float old_scale, float m,
                                                      int32_t margin) {
   if (is_infinite(amax)) return 1.0f / old_scale;
@@ -88,21 +88,21 @@ OCTAVO_HOST_DEVICE static inline float scale_msamp04(float amax, float old_scale
   if (!is_finite(quotient)) return quotient;
   const int64_t exponent = static_cast<int64_t>(floor_log2(quotient)) - margin;
   if (exponent > 127) return power_of_two(128);
-  if (exponent < -127) return 0.0f; /* 1 / 2^128 where 2^128 is infinite */
+  if (exponent < -127) return 0.0f; /* 1 / 2^128, where 2^128 is infinite */
   const int32_t power = static_cast<int32_t>(exponent);
   return power < 0 ? 1.0f / power_of_two(-power) : power_of_two(power);
 }
 
-/* torchao float8 (torchao/float8/float8_utils.py): the quotient is taken in fp64 and rounded once.
- * Infinity and NaN are not guarded. */
+/* torchao float8 (torchao/float8/float8_utils.py): the quotient is computed in fp64 and rounded
+ * once. Infinity and NaN are not handled. */
 OCTAVO_HOST_DEVICE static inline float scale_torchao(float amax, float m, bool pow2) {
   const double clamped = static_cast<double>(amax) < 1e-12 ? 1e-12 : static_cast<double>(amax);
   const float scale = static_cast<float>(static_cast<double>(m) / clamped);
   return pow2 ? floor_to_power_of_two(scale) : scale;
 }
 
-/* DeepGEMM (deep_gemm/utils/math.py): the dequantizing factor, E4M3. The power of two is rounded up
- * by its bits alone, so infinity and NaN become 2^127 as they do there. */
+/* DeepGEMM (deep_gemm/utils/math.py): scale_inv for E4M3. The power of two is rounded up by integer
+ * arithmetic on the bits, so infinity and NaN become 2^127 as in DeepGEMM. */
 OCTAVO_HOST_DEVICE static inline float scale_inv_deepgemm(float amax, bool pow2) {
   const float clamped = amax < 1e-4f ? 1e-4f : amax;
   const float scale_inv = clamped / 448.0f;
@@ -117,26 +117,26 @@ OCTAVO_HOST_DEVICE static inline float scale_inv_deepgemm(float amax, bool pow2)
 struct BlockScale {
   float scale;     /* multiplies before the cast */
   float scale_inv; /* multiplies codes */
-  uint8_t code;    /* scale_inv as E8M0; of MX rules only, else 0 */
+  uint8_t code;    /* scale_inv as E8M0; MX rules only, else 0 */
 };
 
-/* Rules whose scales are powers of two in E8M0, of blocks of 32. */
+/* Rules for blocks of 32, whose scales are powers of two in E8M0. */
 OCTAVO_HOST_DEVICE static inline bool is_mx_rule(uint32_t rule) {
   return rule == OCTAVO_RULE_MX_UP || rule == OCTAVO_RULE_MX_FLOOR;
 }
 
-/* Rules whose scales are f32, of blocks of 128. */
+/* Rules for blocks of 128, whose scales are f32. */
 OCTAVO_HOST_DEVICE static inline bool is_block_rule(uint32_t rule) {
   return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 || rule == OCTAVO_RULE_DEEPGEMM ||
          rule == OCTAVO_RULE_DEEPGEMM_POW2;
 }
 
-/* The rules of octavo/kernels.h for blocks; `rule` is one of the two lists above. An amax below eps
- * counts as eps. `largest` is the largest value of the input's dtype, see scale_te_block.
+/* The block rules of octavo/rules.h; `rule` is one of the two groups above. eps is a lower bound on
+ * amax. `largest` is the largest value of the input's dtype, see scale_te_block.
  *
- * For m = 448 or 57344 and an amax that is not NaN, scale and scale_inv are finite and not 0, with
- * two exceptions at an infinite amax that the sources have, too: MX_FLOOR gives NaN, DEEPGEMM a
- * scale of 0. */
+ * For m = 448 or 57344 and an amax that is not NaN, scale and scale_inv are finite and nonzero,
+ * with two exceptions for an infinite amax, as in the originals: MX_FLOOR gives NaN, and DEEPGEMM
+ * gives a scale of 0. */
 OCTAVO_HOST_DEVICE static inline BlockScale block_scale(uint32_t rule, float amax, float m,
                                                         float eps, float largest) {
   if (amax < eps) amax = eps;
@@ -153,14 +153,14 @@ OCTAVO_HOST_DEVICE static inline BlockScale block_scale(uint32_t rule, float ama
   return {scale, 1.0f / scale, 0};
 }
 
-/* Whether `rule` is one that scale_by_rule knows; GIVEN is not, it has no amax. */
+/* Whether scale_by_rule knows `rule`. It does not know GIVEN, which has no amax. */
 OCTAVO_HOST_DEVICE static inline bool is_scale_rule(uint32_t rule) {
   return rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_POW2 ||
          rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP || rule == OCTAVO_RULE_MSAMP04;
 }
 
-/* The rules of octavo/kernels.h; `kept` is the answer for an amax of 0, infinity or NaN, except
- * that MSAMP04 answers infinity with 1 / kept. */
+/* The per-tensor rules of octavo/rules.h. Returns `kept` if amax is 0, infinite or NaN, except that
+ * MSAMP04 returns 1 / kept for infinity. */
 OCTAVO_HOST_DEVICE static inline float scale_by_rule(uint32_t rule, float amax, float kept, float m,
                                                      int32_t margin) {
   if (rule == OCTAVO_RULE_MSAMP04) return scale_msamp04(amax, kept, m, margin);
@@ -172,5 +172,3 @@ OCTAVO_HOST_DEVICE static inline float scale_by_rule(uint32_t rule, float amax, 
 }
 
 }  // namespace octavo
-
-#endif

@@ -12,6 +12,7 @@
 
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/param_name.h"
 
 namespace octavo::test {
 namespace {
@@ -82,7 +83,8 @@ TEST_P(DelayedPool, equals_one_column_after_the_other) {
 INSTANTIATE_TEST_SUITE_P(Rules, DelayedPool,
                          testing::Values(OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2,
                                          OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP,
-                                         OCTAVO_RULE_MSAMP04));
+                                         OCTAVO_RULE_MSAMP04),
+                         octavo::test::kNameOfValue);
 
 }  // namespace
 }  // namespace octavo::test

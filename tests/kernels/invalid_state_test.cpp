@@ -10,6 +10,7 @@
 #include "octavo/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/param_name.h"
 
 namespace octavo::test {
 namespace {
@@ -145,7 +146,8 @@ TEST_P(InvalidState, adam_step) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Granularities, InvalidState,
-                         testing::Values(uint32_t{OCTAVO_FLAT_256}, uint32_t{OCTAVO_EXPANDED_128}));
+                         testing::Values(uint32_t{OCTAVO_FLAT_256}, uint32_t{OCTAVO_EXPANDED_128}),
+                         octavo::test::kNameOfValue);
 
 }  // namespace
 }  // namespace octavo::test

@@ -79,7 +79,7 @@ TEST(PackInvalid, malformed_products_are_refused) {
   const Matrix bf16 = Matrix(OCTAVO_BF16, 32, 32).fill(1);
   const Matrix apart = Matrix(OCTAVO_E4M3FN, 32, 32, 1).fill(1);
   refuses([&](octavo_gemm *c) { c->a = f32.tensor(); }, OCTAVO_UNSUPPORTED,
-          " beside a packed b; expected float8_e4m3fn");
+          " with a packed b; expected float8_e4m3fn");
   refuses([&](octavo_gemm *c) { c->b = bf16.tensor(); }, OCTAVO_UNSUPPORTED, "packed b.dtype");
   refuses([&](octavo_gemm *c) { c->b = apart.tensor(); }, OCTAVO_INVALID,
           "stride of the packed b = 33; expected b.cols = 32");

@@ -263,7 +263,7 @@ TEST(QuantizeRows, malformed_calls_are_refused_with_a_text_and_write_nothing) {
        "out_t_scale_inv.stride = 0; expected at least 1"},
       {[](RowCast *t) { t->scales.scale.data = nullptr; }, OCTAVO_INVALID, "out_scale_inv.data"},
       {[](RowCast *t) { t->c.out_t_scale_inv = nullptr; }, OCTAVO_INVALID,
-       "out_t_scale_inv is null beside out_t"},
+       "out_t_scale_inv is null, but out_t is given"},
       {[](RowCast *t) { t->scales_t.scale.granularity = OCTAVO_PER_TENSOR; }, OCTAVO_INVALID,
        "out_t_scale_inv.granularity = 0; expected 1 (per row)"},
       {[](RowCast *t) { t->c.rule = OCTAVO_RULE_GIVEN; }, OCTAVO_UNSUPPORTED, "rule = 0"},

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a short selection of the kernels' tests under valgrind's memcheck: reads of memory that was
-# never written, which neither guard pages nor AddressSanitizer see.
+# never written, which neither guard pages nor AddressSanitizer see. Takes most of a minute, since
+# memcheck interprets every instruction.
 #
 # Usage: tests/kernels/valgrind.sh <folder of the test programs>
 #

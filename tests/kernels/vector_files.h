@@ -1,7 +1,8 @@
 /* tests/kernels/vector_files.h: reads the golden vectors by their index.csv.
  *
- * The folder is OCTAVO_VECTORS of the environment, else the copy in tests/vectors. Everything that
- * is missing, short or malformed throws, which GoogleTest reports as a failure: no file is skipped.
+ * The folder is OCTAVO_VECTORS of the environment, else the one that the build unpacks from
+ * tests/data. Everything that is missing, short or malformed throws, which GoogleTest reports as a
+ * failure: no file is skipped.
  */
 #ifndef OCTAVO_TESTS_KERNELS_VECTOR_FILES_H
 #define OCTAVO_TESTS_KERNELS_VECTOR_FILES_H

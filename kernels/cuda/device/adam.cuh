@@ -6,8 +6,7 @@
  * others read. Tensors without such a scale need no first launch. A chunk is what one block of
  * threads takes.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_ADAM_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_ADAM_CUH
+#pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/states.cuh"
@@ -212,5 +211,3 @@ __device__ inline float new_scale(const AdamList &list, int item, int which,
 }
 
 }  // namespace octavo::cuda
-
-#endif

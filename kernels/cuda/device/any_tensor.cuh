@@ -3,8 +3,7 @@
  * For kernels that take several tensors of any dtype: all threads take the same branch, and one
  * kernel serves every combination.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_ANY_TENSOR_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_ANY_TENSOR_CUH
+#pragma once
 
 #include "kernels/cuda/device/element.cuh"
 
@@ -57,5 +56,3 @@ inline AnyTensor any_tensor(const octavo_tensor &t) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -1,8 +1,7 @@
 /* kernels/cuda/device/dequantize.cuh: codes or plain values to a plain tensor, with scales of any
  * granularity.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_DEQUANTIZE_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_DEQUANTIZE_CUH
+#pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/states.cuh"
@@ -123,5 +122,3 @@ struct StatsTargets {
 }
 
 }  // namespace octavo::cuda
-
-#endif

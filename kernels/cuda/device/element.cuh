@@ -3,8 +3,7 @@
  *
  * The hardware's conversion to FP8 gives the same codes but for the sign of NaN, which is put back.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_ELEMENT_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_ELEMENT_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -39,7 +38,7 @@ __device__ __forceinline__ uint8_t to_e5m2(float value) {
 }
 
 /* Stored: how memory holds an element. decode: its value. cast: the saturating code of a value that
- * was scaled; of dtypes that lie beside a scale. store: the rounded value; of plain dtypes. */
+ * was scaled; of dtypes that have a scale. store: the rounded value; of plain dtypes. */
 struct F32 {
   using Stored = float;
   static constexpr uint32_t kDtype = OCTAVO_F32;
@@ -106,12 +105,10 @@ auto with_codes(uint32_t dtype, Body &&body) {
   }
 }
 
-/* kCount elements that lie side by side, read or written at once where the address allows it. */
+/* kCount adjacent elements, read or written at once where the address allows it. */
 template <typename Stored, int kCount>
 struct alignas(sizeof(Stored) * kCount) Pack {
   Stored at[kCount];
 };
 
 }  // namespace octavo::cuda
-
-#endif

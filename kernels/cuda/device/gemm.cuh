@@ -4,8 +4,7 @@
  * same bits, for operands of any dtype, layout, size and granularity. It is what tests compare with
  * and what remains where cuBLASLt has nothing; it is not fast.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_GEMM_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_GEMM_CUH
+#pragma once
 
 #include "kernels/cuda/device/gemm_finish.cuh"
 #include "kernels/cuda/launch.h"
@@ -84,5 +83,3 @@ inline void launch_reference_gemm(Launcher &l, const octavo_gemm &c) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

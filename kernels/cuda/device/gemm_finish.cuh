@@ -1,8 +1,7 @@
 /* kernels/cuda/device/gemm_finish.cuh: from sums of products to d: scales, bias, what d held,
  * rounding.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_GEMM_FINISH_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_GEMM_FINISH_CUH
+#pragma once
 
 #include "kernels/check/calls.h"
 #include "kernels/cuda/device/dequantize.cuh"
@@ -24,7 +23,7 @@ struct Finish {
   ScaleInv a_scale; /* of the rows of d */
   ScaleInv b_scale; /* of its columns */
   bool is_scaled;
-  bool bias_after; /* a rounding before the bias and one behind it */
+  bool bias_after; /* a rounding before the bias and one after it */
   bool accumulates;
 
   __device__ void store(int64_t row, int64_t col, float sum) const {
@@ -69,5 +68,3 @@ inline Finish finish_of(const octavo_gemm &c, bool with_scales, const octavo_ten
 }
 
 }  // namespace octavo::cuda
-
-#endif

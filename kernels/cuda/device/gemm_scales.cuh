@@ -3,10 +3,9 @@
  * Ours are a matrix with the blocks of a row side by side. cuBLASLt wants, for 1 x 128, the rows of
  * a block side by side; for 128 x 128, rows of a multiple of four; for E8M0, tiles of 128 rows and
  * 4 blocks in which rows 32 apart are neighbours (cuBLAS manual, "1D Block Scaling Factors
- * Layout"). What lies beyond the matrix is 0.
+ * Layout"). What is beyond the matrix is 0.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_GEMM_SCALES_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_GEMM_SCALES_CUH
+#pragma once
 
 #include "kernels/check/granularity.h"
 #include "kernels/cuda/device/dequantize.cuh"
@@ -58,5 +57,3 @@ __device__ inline void arrange_scale(const Arrangement &a, int64_t i) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

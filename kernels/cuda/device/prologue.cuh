@@ -5,8 +5,7 @@
  * have had in memory. Sums are in the order of kernels/cpu/prologue_loops.h: 16 sums of the columns
  * with equal remainders, then added by halves.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_PROLOGUE_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_PROLOGUE_CUH
+#pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -156,5 +155,3 @@ __global__ void prologue_kernel(PrologueSource<Result> source, AnyTensor out) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -1,11 +1,10 @@
 /* kernels/cuda/device/quantize_blocks.cuh: quantize with a scale for each block, in one launch.
  *
  * A block of threads takes a tile of 128 x 128, in which all blocks of values end, whether they
- * have 128 or 32 elements and lie along rows, along columns or are squares. It reads the tile
+ * have 128 or 32 elements and run along rows, along columns or are squares. It reads the tile
  * twice, the second time from the cache: first for the amax of every block, then to cast.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_BLOCKS_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_BLOCKS_CUH
+#pragma once
 
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/target.cuh"
@@ -182,5 +181,3 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -1,11 +1,10 @@
 /* kernels/cuda/device/quantize_rows.cuh: quantize with a scale for each row.
  *
  * Without out_t one launch: a block of threads takes a row, measures and casts it. With out_t,
- * whose rows are the input's columns, all must be measured first: until the last launch what lies
+ * whose rows are the input's columns, all must be measured first: until the last launch what is
  * where scales will be is an amax.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_ROWS_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_ROWS_CUH
+#pragma once
 
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/target.cuh"
@@ -149,5 +148,3 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -4,8 +4,7 @@
  * block in the workspace, and a launch in which each block takes the maximum of those and derives
  * the scale for itself; so nothing has to be cleared before and the scale never leaves the device.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_TENSOR_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_QUANTIZE_TENSOR_CUH
+#pragma once
 
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/target.cuh"
@@ -145,5 +144,3 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace octavo::cuda
-
-#endif

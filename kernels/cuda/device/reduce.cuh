@@ -2,8 +2,7 @@
  *
  * Only operations whose order does not show: maxima, logical or, counts.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_REDUCE_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_REDUCE_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -62,5 +61,3 @@ __device__ inline void publish(const Stats &stats, float *amax, float *nonfinite
 }
 
 }  // namespace octavo::cuda
-
-#endif

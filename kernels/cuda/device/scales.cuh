@@ -1,6 +1,5 @@
 /* kernels/cuda/device/scales.cuh: small kernels between amaxes, scales and steps. */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_SCALES_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_SCALES_CUH
+#pragma once
 
 #include "kernels/cuda/device/walk.cuh"
 
@@ -79,5 +78,3 @@ struct GradientScales {
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -3,8 +3,7 @@
  * A source gives fp32 values of a [rows, cols] matrix, four at once; kernels take it as a template
  * argument, so that a norm or an activation is computed where its result is cast.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_SOURCE_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_SOURCE_CUH
+#pragma once
 
 #include "kernels/cuda/device/element.cuh"
 
@@ -20,7 +19,7 @@ struct TensorSource {
   int64_t cols;
   int64_t stride;
   const float *factor; /* on the device; null: 1 */
-  bool is_aligned;     /* every row begins where a Pack of kQuad may lie */
+  bool is_aligned;     /* every row begins where a Pack of kQuad may be */
 
   __device__ float value(int64_t row, int64_t col) const {
     return scaled(In::decode(data[row * stride + col]));
@@ -49,7 +48,7 @@ struct TensorSource {
   __device__ float scaled(float v) const { return factor == nullptr ? v : v * *factor; }
 };
 
-/* Whether packs of kQuad elements of `bytes` may lie at the start of every row. */
+/* Whether packs of kQuad elements of `bytes` may be at the start of every row. */
 inline bool rows_are_aligned(const octavo_tensor &t, int64_t bytes) {
   const auto pack = static_cast<uint64_t>(bytes * kQuad);
   return reinterpret_cast<uintptr_t>(t.data) % pack == 0 &&
@@ -64,5 +63,3 @@ TensorSource<In> tensor_source(const octavo_tensor &t, const float *factor) {
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -3,8 +3,7 @@
  * A block of 256 threads takes 256 elements, one each: one block of FLAT_256 or two groups of
  * EXPANDED_128, whose numbers are those of kernels/format/block_state.h.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_STATES_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_STATES_CUH
+#pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -14,7 +13,7 @@ namespace octavo::cuda {
 
 constexpr int kStateBlock = 256;
 constexpr int kExpandedGroup = 128;
-constexpr int kExpandedScales = 3; /* floats beside each group */
+constexpr int kExpandedScales = 3; /* floats with each group */
 
 struct StateScales {
   float *data;
@@ -108,5 +107,3 @@ __device__ inline void store_state(const AnyTensor &codes, const StateScales &s,
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -4,8 +4,7 @@
  * bits: a column's over its rows; squares in 64 parts of the matrix, each as 16 sums of the
  * elements with equal remainders in segments of 512.
  */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_SUMS_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_SUMS_CUH
+#pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -110,5 +109,3 @@ constexpr int64_t kSegment = 512; /* elements */
 }
 
 }  // namespace octavo::cuda
-
-#endif

@@ -1,6 +1,5 @@
 /* kernels/cuda/device/target.cuh: codes on their way to out and, turned over, to out_t. */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_TARGET_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_TARGET_CUH
+#pragma once
 
 #include "kernels/cuda/device/source.cuh"
 
@@ -49,11 +48,11 @@ __device__ typename Out::Stored code_of(float value, float scale, bool keeps_pos
 constexpr int kTile = 64;
 template <typename Out>
 struct TurnedTile {
-  /* A quad more than a column has: neighbours in a row then lie in different banks. */
+  /* A quad more than a column has: neighbours in a row are then in different banks. */
   typename Out::Stored at[kTile][kTile + kQuad];
 };
 
-/* The tile whose first element is [first_row, first_col] of the input, complete behind a barrier,
+/* The tile whose first element is [first_row, first_col] of the input, complete after a barrier,
  * to out_t, by blocks of 16 x 16 threads. */
 template <typename Out>
 __device__ void store_turned(const TurnedTile<Out> &tile, const Target<Out> &out_t,
@@ -67,5 +66,3 @@ __device__ void store_turned(const TurnedTile<Out> &tile, const Target<Out> &out
 }
 
 }  // namespace octavo::cuda
-
-#endif

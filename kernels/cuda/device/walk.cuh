@@ -1,6 +1,5 @@
 /* kernels/cuda/device/walk.cuh: every thread of a grid takes its share of a range. */
-#ifndef OCTAVO_KERNELS_CUDA_DEVICE_WALK_CUH
-#define OCTAVO_KERNELS_CUDA_DEVICE_WALK_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -16,5 +15,3 @@ __device__ inline int64_t index_step() {
 }
 
 }  // namespace octavo::cuda
-
-#endif

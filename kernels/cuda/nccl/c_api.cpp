@@ -25,7 +25,7 @@ Caller caller_of(const octavo_host *host) {
   return {host, "octavo.nccl"};
 }
 
-/* Runs body where no exception gets out; `caller` is told of one. */
+/* Runs body where no exception gets out; `caller` gets its message. */
 template <typename Body>
 octavo_status guarded(const Caller &caller, const char *verb, Body &&body) {
   try {
@@ -75,7 +75,7 @@ octavo_status check_desc(const Caller &caller, const octavo_nccl_desc &d) {
                         verb, nccl::kMostRanks, d.rank, d.world);
   if (d.comm != nullptr && (d.world != 0 || d.rank != 0 || d.device != 0))
     return report_error(caller, OCTAVO_INVALID,
-                        "%s: expected world, rank and device 0 beside comm, which says them; found "
+                        "%s: expected world, rank and device 0 with comm, which says them; found "
                         "rank %u of %u on device %d",
                         verb, d.rank, d.world, d.device);
   if (d.scratch_bytes != 0 && (d.scratch_bytes < kLeastScratch || d.scratch_bytes % 8 != 0))

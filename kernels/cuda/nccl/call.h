@@ -1,6 +1,5 @@
 /* One call of the collective's table, and what is refused before NCCL sees it. */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_CALL_H
-#define OCTAVO_KERNELS_CUDA_NCCL_CALL_H
+#pragma once
 
 #include "kernels/check/check.h"
 #include "octavo/gradients.h"
@@ -28,5 +27,3 @@ octavo_status check_broadcast(const Caller &caller, uint32_t root, const void *d
                               uint32_t world);
 
 }  // namespace octavo::cuda::nccl
-
-#endif

@@ -1,6 +1,5 @@
 /* Sums and maxima of the ranks' parts on the device, in the order of the ranks. */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_COMBINE_H
-#define OCTAVO_KERNELS_CUDA_NCCL_COMBINE_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -20,5 +19,3 @@ struct Parts {
 cudaError_t combine(const Parts &parts, unsigned blocks, cudaStream_t stream);
 
 }  // namespace octavo::cuda::nccl
-
-#endif

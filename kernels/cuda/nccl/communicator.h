@@ -4,8 +4,7 @@
  * blocks there, since it is a non-blocking one: an answer "in progress" is waited for with the lock
  * free. The exception is ncclCommAbort when a call does not come back after the deadline.
  */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_COMMUNICATOR_H
-#define OCTAVO_KERNELS_CUDA_NCCL_COMMUNICATOR_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -15,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "kernels/cuda/device_scope.h"
 #include "kernels/cuda/nccl/call.h"
 #include "kernels/cuda/nccl/library.h"
 #include "kernels/cuda/nccl/octavo_nccl.h"
@@ -56,8 +56,8 @@ class Communicator {
   friend class Operation;
   using Lock = std::unique_lock<std::mutex>;
 
-  /* failure.cpp. The first failure is kept and told to the host, later ones are not; whichever it
-   * is, the communicator is aborted, if it is ours, and `status` comes back. */
+  /* failure.cpp. The first failure is kept and reported to the host, later ones are not; whichever
+   * it is, the communicator is aborted, if it is ours, and `status` comes back. */
   octavo_status fail(octavo_status status, const char *format, ...)
       __attribute__((format(printf, 3, 4)));
   octavo_status fail_nccl(const char *verb, const char *function, Result result);
@@ -114,27 +114,6 @@ class Communicator {
   std::thread watcher_;
 };
 
-/* Makes the communicator's device the thread's for as long as a call takes. */
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
-    error_ = before_ == device ? cudaSuccess : cudaSetDevice(device);
-    changed_ = before_ >= 0 && before_ != device;
-  }
-  ~DeviceScope() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope &) = delete;
-  DeviceScope &operator=(const DeviceScope &) = delete;
-  cudaError_t error() const { return error_; }
-
- private:
-  int before_ = -1;
-  bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
-};
-
 template <typename Body>
 octavo_status Communicator::call(const char *verb, const char *function, uint64_t bytes,
                                  Body &&body) {
@@ -153,5 +132,3 @@ octavo_status Communicator::call(const char *verb, const char *function, uint64_
 }
 
 }  // namespace octavo::cuda::nccl
-
-#endif

@@ -1,4 +1,5 @@
-/* The first failure of a communicator: kept, told to the host, and what every later call answers.
+/* The first failure of a communicator: kept, reported to the host, and what every later call
+ * answers.
  */
 #include <cstdarg>
 #include <cstdio>

@@ -1,6 +1,5 @@
 /* NCCL opened at run time: its functions, and what its answers mean. */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_LIBRARY_H
-#define OCTAVO_KERNELS_CUDA_NCCL_LIBRARY_H
+#pragma once
 
 #include "kernels/check/check.h"
 #include "kernels/cuda/nccl/nccl_types.h"
@@ -18,5 +17,3 @@ octavo_status status_of(Result result);
 const char *name_of(Result result);
 
 }  // namespace octavo::cuda::nccl
-
-#endif

@@ -1,7 +1,6 @@
 /* The part of NCCL's interface that is called here, so that it is built without NCCL's header.
  * Names of values are NCCL's; a test compares them with the toolkit's nccl.h where there is one. */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_NCCL_TYPES_H
-#define OCTAVO_KERNELS_CUDA_NCCL_NCCL_TYPES_H
+#pragma once
 
 #include <climits>
 #include <cstddef>
@@ -31,7 +30,7 @@ constexpr int kOldestVersion = 21400; /* 2.14: communicators that do not block *
 constexpr int kNextMajor = 30000;
 
 /* ncclConfig_t as it was in 2.14; later versions read its `version` and take their defaults for the
- * rest, and their cgaClusterSize lies where the last field is. */
+ * rest, and their cgaClusterSize is where the last field is. */
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -65,5 +64,3 @@ struct Functions {
 };
 
 }  // namespace octavo::cuda::nccl
-
-#endif

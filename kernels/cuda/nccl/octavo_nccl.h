@@ -9,7 +9,7 @@
  * Streams: an operation is enqueued on the stream that it is given, and nothing waits for it; the
  * result is there when the stream gets there. Operations on several streams run one after another.
  * While a stream is captured into a graph, deadlines do not count, and the graph is to be replayed
- * between other operations of this communicator, never beside them.
+ * between other operations of this communicator, never during them.
  *
  * Failures: a thread of the library asks NCCL for asynchronous errors and watches the deadline.
  * After the first failure the communicator is aborted, streams that wait for it go on with

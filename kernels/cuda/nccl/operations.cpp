@@ -56,7 +56,7 @@ class Operation {
     });
   }
 
-  /* Part r of `send`, r * stride bytes in, goes to rank r; those of the others lie one after
+  /* Part r of `send`, r * stride bytes in, goes to rank r; the others' parts are one after
    * another in recv. */
   octavo_status all_to_all(const void *send, uint64_t stride, uint64_t bytes, void *recv) {
     const auto *from = static_cast<const char *>(send);
@@ -127,7 +127,7 @@ class Operation {
   octavo_status cuda(cudaError_t error) {
     return error == cudaSuccess ? OCTAVO_OK : c_.fail_cuda(verb_, error);
   }
-  /* Elements of one rank that fit into the scratch beside those of the others. */
+  /* Elements of one rank that fit into the scratch next to the others'. */
   uint64_t piece() const { return c_.scratch_bytes_ / sizeof(float) / c_.world_; }
 
   Communicator &c_;

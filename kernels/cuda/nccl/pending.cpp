@@ -1,4 +1,4 @@
-/* The ring of events behind operations. */
+/* The ring of events after operations. */
 #include "kernels/cuda/nccl/pending.h"
 
 namespace octavo::cuda::nccl {

@@ -1,8 +1,7 @@
-/* Operations that are enqueued and may not have ended: events behind them, and what to call them.
+/* Operations that are enqueued and may not have ended: events after them, and what to call them.
  *
  * Used under the lock of its communicator. */
-#ifndef OCTAVO_KERNELS_CUDA_NCCL_PENDING_H
-#define OCTAVO_KERNELS_CUDA_NCCL_PENDING_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -56,5 +55,3 @@ class Pending {
 };
 
 }  // namespace octavo::cuda::nccl
-
-#endif

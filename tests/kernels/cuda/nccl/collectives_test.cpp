@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/kernels/cuda/nccl/world.h"
+#include "tests/support/param_name.h"
 #include "tests/support/rank_threads.h"
 
 namespace octavo::test {
@@ -208,7 +209,8 @@ TEST_P(NcclCollectives, table_of_a_rank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(World, NcclCollectives, testing::Values(1u, 2u, 3u, 4u));
+INSTANTIATE_TEST_SUITE_P(World, NcclCollectives, testing::Values(1u, 2u, 3u, 4u),
+                         octavo::test::kNameOfValue);
 
 // What one rank can tell is refused before NCCL is asked, with octavo_ranks' status.
 TEST(NcclRefusals, answer_as_octavo_ranks) {

@@ -105,7 +105,7 @@ TEST_F(NcclOpen, descs_that_make_no_sense) {
          d.comm = &d;
          d.id = nullptr;
        },
-       "expected world, rank and device 0 beside comm"},
+       "expected world, rank and device 0 with comm"},
       {[](octavo_nccl_desc &d) { d.scratch_bytes = 65528; }, "from 65536 on, found 65528"},
       {[](octavo_nccl_desc &d) { d.scratch_bytes = 65537; }, "multiple of 8"},
       {[](octavo_nccl_desc &d) { d.library.data = nullptr; }, "library: expected an address"},
