@@ -1,9 +1,9 @@
-"""Octavo: FP8 training for existing frameworks, as plugins behind one C ABI.
+"""Octavo adds FP8 training to existing frameworks through plugins.
 
     model, optimizer = octavo.prepare(model, optimizer, "octavo.toml")
 
-Importing this package imports no framework and loads no library; both happen at the first call that
-needs them.
+Importing this package imports no framework and loads no library. The first call that needs one
+does.
 """
 from .errors import (DeviceError, InternalError, InvalidError, OctavoError, ResourceError,
                      StateError, UnsupportedError, VersionError)

@@ -1,4 +1,4 @@
-"""The structs and functions of octavo/octavo.h that this package calls, for ctypes.
+"""ctypes declarations of the structs and functions of octavo/octavo.h that this package uses.
 
 tests/host_adapters/python/abi_test.py compares every size and offset with the C headers.
 """
@@ -70,7 +70,7 @@ class Extent(c.Structure):
                 ("fixed_bytes", c.c_uint64)]
 
     def bytes(self, rows):
-        """Bytes for a call with this many rows; `rows` may be a symbolic integer."""
+        """The size in bytes for this many rows; `rows` may be a symbolic integer."""
         blocks = (rows + self.row_multiple - 1) // self.row_multiple
         return blocks * self.row_multiple * self.bytes_per_row + self.fixed_bytes
 
@@ -95,7 +95,7 @@ class SlotUse(c.Structure):
                 ("first", c.c_uint32), ("count", c.c_uint32), ("reserved", c.c_uint32)]
 
 
-# C name of each struct, for the comparison with the headers.
+# The C name of each struct, for the comparison with the headers.
 STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": OptionValue,
            "octavo_device": Device, "octavo_diagnostic": Diagnostic, "octavo_host": Host,
            "octavo_open_desc": OpenDesc, "octavo_verdict": Verdict,

@@ -1,11 +1,11 @@
-"""Octavo under Hugging Face Accelerate.
+"""Octavo with Hugging Face Accelerate.
 
     model, optimizer, loader = octavo.accelerate.prepare(accelerator, model, optimizer, loader,
                                                          config="octavo.toml")
 
-takes the place of accelerator.prepare. Plain octavo.prepare before accelerator.prepare trains the
-same; what this adds is FP8 state in save_state and load_state, equal slots on every rank, and a
-refusal of Accelerate's own FP8.
+replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare gives the same
+training. In addition, this function includes the FP8 state in save_state and load_state, makes the
+slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
 from .errors import UnsupportedError
 from .torch import ddp
@@ -14,7 +14,7 @@ from .torch.state import load_state_dict, state_dict
 
 
 class Checkpoint:
-    """FP8 state of one prepared model, for accelerator.register_for_checkpointing."""
+    """The FP8 state of a prepared model, for accelerator.register_for_checkpointing."""
 
     def __init__(self, model):
         self._model = model
@@ -27,18 +27,21 @@ class Checkpoint:
 
 
 def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None):
-    """octavo.prepare, then accelerator.prepare(model, optimizer, *rest), whose values it returns.
+    """Calls octavo.prepare, then accelerator.prepare(model, optimizer, *rest), and returns the
+    values of the latter.
 
-    config, filter, overrides: as for octavo.prepare. Registers the FP8 state with the accelerator,
-    so that save_state and load_state restore it bit for bit; objects for checkpointing are told
-    apart by their order, so register others in the same order each time. Every rank calls it.
-    Raises UnsupportedError for an accelerator with mixed_precision="fp8", and what octavo.prepare
-    raises; then model and optimizer are as they were.
+    config, filter, overrides: as in octavo.prepare. Call it on every rank. The FP8 state is
+    registered with the accelerator, so that save_state and load_state restore it bit for bit.
+    Accelerate identifies registered objects by their order: register other objects in the same
+    order in every run.
+
+    Raises UnsupportedError for an accelerator with mixed_precision="fp8", and the errors of
+    octavo.prepare. Model and optimizer are then unchanged.
     """
     if accelerator.mixed_precision == "fp8":
         raise UnsupportedError(
             'accelerator: expected mixed_precision "no" or "bf16", found "fp8", which would '
-            "convert the model a second time; choose bf16, FP8 comes from octavo.toml")
+            "convert the model a second time; choose bf16 and configure FP8 in octavo.toml")
     model, optimizer = prepare_model(model, optimizer, config, filter=filter, overrides=overrides)
     checkpoint = Checkpoint(model)
     prepared = accelerator.prepare(model, optimizer, *rest)

@@ -1,15 +1,17 @@
-"""One exception type for each status of the contract; every text says what was expected, what was
-found, where, and what to do."""
+"""The exceptions of this package, one per status of octavo/abi.h.
+
+Each message states what was expected, what was found, where, and how to correct it.
+"""
 import re
 
 
 class OctavoError(Exception):
-    """Base of all errors of this package. `status` is the number of octavo/abi.h."""
+    """Base class of the errors of this package. `status` is an octavo_status of octavo/abi.h."""
     status = 7
 
 
 class UnsupportedError(OctavoError):
-    """Well formed, but nothing that the configuration allows can do it here."""
+    """Valid, but nothing that the configuration allows can do it on this machine."""
     status = 1
 
 
@@ -19,27 +21,27 @@ class InvalidError(OctavoError, ValueError):
 
 
 class StateError(OctavoError):
-    """A legal call at an illegal time: preparing a model twice, a closed run."""
+    """A valid call at the wrong time: a model is prepared twice, a run is closed."""
     status = 3
 
 
 class VersionError(OctavoError):
-    """Two parts whose versions do not fit."""
+    """Incompatible versions of two components."""
     status = 4
 
 
 class DeviceError(OctavoError):
-    """The device or its driver failed, or a tensor lies on the wrong device."""
+    """The device or its driver failed, or a tensor is on the wrong device."""
     status = 5
 
 
 class ResourceError(OctavoError):
-    """Memory, a file or another resource is missing or full."""
+    """Memory, a file or another resource is missing or exhausted."""
     status = 6
 
 
 class InternalError(OctavoError):
-    """A defect of the implementation."""
+    """A bug in Octavo or in a plugin."""
     status = 7
 
 
@@ -48,13 +50,13 @@ _BY_STATUS = {e.status: e for e in (UnsupportedError, InvalidError, StateError, 
 
 
 def error(status, text):
-    """The exception of this status."""
+    """Returns the exception for a status."""
     return _BY_STATUS.get(status, InternalError)(text)
 
 
 def from_op(raised):
-    """What an op of octavo raised, as an exception of this package; foreign errors come back as
-    they are."""
+    """Converts an exception of an octavo op to an exception of this package. Returns any other
+    exception unchanged."""
     text = str(raised)
     found = re.search(r"\[octavo status (\d+)\] (.*?)(?:\nException raised|\Z)", text, re.S)
     return error(int(found.group(1)), found.group(2).strip()) if found else raised

@@ -1,4 +1,4 @@
-"""Finds and loads liboctavo, and the directories that hold plugins."""
+"""Finds and loads liboctavo, and finds the directories that contain plugins."""
 import ctypes
 import functools
 import importlib.metadata
@@ -12,8 +12,8 @@ from .errors import ResourceError
 
 
 def folder():
-    """The folder of liboctavo.so and the op library: $OCTAVO_LIBRARY_DIR, else inside the
-    package."""
+    """The folder of liboctavo.so and the op library: $OCTAVO_LIBRARY_DIR if set, otherwise `lib`
+    inside the package. Raises ResourceError if liboctavo.so is not there."""
     named = os.environ.get("OCTAVO_LIBRARY_DIR")
     path = pathlib.Path(named) if named else pathlib.Path(__file__).parent / "lib"
     if (path / "liboctavo.so").exists():
@@ -26,7 +26,8 @@ def folder():
 
 @functools.lru_cache(maxsize=None)
 def liboctavo():
-    """The loaded library with its prototypes; raises ResourceError when it is missing."""
+    """Loads the library once, with its prototypes. Raises ResourceError if it is missing or does
+    not load."""
     path = folder() / "liboctavo.so"
     try:
         return _abi.declare(ctypes.CDLL(str(path)))
@@ -37,19 +38,19 @@ def liboctavo():
 
 @functools.lru_cache(maxsize=None)
 def plugin_directories():
-    """Folders of installed distributions that name a package in the entry-point group
-    `octavo.backends`. Nothing of these packages is imported."""
+    """The folders of the packages that installed distributions name in the entry-point group
+    `octavo.backends`. The packages are not imported."""
     directories = []
     for entry in importlib.metadata.entry_points(group="octavo.backends"):
         spec = importlib.util.find_spec(entry.value.partition(":")[0])
         places = list(spec.submodule_search_locations or []) if spec else []
         if not places:
             warnings.warn(f"entry point octavo.backends: {entry.name} = {entry.value}: expected an "
-                          "installed package, found none; its plugin is left out", stacklevel=2)
+                          "installed package, found none; its plugin is ignored", stacklevel=2)
         directories += places
     return tuple(directories)
 
 
 def version():
-    """The version of liboctavo, "0.1.0"."""
+    """The version of liboctavo, such as "0.1.0"."""
     return str(liboctavo().octavo_version())

@@ -1,8 +1,8 @@
-"""Octavo under Lightning.
+"""Octavo with Lightning.
 
     trainer = Trainer(plugins=[OctavoPrecision("octavo.toml")])
 
-takes the place of precision="bf16-mixed": bf16 autocast, and FP8 in the linear layers.
+replaces precision="bf16-mixed": bf16 autocast, and FP8 in the linear layers.
 """
 import contextlib
 import functools
@@ -13,17 +13,17 @@ from lightning.pytorch.plugins.precision import Precision
 from .errors import StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
-from .torch.prepare import prepare, session_of
+from .torch.prepare import prepare
+from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
 
 
 class OctavoPrecision(Precision):
     """A precision plugin for one LightningModule at a time.
 
-    config, filter, overrides: as for octavo.prepare. The module is converted in place before
-    configure_optimizers runs; a backend with an Adam of its own takes over each Adam or AdamW that
-    it returns. Lightning's checkpoints carry FP8 state. `report` says what runs, once there is a
-    module.
+    config, filter, overrides: as in octavo.prepare. The module is converted in place before
+    configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
+    configure_optimizers returns. Lightning's checkpoints include the FP8 state.
     """
     precision = "bf16-mixed"
 
@@ -59,18 +59,18 @@ class OctavoPrecision(Precision):
             yield
 
     def optimizer_step(self, optimizer, model, closure, **kwargs):
-        """Runs forward and backward, clips, then steps: what hooks of the optimizer look at, such
-        as an Inf in this step's gradients, exists before the step begins."""
+        """Runs forward and backward, clips the gradients, then steps the optimizer. Whatever the
+        hooks of the optimizer inspect, such as an Inf in the gradients, exists before the step."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UnsupportedError(
-                "optimizer: expected one that computes gradients once a step, found LBFGS; use "
+                "optimizer: expected one that computes gradients once per step, found LBFGS; use "
                 "another optimizer with OctavoPrecision")
         result = functools.partial(self._wrap_closure, model, optimizer, closure)()
         optimizer.step(**kwargs)
         return result
 
     def report(self, format="text"):
-        """octavo.report of the module."""
+        """octavo.report of the module. Raises StateError before there is a module."""
         if self._module is None:
             raise StateError("OctavoPrecision: expected a module, found none yet; call trainer.fit "
                              "before report")

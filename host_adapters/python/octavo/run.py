@@ -1,7 +1,7 @@
-"""Runs: a configuration opened on this machine, without any framework.
+"""Runs: a configuration opened on this machine, without a framework.
 
-A `Run` owns the handle of liboctavo. Descriptions come back as plain Python values, so that nothing
-of a run's memory is looked at after it was closed.
+A `Run` owns a handle of liboctavo. Its methods return copies as plain Python values, which remain
+valid after the run is closed.
 """
 import ctypes
 import dataclasses
@@ -37,7 +37,7 @@ def _value(value):
 
 
 class CtypesHost:
-    """A host table whose diagnostics are kept here: for calls without torch."""
+    """A host table that collects diagnostics, for calls without torch."""
 
     def __init__(self):
         self._texts = []
@@ -53,21 +53,22 @@ class CtypesHost:
             self._texts.append(f"{d.domain}: {d.text}")
 
     def take(self):
-        """What was diagnosed since the last call."""
+        """Returns and clears the collected messages, one per line."""
         texts, self._texts = self._texts, []
         return "\n".join(texts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What to open: a file, or TOML text, and overrides above it."""
+    """What to open: a file or TOML text, and overrides with precedence over it."""
     path: str = ""
     text: str = ""
     overrides: tuple = ()
 
     @staticmethod
     def of(config, overrides=None):
-        """From what users pass: a path, a Config, or None for defaults."""
+        """Makes a Config from a path, a Config, or None for the defaults. overrides: a dict with
+        dotted keys. Raises InvalidError for anything else."""
         if isinstance(config, Config):
             base = config
         elif config is None:
@@ -81,15 +82,14 @@ class Config:
         return dataclasses.replace(base, overrides=base.overrides + added)
 
     def frozen(self):
-        """This configuration with the file's present content as text: what a pickled model
-        carries."""
+        """This configuration with the current content of its file as text, for pickled models."""
         if not self.path or self.text:
             return self
         with open(self.path, encoding="utf-8") as file:
             return dataclasses.replace(self, text=file.read())
 
     def desc(self, host_address, device):
-        """(octavo_open_desc, what it refers to)."""
+        """Returns (octavo_open_desc, the objects it refers to). Keep the latter during the call."""
         pairs = [_abi.OptionValue(_str(k), _value(v)) for k, v in self.overrides]
         overrides = (_abi.OptionValue * len(pairs))(*pairs)
         folders = [_str(d) for d in plugin_directories()]
@@ -106,7 +106,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Why an object runs where it runs."""
+    """Whether an object runs through the backend, and why."""
     accepted: bool
     text: str
     evidence: str
@@ -118,7 +118,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One tensor that the host allocates; fields as in octavo/slots.h."""
+    """A tensor that the host allocates; fields as in octavo/slots.h."""
     id: int
     owner_kind: int
     owner: int
@@ -131,7 +131,7 @@ class Slot:
     initial: float
     access: tuple
     name: str
-    labels: tuple  # of the columns of a pool; else ()
+    labels: tuple  # the object of each column of a pooled slot, else ()
 
 
 def _lines(call):
@@ -154,10 +154,10 @@ def _report(function, config, overrides, format, device=_abi.DEVICE_AUTO):
 
 
 def explain(config=None, format="text", overrides=None):
-    """What would run here and why, with every candidate: "text", "tree" or "json".
+    """Reports what would run on this machine and why, with every candidate.
 
-    A configuration that cannot run is no exception: the text says so. One that is malformed is an
-    InvalidError with the same text.
+    config: a path, a Config, or None; format: "text", "tree" or "json". For a configuration that
+    cannot run, the text states why. Raises InvalidError, with the same text, for a malformed one.
     """
     status, text, said = _report(liboctavo().octavo_explain, config, overrides, format)
     if status in (0, UnsupportedError.status) and text:
@@ -166,7 +166,7 @@ def explain(config=None, format="text", overrides=None):
 
 
 def list_plugins(config=None, format="text", overrides=None):
-    """Every plugin that the search path holds."""
+    """Lists every plugin in the search path. Arguments as in explain."""
     status, text, said = _report(liboctavo().octavo_list, config, overrides, format)
     if status:
         raise error(status, said)
@@ -174,7 +174,7 @@ def list_plugins(config=None, format="text", overrides=None):
 
 
 class Run:
-    """An open run of liboctavo. One thread at a time."""
+    """An open run of liboctavo. Use it from one thread at a time."""
 
     def __init__(self, config, host_address=None, take=None, device=_abi.DEVICE_AUTO):
         self._library = liboctavo()
@@ -196,25 +196,25 @@ class Run:
 
     def _check(self, status, what):
         if status:
-            raise error(status, self._take() or f"{what} answered status {status}")
+            raise error(status, self._take() or f"{what} returned status {status}")
 
     def close(self):
-        """Idempotent. No op of this run may be in flight."""
+        """Closes the run. Idempotent. No op of the run may be in flight."""
         self._close()
         self.handle = None
 
     @property
     def precision(self):
-        """"no", "fp16", "bf16" or "fp8"."""
+        """The precision in use: "no", "fp16", "bf16" or "fp8"."""
         return str(self._library.octavo_precision_of(self.handle))
 
     @property
     def backend(self):
-        """The chosen backend's id; empty without one."""
+        """The id of the chosen backend; empty if there is none."""
         return str(self._library.octavo_backend_id_of(self.handle))
 
     def has(self, interface):
-        """Whether the backend offers "optimizer", "gradients" or "fused"."""
+        """Whether the backend implements "optimizer", "gradients" or "fused"."""
         return bool(getattr(self._library, f"octavo_{interface}_of")(self.handle))
 
     def _add(self, function, desc, what):
@@ -227,23 +227,26 @@ class Run:
         return number.value, out
 
     def add_parameter(self, name, rows, cols, dtype, flags, gradient_dtype=None):
-        """(id, Verdict); the id counts only when the verdict accepts."""
+        """Adds a parameter [rows, cols]. Returns (id, Verdict); the id is valid only if the verdict
+        accepts. dtype: _abi.F32, BF16 or F16; flags: _abi.PARAMETER_...; gradient_dtype: None
+        means dtype."""
         desc = _abi.ParameterDesc(ctypes.sizeof(_abi.ParameterDesc), _abi.KIND_PARAMETER_DESC,
                                   _str(name), rows, cols, dtype, gradient_dtype or dtype, flags, 0)
         return self._add(self._library.octavo_add_parameter, desc, f"octavo_add_parameter {name}")
 
     def add_linear(self, name, weight):
-        """(id, Verdict)."""
+        """Adds a linear that uses the parameter with the id `weight`. Returns (id, Verdict), as
+        add_parameter."""
         desc = _abi.LinearDesc(ctypes.sizeof(_abi.LinearDesc), _abi.KIND_LINEAR_DESC, _str(name),
                                weight, 0)
         return self._add(self._library.octavo_add_linear, desc, f"octavo_add_linear {name}")
 
     def seal(self):
-        """Ends a batch of add calls; slots and plans exist afterwards."""
+        """Ends a batch of additions; their slots and plans exist afterwards."""
         self._check(self._library.octavo_seal(self.handle), "octavo_seal")
 
     def slots(self):
-        """Every slot, by id."""
+        """All slots, ordered by id."""
         out = []
         for i in range(self._library.octavo_slot_count(self.handle)):
             s = self._library.octavo_get_slot(self.handle, i).contents
@@ -253,7 +256,7 @@ class Run:
         return out
 
     def uses(self, owner_kind, owner):
-        """[(slot id, first column, columns)]: the positions of an object's lists."""
+        """The entries of an object's slot list: [(slot id, first column, number of columns)]."""
         out = []
         for i in range(self._library.octavo_use_count(self.handle, owner_kind, owner)):
             u = self._library.octavo_get_use(self.handle, owner_kind, owner, i).contents
@@ -261,17 +264,18 @@ class Run:
         return out
 
     def plan(self, linear):
-        """The octavo_linear_plan of a linear, copied."""
+        """A copy of the octavo_linear_plan of a linear."""
         plan = self._library.octavo_get_plan(self.handle, linear).contents
         return _abi.LinearPlan.from_buffer_copy(plan)
 
     def options(self):
-        """{name: value} of the backend's options in force."""
+        """The options of the backend in effect: {name: value}."""
         options = json.loads(self.report("json")).get("options", {})
         return {name: option["value"] for name, option in options.items()}
 
     def report(self, format="text"):
-        """What was asked, what was tried, what runs, and where each layer went."""
+        """What was requested, what was tried, what runs, and where each layer went. format: "text",
+        "tree" or "json"."""
         status, text = _lines(lambda line: self._library.octavo_report(self.handle, _str(format),
                                                                        line, None))
         self._check(status, "octavo_report")

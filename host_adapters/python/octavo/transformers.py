@@ -1,10 +1,10 @@
-"""Octavo under the Trainer of Hugging Face transformers.
+"""Octavo with the Trainer of Hugging Face transformers.
 
     trainer = Trainer(model, args, train_dataset=data, callbacks=[OctavoCallback("octavo.toml")])
 
-The model is converted when the Trainer is made, before any optimizer exists; the optimizer is
-joined when training begins. Works with subclasses of Trainer. msamp needs torch's Adam or AdamW, te
-takes any optimizer.
+The model is converted when the Trainer is created, before any optimizer exists. The optimizer is
+joined when training begins. Subclasses of Trainer work, too. msamp requires torch's Adam or AdamW;
+te works with any optimizer.
 """
 import logging
 import os
@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from .errors import InvalidError, StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
-from .torch.prepare import prepare, session_of
+from .torch.prepare import prepare
+from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
 
 FILE = "octavo.safetensors"
@@ -23,22 +24,25 @@ _log = logging.getLogger("octavo")
 
 
 class OctavoCallback(transformers.TrainerCallback):
-    """One for each Trainer, in its argument `callbacks`: a callback that is added later comes after
-    the model was needed.
+    """Converts the model of one Trainer and saves its FP8 state.
 
-    config, filter, overrides: as for octavo.prepare. Each checkpoint folder gets FP8 state as
-    octavo.safetensors. Resuming reads it from args.resume_from_checkpoint, else from the folder of
-    this step in args.output_dir; resume: another folder to read it from.
-    The Trainer's log gets octavo_fp8_layers, octavo_host_layers and octavo_skipped_steps (its
-    log_history, and callbacks that come later); the logger "octavo" gets the report when training
-    begins.
+    Pass it in the Trainer's argument `callbacks`. A callback that is added later is too late,
+    because the Trainer has used the model by then.
+
+    config, filter, overrides: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
+    each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
+    then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir.
+
+    octavo_fp8_layers, octavo_host_layers and octavo_skipped_steps are added to the Trainer's
+    log_history and to the logs that later callbacks receive. The logger "octavo" receives the
+    report when training begins.
     """
 
     def __init__(self, config=None, *, filter=None, overrides=None, resume=None):
         self._arguments = dict(config=config, filter=filter, overrides=overrides)
         self._resume = resume
         self._joined = None  # the torch optimizer whose steps are hooked
-        self.counts = {}     # what goes into every log
+        self.counts = {}     # added to every log
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
         prepare(model, None, **self._arguments)
@@ -48,9 +52,9 @@ class OctavoCallback(transformers.TrainerCallback):
             session = session_of(model)
         except StateError as e:
             raise StateError(
-                "OctavoCallback: expected the model that the Trainer was made with, found another "
-                "one; give the callback to Trainer(callbacks=[...]) and the model itself instead "
-                "of model_init") from e
+                "OctavoCallback: expected the model with which the Trainer was created, found "
+                "another one; pass the callback as Trainer(callbacks=[...]), and pass model "
+                "instead of model_init") from e
         self._join(session, optimizer)
         if state.global_step > 0:
             self._load(args, state, model)
@@ -61,7 +65,8 @@ class OctavoCallback(transformers.TrainerCallback):
         _log.info("%s", report(model))
 
     def _join(self, session, optimizer):
-        """Joins what the Trainer made; its wrapper keeps its place around the backend's Adam."""
+        """Joins the Trainer's optimizer. Its wrapper then wraps the backend's Adam, if there is
+        one."""
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is self._joined:
             return
@@ -69,9 +74,9 @@ class OctavoCallback(transformers.TrainerCallback):
         if joined is not inner:
             if inner is optimizer or optimizer.scaler is not None:
                 raise UnsupportedError(
-                    "Trainer: expected bf16=True or full precision with a backend that keeps "
-                    f"weights in slots, {session.run.backend}, found an optimizer with a gradient "
-                    "scaler; set bf16=True and fp16=False")
+                    "Trainer: expected bf16=True or full precision with backend "
+                    f"{session.run.backend}, which keeps weights in slots, found an optimizer with "
+                    "a gradient scaler; set bf16=True and fp16=False")
             optimizer.optimizer = joined
         optimizers.hook(session, joined)
         self._joined = joined
@@ -84,7 +89,7 @@ class OctavoCallback(transformers.TrainerCallback):
         if not os.path.exists(path):
             raise InvalidError(
                 f"resuming at step {state.global_step}: expected FP8 state in {path}, found none; "
-                "give OctavoCallback(resume=<the checkpoint's folder>)")
+                "pass OctavoCallback(resume=<the checkpoint's folder>)")
         load_state_dict(model, load_file(path))
 
     def on_save(self, args, state, control, model=None, **kwargs):

@@ -4,8 +4,8 @@
 # compiler; libtorch.so does the same at link time. This module takes libtorch_cpu and libc10 only.
 #
 #   OCTAVO_TORCH_ROOT    the `torch` folder of an installed wheel (it holds include/ and lib/)
-#   OCTAVO_CUDA_LIBDIR   where libcudart.so.13 and libcupti.so.13 lie, which libtorch_cpu of a CUDA
-#                        wheel needs to load; found beside the wheel or in a toolkit when not given
+#   OCTAVO_CUDA_LIBDIR   the folder of libcudart.so.13 and libcupti.so.13, which libtorch_cpu of a CUDA
+#                        wheel needs to load; found next to the wheel or in a toolkit when not given
 #
 # Targets
 #   OctavoTorch::cpu     full LibTorch, CPU side; rebuilt for each minor version of torch
@@ -57,7 +57,7 @@ if(OctavoTorch_FOUND AND NOT TARGET OctavoTorch::cpu)
   target_link_options(OctavoTorch::cpu INTERFACE
     "LINKER:--disable-new-dtags" "LINKER:--allow-shlib-undefined")
   if(OCTAVO_CUDA_LIBDIR)
-    # Programs say where it lies, since libtorch_cpu inherits from them; a library that is installed
+    # Programs name its folder, since libtorch_cpu inherits from them; a library that is installed
     # elsewhere must not.
     target_link_options(OctavoTorch::cpu INTERFACE
       "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:LINKER:-rpath,${OCTAVO_CUDA_LIBDIR}>"

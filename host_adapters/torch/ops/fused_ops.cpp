@@ -24,8 +24,8 @@ octavo_prologue make_prologue(int64_t op, double eps, const octavo_tensor *in,
 
 // (int run, int linear, int flags, int op, float eps, Tensor x, Tensor? gamma, Tensor? beta,
 // Tensor? bias, Tensor[] read, Tensor(a!)[] accumulate) -> (Tensor y, Tensor saved, Tensor mean,
-// Tensor rstd): y = linear(prologue(x)) with what lies between never written; mean and rstd are f32
-// [M] for norms, else empty.
+// Tensor rstd): y = linear(prologue(x)) with nothing in between written to memory; mean and rstd
+// are f32 [M] for norms, else empty.
 void fused_forward(StableIValue *values, uint64_t, uint64_t) {
   const char *what = "fused_forward of linear";
   Stack stack(values);

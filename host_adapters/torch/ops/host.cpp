@@ -1,5 +1,5 @@
-// Diagnostics lie in thread-local storage, because a verb reports before it returns, on the thread
-// that called it: so messages of parallel calls never mix.
+// Diagnostics are kept in thread-local storage, because a verb reports before it returns, on the
+// thread that called it: so messages of parallel calls never mix.
 #include "host.h"
 
 #include <torch/csrc/stable/ops.h>

@@ -1,4 +1,4 @@
-// The stages of one gradient reduction, for hosts in Python: plan_reduction behind a C function
+// The stages of one gradient reduction, for hosts in Python: plan_reduction as a C function
 // without callbacks. liboctavo checks the plan first, so that no rank stops between two stages.
 #include <algorithm>
 #include <cstring>
@@ -37,7 +37,7 @@ void diagnose(octavo_status status, const std::string &text) {
 
 }  // namespace
 
-// What octavo_torch_plan answers beside the stages.
+// What octavo_torch_plan returns next to the stages.
 struct octavo_torch_plan_sizes {
   uint64_t stage_count;
   uint64_t buffer_bytes;  // of send and of recv
@@ -45,8 +45,8 @@ struct octavo_torch_plan_sizes {
 };
 
 // The reduction of `parameters` [count] over `world` ranks. The first `capacity` stages are copied;
-// sizes->stage_count says how many there are. On failure nothing is written, and
-// octavo_torch_take_diagnostics says why: OCTAVO_WRONG_STATE for a run that was released,
+// sizes->stage_count is their number. On failure nothing is written, and
+// octavo_torch_take_diagnostics has the reason: OCTAVO_WRONG_STATE for a run that was released,
 // OCTAVO_UNSUPPORTED for a backend whose gradients are the host's own. Setup; any thread.
 OCTAVO_EXPORT octavo_status octavo_torch_plan(int64_t run, const uint32_t *parameters,
                                               uint64_t count, uint32_t world,

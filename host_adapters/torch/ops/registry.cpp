@@ -59,7 +59,7 @@ void refresh(Entry &e, uint32_t parameters, uint32_t linears) {
     if (p < parameters)
       e.weight_workspace[p] = std::max(e.weight_workspace[p], plan->weight_workspace);
   }
-  take_diagnostics();  // a backend without fused linears says so; that is no error here
+  take_diagnostics();  // a backend without fused linears reports that; it is no error here
 }
 
 // FNV-1a over everything that a compiled graph takes for granted about the run.

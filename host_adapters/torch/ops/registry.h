@@ -24,7 +24,7 @@ struct ObjectLists {
   std::vector<Position> verbs[6];  // by OCTAVO_VERB_...
 };
 
-// What the host knows about a linear beside the backend's plan.
+// What the host knows about a linear in addition to the backend's plan.
 struct LinearShape {
   int64_t n = 0;
   int64_t k = 0;

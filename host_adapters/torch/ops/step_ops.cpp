@@ -56,7 +56,7 @@ const octavo_optimizer *optimizer(const Entry &e) {
   return e.optimizer;
 }
 
-// The items of one call with the memory behind them.
+// The items of one call with their memory.
 class Items {
  public:
   Items(const Entry &e, uint32_t verb, const Ids &parameters, const Slots &slots,
@@ -214,7 +214,7 @@ void write_parameter(int64_t run, int64_t parameter, int64_t role, const Tensor 
            slots_of(read, accumulate, update));
 }
 
-// Throws unless the buffers of a bucket are as long as plan_reduction says.
+// Throws unless the buffers of a bucket have the lengths of plan_reduction.
 void check_buffers(const Entry &e, const Ids &parameters, int64_t world, const Tensor &recv,
                    const Tensor &send, const Tensor &state) {
   const std::vector<uint32_t> ids(parameters.begin(), parameters.end());

@@ -101,4 +101,4 @@ def test_subclasses():
     model, _ = octavo.prepare(nn.ModuleDict({"named": Named(N, K), "own": Own(N, K)}),
                               overrides=te())
     assert list(session(model).sites) == ["named"] and isinstance(model["named"], Named)
-    assert session(model).left_out == {"own": "Own has a forward of its own"}
+    assert session(model).left_out == {"own": "Own overrides forward"}

@@ -32,7 +32,7 @@ def test_subclasses_of_linear():
     model = nn.ModuleDict({"named": Named(16, 16), "own": Own(16, 16)})
     names, left_out = found(model)
     assert names == ["named"] and isinstance(model["named"], Named)
-    assert left_out == {"own": "Own has a forward of its own"}
+    assert left_out == {"own": "Own overrides forward"}
 
 
 @pytest.mark.parametrize("change", [
@@ -136,7 +136,7 @@ def test_a_module_under_two_names_counts_once():
 def test_the_model_itself_may_be_the_layer():
     assert found(nn.Linear(16, 16)) == (["model"], {})
     names, left_out = found(Own(16, 16))
-    assert (names, left_out) == ([], {"model": "Own has a forward of its own"})
+    assert (names, left_out) == ([], {"model": "Own overrides forward"})
 
 
 def test_the_users_filter():
@@ -157,7 +157,7 @@ def test_only_matrices_that_multiply_are_listed():
                            "d": nn.Conv2d(3, 8, 3), "e": nn.LSTM(16, 16), "f": nn.Linear(16, 16)})
     names, left_out = found(model)
     assert names == ["f"] and list(left_out) == ["c", "e"]
-    assert left_out["c"] == "Router is no linear layer (weight)"
+    assert left_out["c"] == "Router is not a linear layer (weight)"
 
 
 def test_discovery_changes_nothing():

@@ -173,7 +173,7 @@ def test_what_cannot_be_converted_says_why():
     model, _ = octavo.prepare(model, overrides=te())
     left_out = session(model).left_out
     assert list(session(model).sites) == ["head"]
-    assert left_out["parallel"] == "MixtralExperts runs expert parallel"
+    assert left_out["parallel"] == "MixtralExperts uses expert parallelism"
     assert "experts interface" in left_out["own"] and "experts interface" in left_out["foreign"]
 
 

@@ -1,4 +1,7 @@
-"""The guide's section "torch.compile": one graph, and eager's bits."""
+"""The guide's section "torch.compile": one graph, and eager's bits.
+
+It takes over a minute, since inductor calls the C++ compiler for every graph.
+"""
 import pytest
 import torch
 from torch import nn

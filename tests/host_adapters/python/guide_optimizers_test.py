@@ -1,5 +1,8 @@
 """The guide's sections "Adafactor", "8-bit Adam", "_multi_tensor" and "DeepSpeed ZeRO", of which
-torch has the first stage."""
+torch has the first stage.
+
+It takes over half a minute, since it quantizes every weight a second time after each step.
+"""
 import pytest
 import torch
 import torch.distributed as dist

@@ -109,7 +109,7 @@ MODELS = {
     "bert": (bert, drawn_successor, CHAIN_FLOOR, 3e-3, 6 * LAYERS + 2, {}),
     # q, k, v, o, two products an expert; the head. The router is a module of its own kind
     "mixtral": (mixtral, next_token, CHAIN_FLOOR, 3e-3, (4 + 2 * EXPERTS) * LAYERS + 1,
-                {f"model.layers.{i}.mlp.gate": "MixtralTopKRouter is no linear layer (weight)"
+                {f"model.layers.{i}.mlp.gate": "MixtralTopKRouter is not a linear layer (weight)"
                  for i in range(LAYERS)}),
     # q, k, v, o, two of the MLP; the classifier. Patches are embedded by a convolution
     "vit": (vit, images, IMAGE_FLOOR, 1e-3, 6 * LAYERS + 1, {})}

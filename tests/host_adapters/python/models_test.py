@@ -1,6 +1,7 @@
 """Models of transformers learn in FP8 what they learn in bfloat16, in every kind of training loop.
 
-The bfloat16 run is the same for all loops: a raw one, run once for each model.
+The bfloat16 run is the same for all loops: a raw one, run once for each model. It takes most of a
+minute, since every model trains in every loop with every backend.
 """
 import contextlib
 import logging

@@ -1,4 +1,7 @@
-"""samples/python: each script runs, and differs from its plain twin by three lines at most."""
+"""samples/python: each script runs, and differs from its plain twin by three lines at most.
+
+It takes most of a minute, since each script and its twin start torch and train to their end.
+"""
 import difflib
 import os
 import pathlib

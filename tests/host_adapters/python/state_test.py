@@ -30,15 +30,19 @@ def prepared(overrides):
 def test_resumed_training_equals_training_that_went_on(overrides, tmp_path):
     model, optimizer = prepared(overrides)
     train(model, optimizer, steps=4)
+    # [save]
     save_file(octavo.state_dict(model), tmp_path / "octavo.safetensors")
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    # [/save]
     expected = train(model, optimizer, steps=3)
 
     model, optimizer = prepared(overrides)
+    # [load]
     model.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=True)
     octavo.load_state_dict(model, load_file(tmp_path / "octavo.safetensors"))
     optimizer.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    # [/load]
     assert train(model, optimizer, steps=3) == expected
 
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "made_up_device.h"
+#include "tests/support/param_name.h"
 #include "transformer.h"
 
 namespace {
@@ -134,7 +135,8 @@ TEST_P(OnDevice, trains_as_on_the_cpu) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, OnDevice,
                          testing::Values(Case{"te", "delayed"}, Case{"te", "mx"},
-                                         Case{"msamp", "O2"}, Case{"msamp", "O3"}));
+                                         Case{"msamp", "O2"}, Case{"msamp", "O3"}),
+                         octavo::test::kNameOfValue);
 
 TEST(OnDevice, checkpoint_crosses_to_the_cpu_and_back) {
   const std::string directory = testing::TempDir() + "octavo_device_checkpoint";

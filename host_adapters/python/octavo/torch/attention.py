@@ -1,8 +1,8 @@
-"""torch.nn.MultiheadAttention with its four products through a backend.
+"""torch.nn.MultiheadAttention with its four linear products computed by a backend.
 
-The projections of q, k and v are row ranges of one parameter [3E, E], or three parameters when keys
-or values have widths of their own. torch reads these, and out_proj's weight, without calling a
-module, so the counterpart computes the attention itself.
+The projections of q, k and v are row ranges of one parameter [3E, E], or three parameters if keys
+or values have their own widths. torch reads these parameters and the weight of out_proj without
+calling a module. The counterpart therefore computes the whole attention.
 """
 import math
 
@@ -29,7 +29,7 @@ def _joined(x, batch_first):
 
 
 def _addend(mask, name, dtype):
-    """What a mask adds to the scores: minus infinity where a bool mask is True."""
+    """The tensor that a mask adds to the scores: minus infinity where a bool mask is True."""
     if mask is None:
         return None
     if mask.dtype == torch.bool:
@@ -46,11 +46,12 @@ def _check(name, tensor, expected):
 
 
 class MultiheadAttention(Converted):
-    """Mixed into torch.nn.MultiheadAttention; arguments and results are torch's.
+    """Mixin for torch.nn.MultiheadAttention, with the same arguments and results up to rounding.
 
-    need_weights=False uses scaled_dot_product_attention. The result equals torch's up to rounding;
-    with need_weights=False the is_causal hint stands for attn_mask only where no key is appended
-    (add_bias_kv, add_zero_attn) and no key is padding.
+    need_weights=False uses scaled_dot_product_attention. The is_causal hint then replaces
+    attn_mask, unless keys are appended (add_bias_kv, add_zero_attn) or key_padding_mask is given.
+    Raises InvalidError for nested tensors, for a different number of dimensions of query, key and
+    value, for masks of another shape or dtype, and for is_causal without attn_mask.
     """
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
@@ -59,8 +60,8 @@ class MultiheadAttention(Converted):
             raise InvalidError("MultiheadAttention: expected dense tensors, found a nested one; "
                                "pad it and pass key_padding_mask")
         if is_causal and attn_mask is None:
-            raise InvalidError("MultiheadAttention: is_causal: expected attn_mask beside this "
-                               "hint, found None; pass the causal mask too")
+            raise InvalidError("MultiheadAttention: is_causal: expected this hint together with "
+                               "attn_mask, found None; pass the causal mask as well")
         batched = query.dim() == 3
         if not (query.dim() == key.dim() == value.dim() and query.dim() in (2, 3)):
             raise InvalidError("MultiheadAttention: query, key, value: expected all 2-D or all "
@@ -103,7 +104,8 @@ class MultiheadAttention(Converted):
                                                  biases)]
 
     def _mask(self, q, k, attn_mask, key_padding_mask):
-        """Both masks as one addend that broadcasts to [N, heads, L, S]; None without any."""
+        """Both masks as one tensor to add to the scores, which broadcasts to [N, heads, L, S]; None
+        without masks."""
         n, heads, rows = q.shape[:3]
         cols = k.shape[2]
         if attn_mask is not None:
@@ -119,7 +121,8 @@ class MultiheadAttention(Converted):
         return padding if attn_mask is None else attn_mask + padding
 
     def _appended(self, k, v):
-        """Keys and values with bias_k, bias_v and zeros behind them, and how many that are."""
+        """Returns keys and values with bias_k, bias_v and zeros appended, and how many were
+        appended."""
         before = k.shape[2]
         if self.bias_k is not None:
             shape = (k.shape[0], self.num_heads, 1, self.head_dim)
@@ -137,14 +140,14 @@ def _weights(module):
 
 
 class _AttentionConverter:
-    """torch.nn.MultiheadAttention, and subclasses that compute nothing of their own."""
+    """Converts torch.nn.MultiheadAttention and subclasses that do not override forward."""
 
     def matches(self, module):
         return isinstance(module, torch.nn.MultiheadAttention)
 
     def refuses(self, module):
         if type(module).forward is not torch.nn.MultiheadAttention.forward:
-            return f"{type(module).__name__} has a forward of its own"
+            return f"{type(module).__name__} overrides forward"
         out = module.out_proj
         if not isinstance(out, torch.nn.Linear) or type(out).forward is not torch.nn.Linear.forward:
             return f"its out_proj is a {type(out).__module__}.{type(out).__name__}"
@@ -153,7 +156,7 @@ class _AttentionConverter:
         return computed(module, *names) or computed(out, "weight")
 
     def inner(self, module):
-        """torch reads out_proj without a call, so nothing in here is a candidate of its own."""
+        """torch reads out_proj without calling it, so no inner module is a candidate itself."""
         return tuple(module.modules())[1:]
 
     def linears(self, module):
@@ -180,11 +183,11 @@ MULTIHEAD_ATTENTION = _AttentionConverter()
 
 
 def fast_paths(model, converted):
-    """[(module, attribute, value)]: what keeps torch's encoder layers from computing a whole layer
-    from its raw weights. In evaluation without gradients they do so where these attributes allow
-    it, and the encoder then passes nested tensors.
+    """The changes that stop torch's encoder layers from computing a whole layer from its raw
+    weights: [(module, attribute, value)]. torch does so in evaluation without gradients if these
+    attributes allow it, and the encoder then passes nested tensors.
 
-    converted: the modules that run through a backend; encoders without any are left alone.
+    converted: the modules that run through a backend. Encoders without any are not changed.
     """
     ids = {id(m) for m in converted}
     found = []

@@ -28,7 +28,11 @@ _MOST_STAGES = 64
 
 
 def plan(number, ids, world):
-    """([Stage], bytes of send and of recv, bytes of state) for parameters of a registered run."""
+    """Plans the reduction of some parameters of a registered run.
+
+    number: the run; ids: the parameters; world: the number of ranks. Returns ([Stage], bytes of
+    send and of recv, bytes of state). Raises the error of the backend's status.
+    """
     function = ops.library().octavo_torch_plan
     function.restype = ctypes.c_int32
     function.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint64,
@@ -38,7 +42,7 @@ def plan(number, ids, world):
     status = function(number, (ctypes.c_uint32 * len(ids))(*ids), len(ids), world, stages,
                       _MOST_STAGES, ctypes.byref(sizes))
     if status:
-        raise error(status, ops.take_diagnostics() or f"plan_reduction answered status {status}")
+        raise error(status, ops.take_diagnostics() or f"plan_reduction returned status {status}")
     if sizes.stage_count > _MOST_STAGES:
         raise InternalError(f"plan_reduction: expected at most {_MOST_STAGES} stages, found "
                             f"{sizes.stage_count}; correct the backend")
@@ -46,7 +50,7 @@ def plan(number, ids, world):
 
 
 def _bytes(count):
-    """Uninitialized, at a multiple of 256 bytes."""
+    """Uninitialized memory, uint8 [count], aligned to 256 bytes."""
     memory = torch.empty(count + 256, dtype=torch.uint8)
     first = -memory.data_ptr() % 256
     return memory[first:first + count]
@@ -72,7 +76,7 @@ class Bucket:
 
 
 class Flight:
-    """One reduction of one bucket: between two calls of `advance` a collective is under way."""
+    """The reduction of one bucket. Between two calls of `advance`, a collective is in flight."""
 
     def __init__(self, bucket, session, group):
         self.bucket, self.number, self.group = bucket, session.number, group
@@ -81,11 +85,11 @@ class Flight:
         self.state = _bytes(bucket.state_bytes)
         self.next = 0
         self.work = None
-        self.wire_bytes = 0  # that this rank sends, for collectives in a ring
+        self.wire_bytes = 0  # bytes that this rank sends if the collectives are rings
 
     def advance(self):
-        """Waits for the collective, runs the next stage and begins its collective. False when no
-        stage is left."""
+        """Waits for the collective in flight, runs the next stage and starts its collective.
+        Returns False if no stage is left."""
         if self.work is not None:
             self.work.wait()
             self.work = None

@@ -1,7 +1,7 @@
-"""transformers' Conv1D: a linear layer whose weight is [K, N].
+"""Conv1D of transformers: a linear layer whose weight is [K, N].
 
-Octavo reads weights as [N, K], row by row, so prepare changes the order of the weight's elements in
-memory. Its shape, its values and its name stay.
+Octavo reads weights as [N, K] in row-major order, so octavo.prepare reorders the elements of the
+weight in memory. Its shape, values and name do not change.
 """
 import sys
 
@@ -16,14 +16,14 @@ def _conv1d():
 
 
 class Conv1D(Converted):
-    """Mixed into transformers' Conv1D: the product runs through a backend. x: [..., K]."""
+    """Mixin for transformers' Conv1D: a backend computes the product. x: [..., K]."""
 
     def forward(self, x):
         return linear(self.octavo_site, x, self.weight, self.bias, self.training)
 
 
 class _Conv1DConverter:
-    """Conv1D, and subclasses that compute nothing of their own."""
+    """Converts Conv1D and subclasses that do not override forward."""
 
     def matches(self, module):
         cls = _conv1d()
@@ -31,7 +31,7 @@ class _Conv1DConverter:
 
     def refuses(self, module):
         if type(module).forward is not _conv1d().forward:
-            return f"{type(module).__name__} has a forward of its own"
+            return f"{type(module).__name__} overrides forward"
         return computed(module, "weight")
 
     def inner(self, module):

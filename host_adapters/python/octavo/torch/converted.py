@@ -1,29 +1,31 @@
-"""What every converted module shares: saving and loading plain values.
+"""Shared by all converted modules: saving and loading plain values.
 
-Where the backend keeps a weight in slots, the module's parameter is a placeholder: it has the
-shape, the dtype and the name, but one element of memory, which is NaN, so that code that reads it
-shows at once. A state dict has the plain values, and loading one writes the slots.
+If the backend keeps a weight in slots, the parameter of the module is a placeholder. It has the
+shape, dtype and name of the weight but a single element of memory, which is NaN, so accidental
+reads are obvious. A state dict contains the plain values, and loading one writes the slots.
 """
 import torch
 
 
 def placeholder(parameter):
-    """What stands in the parameter's place: [..] of zero strides over one NaN."""
+    """A tensor that replaces the parameter's data: its shape, with zero strides over one NaN."""
     return torch.full((), float("nan"), dtype=parameter.dtype,
                       device=parameter.device).expand(parameter.shape)
 
 
 def is_placeholder(parameter):
+    """Whether the data of a parameter is a placeholder."""
     return parameter.dim() > 0 and parameter.numel() > 1 and not any(parameter.stride())
 
 
 class Converted:
-    """Mixin of the counterparts of torch's modules. `octavo_weights` maps names of own parameters
-    to their Weights."""
+    """Mixin for the counterparts of torch's modules. `octavo_weights` maps the names of the
+    module's own parameters to lists of Weights."""
 
     def train(self, mode=True):
-        """As torch's. The next forward quantizes the weights anew, since code that writes through
-        `weight.data`, which leaves no trace, tends to do so between training and evaluation."""
+        """As in torch. In addition, the next forward quantizes the weights again: code that writes
+        through `weight.data`, which cannot be detected, usually does so between training and
+        evaluation."""
         for weights in self.__dict__.get("octavo_weights", {}).values():
             for w in weights:
                 w.version = -1
@@ -41,7 +43,7 @@ class Converted:
                 continue
             if not weights[0].is_native:
                 destination[key] = self.octavo_session_ref.read(self._parameters[name])
-            elif weights[0].transposed:  # tools for files expect rows in order
+            elif weights[0].transposed:  # file formats expect row-major tensors
                 value = destination[key]
                 destination[key] = value if keep_vars else value.contiguous()
 
@@ -64,6 +66,6 @@ class Converted:
 
 
 def attach(module, session, weights):
-    """Tells a converted module which Weights its parameters are: {parameter name: [Weight]}."""
+    """Connects a converted module to its session and Weights: {parameter name: [Weight]}."""
     module.octavo_session_ref = session
     module.octavo_weights = weights

@@ -1,4 +1,4 @@
-"""What converters share: classes that stand in for a module's own, and a product with or without a
+"""Shared by the converters: classes that replace a module's class, and a product with or without a
 backend."""
 import copyreg
 
@@ -10,10 +10,11 @@ _classes = {}  # (foreign class, mixin) -> counterpart
 
 
 def counterpart(cls, mixin):
-    """A class that is both, with cls's name, so that isinstance and names in printed models stay.
+    """A subclass of mixin and cls with the name of cls, so that isinstance and printed models do
+    not change.
 
-    The same one at each call. Its instances copy and pickle: they name cls and mixin, and the class
-    is made again where they are loaded.
+    Returns the same class for the same arguments. Its instances can be copied and pickled: a pickle
+    refers to cls and mixin, and loading it creates the class again.
     """
     key = (cls, mixin)
     if key not in _classes:
@@ -26,7 +27,7 @@ def counterpart(cls, mixin):
 def _reduce(self, protocol):
     made_of = type(self)._octavo_made_of
     found = super(_classes[made_of], self).__reduce_ex__(max(protocol, 2))
-    if found[0] is not copyreg.__newobj__:  # cls says itself how it is made
+    if found[0] is not copyreg.__newobj__:  # cls defines its own reconstruction
         return found
     return _rebuild, made_of, *found[2:]
 
@@ -37,9 +38,10 @@ def _rebuild(cls, mixin):
 
 
 def product(site, x, weight, bias, training):
-    """x weight^T + bias through the backend, or torch's own where site is None.
+    """x weight^T + bias, computed by the backend, or by torch if site is None.
 
-    x: [..., K]; weight: [N, K], a parameter or a differentiable piece of one; bias: [N] or None.
+    x: [..., K]; weight: [N, K], a parameter or a differentiable part of one; bias: [N] or None.
+    Returns [..., N].
     """
     if site is None:
         return torch.nn.functional.linear(x, weight, bias)
@@ -47,7 +49,7 @@ def product(site, x, weight, bias, training):
 
 
 def computed(module, *names):
-    """Why these parameters of a module cannot be a weight's memory; None when they can."""
+    """Why these parameters of a module cannot serve as weights; None if they can."""
     for name in names:
         parameter = module._parameters.get(name)
         if parameter is None:
@@ -55,7 +57,7 @@ def computed(module, *names):
         if torch.nn.parameter.is_lazy(parameter):
             return "its size is not known yet: run one batch before octavo.prepare"
         if type(parameter) is not torch.nn.Parameter:
-            return f"its {name} is a {type(parameter).__name__}, whose memory is no plain matrix"
+            return f"its {name} is a {type(parameter).__name__}, whose memory is not a plain matrix"
         if parameter.numel() == 0:
             return f"its {name} has no elements"
     return None

@@ -1,9 +1,9 @@
-"""Training on several ranks of torch.distributed: DistributedDataParallel and what builds on it.
+"""Training on several ranks: DistributedDataParallel and the frameworks that use it.
 
-te needs nothing: its gradients are torch's own. Gradients of msamp lie in slots, where DDP does not
-see them: octavo.prepare puts their parameters on DDP's ignore list, and they are averaged in FP8 at
-the end of each backward pass. In both cases maxima and counts of all ranks are combined before each
-optimizer step, so that every rank derives the same scales.
+te needs no special treatment, because its gradients are torch's own. Gradients of msamp are in
+slots, where DDP does not see them: octavo.prepare puts their parameters on DDP's ignore list, and
+the gradients are averaged in FP8 at the end of each backward pass. In both cases, maxima and counts
+of all ranks are combined before each optimizer step, so that every rank derives the same scales.
 """
 import ctypes
 import weakref
@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from .. import _abi
 from ..errors import InvalidError, StateError
+from .prepared import session_of
 from .reduction import BUCKET_BYTES, Reducer, slot_gradients
 
 _reducers = weakref.WeakKeyDictionary()  # session -> Reducer
@@ -26,14 +27,15 @@ def is_distributed(group=None):
 
 
 def ignored_names(model, session):
-    """Names of the parameters that DDP must leave alone: value or gradient lies in slots."""
+    """Names of the parameters that DDP must ignore, because value or gradient is in slots."""
     mine = {id(w.parameter) for w in slot_gradients(session)}
     mine.update(id(w.parameter) for w in session.weights if not w.is_native)
     return [n for n, p in model.named_parameters(remove_duplicate=False) if id(p) in mine]
 
 
 def ignore_slots(model, session):
-    """Puts these parameters on the model's own ignore list, which DDP reads when it wraps it."""
+    """Adds these parameters to the model's ignore list, which DDP reads when it wraps the model.
+    Returns their names."""
     names = ignored_names(model, session)
     if names:
         kept = [n for n in getattr(model, "_ddp_params_and_buffers_to_ignore", ())
@@ -44,14 +46,15 @@ def ignore_slots(model, session):
 
 
 def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
-    """Optional, once after DistributedDataParallel(model), on every rank: sends rank 0's slots to
-    all, as DDP does with parameters, and lets ddp.no_sync() postpone reductions of slots, too.
+    """Broadcasts the slots of rank 0, as DDP does with parameters, and lets ddp.no_sync() postpone
+    the reduction of slots as well. Optional; call it on every rank, once, after
+    DistributedDataParallel(model).
 
-    group: the ranks; bucket_bytes: of float32 gradients that are reduced together; overlap=False:
-    reduce at the end of backward only, for models whose use of layers changes from step to step.
-    Returns model. Raises InvalidError for a model that no octavo.prepare has seen.
+    group: the process group. bucket_bytes: the size of the float32 gradients that are reduced
+    together. overlap=False: reduce only at the end of backward, for models whose use of layers
+    changes from step to step. Returns model. Raises StateError for a model that was not prepared,
+    and InvalidError for bucket_bytes below 1.
     """
-    from .prepare import session_of
     session = session_of(model)
     if not is_distributed(group):
         return model
@@ -70,7 +73,8 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
 
 
 def reducer_of(session):
-    """The Reducer of a session, made on first use; None without slot gradients or ranks."""
+    """The Reducer of a session, created on first use. None with one rank, and without gradients in
+    slots."""
     if session not in _reducers:
         if not is_distributed() or not slot_gradients(session):
             return None
@@ -79,29 +83,30 @@ def reducer_of(session):
 
 
 def produced(session, weight):
-    """Called by linear's backward after it added to a gradient in a slot. Eager code only."""
+    """The backward of linear calls this after it added to a gradient in a slot. Eager code only."""
     reducer = reducer_of(session)
     if reducer is not None:
         reducer.produced(weight)
 
 
 def reduce_gradients(session):
-    """Averages all slot gradients over the ranks, blocking. Every rank calls it, or none."""
+    """Averages all gradients in slots over the ranks and waits for the result. Call it on every
+    rank or on none."""
     reducer = reducer_of(session)
     if reducer is not None:
         reducer.finish()
 
 
 def before_clip(session):
-    """What is due on every rank before a norm is taken: gradients of compiled graphs, which no end
-    of a backward pass reduces."""
+    """Reduces gradients of compiled graphs, which no end of a backward pass reduces. Call it on
+    every rank before computing a norm."""
     reducer = reducer_of(session)
     if reducer is not None and reducer.has_work():
         reducer.finish()
 
 
 def _fingerprint(session):
-    """24 bits of what must be equal on every rank before the first step."""
+    """A 24-bit checksum of the slots that must be equal on every rank before the first step."""
     value = 0
     for slot, tensor in zip(session.slots, session.tensors):
         if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
@@ -111,7 +116,7 @@ def _fingerprint(session):
 
 
 def _combine(tensors, op, group):
-    """One all-reduce for all of these float32 tensors, in place."""
+    """Combines these float32 tensors in place with a single all-reduce."""
     if not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
@@ -126,15 +131,15 @@ def _slots(session, combine):
 
 def reduce_slots(session, group=None):
     """Combines every slot with OCTAVO_SLOT_REDUCE over the ranks: one all-reduce for the maxima and
-    one for the sums. Nothing with one rank."""
+    one for the sums. Does nothing with one rank."""
     if is_distributed(group):
         _combine(_slots(session, _abi.COMBINE_MAX), dist.ReduceOp.MAX, group)
         _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
 
 
 def before_step(session):
-    """What is due on every rank before optimizer.step looks at gradients or at `nonfinite`:
-    gradients that no backward pass has reduced, then the slots. StateError when the ranks began
+    """Reduces gradients that no backward pass has reduced, then the slots. Call it on every rank
+    before optimizer.step reads gradients or `nonfinite`. Raises StateError if the ranks started
     with different weights."""
     if not is_distributed():
         return
@@ -150,7 +155,7 @@ def before_step(session):
     if print_of and flags[-2] != -flags[-1]:
         raise StateError(
             "the ranks: expected equal weights in slots on every rank before the first step, found "
-            "different ones; seed every rank alike before the model is made, or call "
+            "different ones; use the same seed on every rank before creating the model, or call "
             "octavo.torch.ddp.join(model) after wrapping it")
     _checked.add(session)
     if reducer is not None:

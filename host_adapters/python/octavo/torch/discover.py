@@ -1,9 +1,14 @@
-"""Finds the linear layers of a model, and says why anything else that multiplies by a matrix stays.
+"""Finds the linear layers of a model, and states why other modules with matrices are not converted.
 
-A converter knows one kind of module: matches(module); refuses(module) -> reason or None;
-inner(module) -> modules that it reads without a call; linears(module) -> [(name inside the module,
-spec)]; apply(module, sites), which turns the module into its counterpart in place. Parameters,
-hooks and names stay as they are.
+A converter handles one kind of module:
+
+    matches(module) -> bool
+    refuses(module) -> the reason for not converting it, or None
+    inner(module)   -> the modules that it reads without calling them
+    linears(module) -> [(name inside the module, spec)]
+    apply(module, sites)   turns the module into its counterpart in place
+
+Parameters, hooks and names do not change.
 """
 import dataclasses
 
@@ -20,7 +25,7 @@ from .slots import Weight
 
 
 class _LinearConverter:
-    """torch.nn.Linear, and subclasses that compute nothing of their own."""
+    """Converts torch.nn.Linear and subclasses that do not override forward."""
 
     def matches(self, module):
         return isinstance(module, torch.nn.Linear)
@@ -28,7 +33,7 @@ class _LinearConverter:
     def refuses(self, module):
         reason = computed(module, "weight")
         if reason is None and type(module).forward is not torch.nn.Linear.forward:
-            reason = f"{type(module).__name__} has a forward of its own"
+            reason = f"{type(module).__name__} overrides forward"
         return reason
 
     def inner(self, module):
@@ -49,21 +54,21 @@ TOO_WIDE = (torch.float64, torch.complex64, torch.complex128)
 
 @dataclasses.dataclass
 class Candidate:
-    """A module that can be converted, with its linears by their names inside the module."""
+    """A module that can be converted, and its linears by name inside the module."""
     module: torch.nn.Module
     name: str
     converter: object
     linears: dict  # name inside the module -> (name of the linear, Weight)
 
     def modules(self):
-        """The module and those it reads without a call."""
+        """The module and the modules that it reads without calling them."""
         return (self.module, *self.converter.inner(self.module))
 
 
 @dataclasses.dataclass
 class Discovery:
     candidates: list
-    weights: list      # every Weight once, in order; linears' first use decides
+    weights: list      # every Weight once, in the order of first use
     left_out: dict     # module or linear name -> reason
 
 
@@ -116,7 +121,7 @@ class _Search:
         return self.accept is None or self.accept(module, name)
 
     def weight(self, name, part, spec):
-        """The Weight of one linear; None when it stays with the host."""
+        """The Weight of a linear; None if the linear stays with the host."""
         linear_name = _join(name, part) or "model"
         if linear_name in self.excluded:
             return None
@@ -143,14 +148,14 @@ class _Search:
         return self.known[key]
 
     def note(self, module, name):
-        """Lists a module that may multiply by a matrix of its own; look-ups, convolutions, norms
-        and parameters that are mere arrays of vectors are no linear layers and stay silent."""
+        """Records a module that may multiply by a matrix. Embeddings, convolutions, norms and
+        parameters that are arrays of vectors are not linear layers and are not recorded."""
         if isinstance(module, _SILENT):
             return
         matrices = [n for n, p in module.named_parameters(recurse=False) if _is_matrix(p)]
         if matrices:
-            self.found.left_out[name or "model"] = (f"{type(module).__name__} is no linear layer "
-                                                    f"({', '.join(matrices)})")
+            self.found.left_out[name or "model"] = (
+                f"{type(module).__name__} is not a linear layer ({', '.join(matrices)})")
 
 
 _SILENT = (torch.nn.Embedding, torch.nn.EmbeddingBag, torch.nn.modules.conv._ConvNd,
@@ -164,7 +169,10 @@ def _is_matrix(parameter):
 
 
 def discover(model, accept=None, excluded=()):
-    """accept(module, name) -> bool: the user's filter; a name is the first under which the model
-    reaches the module. excluded: names of linears that were tried and cannot be. Raises
-    InvalidError with every float64 linear weight at once."""
+    """Searches a model for linear layers. Returns a Discovery.
+
+    accept(module, name) -> bool: the user's filter, or None. name is the first name under which the
+    model reaches the module. excluded: names of linears that were tried without success. Raises
+    InvalidError, which lists every linear weight in float64.
+    """
     return _Search(model, accept, excluded).run()

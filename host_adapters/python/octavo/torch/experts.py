@@ -1,8 +1,8 @@
-"""Experts of transformers' mixture-of-experts models: 3-D parameters, one matrix an expert.
+"""Experts of transformers' mixture-of-experts models: 3-D parameters with one matrix per expert.
 
-transformers dispatches the forward of such a module by config._experts_implementation, for every
-model that shares the config. Here the choice belongs to one module: its counterpart computes what
-that interface asks for, from the flags that transformers put on the module.
+transformers dispatches the forward of such a module by config._experts_implementation, which
+applies to every model with this config. Here the choice is made per module: the counterpart
+implements the same interface, controlled by the flags that transformers sets on the module.
 """
 import torch
 
@@ -18,11 +18,12 @@ def _names(module):
 
 
 class Experts(Converted):
-    """Mixed into an experts class: each product of an expert runs through a backend.
+    """Mixin for an experts class: a backend computes each product of an expert.
 
     hidden_states: [tokens, H]; top_k_index, top_k_weights: [tokens, k], the experts of each token
     and their weights. Returns [tokens, H] in the dtype of hidden_states. Experts without tokens are
     not called; their part of the gradient is zero. An index past the last expert contributes zero.
+    Raises StateError if a parameter was replaced or parametrized after octavo.prepare.
     """
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
@@ -38,22 +39,22 @@ class Experts(Converted):
         if self.has_post_expert_norm:
             y = self.post_expert_norm(y)
         y = y * top_k_weights.reshape(-1)[order].unsqueeze(-1)
-        # Each row has one place, so the sum over k does not depend on the order of experts.
+        # Each row has its own place, so the sum over k does not depend on the order of experts.
         y = y.new_zeros((tokens * k, y.shape[-1])).index_copy(0, order, y)
         return y.view(tokens, k, y.shape[-1]).sum(dim=1).to(hidden_states.dtype)
 
     def _check_parameters(self):
-        """Adapters that parametrize experts do so during the forward, after octavo.prepare."""
+        """Detects adapters that parametrize experts in the forward, after octavo.prepare."""
         for name, sites in self.octavo_sites.items():
             site = next((site for site in sites if site is not None), None)
             if site and self._parameters.get(name) is not site.weight.parameter:
                 raise StateError(f"{type(self).__name__}.{name}: expected the parameter that "
-                                 "octavo.prepare saw, found another or a parametrization; keep "
-                                 "this module out with octavo.prepare's filter")
+                                 "octavo.prepare saw, found another or a parametrization; "
+                                 "exclude this module with the filter of octavo.prepare")
 
     def _products(self, name, x, counts):
-        """x: rows sorted by expert, counts[e] of them for expert e. unbind assembles the gradient
-        of the 3-D parameter once, whatever the number of experts."""
+        """x: rows sorted by expert, with counts[e] rows for expert e. unbind assembles the gradient
+        of the 3-D parameter once, regardless of the number of experts."""
         weights = getattr(self, name).unbind(0)
         biases = (getattr(self, f"{name}_bias").unbind(0) if self.has_bias else
                   (None,) * len(weights))
@@ -72,14 +73,14 @@ class Experts(Converted):
 
 
 def _expert_parameters(module):
-    """Whether a module looks like experts: 3-D parameters of the interface's names."""
+    """Whether a module looks like experts: it has 3-D parameters with the interface's names."""
     parameters = [module._parameters.get(name) for name in _names(module)]
     return all(p is not None and not torch.nn.parameter.is_lazy(p)
                and p.dim() == 3 for p in parameters)
 
 
 class _ExpertsConverter:
-    """Classes under transformers' use_experts_implementation."""
+    """Converts classes with transformers' decorator use_experts_implementation."""
 
     def matches(self, module):
         return _expert_parameters(module)
@@ -90,9 +91,9 @@ class _ExpertsConverter:
         dispatch = getattr(forward, "__globals__", {}).get("__name__")
         if dispatch != "transformers.integrations.moe" or not all(
                 hasattr(module, flag) for flag in _FLAGS):
-            return f"{cls} holds experts, but not under transformers' experts interface"
+            return f"{cls} has experts, but not with transformers' experts interface"
         if getattr(module, "_is_expert_parallel", False):
-            return f"{cls} runs expert parallel"
+            return f"{cls} uses expert parallelism"
         return computed(module, *_names(module))
 
     def inner(self, module):

@@ -1,8 +1,8 @@
-"""Gradients that live in slots, as p.grad.
+"""Gradients in slots, as p.grad.
 
-The backend accumulates a weight's gradient in its own format. `SlotGradient` stands for it where
-torch's tools look: clip_grad_norm_ sees its norm and scales it, zero_grad drops it. Reading it in
-any other way gives plain float values; writing it in any other way is an error.
+The backend accumulates the gradient of a weight in its own format. `SlotGradient` represents it for
+torch's tools: clip_grad_norm_ reads its norm and scales it, zero_grad drops it. Any other read
+gives plain float values. Any other write raises UnsupportedError.
 """
 import torch
 from torch.utils._pytree import tree_map_only
@@ -18,7 +18,7 @@ _SCALINGS = {aten.mul_.Tensor: torch.mul, aten.mul_.Scalar: torch.mul,
 
 
 class SlotGradient(torch.Tensor):
-    """p.grad of a parameter whose gradient lies in slots. `factor` (float32 scalar) multiplies the
+    """p.grad of a parameter whose gradient is in slots. `factor` (float32 scalar) multiplies the
     stored values; the optimizer applies it."""
 
     @staticmethod
@@ -29,24 +29,24 @@ class SlotGradient(torch.Tensor):
     def __init__(self, session, weights):
         self.session = session
         self.weights = weights
-        self.begun = set()  # ids of weights that hold a gradient since the last zero_grad
+        self.begun = set()  # ids of the weights with a gradient since the last zero_grad
         self.factor = torch.ones((), dtype=torch.float32)
 
     def complete(self):
-        """Clears the slots of pieces that no backward reached: experts without tokens."""
+        """Clears the slots of parts that no backward reached, such as experts without tokens."""
         for w in self.weights:
             if w.id not in self.begun:
                 self.session.clear_gradient(w)
                 self.begun.add(w.id)
 
     def plain(self):
-        """The values in the parameter's dtype and shape, the factor included."""
+        """The values in the dtype and shape of the parameter, including the factor."""
         self.complete()
         p = self.weights[0].parameter
         return self.session.read(p, _abi.ROLE_GRADIENT) * self.factor.to(p.dtype)
 
     def norm_2(self):
-        """The l2 norm, float32 scalar, from the stored format."""
+        """The l2 norm, a float32 scalar, computed from the stored format."""
         self.complete()
         return self.session.gradient_sum(self.weights).sqrt().reshape(()) * self.factor.abs()
 
@@ -78,19 +78,19 @@ class SlotGradient(torch.Tensor):
             return [g.zero_() for g in first] and None
         if func._schema.is_mutable:
             raise UnsupportedError(
-                f"{func}: expected a change that a gradient in FP8 slots can take (a factor, zero_), "
-                "found another one; read it with p.grad.plain(), or use "
+                f"{func}: expected an operation that a gradient in FP8 slots supports (a factor, "
+                "zero_), found another one; read it with p.grad.plain(), or use "
                 "fp8.msamp.gradient_accumulation and clip_grad_norm_")
         return func(*tree_map_only(SlotGradient, SlotGradient.plain, args),
                     **tree_map_only(SlotGradient, SlotGradient.plain, kwargs))
 
 
 def begin(session, weight):
-    """What linear_backward is told: flags for a weight whose gradient is in a slot.
+    """The flags of linear_backward for a weight whose gradient is in a slot.
 
-    The first gradient since zero_grad overwrites the slot, later ones add to it. A compiled graph
-    cannot look at p.grad: there gradients always add, the op notes them, and the optimizer clears
-    them.
+    The first gradient after zero_grad overwrites the slot; later ones add to it. A compiled graph
+    cannot inspect p.grad, so its gradients always add. The op records this, and the optimizer
+    clears them.
     """
     if torch.compiler.is_compiling():
         return ops.OF_GRAPH

@@ -1,7 +1,7 @@
 """y = x w^T + bias through a backend: the function with its gradient, and the module.
 
-The function takes and returns what torch.nn.functional.linear does; x may be float32, bfloat16 or
-float16 and y has its dtype. Under autocast both have autocast's.
+The function has the arguments and results of torch.nn.functional.linear. x is float32, bfloat16 or
+float16, and y has the dtype of x. Under autocast, both have the dtype of autocast.
 """
 import torch
 
@@ -9,17 +9,17 @@ from .. import _abi
 from ..errors import InvalidError, StateError, from_op
 from . import ddp, gradient, ops
 from .converted import Converted
-from .slots import TOLD
+from .slots import MARKED
 
-# By names of this module: attributes of attributes are looked up at each call.
+# Bound here, because torch.compiler.is_compiling would be two look-ups in each call.
 is_compiling = torch.compiler.is_compiling
 is_grad_enabled = torch.is_grad_enabled
 are_transforms_active = torch._C._are_functorch_transforms_active
 
 
 class _Linear(torch.autograd.Function):
-    """What autograd records. `weight` stands for the gradient only: its values reach the backend
-    through the lists, as a native slot or as codes."""
+    """The autograd function. `weight` is an argument for its gradient only: the backend reads its
+    values through the slot lists, from a native slot or as codes."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, site):
@@ -37,14 +37,14 @@ class _Linear(torch.autograd.Function):
         if is_compiling():
             return _gradients(ctx, dy)
         try:
-            # Only create_graph records here; there the result must know that it has no derivative.
+            # Only create_graph enables gradients here. The result is then not differentiable.
             return _recorded(ctx, dy) if is_grad_enabled() else _gradients(ctx, dy)
         except RuntimeError as e:
             raise_typed(e)
 
 
 def _gradients(ctx, dy):
-    """Those of x, weight and bias; None for what is not wanted."""
+    """The gradients of x, weight and bias; None where they are not needed."""
     site = ctx.site
     saved, *x = ctx.saved_tensors
     need_x, need_w, need_b, _ = ctx.needs_input_grad
@@ -55,8 +55,8 @@ def _gradients(ctx, dy):
     if in_slot:
         flags = gradient.begin(site.session, site.weight)
     elif need_w and site.gradient == _abi.GRADIENT_NONE:
-        raise StateError(f"{site.weight.name}: expected requires_grad as it was at octavo.prepare, "
-                         "False, found True; set it before octavo.prepare")
+        raise StateError(f"{site.weight.name}: expected requires_grad=False, as it was at "
+                         "octavo.prepare, found True; set it before octavo.prepare")
     flag = None
     if dy.dtype == torch.float16 and not site.session.needs_own_optimizer:
         flag = site.session.nonfinite
@@ -71,10 +71,10 @@ def _gradients(ctx, dy):
     if in_slot or not need_w:
         dw = None
     if flag is not None:
-        # A saturating cast hides Inf from GradScaler, which looks at gradients: they tell it.
-        told = dx if dw is None else dw
-        told.view(-1)[:1].masked_fill_(flag.view(-1) > 0, float("nan"))
-        flag.copy_(torch.maximum(earlier, flag * TOLD))
+        # A saturating cast hides Inf from GradScaler, which inspects gradients: put a NaN in one.
+        marked = dx if dw is None else dw
+        marked.view(-1)[:1].masked_fill_(flag.view(-1) > 0, float("nan"))
+        flag.copy_(torch.maximum(earlier, flag * MARKED))
     if dw is not None and site.weight.transposed:
         dw = dw.t()
     return (dx if need_x else None, dw, db if need_b else None, None)
@@ -82,12 +82,12 @@ def _gradients(ctx, dy):
 
 _recorded = torch.autograd.function.once_differentiable(_gradients)
 
-# Function.apply without its preparations for functorch, which cost as much as a small product.
+# Function.apply without its handling of functorch, which costs as much as a small product.
 _apply = super(torch.autograd.Function, _Linear).apply
 
 
 def raise_typed(raised):
-    """What an op of octavo raised, as an exception of this package."""
+    """Raises an exception of an octavo op as an exception of this package."""
     typed = from_op(raised)
     if typed is raised:
         raise raised
@@ -95,10 +95,12 @@ def raise_typed(raised):
 
 
 def linear(site, x, weight, bias=None, training=True):
-    """x: [..., K]; weight: the torch parameter or a differentiable piece of it; y: [..., N].
+    """x weight^T + bias through the backend.
 
-    Any number of threads, if no two train one layer at once. Raises InvalidError for another dtype
-    or K, and where the model was moved or cast after octavo.prepare; StateError after close.
+    site: the use of the weight; x: [..., K]; weight: the torch parameter or a differentiable part
+    of it; bias: [N] or None. Returns [..., N] in the dtype of x. Thread-safe, unless two threads
+    train one layer at once. Raises InvalidError for another dtype or K, and if the model was moved
+    or cast after octavo.prepare; raises StateError after close, and if the parameter was replaced.
     """
     if is_compiling():
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)
@@ -117,7 +119,7 @@ def linear(site, x, weight, bias=None, training=True):
 
 
 def _operand(site, x):
-    """x in the dtype of the product."""
+    """x in the dtype of the product. Raises InvalidError for a dtype that ops do not support."""
     kind = "cpu" if x.is_cpu else x.device.type
     if torch.is_autocast_enabled(kind):
         x = x.to(torch.get_autocast_dtype(kind))
@@ -136,8 +138,8 @@ def _product(site, x, weight, bias, training, apply):
 
 
 class Linear(Converted, torch.nn.Linear):
-    """torch.nn.Linear whose product runs through a backend. Made by octavo.prepare from a plain
-    one, in place: parameters, hooks and names stay."""
+    """torch.nn.Linear whose product is computed by a backend. octavo.prepare makes it from a plain
+    one in place; parameters, hooks and names do not change."""
 
     def forward(self, x):
         return linear(self.octavo_site, x, self.weight, self.bias, self.training)

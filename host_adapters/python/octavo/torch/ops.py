@@ -1,7 +1,7 @@
-"""The op library: torch.ops.octavo, its shapes for tracing compilers, and what it knows of runs.
+"""The op library: torch.ops.octavo, its shape functions for tracing compilers, and registered runs.
 
-The library is built on torch's stable ABI. Ops refer to a run by number; a compiled graph of a
-model that is gone is an error of type StateError, never a crash.
+The library uses torch's stable ABI. Ops refer to a run by number, so a compiled graph that outlives
+its model raises StateError instead of crashing.
 """
 import ctypes
 import functools
@@ -12,8 +12,8 @@ from .. import _abi
 from ..errors import ResourceError, StateError, VersionError
 from ..library import folder, liboctavo
 
-NO_BACKWARD = 256  # flags of linear_forward: `saved` stays empty
-OF_GRAPH = 256     # flags of linear_backward: a gradient slot that it adds to is noted by the op
+NO_BACKWARD = 256  # flag of linear_forward: `saved` stays empty
+OF_GRAPH = 256     # flag of linear_backward: the op records that it added to a gradient slot
 WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
 PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
 
@@ -22,7 +22,7 @@ TORCH_DTYPES = {_abi.F32: torch.float32, _abi.BF16: torch.bfloat16, _abi.F16: to
                 _abi.I32: torch.int32}
 
 
-# The overloads that hot code calls, set by library(): a packet would look them up in each call.
+# The overloads for hot code, set by library(). An overload packet would resolve them in each call.
 linear_forward = linear_backward = None
 
 
@@ -34,7 +34,8 @@ class LinearShape(ctypes.Structure):
 
 @functools.lru_cache(maxsize=None)
 def library():
-    """Loads the op library once; raises ResourceError or VersionError with the remedy."""
+    """Loads the op library once and returns it. Raises ResourceError or VersionError with the
+    remedy."""
     liboctavo()
     path = folder() / "liboctavo_torch_ops.so"
     if not path.exists():
@@ -67,12 +68,12 @@ def library():
 
 
 def take_diagnostics():
-    """What backends said on this thread since the last call."""
+    """Returns and clears the diagnostics of this thread."""
     return library().octavo_torch_take_diagnostics().decode("utf-8", "replace")
 
 
 class Shapes:
-    """What a tracing compiler must know of one registered run."""
+    """What a tracing compiler must know about a registered run."""
 
     def __init__(self, shapes, plans):
         self.linears = [(s.n, s.k, TORCH_DTYPES[s.gradient_dtype]) for s in shapes]
@@ -84,10 +85,11 @@ _shapes = {}  # run number -> Shapes
 
 
 def register(run, shapes, plans, graph_gradients):
-    """Registers a sealed run; returns its number.
+    """Registers a sealed run and returns its number.
 
-    graph_gradients: ctypes array of uint8, one for each parameter, 1 once a compiled graph added to
-    its gradient slot. It must live until release.
+    shapes: a LinearShape per linear; plans: an octavo_linear_plan per linear; graph_gradients: a
+    ctypes array with a uint8 per parameter, which is set to 1 when a compiled graph adds to the
+    gradient slot of the parameter. The array must live until release.
     """
     array = (LinearShape * len(shapes))(*shapes)
     number = library().octavo_torch_register(run.handle, len(graph_gradients), len(shapes), array,
@@ -97,13 +99,13 @@ def register(run, shapes, plans, graph_gradients):
 
 
 def release(number):
-    """Forgets a run; ops that name it fail from here on."""
+    """Forgets a run. Ops that refer to it raise StateError afterwards."""
     _shapes.pop(number, None)
     library().octavo_torch_release(number)
 
 
 def calls(number, verb):
-    """How often a verb (octavo.slots.h) ran through ops of this run."""
+    """How many times a verb (octavo/slots.h) ran through ops of this run."""
     return library().octavo_torch_calls(number, verb)
 
 
@@ -129,7 +131,8 @@ def _saved(shapes, linear, flags, x):
 
 
 def _register_fakes():
-    """Shapes and dtypes of results, for fake and meta tensors, dynamic batch sizes included."""
+    """Registers functions that compute the shapes and dtypes of results for fake and meta tensors,
+    also for dynamic batch sizes."""
     fake = torch.library.register_fake
 
     @fake("octavo::linear_forward")

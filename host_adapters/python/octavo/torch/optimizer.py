@@ -1,5 +1,5 @@
-"""The optimizer's part: the backend's Adam where it keeps weights or gradients in slots, and what
-an optimizer step does to scales in any case."""
+"""The optimizer: the backend's Adam if the backend keeps weights or gradients in slots, and the
+update of scales in every optimizer step."""
 import torch
 
 from .. import _abi
@@ -7,15 +7,16 @@ from ..errors import InvalidError, UnsupportedError
 from . import ddp
 from .converted import placeholder
 from .gradient import SlotGradient
-from .slots import TOLD
+from .prepared import session_of
+from .slots import MARKED
 
 
 class Adam(torch.optim.Optimizer):
     """Adam or AdamW on the backend's own formats: octavo.optimizer/1.
 
-    Made by octavo.prepare from a torch Adam or AdamW; the groups are that optimizer's own, so
-    schedulers made before or after see the same lr. Moments and step counts live in slots:
-    octavo.state_dict has them, state_dict() has the groups only. One thread.
+    octavo.prepare makes it from a torch Adam or AdamW. The two share their parameter groups, so
+    schedulers created before or after see the same lr. Moments and step counts are in slots:
+    octavo.state_dict contains them, state_dict() contains the groups only. Use it from one thread.
     """
 
     def __init__(self, session, source):
@@ -28,14 +29,14 @@ class Adam(torch.optim.Optimizer):
         return {**super().__getstate__(), "_session": self._session, "_source": None}
 
     def load_state_dict(self, state_dict):
-        """The groups; a scheduler that was made for the optimizer before follows them, too."""
+        """Loads the groups. Schedulers created for the original optimizer use them as well."""
         super().load_state_dict(state_dict)
         if self._source is not None:
             self._source.param_groups = self.param_groups
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One step of every parameter that has a gradient. Returns the closure's loss."""
+        """Steps every parameter that has a gradient. Returns the loss of the closure, or None."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -62,7 +63,7 @@ class Adam(torch.optim.Optimizer):
         return loss
 
     def _factor(self, p, weights):
-        """What the stored gradient is multiplied by; None without a gradient."""
+        """The factor of the stored gradient; None without a gradient."""
         if not weights:
             return None
         if isinstance(p.grad, SlotGradient):
@@ -73,7 +74,7 @@ class Adam(torch.optim.Optimizer):
         return None
 
     def zero_grad(self, set_to_none=True):
-        """As torch's; also drops the gradients of compiled graphs."""
+        """As in torch; also drops the gradients of compiled graphs."""
         super().zero_grad(set_to_none)
         self._session.clear_compiled_gradients()
 
@@ -90,7 +91,8 @@ def _settings(optimizer):
 
 
 def join(session, optimizer):
-    """The optimizer that steps this session's model: the same one, or the backend's Adam."""
+    """The optimizer that steps the model of this session: the same one, or the backend's Adam.
+    Raises UnsupportedError or InvalidError if the backend's Adam cannot replace it."""
     if not session.needs_own_optimizer or optimizer is None:
         return optimizer
     if isinstance(optimizer, Adam):
@@ -105,7 +107,7 @@ def join(session, optimizer):
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
         _refuse(session, optimizer, "Adam or AdamW", remedy)
     if optimizer.state:
-        raise InvalidError("optimizer: expected one that made no step, found moments in it; call "
+        raise InvalidError("optimizer: expected one without steps, found moments in it; call "
                            "octavo.prepare before the first step, and load its state afterwards")
     for group in optimizer.param_groups:
         if group.get("amsgrad") or group.get("maximize"):
@@ -120,8 +122,8 @@ def join(session, optimizer):
 
 
 def take_weights(session):
-    """Writes the values of weights that the backend keeps into its slots, and puts placeholders in
-    their place. Returns [(parameter, data)] to undo it."""
+    """Moves the values of weights that the backend keeps into its slots and replaces them by
+    placeholders. Returns [(parameter, data)] for give_back."""
     taken = []
     try:
         for p in session.owned_parameters():
@@ -136,6 +138,7 @@ def take_weights(session):
 
 
 def give_back(taken):
+    """Undoes take_weights."""
     for p, data in taken:
         p.data = data
 
@@ -146,7 +149,8 @@ def _are_finite(optimizer):
 
 
 class _Steps:
-    """Hooks around optimizer.step: combine, skip when a cast met Inf or NaN, and end the step."""
+    """Hooks around optimizer.step: combine slots over the ranks, skip the step if a cast met Inf or
+    NaN, end the step."""
 
     def __init__(self, session):
         self.session = session
@@ -156,12 +160,12 @@ class _Steps:
         ddp.before_step(session)
         if session.nonfinite is None or not bool(session.nonfinite):
             return
-        if session.nonfinite.item() == TOLD and _are_finite(optimizer):
-            # GradScaler skipped an earlier step. This one is sound, but amax holds that one's Inf.
+        if session.nonfinite.item() == MARKED and _are_finite(optimizer):
+            # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
             session.drop_records()
             return
         session.skipped_steps += 1
-        session.drop_records()  # an Inf in a history would hold its scale for as long as it is there
+        session.drop_records()  # an Inf in a history would freeze its scale
         for group in optimizer.param_groups:
             for p in group["params"]:
                 p.grad = None
@@ -172,8 +176,8 @@ class _Steps:
 
 
 def hook(session, optimizer):
-    """Joins scales to an optimizer's steps. A step whose backward met Inf or NaN changes no
-    parameter and is counted in session.skipped_steps."""
+    """Updates the scales in every step of an optimizer. A step whose backward met Inf or NaN
+    changes no parameter and is counted in session.skipped_steps."""
     if optimizer is None:
         return
     steps = _Steps(session)
@@ -182,10 +186,10 @@ def hook(session, optimizer):
 
 
 def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """As torch.nn.utils.clip_grad_norm_(model.parameters(), ...), which works on prepared models,
-    too; this one also sees gradients of compiled graphs. Returns the norm before clipping."""
+    """As torch.nn.utils.clip_grad_norm_(model.parameters(), ...), including gradients of compiled
+    graphs, which torch's function does not see. model: a prepared model, or parameters as in torch.
+    Returns the norm before clipping."""
     if isinstance(model, torch.nn.Module):
-        from .prepare import session_of
         session = session_of(model)
         ddp.before_clip(session)
         session.show_compiled_gradients()

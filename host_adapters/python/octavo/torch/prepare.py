@@ -1,28 +1,16 @@
-"""octavo.prepare: from a plain model and optimizer to ones that train in FP8."""
+"""octavo.prepare: converts a plain model and its optimizer to FP8 training."""
 import torch
 
 from ..errors import InvalidError, StateError
 from ..run import Config
-from . import ddp
+from . import ddp, ops
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .converted import attach
 from .discover import discover
+from .prepared import is_prepared, session_of
 from .session import Session
 from .slots import Weight
-
-
-def session_of(model):
-    """The session of a prepared model, also through DDP, Accelerate or torch.compile.
-
-    Raises StateError for a model that was not prepared.
-    """
-    for module in model.modules():
-        session = module.__dict__.get("octavo_session")
-        if session is not None:
-            return session
-    raise StateError(f"{type(model).__name__}: expected a model that octavo.prepare returned, found "
-                     "one that was not prepared")
 
 
 def _check_model(model):
@@ -34,8 +22,8 @@ def _check_model(model):
     if found:
         raise StateError(f"model: expected the plain model, found {found.pop()}; call octavo.prepare "
                          "before wrapping or compiling it")
-    if any("octavo_session" in m.__dict__ for m in model.modules()):
-        raise StateError("model: it is prepared already; octavo.prepare is called once per model")
+    if is_prepared(model):
+        raise StateError("model: prepared already; call octavo.prepare once per model")
 
 
 def _check_optimizer(model, optimizer):
@@ -52,7 +40,7 @@ def _check_optimizer(model, optimizer):
 
 
 def _shared_with(model, candidates, weight):
-    """Name of a module that reads a weight without being converted; None without one."""
+    """The name of an unconverted module that reads a weight; None if there is none."""
     converted = {id(m) for c in candidates for m in c.modules()}
     for name, module in model.named_modules():
         if id(module) in converted:
@@ -63,10 +51,11 @@ def _shared_with(model, candidates, weight):
 
 
 def _open(model, config, accept):
-    """(Session, Discovery). A weight that the backend would keep itself, but that another module
-    reads, leaves its linears with the host: then the session is opened again without them."""
+    """Returns (Session, Discovery). If another module reads a weight that the backend would keep in
+    slots, the linears of the weight stay with the host and the session is opened again without
+    them."""
     excluded, reasons = set(), {}
-    while True:  # ends: each round excludes at least one linear more
+    while True:  # terminates: each round excludes at least one more linear
         found = discover(model, accept, excluded)
         pairs = [(name, weight) for c in found.candidates for name, weight in c.linears.values()]
         session = Session(config, _with_others(model, found), pairs)
@@ -77,7 +66,7 @@ def _open(model, config, accept):
                 conflicts.update({n: f"its weight is shared with {reader}, which reads plain values"
                                   for n, own in pairs if own is w})
             elif len({v.is_native for v in session.weights_of(w.parameter)}) > 1:
-                conflicts.update({n: "another piece of its weight stays with the host"
+                conflicts.update({n: "another part of its weight stays with the host"
                                   for n, own in pairs if own.parameter is w.parameter})
         if not conflicts:
             session.left_out = {**found.left_out, **reasons}
@@ -88,8 +77,7 @@ def _open(model, config, accept):
 
 
 def _with_others(model, found):
-    """The linears' weights and every other parameter that can be one row or a matrix."""
-    from . import ops
+    """The weights of the linears, and every other parameter that can be described as a matrix."""
     known = {id(w.parameter) for w in found.weights}
     weights = list(found.weights)
     for name, p in model.named_parameters():
@@ -100,15 +88,18 @@ def _with_others(model, found):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None):
-    """Turns a model's linear layers into FP8 ones, in place, and joins the optimizer.
+    """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
-    config: path of an octavo.toml, or None for defaults; overrides: {"fp8.te.recipe": "delayed"}
-    above it. filter(module, name) -> bool keeps a module out when it answers False.
-    Returns (model, optimizer): the same model; the same optimizer where the backend leaves weights
-    in the model, else the backend's Adam with the same groups. After each optimizer.step() scales
-    are updated; without an optimizer call octavo.step(model).
+    model: a torch.nn.Module, neither wrapped nor compiled. optimizer: a torch optimizer of its
+    parameters, or None. config: the path of an octavo.toml, or None for the defaults. overrides: a
+    dict with precedence over the file: {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool:
+    return False to exclude a module.
 
-    All or nothing: on an OctavoError the model and the optimizer are as they were. One thread.
+    Returns (model, optimizer). The model is the same object. The optimizer is the same object if
+    the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
+    Each optimizer.step() updates the scales; without an optimizer, call octavo.step(model).
+
+    On an OctavoError, model and optimizer are unchanged. Call it from one thread.
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
@@ -158,11 +149,11 @@ def _after_load(model, incompatible):
 
 
 def refresh(model):
-    """Quantizes every weight anew. Due only after code wrote through `parameter.data`, which changes
-    values without a trace; in-place changes of parameters, loading and steps are noticed."""
+    """Quantizes every weight again. Only needed after code wrote through `parameter.data`, which
+    cannot be detected. In-place changes of parameters, loading and steps are detected."""
     session_of(model).quantize_all()
 
 
 def step(model):
-    """What an optimizer step does to scales: for training without a torch optimizer."""
+    """Updates the scales as an optimizer step does, for training without a torch optimizer."""
     session_of(model).end_step()

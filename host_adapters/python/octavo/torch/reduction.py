@@ -1,9 +1,8 @@
-"""Gradients that live in slots, averaged over the ranks of torch.distributed by the backend's own
-stages: octavo.gradients/1.
+"""Averages gradients in slots over the ranks, in the stages of octavo.gradients/1.
 
-Every rank runs the same collectives in the same order, whatever order its gradients arrive in:
-buckets begin strictly one after the other, and a bucket's next collective begins when a later
-bucket does, or at the end of the backward pass.
+Every rank runs the same collectives in the same order, regardless of the order in which its
+gradients arrive. Buckets start strictly one after the other. The next collective of a bucket starts
+when a later bucket does, or at the end of the backward pass.
 """
 import weakref
 
@@ -15,25 +14,26 @@ from ..errors import StateError
 from .bucket import Bucket, Flight
 from .gradient import SlotGradient, begin
 
-BUCKET_BYTES = 25 << 20  # of gradients as float32, as torch's own default
+BUCKET_BYTES = 25 << 20  # size as float32 gradients; torch's default
 
 
 class Reducer:
-    """All slot gradients of one session. One thread, and torch's backward threads in between.
+    """Reduces the gradients in slots of one session. Used from one thread and from torch's backward
+    threads in between.
 
-    The first backward pass reduces at its end, counts how often each gradient is added to, and cuts
-    the buckets anew in rank 0's order of gradients; from the second on, a bucket begins as soon as
-    its last gradient was added, while backward goes on.
+    The first backward pass reduces at its end, counts how often each gradient is added to, and
+    forms the buckets again in the order of rank 0's gradients. From the second pass on, a bucket
+    starts as soon as its last gradient was added, while backward continues.
     """
 
     def __init__(self, session, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
         self._session, self.group, self.overlap = weakref.ref(session), group, overlap
-        self.wrapper = None       # weak reference to the DistributedDataParallel, if it was named
+        self.wrapper = None       # weak reference to the DistributedDataParallel, if known
         self.wire_bytes = 0
-        self.early = 0            # buckets that began during a backward pass
-        self.pending = False      # gradients were added that are not reduced yet
-        self.compiled = False     # those of compiled graphs are reduced
-        self.filled = set()       # weights whose gradient only other ranks have
+        self.early = 0            # buckets that started during a backward pass
+        self.pending = False      # gradients were added and are not reduced yet
+        self.compiled = False     # gradients of compiled graphs are reduced
+        self.filled = set()       # weights for which only other ranks have a gradient
         self._flights, self._begun = [], 0
         self._seen, self._expected = {}, None
         self._queued = False
@@ -45,12 +45,13 @@ class Reducer:
         return self._session()
 
     def has_work(self):
-        """Whether this rank has gradients that are not reduced, of compiled graphs included."""
+        """Whether this rank has gradients that are not reduced, including gradients of compiled
+        graphs."""
         return self.pending or (not self.compiled and
                                 any(w.compiled for w in slot_gradients(self.session)))
 
     def _cut(self, weights):
-        """Makes the buckets, in this order of gradients; the same on every rank."""
+        """Forms the buckets in this order of gradients, which is the same on every rank."""
         parts, size = [], 0
         for w in weights:
             add = 4 * w.shape[0] * w.shape[1]
@@ -67,7 +68,7 @@ class Reducer:
         return wrapper is None or wrapper.require_backward_grad_sync
 
     def produced(self, weight):
-        """linear's backward has added to this weight's gradient."""
+        """The backward of linear has added to the gradient of this weight."""
         self.pending = True
         self.filled.discard(weight.id)
         if not self._is_synchronizing():
@@ -79,8 +80,8 @@ class Reducer:
         if self._bucket_of[weight.id] < self._begun:
             raise StateError(
                 f"{weight.name}: expected {self._expected.get(weight.id, 0)} contributions to its "
-                "gradient in a backward pass, as in the first one, found more; this model's use of "
-                "its layers changes from step to step: call octavo.torch.ddp.join(model, "
+                "gradient in a backward pass, as in the first one, found more; the model uses its "
+                "layers differently from step to step: call octavo.torch.ddp.join(model, "
                 "overlap=False)")
         if self.overlap and self._expected is not None:
             while self._begun < len(self.buckets) and self._is_ready(self.buckets[self._begun]):
@@ -106,7 +107,7 @@ class Reducer:
         return False
 
     def _fill(self, bucket):
-        """Zeros where this rank has no gradient."""
+        """Sets the gradients that this rank does not have to zero."""
         for w in bucket.weights:
             p = w.parameter
             if not w.compiled and (not isinstance(p.grad, SlotGradient)
@@ -123,7 +124,7 @@ class Reducer:
             self._cut_as_seen(list(seen))
 
     def _cut_as_seen(self, order):
-        """Cuts by rank 0's order; what it did not use comes last."""
+        """Forms the buckets in rank 0's order; gradients that it did not use come last."""
         order += [w.id for b in self.buckets for w in b.weights if w.id not in self._expected]
         ids = torch.tensor(order)
         root = dist.get_global_rank(self.group, 0) if self.group is not None else 0
@@ -131,7 +132,7 @@ class Reducer:
         self._cut([self.session.weights[i] for i in ids.tolist()])
 
     def finish(self):
-        """Reduces what is left, and waits. Every rank calls it, or none."""
+        """Reduces all remaining gradients and waits. Call it on every rank or on none."""
         try:
             while self._begun < len(self.buckets):
                 self._begin_next()
@@ -143,7 +144,7 @@ class Reducer:
             self.compiled = True
 
     def drop_unused(self, used):
-        """used: {weight id: some rank has a gradient}. Others get None again."""
+        """Resets gradients that no rank has to None. used: {weight id: whether a rank has it}."""
         for w in slot_gradients(self.session):
             if w.id in self.filled and not any(used[x.id]
                                                for x in self.session.weights_of(w.parameter)):
@@ -152,7 +153,7 @@ class Reducer:
 
 
 def slot_gradients(session):
-    """The weights whose gradient lies in slots, by id."""
+    """The weights whose gradient is in slots, ordered by id."""
     owners = {s.owner for s in session.slots
               if s.role == _abi.ROLE_GRADIENT and s.owner_kind == _abi.OWNER_PARAMETER
               and not s.flags & _abi.SLOT_NATIVE}

@@ -1,8 +1,8 @@
-"""One model's FP8 state: the open run, the slots as torch tensors, and where linears find theirs.
+"""The FP8 state of a model: the open run, its slots as torch tensors, and all slot lists.
 
-A session holds every tensor that the backend described. It copies and pickles as plain data: the
-configuration's text, the descriptions, and the slots; opening it again in another process gives the
-same bits.
+A session holds every tensor that the backend described. It can be copied and pickled, as the text
+of the configuration, the description of the model, and the slots. Opening it in another process
+gives the same bits.
 """
 import ctypes
 import weakref
@@ -19,10 +19,11 @@ from .slots import Lists, Site
 
 
 class Session:
-    """weights: every parameter that the backend shall know; linears: (name, index of its weight).
+    """Opens a run for a model and allocates its slots.
 
-    Nothing of the model changes here. `verdicts` has one Verdict per linear; a declined one has no
-    site. Raises OctavoError; then nothing was opened.
+    config: a Config; weights: a Weight for every parameter to describe to the backend; linears:
+    [(name, Weight)]. The model does not change. `verdicts` has a Verdict per linear; a declined
+    linear has no site in `sites`. Raises OctavoError; no run is open then.
     """
 
     def __init__(self, config, weights, linears):
@@ -90,8 +91,8 @@ class Session:
         return torch.full((slot.rows, slot.cols), slot.initial, dtype=dtype)
 
     def _bind(self, noted=b""):
-        """Registers the run and builds every list; tensors exist already. noted: what
-        _graph_gradients begins with."""
+        """Registers the run and builds every slot list; the tensors exist already. noted: the
+        initial value of _graph_gradients."""
         for slot in self.slots:
             if slot.role == _abi.ROLE_WEIGHT and slot.owner_kind == _abi.OWNER_PARAMETER:
                 self.weights[slot.owner].is_native = bool(slot.flags & _abi.SLOT_NATIVE)
@@ -110,7 +111,7 @@ class Session:
             self._by_parameter.setdefault(id(w.parameter), []).append(w)
         for p in self.owned_parameters():
             if any(p.stride()) and p.grad is None and self._resumed:
-                p.data = placeholder(p)  # a copy of a placeholder has memory of its own
+                p.data = placeholder(p)  # a copy of a placeholder has its own memory
         of_parameters = _abi.OWNER_PARAMETER
         self._quantize = [Lists(self, _abi.VERB_QUANTIZE_WEIGHT, of_parameters, w.id)
                           for w in self.weights]
@@ -151,15 +152,15 @@ class Session:
         mine = [None if s.flags & _abi.SLOT_NATIVE else (s.rows, s.cols) for s in self.slots]
         theirs = [None if t is None else tuple(t.shape) for t in self.tensors]
         if mine != theirs:
-            raise InvalidError("the saved model: expected slots as this version's backend "
-                               f"{self.run.backend} describes them, found others; save with "
-                               "octavo.state_dict() to move between versions")
+            raise InvalidError("the saved model: expected the slots of this version's backend "
+                               f"{self.run.backend}, found others; use octavo.state_dict() to "
+                               "move between versions")
         self._bind(state["graph_gradients"])
 
     # Weights and gradients in slots ----------------------------------------------------------------
 
     def weights_of(self, parameter):
-        """The Weights of a torch parameter, [] for a foreign one."""
+        """The Weights of a torch parameter; [] for an unknown one."""
         return self._by_parameter.get(id(parameter), [])
 
     def owned_parameters(self):
@@ -167,7 +168,7 @@ class Session:
         return [ws[0].parameter for ws in self._by_parameter.values() if not ws[0].is_native]
 
     def read(self, parameter, role=_abi.ROLE_WEIGHT):
-        """Plain values of a role, in the parameter's shape and dtype."""
+        """The plain values of a role (_abi.ROLE_...), in the shape and dtype of the parameter."""
         out = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
         for w in self.weights_of(parameter):
             plain = torch.empty(w.shape, dtype=parameter.dtype, device=parameter.device)
@@ -178,8 +179,8 @@ class Session:
         return out
 
     def write(self, parameter, values, role=_abi.ROLE_WEIGHT):
-        """Plain values of the parameter's shape into the slots of a role, scales by the backend's
-        rule."""
+        """Writes plain values, in the shape of the parameter, to the slots of a role. The backend
+        chooses the scales."""
         for w in self.weights_of(parameter):
             lists = self.optimizer_lists[w.id]
             torch.ops.octavo.write_parameter(self.number, w.id, role,
@@ -191,27 +192,28 @@ class Session:
         self._gradients[weight.id].zero_()
 
     def clear_compiled_gradients(self):
-        """Drops what compiled graphs added to gradient slots."""
+        """Clears what compiled graphs added to gradient slots."""
         for w in self.weights:
             if w.compiled:
                 self.clear_gradient(w)
                 self._graph_gradients[w.id] = 0
 
     def show_compiled_gradients(self):
-        """Makes what compiled graphs added visible as p.grad."""
+        """Makes gradients of compiled graphs visible as p.grad."""
         for p in {id(w.parameter): w.parameter for w in self.weights if w.compiled}.values():
             p.grad = SlotGradient(self, self.weights_of(p))
             p.grad.begun.update(w.id for w in p.grad.weights if w.compiled)
 
     def gradient_sum(self, weights):
-        """The sum of squares of these weights' gradients, float32 [1]."""
+        """The sum of squares of the gradients of these weights, float32 [1]."""
         out = torch.zeros(1, dtype=torch.float32)
         ids, read, accumulate, update = self._joined(weights)
         torch.ops.octavo.sum_of_squares(self.number, ids, out, read, accumulate, update)
         return out
 
     def optimizer_step(self, ids, hyper):
-        """octavo.optimizer/1 over these parameters; hyper: float32 [len(ids), 8]."""
+        """One step of octavo.optimizer/1 for these parameters. hyper: float32 [len(ids), 8], see
+        octavo/optimizer.h."""
         ids, read, accumulate, update = self._joined([self.weights[i] for i in ids])
         torch.ops.octavo.optimizer_step(self.number, ids, list(range(len(ids))), hyper,
                                         self.nonfinite, read, accumulate, update)
@@ -231,7 +233,7 @@ class Session:
     # Steps ---------------------------------------------------------------------------------------
 
     def quantize(self, weight):
-        """Refreshes what the backend keeps of one weight. Eager code only."""
+        """Updates the backend's cache of one weight. Eager code only."""
         lists = self._quantize[weight.id]
         if not lists.is_empty:
             lists.fill()
@@ -240,18 +242,20 @@ class Session:
         weight.version = weight.parameter._version
 
     def quantize_all(self):
-        """After a step, and after parameters were loaded or written."""
+        """Quantizes every weight: after a step, and after parameters were loaded or written. Raises
+        StateError after close."""
         self._check_open()
         for w in self.weights:
             self.quantize(w)
 
     def drop_records(self):
-        """Forgets what casts of this step recorded, so that end_step changes no scale."""
+        """Discards what casts recorded in this step, so that end_step changes no scale."""
         for _, tensor in self.reduced:
             tensor.zero_()
 
     def end_step(self):
-        """Derives the next scales, clears accumulators, and quantizes the weights anew."""
+        """Derives the next scales, clears the accumulators and quantizes every weight. Raises
+        StateError after close."""
         self._check_open()
         if not self._end_step.is_empty:
             lists = self._end_step.fill()
@@ -267,7 +271,7 @@ class Session:
         self._release()
 
     def bytes_by_role(self):
-        """{role: bytes} of what was allocated for slots."""
+        """The bytes allocated for slots: {role: bytes}."""
         out = {}
         for slot, tensor in zip(self.slots, self.tensors):
             if tensor is not None:
@@ -276,6 +280,6 @@ class Session:
 
 
 def _close(number, run, graph_gradients):
-    """graph_gradients: kept until here, as the op library has its address."""
+    """graph_gradients: kept alive until here, because the op library has its address."""
     ops.release(number)
     run.close()

@@ -1,4 +1,4 @@
-"""Where linears and weights of one session find their tensors: what Session builds and ops take."""
+"""How linears and weights find the tensors of their session: built by Session, passed to ops."""
 import dataclasses
 import typing
 
@@ -10,11 +10,11 @@ from ..errors import InvalidError
 
 @dataclasses.dataclass(eq=False)
 class Weight:
-    """A matrix [rows, cols] that the session knows: a torch parameter, or a piece of one.
+    """A matrix [rows, cols] that the session knows: a torch parameter or a part of one.
 
     `piece` is None for the whole parameter, an int for one matrix of a 3-D parameter, or a pair for
-    rows [first, last). A transposed one is [K, N] in torch and [N, K] to Octavo; its memory is laid
-    out as the latter.
+    rows [first, last). A transposed weight is [K, N] in torch and [N, K] in Octavo; its memory has
+    the layout of the latter.
     """
     name: str
     parameter: torch.nn.Parameter
@@ -22,23 +22,23 @@ class Weight:
     transposed: bool = False
     is_linear: bool = True
     id: int = _abi.NONE
-    is_native: bool = True       # the value lies in the torch parameter, not in slots
+    is_native: bool = True       # the value is in the torch parameter, not in slots
     is_frozen: bool = False
     shape: tuple = ()
-    version: int = -1            # of the parameter, when it was quantized last
-    graph_gradients: object = None  # the session's, by id
+    version: int = -1            # of the parameter when it was last quantized
+    graph_gradients: object = None  # of the session, by id
 
     @property
     def compiled(self):
-        """Whether a compiled graph added to its gradient slot since the slot was cleared. The op
-        notes it, because a traced graph must not write to what outlives it."""
+        """Whether a compiled graph has added to the gradient slot since it was cleared. The op
+        records this, because a traced graph must not write to objects that outlive it."""
         return bool(self.graph_gradients[self.id])
 
     def __getstate__(self):
         return {**self.__dict__, "graph_gradients": None}
 
     def of(self, tensor):
-        """The piece of a tensor shaped like the parameter, as [rows, cols]."""
+        """The part of a tensor with the shape of the parameter, as [rows, cols]."""
         if isinstance(self.piece, int):
             tensor = tensor[self.piece]
         elif self.piece is not None:
@@ -56,23 +56,24 @@ class Weight:
         return self.of(self.parameter.detach()).data_ptr()
 
     def matrix(self):
-        """The values as [rows, cols] without autograd; a view wherever the layout allows it."""
+        """The values as [rows, cols] without autograd: a view if the layout allows it, else a
+        copy."""
         matrix = self.of(self.parameter.detach())
         return matrix if matrix.is_contiguous() else matrix.contiguous()
 
 
-TOLD = 0.5  # in the nonfinite slot instead of 1: a gradient was made NaN where the cast met it
+MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
 
 
 class _Traced(typing.NamedTuple):
-    """What Lists.fill gives to a traced graph."""
+    """The result of Lists.fill in a traced graph."""
     read: list
     accumulate: list
     update: list
 
 
 class Lists:
-    """The tensors of one object and verb, sorted by access: what an op takes."""
+    """The slot tensors of one object and verb, grouped by access as the ops take them."""
 
     def __init__(self, session, verb, owner_kind, owner):
         self._natives = []
@@ -93,8 +94,8 @@ class Lists:
                 tensor = tensor[:, first:first + count]
             target.append(tensor)
         self.is_empty = not (self.read or self.accumulate or self.update)
-        # Verbs inside an autograd.Function may take whole parameters as they are; nothing is to be
-        # fetched then, as a parameter stays the same object wherever its memory moves.
+        # Verbs inside an autograd.Function may take whole parameters directly. These lists need no
+        # update, because a parameter remains the same object when its memory moves.
         self._is_ready = not self._natives or (
             verb in (_abi.VERB_FORWARD, _abi.VERB_BACKWARD) and all(
                 w.is_whole() and role == _abi.ROLE_WEIGHT for _, _, w, role in self._natives))
@@ -103,8 +104,9 @@ class Lists:
                 getattr(self, name)[index] = weight.parameter
 
     def fill(self):
-        """The lists with the native tensors as they are, whose memory may have moved: self, or
-        copies where a traced graph computes pieces, since it must not write what outlives it."""
+        """Returns the lists with the current native tensors, whose memory may have moved. Returns
+        self, or copies in a traced graph that computes parts, because a traced graph must not write
+        to objects that outlive it. Raises InvalidError for a weight that is not row-major."""
         if self._is_ready:
             return self
         if torch.compiler.is_compiling():
@@ -115,7 +117,7 @@ class Lists:
         for name, index, weight, role in self._natives:
             matrix = self._native(weight, role)
             if name == "update" and matrix.data_ptr() != weight.first_address():
-                raise InvalidError(f"{weight.name}: expected rows in order in memory, found strides "
+                raise InvalidError(f"{weight.name}: expected row-major memory, found strides "
                                    f"{weight.parameter.stride()}; call contiguous() on it before "
                                    "octavo.prepare")
             getattr(self, name)[index] = matrix
@@ -129,7 +131,7 @@ class Lists:
 
 
 class Site:
-    """A place where a weight is used: what the module's forward needs, without a look-up."""
+    """A use of a weight: everything that the forward of the module needs, without look-ups."""
 
     def __init__(self, session, id, name, weight):
         self.session = session
@@ -145,7 +147,7 @@ class Site:
         self.backward = Lists(session, _abi.VERB_BACKWARD, _abi.OWNER_LINEAR, id)
 
     def __reduce__(self):
-        """Copies and pickles are the sites of the copied session, whose run is another one."""
+        """A copy is the site of the copied session, which has its own run."""
         return _site_of, (self.session, self.name)
 
 

@@ -5,7 +5,8 @@ import torch
 
 from .. import _abi
 from ..errors import InvalidError
-from .prepare import session_of
+from . import ops
+from .prepared import session_of
 
 SCHEMA = 1
 METADATA = "octavo.metadata"
@@ -14,7 +15,8 @@ _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
 
 
 def _keys(session):
-    """{key: slot} of what a checkpoint holds: the keys of octavo_store_save (docs/checkpoints.md)."""
+    """The slots of a checkpoint: {key: slot}, with the keys of octavo_store_save
+    (docs/checkpoints.md)."""
     keys = {}
     for slot in session.slots:
         if not slot.flags & _abi.SLOT_CHECKPOINT or session.tensors[slot.id] is None:
@@ -38,12 +40,12 @@ def _metadata(session, keys):
 
 
 def state_dict(model):
-    """What the backend must find again besides the model's own state dict: {key: tensor}.
+    """The FP8 state of a model, to be saved in addition to its own state dict: {key: tensor}.
 
-    Copies of every checkpoint slot, FP8 codes in torch's FP8 dtypes, and one uint8 tensor of JSON
-    that says backend, options and the objects of pooled columns. Safe with
-    torch.load(weights_only=True) and with safetensors. Due between steps. Raises StateError for a
-    model that was not prepared.
+    Contains copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, and a uint8
+    tensor of JSON with the backend, its options and the objects of pooled columns. Works with
+    torch.load(weights_only=True) and with safetensors. Call it between steps. Raises StateError for
+    a model that was not prepared.
     """
     session = session_of(model)
     keys = _keys(session)
@@ -57,37 +59,38 @@ def state_dict(model):
 
 
 def _columns(key, slot, labels):
-    """Where each column of this model lies in the saved pool."""
+    """The index of each column of this model in the saved pool; None if the slot is not pooled."""
     if not slot.labels:
         return None
     saved = labels.get(key, [])
     missing = [name for name in slot.labels if name not in saved]
     if missing or len(saved) != len(slot.labels):
+        absent = f" without {', '.join(missing[:4])}" if missing else ""
         raise InvalidError(f"{key}: expected columns for {len(slot.labels)} layers of this model, found "
-                           f"{len(saved)}, without {', '.join(missing[:4]) or 'any difference by name'}; "
-                           "load a checkpoint of this model")
+                           f"{len(saved)}{absent}; load a checkpoint of this model")
     return [saved.index(name) for name in slot.labels]
 
 
 def load_state_dict(model, state):
-    """Writes back what state_dict gave, bit for bit: the next step equals that of the model that
-    saved it. Load the model's own state dict before.
+    """Restores the result of state_dict bit for bit: the next step equals the next step of the
+    model that was saved. Load the model's own state dict first.
 
-    Needs the same model, backend and options; pooled columns are found by layer name. All or
-    nothing: on InvalidError no slot has changed.
+    Requires the same model, backend and options; pooled columns are matched by layer name. Raises
+    InvalidError for any other state, and then changes no slot. Raises StateError for a model that
+    was not prepared.
     """
     session = session_of(model)
     keys = _keys(session)
     if METADATA not in state:
-        raise InvalidError(f"the state: expected the entry {METADATA!r}, found none; only what "
-                           "octavo.state_dict returned can be loaded")
+        raise InvalidError(f"the state: expected the entry {METADATA!r}, found none; load "
+                           "the result of octavo.state_dict")
     found = json.loads(bytes(state[METADATA].cpu().numpy()).decode())
     here = _metadata(session, keys)
     for what in ("schema", "backend", "options"):
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
-                               f"{difference[0]}; load it with the configuration that saved it")
+                               f"{difference[0]}; load it with the configuration of the save")
     missing = sorted(set(keys) - set(state))
     unknown = sorted(set(state) - set(keys) - {METADATA})
     if missing or unknown:
@@ -121,12 +124,11 @@ def _difference(found, here):
 
 
 def report(model, format="text"):
-    """What runs, why, and where each layer went; "text", "tree" or "json".
+    """What runs, why, and where each layer went. format: "text", "tree" or "json".
 
-    Lists every module that holds a matrix and was left out, with its reason, and how often FP8
-    products ran.
+    Includes every module with a matrix that was not converted, with the reason, and the number of
+    FP8 calls. Raises StateError for a model that was not prepared.
     """
-    from . import ops
     session = session_of(model)
     calls = {name: ops.calls(session.number, verb) for name, verb in (
         ("linear_forward", _abi.VERB_FORWARD), ("linear_backward", _abi.VERB_BACKWARD),
@@ -140,9 +142,9 @@ def report(model, format="text"):
         return json.dumps(out, indent=2)
     lines = [text]
     if session.left_out:
-        lines.append("left to torch")
+        lines.append("not converted")
         width = max(map(len, session.left_out))
         lines += [f"  {name:<{width}}  {reason}" for name, reason in session.left_out.items()]
     lines.append("calls      " + ", ".join(f"{name} {count}" for name, count in calls.items())
-                 + f"; steps skipped for Inf or NaN: {session.skipped_steps}")
+                 + f"; steps skipped because of Inf or NaN: {session.skipped_steps}")
     return "\n".join(lines)

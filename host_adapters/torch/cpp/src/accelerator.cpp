@@ -82,7 +82,7 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
   Prepared::Impl &state = impl_->prepared->impl();
   Impl *own = impl_.get();
   state.is_due = [own] { return own->sync; };
-  // Scales and the decision to skip are those of all processes together.
+  // All processes agree on the scales and on whether to skip the step.
   if (impl_->group.world() > 1) {
     state.before_step = [own] { combine_slots(*own->prepared->impl().run, own->group); };
     impl_->average.emplace(state, impl_->group, impl_->averaging);

@@ -1,4 +1,4 @@
-// Hyperparameters, sums and the skip flag lie in tensors on the backend's device; what this library
+// Hyperparameters, sums and the skip flag are tensors on the backend's device; what this library
 // has to know of them it reads back once a step.
 #include "octavo/torch/adam.h"
 

@@ -19,7 +19,8 @@ std::string name_of(const octavo_device &device) {
 
 }  // namespace
 
-// On the CPU, too, device.kind is looked at: "cuda" beside such a model is a mistake to tell.
+// device.kind is checked for models on the CPU, too: "cuda" with such a model is a mistake to
+// report.
 octavo_device open_device_of(const at::Device &device) {
   if (device.is_cuda()) return {OCTAVO_DEVICE_CUDA, device.has_index() ? device.index() : 0};
   return {OCTAVO_DEVICE_AUTO, 0};

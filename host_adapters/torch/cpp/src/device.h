@@ -1,9 +1,8 @@
-// What depends on the device that a model's tensors lie on.
+// What depends on the device of a model's tensors.
 //
 // cpu; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
 // that device.kind names.
-#ifndef OCTAVO_TORCH_DEVICE_H
-#define OCTAVO_TORCH_DEVICE_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <octavo/octavo.h>
@@ -18,5 +17,3 @@ void check_device(const at::Device &device, const octavo_device &opened);
 void *current_stream(const at::Device &device);
 
 }  // namespace octavo::torch
-
-#endif

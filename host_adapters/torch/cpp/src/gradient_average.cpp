@@ -1,6 +1,6 @@
-// Buckets, and when each of them begins. What autograd says about a gradient that is complete comes
+// Buckets, and when each of them begins. Autograd's report of a complete gradient comes
 // from its accumulator, as in torch's own DistributedDataParallel; that of a weight whose gradient
-// lies in a slot is called, too, without a gradient.
+// is in a slot is called, too, without a gradient.
 #include "gradient_average.h"
 
 #include <ATen/core/grad_mode.h>
@@ -15,7 +15,7 @@ namespace octavo::torch {
 
 struct GradientAverage::Item {
   at::Tensor tensor;
-  std::vector<Parameter *> kept;  // those of its weights whose gradient lies in a slot
+  std::vector<Parameter *> kept;  // those of its weights whose gradient is in a slot
   size_t bucket = 0;
   std::shared_ptr<::torch::autograd::Node> accumulator;
   uintptr_t hook = 0;

@@ -1,6 +1,5 @@
 // Gradients and accumulators of all processes, before a step.
-#ifndef OCTAVO_TORCH_GRADIENT_AVERAGE_H
-#define OCTAVO_TORCH_GRADIENT_AVERAGE_H
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -64,5 +63,3 @@ class GradientAverage {
 void combine_slots(Run &run, ProcessGroup &group);
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,6 +1,5 @@
 // The average of one bucket of gradients, with a collective under way between two of its steps.
-#ifndef OCTAVO_TORCH_GRADIENT_FLIGHT_H
-#define OCTAVO_TORCH_GRADIENT_FLIGHT_H
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -27,5 +26,3 @@ std::unique_ptr<GradientFlight> average_slots(Run &run, const std::vector<Parame
                                               ProcessGroup &group);
 
 }  // namespace octavo::torch
-
-#endif

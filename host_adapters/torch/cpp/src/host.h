@@ -1,6 +1,5 @@
 // What this library offers to liboctavo and plugins: a place for diagnostics, and torch's threads.
-#ifndef OCTAVO_TORCH_HOST_H
-#define OCTAVO_TORCH_HOST_H
+#pragma once
 
 #include <octavo/octavo.h>
 
@@ -34,5 +33,3 @@ class Host {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -78,7 +78,7 @@ at::Tensor matmul(const at::Tensor &x, const at::Tensor &other) {
   return hit ? call(hit, x, at::Tensor()) : at::native::matmul(x, other);
 }
 
-// addmm's derivative is registered for all autograd keys alike, so it still is behind
+// addmm's derivative is registered for all autograd keys alike, so it still comes after
 // AutogradOther.
 template <at::DeviceType kType>
 at::Tensor autograd_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,

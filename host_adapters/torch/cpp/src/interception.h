@@ -1,6 +1,5 @@
 // Which weights are prepared; how calls with them reach the backend is in interception.cpp.
-#ifndef OCTAVO_TORCH_INTERCEPTION_H
-#define OCTAVO_TORCH_INTERCEPTION_H
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ void release(const std::vector<SitePointer> &sites);
 bool is_intercepted(const at::Tensor &weight);
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,5 +1,5 @@
 // linear_forward and linear_backward as an autograd function, on the backend's table: no function
-// of liboctavo lies on this path.
+// of liboctavo is on this path.
 //
 // dw comes back as a tensor of its own with OCTAVO_BACKWARD_OVERWRITE, and autograd adds it to
 // .grad; a backend that keeps the gradient in a slot adds it there, and .grad stays undefined.
@@ -114,7 +114,7 @@ struct Gradients {
   at::Tensor db;
 };
 
-// What backward is told by forward, besides tensors.
+// What forward keeps for backward, apart from tensors.
 struct Kept : ::torch::CustomClassHolder {
   SitePointer site;
   at::ScalarType x_type = at::kFloat;

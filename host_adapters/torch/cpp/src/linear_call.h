@@ -1,6 +1,5 @@
 // One place in the model where a prepared weight is used, and its calls.
-#ifndef OCTAVO_TORCH_LINEAR_CALL_H
-#define OCTAVO_TORCH_LINEAR_CALL_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -43,5 +42,3 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
                        const at::Tensor &bias);
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,6 +1,5 @@
 // A Config as the octavo_open_desc that liboctavo takes; owns what the latter points at.
-#ifndef OCTAVO_TORCH_OPEN_REQUEST_H
-#define OCTAVO_TORCH_OPEN_REQUEST_H
+#pragma once
 
 #include <octavo/octavo.h>
 
@@ -63,5 +62,3 @@ inline void append_line(void *ctx, octavo_str line) {
 }
 
 }  // namespace octavo::torch
-
-#endif

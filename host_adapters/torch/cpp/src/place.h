@@ -1,6 +1,5 @@
 // Where a prepared octavo::torch::Linear runs.
-#ifndef OCTAVO_TORCH_PLACE_H
-#define OCTAVO_TORCH_PLACE_H
+#pragma once
 
 #include "linear_call.h"
 
@@ -13,5 +12,3 @@ struct Place {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,6 +1,5 @@
 // Finds the linears of a module, and places them with a run.
-#ifndef OCTAVO_TORCH_PLACEMENT_H
-#define OCTAVO_TORCH_PLACEMENT_H
+#pragma once
 
 #include <torch/nn/module.h>
 
@@ -50,5 +49,3 @@ using LeftOut = std::unordered_map<const c10::TensorImpl *, std::string>;
 bool place(Prepared::Impl &impl, const Walk &walk, LeftOut &left_out);
 
 }  // namespace octavo::torch
-
-#endif

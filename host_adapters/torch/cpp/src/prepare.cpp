@@ -70,8 +70,8 @@ void check_optimizer(const Module &module, const ::torch::optim::Optimizer &opti
                                     "module->parameters()");
 }
 
-// NaN in every element and one row's stride of 0: what reads a weight that lives in a slot shows.
-// The two strides differ, so that a transpose is told from the weight itself; see interception.cpp.
+// NaN in every element, so accidental reads of a weight in a slot are obvious. Strides of 1 and 0
+// differ, so a transpose differs from the weight itself; see interception.cpp.
 at::Tensor placeholder(const at::Tensor &weight) {
   return at::full({weight.size(0), 1}, std::numeric_limits<double>::quiet_NaN(),
                   weight.detach().options())

@@ -1,6 +1,5 @@
 // What a Prepared holds; shared by prepare.cpp, state.cpp and accelerator.cpp.
-#ifndef OCTAVO_TORCH_PREPARED_H
-#define OCTAVO_TORCH_PREPARED_H
+#pragma once
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -27,7 +26,7 @@ struct Prepared::Impl {
     SitePointer site;  // null: the layer stays with torch
   };
   std::vector<Placed> layers;
-  // Modules that were told their place, and the places.
+  // Modules that know their place, and the places.
   std::vector<std::shared_ptr<const Place>> places;
   std::vector<std::pair<std::weak_ptr<LinearImpl>, LinearImpl *>> placed_modules;
   uint64_t skipped_steps = 0;
@@ -51,5 +50,3 @@ struct Prepared::Impl {
 };
 
 }  // namespace octavo::torch
-
-#endif

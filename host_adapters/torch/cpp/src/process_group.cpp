@@ -48,7 +48,7 @@ ProcessGroup::ProcessGroup() : world_(number("WORLD_SIZE", 1, 1, 65536)) {
   const std::string address = variable("MASTER_ADDR");
   if (variable("RANK").empty() || address.empty() || variable("MASTER_PORT").empty())
     throw Error(OCTAVO_INVALID,
-                "environment: expected RANK, MASTER_ADDR and MASTER_PORT beside "
+                "environment: expected RANK, MASTER_ADDR and MASTER_PORT next to "
                 "WORLD_SIZE=" +
                     std::to_string(world_) +
                     ", found one of them unset; start the program with torchrun");

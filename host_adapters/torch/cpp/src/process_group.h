@@ -1,6 +1,5 @@
 // The other processes of a data parallel run, over torch's gloo backend.
-#ifndef OCTAVO_TORCH_PROCESS_GROUP_H
-#define OCTAVO_TORCH_PROCESS_GROUP_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <octavo/octavo.h>
@@ -47,5 +46,3 @@ class ProcessGroup {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,6 +1,5 @@
-// The state of torch's random number generators: of the CPU, and of the GPU that a model lies on.
-#ifndef OCTAVO_TORCH_RANDOM_STATE_H
-#define OCTAVO_TORCH_RANDOM_STATE_H
+// The state of torch's random number generators: of the CPU, and of the GPU of a model.
+#pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -46,5 +45,3 @@ class RandomState {
 };
 
 }  // namespace octavo::torch
-
-#endif

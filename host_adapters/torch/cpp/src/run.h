@@ -1,8 +1,7 @@
 // One opened Octavo run: parameters, slots, and the verbs of a step.
 //
 // Setup is for one thread; calls of linears may come from any number of threads at once.
-#ifndef OCTAVO_TORCH_RUN_H
-#define OCTAVO_TORCH_RUN_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <octavo/octavo.h>
@@ -154,5 +153,3 @@ class Run {
 std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor);
 
 }  // namespace octavo::torch
-
-#endif

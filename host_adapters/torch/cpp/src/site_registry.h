@@ -1,6 +1,5 @@
 // Which weights are prepared, and where a product with one of them, or with rows of one, runs.
-#ifndef OCTAVO_TORCH_SITE_REGISTRY_H
-#define OCTAVO_TORCH_SITE_REGISTRY_H
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -58,5 +57,3 @@ class SiteRegistry {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -3,8 +3,7 @@
 // A list is built once: the addresses of slots that this library allocates never change. Native
 // slots are the module's own tensors, which a load or an optimizer may replace, so their addresses
 // are filled in at each call.
-#ifndef OCTAVO_TORCH_SLOT_MEMORY_H
-#define OCTAVO_TORCH_SLOT_MEMORY_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -25,7 +24,7 @@ inline void *aligned(void *address) {
   const auto bits = reinterpret_cast<uintptr_t>(address);
   return reinterpret_cast<void *>((bits + kAlignment - 1) / kAlignment * kAlignment);
 }
-// Uninitialized bytes [count] on the device whose first one lies at a multiple of kAlignment.
+// Uninitialized bytes [count] on the device whose address is a multiple of kAlignment.
 at::Tensor aligned_bytes(uint64_t count, const at::Device &device);
 // Whether the slot's memory is the host's own tensor.
 inline bool is_native(const octavo_slot &s) {
@@ -68,5 +67,3 @@ class SlotMemory {
 };
 
 }  // namespace octavo::torch
-
-#endif

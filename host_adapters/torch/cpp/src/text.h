@@ -1,6 +1,5 @@
 // Between the contract's plain values and C++.
-#ifndef OCTAVO_TORCH_TEXT_H
-#define OCTAVO_TORCH_TEXT_H
+#pragma once
 
 #include <octavo/octavo.h>
 
@@ -24,5 +23,3 @@ T make(uint32_t kind) {
 }
 
 }  // namespace octavo::torch
-
-#endif

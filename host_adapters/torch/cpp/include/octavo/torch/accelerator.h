@@ -11,9 +11,8 @@
 //   }
 //
 // With WORLD_SIZE above 1 (torchrun) the processes train one model on their own batches each:
-// parameters start as those of rank 0, gradients are averaged before a step.
-#ifndef OCTAVO_TORCH_ACCELERATOR_H
-#define OCTAVO_TORCH_ACCELERATOR_H
+// parameters start with rank 0's values, gradients are averaged before a step.
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
@@ -98,7 +97,7 @@ class OCTAVO_TORCH_API Accelerator {
   void print(const std::string &line) const;
 
   // As Prepared's; each process keeps its own random numbers in <directory>/process_<index>, and
-  // what is equal everywhere is written beside them by each, too.
+  // each also writes what is equal everywhere.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
 
@@ -111,5 +110,3 @@ class OCTAVO_TORCH_API Accelerator {
 };
 
 }  // namespace octavo::torch
-
-#endif

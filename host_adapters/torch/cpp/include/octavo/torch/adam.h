@@ -1,6 +1,5 @@
 // Adam and AdamW on a backend's own state formats, as a torch::optim::Optimizer.
-#ifndef OCTAVO_TORCH_ADAM_H
-#define OCTAVO_TORCH_ADAM_H
+#pragma once
 
 #include <torch/optim/optimizer.h>
 
@@ -46,5 +45,3 @@ class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
 };
 
 }  // namespace octavo::torch
-
-#endif

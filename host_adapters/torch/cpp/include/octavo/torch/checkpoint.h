@@ -1,6 +1,5 @@
 // Activation checkpointing: keeps the inputs of a part of the model instead of its activations.
-#ifndef OCTAVO_TORCH_CHECKPOINT_H
-#define OCTAVO_TORCH_CHECKPOINT_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
@@ -32,5 +31,3 @@ at::Tensor checkpoint(F fn, const at::Tensor &x, const More &...more) {
 }
 
 }  // namespace octavo::torch
-
-#endif

@@ -1,6 +1,5 @@
 // What to run: an octavo.toml, or its text, and settings that rank above it.
-#ifndef OCTAVO_TORCH_CONFIG_H
-#define OCTAVO_TORCH_CONFIG_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -46,7 +45,7 @@ struct Config {
   std::string path;  // empty, and no text: defaults and settings alone
   std::string text;
   std::vector<std::pair<std::string, Value>> overrides;  // dotted keys, see docs/config.md
-  std::vector<std::string> plugin_dirs;                  // searched besides the usual places
+  std::vector<std::string> plugin_dirs;                  // searched after the usual places
 };
 
 // What would run and why, without a model. `format`: "text", "tree" or "json". Throws Error when
@@ -54,5 +53,3 @@ struct Config {
 OCTAVO_TORCH_API std::string explain(const Config &config, const std::string &format = "text");
 
 }  // namespace octavo::torch
-
-#endif

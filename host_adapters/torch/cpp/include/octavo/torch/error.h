@@ -1,6 +1,5 @@
 // octavo::torch::Error: what every function of this library throws when it refuses or fails.
-#ifndef OCTAVO_TORCH_ERROR_H
-#define OCTAVO_TORCH_ERROR_H
+#pragma once
 
 #include <octavo/abi.h>
 
@@ -37,5 +36,3 @@ class OCTAVO_TORCH_API Error : public std::runtime_error {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -3,8 +3,7 @@
 // prepare() works on torch::nn::Linear as it is. This module differs in one point: it knows its own
 // place in the model, so linears that share a weight and have no bias of their own still are layers
 // of their own, each with its own scales.
-#ifndef OCTAVO_TORCH_LINEAR_H
-#define OCTAVO_TORCH_LINEAR_H
+#pragma once
 
 #include <torch/nn/modules/linear.h>
 
@@ -48,5 +47,3 @@ class Linear : public ::torch::nn::ModuleHolder<LinearImpl> {
 };
 
 }  // namespace octavo::torch
-
-#endif

@@ -3,8 +3,7 @@
 //   torch::optim::AdamW adamw(model->parameters(), 1e-3);
 //   auto optimizer = octavo::torch::prepare(*model, adamw, "octavo.toml");
 //   optimizer.zero_grad();  loss.backward();  optimizer.step();
-#ifndef OCTAVO_TORCH_PREPARE_H
-#define OCTAVO_TORCH_PREPARE_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
@@ -100,7 +99,7 @@ class OCTAVO_TORCH_API Prepared {
 // configured backend. The class of the module stays as it is. `module` and `optimizer` outlive the
 // result. All or nothing: when this throws Error, nothing has changed.
 //
-// All parameters lie on one device, the CPU or a GPU; there the backend runs, on torch's current
+// All parameters are on one device, the CPU or a GPU; there the backend runs, on torch's current
 // stream, and there its slots are.
 //
 // A backend that keeps weights itself (msamp) gets its own Adam in the place of a
@@ -109,5 +108,3 @@ OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module, ::torch::optim::O
                                   const Config &config);
 
 }  // namespace octavo::torch
-
-#endif

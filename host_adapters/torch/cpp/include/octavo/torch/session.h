@@ -1,6 +1,5 @@
 // A look at a run: what was chosen, and the slots that it keeps.
-#ifndef OCTAVO_TORCH_SESSION_H
-#define OCTAVO_TORCH_SESSION_H
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
@@ -47,5 +46,3 @@ class OCTAVO_TORCH_API Session {
 };
 
 }  // namespace octavo::torch
-
-#endif
