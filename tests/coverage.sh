@@ -27,12 +27,12 @@ esac
 
 # <group> <sources in sdk/src, as a regular expression>
 groups=(
-  config 'config|config_keys|toml|toml_guard|options|options_environment'
-  discovery 'discovery|manifest|manifest_machine|manifest_requires'
-  trust 'trust|secure|secure_file|secure_hash|secure_mapping|secure_path|signature|signature_keys|lock|lock_make'
-  elf 'elf|elf_dynamic|elf_file|elf_needed|elf_segments'
-  negotiate 'negotiate|negotiate_candidate|negotiate_device|negotiate_remedy|requirements|verdict'
-  loader 'loader|complete|fork|handles|probe|probe_all|probe_cache|probe_places|probe_spawn|probe_wire'
+  config 'config/(config|toml|options).*'
+  discovery 'plugin/(discovery|manifest.*)'
+  trust 'trust/.*|file/privilege.*|negotiate/lock_make'
+  elf 'plugin/elf.*'
+  negotiate 'negotiate/negotiate.*|config/requirements|base/verdict'
+  loader 'plugin/(loader|complete)|base/(fork|handles)|probe/.*|file/probe_places'
 )
 tests=(
   octavo_sdk_internal_test octavo_sdk_test octavo_sdk_handles_test octavo_sdk_fork_test

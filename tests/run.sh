@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Builds and runs every test on a bare Debian 12: with torch, and under the sanitizers. torch and what
-# tests/oracles compares with are downloaded once, into .cache/torch; without network the tests that
-# need them are skipped.
+# Builds and runs the tests on a bare Debian 12.
 #
-# Usage: tests/run.sh [preset...] [-L|-LE|-R|-E <regex>]...
-#   presets   cpu, torch (cpu and the adapters for torch), cpu-asan, cpu-tsan, cuda. When none is
-#             named: torch, cpu-asan and cpu-tsan; but cpu in place of torch where torch cannot be
-#             installed, or where the options leave no test for it: -LE torch, or an -L or -R that
-#             names neither torch nor python. cuda only when it is named: nvcc compiles the CUDA
-#             kernels for four architectures, some ten minutes
-#   options   passed to ctest
+# Usage: tests/run.sh                       the main tests of every component, up to 12 minutes
+#        tests/run.sh rest                  everything else, up to 40 minutes
+#        tests/run.sh PRESET... [OPTION]... every test of these presets
+#   presets   cpu, torch (cpu and the adapters for torch), cpu-asan (clang, AddressSanitizer and
+#             UndefinedBehaviorSanitizer, fuzzers), cpu-tsan, cuda (nvcc compiles the CUDA kernels for
+#             four architectures, some ten minutes)
+#   options   -L, -LE, -R, -E <regular expression>, passed to ctest. Without a preset: every test of
+#             preset torch that they select, or of cpu where they select none that needs torch
 #
-# Stops after the first preset with a failing test; the last lines are always ctest's summary. Exit
-# code 77: every preset was skipped, with the reason in print.
+# rest runs: the plain tests that the first command left out (packages, models, oracles, benches,
+# exhaustive comparisons), then every test of cpu-asan, with each fuzzer for OCTAVO_FUZZ_SECONDS (20),
+# then the tests of cpu-tsan. docs/testing.md lists what runs where, docs/results/clock.md how long.
+#
+# torch and the libraries that tests compare with are downloaded once, into .cache/torch. Without
+# network the tests that need them are skipped, with the reason in print. The last lines are ctest's
+# summary. Exit code 77: everything was skipped.
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -21,19 +25,21 @@ source samples/packages.sh
 # shellcheck source=samples/torch_env/paths.sh
 source samples/torch_env/paths.sh
 
+run=main
 presets=()
 selection=()
 chosen=
 excluded_labels=
 while [[ $# -gt 0 ]]; do
   case $1 in
+    rest) run=rest ;;
     cpu | torch | cuda | cpu-asan | cpu-tsan) presets+=("$1") ;;
     -L | -LE | -R | -E)
       if [[ $# -lt 2 ]]; then
         echo "error: $1 expects a regular expression" >&2
         exit 2
       fi
-      # Several -LE would have to match together, so they are joined into one.
+      # ctest wants all of several -LE to match, so they are joined into one.
       if [[ $1 == -LE ]]; then
         excluded_labels+="${excluded_labels:+|}$2"
       else
@@ -43,7 +49,7 @@ while [[ $# -gt 0 ]]; do
       shift
       ;;
     *)
-      echo "error: expected cpu, torch, cuda, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
+      echo "error: expected rest, cpu, torch, cuda, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
       exit 2
       ;;
   esac
@@ -55,20 +61,33 @@ selects() {
   [[ ! $excluded_labels =~ $1 ]] && [[ -z $chosen || $chosen =~ $1 ]]
 }
 
-by_default=no
-if [[ ${#presets[@]} -eq 0 ]]; then
-  by_default=yes
-  presets=(torch cpu-asan cpu-tsan)
-  if ! selects '[Tt]orch|[Pp]ython'; then
-    presets[0]=cpu
-    echo "Preset cpu in place of torch: the options select none of its tests"
-  fi
-fi
-
 # has_preset <name>
 has_preset() {
   [[ " ${presets[*]} " == *" $1 "* ]]
 }
+
+if [[ ${#presets[@]} -gt 0 || -n $chosen$excluded_labels || ${#selection[@]} -gt 0 ]]; then
+  if [[ $run == rest ]]; then
+    echo "error: expected rest alone, found presets or options with it" >&2
+    exit 2
+  fi
+  run=all
+fi
+may_be_cpu=no
+if [[ ${#presets[@]} -eq 0 ]]; then
+  may_be_cpu=yes
+  presets=(torch)
+  [[ $run != rest ]] || presets+=(cpu-asan cpu-tsan)
+  if ! selects '[Tt]orch|[Pp]ython'; then
+    presets=(cpu)
+    echo "Preset cpu in place of torch: the options select none of its tests"
+  fi
+fi
+case $run in
+  main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 650 MB once." ;;
+  rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 40 minutes on 2 cores." ;;
+  all) echo "The selected tests of: ${presets[*]}" ;;
+esac
 
 install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
 
@@ -76,6 +95,7 @@ install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
 jobs=$(env -u OMP_NUM_THREADS nproc)
 # Threads of other libraries would only fight with those under test.
 export OMP_NUM_THREADS=1
+export OCTAVO_FUZZ_SECONDS=${OCTAVO_FUZZ_SECONDS:-20}
 
 # install_torch_env <group...>: fails only when that is not possible here, with the reason in print.
 install_torch_env() {
@@ -101,34 +121,33 @@ if has_preset cuda && ! command -v nvcc >/dev/null; then
 fi
 if has_preset torch && ! install_torch_env torch ecosystem; then
   echo "Preset torch: skipped, the groups torch and ecosystem cannot be installed here, see above"
-  if [[ $by_default == yes ]]; then
+  if [[ $may_be_cpu == yes ]]; then
     presets[0]=cpu
   else
     leave_out torch
   fi
 fi
 # A run that selects other tests needs no download.
-if { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
-  install_torch_env torch ecosystem oracles ||
+if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
+  install_torch_env torch ecosystem oracles wheel ||
     echo "The tests labelled torch and oracles will be skipped where they lack a package, see above"
 fi
 
-use_ccache "$PWD"
-for preset in "${presets[@]}"; do
-  labels=$excluded_labels
-  prefix=()
+# in_preset <preset>: configures, builds and tests.
+in_preset() {
+  local preset=$1 labels=$excluded_labels left_out= prefix=() target=() choice=("${selection[@]}")
   # Sanitizers make exhaustive and timed tests slow without finding more, and headers, pages,
-  # packages and comparisons with other libraries are the same in every preset. Fuzzers bring their
-  # own sanitizers. One thread cannot race.
-  left_out=
-  [[ $preset != cpu-* ]] ||
-    left_out="exhaustive|bench|abi|docs|package|torch|oracles|fuzz"
-  [[ $preset != cpu-tsan ]] || left_out+="|vectors|single_thread"
+  # packages and comparisons with other libraries are the same in every preset. One thread cannot race.
+  [[ $preset != cpu-* ]] || left_out="exhaustive|bench|abi|docs|package|torch|oracles"
+  [[ $preset != cpu-tsan ]] || left_out+="|samples|vectors|fuzz|single_thread"
   labels+="${labels:+${left_out:+|}}$left_out"
-  options=("-DOCTAVO_LABELS_LEFT_OUT=${left_out//|/;}")
+  local options=("-DOCTAVO_LABELS_LEFT_OUT=${left_out//|/;}")
   if [[ $preset == torch ]]; then
-    root=$(torch_env_root)
-    options+=("-DOCTAVO_TORCH_ROOT=$root" "-DOCTAVO_PYTHON=$(torch_env_python)")
+    options+=("-DOCTAVO_TORCH_ROOT=$(torch_env_root)" "-DOCTAVO_PYTHON=$(torch_env_python)")
+  fi
+  if [[ $run != all && $preset =~ ^(cpu|torch)$ ]]; then
+    target=(--target "octavo_$run")
+    choice=(-L "^$run\$")
   fi
   # ThreadSanitizer cannot map its shadow memory when the kernel randomizes addresses widely.
   if [[ $preset == cpu-tsan ]] && setarch -R true 2>/dev/null; then
@@ -136,7 +155,14 @@ for preset in "${presets[@]}"; do
   fi
 
   echo "== $preset =="
+  SECONDS=0
   cmake --preset "$preset" "${OCTAVO_COMPILER_LAUNCHER[@]}" "${options[@]}"
-  "${prefix[@]}" cmake --build --preset "$preset" --parallel "$jobs"
-  "${prefix[@]}" ctest --preset "$preset" "${selection[@]}" ${labels:+-LE "$labels"}
+  "${prefix[@]}" cmake --build --preset "$preset" --parallel "$jobs" "${target[@]}"
+  echo "== $preset: built in $SECONDS s =="
+  "${prefix[@]}" ctest --preset "$preset" "${choice[@]}" ${labels:+-LE "$labels"}
+}
+
+use_ccache "$PWD"
+for preset in "${presets[@]}"; do
+  in_preset "$preset"
 done

@@ -3,8 +3,10 @@
 //
 // "empty" is a backend that does nothing either, so what is left is the contract's own cost;
 // "store" asks octavo_store_list for the list; "reference" is the reference backend with all that
-// it does for two casts and a product.
+// it does for two casts and a product. "Verb" rows are the calls of te and msamp on such kernels.
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "octavo/octavo.h"
 #include "tests/bench/bench.h"
@@ -43,7 +45,7 @@ struct Close {
   void operator()(octavo_store *store) const { octavo_store_close(store); }
 };
 
-// One linear of the reference backend: its run, its store, and a second session on empty kernels.
+// One linear of a backend: its run, its store, and a second session on empty kernels.
 class Layer {
  public:
   static constexpr int64_t kRows = 4, kSize = 16;
@@ -56,10 +58,11 @@ class Layer {
   }
 
   // False: something failed, which ends the row.
-  bool open() {
+  bool open(const std::string &name) {
     const octavo_str directory = OCTAVO_STR(OCTAVO_BENCH_PLUGINS);
+    const std::string config = "[fp8]\nbackend = \"" + name + "\"\n[plugins]\ntrust = \"dev\"\n";
     auto d = make_call<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC);
-    d.config_text = OCTAVO_STR("[fp8]\nbackend = \"reference\"\n[plugins]\ntrust = \"dev\"\n");
+    d.config_text = {config.data(), config.size()};
     d.plugin_dirs = &directory;
     d.plugin_dir_count = 1;
     octavo_run *run = nullptr;
@@ -79,7 +82,9 @@ class Layer {
     octavo_store *store = nullptr;
     if (octavo_store_open(run, &store) != OCTAVO_OK) return false;
     store_.reset(store);
-    return octavo_store_native(store, 0, OCTAVO_ROLE_WEIGHT, weight) == OCTAVO_OK && on_empty(p, l);
+    const bool is_native = name != "msamp";
+    return (!is_native || octavo_store_native(store, 0, OCTAVO_ROLE_WEIGHT, weight) == OCTAVO_OK) &&
+           on_empty(p, l);
   }
   const octavo_store *store() const { return store_.get(); }
   const octavo_backend &backend() const { return *octavo_backend_of(run_.get()); }
@@ -94,6 +99,13 @@ class Layer {
     table_ = *d.kernels;
     table_.quantize = empty_quantize;
     table_.gemm = empty_gemm;
+    constexpr auto nothing = [](void *, const auto *) -> octavo_status { return OCTAVO_OK; };
+    table_.dequantize = nothing;
+    table_.sum_rows = nothing;
+    table_.copy = nothing;
+    table_.pack = nothing;
+    table_.delayed_scale_update = nothing;
+    table_.prescale_update = nothing;
     d.kernels = &table_;
     if (backend().open_session(&d, &session_) != OCTAVO_OK) return false;
     octavo_session *s = session_;
@@ -128,7 +140,7 @@ enum class From { kAddresses, kStore };
 
 void forward_row(benchmark::State &state, bool is_reference, From from) {
   Layer o;
-  if (!o.open()) return state.SkipWithError("no session of the reference backend");
+  if (!o.open("reference")) return state.SkipWithError("no session of the reference backend");
   octavo_backend table = o.backend();
   if (!is_reference) table.linear_forward = empty_forward;
   const octavo_backend *backend = &table;
@@ -154,6 +166,37 @@ void forward_row(benchmark::State &state, bool is_reference, From from) {
   count_items(state, 1);
 }
 
+enum class Verb { kQuantizeWeight, kForward, kBackward, kEndStep };
+
+// Every slot is at the same address, since no kernel looks.
+void verb_row(benchmark::State &state, const char *name, Verb verb) {
+  Layer o;
+  if (!o.open(name)) return state.SkipWithError("no session of the backend");
+  octavo_tensor x = tensor(o.x, Layer::kRows, Layer::kSize, OCTAVO_F32);
+  octavo_tensor y = tensor(o.y, Layer::kRows, Layer::kSize, OCTAVO_F32);
+  octavo_tensor dw = tensor(o.weight, Layer::kSize, Layer::kSize, OCTAVO_F32);
+  const std::vector<void *> list(64, o.weight);
+  auto w = make_call<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
+  auto f = make_call<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
+  auto b = make_call<octavo_backward_call>(OCTAVO_KIND_BACKWARD_CALL);
+  auto e = make_call<octavo_step_call>(OCTAVO_KIND_STEP_CALL);
+  w.slots = f.slots = b.slots = e.slots = list.data();
+  w.workspace = f.workspace = b.workspace = o.workspace;
+  f.x = &x, f.y = &y, f.saved = o.workspace;
+  b.dy = &y, b.dx = &x, b.dw = name == std::string("te") ? &dw : nullptr, b.saved = o.workspace;
+  const octavo_backend *backend = &o.backend();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(backend);
+    const octavo_status status =
+        verb == Verb::kQuantizeWeight ? backend->quantize_weight(o.session(), &w)
+        : verb == Verb::kForward      ? backend->linear_forward(o.session(), &f)
+        : verb == Verb::kBackward     ? backend->linear_backward(o.session(), &b)
+                                      : backend->end_step(o.session(), &e);
+    if (status != OCTAVO_OK) return state.SkipWithError("the verb was refused");
+  }
+  count_items(state, 1);
+}
+
 }  // namespace
 
 void add_forward() {
@@ -161,6 +204,13 @@ void add_forward() {
   benchmark::RegisterBenchmark("Forward/empty", forward_row, false, From::kAddresses);
   benchmark::RegisterBenchmark("Forward/store", forward_row, false, From::kStore);
   benchmark::RegisterBenchmark("Forward/reference", forward_row, true, From::kAddresses);
+  for (const char *name : {"te", "msamp"})
+    for (const auto &[verb, text] : {std::pair{Verb::kQuantizeWeight, "quantize_weight"},
+                                     {Verb::kForward, "linear_forward"},
+                                     {Verb::kBackward, "linear_backward"},
+                                     {Verb::kEndStep, "end_step"}})
+      benchmark::RegisterBenchmark(("Verb/" + std::string(name) + "/" + text).c_str(), verb_row,
+                                   name, verb);
 }
 
 }  // namespace octavo::bench

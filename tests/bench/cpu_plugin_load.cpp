@@ -9,7 +9,7 @@
 
 #include <chrono>
 
-#include "sdk/src/loader.h"
+#include "sdk/src/plugin/loader.h"
 #include "tests/bench/bench.h"
 
 namespace octavo::bench {

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "sdk/src/manifest_requires.h"
-#include "sdk/src/probe.h"
-#include "sdk/src/trust.h"
+#include "sdk/src/plugin/manifest_requires.h"
+#include "sdk/src/probe/probe.h"
+#include "sdk/src/trust/trust.h"
 #include "tests/bench/bench.h"
 #include "tests/support/temp_dir.h"
 
@@ -27,9 +27,9 @@ class Plugins {
     for (int i = 0; i < kPlugins; ++i)
       for (const std::string file : {"reference.so", "reference.octavo-plugin.toml"})
         dir_.copy(OCTAVO_BENCH_PLUGINS "/" + file, place(i, file));
-    config_.trust = "owner";
-    config_.probe = "auto";
-    config_.probe_timeout_ms = 20000;
+    config_[key::kTrust] = "owner";
+    config_[key::kProbe] = "auto";
+    config_[key::kProbeTimeout] = 20000;
   }
 
   // Another place for every call: nothing is known there.
@@ -43,7 +43,7 @@ class Plugins {
   double probe(const std::string &cache, const std::string &how) const {
     setenv("XDG_CACHE_HOME", cache.c_str(), 1);
     const auto begin = std::chrono::steady_clock::now();
-    const Hardware hardware = probe_hardware();
+    const Hardware hardware = read_hardware();
     const TrustPolicy policy = trust_policy(config_, false);
     for (int i = 0; i < kPlugins; ++i) {
       std::vector<Verdict> verdicts;

@@ -37,7 +37,7 @@ def table(results):
 def machine_lines(run, machine):
     p = run.peaks["before"]
     lines = [f"Column: {machine.column}. Kernels: {run.context.get('kernels', 'unknown')}. "
-             f"oneDNN: {run.context.get('onednn', 'none')}. One thread unless a row says more."]
+             f"oneDNN: {run.context.get('onednn', 'none')}. One thread unless a row names more."]
     if p.get("fma512"):
         lines.append(f"Peaks of one core: fp32 {p['fma512']:.0f} GFLOP/s (512 bits), "
                      f"{p['fma256']:.0f} (256 bits); bf16 dots {p['dot512']:.0f}; "
@@ -64,8 +64,8 @@ def markdown(run, machine, results, chart=None):
               "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows_of(results)]
     lines += [f"| {name} | elsewhere: {where} | | | | |" for name, where in ELSEWHERE]
-    lines += ["", "Rates behind them: 1e9 elements, FLOP, bytes or parameters a second, as the "
-              "rows' files say.", "", "| row | median |", "|---|---|"]
+    lines += ["", "Rates of these rows: 1e9 elements, FLOP, bytes or parameters a second, as in the "
+              "rows' files.", "", "| row | median |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rate_rows(run)]
     return "\n".join(lines)
 

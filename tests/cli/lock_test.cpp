@@ -145,7 +145,8 @@ TEST_F(CliLock, locked_hash_is_a_pin) {
 TEST_F(CliLock, nothing_to_lock) {
   Finished f = octavo({"lock"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err, HasSubstr("expected a configuration file for octavo.lock to lie beside"));
+  EXPECT_THAT(f.err,
+              HasSubstr("expected a configuration file, next to which octavo.lock is written"));
   f = octavo({"lock", config, "--set", "fp8.backend=absent"});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.err, HasSubstr("none of the backends that it names can be loaded here"));

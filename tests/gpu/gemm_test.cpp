@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "tests/kernels/cuda/twins.h"
+#include "tests/support/param_name.h"
 
 namespace octavo::test {
 namespace {
@@ -165,7 +166,7 @@ TEST_P(GpuGemm, reference_kernel_has_the_cpus_bits) {
   unsetenv("OCTAVO_CUDA_GEMM");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuGemm, testing::ValuesIn(kProducts));
+INSTANTIATE_TEST_SUITE_P(All, GpuGemm, testing::ValuesIn(kProducts), octavo::test::kNameOfValue);
 
 }  // namespace
 }  // namespace octavo::test

@@ -20,7 +20,7 @@ def codes_of(root):
     """name of the constant -> (number, name in reports)"""
     header = (root / "sdk/include/octavo/host.h").read_text(encoding="utf-8")
     numbers = dict(re.findall(r"OCTAVO_REASON_([A-Z_]+) = (\d+)", header))
-    source = (root / "sdk/src/verdict.cpp").read_text(encoding="utf-8")
+    source = (root / "sdk/src/base/verdict.cpp").read_text(encoding="utf-8")
     names = dict(re.findall(r'OCTAVO_REASON_([A-Z_]+): return "([a-z-]+)"', source))
     return {c: (int(n), names.get(c)) for c, n in numbers.items() if c != "NONE"}
 
@@ -63,7 +63,7 @@ def check(root, cases):
               for name in pages.keys() - {name for _, name in codes.values()}]
     for code, (number, name) in codes.items():
         if name is None:
-            faults.append(f"OCTAVO_REASON_{code}: reason_name in sdk/src/verdict.cpp has no name for it")
+            faults.append(f"OCTAVO_REASON_{code}: reason_name in sdk/src/base/verdict.cpp has no name for it")
             continue
         where = f"docs/reasons/{name}.md"
         if f'"{name}"' not in schema:
@@ -94,7 +94,7 @@ def self_test():
         files = {
             "sdk/include/octavo/host.h": "OCTAVO_REASON_NONE = 0, OCTAVO_REASON_ONE = 1, "
             "OCTAVO_REASON_TWO = 2, OCTAVO_REASON_SIX = 6, OCTAVO_REASON_TEN = 10",
-            "sdk/src/verdict.cpp": 'case OCTAVO_REASON_ONE: return "one"; case OCTAVO_REASON_TWO: '
+            "sdk/src/base/verdict.cpp": 'case OCTAVO_REASON_ONE: return "one"; case OCTAVO_REASON_TWO: '
             'return "two"; case OCTAVO_REASON_TEN: return "ten";',
             "sdk/src/a.cpp": "OCTAVO_REASON_ONE OCTAVO_REASON_TWO",
             "docs/reasons/README.md": "(one.md) (ten.md)",

@@ -1,5 +1,6 @@
 # octavo::torch as a third party meets it: installed, moved, found by CMake with the user's own torch,
-# and refused with the reason where that torch is missing or another one.
+# and refused with the reason where that torch is missing or another one. It takes over half a minute,
+# since it compiles programs with torch's headers.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
 

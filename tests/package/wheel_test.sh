@@ -2,9 +2,11 @@
 # Builds the wheel of host_adapters/python and uses it as a user would: its content, an installation
 # in a fresh virtual environment, a call.
 #
-# Usage: tests/package/wheel_test.sh [build folder]
-#   build folder  kept and used again; a temporary one when none is given
+# Usage: tests/package/wheel_test.sh [build folder [build type [-D<variable>=<value>...]]]
+#   build folder  kept and used again; a temporary one when none is given. With the type and the flags
+#                 of another build of this tree, next to that one, ccache has every object
 #
+# Takes a minute and a half, since it builds as pip does and makes a virtual environment.
 # Exit code 77: torch or the build tools cannot be installed here, with the reason in print.
 set -euo pipefail
 
@@ -18,6 +20,8 @@ work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 build=$work/build
 [[ $# -eq 0 ]] || build=$(realpath -m -- "$1")
+build_type=${2:-Release}
+variables=("${@:3}")
 
 fail() {
   echo "wheel: $1" >&2
@@ -27,9 +31,9 @@ fail() {
 bash "$root/samples/torch_env/install.sh" torch wheel
 python=$(torch_env_python)
 
-options=(-C "build-dir=$build")
+options=(-C "build-dir=$build" -C "cmake.build-type=$build_type")
 use_ccache "$root"
-for option in "${OCTAVO_COMPILER_LAUNCHER[@]}"; do
+for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" "${variables[@]}"; do
   options+=(-C "cmake.define.${option#-D}")
 done
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \

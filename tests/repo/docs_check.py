@@ -1,14 +1,17 @@
-"""Keeps the documents true: links lead somewhere, quoted code is the code of a built file.
+"""Keeps the documents true and readable: links lead somewhere, every code block names its source,
+quoted code is the code of a built file, and the prose is plain.
 
   docs_check.py <root>
   docs_check.py --update <root>   copies the regions into the pages
   docs_check.py --self-test
 
-A fenced block after `<!-- from: samples/minimal_plugin/minimal.c#seal -->` must equal the region
-between the lines `[seal]` and `[/seal]` of that file, each alone in a //, /* */ or # comment. Without
-`#region` it must equal the whole file. A block after `<!-- diff: old.py new.py -->` must be the lines
-that differ between the two.
+Each fenced block has one of the markers of pages.py on the line before it. A block after
+`<!-- from: samples/minimal_plugin/minimal.c#seal -->` must equal the region between the lines `[seal]`
+and `[/seal]` of that file, each alone in a //, /* */ or # comment. Without `#region` it must equal the
+whole file. A block after `<!-- diff: old.py new.py -->` must be the lines that differ between the two.
+Blocks marked `run`, `output` and `config` are tests/docs/docs_run.py's part.
 """
+import collections
 import difflib
 import pathlib
 import re
@@ -16,9 +19,17 @@ import sys
 import tempfile
 import textwrap
 
+import pages
 import tree
 
 MARKER = re.compile(r"\s*(?://|/\*|#)\s*\[(/?)([\w-]+)\]\s*(?:\*/)?\s*$")
+# Words that plain technical English does not need, and what to write.
+WORDS = {
+    "lies": "is, is stored", "lie": "are, are stored", "beside": "next to, in addition to",
+    "mend": "fix", "mends": "fixes", "mended": "fixed", "for ever": "without end",
+    "is told": "gets, learns", "are told": "get, learn", "it says": "name who or what",
+    "is said": "name who or what",
+}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 
 
@@ -64,6 +75,13 @@ def check_links(root, path, text):
     return faults
 
 
+def check_words(path, text):
+    """Prose in plain English: CONTRIBUTING.md."""
+    prose = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.S)
+    return [f"{path}: '{word}' in the prose, write: {better}" for word, better in WORDS.items()
+            if re.search(rf"\b{word.replace(' ', chr(92) + 's+')}\b", prose, re.I)]
+
+
 def difference(root, old, new):
     """The lines of `old` that go and of `new` that come, unified without context or headers."""
     sides = [(root / name).read_text(encoding="utf-8").splitlines() for name in (old, new)]
@@ -88,31 +106,29 @@ def wanted_text(root, kind, arguments):
         f"but that file has no region [{part}] .. [/{part}]")
 
 
-def check_quotes(root, path, text):
-    faults, quotes = [], 0
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        match = re.fullmatch(r"\s*<!-- (from|diff): (\S+(?: \S+)?) -->\s*", line)
-        if not match:
-            continue
-        quotes += 1
-        where = f"{path}:{number}: quotes {match.group(2)}"
-        block = lines[number:]
-        if not block or not block[0].startswith("```") or "```" not in block[1:]:
-            faults.append(f"{where}, expected a fenced block on the next line")
-            continue
-        quoted = "\n".join(l.rstrip() for l in block[1:block.index("```", 1)]).strip("\n")
-        wanted, why = wanted_text(root, *match.groups())
-        if wanted is None:
-            faults.append(f"{where}, {why}")
-        elif wanted != quoted:
-            old, new = quoted.splitlines(), wanted.splitlines()
-            at = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]),
-                      min(len(old), len(new)))
-            show = [(side[at] if at < len(side) else "(end)") for side in (new, old)]
-            faults.append(f"{where}, line {at + 1}: the source says '{show[0]}', "
-                          f"the page '{show[1]}'")
-    return faults, quotes
+def check_quote(root, where, block):
+    wanted, why = wanted_text(root, block.kind, block.argument)
+    if wanted is None:
+        return [f"{where}, {why}"]
+    quoted = block.text.strip("\n")
+    if wanted == quoted:
+        return []
+    old, new = quoted.splitlines(), wanted.splitlines()
+    at = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]),
+              min(len(old), len(new)))
+    show = [(side[at] if at < len(side) else "(end)") for side in (new, old)]
+    return [f"{where}, line {at + 1}: the source says '{show[0]}', the page '{show[1]}'"]
+
+
+def check_blocks(root, path, text):
+    """The faults of a page's blocks, and how many there are of each kind."""
+    faults = [f"{path}:{line}: {what}" for line, what in pages.marker_faults(text)]
+    kinds = collections.Counter()
+    for block in pages.blocks(text):
+        kinds[block.kind] += 1
+        if block.kind in ("from", "diff") and block.last:
+            faults += check_quote(root, f"{path}:{block.line}: quotes {block.argument}", block)
+    return faults, kinds
 
 
 def update(root):
@@ -136,38 +152,67 @@ def update(root):
 
 def check(root):
     root = pathlib.Path(root)
-    faults, pages, quotes = [], 0, 0
+    faults, count, kinds = [], 0, collections.Counter()
     for path in tree.files(root):
         if path.suffix == ".md":
             text = tree.text(root, path)
-            found, count = check_quotes(root, path, text)
-            faults += check_links(root, path, text) + found
-            pages, quotes = pages + 1, quotes + count
-    print(f"{pages} pages, {quotes} quoted regions")
-    if pages == 0 or quotes == 0:
+            found, of_page = check_blocks(root, path, text)
+            faults += check_links(root, path, text) + check_words(path, text) + found
+            count, kinds = count + 1, kinds + of_page
+    print(f"{count} pages, {kinds['from'] + kinds['diff']} quoted regions, {kinds['run']} shell blocks "
+          f"and {kinds['output']} outputs and {kinds['config']} configurations for docs_run.py, "
+          f"{kinds['not run']} blocks with a reason")
+    if count == 0 or kinds["from"] + kinds["diff"] == 0:
         faults.append("expected pages with quoted regions, found none; the check would be empty")
     return faults
 
 
+# A page with one fault each, and what docs_check says of it.
+PLANTED = [
+    ("[bad](gone.md) [good](b.md#two-words) `[no](code.md)`", "links gone.md"),
+    ("[worse](b.md#gone)", "no such heading"),
+    ("It is stored for\never beside it.", "'beside' in the prose, write: next to|'for ever' in the prose"),
+    ("`beside`\n<!-- not run: it lies elsewhere -->\n```sh\nmend\n```", None),
+    ("<!-- from: x.c#a -->\n```c\nint a;\n```", None),
+    ("<!-- from: x.c#b -->\n```c\nint b;\n\n  int d;\n```",
+     "#b, line 3: the source says '  int c;', the page '  int d;'"),
+    ("<!-- from: x.c#z -->\n```c\n```", "no region [z]"),
+    ("<!-- from: y.c#a -->\n```c\n```", "y.c#a, which does not exist"),
+    ("<!-- from: x.c#a -->\ntext", "expected a fenced block on the next line"),
+    ("<!-- diff: a.py b.py -->\n```diff\n-one\n+two\n```", None),
+    ("<!-- diff: a.py c.py -->\n```diff\n```", "a.py c.py, which does not exist: c.py"),
+    ("<!-- diff: a.py b.py -->\n```diff\n-one\n+three\n```", "says '+two', the page '+three'"),
+    ("```sh\ntrue\n```", "a code block without a marker"),
+    ("<!-- run -->\n\n```sh\ntrue\n```", "a code block without a marker|expected a fenced block"),
+    ("<!-- run -->\n```sh\ntrue", "a block that never ends"),
+    ("<!-- run -->\n```python\npass\n```", "`run` expects a block of sh, found python"),
+    ("<!-- run: slowly -->\n```sh\ntrue\n```", "`run` has no option slowly"),
+    ("<!-- run: exit 1, with --steps 2 -->\n```sh\nfalse\n```\n<!-- output: part -->\n```text\nx\n```",
+     None),
+    ("<!-- output -->\n```text\nx\n```", "expects a block marked `run` earlier"),
+    ("<!-- config -->\n```toml\nschema = 1\n```", None),
+    ("<!-- not run: why -->\n```sh\ntrue\n```", "expects a reason in words, found 'why'"),
+    ("1. An item:\n   <!-- not run: needs a GPU -->\n   ```sh\n   nvidia-smi\n   ```\n\n       text", None),
+    ("Run:\n\n    make all\n", "an indented code block"),
+]
+
+
 def self_test():
     source = "/* x */\n/* [a] */\nint a;\n/* [/a] */\n  // [b]\n  int b;\n\n    int c;\n  // [/b]\n"
-    page = ("# One page\n[good](b.md#two-words) [bad](gone.md) [worse](b.md#gone) `[no](code.md)`\n"
-            "<!-- from: x.c#a -->\n```c\nint a;\n```\n<!-- from: x.c#b -->\n```c\nint b;\n\n  int d;\n```\n"
-            "<!-- from: x.c#z -->\n```c\n```\n<!-- from: y.c#a -->\n```c\n```\n<!-- from: x.c#a -->\ntext\n"
-            "<!-- diff: a.py b.py -->\n```diff\n-one\n+two\n```\n<!-- diff: a.py c.py -->\n```diff\n```\n"
-            "<!-- diff: a.py b.py -->\n```diff\n-one\n+three\n```\n")
-    wanted = ["links gone.md", "no such heading", "#b, line 3: the source says '  int c;', the page "
-              "'  int d;'", "no region [z]", "y.c#a, which does not exist", "expected a fenced block",
-              "a.py c.py, which does not exist: c.py", "says '+two', the page '+three'"]
+    wrong = []
     with tempfile.TemporaryDirectory() as directory:
-        for name, content in {"x.c": source, "a.md": page, "b.md": "## Two words\n", "a.py": "x\none\n",
+        for name, content in {"x.c": source, "b.md": "## Two words\n", "a.py": "x\none\n",
                               "b.py": "x\ntwo\n"}.items():
             pathlib.Path(directory, name).write_text(content)
+        for number, (page, _) in enumerate(PLANTED):
+            pathlib.Path(directory, f"page{number}.md").write_text(page)
         faults = check(directory)
-    wrong = [f"expected a fault with: {w}" for w in wanted if not any(w in f for f in faults)]
-    if len(faults) != len(wanted):
-        wrong.append(f"expected {len(wanted)} faults, found {faults}")
-    return tree.report(wrong, "planted pages")
+    for number, (page, wanted) in enumerate(PLANTED):
+        mine = [f for f in faults if f.startswith(f"page{number}.md:")]
+        expected = wanted.split("|") if wanted else []
+        if len(mine) != len(expected) or any(not any(w in f for f in mine) for w in expected):
+            wrong.append(f"{page!r}: expected {expected}, found {mine}")
+    return tree.report(wrong, f"{len(PLANTED)} planted pages")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Who may include and link what: the table of docs/architecture.md, enforced.
+"""Who may include, link and import what: the table of docs/architecture.md, enforced.
 
-  include_rules.py <root>        checks every #include and every target_link_libraries
+  include_rules.py <root>        checks every #include, target_link_libraries and Python import
   include_rules.py --self-test   plants one violation of each rule in a small tree and expects it
 
 A header belongs to an area: a folder of the tree ("sdk/include"), a language's library ("c", "c++",
@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 
+import python_rules
 import tree
 
 C_HEADERS = {f"{h}.h" for h in (
@@ -48,10 +49,25 @@ class Rule:
 
 SDK = LANGUAGE | {"system", "sdk/include", "nlohmann", "sodium"}
 KERNELS = LANGUAGE | {"system", "sdk/include", "kernels/format", "kernels/check"}
+# The rooms of liboctavo, bottom first: a room includes itself and earlier ones.
+ROOMS = ("base file machine config plugin trust probe negotiate run ranks store checkpoint report "
+         "api").split()
+# Packages and single headers that one room may use: room -> arguments of Rule.
+ROOM_EXTRAS = {
+    "config": {"only": {"toml++": r"toml\..*"}},
+    "plugin": {"only": {"boost": r"loader\..*"}},
+    "negotiate": {"headers": {"kernels/cpu/table.h"}},
+}
+SAMPLE = LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}
+# The rooms of train_gpt, bottom first: a room includes itself and earlier ones, main.cpp all.
+GPT_ROOMS = [f"samples/train_gpt/{room}" for room in ("model", "octavo", "run", "report")]
 RULES = {
     "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp"}),
-    "sdk/src": Rule(SDK, only={"boost": r"loader.*", "toml++": r"(config|toml).*"},
-                    headers={"kernels/cpu/table.h"}, links={"kernels/cpu", "boost", "toml++"}),
+    # What the rooms link together; a file is in one of them.
+    "sdk/src": Rule(SDK, links={"kernels/cpu", "boost", "toml++"}),
+    **{f"sdk/src/{room}": Rule(SDK | {f"sdk/src/{r}" for r in ROOMS[:place]},
+                               **ROOM_EXTRAS.get(room, {}))
+       for place, room in enumerate(ROOMS)},
     "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h"}, links={"kernels/cpu"}),
     "sdk/cli": Rule(SDK | {"CLI11"}, links={"sdk/src"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
@@ -59,15 +75,17 @@ RULES = {
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
     "kernels/*": Rule(KERNELS),
-    # What the backends of this tree share; third parties have their own.
-    "plugins/common": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
-    "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format", "plugins/common"}),
+    # Backends of this tree share octavo/plugin.hpp, as third parties do.
+    "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "torch"}, links={"sdk/src"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
-    "samples/*": Rule(LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}, links={"sdk/src"}),
+    "samples/*": Rule(SAMPLE, links={"sdk/src"}),
+    "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src"}),
+    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"})
+       for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.
-    "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch", "samples/train_gpt"},
+    "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch"} | set(GPT_ROOMS),
                               links={"sdk/src", "host_adapters/torch"}),
     # Ships to third parties; its own test does not.
     "tests/conformance": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"}),
@@ -78,7 +96,7 @@ FREE = re.compile(r"tests/(?!conformance/)|tests/conformance/.*selftest")
 def folder_of(path):
     """The folder of the table that a path lies in, and its rule; (None, None) without one."""
     parts = pathlib.PurePosixPath(path).parts
-    for length in (2, 1):
+    for length in (3, 2, 1):
         folder = "/".join(parts[:length])
         if len(parts) > length and folder in RULES:
             return folder, RULES[folder]
@@ -115,7 +133,10 @@ def check_includes(root):
             continue
         folder, rule = folder_of(path)
         if not rule:
-            faults.append(f"{path}: lies in no folder of the table")
+            faults.append(f"{path}: is in no folder of the table")
+            continue
+        if folder == "sdk/src":
+            faults.append(f"{path}: is in no room of sdk/src; expected one of {', '.join(ROOMS)}")
             continue
         for number, line in enumerate(tree.text(root, path).splitlines(), 1):
             match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
@@ -123,7 +144,8 @@ def check_includes(root):
                 continue
             area, header = header_area(root, path, match.group(1))
             named = rule.only.get(area)
-            if area == folder or area in rule.uses or header in rule.headers:
+            whole = "sdk/src" if area and area.startswith("sdk/src/") else area
+            if area == folder or {area, whole} & rule.uses or header in rule.headers:
                 continue
             if named and re.fullmatch(named, path.name):
                 continue
@@ -135,6 +157,14 @@ def check_includes(root):
             else:
                 faults.append(f"{where} of {area}; {folder} may use {', '.join(sorted(rule.uses))}")
     return faults
+
+
+def check_mirror(root):
+    """Tests of liboctavo are in the room that they test, or in hpp with those of the C++ headers."""
+    rooms = set(ROOMS) | {"hpp"}
+    return [f"{path}: mirrors no room of sdk/src; expected tests/sdk/<room>/ or tests/sdk/hpp/"
+            for path in tree.c_files(root)
+            if path.parts[:2] == ("tests", "sdk") and (len(path.parts) < 4 or path.parts[2] not in rooms)]
 
 
 def commands(text, name):
@@ -157,7 +187,8 @@ def target_homes(root, texts):
                 sources = [a for a in arguments if (root / path.parent / a).is_file()]
                 place = path.parent / (sources[0] if sources else "CMakeLists.txt")
                 name = f"octavo_plugin_{target}" if command == "octavo_add_plugin" else target
-                homes.setdefault(name, folder_of(place)[0] or place.parent.as_posix())
+                folder = folder_of(place)[0] or place.parent.as_posix()
+                homes.setdefault(name, "sdk/src" if folder.startswith("sdk/src/") else folder)
     return homes
 
 
@@ -184,19 +215,27 @@ def check_links(root):
 
 def check(root):
     root = pathlib.Path(root)
-    return check_includes(root) + check_links(root)
+    return (check_includes(root) + check_mirror(root) + check_links(root) +
+            python_rules.check(root))
 
 
 PLANTED = [  # file, content, part of the message; None: legal
     ("sdk/include/octavo/a.h", "#include <stdint.h>\n", None),
     ("sdk/include/octavo/b.h", "#include <vector>\n", "c++ is for files named"),
-    ("sdk/src/loader.cpp", "#include <boost/dll.hpp>\n#include \"octavo/a.h\"\n", None),
-    ("sdk/src/run.cpp", "#include <boost/dll.hpp>\n", "boost is for files named loader"),
-    ("sdk/src/probe.cpp", "#include <toml++/toml.h>\n", "toml++ is for files named"),
+    ("sdk/src/plugin/loader.cpp", "#include <boost/dll.hpp>\n#include \"octavo/a.h\"\n", None),
+    ("sdk/src/plugin/elf.cpp", "#include <boost/dll.hpp>\n", "boost is for files named loader"),
+    ("sdk/src/run/dll.cpp", "#include <boost/dll.hpp>\n", "of boost"),
+    ("sdk/src/config/keys.cpp", "#include <toml++/toml.h>\n", "toml++ is for files named"),
+    ("sdk/src/base/text.h", "#include <string>\n", None),
+    ("sdk/src/run/run.h", "#include \"sdk/src/base/text.h\"\n", None),
+    ("sdk/src/base/up.cpp", "#include \"sdk/src/run/run.h\"\n", "of sdk/src/run"),
+    ("sdk/src/flat.cpp", "", "is in no room"),
+    ("sdk/src/attic/old.cpp", "", "is in no room"),
+    ("sdk/probe/main.cpp", "#include \"sdk/src/run/run.h\"\n", None),
     ("kernels/cpu/table.h", "#include <stdint.h>\n", None),
     ("kernels/cpu/gemm.h", "#include <immintrin.h>\n", None),
-    ("sdk/src/open.cpp", "#include \"kernels/cpu/table.h\"\n", None),
-    ("sdk/src/hot.cpp", "#include \"kernels/cpu/gemm.h\"\n", "includes kernels/cpu/gemm.h"),
+    ("sdk/src/negotiate/open.cpp", "#include \"kernels/cpu/table.h\"\n", None),
+    ("sdk/src/negotiate/hot.cpp", "#include \"kernels/cpu/gemm.h\"\n", "includes kernels/cpu/gemm.h"),
     ("kernels/format/float8.h", "#include <stdint.h>\n", None),
     ("kernels/cpu/gemm.cpp", "#include \"gemm.h\"\n#include \"kernels/format/float8.h\"\n", None),
     ("kernels/check/check.h", "#include \"kernels/format/float8.h\"\n", None),
@@ -204,30 +243,37 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("kernels/check/device.cpp", "#include <unistd.h>\n", "of system"),
     ("kernels/cpu/pack.cpp", "#include \"kernels/check/check.h\"\n", None),
     ("kernels/cpu/gpu.cpp", "#include <cuda_runtime.h>\n", "includes cuda_runtime.h of cuda"),
-    ("plugins/common/layout.h", "#include \"octavo/a.h\"\n", None),
-    ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n"
-     "#include \"plugins/common/layout.h\"\n", None),
+    ("plugins/te/te.cpp", "#include \"kernels/format/float8.h\"\n#include \"octavo/a.h\"\n", None),
     ("plugins/te/checked.cpp", "#include \"kernels/check/check.h\"\n", "of kernels/check"),
     ("plugins/te/fast.cpp", "#include \"../../kernels/cpu/gemm.h\"\n", "of kernels/cpu"),
     ("plugins/msamp/copy.cpp", "#include \"plugins/te/te.cpp\"\n", "of plugins/te"),
     ("samples/gpt/main.cpp", "#include <CLI/CLI.hpp>\n#include \"octavo/a.h\"\n", None),
-    ("samples/gpt/inside.cpp", "#include \"sdk/src/loader.cpp\"\n", "of sdk/src"),
+    ("samples/gpt/inside.cpp", "#include \"sdk/src/plugin/loader.cpp\"\n", "of sdk/src/plugin"),
     ("samples/gpt/other.cpp", "#include <zlib.h>\n", "which no area"),
     ("tests/conformance/fence.cpp", "#include <gtest/gtest.h>\n", "of gtest"),
+    ("samples/train_gpt/model/model.h", "#include <octavo/a.h>\n", None),
+    ("samples/train_gpt/run/run.h", "#include \"../model/model.h\"\n", None),
+    ("samples/train_gpt/model/up.cpp", "#include \"../run/run.h\"\n", "of samples/train_gpt/run"),
+    ("samples/train_gpt/main.cpp", "#include \"run/run.h\"\n", None),
     ("tests/conformance/selftest.cpp", "#include <gtest/gtest.h>\n", None),
     ("tests/kernels/gemm_test.cpp", "#include \"kernels/cpu/gemm.h\"\n", None),
-    ("tools/x.c", "", "lies in no folder"),
+    ("tools/x.c", "", "is in no folder"),
+    ("tests/sdk/plugin/loader_test.cpp", "#include \"sdk/src/plugin/loader.cpp\"\n", None),
+    ("tests/sdk/hpp/octavo_hpp_test.cpp", "", None),
+    ("tests/sdk/flat_test.cpp", "", "mirrors no room"),
+    ("tests/sdk/attic/old_test.cpp", "", "mirrors no room"),
     ("kernels/check/CMakeLists.txt", "add_library(octavo_check STATIC gemm.cpp)\n"
      "target_link_libraries(octavo_check PUBLIC octavo_cpu)\n",
      "octavo_check links octavo_cpu of kernels/cpu"),
     ("kernels/cpu/CMakeLists.txt", "add_library(octavo_cpu STATIC gemm.cpp)\n"
      "target_link_libraries(octavo_cpu PUBLIC octavo_check)\n", None),
-    ("sdk/CMakeLists.txt", "add_library(octavo SHARED src/loader.cpp)\n"
+    ("sdk/CMakeLists.txt", "add_library(octavo SHARED src/plugin/loader.cpp)\n"
      "target_link_libraries(octavo PRIVATE $<BUILD_INTERFACE:octavo_cpu> Torch::Torch)\n",
      "octavo links Torch::Torch of no known area"),
     ("plugins/te/CMakeLists.txt",
      "# target_link_libraries(te PRIVATE octavo)\ntarget_link_libraries(te PRIVATE octavo_cpu)\n",
      "te links octavo_cpu of kernels/cpu"),
+    *python_rules.PLANTED,
 ]
 
 
@@ -253,4 +299,4 @@ if __name__ == "__main__":
         sys.exit(self_test())
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    sys.exit(tree.report(check(sys.argv[1]), "includes and links"))
+    sys.exit(tree.report(check(sys.argv[1]), "includes, links and imports"))

@@ -24,19 +24,21 @@ class ZooFiles : public Cage {
 
 TEST_F(ZooFiles, manifest_without_a_library) {
   dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
-  expect_refusal(manifest() + ": names " + library() +
-                     ", which does not exist or is no regular file; install the library beside its "
-                     "manifest",
-                 manifest(), "reinstall the plugin: its .so belongs beside the manifest");
+  expect_refusal(
+      manifest() + ": names " + library() +
+          ", which does not exist or is no regular file; install the library next to its "
+          "manifest",
+      manifest(), "reinstall the plugin: its .so belongs next to the manifest");
 }
 
 TEST_F(ZooFiles, library_that_is_a_directory) {
   dir.make_directory("plugins/fake.so");
   dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
-  expect_refusal(manifest() + ": names " + library() +
-                     ", which does not exist or is no regular file; install the library beside its "
-                     "manifest",
-                 manifest(), "reinstall the plugin: its .so belongs beside the manifest");
+  expect_refusal(
+      manifest() + ": names " + library() +
+          ", which does not exist or is no regular file; install the library next to its "
+          "manifest",
+      manifest(), "reinstall the plugin: its .so belongs next to the manifest");
 }
 
 // Whatever has the library's name: it is not opened, let alone loaded.

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-#include "sdk/src/secure_file.h"
+#include "sdk/src/file/privilege_file.h"
 #include "tests/zoo/path_policy.h"
 
 namespace octavo::test {
@@ -62,7 +62,7 @@ class PathPolicySwap : public testing::Test {
       ASSERT_THAT(f.out, testing::HasSubstr("\"reason\": \"trust\""));
       GTEST_SKIP() << "the temporary directory is not trusted itself: " << f.out << f.err;
     }
-    good = SecureFile(tree.library(), "test").sha256();
+    good = CheckedFile(tree.library(), "test").sha256();
     tree.names("{ file = \"fake.so\", sha256 = \"" + good + "\" }");
   }
   PolicyTree tree;

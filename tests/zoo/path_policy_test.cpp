@@ -5,7 +5,7 @@
 #include <functional>
 #include <iterator>
 
-#include "sdk/src/secure_file.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo::test {
 namespace {
