@@ -27,12 +27,13 @@ endif()
 # Inputs are small: freed memory is watched for 16 MiB of later ones, and allocations are noted by their
 # last four callers (a finding's input, run without these options, shows the others). The corpora are
 # grown, so inputs are chosen evenly: weighing them by rare features costs more than most inputs do.
+# A line for each new input would hide the finding in a test's log.
 set(sanitizer "quarantine_size_mb=16:malloc_context_size=4")
 # A fuzzer may write into its own folder only: it is the home and the place of temporary files, too.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env "HOME=${WORK}" "TMPDIR=${WORK}"
                         "ASAN_OPTIONS=${sanitizer}"
-                        "${TARGET}" -max_total_time=${SECONDS} ${options} -seed=1 -entropic=0 -timeout=30
-                        -rss_limit_mb=1024 -max_len=${MAX_LENGTH} -print_final_stats=1
+                        "${TARGET}" -max_total_time=${SECONDS} ${options} -seed=1 -entropic=0
+                        -verbosity=0 -timeout=30 -rss_limit_mb=1024 -max_len=${MAX_LENGTH} -print_final_stats=1
                         -artifact_prefix=${WORK}/ "${WORK}/corpus"
                 WORKING_DIRECTORY "${WORK}"
                 RESULT_VARIABLE status)

@@ -1,8 +1,6 @@
 // The functions of octavo.h that open, report on and describe a run; no logic of their own.
-#include <algorithm>
-#include <cstring>
-
 #include "sdk/src/base/handles.h"
+#include "sdk/src/base/sized.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/negotiate/negotiate.h"
@@ -17,13 +15,18 @@ using octavo::guarded;
 using octavo::View;
 
 // The caller's struct in this library's size: fields it does not know are 0.
-template <typename Desc>
-Desc own_copy(const Desc *theirs, uint32_t kind) {
+template <typename Desc, typename... Pointer>
+Desc own_copy(const Desc *theirs, uint32_t kind, Pointer Desc::*...pointers) {
   Desc d{};
-  if (theirs != nullptr) std::memcpy(&d, theirs, std::min<size_t>(theirs->size, sizeof(d)));
+  if (theirs != nullptr) d = octavo::head_of(*theirs, pointers...);
   d.size = sizeof(d);
   d.kind = kind;
   return d;
+}
+
+octavo_open_desc own_copy(const octavo_open_desc *theirs) {
+  return own_copy(theirs, OCTAVO_KIND_OPEN_DESC, &octavo_open_desc::overrides,
+                  &octavo_open_desc::plugin_dirs, &octavo_open_desc::host);
 }
 
 // A complete host table that lives as long as the run and forwards to the caller's, if any.
@@ -50,7 +53,7 @@ std::unique_ptr<octavo_host> own_host(const octavo_host *theirs) {
 // Only as much is done as the view needs.
 octavo_status report_on(const octavo_open_desc *desc, const char *function, octavo_str format,
                         octavo_line line, void *ctx, View view) {
-  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() -> octavo_status {
     given(line, function, "line");
     const octavo::Format wanted = octavo::parse_format(octavo::view(format));
@@ -82,7 +85,7 @@ octavo_str octavo_version(void) {
 }
 
 octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out) {
-  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
     *given(out, "octavo_open", "out") = nullptr;
     std::unique_ptr<octavo_host> host = own_host(d.host);
@@ -121,7 +124,7 @@ octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str forma
 }
 
 octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx) {
-  const octavo_open_desc d = own_copy(desc, OCTAVO_KIND_OPEN_DESC);
+  const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
     given(line, "octavo_lock", "line");
     const std::unique_ptr<octavo_host> host = own_host(d.host);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "sdk/src/base/sized.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 
@@ -14,8 +15,7 @@ namespace octavo {
 constexpr size_t kMaxText = 16 << 10;
 
 Verdict copy_verdict(const octavo_verdict &v) {
-  octavo_verdict own{};
-  std::memcpy(&own, &v, std::min<size_t>(v.size, sizeof(own)));
+  const octavo_verdict own = head_of(v);
   return {own.level,
           own.decision,
           own.reason,

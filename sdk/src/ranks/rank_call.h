@@ -4,15 +4,14 @@
 // No share reads what another share writes, so the shares of one round may run at the same time.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "octavo/gradients.h"
 #include "octavo/octavo.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/sized.h"
 
 namespace octavo {
 
@@ -48,7 +47,9 @@ void perform(const std::vector<RankCall> &calls, uint32_t rank);
 inline octavo_collective own_collective(const octavo_collective *given, const char *domain,
                                         const char *verb) {
   octavo_collective c{};
-  if (given != nullptr) std::memcpy(&c, given, std::min<size_t>(given->size, sizeof(c)));
+  if (given != nullptr)
+    c = head_of(*given, &octavo_collective::ctx, &octavo_collective::run,
+                &octavo_collective::broadcast);
   if (c.run == nullptr)
     throw Failure(OCTAVO_INVALID, domain, verb,
                   ": expected a collective with a run function, found ",

@@ -3,12 +3,12 @@
 // The whole plan is checked before its first stage runs: a rank that stopped between two stages
 // would leave the others waiting in their collective.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/handles.h"
+#include "sdk/src/base/sized.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/ranks/rank_call.h"
 #include "sdk/src/run/run.h"
@@ -53,10 +53,8 @@ class Lease {
 };
 
 octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
-  octavo_gradient_stage s{};
-  std::memcpy(&s, given, std::min<size_t>(given->size, sizeof(s)));
   try {
-    static_cast<Plan *>(ctx)->stages.push_back(s);
+    static_cast<Plan *>(ctx)->stages.push_back(octavo::head_of(*given));
   } catch (...) {
     return OCTAVO_RESOURCE;  // no exception crosses the plugin
   }

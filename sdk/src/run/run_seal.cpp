@@ -1,11 +1,10 @@
 // Takes what a backend emits at seal: slots, uses and the plans of linears, each checked.
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstring>
 
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/sized.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/run/run.h"
 
@@ -20,8 +19,7 @@ bool has_initial(const octavo_slot &s) {
 }  // namespace
 
 octavo_status octavo_run::take_slot(const octavo_slot &given) {
-  octavo_slot s{};
-  std::memcpy(&s, &given, std::min<size_t>(given.size, sizeof(s)));
+  octavo_slot s = octavo::head_of(given, &octavo_slot::labels);
   const std::string name(octavo::view(s.name));
   auto refuse = [&](const auto &...text) {
     seal_error_ = octavo::concat("slot ", s.id, " \"", name, "\": ", text...);

@@ -109,6 +109,16 @@ TEST_F(GivenTest, null_is_refused_and_named) {
   EXPECT_EQ(octavo_use_count(r, OCTAVO_OWNER_PARAMETER, 0), 0u);  // nothing was added
 }
 
+// Half a pointer is none: a size that ends inside `host` opens a run without a host.
+TEST_F(GivenTest, description_that_ends_inside_a_pointer) {
+  desc.size = OCTAVO_SIZE_THROUGH(octavo_open_desc, host) - 4;
+  octavo_run *raw = nullptr;
+  ASSERT_EQ(octavo_open(&desc, &raw), OCTAVO_OK);
+  const RunPtr other(raw);
+  EXPECT_EQ(octavo_add_parameter(raw, nullptr, nullptr, &id), OCTAVO_INVALID);
+  EXPECT_TRUE(given.all().empty());
+}
+
 // What may be null is: the fields of a collective and a checkpoint's folder have words of their
 // own.
 TEST_F(GivenTest, structs_and_texts_of_a_store) {

@@ -170,6 +170,10 @@ TEST_F(StoreRanksTest, collectives_that_lack_something) {
   expect(&c, ": expected a collective with a run function, found null");
   c = table(0);
   expect(&c, ": expected a collective of at least 1 rank, found world 0");
+  // Half a pointer is none.
+  c = table(2);
+  c.size = OCTAVO_SIZE_THROUGH(octavo_collective, run) - 4;
+  expect(&c, ": expected a collective with a run function, found null");
   // A caller of an older header, whose table ends before broadcast.
   c = table(2);
   c.size = OCTAVO_SIZE_THROUGH(octavo_collective, run);
