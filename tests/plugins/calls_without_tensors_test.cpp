@@ -1,5 +1,6 @@
-// Calls whose tensors are missing, or have a number of rows that no memory holds: refused before a
-// size is computed from them. A step before the first seal has no slots and does nothing.
+// Calls whose tensors are missing, have another shape, or a number of rows that no memory holds:
+// refused before a size is computed from them. A step before the first seal has no slots and does
+// nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,6 +66,17 @@ TEST_P(CallsWithoutTensors, backward) {
     const octavo_tensor dy = rows_of(rows, 4);
     EXPECT_EQ(go_backward(&dy), OCTAVO_INVALID) << rows;
     EXPECT_THAT(last_error(), refuses) << rows;
+  }
+}
+
+TEST_P(CallsWithoutTensors, gradient_of_another_shape) {
+  const octavo_tensor dy = rows_of(2, 4);
+  for (octavo_tensor dw : {rows_of(INT64_MAX, 8), rows_of(4, INT64_MAX), rows_of(3, 8)}) {
+    backward.dw = &dw;
+    EXPECT_EQ(go_backward(&dy), OCTAVO_INVALID) << dw.rows << " x " << dw.cols;
+    // The reference backend misses its slots first.
+    EXPECT_THAT(last_error(), testing::AnyOf(testing::HasSubstr("expected dw "),
+                                             testing::HasSubstr("and slots")));
   }
 }
 

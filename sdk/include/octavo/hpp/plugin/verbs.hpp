@@ -52,6 +52,10 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
       (c.dx != nullptr && (c.dx->cols != w.cols || c.dx->rows != c.dy->rows)))
     throw Error(OCTAVO_INVALID,
                 "expected dy [M, N] and dx [M, K] with the N and K of the weight [N, K]");
+  const bool takes_dw =
+      c.dw != nullptr && !w.is_frozen() && !(c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  if (takes_dw && (c.dw->rows != w.rows || c.dw->cols != w.cols))
+    throw Error(OCTAVO_INVALID, "expected dw [N, K] with the N and K of the weight [N, K]");
   return l;
 }
 
