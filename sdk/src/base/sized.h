@@ -18,7 +18,7 @@ T head_of(const T &given, Pointer T::*...pointers) {
   const size_t size = std::min<size_t>(given.size, sizeof(own));
   std::memcpy(&own, &given, size);
   const auto begin = reinterpret_cast<uintptr_t>(&own);
-  const auto drop_if_cut = [&](auto &pointer) {
+  [[maybe_unused]] const auto drop_if_cut = [&](auto &pointer) {
     if (size < reinterpret_cast<uintptr_t>(&pointer) + sizeof(pointer) - begin) pointer = nullptr;
   };
   (drop_if_cut(own.*pointers), ...);
