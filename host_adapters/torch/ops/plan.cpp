@@ -1,7 +1,6 @@
 // The stages of one gradient reduction, for hosts in Python: plan_reduction as a C function
 // without callbacks. liboctavo checks the plan first, so that no rank stops between two stages.
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -13,8 +12,8 @@
 namespace {
 
 octavo_status collect(void *ctx, const octavo_gradient_stage *given) {
-  octavo_gradient_stage stage = {};
-  std::memcpy(&stage, given, std::min<size_t>(given->size, sizeof stage));
+  octavo_gradient_stage stage;
+  OCTAVO_TAKE(stage, given);
   try {
     static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(stage);
   } catch (const std::bad_alloc &) {

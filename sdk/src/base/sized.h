@@ -2,26 +2,26 @@
 // fewer.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
+
+#include "octavo/abi.h"
 
 namespace octavo {
 
-// `given` in this library's size: fields that `given.size` does not cover are 0, and so are those
-// of `pointers` that it cuts in two, since half a pointer points anywhere. A text needs no naming:
-// cut, its size is 0.
+// Whether the size that `own` states contains its member `field` whole.
+template <typename T, typename Field>
+bool covers(const T &own, const Field &field) {
+  return reinterpret_cast<uintptr_t>(&field) + sizeof(field) - reinterpret_cast<uintptr_t>(&own) <=
+         own.size;
+}
+
+// As OCTAVO_TAKE. Those of `pointers` that the size cuts in two are null, since half a pointer
+// points anywhere. A text needs no naming: cut, its size is 0.
 template <typename T, typename... Pointer>
 T head_of(const T &given, Pointer T::*...pointers) {
-  T own{};
-  const size_t size = std::min<size_t>(given.size, sizeof(own));
-  std::memcpy(&own, &given, size);
-  const auto begin = reinterpret_cast<uintptr_t>(&own);
-  [[maybe_unused]] const auto drop_if_cut = [&](auto &pointer) {
-    if (size < reinterpret_cast<uintptr_t>(&pointer) + sizeof(pointer) - begin) pointer = nullptr;
-  };
-  (drop_if_cut(own.*pointers), ...);
+  T own;
+  OCTAVO_TAKE(own, &given);
+  ((covers(own, own.*pointers) ? void() : void(own.*pointers = nullptr)), ...);
   return own;
 }
 

@@ -1,7 +1,5 @@
 // Completes tables: after this no call through a table is a null call, however old the table is.
-#include <algorithm>
-#include <cstring>
-
+#include "sdk/src/base/sized.h"
 #include "sdk/src/plugin/loader.h"
 
 namespace octavo {
@@ -18,68 +16,53 @@ struct Stub<void (*)(A...)> {
   static void call(A...) {}
 };
 
-// The functions that the size of `given` covers whole.
-template <typename Table>
-Table table_head_of(const Table &given) {
-  Table own{};
-  const size_t size = std::min<size_t>(given.size, sizeof(own));
-  std::memcpy(&own, &given, size - size % sizeof(void *));
+// The table with every function: those that are null, or that its size does not contain, refuse.
+template <typename Table, typename... F>
+Table filled(const Table &given, F Table::*...functions) {
+  Table own = head_of(given, functions...);
+  ((own.*functions == nullptr ? void(own.*functions = &Stub<F>::call) : void()), ...);
   own.size = sizeof(own);
   return own;
-}
-
-template <typename F>
-void fill_one(F &function) {
-  if (function == nullptr) function = &Stub<F>::call;
-}
-
-template <typename... F>
-void fill(F &...functions) {
-  (fill_one(functions), ...);
 }
 
 }  // namespace
 
 octavo_backend complete(const octavo_backend &given) {
-  octavo_backend t = table_head_of(given);
-  fill(t.list_options, t.check_session, t.open_session, t.add_parameter, t.add_linear, t.seal,
-       t.linear_plan, t.quantize_weight, t.linear_forward, t.linear_backward, t.end_step,
-       t.close_session);
-  return t;
+  using T = octavo_backend;
+  return filled(given, &T::list_options, &T::check_session, &T::open_session, &T::add_parameter,
+                &T::add_linear, &T::seal, &T::linear_plan, &T::quantize_weight, &T::linear_forward,
+                &T::linear_backward, &T::end_step, &T::close_session);
 }
 
 octavo_optimizer complete(const octavo_optimizer &given) {
-  octavo_optimizer t = table_head_of(given);
-  fill(t.workspace_bytes, t.optimizer_step, t.sum_of_squares, t.prepare_step, t.read_parameter,
-       t.write_parameter);
-  return t;
+  using T = octavo_optimizer;
+  return filled(given, &T::workspace_bytes, &T::optimizer_step, &T::sum_of_squares,
+                &T::prepare_step, &T::read_parameter, &T::write_parameter);
 }
 
 octavo_memory complete(const octavo_memory &given) {
-  octavo_memory t = table_head_of(given);
-  fill(t.allocate, t.release, t.copy, t.synchronize);
-  return t;
+  using T = octavo_memory;
+  return filled(given, &T::allocate, &T::release, &T::copy, &T::synchronize);
 }
 
 octavo_kernels complete(const octavo_kernels &given) {
-  octavo_kernels t = table_head_of(given);
-  fill(t.probe_device, t.open_device, t.close_device, t.describe, t.workspace_bytes, t.quantize,
-       t.dequantize, t.compute_amax, t.scale_from_amax, t.delayed_scale_update, t.gemm, t.adam_step,
-       t.sum_quantized, t.sum_rows, t.sum_of_squares, t.copy, t.scale_values, t.prescale_update,
-       t.quantize_stats, t.prologue, t.prologue_quantize, t.gradient_scale, t.pack);
-  return t;
+  using T = octavo_kernels;
+  return filled(given, &T::probe_device, &T::open_device, &T::close_device, &T::describe,
+                &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
+                &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::adam_step,
+                &T::sum_quantized, &T::sum_rows, &T::sum_of_squares, &T::copy, &T::scale_values,
+                &T::prescale_update, &T::quantize_stats, &T::prologue, &T::prologue_quantize,
+                &T::gradient_scale, &T::pack);
 }
 
 octavo_fused complete(const octavo_fused &given) {
-  octavo_fused t = table_head_of(given);
-  fill(t.workspace, t.linear_forward, t.apply);
-  return t;
+  using T = octavo_fused;
+  return filled(given, &T::workspace, &T::linear_forward, &T::apply);
 }
 
 octavo_gradients complete(const octavo_gradients &given) {
-  octavo_gradients t = table_head_of(given);
-  fill(t.plan_reduction, t.run_stage);
-  return t;
+  using T = octavo_gradients;
+  return filled(given, &T::plan_reduction, &T::run_stage);
 }
 
 }  // namespace octavo

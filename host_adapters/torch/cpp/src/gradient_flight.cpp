@@ -3,9 +3,6 @@
 
 #include <ATen/ops/cat.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "device.h"
 #include "octavo/torch/error.h"
 
@@ -41,8 +38,8 @@ class NativeFlight : public GradientFlight {
 };
 
 octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
-  octavo_gradient_stage stage{};
-  std::memcpy(&stage, given, std::min<size_t>(given->size, sizeof(stage)));
+  octavo_gradient_stage stage;
+  OCTAVO_TAKE(stage, given);
   try {
     static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(stage);
   } catch (...) {
