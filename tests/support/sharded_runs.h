@@ -60,7 +60,30 @@ struct ShardedRun {
 };
 
 class ShardedTest : public testing::Test {
+ public:
+  int calls = 0;  // that reached counted()
+  octavo_status answer = OCTAVO_OK;
+  octavo_status count() {
+    ++calls;
+    return answer;
+  }
+
  protected:
+  // A collective that exchanges nothing, counts its calls and answers `answer`.
+  octavo_collective counted(uint32_t world) {
+    octavo_collective c{};
+    c.size = sizeof(c);
+    c.kind = OCTAVO_KIND_COLLECTIVE;
+    c.ctx = this;
+    c.world = world;
+    c.run = [](void *ctx, uint32_t, uint32_t, const void *, uint64_t, void *, uint64_t, void *) {
+      return static_cast<ShardedTest *>(ctx)->count();
+    };
+    c.broadcast = [](void *ctx, uint32_t, void *, uint64_t, void *) {
+      return static_cast<ShardedTest *>(ctx)->count();
+    };
+    return c;
+  }
   void SetUp() override {
     dir.copy(OCTAVO_SHARDED_PLUGIN, "plugins/sharded.so");
     dir.write(

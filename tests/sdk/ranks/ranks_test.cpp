@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/collective.h"
 #include "tests/support/param_name.h"
 #include "tests/support/rank_threads.h"
 
@@ -15,13 +16,6 @@ namespace octavo::test {
 namespace {
 
 using testing::Each;
-using Values = std::vector<float>;
-
-octavo_status run(const octavo_collective &c, uint32_t collective, const Values &send,
-                  Values &recv) {
-  return c.run(c.ctx, collective, OCTAVO_F32, send.data(), send.size(), recv.data(), recv.size(),
-               nullptr);
-}
 
 // Bit patterns: a NaN equals itself, and 0 is not -0.
 std::vector<uint32_t> bits(const Values &v) {
@@ -50,21 +44,6 @@ float expected_element(uint32_t collective, const std::vector<Values> &send, uin
       result = v;
   }
   return result;
-}
-
-struct Sizes {
-  size_t send;
-  size_t recv;
-};
-
-// `unit` elements, times the world where the collective splits or joins.
-Sizes sizes(uint32_t collective, size_t unit, size_t world) {
-  switch (collective) {
-    case OCTAVO_COLLECTIVE_ALL_TO_ALL: return {unit * world, unit * world};
-    case OCTAVO_COLLECTIVE_ALL_GATHER: return {unit, unit * world};
-    case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: return {unit * world, unit};
-    default: return {unit, unit};
-  }
 }
 
 Values expected(uint32_t collective, const std::vector<Values> &send, uint32_t rank, size_t count) {

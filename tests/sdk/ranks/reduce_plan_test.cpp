@@ -16,16 +16,7 @@ class ReducePlanTest : public ShardedTest {
     return octavo_reduction_bytes(r->run.get(), ids, count, world, &buffer, &state_bytes);
   }
   octavo_status reduce(uint32_t world) {
-    octavo_collective c{};
-    c.size = sizeof(c);
-    c.kind = OCTAVO_KIND_COLLECTIVE;
-    c.ctx = this;
-    c.world = world;
-    c.run = [](void *ctx, uint32_t, uint32_t, const void *, uint64_t, void *, uint64_t,
-               void *) -> octavo_status {
-      ++static_cast<ReducePlanTest *>(ctx)->collectives;
-      return OCTAVO_OK;
-    };
+    const octavo_collective c = counted(world);
     return octavo_reduce_gradients(r->run.get(), items, 2, &c, send, recv, state, nullptr);
   }
 
@@ -38,7 +29,6 @@ class ReducePlanTest : public ShardedTest {
   void *recv = memory[1];
   uint64_t stages[2] = {};
   void *state = stages;
-  int collectives = 0;
 };
 
 // The longest of 5 floats, 4 W bytes and 10 W halves.
@@ -64,7 +54,7 @@ TEST_F(ReducePlanTest, stages_and_collectives_run_in_turn) {
   for (int repetition = 1; repetition <= 3; ++repetition) {
     ASSERT_EQ(reduce(3), OCTAVO_OK) << r->error();
     EXPECT_EQ(stages[0], static_cast<uint64_t>(4 * repetition));
-    EXPECT_EQ(collectives, 3 * repetition);
+    EXPECT_EQ(calls, 3 * repetition);
   }
 }
 
@@ -103,7 +93,7 @@ TEST_F(ReducePlanTest, bad_plans_are_refused_before_the_first_stage) {
     EXPECT_EQ(reduce(3), plan.status) << plan.fault;
     EXPECT_EQ(r->error(), plan.text);
     EXPECT_EQ(stages[0], 0u);
-    EXPECT_EQ(collectives, 0);
+    EXPECT_EQ(calls, 0);
   }
 }
 

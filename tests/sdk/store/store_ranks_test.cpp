@@ -24,27 +24,11 @@ class StoreRanksTest : public ShardedTest {
   static float *floats(const ShardedRun &r, const char *name) {
     return static_cast<float *>(r.address(OCTAVO_NONE, name));
   }
-  // A collective that would work, for calls that must not reach it.
+  // A collective for calls that must not reach it, or fail there.
   octavo_collective table(uint32_t world) {
-    octavo_collective c{};
-    c.size = sizeof(c);
-    c.kind = OCTAVO_KIND_COLLECTIVE;
-    c.ctx = this;
-    c.world = world;
-    c.run = [](void *ctx, uint32_t, uint32_t, const void *, uint64_t, void *, uint64_t,
-               void *) -> octavo_status {
-      ++static_cast<StoreRanksTest *>(ctx)->calls;
-      return OCTAVO_RESOURCE;
-    };
-    c.broadcast = [](void *ctx, uint32_t, void *, uint64_t, void *) -> octavo_status {
-      ++static_cast<StoreRanksTest *>(ctx)->calls;
-      return OCTAVO_RESOURCE;
-    };
-    return c;
+    answer = OCTAVO_RESOURCE;
+    return counted(world);
   }
-
- public:
-  int calls = 0;  // that reached table()
 };
 
 TEST_F(StoreRanksTest, reduce_combines_what_says_so) {
@@ -117,11 +101,7 @@ TEST_F(StoreRanksTest, publish_sends_what_the_owner_stepped) {
 // A slot that a list names twice crosses once.
 TEST_F(StoreRanksTest, publish_sends_each_slot_once) {
   const World all = open_world(2, {{"a", 2, 2}, {"b", 2, 2}});
-  octavo_collective two = table(2);
-  two.broadcast = [](void *ctx, uint32_t, void *, uint64_t, void *) -> octavo_status {
-    ++static_cast<StoreRanksTest *>(ctx)->calls;
-    return OCTAVO_OK;
-  };
+  const octavo_collective two = counted(2);
   EXPECT_EQ(octavo_store_publish(all[0]->s(), &two, nullptr), OCTAVO_OK) << all[0]->error();
   EXPECT_EQ(calls, 2 * 2);  // weight and weight/scale_inv of each
 }

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/kernels/cuda/nccl/world.h"
+#include "tests/support/collective.h"
 #include "tests/support/param_name.h"
 #include "tests/support/rank_threads.h"
 
@@ -15,7 +16,6 @@ namespace octavo::test {
 namespace {
 
 using testing::Each;
-using Values = std::vector<float>;
 
 std::vector<uint32_t> bits(const Values &v) {
   std::vector<uint32_t> b(v.size());
@@ -38,25 +38,6 @@ Values random_values(std::mt19937 &random, size_t count, bool special) {
     x = odd[random() % 5];
   }
   return v;
-}
-
-struct Sizes {
-  size_t send;
-  size_t recv;
-};
-Sizes sizes(uint32_t collective, size_t unit, size_t world) {
-  switch (collective) {
-    case OCTAVO_COLLECTIVE_ALL_TO_ALL: return {unit * world, unit * world};
-    case OCTAVO_COLLECTIVE_ALL_GATHER: return {unit, unit * world};
-    case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: return {unit * world, unit};
-    default: return {unit, unit};
-  }
-}
-
-octavo_status run(const octavo_collective &c, uint32_t collective, const Values &send,
-                  Values &recv) {
-  return c.run(c.ctx, collective, OCTAVO_F32, send.data(), send.size(), recv.data(), recv.size(),
-               nullptr);
 }
 
 class NcclCollectives : public testing::TestWithParam<uint32_t> {
