@@ -1,12 +1,14 @@
-// From tensors to what the contract takes: matrices, and the pointer list of one object.
+// From tensors to what the contract takes: matrices, and the pointer list of one call.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "error.h"
 #include "registry.h"
 #include "view.h"
 
@@ -14,58 +16,46 @@ namespace octavo::ops {
 
 using torch::stable::Tensor;
 
-// The tensors of one call, in the order of the object's uses, sorted by access. An op declares them
-// apart, so that a compiler knows what it changes: READ; ACCUMULATE, which may be left out as a
-// whole: "do not record"; WRITE and UPDATE.
-struct Slots {
-  Views read;
-  Views accumulate;
-  Views update;
-};
+// Throws unless the status of a verb is OCTAVO_OK, with the verb and the object's name.
+inline void check(octavo_status status, const char *verb, const Entry &e, uint32_t owner_kind,
+                  int64_t owner) {
+  if (status != OCTAVO_OK) raise(status, std::string(verb) + " of " + e.name(owner_kind, owner));
+}
 
-// Takes tensors from the front of the three lists, one object after the other.
-class ListBuilder {
+// The pointer list of one call: a copy, in which natives are filled in.
+class Pointers {
  public:
-  explicit ListBuilder(const Slots &slots) : slots_(slots) {}
+  // records: whether accumulators are passed.
+  Pointers(const List &list, bool records);
+  Pointers(const Pointers &) = delete;
+  Pointers &operator=(const Pointers &) = delete;
 
-  // Appends the pointers of one object; throws when a tensor's dtype, size or layout is not the
-  // slot's, so that no wrong memory reaches a backend. `what` names the object in messages.
-  void append(const std::vector<Position> &positions, const char *what, int64_t id,
-              std::vector<void *> *out);
-
-  // Throws when tensors are left over.
-  void finish(const char *what, int64_t id) const;
+  void set(uint32_t at, void *address) { data_[at] = address; }
+  void **data() { return data_; }
 
  private:
-  View take(const Views &from, size_t *next, const char *name, const char *what, int64_t id);
-
-  const Slots &slots_;
-  size_t read_ = 0;
-  size_t accumulate_ = 0;
-  size_t update_ = 0;
+  std::array<void *, 24> few_;
+  std::vector<void *> many_;
+  void **data_;
 };
-
-// The pointer list of one object.
-std::vector<void *> list_of(const Entry &e, uint32_t verb, uint32_t owner_kind, int64_t owner,
-                            const Slots &slots, const char *what);
 
 // A dense matrix view of t with its leading dimensions flattened; t is [..., cols] and contiguous.
 octavo_tensor matrix(View t, int64_t cols);
 // One row [1, n].
 octavo_tensor row(View t);
 
-// Throws unless t is float32, bfloat16 or float16, on a CPU, with a last dimension of `cols`.
-void check_operand(View t, int64_t cols, const char *name, const char *what, int64_t id);
-
-// Throws unless t is contiguous on a CPU.
-void check_dense(View t, const char *name);
+// Throws unless t is float32, bfloat16 or float16, on the run's device, with a last dimension of
+// `cols`.
+void check_operand(const Entry &e, View t, int64_t cols, const char *name, int64_t linear);
+// Throws unless t is contiguous on the run's device.
+void check_dense(const Entry &e, View t, const char *name);
 // Throws unless t is dense float32 with at least this many elements.
-void check_floats(View t, int64_t at_least, const char *name);
+void check_floats(const Entry &e, View t, int64_t at_least, const char *name);
 
-// t itself, or a contiguous copy of it that lives as long as this.
+// t itself, or a contiguous copy of it, or of its transpose, that lives as long as this.
 class Dense {
  public:
-  explicit Dense(View t);
+  explicit Dense(View t, bool transposed = false);
   View view() const { return copy_ ? View(*copy_) : given_; }
 
  private:
@@ -73,17 +63,30 @@ class Dense {
   std::optional<Tensor> copy_;
 };
 
-// Uninitialized, on the CPU. dtype: OCTAVO_...
-Owned empty(std::initializer_list<int64_t> sizes, uint32_t dtype);
-Owned empty_bytes(uint64_t bytes);
+// A native weight in its place of the list, as [N, K] row-major: torch's own memory where it has
+// this order, else a copy. Throws when the list takes one and there is none, and for another dtype,
+// size or device.
+class WeightMatrix {
+ public:
+  WeightMatrix(const Entry &e, uint32_t parameter, const List &list, View weight,
+               Pointers *pointers);
+
+ private:
+  std::optional<Dense> dense_;
+};
+
+// Uninitialized, on the run's device. dtype: OCTAVO_...
+Owned empty(const Entry &e, std::initializer_list<int64_t> sizes, uint32_t dtype);
+Owned empty_bytes(const Entry &e, uint64_t bytes);
 // Sizes of t with the last one replaced, t's dtype.
-Owned empty_with_last(View t, int64_t last);
+Owned empty_with_last(const Entry &e, View t, int64_t last);
 
 // Memory of one call that nothing outlives: on the stack where an allocation would cost more than
-// the product, which takes 10 KiB however small it is; beyond that from torch's allocator.
+// the product, which takes 10 KiB however small it is; beyond that, and on other devices, from
+// torch's allocator.
 class Workspace {
  public:
-  explicit Workspace(uint64_t bytes);
+  Workspace(const Entry &e, uint64_t bytes);
   void *data() { return data_; }  // null for no bytes
 
  private:

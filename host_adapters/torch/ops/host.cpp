@@ -55,28 +55,23 @@ const octavo_host *host() {
   return &table;
 }
 
+void diagnose(const std::string &text) {
+  octavo_diagnostic d = {};
+  d.size = sizeof d;
+  d.kind = OCTAVO_KIND_DIAGNOSTIC;
+  d.severity = OCTAVO_SEVERITY_ERROR;
+  d.domain = OCTAVO_STR("octavo.torch");
+  d.text = {text.data(), text.size()};
+  diagnose(nullptr, &d);
+}
+
 std::string take_diagnostics() {
   return std::exchange(diagnostics, {});
 }
 
-std::string status_name(octavo_status status) {
-  switch (status) {
-    case OCTAVO_OK: return "OK";
-    case OCTAVO_UNSUPPORTED: return "UNSUPPORTED";
-    case OCTAVO_INVALID: return "INVALID";
-    case OCTAVO_WRONG_STATE: return "WRONG_STATE";
-    case OCTAVO_VERSION: return "VERSION";
-    case OCTAVO_DEVICE: return "DEVICE";
-    case OCTAVO_RESOURCE: return "RESOURCE";
-    case OCTAVO_INTERNAL: return "INTERNAL";
-    default: return "status " + std::to_string(status);
-  }
-}
-
 void raise(octavo_status status, const std::string &what) {
   const std::string said = take_diagnostics();
-  STD_TORCH_CHECK(false, "[octavo status ", status, "] ", what, " answered OCTAVO_",
-                  status_name(status), said.empty() ? "" : ": ", said);
+  STD_TORCH_CHECK(false, "[octavo status ", status, "] ", what, said.empty() ? "" : ": ", said);
   __builtin_unreachable();
 }
 

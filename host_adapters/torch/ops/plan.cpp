@@ -22,18 +22,6 @@ octavo_status collect(void *ctx, const octavo_gradient_stage *given) {
   return OCTAVO_OK;
 }
 
-void diagnose(octavo_status status, const std::string &text) {
-  octavo_diagnostic d = {};
-  d.size = sizeof d;
-  d.kind = OCTAVO_KIND_DIAGNOSTIC;
-  d.code = status;
-  d.severity = OCTAVO_SEVERITY_ERROR;
-  d.domain = OCTAVO_STR("octavo.torch");
-  d.text = {text.data(), text.size()};
-  const octavo_host *host = octavo::ops::host();
-  host->diagnose(host->ctx, &d);
-}
-
 }  // namespace
 
 // What octavo_torch_plan returns next to the stages.
@@ -56,9 +44,9 @@ OCTAVO_EXPORT octavo_status octavo_torch_plan(int64_t run, const uint32_t *param
     try {
       entry = octavo::ops::find(run);
     } catch (const std::exception &) {  // as torch throws it
-      diagnose(OCTAVO_WRONG_STATE, "run " + std::to_string(run) +
-                                       ": expected the number of an open run, found none; the "
-                                       "model was closed: call octavo.prepare on a new one");
+      octavo::ops::diagnose("run " + std::to_string(run) +
+                            ": expected the number of an open run, found none; the model was "
+                            "closed: call octavo.prepare on a new one");
       return OCTAVO_WRONG_STATE;
     }
     octavo_torch_plan_sizes found = {};

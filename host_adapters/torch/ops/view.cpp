@@ -20,7 +20,6 @@ struct Codes {
   int32_t f16 = aoti_torch_dtype_float16();
   int32_t i32 = aoti_torch_dtype_int32();
   int32_t u8 = aoti_torch_dtype_uint8();
-  int32_t cpu = aoti_torch_device_type_cpu();
 };
 
 const Codes codes;
@@ -37,11 +36,6 @@ uint32_t View::dtype() const {
   return 0;
 }
 
-int64_t View::element_bits() const {
-  const auto code = ask<int32_t>(aoti_torch_get_dtype, handle_);
-  return static_cast<int64_t>(8 * aoti_torch_dtype_element_size(code));
-}
-
 int64_t View::numel() const {
   return ask<int64_t>(aoti_torch_get_numel, handle_);
 }
@@ -54,8 +48,17 @@ const int64_t *View::sizes() const {
   return ask<int64_t *>(aoti_torch_get_sizes, handle_);
 }
 
-bool View::is_cpu() const {
-  return ask<int32_t>(aoti_torch_get_device_type, handle_) == codes.cpu;
+const int64_t *View::strides() const {
+  return ask<int64_t *>(aoti_torch_get_strides, handle_);
+}
+
+int32_t View::device_type() const {
+  return ask<int32_t>(aoti_torch_get_device_type, handle_);
+}
+
+int32_t View::device_index() const {
+  const auto index = ask<int32_t>(aoti_torch_get_device_index, handle_);
+  return index < 0 ? 0 : index;  // torch has -1 for "the CPU"
 }
 
 bool View::is_contiguous() const {

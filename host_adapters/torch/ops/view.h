@@ -23,12 +23,13 @@ class View {
   AtenTensorHandle handle() const { return handle_; }
 
   uint32_t dtype() const;  // OCTAVO_F32, ...; 0 for a dtype that no host tensor has
-  int64_t element_bits() const;
   int64_t numel() const;
   int64_t dim() const;
   const int64_t *sizes() const;
   int64_t last() const { return dim() > 0 ? sizes()[dim() - 1] : 0; }
-  bool is_cpu() const;
+  const int64_t *strides() const;
+  int32_t device_type() const;   // torch's number
+  int32_t device_index() const;  // 0 on the CPU
   bool is_contiguous() const;
   const void *data() const;
   void *mutable_data() const;

@@ -165,22 +165,26 @@ TEST(OnDevice, model_and_configuration_must_agree) {
   torch::optim::AdamW optimizer = testing_torch::adamw(model);
   EXPECT_EQ(status_of(
                 [&] {
-                  octavo::torch::prepare(model, optimizer,
-                                         config_on(made_up_device(), "te", "delayed"));
+                  static_cast<void>(octavo::torch::prepare(
+                      model, optimizer, config_on(made_up_device(), "te", "delayed")));
                 },
                 "expected its tensors on cuda:0, where the configuration runs, found them on cpu"),
             OCTAVO_UNSUPPORTED);
   Model there(made_up_device());
   torch::optim::AdamW other = testing_torch::adamw(there);
-  EXPECT_EQ(
-      status_of([&] { octavo::torch::prepare(there, other, config_on(at::kCPU, "te", "mx")); },
+  EXPECT_EQ(status_of(
+                [&] {
+                  static_cast<void>(
+                      octavo::torch::prepare(there, other, config_on(at::kCPU, "te", "mx")));
+                },
                 "expected its tensors on cpu"),
-      OCTAVO_UNSUPPORTED);
+            OCTAVO_UNSUPPORTED);
   there.narrow->move(at::kCPU);
   torch::optim::AdamW both = testing_torch::adamw(there);
   EXPECT_EQ(status_of(
                 [&] {
-                  octavo::torch::prepare(there, both, config_on(made_up_device(), "te", "delayed"));
+                  static_cast<void>(octavo::torch::prepare(
+                      there, both, config_on(made_up_device(), "te", "delayed")));
                 },
                 "as the ones before it"),
             OCTAVO_UNSUPPORTED);

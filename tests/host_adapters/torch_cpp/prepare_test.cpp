@@ -265,6 +265,28 @@ struct TiedImpl : nn::Module {
 };
 TORCH_MODULE(Tied);
 
+// A second stage with an optimizer of its own, which nobody announced: inputs 30 times larger
+// saturate with the scales of before.
+TEST(Steps, OfAnotherOptimizerAdvanceTheScales) {
+  torch::manual_seed(12);
+  nn::Sequential model(nn::Linear(32, 48), nn::Linear(48, 16));
+  torch::optim::AdamW first(model->parameters());
+  Prepared prepared = octavo::torch::prepare(*model, first, config_of("te", "delayed"));
+  torch::optim::SGD second(model->parameters(), torch::optim::SGDOptions(1e-4));
+  const at::Tensor x = torch::randn({64, 32});
+  for (const double scale : {1.0, 1.0, 30.0, 30.0, 30.0}) {
+    second.zero_grad();
+    model->forward(scale * x).square().mean().backward();
+    second.step();
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor found = model->forward(30.0 * x);
+  prepared.close();
+  const at::Tensor expected = model->forward(30.0 * x);
+  // Two casts to E4M3 a product, each within 2^-4 of a value and random over 32 terms or more.
+  EXPECT_LT((found - expected).norm().item<double>(), 0.1 * expected.norm().item<double>());
+}
+
 TEST(Ties, AnEmbeddingMayShareANativeWeightButNotOneInASlot) {
   const at::Tensor ids = torch::arange(8).view({2, 4});
   for (const bool kept : {false, true}) {

@@ -67,20 +67,26 @@ TEST_F(Refusals, ModelsAndOperands) {
   nn::Linear wide(32, 48);
   wide->to(torch::kDouble);
   torch::optim::AdamW plain = adamw(*wide);
-  EXPECT_EQ(status_of([&] { octavo::torch::prepare(*wide, plain, config_of("te")); }, "Double"),
-            OCTAVO_INVALID);
+  EXPECT_EQ(
+      status_of([&] { static_cast<void>(octavo::torch::prepare(*wide, plain, config_of("te"))); },
+                "Double"),
+      OCTAVO_INVALID);
   EXPECT_EQ(wide->weight.scalar_type(), torch::kDouble);
 
   OnTwoDevices elsewhere;
   torch::optim::AdamW its_own = adamw(elsewhere);
-  EXPECT_EQ(status_of([&] { octavo::torch::prepare(elsewhere, its_own, config_of("te")); },
-                      "module->to(torch::kCPU)"),
-            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(
+      status_of(
+          [&] { static_cast<void>(octavo::torch::prepare(elsewhere, its_own, config_of("te"))); },
+          "module->to(torch::kCPU)"),
+      OCTAVO_UNSUPPORTED);
 
   Prepared prepared = octavo::torch::prepare(*linear_, adamw_, config_of("te", "current"));
-  EXPECT_EQ(status_of([&] { octavo::torch::prepare(*linear_, adamw_, config_of("te")); },
-                      "is not prepared"),
-            OCTAVO_WRONG_STATE);
+  EXPECT_EQ(
+      status_of(
+          [&] { static_cast<void>(octavo::torch::prepare(*linear_, adamw_, config_of("te"))); },
+          "is not prepared"),
+      OCTAVO_WRONG_STATE);
   const at::Tensor good = linear_(x_);
   EXPECT_EQ(status_of([&] { linear_(x_.to(torch::kDouble)); }, "bf16"), OCTAVO_INVALID);
   EXPECT_EQ(status_of([&] { linear_(torch::randn({4, 31})); }, "[..., 32]"), OCTAVO_INVALID);

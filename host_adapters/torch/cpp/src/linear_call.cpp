@@ -64,13 +64,6 @@ void check_operand(const Site &site, const at::Tensor &t, int64_t cols, const ch
                      (t.dim() < 1 ? "" : ", the last of " + std::to_string(t.size(-1))));
 }
 
-// The scales follow the steps only if every step is announced.
-void warn_of_unannounced_step(const Site &site) {
-  TORCH_WARN_ONCE("octavo::torch: the weight of linear \"", site.name,
-                  "\" changed after a backward without a step of the optimizer that prepare() "
-                  "returned, so the FP8 scales did not advance: call that step()");
-}
-
 // A tensor of `like`'s leading sizes and this last one.
 at::Tensor with_last_size(const at::Tensor &like, int64_t last, at::ScalarType type) {
   c10::SmallVector<int64_t, 5> sizes(like.sizes().begin(), like.sizes().end());
@@ -170,7 +163,7 @@ Gradients backward(const Kept &kept, const at::Tensor &dy, const at::Tensor &x, 
   const octavo_status status = site.run->table()->linear_backward(site.run->session(), &call);
   if (status != OCTAVO_OK) site.run->host().check(status, "linear_backward", site.name);
   if (in_slot) w.has_gradient = true;
-  w.recorded = true;
+  site.run->ran_backward();
   if (wants.dx) ++site.dgrad_calls;
   if (in_slot || in_tensor) ++site.wgrad_calls;
   return g;
@@ -237,12 +230,9 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
     check_operand(*site, bias, w.rows, "bias");
     if (!bias.is_contiguous()) refuse(*site, "bias: expected a contiguous tensor [N]");
   }
-  if (site->run->is_stale(w)) {
-    if (w.recorded && !w.keeps_weight) warn_of_unannounced_step(*site);
-    site->run->quantize(w);
-  }
   const bool records = at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() ||
                                                       (bias.defined() && bias.requires_grad()));
+  if (site->run->is_stale(w)) site->run->settle(w, records);
   if (!records) return forward(*site, x.contiguous(), bias, nullptr, false);
   if (w.frozen() && weight.requires_grad())
     refuse(*site,

@@ -56,7 +56,6 @@ struct Parameter {
       c10::intrusive_ptr<c10::StorageImpl>()};
 
   std::atomic<bool> has_gradient = false;  // the gradient slot holds something that counts
-  std::atomic<bool> recorded = false;      // a backward came since the last end_step
 
   bool frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
   // This parameter's part of a tensor in the shape of the module's.
@@ -99,6 +98,10 @@ class Run {
   void quantize(Parameter &p, bool always = false);
   void quantize_all();
   bool is_stale(const Parameter &p) const;
+  // Before a forward whose weight is stale. One that records, and finds the weight changed since a
+  // backward, is the end of a step that nobody announced: the scales advance first.
+  void settle(Parameter &p, bool records);
+  void ran_backward() { backward_since_.store(true, std::memory_order_relaxed); }
   // Once a step, after the optimizer: derives the next scales, clears the accumulators.
   void end_step();
   // Whether a gradient that was infinite or NaN went through a cast since the last end_step.
@@ -145,6 +148,7 @@ class Run {
   std::deque<Parameter> parameters_;
   std::vector<std::string> linear_names_;  // by id
   SlotList end_step_;
+  std::atomic<bool> backward_since_ = false;  // the last end_step
   at::Tensor nonfinite_;
 };
 

@@ -77,6 +77,15 @@ void Run::quantize(Parameter &p, bool always) {
   p.cached.store(true, std::memory_order_release);
 }
 
+void Run::settle(Parameter &p, bool records) {
+  const bool changed = p.cached.load(std::memory_order_acquire);
+  if (records && changed && backward_since_.exchange(false)) {
+    end_step();
+    for (Parameter &each : parameters_) each.cached = false;  // the scales are others now
+  }
+  quantize(p);
+}
+
 void Run::quantize_all() {
   for (Parameter &p : parameters_) quantize(p, true);
 }
@@ -88,7 +97,7 @@ void Run::end_step() {
   call.stream = current_stream(device());
   call.slots = fill(end_step_, &addresses);
   host_->check(table_->end_step(session_, &call), "end_step", backend_id());
-  for (Parameter &p : parameters_) p.recorded = false;
+  backward_since_ = false;
 }
 
 bool Run::saw_nonfinite() const {

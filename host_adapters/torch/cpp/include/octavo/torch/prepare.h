@@ -51,7 +51,8 @@ class OCTAVO_TORCH_API Prepared {
   ~Prepared();
 
   // The optimizer's step, and what FP8 needs after it: scales advance, weights are cast. When a
-  // gradient was infinite or NaN, no weight changes and the step is counted.
+  // gradient was infinite or NaN, no weight changes and the step is counted. After a step of
+  // another optimizer, the next forward advances the scales.
   at::Tensor step(std::function<at::Tensor()> closure = nullptr);
   // Gradients of the optimizer's parameters, those in slots included.
   void zero_grad(bool set_to_none = true);
@@ -104,7 +105,10 @@ class OCTAVO_TORCH_API Prepared {
 //
 // A backend that keeps weights itself (msamp) gets its own Adam in the place of a
 // torch::optim::Adam or AdamW; any other optimizer is refused then.
-OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
-                                  const Config &config);
+//
+// The end of the result ends FP8, so a result that is dropped would train in the model's precision.
+[[nodiscard]] OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module,
+                                                ::torch::optim::Optimizer &optimizer,
+                                                const Config &config);
 
 }  // namespace octavo::torch

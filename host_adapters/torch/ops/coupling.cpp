@@ -1,0 +1,134 @@
+// The fast path is a few loads and compares; what it needs changes only under the lock.
+#include "coupling.h"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "arguments.h"
+#include "registry.h"
+
+namespace octavo::ops {
+namespace {
+
+// Counted up by every change in place that torch sees, through views and detached aliases, too;
+// kNoVersion for a tensor of inference mode.
+int64_t version_of(View weight) {
+  AtenTensorHandle shared = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(weight.handle(), &shared));
+  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared)};
+  if (torch_call_dispatcher("aten::_version", "", stack.data(), TORCH_ABI_VERSION) !=
+      AOTI_TORCH_SUCCESS)
+    return Coupling::kNoVersion;
+  return torch::stable::detail::to<int64_t>(stack[0]);
+}
+
+// Another tensor over the same memory, which stays as long as this one.
+Owned alias_of(View weight) {
+  AtenTensorHandle shared = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(weight.handle(), &shared));
+  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared)};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::detach", "", stack.data(), TORCH_ABI_VERSION));
+  return Owned(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
+}
+
+void quantize(const Entry &e, uint32_t parameter, View weight) {
+  const List &list = list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
+  if (list.slots.empty()) return;
+  Pointers pointers(list, true);
+  const WeightMatrix matrix(e, parameter, list, weight, &pointers);
+  Workspace workspace(e, e.weight_workspace[parameter]);
+  octavo_weight_call call = {};
+  call.size = sizeof call;
+  call.kind = OCTAVO_KIND_WEIGHT_CALL;
+  call.parameter = parameter;
+  call.slots = pointers.data();
+  call.workspace = workspace.data();
+  check(e.backend->quantize_weight(e.session, &call), "quantize_weight", e, OCTAVO_OWNER_PARAMETER,
+        parameter);
+  e.calls[OCTAVO_VERB_QUANTIZE_WEIGHT].fetch_add(1, std::memory_order_relaxed);
+}
+
+void end_step(const Entry &e) {
+  const List &list = list_of(e, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+  if (!list.slots.empty()) {
+    Pointers pointers(list, true);
+    octavo_step_call call = {};
+    call.size = sizeof call;
+    call.kind = OCTAVO_KIND_STEP_CALL;
+    call.slots = pointers.data();
+    check(e.backend->end_step(e.session, &call), "end_step");
+  }
+  e.calls[OCTAVO_VERB_END_STEP].fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+uint8_t Coupling::get(const uint8_t &flag) {
+  return std::atomic_ref<uint8_t>(const_cast<uint8_t &>(flag)).load(std::memory_order_acquire);
+}
+
+void Coupling::put(uint8_t &flag, uint8_t value) {
+  std::atomic_ref<uint8_t>(flag).store(value, std::memory_order_release);
+}
+
+void Coupling::open(uint32_t parameters, SharedFlags flags, Callbacks callbacks) {
+  parameters_ = parameters;
+  flags_ = flags;
+  callbacks_ = callbacks;
+  codes_ = std::make_unique<Codes[]>(parameters);
+}
+
+void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
+                      Forward forward) {
+  const uint32_t p = shape.parameter;
+  const void *data = weight ? weight.data() : nullptr;
+  if (weight && version == kAskTorch) version = version_of(weight);
+  if (!weight) version = 0;
+  const Codes &codes = codes_[p];
+  if (get(flags_.weights[p]) != 0 || version == kNoVersion ||
+      codes.version.load(std::memory_order_acquire) != version ||
+      codes.data.load(std::memory_order_relaxed) != data ||
+      codes.evaluated.load(std::memory_order_relaxed) != forward.evaluates ||
+      (forward.records && get(flags_.since[kMarked]) != 0))
+    refresh(e, shape, weight, data, version, forward);
+  if (forward.records) put(flags_.since[kForward], 1);
+}
+
+void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
+                       int64_t version, Forward forward) {
+  const std::lock_guard lock(mutex_);
+  const uint32_t p = shape.parameter;
+  uint8_t &stale = flags_.weights[p];
+  Codes &codes = codes_[p];
+  if (get(stale) & kHost) {
+    if (callbacks_.settle != nullptr) check(callbacks_.settle(p), "a weight of the host");
+  }
+  const bool is_first = codes.version == kNever;
+  const bool moved =
+      !is_first && ((get(stale) & kMoved) != 0 || codes.version != version || codes.data != data);
+  if (moved && get(flags_.since[kBackward])) put(flags_.since[kMarked], 1);
+  if (forward.records && get(flags_.since[kMarked])) {
+    if (callbacks_.combine != nullptr) check(callbacks_.combine(), "the maxima of the ranks");
+    end(e);
+  }
+  const bool flips = codes.evaluated != forward.evaluates;
+  if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes)) {
+    quantize(e, p, weight);
+    codes.held = weight ? alias_of(weight) : Owned();
+    codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
+    codes.data.store(data, std::memory_order_relaxed);
+    codes.version.store(version, std::memory_order_release);
+    put(stale, get(stale) & kHost);
+  }
+}
+
+void Coupling::end(const Entry &e) {
+  end_step(e);
+  for (uint32_t p = 0; p < parameters_; ++p)
+    std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
+  for (uint8_t s = 0; s < kSinceCount; ++s) put(flags_.since[s], 0);
+}
+
+}  // namespace octavo::ops

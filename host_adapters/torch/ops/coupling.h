@@ -1,0 +1,91 @@
+// How a run's codes and scales follow torch's weights and steps: by what the data says, whoever
+// wrote it.
+//
+// Weights. A forward compares its weight's memory and version with those of the codes, and
+// quantizes first when they differ. The codes' memory is held until then, so that no other tensor
+// can have its address. It also quantizes when evaluation begins or ends, where programs swap
+// weights in ways that leave no trace.
+// Steps. A boundary derives the next scales. The host requests one after an optimizer's step;
+// otherwise the first recording forward that finds a weight moved since a backward is one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "view.h"
+
+namespace octavo::ops {
+
+struct Entry;
+struct LinearShape;
+
+// Bytes that host and ops share: the host allocates them, both write them.
+struct SharedFlags {
+  uint8_t *gradients = nullptr;  // by parameter: 1 once a compiled graph added to its gradient slot
+  uint8_t *weights = nullptr;    // by parameter: Stale
+  uint8_t *since = nullptr;      // by Since: what happened since the last boundary
+};
+
+enum Stale : uint8_t {
+  kCodes = 1,  // the codes are not those of the weight or of the scale
+  kHost = 2,   // the host wants to see the weight first: Callbacks::settle
+  kMoved = 4,  // the host changed the weight
+};
+enum Since : uint8_t { kForward, kBackward, kMarked, kSinceCount };
+
+// Functions of the host; each may be null. A status other than OCTAVO_OK ends the op with the
+// diagnostics of the thread.
+struct Callbacks {
+  int32_t (*combine)(void) = nullptr;               // the slots over the ranks, before a boundary
+  int32_t (*settle)(uint32_t parameter) = nullptr;  // kHost: of a copy that may be written to
+};
+
+class Coupling {
+ public:
+  void open(uint32_t parameters, SharedFlags flags, Callbacks callbacks);
+
+  // Before a forward of a linear: a boundary where one is due, and codes that belong to `weight`.
+  // weight: the native weight or none; version: its aten::_version, kAskTorch or kNoVersion.
+  // Throws through torch.
+  struct Forward {
+    bool records;    // casts record
+    bool evaluates;  // outside of training
+  };
+  static constexpr int64_t kAskTorch = -1, kNoVersion = -2;
+  void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
+              Forward forward);
+
+  void ran_backward() { put(flags_.since[kBackward], 1); }
+  void added_to_gradient(uint32_t parameter) { put(flags_.gradients[parameter], 1); }
+
+  // Derives the next scales; every weight is quantized again when a forward needs it.
+  void boundary(const Entry &e) {
+    const std::lock_guard lock(mutex_);
+    end(e);
+  }
+
+ private:
+  struct Codes {
+    std::atomic<const void *> data = nullptr;
+    std::atomic<int64_t> version = kNever;
+    std::atomic<bool> evaluated = false;  // by a forward outside of training
+    Owned held;
+  };
+  static constexpr int64_t kNever = -3;
+
+  static uint8_t get(const uint8_t &flag);
+  static void put(uint8_t &flag, uint8_t value);
+  void end(const Entry &e);
+  void refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
+               int64_t version, Forward forward);
+
+  SharedFlags flags_;
+  Callbacks callbacks_;
+  uint32_t parameters_ = 0;
+  std::unique_ptr<Codes[]> codes_;
+  std::mutex mutex_;  // of what is slow; the host's functions run under it
+};
+
+}  // namespace octavo::ops
