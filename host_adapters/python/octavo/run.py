@@ -273,6 +273,11 @@ class Run:
         options = json.loads(self.report("json")).get("options", {})
         return {name: option["value"] for name, option in options.items()}
 
+    def identity(self):
+        """The backend's id, version and file, as text that differs when its plugin does."""
+        backend = json.loads(self.report("json")).get("backend") or {}
+        return " ".join(str(backend.get(k)) for k in ("id", "version", "sha256"))
+
     def report(self, format="text"):
         """What was requested, what was tried, what runs, and where each layer went. format: "text",
         "tree" or "json"."""

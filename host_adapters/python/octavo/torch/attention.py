@@ -12,7 +12,8 @@ from torch.nn import functional
 from ..errors import InvalidError
 from .converted import Converted
 from .counterpart import computed, counterpart, product
-from .linear import Linear
+from .foreign import check_weight
+from .linear import Linear, is_compiling
 
 PARTS = ("q", "k", "v")
 
@@ -100,8 +101,22 @@ class MultiheadAttention(Converted):
     def _project(self, query, key, value):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         return [product(self.octavo_sites[part], x, weight, bias, self.training)
-                for part, x, weight, bias in zip(PARTS, (query, key, value), _weights(self),
+                for part, x, weight, bias in zip(PARTS, (query, key, value), self._parts(),
                                                  biases)]
+
+    def _parts(self):
+        """The weights of the three projections; None where they are in slots."""
+        sites = [self.octavo_sites[part] for part in PARTS]
+        if self._qkv_same_embed_dim:
+            own = [self.in_proj_weight] * 3
+        else:
+            own = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        for site, parameter in zip(sites, own):
+            if site and not is_compiling() and parameter is not site.weight.parameter:
+                check_weight(site, parameter)
+        if any(site and not site.is_native for site in sites):
+            return (None,) * 3
+        return self.in_proj_weight.chunk(3) if self._qkv_same_embed_dim else own
 
     def _mask(self, q, k, attn_mask, key_padding_mask):
         """Both masks as one tensor to add to the scores, which broadcasts to [N, heads, L, S]; None
@@ -131,12 +146,6 @@ class MultiheadAttention(Converted):
         if self.add_zero_attn:
             k, v = functional.pad(k, (0, 0, 0, 1)), functional.pad(v, (0, 0, 0, 1))
         return k, v, k.shape[2] - before
-
-
-def _weights(module):
-    if module._qkv_same_embed_dim:
-        return module.in_proj_weight.chunk(3)
-    return module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
 
 
 class _AttentionConverter:

@@ -5,9 +5,8 @@ import torch
 import torch.distributed as dist
 
 from .. import _abi
-from ..errors import InternalError, error, from_op
+from ..errors import InternalError, error
 from . import ops
-from .slots import Lists
 
 NONE, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER_SUM = range(6)
 
@@ -69,10 +68,6 @@ class Bucket:
         self.weights = weights
         self.ids = [w.id for w in weights]
         self.stages, self.buffer_bytes, self.state_bytes = plan(session.number, self.ids, world)
-        lists = [Lists(session, _abi.VERB_REDUCE, _abi.OWNER_PARAMETER, i) for i in self.ids]
-        self.read, self.accumulate, self.update = (
-            [t for one in lists for t in getattr(one, access)]
-            for access in ("read", "accumulate", "update"))
 
 
 class Flight:
@@ -96,11 +91,8 @@ class Flight:
         b = self.bucket
         if self.next == len(b.stages):
             return False
-        try:
-            torch.ops.octavo.run_stage(self.number, b.ids, self.next, self.world, self.recv,
-                                       self.send, self.state, b.read, b.accumulate, b.update)
-        except RuntimeError as e:
-            raise from_op(e) from None
+        ops.run("run_stage", self.number, b.ids, self.next, self.world, self.recv, self.send,
+                self.state)
         self.work = self._begin(b.stages[self.next])
         self.next += 1
         return True

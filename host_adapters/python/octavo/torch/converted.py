@@ -1,21 +1,6 @@
-"""Shared by all converted modules: saving and loading plain values.
-
-If the backend keeps a weight in slots, the parameter of the module is a placeholder. It has the
-shape, dtype and name of the weight but a single element of memory, which is NaN, so accidental
-reads are obvious. A state dict contains the plain values, and loading one writes the slots.
-"""
-import torch
-
-
-def placeholder(parameter):
-    """A tensor that replaces the parameter's data: its shape, with zero strides over one NaN."""
-    return torch.full((), float("nan"), dtype=parameter.dtype,
-                      device=parameter.device).expand(parameter.shape)
-
-
-def is_placeholder(parameter):
-    """Whether the data of a parameter is a placeholder."""
-    return parameter.dim() > 0 and parameter.numel() > 1 and not any(parameter.stride())
+"""Shared by all converted modules: what keeps them honest when other code changes them."""
+from ..errors import UnsupportedError
+from .slots import CODES
 
 
 class Converted:
@@ -26,46 +11,44 @@ class Converted:
         """As in torch. In addition, the next forward quantizes the weights again: code that writes
         through `weight.data`, which cannot be detected, usually does so between training and
         evaluation."""
-        for weights in self.__dict__.get("octavo_weights", {}).values():
+        flags = self.octavo_session_ref.flags
+        for weights in self.octavo_weights.values():
             for w in weights:
-                w.version = -1
+                flags.set(w.id, CODES)
         return super().train(mode)
 
-    def _owned(self):
-        for name, weights in self.__dict__.get("octavo_weights", {}).items():
-            yield name, weights
+    def __setattr__(self, name, value):
+        """As in torch. Raises UnsupportedError for the mark by which torch.ao.quantization picks
+        modules: it would pass over this one, because it looks for classes of torch. The mark is None
+        where it did."""
+        if name == "qconfig":
+            raise UnsupportedError(
+                f"{type(self).__name__}: expected no quantizer after octavo.prepare, found a qconfig "
+                "of torch.ao.quantization; call octavo.restore(model) first, or exclude the layer "
+                "with the filter of octavo.prepare")
+        super().__setattr__(name, value)
+
+    def __prepare_scriptable__(self):
+        raise UnsupportedError(f"{type(self).__name__}: expected eager code or torch.compile, found "
+                               "torch.jit.script; use torch.export or torch.compile")
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name, weights in self._owned():
+        for name, weights in self.octavo_weights.items():
             key = prefix + name
-            if key not in destination:
-                continue
-            if not weights[0].is_native:
-                destination[key] = self.octavo_session_ref.read(self._parameters[name])
-            elif weights[0].transposed:  # file formats expect row-major tensors
-                value = destination[key]
-                destination[key] = value if keep_vars else value.contiguous()
-
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys,
-                              unexpected_keys, error_msgs):
-        owned = [(name, self._parameters[name]) for name, weights in self._owned()
-                 if not weights[0].is_native]
-        for _, p in owned:
-            p.data = torch.empty(p.shape, dtype=p.dtype, device=p.device)
-        errors = len(error_msgs)
-        try:
-            super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys,
-                                          unexpected_keys, error_msgs)
-            for name, p in owned:
-                if prefix + name in state_dict and len(error_msgs) == errors:
-                    self.octavo_session_ref.write(p, p.data)
-        finally:
-            for _, p in owned:
-                p.data = placeholder(p)
+            if weights[0].transposed and key in destination and not keep_vars:
+                destination[key] = destination[key].contiguous()  # file formats expect row-major
 
 
 def attach(module, session, weights):
     """Connects a converted module to its session and Weights: {parameter name: [Weight]}."""
-    module.octavo_session_ref = session
-    module.octavo_weights = weights
+    module.__dict__.update(octavo_session_ref=session, octavo_weights=weights)
+
+
+def detach(module):
+    """Makes a converted module plain again."""
+    made_of = getattr(type(module), "_octavo_made_of", None)
+    for name in [n for n in module.__dict__ if n.startswith("octavo_")]:
+        del module.__dict__[name]
+    if made_of is not None:
+        module.__class__ = made_of[0]

@@ -29,12 +29,23 @@ def _reduce(self, protocol):
     found = super(_classes[made_of], self).__reduce_ex__(max(protocol, 2))
     if found[0] is not copyreg.__newobj__:  # cls defines its own reconstruction
         return found
-    return _rebuild, made_of, *found[2:]
+    if protocol == 2:  # torch.save: torch.load(weights_only=True) fills classes that it knows
+        plain = made_of[0].__new__(made_of[0])
+        plain.__dict__.update(self.__dict__)
+        return become, (plain, made_of[1])
+    return rebuild, made_of, *found[2:]
 
 
-def _rebuild(cls, mixin):
+def rebuild(cls, mixin):
+    """An empty counterpart, which its state will fill."""
     made = counterpart(cls, mixin)
     return made.__new__(made)
+
+
+def become(plain, mixin):
+    """Makes a loaded module the counterpart that it was."""
+    plain.__class__ = counterpart(type(plain), mixin)
+    return plain
 
 
 def product(site, x, weight, bias, training):

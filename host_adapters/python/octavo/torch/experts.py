@@ -55,10 +55,11 @@ class Experts(Converted):
     def _products(self, name, x, counts):
         """x: rows sorted by expert, with counts[e] rows for expert e. unbind assembles the gradient
         of the 3-D parameter once, regardless of the number of experts."""
-        weights = getattr(self, name).unbind(0)
+        sites = self.octavo_sites[name]
+        in_slots = any(site is not None and not site.is_native for site in sites)
+        weights = (None,) * len(sites) if in_slots else getattr(self, name).unbind(0)
         biases = (getattr(self, f"{name}_bias").unbind(0) if self.has_bias else
                   (None,) * len(weights))
-        sites = self.octavo_sites[name]
         rows = []
         for e, part in enumerate(x.split(counts)):
             if counts[e]:
@@ -68,7 +69,7 @@ class Experts(Converted):
                 rows.append(product(sites[e], part, weight, biases[e], self.training))
         if rows:
             return torch.cat(rows)
-        width = weights[0].shape[1 if self.is_transposed else 0]
+        width = self._parameters[name].shape[2 if self.is_transposed else 1]
         return x.new_zeros((0, width))
 
 

@@ -2,7 +2,8 @@
 
 The backend accumulates the gradient of a weight in its own format. `SlotGradient` represents it for
 torch's tools: clip_grad_norm_ reads its norm and scales it, zero_grad drops it. Any other read
-gives plain float values. Any other write raises UnsupportedError.
+gives plain float values. Adding to it and copying into it rounds to the backend's format. Any other
+write raises UnsupportedError.
 """
 import torch
 from torch.utils._pytree import tree_map_only
@@ -12,14 +13,18 @@ from ..errors import UnsupportedError
 from . import ops
 
 aten = torch.ops.aten
+_plainly = torch._C.DisableTorchFunctionSubclass
 _NORMS = {aten.linalg_vector_norm.default, aten.norm.Scalar}
 _SCALINGS = {aten.mul_.Tensor: torch.mul, aten.mul_.Scalar: torch.mul,
              aten.div_.Tensor: torch.div, aten.div_.Scalar: torch.div}
+_LISTS = {aten._foreach_zero_.default: aten.zero_.default,
+          aten._foreach_mul_.Tensor: aten.mul_.Tensor, aten._foreach_mul_.Scalar: aten.mul_.Scalar}
+_ONE = torch.ones(())
 
 
 class SlotGradient(torch.Tensor):
-    """p.grad of a parameter whose gradient is in slots. `factor` (float32 scalar) multiplies the
-    stored values; the optimizer applies it."""
+    """p.grad of a parameter whose gradient is in slots. `factor` (float32 scalar; 1 is shared, so it
+    is replaced, never written) multiplies the stored values; the optimizer applies it."""
 
     @staticmethod
     def __new__(cls, session, weights):
@@ -30,7 +35,7 @@ class SlotGradient(torch.Tensor):
         self.session = session
         self.weights = weights
         self.begun = set()  # ids of the weights with a gradient since the last zero_grad
-        self.factor = torch.ones((), dtype=torch.float32)
+        self.factor = _ONE
 
     def complete(self):
         """Clears the slots of parts that no backward reached, such as experts without tokens."""
@@ -45,6 +50,13 @@ class SlotGradient(torch.Tensor):
         p = self.weights[0].parameter
         return self.session.read(p, _abi.ROLE_GRADIENT) * self.factor.to(p.dtype)
 
+    def store(self, values):
+        """Replaces the gradient by plain values, which are rounded to the backend's format."""
+        self.session.write(self.weights[0].parameter, values, _abi.ROLE_GRADIENT)
+        self.begun.update(w.id for w in self.weights)
+        self.factor = _ONE
+        return self
+
     def norm_2(self):
         """The l2 norm, a float32 scalar, computed from the stored format."""
         self.complete()
@@ -52,6 +64,13 @@ class SlotGradient(torch.Tensor):
 
     def __repr__(self, *, tensor_contents=None):
         return f"SlotGradient(shape={tuple(self.shape)}, factor={self.factor.item()})"
+
+    def __deepcopy__(self, memo):
+        """Plain values: the copy of a session has slots of its own."""
+        return memo.setdefault(id(self), self.plain())
+
+    def __reduce_ex__(self, protocol):
+        return self.plain().__reduce_ex__(protocol)
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -72,17 +91,41 @@ class SlotGradient(torch.Tensor):
             if func is aten.zero_.default:
                 for w in first.weights:
                     first.session.clear_gradient(w)
-                first.factor = torch.ones_like(first.factor)
+                first.factor = _ONE
                 return first
-        if func is aten._foreach_zero_.default:
-            return [g.zero_() for g in first] and None
-        if func._schema.is_mutable:
-            raise UnsupportedError(
-                f"{func}: expected an operation that a gradient in FP8 slots supports (a factor, "
-                "zero_), found another one; read it with p.grad.plain(), or use "
-                "fp8.msamp.gradient_accumulation and clip_grad_norm_")
+            if func is aten.add_.Tensor:
+                return first.store(first.plain() + tree_map_only(
+                    SlotGradient, SlotGradient.plain, args[1]) * kwargs.get("alpha", 1))
+            if func is aten.copy_.default:
+                return first.store(tree_map_only(SlotGradient, SlotGradient.plain, args[1]))
+        if func in _LISTS:
+            for g in first:
+                _LISTS[func](g, *args[1:])
+            return None
+        if _writes(func, args):
+            raise UnsupportedError(_refusal(func))
         return func(*tree_map_only(SlotGradient, SlotGradient.plain, args),
                     **tree_map_only(SlotGradient, SlotGradient.plain, kwargs))
+
+
+def _refusal(func):
+    name = func._schema.name.partition("::")[2]
+    if name.startswith("_amp_"):
+        return ("a gradient in FP8 slots: expected no GradScaler, found one; its loss scale is not "
+                "needed: use bfloat16 autocast")
+    if name.startswith("_fused_"):
+        return (f"a gradient in FP8 slots: expected the backend's optimizer, found {name} of torch; pass "
+                "the optimizer to octavo.prepare, which replaces it")
+    return (f"a gradient in FP8 slots: expected a factor, zero_, add_ or copy_, found {name}; read the "
+            "gradient with p.grad.plain()")
+
+
+def _writes(func, args):
+    """Whether an operation changes an argument that is a gradient in slots."""
+    changed = [a for a, declared in zip(args, func._schema.arguments)
+               if declared.alias_info is not None and declared.alias_info.is_write]
+    return any(isinstance(t, SlotGradient) for a in changed
+               for t in (a if isinstance(a, (list, tuple)) else [a]))
 
 
 def begin(session, weight):
@@ -94,10 +137,36 @@ def begin(session, weight):
     """
     if torch.compiler.is_compiling():
         return ops.OF_GRAPH
-    p = weight.parameter
-    if not isinstance(p.grad, SlotGradient):
-        p.grad = SlotGradient(session, session.weights_of(p))
-    if weight.id in p.grad.begun:
+    gradient = absorb(session, weight.parameter)
+    if gradient is None:
+        gradient = _new(session, weight.parameter)
+        gradient.begun.update(w.id for w in gradient.weights if session.has_graph_gradient(w))
+    if weight.id in gradient.begun:
         return 0
-    p.grad.begun.add(weight.id)
+    gradient.begun.add(weight.id)
     return _abi.BACKWARD_OVERWRITE
+
+
+def _new(session, p):
+    with _plainly():
+        gradient = p.grad = SlotGradient(session, session.weights_of(p))
+    return gradient
+
+
+def _held(p):
+    """p.grad as torch has it, without what a parameter in slots does for its attributes."""
+    with _plainly():
+        return p.grad
+
+
+def is_plain(p):
+    """Whether p.grad is one that torch's own use of the weight gave."""
+    return not isinstance(_held(p), (SlotGradient, type(None)))
+
+
+def absorb(session, p):
+    """p.grad as a SlotGradient: a plain one moves to the slots. None if there is none."""
+    values = _held(p)
+    if values is None or isinstance(values, SlotGradient):
+        return values
+    return _new(session, p).store(values)

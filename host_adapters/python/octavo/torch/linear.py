@@ -6,84 +6,56 @@ float16, and y has the dtype of x. Under autocast, both have the dtype of autoca
 import torch
 
 from .. import _abi
-from ..errors import InvalidError, StateError, from_op
-from . import ddp, gradient, ops
+from ..errors import InvalidError, UnsupportedError, from_op
+from . import ops, transforms
+from .backward import gradients
 from .converted import Converted
-from .slots import MARKED
+from .foreign import check_weight
 
 # Bound here, because torch.compiler.is_compiling would be two look-ups in each call.
 is_compiling = torch.compiler.is_compiling
 is_grad_enabled = torch.is_grad_enabled
 are_transforms_active = torch._C._are_functorch_transforms_active
+is_tracing = torch._C._get_tracing_state
 
 
 class _Linear(torch.autograd.Function):
-    """The autograd function. `weight` is an argument for its gradient only: the backend reads its
-    values through the slot lists, from a native slot or as codes."""
+    """The autograd function. weight: torch's tensor, or the anchor of a weight in slots."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, site):
-        lists = site.forward.fill()
-        y, saved = ops.linear_forward(site.run, site.id, 0, x, bias, lists.read, lists.accumulate)
+        native, version = (weight, _version(weight)) if site.is_native else (None, 0)
+        y, saved = ops.linear_forward(site.run, site.id, 0, version, x, native, bias)
         ctx.site = site
-        if site.needs_x:
-            ctx.save_for_backward(saved, x)
-        else:
-            ctx.save_for_backward(saved)
+        # Saving the weight gives torch's own error for a weight that changes before backward.
+        ctx.save_for_backward(saved, native, x if site.needs_x else None)
         return y
 
     @staticmethod
     def backward(ctx, dy):
-        if is_compiling():
-            return _gradients(ctx, dy)
+        saved, weight, x = ctx.saved_tensors
+        need_x, need_w, need_b, _ = ctx.needs_input_grad
         try:
-            # Only create_graph enables gradients here. The result is then not differentiable.
-            return _recorded(ctx, dy) if is_grad_enabled() else _gradients(ctx, dy)
+            if is_compiling() or not is_grad_enabled():
+                found = gradients(ctx.site, dy, saved, weight, x, need_x, need_w, need_b)
+            else:  # create_graph
+                with torch.no_grad():
+                    found = gradients(ctx.site, dy, saved, weight, x, need_x, need_w, need_b)
+                found = transforms.once(ctx.site.name, found)
         except RuntimeError as e:
             raise_typed(e)
+        return (*found, None)
 
-
-def _gradients(ctx, dy):
-    """The gradients of x, weight and bias; None where they are not needed."""
-    site = ctx.site
-    saved, *x = ctx.saved_tensors
-    need_x, need_w, need_b, _ = ctx.needs_input_grad
-    wanted = (ops.WANT_DX if need_x else 0) | (ops.WANT_DW if need_w else 0) | (
-        ops.WANT_DB if need_b else 0)
-    in_slot = need_w and site.gradient == _abi.GRADIENT_SLOT
-    flags = _abi.BACKWARD_OVERWRITE
-    if in_slot:
-        flags = gradient.begin(site.session, site.weight)
-    elif need_w and site.gradient == _abi.GRADIENT_NONE:
-        raise StateError(f"{site.weight.name}: expected requires_grad=False, as it was at "
-                         "octavo.prepare, found True; set it before octavo.prepare")
-    flag = None
-    if dy.dtype == torch.float16 and not site.session.needs_own_optimizer:
-        flag = site.session.nonfinite
-    if flag is not None:
-        earlier = flag.clone()
-        flag.zero_()
-    lists = site.backward.fill()
-    dx, dw, db = ops.linear_backward(site.run, site.id, flags, wanted, dy, x[0] if x else None,
-                                     saved, lists.read, lists.accumulate, lists.update)
-    if in_slot and not is_compiling():
-        ddp.produced(site.session, site.weight)
-    if in_slot or not need_w:
-        dw = None
-    if flag is not None:
-        # A saturating cast hides Inf from GradScaler, which inspects gradients: put a NaN in one.
-        marked = dx if dw is None else dw
-        marked.view(-1)[:1].masked_fill_(flag.view(-1) > 0, float("nan"))
-        flag.copy_(torch.maximum(earlier, flag * MARKED))
-    if dw is not None and site.weight.transposed:
-        dw = dw.t()
-    return (dx if need_x else None, dw, db if need_b else None, None)
-
-
-_recorded = torch.autograd.function.once_differentiable(_gradients)
 
 # Function.apply without its handling of functorch, which costs as much as a small product.
 _apply = super(torch.autograd.Function, _Linear).apply
+
+
+def _version(weight):
+    """The version of a weight, if it can be asked for here; otherwise the op asks."""
+    if is_compiling():
+        return ops.ASK_TORCH
+    return ops.NO_VERSION if weight.is_inference() else weight._version
 
 
 def raise_typed(raised):
@@ -97,23 +69,24 @@ def raise_typed(raised):
 def linear(site, x, weight, bias=None, training=True):
     """x weight^T + bias through the backend.
 
-    site: the use of the weight; x: [..., K]; weight: the torch parameter or a differentiable part
-    of it; bias: [N] or None. Returns [..., N] in the dtype of x. Thread-safe, unless two threads
-    train one layer at once. Raises InvalidError for another dtype or K, and if the model was moved
-    or cast after octavo.prepare; raises StateError after close, and if the parameter was replaced.
+    site: the use of the weight; x: [..., K]; weight: the torch parameter, a differentiable part of
+    it, or another tensor of its shape to multiply by; for a weight in slots the parameter, or None.
+    bias: [N] or None. Returns [..., N] in the dtype of x. Thread-safe, unless two threads train one
+    layer at once. Raises InvalidError for another dtype or K, and if the model was moved or cast
+    after octavo.prepare; raises StateError after close.
     """
     if is_compiling():
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)
     w = site.weight
-    if w.piece is None and weight is not w.parameter:
-        raise StateError(f"{w.name}: expected the parameter that octavo.prepare saw, found another "
-                         "one in its place; change values in place (weight.copy_), or prepare the "
-                         "model after replacing it")
+    if weight is not w.parameter and w.piece is None and weight is not None:
+        check_weight(site, weight)
+    if is_tracing() is not None:
+        raise UnsupportedError(f"{site.name}: expected eager code or torch.compile, found "
+                               "torch.jit.trace; use torch.export or torch.compile")
     try:
-        if w.version != w.parameter._version:
-            site.session.quantize(w)
-        apply = _Linear.apply if are_transforms_active() else _apply
-        return _product(site, _operand(site, x), weight, bias, training, apply)
+        if are_transforms_active():
+            return transforms.linear(site, _operand(site, x), weight, bias)
+        return _product(site, _operand(site, x), weight, bias, training, _apply)
     except RuntimeError as e:
         raise_typed(e)
 
@@ -130,16 +103,26 @@ def _operand(site, x):
 
 
 def _product(site, x, weight, bias, training, apply):
-    if is_grad_enabled() and (x.requires_grad or weight.requires_grad or
-                              (bias is not None and bias.requires_grad)):
-        return apply(x, weight, bias, site)
-    flags = ops.NO_BACKWARD | (0 if training else _abi.FORWARD_EVALUATION)
-    return ops.linear_forward(site.run, site.id, flags, x, bias, site.forward.fill().read, [])[0]
+    if not site.is_native:
+        weight = site.anchor
+    if is_grad_enabled():
+        if x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad):
+            return apply(x, weight, bias, site)
+        flags = ops.NO_BACKWARD
+    else:
+        flags = ops.NO_BACKWARD | ops.QUIET
+    if not training:
+        flags |= ops.QUIET | _abi.FORWARD_EVALUATION
+    native, version = (weight, _version(weight)) if site.is_native else (None, 0)
+    return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
 
 
 class Linear(Converted, torch.nn.Linear):
     """torch.nn.Linear whose product is computed by a backend. octavo.prepare makes it from a plain
     one in place; parameters, hooks and names do not change."""
+    _octavo_made_of = (torch.nn.Linear, None)
 
     def forward(self, x):
-        return linear(self.octavo_site, x, self.weight, self.bias, self.training)
+        site = self.octavo_site
+        weight = self.weight if site.is_native or not is_compiling() else None
+        return linear(site, x, weight, self.bias, self.training)

@@ -9,11 +9,14 @@ import functools
 import torch
 
 from .. import _abi
-from ..errors import ResourceError, StateError, VersionError
+from ..errors import OctavoError, ResourceError, StateError, VersionError, from_op
 from ..library import folder, liboctavo
 
-NO_BACKWARD = 256  # flag of linear_forward: `saved` stays empty
+# Flags of linear_forward: `saved` stays empty; casts record nothing.
+NO_BACKWARD, QUIET = 256, 512
 OF_GRAPH = 256     # flag of linear_backward: the op records that it added to a gradient slot
+# version of linear_forward: the op asks torch for the weight's; there is none (inference tensors).
+ASK_TORCH, NO_VERSION = -1, -2
 WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
 PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
 
@@ -28,8 +31,28 @@ linear_forward = linear_backward = None
 
 class LinearShape(ctypes.Structure):
     """As octavo::ops::LinearShape."""
-    _fields_ = [("n", ctypes.c_int64), ("k", ctypes.c_int64), ("gradient_dtype", ctypes.c_uint32),
-                ("parameter", ctypes.c_uint32)]
+    _fields_ = [("name", _abi.Str), ("n", ctypes.c_int64), ("k", ctypes.c_int64),
+                ("gradient_dtype", ctypes.c_uint32), ("parameter", ctypes.c_uint32)]
+
+
+class ParameterShape(ctypes.Structure):
+    """As octavo::ops::ParameterShape."""
+    _fields_ = [("name", _abi.Str), ("transposed", ctypes.c_uint32)]
+
+
+COMBINE = ctypes.CFUNCTYPE(ctypes.c_int32)
+SETTLE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint32)
+
+
+class Registration(ctypes.Structure):
+    """As octavo_torch_registration."""
+    _fields_ = [("run", ctypes.c_void_p), ("slots", ctypes.POINTER(ctypes.c_void_p)),
+                ("parameters", ctypes.POINTER(ParameterShape)),
+                ("linears", ctypes.POINTER(LinearShape)),
+                ("gradients", ctypes.c_void_p), ("weights", ctypes.c_void_p),
+                ("since", ctypes.c_void_p), ("combine", COMBINE), ("settle", SETTLE),
+                ("parameter_count", ctypes.c_uint32), ("linear_count", ctypes.c_uint32),
+                ("device", _abi.Str)]
 
 
 @functools.lru_cache(maxsize=None)
@@ -55,11 +78,13 @@ def library():
     lib.octavo_torch_host.restype = ctypes.c_void_p
     lib.octavo_torch_take_diagnostics.restype = ctypes.c_char_p
     lib.octavo_torch_register.restype = ctypes.c_int64
-    lib.octavo_torch_register.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32,
-                                          ctypes.POINTER(LinearShape), ctypes.c_void_p]
+    lib.octavo_torch_register.argtypes = [ctypes.POINTER(Registration)]
+    lib.octavo_torch_diagnose.argtypes = [ctypes.c_char_p]
     lib.octavo_torch_release.argtypes = [ctypes.c_int64]
     lib.octavo_torch_calls.restype = ctypes.c_uint64
     lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
+    lib.octavo_torch_forwards.restype = ctypes.c_uint64
+    lib.octavo_torch_forwards.argtypes = [ctypes.c_int64, ctypes.c_uint32]
     _register_fakes()
     global linear_forward, linear_backward
     linear_forward = torch.ops.octavo.linear_forward.default
@@ -84,18 +109,44 @@ class Shapes:
 _shapes = {}  # run number -> Shapes
 
 
-def register(run, shapes, plans, graph_gradients):
+def register(run, weights, linears, plans, slots, flags, callbacks, device):
     """Registers a sealed run and returns its number.
 
-    shapes: a LinearShape per linear; plans: an octavo_linear_plan per linear; graph_gradients: a
-    ctypes array with a uint8 per parameter, which is set to 1 when a compiled graph adds to the
-    gradient slot of the parameter. The array must live until release.
+    weights: the Weight of each parameter; linears: [(name, Weight)]; plans: an octavo_linear_plan
+    per linear; slots: a tensor per slot, None for a native one; flags: Flags; callbacks: (COMBINE,
+    SETTLE), functions of the host; device: a torch.device. Slots, flags and callbacks must live
+    until release.
     """
-    array = (LinearShape * len(shapes))(*shapes)
-    number = library().octavo_torch_register(run.handle, len(graph_gradients), len(shapes), array,
-                                             ctypes.addressof(graph_gradients))
+    shapes = [LinearShape(_str(name), *w.shape, DTYPES[w.parameter.dtype], w.id)
+              for name, w in linears]
+    given = Registration(
+        run.handle, (ctypes.c_void_p * len(slots))(*(None if t is None else t.data_ptr()
+                                                     for t in slots)),
+        (ParameterShape * len(weights))(*(ParameterShape(_str(w.name), w.transposed)
+                                          for w in weights)),
+        (LinearShape * len(shapes))(*shapes), ctypes.addressof(flags.gradients),
+        ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, len(weights),
+        len(shapes), _str(str(device)))
+    number = library().octavo_torch_register(ctypes.byref(given))
     _shapes[number] = Shapes(shapes, plans)
     return number
+
+
+def _str(text):
+    data = text.encode()
+    return _abi.Str(data, len(data))
+
+
+def answer(call):
+    """The status of a function of the host that an op calls; an exception becomes the text of the
+    op's error."""
+    try:
+        call()
+    except Exception as e:  # none may cross C
+        status = e.status if isinstance(e, OctavoError) else OctavoError.status
+        library().octavo_torch_diagnose(f"{e or type(e).__name__}".encode())
+        return status
+    return 0
 
 
 def release(number):
@@ -107,6 +158,22 @@ def release(number):
 def calls(number, verb):
     """How many times a verb (octavo/slots.h) ran through ops of this run."""
     return library().octavo_torch_calls(number, verb)
+
+
+def run(name, *arguments):
+    """Calls torch.ops.octavo.<name>. Raises its errors as exceptions of this package."""
+    try:
+        return getattr(torch.ops.octavo, name)(*arguments)
+    except RuntimeError as e:
+        typed = from_op(e)
+        if typed is e:
+            raise
+        raise typed from None
+
+
+def forwards(number, linear):
+    """How many times the forward of a linear ran through ops of this run."""
+    return library().octavo_torch_forwards(number, linear)
 
 
 def _known(run):
@@ -136,13 +203,13 @@ def _register_fakes():
     fake = torch.library.register_fake
 
     @fake("octavo::linear_forward")
-    def _(run, linear, flags, x, bias, read, accumulate):
+    def _(run, linear, flags, version, x, weight, bias):
         shapes = _known(run)
         n = shapes.linears[linear][0]
         return x.new_empty((*x.shape[:-1], n)), _saved(shapes, linear, flags, x)
 
     @fake("octavo::linear_backward")
-    def _(run, linear, flags, wanted, dy, x, saved, read, accumulate, update):
+    def _(run, linear, flags, wanted, dy, x, saved, weight, token):
         shapes = _known(run)
         n, k, dtype = shapes.linears[linear]
         own_dw = wanted & WANT_DW and shapes.gradients[linear] == _abi.GRADIENT_TENSOR
@@ -156,7 +223,7 @@ def _register_fakes():
         return dx, dw, db
 
     @fake("octavo::fused_forward")
-    def _(run, linear, flags, op, eps, x, gamma, beta, bias, read, accumulate):
+    def _(run, linear, flags, op, eps, version, x, gamma, beta, weight, bias):
         shapes = _known(run)
         n = shapes.linears[linear][0]
         rows = _rows(x)
@@ -169,6 +236,6 @@ def _register_fakes():
     def nothing(*_):
         return None
 
-    for name in ("quantize_weight", "end_step", "optimizer_step", "sum_of_squares", "prepare_step",
+    for name in ("end_step", "optimizer_step", "sum_of_squares", "prepare_step",
                  "read_parameter", "write_parameter", "run_stage"):
         fake(f"octavo::{name}")(nothing)

@@ -1,11 +1,12 @@
-"""How linears and weights find the tensors of their session: built by Session, passed to ops."""
+"""What a session knows of torch's tensors: weights, and the uses of weights by linears."""
+import ctypes
 import dataclasses
-import typing
 
 import torch
 
 from .. import _abi
-from ..errors import InvalidError
+
+MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,19 +24,9 @@ class Weight:
     is_linear: bool = True
     id: int = _abi.NONE
     is_native: bool = True       # the value is in the torch parameter, not in slots
-    is_frozen: bool = False
+    is_frozen: object = None     # a bool, as the backend knows it
     shape: tuple = ()
-    version: int = -1            # of the parameter when it was last quantized
-    graph_gradients: object = None  # of the session, by id
-
-    @property
-    def compiled(self):
-        """Whether a compiled graph has added to the gradient slot since it was cleared. The op
-        records this, because a traced graph must not write to objects that outlive it."""
-        return bool(self.graph_gradients[self.id])
-
-    def __getstate__(self):
-        return {**self.__dict__, "graph_gradients": None}
+    verdict: object = None
 
     def of(self, tensor):
         """The part of a tensor with the shape of the parameter, as [rows, cols]."""
@@ -47,87 +38,24 @@ class Weight:
             tensor = tensor.t()
         return tensor if tensor.dim() == 2 else tensor.reshape(1, -1)
 
-    def is_whole(self):
-        """Whether the parameter itself is the matrix."""
-        return (self.piece is None and not self.transposed and self.parameter.dim() == 2
-                and self.parameter.is_contiguous())
 
-    def first_address(self):
-        return self.of(self.parameter.detach()).data_ptr()
-
-    def matrix(self):
-        """The values as [rows, cols] without autograd: a view if the layout allows it, else a
-        copy."""
-        matrix = self.of(self.parameter.detach())
-        return matrix if matrix.is_contiguous() else matrix.contiguous()
+CODES, HOST, MOVED = 1, 2, 4         # octavo::ops::Stale
+FORWARD, BACKWARD, TO_END = range(3)  # octavo::ops::Since
 
 
-MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
+class Flags:
+    """Bytes that the op library and this package share: octavo::ops::SharedFlags."""
 
+    def __init__(self, parameters, gradients=b""):
+        self.gradients = (ctypes.c_uint8 * max(parameters, 1))(*gradients)
+        self.weights = (ctypes.c_uint8 * max(parameters, 1))()
+        self.since = (ctypes.c_uint8 * 3)()
 
-class _Traced(typing.NamedTuple):
-    """The result of Lists.fill in a traced graph."""
-    read: list
-    accumulate: list
-    update: list
+    def set(self, id, bits):
+        self.weights[id] |= bits
 
-
-class Lists:
-    """The slot tensors of one object and verb, grouped by access as the ops take them."""
-
-    def __init__(self, session, verb, owner_kind, owner):
-        self._natives = []
-        self.read, self.accumulate, self.update = [], [], []
-        by_access = {_abi.ACCESS_READ: "read", _abi.ACCESS_ACCUMULATE: "accumulate",
-                     _abi.ACCESS_WRITE: "update", _abi.ACCESS_UPDATE: "update"}
-        for slot_id, first, count in session.uses(owner_kind, owner):
-            slot = session.slots[slot_id]
-            access = slot.access[verb]
-            if access == _abi.ACCESS_NONE:
-                continue
-            name = by_access[access]
-            target = getattr(self, name)
-            tensor = session.tensors[slot_id]
-            if tensor is None:
-                self._natives.append((name, len(target), session.weights[slot.owner], slot.role))
-            elif slot.labels and count:
-                tensor = tensor[:, first:first + count]
-            target.append(tensor)
-        self.is_empty = not (self.read or self.accumulate or self.update)
-        # Verbs inside an autograd.Function may take whole parameters directly. These lists need no
-        # update, because a parameter remains the same object when its memory moves.
-        self._is_ready = not self._natives or (
-            verb in (_abi.VERB_FORWARD, _abi.VERB_BACKWARD) and all(
-                w.is_whole() and role == _abi.ROLE_WEIGHT for _, _, w, role in self._natives))
-        if self._is_ready:
-            for name, index, weight, _ in self._natives:
-                getattr(self, name)[index] = weight.parameter
-
-    def fill(self):
-        """Returns the lists with the current native tensors, whose memory may have moved. Returns
-        self, or copies in a traced graph that computes parts, because a traced graph must not write
-        to objects that outlive it. Raises InvalidError for a weight that is not row-major."""
-        if self._is_ready:
-            return self
-        if torch.compiler.is_compiling():
-            traced = _Traced(list(self.read), list(self.accumulate), list(self.update))
-            for name, index, weight, role in self._natives:
-                getattr(traced, name)[index] = self._native(weight, role)
-            return traced
-        for name, index, weight, role in self._natives:
-            matrix = self._native(weight, role)
-            if name == "update" and matrix.data_ptr() != weight.first_address():
-                raise InvalidError(f"{weight.name}: expected row-major memory, found strides "
-                                   f"{weight.parameter.stride()}; call contiguous() on it before "
-                                   "octavo.prepare")
-            getattr(self, name)[index] = matrix
-        return self
-
-    @staticmethod
-    def _native(weight, role):
-        if role == _abi.ROLE_GRADIENT:
-            return weight.of(weight.parameter.grad).contiguous()
-        return weight.matrix()
+    def clear(self, id, bits):
+        self.weights[id] &= ~bits
 
 
 class Site:
@@ -143,13 +71,17 @@ class Site:
         self.needs_x = bool(plan.flags & _abi.LINEAR_NEEDS_X)
         self.gradient = plan.gradient
         self.run = session.number
-        self.forward = Lists(session, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, id)
-        self.backward = Lists(session, _abi.VERB_BACKWARD, _abi.OWNER_LINEAR, id)
+        self.is_native = weight.is_native
+        # Stands for a weight in slots where autograd asks which products to differentiate.
+        self.anchor = torch.zeros((), requires_grad=not weight.is_frozen)
+        # A traced backward writes to it in place of the gradient slot, which the op has anyway: the
+        # compiler then keeps the call, and copies nothing.
+        self.token = torch.zeros(1, dtype=torch.uint8)
 
     def __reduce__(self):
         """A copy is the site of the copied session, which has its own run."""
-        return _site_of, (self.session, self.name)
+        return site_of, (self.session, self.name)
 
 
-def _site_of(session, name):
+def site_of(session, name):
     return session.sites[name]

@@ -1,0 +1,173 @@
+"""What a session keeps in slots, as torch's parameters and gradients: reading, writing, stepping."""
+import torch
+
+from .. import _abi
+from ..errors import InvalidError
+from . import ops, parameter
+from .gradient import SlotGradient, absorb, is_plain
+from .slots import CODES, MOVED
+
+_MOMENTS = {_abi.ROLE_EXP_AVG, _abi.ROLE_EXP_AVG_SQ, _abi.ROLE_COUNTER}
+
+
+class Stored:
+    """The part of Session that moves values between slots and torch's tensors."""
+
+    # Weights in slots ------------------------------------------------------------------------------
+
+    def weights_of(self, parameter):
+        """The Weights of a torch parameter; [] for an unknown one."""
+        return self._by_parameter.get(id(parameter), [])
+
+    def has_any(self, parameters):
+        """Whether one of these torch parameters belongs to this session."""
+        return any(id(p) in self._by_parameter for p in parameters)
+
+    def owned_parameters(self):
+        """The torch parameters whose values the backend keeps in slots."""
+        return [ws[0].parameter for ws in self._by_parameter.values() if not ws[0].is_native]
+
+    def replace(self, weight, new):
+        """Uses another torch parameter in the place of a weight's."""
+        ws = self._by_parameter.pop(id(weight.parameter), [])
+        for w in ws:
+            w.parameter = new
+        self._by_parameter[id(new)] = ws
+
+    def trains(self, p):
+        """The linears of a weight in slots follow requires_grad of its parameter."""
+        for site in self.sites.values():
+            if site.weight.parameter is p:
+                site.anchor.requires_grad_(p.requires_grad)
+
+    @torch.no_grad()
+    def read(self, p, role=_abi.ROLE_MASTER_WEIGHT):
+        """The plain values of a role (_abi.ROLE_...), in the shape and dtype of the parameter. A
+        weight without a master is its own."""
+        out = torch.empty(p.shape, dtype=p.dtype, device=p.device)
+        for w in self.weights_of(p):
+            plain = torch.empty(w.shape, dtype=p.dtype, device=p.device)
+            ops.run("read_parameter", self.number, w.id, role, plain)
+            w.of(out).copy_(plain)
+        return out
+
+    @torch.no_grad()
+    def write(self, p, values, role=_abi.ROLE_WEIGHT):
+        """Writes plain values, in the shape of the parameter, to the slots of a role. The backend
+        chooses the scales."""
+        for w in self.weights_of(p):
+            plain = w.of(values.detach().to(p.dtype)).contiguous()
+            ops.run("write_parameter", self.number, w.id, role, plain)
+            if role != _abi.ROLE_GRADIENT:
+                self.flags.set(w.id, CODES | MOVED)
+
+    @torch.no_grad()
+    def settle(self, p):
+        """Writes to the slots what other code wrote to the parameter."""
+        if isinstance(p, parameter.SlotParameter):
+            p.octavo_copy.settle(p)
+        else:
+            self.check.take(self, p)
+
+    def settle_all(self):
+        for p in self.owned_parameters():
+            self.settle(p)
+
+    # Gradients in slots ----------------------------------------------------------------------------
+
+    def clear_gradient(self, weight):
+        self.gradient_slots[weight.id].zero_()
+
+    def has_graph_gradient(self, weight):
+        """Whether a compiled graph has added to the gradient slot since it was cleared. The op
+        records this, because a traced graph must not write to objects that outlive it."""
+        return bool(self.flags.gradients[weight.id])
+
+    def clear_graph_gradients(self):
+        """Clears what compiled graphs added to gradient slots."""
+        for p in self.owned_parameters():
+            self.drop_graph_gradient(p)
+
+    def graph_gradient(self, p):
+        """The gradient that compiled graphs added to the slots of a parameter, or None."""
+        found = [w for w in self.weights_of(p) if self.has_graph_gradient(w)]
+        if not found:
+            return None
+        gradient = SlotGradient(self, self.weights_of(p))
+        gradient.begun.update(w.id for w in found)
+        return gradient
+
+    def drop_graph_gradient(self, p):
+        for w in self.weights_of(p):
+            if self.has_graph_gradient(w):
+                self.clear_gradient(w)
+                self.flags.gradients[w.id] = 0
+
+    def absorb_gradients(self):
+        """Moves gradients that torch's own use of weights gave to the slots. Returns the Weights
+        that have one."""
+        found = []
+        for p in self.owned_parameters():
+            if is_plain(p):
+                absorb(self, p)
+                found += self.weights_of(p)
+        return found
+
+    def gradient_sum(self, weights):
+        """The sum of squares of the gradients of these weights, float32 [1]."""
+        out = torch.zeros(1, dtype=torch.float32, device=self.device)
+        ops.run("sum_of_squares", self.number, [w.id for w in weights], out,
+                *self._natives(weights))
+        return out
+
+    def optimizer_step(self, ids, hyper):
+        """One step of octavo.optimizer/1 for these parameters. hyper: float32 [len(ids), 8], see
+        octavo/optimizer.h."""
+        self.settle_all()  # what was written since the forward counts
+        weights = [self.weights[i] for i in ids]
+        ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, self.nonfinite,
+                *self._natives(weights))
+        for w in weights:
+            torch.autograd.graph.increment_version(w.parameter)
+            self.flags.set(w.id, CODES)
+        for p in self.owned_parameters():
+            p.octavo_copy.follow(p)
+
+    def clear_moments(self, parameters):
+        """Starts the moments of these torch parameters anew, for another optimizer."""
+        ids = {w.id for p in parameters for w in self.weights_of(p)}
+        slots = [s for s in self.slots if s.owner_kind == _abi.OWNER_PARAMETER and s.owner in ids]
+        names = {(s.owner, s.name) for s in slots if s.role in _MOMENTS}
+        for s in slots:
+            # A moment's scale has its name with a suffix.
+            if any(o == s.owner and (s.name == n or s.name.startswith(n + "/")) for o, n in names):
+                self.tensors[s.id].fill_(s.initial)
+
+    def _natives(self, weights):
+        """(weights, gradients): torch's own tensors that a step of these Weights takes."""
+        found = []
+        for role in (_abi.ROLE_WEIGHT, _abi.ROLE_GRADIENT):
+            found.append([self._native(w, role) for w in weights if (w.id, role) in self._stepped])
+        return found
+
+    @staticmethod
+    def _native(w, role):
+        if role == _abi.ROLE_GRADIENT:
+            return w.of(w.parameter.grad).contiguous()
+        own = w.of(w.parameter.detach())
+        if not own.is_contiguous():
+            raise InvalidError(f"{w.name}: expected row-major memory, found strides "
+                               f"{w.parameter.stride()}; call contiguous() on it before "
+                               "octavo.prepare")
+        return own
+
+    def codes_are_stale(self, why=CODES):
+        """The next forward of each weight quantizes it."""
+        for w in self.weights:
+            self.flags.set(w.id, why)
+
+    def slots_changed(self):
+        """After something wrote the slots themselves: torch's copies and the codes follow."""
+        self.codes_are_stale()
+        for p in self.owned_parameters():
+            p.octavo_copy.follow(p)
