@@ -47,7 +47,6 @@ class OctavoPrecision(Precision):
             for config in lr_schedulers:
                 if config.scheduler.optimizer is made:
                     config.scheduler.optimizer = joined
-            optimizers.hook(session, joined)
             out.append(joined)
         ddp.join(model)
         return model, out, lr_schedulers

@@ -41,7 +41,7 @@ class OctavoCallback(transformers.TrainerCallback):
     def __init__(self, config=None, *, filter=None, overrides=None, resume=None):
         self._arguments = dict(config=config, filter=filter, overrides=overrides)
         self._resume = resume
-        self._joined = None  # the torch optimizer whose steps are hooked
+        self._joined = None  # the torch optimizer that steps the model
         self.counts = {}     # added to every log
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
@@ -78,7 +78,6 @@ class OctavoCallback(transformers.TrainerCallback):
                     f"{session.run.backend}, which keeps weights in slots, found an optimizer with "
                     "a gradient scaler; set bf16=True and fp16=False")
             optimizer.optimizer = joined
-        optimizers.hook(session, joined)
         self._joined = joined
 
     def _load(self, args, state, model):

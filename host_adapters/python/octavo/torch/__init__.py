@@ -1,9 +1,26 @@
 """The PyTorch adapter: see octavo.prepare."""
+import torch
+
+from ..run import Config, Verdict
+from .attention import MultiheadAttention
+from .conv1d import Conv1D
+from .counterpart import become
+from .experts import Experts
+from .groups import note_active_wrapper
 from .linear import Linear, linear
 from .optimizer import Adam, clip_grad_norm_
 from .prepare import prepare, refresh, step
 from .prepared import session_of
+from .restore import restore
+from .session import Session
+from .slots import Weight, site_of
 from .state import load_state_dict, report, state_dict
 
 __all__ = ["Adam", "Linear", "clip_grad_norm_", "linear", "load_state_dict", "prepare", "refresh",
-           "report", "session_of", "state_dict", "step"]
+           "report", "restore", "session_of", "state_dict", "step"]
+
+# What torch.load(weights_only=True) may build when it loads a whole prepared model.
+torch.serialization.add_safe_globals([
+    Config, Conv1D, Experts, Linear, MultiheadAttention, Session, Verdict, Weight,
+    (become, "octavo.torch.counterpart.become"),
+    (note_active_wrapper, "octavo.torch.groups.note_active_wrapper"), (site_of, "octavo.torch.slots.site_of")])

@@ -5,25 +5,20 @@ slots, where DDP does not see them: octavo.prepare puts their parameters on DDP'
 the gradients are averaged in FP8 at the end of each backward pass. In both cases, maxima and counts
 of all ranks are combined before each optimizer step, so that every rank derives the same scales.
 """
-import ctypes
 import weakref
-import zlib
 
 import torch
 import torch.distributed as dist
 
 from .. import _abi
 from ..errors import InvalidError, StateError
+from . import digest
+from .groups import group_of, is_distributed, note_wrapper, wrapper_of
 from .prepared import session_of
 from .reduction import BUCKET_BYTES, Reducer, slot_gradients
 
 _reducers = weakref.WeakKeyDictionary()  # session -> Reducer
 _checked = weakref.WeakSet()             # sessions whose ranks were compared
-
-
-def is_distributed(group=None):
-    """Whether torch.distributed runs with more than one rank."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
 def ignored_names(model, session):
@@ -58,17 +53,21 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     session = session_of(model)
     if not is_distributed(group):
         return model
+    session.group = group if group is not None else group_of(session) or dist.group.WORLD
+    group = session.group
     if bucket_bytes < 1:
         raise InvalidError(f"bucket_bytes: expected 1 or more, found {bucket_bytes}")
-    root = dist.get_global_rank(group, 0) if group is not None else 0
+    digest.compare(session, group, with_values=False)
+    root = dist.get_global_rank(group, 0)
     for slot, tensor in zip(session.slots, session.tensors):
         if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
             dist.broadcast(tensor.view(torch.uint8), root, group=group)
-    session.quantize_all()
+    session.slots_changed()
+    _checked.add(session)
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        note_wrapper(session, model)
     if slot_gradients(session):
-        reducer = _reducers[session] = Reducer(session, group, bucket_bytes, overlap)
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            reducer.wrapper = weakref.ref(model)
+        _reducers[session] = Reducer(session, group, bucket_bytes, overlap)
     return model
 
 
@@ -76,9 +75,9 @@ def reducer_of(session):
     """The Reducer of a session, created on first use. None with one rank, and without gradients in
     slots."""
     if session not in _reducers:
-        if not is_distributed() or not slot_gradients(session):
+        if group_of(session) is None or not slot_gradients(session):
             return None
-        _reducers[session] = Reducer(session)
+        _reducers[session] = Reducer(session, session.group)
     return _reducers[session]
 
 
@@ -105,16 +104,6 @@ def before_clip(session):
         reducer.finish()
 
 
-def _fingerprint(session):
-    """A 24-bit checksum of the slots that must be equal on every rank before the first step."""
-    value = 0
-    for slot, tensor in zip(session.slots, session.tensors):
-        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
-            memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-            value = zlib.crc32(memory, value)
-    return float(value & 0xFFFFFF)
-
-
 def _combine(tensors, op, group):
     """Combines these float32 tensors in place with a single all-reduce."""
     if not tensors:
@@ -129,38 +118,50 @@ def _slots(session, combine):
     return [t for s, t in session.reduced if s.combine == combine]
 
 
-def reduce_slots(session, group=None):
+def reduce_slots(session):
     """Combines every slot with OCTAVO_SLOT_REDUCE over the ranks: one all-reduce for the maxima and
-    one for the sums. Does nothing with one rank."""
-    if is_distributed(group):
+    one for the sums. Does nothing without a group, and with options that reduce nothing."""
+    if not session.reduced:
+        return
+    group = group_of(session)
+    if group is not None:
+        _start(session, group)
         _combine(_slots(session, _abi.COMBINE_MAX), dist.ReduceOp.MAX, group)
         _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
 
 
-def before_step(session):
-    """Reduces gradients that no backward pass has reduced, then the slots. Call it on every rank
-    before optimizer.step reads gradients or `nonfinite`. Raises StateError if the ranks started
-    with different weights."""
-    if not is_distributed():
-        return
-    reducer = reducer_of(session)
-    group = reducer.group if reducer is not None else None
-    weights = slot_gradients(session)
-    print_of = [] if session in _checked else [_fingerprint(session)]
-    filled = reducer.filled if reducer is not None else ()
-    pending = reducer is not None and reducer.has_work()
-    flags = torch.tensor([float(pending), *(float(w.id not in filled) for w in weights),
-                          *print_of, *(-p for p in print_of)])
-    _combine([*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
-    if print_of and flags[-2] != -flags[-1]:
+def _start(session, group):
+    """Before the first collective: the ranks must agree. Raises StateError on every rank if not."""
+    wrapper = wrapper_of(session)
+    if wrapper is not None and wrapper._join_config.enable:
         raise StateError(
-            "the ranks: expected equal weights in slots on every rank before the first step, found "
-            "different ones; use the same seed on every rank before creating the model, or call "
-            "octavo.torch.ddp.join(model) after wrapping it")
-    _checked.add(session)
-    if reducer is not None:
-        if flags[0] > 0:
-            reducer.finish()
-        reducer.compiled = False
-        reducer.drop_unused({w.id: bool(flags[1 + i] > 0) for i, w in enumerate(weights)})
+            "DistributedDataParallel.join: expected ranks that make the same steps, because their "
+            "scales are combined in each one, found join(); set fp8.te.reduce_amax = false, or give "
+            "every rank the same number of batches")
+    if session not in _checked:
+        digest.compare(session, group)
+        _checked.add(session)
+
+
+def before_step(session, absorbed=()):
+    """Reduces gradients that no backward pass has reduced, then the slots. Call it on every rank
+    before optimizer.step reads gradients or `nonfinite`. absorbed: Weights whose gradient came to
+    its slot after the backward pass. Raises StateError if the ranks started with different
+    weights."""
+    reducer = reducer_of(session)
+    if reducer is None:
+        return reduce_slots(session)
+    group = reducer.group
+    _start(session, group)
+    for w in absorbed:
+        reducer.pending = True
+        reducer.filled.discard(w.id)
+    weights = slot_gradients(session)
+    flags = torch.tensor([float(reducer.has_work()),
+                          *(float(w.id not in reducer.filled) for w in weights)])
+    _combine([*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
+    if flags[0] > 0:
+        reducer.finish()
+    reducer.compiled = False
+    reducer.drop_unused({w.id: bool(flags[1 + i] > 0) for i, w in enumerate(weights)})
     _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)

@@ -1,14 +1,17 @@
-"""The optimizer: the backend's Adam if the backend keeps weights or gradients in slots, and the
-update of scales in every optimizer step."""
+"""The backend's Adam, which takes the place of torch's where weights or gradients are in slots."""
+import weakref
+
 import torch
 
-from .. import _abi
-from ..errors import InvalidError, UnsupportedError
+from ..errors import InvalidError, StateError, UnsupportedError
 from . import ddp
-from .converted import placeholder
 from .gradient import SlotGradient
 from .prepared import session_of
-from .slots import MARKED
+from .session import disable
+from .slots import BACKWARD
+
+
+_adams = weakref.WeakSet()
 
 
 class Adam(torch.optim.Optimizer):
@@ -20,13 +23,18 @@ class Adam(torch.optim.Optimizer):
     """
 
     def __init__(self, session, source):
-        self._session = session
+        self.session = session
         self._source = source
         groups = source.param_groups
         super().__init__(groups, {k: groups[0][k] for k in ("lr", "betas", "eps", "weight_decay")})
+        _adams.add(self)
 
     def __getstate__(self):
-        return {**super().__getstate__(), "_session": self._session, "_source": None}
+        return {**super().__getstate__(), "session": self.session, "_source": None}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        _adams.add(self)
 
     def load_state_dict(self, state_dict):
         """Loads the groups. Schedulers created for the original optimizer use them as well."""
@@ -34,6 +42,7 @@ class Adam(torch.optim.Optimizer):
         if self._source is not None:
             self._source.param_groups = self.param_groups
 
+    @disable
     @torch.no_grad()
     def step(self, closure=None):
         """Steps every parameter that has a gradient. Returns the loss of the closure, or None."""
@@ -41,14 +50,20 @@ class Adam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        session = self.session
+        if session.is_closed:
+            raise StateError("optimizer: expected a prepared model, found one that octavo.restore made "
+                             "plain again, or that was prepared for another optimizer; use that one")
+        if self._changes_nothing():
+            return loss
         ids, rows, factors = [], [], []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             row = [float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], 1.0, 0.0,
                    0.0]
             for p in group["params"]:
-                weights = self._session.weights_of(p)
-                factor = self._factor(p, weights)
+                weights = session.weights_of(p)
+                factor = _factor(p, weights)
                 if factor is None:
                     continue
                 for w in weights:
@@ -58,25 +73,30 @@ class Adam(torch.optim.Optimizer):
         if ids:
             hyper = torch.tensor(rows, dtype=torch.float32)
             hyper[:, 5] = torch.stack(factors)
-            self._session.optimizer_step(ids, hyper)
-        self._session.clear_compiled_gradients()
+            session.optimizer_step(ids, hyper)
+        session.clear_graph_gradients()
         return loss
 
-    def _factor(self, p, weights):
-        """The factor of the stored gradient; None without a gradient."""
-        if not weights:
-            return None
-        if isinstance(p.grad, SlotGradient):
-            p.grad.complete()
-            return p.grad.factor
-        if p.grad is not None or any(w.compiled for w in weights):
-            return torch.ones((), dtype=torch.float32)
-        return None
+    def _changes_nothing(self):
+        """Whether this is the step with zeros by which torch.distributed.checkpoint makes an
+        optimizer allocate its state. The state here exists, so that step must leave it alone."""
+        return not self.session.flags.since[BACKWARD] and all(
+            float(group["lr"]) == 0 for group in self.param_groups)
 
-    def zero_grad(self, set_to_none=True):
-        """As in torch; also drops the gradients of compiled graphs."""
-        super().zero_grad(set_to_none)
-        self._session.clear_compiled_gradients()
+
+def _factor(p, weights):
+    """The factor of the stored gradient; None without a gradient."""
+    if not weights:
+        return None
+    if isinstance(p.grad, SlotGradient):
+        p.grad.complete()
+        return p.grad.factor
+    return None if p.grad is None else torch.ones(())
+
+
+def adams_of(session):
+    """The backend's optimizers that step this session."""
+    return [adam for adam in _adams if adam.session is session]
 
 
 def _refuse(session, optimizer, expected, remedy):
@@ -96,6 +116,7 @@ def join(session, optimizer):
     if not session.needs_own_optimizer or optimizer is None:
         return optimizer
     if isinstance(optimizer, Adam):
+        optimizer.session = session
         return optimizer
     unknown = [str(p.dtype) for g in optimizer.param_groups for p in g["params"]
                if p.requires_grad and not session.weights_of(p)]
@@ -118,80 +139,18 @@ def join(session, optimizer):
         if group["weight_decay"] != 0 and have != wanted:
             _refuse(session, optimizer, f"the weight decay of {have}",
                     f'set fp8.{session.run.backend}.optimizer = "{wanted}"')
+    if adams_of(session):  # another stage
+        session.clear_moments([p for group in optimizer.param_groups for p in group["params"]])
     return Adam(session, optimizer)
 
 
-def take_weights(session):
-    """Moves the values of weights that the backend keeps into its slots and replaces them by
-    placeholders. Returns [(parameter, data)] for give_back."""
-    taken = []
-    try:
-        for p in session.owned_parameters():
-            data = p.data
-            session.write(p, data)
-            taken.append((p, data))
-            p.data = placeholder(p)
-    except BaseException:
-        give_back(taken)
-        raise
-    return taken
-
-
-def give_back(taken):
-    """Undoes take_weights."""
-    for p, data in taken:
-        p.data = data
-
-
-def _are_finite(optimizer):
-    return all(bool(torch.isfinite(p.grad).all()) for group in optimizer.param_groups
-               for p in group["params"] if p.grad is not None)
-
-
-class _Steps:
-    """Hooks around optimizer.step: combine slots over the ranks, skip the step if a cast met Inf or
-    NaN, end the step."""
-
-    def __init__(self, session):
-        self.session = session
-
-    def before(self, optimizer, args, kwargs):
-        session = self.session
-        ddp.before_step(session)
-        if session.nonfinite is None or not bool(session.nonfinite):
-            return
-        if session.nonfinite.item() == MARKED and _are_finite(optimizer):
-            # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
-            session.drop_records()
-            return
-        session.skipped_steps += 1
-        session.drop_records()  # an Inf in a history would freeze its scale
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                p.grad = None
-        session.clear_compiled_gradients()
-
-    def after(self, optimizer, args, kwargs):
-        self.session.end_step()
-
-
-def hook(session, optimizer):
-    """Updates the scales in every step of an optimizer. A step whose backward met Inf or NaN
-    changes no parameter and is counted in session.skipped_steps."""
-    if optimizer is None:
-        return
-    steps = _Steps(session)
-    optimizer.register_step_pre_hook(steps.before)
-    optimizer.register_step_post_hook(steps.after)
-
-
 def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """As torch.nn.utils.clip_grad_norm_(model.parameters(), ...), including gradients of compiled
-    graphs, which torch's function does not see. model: a prepared model, or parameters as in torch.
-    Returns the norm before clipping."""
+    """As torch.nn.utils.clip_grad_norm_(model.parameters(), ...). For a compiled model under
+    DistributedDataParallel, it averages gradients in slots over the ranks first; call it on every
+    rank then. model: a prepared model, or parameters as in torch. Returns the norm before
+    clipping."""
     if isinstance(model, torch.nn.Module):
         session = session_of(model)
         ddp.before_clip(session)
-        session.show_compiled_gradients()
         model = model.parameters()
     return torch.nn.utils.clip_grad_norm_(model, max_norm, norm_type, error_if_nonfinite)

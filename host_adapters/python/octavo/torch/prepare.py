@@ -1,16 +1,24 @@
 """octavo.prepare: converts a plain model and its optimizer to FP8 training."""
+import weakref
+
 import torch
 
-from ..errors import InvalidError, StateError
+from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, ops
+from . import ddp, ops, parameter
 from . import optimizer as optimizers
 from .attention import fast_paths
+from .check import Check
 from .converted import attach
 from .discover import discover
+from .foreign import sharded_by
+from .groups import is_initialized, note_active_wrapper, wrapper_around
 from .prepared import is_prepared, session_of
+from .restore import make_plain, put_back
 from .session import Session
 from .slots import Weight
+from .state import carry, snapshot
+from .steps import end
 
 
 def _check_model(model):
@@ -22,8 +30,16 @@ def _check_model(model):
     if found:
         raise StateError(f"model: expected the plain model, found {found.pop()}; call octavo.prepare "
                          "before wrapping or compiling it")
-    if is_prepared(model):
-        raise StateError("model: prepared already; call octavo.prepare once per model")
+    sharded = sharded_by(model)
+    if sharded:
+        raise UnsupportedError(
+            f"model: expected whole parameters, found {sharded}, whose shards octavo does not "
+            "convert; use DistributedDataParallel around the prepared model")
+    if is_prepared(model) and "octavo_session" not in model.__dict__:
+        part = next(n for n, m in model.named_modules() if "octavo_session" in m.__dict__)
+        raise StateError(f"model: expected a plain model or one that octavo.prepare returned, found one "
+                         f"whose part {part!r} is prepared already; call octavo.restore on the part "
+                         "first")
 
 
 def _check_optimizer(model, optimizer):
@@ -87,26 +103,94 @@ def _with_others(model, found):
     return weights
 
 
-def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None):
+def _check_converts(session):
+    """FP8 without a single layer in FP8 is an error."""
+    if session.sites or not session.run.backend:
+        return
+    reasons = {**session.left_out, **{n: str(v) for n, v in session.verdicts.items()}}
+    shown = "; ".join(f"{name}: {reason}" for name, reason in list(reasons.items())[:4])
+    raise UnsupportedError(
+        "the model: expected at least one linear layer that runs in FP8, found none"
+        + (f" ({shown})" if shown else " (it has no linear layers)")
+        + '; change the model, the filter or the configuration, or set mixed_precision = "bf16"')
+
+
+def _check_wrapper(session, model):
+    """A DDP that exists would wait for gradients that are in slots from now on."""
+    if session.needs_own_optimizer and is_initialized() and wrapper_around(model) is not None:
+        raise StateError("model: expected a model that is not wrapped yet, since DistributedDataParallel "
+                         f"must know which gradients backend {session.run.backend} keeps, found one "
+                         "around it; call octavo.prepare first, then wrap the model")
+
+
+def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
+            check_every=0):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled. optimizer: a torch optimizer of its
     parameters, or None. config: the path of an octavo.toml, or None for the defaults. overrides: a
     dict with precedence over the file: {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool:
-    return False to exclude a module.
+    return False to exclude a module. group: the process group whose ranks train this model
+    together; None: that of the DistributedDataParallel which is put around it, if any. check_every:
+    in every check_every-th step, compares checksums of the weights and raises StateError if one was
+    changed in a way that leaves no trace; 0: never.
 
     Returns (model, optimizer). The model is the same object. The optimizer is the same object if
     the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
-    Each optimizer.step() updates the scales; without an optimizer, call octavo.step(model).
+    A step of any torch optimizer over the model's parameters updates the scales; without one, call
+    octavo.step(model).
+
+    For a model that is prepared already, this is the next stage: it takes the model, the optimizer
+    and the configuration as they are now, and keeps the scales of layers that stay. config=None and
+    overrides=None then mean the configuration of before. Moments in slots start anew for another
+    optimizer; without one, the backend's Adam of before goes on.
 
     On an OctavoError, model and optimizer are unchanged. Call it from one thread.
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
-    session, found = _open(model, Config.of(config, overrides), filter)
-    undo, taken, converted = [], [], []
+    if not isinstance(check_every, int) or check_every < 0:
+        raise InvalidError(f"check_every: expected a number of steps from 0, found {check_every!r}")
+    before = model.__dict__.get("octavo_session")
+    if before is None:
+        made = _convert(model, optimizer, Config.of(config, overrides), filter, group)
+        _check_weights(session_of(model), check_every)
+        return made
+    config = before.config if config is None else Config.of(config)
+    kept, again = snapshot(before), make_plain(model, before)
+    try:
+        model, joined = _convert(model, optimizer, Config.of(config, overrides), filter,
+                                 group if group is not None else before.group)
+    except BaseException:
+        again()
+        raise
+    after = session_of(model)
+    carry(after, kept)
+    if optimizer is not None and joined is not optimizer:
+        after.clear_moments(p for group in joined.param_groups for p in group["params"])
+    after.skipped_steps = before.skipped_steps
+    _check_weights(after, check_every)
+    for adam in optimizers.adams_of(before):
+        if optimizer is None and after.needs_own_optimizer:
+            adam.session = after
+    before.close()
+    return model, joined
+
+
+def _check_weights(session, every):
+    if every:
+        session.check = Check(every)
+        session.check.begin_step(session)
+
+
+def _convert(model, optimizer, config, accept, group):
+    session, found = _open(model, config, accept)
+    session.group = group
+    undo, taken, converted, hook = [], [], [], None
     layouts = [(w.parameter, w.parameter.data) for w in found.weights if w.transposed]
     try:
+        _check_converts(session)
+        _check_wrapper(session, model)
         joined = optimizers.join(session, optimizer)
         for candidate in found.candidates:
             sites = {part: session.sites.get(name)
@@ -121,21 +205,26 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None):
             converted.append(candidate.module)
         for module, attribute, value in fast_paths(model, converted):
             undo.append((module, module.__class__, dict(module.__dict__)))
+            module.__dict__.setdefault("octavo_plain_attributes", {})[attribute] = getattr(
+                module, attribute)
             setattr(module, attribute, value)
-        taken = optimizers.take_weights(session)
-        session.quantize_all()
+        for p in session.owned_parameters():
+            taken.append((p, parameter.take(session, p)))
         model.octavo_session = session
+        session.holder = weakref.ref(model)
+        hook = model.register_forward_pre_hook(note_active_wrapper)
+        ddp.ignore_slots(model, session)
     except BaseException:
-        optimizers.give_back(taken + layouts)
-        for module, cls, attributes in reversed(undo):
-            module.__class__ = cls
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
+        model.__dict__.pop("octavo_session", None)
+        if hook is not None:
+            hook.remove()
+        for p, values in taken:
+            parameter.give_back(p, values)
+        for p, data in layouts:
+            p.data = data
+        put_back(undo)
         session.close()
         raise
-    model.register_load_state_dict_post_hook(_after_load)
-    ddp.ignore_slots(model, session)
-    optimizers.hook(session, joined)
     return model, joined
 
 
@@ -144,16 +233,14 @@ def _own_weights(session, module):
     return {name: weights for name, weights in own.items() if weights}
 
 
-def _after_load(model, incompatible):
-    session_of(model).quantize_all()
-
-
 def refresh(model):
-    """Quantizes every weight again. Only needed after code wrote through `parameter.data`, which
-    cannot be detected. In-place changes of parameters, loading and steps are detected."""
-    session_of(model).quantize_all()
+    """The next forward quantizes every weight again. Only needed after code wrote through
+    `parameter.data`, which cannot be detected. In-place changes of parameters, loading and steps are
+    detected."""
+    session_of(model).refresh()
 
 
 def step(model):
-    """Updates the scales as an optimizer step does, for training without a torch optimizer."""
-    session_of(model).end_step()
+    """Updates the scales as a step of an optimizer does, for training without one. Does nothing if
+    no forward ran since the last step."""
+    end(session_of(model))

@@ -1,4 +1,9 @@
-"""Finds the session of a prepared model."""
+"""Finds the session of a prepared model, and the model of a session."""
+import gc
+import weakref
+
+import torch
+
 from ..errors import StateError
 
 
@@ -18,3 +23,18 @@ def session_of(model):
             return session
     raise StateError(f"{type(model).__name__}: expected a model that octavo.prepare returned, found "
                      "one that was not prepared")
+
+
+def modules_alive():
+    """Every torch.nn.Module of this process: a search that takes some milliseconds."""
+    return [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
+
+
+def holder_of(session):
+    """The model that octavo.prepare converted, or None if it is gone. Searches for that of a copy."""
+    model = session.holder() if session.holder is not None else None
+    if model is None or model.__dict__.get("octavo_session") is not session:
+        model = next((m for m in modules_alive() if m.__dict__.get("octavo_session") is session),
+                     None)
+        session.holder = None if model is None else weakref.ref(model)
+    return model

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import StateError
 from .bucket import Bucket, Flight
-from .gradient import SlotGradient, begin
+from .gradient import absorb, begin
+from .groups import wrapper_of
 
 BUCKET_BYTES = 25 << 20  # size as float32 gradients; torch's default
 
@@ -26,9 +27,8 @@ class Reducer:
     starts as soon as its last gradient was added, while backward continues.
     """
 
-    def __init__(self, session, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
+    def __init__(self, session, group, bucket_bytes=BUCKET_BYTES, overlap=True):
         self._session, self.group, self.overlap = weakref.ref(session), group, overlap
-        self.wrapper = None       # weak reference to the DistributedDataParallel, if known
         self.wire_bytes = 0
         self.early = 0            # buckets that started during a backward pass
         self.pending = False      # gradients were added and are not reduced yet
@@ -48,7 +48,8 @@ class Reducer:
         """Whether this rank has gradients that are not reduced, including gradients of compiled
         graphs."""
         return self.pending or (not self.compiled and
-                                any(w.compiled for w in slot_gradients(self.session)))
+                                any(self.session.has_graph_gradient(w)
+                                    for w in slot_gradients(self.session)))
 
     def _cut(self, weights):
         """Forms the buckets in this order of gradients, which is the same on every rank."""
@@ -64,7 +65,7 @@ class Reducer:
         self._bucket_of = {w.id: i for i, b in enumerate(self.buckets) for w in b.weights}
 
     def _is_synchronizing(self):
-        wrapper = self.wrapper() if self.wrapper is not None else None
+        wrapper = wrapper_of(self.session)
         return wrapper is None or wrapper.require_backward_grad_sync
 
     def produced(self, weight):
@@ -110,8 +111,9 @@ class Reducer:
         """Sets the gradients that this rank does not have to zero."""
         for w in bucket.weights:
             p = w.parameter
-            if not w.compiled and (not isinstance(p.grad, SlotGradient)
-                                   or w.id not in p.grad.begun):
+            gradient = absorb(self.session, p)
+            if not self.session.has_graph_gradient(w) and (
+                    gradient is None or w.id not in gradient.begun):
                 self.filled.add(w.id)
                 begin(self.session, w)
                 self.session.clear_gradient(w)
@@ -127,7 +129,7 @@ class Reducer:
         """Forms the buckets in rank 0's order; gradients that it did not use come last."""
         order += [w.id for b in self.buckets for w in b.weights if w.id not in self._expected]
         ids = torch.tensor(order)
-        root = dist.get_global_rank(self.group, 0) if self.group is not None else 0
+        root = dist.get_global_rank(self.group, 0)
         dist.broadcast(ids, root, group=self.group)
         self._cut([self.session.weights[i] for i in ids.tolist()])
 

@@ -48,6 +48,7 @@ def state_dict(model):
     a model that was not prepared.
     """
     session = session_of(model)
+    session.settle_all()
     keys = _keys(session)
     out = {}
     for key, slot in keys.items():
@@ -113,7 +114,41 @@ def load_state_dict(model, state):
             tensor.fill_(slot.initial)
     for key, slot in keys.items():
         session.tensors[slot.id].copy_(values[key])
-    session.quantize_all()
+    session.slots_changed()
+
+
+def snapshot(session):
+    """What the next session of the same model may keep: (backend, {key: (slot, tensor)}, {name:
+    torch parameter})."""
+    session.settle_all()
+    return (session.run.backend, {k: (s, session.tensors[s.id]) for k, s in _keys(session).items()},
+            {w.name: w.parameter for w in session.weights})
+
+
+def carry(session, kept):
+    """Copies the slots of a snapshot that this session has, too: same key, dtype and rows, and of
+    the same torch parameter."""
+    backend, old, parameters = kept
+    if backend != session.run.backend:
+        return
+    for key, slot in _keys(session).items():
+        if key not in old:
+            continue
+        if slot.owner_kind == _abi.OWNER_PARAMETER:
+            w = session.weights[slot.owner]
+            if parameters.get(w.name) is not w.parameter:
+                continue  # another layer took the place
+        before, values = old[key]
+        target = session.tensors[slot.id]
+        if (before.dtype, before.rows) != (slot.dtype, slot.rows):
+            continue
+        if slot.labels and before.labels:
+            for column, name in enumerate(slot.labels):
+                if name in before.labels:
+                    target[:, column] = values[:, before.labels.index(name)]
+        elif before.cols == slot.cols:
+            target.copy_(values)
+    session.slots_changed()
 
 
 def _difference(found, here):
@@ -123,13 +158,22 @@ def _difference(found, here):
     return repr(found), repr(here)
 
 
+def never_ran(session):
+    """The names of linears whose forward was never called."""
+    return [name for name, site in session.sites.items()
+            if ops.forwards(session.number, site.id) == 0]
+
+
 def report(model, format="text"):
     """What runs, why, and where each layer went. format: "text", "tree" or "json".
 
-    Includes every module with a matrix that was not converted, with the reason, and the number of
-    FP8 calls. Raises StateError for a model that was not prepared.
+    Includes every module with a matrix that was not converted, with the reason, the number of FP8
+    calls, and, once one ran, the FP8 layers that never did. Raises StateError for a model that was
+    not prepared.
     """
     session = session_of(model)
+    if not session.is_closed:
+        session.settle_all()
     calls = {name: ops.calls(session.number, verb) for name, verb in (
         ("linear_forward", _abi.VERB_FORWARD), ("linear_backward", _abi.VERB_BACKWARD),
         ("end_step", _abi.VERB_END_STEP))}
@@ -138,6 +182,7 @@ def report(model, format="text"):
         out = json.loads(text)
         out["left_out"] = session.left_out
         out["calls"] = calls
+        out["never_ran"] = never_ran(session)
         out["skipped_steps"] = session.skipped_steps
         return json.dumps(out, indent=2)
     lines = [text]
@@ -145,6 +190,10 @@ def report(model, format="text"):
         lines.append("not converted")
         width = max(map(len, session.left_out))
         lines += [f"  {name:<{width}}  {reason}" for name, reason in session.left_out.items()]
+    idle = never_ran(session)
+    if idle and calls["linear_forward"]:
+        lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "
+                     + ", ".join(idle[:8]) + (" ..." if len(idle) > 8 else ""))
     lines.append("calls      " + ", ".join(f"{name} {count}" for name, count in calls.items())
                  + f"; steps skipped because of Inf or NaN: {session.skipped_steps}")
     return "\n".join(lines)

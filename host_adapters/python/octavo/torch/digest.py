@@ -1,0 +1,58 @@
+"""Whether the ranks of a group train the same thing: compared once, before they communicate."""
+import ctypes
+import hashlib
+import zlib
+
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+from ..errors import StateError
+from ..library import version
+
+# What each number of a digest stands for, with the remedy.
+_PARTS = (("the version of octavo", "install the same version everywhere"),
+          ("the backend or its plugin file", "install the same plugin everywhere"),
+          ("the options of the backend", "use one octavo.toml"),
+          ("the layers (names)", "build the same model on every rank"),
+          ("the layers (shapes and dtypes)", "build the same model on every rank"),
+          ("the weights in slots", "use the same seed on every rank before creating the model, or "
+           "call octavo.torch.ddp.join(model) after wrapping it"))
+
+
+def _number(text):
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
+def _values(session):
+    """A checksum of the slots that must be equal on every rank before the first step."""
+    value = 0
+    for slot, tensor in zip(session.slots, session.tensors):
+        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
+            memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+            value = zlib.crc32(memory, value)
+    return value
+
+
+def of(session, with_values):
+    """One int64 for each of _PARTS."""
+    options = sorted((k, repr(v)) for k, v in session.run.options().items())
+    names = sorted(session.sites)
+    shapes = [(n, session.sites[n].n, session.sites[n].k, str(session.sites[n].weight.parameter.dtype))
+              for n in names]
+    return [_number(version()), _number(session.run.identity()), _number(repr(options)),
+            _number(repr(names)), _number(repr(shapes)), _values(session) if with_values else 0]
+
+
+def compare(session, group, with_values=True):
+    """Raises StateError on every rank of the group unless all digests are equal."""
+    mine = torch.tensor([len(session.sites), *of(session, with_values)])
+    world = dist.get_world_size(group)
+    every = [torch.empty_like(mine) for _ in range(world)]
+    dist.all_gather(every, mine, group=group)
+    for rank, other in enumerate(every):
+        for i, (what, remedy) in enumerate(_PARTS):
+            if other[1 + i] != every[0][1 + i]:
+                raise StateError(
+                    f"the ranks: expected {what} of rank 0 on every rank, found others on rank {rank} "
+                    f"({int(every[0][0])} and {int(other[0])} FP8 layers); {remedy}")

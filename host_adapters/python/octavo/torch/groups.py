@@ -1,0 +1,80 @@
+"""Which ranks a session communicates with.
+
+It is one group: that of octavo.prepare(group=), or of the DistributedDataParallel around the model.
+Without either, and with fp8.te.reduce_amax = false, a session does not communicate.
+"""
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+from . import ops
+from .prepared import holder_of, modules_alive
+
+
+def note_wrapper(session, wrapper):
+    """Remembers the DistributedDataParallel around the model of a session."""
+    session.wrapper = weakref.ref(wrapper)
+
+
+def is_initialized():
+    """Whether torch.distributed runs."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def is_distributed(group=None):
+    """Whether it runs with more than one rank."""
+    return is_initialized() and dist.get_world_size(group) > 1
+
+
+def wrapper_around(model):
+    """The DistributedDataParallel of this process around a model: a search of some milliseconds."""
+    return next((m for m in modules_alive()
+                 if isinstance(m, torch.nn.parallel.DistributedDataParallel)
+                 and any(part is model for part in m.modules())), None)
+
+
+def note_active_wrapper(model, args):
+    """A forward pre-hook of a prepared model: it runs inside of DDP's forward."""
+    if torch.compiler.is_compiling():
+        return
+    wrapper = torch.nn.parallel.DistributedDataParallel._active_ddp_module
+    session = model.__dict__.get("octavo_session")
+    if wrapper is not None and session is not None and _known(session) is not wrapper:
+        note_wrapper(session, wrapper)
+
+
+def _known(session):
+    return None if session.wrapper is None else session.wrapper()
+
+
+def wrapper_of(session):
+    """The DistributedDataParallel around the model of a session, or None.
+
+    Eager forwards note it. For compiled ones, which run no hooks, this searches the process: before
+    the first boundary, and then whenever the number of boundaries has doubled.
+    """
+    found = _known(session)
+    if found is not None:
+        return found
+    count = ops.calls(session.number, _abi.VERB_END_STEP)
+    if count < session.search_at:
+        return None
+    session.search_at = 2 * count or 1
+    found = wrapper_around(holder_of(session))
+    if found is not None:
+        note_wrapper(session, found)
+    return found
+
+
+def group_of(session):
+    """The process group of a session; None if it does not communicate."""
+    if session.is_silent or not is_initialized():
+        return None
+    if session.group is None:
+        wrapper = wrapper_of(session)
+        if wrapper is None:
+            return None
+        session.group = wrapper.process_group
+    return session.group if dist.get_world_size(session.group) > 1 else None
