@@ -39,4 +39,4 @@ python=$folder/bin/python
 cd "$folder"
 OMP_NUM_THREADS=1 OCTAVO_LIBRARY_DIR=$build/lib PYTHONPATH=$root/host_adapters/python \
   "$python" -B -m pytest -q -rs -p no:cacheprovider \
-  "$root"/tests/host_adapters/python/{linear,msamp,state,prepare}_test.py
+  "$root"/tests/host_adapters/python/{linear,msamp,state,prepare,coupling_steps,real_weights,again,refusals}_test.py

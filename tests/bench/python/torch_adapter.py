@@ -114,18 +114,16 @@ def parts(ours, x, dy, repetitions):
     forward = torch.ops.octavo.linear_forward.default
     backward = torch.ops.octavo.linear_backward.default
     plain = x.detach()
-    lists, back = site.forward.fill(), site.backward.fill()
-    saved = forward(site.run, site.id, 0, plain, bias, lists.read, lists.accumulate)[1]
+    native = weight.detach()
+    saved = forward(site.run, site.id, 0, 0, plain, native, bias)[1]
     y = torch.zeros(x.shape[0], 4)
 
     function = modes(lambda x: Nothing.apply(x, weight, ours.bias, y), (x, weight), x, dy)
     sides = {
-        "op, forward": lambda: forward(site.run, site.id, 0, plain, bias, lists.read,
-                                           lists.accumulate),
-        "op, backward": lambda: backward(site.run, site.id, 1, 7, dy, None, saved, back.read,
-                                             back.accumulate, back.update),
-        "Function, forward": function["forward"], "Function, step": function["step"],
-        "lists, forward": site.forward.fill, "lists, backward": site.backward.fill}
+        "op, forward": lambda: forward(site.run, site.id, 0, 0, plain, native, bias),
+        "op, version asked": lambda: forward(site.run, site.id, 0, -1, plain, native, bias),
+        "op, backward": lambda: backward(site.run, site.id, 1, 7, dy, None, saved, native, None),
+        "Function, forward": function["forward"], "Function, step": function["step"]}
     for name, value in medians(sides, repetitions).items():
         print(f"  {name:<30}{value:>9.2f}")
 

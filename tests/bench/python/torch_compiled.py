@@ -48,22 +48,22 @@ def modes(call, model, x, dy):
             p.grad = None
         # Gradients of compiled graphs lie where p.grad does not show them.
         if "octavo_session" in model.__dict__:
-            model.octavo_session.clear_compiled_gradients()
+            model.octavo_session.clear_graph_gradients()
 
     return {"no grad": no_grad, "step": step}
 
 
 def kernel(model, x):
-    """One forward of the first layer without its call: the op with its lists ready."""
+    """One forward of the first layer without its call: the op alone."""
     layer, x = model[0], x.detach()
     bias = layer.bias.detach()
     if "octavo_session" not in model.__dict__:
         w = layer.weight.detach().t()
         return lambda: torch.addmm(bias, x, w)
     site = layer.octavo_site
-    read = [t.detach() for t in site.forward.fill().read]
-    flags = octavo.torch.ops.NO_BACKWARD
-    return lambda: octavo.torch.ops.linear_forward(site.run, site.id, flags, x, bias, read, [])
+    weight, ops = layer.weight.detach() if site.is_native else None, octavo.torch.ops
+    flags = ops.NO_BACKWARD | ops.QUIET
+    return lambda: ops.linear_forward(site.run, site.id, flags, 0, x, weight, bias)
 
 
 def measure(n, dtype, name, depth, seconds):

@@ -94,11 +94,10 @@ def by_ops(overrides, dtype):
     steps = []
     for i in range(STEPS):
         x, dy = batch(i, dtype)
-        lists = site.forward.fill()
-        y, saved = op.linear_forward(s.number, 0, 0, x, bias.detach(), lists.read, lists.accumulate)
-        lists = site.backward.fill()
-        dx, dw, db = op.linear_backward(s.number, 0, _abi.BACKWARD_OVERWRITE, 7, dy, x, saved,
-                                        lists.read, lists.accumulate, lists.update)
+        native = weight.detach() if site.is_native else None
+        y, saved = op.linear_forward(s.number, 0, 0, -1, x, native, bias.detach())
+        dx, dw, db = op.linear_backward(s.number, 0, _abi.BACKWARD_OVERWRITE, 7, dy, x, saved, native,
+                                        None)
         if dw.numel() == 0:
             dw, bias.grad = None, db
             s.optimizer_step([0, 1], hyper().repeat(2, 1))

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, prune
 import octavo
 from conftest import msamp, session, te
 from octavo.torch.discover import discover
-from octavo.torch.session import Session
+from octavo.torch import ddp
 
 
 class Named(nn.Linear):
@@ -135,8 +135,8 @@ def test_a_module_under_two_names_counts_once():
 
 def test_the_model_itself_may_be_the_layer():
     assert found(nn.Linear(16, 16)) == (["model"], {})
-    names, left_out = found(Own(16, 16))
-    assert (names, left_out) == ([], {"model": "Own overrides forward"})
+    with pytest.raises(octavo.UnsupportedError, match="found none .model: Own overrides forward"):
+        octavo.prepare(Own(16, 16), overrides=te())
 
 
 def test_the_users_filter():
@@ -179,10 +179,10 @@ def test_a_late_failure_restores_every_kind_of_module(backend, monkeypatch):
     kinds = [(type(m), set(m.__dict__)) for m in model.modules()]
     memory = [(p.data_ptr(), p.stride()) for p in model.parameters()]
 
-    def full(session):
+    def full(model, session):
         raise octavo.ResourceError("no memory left")
 
-    monkeypatch.setattr(Session, "quantize_all", full)
+    monkeypatch.setattr(ddp, "ignore_slots", full)
     with pytest.raises(octavo.ResourceError):
         octavo.prepare(model, overrides=backend)
     assert [(type(m), set(m.__dict__)) for m in model.modules()] == kinds

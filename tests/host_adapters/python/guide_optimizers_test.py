@@ -14,11 +14,15 @@ from conftest import msamp, session, te
 from guide_parts import assert_same, mlp, slots, weights
 
 
-def fresh(model):
-    """Every slot as it is after the weights are quantized once more."""
-    before = slots(model)
-    session(model).quantize_all()
-    return before, slots(model)
+def fresh(model, x):
+    """Every slot after a forward, and after one for which the weights are quantized once more."""
+    found = []
+    with torch.no_grad():
+        for _ in range(2):
+            model(x)
+            found.append(slots(model))
+            octavo.refresh(model)
+    return found
 
 
 def run(build, steps=20, recipe="delayed", sizes=(64, 128, 48)):
@@ -39,7 +43,7 @@ def run(build, steps=20, recipe="delayed", sizes=(64, 128, 48)):
                    for p in model.parameters())
         optimizer.step()
         losses.append(loss.item())
-        before, after = fresh(model)
+        before, after = fresh(model, x)
         assert_same(after, before, "stale")
     return model, optimizer, losses
 

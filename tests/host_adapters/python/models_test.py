@@ -3,7 +3,6 @@
 The bfloat16 run is the same for all loops: a raw one, run once for each model. It takes most of a
 minute, since every model trains in every loop with every backend.
 """
-import contextlib
 import logging
 import warnings
 
@@ -14,7 +13,7 @@ import octavo
 from conftest import msamp, session, te
 from models_parts import EXPERTS, LAYERS, MODELS, STEPS, loader, made
 from octavo import _abi
-from octavo.torch import ops
+from octavo.torch import ops, parameter
 
 
 def train(model, optimizer, batches, backward):
@@ -161,7 +160,7 @@ def test_bytes_per_parameter_of_a_real_model(level, weights_and_states):
     held = sum(own.tensors[s.id].untyped_storage().nbytes() for s in own.slots
                if s.owner_kind == _abi.OWNER_PARAMETER and s.owner in linears and s.role in kept)
     # torch's own memory for them: a weight is a placeholder of one element where it is in a slot.
-    held += sum(w.parameter.untyped_storage().nbytes() for w in linears.values()) - 4 * sum(
+    held += sum(parameter.raw(w.parameter).untyped_storage().nbytes() for w in linears.values()) - 4 * sum(
         not w.is_native for w in linears.values())
     held += sum(w.parameter.grad.untyped_storage().nbytes() for w in linears.values()
                 if type(w.parameter.grad) is torch.Tensor)

@@ -7,8 +7,7 @@ import octavo
 from conftest import msamp, te
 from octavo import _abi
 from octavo.errors import from_op
-from octavo.torch import ops
-from ops_test import OPS, K, M, N, hyper, lists, of_parameters, prepared, saved_of
+from ops_test import OPS, K, M, N, hyper, natives, prepared, saved_of, weight_of
 
 
 def raised(kind, op, *arguments):
@@ -20,8 +19,8 @@ def raised(kind, op, *arguments):
 
 
 def forward_arguments(s, x=None):
-    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0)
-    return [s.number, 0, 0, torch.randn(M, K) if x is None else x, None, read, accumulate]
+    """run, linear, flags, version, x, weight, bias"""
+    return [s.number, 0, 0, -1, torch.randn(M, K) if x is None else x, weight_of(s), None]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_wrong_x(te_session, x):
                                   torch.randn(N, 2)[:, 0]], ids=["size", "float64", "strided"])
 def test_wrong_bias(te_session, bias):
     arguments = forward_arguments(te_session[1])
-    arguments[4] = bias
+    arguments[6] = bias
     assert "bias: expected" in raised(octavo.InvalidError, OPS.linear_forward, *arguments)
 
 
@@ -54,32 +53,29 @@ def test_wrong_linear(te_session, at, value):
     assert f"linear {value}" in raised(octavo.InvalidError, OPS.linear_forward, *arguments)
 
 
-@pytest.mark.parametrize("change", ["short", "long", "dtype", "size", "strided", "accumulate"])
-def test_wrong_lists(te_session, change):
+BAD_WEIGHT = {"none": None, "dtype": torch.zeros(N, K).bfloat16(), "size": torch.zeros(N, K + 1)}
+
+
+@pytest.mark.parametrize("weight", BAD_WEIGHT.values(), ids=BAD_WEIGHT.keys())
+def test_wrong_weight(te_session, weight):
     arguments = forward_arguments(te_session[1])
-    read = list(arguments[5])
-    if change == "short":
-        read = read[:-1]
-    elif change == "long":
-        read.append(read[0])
-    elif change == "dtype":
-        read[-1] = read[-1].to(torch.float64)
-    elif change == "size":
-        read[0] = torch.zeros(3)
-    elif change == "strided":
-        at = next(i for i, t in enumerate(read) if t.numel() == N * K)
-        read[at] = torch.zeros(K, N, dtype=read[at].dtype).t()
-    else:
-        arguments[6] = arguments[6] * 2
-    arguments[5] = read
-    raised(octavo.InvalidError, OPS.linear_forward, *arguments)
+    arguments[5] = weight
+    assert "parameter 0.weight: expected" in raised(octavo.InvalidError, OPS.linear_forward,
+                                                    *arguments)
+
+
+def test_weight_of_any_strides_is_its_values():
+    model, s = prepared(te("current"))
+    arguments, strided = forward_arguments(s), torch.empty(K, N).t()
+    expected = OPS.linear_forward(*arguments)[0]
+    arguments[5] = strided.copy_(arguments[5])
+    assert torch.equal(OPS.linear_forward(*arguments)[0], expected)
 
 
 def test_wrong_saved_and_dy(te_session):
     s = te_session[1]
     saved = saved_of(s, M)[1]
-    given = lists(s, _abi.VERB_BACKWARD, _abi.OWNER_LINEAR, 0)
-    good = [s.number, 0, 1, 7, torch.randn(M, N), None, saved, *given]
+    good = [s.number, 0, 1, 7, torch.randn(M, N), None, saved, weight_of(s), None]
     for at, value in ((6, saved[1:]), (6, saved[:0]), (4, torch.randn(M, N + 1)),
                       (4, torch.randn(M + 16, N))):
         raised(octavo.InvalidError, OPS.linear_backward, *good[:at], value, *good[at + 1:])
@@ -91,7 +87,6 @@ def test_another_run_and_a_closed_one():
     other = prepared(te("mx"))[1]
     arguments = forward_arguments(s)
     assert s.number != other.number
-    raised(octavo.InvalidError, OPS.linear_forward, other.number, *arguments[1:])
     raised(octavo.StateError, OPS.linear_forward, 12345, *arguments[1:])
     s.close()
     text = raised(octavo.StateError, OPS.linear_forward, *arguments)
@@ -125,9 +120,9 @@ def test_no_rows(recipe, shape):
 
 def test_unsupported_verbs():
     s = prepared(te())[1]
-    raised(octavo.UnsupportedError, OPS.sum_of_squares, s.number, [0], torch.zeros(1), [], [], [])
+    raised(octavo.UnsupportedError, OPS.sum_of_squares, s.number, [0], torch.zeros(1), [], [])
     raised(octavo.UnsupportedError, OPS.run_stage, s.number, [0], 0, 2, torch.zeros(1),
-           torch.zeros(1), torch.zeros(1), [], [], [])
+           torch.zeros(1), torch.zeros(1))
 
 
 def bytes_of(count):
@@ -137,8 +132,7 @@ def bytes_of(count):
 def test_wrong_tensors_of_step_verbs():
     """Other dtypes, too few elements and strides would be read past the end, or as other values."""
     s = prepared(msamp())[1]
-    n, step = s.number, of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0])
-    stage = of_parameters(s, _abi.VERB_REDUCE, [0])
+    n, step = s.number, natives(s, [0])
     weight, before = _abi.ROLE_WEIGHT, [None if t is None else t.clone() for t in s.tensors]
     double, none = torch.zeros(8).double(), torch.zeros(0)
     long, strided = bytes_of(4096), torch.zeros(K, N).t()
@@ -148,23 +142,24 @@ def test_wrong_tensors_of_step_verbs():
         "hyper rows": (OPS.optimizer_step, [0], [3], hyper(1), None, *step),
         "groups": (OPS.optimizer_step, [0], [], hyper(1), None, *step),
         "parameter": (OPS.optimizer_step, [99], [0], hyper(1), None, *step),
-        "lists": (OPS.optimizer_step, [0], [0], hyper(1), None, [], [], []),
+        "weights": (OPS.optimizer_step, [2], [0], hyper(1), None, [], []),
+        "gradients": (OPS.optimizer_step, [0], [0], hyper(1), None, [], [torch.zeros(N)]),
         "skip": (OPS.optimizer_step, [0], [0], hyper(1), none, *step),
         "skip dtype": (OPS.optimizer_step, [0], [0], hyper(1), double, *step),
         "sum": (OPS.sum_of_squares, [0], none, *step),
         "sum dtype": (OPS.sum_of_squares, [0], double, *step),
         "sums": (OPS.prepare_step, double, None, None, None, hyper(1), 1.0, 1.0),
         "norm": (OPS.prepare_step, torch.ones(1), None, none, None, hyper(1), 1.0, 1.0),
-        "plain shape": (OPS.read_parameter, 0, weight, torch.zeros(3, 3), *step),
-        "plain dtype": (OPS.read_parameter, 0, weight, torch.zeros(N, K).double(), *step),
-        "plain strides": (OPS.read_parameter, 0, weight, strided, *step),
-        "written strides": (OPS.write_parameter, 0, weight, strided, *step),
-        "role": (OPS.read_parameter, 0, 99, torch.zeros(N, K), *step),
-        "send": (OPS.run_stage, [0], 0, 2, long, bytes_of(8), long, *stage),
-        "recv": (OPS.run_stage, [0], 1, 2, bytes_of(8), long, long, *stage),
-        "state": (OPS.run_stage, [0], 0, 2, long, long, bytes_of(0), *stage),
-        "world": (OPS.run_stage, [0], 0, 0, long, long, long, *stage),
-        "stage": (OPS.run_stage, [0], 9, 2, long, long, long, *stage)}
+        "plain shape": (OPS.read_parameter, 0, weight, torch.zeros(3, 3)),
+        "plain dtype": (OPS.read_parameter, 0, weight, torch.zeros(N, K).double()),
+        "plain strides": (OPS.read_parameter, 0, weight, strided),
+        "written strides": (OPS.write_parameter, 0, weight, strided),
+        "role": (OPS.read_parameter, 0, 99, torch.zeros(N, K)),
+        "send": (OPS.run_stage, [0], 0, 2, long, bytes_of(8), long),
+        "recv": (OPS.run_stage, [0], 1, 2, bytes_of(8), long, long),
+        "state": (OPS.run_stage, [0], 0, 2, long, long, bytes_of(0)),
+        "world": (OPS.run_stage, [0], 0, 0, long, long, long),
+        "stage": (OPS.run_stage, [0], 9, 2, long, long, long)}
     accepted = []
     for name, (op, *arguments) in wrong.items():
         try:

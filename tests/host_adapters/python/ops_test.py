@@ -8,7 +8,6 @@ import octavo
 from conftest import msamp, session, te
 from octavo import _abi
 from octavo.torch import ops
-from octavo.torch.slots import Lists
 
 N, K, M = 24, 40, 5
 OPS = torch.ops.octavo
@@ -21,13 +20,19 @@ def prepared(overrides, optimizer=True):
     return model, session(model)
 
 
-def lists(s, verb, owner_kind, owner):
-    """[read, accumulate, update] of one object, the native gradients included."""
-    for w in s.weights:
-        if w.parameter.grad is None:
+def weight_of(s, linear=0):
+    """The weight that the ops of a linear take: torch's own, or none for one in slots."""
+    w = s.weights[linear]
+    return w.parameter.detach() if w.is_native else None
+
+
+def natives(s, ids):
+    """(weights, gradients) of torch that an optimizer step of these parameters takes."""
+    weights = [s.weights[i] for i in ids]
+    for w in weights:
+        if w.is_native:
             w.parameter.grad = torch.zeros(w.parameter.shape)
-    found = Lists(s, verb, owner_kind, owner).fill()
-    return [found.read, found.accumulate, found.update]
+    return s._natives(weights)
 
 
 def hyper(groups):
@@ -35,65 +40,50 @@ def hyper(groups):
 
 
 def saved_of(s, rows, linear=0, flags=0):
-    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, linear)
-    x = torch.randn(rows, K)
-    return OPS.linear_forward(s.number, linear, flags, x, None, read, accumulate)
+    return OPS.linear_forward(s.number, linear, flags, -1, torch.randn(rows, K), weight_of(s), None)
 
 
 def sample_linear_forward():
     s = prepared(te())[1]
-    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0)
-    for flags, dtype in ((0, torch.float32), (ops.NO_BACKWARD, torch.bfloat16)):
-        yield s, (s.number, 0, flags, torch.randn(2, M, K, dtype=dtype), torch.randn(N), read,
-                  accumulate)
+    for flags, dtype in ((0, torch.float32), (ops.NO_BACKWARD, torch.bfloat16),
+                         (ops.NO_BACKWARD | ops.QUIET, torch.float16)):
+        yield s, (s.number, 0, flags, ops.ASK_TORCH, torch.randn(2, M, K, dtype=dtype), weight_of(s),
+                  torch.randn(N))
 
 
 def sample_linear_backward():
     for overrides in (te("block"), msamp("O2")):
         s = prepared(overrides)[1]
         saved = saved_of(s, M)[1]
-        given = lists(s, _abi.VERB_BACKWARD, _abi.OWNER_LINEAR, 0)
         for wanted in (7, ops.WANT_DX):
             yield s, (s.number, 0, _abi.BACKWARD_OVERWRITE, wanted, torch.randn(M, N), None, saved,
-                      *given)
+                      weight_of(s), torch.zeros(1, dtype=torch.uint8))
 
 
 def sample_fused_forward():
     s = prepared(te("current"))[1]
-    read, accumulate, _ = lists(s, _abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0)
     for op in (ops.PROLOGUE_LAYER_NORM, ops.PROLOGUE_RMS_NORM):
         beta = torch.randn(K) if op == ops.PROLOGUE_LAYER_NORM else None
-        yield s, (s.number, 0, 0, op, 1e-5, torch.randn(M, K), torch.randn(K), beta, None, read,
-                  accumulate)
-    yield s, (s.number, 0, 0, ops.PROLOGUE_SWIGLU, 0.0, torch.randn(M, 2 * K), None, None, None,
-              read, accumulate)
-
-
-def sample_quantize_weight():
-    s = prepared(te())[1]
-    yield s, (s.number, 0, *lists(s, _abi.VERB_QUANTIZE_WEIGHT, _abi.OWNER_PARAMETER, 0))
+        yield s, (s.number, 0, 0, op, 1e-5, -1, torch.randn(M, K), torch.randn(K), beta,
+                  weight_of(s), None)
+    yield s, (s.number, 0, 0, ops.PROLOGUE_SWIGLU, 0.0, -1, torch.randn(M, 2 * K), None, None,
+              weight_of(s), None)
 
 
 def sample_end_step():
     s = prepared(te())[1]
-    yield s, (s.number, *lists(s, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0))
-
-
-def of_parameters(s, verb, ids):
-    parts = [lists(s, verb, _abi.OWNER_PARAMETER, i) for i in ids]
-    return [sum((p[i] for p in parts), []) for i in range(3)]
+    yield s, (s.number,)
 
 
 def sample_optimizer_step():
     s = prepared(msamp("O2"))[1]
     for ids in ([0], [0, 1, 2]):
-        yield s, (s.number, ids, list(range(len(ids))), hyper(len(ids)), None,
-                  *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, ids))
+        yield s, (s.number, ids, list(range(len(ids))), hyper(len(ids)), None, *natives(s, ids))
 
 
 def sample_sum_of_squares():
     s = prepared(msamp("O2"))[1]
-    yield s, (s.number, [0, 1], torch.zeros(1), *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0, 1]))
+    yield s, (s.number, [0, 1], torch.zeros(1), *natives(s, [0, 1]))
 
 
 def sample_prepare_step():
@@ -104,21 +94,18 @@ def sample_prepare_step():
 
 def sample_read_parameter():
     s = prepared(msamp("O2"))[1]
-    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.zeros(N, K),
-              *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0]))
+    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.zeros(N, K))
 
 
 def sample_write_parameter():
     s = prepared(msamp("O2"))[1]
-    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.randn(N, K),
-              *of_parameters(s, _abi.VERB_OPTIMIZER_STEP, [0]))
+    yield s, (s.number, 0, _abi.ROLE_WEIGHT, torch.randn(N, K))
 
 
 def sample_run_stage():
     s = prepared(msamp("O2"))[1]
     yield s, (s.number, [0], 0, 2, torch.zeros(4096, dtype=torch.uint8),
-              torch.zeros(4096, dtype=torch.uint8), torch.zeros(4096, dtype=torch.uint8),
-              *of_parameters(s, _abi.VERB_REDUCE, [0]))
+              torch.zeros(4096, dtype=torch.uint8), torch.zeros(4096, dtype=torch.uint8))
 
 
 SAMPLES = {n.removeprefix("sample_"): f for n, f in globals().items() if n.startswith("sample_")}

@@ -103,7 +103,7 @@ class PlainHost:
             self._call(self.adam, WRITE_PARAMETER, ParameterCall(
                 parameter=0, role=_abi.ROLE_WEIGHT, plain=plain, workspace=self._space([0]),
                 slots=self._list(_abi.VERB_OPTIMIZER_STEP, _abi.OWNER_PARAMETER, 0)))
-        self.quantize()
+        self.is_stale = True
 
     def _list(self, verb, owner_kind, owner):
         return self.library.octavo_store_list(self.store, verb, owner_kind, owner)
@@ -128,11 +128,15 @@ class PlainHost:
         return self._bytes(count.value)
 
     def quantize(self):
+        """Before the first forward of a step, as octavo.torch does."""
+        self.is_stale = False
         self._call(self.table, QUANTIZE_WEIGHT, WeightCall(
             parameter=self.ids[0], workspace=self._bytes(self.plan.weight_workspace),
             slots=self._list(_abi.VERB_QUANTIZE_WEIGHT, _abi.OWNER_PARAMETER, 0)))
 
     def forward(self, x):
+        if self.is_stale:
+            self.quantize()
         self.x, rows = x, x.shape[0]
         y = torch.empty(rows, self.weight.shape[0], dtype=x.dtype)
         self.saved = torch.empty(self.plan.saved.bytes(rows), dtype=torch.uint8)
@@ -165,7 +169,7 @@ class PlainHost:
     def end_step(self):
         self._call(self.table, END_STEP, StepCall(
             slots=self._list(_abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)))
-        self.quantize()
+        self.is_stale = True
 
     def bytes_of_slots(self):
         """{(owner kind, owner, name): bytes} of what the store allocated."""
