@@ -15,7 +15,8 @@ def folder():
     """The folder of liboctavo.so and the op library: $OCTAVO_LIBRARY_DIR if set, otherwise `lib`
     inside the package. Raises ResourceError if liboctavo.so is not there."""
     named = os.environ.get("OCTAVO_LIBRARY_DIR")
-    path = pathlib.Path(named) if named else pathlib.Path(__file__).parent / "lib"
+    # liboctavo finds its plugins by its own path.
+    path = pathlib.Path(named).absolute() if named else pathlib.Path(__file__).parent / "lib"
     if (path / "liboctavo.so").exists():
         return path
     where = f"OCTAVO_LIBRARY_DIR={named}" if named else "the package octavo"

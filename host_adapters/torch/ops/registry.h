@@ -3,92 +3,11 @@
 // error.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "coupling.h"
-#include "octavo/octavo.h"
+#include "host_adapters/torch/core/entry.h"
 
 namespace octavo::ops {
 
-// A position of a pointer list that torch's own tensor takes: a weight or a gradient.
-struct Native {
-  uint32_t at;
-  uint32_t role;  // OCTAVO_ROLE_...
-  uint32_t dtype;
-  int64_t elements;
-  bool is_written;
-};
-
-// The pointer list of one object for one verb, as far as it is the same in each call.
-struct List {
-  std::vector<void *> slots;           // null: not accessed, or native
-  std::vector<uint32_t> accumulators;  // positions that are null when nothing is recorded
-  std::vector<Native> natives;
-
-  // The native position of a role; null when the verb does not access it.
-  const Native *native(uint32_t role) const;
-};
-
-struct ObjectLists {
-  List verbs[6];  // by OCTAVO_VERB_...
-};
-
-// What the host knows about a linear in addition to the backend's plan.
-struct LinearShape {
-  octavo_str name;
-  int64_t n = 0;
-  int64_t k = 0;
-  uint32_t gradient_dtype = 0;
-  uint32_t parameter = OCTAVO_NONE;
-};
-
-// What it knows about a parameter.
-struct ParameterShape {
-  octavo_str name;
-  uint32_t transposed = 0;  // torch's shape is [K, N]
-};
-
-// Where a run's tensors are, in torch's numbers.
-struct Device {
-  int32_t type = 0;
-  int32_t index = 0;
-};
-
-// One registered run. All but the coupling and the counters is constant.
-struct Entry {
-  octavo_run *run = nullptr;
-  const octavo_backend *backend = nullptr;
-  const octavo_optimizer *optimizer = nullptr;
-  const octavo_gradients *gradients = nullptr;
-  const octavo_fused *fused = nullptr;
-  octavo_session *session = nullptr;
-  Device device;
-  ObjectLists session_lists;
-  std::vector<ObjectLists> parameters;
-  std::vector<ObjectLists> linears;
-  std::vector<LinearShape> shapes;
-  std::vector<octavo_linear_plan> plans;
-  std::vector<std::string> parameter_names, linear_names;
-  std::vector<uint8_t> transposed;             // by parameter
-  std::vector<uint64_t> weight_workspace;      // by parameter: the largest of its linears
-  std::vector<octavo_extent> fused_workspace;  // by linear; row_multiple 0: cannot be fused
-  mutable Coupling coupling;
-  mutable std::atomic<uint64_t> calls[6] = {};  // verbs that ran, by OCTAVO_VERB_...
-  // By linear: forward calls.
-  std::unique_ptr<std::atomic<uint64_t>[]> forwards;
-
-  // "linear up.0 (3)": for messages.
-  std::string name(uint32_t owner_kind, int64_t owner) const;
-};
-
 // The run of this number; throws through torch when there is none. THREAD_ANY.
-std::shared_ptr<const Entry> find(int64_t number);
-
-// The list of one object; throws when the id is out of range.
-const List &list_of(const Entry &e, uint32_t verb, uint32_t owner_kind, int64_t owner);
+std::shared_ptr<const core::Entry> find(int64_t number);
 
 }  // namespace octavo::ops

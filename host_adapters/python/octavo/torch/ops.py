@@ -9,7 +9,8 @@ import functools
 import torch
 
 from .. import _abi
-from ..errors import OctavoError, ResourceError, StateError, VersionError, from_op
+from ..errors import (OctavoError, ResourceError, StateError, UnsupportedError, VersionError,
+                      from_op)
 from ..library import folder, liboctavo
 
 # Flags of linear_forward: `saved` stays empty; casts record nothing.
@@ -30,27 +31,29 @@ linear_forward = linear_backward = None
 
 
 class LinearShape(ctypes.Structure):
-    """As octavo::ops::LinearShape."""
+    """As octavo::core::LinearShape."""
     _fields_ = [("name", _abi.Str), ("n", ctypes.c_int64), ("k", ctypes.c_int64),
                 ("gradient_dtype", ctypes.c_uint32), ("parameter", ctypes.c_uint32)]
 
 
 class ParameterShape(ctypes.Structure):
-    """As octavo::ops::ParameterShape."""
+    """As octavo::core::ParameterShape."""
     _fields_ = [("name", _abi.Str), ("transposed", ctypes.c_uint32)]
 
 
-COMBINE = ctypes.CFUNCTYPE(ctypes.c_int32)
-SETTLE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint32)
+# Their first argument is Registration.host, which this package does not need.
+COMBINE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+SETTLE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class Registration(ctypes.Structure):
-    """As octavo_torch_registration."""
+    """As octavo::core::Registration."""
     _fields_ = [("run", ctypes.c_void_p), ("slots", ctypes.POINTER(ctypes.c_void_p)),
                 ("parameters", ctypes.POINTER(ParameterShape)),
                 ("linears", ctypes.POINTER(LinearShape)),
                 ("gradients", ctypes.c_void_p), ("weights", ctypes.c_void_p),
                 ("since", ctypes.c_void_p), ("combine", COMBINE), ("settle", SETTLE),
+                ("stream", ctypes.c_void_p), ("host", ctypes.c_void_p),
                 ("parameter_count", ctypes.c_uint32), ("linear_count", ctypes.c_uint32),
                 ("device", _abi.Str)]
 
@@ -125,9 +128,11 @@ def register(run, weights, linears, plans, slots, flags, callbacks, device):
         (ParameterShape * len(weights))(*(ParameterShape(_str(w.name), w.transposed)
                                           for w in weights)),
         (LinearShape * len(shapes))(*shapes), ctypes.addressof(flags.gradients),
-        ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, len(weights),
-        len(shapes), _str(str(device)))
+        ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, None, None,
+        len(weights), len(shapes), _str(str(device)))
     number = library().octavo_torch_register(ctypes.byref(given))
+    if number == 0:
+        raise UnsupportedError(take_diagnostics())
     _shapes[number] = Shapes(shapes, plans)
     return number
 

@@ -137,8 +137,8 @@ class Session(Stored):
     def _callbacks(self):
         """What ops ask this session for: (COMBINE, SETTLE)."""
         own = weakref.ref(self)
-        return (ops.COMBINE(lambda: ops.answer(lambda: own().combine())),
-                ops.SETTLE(lambda id: ops.answer(lambda: own().settle(own().weights[id].parameter))))
+        return (ops.COMBINE(lambda _: ops.answer(lambda: own().combine())),
+                ops.SETTLE(lambda _, id: ops.answer(lambda: own().settle(own().weights[id].parameter))))
 
     def linear_name(self, id):
         return self._accepted[id][1]

@@ -39,12 +39,12 @@ class Weight:
         return tensor if tensor.dim() == 2 else tensor.reshape(1, -1)
 
 
-CODES, HOST, MOVED = 1, 2, 4         # octavo::ops::Stale
-FORWARD, BACKWARD, TO_END = range(3)  # octavo::ops::Since
+CODES, HOST, MOVED = 1, 2, 4         # octavo::core::Stale
+FORWARD, BACKWARD, TO_END = range(3)  # octavo::core::Since
 
 
 class Flags:
-    """Bytes that the op library and this package share: octavo::ops::SharedFlags."""
+    """Bytes that the op library and this package share: octavo::core::SharedFlags."""
 
     def __init__(self, parameters, gradients=b""):
         self.gradients = (ctypes.c_uint8 * max(parameters, 1))(*gradients)

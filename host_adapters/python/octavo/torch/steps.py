@@ -8,7 +8,7 @@ recorded anything since the last boundary.
 An optimizer of other parameters may hold copies of the model's, which its owner writes back through
 `.data` (DeepSpeed's ZeRO). After it, a session with gradients takes every weight for changed, and
 its next forward is the boundary. A training loop without optimizers has its boundary in the forward
-that finds a weight changed (host_adapters/torch/ops/coupling.h), or in octavo.step.
+that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.step.
 """
 import torch
 from torch.optim import optimizer as torch_optimizer

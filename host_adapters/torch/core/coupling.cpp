@@ -1,14 +1,16 @@
 // The fast path is a few loads and compares; what it needs changes only under the lock.
 #include "coupling.h"
 
+#include <torch/csrc/stable/library.h>
+
 #include <array>
 #include <atomic>
 #include <utility>
 
 #include "arguments.h"
-#include "registry.h"
+#include "entry.h"
 
-namespace octavo::ops {
+namespace octavo::core {
 namespace {
 
 // Counted up by every change in place that torch sees, through views and detached aliases, too;
@@ -42,6 +44,7 @@ void quantize(const Entry &e, uint32_t parameter, View weight) {
   octavo_weight_call call = {};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_WEIGHT_CALL;
+  call.stream = e.stream();
   call.parameter = parameter;
   call.slots = pointers.data();
   call.workspace = workspace.data();
@@ -57,6 +60,7 @@ void end_step(const Entry &e) {
     octavo_step_call call = {};
     call.size = sizeof call;
     call.kind = OCTAVO_KIND_STEP_CALL;
+    call.stream = e.stream();
     call.slots = pointers.data();
     check(e.backend->end_step(e.session, &call), "end_step");
   }
@@ -103,14 +107,16 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   uint8_t &stale = flags_.weights[p];
   Codes &codes = codes_[p];
   if (get(stale) & kHost) {
-    if (callbacks_.settle != nullptr) check(callbacks_.settle(p), "a weight of the host");
+    if (callbacks_.settle != nullptr)
+      check(callbacks_.settle(callbacks_.host, p), "a weight of the host");
   }
   const bool is_first = codes.version == kNever;
   const bool moved =
       !is_first && ((get(stale) & kMoved) != 0 || codes.version != version || codes.data != data);
   if (moved && get(flags_.since[kBackward])) put(flags_.since[kMarked], 1);
   if (forward.records && get(flags_.since[kMarked])) {
-    if (callbacks_.combine != nullptr) check(callbacks_.combine(), "the maxima of the ranks");
+    if (callbacks_.combine != nullptr)
+      check(callbacks_.combine(callbacks_.host), "the maxima of the ranks");
     end(e);
   }
   const bool flips = codes.evaluated != forward.evaluates;
@@ -126,9 +132,13 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
 
 void Coupling::end(const Entry &e) {
   end_step(e);
+  forget();
+}
+
+void Coupling::forget() {
   for (uint32_t p = 0; p < parameters_; ++p)
     std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
   for (uint8_t s = 0; s < kSinceCount; ++s) put(flags_.since[s], 0);
 }
 
-}  // namespace octavo::ops
+}  // namespace octavo::core

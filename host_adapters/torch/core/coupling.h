@@ -16,7 +16,7 @@
 
 #include "view.h"
 
-namespace octavo::ops {
+namespace octavo::core {
 
 struct Entry;
 struct LinearShape;
@@ -35,11 +35,18 @@ enum Stale : uint8_t {
 };
 enum Since : uint8_t { kForward, kBackward, kMarked, kSinceCount };
 
-// Functions of the host; each may be null. A status other than OCTAVO_OK ends the op with the
+// Functions of the host; each may be null. A status other than OCTAVO_OK ends the call with the
 // diagnostics of the thread.
 struct Callbacks {
-  int32_t (*combine)(void) = nullptr;               // the slots over the ranks, before a boundary
-  int32_t (*settle)(uint32_t parameter) = nullptr;  // kHost: of a copy that may be written to
+  // Combines the slots over the ranks, before a boundary.
+  int32_t (*combine)(void *host) = nullptr;
+  // kHost: settles a copy that may be written to.
+  int32_t (*settle)(void *host, uint32_t parameter) = nullptr;
+  // The current stream of the run's device. Null on the CPU.
+  void *(*stream)(void *host) = nullptr;
+  void *host = nullptr;
+
+  void *current_stream() const { return stream == nullptr ? nullptr : stream(host); }
 };
 
 class Coupling {
@@ -57,6 +64,16 @@ class Coupling {
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
               Forward forward);
 
+  const Callbacks &callbacks() const { return callbacks_; }
+  // Whether a forward or a backward ran since the last boundary.
+  bool has_run() const { return get(flags_.since[kForward]) || get(flags_.since[kBackward]); }
+  // Codes and records are those of another time: nothing ran since, and every weight is quantized
+  // when a forward needs it.
+  void forget();
+  // The host wrote the weight.
+  void moved(uint32_t parameter) {
+    std::atomic_ref<uint8_t>(flags_.weights[parameter]).fetch_or(kCodes | kMoved);
+  }
   void ran_backward() { put(flags_.since[kBackward], 1); }
   void added_to_gradient(uint32_t parameter) { put(flags_.gradients[parameter], 1); }
 
@@ -88,4 +105,4 @@ class Coupling {
   std::mutex mutex_;  // of what is slow; the host's functions run under it
 };
 
-}  // namespace octavo::ops
+}  // namespace octavo::core

@@ -8,13 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "entry.h"
 #include "error.h"
-#include "registry.h"
 #include "view.h"
 
-namespace octavo::ops {
-
-using torch::stable::Tensor;
+namespace octavo::core {
 
 // Throws unless the status of a verb is OCTAVO_OK, with the verb and the object's name.
 inline void check(octavo_status status, const char *verb, const Entry &e, uint32_t owner_kind,
@@ -56,11 +54,11 @@ void check_floats(const Entry &e, View t, int64_t at_least, const char *name);
 class Dense {
  public:
   explicit Dense(View t, bool transposed = false);
-  View view() const { return copy_ ? View(*copy_) : given_; }
+  View view() const { return copy_ ? copy_ : given_; }
 
  private:
   View given_;
-  std::optional<Tensor> copy_;
+  Owned copy_;
 };
 
 // A native weight in its place of the list, as [N, K] row-major: torch's own memory where it has
@@ -97,4 +95,4 @@ class Workspace {
   alignas(64) std::byte on_stack_[kOnStack];  // indeterminate, as empty() is
 };
 
-}  // namespace octavo::ops
+}  // namespace octavo::core

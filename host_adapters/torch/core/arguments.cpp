@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo::ops {
+namespace octavo::core {
 namespace {
 
 // torch's number of a dtype; codes cross the border as their bits.
@@ -28,6 +28,16 @@ const char *dtype_name(uint32_t dtype) {
     case OCTAVO_U8: return "uint8";
     default: return "another dtype";
   }
+}
+
+// Also of dtypes that no operand has.
+const char *dtype_name(View t) {
+  int32_t code = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.handle(), &code));
+  if (code == aoti_torch_dtype_float64()) return "float64";
+  if (code == aoti_torch_dtype_int64()) return "int64";
+  if (code == aoti_torch_dtype_bool()) return "bool";
+  return dtype_name(t.dtype());
 }
 
 bool is_here(const Entry &e, View t) {
@@ -84,7 +94,7 @@ WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list,
     raise(OCTAVO_INVALID,
           name() + ": expected " + std::to_string(native->elements) + " elements of " +
               dtype_name(native->dtype) + " on " + place_of(e) + ", as at octavo.prepare, found " +
-              std::to_string(weight.numel()) + " of " + dtype_name(weight.dtype()) +
+              std::to_string(weight.numel()) + " of " + dtype_name(weight) +
               (is_here(e, weight) ? "" : " on another device") +
               "; was the model moved or cast after octavo.prepare? Call octavo.prepare again, "
               "which takes the model as it is now");
@@ -115,11 +125,14 @@ void check_operand(const Entry &e, View t, int64_t cols, const char *name, int64
   const uint32_t dtype = t.dtype();
   const bool is_float = dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
   if (is_float && is_here(e, t) && t.dim() > 0 && t.last() == cols) return;
-  raise(OCTAVO_INVALID, e.name(OCTAVO_OWNER_LINEAR, linear) + ": " + name +
-                            ": expected float32, bfloat16 or float16 on " + place_of(e) +
-                            " with a last dimension of " + std::to_string(cols) + ", found " +
-                            dtype_name(dtype) + (is_here(e, t) ? "" : " on another device") +
-                            " with a last dimension of " + std::to_string(t.last()));
+  raise(OCTAVO_INVALID,
+        e.name(OCTAVO_OWNER_LINEAR, linear) + ": " + name +
+            ": expected float32, bfloat16 or float16 on " + place_of(e) +
+            ", where the model was prepared, with a last dimension of " + std::to_string(cols) +
+            ", found " + dtype_name(t) + (is_here(e, t) ? "" : " on another device") +
+            (t.dim() > 0 ? " with a last dimension of " + std::to_string(t.last())
+                         : " without dimensions") +
+            (is_float ? "" : "; convert it, or leave this layer out with layers.skip"));
 }
 
 void check_dense(const Entry &e, View t, const char *name) {
@@ -133,15 +146,18 @@ void check_floats(const Entry &e, View t, int64_t at_least, const char *name) {
   if (t.dtype() == OCTAVO_F32 && t.numel() >= at_least) return;
   raise(OCTAVO_INVALID, std::string(name) + ": expected at least " + std::to_string(at_least) +
                             " elements of float32, found " + std::to_string(t.numel()) + " of " +
-                            dtype_name(t.dtype()));
+                            dtype_name(t));
 }
 
 Dense::Dense(View t, bool transposed) : given_(t) {
   if (!transposed && t.is_contiguous()) return;
   AtenTensorHandle shared = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &shared));
-  const Tensor same(shared);
-  copy_ = torch::stable::contiguous(transposed ? torch::stable::transpose(same, 0, 1) : same);
+  const torch::stable::Tensor same(shared);
+  const torch::stable::Tensor copy =
+      torch::stable::contiguous(transposed ? torch::stable::transpose(same, 0, 1) : same);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(copy.get(), &shared));
+  copy_ = Owned(shared);
 }
 
 Owned empty(const Entry &e, std::initializer_list<int64_t> sizes, uint32_t dtype) {
@@ -173,4 +189,4 @@ Workspace::Workspace(const Entry &e, uint64_t bytes) {
   data_ = allocated_.mutable_data();
 }
 
-}  // namespace octavo::ops
+}  // namespace octavo::core

@@ -4,22 +4,21 @@
 
 #include <torch/csrc/stable/ops.h>
 
-#include <string_view>
 #include <utility>
 
-#include "error.h"
+#include "octavo/hpp/text.hpp"
 
-namespace octavo::ops {
+namespace octavo::core {
 namespace {
 
-thread_local std::string diagnostics;
+constexpr size_t kMost = 1024;
+
+thread_local std::vector<Said> diagnostics;
 
 void diagnose(void *, const octavo_diagnostic *d) {
-  if (d->severity < OCTAVO_SEVERITY_WARNING) return;
-  if (!diagnostics.empty()) diagnostics += '\n';
-  diagnostics.append(d->domain.data, d->domain.size);
-  diagnostics += ": ";
-  diagnostics.append(d->text.data, d->text.size);
+  if (diagnostics.size() >= kMost)
+    diagnostics.erase(diagnostics.begin(), diagnostics.begin() + kMost / 2);
+  diagnostics.push_back({d->code, d->severity, text(d->domain), text(d->text)});
 }
 
 octavo_status parallel_for(void *, int64_t begin, int64_t end, int64_t grain,
@@ -41,8 +40,7 @@ const octavo_parallel parallel = {sizeof(octavo_parallel), OCTAVO_KIND_PARALLEL,
                                   parallel_for};
 
 const void *get_extension(void *, octavo_str id) {
-  const bool found = std::string_view(id.data, id.size) == OCTAVO_PARALLEL_ID;
-  return found ? &parallel : nullptr;
+  return view(id) == OCTAVO_PARALLEL_ID ? &parallel : nullptr;
 }
 
 const octavo_host table = {sizeof(octavo_host), OCTAVO_KIND_HOST, OCTAVO_ABI_MAJOR,
@@ -65,14 +63,8 @@ void diagnose(const std::string &text) {
   diagnose(nullptr, &d);
 }
 
-std::string take_diagnostics() {
+std::vector<Said> take_diagnostics() {
   return std::exchange(diagnostics, {});
 }
 
-void raise(octavo_status status, const std::string &what) {
-  const std::string said = take_diagnostics();
-  STD_TORCH_CHECK(false, "[octavo status ", status, "] ", what, said.empty() ? "" : ": ", said);
-  __builtin_unreachable();
-}
-
-}  // namespace octavo::ops
+}  // namespace octavo::core

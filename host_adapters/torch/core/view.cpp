@@ -1,9 +1,12 @@
 // Each question about a tensor is one call of torch's C interface.
 #include "view.h"
 
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/headeronly/util/shim_utils.h>
+
 #include "octavo/tensor.h"
 
-namespace octavo::ops {
+namespace octavo::core {
 namespace {
 
 template <typename T, typename Handle>
@@ -34,6 +37,11 @@ uint32_t View::dtype() const {
   if (code == codes.i32) return OCTAVO_I32;
   if (code == codes.u8) return OCTAVO_U8;
   return 0;
+}
+
+uint32_t View::element_size() const {
+  return static_cast<uint32_t>(
+      aoti_torch_dtype_element_size(ask<int32_t>(aoti_torch_get_dtype, handle_)));
 }
 
 int64_t View::numel() const {
@@ -73,26 +81,4 @@ void *View::mutable_data() const {
   return ask<void *>(torch_get_mutable_data_ptr, handle_);
 }
 
-View Stack::optional_tensor(uint32_t at) {
-  auto *value = torch::stable::detail::to<StableIValue *>(stack_[at]);
-  if (value == nullptr) return View();
-  const View tensor = own(*value);
-  delete value;
-  return tensor;
-}
-
-Views Stack::tensors(uint32_t at) {
-  const auto list = torch::stable::detail::to<StableListHandle>(stack_[at]);
-  Views out;
-  const auto count = ask<size_t>(torch_list_size, list);
-  out.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    StableIValue value = 0;
-    TORCH_ERROR_CODE_CHECK(torch_list_get_item(list, i, &value));
-    out.push_back(own(value));
-  }
-  TORCH_ERROR_CODE_CHECK(torch_delete_list(list));
-  return out;
-}
-
-}  // namespace octavo::ops
+}  // namespace octavo::core

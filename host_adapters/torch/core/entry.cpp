@@ -1,0 +1,122 @@
+// The lists are made once: addresses of slots never change, natives are arguments of each call.
+#include "entry.h"
+
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/headeronly/util/shim_utils.h>
+
+#include <algorithm>
+
+#include "error.h"
+#include "host.h"
+#include "octavo/hpp/text.hpp"
+
+namespace octavo::core {
+namespace {
+
+constexpr size_t kVerbs = 6;
+
+// Appends one use to a list.
+void append(const Registration &given, const octavo_slot_use &use, size_t verb, List *list) {
+  const octavo_slot *slot = octavo_get_slot(given.run, use.slot);
+  const uint8_t access = slot->access[verb];
+  const auto at = static_cast<uint32_t>(list->slots.size());
+  list->slots.push_back(nullptr);
+  if (access == OCTAVO_ACCESS_NONE) return;
+  if (slot->flags & OCTAVO_SLOT_NATIVE) {
+    if (slot->owner_kind != OCTAVO_OWNER_PARAMETER ||
+        (slot->role != OCTAVO_ROLE_WEIGHT && slot->role != OCTAVO_ROLE_GRADIENT))
+      raise(OCTAVO_UNSUPPORTED, "slot " + text(slot->name) +
+                                    ": expected weights and gradients among torch's own tensors, "
+                                    "found role " +
+                                    std::to_string(slot->role) + "; choose another backend");
+    list->natives.push_back(
+        {at, slot->role, slot->dtype, slot->rows * slot->cols, access != OCTAVO_ACCESS_READ});
+    return;
+  }
+  const bool is_range = slot->labels != nullptr && use.count > 0;
+  const size_t offset =
+      is_range ? static_cast<size_t>(use.first) * OCTAVO_DTYPE_BITS(slot->dtype) / 8 : 0;
+  list->slots[at] = static_cast<char *>(given.slots[use.slot]) + offset;
+  if (access == OCTAVO_ACCESS_ACCUMULATE) list->accumulators.push_back(at);
+}
+
+ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner) {
+  ObjectLists out;
+  const uint32_t count = octavo_use_count(given.run, owner_kind, owner);
+  for (size_t verb = 0; verb < kVerbs; ++verb)
+    for (uint32_t i = 0; i < count; ++i)
+      append(given, *octavo_get_use(given.run, owner_kind, owner, i), verb, &out.verbs[verb]);
+  return out;
+}
+
+void fill(const Registration &given, Entry *e) {
+  e->run = given.run;
+  e->backend = octavo_backend_of(given.run);
+  e->optimizer = octavo_optimizer_of(given.run);
+  e->gradients = octavo_gradients_of(given.run);
+  e->fused = octavo_fused_of(given.run);
+  e->session = octavo_session_of(given.run);
+  const std::string device = text(given.device);
+  uint32_t type = 0;
+  TORCH_ERROR_CODE_CHECK(torch_parse_device_string(device.c_str(), &type, &e->device.index));
+  e->device.type = static_cast<int32_t>(type);
+  e->device.index = std::max(e->device.index, 0);
+  e->session_lists = lists(given, OCTAVO_OWNER_SESSION, 0);
+  for (uint32_t p = 0; p < given.parameter_count; ++p) {
+    e->parameters.push_back(lists(given, OCTAVO_OWNER_PARAMETER, p));
+    e->parameter_names.push_back(text(given.parameters[p].name));
+    e->transposed.push_back(given.parameters[p].transposed != 0);
+  }
+  e->weight_workspace.assign(given.parameter_count, 0);
+  e->forwards = std::make_unique<std::atomic<uint64_t>[]>(given.linear_count);
+  for (uint32_t l = 0; l < given.linear_count; ++l) {
+    e->linears.push_back(lists(given, OCTAVO_OWNER_LINEAR, l));
+    e->linear_names.push_back(text(given.linears[l].name));
+    e->shapes.push_back(given.linears[l]);
+    const octavo_linear_plan *plan = octavo_get_plan(e->run, l);
+    e->plans.push_back(*plan);
+    octavo_extent extent = {};
+    if (e->fused == nullptr || e->fused->workspace(e->session, l, &extent) != OCTAVO_OK)
+      extent.row_multiple = 0;
+    e->fused_workspace.push_back(extent);
+    uint64_t &most = e->weight_workspace[given.linears[l].parameter];
+    most = std::max(most, plan->weight_workspace);
+  }
+  take_diagnostics();  // a backend without fused linears reports that; it is no error here
+  e->coupling.open(given.parameter_count, given.flags, given.callbacks);
+}
+
+}  // namespace
+
+std::unique_ptr<Entry> make_entry(const Registration &given) {
+  auto entry = std::make_unique<Entry>();
+  fill(given, entry.get());
+  return entry;
+}
+
+const Native *List::native(uint32_t role) const {
+  for (const Native &n : natives)
+    if (n.role == role) return &n;
+  return nullptr;
+}
+
+std::string Entry::name(uint32_t owner_kind, int64_t owner) const {
+  const bool is_linear = owner_kind == OCTAVO_OWNER_LINEAR;
+  const std::vector<std::string> &names = is_linear ? linear_names : parameter_names;
+  const std::string kind = is_linear ? "linear " : "parameter ";
+  if (owner < 0 || static_cast<size_t>(owner) >= names.size()) return kind + std::to_string(owner);
+  const std::string &name = names[static_cast<size_t>(owner)];
+  return kind + (name.empty() ? "\"\" (the model itself)" : name);
+}
+
+const List &list_of(const Entry &e, uint32_t verb, uint32_t owner_kind, int64_t owner) {
+  if (owner_kind == OCTAVO_OWNER_SESSION) return e.session_lists.verbs[verb];
+  const std::vector<ObjectLists> &objects =
+      owner_kind == OCTAVO_OWNER_LINEAR ? e.linears : e.parameters;
+  if (owner < 0 || static_cast<size_t>(owner) >= objects.size())
+    raise(OCTAVO_INVALID, e.name(owner_kind, owner) + ": expected a number from 0 to " +
+                              std::to_string(static_cast<int64_t>(objects.size()) - 1));
+  return objects[static_cast<size_t>(owner)].verbs[verb];
+}
+
+}  // namespace octavo::core
