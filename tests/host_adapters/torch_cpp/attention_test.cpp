@@ -271,13 +271,14 @@ TEST(AttentionPlaces, RowsThatBeginAtNoMultipleOf256BytesStayWithTorch) {
   Stacked model(20);
   const std::vector<at::Tensor> x = inputs_of(2, 20);
   torch::optim::AdamW plain = adamw(*model);
-  Prepared optimizer =
-      octavo::torch::prepare(*model, plain, config_of("te").set("layers.skip", "*out_proj"));
-  const at::Tensor y = model->forward(x[0], x[1], x[2]);
-  for (const Layer &layer : optimizer.layers()) EXPECT_FALSE(layer.fp8) << layer.name;
-  EXPECT_NE(optimizer.layers()[0].reason.find("256 bytes"), std::string::npos);
-  optimizer.close();
-  EXPECT_TRUE(torch::equal(model->forward(x[0], x[1], x[2]), y));
+  Prepared optimizer = octavo::torch::prepare(*model, plain, config_of("te"));
+  model->forward(x[0], x[1], x[2]);
+  for (const Layer &layer : optimizer.layers()) {
+    const bool is_row = layer.name.find("out_proj") == std::string::npos;
+    EXPECT_EQ(layer.fp8, !is_row) << layer.name;
+    EXPECT_EQ(layer.reason.find("256 bytes") != std::string::npos, is_row) << layer.reason;
+    EXPECT_EQ(layer.forward_calls, is_row ? 0u : 1u) << layer.name;
+  }
 }
 
 TEST(AttentionPlaces, AWeightThatIsDividedInTwoWaysIsRefused) {

@@ -265,41 +265,20 @@ struct TiedImpl : nn::Module {
 };
 TORCH_MODULE(Tied);
 
-// A second stage with an optimizer of its own, which nobody announced: inputs 30 times larger
-// saturate with the scales of before.
-TEST(Steps, OfAnotherOptimizerAdvanceTheScales) {
-  torch::manual_seed(12);
-  nn::Sequential model(nn::Linear(32, 48), nn::Linear(48, 16));
-  torch::optim::AdamW first(model->parameters());
-  Prepared prepared = octavo::torch::prepare(*model, first, config_of("te", "delayed"));
-  torch::optim::SGD second(model->parameters(), torch::optim::SGDOptions(1e-4));
-  const at::Tensor x = torch::randn({64, 32});
-  for (const double scale : {1.0, 1.0, 30.0, 30.0, 30.0}) {
-    second.zero_grad();
-    model->forward(scale * x).square().mean().backward();
-    second.step();
-  }
-  const at::NoGradGuard no_grad;
-  const at::Tensor found = model->forward(30.0 * x);
-  prepared.close();
-  const at::Tensor expected = model->forward(30.0 * x);
-  // Two casts to E4M3 a product, each within 2^-4 of a value and random over 32 terms or more.
-  EXPECT_LT((found - expected).norm().item<double>(), 0.1 * expected.norm().item<double>());
-}
-
 TEST(Ties, AnEmbeddingMayShareANativeWeightButNotOneInASlot) {
   const at::Tensor ids = torch::arange(8).view({2, 4});
   for (const bool kept : {false, true}) {
     torch::manual_seed(10);
     Tied model;
-    torch::optim::AdamW plain(std::vector<at::Tensor>{model->embedding->weight});
-    Prepared optimizer = octavo::torch::prepare(*model, plain, config_of(kept ? "msamp" : "te"));
+    nn::Sequential both(model, nn::Linear(64, 16));
+    torch::optim::AdamW plain = adamw(*both);
+    Prepared optimizer = octavo::torch::prepare(*both, plain, config_of(kept ? "msamp" : "te"));
     const Layer layer = optimizer.layers().at(0);
     EXPECT_EQ(layer.fp8, !kept) << layer.reason;
     if (kept) {
       EXPECT_NE(layer.reason.find("embedding.weight"), std::string::npos) << layer.reason;
     }
-    const at::Tensor y = model->forward(ids);
+    const at::Tensor y = both->forward(ids);
     EXPECT_FALSE(y.isnan().any().item<bool>());
     y.sum().backward();
     EXPECT_TRUE(model->embedding->weight.grad().defined());
@@ -348,6 +327,17 @@ TEST(Placement, SkippedLayersAreListedWithTheirReason) {
   }
   const at::Tensor x = torch::randn({3, 32});
   EXPECT_TRUE(torch::equal(model->head(x), at::linear(x, model->head->weight, model->head->bias)));
+}
+
+TEST(Placement, LayersThatNeverRanAreReported) {
+  nn::Sequential model(nn::Linear(32, 48), nn::Linear(48, 16));
+  torch::optim::AdamW plain = adamw(*model);
+  Prepared optimizer = octavo::torch::prepare(*model, plain, config_of("te"));
+  EXPECT_EQ(optimizer.report().find("never ran"), std::string::npos);
+  model[0]->as<nn::Linear>()->forward(torch::randn({4, 32}));
+  EXPECT_NE(optimizer.report().find("never ran  1\n"), std::string::npos) << optimizer.report();
+  model->forward(torch::randn({4, 32}));
+  EXPECT_EQ(optimizer.report().find("never ran"), std::string::npos);
 }
 
 TEST(Schedulers, WorkOnTheBackendsAdam) {

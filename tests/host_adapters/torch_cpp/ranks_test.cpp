@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include "transformer.h"
@@ -106,29 +107,67 @@ TEST(Ranks, ChildProcess) {
   accelerator.load_state(directory);
 }
 
-TEST(Ranks, TwoProcessesTrainOneModel) {
+// Runs ChildProcess or another test in two processes with these variables; the exit status.
+int in_two_processes(const std::string &test, const std::string &variables) {
+  static int port = 20000 + getpid() % 20000;
   const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const std::string child = program + " --gtest_filter=Ranks." + test + " 1>&2";
+  const std::string command =
+      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(++port) + " " +
+      variables + "; RANK=1 " + child + " & other=$!; RANK=0 " + child +
+      "; main=$?; wait $other && exit $main";
+  return std::system(command.c_str());
+}
+
+TEST(Ranks, TwoProcessesTrainOneModel) {
   const fs::path folder =
       fs::temp_directory_path() / ("octavo_torch_ranks_" + std::to_string(getpid()));
   fs::create_directories(folder);
-  int port = 20000 + getpid() % 20000;
   for (const std::string backend : {"te", "msamp"}) {
     std::vector<at::Tensor> results;
     for (const std::string overlap : {"1", "0"}) {
       const std::string directory = folder.string() + "/" + backend + overlap;
-      const std::string both =
-          "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(++port) +
-          " OCTAVO_TORCH_TEST_BACKEND=" + backend + " OCTAVO_TORCH_TEST_OVERLAP=" + overlap +
-          " OCTAVO_TORCH_TEST_RANKS=" + directory + " ";
-      const std::string child = program + " --gtest_filter=Ranks.ChildProcess 1>&2";
-      const std::string command = "export " + both + "; RANK=1 " + child + " & other=$!; RANK=0 " +
-                                  child + "; main=$?; wait $other && exit $main";
-      ASSERT_EQ(std::system(command.c_str()), 0) << backend << " " << overlap;
+      ASSERT_EQ(in_two_processes("ChildProcess", "OCTAVO_TORCH_TEST_BACKEND=" + backend +
+                                                     " OCTAVO_TORCH_TEST_OVERLAP=" + overlap +
+                                                     " OCTAVO_TORCH_TEST_RANKS=" + directory),
+                0)
+          << backend << " " << overlap;
       torch::load(results.emplace_back(), directory + ".pt");
     }
     EXPECT_TRUE(torch::equal(results[0], results[1])) << backend;
   }
   fs::remove_all(folder);
+}
+
+// Rank 1 differs in one thing; both processes say in what.
+TEST(Ranks, ChildThatDiffers) {
+  const char *given = std::getenv("OCTAVO_TORCH_TEST_DIFFERS");
+  if (given == nullptr) GTEST_SKIP() << "runs as the child of Ranks.ThatDifferAreRefused";
+  const std::string what = given;
+  octavo::torch::Config config = config_of("te");
+  torch::nn::Sequential model(torch::nn::Linear(32, 48));
+  const bool differs = std::getenv("RANK") == std::string("1");
+  if (differs && what == "layers") model->push_back(torch::nn::Linear(48, 16));
+  if (differs && what == "options") config.set("fp8.te.recipe", "current");
+  if (differs && what == "backend") config.set("fp8.backend", "msamp");
+  if (differs && what == "failure") config.set("fp8.backend", "no_such_backend");
+  torch::optim::AdamW plain = testing_torch::adamw(*model);
+  Accelerator accelerator(config);
+  const std::map<std::string, std::string> said = {{"layers", "the parameters and buffers"},
+                                                   {"options", "the options of rank 0"},
+                                                   {"backend", "the backend and the plugin file"},
+                                                   {"failure", "the outcome of prepare()"}};
+  const bool own = differs && what == "failure";
+  EXPECT_EQ(testing_torch::status_of([&] { accelerator.prepare(*model, plain); },
+                                     own ? "no_such_backend" : said.at(what)),
+            own ? OCTAVO_UNSUPPORTED : OCTAVO_WRONG_STATE);
+  const at::Tensor x = torch::randn({4, 32});
+  EXPECT_FALSE(model->forward(x).isnan().any().item<bool>());  // plain again
+}
+
+TEST(Ranks, ThatDifferAreRefused) {
+  for (const std::string what : {"layers", "options", "backend", "failure"})
+    EXPECT_EQ(in_two_processes("ChildThatDiffers", "OCTAVO_TORCH_TEST_DIFFERS=" + what), 0) << what;
 }
 
 TEST(Ranks, AnIncompleteEnvironmentIsRefused) {

@@ -1,6 +1,8 @@
 // What is refused, how it is said, and that nothing changes by it.
 #include <gtest/gtest.h>
 
+#include <octavo/torch/linear.h>
+
 #include "transformer.h"
 
 namespace {
@@ -88,8 +90,13 @@ TEST_F(Refusals, ModelsAndOperands) {
           "is not prepared"),
       OCTAVO_WRONG_STATE);
   const at::Tensor good = linear_(x_);
-  EXPECT_EQ(status_of([&] { linear_(x_.to(torch::kDouble)); }, "bf16"), OCTAVO_INVALID);
-  EXPECT_EQ(status_of([&] { linear_(torch::randn({4, 31})); }, "[..., 32]"), OCTAVO_INVALID);
+  EXPECT_EQ(status_of([&] { linear_(x_.to(torch::kDouble)); }, "found float64"), OCTAVO_INVALID);
+  EXPECT_EQ(status_of(
+                [&] {
+                  linear_(torch::randn({4, 31}));
+                },
+                "a last dimension of 32, found"),
+            OCTAVO_INVALID);
   const at::Tensor x = x_.clone().requires_grad_();
   EXPECT_EQ(
       status_of([&] { torch::autograd::grad({linear_(x).pow(2).sum()}, {x}, {}, true, true); },
@@ -99,6 +106,40 @@ TEST_F(Refusals, ModelsAndOperands) {
   prepared.close();
   EXPECT_TRUE(prepared.is_closed());
   EXPECT_EQ(status_of([&] { prepared.step(); }, "closed"), OCTAVO_WRONG_STATE);
+}
+
+TEST_F(Refusals, ModelsWithoutALayerInFp8) {
+  nn::Sequential none(nn::Embedding(8, 16), nn::LayerNorm(nn::LayerNormOptions({16})));
+  torch::optim::AdamW plain = adamw(*none);
+  EXPECT_EQ(
+      status_of([&] { static_cast<void>(octavo::torch::prepare(*none, plain, config_of("te"))); },
+                "it has no linear layers"),
+      OCTAVO_UNSUPPORTED);
+  refuses(OCTAVO_UNSUPPORTED, "expected at least one linear layer", [&] {
+    prepare(adamw_, Config::from_text("[fp8]\nbackend = \"te\"\n[layers]\nskip = [\"*\"]\n"));
+  });
+  Prepared bf16 =
+      octavo::torch::prepare(*none, plain, Config::from_text("mixed_precision = \"bf16\"\n"));
+  EXPECT_EQ(bf16.session().precision(), "bf16");
+}
+
+// A module's weight that is another tensor now: te reads it, and msamp says so.
+TEST(Weights, ThatAreReplacedAreReadOrRefused) {
+  const at::Tensor x = torch::randn({4, 32});
+  for (const std::string backend : {"te", "msamp"}) {
+    torch::manual_seed(31);
+    octavo::torch::Linear linear(32, 48);
+    torch::optim::AdamW plain = adamw(*linear);
+    Prepared prepared = octavo::torch::prepare(*linear, plain, config_of(backend));
+    const at::Tensor y = linear(x).detach();
+    linear->weight = torch::zeros({48, 32});
+    if (backend == "te") {
+      EXPECT_TRUE(torch::equal(linear(x), linear->bias.expand({4, 48})));
+    } else {
+      EXPECT_EQ(status_of([&] { linear(x); }, "expected the one that was prepared"),
+                OCTAVO_INVALID);
+    }
+  }
 }
 
 // The type of a number decides, not that 0 could be a pointer.

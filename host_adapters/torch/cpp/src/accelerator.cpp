@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 
+#include "agreement.h"
 #include "gradient_average.h"
 #include "prepared.h"
 #include "process_group.h"
@@ -75,16 +76,29 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
             "by gloo, found one on " +
                 tensor.device().str() +
                 "; start one process, or call module->to(torch::kCPU) before");
+    check_models(impl_->group, module);
     for (at::Tensor &tensor : module.parameters()) impl_->group.broadcast(tensor, 0);
     for (at::Tensor &tensor : module.buffers()) impl_->group.broadcast(tensor, 0);
   }
-  impl_->prepared.emplace(octavo::torch::prepare(module, optimizer, impl_->config));
+  try {
+    impl_->prepared.emplace(octavo::torch::prepare(module, optimizer, impl_->config));
+  } catch (const Error &) {
+    check_choices(impl_->group, nullptr);
+    throw;
+  }
+  try {
+    check_choices(impl_->group, &*impl_->prepared);
+  } catch (...) {
+    impl_->prepared.reset();
+    throw;
+  }
   Prepared::Impl &state = impl_->prepared->impl();
   Impl *own = impl_.get();
   state.is_due = [own] { return own->sync; };
   // All processes agree on the scales and on whether to skip the step.
   if (impl_->group.world() > 1) {
     state.before_step = [own] { combine_slots(*own->prepared->impl().run, own->group); };
+    state.run->on_combine(state.before_step);
     impl_->average.emplace(state, impl_->group, impl_->averaging);
   }
   return *impl_->prepared;

@@ -3,18 +3,18 @@
 #include "octavo/torch/adam.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/serialize/archive.h>
 
-#include <cmath>
-#include <limits>
+#include <deque>
 #include <unordered_map>
 
-#include "device.h"
-#include "run.h"
-#include "text.h"
+#include "handles.h"
+#include "host_adapters/torch/core/optimizer.h"
+#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {
@@ -94,7 +94,6 @@ struct Adam::Impl {
   std::shared_ptr<Run> run;
   // More than one for a tensor that stacks several.
   std::unordered_map<const c10::TensorImpl *, std::vector<Parameter *>> by_tensor;
-  at::Tensor workspace;
   at::Tensor skip;  // f32 [1], as the norm
   at::Tensor norm;
   double max_norm = 0.0;  // 0: no clipping
@@ -104,20 +103,43 @@ struct Adam::Impl {
   // What one step passes, in the order of the groups and their parameters.
   struct Step {
     at::Tensor hyper;  // f32 [groups, OCTAVO_HYPER_COUNT]
-    std::vector<octavo_parameter_item> items;
-    std::deque<Addresses> addresses;
-    at::Tensor sums;  // f32 [items]
+    std::vector<Parameter *> parameters;
+    std::vector<int64_t> groups;  // of the parameters
+    at::Tensor sums;              // f32 [parameters]
+    bool scaled = false;          // one of them has a factor
   };
+
+  // torch's own tensors of parameters, as the core takes them.
+  struct Natives {
+    std::vector<int64_t> ids;
+    core::Views weights, gradients;
+    std::deque<at::Tensor> parts;  // what the views borrow
+
+    core::ParameterSet set() const { return {ids, weights, gradients}; }
+  };
+
+  Natives natives_of(const std::vector<Parameter *> &parameters) const {
+    Natives natives;
+    for (const Parameter *p : parameters) {
+      natives.ids.push_back(p->id);
+      const core::ObjectLists &lists = run->entry().parameters[p->id];
+      for (const core::Native &native : lists.verbs[OCTAVO_VERB_OPTIMIZER_STEP].natives) {
+        const bool is_weight = native.role == OCTAVO_ROLE_WEIGHT;
+        const at::Tensor &whole = is_weight ? p->tensor : p->tensor.grad();
+        natives.parts.push_back(p->part_of(whole));
+        (is_weight ? natives.weights : natives.gradients)
+            .push_back(handle_of(natives.parts.back()));
+      }
+    }
+    return natives;
+  }
 
   Step gather(std::vector<::torch::optim::OptimizerParamGroup> &groups) {
     Step step;
     const at::Tensor plain =
         at::zeros({static_cast<int64_t>(groups.size()), OCTAVO_HYPER_COUNT}, at::kFloat);
-    step.hyper = at::zeros(plain.sizes(), f32());
-    const auto *place = step.hyper.const_data_ptr<float>();
     auto *hyper = plain.mutable_data_ptr<float>();
-    for (size_t i = 0; i < groups.size();
-         ++i, hyper += OCTAVO_HYPER_COUNT, place += OCTAVO_HYPER_COUNT) {
+    for (size_t i = 0; i < groups.size(); ++i, hyper += OCTAVO_HYPER_COUNT) {
       const Hyper given = hyper_of(groups[i]);
       hyper[OCTAVO_HYPER_LR] = static_cast<float>(given.lr);
       hyper[OCTAVO_HYPER_BETA1] = static_cast<float>(given.beta1);
@@ -125,24 +147,23 @@ struct Adam::Impl {
       hyper[OCTAVO_HYPER_EPS] = static_cast<float>(given.eps);
       hyper[OCTAVO_HYPER_WEIGHT_DECAY] = static_cast<float>(given.weight_decay);
       hyper[OCTAVO_HYPER_GRAD_SCALE] = 1.0f;
-      for (at::Tensor &tensor : groups[i].params()) add(step, tensor, place);
+      for (at::Tensor &tensor : groups[i].params()) add(step, tensor, static_cast<int64_t>(i));
     }
-    step.hyper.copy_(plain);
-    step.sums = at::zeros({static_cast<int64_t>(step.items.size())}, f32());
-    for (size_t i = 0; i < step.items.size(); ++i) {
-      auto call = make<octavo_norm_call>(OCTAVO_KIND_NORM_CALL);
-      call.stream = current_stream(run->device());
-      call.items = &step.items[i];
-      call.count = 1;
-      call.sum = step.sums.mutable_data_ptr<float>() + i;
-      call.workspace = workspace.mutable_data_ptr();
-      run->host().check(run->optimizer()->sum_of_squares(run->session(), &call), "sum_of_squares",
-                        run->parameters()[step.items[i].parameter].name);
+    step.hyper = plain.to(run->device());
+    step.sums = at::zeros({static_cast<int64_t>(step.parameters.size())}, f32());
+    for (size_t i = 0; i < step.parameters.size(); ++i) {
+      const Natives natives = natives_of({step.parameters[i]});
+      const at::Tensor sum = step.sums.narrow(0, static_cast<int64_t>(i), 1);
+      core::sum_of_squares(run->entry(), natives.set(), handle_of(sum));
+      const at::Tensor &factor = step.parameters[i]->gradient_factor;
+      if (!factor.defined()) continue;
+      at::Tensor(sum).mul_(factor.square());
+      step.scaled = true;
     }
     return step;
   }
 
-  void add(Step &step, at::Tensor &tensor, const float *hyper) {
+  void add(Step &step, at::Tensor &tensor, int64_t group) {
     const auto found = by_tensor.find(tensor.unsafeGetTensorImpl());
     if (found == by_tensor.end())
       throw Error(OCTAVO_WRONG_STATE,
@@ -150,17 +171,16 @@ struct Adam::Impl {
                   "model was prepared, found another one; prepare again after "
                   "adding parameters");
     bool has_gradient = false;
-    for (const Parameter *p : found->second)
-      has_gradient |= p->keeps_gradient ? p->has_gradient.load() : tensor.grad().defined();
+    for (Parameter *p : found->second)
+      has_gradient |= p->keeps_gradient ? has_slot_gradient(*run, *p) : tensor.grad().defined();
     if (!has_gradient) return;
-    for (Parameter *p : found->second) add(step, tensor, *p, hyper);
+    for (Parameter *p : found->second) add(step, tensor, *p, group);
   }
 
-  void add(Step &step, at::Tensor &tensor, Parameter &p, const float *hyper) {
+  void add(Step &step, at::Tensor &tensor, Parameter &p, int64_t group) {
     if (p.frozen()) return;
     if (p.keeps_gradient) {
-      // No backward reached this one of a stack: its gradient is 0.
-      if (!p.has_gradient) run->memory().reset(*run->slot_of(p, OCTAVO_ROLE_GRADIENT));
+      complete_slot_gradient(run, p);
     } else {
       if (!tensor.grad().defined()) return;
       at::Tensor &gradient = tensor.mutable_grad();
@@ -170,32 +190,26 @@ struct Adam::Impl {
                                             "make the embedding with sparse(false)");
       if (!gradient.is_contiguous()) gradient = gradient.contiguous();
     }
-    Addresses &addresses = step.addresses.emplace_back();
-    step.items.push_back({p.id, 0, run->fill(p.optimizer, &addresses), hyper});
+    step.parameters.push_back(&p);
+    step.groups.push_back(group);
   }
 
   // Writes the norm of all gradients, the factor of the step and the skip flag.
-  void decide(Step &step, const float *nonfinite, double bound) {
-    constexpr int64_t kMostGroups = 64;  // of one call
+  void decide(Step &step, const at::Tensor &nonfinite, double bound) {
     norm.zero_();
     skip.zero_();
-    for (int64_t first = 0; first < step.hyper.size(0); first += kMostGroups) {
-      std::vector<float *> hyper;
-      for (int64_t i = first; i < std::min(step.hyper.size(0), first + kMostGroups); ++i)
-        hyper.push_back(step.hyper.mutable_data_ptr<float>() + i * OCTAVO_HYPER_COUNT);
-      auto call = make<octavo_prepare_call>(OCTAVO_KIND_PREPARE_CALL);
-      call.stream = current_stream(run->device());
-      call.sum = step.sums.const_data_ptr<float>();
-      call.sum_count = step.items.size();
-      call.nonfinite = nonfinite;
-      call.norm = norm.mutable_data_ptr<float>();
-      call.skip = skip.mutable_data_ptr<float>();
-      call.hyper = hyper.data();
-      call.count = hyper.size();
-      call.factor = 1.0f;
-      call.max_norm = static_cast<float>(bound);
-      run->host().check(run->optimizer()->prepare_step(run->session(), &call), "prepare_step",
-                        run->backend_id());
+    core::prepare_step(run->entry(), handle_of(step.sums), handle_of(nonfinite), handle_of(norm),
+                       handle_of(skip), handle_of(step.hyper), 1.0, bound);
+  }
+
+  // Gives each parameter a row of its own, with the factor of its gradient.
+  void spread(Step &step) const {
+    if (!step.scaled) return;
+    step.hyper = step.hyper.index_select(0, at::tensor(step.groups).to(run->device()));
+    for (size_t i = 0; i < step.parameters.size(); ++i) {
+      step.groups[i] = static_cast<int64_t>(i);
+      const at::Tensor &factor = step.parameters[i]->gradient_factor;
+      if (factor.defined()) step.hyper[static_cast<int64_t>(i)][OCTAVO_HYPER_GRAD_SCALE] *= factor;
     }
   }
 };
@@ -204,17 +218,8 @@ Adam::Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced)
     : Optimizer(groups_of(checked(*run, replaced)), replaced.defaults().clone()),
       impl_(std::make_unique<Impl>()) {
   impl_->run = std::move(run);
-  std::vector<uint32_t> ids;
-  for (Parameter &p : impl_->run->parameters()) {
+  for (Parameter &p : impl_->run->parameters())
     impl_->by_tensor[p.tensor.unsafeGetTensorImpl()].push_back(&p);
-    ids.push_back(p.id);
-  }
-  uint64_t bytes = 0;
-  const octavo_optimizer *table = impl_->run->optimizer();
-  impl_->run->host().check(
-      table->workspace_bytes(impl_->run->session(), ids.data(), ids.size(), &bytes),
-      "workspace_bytes", impl_->run->backend_id());
-  impl_->workspace = aligned_bytes(bytes, impl_->run->device());
   impl_->skip = at::zeros({1}, impl_->f32());
   impl_->norm = at::zeros({1}, impl_->f32());
 }
@@ -233,21 +238,17 @@ at::Tensor Adam::step(LossClosure closure) {
   impl_->decide(step, run.nonfinite(), impl_->max_norm);
   impl_->max_norm = 0.0;
   skipped_ = impl_->skip.item<float>() != 0.0f;
-  if (!step.items.empty()) {
-    auto call = make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
-    call.stream = current_stream(run.device());
-    call.items = step.items.data();
-    call.count = step.items.size();
-    call.skip = impl_->skip.const_data_ptr<float>();
-    call.workspace = impl_->workspace.mutable_data_ptr();
-    run.host().check(run.optimizer()->optimizer_step(run.session(), &call), "optimizer_step",
-                     run.backend_id());
+  if (!step.parameters.empty()) {
+    impl_->spread(step);
+    core::optimizer_step(run.entry(), impl_->natives_of(step.parameters).set(), step.groups,
+                         handle_of(step.hyper), handle_of(impl_->skip));
   }
-  for (const octavo_parameter_item &item : step.items) {
-    Parameter &p = run.parameters()[item.parameter];
-    p.cached = false;
-    p.has_gradient = false;
-    if (!p.keeps_weight) p.tensor.unsafeGetTensorImpl()->bump_version();
+  for (Parameter *p : step.parameters) {
+    if (p->keeps_weight) {
+      run.entry().coupling.moved(p->id);
+    } else {
+      p->tensor.unsafeGetTensorImpl()->bump_version();
+    }
   }
   return loss;
 }
@@ -258,7 +259,7 @@ double Adam::clip_grad_norm_(double max_norm) {
                 "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
   const at::NoGradGuard no_grad;
   Impl::Step step = impl_->gather(param_groups());
-  impl_->decide(step, nullptr, max_norm);
+  impl_->decide(step, {}, max_norm);
   impl_->max_norm = max_norm;
   return impl_->norm.item<float>();
 }

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "octavo/torch/error.h"
+#include "slot_gradient.h"
 
 namespace octavo::torch {
 
@@ -179,12 +180,9 @@ void GradientAverage::fill(Item &item) {
     return;
   }
   item.filled = true;
-  for (Parameter *p : item.kept) item.filled = item.filled && !p->has_gradient;
-  for (Parameter *p : item.kept) {
-    if (!p->has_gradient)
-      prepared_.run->memory().reset(*prepared_.run->slot_of(*p, OCTAVO_ROLE_GRADIENT));
-    p->has_gradient = true;
-  }
+  for (Parameter *p : item.kept)
+    item.filled = item.filled && !has_slot_gradient(*prepared_.run, *p);
+  for (Parameter *p : item.kept) complete_slot_gradient(prepared_.run, *p);
 }
 
 void GradientAverage::finish() {
@@ -207,7 +205,6 @@ void GradientAverage::drop_unused() {
   for (size_t i = 0; i < items_.size(); ++i) {
     if (flags[i] != 0.0f) continue;
     items_[i]->tensor.mutable_grad() = at::Tensor();
-    for (Parameter *p : items_[i]->kept) p->has_gradient = false;
   }
 }
 

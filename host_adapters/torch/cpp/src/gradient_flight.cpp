@@ -2,9 +2,11 @@
 #include "gradient_flight.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
-#include "device.h"
-#include "octavo/torch/error.h"
+#include "handles.h"
+#include "host_adapters/torch/core/arguments.h"
+#include "host_adapters/torch/core/reduction.h"
 
 namespace octavo::torch {
 namespace {
@@ -37,48 +39,28 @@ class NativeFlight : public GradientFlight {
   ProcessGroup::Wait wait_;
 };
 
-octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
-  octavo_gradient_stage stage;
-  OCTAVO_TAKE(stage, given);
-  try {
-    static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(stage);
-  } catch (...) {
-    return OCTAVO_RESOURCE;  // no exception crosses the plugin
-  }
-  return OCTAVO_OK;
-}
-
 class SlotFlight : public GradientFlight {
  public:
   SlotFlight(Run &run, const std::vector<Parameter *> &parameters, ProcessGroup &group)
-      : run_(run), group_(group), addresses_(parameters.size()) {
-    first_name_ = parameters.front()->name;
-    std::vector<uint32_t> ids;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const Parameter &p = *parameters[i];
-      ids.push_back(p.id);
-      items_.push_back({p.id, 0, run.fill(p.reduce, &addresses_[i]), nullptr});
-    }
-    plan(ids);
+      : run_(run), group_(group) {
+    for (const Parameter *p : parameters) parameters_.push_back(p->id);
+    const std::vector<uint32_t> ids(parameters_.begin(), parameters_.end());
+    core::check(core::plan_reduction(run.entry(), ids.data(), ids.size(),
+                                     static_cast<uint32_t>(group.world()), &plan_),
+                "plan_reduction", run.entry(), OCTAVO_OWNER_PARAMETER, ids.front());
+    send_ = bytes(plan_.buffer_bytes);
+    recv_ = bytes(plan_.buffer_bytes);
+    state_ = bytes(plan_.state_bytes);
     advance();
   }
 
   bool advance() override {
     if (wait_) wait_();
     wait_ = nullptr;
-    if (next_ == stages_.size()) return false;
-    auto call = make<octavo_gradient_call>(OCTAVO_KIND_GRADIENT_CALL);
-    call.stream = current_stream(run_.device());
-    call.stage = static_cast<uint32_t>(next_);
-    call.world = static_cast<uint32_t>(group_.world());
-    call.items = items_.data();
-    call.count = items_.size();
-    call.recv = recv_.const_data_ptr();
-    call.send = send_.mutable_data_ptr();
-    call.state = state_.mutable_data_ptr();
-    const octavo_gradients *table = octavo_gradients_of(run_.handle());
-    run_.host().check(table->run_stage(run_.session(), &call), "run_stage", first_name_);
-    const octavo_gradient_stage &stage = stages_[next_++];
+    if (next_ == plan_.stages.size()) return false;
+    core::run_stage(run_.entry(), parameters_, static_cast<int64_t>(next_), group_.world(),
+                    handle_of(recv_), handle_of(send_), handle_of(state_));
+    const octavo_gradient_stage &stage = plan_.stages[next_++];
     if (stage.collective == OCTAVO_COLLECTIVE_NONE) return true;
     wait_ = group_.start(stage.collective, part(send_, stage.dtype, stage.send_count),
                          part(recv_, stage.dtype, stage.recv_count));
@@ -86,25 +68,9 @@ class SlotFlight : public GradientFlight {
   }
 
  private:
-  // octavo_reduction_bytes looks at the whole plan and refuses what a host could not carry out.
-  void plan(const std::vector<uint32_t> &ids) {
-    const auto world = static_cast<uint32_t>(group_.world());
-    uint64_t buffer_bytes = 0;
-    uint64_t state_bytes = 0;
-    run_.host().check(octavo_reduction_bytes(run_.handle(), ids.data(), ids.size(), world,
-                                             &buffer_bytes, &state_bytes),
-                      "octavo_reduction_bytes", first_name_);
-    auto asked = make<octavo_gradient_plan>(OCTAVO_KIND_GRADIENT_PLAN);
-    asked.world = world;
-    asked.parameters = ids.data();
-    asked.count = ids.size();
-    asked.ctx = &stages_;
-    asked.stage = collect_stage;
-    const octavo_gradients *table = octavo_gradients_of(run_.handle());
-    run_.host().check(table->plan_reduction(run_.session(), &asked), "plan_reduction", first_name_);
-    send_ = aligned_bytes(buffer_bytes, run_.device());
-    recv_ = aligned_bytes(buffer_bytes, run_.device());
-    state_ = aligned_bytes(state_bytes, run_.device());
+  at::Tensor bytes(uint64_t count) const {
+    return at::empty({static_cast<int64_t>(count)},
+                     at::TensorOptions(at::kByte).device(run_.device()));
   }
 
   // The first elements of a buffer, in what gloo takes: FP8 codes cross as bytes.
@@ -117,10 +83,8 @@ class SlotFlight : public GradientFlight {
 
   Run &run_;
   ProcessGroup &group_;
-  std::string first_name_;
-  std::vector<Addresses> addresses_;
-  std::vector<octavo_parameter_item> items_;
-  std::vector<octavo_gradient_stage> stages_;
+  std::vector<int64_t> parameters_;
+  core::Reduction plan_;
   at::Tensor send_;
   at::Tensor recv_;
   at::Tensor state_;

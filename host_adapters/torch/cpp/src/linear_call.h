@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <octavo/octavo.h>
 
 #include <atomic>
 #include <functional>
@@ -22,17 +21,11 @@ struct Site : ::torch::CustomClassHolder {
   Parameter *weight = nullptr;
   uint32_t linear = OCTAVO_NONE;
   std::function<bool()> is_training;  // of the module
-  octavo_linear_plan plan = {};
-  SlotList forward;
-  SlotList forward_silent;  // without accumulators: nothing is recorded
-  SlotList backward;
   // Calls of the backend: each forward is one FP8 GEMM, each backward one or two.
-  std::atomic<uint64_t> forward_calls = 0;
   std::atomic<uint64_t> dgrad_calls = 0;
   std::atomic<uint64_t> wgrad_calls = 0;
-
-  // After the seal.
-  void bind();
+  uint64_t forward_calls() const { return run->entry().forwards[linear]; }
+  const octavo_linear_plan &plan() const { return run->entry().plans[linear]; }
 };
 using SitePointer = c10::intrusive_ptr<Site>;
 

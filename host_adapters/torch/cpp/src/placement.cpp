@@ -69,6 +69,8 @@ void Walk::hold(const Module &module, const std::string &name,
 
 namespace {
 
+constexpr int64_t kAlignment = 256;  // of what GEMMs read
+
 // Adds the model to the run and builds what Prepared holds. Changes nothing but the run.
 class Placer {
  public:
@@ -80,12 +82,11 @@ class Placer {
       check_ties(found);
       add(found);
     }
-    if (impl_.run->optimizer() != nullptr && !impl_.sites.empty()) {
+    if (impl_.run->has_optimizer() && !impl_.sites.empty()) {
       add_others();
     }
     impl_.run->seal();
     if (!stacks_are_whole()) return false;
-    for (const SitePointer &site : impl_.sites) site->bind();
     return true;
   }
 
@@ -108,7 +109,7 @@ class Placer {
   }
 
   void add(const Found &found) {
-    if (impl_.run->table() == nullptr)
+    if (!impl_.run->has_backend())
       return keep(found, "mixed_precision is \"" + impl_.run->precision() + "\", not \"fp8\"");
     if (!found.weight.is_contiguous())
       return keep(found, "its weight is not contiguous; call contiguous() on it before");
@@ -120,7 +121,7 @@ class Placer {
       return keep(found, "its rows of \"" + found.weight_name +
                              "\" begin at no multiple of 256 bytes; choose another width");
     const auto elsewhere = walk_.held_elsewhere.find(found.weight.unsafeGetTensorImpl());
-    if (impl_.run->optimizer() != nullptr && elsewhere != walk_.held_elsewhere.end())
+    if (impl_.run->has_optimizer() && elsewhere != walk_.held_elsewhere.end())
       return keep(found, "its weight is also \"" + elsewhere->second +
                              "\", which needs plain values, and this backend keeps weights itself");
     if (Placed *tied = same_site(found)) return share(found, *tied);

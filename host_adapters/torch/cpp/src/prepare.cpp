@@ -12,6 +12,7 @@
 #include "interception.h"
 #include "octavo/torch/linear.h"
 #include "placement.h"
+#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {
@@ -70,6 +71,20 @@ void check_optimizer(const Module &module, const ::torch::optim::Optimizer &opti
                                     "module->parameters()");
 }
 
+// FP8 without a single layer in FP8 is an error.
+void check_something_runs(const Prepared::Impl &impl) {
+  if (!impl.sites.empty() || !impl.run->has_backend()) return;
+  std::string reasons = impl.layers.empty() ? "it has no linear layers" : "";
+  for (size_t i = 0; i < std::min<size_t>(impl.layers.size(), 4); ++i) {
+    const Layer &layer = impl.layers[i].layer;
+    reasons += (i == 0 ? "" : "; ") + layer.name + ": " + layer.reason;
+  }
+  throw Error(OCTAVO_UNSUPPORTED,
+              "the model: expected at least one linear layer that runs in FP8, found none (" +
+                  reasons +
+                  "); change the model or the configuration, or set mixed_precision = \"bf16\"");
+}
+
 // NaN in every element, so accidental reads of a weight in a slot are obvious. Strides of 1 and 0
 // differ, so a transpose differs from the weight itself; see interception.cpp.
 at::Tensor placeholder(const at::Tensor &weight) {
@@ -109,7 +124,6 @@ void Prepared::Impl::dematerialize(TakeOver take_over) {
     if (!p.keeps_weight) continue;
     if (take_over == TakeOver::kYes && content_of(p.tensor) != materialized.at(p.id)) {
       run->write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
-      p.cached = false;
     }
   }
   for (Parameter &p : run->parameters())
@@ -120,7 +134,9 @@ void Prepared::Impl::close() {
   release(sites);
   for (auto &[weak, raw] : placed_modules)
     if (const auto alive = weak.lock()) alive->set_place({});
-  if (run != nullptr) materialize();
+  if (run == nullptr) return;
+  materialize();
+  drop_slot_gradients(*run);
 }
 
 Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
@@ -140,6 +156,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
     impl->run = std::make_shared<Run>(config, device);
   } while (!place(*impl, walk, left_out));
   Run &run = *impl->run;
+  check_something_runs(*impl);
   bool kept = false;
   for (const Parameter &p : run.parameters()) kept = kept || p.keeps_weight || p.keeps_gradient;
   if (kept) impl->adam = std::make_unique<Adam>(impl->run, optimizer);
@@ -148,8 +165,6 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
     for (Parameter &p : run.parameters())
       if (p.keeps_weight) run.write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
   }
-  run.quantize_all();
-
   // From here on nothing fails but the registration, which is all or nothing itself.
   intercept(impl->sites, device.type());
   for (size_t i = 0; i < impl->places.size(); ++i)
@@ -206,7 +221,7 @@ std::vector<Layer> Prepared::layers() const {
   for (const Impl::Placed &placed : opened().layers) {
     all.push_back(placed.layer);
     if (placed.site == nullptr) continue;
-    all.back().forward_calls = placed.site->forward_calls;
+    all.back().forward_calls = placed.site->forward_calls();
     all.back().dgrad_calls = placed.site->dgrad_calls;
     all.back().wgrad_calls = placed.site->wgrad_calls;
   }
@@ -214,7 +229,16 @@ std::vector<Layer> Prepared::layers() const {
 }
 
 std::string Prepared::report(const std::string &format) const {
-  return opened().run->report(format);
+  std::string text = opened().run->report(format);
+  if (format == "json") return text;
+  std::string idle;
+  bool has_run = false;
+  for (const Layer &layer : layers()) {
+    has_run = has_run || layer.forward_calls > 0;
+    if (layer.fp8 && layer.forward_calls == 0) idle += (idle.empty() ? "" : ", ") + layer.name;
+  }
+  if (has_run && !idle.empty()) text += "never ran  " + idle + "\n";
+  return text;
 }
 
 Session Prepared::session() const {
@@ -235,7 +259,6 @@ void Prepared::with_plain_weights(const std::function<void()> &fn) {
     throw;
   }
   state.dematerialize(Impl::TakeOver::kYes);
-  state.run->quantize_all();
 }
 
 }  // namespace octavo::torch

@@ -12,8 +12,6 @@
 #include <string>
 
 #include "octavo/torch/error.h"
-#include "slot_memory.h"
-#include "text.h"
 
 namespace octavo::torch {
 namespace {

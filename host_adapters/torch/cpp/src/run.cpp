@@ -1,9 +1,13 @@
-// Opening a run, describing the model to it, and its report; what happens in a step is in
-// run_step.cpp.
+// Opening a run, describing the model to it, and its report.
 #include "run.h"
 
+#include <octavo/hpp/host/settings.hpp>
+
 #include "device.h"
-#include "open_request.h"
+#include "handles.h"
+#include "host_adapters/torch/core/error.h"
+#include "host_adapters/torch/core/host.h"
+#include "host_adapters/torch/core/optimizer.h"
 
 namespace octavo::torch {
 namespace {
@@ -15,19 +19,45 @@ std::string reason_of(const octavo_verdict &v) {
   return reason;
 }
 
-bool touches_anything(const SlotList &list) {
-  for (const void *address : list.fixed)
-    if (address != nullptr) return true;
-  return !list.natives.empty();
+Settings settings_of(const Config &config, const octavo_device &device) {
+  Settings settings;
+  settings.path(config.path).device(device);
+  if (!config.text.empty()) settings.text(config.text);
+  for (const auto &[key, value] : config.overrides)
+    std::visit([&, &name = key](const auto &v) { settings.set(name, v); }, value);
+  for (const std::string &directory : config.plugin_dirs) settings.plugin_dir(directory);
+  return settings;
 }
 
-std::string to_text(const octavo_value &v) {
-  switch (v.type) {
-    case OCTAVO_VALUE_INT: return std::to_string(v.integer);
-    case OCTAVO_VALUE_REAL: return std::to_string(v.real);
-    case OCTAVO_VALUE_BOOL: return v.integer != 0 ? "true" : "false";
-    case OCTAVO_VALUE_TEXT: return text(v.text);
-    default: return {};
+std::string name_of(const Config &config) {
+  return config.path.empty() ? "the configuration" : config.path;
+}
+
+// Throws with what was said unless the status is OCTAVO_OK.
+void check(octavo_status status, const std::string &call, const std::string &object) {
+  if (status == OCTAVO_OK) return;
+  core::raise(status, call + " of " + object + " answered " + status_name(status));
+}
+
+template <class Fn>
+std::string lines_of(const std::string &call, const std::string &object, Fn fn) {
+  Lines lines;
+  check(fn(Lines::line, &lines), call, object);
+  return lines.take();
+}
+
+// A function of the host that the core calls: no exception crosses it.
+template <class Fn>
+int32_t answer(Fn fn) {
+  try {
+    fn();
+    return OCTAVO_OK;
+  } catch (const Error &e) {
+    core::diagnose(e.what());
+    return e.status();
+  } catch (const std::exception &e) {
+    core::diagnose(e.what());
+    return OCTAVO_INTERNAL;
   }
 }
 
@@ -40,24 +70,17 @@ std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor) {
 }
 
 Run::Run(const Config &config, const at::Device &device) : memory_(device) {
-  const OpenRequest request(config, host_->table(), open_device_of(device));
-  host_->check(octavo_open(request.desc(), &run_), "octavo_open",
-               config.path.empty() ? "the configuration" : config.path);
-  table_ = octavo_backend_of(run_);
-  session_ = octavo_session_of(run_);
-  const octavo_session_desc *desc = octavo_session_desc_of(run_);
-  if (desc == nullptr) return;
-  try {
-    check_device(device, desc->device);
-  } catch (...) {
-    octavo_close(run_);
-    throw;
-  }
+  octavo_run *run = nullptr;
+  check(settings_of(config, open_device_of(device))
+            .with_desc(core::host(),
+                       [&](const octavo_open_desc &desc) { return octavo_open(&desc, &run); }),
+        "octavo_open", name_of(config));
+  run_.reset(run);
+  const octavo_session_desc *desc = octavo_session_desc_of(run);
+  if (desc != nullptr) check_device(device, desc->device);
 }
 
-Run::~Run() {
-  octavo_close(run_);
-}
+Run::~Run() = default;
 
 Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
                               const std::optional<Rows> &piece, uint32_t flags,
@@ -65,7 +88,7 @@ Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
   const auto [whole_rows, cols] = matrix_shape(tensor);
   const int64_t rows = piece.has_value() ? piece->count : whole_rows;
   auto desc = make<octavo_parameter_desc>(OCTAVO_KIND_PARAMETER_DESC);
-  desc.name = view(name);
+  desc.name = borrow(name);
   desc.rows = rows;
   desc.cols = cols;
   desc.dtype = dtype_of(tensor.scalar_type());
@@ -73,7 +96,7 @@ Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
   desc.flags = flags;
   auto verdict = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
   uint32_t id = OCTAVO_NONE;
-  host_->check(octavo_add_parameter(run_, &desc, &verdict, &id), "octavo_add_parameter", name);
+  check(octavo_add_parameter(handle(), &desc, &verdict, &id), "octavo_add_parameter", name);
   placement->accepted = verdict.decision != OCTAVO_DECLINE;
   placement->reason = reason_of(verdict);
   if (!placement->accepted) return nullptr;
@@ -92,57 +115,114 @@ Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
 
 uint32_t Run::add_linear(const std::string &name, const Parameter &weight, Placement *placement) {
   auto desc = make<octavo_linear_desc>(OCTAVO_KIND_LINEAR_DESC);
-  desc.name = view(name);
+  desc.name = borrow(name);
   desc.weight = weight.id;
   auto verdict = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
   uint32_t id = OCTAVO_NONE;
-  host_->check(octavo_add_linear(run_, &desc, &verdict, &id), "octavo_add_linear", name);
+  check(octavo_add_linear(handle(), &desc, &verdict, &id), "octavo_add_linear", name);
   placement->accepted = verdict.decision != OCTAVO_DECLINE;
   placement->reason = reason_of(verdict);
   if (!placement->accepted) return OCTAVO_NONE;
   linear_names_.push_back(name);  // ids count from 0 in order of success
+  linear_parameters_.push_back(weight.id);
   return id;
 }
 
 void Run::seal() {
-  host_->check(octavo_seal(run_), "octavo_seal", backend_id());
-  if (table_ == nullptr) return;
-  memory_.extend(run_);
+  check(octavo_seal(handle()), "octavo_seal", backend_id());
+  if (!has_backend()) return;
+  memory_.extend(handle());
+  std::vector<core::ParameterShape> shapes;
   for (Parameter &p : parameters_) {
-    auto list = [&](uint32_t verb) {
-      return memory_.list(run_, verb, OCTAVO_OWNER_PARAMETER, p.id);
-    };
-    p.quantize = list(OCTAVO_VERB_QUANTIZE_WEIGHT);
-    p.optimizer = list(OCTAVO_VERB_OPTIMIZER_STEP);
-    p.reduce = list(OCTAVO_VERB_REDUCE);
-    p.has_cache = touches_anything(p.quantize);
-    auto kept = [&](uint32_t role) {
+    shapes.push_back({borrow(p.name), 0});
+    const auto kept = [&](uint32_t role) {
       const octavo_slot *slot = slot_of(p, role);
       return slot != nullptr && !is_native(*slot);
     };
     p.keeps_weight = kept(OCTAVO_ROLE_WEIGHT);
     p.keeps_gradient = kept(OCTAVO_ROLE_GRADIENT);
-    if ((p.keeps_weight || p.keeps_gradient) && optimizer() == nullptr)
+    if ((p.keeps_weight || p.keeps_gradient) && !has_optimizer())
       throw Error(OCTAVO_UNSUPPORTED,
                   "parameter \"" + p.name +
                       "\": expected a backend that steps the weights and gradients it keeps, found "
                       "none of octavo.optimizer/1 in \"" +
                       backend_id() + "\"; choose another backend");
   }
-  end_step_ = memory_.list(run_, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
-  for (uint32_t id = 0; id < octavo_slot_count(run_); ++id)
-    if (octavo_get_slot(run_, id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = memory_.tensor(id);
+  std::vector<core::LinearShape> linears;
+  for (size_t l = 0; l < linear_names_.size(); ++l) {
+    const Parameter &p = parameters_[linear_parameters_[l]];
+    linears.push_back(
+        {borrow(linear_names_[l]), p.rows, p.cols, dtype_of(p.tensor.scalar_type()), p.id});
+  }
+  std::vector<void *> slots;
+  for (uint32_t id = 0; id < memory_.size(); ++id) {
+    const at::Tensor &slot = memory_.tensor(id);
+    slots.push_back(slot.defined() ? slot.mutable_data_ptr() : nullptr);
+    if (octavo_get_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
+  }
+  const size_t count = parameters_.size();
+  flags_.assign(2 * count + core::kSinceCount, 0);
+  const std::string device = memory_.device().str();
+  core::Registration given = {};
+  given.run = handle();
+  given.slots = slots.data();
+  given.parameters = shapes.data();
+  given.linears = linears.data();
+  given.flags = {flags_.data(), flags_.data() + count, flags_.data() + 2 * count};
+  given.callbacks.host = this;
+  given.callbacks.combine = [](void *self) {
+    return answer([self] {
+      if (const auto &combine = static_cast<Run *>(self)->combine_) combine();
+    });
+  };
+  if (!memory_.device().is_cpu())
+    given.callbacks.stream = [](void *self) {
+      return current_stream(static_cast<Run *>(self)->device());
+    };
+  given.parameter_count = static_cast<uint32_t>(count);
+  given.linear_count = static_cast<uint32_t>(linears.size());
+  given.device = borrow(device);
+  entry_ = core::make_entry(given);
 }
 
-SlotList Run::linear_list(uint32_t linear, uint32_t verb, SlotMemory::Record record) const {
-  return memory_.list(run_, verb, OCTAVO_OWNER_LINEAR, linear, record);
+void Run::boundary() {
+  if (entry_ != nullptr && entry_->coupling.has_run()) entry_->coupling.boundary(*entry_);
+}
+
+void Run::loaded() {
+  if (entry_ != nullptr) entry_->coupling.forget();
+}
+
+bool Run::saw_nonfinite() const {
+  return nonfinite_.defined() && nonfinite_.item<float>() != 0.0f;
+}
+
+std::vector<std::pair<at::Tensor, uint32_t>> Run::reduced_slots() const {
+  std::vector<std::pair<at::Tensor, uint32_t>> slots;
+  for (uint32_t id = 0; id < memory_.size(); ++id) {
+    const octavo_slot &slot = *octavo_get_slot(handle(), id);
+    if ((slot.flags & OCTAVO_SLOT_REDUCE) != 0 && !is_native(slot))
+      slots.emplace_back(memory_.tensor(id), slot.combine);
+  }
+  return slots;
+}
+
+void Run::read_parameter(const Parameter &p, uint32_t role, at::Tensor &plain) const {
+  const at::Tensor matrix = plain.view({p.rows, p.cols});
+  core::read_parameter(entry(), p.id, role, handle_of(matrix));
+}
+
+void Run::write_parameter(const Parameter &p, uint32_t role, const at::Tensor &plain) {
+  const at::Tensor matrix = plain.contiguous().view({p.rows, p.cols});
+  core::write_parameter(entry(), p.id, role, handle_of(matrix));
+  if (role == OCTAVO_ROLE_WEIGHT) entry().coupling.moved(p.id);
 }
 
 const octavo_slot *Run::slot_of(const Parameter &p, uint32_t role) const {
-  const uint32_t count = octavo_use_count(run_, OCTAVO_OWNER_PARAMETER, p.id);
+  const uint32_t count = octavo_use_count(handle(), OCTAVO_OWNER_PARAMETER, p.id);
   for (uint32_t i = 0; i < count; ++i) {
     const octavo_slot *slot =
-        octavo_get_slot(run_, octavo_get_use(run_, OCTAVO_OWNER_PARAMETER, p.id, i)->slot);
+        octavo_get_slot(handle(), octavo_get_use(handle(), OCTAVO_OWNER_PARAMETER, p.id, i)->slot);
     if (slot->role == role && slot->owner_kind == OCTAVO_OWNER_PARAMETER && slot->owner == p.id)
       return slot;
   }
@@ -150,41 +230,41 @@ const octavo_slot *Run::slot_of(const Parameter &p, uint32_t role) const {
 }
 
 std::string Run::report(const std::string &format) const {
-  std::string all;
-  host_->check(octavo_report(run_, view(format), append_line, &all), "octavo_report", format);
-  return all;
+  return lines_of("octavo_report", format, [&](octavo_line line, void *ctx) {
+    return octavo_report(handle(), borrow(format), line, ctx);
+  });
 }
 
 std::string Run::option(const std::string &name) const {
-  const octavo_session_desc *desc = octavo_session_desc_of(run_);
+  const octavo_session_desc *desc = octavo_session_desc_of(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
-    if (text(desc->options[i].name) == name) return to_text(desc->options[i].value);
+    if (text(desc->options[i].name) == name) return text(desc->options[i].value);
   return {};
 }
 
 std::vector<std::string> Run::options() const {
   std::vector<std::string> all;
-  const octavo_session_desc *desc = octavo_session_desc_of(run_);
+  const octavo_session_desc *desc = octavo_session_desc_of(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
-    all.push_back(text(desc->options[i].name) + "=" + to_text(desc->options[i].value));
+    all.push_back(text(desc->options[i].name) + "=" + text(desc->options[i].value));
   return all;
 }
 
 std::string Run::backend_id() const {
-  return text(octavo_backend_id_of(run_));
+  return text(octavo_backend_id_of(handle()));
 }
 
 std::string Run::precision() const {
-  return text(octavo_precision_of(run_));
+  return text(octavo_precision_of(handle()));
 }
 
 std::string explain(const Config &config, const std::string &format) {
-  Host host;
-  const OpenRequest request(config, host.table(), {OCTAVO_DEVICE_AUTO, 0});
-  std::string all;
-  host.check(octavo_explain(request.desc(), view(format), append_line, &all), "octavo_explain",
-             config.path.empty() ? "the configuration" : config.path);
-  return all;
+  return settings_of(config, {OCTAVO_DEVICE_AUTO, 0})
+      .with_desc(core::host(), [&](const octavo_open_desc &desc) {
+        return lines_of("octavo_explain", name_of(config), [&](octavo_line line, void *ctx) {
+          return octavo_explain(&desc, borrow(format), line, ctx);
+        });
+      });
 }
 
 }  // namespace octavo::torch

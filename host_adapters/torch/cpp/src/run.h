@@ -1,4 +1,4 @@
-// One opened Octavo run: parameters, slots, and the verbs of a step.
+// One opened Octavo run: parameters, slots, and what the core needs of them.
 //
 // Setup is for one thread; calls of linears may come from any number of threads at once.
 #pragma once
@@ -8,13 +8,13 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "host.h"
+#include "host_adapters/torch/core/entry.h"
 #include "octavo/torch/config.h"
 #include "slot_memory.h"
 
@@ -40,22 +40,9 @@ struct Parameter {
   uint32_t flags = 0;
   bool keeps_weight = false;    // the weight lives in a slot
   bool keeps_gradient = false;  // the gradient lives in a slot
-  SlotList quantize;
-  SlotList optimizer;
-  SlotList reduce;
-  bool has_cache = false;  // quantize_weight has something to do
-  uint64_t cache_workspace = 0;
-
-  // Which content of the weight the cache was made of. A weak reference keeps the address of a
-  // replaced storage from being taken for the old one.
-  std::mutex mutex;
-  std::atomic<bool> cached = false;
-  std::atomic<uint64_t> version = 0;
-  std::atomic<const void *> storage = nullptr;
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage_reference{
-      c10::intrusive_ptr<c10::StorageImpl>()};
-
-  std::atomic<bool> has_gradient = false;  // the gradient slot holds something that counts
+  // Of a gradient in a slot, see slot_gradient.h.
+  std::atomic<bool> gradient_begun = false;
+  at::Tensor gradient_factor;  // f32 scalar; undefined: 1
 
   bool frozen() const { return (flags & OCTAVO_PARAMETER_FROZEN) != 0; }
   // This parameter's part of a tensor in the shape of the module's.
@@ -86,35 +73,27 @@ class Run {
   Parameter *add_parameter(const std::string &name, const at::Tensor &tensor,
                            const std::optional<Rows> &piece, uint32_t flags, Placement *placement);
   uint32_t add_linear(const std::string &name, const Parameter &weight, Placement *placement);
-  // Allocates the slots and builds the lists.
+  // Allocates the slots and makes the entry.
   void seal();
 
-  // The native addresses of this moment in their positions. Returns the list to pass; `out` lives
-  // as long as the call.
-  void *const *fill(const SlotList &list, Addresses *out) const;
-  SlotList linear_list(uint32_t linear, uint32_t verb, SlotMemory::Record record) const;
+  // Of a sealed run in FP8; its calls are core/*.h.
+  const core::Entry &entry() const { return *entry_; }
+  // Called before a boundary that nobody announced: combines the slots over the ranks.
+  void on_combine(std::function<void()> combine) { combine_ = std::move(combine); }
+  // Derives the next scales, once for what ran since the last time.
+  void boundary();
+  // Slots have other contents: nothing ran since, and every weight is quantized when a forward
+  // needs it.
+  void loaded();
 
-  // Refreshes the quantized weight if the weight has changed since, or if `always`.
-  void quantize(Parameter &p, bool always = false);
-  void quantize_all();
-  bool is_stale(const Parameter &p) const;
-  // Before a forward whose weight is stale. One that records, and finds the weight changed since a
-  // backward, is the end of a step that nobody announced: the scales advance first.
-  void settle(Parameter &p, bool records);
-  void ran_backward() { backward_since_.store(true, std::memory_order_relaxed); }
-  // Once a step, after the optimizer: derives the next scales, clears the accumulators.
-  void end_step();
-  // Whether a gradient that was infinite or NaN went through a cast since the last end_step.
+  // Whether a gradient that was infinite or NaN went through a cast since the last boundary.
   bool saw_nonfinite() const;
-  // Where that is written, on the device; null: the backend does not look.
-  const float *nonfinite() const {
-    return nonfinite_.defined() ? nonfinite_.const_data_ptr<float>() : nullptr;
-  }
-  // Slots that ranks combine before the optimizer and end_step, with OCTAVO_COMBINE_...
+  // f32 [1] on the device; undefined: the backend does not look.
+  const at::Tensor &nonfinite() const { return nonfinite_; }
+  // Slots that ranks combine before the optimizer and a boundary, with OCTAVO_COMBINE_...
   std::vector<std::pair<at::Tensor, uint32_t>> reduced_slots() const;
-  void drop_gradients();
-  // Slots to plain values [rows, cols] of `plain`, and back.
-  void read_parameter(const Parameter &p, uint32_t role, at::Tensor &plain);
+  // Slots to plain values in the shape of the parameter, and back.
+  void read_parameter(const Parameter &p, uint32_t role, at::Tensor &plain) const;
   void write_parameter(const Parameter &p, uint32_t role, const at::Tensor &plain);
 
   const octavo_slot *slot_of(const Parameter &p, uint32_t role) const;
@@ -126,11 +105,10 @@ class Run {
   std::string precision() const;
 
   const at::Device &device() const { return memory_.device(); }
-  octavo_run *handle() const { return run_; }
-  const octavo_backend *table() const { return table_; }
-  octavo_session *session() const { return session_; }
-  const octavo_optimizer *optimizer() const { return octavo_optimizer_of(run_); }
-  Host &host() const { return *host_; }
+  octavo_run *handle() const { return run_.get(); }
+  // Whether anything can run in FP8.
+  bool has_backend() const { return octavo_backend_of(handle()) != nullptr; }
+  bool has_optimizer() const { return octavo_optimizer_of(handle()) != nullptr; }
   SlotMemory &memory() { return memory_; }
   const SlotMemory &memory() const { return memory_; }
   const std::vector<std::string> &linear_names() const { return linear_names_; }
@@ -138,17 +116,18 @@ class Run {
   const std::deque<Parameter> &parameters() const { return parameters_; }
 
  private:
-  void move(const Parameter &p, uint32_t role, at::Tensor &plain, bool write);
+  struct Close {
+    void operator()(octavo_run *r) const { octavo_close(r); }
+  };
 
-  std::unique_ptr<Host> host_ = std::make_unique<Host>();
-  octavo_run *run_ = nullptr;
-  const octavo_backend *table_ = nullptr;
-  octavo_session *session_ = nullptr;
+  std::unique_ptr<octavo_run, Close> run_;
   SlotMemory memory_;
   std::deque<Parameter> parameters_;
-  std::vector<std::string> linear_names_;  // by id
-  SlotList end_step_;
-  std::atomic<bool> backward_since_ = false;  // the last end_step
+  std::vector<std::string> linear_names_;    // by id
+  std::vector<uint32_t> linear_parameters_;  // by id
+  std::function<void()> combine_;
+  std::vector<uint8_t> flags_;  // core::SharedFlags
+  std::unique_ptr<core::Entry> entry_;
   at::Tensor nonfinite_;
 };
 

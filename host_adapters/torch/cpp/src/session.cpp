@@ -3,8 +3,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <octavo/hpp/text.hpp>
+
 #include "run.h"
-#include "text.h"
 
 namespace octavo::torch {
 
@@ -58,7 +59,7 @@ at::Tensor Session::read(const std::string &parameter, uint32_t role) const {
   for (const Parameter &p : run_->parameters()) {
     if (p.name != parameter) continue;
     const octavo_slot *slot = run_->slot_of(p, role);
-    if (slot == nullptr || run_->optimizer() == nullptr)
+    if (slot == nullptr || !run_->has_optimizer())
       throw Error(OCTAVO_INVALID, "parameter \"" + parameter + "\": expected a slot of role " +
                                       std::to_string(role) +
                                       " that the backend can read, found none");

@@ -1,10 +1,9 @@
-// Allocates slots from torch's allocator and builds the pointer lists.
+// Slots come from torch's allocator, which aligns them as the contract wants.
 #include "slot_memory.h"
 
 #include <ATen/ops/empty.h>
 
 #include "octavo/torch/error.h"
-#include "text.h"
 
 namespace octavo::torch {
 
@@ -34,14 +33,6 @@ at::ScalarType scalar_type_of(uint32_t dtype) {
   }
 }
 
-at::Tensor aligned_bytes(uint64_t count, const at::Device &device) {
-  at::Tensor base = at::empty({static_cast<int64_t>(count + kAlignment)},
-                              at::TensorOptions(at::kByte).device(device));
-  auto *data = static_cast<char *>(base.mutable_data_ptr());
-  const int64_t offset = static_cast<char *>(aligned(data)) - data;
-  return base.narrow(0, offset, static_cast<int64_t>(count));
-}
-
 void SlotMemory::extend(const octavo_run *run) {
   for (uint32_t id = static_cast<uint32_t>(tensors_.size()); id < octavo_slot_count(run); ++id) {
     const octavo_slot &slot = *octavo_get_slot(run, id);
@@ -52,7 +43,7 @@ void SlotMemory::extend(const octavo_run *run) {
     const at::ScalarType type = scalar_type_of(slot.dtype);
     const uint64_t bytes =
         static_cast<uint64_t>(slot.rows * slot.cols) * (OCTAVO_DTYPE_BITS(slot.dtype) / 8);
-    tensors_.push_back(aligned_bytes(bytes, device_).view(type).view({slot.rows, slot.cols}));
+    tensors_.push_back(at::empty({slot.rows, slot.cols}, at::TensorOptions(type).device(device_)));
     bytes_ += bytes;
     reset(slot);
   }
@@ -66,37 +57,6 @@ void SlotMemory::reset(const octavo_slot &slot) {
   } else {
     tensor.view(at::kByte).zero_();
   }
-}
-
-SlotList SlotMemory::list(const octavo_run *run, uint32_t verb, uint32_t owner_kind, uint32_t owner,
-                          Record record) const {
-  SlotList list;
-  const uint32_t count = octavo_use_count(run, owner_kind, owner);
-  for (uint32_t i = 0; i < count; ++i) {
-    const octavo_slot_use &use = *octavo_get_use(run, owner_kind, owner, i);
-    const octavo_slot &slot = *octavo_get_slot(run, use.slot);
-    const uint8_t access = slot.access[verb];
-    void *address = nullptr;
-    if (access == OCTAVO_ACCESS_NONE ||
-        (access == OCTAVO_ACCESS_ACCUMULATE && record == Record::kNo)) {
-      // A null address: not looked at, or not recorded.
-    } else if (is_native(slot)) {
-      if (slot.owner_kind != OCTAVO_OWNER_PARAMETER ||
-          (slot.role != OCTAVO_ROLE_WEIGHT && slot.role != OCTAVO_ROLE_GRADIENT))
-        throw Error(OCTAVO_UNSUPPORTED,
-                    "slot \"" + text(slot.name) +
-                        "\": expected weights and gradients among the host's own tensors, found "
-                        "role " +
-                        std::to_string(slot.role) + "; choose another backend");
-      list.natives.push_back({i, slot.owner, slot.role});
-    } else {
-      const uint64_t first = static_cast<uint64_t>(use.first) * (OCTAVO_DTYPE_BITS(slot.dtype) / 8);
-      address = static_cast<char *>(tensors_.at(use.slot).mutable_data_ptr()) + first;
-    }
-    list.fixed.push_back(address);
-  }
-  list.fixed.push_back(nullptr);  // so that a list without uses has an address, too
-  return list;
 }
 
 }  // namespace octavo::torch

@@ -8,6 +8,7 @@
 
 #include "prepared.h"
 #include "random_state.h"
+#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {
@@ -169,7 +170,8 @@ void apply(Prepared::Impl &state, const Session &session, const LoadedSlots &loa
       run.memory().reset(*octavo_get_slot(run.handle(), static_cast<uint32_t>(id)));
     }
   }
-  run.drop_gradients();
+  drop_slot_gradients(run);
+  run.loaded();
   state.optimizer().zero_grad();
   state.skipped_steps = static_cast<uint64_t>(loaded.skipped);
   state.step_skipped = false;
@@ -253,7 +255,6 @@ void Prepared::load_state(const std::string &directory) {
     }
     state.dematerialize(Impl::TakeOver::kNo);
     apply(state, session(), loaded);
-    state.run->quantize_all();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "prepared.h"
+#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {
@@ -38,10 +39,9 @@ at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
   if (state.step_skipped) {
     ++state.skipped_steps;
     state.optimizer().zero_grad();
-    run.drop_gradients();
+    drop_slot_gradients(run);
   }
-  run.end_step();
-  run.quantize_all();
+  run.boundary();
   return loss;
 }
 
@@ -49,7 +49,7 @@ void Prepared::zero_grad(bool set_to_none) {
   Impl &state = impl();
   if (state.is_due && !state.is_due()) return;
   state.optimizer().zero_grad(set_to_none);
-  state.run->drop_gradients();
+  drop_slot_gradients(*state.run);
 }
 
 // The rule of torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).

@@ -34,13 +34,13 @@ class Settings {
   template <typename T>
   Settings &set(std::string key, const T &value) {
     if constexpr (std::is_same_v<T, bool>)
-      overrides_.emplace_back(std::move(key), Value(value));
+      overrides_.emplace_back(std::move(key), value);
     else if constexpr (std::is_integral_v<T>)
-      overrides_.emplace_back(std::move(key), Value(static_cast<int64_t>(value)));
+      overrides_.emplace_back(std::move(key), static_cast<int64_t>(value));
     else if constexpr (std::is_floating_point_v<T>)
-      overrides_.emplace_back(std::move(key), Value(static_cast<double>(value)));
+      overrides_.emplace_back(std::move(key), static_cast<double>(value));
     else
-      overrides_.emplace_back(std::move(key), Value(std::string(value)));
+      overrides_.emplace_back(std::move(key), std::string(value));
     return *this;
   }
   // A value of a command line, as the type that TOML would give it: true, 8, 0.5, else text.

@@ -13,8 +13,10 @@ namespace octavo::torch {
 class Run;
 
 // Steps every parameter of its groups through octavo.optimizer/1. Weights, gradients and moments
-// that the backend keeps live in slots; of such a weight the module has a placeholder of NaN, and
-// its .grad stays undefined.
+// that the backend keeps live in slots. Of such a weight the module has a placeholder of NaN
+// (Prepared::with_plain_weights gives values). Its .grad stands for the slot:
+// torch::nn::utils::clip_grad_norm_ and zero_grad work, reading gives values, and any other write
+// throws Error.
 //
 // Groups have the options of the torch::optim::Adam or AdamW that it replaced, and they are read in
 // each step, so learning rate schedulers work on it. prepare() makes it; it is usable as long as
@@ -27,7 +29,6 @@ class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
   ~Adam() override;
 
   // Steps the parameters that have a gradient. Skips all of them when a gradient is not finite.
-  // Gradients in slots are used up; call zero_grad of the Prepared for the others, as always.
   at::Tensor step(LossClosure closure = nullptr) override;
   // The norm of all gradients, and the bound that they are scaled to in the next step.
   double clip_grad_norm_(double max_norm);

@@ -50,11 +50,11 @@ class OCTAVO_TORCH_API Prepared {
   Prepared &operator=(Prepared &&) noexcept;
   ~Prepared();
 
-  // The optimizer's step, and what FP8 needs after it: scales advance, weights are cast. When a
-  // gradient was infinite or NaN, no weight changes and the step is counted. After a step of
-  // another optimizer, the next forward advances the scales.
+  // The optimizer's step, and what FP8 needs after it: scales advance, if a forward ran since the
+  // last time. When a gradient was infinite or NaN, no weight changes and the step is counted.
+  // After a step of another optimizer, the next forward advances the scales.
   at::Tensor step(std::function<at::Tensor()> closure = nullptr);
-  // Gradients of the optimizer's parameters, those in slots included.
+  // As the optimizer's own.
   void zero_grad(bool set_to_none = true);
   // Scales the gradients of the next step so that their norm is at most max_norm; returns the norm.
   double clip_grad_norm_(double max_norm);
@@ -68,7 +68,8 @@ class OCTAVO_TORCH_API Prepared {
 
   // Every linear of the module.
   std::vector<Layer> layers() const;
-  // octavo_report: what was asked, what runs, where each layer went; "text", "tree" or "json".
+  // octavo_report: what was asked, what runs, where each layer went; "text", "tree" or "json". Once
+  // one ran, the first two name the FP8 layers that never did.
   std::string report(const std::string &format = "text") const;
   Session session() const;
 
@@ -98,7 +99,8 @@ class OCTAVO_TORCH_API Prepared {
 
 // Places the module's linears (torch::nn::Linear and octavo::torch::Linear at any depth) with the
 // configured backend. The class of the module stays as it is. `module` and `optimizer` outlive the
-// result. All or nothing: when this throws Error, nothing has changed.
+// result. All or nothing: when this throws Error, nothing has changed. It throws for a model
+// without a layer that can run in FP8.
 //
 // All parameters are on one device, the CPU or a GPU; there the backend runs, on torch's current
 // stream, and there its slots are.

@@ -1,0 +1,102 @@
+// Processes compare hashes, so what they exchange has one size whatever they hold.
+#include "agreement.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+#include <octavo/hpp/text.hpp>
+
+#include <sstream>
+#include <vector>
+
+#include "prepared.h"
+
+namespace octavo::torch {
+namespace {
+
+// FNV-1a.
+int64_t hash_of(const std::string &text) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 1099511628211u;
+  }
+  return static_cast<int64_t>(hash);
+}
+
+// Something that must be equal everywhere, and what to do when it is not.
+struct Shared {
+  std::string what, value, remedy;
+};
+
+// Throws Error in every process unless all values are equal. Each process gives the same list of
+// names. One all-gather of 8 bytes a value.
+void check(ProcessGroup &group, const std::vector<Shared> &values) {
+  if (group.world() == 1) return;
+  const at::Tensor own = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  auto *hashes = own.mutable_data_ptr<int64_t>();
+  for (const Shared &shared : values) *hashes++ = hash_of(shared.value);
+  const std::vector<at::Tensor> all = group.all_gather(own);
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    for (size_t i = 0; i < values.size(); ++i)
+      if (all[rank].const_data_ptr<int64_t>()[i] != all[0].const_data_ptr<int64_t>()[i])
+        throw Error(OCTAVO_WRONG_STATE, "the processes: expected " + values[i].what +
+                                            " of rank 0 in every process, found another on rank " +
+                                            std::to_string(rank) + "; " + values[i].remedy);
+}
+
+constexpr const char *kSucceeded = "succeeded";
+
+// Parameters and buffers with their shapes and dtypes.
+std::string outline_of(const ::torch::nn::Module &module) {
+  std::ostringstream text;
+  const auto line = [&](const std::string &name, const at::Tensor &t) {
+    text << name << ' ' << t.sizes() << ' ' << t.scalar_type() << '\n';
+  };
+  for (const auto &item : module.named_parameters()) line(item.key(), item.value());
+  for (const auto &item : module.named_buffers()) line(item.key(), item.value());
+  return std::move(text).str();
+}
+
+// The hash of the backend's file, from the JSON report; empty: there is no backend.
+std::string file_hash_of(const Run &run) {
+  const std::string report = run.report("json");
+  const size_t backend = report.find("\"backend\": {");
+  const size_t at = report.find("\"sha256\":", backend);
+  if (backend == std::string::npos || at == std::string::npos) return {};
+  return report.substr(at, report.find_first_of(",}\n", at) - at);
+}
+
+// The backend with its plugin file, the options, and the layers that run in FP8.
+std::vector<Shared> choices_of(Prepared &prepared) {
+  const Run &run = *prepared.impl().run;
+  std::string options, layers;
+  for (const std::string &option : run.options()) options += option + '\n';
+  for (const Layer &layer : prepared.layers())
+    layers += layer.name + (layer.fp8 ? " fp8\n" : " torch\n");
+  return {
+      {"the outcome of prepare()", kSucceeded, "see the error of the process in which it failed"},
+      {"the backend and the plugin file", run.backend_id() + file_hash_of(run),
+       "install the same plugin everywhere"},
+      {"the options", options, "use one octavo.toml"},
+      {"the layers in FP8", layers, "use one octavo.toml"}};
+}
+
+}  // namespace
+
+void check_models(ProcessGroup &group, const ::torch::nn::Module &module) {
+  check(group,
+        {{"the version of octavo", text(octavo_version()), "install the same version everywhere"},
+         {"the parameters and buffers of the model", outline_of(module),
+          "build the same model in every process"}});
+}
+
+void check_choices(ProcessGroup &group, Prepared *prepared) {
+  if (prepared != nullptr) return check(group, choices_of(*prepared));
+  std::vector<Shared> values(4);
+  try {
+    check(group, values);
+  } catch (const std::exception &) {  // the failure itself says more
+  }
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,237 @@
+// A tensor of a dispatch key of its own: kernels for what has a meaning in slots, and a fallback
+// that gives every other operator plain values.
+#include "slot_gradient.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <torch/library.h>
+
+#include <set>
+
+#include "octavo/torch/error.h"
+
+namespace octavo::torch {
+namespace {
+
+// Of the keys that torch leaves to extensions, the last one.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::PrivateUse3;
+
+class SlotGradient : public c10::TensorImpl {
+ public:
+  // parameters: all of the tensor; several when it stacks weights.
+  SlotGradient(std::weak_ptr<Run> run, std::vector<Parameter *> parameters, const at::Tensor &of)
+      : TensorImpl(c10::DispatchKeySet(kKey), of.dtype(), of.device()),
+        run_(std::move(run)),
+        parameters_(std::move(parameters)) {
+    remove_autograd_key();
+    set_storage_access_should_throw();
+    set_sizes_contiguous(of.sizes());
+  }
+
+  // Throws Error when the run was closed, with which the parameters went.
+  const std::vector<Parameter *> &parameters() const {
+    run();
+    return parameters_;
+  }
+  const Parameter &first() const { return *parameters().front(); }
+  std::shared_ptr<Run> run() const {
+    std::shared_ptr<Run> run = run_.lock();
+    if (run == nullptr)
+      throw Error(OCTAVO_WRONG_STATE,
+                  "a gradient in slots: expected a prepared model, found one that was closed; call "
+                  "backward again");
+    return run;
+  }
+
+  // Clears the slots of parts that no backward reached.
+  void complete() const {
+    for (Parameter *p : parameters()) {
+      if (p->gradient_begun) continue;
+      run()->memory().reset(*run()->slot_of(*p, OCTAVO_ROLE_GRADIENT));
+      p->gradient_begun = true;
+    }
+  }
+  at::Tensor plain() const {
+    const at::NoGradGuard no_grad;
+    complete();
+    at::Tensor whole = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
+    for (const Parameter *p : parameters()) {
+      at::Tensor part = p->part_of(whole);
+      run()->read_parameter(*p, OCTAVO_ROLE_GRADIENT, part);
+      if (p->gradient_factor.defined()) part.mul_(p->gradient_factor);
+    }
+    return whole;
+  }
+  void scale(const at::Tensor &factor) const {
+    const at::NoGradGuard no_grad;
+    const at::Tensor f = factor.reshape({}).to(at::TensorOptions(at::kFloat).device(device()));
+    for (Parameter *p : parameters())
+      p->gradient_factor = p->gradient_factor.defined() ? p->gradient_factor * f : f.clone();
+  }
+  void zero() const {
+    for (Parameter *p : parameters()) {
+      p->gradient_begun = false;
+      p->gradient_factor = at::Tensor();
+    }
+    complete();
+  }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion &version,
+                                                         bool) const override {
+    return copy(c10::VariableVersion(version));
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion &&version,
+                                                         bool) const override {
+    return copy(std::move(version));
+  }
+
+ private:
+  c10::intrusive_ptr<TensorImpl> copy(c10::VariableVersion &&version) const {
+    auto same = c10::make_intrusive<SlotGradient>(run_, parameters_, first().tensor);
+    same->set_version_counter(std::move(version));
+    return same;
+  }
+
+  std::weak_ptr<Run> run_;
+  std::vector<Parameter *> parameters_;
+};
+
+const SlotGradient *as_slot_gradient(const at::Tensor &t) {
+  return t.defined() && t.key_set().has_all(c10::DispatchKeySet(kKey))
+             ? dynamic_cast<const SlotGradient *>(t.unsafeGetTensorImpl())
+             : nullptr;
+}
+
+const SlotGradient &slot_gradient(const at::Tensor &t) {
+  return *as_slot_gradient(t);
+}
+
+[[noreturn]] void refuse(const SlotGradient &gradient, const std::string &found) {
+  throw Error(OCTAVO_UNSUPPORTED,
+              "the gradient of parameter \"" + gradient.first().name +
+                  "\", which is in slots: expected a factor or zero_, found " + found +
+                  "; read it with .grad().clone(), and change the loss instead");
+}
+
+// A plain tensor for one in slots; else the same.
+c10::IValue plain_of(const c10::IValue &value) {
+  if (value.isTensor()) {
+    const SlotGradient *gradient = as_slot_gradient(value.toTensor());
+    return gradient != nullptr ? c10::IValue(gradient->plain()) : value;
+  }
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> list;
+  for (const at::Tensor &t : value.toTensorVector()) list.push_back(plain_of(t).toTensor());
+  return list;
+}
+
+void fallback(const c10::OperatorHandle &op, c10::Stack *stack) {
+  const auto &declared = op.schema().arguments();
+  const size_t first = stack->size() - declared.size();
+  for (size_t i = 0; i < declared.size(); ++i) {
+    c10::IValue &value = (*stack)[first + i];
+    const bool writes = declared[i].alias_info() != nullptr && declared[i].alias_info()->isWrite();
+    if (writes && value.isTensor() && as_slot_gradient(value.toTensor()) != nullptr)
+      refuse(slot_gradient(value.toTensor()), op.schema().name());
+    value = plain_of(value);
+  }
+  op.callBoxed(stack);
+}
+
+at::Tensor &mul_tensor(at::Tensor &self, const at::Tensor &factor) {
+  if (as_slot_gradient(self) == nullptr) return self.mul_(plain_of(factor).toTensor());
+  if (factor.numel() != 1) refuse(slot_gradient(self), "a factor of several elements");
+  slot_gradient(self).scale(plain_of(factor).toTensor());
+  return self;
+}
+
+at::Tensor &mul_scalar(at::Tensor &self, const at::Scalar &factor) {
+  slot_gradient(self).scale(at::scalar_tensor(factor, at::kFloat));
+  return self;
+}
+
+at::Tensor &zero(at::Tensor &self) {
+  slot_gradient(self).zero();
+  return self;
+}
+
+at::Tensor &detach_in_place(at::Tensor &self) {
+  return self;
+}
+
+bool is_for_every_key(const c10::OperatorHandle &op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+// At the first gradient. Never freed: calls may be in flight until the process ends.
+void register_once() {
+  static const bool done = [] {
+    using ::torch::Library;
+    const auto of = [](const char *name) {
+      return new Library(Library::IMPL, name, kKey, __FILE__, __LINE__);
+    };
+    of("_")->fallback(::torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    Library *aten = of("aten");
+    aten->impl("mul_.Tensor", &mul_tensor);
+    aten->impl("mul_.Scalar", &mul_scalar);
+    aten->impl("zero_", &zero);
+    aten->impl("detach_", &detach_in_place);
+    // torch's own kernels for every key would come before the fallback, and read memory.
+    const std::set<std::string> own = {"mul_.Tensor", "mul_.Scalar", "zero_", "detach_"};
+    c10::Dispatcher &dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+      const std::string op = c10::toString(name);
+      if (op.rfind("aten::", 0) != 0 || own.count(op.substr(6)) != 0) continue;
+      const auto handle = dispatcher.findOp(name);
+      if (handle.has_value() && handle->hasSchema() && is_for_every_key(*handle))
+        aten->impl(op.c_str(), ::torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+}  // namespace
+
+bool has_slot_gradient(Run &run, Parameter &p) {
+  const at::Tensor &gradient = p.tensor.grad();
+  if (as_slot_gradient(gradient) != nullptr) return p.gradient_begun;
+  for (Parameter &each : run.parameters()) {
+    if (!each.keeps_gradient || !each.tensor.is_same(p.tensor)) continue;
+    each.gradient_factor = at::Tensor();
+    each.gradient_begun = gradient.defined();
+    if (gradient.defined())  // which other code put there
+      run.write_parameter(each, OCTAVO_ROLE_GRADIENT, each.part_of(gradient.detach()));
+  }
+  return gradient.defined();
+}
+
+void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
+  p.gradient_begun = true;
+  if (as_slot_gradient(p.tensor.grad()) != nullptr) return;
+  register_once();
+  std::vector<Parameter *> all;
+  for (Parameter &each : run->parameters())
+    if (each.keeps_gradient && each.tensor.is_same(p.tensor)) all.push_back(&each);
+  p.tensor.mutable_grad() =
+      at::detail::make_tensor<SlotGradient>(std::weak_ptr<Run>(run), std::move(all), p.tensor);
+}
+
+void complete_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
+  if (!has_slot_gradient(*run, p)) run->memory().reset(*run->slot_of(p, OCTAVO_ROLE_GRADIENT));
+  begin_slot_gradient(run, p);
+}
+
+void drop_slot_gradients(Run &run) {
+  for (Parameter &p : run.parameters()) {
+    p.gradient_begun = false;
+    p.gradient_factor = at::Tensor();
+    if (as_slot_gradient(p.tensor.grad()) != nullptr) p.tensor.mutable_grad() = at::Tensor();
+  }
+}
+
+}  // namespace octavo::torch

@@ -1,0 +1,21 @@
+// A gradient that the backend keeps in slots, as .grad of its parameter.
+//
+// The tensor has a shape and no memory. torch::nn::utils::clip_grad_norm_ reads its norm and scales
+// it, zero_grad drops it; any other read gives plain values. Other writes throw Error.
+#pragma once
+
+#include "run.h"
+
+namespace octavo::torch {
+
+// Whether backward adds to the slot: something is there since the last zero_grad. Throws Error for
+// a plain tensor in .grad that it cannot take over.
+bool has_slot_gradient(Run &run, Parameter &p);
+// The slot holds a gradient from now on, and .grad stands for it.
+void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
+// Before a step takes it: clears the slot where no backward reached this part of the tensor.
+void complete_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
+// There is no gradient any more.
+void drop_slot_gradients(Run &run);
+
+}  // namespace octavo::torch

@@ -1,0 +1,264 @@
+// Gradients in slots as torch's own code sees them, and boundaries that nobody announced.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "transformer.h"
+
+namespace {
+
+using octavo::torch::Prepared;
+using testing_torch::adamw;
+using testing_torch::all_parameters;
+using testing_torch::config_of;
+using testing_torch::status_of;
+namespace nn = torch::nn;
+
+nn::Sequential model_of(uint64_t seed) {
+  torch::manual_seed(seed);
+  return nn::Sequential(nn::Linear(32, 48), nn::Tanh(), nn::Linear(48, 16));
+}
+
+at::Tensor weight_of(nn::Sequential &model, size_t at = 0) {
+  return model[at]->as<nn::Linear>()->weight;
+}
+
+// A prepared model after one backward.
+class SlotGradients : public ::testing::TestWithParam<const char *> {
+ protected:
+  void SetUp() override { backward(1.0); }
+  void backward(double scale) { (model_->forward(x_).square().mean() * scale).backward(); }
+  at::Tensor gradient() { return weight_of(model_).grad().clone(); }
+  at::Tensor weights() {
+    at::Tensor flat;
+    prepared_.with_plain_weights([&] { flat = all_parameters(*model_); });
+    return flat;
+  }
+
+  nn::Sequential model_ = model_of(21);
+  torch::optim::AdamW plain_ = adamw(*model_, 1e-2);
+  Prepared prepared_ = octavo::torch::prepare(*model_, plain_, config_of("msamp", GetParam()));
+  at::Tensor x_ = torch::randn({64, 32});
+};
+
+// torch's own function and the one of Prepared: one norm, one step.
+TEST_P(SlotGradients, AreClippedByTorch) {
+  const double bound = 1e-3;
+  const double norm = nn::utils::clip_grad_norm_(model_->parameters(), bound);
+  EXPECT_GT(norm, 10 * bound);
+  const at::Tensor clipped = gradient();
+
+  nn::Sequential other = model_of(21);
+  torch::optim::AdamW other_plain = adamw(*other, 1e-2);
+  Prepared prepared = octavo::torch::prepare(*other, other_plain, config_of("msamp", GetParam()));
+  other->forward(x_).square().mean().backward();
+  EXPECT_TRUE(torch::allclose(clipped, weight_of(other).grad().clone() * (bound / (norm + 1e-6)),
+                              1e-5, 0.0));
+  EXPECT_NEAR(prepared.clip_grad_norm_(bound), norm, 1e-5 * norm);
+  prepared_.step();
+  prepared.step();
+  at::Tensor flat;
+  prepared.with_plain_weights([&] { flat = all_parameters(*other); });
+  // Adam's first step is lr * sign(g) but for eps, which a gradient of 1e-8 feels.
+  EXPECT_TRUE(torch::allclose(weights(), flat, 1e-3, 1e-5));
+}
+
+TEST_P(SlotGradients, ClippedByAnotherNormAreRead) {
+  const double norm = nn::utils::clip_grad_norm_(model_->parameters(), 1e9,
+                                                 std::numeric_limits<double>::infinity());
+  double most = 0.0;
+  for (const at::Tensor &p : model_->parameters())
+    most = std::max(most, p.grad().clone().abs().max().item<double>());
+  EXPECT_EQ(norm, most);
+}
+
+// Whatever code looks at gradients sees values.
+TEST_P(SlotGradients, AreReadAsValues) {
+  const at::Tensor g = weight_of(model_).grad();
+  const at::Tensor plain = g.clone();
+  EXPECT_EQ(plain.sizes(), weight_of(model_).sizes());
+  EXPECT_EQ(plain.scalar_type(), at::kFloat);
+  EXPECT_GT(plain.abs().max().item<double>(), 0.0);
+  EXPECT_TRUE(torch::equal(g, plain));
+  EXPECT_TRUE(torch::equal(g + 0, plain));
+  EXPECT_TRUE(torch::equal(g.flatten(), plain.flatten()));
+  EXPECT_TRUE(torch::equal(g.narrow(0, 1, 2), plain.narrow(0, 1, 2)));
+  EXPECT_TRUE(torch::equal(torch::cat({g, g}), torch::cat({plain, plain})));
+  EXPECT_TRUE(torch::equal(torch::stack({g, plain}), torch::stack({plain, plain})));
+  EXPECT_TRUE(torch::equal(g.to(at::kDouble), plain.to(at::kDouble)));
+  EXPECT_TRUE(torch::equal(g.detach(), plain));
+  EXPECT_TRUE(torch::equal(torch::where(g > 0, g, -g), plain.abs()));
+  EXPECT_EQ(g.norm().item<double>(), plain.norm().item<double>());
+  EXPECT_EQ(at::linalg_vector_norm(g).item<double>(), plain.norm().item<double>());
+  EXPECT_EQ(g[0][0].item<double>(), plain[0][0].item<double>());
+  EXPECT_TRUE(g.isfinite().all().item<bool>());
+  at::Tensor target = torch::zeros_like(plain);
+  target.copy_(g);
+  EXPECT_TRUE(torch::equal(target, plain));
+  target.add_(g, 2.0).addcmul_(g, g);
+  EXPECT_TRUE(torch::equal(target, (plain + 2 * plain).addcmul_(plain, plain)));
+  std::ostringstream text, expected;
+  text << g;
+  expected << plain;
+  EXPECT_EQ(text.str(), expected.str());
+}
+
+// What was used up in a step counts no longer than torch's own gradients do.
+TEST_P(SlotGradients, AddUpUntilZeroGrad) {
+  const at::Tensor once = gradient();
+  backward(1.0);
+  const at::Tensor twice = gradient();
+  EXPECT_TRUE(torch::allclose(twice, 2 * once, 0.1, 0.1 * once.abs().max().item<double>()));
+  model_->zero_grad();
+  EXPECT_FALSE(weight_of(model_).grad().defined());
+  backward(1.0);
+  EXPECT_TRUE(torch::equal(gradient(), once));
+  plain_.zero_grad();
+  backward(1.0);
+  EXPECT_TRUE(torch::equal(gradient(), once));
+  model_->zero_grad(/*set_to_none=*/false);
+  EXPECT_EQ(gradient().abs().max().item<double>(), 0.0);
+  backward(1.0);
+  EXPECT_TRUE(torch::allclose(gradient(), once, 0.1, 0.01 * once.abs().max().item<double>()));
+}
+
+TEST_P(SlotGradients, OfOtherCodeAreTaken) {
+  const at::Tensor own = torch::full({48, 32}, 0.5);
+  weight_of(model_).mutable_grad() = own.clone();
+  const at::Tensor before = weights();
+  prepared_.step();
+  EXPECT_TRUE(torch::allclose(weight_of(model_).grad().clone(), own, 0.1));
+  EXPECT_FALSE(torch::equal(weights(), before));
+}
+
+TEST_P(SlotGradients, RefuseWhatTheyCannotHold) {
+  const at::Tensor gradient = weight_of(model_).grad();
+  EXPECT_EQ(status_of([&] { gradient.add_(1.0); }, "parameter \"0.weight\""), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(status_of(
+                [&] {
+                  gradient.copy_(torch::zeros({48, 32}));
+                },
+                "aten::copy_"),
+            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(status_of(
+                [&] {
+                  gradient.mul_(torch::ones({48, 32}));
+                },
+                "several elements"),
+            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(status_of([&] { nn::utils::clip_grad_value_(model_->parameters(), 0.1); }, "clamp_"),
+            OCTAVO_UNSUPPORTED);
+  prepared_.close();
+  EXPECT_FALSE(weight_of(model_).grad().defined());
+  EXPECT_EQ(status_of([&] { static_cast<void>(gradient.norm()); }, "was closed"),
+            OCTAVO_WRONG_STATE);
+}
+
+TEST_P(SlotGradients, ScaledByInfSkipTheStep) {
+  const at::Tensor before = weights();
+  weight_of(model_).grad().mul_(std::numeric_limits<double>::infinity());
+  prepared_.step();
+  EXPECT_TRUE(prepared_.step_was_skipped());
+  EXPECT_TRUE(torch::equal(weights(), before));
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, SlotGradients, ::testing::Values("O1", "O2", "O3"),
+                         [](const auto &given) { return std::string(given.param); });
+
+// The amax history of te moves at boundaries only.
+class Boundaries : public ::testing::Test {
+ protected:
+  at::Tensor history() {
+    std::vector<at::Tensor> all;
+    for (const octavo::torch::Slot &slot : prepared_.session().slots())
+      if (slot.tensor.defined() && slot.name.find("history") != std::string::npos)
+        all.push_back(slot.tensor.flatten().clone());
+    EXPECT_FALSE(all.empty());
+    return torch::cat(all);
+  }
+  void train() {
+    prepared_.zero_grad();
+    model_->forward(x_).square().mean().backward();
+  }
+
+  nn::Sequential model_ = model_of(22);
+  torch::optim::AdamW plain_ = adamw(*model_, 1e-2);
+  Prepared prepared_ = octavo::torch::prepare(*model_, plain_, config_of("te", "delayed"));
+  at::Tensor x_ = torch::randn({64, 32});
+};
+
+TEST_F(Boundaries, NeedAForwardSinceTheLastOne) {
+  const at::Tensor start = history();
+  prepared_.step();
+  EXPECT_TRUE(torch::equal(history(), start));
+  train();
+  EXPECT_TRUE(torch::equal(history(), start));
+  prepared_.step();
+  const at::Tensor advanced = history();
+  EXPECT_FALSE(torch::equal(advanced, start));
+  prepared_.step();
+  EXPECT_TRUE(torch::equal(history(), advanced));
+  const at::NoGradGuard no_grad;
+  model_->forward(x_);
+  prepared_.step();
+  EXPECT_TRUE(torch::equal(history(), advanced));
+}
+
+// A manual update, which no optimizer announces; accumulation before it is one step.
+TEST_F(Boundaries, FollowAChangedWeight) {
+  const at::Tensor start = history();
+  for (int pass = 0; pass < 3; ++pass) train();
+  EXPECT_TRUE(torch::equal(history(), start));
+  {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor &p : model_->parameters()) p.sub_(p.grad(), 0.1);
+    model_->forward(x_);  // an evaluation is no boundary
+  }
+  EXPECT_TRUE(torch::equal(history(), start));
+  train();
+  const at::Tensor advanced = history();
+  EXPECT_FALSE(torch::equal(advanced, start));
+  train();
+  EXPECT_TRUE(torch::equal(history(), advanced));
+}
+
+// Weights of an average are swapped in for evaluation and out again.
+TEST_F(Boundaries, IgnoreWeightsSwappedForEvaluation) {
+  train();
+  prepared_.step();
+  const at::Tensor advanced = history();
+  const at::Tensor own = weight_of(model_).detach().clone();
+  const at::Tensor before = model_->forward(x_).detach();
+  {
+    const at::NoGradGuard no_grad;
+    weight_of(model_).mul_(0.5);
+    EXPECT_FALSE(torch::equal(model_->forward(x_), before));
+    weight_of(model_).copy_(own);
+  }
+  EXPECT_TRUE(torch::equal(model_->forward(x_).detach(), before));
+  EXPECT_TRUE(torch::equal(history(), advanced));
+}
+
+// A second stage with an optimizer of its own, which nobody announced: inputs 30 times larger
+// saturate with the scales of before.
+TEST(Steps, OfAnotherOptimizerAdvanceTheScales) {
+  torch::manual_seed(12);
+  nn::Sequential model(nn::Linear(32, 48), nn::Linear(48, 16));
+  torch::optim::AdamW first(model->parameters());
+  Prepared prepared = octavo::torch::prepare(*model, first, config_of("te", "delayed"));
+  torch::optim::SGD second(model->parameters(), torch::optim::SGDOptions(1e-4));
+  const at::Tensor x = torch::randn({64, 32});
+  for (const double scale : {1.0, 1.0, 30.0, 30.0, 30.0}) {
+    second.zero_grad();
+    model->forward(scale * x).square().mean().backward();
+    second.step();
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor found = model->forward(30.0 * x);
+  prepared.close();
+  const at::Tensor expected = model->forward(30.0 * x);
+  // Two casts to E4M3 a product, each within 2^-4 of a value and random over 32 terms or more.
+  EXPECT_LT((found - expected).norm().item<double>(), 0.1 * expected.norm().item<double>());
+}
+
+}  // namespace
