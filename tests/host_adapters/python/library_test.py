@@ -31,16 +31,20 @@ def installation(tmp_path):
     return target
 
 
-def said(folder):
+def said(folder, cwd=None):
     environment = {**os.environ, "OCTAVO_LIBRARY_DIR": str(folder),
                    "LD_LIBRARY_PATH": str(folder)}
     done = subprocess.run([sys.executable, "-B", "-c", CODE], env=environment, text=True,
-                          capture_output=True, check=True)
+                          capture_output=True, check=True, cwd=cwd)
     return done.stdout
 
 
 def test_complete_copy_works(installation):
     assert said(installation) == "prepared\n"
+
+
+def test_relative_folder(installation):
+    assert said("lib", cwd=installation.parent) == "prepared\n"
 
 
 def test_missing_liboctavo(installation):
