@@ -166,7 +166,7 @@ TEST_P(EveryRecipe, ClosingGivesAPlainModuleBack) {
   torch::optim::AdamW plain = adamw(*linear);
   {
     Prepared optimizer = octavo::torch::prepare(*linear, plain, config());
-    EXPECT_EQ(linear->weight.isnan().any().item<bool>(), keeps_weights());
+    EXPECT_EQ(testing_torch::is_unreadable(linear->weight), keeps_weights());
     EXPECT_FALSE(torch::equal(linear(x), y));
   }
   EXPECT_TRUE(torch::allclose(linear->weight, weight, 1e-3, 1e-3));

@@ -1,7 +1,11 @@
 // What is refused, how it is said, and that nothing changes by it.
 #include <gtest/gtest.h>
+#include <octavo/octavo.h>
 
 #include <octavo/torch/linear.h>
+
+#include <functional>
+#include <sstream>
 
 #include "transformer.h"
 
@@ -140,6 +144,83 @@ TEST(Weights, ThatAreReplacedAreReadOrRefused) {
                 OCTAVO_INVALID);
     }
   }
+}
+
+// No operator of torch reads a weight in slots as anything but its values.
+TEST(Weights, InSlotsAreNeitherReadNorWrittenElsewhere) {
+  nn::Linear linear(32, 48);
+  torch::optim::AdamW plain = adamw(*linear);
+  Prepared prepared = octavo::torch::prepare(*linear, plain, config_of("msamp"));
+  const at::Tensor &w = linear->weight;
+  const at::NoGradGuard no_grad;
+  const std::vector<std::function<void()>> uses = {
+      [&] { static_cast<void>(w.clone()); },
+      [&] { w.mul_(2.0); },
+      [&] {
+        w.copy_(torch::zeros({48, 32}));
+      },
+      [&] {
+        torch::zeros({48, 32}).add_(w);
+      },
+      [&] {
+        torch::zeros({48, 32}).lerp_(w, 0.1);
+      },
+      [&] { static_cast<void>(w.narrow(0, 1, 2).sum()); },
+      [&] {
+        static_cast<void>(torch::matmul(w, torch::randn({32, 4})));
+      },
+      [&] { static_cast<void>(w[0][0].item<float>()); },
+      [&] { static_cast<void>(linear->clone()); },
+      [&] { linear->to(torch::kDouble); },
+      [&] {
+        std::ostringstream stream;
+        torch::save(linear, stream);
+      },
+      [&] {
+        std::stringstream stream;
+        torch::save(nn::Linear(32, 48), stream);
+        torch::load(linear, stream);
+      },
+  };
+  for (size_t i = 0; i < uses.size(); ++i) {
+    SCOPED_TRACE(i);
+    try {
+      uses[i]();
+      ADD_FAILURE() << "no error";
+    } catch (const c10::Error &e) {
+      EXPECT_NE(std::string(e.what()).find("parameter \"weight\""), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_FALSE(linear(torch::randn({4, 32})).isnan().any().item<bool>());
+}
+
+TEST(Weights, InSlotsTakeOverAnotherTensor) {
+  const at::Tensor x = torch::randn({64, 32});
+  nn::Linear loaded(32, 48);
+  nn::Linear linear(32, 48);
+  linear->bias.set_data(loaded->bias.detach().clone());
+  torch::optim::AdamW plain = adamw(*linear, 1e-9);
+  Prepared prepared = octavo::torch::prepare(*linear, plain, config_of("msamp"));
+  linear->weight.set_data(loaded->weight.detach().clone());
+  const auto agrees = [&] {
+    const at::Tensor expected = loaded(x);
+    return (linear(x) - expected).norm().item<double>() < 0.1 * expected.norm().item<double>();
+  };
+  EXPECT_TRUE(agrees());
+  EXPECT_TRUE(testing_torch::is_unreadable(linear->weight));
+  linear->weight.set_data(loaded->weight.detach() * -1.0);
+  EXPECT_TRUE(torch::allclose(prepared.session().read("weight", OCTAVO_ROLE_WEIGHT),
+                              -loaded->weight, 0.1, 1e-3));
+  linear->weight.set_data(loaded->weight.detach().clone());
+  linear(x).sum().backward();
+  prepared.step();
+  EXPECT_TRUE(agrees());
+  linear->weight.set_data(torch::zeros({48, 31}));
+  EXPECT_EQ(status_of([&] { linear(x.narrow(1, 0, 31)); }, "the shape and dtype of prepare()"),
+            OCTAVO_INVALID);
+  linear->weight.set_data(loaded->weight.detach().clone());
+  prepared.close();
+  EXPECT_TRUE(torch::allclose(linear->weight, loaded->weight, 0.1, 1e-3));
 }
 
 // The type of a number decides, not that 0 could be a pointer.

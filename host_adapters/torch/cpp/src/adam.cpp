@@ -2,6 +2,7 @@
 // has to know of them it reads back once a step.
 #include "octavo/torch/adam.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -14,6 +15,7 @@
 
 #include "handles.h"
 #include "host_adapters/torch/core/optimizer.h"
+#include "placeholder.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
@@ -179,6 +181,7 @@ struct Adam::Impl {
 
   void add(Step &step, at::Tensor &tensor, Parameter &p, int64_t group) {
     if (p.frozen()) return;
+    take_replaced(*run, p);
     if (p.keeps_gradient) {
       complete_slot_gradient(run, p);
     } else {

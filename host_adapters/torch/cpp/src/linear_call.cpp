@@ -10,6 +10,7 @@
 #include "handles.h"
 #include "host_adapters/torch/core/linear.h"
 #include "octavo/torch/error.h"
+#include "placeholder.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
@@ -95,7 +96,8 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
 at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
                        const at::Tensor &bias) {
   if (x.layout() != at::kStrided) refuse(*site, "x: expected a dense tensor, found a sparse one");
-  const Parameter &w = *site->weight;
+  Parameter &w = *site->weight;
+  take_replaced(*site->run, w);
   if (w.keeps_weight && !w.is_piece && !weight.is_same(w.tensor))
     refuse(*site,
            "weight: expected the one that was prepared, which the backend keeps, found another; "

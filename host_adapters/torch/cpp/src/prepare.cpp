@@ -3,14 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
-#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "interception.h"
 #include "octavo/torch/linear.h"
+#include "placeholder.h"
 #include "placement.h"
 #include "slot_gradient.h"
 
@@ -85,14 +84,6 @@ void check_something_runs(const Prepared::Impl &impl) {
                   "); change the model or the configuration, or set mixed_precision = \"bf16\"");
 }
 
-// NaN in every element, so accidental reads of a weight in a slot are obvious. Strides of 1 and 0
-// differ, so a transpose differs from the weight itself; see interception.cpp.
-at::Tensor placeholder(const at::Tensor &weight) {
-  return at::full({weight.size(0), 1}, std::numeric_limits<double>::quiet_NaN(),
-                  weight.detach().options())
-      .expand(weight.sizes());
-}
-
 std::pair<uint64_t, const void *> content_of(const at::Tensor &tensor) {
   const c10::TensorImpl *impl = tensor.unsafeGetTensorImpl();
   return {impl->version_counter().current_version(), impl->unsafe_storage().unsafeGetStorageImpl()};
@@ -103,8 +94,9 @@ std::pair<uint64_t, const void *> content_of(const at::Tensor &tensor) {
 void Prepared::Impl::materialize() {
   const at::NoGradGuard no_grad;
   std::unordered_map<const c10::TensorImpl *, at::Tensor> plain;  // by the module's tensor
-  for (const Parameter &p : run->parameters()) {
+  for (Parameter &p : run->parameters()) {
     if (!p.keeps_weight) continue;
+    take_replaced(*run, p);
     at::Tensor &whole = plain[p.tensor.unsafeGetTensorImpl()];
     if (!whole.defined()) whole = at::empty(p.tensor.sizes(), p.tensor.detach().options());
     at::Tensor part = p.part_of(whole);
@@ -126,8 +118,7 @@ void Prepared::Impl::dematerialize(TakeOver take_over) {
       run->write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
     }
   }
-  for (Parameter &p : run->parameters())
-    if (p.keeps_weight) p.tensor.set_data(placeholder(p.tensor));
+  put_placeholders(*run);
 }
 
 void Prepared::Impl::close() {

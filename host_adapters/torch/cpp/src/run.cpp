@@ -110,6 +110,7 @@ Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
   if (p.is_piece) p.first_row = piece->first;
   p.id = id;
   p.flags = flags;
+  p.dtype = desc.dtype;
   return &p;
 }
 
@@ -151,8 +152,7 @@ void Run::seal() {
   std::vector<core::LinearShape> linears;
   for (size_t l = 0; l < linear_names_.size(); ++l) {
     const Parameter &p = parameters_[linear_parameters_[l]];
-    linears.push_back(
-        {borrow(linear_names_[l]), p.rows, p.cols, dtype_of(p.tensor.scalar_type()), p.id});
+    linears.push_back({borrow(linear_names_[l]), p.rows, p.cols, p.dtype, p.id});
   }
   std::vector<void *> slots;
   for (uint32_t id = 0; id < memory_.size(); ++id) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ struct Parameter {
   uint32_t flags = 0;
   bool keeps_weight = false;    // the weight lives in a slot
   bool keeps_gradient = false;  // the gradient lives in a slot
+  uint32_t dtype = 0;
+  // Of a weight in a slot, see placeholder.h: the storage of the tensor.
+  std::atomic<const c10::StorageImpl *> placeholder = nullptr;
   // Of a gradient in a slot, see slot_gradient.h.
   std::atomic<bool> gradient_begun = false;
   at::Tensor gradient_factor;  // f32 scalar; undefined: 1
@@ -104,6 +108,8 @@ class Run {
   std::string backend_id() const;
   std::string precision() const;
 
+  // Of what is slow and may come from several threads.
+  std::mutex &mutex() { return mutex_; }
   const at::Device &device() const { return memory_.device(); }
   octavo_run *handle() const { return run_.get(); }
   // Whether anything can run in FP8.
@@ -129,6 +135,7 @@ class Run {
   std::vector<uint8_t> flags_;  // core::SharedFlags
   std::unique_ptr<core::Entry> entry_;
   at::Tensor nonfinite_;
+  std::mutex mutex_;
 };
 
 // The parameter as a matrix: [N, K] as it is, a vector as one row, more dimensions as rows of the

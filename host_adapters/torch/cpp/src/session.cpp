@@ -5,7 +5,7 @@
 
 #include <octavo/hpp/text.hpp>
 
-#include "run.h"
+#include "placeholder.h"
 
 namespace octavo::torch {
 
@@ -56,8 +56,9 @@ uint64_t Session::bytes() const {
 }
 
 at::Tensor Session::read(const std::string &parameter, uint32_t role) const {
-  for (const Parameter &p : run_->parameters()) {
+  for (Parameter &p : run_->parameters()) {
     if (p.name != parameter) continue;
+    take_replaced(*run_, p);
     const octavo_slot *slot = run_->slot_of(p, role);
     if (slot == nullptr || !run_->has_optimizer())
       throw Error(OCTAVO_INVALID, "parameter \"" + parameter + "\": expected a slot of role " +

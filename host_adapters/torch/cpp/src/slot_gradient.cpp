@@ -2,6 +2,7 @@
 // that gives every other operator plain values.
 #include "slot_gradient.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -13,8 +13,9 @@ namespace octavo::torch {
 class Run;
 
 // Steps every parameter of its groups through octavo.optimizer/1. Weights, gradients and moments
-// that the backend keeps live in slots. Of such a weight the module has a placeholder of NaN
-// (Prepared::with_plain_weights gives values). Its .grad stands for the slot:
+// that the backend keeps live in slots. Of such a weight the module has a placeholder without
+// memory: reading or writing it throws c10::Error, which names Prepared::with_plain_weights; what
+// set_data puts there moves to the slots. Its .grad stands for the slot:
 // torch::nn::utils::clip_grad_norm_ and zero_grad work, reading gives values, and any other write
 // throws Error.
 //
