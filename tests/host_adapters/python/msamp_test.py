@@ -135,6 +135,28 @@ def test_step_uses_the_clipped_gradient():
     assert torch.allclose(moments, expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_accumulation_after_clipping_adds_to_the_clipped_gradient(level, compiled):
+    model, _ = prepared(level)
+    run = torch.compile(model) if compiled else model
+
+    def accumulate(seed):
+        torch.manual_seed(seed)
+        run(torch.randn(16, model[0].in_features)).square().sum().backward()
+        return model[0].weight.grad.plain()
+
+    second = accumulate(2)
+    model.zero_grad()
+    first = accumulate(1)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    nn.utils.clip_grad_norm_(model.parameters(), norm.item() / 4)
+    both = accumulate(2)
+    expected = first / 4 + second
+    # The clipped gradient is cast once more, and the sum once, each within 2^-4 of a value.
+    assert (both - expected).norm() < 2**-4 * (expected.norm() + first.norm() / 4)
+
+
 @pytest.mark.parametrize("to_none", [True, False])
 def test_zero_grad_starts_a_fresh_gradient(to_none):
     model, optimizer = prepared("O2")

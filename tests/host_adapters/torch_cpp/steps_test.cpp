@@ -122,6 +122,17 @@ TEST_P(SlotGradients, AddUpUntilZeroGrad) {
   EXPECT_TRUE(torch::allclose(gradient(), once, 0.1, 0.01 * once.abs().max().item<double>()));
 }
 
+// Each part of a batch is clipped before the next one is added.
+TEST_P(SlotGradients, AddToWhatWasClipped) {
+  const at::Tensor once = gradient();
+  weight_of(model_).grad().mul_(0.25);
+  EXPECT_TRUE(torch::allclose(gradient(), 0.25 * once, 1e-6, 0.0));
+  backward(1.0);
+  // Two more casts to 8 bits, each within 2^-4 of a value.
+  EXPECT_LT((gradient() - 1.25 * once).norm().item<double>(),
+            2 * 0.0625 * 1.25 * once.norm().item<double>());
+}
+
 TEST_P(SlotGradients, OfOtherCodeAreTaken) {
   const at::Tensor own = torch::full({48, 32}, 0.5);
   weight_of(model_).mutable_grad() = own.clone();
@@ -145,6 +156,8 @@ TEST_P(SlotGradients, RefuseWhatTheyCannotHold) {
                   gradient.mul_(torch::ones({48, 32}));
                 },
                 "several elements"),
+            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(status_of([&] { at::_foreach_mul_({gradient}, 0.5); }, "_foreach_mul_"),
             OCTAVO_UNSUPPORTED);
   EXPECT_EQ(status_of([&] { nn::utils::clip_grad_value_(model_->parameters(), 0.1); }, "clamp_"),
             OCTAVO_UNSUPPORTED);

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 from .. import _abi
 from ..errors import UnsupportedError
 from . import ops
+from .slots import HOST
 
 aten = torch.ops.aten
 _plainly = torch._C.DisableTorchFunctionSubclass
@@ -57,6 +58,18 @@ class SlotGradient(torch.Tensor):
         self.factor = _ONE
         return self
 
+    def scale(self, factor):
+        """Sets the factor. The next forward applies it to the slots, before a backward adds to them;
+        an optimizer's step in between takes it exactly."""
+        self.factor = factor
+        for w in self.weights:
+            self.session.flags.set(w.id, HOST)
+        return self
+
+    def apply_factor(self):
+        if self.factor is not _ONE:
+            self.store(self.plain())
+
     def norm_2(self):
         """The l2 norm, a float32 scalar, computed from the stored format."""
         self.complete()
@@ -86,8 +99,7 @@ class SlotGradient(torch.Tensor):
             if func in _SCALINGS and not isinstance(args[1], SlotGradient):
                 other = torch.as_tensor(args[1])
                 if other.numel() == 1:
-                    first.factor = _SCALINGS[func](first.factor, other.reshape(()).float())
-                    return first
+                    return first.scale(_SCALINGS[func](first.factor, other.reshape(()).float()))
             if func is aten.zero_.default:
                 for w in first.weights:
                     first.session.clear_gradient(w)
@@ -157,6 +169,13 @@ def _held(p):
     """p.grad as torch has it, without what a parameter in slots does for its attributes."""
     with _plainly():
         return p.grad
+
+
+def apply_factor(p):
+    """Scales the slots by the factor of p.grad."""
+    gradient = _held(p)
+    if isinstance(gradient, SlotGradient):
+        gradient.apply_factor()
 
 
 def is_plain(p):

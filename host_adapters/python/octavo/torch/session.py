@@ -138,7 +138,7 @@ class Session(Stored):
         """What ops ask this session for: (COMBINE, SETTLE)."""
         own = weakref.ref(self)
         return (ops.COMBINE(lambda _: ops.answer(lambda: own().combine())),
-                ops.SETTLE(lambda _, id: ops.answer(lambda: own().settle(own().weights[id].parameter))))
+                ops.SETTLE(lambda _, id: ops.answer(lambda: own().before_forward(own().weights[id]))))
 
     def linear_name(self, id):
         return self._accepted[id][1]

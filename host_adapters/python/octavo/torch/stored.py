@@ -4,8 +4,8 @@ import torch
 from .. import _abi
 from ..errors import InvalidError
 from . import ops, parameter
-from .gradient import SlotGradient, absorb, is_plain
-from .slots import CODES, MOVED
+from .gradient import SlotGradient, absorb, apply_factor, is_plain
+from .slots import CODES, HOST, MOVED
 
 _MOMENTS = {_abi.ROLE_EXP_AVG, _abi.ROLE_EXP_AVG_SQ, _abi.ROLE_COUNTER}
 
@@ -66,8 +66,17 @@ class Stored:
         """Writes to the slots what other code wrote to the parameter."""
         if isinstance(p, parameter.SlotParameter):
             p.octavo_copy.settle(p)
-        else:
+
+    @torch.no_grad()
+    def before_forward(self, weight):
+        """A forward is about to multiply by a weight whose flag HOST is set."""
+        p = weight.parameter
+        if self.check is not None and weight.is_native:
             self.check.take(self, p)
+        self.settle(p)
+        apply_factor(p)
+        if not (isinstance(p, parameter.SlotParameter) and p.octavo_copy.is_real):
+            self.flags.clear(weight.id, HOST)
 
     def settle_all(self):
         for p in self.owned_parameters():

@@ -73,7 +73,7 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const bool dw = ctx->needs_input_grad(1);
     const bool in_slot = dw && site.plan().gradient == OCTAVO_GRADIENT_SLOT;
-    const bool adds = in_slot && has_slot_gradient(*site.run, *site.weight);
+    const bool adds = in_slot && adds_to_slot_gradient(*site.run, *site.weight);
     core::BackwardInput in = {site.linear, adds ? 0 : OCTAVO_BACKWARD_OVERWRITE, 0, {}, {}, {}, 0};
     if (ctx->needs_input_grad(0)) in.wanted |= core::kDx;
     if (dw) in.wanted |= core::kDw;

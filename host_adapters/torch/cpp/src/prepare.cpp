@@ -150,7 +150,10 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   check_something_runs(*impl);
   bool kept = false;
   for (const Parameter &p : run.parameters()) kept = kept || p.keeps_weight || p.keeps_gradient;
-  if (kept) impl->adam = std::make_unique<Adam>(impl->run, optimizer);
+  if (kept) {
+    enable_slot_gradients();
+    impl->adam = std::make_unique<Adam>(impl->run, optimizer);
+  }
   {
     const at::NoGradGuard no_grad;
     for (Parameter &p : run.parameters())

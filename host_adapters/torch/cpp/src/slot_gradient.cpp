@@ -129,16 +129,33 @@ c10::IValue plain_of(const c10::IValue &value) {
   return list;
 }
 
+// The first one in an argument; null: there is none.
+const SlotGradient *first_in(const c10::IValue &value) {
+  if (value.isTensor()) return as_slot_gradient(value.toTensor());
+  if (!value.isTensorList()) return nullptr;
+  for (const at::Tensor &t : value.toTensorVector())
+    if (const SlotGradient *found = as_slot_gradient(t)) return found;
+  return nullptr;
+}
+
 void fallback(const c10::OperatorHandle &op, c10::Stack *stack) {
   const auto &declared = op.schema().arguments();
   const size_t first = stack->size() - declared.size();
+  bool is_ours = false;
   for (size_t i = 0; i < declared.size(); ++i) {
     c10::IValue &value = (*stack)[first + i];
     const bool writes = declared[i].alias_info() != nullptr && declared[i].alias_info()->isWrite();
-    if (writes && value.isTensor() && as_slot_gradient(value.toTensor()) != nullptr)
-      refuse(slot_gradient(value.toTensor()), op.schema().name());
+    const SlotGradient *found = first_in(value);
+    if (found == nullptr) continue;
+    if (writes) refuse(*found, op.schema().name());
     value = plain_of(value);
+    is_ours = true;
   }
+  if (!is_ours)
+    throw Error(OCTAVO_UNSUPPORTED,
+                op.schema().name() +
+                    ": expected gradients in slots among tensors of the dispatch key PrivateUse3, "
+                    "found another; octavo::torch uses that key in this process");
   op.callBoxed(stack);
 }
 
@@ -168,8 +185,10 @@ bool is_for_every_key(const c10::OperatorHandle &op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-// At the first gradient. Never freed: calls may be in flight until the process ends.
-void register_once() {
+}  // namespace
+
+// Never freed: calls may be in flight until the process ends.
+void enable_slot_gradients() {
   static const bool done = [] {
     using ::torch::Library;
     const auto of = [](const char *name) {
@@ -196,8 +215,6 @@ void register_once() {
   static_cast<void>(done);
 }
 
-}  // namespace
-
 bool has_slot_gradient(Run &run, Parameter &p) {
   const at::Tensor &gradient = p.tensor.grad();
   if (as_slot_gradient(gradient) != nullptr) return p.gradient_begun;
@@ -211,10 +228,22 @@ bool has_slot_gradient(Run &run, Parameter &p) {
   return gradient.defined();
 }
 
+bool adds_to_slot_gradient(Run &run, Parameter &p) {
+  if (!has_slot_gradient(run, p)) return false;
+  if (p.gradient_factor.defined()) {
+    const at::NoGradGuard no_grad;
+    at::Tensor plain =
+        at::empty({p.rows, p.cols}, at::TensorOptions(at::kFloat).device(run.device()));
+    run.read_parameter(p, OCTAVO_ROLE_GRADIENT, plain);
+    run.write_parameter(p, OCTAVO_ROLE_GRADIENT, plain.mul_(p.gradient_factor));
+    p.gradient_factor = at::Tensor();
+  }
+  return true;
+}
+
 void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
   p.gradient_begun = true;
   if (as_slot_gradient(p.tensor.grad()) != nullptr) return;
-  register_once();
   std::vector<Parameter *> all;
   for (Parameter &each : run->parameters())
     if (each.keeps_gradient && each.tensor.is_same(p.tensor)) all.push_back(&each);

@@ -8,9 +8,13 @@
 
 namespace octavo::torch {
 
-// Whether backward adds to the slot: something is there since the last zero_grad. Throws Error for
-// a plain tensor in .grad that it cannot take over.
+// Gives torch the kernels of such tensors, once a process. Setup: before any of them exists.
+void enable_slot_gradients();
+
+// Whether the slot holds a gradient since the last zero_grad. A plain tensor in .grad moves there.
 bool has_slot_gradient(Run &run, Parameter &p);
+// The same for a backward that is about to add: applies the factor that clipping left.
+bool adds_to_slot_gradient(Run &run, Parameter &p);
 // The slot holds a gradient from now on, and .grad stands for it.
 void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
 // Before a step takes it: clears the slot where no backward reached this part of the tensor.
