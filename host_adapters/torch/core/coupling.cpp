@@ -113,7 +113,8 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   const bool is_first = codes.version == kNever;
   const bool moved =
       !is_first && ((get(stale) & kMoved) != 0 || codes.version != version || codes.data != data);
-  if (moved && get(flags_.since[kBackward])) put(flags_.since[kMarked], 1);
+  if (moved && codes.used.load(std::memory_order_relaxed) && get(flags_.since[kBackward]))
+    put(flags_.since[kMarked], 1);
   if (forward.records && get(flags_.since[kMarked])) {
     if (callbacks_.combine != nullptr)
       check(callbacks_.combine(callbacks_.host), "the maxima of the ranks");
@@ -126,8 +127,9 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
     codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
     codes.data.store(data, std::memory_order_relaxed);
     codes.version.store(version, std::memory_order_release);
-    put(stale, get(stale) & kHost);
+    std::atomic_ref<uint8_t>(stale).fetch_and(kHost);
   }
+  codes.used.store(true, std::memory_order_relaxed);
 }
 
 void Coupling::end(const Entry &e) {
@@ -136,8 +138,10 @@ void Coupling::end(const Entry &e) {
 }
 
 void Coupling::forget() {
-  for (uint32_t p = 0; p < parameters_; ++p)
+  for (uint32_t p = 0; p < parameters_; ++p) {
+    codes_[p].used.store(false, std::memory_order_relaxed);
     std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
+  }
   for (uint8_t s = 0; s < kSinceCount; ++s) put(flags_.since[s], 0);
 }
 

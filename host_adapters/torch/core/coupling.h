@@ -6,7 +6,8 @@
 // can have its address. It also quantizes when evaluation begins or ends, where programs swap
 // weights in ways that leave no trace.
 // Steps. A boundary derives the next scales. The host requests one after an optimizer's step;
-// otherwise the first recording forward that finds a weight moved since a backward is one.
+// otherwise the first recording forward that finds a weight moved since a backward is one, if a
+// forward of this step used that weight before: an expert's first use in a step shows no new step.
 #pragma once
 
 #include <atomic>
@@ -55,7 +56,7 @@ class Coupling {
 
   // Before a forward of a linear: a boundary where one is due, and codes that belong to `weight`.
   // weight: the native weight or none; version: its aten::_version, kAskTorch or kNoVersion.
-  // Throws through torch.
+  // Throws.
   struct Forward {
     bool records;    // casts record
     bool evaluates;  // outside of training
@@ -88,6 +89,7 @@ class Coupling {
     std::atomic<const void *> data = nullptr;
     std::atomic<int64_t> version = kNever;
     std::atomic<bool> evaluated = false;  // by a forward outside of training
+    std::atomic<bool> used = false;       // by a forward since the last boundary
     Owned held;
   };
   static constexpr int64_t kNever = -3;

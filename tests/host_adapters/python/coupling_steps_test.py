@@ -282,3 +282,20 @@ def test_compiled_step_has_one_graph_and_the_bits_of_eager():
             optimizer.zero_grad()
         results.append(slots(model))
     assert_same(*results)
+
+
+@each
+@pytest.mark.parametrize("mode", ["eager", "aot_eager"])
+def test_a_branch_that_starts_later_in_a_step_is_no_boundary(overrides, mode):
+    """An expert without tokens in the first part of a batch; the last step moved its weight."""
+    model, optimizer = prepared(overrides)
+    whole, first = call_of(model, mode), model[0]
+    backward(whole)
+    optimizer.step()
+    optimizer.zero_grad()
+    count = boundaries(model)
+    first(batch()[0]).square().mean().backward()
+    backward(whole)
+    assert boundaries(model) == count
+    optimizer.step()
+    assert boundaries(model) == count + 1

@@ -219,8 +219,15 @@ TEST(Weights, InSlotsTakeOverAnotherTensor) {
   EXPECT_EQ(status_of([&] { linear(x.narrow(1, 0, 31)); }, "the shape and dtype of prepare()"),
             OCTAVO_INVALID);
   linear->weight.set_data(loaded->weight.detach().clone());
+  const at::Tensor late = linear(x).sum();
+  prepared.with_plain_weights([&] {
+    linear(x);
+    EXPECT_TRUE(torch::allclose(linear->weight, loaded->weight, 0.1, 1e-3));
+  });
+  EXPECT_TRUE(agrees());
   prepared.close();
   EXPECT_TRUE(torch::allclose(linear->weight, loaded->weight, 0.1, 1e-3));
+  EXPECT_EQ(status_of([&] { late.backward(); }, "found it closed"), OCTAVO_WRONG_STATE);
 }
 
 // The type of a number decides, not that 0 could be a pointer.

@@ -133,6 +133,25 @@ TEST_P(SlotGradients, AddToWhatWasClipped) {
             2 * 0.0625 * 1.25 * once.norm().item<double>());
 }
 
+// zero_grad(false) leaves zeros, with which torch's Adam would step, too.
+TEST_P(SlotGradients, ClearedAreStillStepped) {
+  prepared_.step();
+  prepared_.zero_grad(/*set_to_none=*/false);
+  EXPECT_EQ(gradient().abs().max().item<double>(), 0.0);
+  const at::Tensor before = weights();
+  prepared_.step();
+  EXPECT_FALSE(torch::equal(weights(), before));
+}
+
+TEST_P(SlotGradients, OfOtherCodeAreAdded) {
+  const at::Tensor once = gradient();
+  weight_of(model_).grad().add_(once, 2.0);
+  EXPECT_LT((gradient() - 3 * once).norm().item<double>(), 0.0625 * 3 * once.norm().item<double>());
+  weight_of(model_).grad().detach().div_(2.0);
+  EXPECT_LT((gradient() - 1.5 * once).norm().item<double>(),
+            0.0625 * 1.5 * once.norm().item<double>());
+}
+
 TEST_P(SlotGradients, OfOtherCodeAreTaken) {
   const at::Tensor own = torch::full({48, 32}, 0.5);
   weight_of(model_).mutable_grad() = own.clone();
@@ -233,6 +252,41 @@ TEST_F(Boundaries, FollowAChangedWeight) {
   EXPECT_FALSE(torch::equal(advanced, start));
   train();
   EXPECT_TRUE(torch::equal(history(), advanced));
+}
+
+// A branch that runs for the first time in a step, whose weight the last step moved, shows no step.
+TEST_F(Boundaries, IgnoreBranchesThatStartLater) {
+  train();
+  prepared_.step();
+  prepared_.zero_grad();
+  const at::Tensor advanced = history();
+  const auto first = [&] { return model_[0]->as<nn::Linear>()->forward(x_).square().mean(); };
+  first().backward();
+  train();
+  EXPECT_TRUE(torch::equal(history(), advanced));
+  prepared_.step();
+  EXPECT_FALSE(torch::equal(history(), advanced));
+}
+
+TEST_F(Boundaries, KeepInfOutOfTheHistory) {
+  train();
+  (model_->forward(x_).sum() * std::numeric_limits<double>::infinity()).backward();
+  prepared_.step();
+  EXPECT_TRUE(prepared_.step_was_skipped());
+  EXPECT_TRUE(history().isfinite().all().item<bool>());
+}
+
+// Its backward is what the step has to look at.
+TEST_F(Boundaries, ComeAfterTheClosure) {
+  const at::Tensor before = all_parameters(*model_);
+  const at::Tensor loss = prepared_.step([&] {
+    at::Tensor l = model_->forward(x_).sum() * std::numeric_limits<double>::infinity();
+    l.backward();
+    return l;
+  });
+  EXPECT_TRUE(loss.defined());
+  EXPECT_TRUE(prepared_.step_was_skipped());
+  EXPECT_TRUE(torch::equal(all_parameters(*model_), before));
 }
 
 // Weights of an average are swapped in for evaluation and out again.

@@ -82,7 +82,7 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
   }
   try {
     impl_->prepared.emplace(octavo::torch::prepare(module, optimizer, impl_->config));
-  } catch (const Error &) {
+  } catch (...) {
     check_choices(impl_->group, nullptr);
     throw;
   }

@@ -180,8 +180,8 @@ void GradientAverage::fill(Item &item) {
     return;
   }
   item.filled = true;
-  for (Parameter *p : item.kept)
-    item.filled = item.filled && !has_slot_gradient(*prepared_.run, *p);
+  for (Parameter *p : item.kept)  // with what clipping left on this process
+    if (adds_to_slot_gradient(*prepared_.run, *p)) item.filled = false;
   for (Parameter *p : item.kept) complete_slot_gradient(prepared_.run, *p);
 }
 

@@ -73,6 +73,10 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const bool dw = ctx->needs_input_grad(1);
     const bool in_slot = dw && site.plan().gradient == OCTAVO_GRADIENT_SLOT;
+    if (in_slot && site.run->is_closed)
+      throw Error(OCTAVO_WRONG_STATE, "linear \"" + site.name +
+                                          "\": expected a backward before the model is closed, "
+                                          "found it closed; call forward again");
     const bool adds = in_slot && adds_to_slot_gradient(*site.run, *site.weight);
     core::BackwardInput in = {site.linear, adds ? 0 : OCTAVO_BACKWARD_OVERWRITE, 0, {}, {}, {}, 0};
     if (ctx->needs_input_grad(0)) in.wanted |= core::kDx;

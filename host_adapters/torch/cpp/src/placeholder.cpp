@@ -33,6 +33,11 @@ at::Tensor placeholder(const Parameter &p) {
   return empty;
 }
 
+void keep_placeholder(Parameter &p) {
+  p.placeholder_held = p.tensor.storage();
+  p.placeholder = storage_of(p.tensor);
+}
+
 void check_replacement(const Parameter &p) {
   const at::Tensor &t = p.tensor;
   const auto [rows, cols] = matrix_shape(t);
@@ -46,16 +51,19 @@ void check_replacement(const Parameter &p) {
 }  // namespace
 
 void put_placeholders(Run &run) {
+  const c10::InferenceMode off(false);  // set_data takes the keys of the new tensor
   for (Parameter &p : run.parameters())
     if (p.keeps_weight) p.tensor.set_data(placeholder(p));
   for (Parameter &p : run.parameters())  // pieces of one tensor have the last one's
-    if (p.keeps_weight) p.placeholder = storage_of(p.tensor);
+    if (p.keeps_weight) keep_placeholder(p);
+  run.is_plain = false;
 }
 
 void take_replaced(Run &run, Parameter &p) {
-  if (!p.keeps_weight || storage_of(p.tensor) == p.placeholder) return;
+  if (!p.keeps_weight || run.is_plain || storage_of(p.tensor) == p.placeholder) return;
   const std::lock_guard<std::mutex> lock(run.mutex());
   if (storage_of(p.tensor) == p.placeholder) return;  // another thread was faster
+  const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   check_replacement(p);
   std::vector<Parameter *> all;
@@ -64,7 +72,7 @@ void take_replaced(Run &run, Parameter &p) {
   for (Parameter *each : all)
     run.write_parameter(*each, OCTAVO_ROLE_WEIGHT, each->part_of(p.tensor.detach()));
   p.tensor.set_data(placeholder(p));
-  for (Parameter *each : all) each->placeholder = storage_of(p.tensor);
+  for (Parameter *each : all) keep_placeholder(*each);
 }
 
 }  // namespace octavo::torch

@@ -1,5 +1,5 @@
 // What a module has in the place of a weight that the backend keeps in slots: a tensor of the same
-// shape, dtype, device and strides without memory. Its views work, so products with it are
+// shape, dtype and device without memory. Its views work, so products with it are
 // recognized; whatever reads or writes values throws c10::Error with this library's text.
 #pragma once
 

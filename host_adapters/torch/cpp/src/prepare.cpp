@@ -92,6 +92,7 @@ std::pair<uint64_t, const void *> content_of(const at::Tensor &tensor) {
 }  // namespace
 
 void Prepared::Impl::materialize() {
+  const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   std::unordered_map<const c10::TensorImpl *, at::Tensor> plain;  // by the module's tensor
   for (Parameter &p : run->parameters()) {
@@ -106,6 +107,7 @@ void Prepared::Impl::materialize() {
   }
   for (Parameter &p : run->parameters())
     if (p.keeps_weight) p.tensor.set_data(plain.at(p.tensor.unsafeGetTensorImpl()));
+  run->is_plain = true;
   materialized.clear();
   for (const Parameter &p : run->parameters()) materialized.push_back(content_of(p.tensor));
 }
@@ -126,8 +128,9 @@ void Prepared::Impl::close() {
   for (auto &[weak, raw] : placed_modules)
     if (const auto alive = weak.lock()) alive->set_place({});
   if (run == nullptr) return;
-  materialize();
+  run->is_closed = true;
   drop_slot_gradients(*run);
+  materialize();
 }
 
 Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,

@@ -44,6 +44,7 @@ struct Parameter {
   uint32_t dtype = 0;
   // Of a weight in a slot, see placeholder.h: the storage of the tensor.
   std::atomic<const c10::StorageImpl *> placeholder = nullptr;
+  c10::Storage placeholder_held;  // so that nothing else has its address
   // Of a gradient in a slot, see slot_gradient.h.
   std::atomic<bool> gradient_begun = false;
   at::Tensor gradient_factor;  // f32 scalar; undefined: 1
@@ -108,6 +109,10 @@ class Run {
   std::string backend_id() const;
   std::string precision() const;
 
+  // Whether the module has plain values in the place of weights in slots, for a while.
+  std::atomic<bool> is_plain = false;
+  // Whether its Prepared was closed.
+  std::atomic<bool> is_closed = false;
   // Of what is slow and may come from several threads.
   std::mutex &mutex() { return mutex_; }
   const at::Device &device() const { return memory_.device(); }

@@ -68,9 +68,18 @@ class SlotGradient : public c10::TensorImpl {
   }
   void scale(const at::Tensor &factor) const {
     const at::NoGradGuard no_grad;
+    complete();
     const at::Tensor f = factor.reshape({}).to(at::TensorOptions(at::kFloat).device(device()));
     for (Parameter *p : parameters())
       p->gradient_factor = p->gradient_factor.defined() ? p->gradient_factor * f : f.clone();
+  }
+  // Replaces the gradient by plain values, which are rounded to the backend's format.
+  void store(const at::Tensor &whole) const {
+    for (Parameter *p : parameters()) {
+      run()->write_parameter(*p, OCTAVO_ROLE_GRADIENT, p->part_of(whole));
+      p->gradient_begun = true;
+      p->gradient_factor = at::Tensor();
+    }
   }
   void zero() const {
     for (Parameter *p : parameters()) {
@@ -92,7 +101,7 @@ class SlotGradient : public c10::TensorImpl {
  private:
   c10::intrusive_ptr<TensorImpl> copy(c10::VariableVersion &&version) const {
     auto same = c10::make_intrusive<SlotGradient>(run_, parameters_, first().tensor);
-    same->set_version_counter(std::move(version));
+    if (!same->is_inference()) same->set_version_counter(std::move(version));
     return same;
   }
 
@@ -113,7 +122,7 @@ const SlotGradient &slot_gradient(const at::Tensor &t) {
 [[noreturn]] void refuse(const SlotGradient &gradient, const std::string &found) {
   throw Error(OCTAVO_UNSUPPORTED,
               "the gradient of parameter \"" + gradient.first().name +
-                  "\", which is in slots: expected a factor or zero_, found " + found +
+                  "\", which is in slots: expected a factor, add_ or zero_, found " + found +
                   "; read it with .grad().clone(), and change the loss instead");
 }
 
@@ -147,7 +156,8 @@ void fallback(const c10::OperatorHandle &op, c10::Stack *stack) {
     const bool writes = declared[i].alias_info() != nullptr && declared[i].alias_info()->isWrite();
     const SlotGradient *found = first_in(value);
     if (found == nullptr) continue;
-    if (writes) refuse(*found, op.schema().name());
+    // Only torch's own operators say reliably what they write to.
+    if (writes || op.schema().getNamespace() != "aten") refuse(*found, op.schema().name());
     value = plain_of(value);
     is_ours = true;
   }
@@ -169,6 +179,27 @@ at::Tensor &mul_tensor(at::Tensor &self, const at::Tensor &factor) {
 at::Tensor &mul_scalar(at::Tensor &self, const at::Scalar &factor) {
   slot_gradient(self).scale(at::scalar_tensor(factor, at::kFloat));
   return self;
+}
+
+at::Tensor &div_tensor(at::Tensor &self, const at::Tensor &divisor) {
+  return mul_tensor(self, plain_of(divisor).toTensor().reciprocal());
+}
+
+at::Tensor &div_scalar(at::Tensor &self, const at::Scalar &divisor) {
+  return mul_scalar(self, 1.0 / divisor.toDouble());
+}
+
+// Also how autograd adds the gradient of torch's own use of a weight.
+at::Tensor &add_tensor(at::Tensor &self, const at::Tensor &other, const at::Scalar &alpha) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor values = plain_of(other).toTensor();
+  if (as_slot_gradient(self) == nullptr) return self.add_(values, alpha);
+  slot_gradient(self).store(slot_gradient(self).plain().add_(values, alpha));
+  return self;
+}
+
+at::Tensor detach(const at::Tensor &self) {
+  return self.variable_data();
 }
 
 at::Tensor &zero(at::Tensor &self) {
@@ -198,10 +229,17 @@ void enable_slot_gradients() {
     Library *aten = of("aten");
     aten->impl("mul_.Tensor", &mul_tensor);
     aten->impl("mul_.Scalar", &mul_scalar);
+    aten->impl("div_.Tensor", &div_tensor);
+    aten->impl("div_.Scalar", &div_scalar);
+    aten->impl("add_.Tensor", &add_tensor);
+    aten->impl("detach", &detach);
+    aten->impl("alias", &detach);
     aten->impl("zero_", &zero);
     aten->impl("detach_", &detach_in_place);
     // torch's own kernels for every key would come before the fallback, and read memory.
-    const std::set<std::string> own = {"mul_.Tensor", "mul_.Scalar", "zero_", "detach_"};
+    const std::set<std::string> own = {"mul_.Tensor", "mul_.Scalar", "div_.Tensor",
+                                       "div_.Scalar", "add_.Tensor", "detach",
+                                       "alias",       "zero_",       "detach_"};
     c10::Dispatcher &dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
       const std::string op = c10::toString(name);

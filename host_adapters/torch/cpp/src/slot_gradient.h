@@ -1,7 +1,8 @@
 // A gradient that the backend keeps in slots, as .grad of its parameter.
 //
 // The tensor has a shape and no memory. torch::nn::utils::clip_grad_norm_ reads its norm and scales
-// it, zero_grad drops it; any other read gives plain values. Other writes throw Error.
+// it, zero_grad drops or clears it, add_ rounds to its format. Any other read gives plain values,
+// of which views are copies. Other writes throw Error.
 #pragma once
 
 #include "run.h"

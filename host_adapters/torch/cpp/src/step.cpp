@@ -3,7 +3,10 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 
+#include <torch/optim/lbfgs.h>
+
 #include <cmath>
+#include <utility>
 
 #include "prepared.h"
 #include "slot_gradient.h"
@@ -27,19 +30,27 @@ at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
   Impl &state = impl();
   Run &run = *state.run;
   if (state.is_due && !state.is_due()) return closure ? closure() : at::Tensor();
-  if (state.before_step) state.before_step();
   at::Tensor loss;
+  const bool repeats = dynamic_cast<::torch::optim::LBFGS *>(state.given) != nullptr;
+  if (closure && !repeats) {  // before anything looks at what it records
+    const at::AutoGradMode with_graph(true);
+    loss = std::exchange(closure, nullptr)();
+  }
+  if (state.before_step) state.before_step();
   if (state.adam != nullptr) {
-    loss = state.adam->step(std::move(closure));
+    state.adam->step();
     state.step_skipped = state.adam->skipped();
   } else {
     state.step_skipped = run.saw_nonfinite();
-    if (!state.step_skipped) loss = state.given->step(std::move(closure));
+    if (!state.step_skipped && repeats) loss = state.given->step(std::move(closure));
+    if (!state.step_skipped && !repeats) state.given->step();
   }
   if (state.step_skipped) {
     ++state.skipped_steps;
     state.optimizer().zero_grad();
     drop_slot_gradients(run);
+    // An Inf in a history would freeze its scale.
+    for (auto &[tensor, combine] : run.reduced_slots()) at::Tensor(tensor).zero_();
   }
   run.boundary();
   return loss;
@@ -49,7 +60,6 @@ void Prepared::zero_grad(bool set_to_none) {
   Impl &state = impl();
   if (state.is_due && !state.is_due()) return;
   state.optimizer().zero_grad(set_to_none);
-  drop_slot_gradients(*state.run);
 }
 
 // The rule of torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).
