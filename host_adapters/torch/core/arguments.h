@@ -10,6 +10,7 @@
 
 #include "entry.h"
 #include "error.h"
+#include "octavo/hpp/text.hpp"
 #include "view.h"
 
 namespace octavo::core {
@@ -18,6 +19,14 @@ namespace octavo::core {
 inline void check(octavo_status status, const char *verb, const Entry &e, uint32_t owner_kind,
                   int64_t owner) {
   if (status != OCTAVO_OK) raise(status, std::string(verb) + " of " + e.name(owner_kind, owner));
+}
+
+// A call of the contract on the run's stream, with all other fields 0.
+template <typename Call>
+Call call_of(const Entry &e, uint32_t kind) {
+  Call call = make<Call>(kind);
+  call.stream = e.stream();
+  return call;
 }
 
 // The pointer list of one call: a copy, in which natives are filled in.

@@ -41,10 +41,7 @@ void quantize(const Entry &e, uint32_t parameter, View weight) {
   Pointers pointers(list, true);
   const WeightMatrix matrix(e, parameter, list, weight, &pointers);
   Workspace workspace(e, e.weight_workspace[parameter]);
-  octavo_weight_call call = {};
-  call.size = sizeof call;
-  call.kind = OCTAVO_KIND_WEIGHT_CALL;
-  call.stream = e.stream();
+  auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL);
   call.parameter = parameter;
   call.slots = pointers.data();
   call.workspace = workspace.data();
@@ -57,10 +54,7 @@ void end_step(const Entry &e) {
   const List &list = list_of(e, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   if (!list.slots.empty()) {
     Pointers pointers(list, true);
-    octavo_step_call call = {};
-    call.size = sizeof call;
-    call.kind = OCTAVO_KIND_STEP_CALL;
-    call.stream = e.stream();
+    auto call = call_of<octavo_step_call>(e, OCTAVO_KIND_STEP_CALL);
     call.slots = pointers.data();
     check(e.backend->end_step(e.session, &call), "end_step");
   }

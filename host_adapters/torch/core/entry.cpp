@@ -13,8 +13,6 @@
 namespace octavo::core {
 namespace {
 
-constexpr size_t kVerbs = 6;
-
 // Appends one use to a list.
 void append(const Registration &given, const octavo_slot_use &use, size_t verb, List *list) {
   const octavo_slot *slot = octavo_get_slot(given.run, use.slot);
@@ -73,6 +71,7 @@ void fill(const Registration &given, Entry *e) {
     e->linears.push_back(lists(given, OCTAVO_OWNER_LINEAR, l));
     e->linear_names.push_back(text(given.linears[l].name));
     e->shapes.push_back(given.linears[l]);
+    e->shapes.back().name = {};  // which is the host's memory
     const octavo_linear_plan *plan = octavo_get_plan(e->run, l);
     e->plans.push_back(*plan);
     octavo_extent extent = {};

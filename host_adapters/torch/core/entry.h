@@ -31,8 +31,10 @@ struct List {
   const Native *native(uint32_t role) const;
 };
 
+constexpr size_t kVerbs = 6;  // OCTAVO_VERB_... and their number
+
 struct ObjectLists {
-  List verbs[6];  // by OCTAVO_VERB_...
+  List verbs[kVerbs];  // by OCTAVO_VERB_...
 };
 
 // What the host knows about a linear in addition to the backend's plan.
@@ -87,7 +89,7 @@ struct Entry {
   std::vector<uint64_t> weight_workspace;      // by parameter: the largest of its linears
   std::vector<octavo_extent> fused_workspace;  // by linear; row_multiple 0: cannot be fused
   mutable Coupling coupling;
-  mutable std::atomic<uint64_t> calls[6] = {};  // verbs that ran, by OCTAVO_VERB_...
+  mutable std::atomic<uint64_t> calls[kVerbs] = {};  // verbs that ran, by OCTAVO_VERB_...
   // By linear: forward calls.
   std::unique_ptr<std::atomic<uint64_t>[]> forwards;
 

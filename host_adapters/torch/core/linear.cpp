@@ -9,6 +9,11 @@
 namespace octavo::core {
 namespace {
 
+// The flags of the contract, without the core's own.
+uint32_t flags_of(int64_t flags) {
+  return static_cast<uint32_t>(flags & 0xFF);
+}
+
 // A forward of one linear: its list with the codes of the weight as it is now.
 struct ForwardCall {
   const Entry &e;
@@ -17,7 +22,7 @@ struct ForwardCall {
   const octavo_linear_plan &plan;
   Pointers pointers;
   WeightMatrix matrix_of_weight;
-  octavo_forward_call call = {};
+  octavo_forward_call call;
 
   ForwardCall(const Entry &entry, const ForwardInput &in)
       : e(entry),
@@ -25,14 +30,12 @@ struct ForwardCall {
         shape(e.shapes[static_cast<size_t>(in.linear)]),
         plan(e.plans[static_cast<size_t>(in.linear)]),
         pointers(list, (in.flags & kQuiet) == 0),
-        matrix_of_weight(e, shape.parameter, list, in.weight, &pointers) {
+        matrix_of_weight(e, shape.parameter, list, in.weight, &pointers),
+        call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
     e.coupling.settle(e, shape, in.weight, in.version,
                       {(in.flags & kQuiet) == 0, (in.flags & OCTAVO_FORWARD_EVALUATION) != 0});
-    call.size = sizeof call;
-    call.kind = OCTAVO_KIND_FORWARD_CALL;
-    call.stream = e.stream();
     call.linear = static_cast<uint32_t>(in.linear);
-    call.flags = static_cast<uint32_t>(in.flags & 0xFF);
+    call.flags = flags_of(in.flags);
     call.slots = pointers.data();
   }
 
@@ -68,9 +71,7 @@ octavo_prologue make_prologue(const PrologueInput &given, const octavo_tensor *i
                               const octavo_tensor *gamma, const octavo_tensor *beta, View mean,
                               View rstd) {
   const auto floats = [](View t) { return t ? static_cast<float *>(t.mutable_data()) : nullptr; };
-  octavo_prologue p = {};
-  p.size = sizeof p;
-  p.kind = OCTAVO_KIND_PROLOGUE;
+  auto p = make<octavo_prologue>(OCTAVO_KIND_PROLOGUE);
   p.op = static_cast<uint32_t>(given.op);
   p.eps = static_cast<float>(given.eps);
   p.in = in;
@@ -148,9 +149,7 @@ Fused fused_forward(const Entry &e, const ForwardInput &in, const PrologueInput 
   out.saved = f.make_saved(xm.rows, in.flags);
   Workspace workspace(e, octavo_extent_bytes(&extent, static_cast<uint64_t>(xm.rows)));
   f.take(&shape_of_x, &ym, in.bias ? &bias : nullptr, out.saved, workspace.data());
-  octavo_fused_forward_call call = {};
-  call.size = sizeof call;
-  call.kind = OCTAVO_KIND_FUSED_FORWARD_CALL;
+  auto call = make<octavo_fused_forward_call>(OCTAVO_KIND_FUSED_FORWARD_CALL);
   call.forward = &f.call;
   call.prologue = &p;
   check(e.fused->linear_forward(e.session, &call), "linear_forward (octavo.fused/1)", e,
@@ -196,12 +195,9 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   }
 
   Workspace workspace(e, octavo_extent_bytes(&plan.backward_workspace, rows));
-  octavo_backward_call call = {};
-  call.size = sizeof call;
-  call.kind = OCTAVO_KIND_BACKWARD_CALL;
-  call.stream = e.stream();
+  auto call = call_of<octavo_backward_call>(e, OCTAVO_KIND_BACKWARD_CALL);
   call.linear = static_cast<uint32_t>(in.linear);
-  call.flags = static_cast<uint32_t>(in.flags & 0xFF);
+  call.flags = flags_of(in.flags);
   if (!(in.wanted & kDw)) call.flags |= OCTAVO_BACKWARD_SKIP_WEIGHT;
   call.dy = &dym;
   call.x = x_dense ? &xm : nullptr;

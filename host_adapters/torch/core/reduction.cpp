@@ -22,9 +22,7 @@ octavo_status take(void *ctx, const octavo_gradient_stage *given) {
 
 octavo_status collect(const Entry &e, const uint32_t *parameters, uint64_t count, uint32_t world,
                       std::vector<octavo_gradient_stage> *stages, uint64_t *state_bytes) {
-  octavo_gradient_plan plan = {};
-  plan.size = sizeof plan;
-  plan.kind = OCTAVO_KIND_GRADIENT_PLAN;
+  auto plan = make<octavo_gradient_plan>(OCTAVO_KIND_GRADIENT_PLAN);
   plan.world = world;
   plan.parameters = parameters;
   plan.count = count;
@@ -92,10 +90,7 @@ void run_stage(const Entry &e, const std::vector<int64_t> &parameters, int64_t s
     raise(OCTAVO_UNSUPPORTED, "run_stage: octavo.gradients/1: the backend has none");
   check_buffers(e, parameters, world, recv, send, state);
   const Items items(e, OCTAVO_VERB_REDUCE, {parameters, {}, {}});
-  octavo_gradient_call call = {};
-  call.size = sizeof call;
-  call.kind = OCTAVO_KIND_GRADIENT_CALL;
-  call.stream = e.stream();
+  auto call = call_of<octavo_gradient_call>(e, OCTAVO_KIND_GRADIENT_CALL);
   call.stage = static_cast<uint32_t>(stage);
   call.world = static_cast<uint32_t>(world);
   call.items = items.data();

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "host_adapters/torch/core/error.h"
+#include "host_adapters/torch/core/hash.h"
 #include "host_adapters/torch/core/host.h"
 
 namespace octavo::ops {
@@ -19,15 +20,10 @@ using core::LinearShape;
 std::shared_mutex mutex;
 std::unordered_map<int64_t, std::shared_ptr<const Entry>> entries;
 
-// FNV-1a over everything that a compiled graph takes for granted about the run.
+// A hash of everything that a compiled graph takes for granted about the run.
 uint64_t layout_hash(const Entry &e) {
-  uint64_t hash = 14695981039346656037u;
-  const auto add = [&hash](const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i) {
-      hash ^= static_cast<const unsigned char *>(data)[i];
-      hash *= 1099511628211u;
-    }
-  };
+  core::Hash hash;
+  const auto add = [&hash](const void *data, size_t bytes) { hash.add(data, bytes); };
   const octavo_str backend = octavo_backend_id_of(e.run);
   add(backend.data, backend.size);
   const uint32_t slots = octavo_slot_count(e.run);
@@ -40,7 +36,7 @@ uint64_t layout_hash(const Entry &e) {
     for (const int64_t value : {s.n, s.k, int64_t{s.gradient_dtype}, int64_t{s.parameter}})
       add(&value, 8);
   for (const octavo_linear_plan &p : e.plans) add(&p.saved, sizeof p.saved);
-  return hash;
+  return hash.value();
 }
 
 }  // namespace
@@ -110,7 +106,7 @@ OCTAVO_EXPORT void octavo_torch_release(int64_t number) {
 OCTAVO_EXPORT uint64_t octavo_torch_calls(int64_t number, uint32_t verb) {
   std::shared_lock lock(octavo::ops::mutex);
   const auto found = octavo::ops::entries.find(number);
-  if (found == octavo::ops::entries.end() || verb >= std::size(found->second->calls)) return 0;
+  if (found == octavo::ops::entries.end() || verb >= octavo::core::kVerbs) return 0;
   return found->second->calls[verb].load(std::memory_order_relaxed);
 }
 

@@ -174,7 +174,7 @@ struct Adam::Impl {
                   "adding parameters");
     bool has_gradient = false;
     for (Parameter *p : found->second)
-      has_gradient |= p->keeps_gradient ? has_slot_gradient(*run, *p) : tensor.grad().defined();
+      has_gradient |= p->keeps_gradient ? has_slot_gradient(run, *p) : tensor.grad().defined();
     if (!has_gradient) return;
     for (Parameter *p : found->second) add(step, tensor, *p, group);
   }

@@ -8,19 +8,16 @@
 #include <sstream>
 #include <vector>
 
+#include "host_adapters/torch/core/hash.h"
 #include "prepared.h"
 
 namespace octavo::torch {
 namespace {
 
-// FNV-1a.
 int64_t hash_of(const std::string &text) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1099511628211u;
-  }
-  return static_cast<int64_t>(hash);
+  core::Hash hash;
+  hash.add(text.data(), text.size());
+  return static_cast<int64_t>(hash.value());
 }
 
 // Something that must be equal everywhere, and what to do when it is not.

@@ -75,8 +75,8 @@ void GradientAverage::watch() {
   for (const at::Tensor &t : trained(prepared_)) {
     auto item = std::make_unique<Item>();
     item->tensor = t;
-    for (Parameter &p : prepared_.run->parameters())
-      if (p.keeps_gradient && p.tensor.is_same(t)) item->kept.push_back(&p);
+    for (Parameter *p : prepared_.run->parts_of(t))
+      if (p->keeps_gradient) item->kept.push_back(p);
     item->accumulator = ::torch::autograd::impl::grad_accumulator(t);
     item->hook = item->accumulator->add_post_hook(std::make_unique<Hook>(*this, items_.size()));
     items_.push_back(std::move(item));
@@ -181,7 +181,7 @@ void GradientAverage::fill(Item &item) {
   }
   item.filled = true;
   for (Parameter *p : item.kept)  // with what clipping left on this process
-    if (adds_to_slot_gradient(*prepared_.run, *p)) item.filled = false;
+    if (adds_to_slot_gradient(prepared_.run, *p)) item.filled = false;
   for (Parameter *p : item.kept) complete_slot_gradient(prepared_.run, *p);
 }
 

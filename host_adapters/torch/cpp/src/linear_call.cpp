@@ -77,7 +77,7 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
       throw Error(OCTAVO_WRONG_STATE, "linear \"" + site.name +
                                           "\": expected a backward before the model is closed, "
                                           "found it closed; call forward again");
-    const bool adds = in_slot && adds_to_slot_gradient(*site.run, *site.weight);
+    const bool adds = in_slot && adds_to_slot_gradient(site.run, *site.weight);
     core::BackwardInput in = {site.linear, adds ? 0 : OCTAVO_BACKWARD_OVERWRITE, 0, {}, {}, {}, 0};
     if (ctx->needs_input_grad(0)) in.wanted |= core::kDx;
     if (dw) in.wanted |= core::kDw;

@@ -66,9 +66,7 @@ void take_replaced(Run &run, Parameter &p) {
   const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   check_replacement(p);
-  std::vector<Parameter *> all;
-  for (Parameter &each : run.parameters())
-    if (each.keeps_weight && each.tensor.is_same(p.tensor)) all.push_back(&each);
+  const std::vector<Parameter *> all = run.parts_of(p.tensor);
   for (Parameter *each : all)
     run.write_parameter(*each, OCTAVO_ROLE_WEIGHT, each->part_of(p.tensor.detach()));
   p.tensor.set_data(placeholder(p));

@@ -218,6 +218,13 @@ void Run::write_parameter(const Parameter &p, uint32_t role, const at::Tensor &p
   if (role == OCTAVO_ROLE_WEIGHT) entry().coupling.moved(p.id);
 }
 
+std::vector<Parameter *> Run::parts_of(const at::Tensor &tensor) {
+  std::vector<Parameter *> parts;
+  for (Parameter &p : parameters_)
+    if (p.tensor.is_same(tensor)) parts.push_back(&p);
+  return parts;
+}
+
 const octavo_slot *Run::slot_of(const Parameter &p, uint32_t role) const {
   const uint32_t count = octavo_use_count(handle(), OCTAVO_OWNER_PARAMETER, p.id);
   for (uint32_t i = 0; i < count; ++i) {

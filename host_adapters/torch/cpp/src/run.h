@@ -101,6 +101,8 @@ class Run {
   void read_parameter(const Parameter &p, uint32_t role, at::Tensor &plain) const;
   void write_parameter(const Parameter &p, uint32_t role, const at::Tensor &plain);
 
+  // All parameters of the module's tensor; several when it stacks weights.
+  std::vector<Parameter *> parts_of(const at::Tensor &tensor);
   const octavo_slot *slot_of(const Parameter &p, uint32_t role) const;
   std::string report(const std::string &format) const;
   std::string option(const std::string &name) const;

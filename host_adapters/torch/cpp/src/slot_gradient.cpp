@@ -216,6 +216,11 @@ bool is_for_every_key(const c10::OperatorHandle &op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
+at::Tensor make_slot_gradient(const std::shared_ptr<Run> &run, const Parameter &p) {
+  return at::detail::make_tensor<SlotGradient>(std::weak_ptr<Run>(run), run->parts_of(p.tensor),
+                                               p.tensor);
+}
+
 }  // namespace
 
 // Never freed: calls may be in flight until the process ends.
@@ -253,27 +258,28 @@ void enable_slot_gradients() {
   static_cast<void>(done);
 }
 
-bool has_slot_gradient(Run &run, Parameter &p) {
-  const at::Tensor &gradient = p.tensor.grad();
+bool has_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
+  const at::Tensor gradient = p.tensor.grad();
   if (as_slot_gradient(gradient) != nullptr) return p.gradient_begun;
-  for (Parameter &each : run.parameters()) {
-    if (!each.keeps_gradient || !each.tensor.is_same(p.tensor)) continue;
-    each.gradient_factor = at::Tensor();
-    each.gradient_begun = gradient.defined();
-    if (gradient.defined())  // which other code put there
-      run.write_parameter(each, OCTAVO_ROLE_GRADIENT, each.part_of(gradient.detach()));
+  for (Parameter *part : run->parts_of(p.tensor)) {
+    part->gradient_begun = false;
+    part->gradient_factor = at::Tensor();
   }
-  return gradient.defined();
+  if (!gradient.defined()) return false;
+  const at::Tensor own = make_slot_gradient(run, p);
+  slot_gradient(own).store(gradient.detach());  // which other code put there
+  p.tensor.mutable_grad() = own;
+  return true;
 }
 
-bool adds_to_slot_gradient(Run &run, Parameter &p) {
+bool adds_to_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
   if (!has_slot_gradient(run, p)) return false;
   if (p.gradient_factor.defined()) {
     const at::NoGradGuard no_grad;
     at::Tensor plain =
-        at::empty({p.rows, p.cols}, at::TensorOptions(at::kFloat).device(run.device()));
-    run.read_parameter(p, OCTAVO_ROLE_GRADIENT, plain);
-    run.write_parameter(p, OCTAVO_ROLE_GRADIENT, plain.mul_(p.gradient_factor));
+        at::empty({p.rows, p.cols}, at::TensorOptions(at::kFloat).device(run->device()));
+    run->read_parameter(p, OCTAVO_ROLE_GRADIENT, plain);
+    run->write_parameter(p, OCTAVO_ROLE_GRADIENT, plain.mul_(p.gradient_factor));
     p.gradient_factor = at::Tensor();
   }
   return true;
@@ -282,15 +288,11 @@ bool adds_to_slot_gradient(Run &run, Parameter &p) {
 void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
   p.gradient_begun = true;
   if (as_slot_gradient(p.tensor.grad()) != nullptr) return;
-  std::vector<Parameter *> all;
-  for (Parameter &each : run->parameters())
-    if (each.keeps_gradient && each.tensor.is_same(p.tensor)) all.push_back(&each);
-  p.tensor.mutable_grad() =
-      at::detail::make_tensor<SlotGradient>(std::weak_ptr<Run>(run), std::move(all), p.tensor);
+  p.tensor.mutable_grad() = make_slot_gradient(run, p);
 }
 
 void complete_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
-  if (!has_slot_gradient(*run, p)) run->memory().reset(*run->slot_of(p, OCTAVO_ROLE_GRADIENT));
+  if (!has_slot_gradient(run, p)) run->memory().reset(*run->slot_of(p, OCTAVO_ROLE_GRADIENT));
   begin_slot_gradient(run, p);
 }
 

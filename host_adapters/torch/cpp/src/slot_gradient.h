@@ -13,9 +13,9 @@ namespace octavo::torch {
 void enable_slot_gradients();
 
 // Whether the slot holds a gradient since the last zero_grad. A plain tensor in .grad moves there.
-bool has_slot_gradient(Run &run, Parameter &p);
+bool has_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
 // The same for a backward that is about to add: applies the factor that clipping left.
-bool adds_to_slot_gradient(Run &run, Parameter &p);
+bool adds_to_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
 // The slot holds a gradient from now on, and .grad stands for it.
 void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p);
 // Before a step takes it: clears the slot where no backward reached this part of the tensor.

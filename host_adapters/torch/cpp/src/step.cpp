@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
-
 #include <torch/optim/lbfgs.h>
 
 #include <cmath>
@@ -42,8 +41,10 @@ at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
     state.step_skipped = state.adam->skipped();
   } else {
     state.step_skipped = run.saw_nonfinite();
-    if (!state.step_skipped && repeats) loss = state.given->step(std::move(closure));
-    if (!state.step_skipped && !repeats) state.given->step();
+    if (!state.step_skipped) {
+      const at::Tensor own = state.given->step(std::move(closure));
+      if (repeats) loss = own;
+    }
   }
   if (state.step_skipped) {
     ++state.skipped_steps;

@@ -4,7 +4,6 @@
 #include <torch/optim/optimizer.h>
 
 #include <memory>
-#include <optional>
 
 #include "octavo/torch/error.h"
 
