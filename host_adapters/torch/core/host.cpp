@@ -4,6 +4,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <new>
 #include <utility>
 
 #include "octavo/hpp/text.hpp"
@@ -15,10 +16,14 @@ constexpr size_t kMost = 1024;
 
 thread_local std::vector<Said> diagnostics;
 
+// No exception crosses the plugin: without memory the message is lost, and the status stays.
 void diagnose(void *, const octavo_diagnostic *d) {
-  if (diagnostics.size() >= kMost)
-    diagnostics.erase(diagnostics.begin(), diagnostics.begin() + kMost / 2);
-  diagnostics.push_back({d->code, d->severity, text(d->domain), text(d->text)});
+  try {
+    if (diagnostics.size() >= kMost)
+      diagnostics.erase(diagnostics.begin(), diagnostics.begin() + kMost / 2);
+    diagnostics.push_back({d->code, d->severity, text(d->domain), text(d->text)});
+  } catch (const std::bad_alloc &) {
+  }
 }
 
 octavo_status parallel_for(void *, int64_t begin, int64_t end, int64_t grain,

@@ -14,7 +14,8 @@ uint32_t flags_of(int64_t flags) {
   return static_cast<uint32_t>(flags & 0xFF);
 }
 
-// A forward of one linear: its list with the codes of the weight as it is now.
+// A forward of one linear. Its operands are checked before anything changes: a refused call ends no
+// step and quantizes nothing.
 struct ForwardCall {
   const Entry &e;
   const List &list;
@@ -32,11 +33,15 @@ struct ForwardCall {
         pointers(list, (in.flags & kQuiet) == 0),
         matrix_of_weight(e, shape.parameter, list, in.weight, &pointers),
         call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
-    e.coupling.settle(e, shape, in.weight, in.version,
-                      {(in.flags & kQuiet) == 0, (in.flags & OCTAVO_FORWARD_EVALUATION) != 0});
     call.linear = static_cast<uint32_t>(in.linear);
     call.flags = flags_of(in.flags);
     call.slots = pointers.data();
+  }
+
+  // The codes become those of the weight as it is now.
+  void settle(const ForwardInput &in) const {
+    e.coupling.settle(e, shape, in.weight, in.version,
+                      {(in.flags & kQuiet) == 0, (in.flags & OCTAVO_FORWARD_EVALUATION) != 0});
   }
 
   Owned make_saved(int64_t rows, int64_t flags) const {
@@ -108,6 +113,7 @@ Forwarded linear_forward(const Entry &e, const ForwardInput &in, View x) {
   const Dense x_dense(x);
   const octavo_tensor xm = matrix(x_dense.view(), f.shape.k);
   const octavo_tensor bm = optional_row(e, in.bias, f.shape.n, "bias", in.linear);
+  f.settle(in);
   Owned y = empty_with_last(e, x, f.shape.n);
   octavo_tensor ym = matrix(y, f.shape.n);
   Owned saved = f.make_saved(xm.rows, in.flags);
@@ -133,6 +139,7 @@ Fused fused_forward(const Entry &e, const ForwardInput &in, const PrologueInput 
   const octavo_tensor gm = optional_row(e, prologue.gamma, f.shape.k, "gamma", in.linear);
   const octavo_tensor bm = optional_row(e, prologue.beta, f.shape.k, "beta", in.linear);
   const octavo_tensor bias = optional_row(e, in.bias, f.shape.n, "bias", in.linear);
+  f.settle(in);
 
   const bool is_layer_norm = prologue.op == OCTAVO_PROLOGUE_LAYER_NORM;
   const bool is_norm = is_layer_norm || prologue.op == OCTAVO_PROLOGUE_RMS_NORM;

@@ -37,9 +37,32 @@ uint64_t bytes_of(View t) {
   return static_cast<uint64_t>(t.numel()) * t.element_size();
 }
 
-// Throws unless the buffers of a bucket have the lengths of plan_reduction.
+void check_interface(const Entry &e) {
+  if (e.gradients == nullptr)
+    raise(OCTAVO_UNSUPPORTED, "run_stage: octavo.gradients/1: the backend has none");
+}
+
+}  // namespace
+
+octavo_status plan_reduction(const Entry &e, const uint32_t *parameters, uint64_t count,
+                             uint32_t world, Reduction *out) noexcept {
+  try {
+    Reduction found;
+    octavo_status status = octavo_reduction_bytes(e.run, parameters, count, world,
+                                                  &found.buffer_bytes, &found.state_bytes);
+    uint64_t state_bytes = 0;
+    if (status == OCTAVO_OK)
+      status = collect(e, parameters, count, world, &found.stages, &state_bytes);
+    if (status == OCTAVO_OK) *out = std::move(found);
+    return status;
+  } catch (const std::bad_alloc &) {
+    return OCTAVO_RESOURCE;
+  }
+}
+
 void check_buffers(const Entry &e, const std::vector<int64_t> &parameters, int64_t world, View recv,
                    View send, View state) {
+  check_interface(e);
   const std::vector<uint32_t> ids(parameters.begin(), parameters.end());
   std::vector<octavo_gradient_stage> stages;
   uint64_t state_bytes = 0;
@@ -66,29 +89,9 @@ void check_buffers(const Entry &e, const std::vector<int64_t> &parameters, int64
   check_bytes(state, state_bytes, "state");
 }
 
-}  // namespace
-
-octavo_status plan_reduction(const Entry &e, const uint32_t *parameters, uint64_t count,
-                             uint32_t world, Reduction *out) noexcept {
-  try {
-    Reduction found;
-    octavo_status status = octavo_reduction_bytes(e.run, parameters, count, world,
-                                                  &found.buffer_bytes, &found.state_bytes);
-    uint64_t state_bytes = 0;
-    if (status == OCTAVO_OK)
-      status = collect(e, parameters, count, world, &found.stages, &state_bytes);
-    if (status == OCTAVO_OK) *out = std::move(found);
-    return status;
-  } catch (const std::bad_alloc &) {
-    return OCTAVO_RESOURCE;
-  }
-}
-
 void run_stage(const Entry &e, const std::vector<int64_t> &parameters, int64_t stage, int64_t world,
                View recv, View send, View state) {
-  if (e.gradients == nullptr)
-    raise(OCTAVO_UNSUPPORTED, "run_stage: octavo.gradients/1: the backend has none");
-  check_buffers(e, parameters, world, recv, send, state);
+  check_interface(e);
   const Items items(e, OCTAVO_VERB_REDUCE, {parameters, {}, {}});
   auto call = call_of<octavo_gradient_call>(e, OCTAVO_KIND_GRADIENT_CALL);
   call.stage = static_cast<uint32_t>(stage);

@@ -21,7 +21,13 @@ struct Reduction {
 octavo_status plan_reduction(const Entry &e, const uint32_t *parameters, uint64_t count,
                              uint32_t world, Reduction *out) noexcept;
 
-// One stage. recv, send, state: the buffers of the plan, which are checked. Throws.
+// Throws unless the buffers have the lengths that the reduction of `parameters` needs. It plans the
+// reduction again.
+void check_buffers(const Entry &e, const std::vector<int64_t> &parameters, int64_t world, View recv,
+                   View send, View state);
+
+// One stage. recv, send, state: buffers of the lengths of plan_reduction, which are not looked at.
+// Throws.
 void run_stage(const Entry &e, const std::vector<int64_t> &parameters, int64_t stage, int64_t world,
                View recv, View send, View state);
 

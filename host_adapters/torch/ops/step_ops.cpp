@@ -66,7 +66,9 @@ void write_parameter(int64_t run, int64_t parameter, int64_t role, const Tensor 
 
 void run_stage(int64_t run, const Ids &parameters, int64_t stage, int64_t world, const Tensor &recv,
                const Tensor &send, const Tensor &state) {
-  core::run_stage(*find(run), parameters, stage, world, view(recv), view(send), view(state));
+  const auto e = find(run);
+  core::check_buffers(*e, parameters, world, view(recv), view(send), view(state));
+  core::run_stage(*e, parameters, stage, world, view(recv), view(send), view(state));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <thread>
 
 #include "transformer.h"
 
@@ -61,6 +62,50 @@ TEST_P(SlotGradients, AreClippedByTorch) {
   prepared.with_plain_weights([&] { flat = all_parameters(*other); });
   // Adam's first step is lr * sign(g) but for eps, which a gradient of 1e-8 feels.
   EXPECT_TRUE(torch::allclose(weights(), flat, 1e-3, 1e-5));
+}
+
+// A bound counts for the gradients that it was given for.
+TEST_P(SlotGradients, AreClippedOnce) {
+  const at::Tensor once = gradient();
+  prepared_.clip_grad_norm_(1e-3);
+  EXPECT_LT(gradient().norm().item<double>(), 1e-3 + 1e-6);
+  prepared_.zero_grad();
+  backward(1.0);
+  EXPECT_TRUE(torch::equal(gradient(), once));
+  const double norm = prepared_.clip_grad_norm_(1e9);
+  prepared_.step();
+  EXPECT_NEAR(prepared_.clip_grad_norm_(1e9), norm, 1e-5 * norm);
+}
+
+TEST_P(SlotGradients, OfAnotherParameterAreCopied) {
+  nn::Sequential other = model_of(24);
+  torch::optim::AdamW plain = adamw(*other, 1e-2);
+  Prepared prepared = octavo::torch::prepare(*other, plain, config_of("msamp", GetParam()));
+  (other->forward(x_).square().mean() * 3.0).backward();
+  const at::Tensor values = weight_of(other).grad().clone();
+  weight_of(model_).mutable_grad() = weight_of(other).grad();
+  const at::Tensor before = weights();
+  prepared_.step();
+  // One more cast to 8 bits, within 2^-4 of a value.
+  EXPECT_LE((gradient() - values).norm().item<double>(), 0.0625 * values.norm().item<double>());
+  EXPECT_FALSE(torch::equal(weights(), before));
+  EXPECT_TRUE(torch::equal(weight_of(other).grad().clone(), values));
+}
+
+// Passes of several threads, as with .grad of torch: none is lost.
+TEST_P(SlotGradients, AddUpFromSeveralThreads) {
+  const at::Tensor once = gradient();
+  for (int round = 0; round < 10; ++round) {
+    model_->zero_grad();
+    std::vector<at::Tensor> losses;
+    for (int i = 0; i < 4; ++i) losses.push_back(model_->forward(x_).square().mean());
+    std::vector<std::thread> threads;
+    for (at::Tensor &loss : losses) threads.emplace_back([&loss] { loss.backward(); });
+    for (std::thread &thread : threads) thread.join();
+    // Four casts to 8 bits on the way, each within 2^-4 of a value.
+    EXPECT_LT((gradient() - 4 * once).norm().item<double>(),
+              4 * 0.0625 * 4 * once.norm().item<double>());
+  }
 }
 
 TEST_P(SlotGradients, ClippedByAnotherNormAreRead) {
@@ -266,6 +311,20 @@ TEST_F(Boundaries, IgnoreBranchesThatStartLater) {
   EXPECT_TRUE(torch::equal(history(), advanced));
   prepared_.step();
   EXPECT_FALSE(torch::equal(history(), advanced));
+}
+
+// What is refused is no forward: nothing is derived and nothing quantized.
+TEST_F(Boundaries, AreNotReachedByRefusedCalls) {
+  train();
+  {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor &p : model_->parameters()) p.sub_(p.grad(), 0.1);
+  }
+  const at::Tensor before = history();
+  EXPECT_EQ(status_of([&] { model_->forward(torch::randn({4, 31})); }, "31"), OCTAVO_INVALID);
+  EXPECT_TRUE(torch::equal(history(), before));
+  train();
+  EXPECT_FALSE(torch::equal(history(), before));
 }
 
 TEST_F(Boundaries, KeepInfOutOfTheHistory) {
