@@ -96,6 +96,12 @@ TEST(Ranks, ChildProcess) {
   const at::Tensor all = accelerator.gather(flat.unsqueeze(0));
   EXPECT_TRUE(torch::equal(all[0], all[1]));
   if (accelerator.is_main_process()) torch::save(flat, std::string(directory) + ".pt");
+  // A pass that fails on every rank leaves nothing behind: one on rank 0 alone exchanges nothing.
+  optimizer.zero_grad();
+  at::Tensor failing = loss_of(model, batch_of(4, 0)) * 1.0;
+  failing.register_hook([](at::Tensor) { throw std::runtime_error("a hook that fails"); });
+  EXPECT_ANY_THROW(accelerator.backward(failing * 1.0));
+  if (accelerator.is_main_process()) loss_of(model, batch_of(4, 0)).backward();
   // One process with an infinite gradient makes both skip.
   optimizer.zero_grad();
   const double factor =

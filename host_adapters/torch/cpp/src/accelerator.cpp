@@ -112,8 +112,13 @@ void Accelerator::backward(const at::Tensor &loss) {
     impl_->average->begin();
   }
   const auto steps = static_cast<double>(impl_->accumulation_steps);
-  (impl_->accumulation_steps == 1 ? loss : loss / steps).backward();
-  if (averages) impl_->average->finish();
+  try {
+    (impl_->accumulation_steps == 1 ? loss : loss / steps).backward();
+    if (averages) impl_->average->finish();
+  } catch (...) {
+    if (averages) impl_->average->abandon();
+    throw;
+  }
 }
 
 Accelerator::Accumulation Accelerator::accumulate(bool last_batch) {

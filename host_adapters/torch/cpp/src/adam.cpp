@@ -96,9 +96,7 @@ struct Adam::Impl {
   std::shared_ptr<Run> run;
   // More than one for a tensor that stacks several.
   std::unordered_map<const c10::TensorImpl *, std::vector<Parameter *>> by_tensor;
-  at::Tensor skip;  // f32 [1], as the norm
-  at::Tensor norm;
-  double max_norm = 0.0;  // 0: no clipping
+  at::Tensor skip;  // f32 [1]
 
   at::TensorOptions f32() const { return at::TensorOptions(at::kFloat).device(run->device()); }
 
@@ -197,12 +195,11 @@ struct Adam::Impl {
     step.groups.push_back(group);
   }
 
-  // Writes the norm of all gradients, the factor of the step and the skip flag.
-  void decide(Step &step, const at::Tensor &nonfinite, double bound) {
-    norm.zero_();
+  // Writes the skip flag.
+  void decide(Step &step) {
     skip.zero_();
-    core::prepare_step(run->entry(), handle_of(step.sums), handle_of(nonfinite), handle_of(norm),
-                       handle_of(skip), handle_of(step.hyper), 1.0, bound);
+    core::prepare_step(run->entry(), handle_of(step.sums), handle_of(run->nonfinite()), {},
+                       handle_of(skip), handle_of(step.hyper), 1.0, 0.0);
   }
 
   // Gives each parameter a row of its own, with the factor of its gradient.
@@ -224,7 +221,6 @@ Adam::Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced)
   for (Parameter &p : impl_->run->parameters())
     impl_->by_tensor[p.tensor.unsafeGetTensorImpl()].push_back(&p);
   impl_->skip = at::zeros({1}, impl_->f32());
-  impl_->norm = at::zeros({1}, impl_->f32());
 }
 
 Adam::~Adam() = default;
@@ -238,8 +234,7 @@ at::Tensor Adam::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   Run &run = *impl_->run;
   Impl::Step step = impl_->gather(param_groups());
-  impl_->decide(step, run.nonfinite(), impl_->max_norm);
-  impl_->max_norm = 0.0;
+  impl_->decide(step);
   skipped_ = impl_->skip.item<float>() != 0.0f;
   if (!step.parameters.empty()) {
     impl_->spread(step);
@@ -254,17 +249,6 @@ at::Tensor Adam::step(LossClosure closure) {
     }
   }
   return loss;
-}
-
-double Adam::clip_grad_norm_(double max_norm) {
-  if (!(max_norm > 0.0))
-    throw Error(OCTAVO_INVALID,
-                "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
-  const at::NoGradGuard no_grad;
-  Impl::Step step = impl_->gather(param_groups());
-  impl_->decide(step, {}, max_norm);
-  impl_->max_norm = max_norm;
-  return impl_->norm.item<float>();
 }
 
 void Adam::save(::torch::serialize::OutputArchive &archive) const {

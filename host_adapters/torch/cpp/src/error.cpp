@@ -27,6 +27,7 @@ Error::~Error() = default;
 void octavo::core::raise(octavo_status status, const std::string &what) {
   std::vector<octavo::torch::Diagnostic> all;
   for (Said &said : take_diagnostics())
-    all.push_back({said.code, said.severity, std::move(said.domain), std::move(said.text)});
+    if (said.severity >= OCTAVO_SEVERITY_WARNING)
+      all.push_back({said.code, said.severity, std::move(said.domain), std::move(said.text)});
   throw octavo::torch::Error(status, what, std::move(all));
 }

@@ -118,7 +118,7 @@ void GradientAverage::cut() {
 }
 
 void GradientAverage::begin() {
-  flights_.clear();  // of a pass that failed
+  abandon();
   if (!is_current()) watch();
   for (const auto &item : items_) {
     item->seen = 0;
@@ -194,6 +194,11 @@ void GradientAverage::finish() {
   if (counted_) return;
   for (const auto &item : items_) item->expected = item->seen;
   counted_ = true;
+}
+
+void GradientAverage::abandon() {
+  collecting_ = false;
+  flights_.clear();
 }
 
 // What no process used has no gradient again, so that the optimizer leaves it alone.

@@ -27,6 +27,8 @@ class GradientAverage {
   // Before and after the backward pass whose gradients are averaged. Every rank calls both.
   void begin();
   void finish();
+  // Instead of finish(), after a backward pass that threw.
+  void abandon();
 
  private:
   struct Item;

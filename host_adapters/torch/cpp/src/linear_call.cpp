@@ -7,6 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <mutex>
+
 #include "handles.h"
 #include "host_adapters/torch/core/linear.h"
 #include "octavo/torch/error.h"
@@ -77,6 +79,9 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
       throw Error(OCTAVO_WRONG_STATE, "linear \"" + site.name +
                                           "\": expected a backward before the model is closed, "
                                           "found it closed; call forward again");
+    // Passes of several threads add to the slot one after the other.
+    std::unique_lock<std::mutex> adding(site.run->mutex(), std::defer_lock);
+    if (in_slot) adding.lock();
     const bool adds = in_slot && adds_to_slot_gradient(site.run, *site.weight);
     core::BackwardInput in = {site.linear, adds ? 0 : OCTAVO_BACKWARD_OVERWRITE, 0, {}, {}, {}, 0};
     if (ctx->needs_input_grad(0)) in.wanted |= core::kDx;

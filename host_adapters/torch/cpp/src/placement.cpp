@@ -69,8 +69,6 @@ void Walk::hold(const Module &module, const std::string &name,
 
 namespace {
 
-constexpr int64_t kAlignment = 256;  // of what GEMMs read
-
 // Adds the model to the run and builds what Prepared holds. Changes nothing but the run.
 class Placer {
  public:
@@ -116,10 +114,6 @@ class Placer {
     if (found.weight.numel() == 0) return keep(found, "its weight has no elements");
     const auto left_out = left_out_.find(found.weight.unsafeGetTensorImpl());
     if (left_out != left_out_.end()) return keep(found, left_out->second);
-    if (found.rows.has_value() &&
-        found.rows->count * found.weight.stride(0) * found.weight.element_size() % kAlignment != 0)
-      return keep(found, "its rows of \"" + found.weight_name +
-                             "\" begin at no multiple of 256 bytes; choose another width");
     const auto elsewhere = walk_.held_elsewhere.find(found.weight.unsafeGetTensorImpl());
     if (impl_.run->has_optimizer() && elsewhere != walk_.held_elsewhere.end())
       return keep(found, "its weight is also \"" + elsewhere->second +

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "host_adapters/torch/core/host.h"
 #include "interception.h"
 #include "octavo/torch/linear.h"
 #include "placeholder.h"
@@ -124,13 +125,12 @@ void Prepared::Impl::dematerialize(TakeOver take_over) {
 }
 
 void Prepared::Impl::close() {
+  materialize();  // may throw, and has changed nothing then
   release(sites);
   for (auto &[weak, raw] : placed_modules)
     if (const auto alive = weak.lock()) alive->set_place({});
-  if (run == nullptr) return;
   run->is_closed = true;
   drop_slot_gradients(*run);
-  materialize();
 }
 
 Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer,
@@ -144,6 +144,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   std::unique_ptr<Prepared::Impl> impl;
   LeftOut left_out;
   do {
+    core::take_diagnostics();
     impl = std::make_unique<Prepared::Impl>();
     impl->module = &module;
     impl->given = &optimizer;
@@ -169,6 +170,9 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   for (Parameter &p : run.parameters())
     if (p.keeps_gradient) p.tensor.mutable_grad() = at::Tensor();
   impl->dematerialize(Prepared::Impl::TakeOver::kNo);
+  for (const core::Said &said : core::take_diagnostics())
+    if (said.severity >= OCTAVO_SEVERITY_WARNING)
+      TORCH_WARN("octavo::torch: ", said.domain, ": ", said.text);
   return Prepared(std::move(impl));
 }
 
@@ -193,8 +197,8 @@ Prepared::~Prepared() {
 
 void Prepared::close() {
   if (impl_ == nullptr) return;
-  const std::unique_ptr<Impl> closing = std::move(impl_);
-  closing->close();
+  impl_->close();
+  impl_.reset();
 }
 
 bool Prepared::is_closed() const {

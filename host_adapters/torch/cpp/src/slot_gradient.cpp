@@ -38,6 +38,9 @@ class SlotGradient : public c10::TensorImpl {
     return parameters_;
   }
   const Parameter &first() const { return *parameters().front(); }
+  bool is_of(const Run &run, const Parameter &p) const {
+    return run_.lock().get() == &run && parameters_.front()->tensor.is_same(p.tensor);
+  }
   std::shared_ptr<Run> run() const {
     std::shared_ptr<Run> run = run_.lock();
     if (run == nullptr)
@@ -113,6 +116,12 @@ const SlotGradient *as_slot_gradient(const at::Tensor &t) {
   return t.defined() && t.key_set().has_all(c10::DispatchKeySet(kKey))
              ? dynamic_cast<const SlotGradient *>(t.unsafeGetTensorImpl())
              : nullptr;
+}
+
+// Whether .grad stands for the slots of p itself. Code may assign one parameter's to another.
+bool has_own(const Run &run, const Parameter &p) {
+  const SlotGradient *gradient = as_slot_gradient(p.tensor.grad());
+  return gradient != nullptr && gradient->is_of(run, p);
 }
 
 const SlotGradient &slot_gradient(const at::Tensor &t) {
@@ -259,8 +268,8 @@ void enable_slot_gradients() {
 }
 
 bool has_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
-  const at::Tensor gradient = p.tensor.grad();
-  if (as_slot_gradient(gradient) != nullptr) return p.gradient_begun;
+  if (has_own(*run, p)) return p.gradient_begun;
+  const at::Tensor gradient = plain_of(p.tensor.grad()).toTensor();
   for (Parameter *part : run->parts_of(p.tensor)) {
     part->gradient_begun = false;
     part->gradient_factor = at::Tensor();
@@ -287,7 +296,7 @@ bool adds_to_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
 
 void begin_slot_gradient(const std::shared_ptr<Run> &run, Parameter &p) {
   p.gradient_begun = true;
-  if (as_slot_gradient(p.tensor.grad()) != nullptr) return;
+  if (has_own(*run, p)) return;
   p.tensor.mutable_grad() = make_slot_gradient(run, p);
 }
 

@@ -66,12 +66,11 @@ void Prepared::zero_grad(bool set_to_none) {
 // The rule of torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).
 double Prepared::clip_grad_norm_(double max_norm) {
   Impl &state = impl();
-  if (state.adam != nullptr) return state.adam->clip_grad_norm_(max_norm);
   if (!(max_norm > 0.0))
     throw Error(OCTAVO_INVALID,
                 "clip_grad_norm_: expected a bound above 0, found " + std::to_string(max_norm));
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> gradients = gradients_of(*state.given);
+  const std::vector<at::Tensor> gradients = gradients_of(state.optimizer());
   if (gradients.empty()) return 0.0;
   std::vector<at::Tensor> norms;
   for (const at::Tensor &gradient : gradients)

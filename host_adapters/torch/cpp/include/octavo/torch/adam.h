@@ -30,8 +30,6 @@ class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
 
   // Steps the parameters that have a gradient. Skips all of them when a gradient is not finite.
   at::Tensor step(LossClosure closure = nullptr) override;
-  // The norm of all gradients, and the bound that they are scaled to in the next step.
-  double clip_grad_norm_(double max_norm);
   // Whether the last step changed nothing, since a gradient was not finite.
   bool skipped() const { return skipped_; }
 

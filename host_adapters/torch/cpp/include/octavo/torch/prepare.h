@@ -56,7 +56,8 @@ class OCTAVO_TORCH_API Prepared {
   at::Tensor step(std::function<at::Tensor()> closure = nullptr);
   // As the optimizer's own.
   void zero_grad(bool set_to_none = true);
-  // Scales the gradients of the next step so that their norm is at most max_norm; returns the norm.
+  // Scales the gradients so that their norm is at most max_norm, as
+  // torch::nn::utils::clip_grad_norm_ does; returns the norm before.
   double clip_grad_norm_(double max_norm);
   uint64_t skipped_steps() const;
   // Whether the last step was one of them.
