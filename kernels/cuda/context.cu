@@ -9,10 +9,26 @@ namespace octavo::cuda {
 namespace {
 
 constexpr int kOldest = 89; /* sm_89: the first with FP8 units */
-/* Errors after which the device answers nothing but them: CUDA's manual calls them sticky. */
+/* Errors after which "any further CUDA work will return the same error", by the manual of the
+ * runtime (enum cudaError). A failed capture is none of them. */
 bool is_lasting(cudaError_t error) {
-  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
-         (error >= 700 && error != cudaErrorMemoryAllocation);
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice: return true;
+    default: return false;
+  }
 }
 
 octavo_status status_of(cudaError_t error) {
@@ -123,7 +139,8 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
   context->device = device.index;
   context->limits = {"cuda", 0, context, gemm_workspace, prologue_workspace};
   octavo_status status = capability_of(device.index, &context->capability);
-  cudaError_t error = cudaSetDevice(device.index);
+  const DeviceScope scope(device.index);
+  cudaError_t error = scope.error();
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&context->multiprocessors, cudaDevAttrMultiProcessorCount,
                                    device.index);
@@ -150,6 +167,7 @@ void close_device(void *ctx) {
   auto *context = static_cast<Context *>(ctx);
   if (context == nullptr) return;
   close_gemm(*context);
+  const DeviceScope scope(context->device);
   if (context->scratch != nullptr) cudaFree(context->scratch);
   delete context;
 }

@@ -58,7 +58,7 @@ octavo_status gemm(void *ctx, const octavo_gemm *c) {
     if (shape.m == 0 || shape.n == 0) return;
     Context &context = l.context();
     GemmState *state = nullptr;
-    octavo_status status = gemm_state(context, &state);
+    octavo_status status = gemm_state(context, c->stream, &state);
     if (status != OCTAVO_OK) return l.fail(status);
     if (context.gemm.is_reference) {
       tell_detour(context, *state, Detour::kForced, *c);

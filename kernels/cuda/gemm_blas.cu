@@ -76,9 +76,11 @@ bool has_output(uint32_t dtype, uint32_t d) {
   return d == OCTAVO_F32 || (is_float8(dtype) ? d == OCTAVO_BF16 || d == OCTAVO_F16 : d == dtype);
 }
 
-/* The epilogue's bias has d's dtype, but bf16 with FP8 operands and an f32 d. */
+/* The epilogue's bias has d's dtype, but bf16 with FP8 operands and an f32 d. It is read in vectors
+ * of 16 bytes, of which the heuristics know nothing (pytorch#194497). */
 bool has_bias(const octavo_gemm &c) {
   const bool is_wide = is_float8(c.a->dtype) && c.d->dtype == OCTAVO_F32;
+  if (reinterpret_cast<uintptr_t>(c.bias->data) % 16 != 0) return false;
   return c.bias->dtype == (is_wide ? uint32_t{OCTAVO_BF16} : c.d->dtype);
 }
 

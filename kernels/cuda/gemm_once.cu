@@ -86,7 +86,8 @@ Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const
   const bool is_possible = plan.is_possible;
   if (is_possible) answer = multiply(state.blas, key, plan, lease.descriptor, operands);
   state.plans.give_back(lease);
-  if (!is_possible) return Outcome::kImpossible;
+  /* Some calls are refused only here, before anything runs. */
+  if (!is_possible || answer == CUBLAS_STATUS_NOT_SUPPORTED) return Outcome::kImpossible;
   *status = checked(l.context(), state.blas, "multiplying", answer);
   return *status == OCTAVO_OK ? Outcome::kDone : Outcome::kFailed;
 }

@@ -65,6 +65,30 @@ DetourText text_of(Detour detour) {
   }
 }
 
+/* Makes the state and opens its library. */
+octavo_status open_state(Context &context) {
+  auto *made = new (std::nothrow) GemmState;
+  if (made == nullptr)
+    return report_error(context.caller, OCTAVO_RESOURCE, "gemm: out of memory for %zu bytes",
+                        sizeof(GemmState));
+  const octavo_status status =
+      context.gemm.is_reference ? octavo_status{OCTAVO_OK} : open_blas(context, &made->blas);
+  if (status != OCTAVO_OK) {
+    delete made;
+    return status;
+  }
+  context.gemm.state.store(made, std::memory_order_release);
+  return OCTAVO_OK;
+}
+
+constexpr octavo_host kNobody = {sizeof(octavo_host),
+                                 OCTAVO_KIND_HOST,
+                                 OCTAVO_ABI_MAJOR,
+                                 OCTAVO_ABI_MINOR,
+                                 nullptr,
+                                 [](void *, const octavo_diagnostic *) {},
+                                 nullptr};
+
 }  // namespace
 
 GemmState::~GemmState() {
@@ -92,28 +116,31 @@ octavo_status open_gemm(Context &context) {
   if (status == OCTAVO_OK)
     status = read_number(context.caller, kWorkspaceVariable, 1, 1024, &mebibytes);
   gemm.workspace = static_cast<uint64_t>(mebibytes) << 20;
-  return status;
+  if (status != OCTAVO_OK) return status;
+  /* A process may open a device and multiply nothing, so the first product says what failed. */
+  const Caller caller = context.caller;
+  context.caller.host = &kNobody;
+  open_state(context);
+  context.caller = caller;
+  return OCTAVO_OK;
 }
 
-octavo_status gemm_state(Context &context, GemmState **out) {
+octavo_status gemm_state(Context &context, void *stream, GemmState **out) {
   *out = context.gemm.state.load(std::memory_order_acquire);
   if (*out != nullptr) return OCTAVO_OK;
   const std::lock_guard<std::mutex> hold(context.gemm.opening);
   *out = context.gemm.state.load(std::memory_order_acquire);
   if (*out != nullptr) return OCTAVO_OK;
-  auto *made = new (std::nothrow) GemmState;
-  if (made == nullptr)
-    return report_error(context.caller, OCTAVO_RESOURCE, "gemm: out of memory for %zu bytes",
-                        sizeof(GemmState));
-  const octavo_status status =
-      context.gemm.is_reference ? octavo_status{OCTAVO_OK} : open_blas(context, &made->blas);
-  if (status != OCTAVO_OK) {
-    delete made;
-    return status;
-  }
-  context.gemm.state.store(made, std::memory_order_release);
-  *out = made;
-  return OCTAVO_OK;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture);
+  if (asked != cudaSuccess) return checked(context, "gemm", asked);
+  if (capture != cudaStreamCaptureStatusNone)
+    return report_error(context.caller, OCTAVO_WRONG_STATE,
+                        "gemm: cuBLASLt did not open with the device, and cannot be opened while "
+                        "the stream is captured; make a product before, which says why");
+  const octavo_status status = open_state(context);
+  *out = context.gemm.state.load(std::memory_order_relaxed);
+  return status;
 }
 
 void close_gemm(Context &context) {

@@ -1,7 +1,4 @@
 /* kernels/cuda/gemm_state.h: what gemm keeps of a device: cuBLASLt and its plans.
- *
- * Made when the first product asks for it, so that a process without products never opens the
- * library.
  */
 #pragma once
 
@@ -44,8 +41,9 @@ struct GemmState {
   GemmState &operator=(const GemmState &) = delete;
 };
 
-/* The state of the context, made and its library opened where it is the first call. */
-octavo_status gemm_state(Context &context, GemmState **out);
+/* The state of the context. Its library is opened with the device; where that failed, here, with
+ * the reason, but for a stream that is being captured, which opening would invalidate. */
+octavo_status gemm_state(Context &context, void *stream, GemmState **out);
 
 /* Tells the host, the first time, which way `c` takes. */
 void tell_detour(const Context &context, GemmState &state, Detour detour, const octavo_gemm &c);

@@ -22,7 +22,8 @@ class Launcher {
       : context_(context),
         verb_(verb),
         stream_(static_cast<cudaStream_t>(stream)),
-        scope_(context.device) {}
+        scope_(context.device),
+        status_(checked(context, verb, scope_.error())) {}
 
   Context &context() const { return context_; }
   octavo_status status() const { return status_; }
@@ -57,7 +58,7 @@ class Launcher {
   const char *verb_;
   cudaStream_t stream_;
   DeviceScope scope_;
-  octavo_status status_ = OCTAVO_OK;
+  octavo_status status_;
 };
 
 /* A verb: the call is checked, a device that failed before is not asked again, then body(l)

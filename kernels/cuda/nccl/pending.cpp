@@ -2,6 +2,23 @@
 #include "kernels/cuda/nccl/pending.h"
 
 namespace octavo::cuda::nccl {
+namespace {
+
+/* What this thread's calls mean to captures, for as long as it lives. */
+class CaptureMode {
+ public:
+  explicit CaptureMode(cudaStreamCaptureMode mode) : mode_(mode) {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~CaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureMode(const CaptureMode &) = delete;
+  CaptureMode &operator=(const CaptureMode &) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_;
+};
+
+}  // namespace
 
 cudaError_t Pending::open() {
   for (Entry &e : entries_) {
@@ -37,6 +54,9 @@ cudaError_t Pending::order(cudaStream_t stream) {
 }
 
 cudaError_t Pending::look() {
+  /* A query of another thread would end a capture in global mode, with which this has nothing in
+   * common. */
+  const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);
   while (count_ > 0) {
     const cudaError_t error = cudaEventQuery(entries_[first_].event);
     if (error == cudaErrorNotReady) return cudaSuccess;

@@ -27,13 +27,16 @@ inline fake_blas::State &fake_library() {
 /* Both devices, cuBLASLt being the fake one. */
 class GemmDevices {
  public:
-  explicit GemmDevices(int capability = 90) {
-    setenv("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS, 1);
+  /* library: the file of cuBLASLt, or "" to find it by its name; create: what it answers first. */
+  explicit GemmDevices(int capability = 90, const std::string &library = OCTAVO_FAKE_BLAS,
+                       cublasStatus_t create = CUBLAS_STATUS_SUCCESS) {
+    setenv("OCTAVO_CUBLASLT", library.c_str(), 1);
     cuda_on_cpu::reset();
     cuda_on_cpu::script().capability_major = capability / 10;
     cuda_on_cpu::script().capability_minor = capability % 10;
     fake_library() = {};
     fake_library().capability = capability;
+    fake_library().create = create;
     EXPECT_EQ(cuda::open_device(kCuda, host_.get(), &cuda_), OCTAVO_OK);
     device_under_test() = nullptr; /* memory outlives a device that a test loses */
   }
@@ -99,6 +102,7 @@ struct GemmCase {
   bool is_fast = false;
   int64_t gap = 0; /* unused elements behind each row */
   int64_t scale_gap = 0;
+  int64_t bias_at = 0; /* the bias begins at this element of its memory */
 
   std::string text() const {
     std::string out;
@@ -153,7 +157,9 @@ inline octavo_status run_gemm_side(GemmDevices &devices, Twins &twins, const Gem
   const octavo_tensor a = twins.at(side, a_buffer);
   const octavo_tensor b = twins.at(side, b_buffer);
   octavo_tensor d = twins.at(side, d_buffer);
-  const octavo_tensor bias = twins.at(side, bias_buffer);
+  octavo_tensor bias = twins.at(side, bias_buffer);
+  bias.data = static_cast<char *>(bias.data) + g.bias_at * dtype_bytes(bias.dtype);
+  bias.cols = bias.stride = g.n;
   const octavo_scale a_scale = twins.at(side, a_scales);
   const octavo_scale b_scale = twins.at(side, b_scales);
   octavo_gemm c = {};
@@ -189,7 +195,8 @@ inline octavo_status run_gemm(GemmDevices &devices, const GemmCase &g) {
   const auto a = twins.tensor(a_km ? g.k : g.m, a_km ? g.m : g.k, g.a, values, g.gap);
   const auto b = twins.tensor(b_kn ? g.k : g.n, b_kn ? g.n : g.k, g.b, values, g.gap);
   const auto d = twins.tensor(g.m, g.n, g.d, values, g.gap);
-  const auto bias = twins.tensor(1, g.n, g.bias == 0 ? uint32_t{OCTAVO_F32} : g.bias, values);
+  const auto bias =
+      twins.tensor(1, g.n + g.bias_at, g.bias == 0 ? uint32_t{OCTAVO_F32} : g.bias, values);
   const auto scales = [&](uint32_t granularity, int64_t rows) {
     return gemm_scales(twins, granularity == kNoScale ? uint32_t{OCTAVO_PER_TENSOR} : granularity,
                        rows, g.k, g.scale_gap);

@@ -23,8 +23,7 @@ TEST(CudaGemmErrors, libraries_that_are_none) {
        {Library{"/nowhere/libcublasLt.so.13", OCTAVO_RESOURCE, "/nowhere/libcublasLt.so.13"},
         Library{OCTAVO_FAKE_BLAS_OLD, OCTAVO_VERSION, "found version 120900"},
         Library{OCTAVO_FAKE_BLAS_PART, OCTAVO_VERSION, "cublasLtGetStatusName"}}) {
-    GemmDevices devices;
-    environment.set("OCTAVO_CUBLASLT", l.path);
+    GemmDevices devices(90, l.path);
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(run_gemm(devices, kCase), l.status);
       EXPECT_THAT(devices.host().last_text(),
@@ -38,9 +37,8 @@ TEST(CudaGemmErrors, libraries_that_are_none) {
 /* The name alone, as the dynamic linker finds it: it is open already under that name. */
 TEST(CudaGemmErrors, the_library_is_found_by_its_name) {
   Environment environment;
-  GemmDevices devices;
-  environment.unset("OCTAVO_CUBLASLT");
   fake_library();
+  GemmDevices devices(90, "");
   EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << devices.host().last_text();
   EXPECT_EQ(fake_library().calls.size(), 1u);
 }
@@ -84,7 +82,11 @@ TEST(CudaGemmErrors, every_answer_of_a_call_reaches_the_caller) {
   for (const Answer &a : kAnswers) {
     for (cublasStatus_t fake_blas::State::*step :
          {&fake_blas::State::create, &fake_blas::State::describe, &fake_blas::State::matmul}) {
-      GemmDevices devices;
+      const bool is_refusal =
+          step == &fake_blas::State::matmul && a.answer == CUBLAS_STATUS_NOT_SUPPORTED;
+      if (is_refusal) continue; /* a_refused_call_takes_another_way */
+      const bool is_create = step == &fake_blas::State::create;
+      GemmDevices devices(90, OCTAVO_FAKE_BLAS, is_create ? a.answer : CUBLAS_STATUS_SUCCESS);
       fake_library().*step = a.answer;
       EXPECT_EQ(run_gemm(devices, kCase), a.status) << a.answer;
       EXPECT_THAT(devices.host().last_text(), HasSubstr("CUBLAS_STATUS_")) << a.answer;
@@ -107,6 +109,90 @@ TEST(CudaGemmErrors, answers_of_the_heuristics) {
     EXPECT_TRUE(fake_library().calls.empty());
     EXPECT_THAT(devices.host().last_text(),
                 HasSubstr(is_refusal ? "has no algorithm" : "CUBLAS_STATUS_"));
+  }
+}
+
+TEST(CudaGemmErrors, a_refused_call_takes_another_way) {
+  GemmDevices devices;
+  fake_library().matmul = CUBLAS_STATUS_NOT_SUPPORTED;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << devices.host().last_text();
+  EXPECT_TRUE(fake_library().calls.empty());
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("has no algorithm"));
+}
+
+/* The first product may be one that a graph captures. */
+TEST(CudaGemmErrors, the_library_opens_with_the_device) {
+  GemmDevices devices;
+  EXPECT_EQ(fake_library().handles, 1);
+  cuda_on_cpu::script().is_capturing = true;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_OK) << devices.host().last_text();
+}
+
+TEST(CudaGemmErrors, a_library_that_did_not_open_is_left_alone_in_a_capture) {
+  Environment environment;
+  GemmDevices devices(90, "/nowhere/libcublasLt.so.13");
+  EXPECT_TRUE(devices.host().texts().empty()) << devices.host().last_text();
+  cuda_on_cpu::script().is_capturing = true;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_WRONG_STATE);
+  EXPECT_THAT(devices.host().last_text(), HasSubstr("captured"));
+  cuda_on_cpu::script().is_capturing = false;
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_RESOURCE);
+}
+
+/* Its epilogue reads vectors of 16 bytes, at whatever address. */
+TEST(CudaGemmErrors, a_bias_at_an_odd_address_is_added_later) {
+  for (const int64_t at : {1, 2, 7, 8}) {
+    GemmDevices devices;
+    GemmCase g = {16, 32, 48};
+    g.bias = OCTAVO_BF16;
+    g.bias_at = at;
+    EXPECT_EQ(run_gemm(devices, g), OCTAVO_OK) << devices.host().last_text();
+    ASSERT_EQ(fake_library().calls.size(), 1u);
+    EXPECT_EQ(fake_library().calls[0].has_bias, at % 8 == 0) << at;
+  }
+}
+
+/* A process has one current device, which torch, too, relies on. */
+TEST(CudaGemmErrors, the_current_device_stays) {
+  Environment environment;
+  environment.set("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS);
+  cuda_on_cpu::reset();
+  cuda_on_cpu::script().devices = 3;
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  const FakeHost host;
+  void *ctx = nullptr;
+  ASSERT_EQ(cuda::open_device({OCTAVO_DEVICE_CUDA, 1}, host.get(), &ctx), OCTAVO_OK);
+  int current = -1;
+  EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+  EXPECT_EQ(current, 2);
+  cuda::close_device(ctx);
+  EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+  EXPECT_EQ(current, 2);
+}
+
+struct Failure {
+  cudaError_t error;
+  bool is_lasting;
+};
+
+/* A failed capture, and a launch with too many resources, leave the device as it was. */
+TEST(CudaGemmErrors, only_errors_that_stay_end_a_device) {
+  for (const Failure f : {Failure{cudaErrorLaunchOutOfResources, false},
+                          {cudaErrorNotSupported, false},
+                          {cudaErrorStreamCaptureUnsupported, false},
+                          {cudaErrorStreamCaptureInvalidated, false},
+                          {cudaErrorIllegalAddress, true},
+                          {cudaErrorMisalignedAddress, true},
+                          {cudaErrorECCUncorrectable, true}}) {
+    GemmDevices devices;
+    GemmCase g = kCase;
+    g.a = g.b = OCTAVO_E5M2; /* a kernel of this tree */
+    cuda_on_cpu::script().launch_error = f.error;
+    EXPECT_EQ(run_gemm(devices, g), OCTAVO_DEVICE) << f.error;
+    EXPECT_EQ(devices.host().last_text().find("restart it") != std::string::npos, f.is_lasting)
+        << devices.host().last_text();
+    cuda_on_cpu::script().launch_error = cudaSuccess;
+    EXPECT_EQ(run_gemm(devices, g), f.is_lasting ? OCTAVO_DEVICE : OCTAVO_OK) << f.error;
   }
 }
 

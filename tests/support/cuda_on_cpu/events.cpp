@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "graph.h"
 #include "runtime.h"
 
 struct CUevent_st {
@@ -78,6 +79,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++counters().synchronisations;
+  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return error;
   return event == nullptr ? cudaErrorInvalidValue : cudaPeekAtLastError();
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -85,6 +87,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEve
   return cudaPeekAtLastError();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return error;
   const std::lock_guard lock(mutex);
   if (event == nullptr) return cudaErrorInvalidValue;
   if (held.count(event->stream) == 0) event->was_held = false;
@@ -117,7 +120,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
   const std::lock_guard lock(mutex);
-  const bool is_captured = script().is_capturing || captured.count(stream) != 0;
+  const bool is_captured =
+      script().is_capturing || captured.count(stream) != 0 || is_recording(stream);
   *status = is_captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }

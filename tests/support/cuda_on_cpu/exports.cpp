@@ -1,4 +1,5 @@
 // What a test reaches inside the plugin that holds this runtime, by dlsym.
+#include "tests/support/cuda_on_cpu/graph.h"
 #include "tests/support/cuda_on_cpu/runtime.h"
 
 extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Counters *cuda_on_cpu_counters() {
@@ -7,6 +8,10 @@ extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Counters *cuda_on
 
 extern "C" __attribute__((visibility("default"))) cuda_on_cpu::Script *cuda_on_cpu_script() {
   return &cuda_on_cpu::script();
+}
+
+extern "C" __attribute__((visibility("default"))) const cuda_on_cpu::Graphs *cuda_on_cpu_graphs() {
+  return &cuda_on_cpu::graphs();
 }
 
 extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_reset() {

@@ -121,6 +121,8 @@ const char *cublasLtGetStatusString(cublasStatus_t) {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   if (state().create != CUBLAS_STATUS_SUCCESS) return state().create;
+  if (state().refuse_in_capture != nullptr && state().refuse_in_capture() != 0)
+    return CUBLAS_STATUS_NOT_INITIALIZED;
   ++state().handles;
   *handle = new cublasLtContext{};
   return CUBLAS_STATUS_SUCCESS;
@@ -233,9 +235,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (why == nullptr && *static_cast<const float *>(alpha) != 1.0f) why = "alpha is not 1";
   if (why == nullptr && sum_factor != 0.0f && sum_factor != 1.0f) why = "beta is not 0 or 1";
   if (why != nullptr) return refuse(CUBLAS_STATUS_INVALID_VALUE, why);
-  const cuda_on_cpu::DeviceAccess access;
-  /* All of it may be written by an algorithm. */
-  if (chosen.workspace > 0) std::memset(workspace, 0xA5, chosen.workspace);
   const auto number = static_cast<int>(chosen.number);
   if (state().on_matmul != nullptr) state().on_matmul(number);
   std::unique_lock<std::mutex> lock(fake_blas::state_mutex);
@@ -245,7 +244,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                            descriptor->b_mode, p.has_bias(), descriptor->fast != 0, at.accumulates,
                            descriptor->sm_target, number, workspace_bytes, stream});
   lock.unlock();
-  fake_blas::compute(p, at);
+  const auto product = [desc = *descriptor, a_layout = *a_layout, b_layout = *b_layout,
+                        c_layout = *c_layout, d_layout = *d_layout, at, workspace,
+                        bytes = chosen.workspace] {
+    const cuda_on_cpu::DeviceAccess access;
+    /* All of it may be written by an algorithm. */
+    if (bytes > 0) std::memset(workspace, 0xA5, bytes);
+    fake_blas::compute({desc, a_layout, b_layout, c_layout, d_layout}, at);
+  };
+  if (state().enqueue == nullptr) {
+    product();
+  } else if (state().enqueue(stream, product) != 0) {
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 

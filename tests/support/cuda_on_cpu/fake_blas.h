@@ -6,6 +6,7 @@
 
 #include <cublasLt.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ struct State {
   cublasStatus_t matmul = CUBLAS_STATUS_SUCCESS;
   bool (*is_device)(const void *data, size_t bytes) = nullptr;  // null: any address
   void (*on_matmul)(int algorithm) = nullptr;
+  // Of the runtime whose streams it gets: cuda_on_cpu::enqueue and refuse_in_capture. Null:
+  // products run at once, and nothing is captured.
+  int (*enqueue)(cudaStream_t stream, const std::function<void()> &work) = nullptr;
+  int (*refuse_in_capture)() = nullptr;
 
   // What happened.
   int handles = 0;  // that live

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fibers.h"
+#include "graph.h"
 #include "sealed.h"
 
 namespace cuda_on_cpu {
@@ -52,11 +53,13 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()>
   ++counters().launches;
   if (static_cast<int>(threads) > counters().largest_block)
     counters().largest_block = static_cast<int>(threads);
+  if (script().launch_error != cudaSuccess) return answer(script().launch_error);
   if (script().launches_before_failure == 0) return fail_later(script().launch_failure);
   if (script().launches_before_failure > 0) --script().launches_before_failure;
-  const DeviceAccess access;
-  run_grid(g, b, kernel);
-  return cudaSuccess;
+  return answer(enqueue(config.stream, [g, b, kernel] {
+    const DeviceAccess access;
+    run_grid(g, b, kernel);
+  }));
 }
 
 bool refuses_argument(const void *argument, size_t bytes) {
@@ -73,6 +76,8 @@ cudaError_t fail_later(cudaError_t error) {
 
 using cuda_on_cpu::answer;
 using cuda_on_cpu::counters;
+using cuda_on_cpu::enqueue;
+using cuda_on_cpu::refuse_in_capture;
 using cuda_on_cpu::script;
 
 cudaError_t cudaGetDeviceCount(int *count) {
@@ -114,6 +119,8 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
 }
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
   ++counters().allocations;
+  *pointer = nullptr;
+  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
   const bool fits = bytes <= script().free_bytes;
   *pointer = !fits                      ? nullptr
              : cuda_on_cpu::is_sealed() ? cuda_on_cpu::sealed_allocate(bytes)
@@ -121,31 +128,34 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes) {
   return answer(*pointer == nullptr && bytes > 0 ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 cudaError_t cudaFree(void *pointer) {
+  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
   if (!cuda_on_cpu::is_sealed()) std::free(pointer);
   return answer(cudaSuccess);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
+                            cudaStream_t stream) {
   ++counters().copies;
   if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
-  const cuda_on_cpu::DeviceAccess access;
-  if (bytes > 0) std::memmove(to, from, bytes);
-  return cudaSuccess;
+  return answer(enqueue(stream, [=] {
+    const cuda_on_cpu::DeviceAccess access;
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }));
 }
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
   ++counters().memsets;
   if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
-  const cuda_on_cpu::DeviceAccess access;
-  if (bytes > 0) std::memset(to, value, bytes);
-  return cudaSuccess;
+  return answer(enqueue(stream, [=] {
+    const cuda_on_cpu::DeviceAccess access;
+    if (bytes > 0) std::memset(to, value, bytes);
+  }));
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ++counters().synchronisations;
-  return answer(cudaSuccess);
+  return answer(cuda_on_cpu::refuse_on_captured(stream));
 }
 cudaError_t cudaDeviceSynchronize() {
   ++counters().synchronisations;
-  return answer(cudaSuccess);
+  return answer(refuse_in_capture());
 }
 cudaError_t cudaGetLastError() {
   const cudaError_t error = cuda_on_cpu::last_error;
@@ -168,9 +178,13 @@ const char *cudaGetErrorName(cudaError_t error) {
     case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchOutOfResources: return "cudaErrorLaunchOutOfResources";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    default: return "unknown";
   }
-  return "unknown";
 }
 const char *cudaGetErrorString(cudaError_t error) {
   return cudaGetErrorName(error);

@@ -31,6 +31,7 @@ struct Script {
   size_t free_bytes = size_t{79} << 30;
   int launches_before_failure = -1;  // -1: none fails
   cudaError_t launch_failure = cudaErrorIllegalAddress;
+  cudaError_t launch_error = cudaSuccess;  // of each launch, which does not happen then
   // In which order the threads of a block, and the blocks of a grid, get their turns.
   enum class Order { kForward, kBackward, kShuffled } order = Order::kForward;
   uint64_t seed = 1;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "tests/support/cuda_on_cpu/events.h"
 
 namespace octavo::cuda::nccl {
@@ -69,6 +71,17 @@ TEST_F(PendingTest, order_between_streams) {
   EXPECT_EQ(cuda_on_cpu::event_waits(), before);
   EXPECT_EQ(pending.order(streams[1]), cudaSuccess);
   EXPECT_EQ(cuda_on_cpu::event_waits(), before + 1);
+}
+
+// The watcher is a thread of its own, and a capture in global mode ends by its queries.
+TEST_F(PendingTest, looking_leaves_captures_alone) {
+  EXPECT_EQ(pending.add({"first", 1}, streams[0]), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(streams[1], cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread([this] { EXPECT_EQ(pending.look(), cudaSuccess); }).join();
+  EXPECT_EQ(pending.look(), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(streams[1], &graph), cudaSuccess);
+  cudaGraphDestroy(graph);
 }
 
 }  // namespace

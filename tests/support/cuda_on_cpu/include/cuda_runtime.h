@@ -3,8 +3,8 @@
  * Found instead of the toolkit's header when device code is compiled as C++: kernels run block
  * after block, each thread of a block as a fiber (fibers.h), so barriers, shuffles, shared memory
  * and atomics do what they do on a device, in an order that a test can change. Streams are
- * synchronous. runtime.h says what a test may count and script. Names, types and values are those
- * of CUDA 13.0.
+ * synchronous, but for captures, which record (graph.h). runtime.h says what a test may count and
+ * script. Names, types and values are those of CUDA 13.0.
  */
 #ifndef OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
@@ -37,9 +37,26 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorContained = 226,
+  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchFailure = 719
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorTensorMemoryLeak = 721,
+  cudaErrorNotSupported = 801,
+  cudaErrorMpsClientTerminated = 810,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorExternalDevice = 911
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -104,6 +121,24 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
+
+struct CUgraph_st;
+typedef CUgraph_st *cudaGraph_t;
+struct CUgraphExec_st;
+typedef CUgraphExec_st *cudaGraphExec_t;
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2
+};
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *replay, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t replay, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t replay);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 
 namespace cuda_on_cpu {
 
