@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "entry.h"
+#include "stream.h"
 
 namespace octavo::core {
 namespace {
@@ -85,7 +86,8 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
   if (weight && version == kAskTorch) version = version_of(weight);
   if (!weight) version = 0;
   const Codes &codes = codes_[p];
-  if (get(flags_.weights[p]) != 0 || version == kNoVersion ||
+  if (is_captured(e.device, e.stream())) put(flags_.since[kCaptured], 1);
+  if (get(flags_.weights[p]) != 0 || get(flags_.since[kCaptured]) != 0 || version == kNoVersion ||
       codes.version.load(std::memory_order_acquire) != version ||
       codes.data.load(std::memory_order_relaxed) != data ||
       codes.evaluated.load(std::memory_order_relaxed) != forward.evaluates ||
@@ -115,7 +117,8 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
     end(e);
   }
   const bool flips = codes.evaluated != forward.evaluates;
-  if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes)) {
+  if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
+      get(flags_.since[kCaptured])) {
     quantize(e, p, weight);
     codes.held = weight ? alias_of(weight) : Owned();
     codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
@@ -136,7 +139,7 @@ void Coupling::forget() {
     codes_[p].used.store(false, std::memory_order_relaxed);
     std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
   }
-  for (uint8_t s = 0; s < kSinceCount; ++s) put(flags_.since[s], 0);
+  for (const Since s : {kForward, kBackward, kMarked}) put(flags_.since[s], 0);
 }
 
 }  // namespace octavo::core

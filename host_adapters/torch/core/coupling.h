@@ -8,6 +8,10 @@
 // Steps. A boundary derives the next scales. The host requests one after an optimizer's step;
 // otherwise the first recording forward that finds a weight moved since a backward is one, if a
 // forward of this step used that weight before: an expert's first use in a step shows no new step.
+//
+// Graphs. What a CUDA graph holds runs without this code. A captured forward therefore quantizes
+// its weight in the graph. From then on no codes are taken for those of a weight, and every step of
+// an optimizer is a boundary.
 #pragma once
 
 #include <atomic>
@@ -15,6 +19,7 @@
 #include <memory>
 #include <mutex>
 
+#include "octavo/tensor.h"
 #include "view.h"
 
 namespace octavo::core {
@@ -34,7 +39,14 @@ enum Stale : uint8_t {
   kHost = 2,   // the host wants to see the weight first: Callbacks::settle
   kMoved = 4,  // the host changed the weight
 };
-enum Since : uint8_t { kForward, kBackward, kMarked, kSinceCount };
+enum Since : uint8_t {
+  kForward,
+  kBackward,
+  kMarked,
+  kCaptured,  // stays: a CUDA graph holds a forward, whose replays nobody announces
+  kHalf,      // stays: a backward had a dy in f16, of which GradScaler inspects gradients
+  kSinceCount
+};
 
 // Functions of the host; each may be null. A status other than OCTAVO_OK ends the call with the
 // diagnostics of the thread.
@@ -43,11 +55,7 @@ struct Callbacks {
   int32_t (*combine)(void *host) = nullptr;
   // kHost: settles a copy that may be written to.
   int32_t (*settle)(void *host, uint32_t parameter) = nullptr;
-  // The current stream of the run's device. Null on the CPU.
-  void *(*stream)(void *host) = nullptr;
   void *host = nullptr;
-
-  void *current_stream() const { return stream == nullptr ? nullptr : stream(host); }
 };
 
 class Coupling {
@@ -65,9 +73,11 @@ class Coupling {
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
               Forward forward);
 
-  const Callbacks &callbacks() const { return callbacks_; }
-  // Whether a forward or a backward ran since the last boundary.
-  bool has_run() const { return get(flags_.since[kForward]) || get(flags_.since[kBackward]); }
+  // Whether a forward or a backward ran since the last boundary, or may have.
+  bool has_run() const {
+    return get(flags_.since[kForward]) || get(flags_.since[kBackward]) ||
+           get(flags_.since[kCaptured]);
+  }
   // Codes and records are those of another time: nothing ran since, and every weight is quantized
   // when a forward needs it.
   void forget();
@@ -75,7 +85,10 @@ class Coupling {
   void moved(uint32_t parameter) {
     std::atomic_ref<uint8_t>(flags_.weights[parameter]).fetch_or(kCodes | kMoved);
   }
-  void ran_backward() { put(flags_.since[kBackward], 1); }
+  void ran_backward(uint32_t dtype_of_dy) {
+    put(flags_.since[kBackward], 1);
+    if (dtype_of_dy == OCTAVO_F16) put(flags_.since[kHalf], 1);
+  }
   void added_to_gradient(uint32_t parameter) { put(flags_.gradients[parameter], 1); }
 
   // Derives the next scales; every weight is quantized again when a forward needs it.

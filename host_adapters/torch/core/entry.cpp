@@ -9,6 +9,7 @@
 #include "error.h"
 #include "host.h"
 #include "octavo/hpp/text.hpp"
+#include "stream.h"
 
 namespace octavo::core {
 namespace {
@@ -97,6 +98,10 @@ const Native *List::native(uint32_t role) const {
   for (const Native &n : natives)
     if (n.role == role) return &n;
   return nullptr;
+}
+
+void *Entry::stream() const {
+  return current_stream(device);
 }
 
 std::string Entry::name(uint32_t owner_kind, int64_t owner) const {

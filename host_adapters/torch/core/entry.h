@@ -95,8 +95,8 @@ struct Entry {
 
   // "linear up.0": for messages.
   std::string name(uint32_t owner_kind, int64_t owner) const;
-  // The stream that calls run on, as the contract has it.
-  void *stream() const { return coupling.callbacks().current_stream(); }
+  // The stream that calls run on, see stream.h.
+  void *stream() const;
 };
 
 // All is copied but the run, the memory of its slots and the flags, which must outlive the entry.

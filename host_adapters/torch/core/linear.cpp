@@ -217,7 +217,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   check(e.backend->linear_backward(e.session, &call), "linear_backward", e, OCTAVO_OWNER_LINEAR,
         in.linear);
   e.calls[OCTAVO_VERB_BACKWARD].fetch_add(1, std::memory_order_relaxed);
-  e.coupling.ran_backward();
+  e.coupling.ran_backward(dym.dtype);
   if ((in.flags & kOfGraph) && (in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_SLOT)
     e.coupling.added_to_gradient(shape.parameter);
   return out;

@@ -73,10 +73,25 @@ STABLE_TORCH_LIBRARY_FRAGMENT(octavo, m) {
       "saved, Tensor? weight, Tensor(a!)? token) -> (Tensor dx, Tensor dw, Tensor db)");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
+namespace {
+
+void implement(torch::stable::detail::StableLibrary &m) {
   m.impl("linear_forward", linear_forward);
   m.impl("fused_forward", fused_forward);
   m.impl("linear_backward", linear_backward);
+}
+
+}  // namespace
+
+// The same functions: the run knows its device.
+STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
+  implement(m);
+}
+STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {
+  implement(m);
+}
+STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) {
+  implement(m);
 }
 
 }  // namespace octavo::ops

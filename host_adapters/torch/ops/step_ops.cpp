@@ -91,13 +91,27 @@ STABLE_TORCH_LIBRARY_FRAGMENT(octavo, m) {
       "Tensor(b!) state) -> ()");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
+namespace {
+
+void implement(torch::stable::detail::StableLibrary &m) {
   m.impl("optimizer_step", TORCH_BOX(&optimizer_step));
   m.impl("sum_of_squares", TORCH_BOX(&sum_of_squares));
   m.impl("prepare_step", TORCH_BOX(&prepare_step));
   m.impl("read_parameter", TORCH_BOX(&read_parameter));
   m.impl("write_parameter", TORCH_BOX(&write_parameter));
   m.impl("run_stage", TORCH_BOX(&run_stage));
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
+  implement(m);
+}
+STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {
+  implement(m);
+}
+STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) {
+  implement(m);
 }
 
 // It has no tensor from which torch could take a device.

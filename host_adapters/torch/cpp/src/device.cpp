@@ -1,8 +1,5 @@
-// No header of CUDA is needed: torch gives streams as opaque handles.
+// Which device of Octavo a device of torch is.
 #include "device.h"
-
-#include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "octavo/torch/error.h"
 
@@ -36,11 +33,6 @@ void check_device(const at::Device &device, const octavo_device &opened) {
           (on_cpu ? "; set device.kind to that device, or call module->to(torch::kCPU) "
                     "before"
                   : "; call module->to(torch::kCUDA) before, or set device.kind = \"cpu\""));
-}
-
-void *current_stream(const at::Device &device) {
-  if (device.is_cpu()) return nullptr;
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
 }  // namespace octavo::torch

@@ -13,7 +13,5 @@ namespace octavo::torch {
 octavo_device open_device_of(const at::Device &device);
 // Throws Error unless a run on `opened` reads tensors of `device`.
 void check_device(const at::Device &device, const octavo_device &opened);
-// torch's current stream of the device, for calls; null on the CPU.
-void *current_stream(const at::Device &device);
 
 }  // namespace octavo::torch

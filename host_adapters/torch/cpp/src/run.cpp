@@ -175,10 +175,6 @@ void Run::seal() {
       if (const auto &combine = static_cast<Run *>(self)->combine_) combine();
     });
   };
-  if (!memory_.device().is_cpu())
-    given.callbacks.stream = [](void *self) {
-      return current_stream(static_cast<Run *>(self)->device());
-    };
   given.parameter_count = static_cast<uint32_t>(count);
   given.linear_count = static_cast<uint32_t>(linears.size());
   given.device = borrow(device);
