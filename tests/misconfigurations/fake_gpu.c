@@ -1,8 +1,8 @@
 /* libcuda.so.1 and libnvidia-ml.so.1 of a machine that a test makes up.
  *
  * OCTAVO_FAKE_GPU holds "key=value" pairs: init (what cuInit answers), cuda (12040 is CUDA 12.4),
- * driver (a text), count, capability (90), total and free (MiB), mig (0 or 1), gpus (what NVML
- * counts; without it: count). Unset keys are those of a healthy H100.
+ * driver (a text), count, capability (90), capturing (0 or 1), total and free (MiB), mig (0 or 1),
+ * gpus (what NVML counts; without it: count). Unset keys are those of a healthy H100.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +40,12 @@ EXPORT int cuInit(unsigned flags) {
 
 EXPORT int cuDriverGetVersion(int *version) {
   *version = number_of("cuda", 12040);
+  return 0;
+}
+
+EXPORT int cuStreamIsCapturing(void *stream, int *status) {
+  (void)stream;
+  *status = number_of("capturing", 0);
   return 0;
 }
 

@@ -65,6 +65,13 @@ class LinearDesc(c.Structure):
                 ("flags", c.c_uint32)]
 
 
+class SessionDesc(c.Structure):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("device", Device),
+                ("host", c.c_void_p), ("kernels", c.c_void_p), ("caps", c.c_void_p),
+                ("kernels_ctx", c.c_void_p), ("options", c.c_void_p), ("option_count", c.c_uint64),
+                ("flags", c.c_uint64)]
+
+
 class Extent(c.Structure):
     _fields_ = [("row_multiple", c.c_uint64), ("bytes_per_row", c.c_uint64),
                 ("fixed_bytes", c.c_uint64)]
@@ -100,7 +107,7 @@ STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": Opti
            "octavo_device": Device, "octavo_diagnostic": Diagnostic, "octavo_host": Host,
            "octavo_open_desc": OpenDesc, "octavo_verdict": Verdict,
            "octavo_parameter_desc": ParameterDesc, "octavo_linear_desc": LinearDesc,
-           "octavo_extent": Extent, "octavo_linear_plan": LinearPlan, "octavo_slot": Slot,
+           "octavo_session_desc": SessionDesc, "octavo_extent": Extent, "octavo_linear_plan": LinearPlan, "octavo_slot": Slot,
            "octavo_slot_use": SlotUse}
 
 NONE = 0xFFFFFFFF
@@ -154,6 +161,7 @@ def declare(library):
         "octavo_use_count": (c.c_uint32, [run, c.c_uint32, c.c_uint32]),
         "octavo_get_use": (pointer(SlotUse), [run, c.c_uint32, c.c_uint32, c.c_uint32]),
         "octavo_get_plan": (pointer(LinearPlan), [run, c.c_uint32]),
+        "octavo_session_desc_of": (pointer(SessionDesc), [run]),
         "octavo_optimizer_of": (c.c_void_p, [run]),
         "octavo_gradients_of": (c.c_void_p, [run]),
         "octavo_fused_of": (c.c_void_p, [run]),

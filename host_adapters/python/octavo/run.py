@@ -97,7 +97,7 @@ class Config:
         desc = _abi.OpenDesc(size=ctypes.sizeof(_abi.OpenDesc), kind=_abi.KIND_OPEN_DESC,
                              overrides=overrides, override_count=len(pairs),
                              plugin_dirs=directories, plugin_dir_count=len(folders),
-                             device=_abi.Device(device, 0), host=host_address)
+                             device=_abi.Device(*device), host=host_address)
         desc.config_path = _str(self.path)
         if self.text:
             desc.config_text = _str(self.text)
@@ -145,9 +145,9 @@ def _lines(call):
     return status, "\n".join(lines)
 
 
-def _report(function, config, overrides, format, device=_abi.DEVICE_AUTO):
+def _report(function, config, overrides, format):
     host = CtypesHost()
-    desc, kept = Config.of(config, overrides).desc(host.address, device)
+    desc, kept = Config.of(config, overrides).desc(host.address, (_abi.DEVICE_AUTO, 0))
     status, text = _lines(lambda line: function(ctypes.byref(desc), _str(format), line, None))
     del kept
     return status, text, host.take()
@@ -174,9 +174,10 @@ def list_plugins(config=None, format="text", overrides=None):
 
 
 class Run:
-    """An open run of liboctavo. Use it from one thread at a time."""
+    """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
+    or by default what the configuration says."""
 
-    def __init__(self, config, host_address=None, take=None, device=_abi.DEVICE_AUTO):
+    def __init__(self, config, host_address=None, take=None, device=(_abi.DEVICE_AUTO, 0)):
         self._library = liboctavo()
         self._host = None
         if host_address is None:
@@ -212,6 +213,12 @@ class Run:
     def backend(self):
         """The id of the chosen backend; empty if there is none."""
         return str(self._library.octavo_backend_id_of(self.handle))
+
+    @property
+    def device(self):
+        """What the run computes on, as (_abi.DEVICE_..., index); None without a backend."""
+        desc = self._library.octavo_session_desc_of(self.handle)
+        return (desc.contents.device.type, desc.contents.device.index) if desc else None
 
     def has(self, interface):
         """Whether the backend implements "optimizer", "gradients" or "fused"."""

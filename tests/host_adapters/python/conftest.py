@@ -2,7 +2,23 @@
 import pytest
 import torch
 
+import made_up
 import octavo
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", choices=("cpu", "made_up"), default="cpu",
+                     help="where the tests run: the CPU, or a device that is made up (made_up.py)")
+
+
+def pytest_configure(config):
+    if config.getoption("--device") == "made_up":
+        made_up.use()
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--device") == "made_up":
+        made_up.skip(items)
 
 
 @pytest.fixture(autouse=True)

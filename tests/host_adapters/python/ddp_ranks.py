@@ -7,8 +7,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map_only
 
+import made_up
 import octavo
+import staged
 from conftest import msamp, session, te
 from octavo import _abi
 from octavo.errors import StateError
@@ -34,8 +37,10 @@ class Net(nn.Module):
 
 
 def batch(step):
-    g = torch.Generator().manual_seed(step)
-    return torch.randn(ROWS, 32, generator=g), torch.randint(0, 10, (ROWS,), generator=g)
+    g = torch.Generator("cpu").manual_seed(step)
+    x = torch.randn(ROWS, 32, generator=g, device="cpu")
+    target = torch.randint(0, 10, (ROWS,), generator=g, device="cpu")
+    return tuple(t.to(torch.get_default_device()) for t in (x, target))
 
 
 def part(step, rank, world):
@@ -210,9 +215,14 @@ RUNS = {"te": te_run, "te hook": lambda rank: te_run(rank, default_hooks.allredu
         "unequal": unequal_run, "late": late_run, "compiled": compiled_run}
 
 
-def rank_main(rank, port, folder):
+def rank_main(rank, port, folder, device):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD,
+    if device == "made_up":
+        made_up.use()
+        staged.register()
+    backend = "staged" if device == "made_up" else "gloo"
+    dist.init_process_group(backend, f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD,
                             timeout=datetime.timedelta(seconds=200))
-    torch.save({name: run(rank) for name, run in RUNS.items()}, f"{folder}/{rank}")
+    found = {name: run(rank) for name, run in RUNS.items()}
+    torch.save(tree_map_only(torch.Tensor, torch.Tensor.cpu, found), f"{folder}/{rank}")
     dist.destroy_process_group()

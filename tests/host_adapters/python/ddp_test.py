@@ -11,13 +11,14 @@ from octavo.torch import bucket, ddp
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def ranks(request, tmp_path_factory):
     """What each rank found: one pair of processes for all tests of this file."""
     folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    torch.multiprocessing.spawn(rank_main, (port, str(folder)), nprocs=WORLD)
+    torch.multiprocessing.spawn(rank_main, (port, str(folder), request.config.getoption("--device")),
+                                nprocs=WORLD)
     return [torch.load(folder / str(rank), weights_only=False) for rank in range(WORLD)]
 
 
@@ -49,6 +50,7 @@ def test_te_on_two_ranks_is_the_whole_batch_on_one(ranks):
     bound = 2 * ROWS * 2**-24 * 8
     for name, gradient in first.items():
         assert torch.equal(halves[0][name], halves[1][name])
+        gradient = gradient.cpu()
         assert (gradient - WORLD * halves[0][name]).abs().max() <= bound
         assert gradient.abs().max() > 20 * bound
     # Later a code may fall to its neighbour: a relative 2^-3 of one product in at least 32.

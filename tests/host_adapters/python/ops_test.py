@@ -7,7 +7,7 @@ from torch import nn
 import octavo
 from conftest import msamp, session, te
 from octavo import _abi
-from octavo.torch import ops
+from octavo.torch import bucket, ops
 
 N, K, M = 24, 40, 5
 OPS = torch.ops.octavo
@@ -104,8 +104,9 @@ def sample_write_parameter():
 
 def sample_run_stage():
     s = prepared(msamp("O2"))[1]
-    yield s, (s.number, [0], 0, 2, torch.zeros(4096, dtype=torch.uint8),
-              torch.zeros(4096, dtype=torch.uint8), torch.zeros(4096, dtype=torch.uint8))
+    _, buffer, state = bucket.plan(s.number, [0], 2)
+    yield s, (s.number, [0], 0, 2, torch.zeros(buffer, dtype=torch.uint8),
+              torch.zeros(buffer, dtype=torch.uint8), torch.zeros(state, dtype=torch.uint8))
 
 
 SAMPLES = {n.removeprefix("sample_"): f for n, f in globals().items() if n.startswith("sample_")}

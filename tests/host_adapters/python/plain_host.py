@@ -117,7 +117,7 @@ class PlainHost:
         assert status == 0, self.run._take()
 
     def _bytes(self, count):
-        self.space = torch.empty(int(count) + 256, dtype=torch.uint8)
+        self.space = torch.empty(int(count) + 256, dtype=torch.uint8, device="cpu")
         return self.space.data_ptr() + -self.space.data_ptr() % 256
 
     def _space(self, ids):
@@ -138,8 +138,8 @@ class PlainHost:
         if self.is_stale:
             self.quantize()
         self.x, rows = x, x.shape[0]
-        y = torch.empty(rows, self.weight.shape[0], dtype=x.dtype)
-        self.saved = torch.empty(self.plan.saved.bytes(rows), dtype=torch.uint8)
+        y = torch.empty(rows, self.weight.shape[0], dtype=x.dtype, device="cpu")
+        self.saved = torch.empty(self.plan.saved.bytes(rows), dtype=torch.uint8, device="cpu")
         self._call(self.table, LINEAR_FORWARD, ForwardCall(
             linear=self.linear, x=Matrix.of(x), y=Matrix.of(y), bias=Matrix.of(self.bias),
             slots=self._list(_abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0),

@@ -9,10 +9,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <cstring>
+#include <memory>
 
 #include "tests/support/cuda_on_cpu/sealed.h"
 
@@ -24,15 +26,23 @@ constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 class SealedAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void *data = cuda_on_cpu::sealed_allocate(bytes);
-    return {data, data, [](void *) {}, c10::Device(kType, 0)};
+    auto *block = new Block{cuda_on_cpu::sealed_allocate(bytes), bytes};
+    return {block->data, block, free, c10::Device(kType, 0)};
   }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return [](void *) {};
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void *to, const void *from, size_t bytes) const override {
     const cuda_on_cpu::DeviceAccess access;
     std::memcpy(to, from, bytes);
+  }
+
+ private:
+  struct Block {
+    void *data;
+    size_t bytes;
+  };
+  static void free(void *context) {
+    const std::unique_ptr<Block> block(static_cast<Block *>(context));
+    cuda_on_cpu::sealed_free(block->data, block->bytes);
   }
 };
 
@@ -57,6 +67,8 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::Allocator *getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void *) const override { return true; }  // copies are synchronous
 };
 
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
@@ -115,6 +127,11 @@ at::Tensor &set_storage(at::Tensor &t, at::Storage source, int64_t offset, at::I
   return t;
 }
 
+at::Tensor &set_whole_storage(at::Tensor &t, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / t.element_size());
+  return set_storage(t, std::move(source), 0, {count}, {1});
+}
+
 void on_copies(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   at::native::cpu_fallback(op, stack);
 }
@@ -129,6 +146,7 @@ void register_kernels() {
   kernels.impl("_copy_from_and_resize", &copy_from_and_resize);
   kernels.impl("_local_scalar_dense", &local_scalar);
   kernels.impl("set_.source_Storage_storage_offset", &set_storage);
+  kernels.impl("set_.source_Storage", &set_whole_storage);
   kernels.impl("as_strided", &at::native::as_strided_tensorimpl);
   kernels.impl("view",
                static_cast<at::Tensor (*)(const at::Tensor &, at::IntArrayRef)>(&at::native::view));
@@ -155,3 +173,8 @@ at::Device made_up_device() {
 }
 
 }  // namespace testing_torch
+
+// For Python, which loads this as a library.
+extern "C" __attribute__((visibility("default"))) void octavo_made_up_device() {
+  testing_torch::made_up_device();
+}

@@ -35,6 +35,12 @@ struct Lane {
   const char *waits_for = nullptr;
 };
 
+// Kept between grids: new ones would be a page fault a lane.
+boost::context::pooled_fixedsize_stack &stacks() {
+  thread_local boost::context::pooled_fixedsize_stack all(kStackBytes);
+  return all;
+}
+
 class Block;
 thread_local Block *running_block = nullptr;
 thread_local Lane *running_lane = nullptr;
@@ -46,7 +52,7 @@ class Block {
       : kernel_(kernel),
         lanes_(size_t{block.x} * block.y * block.z),
         turns_(lanes_.size()),
-        stacks_(kStackBytes) {
+        stacks_(stacks()) {
     std::iota(turns_.begin(), turns_.end(), 0u);
     for (unsigned i = 0; i < lanes_.size(); ++i) {
       Lane &lane = lanes_[i];

@@ -15,15 +15,23 @@
 namespace cuda_on_cpu {
 namespace {
 
-constexpr size_t kBytes = size_t{64} << 30;  // of addresses, not of memory
+constexpr size_t kBytes = size_t{1} << 40;  // of addresses, not of memory
 constexpr size_t kPage = 4096;
 constexpr const char *kPlace = "CUDA_ON_CPU_ARENA";  // "<process>:<address>"
+
+// Freed memory of one size, the oldest first.
+struct Freed {
+  static constexpr size_t kMost = 4096, kWaiting = 8;
+  size_t first = 0, count = 0;
+  void *data[kMost];
+};
 
 struct Arena {
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
   unsigned accesses = 0;
   size_t used = 0;
   unsigned char *pages = nullptr;
+  Freed freed[40];  // by the power of two of the number of pages
 
   void lock() {
     while (busy.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
@@ -47,7 +55,7 @@ Arena &arena() {
       const bool is_ours = std::sscanf(place, "%ld:%p", &process, &address) == 2;
       if (is_ours && process == getpid()) return static_cast<Arena *>(address);
     }
-    auto *made = new (map(kPage, PROT_READ | PROT_WRITE)) Arena;
+    auto *made = new (map(sizeof(Arena), PROT_READ | PROT_WRITE)) Arena;
     made->pages = static_cast<unsigned char *>(map(kBytes, PROT_NONE));
     char place[64];
     std::snprintf(place, sizeof place, "%ld:%p", static_cast<long>(getpid()),
@@ -56,6 +64,13 @@ Arena &arena() {
     return made;
   }();
   return *found;
+}
+
+// Of the smallest block of 2^n pages that holds so much.
+int power_of(size_t bytes) {
+  int power = 0;
+  while ((kPage << power) < bytes) ++power;
+  return power;
 }
 
 void protect(const Arena &a, int protection) {
@@ -75,17 +90,35 @@ bool is_sealed() {
 }
 
 void *sealed_allocate(size_t bytes) {
+  if (bytes == 0) return nullptr;
   Arena &a = arena();
-  const size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  const int power = power_of(bytes);
+  const size_t size = kPage << power;
+  Freed &freed = a.freed[power];
   a.lock();
   void *data = nullptr;
-  if (bytes > 0 && pages <= kBytes - a.used) {
+  if (freed.count > Freed::kWaiting) {
+    data = freed.data[freed.first % Freed::kMost];
+    ++freed.first;
+    --freed.count;
+  } else if (size <= kBytes - a.used) {
     data = a.pages + a.used;
-    a.used += pages;
+    a.used += size;
     if (a.accesses > 0) protect(a, PROT_READ | PROT_WRITE);
   }
   a.unlock();
   return data;
+}
+
+void sealed_free(void *data, size_t bytes) {
+  if (data == nullptr) return;
+  const int power = power_of(bytes);
+  madvise(data, kPage << power, MADV_DONTNEED);
+  Arena &a = arena();
+  Freed &freed = a.freed[power];
+  a.lock();
+  if (freed.count < Freed::kMost) freed.data[(freed.first + freed.count++) % Freed::kMost] = data;
+  a.unlock();
 }
 
 bool points_to_host(const void *argument, size_t bytes) {

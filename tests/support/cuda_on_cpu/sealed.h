@@ -9,9 +9,11 @@
 namespace cuda_on_cpu {
 
 bool is_sealed();
-// Sealed memory, zero at first; null when there is no more of it. It is never given back: so
-// nothing that was freed is met again, and a test is short.
+// Sealed memory, zero at first; null when there is no more of it.
 void *sealed_allocate(size_t bytes);
+// Whatever reads it later finds zeros. Its addresses come again after 8 others of their size were
+// freed: to open and close all pages takes as long as there are addresses.
+void sealed_free(void *data, size_t bytes);
 // Whether the bytes of a kernel's argument hold the address of a page that is not the device's.
 bool points_to_host(const void *argument, size_t bytes);
 

@@ -48,9 +48,9 @@ def plan(number, ids, world):
     return list(stages[:sizes.stage_count]), sizes.buffer_bytes, sizes.state_bytes
 
 
-def _bytes(count):
+def _bytes(count, device):
     """Uninitialized memory, uint8 [count], aligned to 256 bytes."""
-    memory = torch.empty(count + 256, dtype=torch.uint8)
+    memory = torch.empty(count + 256, dtype=torch.uint8, device=device)
     first = -memory.data_ptr() % 256
     return memory[first:first + count]
 
@@ -76,8 +76,8 @@ class Flight:
     def __init__(self, bucket, session, group):
         self.bucket, self.number, self.group = bucket, session.number, group
         self.world = dist.get_world_size(group)
-        self.send, self.recv = _bytes(bucket.buffer_bytes), _bytes(bucket.buffer_bytes)
-        self.state = _bytes(bucket.state_bytes)
+        self.send, self.recv, self.state = (_bytes(count, session.device) for count in (
+            bucket.buffer_bytes, bucket.buffer_bytes, bucket.state_bytes))
         self.next = 0
         self.work = None
         self.wire_bytes = 0  # bytes that this rank sends if the collectives are rings

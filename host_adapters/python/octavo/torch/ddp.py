@@ -158,10 +158,12 @@ def before_step(session, absorbed=()):
         reducer.filled.discard(w.id)
     weights = slot_gradients(session)
     flags = torch.tensor([float(reducer.has_work()),
-                          *(float(w.id not in reducer.filled) for w in weights)])
+                          *(float(w.id not in reducer.filled) for w in weights)],
+                         device=session.device)
     _combine([*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
+    flags = flags.tolist()
     if flags[0] > 0:
         reducer.finish()
     reducer.compiled = False
-    reducer.drop_unused({w.id: bool(flags[1 + i] > 0) for i, w in enumerate(weights)})
+    reducer.drop_unused({w.id: flags[1 + i] > 0 for i, w in enumerate(weights)})
     _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)

@@ -1,5 +1,4 @@
 """Whether the ranks of a group train the same thing: compared once, before they communicate."""
-import ctypes
 import hashlib
 import zlib
 
@@ -29,8 +28,7 @@ def _values(session):
     value = 0
     for slot, tensor in zip(session.slots, session.tensors):
         if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
-            memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-            value = zlib.crc32(memory, value)
+            value = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy(), value)
     return value
 
 
@@ -46,7 +44,7 @@ def of(session, with_values):
 
 def compare(session, group, with_values=True):
     """Raises StateError on every rank of the group unless all digests are equal."""
-    mine = torch.tensor([len(session.sites), *of(session, with_values)])
+    mine = torch.tensor([len(session.sites), *of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
     dist.all_gather(every, mine, group=group)

@@ -20,7 +20,7 @@ _SCALINGS = {aten.mul_.Tensor: torch.mul, aten.mul_.Scalar: torch.mul,
              aten.div_.Tensor: torch.div, aten.div_.Scalar: torch.div}
 _LISTS = {aten._foreach_zero_.default: aten.zero_.default,
           aten._foreach_mul_.Tensor: aten.mul_.Tensor, aten._foreach_mul_.Scalar: aten.mul_.Scalar}
-_ONE = torch.ones(())
+ONE = torch.ones((), device="cpu")
 
 
 class SlotGradient(torch.Tensor):
@@ -36,7 +36,7 @@ class SlotGradient(torch.Tensor):
         self.session = session
         self.weights = weights
         self.begun = set()  # ids of the weights with a gradient since the last zero_grad
-        self.factor = _ONE
+        self.factor = ONE
 
     def complete(self):
         """Clears the slots of parts that no backward reached, such as experts without tokens."""
@@ -55,7 +55,7 @@ class SlotGradient(torch.Tensor):
         """Replaces the gradient by plain values, which are rounded to the backend's format."""
         self.session.write(self.weights[0].parameter, values, _abi.ROLE_GRADIENT)
         self.begun.update(w.id for w in self.weights)
-        self.factor = _ONE
+        self.factor = ONE
         return self
 
     def scale(self, factor):
@@ -67,7 +67,7 @@ class SlotGradient(torch.Tensor):
         return self
 
     def apply_factor(self):
-        if self.factor is not _ONE:
+        if self.factor is not ONE:
             self.store(self.plain())
 
     def norm_2(self):
@@ -103,7 +103,7 @@ class SlotGradient(torch.Tensor):
             if func is aten.zero_.default:
                 for w in first.weights:
                     first.session.clear_gradient(w)
-                first.factor = _ONE
+                first.factor = ONE
                 return first
             if func is aten.add_.Tensor:
                 return first.store(first.plain() + tree_map_only(

@@ -53,7 +53,7 @@ class Registration(ctypes.Structure):
                 ("linears", ctypes.POINTER(LinearShape)),
                 ("gradients", ctypes.c_void_p), ("weights", ctypes.c_void_p),
                 ("since", ctypes.c_void_p), ("combine", COMBINE), ("settle", SETTLE),
-                ("stream", ctypes.c_void_p), ("host", ctypes.c_void_p),
+                ("host", ctypes.c_void_p),
                 ("parameter_count", ctypes.c_uint32), ("linear_count", ctypes.c_uint32),
                 ("device", _abi.Str)]
 
@@ -128,7 +128,7 @@ def register(run, weights, linears, plans, slots, flags, callbacks, device):
         (ParameterShape * len(weights))(*(ParameterShape(_str(w.name), w.transposed)
                                           for w in weights)),
         (LinearShape * len(shapes))(*shapes), ctypes.addressof(flags.gradients),
-        ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, None, None,
+        ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, None,
         len(weights), len(shapes), _str(str(device)))
     number = library().octavo_torch_register(ctypes.byref(given))
     if number == 0:

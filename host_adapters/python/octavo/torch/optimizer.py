@@ -5,10 +5,11 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from . import ddp
+from .device import is_captured
 from .gradient import SlotGradient
 from .prepared import session_of
 from .session import disable
-from .slots import BACKWARD
+from .slots import BACKWARD, CAPTURED
 
 
 _adams = weakref.WeakSet()
@@ -27,6 +28,11 @@ class Adam(torch.optim.Optimizer):
         self._source = source
         groups = source.param_groups
         super().__init__(groups, {k: groups[0][k] for k in ("lr", "betas", "eps", "weight_decay")})
+        self._start()
+
+    def _start(self):
+        self.octavo_found_inf = True  # it takes found_inf: see skip
+        self._pinned, self._of_graphs = None, []
         _adams.add(self)
 
     def __getstate__(self):
@@ -34,7 +40,7 @@ class Adam(torch.optim.Optimizer):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        _adams.add(self)
+        self._start()
 
     def load_state_dict(self, state_dict):
         """Loads the groups. Schedulers created for the original optimizer use them as well."""
@@ -56,42 +62,66 @@ class Adam(torch.optim.Optimizer):
                              "plain again, or that was prepared for another optimizer; use that one")
         if self._changes_nothing():
             return loss
-        ids, rows, factors = [], [], []
+        ids, rows, late = [], [], []  # late: values that are tensors, as (row, column, tensor)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            row = [float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], 1.0, 0.0,
-                   0.0]
+            rate = group["lr"]
+            if not isinstance(rate, torch.Tensor) or rate.device.type == "cpu":
+                rate = float(rate)
             for p in group["params"]:
                 weights = session.weights_of(p)
                 factor = _factor(p, weights)
                 if factor is None:
                     continue
                 for w in weights:
+                    row = [rate, beta1, beta2, group["eps"], group["weight_decay"], factor, 0.0, 0.0]
+                    late += [(len(rows), at, value) for at, value in enumerate(row)
+                             if isinstance(value, torch.Tensor)]
+                    rows.append([1.0 if isinstance(v, torch.Tensor) else v for v in row])
                     ids.append(w.id)
-                    rows.append(row)
-                    factors.append(factor)
         if ids:
-            hyper = torch.tensor(rows, dtype=torch.float32)
-            hyper[:, 5] = torch.stack(factors)
-            session.optimizer_step(ids, hyper)
+            hyper = self._to_device(torch.tensor(rows, dtype=torch.float32, device="cpu"))
+            for row, column, value in late:
+                hyper[row, column].copy_(value)
+            session.optimizer_step(ids, hyper, getattr(self, "found_inf", session.nonfinite))
         session.clear_graph_gradients()
         return loss
+
+    def _to_device(self, values):
+        """Without waiting. A CUDA graph reads the host's memory in each replay, so it keeps a buffer
+        of its own, which the step before has allocated."""
+        device = self.session.device
+        if device.type != "cuda":
+            return values.to(device)
+        if is_captured(device):
+            if self._pinned is None or self._pinned.shape != values.shape:
+                raise StateError("optimizer: expected a step with the same parameters before the one "
+                                 "that is captured, found none; warm up as torch.cuda.graph says")
+            self._of_graphs.append(self._pinned.copy_(values))
+            values, self._pinned = self._pinned, None
+        else:
+            if self._pinned is None or self._pinned.shape != values.shape:
+                self._pinned = torch.empty(values.shape, pin_memory=True)
+            values = values.pin_memory()  # torch keeps it until the copy is done
+        return values.to(device, non_blocking=True)
 
     def _changes_nothing(self):
         """Whether this is the step with zeros by which torch.distributed.checkpoint makes an
         optimizer allocate its state. The state here exists, so that step must leave it alone."""
-        return not self.session.flags.since[BACKWARD] and all(
+        since = self.session.flags.since
+        return not since[BACKWARD] and not since[CAPTURED] and all(
             float(group["lr"]) == 0 for group in self.param_groups)
 
 
 def _factor(p, weights):
-    """The factor of the stored gradient; None without a gradient."""
+    """The factor of the stored gradient, 1.0 or a tensor; None without a gradient."""
     if not weights:
         return None
     if isinstance(p.grad, SlotGradient):
         p.grad.complete()
-        return p.grad.factor
-    return None if p.grad is None else torch.ones(())
+        factor = p.grad.factor
+        return factor.item() if factor.device.type == "cpu" else factor
+    return None if p.grad is None else 1.0
 
 
 def adams_of(session):

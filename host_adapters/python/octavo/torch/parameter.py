@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from ..errors import StateError, UnsupportedError
+from ..errors import DeviceError, StateError, UnsupportedError
 from .slots import HOST
 
 _T = torch.Tensor
@@ -104,7 +104,12 @@ class Copy:
         self._flag(True)
 
     def replace(self, p, data):
-        """p.data = data"""
+        """p.data = data, also by model.to(...)."""
+        here = self.session().device
+        if data.device != here:
+            raise DeviceError(
+                f"a weight in slots: expected values on {here}, where the model was prepared, found "
+                f"them on {data.device}; call octavo.restore(model), move it and prepare it again")
         set_raw(p, data)
         self.is_real, self.is_suspect, self.seen = True, True, -1
         self._flag(True)

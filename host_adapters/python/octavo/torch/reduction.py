@@ -128,7 +128,7 @@ class Reducer:
     def _cut_as_seen(self, order):
         """Forms the buckets in rank 0's order; gradients that it did not use come last."""
         order += [w.id for b in self.buckets for w in b.weights if w.id not in self._expected]
-        ids = torch.tensor(order)
+        ids = torch.tensor(order, device=self.session.device)
         root = dist.get_global_rank(self.group, 0)
         dist.broadcast(ids, root, group=self.group)
         self._cut([self.session.weights[i] for i in ids.tolist()])

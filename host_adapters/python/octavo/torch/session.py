@@ -9,10 +9,10 @@ import weakref
 import torch
 
 from .. import _abi
-from ..errors import DeviceError, InvalidError, StateError
+from ..errors import InvalidError, StateError
 from ..run import Run
-from . import ops, parameter
-from .slots import BACKWARD, CODES, FORWARD, MOVED, Flags, Site
+from . import device, ops, parameter
+from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, Flags, Site
 from .stored import Stored
 
 disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
@@ -46,26 +46,20 @@ class Session(Stored):
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
         self.check = None         # check.Check
         self.is_combined = False  # the ranks' records of this step are
-        self.is_skipping = False  # the last step met Inf or NaN and was left out
+        self.is_skipping = False  # whether the last step was left out, or a tensor that says so
+        self.gave = {}            # optimizer -> its own found_inf during a step; see skip
 
     def _open(self):
         ops.library()
-        device = self._device()
-        self.run = Run(self.config, ops.library().octavo_torch_host(), ops.take_diagnostics, device)
+        self.device = device.device_of(self._candidates)
+        self.run = Run(self.config, ops.library().octavo_torch_host(), ops.take_diagnostics,
+                       device.wanted(self.device))
         try:
+            device.check(self.device, self.run.device)
             self._describe()
         except BaseException:
             self.run.close()
             raise
-
-    def _device(self):
-        devices = {w.parameter.device for w in self._candidates}
-        if any(d.type != "cpu" for d in devices):
-            found = ", ".join(sorted(map(str, devices)))
-            raise DeviceError(f"the model: expected every parameter on the CPU, found {found}; this "
-                              "build of octavo has CPU kernels only: call model.cpu() first")
-        self.device = torch.device("cpu")
-        return _abi.DEVICE_AUTO
 
     def _describe(self):
         self.weights, self.verdicts, accepted = [], {}, []
@@ -179,18 +173,30 @@ class Session(Stored):
             p.octavo_copy.is_suspect = True
 
     def has_run(self):
-        """Whether a forward has recorded anything since the last boundary."""
-        return bool(self.flags.since[FORWARD] or self.flags.since[BACKWARD])
+        """Whether a forward has recorded anything since the last boundary, or may have, in a replay
+        of a CUDA graph."""
+        since = self.flags.since
+        return bool(since[FORWARD] or since[BACKWARD] or since[CAPTURED])
 
     def combine(self):
         """Combines the maxima and counts of all ranks, so that they derive equal scales."""
         from . import ddp
         ddp.reduce_slots(self)
 
-    def drop_records(self):
-        """Discards what casts recorded in this step, so that end_step changes no scale."""
+    def drop_records(self, where=None):
+        """Discards what casts recorded in this step, so that end_step changes no scale. where: a
+        bool tensor that says whether to; None: always."""
         for _, tensor in self.reduced:
-            tensor.zero_()
+            tensor.zero_() if where is None else tensor.masked_fill_(where, 0)
+
+    @property
+    def skipped_steps(self):
+        """How many steps met Inf or NaN and were left out. Waits for the device, if it counted."""
+        return self._skipped + (0 if self.skipped_there is None else int(self.skipped_there))
+
+    @skipped_steps.setter
+    def skipped_steps(self, count):
+        self._skipped, self.skipped_there = count, None
 
     def end_step(self):
         """Derives the next scales and clears the accumulators. The next forwards quantize the

@@ -40,7 +40,7 @@ class Weight:
 
 
 CODES, HOST, MOVED = 1, 2, 4         # octavo::core::Stale
-FORWARD, BACKWARD, TO_END = range(3)  # octavo::core::Since
+FORWARD, BACKWARD, TO_END, CAPTURED, HALF = range(5)  # octavo::core::Since
 
 
 class Flags:
@@ -49,7 +49,7 @@ class Flags:
     def __init__(self, parameters, gradients=b""):
         self.gradients = (ctypes.c_uint8 * max(parameters, 1))(*gradients)
         self.weights = (ctypes.c_uint8 * max(parameters, 1))()
-        self.since = (ctypes.c_uint8 * 3)()
+        self.since = (ctypes.c_uint8 * 5)()
 
     def set(self, id, bits):
         self.weights[id] |= bits
@@ -73,10 +73,10 @@ class Site:
         self.run = session.number
         self.is_native = weight.is_native
         # Stands for a weight in slots where autograd asks which products to differentiate.
-        self.anchor = torch.zeros((), requires_grad=not weight.is_frozen)
+        self.anchor = torch.zeros((), device=session.device, requires_grad=not weight.is_frozen)
         # A traced backward writes to it in place of the gradient slot, which the op has anyway: the
         # compiler then keeps the call, and copies nothing.
-        self.token = torch.zeros(1, dtype=torch.uint8)
+        self.token = torch.zeros(1, dtype=torch.uint8, device=session.device)
 
     def __reduce__(self):
         """A copy is the site of the copied session, which has its own run."""

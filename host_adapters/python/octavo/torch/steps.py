@@ -10,13 +10,11 @@ An optimizer of other parameters may hold copies of the model's, which its owner
 its next forward is the boundary. A training loop without optimizers has its boundary in the forward
 that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.step.
 """
-import torch
 from torch.optim import optimizer as torch_optimizer
 
-from . import ddp
-from .groups import is_distributed
+from . import ddp, skip
 from .session import disable, open_sessions
-from .slots import BACKWARD, MARKED, TO_END
+from .slots import BACKWARD, TO_END
 
 
 def _sessions(optimizer):
@@ -28,11 +26,6 @@ def _sessions(optimizer):
     return [(s, s.has_any(parameters)) for s in sessions]
 
 
-def _are_finite(optimizer):
-    return all(bool(torch.isfinite(p.grad).all()) for group in optimizer.param_groups
-               for p in group["params"] if p.grad is not None)
-
-
 @disable
 def _before(optimizer, args, kwargs):
     for session, has_any in _sessions(optimizer):
@@ -42,8 +35,9 @@ def _before(optimizer, args, kwargs):
 
 @disable
 def _after(optimizer, args, kwargs):
-    for session, has_any in _sessions(optimizer):
+    for session, has_any in reversed(_sessions(optimizer)):
         if has_any:
+            skip.take_back(session, optimizer)
             end(session)
         elif session.flags.since[BACKWARD]:
             session.flags.since[TO_END] = 1
@@ -51,38 +45,18 @@ def _after(optimizer, args, kwargs):
 
 
 def before(session, optimizer):
-    """Combines the ranks and drops the gradients of a step that must not happen. Does nothing
+    """Combines the ranks and leaves out a step that must not happen. Does nothing
     unless a forward recorded something since the last boundary."""
     absorbed = session.absorb_gradients()
     if not session.has_run():
-        if session.is_skipping:  # a second optimizer of the step that was left out
-            _drop_gradients(session, optimizer)
+        skip.again(session, optimizer)
         return
     session.is_skipping = False
     if session.check is not None:
         session.check.compare(session)
     ddp.before_step(session, absorbed)
     session.is_combined = True
-    if session.nonfinite is None or not bool(session.nonfinite):
-        return
-    if session.nonfinite.item() == MARKED and _are_finite(optimizer):
-        # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
-        session.drop_records()
-        return
-    if session.is_silent and is_distributed():
-        session.drop_records()  # other ranks see the NaN in the mean, and nobody can skip alone
-        return
-    session.skipped_steps += 1
-    session.is_skipping = True
-    session.drop_records()  # an Inf in a history would freeze its scale
-    _drop_gradients(session, optimizer)
-
-
-def _drop_gradients(session, optimizer):
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            p.grad = None
-    session.clear_graph_gradients()
+    skip.decide(session, optimizer)
 
 
 def end(session):

@@ -129,12 +129,12 @@ class Stored:
                 *self._natives(weights))
         return out
 
-    def optimizer_step(self, ids, hyper):
+    def optimizer_step(self, ids, hyper, skip):
         """One step of octavo.optimizer/1 for these parameters. hyper: float32 [len(ids), 8], see
-        octavo/optimizer.h."""
+        octavo/optimizer.h; skip: float32 [1] or None, not 0: nothing changes."""
         self.settle_all()  # what was written since the forward counts
         weights = [self.weights[i] for i in ids]
-        ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, self.nonfinite,
+        ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, skip,
                 *self._natives(weights))
         for w in weights:
             torch.autograd.graph.increment_version(w.parameter)

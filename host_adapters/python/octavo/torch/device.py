@@ -1,0 +1,52 @@
+"""Where a session's tensors are: torch's device, and Octavo's.
+
+The CPU; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
+that device.kind names.
+"""
+import torch
+
+from .. import _abi
+from ..errors import DeviceError
+
+_NAMES = {_abi.DEVICE_CPU: "cpu", _abi.DEVICE_CUDA: "cuda"}
+
+
+def device_of(weights):
+    """The device of all weights. Raises DeviceError for weights on several devices, and for one that
+    no kernels exist for."""
+    first = weights[0] if weights else None
+    device = first.parameter.device if first else torch.device("cpu")
+    for w in weights:
+        if w.parameter.device != device:
+            raise DeviceError(
+                f"{w.name}: expected every parameter on {device}, as {first.name}, found "
+                f"{w.parameter.device}; call model.to({str(device)!r}) before octavo.prepare")
+    if device.type not in ("cpu", "cuda", torch._C._get_privateuse1_backend_name()):
+        raise DeviceError(f"the model: expected its parameters on cpu or cuda, found {device}; call "
+                          "model.cpu() or model.cuda() before octavo.prepare")
+    return device
+
+
+def wanted(device):
+    """What to open for it, as Run takes it. On the CPU the configuration is asked, too: there
+    device.kind = "cuda" is a mistake to report."""
+    if device.type == "cuda":
+        return _abi.DEVICE_CUDA, device.index or 0
+    return _abi.DEVICE_AUTO, 0
+
+
+def check(device, opened):
+    """Raises DeviceError unless a run on `opened` (Run.device) reads tensors of torch's device."""
+    if opened is None or (device.type == "cpu") == (opened[0] == _abi.DEVICE_CPU):
+        return
+    name = _NAMES.get(opened[0], f"device type {opened[0]}")
+    remedy = ('set device.kind to that device, or call model.cpu() before octavo.prepare'
+              if name == "cpu" else
+              f'call model.to("{name}:{opened[1]}") before octavo.prepare, or set device.kind = "cpu"')
+    raise DeviceError(f"the model: expected its parameters on {name}, where the configuration runs, "
+                      f"found them on {device}; {remedy}")
+
+
+def is_captured(device):
+    """Whether work on the current stream becomes part of a CUDA graph in the place of running."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

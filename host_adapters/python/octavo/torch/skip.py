@@ -1,0 +1,104 @@
+"""Leaving out a step whose gradients met Inf or NaN, which a saturating cast hides from torch.
+
+The backend notes it in a slot on the device. On the CPU the host looks there before a step. On
+other devices it would wait for the device, so an optimizer that takes torch's `found_inf` is given
+the answer as a tensor: torch's fused optimizers, and the backend's own. Others cost one read a step.
+"""
+import torch
+
+from ..errors import UnsupportedError
+from .device import is_captured
+from .groups import is_distributed
+from .slots import HALF, MARKED
+
+
+def _takes_found_inf(optimizer):
+    return getattr(optimizer, "_step_supports_amp_scaling", False) or hasattr(
+        optimizer, "octavo_found_inf")
+
+
+def _gradients(optimizer):
+    return [p.grad for group in optimizer.param_groups for p in group["params"]
+            if p.grad is not None]
+
+
+def _are_finite(optimizer):
+    return all(bool(torch.isfinite(g).all()) for g in _gradients(optimizer))
+
+
+def decide(session, optimizer):
+    """Before a step whose records the ranks have combined: leaves it out, or lets it happen."""
+    if session.nonfinite is None:
+        return
+    if session.device.type != "cpu" and _takes_found_inf(optimizer):
+        return _decide_there(session, optimizer)
+    if is_captured(session.device):
+        raise UnsupportedError(
+            "a captured step: expected an optimizer that leaves out a step by itself, since the host "
+            f"cannot look at the device, found {type(optimizer).__name__}; make it with fused=True")
+    found = session.nonfinite.item()
+    if found == 0:
+        return
+    if found == MARKED and _are_finite(optimizer):
+        # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
+        session.drop_records()
+        return
+    if session.is_silent and is_distributed():
+        session.drop_records()  # other ranks see the NaN in the mean, and nobody can skip alone
+        return
+    session.skipped_steps += 1
+    session.is_skipping = True
+    session.drop_records()  # an Inf in a history would freeze its scale
+    drop_gradients(session, optimizer)
+
+
+def _decide_there(session, optimizer):
+    """The same on the device, without a read."""
+    flag = session.nonfinite.reshape(())
+    found = (flag > MARKED).float()
+    if session.flags.since[HALF] or session.is_silent:
+        norms = [torch.linalg.vector_norm(g, float("inf")).float() for g in _gradients(optimizer)]
+        if norms:
+            lost = ~torch.isfinite(torch.stack(norms)).all()
+            found = torch.maximum(found, ((flag > 0) & lost).float())
+    if session.is_silent and is_distributed():
+        found = torch.zeros_like(found)
+    session.drop_records(flag > 0)
+    if session.skipped_there is None:
+        session.skipped_there = torch.zeros_like(found)
+    session.skipped_there += found
+    session.is_skipping = found
+    give(session, optimizer)
+
+
+def give(session, optimizer):
+    """Gives the answer of this step to an optimizer, also to a second one."""
+    if optimizer not in session.gave:  # else its last step threw
+        session.gave[optimizer] = getattr(optimizer, "found_inf", None)  # GradScaler's
+    found, given = session.is_skipping, session.gave[optimizer]
+    optimizer.found_inf = found if given is None else torch.maximum(found, given.reshape(()))
+
+
+def take_back(session, optimizer):
+    """After a step: what GradScaler gave, or nothing."""
+    if optimizer in session.gave:
+        given = session.gave.pop(optimizer)
+        if given is None:
+            del optimizer.found_inf
+        else:
+            optimizer.found_inf = given
+
+
+def again(session, optimizer):
+    """A further optimizer of a step that was decided on already."""
+    if isinstance(session.is_skipping, torch.Tensor) and _takes_found_inf(optimizer):
+        give(session, optimizer)
+    elif session.is_skipping:
+        drop_gradients(session, optimizer)
+
+
+def drop_gradients(session, optimizer):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = None
+    session.clear_graph_gradients()

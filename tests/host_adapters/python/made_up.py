@@ -1,0 +1,71 @@
+"""`pytest --device made_up`: the same tests on a device that is not the CPU.
+
+Its memory is sealed: what reads or writes it without torch or a kernel dies. Its kernels are those
+of kernels/cuda, which the CPU executes. Tensors that a test makes without a device are there.
+"""
+import contextlib
+import ctypes
+import dataclasses
+import os
+import pathlib
+import types
+
+import pytest
+import torch
+
+import octavo.torch
+
+# As tests/host_adapters/torch_cpp/device_test.cpp.
+_OVERRIDES = (("plugins.trust", "dev"), ("layers.min_gain", "off"))
+
+
+def use():
+    """Makes it the device of this process. The environment is that of OCTAVO_MADE_UP, the folder of
+    a build's tests."""
+    tests = pathlib.Path(os.environ["OCTAVO_MADE_UP"])
+    os.environ.update({"OCTAVO_FAKE_GPU": "cuda=13000 driver=580.65.06", "CUDA_ON_CPU_SEALED": "1",
+                       "OCTAVO_CUBLASLT": str(tests / "fake_blas" / "libcublasLt.so.13"),
+                       "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu")})
+    ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device()
+    module = types.ModuleType("torch.made_up")
+    module.is_available = lambda: True
+    module.device_count = lambda: 1
+    module.current_device = lambda: 0
+    module.synchronize = lambda device=None: None
+    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
+    module.device = lambda device: contextlib.nullcontext()
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    torch._register_device_module("made_up", module)
+    torch.set_default_device("made_up")
+    plain = octavo.run.Config.desc
+
+    def desc(self, host, device):
+        there = dataclasses.replace(self, overrides=_OVERRIDES + self.overrides)
+        return plain(there, host, device)
+
+    octavo.run.Config.desc = desc
+    wanted = octavo.torch.device.wanted
+    octavo.torch.device.wanted = lambda device: (
+        (octavo._abi.DEVICE_CUDA, 0) if device.type == "made_up" else wanted(device))
+
+
+# What cannot run there: (part of a test's name, why).
+_NOT_THERE = (
+    ("[inductor", "inductor generates no code for this device"),
+    ("test_cuda_without_one", "there is a GPU, which is made up"),
+    ("test_sharded_models", "DTensor has no such device"),
+    ("test_sharding_afterwards", "FSDP2 has no such device"),
+    ("test_fsdp1_afterwards", "FSDP has no such device"),
+    ("test_preparing_inside_of_a_wrapper", "gloo has no such device"),
+    ("test_dynamic_quantization", "torch quantizes on CPUs only"),
+    ("test_fp8_collectives_begin_before", "torch's profiler records no collectives of a group in Python"),
+)
+
+
+def skip(items):
+    """Marks the tests that have a reason not to run on this device."""
+    for item in items:
+        for part, why in _NOT_THERE:
+            if part in item.nodeid:
+                item.add_marker(pytest.mark.skip(reason=why))
