@@ -9,6 +9,14 @@ namespace octavo::cuda {
 namespace {
 
 constexpr int kOldest = 89; /* sm_89: the first with FP8 units */
+
+/* Whether the runtime finds code for the current device, of this and so of every kernel. */
+__global__ void any_kernel() {}
+cudaError_t find_code() {
+  cudaFuncAttributes unused;
+  return cudaFuncGetAttributes(&unused, reinterpret_cast<const void *>(any_kernel));
+}
+
 /* Errors after which "any further CUDA work will return the same error", by the manual of the
  * runtime (enum cudaError). A failed capture is none of them. */
 bool is_lasting(cudaError_t error) {
@@ -153,6 +161,14 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
                           "open_device: device %d has compute capability %d.%d; expected at least "
                           "8.9, the first with FP8 units",
                           device.index, context->capability / 10, context->capability % 10);
+  }
+  if (status == OCTAVO_OK && find_code() != cudaSuccess) {
+    cudaGetLastError();
+    status = report_error(caller, OCTAVO_UNSUPPORTED,
+                          "open_device: device %d has compute capability %d.%d, for which these "
+                          "kernels have no code; build them with OCTAVO_CUDA_ARCHITECTURES=%d",
+                          device.index, context->capability / 10, context->capability % 10,
+                          context->capability);
   }
   if (status == OCTAVO_OK) status = open_gemm(*context);
   if (status != OCTAVO_OK) {

@@ -29,9 +29,12 @@ inline Extent padded_extent(const octavo_quantize &c) {
   return e;
 }
 
+/* One block a tile. A grid has at most 65535 blocks along y and z; see row_tile. */
 inline dim3 tiles_of(const Extent &e, int64_t side) {
+  const int64_t down = divide_up(e.rows, side);
+  const int64_t deep = divide_up(down, 65535);
   return dim3(static_cast<unsigned>(divide_up(e.cols, side)),
-              static_cast<unsigned>(divide_up(e.rows, side)));
+              static_cast<unsigned>(divide_up(down, deep)), static_cast<unsigned>(deep));
 }
 
 inline float *scale_inv_of(const octavo_scale *s) {

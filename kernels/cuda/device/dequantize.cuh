@@ -115,10 +115,10 @@ struct StatsTargets {
     total.signal += part.signal;
     total.noise += part.noise;
   }
-  if (to.saturated != nullptr) *to.saturated += static_cast<float>(total.saturated);
-  if (to.underflow != nullptr) *to.underflow += static_cast<float>(total.underflow);
-  if (to.signal != nullptr) *to.signal += static_cast<float>(total.signal);
-  if (to.noise != nullptr) *to.noise += static_cast<float>(total.noise);
+  if (to.saturated != nullptr) atomicAdd(to.saturated, static_cast<float>(total.saturated));
+  if (to.underflow != nullptr) atomicAdd(to.underflow, static_cast<float>(total.underflow));
+  if (to.signal != nullptr) atomicAdd(to.signal, static_cast<float>(total.signal));
+  if (to.noise != nullptr) atomicAdd(to.noise, static_cast<float>(total.noise));
 }
 
 }  // namespace octavo::cuda

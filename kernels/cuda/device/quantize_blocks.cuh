@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/target.cuh"
+#include "kernels/cuda/device/walk.cuh"
 #include "kernels/format/scale_rules.h"
 
 namespace octavo::cuda {
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Stats shared[kWarps];
   __shared__ TileAmax amax;
   __shared__ typename Out::Stored turned[kBlockTile][kTurnedRows + kQuad];
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kBlockTile;
+  const int64_t first_row = row_tile() * kBlockTile;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kBlockTile;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kBlockTile * kMostBlocks; i += kThreads) {

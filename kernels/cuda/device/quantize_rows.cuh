@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   if (thread < kTile) of_cols[thread] = of_rows[thread] = 0;
   __syncthreads();
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t first_row = row_tile() * kTile;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
   Stats stats = {};
   for (int r = static_cast<int>(threadIdx.y); r < kTile; r += 16) {
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
     cast_rows_and_cols_kernel(Source source, RowRule rule, Target<Out> out, RowScales scales,
                               Target<Out> out_t, RowScales scales_t) {
   __shared__ TurnedTile<Out> turned;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t first_row = row_tile() * kTile;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
   for (int r = static_cast<int>(threadIdx.y); r < kTile; r += 16) {
     const int c = static_cast<int>(threadIdx.x) * kQuad;

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Stats shared[kWarps];
   __shared__ TurnedTile<Out> turned;
   const float scale = scale_of_call(s, shared);
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t first_row = row_tile() * kTile;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
   Stats stats = {};
   for (int r = static_cast<int>(threadIdx.y); r < kTile; r += 16) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   if (to.out_t.data != nullptr) store_turned(turned, to.out_t, first_row, first_col);
   if (threadIdx.x != 0 || threadIdx.y != 0) return;
   publish(stats, into.amax, into.nonfinite);
-  if (blockIdx.x == 0 && blockIdx.y == 0) store_scale_inv(to, scale);
+  if (blockIdx.x == 0 && row_tile() == 0) store_scale_inv(to, scale);
 }
 
 }  // namespace octavo::cuda

@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(kThreads) sum_quantized_kernel(CodeSum c, floa
                                                              float *saturated, float *added) {
   uint64_t total = 0;
   for (int i = 0; i < blocks; ++i) total += outside[i];
-  if (added != nullptr) *added += static_cast<float>(count) * count_as;
+  if (added != nullptr) atomicAdd(added, static_cast<float>(count) * count_as);
   if (saturated != nullptr && total > 0)
-    *saturated += static_cast<float>(static_cast<int64_t>(total)) * count_as;
+    atomicAdd(saturated, static_cast<float>(static_cast<int64_t>(total)) * count_as);
 }
 
 /* One thread for each column. */
@@ -105,7 +105,7 @@ constexpr int64_t kSegment = 512; /* elements */
 [[maybe_unused]] static __global__ void add_squares_kernel(const double *parts, float *out) {
   double total = 0.0;
   for (int i = 0; i < kSquareBlocks; ++i) total += parts[i];
-  *out += static_cast<float>(total);
+  atomicAdd(out, static_cast<float>(total));
 }
 
 }  // namespace octavo::cuda

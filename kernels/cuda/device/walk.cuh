@@ -7,6 +7,10 @@
 
 namespace octavo::cuda {
 
+/* Of a grid of tiles: which row of tiles this block is. */
+__device__ inline int64_t row_tile() {
+  return static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
+}
 __device__ inline int64_t first_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

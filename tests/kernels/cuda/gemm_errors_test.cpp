@@ -170,6 +170,18 @@ TEST(CudaGemmErrors, the_current_device_stays) {
   EXPECT_EQ(current, 2);
 }
 
+/* Such as 11.0, for which nothing of sm_100 runs. */
+TEST(CudaGemmErrors, a_device_without_code_is_refused) {
+  cuda_on_cpu::reset();
+  cuda_on_cpu::script().capability_major = 11;
+  cuda_on_cpu::script().has_code = false;
+  const FakeHost host;
+  void *ctx = nullptr;
+  EXPECT_EQ(cuda::open_device(kCuda, host.get(), &ctx), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(host.last_text(), AllOf(HasSubstr("11.0"), HasSubstr("ARCHITECTURES=110")));
+  cuda_on_cpu::reset();
+}
+
 struct Failure {
   cudaError_t error;
   bool is_lasting;

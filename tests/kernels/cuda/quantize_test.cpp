@@ -207,6 +207,15 @@ TEST(CudaQuantize, order_of_threads_and_blocks_does_not_show) {
   }
 }
 
+/* A grid has at most 65535 blocks along an axis but x. */
+TEST(CudaQuantize, more_tiles_than_a_grid_is_high) {
+  Devices devices;
+  Case k = {{65535 * 64 + 5, 1},  OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_PER_TENSOR,
+            OCTAVO_RULE_QUOTIENT, true,          true};
+  k.values = Values::kNormal;
+  run(devices, k, 41);
+}
+
 TEST(CudaQuantize, launches_and_nothing_else) {
   Devices devices;
   const int allocations = cuda_on_cpu::counters().allocations;

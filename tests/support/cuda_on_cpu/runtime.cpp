@@ -104,6 +104,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
   }
   return answer(cudaSuccess);
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+  *attributes = {};
+  return answer(script().has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice);
+}
 cudaError_t cudaDriverGetVersion(int *version) {
   *version = script().driver_version;
   return cudaSuccess;

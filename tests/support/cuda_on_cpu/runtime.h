@@ -25,6 +25,7 @@ struct Script {
   cudaError_t device_count_error = cudaSuccess;
   int capability_major = 9;
   int capability_minor = 0;
+  bool has_code = true;     // for the devices
   int multiprocessors = 4;  // few, so that grids wrap in tests
   int driver_version = 13000;
   size_t total_bytes = size_t{80} << 30;

@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 
 #include <mutex>
+#include <utility>
 
 namespace octavo::torch {
 
@@ -18,24 +19,24 @@ inline void set_state_of(at::Generator generator, const at::Tensor &state) {
   generator.set_state(state);
 }
 
-inline at::Tensor random_state() {
-  return state_of(at::detail::getDefaultCPUGenerator());
-}
-
-inline void set_random_state(const at::Tensor &state) {
-  set_state_of(at::detail::getDefaultCPUGenerator(), state);
-}
-
-// Both, as they were when this object was made.
+// Both: as they were when this object was made, or as they were saved.
 class RandomState {
  public:
-  explicit RandomState(const at::Device &device) : device_(device), cpu_(random_state()) {
+  explicit RandomState(const at::Device &device)
+      : device_(device), cpu_(state_of(at::detail::getDefaultCPUGenerator())) {
     if (device.is_cuda()) own_ = state_of(at::globalContext().defaultGenerator(device));
   }
+  // own: of a GPU; undefined for none.
+  RandomState(const at::Device &device, at::Tensor cpu, at::Tensor own)
+      : device_(device), cpu_(std::move(cpu)), own_(std::move(own)) {}
+
   const at::Device &device() const { return device_; }
+  const at::Tensor &cpu() const { return cpu_; }
+  const at::Tensor &own() const { return own_; }
   void set() const {
-    set_random_state(cpu_);
-    if (own_.defined()) set_state_of(at::globalContext().defaultGenerator(device_), own_);
+    set_state_of(at::detail::getDefaultCPUGenerator(), cpu_);
+    if (own_.defined() && device_.is_cuda())
+      set_state_of(at::globalContext().defaultGenerator(device_), own_);
   }
 
  private:

@@ -63,8 +63,8 @@ InputArchive open_file(const fs::path &path, const at::Device &device) {
 
 // What octavo.pt holds, checked against the run.
 struct LoadedSlots {
-  std::vector<at::Tensor> tensors;  // by slot; undefined: its initial value
-  at::Tensor random;
+  std::vector<at::Tensor> tensors;      // by slot; undefined: its initial value
+  at::Tensor random, random_of_device;  // on the CPU; the latter undefined without a GPU
   int64_t skipped = 0;
 };
 
@@ -120,6 +120,9 @@ LoadedSlots read_slots(const Run &run, const Session &session, const fs::path &p
   if (used != keys.size())
     refuse(OCTAVO_INVALID, std::to_string(used) + " slots", std::to_string(keys.size()));
   archive.read("random", loaded.random, /*is_buffer=*/true);
+  loaded.random = loaded.random.cpu();
+  if (archive.try_read("random_of_device", loaded.random_of_device, /*is_buffer=*/true))
+    loaded.random_of_device = loaded.random_of_device.cpu();
   archive.read("skipped_steps", value);
   loaded.skipped = value.toInt();
   return loaded;
@@ -175,7 +178,7 @@ void apply(Prepared::Impl &state, const Session &session, const LoadedSlots &loa
   state.optimizer().zero_grad();
   state.skipped_steps = static_cast<uint64_t>(loaded.skipped);
   state.step_skipped = false;
-  set_random_state(loaded.random.cpu());
+  RandomState(run.device(), loaded.random, loaded.random_of_device).set();
 }
 
 // torch's own exceptions about files as this library's.
@@ -214,7 +217,9 @@ void Prepared::save_state(const std::string &directory) {
       keys.push_back(key_of(slot));
     }
     slots.write("keys", c10::IValue(list_of(keys)));
-    slots.write("random", random_state(), /*is_buffer=*/true);
+    const RandomState random(state.run->device());
+    slots.write("random", random.cpu(), /*is_buffer=*/true);
+    if (random.own().defined()) slots.write("random_of_device", random.own(), /*is_buffer=*/true);
     slots.write("skipped_steps", c10::IValue(static_cast<int64_t>(state.skipped_steps)));
     save_file(slots, fs::path(directory) / kSlots);
 

@@ -81,6 +81,12 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaFuncAttributes {
+  int numRegs;
+};
+/* cudaErrorNoKernelImageForDevice for a device that the script gives no code. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel);
+
 struct CUevent_st;
 typedef CUevent_st *cudaEvent_t;
 enum cudaStreamCaptureStatus {
