@@ -107,7 +107,7 @@ def by_ops(overrides, dtype):
                                         None)
         if dw.numel() == 0:
             dw, bias.grad = None, db
-            s.optimizer_step([0, 1], hyper().repeat(2, 1).to(s.device), None)
+            s.optimizer_step([0, 1], hyper().repeat(2, 1).to(s.device))
         else:
             weight.data -= dw / 8
             bias.data -= db / 8

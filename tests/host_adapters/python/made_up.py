@@ -53,11 +53,14 @@ def use():
 # What cannot run there: (part of a test's name, why).
 _NOT_THERE = (
     ("[inductor", "inductor generates no code for this device"),
+    ("-compiled]", "inductor generates no code for this device"),
+    ("test_zero_redundancy_optimizer", "gloo has no such device"),
     ("test_cuda_without_one", "there is a GPU, which is made up"),
     ("test_sharded_models", "DTensor has no such device"),
     ("test_sharding_afterwards", "FSDP2 has no such device"),
     ("test_fsdp1_afterwards", "FSDP has no such device"),
     ("test_preparing_inside_of_a_wrapper", "gloo has no such device"),
+    ("test_dispatch_of_transformers", "its operators fall back to the CPU's, which lack histc of int"),
     ("test_dynamic_quantization", "torch quantizes on CPUs only"),
     ("test_fp8_collectives_begin_before", "torch's profiler records no collectives of a group in Python"),
 )

@@ -129,7 +129,7 @@ class Stored:
                 *self._natives(weights))
         return out
 
-    def optimizer_step(self, ids, hyper, skip):
+    def optimizer_step(self, ids, hyper, skip=None):
         """One step of octavo.optimizer/1 for these parameters. hyper: float32 [len(ids), 8], see
         octavo/optimizer.h; skip: float32 [1] or None, not 0: nothing changes."""
         self.settle_all()  # what was written since the forward counts
