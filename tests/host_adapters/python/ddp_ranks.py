@@ -215,13 +215,13 @@ RUNS = {"te": te_run, "te hook": lambda rank: te_run(rank, default_hooks.allredu
         "unequal": unequal_run, "late": late_run, "compiled": compiled_run}
 
 
-def rank_main(rank, port, folder, device):
+def rank_main(rank, folder, device):
     torch.set_num_threads(1)
     if device == "made_up":
         made_up.use()
         staged.register()
     backend = "staged" if device == "made_up" else "gloo"
-    dist.init_process_group(backend, f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD,
+    dist.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=WORLD,
                             timeout=datetime.timedelta(seconds=200))
     found = {name: run(rank) for name, run in RUNS.items()}
     torch.save(tree_map_only(torch.Tensor, torch.Tensor.cpu, found), f"{folder}/{rank}")

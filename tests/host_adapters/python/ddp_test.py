@@ -1,6 +1,4 @@
 """Two ranks of torch.distributed on gloo: scales, gradients in slots, and what crosses the wire."""
-import socket
-
 import pytest
 import torch
 
@@ -14,10 +12,7 @@ from octavo.torch import bucket, ddp
 def ranks(request, tmp_path_factory):
     """What each rank found: one pair of processes for all tests of this file."""
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    torch.multiprocessing.spawn(rank_main, (port, str(folder), request.config.getoption("--device")),
+    torch.multiprocessing.spawn(rank_main, (str(folder), request.config.getoption("--device")),
                                 nprocs=WORLD)
     return [torch.load(folder / str(rank), weights_only=False) for rank in range(WORLD)]
 

@@ -1,7 +1,6 @@
 """Who talks to whom: the group of a session, ranks that differ, ranks that train alone. Two
 processes of torch.distributed on gloo, which must never wait for one another."""
 import datetime
-import socket
 
 import pytest
 import torch
@@ -164,11 +163,11 @@ RUNS = {"alone te": lambda r: alone(r, te()), "alone msamp": lambda r: alone(r, 
         "values": late_rank, "compiled": compiled, "dense": dense_gradient}
 
 
-def rank_main(rank, port, folder):
+def rank_main(rank, folder):
     torch.set_num_threads(1)
     found = {}
     for i, (name, run) in enumerate(RUNS.items()):
-        dist.init_process_group("gloo", f"tcp://127.0.0.1:{port + i}", rank=rank, world_size=WORLD,
+        dist.init_process_group("gloo", f"file://{folder}/meeting{i}", rank=rank, world_size=WORLD,
                                 timeout=datetime.timedelta(seconds=60))
         found[name] = run(rank)
         dist.barrier()
@@ -176,29 +175,11 @@ def rank_main(rank, port, folder):
     torch.save(found, f"{folder}/{rank}")
 
 
-def free_ports(count):
-    """The first of some ports in a row that nothing uses."""
-    for start in range(29000, 60000, count):
-        sockets = []
-        try:
-            for port in range(start, start + count):
-                s = socket.socket()
-                sockets.append(s)
-                s.bind(("127.0.0.1", port))
-            return start
-        except OSError:
-            continue
-        finally:
-            for s in sockets:
-                s.close()
-    raise OSError("no free ports")
-
-
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What each rank found: one pair of processes for all tests of this file."""
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(rank_main, (free_ports(len(RUNS)), str(folder)), nprocs=WORLD)
+    torch.multiprocessing.spawn(rank_main, (str(folder),), nprocs=WORLD)
     return [torch.load(folder / str(rank), weights_only=False) for rank in range(WORLD)]
 
 
