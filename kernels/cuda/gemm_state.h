@@ -1,5 +1,4 @@
-/* kernels/cuda/gemm_state.h: what gemm keeps of a device: cuBLASLt and its plans.
- */
+/* kernels/cuda/gemm_state.h: what gemm keeps of a device: cuBLASLt and its plans. */
 #pragma once
 
 #include <atomic>

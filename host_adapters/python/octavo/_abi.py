@@ -107,8 +107,8 @@ STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": Opti
            "octavo_device": Device, "octavo_diagnostic": Diagnostic, "octavo_host": Host,
            "octavo_open_desc": OpenDesc, "octavo_verdict": Verdict,
            "octavo_parameter_desc": ParameterDesc, "octavo_linear_desc": LinearDesc,
-           "octavo_session_desc": SessionDesc, "octavo_extent": Extent, "octavo_linear_plan": LinearPlan, "octavo_slot": Slot,
-           "octavo_slot_use": SlotUse}
+           "octavo_session_desc": SessionDesc, "octavo_extent": Extent,
+           "octavo_linear_plan": LinearPlan, "octavo_slot": Slot, "octavo_slot_use": SlotUse}
 
 NONE = 0xFFFFFFFF
 KIND_DIAGNOSTIC, KIND_VERDICT, KIND_HOST = 1, 2, 4

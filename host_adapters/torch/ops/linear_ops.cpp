@@ -83,15 +83,6 @@ void implement(torch::stable::detail::StableLibrary &m) {
 
 }  // namespace
 
-// The same functions: the run knows its device.
-STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
-  implement(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {
-  implement(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) {
-  implement(m);
-}
+OCTAVO_ON_EVERY_DEVICE(implement)
 
 }  // namespace octavo::ops

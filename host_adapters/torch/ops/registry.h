@@ -3,7 +3,22 @@
 // error.
 #pragma once
 
+#include <torch/csrc/stable/library.h>
+
 #include "host_adapters/torch/core/entry.h"
+
+// Registers ops by implement(torch::stable::detail::StableLibrary &). The same functions for every
+// device: the run knows its own.
+#define OCTAVO_ON_EVERY_DEVICE(implement)             \
+  STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {         \
+    implement(m);                                     \
+  }                                                   \
+  STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {        \
+    implement(m);                                     \
+  }                                                   \
+  STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) { \
+    implement(m);                                     \
+  }
 
 namespace octavo::ops {
 

@@ -104,15 +104,7 @@ void implement(torch::stable::detail::StableLibrary &m) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {
-  implement(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {
-  implement(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) {
-  implement(m);
-}
+OCTAVO_ON_EVERY_DEVICE(implement)
 
 // It has no tensor from which torch could take a device.
 STABLE_TORCH_LIBRARY_IMPL(octavo, CompositeExplicitAutograd, m) {

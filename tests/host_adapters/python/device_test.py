@@ -129,6 +129,22 @@ def test_a_second_optimizer_of_a_step_is_told_too():
     assert equal(values(model), before)
 
 
+def test_rates_and_factors_on_the_device_stay_there():
+    found = []
+    for rate in (2.0**-6, torch.tensor(2.0**-6)):
+        torch.manual_seed(3)
+        model, optimizer = made(msamp())
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        backward(model)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        with Reads() as reads:
+            optimizer.step()
+        assert reads.count == 0
+        found.append(values(model))
+    assert equal(*found)
+
+
 # What a replay changes leaves no trace for the host: here a write through `data`.
 @EACH
 def test_after_a_capture_no_codes_are_trusted(overrides, capturing):

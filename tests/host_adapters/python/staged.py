@@ -1,6 +1,7 @@
 """A process group for the made-up device: gloo on copies of its tensors in the CPU's memory."""
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 class Staged(dist.ProcessGroup):
@@ -15,14 +16,12 @@ class Staged(dist.ProcessGroup):
 
     def _run(self, call, outputs, inputs, *rest):
         """outputs, inputs: tensors or lists of them; the same object where a call is in place."""
-        there = _map(outputs, lambda t: t.cpu())
-        from_there = there if inputs is outputs else _map(inputs, lambda t: t.cpu())
-        arguments = (there,) if inputs is outputs else (there, from_there)
-        work = call(*arguments, *rest)
-        work.wait()
-        for mine, result in zip(_flat(outputs), _flat(there)):
+        there = tree_map(torch.Tensor.cpu, outputs)
+        arguments = (there,) if inputs is outputs else (there, tree_map(torch.Tensor.cpu, inputs))
+        call(*arguments, *rest).wait()
+        for mine, result in zip(tree_leaves(outputs), tree_leaves(there)):
             mine.copy_(result)
-        return _Done(_flat(outputs))
+        return _Done(tree_leaves(outputs))
 
     def allreduce(self, tensors, options):
         return self._run(self._gloo.allreduce, tensors, tensors, options)
@@ -59,18 +58,6 @@ class _Done(dist._Work):
 
     def get_future(self):
         return self._future
-
-
-def _flat(tensors):
-    if isinstance(tensors, (list, tuple)):
-        return [t for part in tensors for t in _flat(part)]
-    return [tensors]
-
-
-def _map(tensors, change):
-    if isinstance(tensors, (list, tuple)):
-        return [_map(part, change) for part in tensors]
-    return change(tensors)
 
 
 def register():

@@ -13,6 +13,7 @@ from .slots import BACKWARD, CAPTURED
 
 
 _adams = weakref.WeakSet()
+_RATE, _FACTOR = 0, 5  # OCTAVO_HYPER_LR, OCTAVO_HYPER_GRAD_SCALE
 
 
 class Adam(torch.optim.Optimizer):
@@ -62,7 +63,7 @@ class Adam(torch.optim.Optimizer):
                              "plain again, or that was prepared for another optimizer; use that one")
         if self._changes_nothing():
             return loss
-        ids, rows, late = [], [], []  # late: values that are tensors, as (row, column, tensor)
+        ids, rows = [], []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             rate = group["lr"]
@@ -74,18 +75,30 @@ class Adam(torch.optim.Optimizer):
                 if factor is None:
                     continue
                 for w in weights:
-                    row = [rate, beta1, beta2, group["eps"], group["weight_decay"], factor, 0.0, 0.0]
-                    late += [(len(rows), at, value) for at, value in enumerate(row)
-                             if isinstance(value, torch.Tensor)]
-                    rows.append([1.0 if isinstance(v, torch.Tensor) else v for v in row])
+                    rows.append([rate, beta1, beta2, group["eps"], group["weight_decay"], factor,
+                                 0.0, 0.0])
                     ids.append(w.id)
         if ids:
-            hyper = self._to_device(torch.tensor(rows, dtype=torch.float32, device="cpu"))
-            for row, column, value in late:
-                hyper[row, column].copy_(value)
-            session.optimizer_step(ids, hyper, getattr(self, "found_inf", session.nonfinite))
+            session.optimizer_step(ids, self._hyper(rows),
+                                   getattr(self, "found_inf", session.nonfinite))
         session.clear_graph_gradients()
         return loss
+
+    def _hyper(self, rows):
+        """The rows as float32 on the device. Rates and factors that are tensors stay there."""
+        late = {}
+        for column in (_RATE, _FACTOR):
+            values = [row[column] for row in rows]
+            if any(isinstance(v, torch.Tensor) for v in values):
+                late[column] = values
+        numbers = [[0.0 if isinstance(v, torch.Tensor) else v for v in row] for row in rows] if (
+            late) else rows
+        hyper = self._to_device(torch.tensor(numbers, dtype=torch.float32, device="cpu"))
+        for column, values in late.items():
+            hyper[:, column] = torch.stack([
+                v.reshape(()).float() if isinstance(v, torch.Tensor) else hyper[i, column]
+                for i, v in enumerate(values)])
+        return hyper
 
     def _to_device(self, values):
         """Without waiting. A CUDA graph reads the host's memory in each replay, so it keeps a buffer
@@ -101,7 +114,7 @@ class Adam(torch.optim.Optimizer):
             values, self._pinned = self._pinned, None
         else:
             if self._pinned is None or self._pinned.shape != values.shape:
-                self._pinned = torch.empty(values.shape, pin_memory=True)
+                self._pinned = torch.empty(values.shape, device="cpu", pin_memory=True)
             values = values.pin_memory()  # torch keeps it until the copy is done
         return values.to(device, non_blocking=True)
 
