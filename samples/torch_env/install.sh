@@ -4,7 +4,8 @@
 # Usage: samples/torch_env/install.sh [group...]
 #        samples/torch_env/install.sh --check [group...]
 #   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), oracles (what
-#             tests/oracles compares with), wheel (what builds a wheel); <group>.txt lists each
+#             tests/oracles compares with), wheel (what builds a wheel), disassembler (of device code);
+#             <group>.txt lists each
 #   --check   installs nothing; says whether these groups are complete
 #
 # The folder is $OCTAVO_TORCH_ENV, else .cache/torch of the repository, which git ignores. Each
@@ -31,7 +32,7 @@ for argument in "$@"; do
   elif [[ $argument =~ ^[a-z]+$ && -f $here/$argument.txt ]]; then
     groups+=("$argument")
   else
-    echo "error: expected a group (torch, ecosystem, oracles, wheel), found $argument" >&2
+    echo "error: expected a group (torch, ecosystem, oracles, wheel, disassembler), found $argument" >&2
     exit 2
   fi
 done
@@ -97,6 +98,7 @@ size_of() {
     ecosystem) echo "73 MB, 350 MB on the disk" ;;
     oracles) echo "8 MB, 50 MB on the disk" ;;
     wheel) echo "1 MB, 3 MB on the disk" ;;
+    disassembler) echo "5 MB, 5 MB on the disk" ;;
   esac
 }
 

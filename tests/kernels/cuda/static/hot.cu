@@ -1,0 +1,40 @@
+/* The hot kernels, each once, as cubins whose machine code static_check.py reads.
+ *
+ * Taking an address instantiates a kernel without naming its parameters. A kernel that is new, or
+ * has another name or other template arguments, needs its line here and its row in kernels.csv.
+ */
+#include "kernels/cuda/device/adam.cuh"
+#include "kernels/cuda/device/gemm_finish.cuh"
+#include "kernels/cuda/device/quantize_blocks.cuh"
+#include "kernels/cuda/device/quantize_rows.cuh"
+#include "kernels/cuda/device/quantize_tensor.cuh"
+#include "kernels/cuda/device/sums.cuh"
+
+namespace octavo::cuda {
+
+using Source = TensorSource<Bf16>;
+
+template <typename Kernel>
+const void *hot(Kernel *kernel) {
+  return reinterpret_cast<const void *>(kernel);
+}
+
+extern const void *const kHot[];
+const void *const kHot[] = {
+    hot(cast_rows_kernel<Source, E4m3>),
+    hot(cast_kernel<Source, E4m3>),
+    hot(measure_kernel<Source>),
+    hot(quantize_blocks_kernel<Source, E4m3>),
+    hot(quantize_rows_kernel<Source, E4m3>),
+    hot(cast_rows_and_cols_kernel<Source, E4m3>),
+    hot(measure_rows_kernel<Source>),
+    hot(measure_adam_kernel),
+    hot(write_adam_kernel),
+    hot(sum_rows_kernel),
+    hot(squares_kernel),
+    hot(sum_quantized_kernel<E4m3>),
+    hot(dequantize_kernel),
+    hot(finish_gemm_kernel),
+};
+
+}  // namespace octavo::cuda
