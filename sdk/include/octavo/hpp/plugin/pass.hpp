@@ -135,6 +135,10 @@ class Pass {
     return scale_of(granularity, cols, work_.take(scale_shape(granularity, rows, cols).bytes()));
   }
   void write_fused();
+  void multiply_once(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
+                     uint32_t how);
+  void multiply_wide(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
+                     uint32_t how);
 
   const Device &device_;
   bool measuring_;

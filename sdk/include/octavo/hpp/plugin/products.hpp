@@ -94,6 +94,19 @@ inline void Pass::pack(const octavo_tensor &codes, octavo_tensor packed) {
   run(&octavo_kernels::pack, c);
 }
 
+// Rows [first, first + count) of an operand in codes; `first` is where a block of scales begins.
+inline Operand rows_of(Operand o, int64_t first, int64_t count) {
+  o.codes.data = static_cast<char *>(o.codes.data) + first * o.codes.stride;
+  o.codes.rows = count;
+  const Block block = block_of(o.scale_inv.granularity);
+  if (block.rows > 0 && o.scale_inv.data != nullptr) {
+    const int64_t width = OCTAVO_DTYPE_BITS(o.scale_inv.dtype) / 8;
+    o.scale_inv.data = static_cast<char *>(o.scale_inv.data) +
+                       first / block.rows * (block.cols > 0 ? o.scale_inv.stride : 1) * width;
+  }
+  return o;
+}
+
 inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
                            uint32_t how) {
   const bool is_plain = a.is_plain();
@@ -105,13 +118,33 @@ inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_
     a.kept() = std::min(a.kept(), device_.aligned(d.rows));
     b.kept() = std::min(b.kept(), device_.aligned(d.cols));
   }
-  const bool pads =
-      !is_plain && (how & kWithPadding) == 0 &&
-      ((measuring_ && device_.alignment() > 1) || a.kept() != d.rows || b.kept() != d.cols);
-  const bool accumulates = (how & kAccumulate) != 0;
+  const bool pads = !is_plain && (how & kWithPadding) == 0;
+  if (pads && b.kept() != d.cols) return multiply_wide(a, b, d, bias, how);
+  if (!pads || device_.alignment() == 1) return multiply_once(a, b, d, bias, how);
+
+  // Only the last rows of a are padding: what d has room for is computed in place, and the rest
+  // aside. With all of its rows, a needs as much of the kernels as each of the two.
+  const int64_t whole = std::max(device_.alignment(), block_of(a.scale_inv.granularity).rows);
+  if (measuring_) {
+    work_.tensor(whole, b.kept(), OCTAVO_F32);
+    return multiply_once(a, b, d, bias, how);
+  }
+  const int64_t front = a.kept() == d.rows ? d.rows : d.rows / whole * whole;
+  octavo_tensor part = d;
+  part.rows = front;
+  if (front > 0) multiply_once(rows_of(a, 0, front), b, part, bias, how);
+  if (front == d.rows) return;
+  part.rows = d.rows - front;
+  part.data = static_cast<char *>(d.data) + front * d.stride * (OCTAVO_DTYPE_BITS(d.dtype) / 8);
+  multiply_wide(rows_of(a, front, a.kept() - front), b, part, bias, how);
+}
+
+// The operands as they are, padding and all, into d.
+inline void Pass::multiply_once(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
+                                uint32_t how) {
   auto g = call<octavo_gemm>(OCTAVO_KIND_GEMM);
   g.a = &a.codes, g.b = &b.codes;
-  if (!is_plain) g.a_scale_inv = &a.scale_inv, g.b_scale_inv = &b.scale_inv;
+  if (!a.is_plain()) g.a_scale_inv = &a.scale_inv, g.b_scale_inv = &b.scale_inv;
   if (a.layout == Layout::kTransposed) g.layout |= OCTAVO_GEMM_A_KM;
   if (b.layout == Layout::kTransposed) g.layout |= OCTAVO_GEMM_B_KN;
   if (b.layout == Layout::kPacked) g.layout |= OCTAVO_GEMM_B_PACKED;
@@ -119,23 +152,29 @@ inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_
   g.bias_after = (how & kBiasAfter) != 0 && bias != nullptr ? 1 : 0;
   g.d = &d;
   g.bias = bias;
-  g.accumulate = accumulates ? 1 : 0;
-  if (!pads) return run(&octavo_kernels::gemm, g);
+  g.accumulate = (how & kAccumulate) != 0 ? 1 : 0;
+  run(&octavo_kernels::gemm, g);
+}
 
+// The same into the workspace, and from there to d what d has room for.
+inline void Pass::multiply_wide(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
+                                uint32_t how) {
+  const bool accumulates = (how & kAccumulate) != 0;
   octavo_tensor wide = work_.tensor(a.kept(), b.kept(), OCTAVO_F32);
-  octavo_tensor wide_bias = work_.tensor(1, b.kept(), OCTAVO_F32);
   // One rounding to the host's dtype, in the kernel; a sum is rounded after the addition.
   if (!accumulates) wide.dtype = d.dtype;
-  if (bias != nullptr) {
-    clear(wide_bias.data, static_cast<uint64_t>(wide_bias.cols) * sizeof(float));
+  octavo_tensor wide_bias{};
+  if (bias != nullptr && bias->cols != b.kept()) {
+    // In its own dtype, which the kernels may be able to add without a launch of its own.
+    wide_bias = work_.tensor(1, b.kept(), bias->dtype);
+    clear(wide_bias.data,
+          static_cast<uint64_t>(wide_bias.cols) * (OCTAVO_DTYPE_BITS(bias->dtype) / 8));
     octavo_tensor front = wide_bias;
     front.cols = bias->cols;
     add(*bias, front, false);
-    g.bias = &wide_bias;
+    bias = &wide_bias;
   }
-  g.d = &wide;
-  g.accumulate = 0;
-  run(&octavo_kernels::gemm, g);
+  multiply_once(a, b, wide, bias, how & ~uint32_t{kAccumulate});
   wide.rows = d.rows, wide.cols = d.cols;
   add(wide, d, accumulates);
 }
