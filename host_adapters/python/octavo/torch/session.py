@@ -48,6 +48,7 @@ class Session(Stored):
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
+        self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
 
     def _open(self):
         ops.library()

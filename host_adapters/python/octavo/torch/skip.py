@@ -9,7 +9,7 @@ import torch
 from ..errors import UnsupportedError
 from .device import is_captured
 from .groups import is_distributed
-from .slots import HALF, MARKED
+from .slots import BACKWARD, FORWARD, HALF, MARKED
 
 
 def _takes_found_inf(optimizer):
@@ -26,17 +26,33 @@ def _are_finite(optimizer):
     return all(bool(torch.isfinite(g).all()) for g in _gradients(optimizer))
 
 
-def decide(session, optimizer):
-    """Before a step whose records the ranks have combined: leaves it out, or lets it happen."""
+def earlier(session, optimizer):
+    """What was decided for another optimizer since a forward or backward last ran for the host, or
+    False. After a capture a step of two optimizers looks like two steps, and the boundary between
+    them clears what the backward noted: the second one takes over the answer of the first."""
+    since = session.flags.since
+    if since[FORWARD] or since[BACKWARD] or optimizer in session.decided_for:
+        session.decided_for.clear()
+    session.decided_for.add(optimizer)
+    return session.is_skipping if len(session.decided_for) > 1 else False
+
+
+def decide(session, optimizer, earlier=False):
+    """Before a step whose records the ranks have combined: leaves it out, or lets it happen.
+    earlier: an answer of the same step, a bool or a tensor, that counts, too."""
     if session.nonfinite is None:
         return
     if session.device.type != "cpu" and _takes_found_inf(optimizer):
-        return _decide_there(session, optimizer)
+        return _decide_there(session, optimizer, earlier)
     if is_captured(session.device):
         raise UnsupportedError(
             "a captured step: expected an optimizer that leaves out a step by itself, since the host "
             f"cannot look at the device, found {type(optimizer).__name__}; make it with fused=True")
     found = session.nonfinite.item()
+    if bool(earlier):
+        session.is_skipping = True
+        session.drop_records()
+        return drop_gradients(session, optimizer)
     if found == 0:
         return
     if found == MARKED and _are_finite(optimizer):
@@ -52,7 +68,7 @@ def decide(session, optimizer):
     drop_gradients(session, optimizer)
 
 
-def _decide_there(session, optimizer):
+def _decide_there(session, optimizer, earlier):
     """The same on the device, without a read."""
     flag = session.nonfinite.reshape(())
     found = (flag > MARKED).float()
@@ -66,7 +82,13 @@ def _decide_there(session, optimizer):
     session.drop_records(flag > 0)
     if session.skipped_there is None:
         session.skipped_there = torch.zeros_like(found)
-    session.skipped_there += found
+    if isinstance(earlier, torch.Tensor):  # counted already
+        session.skipped_there += found * (1 - earlier)
+        found = torch.maximum(found, earlier)
+    elif earlier:
+        found = torch.ones_like(found)
+    else:
+        session.skipped_there += found
     session.is_skipping = found
     give(session, optimizer)
 

@@ -51,12 +51,13 @@ def before(session, optimizer):
     if not session.has_run():
         skip.again(session, optimizer)
         return
+    earlier = skip.earlier(session, optimizer)
     session.is_skipping = False
     if session.check is not None:
         session.check.compare(session)
     ddp.before_step(session, absorbed)
     session.is_combined = True
-    skip.decide(session, optimizer)
+    skip.decide(session, optimizer, earlier)
 
 
 def end(session):
