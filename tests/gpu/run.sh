@@ -6,7 +6,7 @@
 #                                        driver and no packages of a build
 #        tests/gpu/run.sh --run <dir>    runs what was packed
 #
-# Where python3 has torch, the goals G1 to G12 are measured against it, too (bench/bench.py); the figures
+# Where python3 has torch, the goals G1 to G13 are measured against it, too (bench/bench.py); the figures
 # go to bench.json in the folder OUT, or in the current one.
 #
 # OCTAVO_CUDA_ARCHITECTURES: what is compiled for, 90-real by default. cuBLASLt is that of the CUDA
@@ -58,7 +58,7 @@ PY
 # measure <plugin> <folder of bench.py>
 measure() {
   if ! python3 -c 'import torch' 2>/dev/null; then
-    echo "G1 to G12: skipped, python3 has no torch"
+    echo "G1 to G13: skipped, python3 has no torch"
     return
   fi
   python3 "$2/bench.py" --plugin "$1" --out "${OUT:-.}/bench.json"

@@ -27,8 +27,9 @@ def check_products(bench):
         for codes, rows in ((a, M), (b, N)):
             bench.kernels.quantize(bench.random(rows, K), codes)()
         out = torch.empty(M, N, device=bench.device, dtype=torch.bfloat16)
-        bench.kernels.multiply(a, b, out)()
-        exact = a.decoded().double() @ b.decoded().double().t()
+        bias = bench.random(1, N)
+        bench.kernels.multiply(a, b, out, bias=bias)()
+        exact = a.decoded().double() @ b.decoded().double().t() + bias.double()
         # One rounding to bf16, and fast accumulation's 14 bits over K products of the size of 1.
         bound = 2 ** -8 * exact.abs() + 2 ** -13 * K ** 0.5 * 4
         if not ((out.double() - exact).abs() <= bound).all():
@@ -46,6 +47,14 @@ def check_sums(bench):
         yield "the sum of codes has other codes"
 
 
+def check_columns(bench):
+    source, out = bench.random(M, N), torch.empty(1, N, device=bench.device)
+    bench.kernels.sum_rows(source, out)()
+    exact = source.double().sum(0)
+    if not torch.equal(out[0], exact.float()):  # sums in fp64 of 144 values of 8 bits are exact
+        yield "sums of columns are not exact"
+
+
 def check_all(bench):
     """What is wrong, as texts; empty when nothing is."""
-    return [*check_casts(bench), *check_products(bench), *check_sums(bench)]
+    return [*check_casts(bench), *check_products(bench), *check_sums(bench), *check_columns(bench)]

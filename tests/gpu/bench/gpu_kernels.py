@@ -16,12 +16,12 @@ for place in (HERE, HERE.parents[1] / "bench" / "python"):
 import octavo_kernels as common
 from octavo_kernels import F, HEADER, U32, U64, Pointer, Scale, Str, Tensor, address, struct
 
-KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED = 4, 31, 32
+KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED, KIND_SUM = 4, 31, 32, 33
 DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED = 1, 2, 4, 5, 10, 11, 12
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS = 1, 2, 4, 5, 10, 11, 12, 13
 
 Diagnostic = struct("Diagnostic", HEADER + [("code", ctypes.c_int32), ("severity", U32),
                                             ("domain", Str), ("text", Str), ("keys", Pointer),
@@ -45,6 +45,9 @@ SumQuantized = struct("SumQuantized", HEADER + [
     ("stream", Pointer), ("codes", Pointer), ("out", Pointer), ("count", U64), ("shards", U64),
     ("shard_stride", U64), ("saturated", Pointer), ("dtype", U32), ("count_as", F),
     ("added", Pointer)])
+
+Sum = struct("Sum", HEADER + [("stream", Pointer), ("in_", Pointer), ("in_scale_inv", Pointer),
+                              ("out", Pointer), ("accumulate", U32), ("reserved", U32)])
 
 
 def tensor(t):
@@ -103,7 +106,7 @@ class GpuKernels:
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))
         verb = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer)
-        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED)}
+        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS)}
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer,
                                        ctypes.POINTER(U64))(table[1 + WORKSPACE])
         self._close = ctypes.CFUNCTYPE(None, Pointer)(table[1 + CLOSE])
@@ -163,20 +166,20 @@ class GpuKernels:
         call.rule = RULE_GIVEN if delayed else RULE_QUOTIENT
         return self._prepare(QUANTIZE, "quantize", call, (given, source, codes))
 
-    def multiply(self, a, b, out, fast=True):
-        """out = a b^T of Codes [M, K] and [N, K], or of their transposes given as (codes, "t")."""
+    def multiply(self, a, b, out, fast=True, bias=None):
+        """out = a b^T + bias of Codes [M, K] and [N, K], or of their transposes given as (codes, "t")."""
         parts = []
         for operand in (a, b):
             codes, turned = operand if isinstance(operand, tuple) else (operand, "")
             whole = turned and codes.granularity != PER_TENSOR
             parts += [tensor(codes.out_t if turned else codes.out),
                       codes.scale_t if whole else codes.scale]
-        result = tensor(out)
+        result, added = tensor(out), tensor(bias)
         call = common.Gemm(ctypes.sizeof(common.Gemm), common.KIND_GEMM)
         call.a, call.a_scale_inv, call.b, call.b_scale_inv = (address(p) for p in parts)
-        call.d = address(result)
+        call.d, call.bias = address(result), address(added)
         call.fast_accumulation = 1 if fast else 0
-        return self._prepare(GEMM, "gemm", call, (parts, result, a, b, out))
+        return self._prepare(GEMM, "gemm", call, (parts, result, added, a, b, out, bias))
 
     def adam(self, items):
         """One step of all items: dicts of weight, gradient, exp_avg, exp_avg_sq and *_scale_inv."""
@@ -198,3 +201,10 @@ class GpuKernels:
         call.shards, call.count = codes.shape
         call.shard_stride = call.count
         return self._prepare(SUM_QUANTIZED, "sum_quantized", call, (codes, out), False)
+
+    def sum_rows(self, source, out):
+        """out [1, C] f32 = the sums of the columns of source."""
+        given = tensor(source)
+        call = Sum(ctypes.sizeof(Sum), KIND_SUM)
+        call.in_, call.out = address(given), out.data_ptr()
+        return self._prepare(SUM_ROWS, "sum_rows", call, (given, source, out), False)
