@@ -45,7 +45,8 @@ GemmWorkspace split_workspace(const Context &context, const octavo_gemm &c) {
   const auto beyond = reinterpret_cast<uintptr_t>(begin) % kAlignment;
   w.blas = beyond == 0 ? begin : begin + (kAlignment - beyond);
   w.tile = reinterpret_cast<float *>(w.blas + context.gemm.workspace);
-  w.a_scales = w.blas + context.gemm.workspace + tile_bytes(context);
+  w.tile_bytes = tile_bytes(context);
+  w.a_scales = w.blas + context.gemm.workspace + w.tile_bytes;
   uint64_t bytes = 0;
   if (has_codes(c)) scale_bytes(shape.m, shape.k, &bytes);
   w.b_scales = w.a_scales + bytes;

@@ -2,7 +2,8 @@
  *
  * A product takes the first of these ways that can do it: cuBLASLt with scales and bias; cuBLASLt,
  * then a launch that finishes d in place; cuBLASLt into f32 tiles, each finished on its way to d;
- * the reference kernel. kernels/cuda/gemm_state.h says when a way is reported to the host.
+ * the reference kernel. Operands that cuBLASLt does not take as they are become another dtype
+ * first, part by part. kernels/cuda/gemm_state.h says when a way is reported to the host.
  */
 #pragma once
 
@@ -12,8 +13,9 @@
 
 namespace octavo::cuda {
 
-/* Of a tile of f32 sums; half as many bytes as cuBLASLt's own workspace hold at least 128 rows of
- * so many columns, so that its borders are borders of 128 x 128 blocks. */
+/* Of a tile of f32 sums of operands as they are; half as many bytes as cuBLASLt's own workspace
+ * hold at least 128 rows of so many columns, so that its borders are borders of 128 x 128 blocks.
+ */
 constexpr int64_t kTileCols = 1024;
 inline uint64_t tile_bytes(const Context &context) {
   return context.gemm.workspace / 2;
@@ -22,7 +24,8 @@ inline uint64_t tile_bytes(const Context &context) {
 /* The workspace of a call, from its first multiple of 256 on. */
 struct GemmWorkspace {
   char *blas;
-  float *tile;
+  float *tile; /* for what a product in parts keeps of each part */
+  uint64_t tile_bytes;
   char *a_scales; /* arranged for cuBLASLt */
   char *b_scales;
 };
@@ -40,6 +43,22 @@ struct Scaling {
   int32_t a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
   int32_t b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 };
+
+/* What one call of cuBLASLt does of a product, and what launches of our own do before and after it.
+ */
+struct Way {
+  Scaling scaling;
+  uint32_t dtype = 0; /* that operands of another one are converted to; 0: both stay as they are */
+  bool scales_later = false;
+  bool bias_later = false;
+  bool by_tiles = false;
+
+  bool finishes() const { return scales_later || bias_later || by_tiles; }
+};
+
+/* The product by this way, d in as many parts as the workspace makes necessary. */
+Outcome multiply_parts(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &way,
+                       octavo_status *status);
 
 /* d = a b^T with scales, bias and accumulate as one call of cuBLASLt. c.bias must be one that the
  * epilogue takes. */

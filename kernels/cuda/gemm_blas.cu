@@ -1,8 +1,6 @@
 /* The ways of a product through cuBLASLt; which pairs of dtypes, scales, bias and output the
  * library takes is in its manual under "cublasLtMatmul" and "Narrow Precision Data Types Usage".
  */
-#include "kernels/cuda/device/gemm_finish.cuh"
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/gemm.h"
 
 namespace octavo::cuda {
@@ -25,16 +23,6 @@ bool is_aligned(const octavo_gemm &c) {
          is_multiple(shape.n * bytes) && is_multiple(c.d->stride * bytes) && is_address(*c.a) &&
          is_address(*c.b) && is_address(*c.d);
 }
-
-/* What one call of cuBLASLt does of c, and what a launch of our own does after it. */
-struct Way {
-  Scaling scaling;
-  bool scales_later = false;
-  bool bias_later = false;
-  bool by_tiles = false;
-
-  bool finishes() const { return scales_later || bias_later || by_tiles; }
-};
 
 /* Blocks: the library's modes, or none. */
 bool scale_blocks(const Context &context, const octavo_gemm &c, Scaling *out) {
@@ -101,102 +89,32 @@ void plan_output(const octavo_gemm &c, bool may_fuse, Way *way) {
   way->by_tiles = !fits || c.accumulate != 0 || !(is_f32 || is_rounded_twice);
 }
 
-/* Rows [first, first + count) of a K-contiguous operand, columns of another. */
-octavo_tensor rows_of(const octavo_tensor &t, bool is_k_major, int64_t first, int64_t count) {
-  octavo_tensor part = t;
-  part.data = is_k_major ? element(t, 0, first) : element(t, first, 0);
-  (is_k_major ? part.cols : part.rows) = count;
-  return part;
-}
-
-octavo_tensor block_of(const octavo_tensor &t, int64_t row, int64_t rows, int64_t col,
-                       int64_t cols) {
-  return {element(t, row, col), rows, cols, t.stride, t.dtype, 0};
-}
-
-/* The scales of an operand's rows from `first` on, a multiple of 128. */
-const octavo_scale *scales_from(const octavo_scale *s, int64_t first, octavo_scale *out) {
-  if (s == nullptr) return nullptr;
-  *out = *s;
-  if (is_row_scaled(s)) out->data = static_cast<float *>(s->data) + first * s->stride;
-  if (has_blocks(s)) out->data = scale_row(*s, first);
-  return out;
-}
-
-void launch_finish(Launcher &l, const octavo_tensor &sums, const Finish &finish) {
-  const int64_t count = sums.rows * sums.cols;
-  l.run(dim3(blocks_for(l.context(), divide_up(count, kThreads))), dim3(kThreads),
-        finish_gemm_kernel, any_tensor(sums), finish);
-}
-
-Outcome multiply_whole(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &way,
-                       octavo_status *status) {
-  octavo_gemm call = c;
-  if (way.scales_later) call.a_scale_inv = call.b_scale_inv = nullptr;
-  if (way.bias_later) call.bias = nullptr;
-  const Outcome outcome =
-      multiply_once(l, state, call, way.scaling, split_workspace(l.context(), c), status);
-  if (outcome != Outcome::kDone || !way.finishes()) return outcome;
-  launch_finish(l, *c.d, finish_of(c, way.scales_later, c.bias));
-  *status = l.status();
-  return *status == OCTAVO_OK ? Outcome::kDone : Outcome::kFailed;
-}
-
-Outcome multiply_tiles(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &way,
-                       octavo_status *status) {
-  const GemmShape shape = gemm_shape(c);
-  const int64_t most_cols = shape.n < kTileCols ? shape.n : kTileCols;
-  const auto elements = static_cast<int64_t>(tile_bytes(l.context()) / sizeof(float));
-  const int64_t most_rows = elements / most_cols / kLongBlock * kLongBlock;
-  const GemmWorkspace workspace = split_workspace(l.context(), c);
-  for (int64_t row = 0; row < shape.m; row += most_rows) {
-    const int64_t rows = shape.m - row < most_rows ? shape.m - row : most_rows;
-    for (int64_t col = 0; col < shape.n; col += most_cols) {
-      const int64_t cols = shape.n - col < most_cols ? shape.n - col : most_cols;
-      const octavo_tensor a = rows_of(*c.a, is_k_major(c, OCTAVO_GEMM_A_KM), row, rows);
-      const octavo_tensor b = rows_of(*c.b, is_k_major(c, OCTAVO_GEMM_B_KN), col, cols);
-      octavo_scale scales[2] = {};
-      octavo_gemm part = c;
-      part.a = &a;
-      part.b = &b;
-      part.a_scale_inv = scales_from(c.a_scale_inv, row, &scales[0]);
-      part.b_scale_inv = scales_from(c.b_scale_inv, col, &scales[1]);
-      octavo_tensor d = block_of(*c.d, row, rows, col, cols);
-      part.d = &d;
-      octavo_gemm call = part;
-      octavo_tensor tile = {workspace.tile, rows, cols, cols, OCTAVO_F32, 0};
-      call.d = &tile;
-      call.bias = nullptr;
-      call.accumulate = 0;
-      if (way.scales_later) call.a_scale_inv = call.b_scale_inv = nullptr;
-      const Outcome outcome = multiply_once(l, state, call, way.scaling, workspace, status);
-      /* All tiles of a call are of few kinds; where the first is possible and a later one is not,
-       * d is half written, and the reference kernel would add to it twice. */
-      if (outcome == Outcome::kImpossible && (row > 0 || col > 0)) {
-        *status = report_error(l.context().caller, OCTAVO_UNSUPPORTED,
-                               "gemm: cuBLASLt has an algorithm for the first part of a product, "
-                               "but none for M = %lld, N = %lld of it; set "
-                               "OCTAVO_CUDA_GEMM=reference",
-                               static_cast<long long>(rows), static_cast<long long>(cols));
-        return Outcome::kFailed;
-      }
-      if (outcome != Outcome::kDone) return outcome;
-      const octavo_tensor bias =
-          c.bias == nullptr ? octavo_tensor{} : block_of(*c.bias, 0, 1, col, cols);
-      launch_finish(l, tile,
-                    finish_of(part, way.scales_later, c.bias == nullptr ? nullptr : &bias));
-      *status = l.status();
-      if (*status != OCTAVO_OK) return Outcome::kFailed;
-    }
+/* What both operands are multiplied as; 0: as they are. All values of the dtypes that are converted
+ * are values of it: those of FP8 of any other, those of bf16 and f16 of f32. f32 is multiplied in
+ * f32, never TF32. */
+uint32_t common_dtype(const octavo_gemm &c, Detour *why) {
+  const bool has_codes[2] = {is_float8(c.a->dtype), is_float8(c.b->dtype)};
+  if (has_codes[0] && has_codes[1]) {
+    const bool is_e5m2 = c.a->dtype == OCTAVO_E5M2 && c.b->dtype == OCTAVO_E5M2;
+    *why = is_e5m2 ? Detour::kE5m2 : Detour::kAlignment;
+    return is_e5m2 || !is_aligned(c) ? uint32_t{OCTAVO_BF16} : 0;
   }
-  return Outcome::kDone;
+  *why = Detour::kMixed;
+  if (c.a->dtype == c.b->dtype) return 0;
+  if (has_codes[0]) return c.b->dtype;
+  return has_codes[1] ? c.a->dtype : uint32_t{OCTAVO_F32};
 }
 
-Outcome follow(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &way,
+/* Tells the host where the way is not the library's own. */
+Outcome follow(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &way, Detour why,
                octavo_status *status) {
-  if (!way.by_tiles) return multiply_whole(l, state, c, way, status);
-  const Outcome outcome = multiply_tiles(l, state, c, way, status);
-  if (outcome == Outcome::kDone) tell_detour(l.context(), state, Detour::kTiles, c);
+  const Outcome outcome = multiply_parts(l, state, c, way, status);
+  if (outcome != Outcome::kDone) return outcome;
+  if (way.dtype != 0) {
+    tell_detour(l.context(), state, why, c);
+  } else if (way.by_tiles) {
+    tell_detour(l.context(), state, Detour::kTiles, c);
+  }
   return outcome;
 }
 
@@ -204,31 +122,35 @@ Outcome follow(Launcher &l, GemmState &state, const octavo_gemm &c, const Way &w
 
 Outcome multiply_by_blas(Launcher &l, GemmState &state, const octavo_gemm &c, octavo_status *status,
                          Detour *why) {
-  const bool is_codes = is_float8(c.a->dtype) && is_float8(c.b->dtype);
   Way way;
-  *why = Detour::kMixed;
-  if (!is_codes && c.a->dtype != c.b->dtype) return Outcome::kImpossible;
-  *why = Detour::kE5m2;
-  if (c.a->dtype == OCTAVO_E5M2 && c.b->dtype == OCTAVO_E5M2) return Outcome::kImpossible;
-  *why = Detour::kAlignment;
-  if (is_codes && !is_aligned(c)) return Outcome::kImpossible;
+  Detour converted = Detour::kMixed;
+  way.dtype = common_dtype(c, &converted);
   *why = Detour::kBlocks;
   const bool is_blocks = has_blocks(c.a_scale_inv);
-  if (is_blocks && !scale_blocks(l.context(), c, &way.scaling)) return Outcome::kImpossible;
+  if (is_blocks && (way.dtype != 0 || !scale_blocks(l.context(), c, &way.scaling)))
+    return Outcome::kImpossible;
   *why = Detour::kRefused;
-  if (!is_blocks) scale_rows(l.context(), c, &way);
-  plan_output(c, true, &way);
-  const Outcome outcome = follow(l, state, c, way, status);
+  /* What the library gets to see. */
+  octavo_tensor a = *c.a;
+  octavo_tensor b = *c.b;
+  if (way.dtype != 0) a.dtype = b.dtype = way.dtype;
+  octavo_gemm seen = c;
+  seen.a = &a;
+  seen.b = &b;
+  if (!is_blocks) scale_rows(l.context(), seen, &way);
+  plan_output(seen, true, &way);
+  const Outcome outcome = follow(l, state, c, way, converted, status);
   if (outcome != Outcome::kImpossible) return outcome;
   /* Without an algorithm for it, again with as little as can be asked for. */
   Way plain;
+  plain.dtype = way.dtype;
   plain.scaling = is_blocks ? way.scaling : Scaling{};
   plain.scales_later = !is_blocks && (c.a_scale_inv != nullptr || c.b_scale_inv != nullptr);
-  plan_output(c, false, &plain);
+  plan_output(seen, false, &plain);
   plain.by_tiles = true;
   return way.by_tiles && way.scales_later == plain.scales_later
              ? outcome
-             : follow(l, state, c, plain, status);
+             : follow(l, state, c, plain, converted, status);
 }
 
 }  // namespace octavo::cuda

@@ -52,7 +52,7 @@ Tuning tuning_of(const Context &context, const octavo_gemm &c, const Operands &o
     return tuning;
   if (c.accumulate != 0) {
     const int64_t bytes = c.d->rows * c.d->stride * dtype_bytes(c.d->dtype);
-    if (static_cast<uint64_t>(bytes) > tile_bytes(context)) return tuning;
+    if (static_cast<uint64_t>(bytes) > workspace.tile_bytes) return tuning;
     tuning.operands.d = workspace.tile;
   }
   tuning.count = context.gemm.tune_count;

@@ -39,21 +39,23 @@ DetourText text_of(Detour detour) {
       return {true, "computed by the reference kernel, since OCTAVO_CUDA_GEMM says so"};
     case Detour::kE5m2:
       return {false,
-              "computed by the slow reference kernel, since cuBLASLt does not multiply E5M2 "
-              "by E5M2; use E4M3 for one operand"};
+              "converted to bf16 and then multiplied, since cuBLASLt does not multiply E5M2 by "
+              "E5M2; use E4M3 for one operand to have its speed"};
     case Detour::kMixed:
-      return {false,
-              "computed by the slow reference kernel, since cuBLASLt does not multiply "
-              "these dtypes; bring both operands to one plain dtype, or both to FP8"};
+      return {true,
+              "converted to one dtype and then multiplied, since cuBLASLt does not multiply "
+              "these dtypes; bring both operands to one plain dtype, or both to FP8, to have "
+              "its speed"};
     case Detour::kAlignment:
       return {false,
-              "computed by the slow reference kernel, since cuBLASLt wants K, rows and "
-              "addresses in multiples of 16 bytes; pad to caps.alignment"};
+              "converted to bf16 and then multiplied, since cuBLASLt wants K, rows and addresses "
+              "of codes in multiples of 16 bytes; pad to caps.alignment to have its speed"};
     case Detour::kBlocks:
       return {false,
               "computed by the slow reference kernel, since this device multiplies no "
               "blocks of these two granularities; blocks of 128 need compute capability "
-              "9.0 and 1x128 on one side, blocks of 32 need 10.0 or more"};
+              "9.0 and 1x128 on one side, blocks of 32 need 10.0 or more, and both want sizes "
+              "and addresses in multiples of 16 bytes"};
     case Detour::kRefused:
       return {false,
               "computed by the slow reference kernel, since cuBLASLt has no algorithm for "

@@ -20,11 +20,11 @@ constexpr char kWorkspaceVariable[] = "OCTAVO_CUDA_GEMM_WORKSPACE";
 /* Why a product takes a way that is slower than cuBLASLt's own; each is reported once. */
 enum class Detour {
   kForced,    /* OCTAVO_CUDA_GEMM */
-  kE5m2,      /* both operands are E5M2 */
-  kMixed,     /* operands of two dtypes that cuBLASLt does not multiply */
-  kAlignment, /* sizes or addresses that are no multiple of 16 bytes */
+  kE5m2,      /* both operands are E5M2, multiplied as bf16 */
+  kMixed,     /* operands of two dtypes, multiplied as one */
+  kAlignment, /* codes whose sizes or addresses are no multiple of 16 bytes, multiplied as bf16 */
   kBlocks,    /* block scales that this device does not have */
-  kRefused,   /* cuBLASLt has no algorithm */
+  kRefused,   /* cuBLASLt has no algorithm, or not even 16 rows fit into the workspace */
   kTiles,     /* through f32 tiles, since cuBLASLt lacks the scales, the bias or the output */
   kCount
 };

@@ -1,5 +1,5 @@
 /* kernels/cuda/device/gemm_finish.cuh: from sums of products to d: scales, bias, what d held,
- * rounding.
+ * rounding. Without any of them it converts a matrix from one dtype to another.
  */
 #pragma once
 
@@ -26,27 +26,98 @@ struct Finish {
   bool bias_after; /* a rounding before the bias and one after it */
   bool accumulates;
 
-  __device__ void store(int64_t row, int64_t col, float sum) const {
-    float value = sum;
-    if (is_scaled) value *= a_scale.at(row, 0) * b_scale.at(col, 0);
+  /* What d becomes but for the last rounding; `scale`, `bias_of` and `old` where they are wanted.
+   */
+  __device__ float value_of(float sum, float scale, float bias_of, float old) const {
+    float value = is_scaled ? sum * scale : sum;
     if (bias.data != nullptr) {
       if (bias_after) value = rounded_to(d.dtype, value);
-      value += bias.load(col);
+      value += bias_of;
       if (bias_after) value = rounded_to(d.dtype, value);
     }
+    return accumulates ? old + value : value;
+  }
+
+  __device__ void store(int64_t row, int64_t col, float sum) const {
+    const float scale = is_scaled ? a_scale.at(row, 0) * b_scale.at(col, 0) : 1.0f;
+    const float bias_of = bias.data != nullptr ? bias.load(col) : 0.0f;
     const int64_t to = d.at(row, col);
-    if (accumulates) value = d.load(to) + value;
-    d.store(to, value);
+    d.store(to, value_of(sum, scale, bias_of, accumulates ? d.load(to) : 0.0f));
   }
 };
 
-/* sums and d of one shape; they may be one matrix. */
-[[maybe_unused]] static __global__ void finish_gemm_kernel(AnyTensor sums, Finish finish) {
-  const int64_t count = sums.rows * sums.cols;
-  for (int64_t i = first_index(); i < count; i += index_step()) {
-    const int64_t row = i / sums.cols;
-    const int64_t col = i % sums.cols;
-    finish.store(row, col, sums.load(sums.at(row, col)));
+/* Adjacent elements that a thread takes at once: 16 bytes of 16 bits each. */
+constexpr int kFinishWidth = 8;
+
+/* kCount adjacent elements, at an address that is a multiple of them, but of 16 bytes for f32. */
+template <typename Element, int kCount>
+__device__ void load_run(const void *data, int64_t at, float *values) {
+  using Stored = typename Element::Stored;
+  constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
+  constexpr int kEach = kBytes > 16 ? 16 / static_cast<int>(sizeof(Stored)) : kCount;
+  for (int first = 0; first < kCount; first += kEach) {
+    const auto run = *reinterpret_cast<const Pack<Stored, kEach> *>(
+        static_cast<const Stored *>(data) + at + first);
+    for (int i = 0; i < kEach; ++i) values[first + i] = Element::decode(run.at[i]);
+  }
+}
+
+template <typename Element, int kCount>
+__device__ void store_run(void *data, int64_t at, const float *values) {
+  using Stored = typename Element::Stored;
+  constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
+  constexpr int kEach = kBytes > 16 ? 16 / static_cast<int>(sizeof(Stored)) : kCount;
+  for (int first = 0; first < kCount; first += kEach) {
+    Pack<Stored, kEach> run;
+    for (int i = 0; i < kEach; ++i) run.at[i] = Element::store(values[first + i]);
+    *reinterpret_cast<Pack<Stored, kEach> *>(static_cast<Stored *>(data) + at + first) = run;
+  }
+}
+
+template <int kCount>
+__device__ void load_any(const AnyTensor &t, int64_t at, float *values) {
+  switch (t.dtype) {
+    case OCTAVO_F32: return load_run<F32, kCount>(t.data, at, values);
+    case OCTAVO_BF16: return load_run<Bf16, kCount>(t.data, at, values);
+    case OCTAVO_F16: return load_run<F16, kCount>(t.data, at, values);
+    case OCTAVO_E4M3FN: return load_run<E4m3, kCount>(t.data, at, values);
+    default: return load_run<E5m2, kCount>(t.data, at, values);
+  }
+}
+
+template <int kCount>
+__device__ void store_any(const AnyTensor &t, int64_t at, const float *values) {
+  switch (t.dtype) {
+    case OCTAVO_F32: return store_run<F32, kCount>(t.data, at, values);
+    case OCTAVO_BF16: return store_run<Bf16, kCount>(t.data, at, values);
+    default: return store_run<F16, kCount>(t.data, at, values);
+  }
+}
+
+/* sums and d of one shape, whose columns are a multiple of kCount; they may be one matrix. A thread
+ * keeps its columns, and with them bias and scales, while it walks along the rows. */
+template <int kCount>
+static __global__ void finish_gemm_kernel(AnyTensor sums, Finish finish) {
+  const int64_t runs = sums.cols / kCount;
+  for (int64_t run = first_index(); run < runs; run += index_step()) {
+    const int64_t col = run * kCount;
+    float bias[kCount] = {};
+    float scale[kCount] = {};
+    for (int i = 0; i < kCount; ++i) {
+      if (finish.bias.data != nullptr) bias[i] = finish.bias.load(col + i);
+      if (finish.is_scaled) scale[i] = finish.b_scale.at(col + i, 0);
+    }
+    for (int64_t row = blockIdx.y; row < sums.rows; row += gridDim.y) {
+      float values[kCount];
+      float old[kCount] = {};
+      load_any<kCount>(sums, sums.at(row, col), values);
+      const int64_t to = finish.d.at(row, col);
+      if (finish.accumulates) load_any<kCount>(finish.d, to, old);
+      const float row_scale = finish.is_scaled ? finish.a_scale.at(row, 0) : 1.0f;
+      for (int i = 0; i < kCount; ++i)
+        values[i] = finish.value_of(values[i], row_scale * scale[i], bias[i], old[i]);
+      store_any<kCount>(finish.d, to, values);
+    }
   }
 }
 

@@ -52,8 +52,12 @@ __device__ inline void arrange_scale(const Arrangement &a, int64_t i) {
 
 /* blockIdx.y: which operand; one with count 0 is left as it is. */
 [[maybe_unused]] static __global__ void arrange_scales_kernel(Arrangement a, Arrangement b) {
-  const Arrangement &mine = blockIdx.y == 0 ? a : b;
-  for (int64_t i = first_index(); i < mine.count; i += index_step()) arrange_scale(mine, i);
+  /* Two loops: a choice of one of the arguments would copy both to local memory. */
+  if (blockIdx.y == 0) {
+    for (int64_t i = first_index(); i < a.count; i += index_step()) arrange_scale(a, i);
+  } else {
+    for (int64_t i = first_index(); i < b.count; i += index_step()) arrange_scale(b, i);
+  }
 }
 
 }  // namespace octavo::cuda

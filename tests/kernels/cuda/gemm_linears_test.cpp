@@ -247,6 +247,37 @@ TEST_P(GemmLinears, rows_beyond_sixteen_are_a_product_of_their_own) {
   }
 }
 
+/* x in bf16, as under autocast, with a weight in f32: te evaluates in the host's precision, msamp
+ * in FP8. */
+TEST_P(GemmLinears, an_evaluation_under_autocast_is_a_product_of_the_library) {
+  ASSERT_NE(run_, nullptr) << request_.host.error();
+  std::vector<uint8_t> found[2];
+  for (const bool is_cuda : {false, true}) {
+    const conformance::Target t = target(is_cuda);
+    const conformance::Context context = {t, 7, 16};
+    conformance::Session session(context);
+    conformance::Model model;
+    model.parameters.push_back({"w", 48, 80});
+    model.linears.push_back({"l", "w"});
+    session.add(model);
+    session.seal();
+    conformance::Host host(session, 7);
+    host.quantize_weights();
+    conformance::Batch &batch = host.add_batch({0, 33, 11, OCTAVO_BF16, OCTAVO_BF16, 0, 0});
+    conformance::Call call;
+    call.evaluates = true;
+    call.save = call.record = false;
+    fake_library().calls.clear();
+    host.forward(batch, call);
+    found[is_cuda] = conformance::bytes_of(batch.y);
+  }
+  EXPECT_EQ(found[0], found[1]);
+  const bool is_msamp = GetParam().backend == std::string("msamp");
+  ASSERT_EQ(fake_library().calls.size(), is_msamp ? 2u : 1u) << "rows 0 to 31, and the rest";
+  EXPECT_EQ(fake_library().calls[0].a_type, is_msamp ? CUDA_R_8F_E4M3 : CUDA_R_32F);
+  EXPECT_EQ(devices_->host().texts().size(), is_msamp ? 0u : 1u) << "converted to one dtype";
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, GemmLinears, testing::ValuesIn(kRecipes),
                          [](const auto &i) { return std::string(i.param.name); });
 

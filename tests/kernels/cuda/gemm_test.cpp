@@ -1,34 +1,8 @@
 /* gemm of kernels/cuda against kernels/cpu, bit for bit, on every way that a product may take. */
-#include "tests/kernels/cuda/gemm_case.h"
+#include "tests/kernels/cuda/gemm_expect.h"
 
 namespace octavo::test {
 namespace {
-
-constexpr uint32_t kPlain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
-
-/* Equal bits, by so many calls of the library: 0 is the reference kernel. */
-void expect_gemm(GemmDevices &devices, const GemmCase &g, size_t calls = 1) {
-  fake_library().calls.clear();
-  EXPECT_EQ(run_gemm(devices, g), OCTAVO_OK)
-      << g.text() << ": " << devices.host().last_text() << " / " << fake_library().refusal;
-  EXPECT_EQ(fake_library().calls.size(), calls) << g.text();
-}
-
-/* Biases, outputs and sums of every kind for one pair of operands. */
-void expect_outputs(GemmDevices &devices, const GemmCase &base, size_t calls = 1) {
-  for (const uint32_t d : kPlain) {
-    for (const uint32_t bias : {uint32_t{0}, kPlain[0], kPlain[1], kPlain[2]}) {
-      for (int flags = 0; flags < 4; ++flags) {
-        GemmCase g = base;
-        g.d = d;
-        g.bias = bias;
-        g.accumulates = (flags & 1) != 0;
-        g.bias_after = (flags & 2) != 0;
-        expect_gemm(devices, g, calls);
-      }
-    }
-  }
-}
 
 TEST(CudaGemm, codes_with_tensor_scales) {
   GemmDevices devices;
@@ -37,7 +11,7 @@ TEST(CudaGemm, codes_with_tensor_scales) {
       GemmCase g = {32, 48, 64};
       g.a = a;
       g.b = b;
-      expect_outputs(devices, g, a == OCTAVO_E5M2 && b == OCTAVO_E5M2 ? 0 : 1);
+      expect_outputs(devices, g);
     }
   }
 }
@@ -48,14 +22,14 @@ TEST(CudaGemm, odd_sizes_strides_and_missing_scales) {
     for (const int64_t m : {1, 17, 32}) {
       GemmCase g = {m, 19, k};
       g.bias = OCTAVO_BF16;
-      expect_gemm(devices, g, 0);
+      expect_gemm(devices, g, k > 0);
       g.n = 16;
       g.gap = 16;
       g.b_scale = kNoScale;
-      expect_gemm(devices, g, k > 0 && k % 16 == 0 ? 1 : 0);
+      expect_gemm(devices, g, k > 0);
       g.a_scale = kNoScale;
       g.gap = 3;
-      expect_gemm(devices, g, 0);
+      expect_gemm(devices, g, k > 0);
     }
   }
   expect_gemm(devices, {0, 16, 16}, 0);
@@ -72,21 +46,6 @@ TEST(CudaGemm, plain_operands_of_any_layout) {
       g.layout = layout;
       g.gap = layout;
       expect_outputs(devices, g);
-    }
-  }
-}
-
-TEST(CudaGemm, operands_of_two_kinds) {
-  GemmDevices devices;
-  for (const uint32_t a : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {
-    for (const uint32_t b : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN}) {
-      GemmCase g = {16, 32, 48};
-      g.a = a;
-      g.b = b;
-      g.a_scale = a == OCTAVO_F16 || a >= OCTAVO_E4M3FN ? uint32_t{OCTAVO_PER_TENSOR} : kNoScale;
-      g.b_scale = kNoScale;
-      const bool is_codes = a == OCTAVO_E4M3FN || a == OCTAVO_E5M2;
-      expect_gemm(devices, g, a == b || (is_codes && b == OCTAVO_E4M3FN) ? 1 : 0);
     }
   }
 }
@@ -188,7 +147,8 @@ TEST(CudaGemm, random_products) {
       GemmCase g = {size(), size(), size()};
       const uint32_t family = any(0, 1, 2, 3);
       if (family == 0) { /* plain */
-        g.a = g.b = any(OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16);
+        g.a = any(OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16);
+        g.b = any(g.a, g.a, OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16);
         g.a_scale = g.b_scale = kNoScale;
         g.layout = any(0, 1, 2, 3);
       } else {
