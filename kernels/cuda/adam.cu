@@ -12,17 +12,35 @@ int64_t chunks_of(const octavo_adam_item &item) {
   return chunks < 1 ? 1 : chunks;
 }
 
-AdamItem item_of(const octavo_adam_item &item, int64_t first_chunk) {
-  return {any_tensor(item.gradient),
-          {any_tensor(item.weight), any_tensor(item.exp_avg), any_tensor(item.exp_avg_sq)},
-          {item.weight_scale_inv, item.exp_avg_scale_inv, item.exp_avg_sq_scale_inv},
-          item.gradient_scale_inv,
-          item.step,
-          item.hyper,
-          first_chunk};
+AdamItem item_of(const octavo_adam_item &from, int64_t first_chunk) {
+  const octavo_tensor *tensors[] = {&from.weight, &from.exp_avg, &from.exp_avg_sq, &from.gradient};
+  AdamItem item = {};
+  item.is_dense = 1;
+  for (int k = 0; k <= kAdamTensors; ++k) {
+    const AnyTensor t = any_tensor(*tensors[k]);
+    item.data[k] = t.data;
+    item.stride[k] = t.stride;
+    item.dtype[k] = t.dtype;
+    if (t.stride != t.cols || !is_aligned_to(16, {t.data})) item.is_dense = 0;
+  }
+  item.scale_inv[kWeight] = from.weight_scale_inv;
+  item.scale_inv[kExpAvg] = from.exp_avg_scale_inv;
+  item.scale_inv[kExpAvgSq] = from.exp_avg_sq_scale_inv;
+  item.scale_inv[kGradient] = const_cast<float *>(from.gradient_scale_inv);
+  item.step = from.step;
+  item.hyper = from.hyper;
+  item.cols = from.weight.cols;
+  item.count = from.weight.rows * from.weight.cols;
+  item.per_cols = 1.0 / static_cast<double>(item.cols);
+  item.first_chunk = first_chunk;
+  return item;
 }
 
-constexpr uint64_t kItemBytes = 16; /* of new_scale_inv, rounded up */
+/* What an item adds to a launch's area of steps: no call needs more than a launch has. */
+uint64_t step_bytes(uint64_t count) {
+  const uint64_t most = count < kAdamItems ? count : kAdamItems;
+  return (most * sizeof(AdamStep) + 15) / 16 * 16;
+}
 
 /* Lists of items, as many in a launch as its arguments hold. */
 void launch_adam(Launcher &l, const octavo_adam_step &c) {
@@ -38,10 +56,6 @@ void launch_adam(Launcher &l, const octavo_adam_step &c) {
     list.decay_mode = c.decay_mode;
     list.state_granularity = c.state_granularity;
     list.keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
-    list.new_scale_inv = static_cast<float(*)[kAdamTensors]>(c.workspace);
-    if (c.workspace != nullptr)
-      list.parts = reinterpret_cast<int32_t(*)[kAdamTensors]>(static_cast<char *>(c.workspace) +
-                                                              kAdamItems * kItemBytes);
     bool measures = false;
     for (; list.count < kAdamItems && first < c.count; ++first) {
       const octavo_adam_item &item = c.items[first];
@@ -49,20 +63,27 @@ void launch_adam(Launcher &l, const octavo_adam_step &c) {
       list.chunks += chunks_of(item);
       measures = measures || has_tensor_scale(c, item);
     }
-    const dim3 blocks(blocks_for(l.context(), list.chunks));
-    if (measures) l.run(blocks, dim3(kThreads), measure_adam_kernel, list);
+    list.blocks = static_cast<int>(blocks_for(l.context(), list.chunks));
+    const dim3 blocks(static_cast<unsigned>(list.blocks));
+    if (measures) {
+      auto *workspace = static_cast<char *>(c.workspace);
+      list.steps = reinterpret_cast<AdamStep *>(workspace);
+      list.parts = reinterpret_cast<int32_t(*)[kAdamTensors]>(workspace + step_bytes(c.count));
+      l.run(blocks, dim3(kThreads), measure_adam_kernel, list);
+      l.run(dim3(static_cast<unsigned>(list.count)), dim3(kThreads), scale_adam_kernel, list);
+    }
     l.run(blocks, dim3(kThreads), write_adam_kernel, list);
-    l.run(dim3(1), dim3(kWarp), finish_adam_kernel, list);
+    if (!measures) l.run(dim3(1), dim3(kAdamItems), finish_adam_kernel, list);
   }
 }
 
 }  // namespace
 
-/* Parts of all chunks, which launches share one after the other, then the scales of a launch. */
+/* The steps of a launch, then the parts of all chunks, which launches share one after the other. */
 uint64_t adam_workspace(const octavo_adam_step &c) {
   uint64_t chunks = 0;
   for (uint64_t i = 0; i < c.count; ++i) chunks += static_cast<uint64_t>(chunks_of(c.items[i]));
-  return chunks * sizeof(int32_t[kAdamTensors]) + kAdamItems * kItemBytes;
+  return step_bytes(c.count) + chunks * sizeof(int32_t[kAdamTensors]);
 }
 
 octavo_status adam_step(void *ctx, const octavo_adam_step *c) {

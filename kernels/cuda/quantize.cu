@@ -11,9 +11,10 @@ void launch_state(Launcher &l, const octavo_quantize &c) {
   if (count == 0) return;
   const StateScales scales = {static_cast<float *>(c.out_scale_inv->data),
                               c.out_scale_inv->granularity};
-  l.run(dim3(blocks_for(l.context(), divide_up(count, kStateBlock))), dim3(kStateBlock),
+  l.run(dim3(blocks_for(l.context(), divide_up(count, kStateBlock * kWarps))), dim3(kThreads),
         quantize_state_kernel, any_tensor(as_row(*c.in)), c.in_scale_inv,
-        any_tensor(as_row(*c.out)), scales, keeps_positive(c), c.amax, c.nonfinite);
+        any_tensor(as_row(*c.out)), scales, keeps_positive(c),
+        is_aligned_to(16, {c.in->data, c.out->data}), c.amax, c.nonfinite);
 }
 
 octavo_status check_with_workspace(const Caller &caller, const octavo_quantize *c) {

@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <initializer_list>
+
 #include "kernels/cuda/device/element.cuh"
 
 namespace octavo::cuda {
@@ -50,6 +52,13 @@ struct AnyTensor {
     static_cast<uint8_t *>(data)[at] = is_raised && code == 0 ? uint8_t{1} : code;
   }
 };
+
+inline bool is_aligned_to(uintptr_t bytes, std::initializer_list<const void *> addresses) {
+  for (const void *address : addresses) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) return false;
+  }
+  return true;
+}
 
 inline AnyTensor any_tensor(const octavo_tensor &t) {
   return {t.data, t.rows, t.cols, t.rows <= 1 ? t.cols : t.stride, t.dtype};

@@ -31,6 +31,15 @@ struct Stats {
   }
 };
 
+/* The larger one; a value that is NaN does not count. */
+__device__ __forceinline__ float larger(float so_far, float value) {
+#ifdef __CUDA_ARCH__
+  return fmaxf(so_far, value);
+#else
+  return value > so_far ? value : so_far;
+#endif
+}
+
 __device__ inline Stats merge_warp(Stats stats) {
   for (int bits = static_cast<int>(kWarp) / 2; bits > 0; bits /= 2) {
     stats.merge({__shfl_xor_sync(kAllLanes, stats.amax_bits, bits),

@@ -1,11 +1,12 @@
 /* kernels/cuda/device/states.cuh: optimizer states of granularity FLAT_256 and EXPANDED_128.
  *
- * A block of 256 threads takes 256 elements, one each: one block of FLAT_256 or two groups of
- * EXPANDED_128, whose numbers are those of kernels/format/block_state.h.
+ * A thread has eight elements, so the lanes of a warp share a block of FLAT_256 and half of them a
+ * group of EXPANDED_128. The numbers are those of kernels/format/block_state.h.
  */
 #pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
+#include "kernels/cuda/device/packs.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/format/block_state.h"
 
@@ -14,6 +15,7 @@ namespace octavo::cuda {
 constexpr int kStateBlock = 256;
 constexpr int kExpandedGroup = 128;
 constexpr int kExpandedScales = 3; /* floats with each group */
+static_assert(kPack * kWarp == kStateBlock);
 
 struct StateScales {
   float *data;
@@ -38,69 +40,110 @@ __device__ inline void merge_range(BlockRange *range, const BlockRange &other) {
     range->smallest = other.smallest;
 }
 
-/* The range of the values of the block or group that the thread's element is in. `shared` holds one
- * for each warp; two barriers. */
-__device__ inline BlockRange range_of(float value, bool exists, bool is_expanded,
-                                      BlockRange (&shared)[kWarps]) {
+/* The range of the values of the block or group that the thread's pack is in; the first n of it
+ * exist. All lanes of a warp call it. */
+__device__ inline BlockRange range_of(const float (&values)[kPack], int n, bool is_expanded) {
   BlockRange range = {0.0f, 0.0f};
-  if (exists) include_value(&range, value);
-  for (int bits = static_cast<int>(kWarp) / 2; bits > 0; bits /= 2) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    if (i < n) include_value(&range, values[i]);
+  }
+  const int lanes = (is_expanded ? kExpandedGroup : kStateBlock) / kPack;
+  for (int bits = lanes / 2; bits > 0; bits /= 2) {
     merge_range(&range, {__shfl_xor_sync(kAllLanes, range.largest, bits),
                          __shfl_xor_sync(kAllLanes, range.smallest, bits)});
   }
-  const int warp = static_cast<int>(threadIdx.x / kWarp);
-  if (threadIdx.x % kWarp == 0) shared[warp] = range;
-  __syncthreads();
-  const int count = is_expanded ? kWarps / 2 : kWarps;
-  const int first = warp / count * count;
-  range = shared[first];
-  for (int i = 1; i < count; ++i) merge_range(&range, shared[first + i]);
-  __syncthreads();
   return range;
 }
 
-/* The code of the thread's value and, from the first thread of a block or group, its scale. All
- * threads of the block call it; `exists` is false beyond the tensor. */
-__device__ inline void store_state(const AnyTensor &codes, const StateScales &s, int64_t index,
-                                   float value, bool exists, bool keeps_positive,
-                                   BlockRange (&shared)[kWarps]) {
-  const BlockRange range = range_of(value, exists, s.is_expanded(), shared);
-  if (!exists) return;
-  uint8_t code;
+/* The values of codes in E4M3 from element `first` on, a multiple of eight, of which n > 0 exist.
+ */
+__device__ inline void decode_state(const StateScales &s, int64_t first, const RawPack &raw,
+                                    Stage *stage, float (&values)[kPack]) {
+  if (!s.is_expanded()) {
+    const float scale_inv = s.data[first / kStateBlock];
+    decode_words<E4m3>(raw, values);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) values[i] *= scale_inv;
+    return;
+  }
+  const ExpandedGroup group = s.group(first);
+  const uint64_t codes = raw.low.at[0] | static_cast<uint64_t>(raw.low.at[1]) << 32;
+#pragma unroll 1
+  for (int i = 0; i < kPack; ++i)
+    stage->values[i] = decode_expanded(group, static_cast<uint8_t>(codes >> 8 * i));
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) values[i] = stage->values[i];
+}
+
+/* The codes of n values from element `first` on and, from the first lane of a block or group, its
+ * scale. All lanes of a warp call it; n is 0 beyond the tensor. */
+__device__ inline RawPack encode_state(const StateScales &s, int64_t first,
+                                       const float (&values)[kPack], int n, bool keeps_positive,
+                                       Stage *stage) {
+  const BlockRange range = range_of(values, n, s.is_expanded());
+  RawPack raw = {};
+  if (n == 0) return raw;
   if (s.is_expanded()) {
-    const ExpandedGroup g = expanded_group(range);
-    code = encode_expanded(g, value);
-    if (threadIdx.x % kExpandedGroup == 0) {
-      float *to = s.data + index / kExpandedGroup * kExpandedScales;
-      to[0] = g.scale_inv;
-      to[1] = g.exponent;
-      to[2] = g.center;
+    const ExpandedGroup group = expanded_group(range);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) stage->values[i] = values[i];
+    uint64_t codes = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i)
+      codes |= static_cast<uint64_t>(encode_expanded(group, stage->values[i])) << 8 * i;
+    raw.low.at[0] = static_cast<uint32_t>(codes);
+    raw.low.at[1] = static_cast<uint32_t>(codes >> 32);
+    if (first % kExpandedGroup == 0) {
+      float *to = s.data + first / kExpandedGroup * kExpandedScales;
+      to[0] = group.scale_inv;
+      to[1] = group.exponent;
+      to[2] = group.center;
     }
   } else {
     const float scale_inv = flat_scale_inv(range);
-    code = encode_flat(scale_inv, value);
-    if (threadIdx.x == 0) s.data[index / kStateBlock] = scale_inv;
+    float scaled[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) scaled[i] = values[i] / scale_inv;
+    cast_words<E4m3>(scaled, &raw);
+    if (first % kStateBlock == 0) s.data[first / kStateBlock] = scale_inv;
   }
-  if (keeps_positive && value > 0.0f && code == 0) code = 1;
-  static_cast<uint8_t *>(codes.data)[index] = code;
+  if (keeps_positive) raise_words<8>(values, &raw);
+  return raw;
 }
 
-/* quantize into such a state; both dense. */
-[[maybe_unused]] static __global__ void __launch_bounds__(kStateBlock)
+/* quantize into such a state; both dense, so a row. */
+[[maybe_unused]] static __global__ void __launch_bounds__(kThreads)
     quantize_state_kernel(AnyTensor in, const float *factor, AnyTensor out, StateScales scales,
-                          bool keeps_positive, float *amax, float *nonfinite) {
+                          bool keeps_positive, bool is_aligned, float *amax, float *nonfinite) {
   __shared__ Stats shared[kWarps];
-  __shared__ BlockRange ranges[kWarps];
-  const int64_t count = in.rows * in.cols;
-  const int64_t blocks = (count + kStateBlock - 1) / kStateBlock;
+  __shared__ Stage stages[kThreads];
+  Stage *stage = stages + threadIdx.x;
+  const int bytes = static_cast<int>(OCTAVO_DTYPE_BITS(in.dtype) / 8);
   Stats stats = {};
-  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t index = block * kStateBlock + threadIdx.x;
-    const bool exists = index < count;
-    float value = exists ? in.load(index) : 0.0f;
-    if (factor != nullptr) value *= *factor;
-    if (exists) stats.add(value);
-    store_state(out, scales, index, value, exists, keeps_positive, ranges);
+  /* Every lane of a warp makes every turn. */
+  for (int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+       block * kStateBlock < in.cols; block += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const int64_t first = block * kStateBlock + threadIdx.x % kWarp * kPack;
+    const int64_t left = in.cols - first;
+    const int n = static_cast<int>(left < 0 ? 0 : left < kPack ? left : kPack);
+    const bool is_whole = is_aligned && n == kPack;
+    const PackWalk walk = {0, first, in.cols};
+    float values[kPack];
+    decode_pack(in.dtype,
+                is_whole ? load_pack(static_cast<const char *>(in.data) + first * bytes, bytes)
+                         : load_each(in.data, bytes, in.cols, walk, n, stage),
+                values);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      if (factor != nullptr) values[i] *= *factor;
+      if (i < n) stats.add(values[i]);
+    }
+    const RawPack codes = encode_state(scales, first, values, n, keeps_positive, stage);
+    if (is_whole)
+      store_pack(static_cast<char *>(out.data) + first, 1, codes);
+    else
+      store_each(out.data, 1, out.cols, walk, n, codes, stage);
   }
   stats = merge_block(stats, shared);
   if (threadIdx.x == 0) publish(stats, amax, nonfinite);

@@ -32,7 +32,16 @@ struct Item {
   size_t step, hyper;
 };
 
-Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, int64_t gap) {
+/* How the elements of an item are in memory. */
+struct Place {
+  int64_t gap = 0;     /* elements behind each row */
+  int64_t skipped = 0; /* elements before the first one */
+};
+
+Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, Place place) {
+  const auto tensor = [&](uint32_t dtype, Values values) {
+    return twins.tensor(rows, cols, dtype, values, place.gap, place.skipped);
+  };
   const auto scale = [&](int64_t floats) {
     std::vector<float> values;
     for (int64_t i = 0; i < floats; ++i) values.push_back(i % 3 == 0 ? 0.01f : 1.0f);
@@ -41,10 +50,10 @@ Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, int64_
   const int64_t blocks = l.granularity == OCTAVO_FLAT_256       ? divide_up(rows * cols, 256)
                          : l.granularity == OCTAVO_EXPANDED_128 ? divide_up(rows * cols, 128) * 3
                                                                 : 1;
-  Item item = {twins.tensor(rows, cols, l.weight, Values::kNormal, gap),
-               twins.tensor(rows, cols, l.gradient, Values::kNormal, gap),
-               twins.tensor(rows, cols, l.exp_avg, Values::kNormal, gap),
-               twins.tensor(rows, cols, l.exp_avg_sq, Values::kZero, gap),
+  Item item = {tensor(l.weight, Values::kNormal),
+               tensor(l.gradient, Values::kNormal),
+               tensor(l.exp_avg, Values::kNormal),
+               tensor(l.exp_avg_sq, Values::kZero),
                {scale(1), scale(1), scale(blocks), scale(blocks)},
                twins.bytes(4, 0),
                twins.floats(std::vector<float>(OCTAVO_HYPER_COUNT, 0.0f))};
@@ -60,15 +69,16 @@ Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, int64_
   return item;
 }
 
-void run(Devices &devices, const Layout &l, uint32_t decay, uint32_t flags, int items, float skip,
-         int64_t gap) {
-  Twins twins(l.weight + decay + flags);
-  std::vector<Item> all;
-  for (int i = 0; i < items; ++i) {
-    const bool is_large = i == 1;
-    all.push_back(make_item(twins, l, is_large ? 70 : 1 + i % 3, is_large ? 131 : 5 + i % 40, gap));
-  }
-  const size_t skipped = twins.floats({skip});
+struct Case {
+  uint32_t decay = OCTAVO_DECAY_DECOUPLED;
+  uint32_t flags = 0;
+  float skip = 0.0f;
+  Place place;
+};
+
+void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins &twins,
+         const Case &how) {
+  const size_t skipped = twins.floats({how.skip});
   for (int step = 0; step < 3; ++step) {
     for (int side = 0; side < 2; ++side) {
       std::vector<octavo_adam_item> list;
@@ -90,9 +100,9 @@ void run(Devices &devices, const Layout &l, uint32_t decay, uint32_t flags, int 
       c.count = list.size();
       c.skip = twins.floats_at(side, skipped);
       c.rule = OCTAVO_RULE_MSAMP;
-      c.decay_mode = decay;
+      c.decay_mode = how.decay;
       c.state_granularity = l.granularity;
-      c.flags = flags;
+      c.flags = how.flags;
       Workspace workspace(side, cuda::adam_workspace(c));
       c.workspace = workspace.data();
       ASSERT_EQ(side == 0 ? devices.table().adam_step(devices.cpu(), &c)
@@ -102,8 +112,20 @@ void run(Devices &devices, const Layout &l, uint32_t decay, uint32_t flags, int 
     }
     twins.expect_equal("step " + std::to_string(step) + " layout of weight " +
                        std::to_string(l.weight) + " granularity " + std::to_string(l.granularity) +
-                       " decay " + std::to_string(decay));
+                       " decay " + std::to_string(how.decay));
   }
+}
+
+/* Small items, and a larger one among them. */
+void run(Devices &devices, const Layout &l, int items, const Case &how) {
+  Twins twins(l.weight + how.decay + how.flags);
+  std::vector<Item> all;
+  for (int i = 0; i < items; ++i) {
+    const bool is_large = i == 1;
+    all.push_back(
+        make_item(twins, l, is_large ? 70 : 1 + i % 3, is_large ? 131 : 5 + i % 40, how.place));
+  }
+  run(devices, l, all, twins, how);
 }
 
 TEST(CudaAdam, every_layout_as_the_cpu) {
@@ -112,24 +134,47 @@ TEST(CudaAdam, every_layout_as_the_cpu) {
     for (const uint32_t decay :
          {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
       if (decay == OCTAVO_DECAY_L2_MSAMP04 && l.granularity != OCTAVO_PER_TENSOR) continue;
-      run(devices, l, decay, 0, 3, 0.0f, l.granularity == OCTAVO_PER_TENSOR ? 2 : 0);
-      run(devices, l, decay, OCTAVO_ADAM_KEEP_POSITIVE, 2, 0.0f, 0);
+      const int64_t gap = l.granularity == OCTAVO_PER_TENSOR ? 2 : 0;
+      run(devices, l, 3, {decay, 0, 0.0f, {gap, 0}});
+      run(devices, l, 2, {decay, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, {}});
+    }
+  }
+}
+
+/* More chunks than blocks, so that a block has several of an item and of its neighbours. */
+TEST(CudaAdam, items_larger_than_a_grid) {
+  Devices devices(1);
+  for (const Layout &l : kLayouts) {
+    for (const Place place : {Place{0, 0}, Place{0, 1}, Place{1, 0}}) {
+      if (place.gap != 0 && l.granularity != OCTAVO_PER_TENSOR) continue;
+      Twins twins(l.gradient);
+      const std::vector<Item> all = {
+          make_item(twins, l, 3, 1, place), make_item(twins, l, 200, 211, place),
+          make_item(twins, l, 0, 7, place), make_item(twins, l, 1, 9001, place),
+          make_item(twins, l, 64, 640, place)};
+      run(devices, l, all, twins, {OCTAVO_DECAY_L2, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, place});
     }
   }
 }
 
 TEST(CudaAdam, lists_longer_than_a_launch) {
   Devices devices;
-  run(devices, kLayouts[3], OCTAVO_DECAY_DECOUPLED, 0, 60, 0.0f, 0);
+  run(devices, kLayouts[3], 60, {});
 #ifndef OCTAVO_TESTS_ON_GPU
-  EXPECT_EQ(cuda_on_cpu::counters().launches, 3 * 3 * 3);
+  EXPECT_EQ(cuda_on_cpu::counters().launches, 3 * 2 * 3);
   EXPECT_EQ(cuda_on_cpu::counters().synchronisations, 0);
+#endif
+  reset_executor();
+  run(devices, kLayouts[0], 60, {});
+#ifndef OCTAVO_TESTS_ON_GPU
+  EXPECT_EQ(cuda_on_cpu::counters().launches, 3 * 2 * 2);
 #endif
 }
 
 TEST(CudaAdam, skip_is_read_on_the_device) {
   Devices devices;
-  run(devices, kLayouts[3], OCTAVO_DECAY_DECOUPLED, 0, 3, 1.0f, 0);
+  for (const Layout &l : {kLayouts[0], kLayouts[3]})
+    run(devices, l, 3, {OCTAVO_DECAY_DECOUPLED, 0, 1.0f, {}});
 }
 
 }  // namespace

@@ -24,19 +24,34 @@ constexpr octavo_device kCuda = {OCTAVO_DEVICE_CUDA, 0};
 /* Both devices, opened. */
 class Devices {
  public:
-  Devices() {
+  Devices() : Devices(0) {}
+  /* With so many multiprocessors, where the CPU executes; 0: the executor's default. */
+  explicit Devices([[maybe_unused]] int multiprocessors) {
     reset_executor();
+#ifndef OCTAVO_TESTS_ON_GPU
+    if (multiprocessors > 0) cuda_on_cpu::script().multiprocessors = multiprocessors;
+#endif
     EXPECT_EQ(cuda::open_device(kCuda, host_.get(), &cuda_), OCTAVO_OK);
     device_under_test() = cuda_;
   }
-  ~Devices() { cuda::close_device(cuda_); }
+  ~Devices() {
+    cuda::close_device(cuda_);
+  }
   Devices(const Devices &) = delete;
   Devices &operator=(const Devices &) = delete;
 
-  void *cpu() const { return cpu_.ctx(); }
-  void *cuda() const { return cuda_; }
-  const octavo_kernels &table() const { return *cpu_.table; }
-  std::string last_text() const { return host_.last_text(); }
+  void *cpu() const {
+    return cpu_.ctx();
+  }
+  void *cuda() const {
+    return cuda_;
+  }
+  const octavo_kernels &table() const {
+    return *cpu_.table;
+  }
+  std::string last_text() const {
+    return host_.last_text();
+  }
 
  private:
   Kernels cpu_;
@@ -55,20 +70,23 @@ class Twins {
   struct Tensor {
     size_t buffer;
     octavo_tensor shape;
+    int64_t skipped = 0;
   };
 
-  /* Random elements, `gap` unused ones behind each row. */
-  Tensor tensor(int64_t rows, int64_t cols, uint32_t dtype, Values values, int64_t gap = 0) {
+  /* Random elements, `gap` unused ones behind each row and `skipped` before the first. */
+  Tensor tensor(int64_t rows, int64_t cols, uint32_t dtype, Values values, int64_t gap = 0,
+                int64_t skipped = 0) {
     const int64_t stride = cols + gap;
     const int64_t bytes = dtype_bytes(dtype);
-    const size_t index = add(static_cast<size_t>(rows * stride * bytes));
-    for (int64_t i = 0; i < rows * stride; ++i) put(index, i, dtype, values);
+    const int64_t count = rows * stride + skipped;
+    const size_t index = add(static_cast<size_t>(count * bytes));
+    for (int64_t i = 0; i < count; ++i) put(index, i, dtype, values);
     copy_to_device(index);
-    return {index, {nullptr, rows, cols, stride, dtype, 0}};
+    return {index, {nullptr, rows, cols, stride, dtype, 0}, skipped};
   }
   octavo_tensor at(int side, const Tensor &t) {
     octavo_tensor tensor = t.shape;
-    tensor.data = data(side, t.buffer);
+    tensor.data = static_cast<char *>(data(side, t.buffer)) + t.skipped * dtype_bytes(tensor.dtype);
     return tensor;
   }
 

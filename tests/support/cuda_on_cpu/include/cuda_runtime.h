@@ -19,6 +19,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __restrict__ __restrict
 /* One block runs at a time and all of its threads in one thread of the CPU. */
 #define __shared__ static thread_local
