@@ -17,6 +17,26 @@ void launch_state(Launcher &l, const octavo_quantize &c) {
         is_aligned_to(16, {c.in->data, c.out->data}), c.amax, c.nonfinite);
 }
 
+/* Dense matrices of one scale are one row, which has no ends inside. */
+struct AsRow {
+  octavo_quantize call;
+  octavo_tensor in;
+  octavo_tensor out;
+
+  explicit AsRow(const octavo_quantize &c) : call(c), in(*c.in) {
+    if (has_row_scales(c) || is_block_scaled(c) || c.out_t != nullptr || !is_dense(in)) return;
+    if (c.out != nullptr) {
+      if (!is_dense(*c.out) || c.out->rows != in.rows || c.out->cols != in.cols) return;
+      out = as_row(*c.out);
+      call.out = &out;
+    }
+    in = as_row(in);
+    call.in = &in;
+  }
+  AsRow(const AsRow &) = delete;
+  AsRow &operator=(const AsRow &) = delete;
+};
+
 octavo_status check_with_workspace(const Caller &caller, const octavo_quantize *c) {
   const octavo_status status = check_quantize(caller, c);
   if (status != OCTAVO_OK) return status;
@@ -36,22 +56,21 @@ uint64_t quantize_workspace() {
 octavo_status quantize(void *ctx, const octavo_quantize *c) {
   return run_verb<check_with_workspace>(ctx, "quantize", c, [&](Launcher &l) {
     if (is_state_scaled(*c)) return launch_state(l, *c);
-    with_any(c->in->dtype, [&](auto format) {
-      launch_quantize(l, *c, tensor_source<decltype(format)>(*c->in, c->in_scale_inv));
+    const AsRow row(*c);
+    with_any(row.in.dtype, [&](auto format) {
+      launch_quantize(l, row.call, tensor_source<decltype(format)>(row.in, c->in_scale_inv));
     });
   });
 }
 
 octavo_status compute_amax(void *ctx, const octavo_compute_amax *c) {
   return run_verb<check_compute_amax>(ctx, "compute_amax", c, [&](Launcher &l) {
-    const int64_t quads = c->in->rows * divide_up(c->in->cols, kQuad);
-    if (quads == 0) return;
-    with_any(c->in->dtype, [&](auto format) {
-      using Source = TensorSource<decltype(format)>;
-      l.run(dim3(blocks_for(l.context(), divide_up(quads, kThreads))), dim3(kThreads),
-            measure_kernel<Source>,
-            tensor_source<decltype(format)>(*c->in, scale_inv_of(c->in_scale_inv)), TensorScale{},
-            static_cast<Stats *>(nullptr), Accumulators{c->amax, c->nonfinite});
+    if (c->in->rows == 0 || c->in->cols == 0) return;
+    const octavo_tensor in = is_dense(*c->in) ? as_row(*c->in) : *c->in;
+    const float *factor = scale_inv_of(c->in_scale_inv);
+    with_any(in.dtype, [&](auto format) {
+      launch_measure(l, tensor_source<decltype(format)>(in, factor), in, factor, TensorScale{},
+                     static_cast<Stats *>(nullptr), Accumulators{c->amax, c->nonfinite});
     });
   });
 }

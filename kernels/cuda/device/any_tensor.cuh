@@ -28,9 +28,9 @@ struct AnyTensor {
     switch (dtype) {
       case OCTAVO_F32: return static_cast<const float *>(data)[at];
       case OCTAVO_BF16: return decode_bf16(static_cast<const uint16_t *>(data)[at]);
-      case OCTAVO_F16: return decode_f16(static_cast<const uint16_t *>(data)[at]);
-      case OCTAVO_E4M3FN: return decode_e4m3(static_cast<const uint8_t *>(data)[at]);
-      default: return decode_e5m2(static_cast<const uint8_t *>(data)[at]);
+      case OCTAVO_F16: return from_f16(static_cast<const uint16_t *>(data)[at]);
+      case OCTAVO_E4M3FN: return from_e4m3(static_cast<const uint8_t *>(data)[at]);
+      default: return from_e5m2(static_cast<const uint8_t *>(data)[at]);
     }
   }
   /* Rounded, to a plain tensor. */

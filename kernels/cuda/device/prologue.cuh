@@ -99,6 +99,7 @@ struct PrologueSource {
   int64_t rows;
   int64_t cols;
 
+  __device__ void prepare() {}
   __device__ float value(int64_t row, int64_t col) const {
     const RowNorm none = {};
     return value(row, col, norms == nullptr ? none : norms[row]);
@@ -146,12 +147,8 @@ __global__ void __launch_bounds__(kThreads)
 /* What is no norm, or has norms already. */
 template <typename Result>
 __global__ void prologue_kernel(PrologueSource<Result> source, AnyTensor out) {
-  const int64_t count = source.rows * source.cols;
-  for (int64_t i = first_index(); i < count; i += index_step()) {
-    const int64_t row = i / source.cols;
-    const int64_t col = i % source.cols;
-    out.store(out.at(row, col), source.value(row, col));
-  }
+  for (ElementWalk at(source.cols); at.row < source.rows; at.next())
+    out.store(out.at(at.row, at.col), source.value(at.row, at.col));
 }
 
 }  // namespace octavo::cuda

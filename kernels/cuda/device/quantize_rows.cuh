@@ -1,17 +1,17 @@
 /* kernels/cuda/device/quantize_rows.cuh: quantize with a scale for each row.
  *
- * Without out_t one launch: a block of threads takes a row, measures and casts it. With out_t,
+ * Without out_t one launch: whole warps take a row, measure and cast it. With out_t,
  * whose rows are the input's columns, all must be measured first: until the last launch what is
  * where scales will be is an amax.
  */
 #pragma once
 
-#include "kernels/cuda/device/reduce.cuh"
-#include "kernels/cuda/device/target.cuh"
-#include "kernels/cuda/device/walk.cuh"
+#include "kernels/cuda/device/tile_scales.cuh"
 #include "kernels/format/scale_rules.h"
 
 namespace octavo::cuda {
+
+constexpr int kLogOfTile = 7;
 
 struct RowRule {
   uint32_t rule;
@@ -33,37 +33,55 @@ struct RowScales {
   __device__ float &at(int64_t row) const { return data[row * stride]; }
 };
 
-/* Rows of out, padding included, without out_t. */
-template <typename Source, typename Out>
+/* Of the threads along x, whole warps, that have one row; they get the answer. Two barriers. */
+__device__ inline Stats merge_row(Stats stats, Stats (&shared)[kWarps]) {
+  stats = merge_warp(stats);
+  const unsigned warp = thread_of_block() / kWarp;
+  if (threadIdx.x % kWarp == 0) shared[warp] = stats;
+  __syncthreads();
+  const unsigned warps = blockDim.x / kWarp;
+  const unsigned first = warp & ~(warps - 1);
+  stats = shared[first];
+  for (unsigned i = 1; i < warps; ++i) stats.merge(shared[first + i]);
+  __syncthreads();
+  return stats;
+}
+
+/* Rows of out, padding included, without out_t: blockDim.x threads, a power of two, have a row. */
+template <typename Source, typename Out, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     quantize_rows_kernel(Source source, RowRule rule, Target<Out> out, RowScales scales,
                          float *amax, float *nonfinite) {
   __shared__ Stats shared[kWarps];
-  for (int64_t row = blockIdx.x; row < out.rows; row += gridDim.x) {
+  source.prepare();
+  Stats all = {};
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth;
+  const int64_t begin = static_cast<int64_t>(threadIdx.x) * kWidth;
+  for (int64_t rows = static_cast<int64_t>(blockIdx.x) * blockDim.y; rows < out.rows;
+       rows += static_cast<int64_t>(gridDim.x) * blockDim.y) {
+    const int64_t row = rows + threadIdx.y;
     Stats stats = {};
-    const int64_t step = int64_t{kThreads} * kQuad;
-    const int64_t begin = static_cast<int64_t>(threadIdx.x) * kQuad;
-    float values[kQuad];
+    Patch<Source, kWidth, 1> patch;
+    float values[kWidth];
     for (int64_t col = begin; row < source.rows && col < source.cols; col += step) {
-      const int count = source.quad(row, col, values);
-      for (int k = 0; k < count; ++k) stats.add(values[k]);
+      patch.load(source, row, col);
+      patch.values(source, 0, values);
+      stats.merge(stats_of(values));
     }
-    stats = merge_block(stats, shared);
-    __syncthreads();
+    stats = merge_row(stats, shared);
+    all.merge(stats);
     const float scale = rule.scale(bits_float(stats.amax_bits));
-    for (int64_t col = begin; col < out.cols; col += step) {
-      typename Out::Stored codes[kQuad];
-      const int count = source.quad(row, col, values);
-      for (int k = 0; k < kQuad; ++k)
-        codes[k] = k < count ? code_of<Out>(values[k], scale, rule.keeps_positive)
-                             : typename Out::Stored{0};
+    const bool is_special = rule.keeps_positive || stats.nonfinite != 0 || !is_plain_scale(scale);
+    for (int64_t col = begin; row < out.rows && col < out.cols; col += step) {
+      Codes<Out, kWidth> codes[1];
+      patch.load(source, row, col);
+      cast_patch<Out, false>(source, row, col, patch, PatchScales{&scale, 0, 0}, is_special,
+                             rule.keeps_positive, codes);
       out.store(row, col, codes);
     }
-    if (threadIdx.x == 0) {
-      scales.at(row) = 1.0f / scale;
-      publish(stats, amax, nonfinite);
-    }
+    if (threadIdx.x == 0 && row < out.rows) scales.at(row) = 1.0f / scale;
   }
+  if (threadIdx.x == 0) publish(all, amax, nonfinite);
 }
 
 /* Before measuring: every scale is an amax of 0. */
@@ -72,70 +90,55 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = first_index(); i < out_t.rows; i += index_step()) out_t.at(i) = 0.0f;
 }
 
-/* Tiles of kTile x kTile in blocks of 16 x 16 threads. */
-template <typename Source>
+/* Tile after tile; of every tile the amax of each row and column. */
+template <typename Source, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     measure_rows_kernel(Source source, RowScales out, RowScales out_t, float *amax,
                         float *nonfinite) {
   __shared__ Stats shared[kWarps];
-  __shared__ int32_t of_cols[kTile];
-  __shared__ int32_t of_rows[kTile];
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  if (thread < kTile) of_cols[thread] = of_rows[thread] = 0;
-  __syncthreads();
-  const int64_t first_row = row_tile() * kTile;
-  const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
-  Stats stats = {};
-  for (int r = static_cast<int>(threadIdx.y); r < kTile; r += 16) {
-    const int c = static_cast<int>(threadIdx.x) * kQuad;
-    float values[kQuad];
-    const int count = source.quad(first_row + r, first_col + c, values);
-    Stats of_quad = {};
-    for (int k = 0; k < count; ++k) {
-      Stats of_value = {};
-      of_value.add(values[k]);
-      atomicMax(&of_cols[c + k], of_value.amax_bits);
-      of_quad.merge(of_value);
-    }
-    atomicMax(&of_rows[r], of_quad.amax_bits);
-    stats.merge(of_quad);
-  }
-  stats = merge_block(stats, shared);
+  __shared__ TileScales found;
+  __shared__ ColumnParts cols;
+  source.prepare();
+  const TilePlace tile(kLogOfTile);
+  Patch<Source, kWidth, kPatchRows> patch;
+  const Stats stats = merge_block(measure_tile(source, tile, true, &patch, &found, &cols), shared);
+  const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) publish(stats, amax, nonfinite);
   if (thread >= kTile) return;
-  if (out.data != nullptr && first_row + thread < source.rows)
-    atomicMax(reinterpret_cast<int32_t *>(&out.at(first_row + thread)), of_rows[thread]);
-  if (first_col + thread < source.cols)
-    atomicMax(reinterpret_cast<int32_t *>(&out_t.at(first_col + thread)), of_cols[thread]);
+  if (out.data != nullptr && tile.row + thread < source.rows)
+    publish({float_bits(found.of_rows[thread][0]), 0}, &out.at(tile.row + thread), nullptr);
+  if (tile.col + thread < source.cols)
+    publish({float_bits(cols.of(thread, 0, kTile)), 0}, &out_t.at(tile.col + thread), nullptr);
 }
 
 /* Tiles again, over the padding, too. */
-template <typename Source, typename Out>
+template <typename Source, typename Out, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     cast_rows_and_cols_kernel(Source source, RowRule rule, Target<Out> out, RowScales scales,
                               Target<Out> out_t, RowScales scales_t) {
+  __shared__ TileScales multipliers;
   __shared__ TurnedTile<Out> turned;
-  const int64_t first_row = row_tile() * kTile;
-  const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
-  for (int r = static_cast<int>(threadIdx.y); r < kTile; r += 16) {
-    const int c = static_cast<int>(threadIdx.x) * kQuad;
-    const int64_t row = first_row + r;
-    float values[kQuad];
-    typename Out::Stored codes[kQuad];
-    const int count = source.quad(row, first_col + c, values);
-    const float of_row =
-        out.data != nullptr && row < source.rows ? rule.scale(scales.at(row)) : 1.0f;
-    for (int k = 0; k < kQuad; ++k) {
-      codes[k] = k < count ? code_of<Out>(values[k], of_row, rule.keeps_positive)
-                           : typename Out::Stored{0};
-      const float of_col = k < count ? rule.scale(scales_t.at(first_col + c + k)) : 1.0f;
-      turned.at[c + k][r] = k < count ? code_of<Out>(values[k], of_col, rule.keeps_positive)
-                                      : typename Out::Stored{0};
-    }
-    if (out.data != nullptr) out.store(row, first_col + c, codes);
+  source.prepare();
+  const TilePlace tile(kLogOfTile);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) multipliers.is_special = rule.keeps_positive ? 1 : 0;
+  __syncthreads();
+  if (thread < kTile) {
+    const bool exists = out.data != nullptr && tile.row + thread < source.rows;
+    const float scale = exists ? rule.scale(scales.at(tile.row + thread)) : 1.0f;
+    multipliers.of_rows[thread][0] = scale;
+    multipliers.note(scale);
+  } else {
+    const int line = thread - kTile;
+    const bool exists = tile.col + line < source.cols;
+    const float scale = exists ? rule.scale(scales_t.at(tile.col + line)) : 1.0f;
+    multipliers.of_cols[0][line] = scale;
+    multipliers.note(scale);
   }
   __syncthreads();
-  store_turned(turned, out_t, first_row, first_col);
+  Patch<Source, kWidth, kPatchRows> patch;
+  cast_tile<false>(source, tile, multipliers, multipliers.is_special != 0, rule.keeps_positive,
+                   TileOutput<Out>{out, false}, TileOutput<Out>{out_t, false}, &patch, &turned);
 }
 
 /* After casting: amaxes become scales. Rows of padding have the amax of zeros, which is there. */

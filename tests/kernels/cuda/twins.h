@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -59,8 +60,8 @@ class Devices {
   void *cuda_ = nullptr;
 };
 
-/* What random values are made of. */
-enum class Values { kNormal, kSpecial, kZero };
+/* What random values are made of. kNan: numbers, and a NaN of either sign here and there. */
+enum class Values { kNormal, kSpecial, kZero, kNan };
 
 /* Pairs of buffers; side 0 is the CPU's, side 1 the device's, in its memory. */
 class Twins {
@@ -146,6 +147,9 @@ class Twins {
                                       -std::numeric_limits<float>::infinity(),
                                       std::numeric_limits<float>::quiet_NaN()};
     if (values == Values::kZero) return 0.0f;
+    if (values == Values::kNan && random_() % 256 == 0)
+      return std::copysign(std::numeric_limits<float>::quiet_NaN(),
+                           random_() % 2 == 0 ? 1.0f : -1.0f);
     if (values == Values::kSpecial && random_() % 8 == 0)
       return kSpecials[random_() % std::size(kSpecials)];
     return std::normal_distribution<float>()(random_) * (random_() % 16 == 0 ? 300.0f : 1.0f);

@@ -225,6 +225,15 @@ inline int __any_sync(unsigned mask, int vote) {
   return __ballot_sync(mask, vote) != 0;
 }
 
+/* Byte i of the result is byte number `selector` hexadecimal digit i of x, then y. */
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  return result;
+}
+
 /* One thread of the CPU runs everything, so an atomic operation is a plain one. */
 template <typename Value>
 Value atomicMax(Value *target, Value value) {
