@@ -33,8 +33,10 @@ const char *remedy_of(cublasStatus_t status) {
     case CUBLAS_STATUS_ARCH_MISMATCH:
       return "the library has no code for this device, install a newer one";
     case CUBLAS_STATUS_NOT_SUPPORTED:
-    case CUBLAS_STATUS_INVALID_VALUE:
       return "set OCTAVO_CUDA_GEMM=reference to compute it without the library";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "expected a question that it understands: report this line, and set "
+             "OCTAVO_CUDA_GEMM=reference to go on without the library";
     default: return "run the process with CUDA_LAUNCH_BLOCKING=1 to find the call that failed";
   }
 }

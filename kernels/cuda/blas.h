@@ -52,10 +52,10 @@ void close_blas(Blas *blas);
 octavo_status checked(Context &context, const Blas &blas, const char *what, cublasStatus_t status);
 
 /* Whether the library says that it has no way to compute this product, rather than that it failed:
- * then another way is taken. */
+ * then another way is taken. CUBLAS_STATUS_INVALID_VALUE is none: it calls the question malformed,
+ * which is a defect of ours that a slower way would hide. */
 inline bool is_refusal(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
-         status == CUBLAS_STATUS_ARCH_MISMATCH;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
 }  // namespace octavo::cuda

@@ -1,4 +1,6 @@
 /* One call of cuBLASLt: its plan, and its operands. */
+#include <cstdio>
+
 #include "kernels/cuda/gemm.h"
 
 namespace octavo::cuda {
@@ -38,6 +40,25 @@ PlanKey key_of(const Context &context, const octavo_gemm &c, const Scaling &scal
   key.d_alignment = alignment_of(c.d->data);
   key.bias_alignment = c.bias == nullptr ? uint8_t{0} : alignment_of(c.bias->data);
   return key;
+}
+
+/* Where the library failed, with all that it was asked. */
+octavo_status checked_call(const Launcher &l, const GemmState &state, const char *what,
+                           const PlanKey &key, cublasStatus_t answer) {
+  if (answer == CUBLAS_STATUS_SUCCESS) return OCTAVO_OK;
+  char text[320];
+  std::snprintf(text, sizeof(text),
+                "%s M = %lld, N = %lld, K = %lld, a 0x%x stride %lld, b 0x%x stride %lld, d 0x%x "
+                "stride %lld, bias 0x%x, scale modes %d %d, layout %u, accumulate %u, alignment "
+                "2^%u %u %u %u, %llu bytes of workspace",
+                what, static_cast<long long>(key.m), static_cast<long long>(key.n),
+                static_cast<long long>(key.k), key.a_dtype, static_cast<long long>(key.a_stride),
+                key.b_dtype, static_cast<long long>(key.b_stride), key.d_dtype,
+                static_cast<long long>(key.d_stride), key.bias_dtype, key.a_scaling, key.b_scaling,
+                key.layout, unsigned{key.accumulates}, unsigned{key.a_alignment},
+                unsigned{key.b_alignment}, unsigned{key.d_alignment}, unsigned{key.bias_alignment},
+                static_cast<unsigned long long>(key.workspace));
+  return checked(l.context(), state.blas, text, answer);
 }
 
 /* Timing writes d several times: where d is added to, into the tile instead. What a graph captures
@@ -80,7 +101,7 @@ Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const
   PlanCache::Lease lease;
   cublasStatus_t answer =
       state.plans.take(key, tuning_of(l.context(), c, operands, workspace), &lease);
-  *status = checked(l.context(), state.blas, "planning a product", answer);
+  *status = checked_call(l, state, "planning", key, answer);
   if (*status != OCTAVO_OK) return Outcome::kFailed;
   const Plan &plan = PlanCache::plan_of(lease);
   const bool is_possible = plan.is_possible;
@@ -88,7 +109,7 @@ Outcome multiply_once(Launcher &l, GemmState &state, const octavo_gemm &c, const
   state.plans.give_back(lease);
   /* Some calls are refused only here, before anything runs. */
   if (!is_possible || answer == CUBLAS_STATUS_NOT_SUPPORTED) return Outcome::kImpossible;
-  *status = checked(l.context(), state.blas, "multiplying", answer);
+  *status = checked_call(l, state, "multiplying", key, answer);
   return *status == OCTAVO_OK ? Outcome::kDone : Outcome::kFailed;
 }
 

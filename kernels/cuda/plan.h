@@ -73,8 +73,8 @@ struct Tuning {
   Operands operands = {};
 };
 
-/* cuBLASLt's answer; a plan that is not possible is no failure. The plan is to be destroyed
- * whatever the answer. */
+/* cuBLASLt's answer. That it has no algorithm is a plan that is not possible, and no failure; a
+ * question that it calls malformed is one. The plan is to be destroyed whatever the answer. */
 cublasStatus_t make_plan(const Blas &blas, const PlanKey &key, const Tuning &tuning, Plan *plan);
 void destroy_plan(const Blas &blas, Plan *plan);
 

@@ -102,14 +102,42 @@ TEST(CudaGemmErrors, answers_of_the_heuristics) {
   for (const Answer &a : kAnswers) {
     GemmDevices devices;
     fake_library().heuristic = a.answer;
-    const bool is_refusal = a.answer == CUBLAS_STATUS_NOT_SUPPORTED ||
-                            a.answer == CUBLAS_STATUS_INVALID_VALUE ||
-                            a.answer == CUBLAS_STATUS_ARCH_MISMATCH;
+    const bool is_refusal =
+        a.answer == CUBLAS_STATUS_NOT_SUPPORTED || a.answer == CUBLAS_STATUS_ARCH_MISMATCH;
     EXPECT_EQ(run_gemm(devices, kCase), is_refusal ? octavo_status{OCTAVO_OK} : a.status);
     EXPECT_TRUE(fake_library().calls.empty());
     EXPECT_THAT(devices.host().last_text(),
                 HasSubstr(is_refusal ? "has no algorithm" : "CUBLAS_STATUS_"));
   }
+}
+
+/* A defect of ours, which a slower way would hide. */
+TEST(CudaGemmErrors, a_question_that_the_library_calls_malformed_is_an_error) {
+  GemmDevices devices;
+  GemmCase g = kCase;
+  g.bias = OCTAVO_BF16;
+  fake_library().heuristic = CUBLAS_STATUS_INVALID_VALUE;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(run_gemm(devices, g), OCTAVO_INVALID);
+    EXPECT_THAT(devices.host().last_text(),
+                AllOf(HasSubstr("CUBLAS_STATUS_INVALID_VALUE"), HasSubstr("M = 16, N = 32, K = 48"),
+                      HasSubstr("a 0x80a stride 48"), HasSubstr("bias 0x1004"),
+                      HasSubstr("scale modes 0 0"), HasSubstr("report this line"),
+                      HasSubstr("OCTAVO_CUDA_GEMM=reference")));
+  }
+  fake_library().heuristic = CUBLAS_STATUS_SUCCESS;
+  EXPECT_EQ(run_gemm(devices, g), OCTAVO_OK) << "it was not kept as a product without algorithm";
+  EXPECT_EQ(fake_library().calls.size(), 1u);
+}
+
+TEST(CudaGemmErrors, a_product_without_algorithm_is_told_once_and_asked_for_once) {
+  GemmDevices devices;
+  fake_library().heuristic = CUBLAS_STATUS_NOT_SUPPORTED;
+  ASSERT_EQ(run_gemm(devices, kCase), OCTAVO_OK);
+  const int asked = fake_library().heuristics;
+  ASSERT_EQ(run_gemm(devices, kCase), OCTAVO_OK);
+  EXPECT_EQ(fake_library().heuristics, asked);
+  EXPECT_EQ(devices.host().texts().size(), 1u);
 }
 
 TEST(CudaGemmErrors, a_refused_call_takes_another_way) {
