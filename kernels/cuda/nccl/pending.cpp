@@ -44,12 +44,15 @@ cudaError_t Pending::add(const Operation &operation, cudaStream_t stream) {
     newest().operation = operation;
   }
   last_ = newest().event;
-  last_stream_ = stream;
-  return cudaEventRecord(last_, stream);
+  const cudaError_t error = cudaStreamGetId(stream, &last_stream_);
+  return error == cudaSuccess ? cudaEventRecord(last_, stream) : error;
 }
 
 cudaError_t Pending::order(cudaStream_t stream) {
-  if (last_ == nullptr || last_stream_ == stream) return cudaSuccess;
+  if (last_ == nullptr) return cudaSuccess;
+  unsigned long long id = 0;
+  const cudaError_t error = cudaStreamGetId(stream, &id);
+  if (error != cudaSuccess || id == last_stream_) return error;
   return cudaStreamWaitEvent(stream, last_, 0);
 }
 

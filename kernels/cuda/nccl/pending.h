@@ -51,7 +51,7 @@ class Pending {
   size_t count_ = 0;
   Clock::time_point since_; /* the oldest was enqueued, or the one before it ended */
   cudaEvent_t last_ = nullptr;
-  cudaStream_t last_stream_ = nullptr;
+  unsigned long long last_stream_ = 0; /* its id: a handle may come again for another stream */
 };
 
 }  // namespace octavo::cuda::nccl

@@ -11,6 +11,7 @@
 
 #include "tests/kernels/cuda/twins.h"
 #include "tests/support/cuda_on_cpu/fake_blas.h"
+#include "tests/support/cuda_on_cpu/streams.h"
 
 namespace octavo::test {
 
@@ -183,7 +184,10 @@ inline octavo_status run_gemm_side(GemmDevices &devices, Twins &twins, const Gem
   }
   const GemmWorkspaceBuffer workspace(bytes);
   c.workspace = workspace.data();
-  return side == 0 ? devices.table().gemm(devices.cpu(), &c) : cuda::gemm(devices.cuda(), &c);
+  const octavo_status status =
+      side == 0 ? devices.table().gemm(devices.cpu(), &c) : cuda::gemm(devices.cuda(), &c);
+  cuda_on_cpu::settle(); /* the workspace ends, and the memory is the host's */
+  return status;
 }
 
 /* Runs both sides; equal bytes are expected where the device succeeds, whose status is returned. */

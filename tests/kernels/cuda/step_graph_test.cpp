@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "tests/kernels/cuda/plugin_fixture.h"
-#include "tests/support/cuda_on_cpu/fake_blas.h"
 #include "tests/support/cuda_on_cpu/graph.h"
 
 namespace octavo::test {
@@ -32,11 +31,6 @@ class StepGraph : public CudaPlugin, public testing::WithParamInterface<Case> {
   }
   static const cuda_on_cpu::Graphs &graphs() {
     return *function<const cuda_on_cpu::Graphs *()>("cuda_on_cpu_graphs")();
-  }
-  static fake_blas::State &blas() {
-    void *library = dlopen(OCTAVO_FAKE_BLAS, RTLD_NOW | RTLD_NOLOAD);
-    EXPECT_NE(library, nullptr) << "cuBLASLt is not open";
-    return *reinterpret_cast<fake_blas::State *(*)()>(dlsym(library, "fake_blas_state"))();
   }
 };
 
@@ -130,8 +124,6 @@ class Model {
 TEST_P(StepGraph, replays_are_steps) {
   Model eager(settings()), captured(settings());
   const cuda_on_cpu::Graphs &g = graphs();
-  blas().enqueue = g.enqueue;
-  blas().refuse_in_capture = g.refuse_in_capture;
   cudaStream_t stream = nullptr;
   ASSERT_EQ(g.create_stream(&stream, cudaStreamNonBlocking), cudaSuccess);
   for (Model *model : {&eager, &captured}) {
@@ -160,8 +152,6 @@ TEST_P(StepGraph, replays_are_steps) {
   g.destroy_replay(replay);
   g.destroy(graph);
   g.destroy_stream(stream);
-  blas().enqueue = nullptr;
-  blas().refuse_in_capture = nullptr;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StepGraph,

@@ -1,58 +1,49 @@
-// The events and streams of include/cuda_runtime.h.
+// The events of include/cuda_runtime.h.
 #include "events.h"
-
-#include <mutex>
-#include <set>
 
 #include "graph.h"
 #include "runtime.h"
 
 struct CUevent_st {
-  cudaStream_t stream = nullptr;
+  cuda_on_cpu::StreamPtr stream;  // null: it was never recorded
+  cuda_on_cpu::NodePtr node;      // after which it is done
+  cuda_on_cpu::CapturedPlace place;
   bool was_held = false;
   float milliseconds = 0;
-};
-struct CUstream_st {
-  char unused;
 };
 
 namespace cuda_on_cpu {
 namespace {
 
-std::mutex mutex;  // guards all below
-std::set<cudaStream_t> held;
-std::set<cudaStream_t> captured;
 int events = 0;
-int streams = 0;
 int waits = 0;
+
+void set_held(cudaStream_t stream, bool is_held) {
+  const Lock lock(state_mutex());
+  if (const StreamPtr s = find_stream(lock, stream)) s->is_held = is_held;
+}
+
+// For calls that ask how far an event is.
+cudaError_t refuse_question(const Lock &lock, const CUevent_st *event) {
+  if (event == nullptr) return cudaErrorInvalidValue;
+  if (const cudaError_t error = refuse_in_capture(lock); error != cudaSuccess) return error;
+  return event->place.capture != nullptr ? cudaErrorCapturedEvent : cudaSuccess;
+}
 
 }  // namespace
 
 void hold_stream(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  held.insert(stream);
+  set_held(stream, true);
 }
 void release_stream(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  held.erase(stream);
-}
-void capture_stream(cudaStream_t stream, bool is_captured) {
-  const std::lock_guard lock(mutex);
-  if (is_captured)
-    captured.insert(stream);
-  else
-    captured.erase(stream);
+  set_held(stream, false);
 }
 int events_alive() {
-  const std::lock_guard lock(mutex);
+  const Lock lock(state_mutex());
   return events;
 }
-int streams_alive() {
-  const std::lock_guard lock(mutex);
-  return streams;
-}
 int event_waits() {
-  const std::lock_guard lock(mutex);
+  const Lock lock(state_mutex());
   return waits;
 }
 
@@ -64,64 +55,63 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
   return cudaEventCreateWithFlags(event, 0);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  const std::lock_guard lock(mutex);
+  const Lock lock(state_mutex());
   *event = new CUevent_st;
   ++events;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  if (event == nullptr || captured.count(stream) != 0) return cudaErrorInvalidValue;
-  event->stream = stream;
-  event->was_held = held.count(stream) != 0;
+  Lock lock(state_mutex());
+  const StreamPtr s = find_stream(lock, stream);
+  if (event == nullptr || s == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = refuse_implicit(lock, *s); error != cudaSuccess)
+    return answer(error);
+  event->stream = s;
+  event->was_held = s->is_held;
   event->milliseconds = script().milliseconds;
-  return cudaPeekAtLastError();
+  event->place = place_of(lock, *s);
+  event->node = event->place.capture == nullptr ? append(lock, s, nullptr) : nullptr;
+  return answer(cudaSuccess);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++counters().synchronisations;
-  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return error;
-  return event == nullptr ? cudaErrorInvalidValue : cudaPeekAtLastError();
+  Lock lock(state_mutex());
+  if (const cudaError_t error = refuse_question(lock, event); error != cudaSuccess)
+    return answer(error);
+  finish(lock, event->node);
+  return answer(cudaSuccess);
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const Lock lock(state_mutex());
+  for (const cudaEvent_t event : {begin, end})
+    if (event->node != nullptr && !event->node->is_done) return answer(cudaErrorNotReady);
   *milliseconds = end->milliseconds - begin->milliseconds;
-  return cudaPeekAtLastError();
+  return answer(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return error;
-  const std::lock_guard lock(mutex);
-  if (event == nullptr) return cudaErrorInvalidValue;
-  if (held.count(event->stream) == 0) event->was_held = false;
-  return event->was_held ? cudaErrorNotReady : cudaSuccess;
+  Lock lock(state_mutex());
+  if (const cudaError_t error = refuse_question(lock, event); error != cudaSuccess)
+    return answer(error);
+  if (event->stream != nullptr && !event->stream->is_held) event->was_held = false;
+  const bool is_done = advance(lock, event->node) && !event->was_held;
+  return is_done ? answer(cudaSuccess) : cudaErrorNotReady;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
+  const Lock lock(state_mutex());
   delete event;
   --events;
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  const std::lock_guard lock(mutex);
-  *stream = new CUstream_st;
-  ++streams;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  held.erase(stream);
-  delete stream;
-  --streams;
-  return cudaSuccess;
-}
-// An event of outside cannot become part of a graph.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::lock_guard lock(mutex);
+  Lock lock(state_mutex());
   ++waits;
-  return event == nullptr || captured.count(stream) != 0 ? cudaErrorInvalidValue : cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
-  const std::lock_guard lock(mutex);
-  const bool is_captured =
-      script().is_capturing || captured.count(stream) != 0 || is_recording(stream);
-  *status = is_captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
+  const StreamPtr s = find_stream(lock, stream);
+  if (event == nullptr || s == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (event->stream == nullptr) return answer(cudaSuccess);
+  if (s->capture != nullptr || event->place.capture != nullptr)
+    return answer(join(lock, s, event->place));
+  if (const cudaError_t error = refuse_implicit(lock, *s); error != cudaSuccess)
+    return answer(error);
+  append(lock, s, nullptr, {event->node});
+  return answer(cudaSuccess);
 }

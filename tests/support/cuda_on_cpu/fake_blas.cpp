@@ -1,6 +1,10 @@
 // The functions of the fake cuBLASLt.
 #include "fake_blas.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -14,7 +18,25 @@ State &state() {
   return s;
 }
 
+const cuda_on_cpu::Graphs *runtime() {
+  const char *place = std::getenv(cuda_on_cpu::kRuntimePlace);
+  long process = 0;
+  void *address = nullptr;
+  const bool is_ours = place != nullptr && std::sscanf(place, "%ld:%p", &process, &address) == 2 &&
+                       process == getpid();
+  return is_ours ? static_cast<const cuda_on_cpu::Graphs *>(address) : nullptr;
+}
+
 namespace {
+
+// A library that is opened loads modules.
+__attribute__((constructor)) void open() {
+  if (runtime() != nullptr) runtime()->refuse_in_capture();
+}
+
+int current_device() {
+  return runtime() == nullptr ? 0 : runtime()->current_device();
+}
 
 // Products of several threads are calls at once, as with cuBLASLt itself; tests look at the state
 // in between.
@@ -71,9 +93,9 @@ const char *refuse_algorithm(const Problem &p, const Chosen &chosen, const Addre
     if (reinterpret_cast<uintptr_t>(data[i]) % (chosen.alignments >> (16 * i) & 0xFFFF) != 0)
       return "an address that is less aligned than the preference said";
   }
+  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return "a workspace that is not aligned";
   if (chosen.workspace == 0) return nullptr;
   if (workspace == nullptr || bytes < chosen.workspace) return "too little workspace";
-  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return "a workspace that is not aligned";
   if (state().is_device != nullptr && !state().is_device(workspace, bytes))
     return "a workspace that the device cannot write";
   return nullptr;
@@ -121,10 +143,10 @@ const char *cublasLtGetStatusString(cublasStatus_t) {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   if (state().create != CUBLAS_STATUS_SUCCESS) return state().create;
-  if (state().refuse_in_capture != nullptr && state().refuse_in_capture() != 0)
+  if (fake_blas::runtime() != nullptr && fake_blas::runtime()->refuse_in_capture() != 0)
     return CUBLAS_STATUS_NOT_INITIALIZED;
   ++state().handles;
-  *handle = new cublasLtContext{};
+  *handle = new cublasLtContext{fake_blas::current_device()};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -198,6 +220,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   ++state().heuristics;
   *found = 0;
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (handle->device != fake_blas::current_device())
+    return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle of another device");
   if (state().heuristic != CUBLAS_STATUS_SUCCESS) return state().heuristic;
   const Problem p = {*descriptor, *a, *b, *c, *d};
   if (const char *why = fake_blas::refusal_of(p)) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, why);
@@ -223,18 +247,37 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (handle->device != fake_blas::current_device())
+    return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle of another device");
   if (state().matmul != CUBLAS_STATUS_SUCCESS) return state().matmul;
   const Problem p = {*descriptor, *a_layout, *b_layout, *c_layout, *d_layout};
   const float sum_factor = *static_cast<const float *>(beta);
-  const Addresses at = {a, b, c, d, sum_factor == 1.0f};
   Chosen chosen = {};
   std::memcpy(&chosen, algo, sizeof(chosen));
+  const Addresses at = {a, b, c, d, sum_factor == 1.0f, workspace, chosen.workspace};
   const char *why = fake_blas::refusal_of(p);
   if (why == nullptr) why = fake_blas::refusal_of(p, at);
   if (why == nullptr) why = fake_blas::refuse_algorithm(p, chosen, at, workspace, workspace_bytes);
   if (why == nullptr && *static_cast<const float *>(alpha) != 1.0f) why = "alpha is not 1";
   if (why == nullptr && sum_factor != 0.0f && sum_factor != 1.0f) why = "beta is not 0 or 1";
   if (why != nullptr) return refuse(CUBLAS_STATUS_INVALID_VALUE, why);
+  const cuda_on_cpu::Graphs *device = fake_blas::runtime();
+  if (const char *failure = fake_blas::misalignment_of(p)) {
+    if (device == nullptr) return refuse(CUBLAS_STATUS_EXECUTION_FAILED, failure);
+    refuse(CUBLAS_STATUS_SUCCESS, failure);
+    device->fail_later(cudaErrorMisalignedAddress);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  if (device != nullptr) {
+    for (const void *data :
+         {a, b, c, static_cast<const void *>(d), descriptor->bias, descriptor->a_scale,
+          descriptor->b_scale, static_cast<const void *>(workspace)}) {
+      if (!device->is_foreign(data)) continue;
+      refuse(CUBLAS_STATUS_SUCCESS, "memory of another device");
+      device->fail_later(cudaErrorIllegalAddress);
+      return CUBLAS_STATUS_SUCCESS;
+    }
+  }
   const auto number = static_cast<int>(chosen.number);
   if (state().on_matmul != nullptr) state().on_matmul(number);
   std::unique_lock<std::mutex> lock(fake_blas::state_mutex);
@@ -252,9 +295,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (bytes > 0) std::memset(workspace, 0xA5, bytes);
     fake_blas::compute({desc, a_layout, b_layout, c_layout, d_layout}, at);
   };
-  if (state().enqueue == nullptr) {
+  if (device == nullptr || !device->is_deferred(stream)) {
     product();
-  } else if (state().enqueue(stream, product) != 0) {
+  } else if (device->enqueue(stream, product) != 0) {
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
   return CUBLAS_STATUS_SUCCESS;

@@ -1,12 +1,13 @@
 // A cuBLASLt that the CPU executes: what a test may script of it, and what it saw.
 //
 // The library (fake_blas.cpp) has the real one's file name and is opened by its path. It refuses
-// what the manual says that the real one refuses, and computes in the order of octavo/kernels.h.
+// what the manual says that the real one refuses, and computes in the order of octavo/kernels.h. It
+// finds the runtime of the process by the environment (graph.h): products are work of its streams,
+// handles and pointers belong to its devices.
 #pragma once
 
 #include <cublasLt.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,6 @@ struct State {
   cublasStatus_t matmul = CUBLAS_STATUS_SUCCESS;
   bool (*is_device)(const void *data, size_t bytes) = nullptr;  // null: any address
   void (*on_matmul)(int algorithm) = nullptr;
-  // Of the runtime whose streams it gets: cuda_on_cpu::enqueue and refuse_in_capture. Null:
-  // products run at once, and nothing is captured.
-  int (*enqueue)(cudaStream_t stream, const std::function<void()> &work) = nullptr;
-  int (*refuse_in_capture)() = nullptr;
 
   // What happened.
   int handles = 0;  // that live

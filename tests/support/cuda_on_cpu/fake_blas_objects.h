@@ -2,9 +2,10 @@
 #pragma once
 
 #include "fake_blas.h"
+#include "graph.h"
 
 struct cublasLtContext {
-  int unused;
+  int device;
 };
 struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
@@ -35,6 +36,8 @@ struct cublasLtMatmulPreferenceOpaque_t {
 namespace fake_blas {
 
 State &state();
+// Null: there is none in the process, and products run at once.
+const cuda_on_cpu::Graphs *runtime();
 
 // A product as its descriptors say.
 struct Problem {
@@ -59,12 +62,17 @@ struct Addresses {
   const void *a, *b, *c;
   void *d;
   bool accumulates;
+  const void *workspace;
+  uint64_t workspace_bytes;
 };
 
 // Null, or why the library has no algorithm for it.
 const char *refusal_of(const Problem &p);
 // Null, or what is wrong about the addresses of a call.
 const char *refusal_of(const Problem &p, const Addresses &at);
+// Null, or what a kernel of the library would fail at: vectors at addresses that are no multiple of
+// their 16 bytes, which no heuristic sees. The device is lost by that.
+const char *misalignment_of(const Problem &p);
 void compute(const Problem &p, const Addresses &at);
 
 }  // namespace fake_blas

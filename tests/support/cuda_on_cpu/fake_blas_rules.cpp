@@ -90,10 +90,23 @@ uint64_t scale_bytes(int32_t mode, uint64_t rows, uint64_t k) {
   return is_long(mode) ? rows * blocks * 4 : 4;
 }
 
+struct Range {
+  const void *data;
+  uint64_t bytes;
+};
+bool overlap(const Range &a, const Range &b) {
+  const auto first = reinterpret_cast<uintptr_t>(a.data);
+  const auto second = reinterpret_cast<uintptr_t>(b.data);
+  return a.data != nullptr && b.data != nullptr && first < second + b.bytes &&
+         second < first + a.bytes;
+}
+
+bool is_scale_aligned(const void *data, int32_t mode) {
+  return reinterpret_cast<uintptr_t>(data) % (is_long(mode) || is_mx(mode) ? 16 : 4) == 0;
+}
+
 const char *refuse_scale_address(const void *data, int32_t mode, uint64_t rows, uint64_t k) {
   if (data == nullptr) return mode == 0 ? nullptr : "no address of vectors or blocks of scales";
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  if (address % (is_long(mode) || is_mx(mode) ? 16 : 4) != 0) return "scales that are not aligned";
   if (!is_device(data, scale_bytes(mode, rows, k))) return "scales that the device cannot read";
   return nullptr;
 }
@@ -136,8 +149,33 @@ const char *refusal_of(const Problem &p, const Addresses &at) {
     if (p.desc.bias == nullptr || !is_device(p.desc.bias, p.m() * bytes_of(type)))
       return "a bias that the device cannot read";
   }
+  /* "in-place (C == D) and out-of-place"; nothing else may overlap what is written. */
+  const Range d = {at.d, size_of(p.d)}, workspace = {at.workspace, at.workspace_bytes};
+  const Range inputs[] = {
+      {at.a, size_of(p.a)},
+      {at.b, size_of(p.b)},
+      {at.c, at.accumulates && at.c != at.d ? size_of(p.c) : 0},
+      {p.desc.bias,
+       p.has_bias() ? p.m() * bytes_of(static_cast<cudaDataType>(p.desc.bias_type)) : 0},
+      {p.desc.a_scale, scale_bytes(p.desc.a_mode, p.m(), p.k())},
+      {p.desc.b_scale, scale_bytes(p.desc.b_mode, p.n(), p.k())},
+      workspace};
+  for (const Range &input : inputs)
+    if (overlap(d, input)) return "an input that overlaps the output";
+  for (const Range &input : inputs)
+    if (&input != &inputs[6] && overlap(workspace, input))
+      return "an input that overlaps the workspace";
   const char *why = refuse_scale_address(p.desc.a_scale, p.desc.a_mode, p.m(), p.k());
   return why != nullptr ? why : refuse_scale_address(p.desc.b_scale, p.desc.b_mode, p.n(), p.k());
+}
+
+const char *misalignment_of(const Problem &p) {
+  if (p.has_bias() && reinterpret_cast<uintptr_t>(p.desc.bias) % 16 != 0)
+    return "a bias that is not aligned to 16 bytes";
+  if (!is_scale_aligned(p.desc.a_scale, p.desc.a_mode) ||
+      !is_scale_aligned(p.desc.b_scale, p.desc.b_mode))
+    return "scales that are not aligned";
+  return nullptr;
 }
 
 }  // namespace fake_blas

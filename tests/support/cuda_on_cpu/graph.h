@@ -1,35 +1,50 @@
 // Captures and graphs of include/cuda_runtime.h: what is enqueued on a captured stream is recorded
 // with its arguments, and runs in each replay. For several threads.
 //
-// What the manual of the runtime forbids while a stream is captured ("Prohibited and Unhandled
-// Operations", and cudaThreadExchangeStreamCaptureMode) ends the capture: the call answers
-// cudaErrorStreamCaptureUnsupported, later ones on the stream cudaErrorStreamCaptureInvalidated.
+// A stream that waits for an event of a captured one joins the capture, and must have been joined
+// when it ends. What the manual of the runtime forbids meanwhile ("Prohibited and Unhandled
+// Operations", and cudaThreadExchangeStreamCaptureMode) ends the capture: the call answers one of
+// cudaErrorStreamCapture..., later ones on the stream cudaErrorStreamCaptureInvalidated.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <functional>
+#include "streams.h"
 
 namespace cuda_on_cpu {
 
-// Runs `work`, or records it where the stream is captured.
-cudaError_t enqueue(cudaStream_t stream, const std::function<void()> &work);
+// Where a captured stream is: what an event remembers of it.
+struct CapturedPlace {
+  std::shared_ptr<Capture> capture;  // null: none
+  std::vector<size_t> frontier;
+};
 
-// For calls that may synchronize or allocate. Not cudaSuccess: a capture that the calling thread
-// must respect has ended by this.
+cudaError_t record(const Lock &lock, Stream &stream, const Work &work);
+CapturedPlace place_of(const Lock &lock, const Stream &stream);
+// A stream waits for such an event.
+cudaError_t join(const Lock &lock, const StreamPtr &stream, const CapturedPlace &place);
+bool is_over(const Lock &lock, const CapturedPlace &place);
+
+// For calls that may synchronize or allocate, or load code. Not cudaSuccess: a capture that the
+// calling thread must respect has ended by this.
 cudaError_t refuse_in_capture();
-// For calls that ask about this stream, in whatever mode.
-cudaError_t refuse_on_captured(cudaStream_t stream);
+cudaError_t refuse_in_capture(const Lock &lock);
+// For calls that ask about this stream or the device, in whatever mode.
+cudaError_t refuse_on_captured(const Lock &lock, const Stream &stream);
+cudaError_t refuse_on_device(const Lock &lock, int device);
+// For calls on the legacy stream, for which blocking streams would have to wait.
+cudaError_t refuse_implicit(const Lock &lock, const Stream &stream);
 
-// Whether the stream is between cudaStreamBeginCapture and cudaStreamEndCapture.
-bool is_recording(cudaStream_t stream);
-
-// The functions above and those of CUDA, for what finds a runtime by its symbols.
+// Some functions above and those of CUDA, for what finds a runtime by its symbols, or by the
+// environment: "CUDA_ON_CPU_RUNTIME=<process>:<address of this>".
 struct Graphs {
-  int (*enqueue)(cudaStream_t, const std::function<void()> &);
+  int (*enqueue)(cudaStream_t, const Work &);
+  bool (*is_deferred)(cudaStream_t);
   int (*refuse_in_capture)();
+  int (*current_device)();
+  bool (*is_foreign)(const void *);  // see memory.h
+  void (*fail_later)(int error);     // as a kernel would
   decltype(&cudaStreamCreateWithFlags) create_stream;
   decltype(&cudaStreamDestroy) destroy_stream;
+  decltype(&cudaStreamSynchronize) synchronize;
   decltype(&cudaStreamBeginCapture) begin;
   decltype(&cudaStreamEndCapture) end;
   decltype(&cudaGraphInstantiate) instantiate;
@@ -38,5 +53,6 @@ struct Graphs {
   decltype(&cudaGraphExecDestroy) destroy_replay;
 };
 const Graphs &graphs();
+constexpr const char *kRuntimePlace = "CUDA_ON_CPU_RUNTIME";
 
 }  // namespace cuda_on_cpu

@@ -1,24 +1,32 @@
-// The functions of include/cuda_runtime.h beside launches: memory of the host, one or more devices
+// The functions of include/cuda_runtime.h beside streams and memory: launches, one or more devices
 // that a script describes, and errors that stay once they happened, as a device's do.
 #include "runtime.h"
 
 #include <cstdlib>
-#include <cstring>
+#include <mutex>
+#include <set>
 
 #include "fibers.h"
 #include "graph.h"
+#include "memory.h"
 #include "sealed.h"
 
 namespace cuda_on_cpu {
 namespace {
 
-thread_local int current_device = 0;
+thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool is_sticky = false;
 
-cudaError_t answer(cudaError_t error) {
-  if (is_sticky) return last_error;
-  if (error != cudaSuccess) last_error = error;
+// The first launch of a kernel on a device loads its code.
+cudaError_t load(const void *kernel) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, const void *>> loaded;
+  const std::lock_guard lock(mutex);
+  const std::pair<int, const void *> code = {current_device(), kernel};
+  if (!script().loads_lazily || loaded.count(code) != 0) return cudaSuccess;
+  const cudaError_t error = refuse_in_capture();
+  if (error == cudaSuccess) loaded.insert(code);
   return error;
 }
 
@@ -29,6 +37,11 @@ Counters &counters() {
   return c;
 }
 
+uint64_t lazy_of_environment() {
+  const char *text = std::getenv("CUDA_ON_CPU_LAZY");
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
+
 Script &script() {
   static Script s;
   return s;
@@ -37,12 +50,25 @@ Script &script() {
 void reset() {
   counters() = {};
   script() = {};
-  current_device = 0;
+  device_of_thread = 0;
   last_error = cudaSuccess;
   is_sticky = false;
+  reset_streams();
+  check_freed();
 }
 
-cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()> &kernel) {
+int current_device() {
+  return device_of_thread;
+}
+
+cudaError_t answer(cudaError_t error) {
+  if (is_sticky) return last_error;
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t &config, const void *function,
+                   const std::function<void()> &kernel) {
   if (is_sticky) return last_error;
   const dim3 &b = config.blockDim;
   const dim3 &g = config.gridDim;
@@ -50,12 +76,15 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()>
   const bool is_grid = g.x > 0 && g.y > 0 && g.z > 0 && g.y <= 65535 && g.z <= 65535;
   if (threads == 0 || threads > 1024 || !is_grid || config.dynamicSmemBytes > 48 * 1024)
     return answer(cudaErrorInvalidValue);
+  if (device_of_stream(config.stream) != current_device())
+    return answer(cudaErrorInvalidResourceHandle);
   ++counters().launches;
   if (static_cast<int>(threads) > counters().largest_block)
     counters().largest_block = static_cast<int>(threads);
   if (script().launch_error != cudaSuccess) return answer(script().launch_error);
   if (script().launches_before_failure == 0) return fail_later(script().launch_failure);
   if (script().launches_before_failure > 0) --script().launches_before_failure;
+  if (const cudaError_t error = load(function); error != cudaSuccess) return answer(error);
   return answer(enqueue(config.stream, [g, b, kernel] {
     const DeviceAccess access;
     run_grid(g, b, kernel);
@@ -63,7 +92,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()>
 }
 
 bool refuses_argument(const void *argument, size_t bytes) {
-  return is_sealed() && points_to_host(argument, bytes);
+  return (is_sealed() && points_to_host(argument, bytes)) || points_to_foreign(argument, bytes);
 }
 
 cudaError_t fail_later(cudaError_t error) {
@@ -76,7 +105,6 @@ cudaError_t fail_later(cudaError_t error) {
 
 using cuda_on_cpu::answer;
 using cuda_on_cpu::counters;
-using cuda_on_cpu::enqueue;
 using cuda_on_cpu::refuse_in_capture;
 using cuda_on_cpu::script;
 
@@ -86,12 +114,13 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return answer(script().devices == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
 cudaError_t cudaGetDevice(int *device) {
-  *device = cuda_on_cpu::current_device;
+  *device = cuda_on_cpu::current_device();
   return answer(cudaSuccess);
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= script().devices) return answer(cudaErrorInvalidDevice);
-  cuda_on_cpu::current_device = device;
+  if (script().set_device_error != cudaSuccess) return answer(script().set_device_error);
+  cuda_on_cpu::device_of_thread = device;
   return answer(cudaSuccess);
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
@@ -106,6 +135,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
   *attributes = {};
+  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
   return answer(script().has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice);
 }
 cudaError_t cudaDriverGetVersion(int *version) {
@@ -121,45 +151,14 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   *total = script().total_bytes;
   return answer(cudaSuccess);
 }
-cudaError_t cudaMalloc(void **pointer, size_t bytes) {
-  ++counters().allocations;
-  *pointer = nullptr;
-  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
-  const bool fits = bytes <= script().free_bytes;
-  *pointer = !fits                      ? nullptr
-             : cuda_on_cpu::is_sealed() ? cuda_on_cpu::sealed_allocate(bytes)
-                                        : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return answer(*pointer == nullptr && bytes > 0 ? cudaErrorMemoryAllocation : cudaSuccess);
-}
-cudaError_t cudaFree(void *pointer) {
-  if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
-  if (!cuda_on_cpu::is_sealed()) std::free(pointer);
-  return answer(cudaSuccess);
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t stream) {
-  ++counters().copies;
-  if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
-  return answer(enqueue(stream, [=] {
-    const cuda_on_cpu::DeviceAccess access;
-    if (bytes > 0) std::memmove(to, from, bytes);
-  }));
-}
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-  ++counters().memsets;
-  if (cuda_on_cpu::is_sticky) return cuda_on_cpu::last_error;
-  return answer(enqueue(stream, [=] {
-    const cuda_on_cpu::DeviceAccess access;
-    if (bytes > 0) std::memset(to, value, bytes);
-  }));
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  ++counters().synchronisations;
-  return answer(cuda_on_cpu::refuse_on_captured(stream));
-}
 cudaError_t cudaDeviceSynchronize() {
   ++counters().synchronisations;
-  return answer(refuse_in_capture());
+  cuda_on_cpu::Lock lock(cuda_on_cpu::state_mutex());
+  const int device = cuda_on_cpu::current_device();
+  if (const cudaError_t error = cuda_on_cpu::refuse_on_device(lock, device); error != cudaSuccess)
+    return answer(error);
+  cuda_on_cpu::finish_device(lock, device);
+  return answer(cudaSuccess);
 }
 cudaError_t cudaGetLastError() {
   const cudaError_t error = cuda_on_cpu::last_error;
@@ -187,6 +186,12 @@ const char *cudaGetErrorName(cudaError_t error) {
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorMisalignedAddress: return "cudaErrorMisalignedAddress";
     default: return "unknown";
   }
 }

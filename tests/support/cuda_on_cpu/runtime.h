@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <string>
 
 namespace cuda_on_cpu {
 
@@ -18,6 +17,8 @@ struct Counters {
   int largest_block = 0;  // threads
 };
 Counters &counters();
+
+uint64_t lazy_of_environment();
 
 // What the runtime answers; the defaults are one H100.
 struct Script {
@@ -36,12 +37,24 @@ struct Script {
   // In which order the threads of a block, and the blocks of a grid, get their turns.
   enum class Order { kForward, kBackward, kShuffled } order = Order::kForward;
   uint64_t seed = 1;
+  // Not 0: streams are lazy (streams.h), in an order of this seed. CUDA_ON_CPU_LAZY sets it.
+  uint64_t lazy = lazy_of_environment();
   bool is_capturing = false;  // every stream
+  // The first launch of a kernel loads its code, which ends a capture.
+  bool loads_lazily = true;
+  bool has_peer_access = false;  // of each device to each
+  cudaError_t set_device_error = cudaSuccess;
   float milliseconds = 0.0f;  // the time that an event records
 };
 Script &script();
 
-// Counters, script and the sticky error as at the start: of this thread, but for the script.
+// Counters, script and the sticky error as at the start: of this thread, but for the script. What
+// streams still hold is forgotten.
 void reset();
+
+// The thread's device; and what a call answers that ends so, which is the sticky error once there
+// is one.
+int current_device();
+cudaError_t answer(cudaError_t error);
 
 }  // namespace cuda_on_cpu

@@ -121,6 +121,11 @@ void sealed_free(void *data, size_t bytes) {
   a.unlock();
 }
 
+bool is_sealed_address(const void *data) {
+  const auto *byte = static_cast<const unsigned char *>(data);
+  return byte >= arena().pages && byte < arena().pages + kBytes;
+}
+
 bool points_to_host(const void *argument, size_t bytes) {
   const Arena &a = arena();
   for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {

@@ -14,6 +14,7 @@ void *sealed_allocate(size_t bytes);
 // Whatever reads it later finds zeros. Its addresses come again after 8 others of their size were
 // freed: to open and close all pages takes as long as there are addresses.
 void sealed_free(void *data, size_t bytes);
+bool is_sealed_address(const void *data);
 // Whether the bytes of a kernel's argument hold the address of a page that is not the device's.
 bool points_to_host(const void *argument, size_t bytes);
 

@@ -81,6 +81,7 @@ Result wait(Comm &c, std::unique_lock<std::mutex> &lock) {
 
 Result submit(Comm *c, Request request, void *stream) {
   Control &control = *fake_nccl_control();
+  if (control.settle != nullptr) control.settle(stream);
   std::unique_lock lock(c->clique->mutex);
   if (c->is_gone) return violate("an operation on a communicator that is gone");
   if (c->is_finalized) return violate("an operation after ncclCommFinalize");

@@ -30,6 +30,8 @@ struct Control {
   bool aborts_are_seen = false;  // by the other ranks, as ncclRemoteError; else they wait
   void (*hold)(void *stream) = nullptr;
   void (*release)(void *stream) = nullptr;
+  // Runs what the stream holds: operations happen in the call, so what they read must be there.
+  void (*settle)(void *stream) = nullptr;
 
   // Counted.
   std::atomic<int> alive{0};  // communicators that were neither destroyed nor aborted

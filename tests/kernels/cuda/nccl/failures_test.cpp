@@ -16,6 +16,10 @@ using testing::SizeIs;
 
 class NcclFailures : public testing::Test {
  protected:
+  void SetUp() override {
+    for (cudaStream_t &s : streams)
+      ASSERT_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  }
   void open(uint32_t deadline_ms) {
     world.deadline_ms = deadline_ms;
     for (const octavo_status s : world.open()) ASSERT_EQ(s, OCTAVO_OK) << world.listener(0).first();
@@ -25,11 +29,12 @@ class NcclFailures : public testing::Test {
     EXPECT_EQ(fake().violations, 0) << fake().violation.load();
     EXPECT_EQ(fake().alive, 0);
     EXPECT_EQ(cuda_on_cpu::events_alive(), 0);
+    for (const cudaStream_t s : streams) cudaStreamDestroy(s);
   }
   octavo_status gather(uint32_t rank) {
     const octavo_collective &c = *world.collective(rank);
     return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, "abcd", 4, memory[rank], 12,
-                 memory[rank]);  // a stream of the rank's own, of which only the address counts
+                 streams[rank]);
   }
   octavo_status gather_until_known(uint32_t rank) {
     octavo_status status = gather(rank);
@@ -55,6 +60,7 @@ class NcclFailures : public testing::Test {
   }
   NcclWorld world{3};
   char memory[3][12] = {};
+  cudaStream_t streams[3] = {};
 };
 
 // Rank 2 makes no call: the others' calls are in progress until the deadline, and then fail.
@@ -245,11 +251,7 @@ TEST_F(NcclFailures, deadline_begins_anew_with_every_end) {
 TEST_F(NcclFailures, many_pending_operations) {
   open(60000);
   char all[3][12] = {};
-  cudaStream_t streams[3];
-  for (cudaStream_t &s : streams) {
-    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
-    cuda_on_cpu::hold_stream(s);
-  }
+  for (const cudaStream_t s : streams) cuda_on_cpu::hold_stream(s);
   EXPECT_THAT(world.run([&](uint32_t rank, const octavo_collective &c) -> octavo_status {
     for (int i = 0; i < 100; ++i) {
       const octavo_status status = c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, "abcd", 4,
@@ -267,7 +269,6 @@ TEST_F(NcclFailures, many_pending_operations) {
               Each(octavo_status{OCTAVO_OK}));
   world.close();
   EXPECT_EQ(fake().destroys, 3);  // ended properly: nothing was pending
-  for (const cudaStream_t s : streams) cudaStreamDestroy(s);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/support/cuda_on_cpu/events.h"
+#include "tests/support/cuda_on_cpu/streams.h"
 
 namespace octavo::cuda::nccl {
 namespace {
@@ -37,6 +38,7 @@ TEST_F(PendingTest, time_begins_anew_with_every_end) {
   const Clock::duration before = pending.stalled();
   EXPECT_GE(before, std::chrono::milliseconds(20));
   cuda_on_cpu::release_stream(streams[0]);
+  cuda_on_cpu::settle();
   const Clock::time_point ended = Clock::now();
   EXPECT_EQ(pending.look(), cudaSuccess);
   EXPECT_LE(pending.stalled(), Clock::now() - ended);
@@ -44,6 +46,7 @@ TEST_F(PendingTest, time_begins_anew_with_every_end) {
   EXPECT_EQ(pending.oldest().bytes, 2u);
   EXPECT_FALSE(pending.empty());
   cuda_on_cpu::release_stream(streams[1]);
+  cuda_on_cpu::settle();
   EXPECT_EQ(pending.look(), cudaSuccess);
   EXPECT_TRUE(pending.empty());
 }
@@ -54,10 +57,12 @@ TEST_F(PendingTest, more_operations_than_events) {
   for (uint64_t i = 0; i < 100; ++i)
     EXPECT_EQ(pending.add({"later", 2 + i}, streams[1]), cudaSuccess);
   cuda_on_cpu::release_stream(streams[1]);
+  cuda_on_cpu::settle();
   EXPECT_EQ(pending.look(), cudaSuccess);
   EXPECT_FALSE(pending.empty());
   EXPECT_STREQ(pending.oldest().verb, "first");
   cuda_on_cpu::release_stream(streams[0]);
+  cuda_on_cpu::settle();
   EXPECT_EQ(pending.look(), cudaSuccess);
   EXPECT_TRUE(pending.empty());
 }
@@ -70,6 +75,18 @@ TEST_F(PendingTest, order_between_streams) {
   EXPECT_EQ(pending.order(streams[0]), cudaSuccess);
   EXPECT_EQ(cuda_on_cpu::event_waits(), before);
   EXPECT_EQ(pending.order(streams[1]), cudaSuccess);
+  EXPECT_EQ(cuda_on_cpu::event_waits(), before + 1);
+}
+
+// A stream that is destroyed leaves its handle to the next one, which waits all the same.
+TEST_F(PendingTest, order_behind_a_stream_that_is_gone) {
+  EXPECT_EQ(pending.add({"first", 1}, streams[0]), cudaSuccess);
+  const cudaStream_t gone = streams[0];
+  EXPECT_EQ(cudaStreamDestroy(gone), cudaSuccess);
+  EXPECT_EQ(cudaStreamCreateWithFlags(&streams[0], cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(streams[0], gone);
+  const int before = cuda_on_cpu::event_waits();
+  EXPECT_EQ(pending.order(streams[0]), cudaSuccess);
   EXPECT_EQ(cuda_on_cpu::event_waits(), before + 1);
 }
 

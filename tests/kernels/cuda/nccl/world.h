@@ -14,6 +14,7 @@
 #include "kernels/cuda/nccl/nccl_types.h"
 #include "kernels/cuda/nccl/octavo_nccl.h"
 #include "tests/support/cuda_on_cpu/events.h"
+#include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 
 namespace octavo::test {
@@ -41,6 +42,7 @@ inline void reset_fake() {
   new (&c) fake_nccl::Control;
   c.hold = [](void *s) { cuda_on_cpu::hold_stream(static_cast<cudaStream_t>(s)); };
   c.release = [](void *s) { cuda_on_cpu::release_stream(static_cast<cudaStream_t>(s)); };
+  c.settle = [](void *s) { cuda_on_cpu::settle_stream(static_cast<cudaStream_t>(s)); };
 }
 
 // Collects diagnostics of several threads.
@@ -120,6 +122,7 @@ class NcclWorld {
     for (uint32_t rank = 0; rank < world_; ++rank)
       threads.emplace_back([&, rank] { answers[rank] = body(rank); });
     for (std::thread &t : threads) t.join();
+    cuda_on_cpu::settle();  // tests look at memory of the host's own
     return answers;
   }
   using Body = std::function<octavo_status(uint32_t rank, const octavo_collective &c)>;

@@ -2,9 +2,9 @@
  *
  * Found instead of the toolkit's header when device code is compiled as C++: kernels run block
  * after block, each thread of a block as a fiber (fibers.h), so barriers, shuffles, shared memory
- * and atomics do what they do on a device, in an order that a test can change. Streams are
- * synchronous, but for captures, which record (graph.h). runtime.h says what a test may count and
- * script. Names, types and values are those of CUDA 13.0.
+ * and atomics do what they do on a device, in an order that a test can change. Streams run at once
+ * or lazily (streams.h), captures record (graph.h), and memory knows its device (memory.h).
+ * runtime.h says what a test may count and script. Names, types and values are those of CUDA 13.0.
  */
 #ifndef OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
@@ -40,6 +40,7 @@ enum cudaError_t {
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
   cudaErrorContained = 226,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -57,6 +58,13 @@ enum cudaError_t {
   cudaErrorMpsClientTerminated = 810,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
   cudaErrorExternalDevice = 911
 };
 enum cudaMemcpyKind {
@@ -72,6 +80,8 @@ enum cudaDeviceAttr {
 };
 struct CUstream_st;
 typedef CUstream_st *cudaStream_t;
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(uintptr_t{1}))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(uintptr_t{2}))
 struct cudaLaunchAttribute;
 struct cudaLaunchConfig_t {
   dim3 gridDim;
@@ -105,6 +115,10 @@ cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
 cudaError_t cudaFree(void *pointer);
+cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream);
+cudaError_t cudaMallocHost(void **pointer, size_t bytes);
+cudaError_t cudaFreeHost(void *pointer);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
@@ -126,6 +140,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
 
@@ -149,9 +164,10 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 
 namespace cuda_on_cpu {
 
-cudaError_t launch(const cudaLaunchConfig_t &config, const std::function<void()> &kernel);
-/* Whether memory is sealed (sealed.h) and the argument points to that of the host; and the error of
- * a kernel, which every later call answers. */
+cudaError_t launch(const cudaLaunchConfig_t &config, const void *function,
+                   const std::function<void()> &kernel);
+/* Whether memory is sealed (sealed.h) and the argument points to that of the host, or it points to
+ * that of another device; and the error of a kernel, which every later call answers. */
 bool refuses_argument(const void *argument, size_t bytes);
 cudaError_t fail_later(cudaError_t error);
 
@@ -189,7 +205,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
                                Given &&...given) {
   if ((cuda_on_cpu::refuses_copy_of(given) || ...))
     return cuda_on_cpu::fail_later(cudaErrorIllegalAddress);
-  return cuda_on_cpu::launch(*config, [=] { kernel(Wanted(given)...); });
+  return cuda_on_cpu::launch(*config, reinterpret_cast<const void *>(kernel),
+                             [=] { kernel(Wanted(given)...); });
 }
 
 /* Of the running fiber. */
