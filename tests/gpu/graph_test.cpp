@@ -1,6 +1,8 @@
 // A step captured as a CUDA graph and replayed: every replay computes what the calls themselves do.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "tests/kernels/cuda/twins.h"
 
 namespace octavo::test {
@@ -44,6 +46,14 @@ class Step {
         (side == 0 ? cpu.delayed_scale_update : cuda::delayed_scale_update)(ctx, &call.update),
         OCTAVO_OK)
         << devices_.last_text();
+  }
+
+  // Products and codes of the device.
+  std::vector<float> on_device() {
+    std::vector<float> all = twins_.values(1, y_);
+    const std::vector<float> codes = twins_.values(1, codes_);
+    all.insert(all.end(), codes.begin(), codes.end());
+    return all;
   }
 
  private:
@@ -105,6 +115,18 @@ class Step {
   std::deque<Workspace> workspaces_;
 };
 
+// Work that is captured on a stream, as a graph that can be launched.
+template <typename Body>
+void capture(cudaStream_t stream, cudaStreamCaptureMode mode, cudaGraphExec_t *replay,
+             const Body &body) {
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
+  body();
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(replay, graph, 0), cudaSuccess);
+  cudaGraphDestroy(graph);
+}
+
 TEST(GpuGraph, replays_compute_what_calls_do) {
   setenv("OCTAVO_CUDA_GEMM", "reference", 1);  // so that the CPU's bits are expected of y, too
   {
@@ -113,15 +135,9 @@ TEST(GpuGraph, replays_compute_what_calls_do) {
     Step step(devices, twins);
     cudaStream_t stream = nullptr;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    step.run(1, stream);  // whatever is made once is made
-    step.run(0, nullptr);
-    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
-    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    step.run(1, stream);
-    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(
+        capture(stream, cudaStreamCaptureModeThreadLocal, &replay, [&] { step.run(1, stream); }));
     for (int i = 0; i < kSteps; ++i) {
       ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
       step.run(0, nullptr);
@@ -129,10 +145,35 @@ TEST(GpuGraph, replays_compute_what_calls_do) {
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     twins.expect_equal("after " + std::to_string(kSteps) + " replays");
     cudaGraphExecDestroy(replay);
-    cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
   }
   unsetenv("OCTAVO_CUDA_GEMM");
+}
+
+// The first product of the process is captured, in the mode in which any call of any thread that
+// could wait for the device ends a capture: torch's default. So nothing may be opened by then.
+TEST(GpuGraph, the_first_product_of_cublaslt_is_captured_in_global_mode) {
+  Devices devices;
+  Twins replayed(5);
+  Twins called(5);
+  Step captured(devices, replayed);
+  Step eager(devices, called);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  cudaGraphExec_t replay = nullptr;
+  ASSERT_NO_FATAL_FAILURE(capture(stream, cudaStreamCaptureModeGlobal, &replay, [&] {
+    captured.run(1, stream);
+  })) << devices.last_text();
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
+    eager.run(1, stream);
+  }
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  const std::vector<float> found = captured.on_device();
+  EXPECT_EQ(found, eager.on_device()) << "after " << kSteps << " replays";
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](float v) { return v != 0.0f; }));
+  cudaGraphExecDestroy(replay);
+  cudaStreamDestroy(stream);
 }
 
 }  // namespace

@@ -1,27 +1,24 @@
 #!/usr/bin/env bash
-# The GPU suite: the CUDA kernels on a real device, against the CPU kernels and the contract.
+# The first hour on a GPU: every step that needs one, and a page with what was found.
 #
-# Usage: tests/gpu/run.sh                builds the preset cuda and runs the suite here
-#        tests/gpu/run.sh --pack <dir>   builds, and puts into <dir> what a machine needs that has a
-#                                        driver and no packages of a build
-#        tests/gpu/run.sh --run <dir>    runs what was packed
+# Usage: tests/gpu/run.sh [OPTION...]              builds the preset cuda, then runs all steps, about an hour
+#        tests/gpu/run.sh --pack <dir>             builds, and puts into <dir> what a machine needs that has a
+#                                                  driver and no packages of a build
+#        tests/gpu/run.sh --run <dir> [OPTION...]  runs what was packed
+#   options  --plan: what would run here, in how many minutes, and what would not, with the reason
+#            --only STEP (may be repeated): these steps alone; the page keeps what earlier calls found
+#            --out FOLDER, else $OUT, else out/gpu: logs and report.html, the page
+#            --limit SECONDS: the most that one step may take
 #
-# Where python3 has torch, the goals G1 to G13 are measured against it, too (bench/bench.py); the figures
-# go to bench.json in the folder OUT, or in the current one.
-#
-# OCTAVO_CUDA_ARCHITECTURES: what is compiled for, 90-real by default. cuBLASLt is that of the CUDA
-# toolkit, or of a torch wheel that python3 finds. With compute-sanitizer on PATH the kernels run under
-# it a second time. Exit code 77: there is no GPU, with the reason in print.
+# python3, or the interpreter that OCTAVO_PYTHON names, is asked for torch, pytest and Transformer Engine.
+# OCTAVO_CUDA_ARCHITECTURES: what is compiled for, 90-real by default. Exit codes: 1, a step failed; 77,
+# there is no GPU. Steps that lack something are not done: the page has the reasons. docs/gpu_day.md.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 
-usage() {
-  echo "error: expected nothing, --pack <dir> or --run <dir>, found: $*" >&2
-  exit 2
-}
-
 build() {
+  echo "First the build, about ten minutes. Then: $(python3 -B "$root/tests/gpu/runner.py" --minutes)"
   # shellcheck source=samples/packages.sh
   source "$root/samples/packages.sh"
   install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
@@ -31,74 +28,56 @@ build() {
   fi
   cd -- "$root"
   use_ccache "$root"
-  cmake --preset cuda "${OCTAVO_COMPILER_LAUNCHER[@]}" \
-    -DOCTAVO_CUDA_ARCHITECTURES="${OCTAVO_CUDA_ARCHITECTURES:-90-real}"
-  cmake --build --preset cuda --parallel "$(nproc)" --target octavo_gpu_test octavo_plugin_kernels-cuda
-}
-
-# The folder of libcublasLt.so.13; nothing where the loader finds it by itself.
-cublas_folder() {
-  local folder
-  for folder in /usr/local/cuda/lib64 "$(python3 - <<'PY' 2>/dev/null || true
-import importlib.util, pathlib
-spec = importlib.util.find_spec("nvidia")
-for place in list(spec.submodule_search_locations) if spec else []:
-    for found in sorted(pathlib.Path(place).glob("*/lib/libcublasLt.so.13")):
-        print(found.parent)
-        raise SystemExit
-PY
-  )"; do
-    if [[ -n $folder && -e $folder/libcublasLt.so.13 ]]; then
-      echo "$folder"
-      return
-    fi
-  done
-}
-
-# measure <plugin> <folder of bench.py>
-measure() {
-  if ! python3 -c 'import torch' 2>/dev/null; then
-    echo "G1 to G13: skipped, python3 has no torch"
-    return
-  fi
-  python3 "$2/bench.py" --plugin "$1" --out "${OUT:-.}/bench.json"
-}
-
-# run_suite <program>
-run_suite() {
-  local folder code=0
-  folder=$(cublas_folder)
-  echo "cuBLASLt: ${folder:-as the loader finds it}"
-  export LD_LIBRARY_PATH="${folder:+$folder:}${LD_LIBRARY_PATH:-}"
-  "$1" --gtest_brief=1 || code=$?
-  [[ $code -eq 0 ]] || exit "$code"
-  if command -v compute-sanitizer >/dev/null; then
-    # Products of cuBLASLt are not ours to judge, and take long under it.
-    compute-sanitizer --error-exitcode 1 "$1" --gtest_brief=1 --gtest_filter='-*close_to_the_cpu*:*Graph*'
+  local torch options=(-DOCTAVO_BUILD_TESTS=ON -DOCTAVO_BUILD_SAMPLES=ON -DOCTAVO_CUDA_ARCHITECTURES="${OCTAVO_CUDA_ARCHITECTURES:-90-real}")
+  local targets=(octavo_gpu_test octavo-conformance octavo_plugin_kernels-cuda octavo_plugin_te octavo_plugin_msamp
+                 octavo_plugin_reference octavo_probe)
+  if torch=$("${OCTAVO_PYTHON:-python3}" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null); then
+    options+=(-DOCTAVO_BUILD_TORCH_OPS=ON -DOCTAVO_TORCH_ROOT="$torch")
+    targets+=(octavo_torch_ops)
   else
-    echo "compute-sanitizer: skipped, it is not on PATH"
+    echo "The op library is left out: ${OCTAVO_PYTHON:-python3} has no torch"
   fi
+  cmake --preset cuda "${OCTAVO_COMPILER_LAUNCHER[@]}" "${options[@]}"
+  cmake --build --preset cuda --parallel "$(nproc)" --target "${targets[@]}"
 }
 
-case "$#/${1:-}" in
-  0/)
+# pack <dir>: the part of the tree that the steps read, in the folders of a clone.
+pack() {
+  mkdir -p -- "$1"
+  local target sodium
+  target=$(cd -- "$1" && pwd)
+  cd -- "$root"
+  (git describe --always --dirty 2>/dev/null || echo unknown) >"$target/VERSION_OF_PACK"
+  cp --parents -r tests/gpu tests/bench/python/octavo_kernels.py tests/host_adapters/python tests/abi/layout_v1.inc \
+    host_adapters/python/octavo samples/python docs/patterns.md \
+    build/cuda/tests/octavo_gpu_test build/cuda/bin/octavo-conformance build/cuda/bin/octavo-probe "$target"
+  mkdir -p "$target/build/cuda/lib/octavo"
+  cp -P build/cuda/lib/*.so* "$target/build/cuda/lib"
+  cp -r build/cuda/lib/octavo/plugins "$target/build/cuda/lib/octavo"
+  # The one library of liboctavo that a bare system may lack.
+  sodium=$(ldd build/cuda/lib/liboctavo.so | sed -n 's/.*libsodium.* => \(\S*\) .*/\1/p')
+  [[ -z $sodium ]] || cp -L "$sodium" "$target/build/cuda/lib"
+  du -sh "$target"
+}
+
+case "${1:-}" in
+  --pack)
+    if [[ $# -ne 2 ]]; then
+      echo "error: --pack expects one folder, found: $*" >&2
+      exit 2
+    fi
     build
-    run_suite "$root/build/cuda/tests/octavo_gpu_test"
-    measure "$root/build/cuda/lib/octavo/plugins/kernels-cuda.so" "$root/tests/gpu/bench"
+    pack "$2"
     ;;
-  2/--pack)
-    mkdir -p -- "$2"
-    target=$(cd -- "$2" && pwd)
-    build
-    cp build/cuda/tests/octavo_gpu_test build/cuda/lib/octavo/plugins/kernels-cuda.* "$target"
-    mkdir -p "$target/bench"
-    cp tests/gpu/bench/*.py tests/bench/python/octavo_kernels.py "$target/bench"
-    du -sh "$target"
+  --run)
+    if [[ ! -e ${2:-}/tests/gpu/runner.py ]]; then
+      echo "error: --run expects a folder that --pack made, found: ${2:-nothing}" >&2
+      exit 2
+    fi
+    exec python3 -B "$2/tests/gpu/runner.py" --root "$2" "${@:3}"
     ;;
-  2/--run)
-    packed=$(cd -- "$2" && pwd)
-    run_suite "$packed/octavo_gpu_test"
-    measure "$packed/kernels-cuda.so" "$packed/bench"
+  *)
+    [[ " $* " == *" --plan "* ]] || build
+    exec python3 -B "$root/tests/gpu/runner.py" "$@"
     ;;
-  *) usage "$@" ;;
 esac

@@ -4,21 +4,26 @@ import torch
 
 import made_up
 import octavo
+import on_cuda
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", choices=("cpu", "made_up"), default="cpu",
-                     help="where the tests run: the CPU, or a device that is made up (made_up.py)")
+    parser.addoption("--device", choices=("cpu", "made_up", "cuda"), default="cpu",
+                     help="where the tests run: the CPU, a device that is made up (made_up.py), or a GPU (on_cuda.py)")
 
 
 def pytest_configure(config):
     if config.getoption("--device") == "made_up":
         made_up.use()
+    if config.getoption("--device") == "cuda" and not on_cuda.missing():
+        on_cuda.use()
 
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--device") == "made_up":
         made_up.skip(items)
+    if config.getoption("--device") == "cuda":
+        on_cuda.skip(items)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 import made_up
 import octavo
+import on_cuda
 import staged
 from conftest import msamp, session, te
 from octavo import _abi
@@ -220,7 +221,9 @@ def rank_main(rank, folder, device):
     if device == "made_up":
         made_up.use()
         staged.register()
-    backend = "staged" if device == "made_up" else "gloo"
+    if device == "cuda":
+        on_cuda.use(rank)
+    backend = {"made_up": "staged", "cuda": "nccl"}.get(device, "gloo")
     dist.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=WORLD,
                             timeout=datetime.timedelta(seconds=200))
     found = {name: run(rank) for name, run in RUNS.items()}
