@@ -160,9 +160,10 @@ def steps(place, out):
                            *(["--leak-check", "full"] if tool == "memcheck" else []),
                            test, "--gtest_brief=1", OURS], 8, (need_sanitizer, need_program("gpu_test"))))
     for name, (backend, option) in CONFORMANCE.items():
+        options = ("plugins.trust=dev", "device.kind=cuda", option)
         found.append(Step(f"conformance.{name}", f"the contract, by {backend} with {option}",
-                          [str(place.conformance), "--backend", backend, "--option", "plugins.trust=dev",
-                           "--option", "device.kind=cuda", "--option", option], 1,
+                          [str(place.conformance), "--backend", backend, "--plugin-dir", str(place.plugin.parent),
+                           *(word for o in options for word in ("--option", o))], 1,
                           (need_program("conformance"), need_pageable_memory),
                           {3: ("passed", "some checks were skipped, see the log"), **SKIPPED},
                           {"CUDA_LAUNCH_BLOCKING": "1"}))
