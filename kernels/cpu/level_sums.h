@@ -1,8 +1,8 @@
 /* kernels/cpu/level_sums.h: sums of codes over shards, of columns and of squares; included by
  * level.cpp only.
  *
- * Which numbers are added in which order is part of update_loops.h, so vectors only take as many
- * independent sums at once as they have lanes.
+ * Which numbers are added in which order is part of update_loops.h and sum_order.h, so vectors only
+ * take as many independent sums at once as they have lanes.
  */
 #pragma once
 
@@ -101,21 +101,16 @@ void add_each(const float *values, int64_t n, double *sums) {
   for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(values[i]);
 }
 
+/* In the order of memory: a sum's elements are a kilobyte apart, and taking several of them at once
+ * reads that many streams, which costs two thirds of the speed beyond the caches. */
 void add_squares(const float *values, int64_t n, double *sums) {
-  double parts[kSquareParts];
-  for (int i = 0; i < kSquareParts; ++i) parts[i] = sums[i];
-  int64_t first = 0;
-  for (; first + kSquareParts <= n; first += kSquareParts) {
-    for (int i = 0; i < kSquareParts; ++i) {
+  for (int64_t first = 0; first < n; first += kSquareSums) {
+    const int64_t count = n - first < kSquareSums ? n - first : kSquareSums;
+    for (int64_t i = 0; i < count; ++i) {
       const double value = static_cast<double>(values[first + i]);
-      parts[i] += value * value;
+      sums[i] += value * value;
     }
   }
-  for (int i = 0; first + i < n; ++i) {
-    const double value = static_cast<double>(values[first + i]);
-    parts[i] += value * value;
-  }
-  for (int i = 0; i < kSquareParts; ++i) sums[i] = parts[i];
 }
 
 }  // namespace

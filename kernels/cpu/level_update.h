@@ -10,8 +10,8 @@
 namespace octavo {
 namespace {
 
-constexpr UpdateLoops kUpdateLoops = {&step_rows, kFusedAdam, kStateLoops,
-                                      sum_codes,  &add_each,  &add_squares};
+constexpr UpdateLoops kUpdateLoops = {&step_rows, kFusedAdam,   kStateLoops, sum_codes,
+                                      &add_each,  &add_squares, &add_halves};
 
 }  // namespace
 }  // namespace octavo

@@ -7,6 +7,7 @@
 
 #include "kernels/format/adam.h"
 #include "kernels/format/block_state.h"
+#include "kernels/format/sum_order.h"
 
 namespace octavo {
 
@@ -52,10 +53,6 @@ struct FusedAdamLoops {
   void (*write)(const AdamPlan &plan, const AdamSpan &span);
 };
 
-/* A sum of squares is this many sums of the elements with equal remainders, that are then added by
- * halves: the order of every level, whatever its vectors hold. */
-constexpr int kSquareParts = 16;
-
 /* Blocks of optimizer states, see kernels/format/block_state.h; values are finite or not. */
 struct StateLoops {
   /* Largest and smallest magnitude that is finite and not 0. */
@@ -82,17 +79,10 @@ struct UpdateLoops {
                        int64_t n, uint8_t *out);
   /* sums[i] += values[i]. */
   void (*add_each)(const float *values, int64_t n, double *sums);
-  /* sums[i % kSquareParts] += values[i]^2, i ascending. */
+  /* sums[i % kSquareSums] += values[i]^2, i ascending. */
   void (*add_squares)(const float *values, int64_t n, double *sums);
+  /* See sum_order.h. */
+  double (*add_halves)(double *sums);
 };
-
-inline double total_of_squares(const double *sums) {
-  double halves[kSquareParts];
-  for (int i = 0; i < kSquareParts; ++i) halves[i] = sums[i];
-  for (int half = kSquareParts / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) halves[i] += halves[i + half];
-  }
-  return halves[0];
-}
 
 }  // namespace octavo

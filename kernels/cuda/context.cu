@@ -79,18 +79,6 @@ octavo_status refuse_after_failure(Context &context, const char *verb) {
                       verb, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-Scratch *scratch_of(Context &context, void *stream) {
-  /* The default stream is null, as free slots are; so another address distinguishes streams. */
-  auto *key = stream == nullptr ? reinterpret_cast<cudaStream_t>(&context)
-                                : static_cast<cudaStream_t>(stream);
-  for (int i = 0; i < kScratchSlots; ++i) {
-    cudaStream_t found = context.streams[i].load(std::memory_order_acquire);
-    if (found == nullptr && context.streams[i].compare_exchange_strong(found, key)) found = key;
-    if (found == key) return context.scratch + i;
-  }
-  return nullptr;
-}
-
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {
   if (sink == nullptr || sink->verdict == nullptr) return OCTAVO_INVALID;
   octavo_verdict v = {};
@@ -152,9 +140,6 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&context->multiprocessors, cudaDevAttrMultiProcessorCount,
                                    device.index);
-  if (error == cudaSuccess)
-    error =
-        cudaMalloc(reinterpret_cast<void **>(&context->scratch), sizeof(Scratch) * kScratchSlots);
   status = checked(*context, "open_device", error);
   if (status == OCTAVO_OK && context->capability < kOldest) {
     status = report_error(caller, OCTAVO_UNSUPPORTED,
@@ -183,8 +168,6 @@ void close_device(void *ctx) {
   auto *context = static_cast<Context *>(ctx);
   if (context == nullptr) return;
   close_gemm(*context);
-  const DeviceScope scope(context->device);
-  if (context->scratch != nullptr) cudaFree(context->scratch);
   delete context;
 }
 

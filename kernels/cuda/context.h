@@ -12,7 +12,6 @@
 
 #include "kernels/check/verbs.h"
 #include "kernels/cuda/device_scope.h"
-#include "kernels/cuda/scratch.h"
 
 namespace octavo::cuda {
 
@@ -33,9 +32,7 @@ struct Context {
   DeviceLimits limits = {};
   int device = 0;
   int multiprocessors = 1;
-  int capability = 0;         /* 90 for sm_90 */
-  Scratch *scratch = nullptr; /* on the device */
-  std::atomic<cudaStream_t> streams[kScratchSlots] = {};
+  int capability = 0; /* 90 for sm_90 */
   std::atomic<int> failed{cudaSuccess};
   GemmSlot gemm;
 };
@@ -55,9 +52,6 @@ octavo_status refuse_after_failure(Context &context, const char *verb);
 octavo_status open_gemm(Context &context);
 /* Ends what gemm keeps. */
 void close_gemm(Context &context);
-
-/* The scratch of a stream; null when more streams than slots are in use. */
-Scratch *scratch_of(Context &context, void *stream);
 
 /* Table entries; see octavo/kernels.h. */
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);

@@ -43,6 +43,13 @@ octavo_status ask_adam(const Caller &caller, const octavo_adam_step *c, uint64_t
   return check.status();
 }
 
+octavo_status ask_sum(const Caller &caller, const octavo_sum *c, uint64_t *bytes) {
+  Check check(caller, "workspace_bytes of sum_rows and sum_of_squares");
+  if (check.call(c)) check.not_null(c->in, "in");
+  if (check.ok()) *bytes = sum_workspace(*c);
+  return check.status();
+}
+
 }  // namespace
 
 octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
@@ -59,6 +66,9 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
     case OCTAVO_KIND_QUANTIZE: *bytes = quantize_workspace(); return OCTAVO_OK;
     case OCTAVO_KIND_ADAM_STEP:
       return ask_adam(context.caller, static_cast<const octavo_adam_step *>(call), bytes);
+    case OCTAVO_KIND_SUM_QUANTIZED: *bytes = sum_quantized_workspace(context); return OCTAVO_OK;
+    case OCTAVO_KIND_SUM:
+      return ask_sum(context.caller, static_cast<const octavo_sum *>(call), bytes);
     default: return OCTAVO_OK; /* no other verb needs any */
   }
 }

@@ -37,6 +37,8 @@ octavo_status synchronize(void *ctx);
 /* Bytes of workspace; the functions of DeviceLimits. */
 uint64_t quantize_workspace();
 uint64_t adam_workspace(const octavo_adam_step &c);
+uint64_t sum_quantized_workspace(const Context &context);
+uint64_t sum_workspace(const octavo_sum &c);
 bool gemm_workspace(const void *device, const octavo_gemm &c, uint64_t *bytes);
 uint64_t prologue_workspace(const void *device, const octavo_prologue_call &c);
 

@@ -184,7 +184,8 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
 /* db: column sums of dy before it is quantized; through f32, since db may have another dtype. */
 static octavo_status bias_gradient(const octavo_session *s, const octavo_backward_call *c,
                                    buffers *b, uint32_t accumulate) {
-  octavo_sum sum = {sizeof sum, OCTAVO_KIND_SUM, c->stream, c->dy, NULL, b->column_sums.data, 0, 0};
+  octavo_sum sum = {sizeof sum, OCTAVO_KIND_SUM, c->stream, c->dy, NULL, b->column_sums.data, 0, 0,
+                    NULL};
   octavo_dequantize add = {
       sizeof add, OCTAVO_KIND_DEQUANTIZE, c->stream, &b->column_sums, NULL, c->db, accumulate, 0};
   const octavo_status status = s->desc.kernels->sum_rows(s->desc.kernels_ctx, &sum);

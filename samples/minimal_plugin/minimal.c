@@ -278,10 +278,17 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
 static void sum_rows(pass *p, const octavo_tensor *dy, octavo_tensor *sums, octavo_tensor *db,
                      uint32_t accumulate) {
   const octavo_kernels *kernels = p->desc->kernels;
-  const octavo_sum sum = {sizeof sum, OCTAVO_KIND_SUM, p->stream, dy, NULL, sums->data, 0, 0};
+  const octavo_sum sum = {.size = sizeof sum,
+                          .kind = OCTAVO_KIND_SUM,
+                          .stream = p->stream,
+                          .in = dy,
+                          .out = sums->data,
+                          .workspace = take(p, 0)};
   const octavo_dequantize convert = {
       sizeof convert, OCTAVO_KIND_DEQUANTIZE, p->stream, sums, NULL, db, accumulate, 0};
-  if (!p->status) p->status = kernels->sum_rows(p->desc->kernels_ctx, &sum);
+  if (!p->status)
+    p->status = p->base ? kernels->sum_rows(p->desc->kernels_ctx, &sum) : measure(p, &sum);
+  if (!p->base) return;
   if (!p->status) p->status = kernels->dequantize(p->desc->kernels_ctx, &convert);
 }
 
@@ -337,9 +344,11 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
     octavo_tensor x = {NULL, 256 * (i + 1), w->cols, w->cols, OCTAVO_F32, 0};
     octavo_tensor y = {NULL, 256 * (i + 1), w->rows, w->rows, OCTAVO_F32, 0};
     octavo_tensor dw = {NULL, w->rows, w->cols, w->cols, OCTAVO_F32, 0};
+    octavo_tensor db = {NULL, 1, w->rows, w->rows, OCTAVO_F32, 0};
     forward(&to[i], w, &(octavo_forward_call){.x = &x, .y = &y, .slots = slots});
-    backward(&back[i], w,
-             &(octavo_backward_call){.dy = &y, .x = &x, .dx = &x, .dw = &dw, .slots = slots});
+    backward(
+        &back[i], w,
+        &(octavo_backward_call){.dy = &y, .x = &x, .dx = &x, .dw = &dw, .db = &db, .slots = slots});
     if (to[i].status || back[i].status) return OCTAVO_UNSUPPORTED;
   }
   out->flags = OCTAVO_LINEAR_NEEDS_X;

@@ -83,55 +83,78 @@ TEST(SumLevels, odd_sizes_and_shards_have_the_bits_of_the_format) {
   }
 }
 
+/* The order of kernels/format/sum_order.h, written out. */
+float expected_column(const Matrix &in, int64_t col, float scale_inv) {
+  double total = 0;
+  for (int64_t segment = 0; segment < in.rows(); segment += 256) {
+    double of_segment = 0;
+    for (int64_t piece = segment; piece < segment + 256 && piece < in.rows(); piece += 32) {
+      double of_piece = 0;
+      for (int64_t row = piece; row < piece + 32 && row < in.rows(); ++row)
+        of_piece += static_cast<double>(in.get(row, col) * scale_inv);
+      of_segment += of_piece;
+    }
+    total += of_segment;
+  }
+  return static_cast<float>(total);
+}
+
+double halves(std::vector<double> sums) {
+  for (size_t half = sums.size() / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
+float expected_squares(const Matrix &in, float scale_inv) {
+  std::vector<double> total(256);
+  const int64_t count = in.rows() * in.cols();
+  for (int64_t first = 0; first < count; first += 4096) {
+    std::vector<double> sums(256);
+    for (int64_t i = first; i < first + 4096 && i < count; ++i) {
+      const double value = static_cast<double>(in.get(i / in.cols(), i % in.cols()) * scale_inv);
+      sums[static_cast<size_t>(i % 256)] += value * value;
+    }
+    total[static_cast<size_t>(first / 4096 % 256)] += halves(sums);
+  }
+  return static_cast<float>(halves(total));
+}
+
 TEST(SumLevels, rows_and_squares_follow_the_documented_order) {
-  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_E4M3FN}) {
-    for (const int64_t cols : kSizes) {
-      Matrix in(dtype, 9, cols, 1);
-      in.fill(static_cast<unsigned>(cols));
-      const float scale_inv = 0.3f;
-      const octavo_scale scale = per_tensor(&scale_inv);
-      std::vector<float> rows;
-      double parts[64] = {};
-      const int64_t per_row = (cols + 511) / 512;
-      const int64_t per_part = (9 * per_row + 63) / 64;
-      for (int64_t part = 0; part < 64; ++part) {
-        double sums[kSquareParts] = {};
-        for (int64_t s = part * per_part; s < (part + 1) * per_part && s < 9 * per_row; ++s) {
-          const int64_t first = s % per_row * 512;
-          for (int64_t i = 0; i < 512 && first + i < cols; ++i) {
-            const double value = static_cast<double>(in.get(s / per_row, first + i) * scale_inv);
-            sums[i % kSquareParts] += value * value;
-          }
-        }
-        parts[part] = total_of_squares(sums);
-      }
-      double squares = 0;
-      for (const double part : parts) squares += part;
-      for (int64_t col = 0; col < cols; ++col) {
-        double sum = 0;
-        for (int64_t row = 0; row < 9; ++row) {
-          sum += static_cast<double>(in.get(row, col) * scale_inv);
-        }
-        rows.push_back(static_cast<float>(sum));
-      }
-      for (const std::string &level : supported_levels()) {
-        for (const int threads : {0, 3}) {
-          Kernels kernels(threads, level);
-          std::vector<float> out(static_cast<size_t>(cols));
-          float found = 0;
-          auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
-          c.in = in.tensor();
-          c.in_scale_inv = &scale;
-          c.out = out.data();
-          ASSERT_EQ(kernels.table->sum_rows(kernels.ctx(), &c), OCTAVO_OK);
-          EXPECT_EQ(out, rows) << level << " " << cols;
-          c.out = &found;
-          ASSERT_EQ(kernels.table->sum_of_squares(kernels.ctx(), &c), OCTAVO_OK);
-          EXPECT_EQ(found, static_cast<float>(squares)) << level << " " << cols;
-        }
+  const auto expect_order = [](uint32_t dtype, int64_t rows, int64_t cols, int64_t gap) {
+    Matrix in(dtype, rows, cols, gap);
+    in.fill(static_cast<unsigned>(cols));
+    /* Sizes far apart, so that another order gives other bits. */
+    for (int64_t i = 0; i < rows * cols; i += 3)
+      in.set(i / cols, i % cols, in.get(i / cols, i % cols) * (i % 2 == 0 ? 64.0f : 0.01f));
+    const float scale_inv = 0.3f;
+    const octavo_scale scale = per_tensor(&scale_inv);
+    std::vector<float> expected;
+    for (int64_t col = 0; col < cols; ++col)
+      expected.push_back(expected_column(in, col, scale_inv));
+    const float squares = expected_squares(in, scale_inv);
+    for (const std::string &level : supported_levels()) {
+      for (const int threads : {0, 3}) {
+        Kernels kernels(threads, level);
+        std::vector<float> out(static_cast<size_t>(cols));
+        float found = 0;
+        auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
+        c.in = in.tensor();
+        c.in_scale_inv = &scale;
+        c.out = out.data();
+        ASSERT_EQ(kernels.table->sum_rows(kernels.ctx(), &c), OCTAVO_OK);
+        EXPECT_EQ(out, expected) << level << " " << rows << " x " << cols;
+        c.out = &found;
+        ASSERT_EQ(kernels.table->sum_of_squares(kernels.ctx(), &c), OCTAVO_OK);
+        EXPECT_EQ(found, squares) << level << " " << rows << " x " << cols;
       }
     }
+  };
+  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_E4M3FN}) {
+    for (const int64_t cols : kSizes) expect_order(dtype, 9, cols, cols % 2);
   }
+  expect_order(OCTAVO_F32, 700, 33, 1);
+  expect_order(OCTAVO_F32, 1100, 1100, 0); /* more than 256 segments of squares */
 }
 
 /* Groups as states have them, at both ends of their range, and some that no kernel writes. */

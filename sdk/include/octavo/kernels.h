@@ -281,8 +281,9 @@ typedef struct octavo_sum_quantized {
   uint64_t shard_stride; /* in elements */
   float *saturated;      /* accumulated (sum): number of elements out of range; may be null */
   uint32_t dtype;
-  float count_as; /* what each element adds to *saturated and *added; 0 means 1 */
-  float *added;   /* accumulated (sum): number of elements; may be null */
+  float count_as;  /* what each element adds to *saturated and *added; 0 means 1 */
+  float *added;    /* accumulated (sum): number of elements; may be null */
+  void *workspace; /* workspace_bytes for this call; null is legal, but may be slower */
 } octavo_sum_quantized;
 
 /* Arguments of sum_rows, out[1, C] = column sums of `in` (db), and of sum_of_squares, *out += the
@@ -296,6 +297,8 @@ typedef struct octavo_sum {
   void *out;                        /* f32 */
   uint32_t accumulate;              /* sum_rows only: 1 adds to `out` */
   uint32_t reserved;
+  void *workspace; /* workspace_bytes for this call, which takes it for sum_rows and sum_of_squares
+                      alike; null is legal and gives the same bits, but may be slower */
 } octavo_sum;
 
 /* Arguments of copy. */

@@ -1,4 +1,4 @@
-/* dequantize, quantize_stats, sums and small verbs of device code against the CPU's kernels. */
+/* dequantize, quantize_stats and small verbs of device code against the CPU's kernels. */
 #include "tests/kernels/cuda/twins.h"
 
 namespace octavo::test {
@@ -129,69 +129,6 @@ TEST(CudaValues, statistics_as_the_cpu) {
         }
         twins.expect_equal("granularity " + std::to_string(granularity));
       }
-    }
-  }
-}
-
-TEST(CudaValues, sums_of_rows_and_squares_as_the_cpu) {
-  Devices devices;
-  uint64_t seed = 1;
-  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {
-    for (const int64_t rows : {1, 63, 200}) {
-      for (const int64_t cols : {1, 17, 1500}) {
-        Twins twins(seed++);
-        const auto in =
-            twins.tensor(rows, cols, dtype, seed % 4 == 0 ? Values::kSpecial : Values::kNormal, 3);
-        const Twins::Scales scales = random_scales(twins, OCTAVO_PER_TENSOR, rows, cols);
-        const size_t sums = twins.floats(std::vector<float>(static_cast<size_t>(cols), 0.5f));
-        const size_t square = twins.floats({0.125f});
-        for (int side = 0; side < 2; ++side) {
-          const octavo_tensor from = twins.at(side, in);
-          const octavo_scale s = twins.at(side, scales);
-          auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
-          c.in = &from;
-          c.in_scale_inv = seed % 3 == 0 ? &s : nullptr;
-          c.out = twins.data(side, sums);
-          c.accumulate = seed % 2;
-          ASSERT_EQ(side == 0 ? devices.table().sum_rows(devices.cpu(), &c)
-                              : cuda::sum_rows(devices.cuda(), &c),
-                    OCTAVO_OK);
-          c.out = twins.data(side, square);
-          ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
-                              : cuda::sum_of_squares(devices.cuda(), &c),
-                    OCTAVO_OK);
-        }
-        twins.expect_equal(std::to_string(rows) + " rows of " + std::to_string(cols));
-      }
-    }
-  }
-}
-
-TEST(CudaValues, sums_of_codes_as_the_cpu) {
-  Devices devices;
-  for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2}) {
-    for (const uint64_t shards : {0, 1, 2, 5}) {
-      Twins twins(shards + dtype);
-      const auto codes = twins.tensor(6, 1300, dtype, Values::kSpecial);
-      const size_t out = twins.bytes(1300, 0xAA);
-      const size_t counts = twins.floats({1.0f, 2.0f});
-      for (int side = 0; side < 2; ++side) {
-        auto c = make<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
-        c.codes = twins.data(side, codes.buffer);
-        c.out = twins.data(side, out);
-        c.count = 1299;
-        c.shards = shards;
-        c.shard_stride = 1300;
-        c.dtype = dtype;
-        c.count_as = 1.0f / 3.0f;
-        c.saturated = twins.floats_at(side, counts);
-        c.added = twins.floats_at(side, counts) + 1;
-        ASSERT_EQ(side == 0 ? devices.table().sum_quantized(devices.cpu(), &c)
-                            : cuda::sum_quantized(devices.cuda(), &c),
-                  OCTAVO_OK)
-            << devices.last_text();
-      }
-      twins.expect_equal(std::to_string(shards) + " shards");
     }
   }
 }

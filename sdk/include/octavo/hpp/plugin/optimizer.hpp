@@ -119,6 +119,7 @@ class Optimizer {
                                       ", found " + std::to_string(id));
   }
   ParameterCall trained(const octavo_parameter_item &item) const;
+  void add_squares(Pass &p, const ParameterCall &c, float *out) const;
   void check_step(const octavo_parameter_item &item) const;
   ParameterCall copied(const octavo_parameter_call &c) const;
   void check_copy(const octavo_parameter_call &c, const ParameterCall &call, uint32_t role) const;

@@ -25,6 +25,10 @@ octavo_status Optimizer<Self>::optimizer_workspace(const uint32_t *ids, uint64_t
     if (!w.is_frozen())
       self().step(step, StepGroup(self().objects(), self().rules(), &item, 1, nullptr, true));
     if (step.status() != OCTAVO_OK) return step.status();
+    Pass norm(self().device(), true, 0, nullptr, nullptr, nullptr);
+    if (!w.is_frozen()) add_squares(norm, parameter(ids[i], nullptr, true), nullptr);
+    if (norm.status() != OCTAVO_OK) return norm.status();
+    copies = std::max(copies, norm.workspace_bytes());
     *bytes += (step.workspace_bytes() + 255) / 256 * 256;
     const octavo_tensor plain{nullptr, w.rows, w.cols, w.cols, OCTAVO_F32, 0};
     for (const uint32_t role :
@@ -58,16 +62,19 @@ template <typename Self>
 octavo_status Optimizer<Self>::sum_of_squares(const octavo_norm_call *c) const {
   for (uint64_t i = 0; i < c->count; ++i) trained(c->items[i]);
   Pass p = pass(c->stream, c->workspace);
-  for (uint64_t i = 0; i < c->count; ++i) {
-    const Codes gradient =
-        parameter(c->items[i].parameter, c->items[i].slots).stored(OCTAVO_ROLE_GRADIENT);
-    auto sum = p.call<octavo_sum>(OCTAVO_KIND_SUM);
-    sum.in = &gradient.rows;
-    sum.in_scale_inv = if_scaled(gradient.scale_inv);
-    sum.out = c->sum;
-    p.run(&octavo_kernels::sum_of_squares, sum);
-  }
+  for (uint64_t i = 0; i < c->count; ++i)
+    add_squares(p, parameter(c->items[i].parameter, c->items[i].slots), c->sum);
   return p.status();
+}
+
+template <typename Self>
+void Optimizer<Self>::add_squares(Pass &p, const ParameterCall &c, float *out) const {
+  const Codes gradient = c.stored(OCTAVO_ROLE_GRADIENT);
+  auto sum = p.call<octavo_sum>(OCTAVO_KIND_SUM);
+  sum.in = &gradient.rows;
+  sum.in_scale_inv = if_scaled(gradient.scale_inv);
+  sum.out = out;
+  p.run(&octavo_kernels::sum_of_squares, sum);
 }
 
 template <typename Self>
