@@ -25,12 +25,13 @@ class EveryVerb {
     octavo_status wrong = OCTAVO_INVALID;
   };
 
-  /* Memory of the current device. */
-  explicit EveryVerb(void *ctx) {
+  /* Memory of the current device; it holds `fill`, which as 0x38 and a little more is finite in
+   * every dtype. */
+  explicit EveryVerb(void *ctx, uint8_t fill = 0x38) {
     void *data = nullptr;
     EXPECT_EQ(cudaMalloc(&data, kBytes), cudaSuccess);
     memory_ = static_cast<uint8_t *>(data);
-    std::memset(memory_, 0x38, kBytes); /* finite in every dtype */
+    std::memset(memory_, fill, kBytes);
     make_tensors();
     make_calls(ctx);
     make_table();
@@ -59,8 +60,9 @@ class EveryVerb {
   void write(const std::vector<uint8_t> &bytes) { std::copy(bytes.begin(), bytes.end(), memory_); }
 
  private:
-  static constexpr size_t kBytes = size_t{1} << 20;
+  static constexpr size_t kBytes = size_t{2} << 20;
   static constexpr int64_t kRows = 48, kCols = 160; /* more than a block, and no multiple of one */
+  static constexpr int64_t kSummed = 1024;          /* rows: sums of several blocks */
 
   void *take(size_t bytes) {
     void *at = memory_ + used_;
@@ -79,6 +81,7 @@ class EveryVerb {
     in_ = tensor(OCTAVO_F32), codes_ = tensor(OCTAVO_E4M3FN);
     quantized_ = tensor(OCTAVO_E4M3FN), decoded_ = tensor(OCTAVO_F32);
     result_ = tensor(OCTAVO_F32), fused_codes_ = tensor(OCTAVO_E4M3FN);
+    summed_ = tensor(OCTAVO_F32, kSummed), summed_codes_ = tensor(OCTAVO_E4M3FN, kSummed);
     b_ = tensor(OCTAVO_E4M3FN, 32), d_ = tensor(OCTAVO_BF16, kRows, 32);
     bias_ = tensor(OCTAVO_BF16, 1, 32);
     packed_ = tensor(OCTAVO_E4M3FN);
@@ -145,12 +148,12 @@ class EveryVerb {
     adam_.rule = OCTAVO_RULE_MSAMP, adam_.decay_mode = OCTAVO_DECAY_DECOUPLED;
     adam_.state_granularity = OCTAVO_PER_TENSOR;
     begin(&sum_codes_, OCTAVO_KIND_SUM_QUANTIZED);
-    sum_codes_.codes = codes_.data, sum_codes_.out = take(kRows * kCols / 2);
-    sum_codes_.count = sum_codes_.shard_stride = kRows * kCols / 2, sum_codes_.shards = 2;
+    sum_codes_.codes = summed_codes_.data, sum_codes_.out = take(kSummed * kCols / 2);
+    sum_codes_.count = sum_codes_.shard_stride = kSummed * kCols / 2, sum_codes_.shards = 2;
     sum_codes_.dtype = OCTAVO_E4M3FN;
     sum_codes_.saturated = floats(), sum_codes_.added = floats();
     begin(&sum_rows_, OCTAVO_KIND_SUM);
-    sum_rows_.in = &in_, sum_rows_.accumulate = 1, sum_rows_.out = floats(kCols);
+    sum_rows_.in = &summed_, sum_rows_.accumulate = 1, sum_rows_.out = floats(kCols);
     squares_ = sum_rows_;
     squares_.accumulate = 0, squares_.out = floats();
     begin(&copy_, OCTAVO_KIND_COPY);
@@ -258,6 +261,7 @@ class EveryVerb {
   octavo_scale scale_ = {};
   octavo_tensor in_ = {}, codes_ = {}, quantized_ = {}, decoded_ = {}, result_ = {};
   octavo_tensor fused_codes_ = {}, b_ = {}, d_ = {}, bias_ = {}, packed_ = {}, shape_ = {};
+  octavo_tensor summed_ = {}, summed_codes_ = {};
   octavo_adam_item item_ = {};
   float *targets_[3] = {};
   octavo_quantize quantize_ = {}, fused_cast_ = {};

@@ -66,4 +66,13 @@ DEFECTS = [
              "        status_(OCTAVO_OK) {}\n")],
            [K + "scales.cu"], VERBS,
            "CudaVerbs.launch_nothing_where_the_device_cannot_be_made_current"),
+    Defect("sums of a stream share memory by its handle",
+           [(K + "sums.cu", "  return OCTAVO_HAS(&c, Call, workspace) ? c.workspace : nullptr;\n",
+             "  static void *handles[64], *slots[64];\n"
+             "  for (int i = 0;; ++i) {\n"
+             "    if (slots[i] == nullptr) handles[i] = c.stream, cudaMalloc(&slots[i], 1 << 20);\n"
+             "    if (handles[i] == c.stream) return slots[i];\n"
+             "  }\n")],
+           [K + "sums.cu"], VERBS,
+           "CudaVerbs.on_several_streams_at_once_compute_what_one_computes"),
 ]

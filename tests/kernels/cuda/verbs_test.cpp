@@ -1,5 +1,5 @@
 /* What holds for every verb of the kernels table: the thread's device stays, memory of another
- * device is none, and a capture takes it. */
+ * device is none, a capture takes it, and calls on several streams do not touch each other. */
 #include "tests/kernels/cuda/every_verb.h"
 
 namespace octavo::test {
@@ -150,6 +150,41 @@ TEST_F(CudaVerbs, work_again_after_a_capture_that_failed) {
   every.launch_all(ctx, streams[0]);
   called.launch_all(ctx, streams[0]);
   EXPECT_EQ(every.read(), called.read());
+}
+
+/* A graph that was captured on one stream is replayed on another, calls go to the first one and to
+ * the stream of each thread: on values of their own, whatever they share they spoil. */
+TEST_F(CudaVerbs, on_several_streams_at_once_compute_what_one_computes) {
+  EveryVerb replayed(ctx, 0x38), called(ctx, 0x39), of_thread(ctx, 0x3A);
+  EveryVerb *const all[] = {&replayed, &called, &of_thread};
+  std::vector<std::vector<uint8_t>> start, expected;
+  for (EveryVerb *each : all) {
+    start.push_back(each->read());
+    each->launch_all(ctx, streams[0]);
+    cuda_on_cpu::settle();
+    expected.push_back(each->read());
+  }
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal), cudaSuccess);
+  replayed.launch_all(ctx, streams[0]);
+  ASSERT_EQ(cudaStreamEndCapture(streams[0], &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    cuda_on_cpu::script().lazy = seed;
+    for (size_t i = 0; i < std::size(all); ++i) all[i]->write(start[i]);
+    ASSERT_EQ(cudaGraphLaunch(replay, streams[1]), cudaSuccess);
+    called.launch_all(ctx, streams[0]);
+    of_thread.launch_all(ctx, cudaStreamPerThread);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    for (size_t i = 0; i < std::size(all); ++i) {
+      const std::vector<uint8_t> found = all[i]->read();
+      const auto at = std::mismatch(found.begin(), found.end(), expected[i].begin()).first;
+      EXPECT_EQ(at, found.end()) << "seed " << seed << ": byte " << at - found.begin();
+    }
+  }
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
 }
 
 }  // namespace
