@@ -8,22 +8,17 @@
 #include "kernels/cuda/device/quantize_rows.cuh"
 #include "kernels/cuda/device/quantize_tensor.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/walk.h"
 
 namespace octavo::cuda {
 
-constexpr int kMostParts = 1024;         /* blocks of a measuring launch */
-constexpr int kMostBlocksOfWalk = 65535; /* along y */
+constexpr int kMostParts = 1024; /* blocks of a measuring launch */
 
 inline bool keeps_positive(const octavo_quantize &c) {
   return (c.flags & OCTAVO_QUANTIZE_KEEP_POSITIVE) != 0;
 }
 
 /* Rows and columns of the input with all padding of the outputs. */
-struct Extent {
-  int64_t rows;
-  int64_t cols;
-};
-
 inline Extent padded_extent(const octavo_quantize &c) {
   Extent e = {c.in->rows, c.in->cols};
   const auto raise = [](int64_t *to, int64_t value) { *to = value > *to ? value : *to; };
@@ -42,25 +37,6 @@ inline dim3 tiles_of(const Extent &e) {
 
 inline float *scale_inv_of(const octavo_scale *s) {
   return s == nullptr ? nullptr : static_cast<float *>(s->data);
-}
-
-/* Threads along rows, and rows, of a kernel that walks through a matrix in packs of `width`. */
-struct Walk {
-  dim3 blocks;
-  dim3 threads;
-};
-
-inline Walk walk_of(const Context &context, const Extent &e, int64_t width, int64_t most) {
-  const int64_t packs = divide_up(e.cols, width);
-  unsigned across = 1;
-  while (across < kThreads && across < packs) across *= 2;
-  const unsigned down = kThreads / across;
-  const int64_t limit = blocks_for(context, most);
-  const int64_t wide = divide_up(packs, across);
-  const int64_t high = divide_up(e.rows, down);
-  const int64_t x = wide < 1 ? 1 : wide < limit ? wide : limit;
-  const int64_t y = high < 1 ? 1 : high < limit / x ? high : limit / x;
-  return {dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)), dim3(across, down)};
 }
 
 /* Calls body with the number of elements that a thread takes at once, known when it is compiled. */
@@ -127,7 +103,7 @@ void launch_tensor(Launcher &l, const octavo_quantize &c, const Source &source) 
     const Extent e = padded_extent(c);
     with_width<Source>(takes_wide<Source>(c), [&](auto width) {
       if (c.out_t == nullptr || e.rows == 0 || e.cols == 0) {
-        const Walk walk = walk_of(l.context(), e, width, kMostBlocksOfWalk);
+        const Walk walk = walk_of(l.context(), e, width);
         return l.run(walk.blocks, walk.threads, cast_rows_kernel<Source, Out, width>, source, scale,
                      to, into);
       }

@@ -1,11 +1,14 @@
 /* kernels/cuda/device/dequantize.cuh: codes or plain values to a plain tensor, with scales of any
  * granularity.
+ *
+ * NaN comes out as the device's own: the product with a scale has neither sign nor payload there.
  */
 #pragma once
 
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/states.cuh"
 #include "kernels/cuda/device/walk.cuh"
+#include "kernels/cuda/device/wide.cuh"
 #include "kernels/format/e8m0.h"
 
 namespace octavo::cuda {
@@ -22,10 +25,11 @@ struct ScaleInv {
     switch (granularity) {
       case OCTAVO_PER_TENSOR: return f32 == nullptr ? 1.0f : *f32;
       case OCTAVO_PER_ROW: return f32[row * stride];
-      case OCTAVO_BLOCK_1X128: return f32[row * stride + col / 128];
-      case OCTAVO_BLOCK_128X128: return f32[row / 128 * stride + col / 128];
-      case OCTAVO_BLOCK_1X32: return decode_e8m0(e8m0[row * stride + col / 32]);
-      default: return decode_e8m0(e8m0[row / 32 * stride + col / 32]);
+      case OCTAVO_BLOCK_1X128: return f32[row * stride + (col >> 7)];
+      case OCTAVO_BLOCK_128X128: return f32[(row >> 7) * stride + (col >> 7)];
+      case OCTAVO_BLOCK_1X32: return decode_e8m0(e8m0[row * stride + (col >> 5)]);
+      case OCTAVO_BLOCK_32X32: return decode_e8m0(e8m0[(row >> 5) * stride + (col >> 5)]);
+      default: return f32[col >> 8]; /* FLAT_256, of a matrix that is one row */
     }
   }
 };
@@ -34,20 +38,48 @@ struct ScaleInv {
                                                           AnyTensor out, bool accumulates) {
   const bool is_state =
       scale.granularity == OCTAVO_FLAT_256 || scale.granularity == OCTAVO_EXPANDED_128;
-  const int64_t count = in.rows * in.cols;
-  for (int64_t i = first_index(); i < count; i += index_step()) {
-    const int64_t row = i / in.cols;
-    const int64_t col = i % in.cols;
+  int64_t index = first_index();
+  for (ElementWalk at(in.rows, in.cols); at.is_inside(); at.next(), index += index_step()) {
     float value;
     if (is_state) {
       auto *scales = static_cast<float *>(const_cast<void *>(scale.data));
-      value = load_state(in, {scales, scale.granularity}, i);
+      value = load_state(in, {scales, scale.granularity}, index);
     } else {
-      value = in.load(in.at(row, col)) * scale.at(row, col);
+      value = in.load(in.at(at.row, at.col)) * scale.at(at.row, at.col);
     }
-    const int64_t to = out.at(row, col);
+    const int64_t to = out.at(at.row, at.col);
     if (accumulates) value = out.load(to) + value;
     out.store(to, value);
+  }
+}
+
+template <typename Format>
+struct WideMatrix {
+  typename Format::Stored *data;
+  int64_t stride;
+};
+
+/* The same for matrices that are wide: a pack of kWide elements has one scale. */
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    dequantize_wide_kernel(const WideMatrix<In> in, ScaleInv scale, WideMatrix<Out> out,
+                           int64_t rows, int64_t cols, bool accumulates) {
+  for (int64_t row = first_row(); row < rows; row += row_step()) {
+    for (int64_t col = first_index() * kWide; col < cols; col += index_step() * kWide) {
+      float values[kWide];
+      WidePack<In>::load(in.data + row * in.stride + col).values(values);
+      const float factor = scale.at(row, col);
+#pragma unroll
+      for (float &v : values) v *= factor;
+      typename Out::Stored *to = out.data + row * out.stride + col;
+      if (accumulates) {
+        float before[kWide];
+        WidePack<Out>::load(to).values(before);
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) values[k] = before[k] + values[k];
+      }
+      WidePack<Out>::rounded(values).store(to);
+    }
   }
 }
 
@@ -86,9 +118,9 @@ struct StatsTargets {
   const int64_t begin = threadIdx.x * per_part;
   const int64_t end = begin + per_part < segments ? begin + per_part : segments;
   CastStats s = {};
+  int64_t row = begin < end ? begin / per_row : 0;
+  int64_t first = begin < end ? begin % per_row * kSegment : 0;
   for (int64_t segment = begin; segment < end; ++segment) {
-    const int64_t row = segment / per_row;
-    const int64_t first = segment % per_row * kSegment;
     const int64_t last = in.cols < first + kSegment ? in.cols : first + kSegment;
     for (int64_t col = first; col < last; ++col) {
       const float value = in.load(in.at(row, col));
@@ -104,6 +136,10 @@ struct StatsTargets {
       s.signal = product_sum(wanted, wanted, s.signal);
       s.noise = product_sum(error, error, s.noise);
     }
+    first += kSegment;
+    if (first < in.cols) continue;
+    first = 0;
+    ++row;
   }
   parts[threadIdx.x] = s;
   __syncthreads();

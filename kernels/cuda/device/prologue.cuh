@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
 /* What is no norm, or has norms already. */
 template <typename Result>
 __global__ void prologue_kernel(PrologueSource<Result> source, AnyTensor out) {
-  for (ElementWalk at(source.cols); at.row < source.rows; at.next())
+  for (ElementWalk at(source.rows, source.cols); at.is_inside(); at.next())
     out.store(out.at(at.row, at.col), source.value(at.row, at.col));
 }
 

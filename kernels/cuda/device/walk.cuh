@@ -36,12 +36,17 @@ __device__ inline unsigned block_of_grid() {
  * divides once, not at every step. */
 class ElementWalk {
  public:
-  __device__ explicit ElementWalk(int64_t cols)
-      : row(first_index() / cols),
-        col(first_index() % cols),
-        cols_(cols),
-        rows_of_step_(index_step() / cols),
-        cols_of_step_(index_step() % cols) {}
+  __device__ ElementWalk(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
+    if (cols < 1) {
+      rows_ = 0;
+      return;
+    }
+    row = first_index() / cols;
+    col = first_index() % cols;
+    rows_of_step_ = index_step() / cols;
+    cols_of_step_ = index_step() % cols;
+  }
+  __device__ bool is_inside() const { return row < rows_; }
   __device__ void next() {
     row += rows_of_step_;
     col += cols_of_step_;
@@ -50,13 +55,14 @@ class ElementWalk {
     ++row;
   }
 
-  int64_t row;
-  int64_t col;
+  int64_t row = 0;
+  int64_t col = 0;
 
  private:
+  int64_t rows_;
   int64_t cols_;
-  int64_t rows_of_step_;
-  int64_t cols_of_step_;
+  int64_t rows_of_step_ = 0;
+  int64_t cols_of_step_ = 0;
 };
 
 }  // namespace octavo::cuda

@@ -89,6 +89,29 @@ __device__ __forceinline__ uint32_t word_of(const float *values) {
   return low | pair_of(Out{}, values[2], values[3]) << 16;
 }
 
+/* The word of values that are rounded, not saturated: of a plain dtype. */
+__device__ __forceinline__ uint32_t rounded_word(F32, const float *values) {
+  return static_cast<uint32_t>(float_bits(values[0]));
+}
+__device__ __forceinline__ uint32_t rounded_word(Bf16, const float *values) {
+#ifdef OCTAVO_FLOAT8_CONVERSION
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(values[1]), "f"(values[0]));
+  return word;
+#else
+  return encode_bf16(values[0]) | uint32_t{encode_bf16(values[1])} << 16;
+#endif
+}
+__device__ __forceinline__ uint32_t rounded_word(F16, const float *values) {
+#ifdef OCTAVO_FLOAT8_CONVERSION
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(values[1]), "f"(values[0]));
+  return word;
+#else
+  return encode_f16(values[0]) | uint32_t{encode_f16(values[1])} << 16;
+#endif
+}
+
 /* The values of a word. */
 __device__ __forceinline__ void split(F32, uint32_t word, float *values) {
   values[0] = bits_float(static_cast<int32_t>(word));
@@ -115,8 +138,13 @@ __device__ __forceinline__ void split(E4m3, uint32_t word, float *values) {
 #endif
 }
 __device__ __forceinline__ void split(E5m2, uint32_t word, float *values) {
-  for (int i = 0; i < 4; ++i)
-    values[i] = from_half(static_cast<uint16_t>((word >> 8 * i & 0xFF) << 8));
+#ifdef OCTAVO_FLOAT8_CONVERSION
+  /* E5M2 is the upper half of f16. */
+  split(F16{}, __byte_perm(word, 0, 0x1404), values);
+  split(F16{}, __byte_perm(word, 0, 0x3424), values + 2);
+#else
+  for (int i = 0; i < 4; ++i) values[i] = decode_e5m2(static_cast<uint8_t>(word >> 8 * i));
+#endif
 }
 
 /* kWide elements, read from memory or written to it 16 bytes at a time. */
@@ -141,6 +169,14 @@ struct WidePack {
 #pragma unroll
     for (int i = 0; i < kCount / 4; ++i)
       parts[i] = {{words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]}};
+  }
+  /* Of a plain dtype. */
+  __device__ __forceinline__ static WidePack rounded(const float (&values)[kWide]) {
+    WidePack all;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      all.words[i] = rounded_word(Format{}, values + i * kPerWord<Format>);
+    return all;
   }
   __device__ __forceinline__ void values(float (&to)[kWide]) const {
 #pragma unroll

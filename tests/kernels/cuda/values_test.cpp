@@ -37,40 +37,71 @@ Twins::Scales random_scales(Twins &twins, uint32_t granularity, int64_t rows, in
   return {twins.floats(values), s};
 }
 
+constexpr uint32_t kGranularities[] = {OCTAVO_PER_TENSOR,    OCTAVO_PER_ROW,     OCTAVO_BLOCK_1X128,
+                                       OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,  OCTAVO_BLOCK_32X32,
+                                       OCTAVO_FLAT_256,      OCTAVO_EXPANDED_128};
+
+/* Dequantizes a matrix with these gaps behind its rows and elements before the first. */
+struct Layout {
+  int64_t gap, skipped;
+};
+
+void dequantize_both(Devices &devices, uint64_t seed, uint32_t granularity, uint32_t in,
+                     uint32_t out, int64_t rows, int64_t cols, Layout from_layout,
+                     Layout to_layout) {
+  const bool is_state = is_state_granularity(granularity);
+  if (is_state && in != OCTAVO_E4M3FN) return;
+  if (is_block_granularity(granularity) && in == OCTAVO_F16) return;
+  if (is_state) from_layout.gap = to_layout.gap = 0;
+  Twins twins(seed);
+  const auto codes =
+      twins.tensor(rows, cols, in, Values::kSpecial, from_layout.gap, from_layout.skipped);
+  const auto values =
+      twins.tensor(rows, cols, out, Values::kSpecial, to_layout.gap, to_layout.skipped);
+  const Twins::Scales scales = random_scales(twins, granularity, rows, cols);
+  for (int side = 0; side < 2; ++side) {
+    const octavo_tensor from = twins.at(side, codes);
+    octavo_tensor to = twins.at(side, values);
+    const octavo_scale s = twins.at(side, scales);
+    auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+    c.in = &from;
+    c.out = &to;
+    c.scale_inv = &s;
+    c.accumulate = seed % 2;
+    ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
+                        : cuda::dequantize(devices.cuda(), &c),
+              OCTAVO_OK)
+        << devices.last_text();
+  }
+  twins.expect_equal("granularity " + std::to_string(granularity) + " in " + std::to_string(in) +
+                     " out " + std::to_string(out) + " [" + std::to_string(rows) + ", " +
+                     std::to_string(cols) + "] gaps " + std::to_string(from_layout.gap) + ", " +
+                     std::to_string(to_layout.gap));
+}
+
 TEST(CudaValues, dequantize_as_the_cpu) {
   Devices devices;
   uint64_t seed = 1;
-  for (const uint32_t granularity :
-       {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
-        OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t granularity : kGranularities) {
+    for (const uint32_t in : {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_F16}) {
+      for (const uint32_t out : kPlain)
+        dequantize_both(devices, seed++, granularity, in, out, 65, 139, {3, 0}, {1, 0});
+    }
+  }
+}
+
+/* Matrices that are read 16 bytes at a time, and those that miss that by one element. */
+TEST(CudaValues, dequantize_of_wide_matrices_as_the_cpu) {
+  Devices devices;
+  uint64_t seed = 1;
+  constexpr Layout kLayouts[][2] = {{{0, 0}, {0, 0}}, {{32, 0}, {16, 0}}, {{0, 1}, {0, 0}},
+                                    {{0, 0}, {0, 1}}, {{1, 0}, {0, 0}},   {{0, 0}, {1, 0}}};
+  for (const uint32_t granularity : kGranularities) {
     for (const uint32_t in : {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_F16}) {
       for (const uint32_t out : kPlain) {
-        const bool is_state = is_state_granularity(granularity);
-        if (is_state && in != OCTAVO_E4M3FN) continue;
-        if (is_block_granularity(granularity) && in == OCTAVO_F16) continue;
-        Twins twins(seed);
-        const int64_t rows = 65;
-        const int64_t cols = 139;
-        const auto codes = twins.tensor(rows, cols, in, Values::kSpecial, is_state ? 0 : 3);
-        const auto values = twins.tensor(rows, cols, out, Values::kSpecial, is_state ? 0 : 1);
-        const Twins::Scales scales = random_scales(twins, granularity, rows, cols);
-        for (int side = 0; side < 2; ++side) {
-          const octavo_tensor from = twins.at(side, codes);
-          octavo_tensor to = twins.at(side, values);
-          const octavo_scale s = twins.at(side, scales);
-          auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
-          c.in = &from;
-          c.out = &to;
-          c.scale_inv = &s;
-          c.accumulate = seed % 2;
-          ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
-                              : cuda::dequantize(devices.cuda(), &c),
-                    OCTAVO_OK)
-              << devices.last_text();
-        }
-        twins.expect_equal("granularity " + std::to_string(granularity) + " in " +
-                           std::to_string(in) + " out " + std::to_string(out));
-        ++seed;
+        for (const auto &layouts : kLayouts)
+          dequantize_both(devices, seed++, granularity, in, out, 37, 144, layouts[0], layouts[1]);
+        dequantize_both(devices, seed++, granularity, in, out, 5, 4112, {0, 0}, {0, 0});
       }
     }
   }
@@ -81,8 +112,9 @@ TEST(CudaValues, change_of_dtype_as_the_cpu) {
   for (const uint32_t in : kPlain) {
     for (const uint32_t out : kPlain) {
       Twins twins(in + out);
-      const auto from_shape = twins.tensor(17, 33, in, Values::kSpecial);
-      const auto to_shape = twins.tensor(17, 33, out, Values::kNormal);
+      const int64_t cols = in == OCTAVO_F16 ? 33 : 32; /* 16 bytes at a time or not */
+      const auto from_shape = twins.tensor(17, cols, in, Values::kSpecial);
+      const auto to_shape = twins.tensor(17, cols, out, Values::kNormal);
       for (int side = 0; side < 2; ++side) {
         const octavo_tensor from = twins.at(side, from_shape);
         octavo_tensor to = twins.at(side, to_shape);
