@@ -156,6 +156,7 @@ __device__ __forceinline__ void cast_patch(const Source &source, const Target<Ou
                                            Stats *stats, Codes<Out, kQuad> (&codes)[kRows]) {
   Patch<Source, kQuad, kRows> patch;
   patch.load(source, row, col);
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     stats->merge(stats_of(patch.packs[r]));
     codes[r] = cast_quad<Out>(patch.packs[r], patch.counts[r], cast.scale, cast.keeps_positive);

@@ -45,10 +45,12 @@ struct TensorSource {
     const int64_t left = cols - col;
     if (is_aligned && left >= kQuad) {
       const auto pack = *reinterpret_cast<const Pack<typename In::Stored, kQuad> *>(from);
+#pragma unroll
       for (int i = 0; i < kQuad; ++i) values[i] = scaled(In::decode(pack.at[i]));
       return kQuad;
     }
     const int count = left < kQuad ? static_cast<int>(left) : kQuad;
+#pragma unroll
     for (int i = 0; i < kQuad; ++i) values[i] = i < count ? scaled(In::decode(from[i])) : 0.0f;
     return count;
   }
@@ -130,9 +132,11 @@ struct Patch<Source, kQuad, kRows> {
   int counts[kRows]; /* the first of which are in the matrix */
 
   __device__ __forceinline__ void load(const Source &source, int64_t row, int64_t col) {
+#pragma unroll
     for (int r = 0; r < kRows; ++r) counts[r] = source.quad(row + r, col, packs[r]);
   }
   __device__ __forceinline__ void values(const Source &, int r, float (&to)[kQuad]) const {
+#pragma unroll
     for (int k = 0; k < kQuad; ++k) to[k] = packs[r][k];
   }
 };

@@ -51,15 +51,18 @@ struct Target {
   template <int kRows>
   __device__ __forceinline__ void store(int64_t row, int64_t col,
                                         const Codes<Out, kQuad> (&codes)[kRows]) const {
+#pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (row + r >= rows || col >= cols) return;
       typename Out::Stored *to = data + (row + r) * stride + col;
       if (is_aligned && cols - col >= kQuad) {
         Pack<typename Out::Stored, kQuad> pack;
+#pragma unroll
         for (int i = 0; i < kQuad; ++i) pack.at[i] = codes[r].get(i);
         *reinterpret_cast<Pack<typename Out::Stored, kQuad> *>(to) = pack;
         continue;
       }
+#pragma unroll
       for (int i = 0; i < kQuad; ++i) {
         if (col + i < cols) to[i] = codes[r].get(i);
       }
@@ -132,6 +135,7 @@ template <typename Out>
 __device__ __forceinline__ Codes<Out, kQuad> cast_quad(const float (&values)[kQuad], int count,
                                                        float scale, bool keeps_positive) {
   Codes<Out, kQuad> codes = {};
+#pragma unroll
   for (int k = 0; k < kQuad; ++k) {
     if (k < count) codes.put(k, code_of<Out>(values[k], scale, keeps_positive));
   }

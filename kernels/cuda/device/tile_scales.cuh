@@ -191,8 +191,10 @@ __device__ __forceinline__ void cast_patch(const Source &, int64_t, int64_t,
                                            const Patch<Source, kQuad, kRows> &patch,
                                            const PatchScales &scales, bool, bool keeps_positive,
                                            Codes<Out, kQuad> (&codes)[kRows]) {
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     codes[r] = {};
+#pragma unroll
     for (int k = 0; k < kQuad; ++k) {
       if (k < patch.counts[r])
         codes[r].put(k, code_of<Out>(patch.packs[r][k], scales.at(r, k), keeps_positive));

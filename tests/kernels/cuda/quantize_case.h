@@ -33,6 +33,7 @@ struct Case {
   Layout out_layout = {5, 0};
   Layout out_t_layout = {2, 0};
   float scale = 3.0f;
+  uint32_t granularity_t = 0; /* of out_t; 0: that of out */
 };
 
 inline std::string text(const Layout &l) {
@@ -77,7 +78,8 @@ inline void run(Devices &devices, const Case &k, uint64_t seed) {
   const auto out_t =
       twins.tensor(cols, rows, k.out, Values::kNormal, k.out_t_layout.gap, k.out_t_layout.skipped);
   const Twins::Scales scales = make_scales(twins, k.granularity, rows, cols);
-  const Twins::Scales scales_t = make_scales(twins, k.granularity, cols, rows);
+  const Twins::Scales scales_t =
+      make_scales(twins, k.granularity_t != 0 ? k.granularity_t : k.granularity, cols, rows);
   const size_t amax = twins.floats({0.25f});
   const size_t nonfinite = twins.floats({0.0f});
   const size_t given = twins.floats({k.scale});

@@ -100,6 +100,37 @@ TEST(CudaQuantizeWide, blocks_as_the_cpu) {
   }
 }
 
+/* Blocks of one output along lines, of the other as squares, and the other way round. */
+TEST(CudaQuantizeWide, lines_and_squares_as_the_cpu) {
+  Devices devices;
+  constexpr uint32_t kPairs[][2] = {{OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128},
+                                    {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32}};
+  for (const auto &pair : kPairs) {
+    for (const bool is_square : {false, true}) {
+      for (const int64_t off : {0, 1}) {
+        const uint32_t rule = is_mx_granularity(pair[0]) ? uint32_t{OCTAVO_RULE_MX_UP}
+                                                         : uint32_t{OCTAVO_RULE_QUOTIENT};
+        Case k = {{144 + off, 272}, OCTAVO_BF16, OCTAVO_E4M3FN, pair[is_square], rule, true, true};
+        k.granularity_t = pair[!is_square];
+        k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
+        run(devices, k, 3);
+      }
+    }
+  }
+}
+
+/* MX_FLOOR makes a NaN of an infinite amax; the padding of such a block is 0 all the same. */
+TEST(CudaQuantizeWide, padding_of_blocks_without_a_scale_as_the_cpu) {
+  Devices devices;
+  for (const uint32_t granularity : {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32}) {
+    Case k = {{144, 144},           OCTAVO_BF16, OCTAVO_E4M3FN, granularity,
+              OCTAVO_RULE_MX_FLOOR, true,        true};
+    k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
+    k.padding = 16;
+    run(devices, k, 3);
+  }
+}
+
 /* A matrix that begins one element too late, has rows one element too long, or a column too many:
  * none may be read 16 bytes at a time. Each of the three in turn, the others wide. */
 TEST(CudaQuantizeWide, one_element_off_as_the_cpu) {
