@@ -171,6 +171,19 @@ void close_device(void *ctx) {
   delete context;
 }
 
+/* Of block scales: those that tensor cores multiply, by the manual of cuBLAS ("Narrow Precision
+ * Data Types Usage"). The reference kernel multiplies the others, so slowly that they are no
+ * capability; who chooses it for every product gets them all. */
+static uint64_t lacking_granularities(const Context &context) {
+  if (context.gemm.is_reference) return 0;
+  uint64_t lacking = 0;
+  if (context.capability != 90)
+    lacking |= UINT64_C(1) << OCTAVO_BLOCK_1X128 | UINT64_C(1) << OCTAVO_BLOCK_128X128;
+  if (context.capability < 100)
+    lacking |= UINT64_C(1) << OCTAVO_BLOCK_1X32 | UINT64_C(1) << OCTAVO_BLOCK_32X32;
+  return lacking;
+}
+
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
   const octavo_status status = begin_describe(context.caller, context.limits.id, out);
@@ -179,6 +192,7 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
                OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
   /* Which algorithm is the fastest may differ from run to run. */
   if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
+  out->granularities &= ~lacking_granularities(context);
   out->alignment = 16;
   if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) out->pack_rows = 0;
   return OCTAVO_OK;

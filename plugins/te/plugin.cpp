@@ -25,6 +25,16 @@ std::string padding_of(const Device &device, const Parameter &w) {
   return text + factor;
 }
 
+// A recipe with scales of blocks that the device has.
+const char *another_recipe(const Device &device, Scaling scaling) {
+  if (scaling != Scaling::kMx && device.has_granularity(OCTAVO_BLOCK_1X32))
+    return "set fp8.te.recipe = \"mx\"";
+  if (scaling != Scaling::kBlock && device.has_granularity(OCTAVO_BLOCK_1X128) &&
+      device.has_granularity(OCTAVO_BLOCK_128X128))
+    return "set fp8.te.recipe = \"block\"";
+  return "set fp8.te.recipe = \"current\"";
+}
+
 }  // namespace
 
 void Te::check(const Device &device, const Options &options, Verdicts &verdicts) {
@@ -34,7 +44,7 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
     if (device.has_granularity(granularity)) continue;
     verdicts.decline(
         OCTAVO_REASON_KERNEL, "the kernels of this device lack the scales of the recipe",
-        "set fp8.te.recipe = \"current\"",
+        another_recipe(device, r.scaling),
         OptionList<Options>().shown(options, "recipe") + " needs " + describe_scales(granularity));
     break;
   }

@@ -112,11 +112,12 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
     bool two_d;
     uint32_t lacking;
     const char *evidence;
+    const char *instead;
   } cases[] = {
-      {"block", false, OCTAVO_BLOCK_1X128, "1x128"},
-      {"block", false, OCTAVO_BLOCK_128X128, "128x128"},
-      {"mx", false, OCTAVO_BLOCK_1X32, "1x32"},
-      {"mx", true, OCTAVO_BLOCK_32X32, "32x32"},
+      {"block", false, OCTAVO_BLOCK_1X128, "1x128", "mx"},
+      {"block", false, OCTAVO_BLOCK_128X128, "128x128", "mx"},
+      {"mx", false, OCTAVO_BLOCK_1X32, "1x32", "block"},
+      {"mx", true, OCTAVO_BLOCK_32X32, "32x32", "block"},
   };
   for (const auto &each : cases) {
     SCOPED_TRACE(each.evidence);
@@ -127,7 +128,10 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
     EXPECT_THAT(said[0].evidence, HasSubstr(each.evidence));
+    EXPECT_THAT(said[0].remedy, HasSubstr(std::string("\"") + each.instead + "\""));
     expect_not_opened("lack the scales");
+    caps.granularities = UINT64_C(1) << OCTAVO_PER_TENSOR; /* as of compute capability 8.9 */
+    EXPECT_THAT(declines(check())[0].remedy, HasSubstr("\"current\""));
     caps.granularities = ~UINT64_C(0);
     EXPECT_TRUE(declines(check()).empty());
   }

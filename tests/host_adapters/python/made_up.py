@@ -8,6 +8,7 @@ import ctypes
 import dataclasses
 import os
 import pathlib
+import re
 import types
 
 import pytest
@@ -23,7 +24,8 @@ def use():
     """Makes it the device of this process. The environment is that of OCTAVO_MADE_UP, the folder of
     a build's tests."""
     tests = pathlib.Path(os.environ["OCTAVO_MADE_UP"])
-    os.environ.update({"OCTAVO_FAKE_GPU": "cuda=13000 driver=580.65.06", "CUDA_ON_CPU_SEALED": "1",
+    os.environ.update({"OCTAVO_FAKE_GPU": "cuda=13000 driver=580.65.06 capability=90",
+                       "CUDA_ON_CPU_SEALED": "1",
                        "OCTAVO_CUBLASLT": str(tests / "fake_blas" / "libcublasLt.so.13"),
                        "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu")})
     ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device()
@@ -41,6 +43,11 @@ def use():
     plain = octavo.run.Config.desc
 
     def desc(self, host, device):
+        # Blocks of 32 begin with compute capability 10.0, where those of 128 end.
+        is_mx = ("fp8.te.recipe", "mx") in self.overrides
+        os.environ["OCTAVO_FAKE_GPU"] = re.sub(
+            "capability=[0-9]+", f"capability={100 if is_mx else 90}",
+            os.environ["OCTAVO_FAKE_GPU"])
         there = dataclasses.replace(self, overrides=_OVERRIDES + self.overrides)
         return plain(there, host, device)
 

@@ -1,6 +1,7 @@
 // What cuBLASLt refuses, by the manual of CUDA 13.0: "cublasLtMatmul", "Narrow Precision Data Types
 // Usage", and the layouts of scales.
 #include "fake_blas_objects.h"
+#include "made_up_gpu.h"
 
 namespace fake_blas {
 namespace {
@@ -21,10 +22,14 @@ bool is_16(uint64_t bytes) {
   return bytes % 16 == 0;
 }
 
+int capability_of_device() {
+  return state().capability == 0 ? cuda_on_cpu::made_up_capability() : state().capability;
+}
+
 const char *refuse_scales(const Problem &p) {
   const int32_t a = p.desc.a_mode;
   const int32_t b = p.desc.b_mode;
-  const int capability = state().capability;
+  const int capability = capability_of_device();
   if (is_vector(a) || is_vector(b)) {
     if (a != b) return "vectors of scales on one side only";
     if (capability != 90) return "vectors of scales need compute capability 9.0";
@@ -43,7 +48,7 @@ const char *refuse_scales(const Problem &p) {
 }
 
 const char *refuse_float8(const Problem &p) {
-  const int capability = state().capability;
+  const int capability = capability_of_device();
   const bool is_datacenter_blackwell = capability >= 100 && capability < 120;
   if (!is_float8(p.b.type)) return "FP8 beside another type";
   if (p.a.type == CUDA_R_8F_E5M2 && p.b.type == CUDA_R_8F_E5M2) return "E5M2 by E5M2";

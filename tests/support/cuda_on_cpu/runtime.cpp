@@ -8,6 +8,7 @@
 
 #include "fibers.h"
 #include "graph.h"
+#include "made_up_gpu.h"
 #include "memory.h"
 #include "sealed.h"
 
@@ -123,12 +124,16 @@ cudaError_t cudaSetDevice(int device) {
   cuda_on_cpu::device_of_thread = device;
   return answer(cudaSuccess);
 }
+static int capability() {
+  if (script().capability_major == 0) return cuda_on_cpu::made_up_capability();
+  return script().capability_major * 10 + script().capability_minor;
+}
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
   if (device < 0 || device >= script().devices) return answer(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = script().multiprocessors; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = script().capability_major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = script().capability_minor; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = capability() / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = capability() % 10; break;
     default: return answer(cudaErrorInvalidValue);
   }
   return answer(cudaSuccess);
