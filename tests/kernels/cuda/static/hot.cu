@@ -21,20 +21,20 @@ const void *hot(Kernel *kernel) {
 
 extern const void *const kHot[];
 const void *const kHot[] = {
-    hot(cast_rows_kernel<Source, E4m3>),
-    hot(cast_kernel<Source, E4m3>),
-    hot(measure_kernel<Source>),
-    hot(quantize_blocks_kernel<Source, E4m3>),
-    hot(quantize_rows_kernel<Source, E4m3>),
-    hot(cast_rows_and_cols_kernel<Source, E4m3>),
-    hot(measure_rows_kernel<Source>),
+    hot(cast_rows_kernel<Source, E4m3, kWide>),
+    hot(cast_kernel<Source, E4m3, kWide>),
+    hot(measure_kernel<Source, kWide>),
+    hot(quantize_blocks_kernel<Source, E4m3, kWide>),
+    hot(quantize_rows_kernel<Source, E4m3, kWide>),
+    hot(cast_rows_and_cols_kernel<Source, E4m3, kWide>),
+    hot(measure_rows_kernel<Source, kWide>),
     hot(measure_adam_kernel),
     hot(write_adam_kernel),
     hot(sum_rows_kernel),
     hot(squares_kernel),
     hot(sum_quantized_kernel<E4m3>),
     hot(dequantize_kernel),
-    hot(finish_gemm_kernel),
+    hot(finish_gemm_kernel<kFinishWidth>),
 };
 
 }  // namespace octavo::cuda

@@ -1,8 +1,10 @@
 """What nvdisasm prints of a cubin, as functions, blocks and loops, and what a loop costs.
 
 A phase is code that handles elements: an innermost loop around global accesses, or the code outside of
-loops where accesses of 8 bytes and more stand there. Its way is the longest way through it that calls
-no subroutine and leaves out the blocks of narrow accesses, which are for rows that are not aligned.
+loops where accesses of 8 bytes and more stand there. Its way calls no subroutine where it need not, leaves
+out the blocks of narrow accesses, which are for rows that are not aligned, and moves most bytes; of such
+ways it is the longest. `shortest` is the least number of instructions of such a way: in a kernel whose
+dtypes are known only when it runs, the longest one decodes each operand in the slowest way.
 """
 import dataclasses
 import re
@@ -71,6 +73,7 @@ class Phase:
     """Of one turn of a loop, or of the code outside: what its way has."""
     in_loop: bool
     instructions: int
+    shortest: int
     load: int         # bytes of the widest loads
     store: int
     load_width: int
@@ -166,9 +169,9 @@ class Function:
         self.reached = every
         return loops
 
-    def _longest(self, start, inside, left_out, ends, widths):
+    def _way(self, start, inside, left_out, ends, widths, sign):
         """The blocks of the way from `start` to one of `ends` with most bytes of wide accesses, and
-        of those the longest; None where there is none."""
+        of those the longest, or with sign -1 the shortest; empty where there is none."""
         best, open_blocks = {}, set()
 
         def walk(number):
@@ -193,10 +196,10 @@ class Function:
                 block = self.blocks[at]
                 moved = sum(block.bytes(kind, width) for kind, width in widths if width)
                 best[at] = None if found is None else (
-                    moved + found[0], len(block.instructions) + found[1], (at,) + found[2])
+                    moved + found[0], sign * len(block.instructions) + found[1], (at,) + found[2])
             return best.get(number)
         found = walk(start)
-        return None if found is None else found[2]
+        return () if found is None else found[2]
 
     def _reaches(self, start, inside, left_out, ends):
         seen, work = {start}, [start]
@@ -229,8 +232,8 @@ class Function:
             for number in sorted(n for n in body if n != start and unwanted(blocks[n])):
                 if self._reaches(start, body, left_out | {number}, ends):
                     left_out.add(number)
-        way = self._longest(start, body, left_out, ends, widths) or ()
-        return Phase(in_loop, sum(len(blocks[n].instructions) for n in way),
+        way, short = (self._way(start, body, left_out, ends, widths, sign) for sign in (1, -1))
+        return Phase(in_loop, *(sum(len(blocks[n].instructions) for n in w) for w in (way, short)),
                      sum(blocks[n].bytes("loads", load) for n in way),
                      sum(blocks[n].bytes("stores", store) for n in way), load, store,
                      any(i.divides_64() for n in body for i in blocks[n].instructions))

@@ -63,7 +63,7 @@ ptxas info    : Function properties for _ZN6octavo4cuda16cast_rows_kernelEv
     5376 bytes stack frame, 44 bytes spill stores, 92 bytes spill loads
 ptxas info    : Used 64 registers, used 1 barriers, 5376 bytes cumulative stack size, 128 bytes smem
 """
-ROW = {"kernel": "cast_rows_kernel", "in": "2", "out": "1", "given": "", "read": "2", "written": "1",
+ROW = {"kernel": "cast_rows_kernel", "in": "2", "out": "1", "given": "", "way": "longest", "read": "2", "written": "1",
        "load": "16", "store": "8", "most": "1.0", "not_yet": "", "what": ""}
 
 
