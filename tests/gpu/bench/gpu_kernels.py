@@ -44,10 +44,10 @@ Adam = struct("Adam", HEADER + [
 SumQuantized = struct("SumQuantized", HEADER + [
     ("stream", Pointer), ("codes", Pointer), ("out", Pointer), ("count", U64), ("shards", U64),
     ("shard_stride", U64), ("saturated", Pointer), ("dtype", U32), ("count_as", F),
-    ("added", Pointer)])
-
+    ("added", Pointer), ("workspace", Pointer)])
 Sum = struct("Sum", HEADER + [("stream", Pointer), ("in_", Pointer), ("in_scale_inv", Pointer),
-                              ("out", Pointer), ("accumulate", U32), ("reserved", U32)])
+                              ("out", Pointer), ("accumulate", U32), ("reserved", U32),
+                              ("workspace", Pointer)])
 
 
 def tensor(t):
@@ -133,14 +133,13 @@ class GpuKernels:
         if status != 0:
             raise RuntimeError("\n  ".join([f"{verb} answered status {status}"] + self.said))
 
-    def _prepare(self, position, verb, call, keep, needs_workspace=True):
+    def _prepare(self, position, verb, call, keep):
         """A function without arguments that makes the call."""
-        if needs_workspace:
-            need = U64()
-            self._check(self._bytes(self.ctx, address(call), ctypes.byref(need)), "workspace_bytes")
-            workspace = torch.empty(need.value + 256, dtype=torch.uint8, device=self.device)
-            call.workspace = (workspace.data_ptr() + 255) // 256 * 256
-            keep = keep + (workspace,)
+        need = U64()
+        self._check(self._bytes(self.ctx, address(call), ctypes.byref(need)), "workspace_bytes")
+        workspace = torch.empty(need.value + 256, dtype=torch.uint8, device=self.device)
+        call.workspace = (workspace.data_ptr() + 255) // 256 * 256
+        keep = keep + (workspace,)
         function, ctx, where = self._verbs[position], self.ctx, address(call)
 
         def run(_kept=(call, keep)):
@@ -200,11 +199,11 @@ class GpuKernels:
         call.codes, call.out, call.dtype = codes.data_ptr(), out.data_ptr(), common.DTYPES[codes.dtype]
         call.shards, call.count = codes.shape
         call.shard_stride = call.count
-        return self._prepare(SUM_QUANTIZED, "sum_quantized", call, (codes, out), False)
+        return self._prepare(SUM_QUANTIZED, "sum_quantized", call, (codes, out))
 
     def sum_rows(self, source, out):
         """out [1, C] f32 = the sums of the columns of source."""
         given = tensor(source)
         call = Sum(ctypes.sizeof(Sum), KIND_SUM)
         call.in_, call.out = address(given), out.data_ptr()
-        return self._prepare(SUM_ROWS, "sum_rows", call, (given, source, out), False)
+        return self._prepare(SUM_ROWS, "sum_rows", call, (given, source, out))

@@ -4,6 +4,7 @@
  * has another name or other template arguments, needs its line here and its row in kernels.csv.
  */
 #include "kernels/cuda/device/adam.cuh"
+#include "kernels/cuda/device/dequantize.cuh"
 #include "kernels/cuda/device/gemm_finish.cuh"
 #include "kernels/cuda/device/quantize_blocks.cuh"
 #include "kernels/cuda/device/quantize_rows.cuh"
@@ -30,10 +31,10 @@ const void *const kHot[] = {
     hot(measure_rows_kernel<Source, kWide>),
     hot(measure_adam_kernel),
     hot(write_adam_kernel),
-    hot(sum_rows_kernel),
-    hot(squares_kernel),
+    hot(sum_rows_kernel<Bf16>),
+    hot(squares_kernel<F32>),
     hot(sum_quantized_kernel<E4m3>),
-    hot(dequantize_kernel),
+    hot(dequantize_wide_kernel<E4m3, Bf16>),
     hot(finish_gemm_kernel<kFinishWidth>),
 };
 
