@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/check/granularity.h"
+#include "kernels/cuda/capture_mode.h"
 #include "kernels/cuda/context.h"
 
 namespace octavo::cuda {
@@ -39,6 +40,8 @@ class Launcher {
     config.gridDim = blocks;
     config.blockDim = threads;
     config.stream = stream_;
+    /* The first launch of a kernel loads its code, which a capture in another mode forbids. */
+    const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);
     status_ = checked(context_, verb_, cudaLaunchKernelEx(&config, kernel, Wanted(given)...));
   }
 

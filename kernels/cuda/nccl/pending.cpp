@@ -1,25 +1,9 @@
 /* The ring of events after operations. */
 #include "kernels/cuda/nccl/pending.h"
 
+#include "kernels/cuda/capture_mode.h"
+
 namespace octavo::cuda::nccl {
-namespace {
-
-/* What this thread's calls mean to captures, for as long as it lives. */
-class CaptureMode {
- public:
-  explicit CaptureMode(cudaStreamCaptureMode mode) : mode_(mode) {
-    cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
-  ~CaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  CaptureMode(const CaptureMode &) = delete;
-  CaptureMode &operator=(const CaptureMode &) = delete;
-
- private:
-  cudaStreamCaptureMode mode_;
-};
-
-}  // namespace
-
 cudaError_t Pending::open() {
   for (Entry &e : entries_) {
     const cudaError_t error = cudaEventCreateWithFlags(&e.event, cudaEventDisableTiming);

@@ -113,9 +113,9 @@ TEST(CudaVerbsAbroad, fail_on_memory_of_another_device) {
   EXPECT_GE(launching, 17u);
 }
 
-/* The first calls of a process may be captured ones, where code is loaded eagerly. */
+/* The first calls of a process may be captured ones, which load the code of their kernels. */
 TEST_F(CudaVerbs, may_all_be_captured_first) {
-  cuda_on_cpu::script().loads_lazily = false;
+  cuda_on_cpu::forget_code();
   const EveryVerb captured(ctx), called(ctx);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t replay = nullptr;

@@ -19,19 +19,34 @@ thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool is_sticky = false;
 
-// The first launch of a kernel on a device loads its code.
+// The code that launches have loaded, of each device.
+struct LoadedCode {
+  std::mutex mutex;
+  std::set<std::pair<int, const void *>> kernels;
+};
+LoadedCode &loaded_code() {
+  static LoadedCode code;
+  return code;
+}
+
+// The first launch of a kernel on a device loads its code, which ends a capture.
 cudaError_t load(const void *kernel) {
-  static std::mutex mutex;
-  static std::set<std::pair<int, const void *>> loaded;
-  const std::lock_guard lock(mutex);
+  LoadedCode &loaded = loaded_code();
+  const std::lock_guard lock(loaded.mutex);
   const std::pair<int, const void *> code = {current_device(), kernel};
-  if (!script().loads_lazily || loaded.count(code) != 0) return cudaSuccess;
+  if (loaded.kernels.count(code) != 0) return cudaSuccess;
   const cudaError_t error = refuse_in_capture();
-  if (error == cudaSuccess) loaded.insert(code);
+  if (error == cudaSuccess) loaded.kernels.insert(code);
   return error;
 }
 
 }  // namespace
+
+void forget_code() {
+  LoadedCode &loaded = loaded_code();
+  const std::lock_guard lock(loaded.mutex);
+  loaded.kernels.clear();
+}
 
 Counters &counters() {
   thread_local Counters c;

@@ -39,9 +39,7 @@ struct Script {
   uint64_t seed = 1;
   // Not 0: streams are lazy (streams.h), in an order of this seed. CUDA_ON_CPU_LAZY sets it.
   uint64_t lazy = lazy_of_environment();
-  bool is_capturing = false;  // every stream
-  // The first launch of a kernel loads its code, which ends a capture.
-  bool loads_lazily = true;
+  bool is_capturing = false;     // every stream
   bool has_peer_access = false;  // of each device to each
   cudaError_t set_device_error = cudaSuccess;
   float milliseconds = 0.0f;  // the time that an event records
@@ -51,6 +49,9 @@ Script &script();
 // Counters, script and the sticky error as at the start: of this thread, but for the script. What
 // streams still hold is forgotten.
 void reset();
+
+// As in a new process: the next launch of each kernel is the first one.
+void forget_code();
 
 // The thread's device; and what a call answers that ends so, which is the sticky error once there
 // is one.
