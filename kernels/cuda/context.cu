@@ -147,13 +147,20 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
                           "8.9, the first with FP8 units",
                           device.index, context->capability / 10, context->capability % 10);
   }
-  if (status == OCTAVO_OK && find_code() != cudaSuccess) {
-    cudaGetLastError();
-    status = report_error(caller, OCTAVO_UNSUPPORTED,
-                          "open_device: device %d has compute capability %d.%d, for which these "
-                          "kernels have no code; build them with OCTAVO_CUDA_ARCHITECTURES=%d",
-                          device.index, context->capability / 10, context->capability % 10,
-                          context->capability);
+  if (status == OCTAVO_OK) {
+    const cudaError_t found = find_code();
+    const bool has_none =
+        found == cudaErrorNoKernelImageForDevice || found == cudaErrorInvalidDeviceFunction;
+    if (has_none) {
+      cudaGetLastError();
+      status = report_error(caller, OCTAVO_UNSUPPORTED,
+                            "open_device: device %d has compute capability %d.%d, for which these "
+                            "kernels have no code; build them with OCTAVO_CUDA_ARCHITECTURES=%d",
+                            device.index, context->capability / 10, context->capability % 10,
+                            context->capability);
+    } else {
+      status = checked(*context, "open_device", found);
+    }
   }
   if (status == OCTAVO_OK) status = open_gemm(*context);
   if (status != OCTAVO_OK) {

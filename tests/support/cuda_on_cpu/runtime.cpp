@@ -156,6 +156,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
   *attributes = {};
   if (const cudaError_t error = refuse_in_capture(); error != cudaSuccess) return answer(error);
+  if (script().free_bytes == 0) return answer(cudaErrorMemoryAllocation);  // the context's own
   return answer(script().has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice);
 }
 cudaError_t cudaDriverGetVersion(int *version) {
