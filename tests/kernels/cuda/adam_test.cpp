@@ -50,23 +50,20 @@ Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, Place 
   const int64_t blocks = l.granularity == OCTAVO_FLAT_256       ? divide_up(rows * cols, 256)
                          : l.granularity == OCTAVO_EXPANDED_128 ? divide_up(rows * cols, 128) * 3
                                                                 : 1;
-  Item item = {tensor(l.weight, Values::kNormal),
-               tensor(l.gradient, Values::kNormal),
-               tensor(l.exp_avg, Values::kNormal),
-               tensor(l.exp_avg_sq, Values::kZero),
-               {scale(1), scale(1), scale(blocks), scale(blocks)},
-               twins.bytes(4, 0),
-               twins.floats(std::vector<float>(OCTAVO_HYPER_COUNT, 0.0f))};
-  for (int side = 0; side < 2; ++side) {
-    float *hyper = twins.floats_at(side, item.hyper);
-    hyper[OCTAVO_HYPER_LR] = 1e-3f;
-    hyper[OCTAVO_HYPER_BETA1] = 0.9f;
-    hyper[OCTAVO_HYPER_BETA2] = 0.999f;
-    hyper[OCTAVO_HYPER_EPS] = 1e-8f;
-    hyper[OCTAVO_HYPER_WEIGHT_DECAY] = 0.1f;
-    hyper[OCTAVO_HYPER_GRAD_SCALE] = 0.5f;
-  }
-  return item;
+  std::vector<float> hyper(OCTAVO_HYPER_COUNT, 0.0f);
+  hyper[OCTAVO_HYPER_LR] = 1e-3f;
+  hyper[OCTAVO_HYPER_BETA1] = 0.9f;
+  hyper[OCTAVO_HYPER_BETA2] = 0.999f;
+  hyper[OCTAVO_HYPER_EPS] = 1e-8f;
+  hyper[OCTAVO_HYPER_WEIGHT_DECAY] = 0.1f;
+  hyper[OCTAVO_HYPER_GRAD_SCALE] = 0.5f;
+  return {tensor(l.weight, Values::kNormal),
+          tensor(l.gradient, Values::kNormal),
+          tensor(l.exp_avg, Values::kNormal),
+          tensor(l.exp_avg_sq, Values::kZero),
+          {scale(1), scale(1), scale(blocks), scale(blocks)},
+          twins.bytes(4, 0),
+          twins.floats(hyper)};
 }
 
 struct Case {
@@ -154,6 +151,23 @@ TEST(CudaAdam, items_larger_than_a_grid) {
           make_item(twins, l, 64, 640, place)};
       run(devices, l, all, twins, {OCTAVO_DECAY_L2, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, place});
     }
+  }
+}
+
+/* A scale of more parts than a warp has lanes; the largest values are in the last one. */
+TEST(CudaAdam, scales_of_many_parts_as_the_cpu) {
+  std::vector<uint8_t> codes(size_t{34} * 4096);
+  codes.back() = 0x70;
+  for (uint64_t round = 0; round < 4; ++round) {
+    Devices devices(32);
+    Twins twins(round);
+    std::vector<Item> all;
+    for (int i = 0; i < 3; ++i) {
+      all.push_back(make_item(twins, kLayouts[3], 1, static_cast<int64_t>(codes.size()), {}));
+      for (Twins::Tensor *t : {&all.back().weight, &all.back().gradient, &all.back().exp_avg})
+        t->buffer = twins.bytes(codes);
+    }
+    run(devices, kLayouts[3], all, twins, {OCTAVO_DECAY_DECOUPLED, 0, 0.0f, {}});
   }
 }
 

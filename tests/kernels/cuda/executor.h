@@ -21,9 +21,22 @@
 
 namespace octavo::test {
 
+/* On the CPU every launch from here on has an unfair order of its own; where ThreadSanitizer looks,
+ * blocks run at once, and a grid has few of them. OCTAVO_ORDER_SEED: for other orders. */
 inline void reset_executor() {
 #ifndef OCTAVO_TESTS_ON_GPU
+  static uint64_t seed = [] {
+    const char *first = std::getenv("OCTAVO_ORDER_SEED");
+    return first == nullptr ? uint64_t{0} : std::strtoull(first, nullptr, 10);
+  }();
   cuda_on_cpu::reset();
+  cuda_on_cpu::Script &script = cuda_on_cpu::script();
+  script.order = cuda_on_cpu::Script::Order::kUnfair;
+  script.seed = ++seed;
+#ifdef __SANITIZE_THREAD__
+  script.blocks_at_once = true;
+  script.multiprocessors = 1;
+#endif
 #endif
 }
 

@@ -32,7 +32,7 @@ class GemmDevices {
   explicit GemmDevices(int capability = 90, const std::string &library = OCTAVO_FAKE_BLAS,
                        cublasStatus_t create = CUBLAS_STATUS_SUCCESS) {
     setenv("OCTAVO_CUBLASLT", library.c_str(), 1);
-    cuda_on_cpu::reset();
+    reset_executor();
     cuda_on_cpu::script().capability_major = capability / 10;
     cuda_on_cpu::script().capability_minor = capability % 10;
     fake_library() = {};

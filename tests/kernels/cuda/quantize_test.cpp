@@ -95,8 +95,8 @@ TEST(CudaQuantize, blocks_as_the_cpu) {
 #ifndef OCTAVO_TESTS_ON_GPU
 TEST(CudaQuantize, order_of_threads_and_blocks_does_not_show) {
   Devices devices;
-  for (const auto order :
-       {cuda_on_cpu::Script::Order::kBackward, cuda_on_cpu::Script::Order::kShuffled}) {
+  using Order = cuda_on_cpu::Script::Order;
+  for (const Order order : {Order::kForward, Order::kBackward, Order::kShuffled, Order::kUnfair}) {
     cuda_on_cpu::script().order = order;
     for (const uint32_t granularity : {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128}) {
       run(devices,

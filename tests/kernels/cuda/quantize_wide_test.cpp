@@ -183,6 +183,19 @@ TEST(CudaQuantizeWide, scales_that_are_not_plain_as_the_cpu) {
   }
 }
 
+/* Tiny amaxes: scales of infinity, whose products with 0 are NaN. */
+TEST(CudaQuantizeWide, infinite_scales_of_rows_as_the_cpu) {
+  Devices devices;
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    const bool has_out = seed % 4 == 0;
+    Case k = {{144, 144},          OCTAVO_BF16, OCTAVO_E4M3FN, OCTAVO_PER_ROW,
+              OCTAVO_RULE_MSAMP04, has_out,     true};
+    k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
+    k.values = Values::kTiny;
+    run(devices, k, seed);
+  }
+}
+
 /* An infinite amax: the scale is 0, and its products with infinity are NaN. */
 TEST(CudaQuantizeWide, deepgemm_of_infinity_as_the_cpu) {
   Devices devices;

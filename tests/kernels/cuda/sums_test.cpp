@@ -114,6 +114,52 @@ TEST(CudaSums, calls_without_the_field_have_no_workspace) {
   twins.expect_equal("without the field");
 }
 
+/* 1 + 2^-24 is in the middle of two floats: whether the tiny squares raise it depends on which of
+ * them are added first. */
+TEST(CudaSums, order_of_squares_as_the_cpu) {
+  Devices devices;
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    Twins twins(1);
+    std::vector<float> values(512);
+    for (int i = 0; i < 3 + round % 4; ++i) values[random() % values.size()] = 0x1p-27f;
+    values[random() % values.size()] = 0x1p-12f;
+    values[random() % values.size()] = 1.0f;
+    const size_t in = twins.floats(values);
+    const size_t square = twins.floats({0.0f});
+    for (int side = 0; side < 2; ++side) {
+      const octavo_tensor from = {twins.data(side, in), 2, 256, 256, OCTAVO_F32, 0};
+      auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+      c.in = &from;
+      c.out = twins.data(side, square);
+      ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
+                          : cuda::sum_of_squares(devices.cuda(), &c),
+                OCTAVO_OK);
+    }
+    twins.expect_equal("round " + std::to_string(round));
+  }
+}
+
+/* One block of threads adds what its warps have left in shared memory. */
+TEST(CudaSums, squares_of_one_block_as_the_cpu) {
+  for (uint64_t round = 0; round < 24; ++round) {
+    Devices devices;
+    Twins twins(round);
+    const auto in = twins.tensor(64, 1024, OCTAVO_E4M3FN, Values::kNormal);
+    const size_t square = twins.floats({0.0f});
+    for (int side = 0; side < 2; ++side) {
+      const octavo_tensor from = twins.at(side, in);
+      auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+      c.in = &from;
+      c.out = twins.data(side, square);
+      ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
+                          : cuda::sum_of_squares(devices.cuda(), &c),
+                OCTAVO_OK);
+    }
+    twins.expect_equal("round " + std::to_string(round));
+  }
+}
+
 /* A plan makes a formula of M of the sizes for 256 and 512 rows. */
 TEST(CudaSums, workspace_holds_all_parts_and_is_affine) {
   Devices devices;

@@ -60,8 +60,9 @@ class Devices {
   void *cuda_ = nullptr;
 };
 
-/* What random values are made of. kNan: numbers, and a NaN of either sign here and there. */
-enum class Values { kNormal, kSpecial, kZero, kNan };
+/* What random values are made of. kNan: numbers, and a NaN of either sign here and there. kTiny:
+ * zeros and numbers below the smallest normal one. */
+enum class Values { kNormal, kSpecial, kZero, kNan, kTiny };
 
 /* Pairs of buffers; side 0 is the CPU's, side 1 the device's, in its memory. */
 class Twins {
@@ -122,12 +123,13 @@ class Twins {
     return values;
   }
 
-  size_t bytes(size_t count, uint8_t fill) {
-    const size_t index = add(count);
-    if (count > 0) std::memset(data(0, index), fill, count);
+  size_t bytes(const std::vector<uint8_t> &values) {
+    const size_t index = add(values.size());
+    buffers_[index].cpu = values;
     copy_to_device(index);
     return index;
   }
+  size_t bytes(size_t count, uint8_t fill) { return bytes(std::vector<uint8_t>(count, fill)); }
   void *data(int side, size_t index) {
     return side == 0 ? buffers_[index].cpu.data() : buffers_[index].device.data();
   }
@@ -147,6 +149,7 @@ class Twins {
                                       -std::numeric_limits<float>::infinity(),
                                       std::numeric_limits<float>::quiet_NaN()};
     if (values == Values::kZero) return 0.0f;
+    if (values == Values::kTiny) return static_cast<float>(random_() % 3) * -0x1p-130f;
     if (values == Values::kNan && random_() % 256 == 0)
       return std::copysign(std::numeric_limits<float>::quiet_NaN(),
                            random_() % 2 == 0 ? 1.0f : -1.0f);

@@ -35,8 +35,10 @@ struct Script {
   cudaError_t launch_failure = cudaErrorIllegalAddress;
   cudaError_t launch_error = cudaSuccess;  // of each launch, which does not happen then
   // In which order the threads of a block, and the blocks of a grid, get their turns.
-  enum class Order { kForward, kBackward, kShuffled } order = Order::kForward;
+  // kUnfair: one warp of each block, by chance, runs only when no other can.
+  enum class Order { kForward, kBackward, kShuffled, kUnfair } order = Order::kForward;
   uint64_t seed = 1;
+  bool blocks_at_once = false;  // each block of a grid of up to 64 in a thread of the CPU
   // Not 0: streams are lazy (streams.h), in an order of this seed. CUDA_ON_CPU_LAZY sets it.
   uint64_t lazy = lazy_of_environment();
   bool is_capturing = false;     // every stream

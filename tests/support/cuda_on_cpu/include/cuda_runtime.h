@@ -1,14 +1,16 @@
 /* The part of the CUDA runtime API that kernels/cuda uses, executed by the CPU.
  *
  * Found instead of the toolkit's header when device code is compiled as C++: kernels run block
- * after block, each thread of a block as a fiber (fibers.h), so barriers, shuffles, shared memory
- * and atomics do what they do on a device, in an order that a test can change. Streams run at once
- * or lazily (streams.h), captures record (graph.h), and memory knows its device (memory.h).
- * runtime.h says what a test may count and script. Names, types and values are those of CUDA 13.0.
+ * after block or at once, each thread of a block as a fiber (fibers.h), so barriers, shuffles,
+ * shared memory and atomics do what they do on a device, in an order that a test can change.
+ * Streams run at once or lazily (streams.h), captures record (graph.h), and memory knows its device
+ * (memory.h). runtime.h says what a test may count and script. Names, types and values are those of
+ * CUDA 13.0.
  */
 #ifndef OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define OCTAVO_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,7 +23,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __restrict__ __restrict
-/* One block runs at a time and all of its threads in one thread of the CPU. */
+/* All threads of a block are in one thread of the CPU, which runs one block at a time. */
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -172,7 +174,14 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *function,
 bool refuses_argument(const void *argument, size_t bytes);
 cudaError_t fail_later(cudaError_t error);
 
+/* Ends the running kernel. */
+[[noreturn]] void fail_in_kernel(cudaError_t error);
+
+/* Whether this run leaves out the call of a barrier or shuffle there: sites.cpp. */
+bool is_left_out(const char *file, int line);
 void block_barrier();
+void warp_barrier(unsigned mask);
+void thread_fence();
 /* All lanes of `mask` give a value; each gets that of `lane`, its own when lane is not of the warp.
  */
 uint64_t exchange(unsigned mask, uint64_t value, unsigned lane);
@@ -216,31 +225,47 @@ extern constinit thread_local dim3 blockIdx;
 extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 
-inline void __syncthreads() {
-  ::cuda_on_cpu::block_barrier();
+/* The last two parameters of each are those of the place that calls it. */
+#define OCTAVO_CALL_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+inline void __syncthreads(OCTAVO_CALL_SITE) {
+  if (!::cuda_on_cpu::is_left_out(file, line)) ::cuda_on_cpu::block_barrier();
 }
-inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) {
-  ::cuda_on_cpu::exchange(mask, 0, 0);
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, OCTAVO_CALL_SITE) {
+  if (!::cuda_on_cpu::is_left_out(file, line)) ::cuda_on_cpu::warp_barrier(mask);
 }
-inline void __threadfence() {}
+inline void __threadfence() {
+  ::cuda_on_cpu::thread_fence();
+}
+/* `width`: lanes of a part of the warp; a lane beyond its part gets its own value. */
 template <typename Value>
-Value __shfl_sync(unsigned mask, Value value, int lane) {
-  return ::cuda_on_cpu::shuffle(mask, value, static_cast<unsigned>(lane) % 32);
+Value __shfl_sync(unsigned mask, Value value, int lane, int width = 32, OCTAVO_CALL_SITE) {
+  const unsigned w = static_cast<unsigned>(width);
+  const unsigned first = ::cuda_on_cpu::lane_id() / w * w;
+  if (::cuda_on_cpu::is_left_out(file, line)) return value;
+  return ::cuda_on_cpu::shuffle(mask, value, first + static_cast<unsigned>(lane) % w);
 }
 template <typename Value>
-Value __shfl_xor_sync(unsigned mask, Value value, int bits) {
-  return ::cuda_on_cpu::shuffle(mask, value,
-                                ::cuda_on_cpu::lane_id() ^ static_cast<unsigned>(bits));
+Value __shfl_xor_sync(unsigned mask, Value value, int bits, int width = 32, OCTAVO_CALL_SITE) {
+  const unsigned w = static_cast<unsigned>(width);
+  const unsigned me = ::cuda_on_cpu::lane_id();
+  const unsigned from = me ^ static_cast<unsigned>(bits);
+  if (::cuda_on_cpu::is_left_out(file, line)) return value;
+  return ::cuda_on_cpu::shuffle(mask, value, from / w <= me / w ? from : me);
 }
 template <typename Value>
-Value __shfl_down_sync(unsigned mask, Value value, unsigned lanes) {
-  return ::cuda_on_cpu::shuffle(mask, value, ::cuda_on_cpu::lane_id() + lanes);
+Value __shfl_down_sync(unsigned mask, Value value, unsigned lanes, int width = 32,
+                       OCTAVO_CALL_SITE) {
+  const unsigned w = static_cast<unsigned>(width);
+  const unsigned me = ::cuda_on_cpu::lane_id();
+  if (::cuda_on_cpu::is_left_out(file, line)) return value;
+  return ::cuda_on_cpu::shuffle(mask, value, me % w + lanes < w ? me + lanes : me);
 }
-inline unsigned __ballot_sync(unsigned mask, int vote) {
+inline unsigned __ballot_sync(unsigned mask, int vote, OCTAVO_CALL_SITE) {
+  if (::cuda_on_cpu::is_left_out(file, line)) return vote != 0 ? mask : 0;
   return ::cuda_on_cpu::ballot(mask, vote != 0);
 }
-inline int __any_sync(unsigned mask, int vote) {
-  return __ballot_sync(mask, vote) != 0;
+inline int __any_sync(unsigned mask, int vote, OCTAVO_CALL_SITE) {
+  return __ballot_sync(mask, vote, file, line) != 0;
 }
 
 /* Byte i of the result is byte number `selector` hexadecimal digit i of x, then y. */
@@ -252,24 +277,22 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   return result;
 }
 
-/* One thread of the CPU runs everything, so an atomic operation is a plain one. */
+/* Atomic for other blocks, too, which may run in other threads of the CPU; they order nothing. */
 template <typename Value>
 Value atomicMax(Value *target, Value value) {
-  const Value old = *target;
-  if (value > old) *target = value;
+  const std::atomic_ref<Value> shared(*target);
+  Value old = shared.load(std::memory_order_relaxed);
+  while (value > old && !shared.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
   return old;
 }
 template <typename Value>
 Value atomicAdd(Value *target, Value value) {
-  const Value old = *target;
-  *target = old + value;
-  return old;
+  return std::atomic_ref<Value>(*target).fetch_add(value, std::memory_order_relaxed);
 }
 template <typename Value>
 Value atomicExch(Value *target, Value value) {
-  const Value old = *target;
-  *target = value;
-  return old;
+  return std::atomic_ref<Value>(*target).exchange(value, std::memory_order_relaxed);
 }
 
 #endif
