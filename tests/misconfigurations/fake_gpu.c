@@ -2,7 +2,8 @@
  *
  * OCTAVO_FAKE_GPU holds "key=value" pairs: init (what cuInit answers), cuda (12040 is CUDA 12.4),
  * driver (a text), count, capability (90), capturing (0 or 1), total and free (MiB), mig (0 or 1),
- * gpus (what NVML counts; without it: count). Unset keys are those of a healthy H100.
+ * uuid (the last byte; without it the driver says none), gpus (what NVML counts; without it:
+ * count). Unset keys are those of a healthy H100.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,13 @@ EXPORT int cuDeviceGetName(char *name, int length, int device) {
   snprintf(name, (size_t)length, "made-up GPU sm_%d of device %d", number_of("capability", 90),
            device);
   return 0;
+}
+
+EXPORT int cuDeviceGetUuid_v2(char *uuid, int device) {
+  const int last = number_of("uuid", 0);
+  memset(uuid, 0, 16);
+  uuid[15] = (char)(last + device);
+  return last != 0 ? 0 : INVALID;
 }
 
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {

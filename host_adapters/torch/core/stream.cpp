@@ -2,24 +2,15 @@
 // cuStreamIsCapturing is the driver's.
 #include "stream.h"
 
-#include <dlfcn.h>
 #include <torch/headeronly/util/shim_utils.h>
 
 #include <atomic>
 
+#include "driver.h"
 #include "error.h"
 
 namespace octavo::core {
 namespace {
-
-// A function of a library that this process has loaded already; null without it.
-void *find(const char *library, const char *name) {
-  void *const handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
-  if (handle == nullptr) return nullptr;
-  void *const function = dlsym(handle, name);
-  dlclose(handle);  // torch keeps it
-  return function;
-}
 
 using CurrentStream = AOTITorchError (*)(int32_t device, void **stream);
 using IsCapturing = int (*)(void *stream, int *status);
@@ -29,7 +20,7 @@ IsCapturing is_capturing() {
   static std::atomic<IsCapturing> known = nullptr;
   IsCapturing function = known.load(std::memory_order_relaxed);
   if (function != nullptr) return function;
-  function = reinterpret_cast<IsCapturing>(find("libcuda.so.1", "cuStreamIsCapturing"));
+  function = reinterpret_cast<IsCapturing>(loaded("libcuda.so.1", "cuStreamIsCapturing"));
   known.store(function, std::memory_order_relaxed);
   return function;
 }
@@ -40,7 +31,7 @@ void *current_stream(const Device &device) {
   static const int32_t cuda = aoti_torch_device_type_cuda();
   if (device.type != cuda) return nullptr;
   static const auto function = reinterpret_cast<CurrentStream>(
-      find("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
+      loaded("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
   if (function == nullptr)
     raise(
         OCTAVO_UNSUPPORTED,

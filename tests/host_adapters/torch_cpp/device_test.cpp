@@ -6,77 +6,21 @@
 #include <octavo/torch/accelerator.h>
 #include <octavo/torch/checkpoint.h>
 
-#include <cstdlib>
-
-#include "made_up_device.h"
+#include "device_model.h"
 #include "tests/support/param_name.h"
-#include "transformer.h"
 
 namespace {
 
 using octavo::torch::Config;
 using octavo::torch::Prepared;
+using testing_torch::config_on;
+using testing_torch::inputs;
 using testing_torch::made_up_device;
+using testing_torch::Model;
 using testing_torch::status_of;
-namespace nn = torch::nn;
+using testing_torch::use_capability;
 
-/* Of the GPU; blocks of 32 begin with 10.0. */
-void use_capability(int capability) {
-  const std::string gpu = "cuda=13000 driver=580.65.06 capability=" + std::to_string(capability);
-  setenv("OCTAVO_FAKE_GPU", gpu.c_str(), 1);
-}
-
-class MadeUpGpu : public testing::Environment {
- public:
-  void SetUp() override {
-    use_capability(90);
-    setenv("CUDA_ON_CPU_SEALED", "1", 1);
-    setenv("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS, 1);
-    at::set_num_threads(1);
-  }
-};
-const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new MadeUpGpu);
-
-// Module::to cannot change the kind of a tensor to PrivateUse1; GPUs of torch's own it can.
-struct MovableLinear : nn::LinearImpl {
-  using nn::LinearImpl::LinearImpl;
-  void move(const at::Device &device) {
-    for (auto &item : parameters_) {
-      at::Tensor &p = item.value();
-      if (p.defined()) p = p.detach().to(device).requires_grad_();
-    }
-    weight = parameters_["weight"];
-    if (parameters_.contains("bias")) bias = parameters_["bias"];
-  }
-};
-
-struct Model : nn::Module {
-  explicit Model(const at::Device &device) {
-    torch::manual_seed(5);
-    wide = register_module("wide", std::make_shared<MovableLinear>(48, 80));
-    narrow = register_module(
-        "narrow", std::make_shared<MovableLinear>(nn::LinearOptions(80, 16).bias(false)));
-    if (device.is_cpu()) return;
-    wide->move(device);
-    narrow->move(device);
-  }
-  at::Tensor forward(const at::Tensor &x) { return narrow->forward(torch::gelu(wide->forward(x))); }
-
-  std::shared_ptr<MovableLinear> wide, narrow;
-};
-
-Config config_on(const at::Device &device, const std::string &backend, const std::string &recipe) {
-  Config config = testing_torch::config_of(backend, recipe);
-  config.set("plugins.trust", "dev").set("layers.min_gain", "off");
-  config.set("device.kind", device.is_cpu() ? "cpu" : "cuda");
-  config.plugin_dirs.push_back(OCTAVO_FAKE_KERNELS_DIR);
-  return config;
-}
-
-at::Tensor inputs(int64_t step) {
-  torch::manual_seed(100 + step);
-  return torch::randn({24, 48});
-}
+const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new testing_torch::MadeUpGpu);
 
 // The losses of some steps, then what the model computes without gradients and in inference mode,
 // its weights, and the norm of a clipped gradient.

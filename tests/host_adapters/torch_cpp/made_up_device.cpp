@@ -1,6 +1,7 @@
 // The few kernels that a device must have itself; torch's own fallback computes the others.
 #include "made_up_device.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -13,6 +14,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -20,6 +22,9 @@
 
 namespace testing_torch {
 namespace {
+
+thread_local int uncounted = 0;
+std::atomic<int64_t> copies = 0;
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
@@ -69,6 +74,9 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::Allocator *getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   bool isPinnedPtr(const void *) const override { return true; }  // copies are synchronous
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return at::detail::createCPUGenerator();  // operators run on the CPU
+  }
 };
 
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
@@ -95,6 +103,7 @@ at::Tensor as_cpu(const at::Tensor &t) {
 }
 
 at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool) {
+  if (to.is_cpu() && uncounted == 0) ++copies;
   const cuda_on_cpu::DeviceAccess access;
   as_cpu(to).copy_(as_cpu(from));
   return to;
@@ -133,6 +142,7 @@ at::Tensor &set_whole_storage(at::Tensor &t, at::Storage source) {
 }
 
 void on_copies(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const Uncounted scope;
   at::native::cpu_fallback(op, stack);
 }
 
@@ -160,6 +170,18 @@ void register_kernels() {
 }
 
 }  // namespace
+
+Uncounted::Uncounted() {
+  ++uncounted;
+}
+
+Uncounted::~Uncounted() {
+  --uncounted;
+}
+
+int64_t copies_to_cpu() {
+  return copies;
+}
 
 at::Device made_up_device() {
   static const bool known = [] {

@@ -9,4 +9,15 @@ namespace testing_torch {
 // Gives torch the device, at the first call.
 at::Device made_up_device();
 
+// Copies from it to the CPU so far, which a host waits for. Not counted: those by which
+// operators run, and those in the scope of an Uncounted.
+int64_t copies_to_cpu();
+class Uncounted {
+ public:
+  Uncounted();
+  ~Uncounted();
+  Uncounted(const Uncounted &) = delete;
+  Uncounted &operator=(const Uncounted &) = delete;
+};
+
 }  // namespace testing_torch

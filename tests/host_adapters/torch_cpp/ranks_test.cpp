@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "transformer.h"
+#include "two_processes.h"
 
 namespace {
 
@@ -20,6 +21,7 @@ using octavo::torch::Prepared;
 using testing_torch::all_parameters;
 using testing_torch::batch_of;
 using testing_torch::config_of;
+using testing_torch::in_two_processes;
 using testing_torch::loss_of;
 using testing_torch::Transformer;
 namespace fs = std::filesystem;
@@ -113,18 +115,6 @@ TEST(Ranks, ChildProcess) {
   accelerator.load_state(directory);
 }
 
-// Runs ChildProcess or another test in two processes with these variables; the exit status.
-int in_two_processes(const std::string &test, const std::string &variables) {
-  static int port = 20000 + getpid() % 20000;
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
-  const std::string child = program + " --gtest_filter=Ranks." + test + " 1>&2";
-  const std::string command =
-      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(++port) + " " +
-      variables + "; RANK=1 " + child + " & other=$!; RANK=0 " + child +
-      "; main=$?; wait $other && exit $main";
-  return std::system(command.c_str());
-}
-
 TEST(Ranks, TwoProcessesTrainOneModel) {
   const fs::path folder =
       fs::temp_directory_path() / ("octavo_torch_ranks_" + std::to_string(getpid()));
@@ -133,9 +123,9 @@ TEST(Ranks, TwoProcessesTrainOneModel) {
     std::vector<at::Tensor> results;
     for (const std::string overlap : {"1", "0"}) {
       const std::string directory = folder.string() + "/" + backend + overlap;
-      ASSERT_EQ(in_two_processes("ChildProcess", "OCTAVO_TORCH_TEST_BACKEND=" + backend +
-                                                     " OCTAVO_TORCH_TEST_OVERLAP=" + overlap +
-                                                     " OCTAVO_TORCH_TEST_RANKS=" + directory),
+      ASSERT_EQ(in_two_processes("Ranks.ChildProcess", "OCTAVO_TORCH_TEST_BACKEND=" + backend +
+                                                           " OCTAVO_TORCH_TEST_OVERLAP=" + overlap +
+                                                           " OCTAVO_TORCH_TEST_RANKS=" + directory),
                 0)
           << backend << " " << overlap;
       torch::load(results.emplace_back(), directory + ".pt");
@@ -173,7 +163,8 @@ TEST(Ranks, ChildThatDiffers) {
 
 TEST(Ranks, ThatDifferAreRefused) {
   for (const std::string what : {"layers", "options", "backend", "failure"})
-    EXPECT_EQ(in_two_processes("ChildThatDiffers", "OCTAVO_TORCH_TEST_DIFFERS=" + what), 0) << what;
+    EXPECT_EQ(in_two_processes("Ranks.ChildThatDiffers", "OCTAVO_TORCH_TEST_DIFFERS=" + what), 0)
+        << what;
 }
 
 TEST(Ranks, AnIncompleteEnvironmentIsRefused) {

@@ -60,6 +60,14 @@ void Accelerator::set_averaging(const Averaging &how) {
   impl_->averaging = how;
 }
 
+void Accelerator::set_group(const c10::intrusive_ptr<c10d::Backend> &backend) {
+  if (impl_->prepared.has_value())
+    throw Error(OCTAVO_WRONG_STATE,
+                "set_group: expected an Accelerator without a model, found a prepared one; call it "
+                "before prepare()");
+  impl_->group.use(backend);
+}
+
 Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer) {
   if (impl_->prepared.has_value())
     throw Error(OCTAVO_WRONG_STATE,
@@ -68,14 +76,6 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
                 "Accelerator");
   if (impl_->group.world() > 1) {
     const at::NoGradGuard no_grad;
-    for (const at::Tensor &tensor : module.parameters())
-      if (!tensor.device().is_cpu())
-        throw Error(
-            OCTAVO_UNSUPPORTED,
-            "Accelerator: expected a model on the CPU, whose tensors the processes exchange "
-            "by gloo, found one on " +
-                tensor.device().str() +
-                "; start one process, or call module->to(torch::kCPU) before");
     check_models(impl_->group, module);
     for (at::Tensor &tensor : module.parameters()) impl_->group.broadcast(tensor, 0);
     for (at::Tensor &tensor : module.buffers()) impl_->group.broadcast(tensor, 0);
@@ -191,6 +191,10 @@ void Accelerator::wait_for_everyone() {
 
 int64_t Accelerator::process_index() const {
   return impl_->group.rank();
+}
+
+int64_t Accelerator::local_process_index() const {
+  return impl_->group.local_rank();
 }
 
 int64_t Accelerator::num_processes() const {

@@ -2,12 +2,17 @@
 #include "agreement.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <torch/nn/module.h>
 #include <octavo/hpp/text.hpp>
 
+#include <algorithm>
+#include <optional>
 #include <sstream>
 #include <vector>
 
+#include "device.h"
+#include "host_adapters/torch/core/driver.h"
 #include "host_adapters/torch/core/hash.h"
 #include "prepared.h"
 
@@ -43,15 +48,39 @@ void check(ProcessGroup &group, const std::vector<Shared> &values) {
 
 constexpr const char *kSucceeded = "succeeded";
 
-// Parameters and buffers with their shapes and dtypes.
+// Parameters and buffers with their shapes, dtypes and kinds of device, and which are on one. What
+// device_of() refuses in one process it refuses in all, as none may wait for another.
 std::string outline_of(const ::torch::nn::Module &module) {
   std::ostringstream text;
+  std::optional<at::Device> first;
   const auto line = [&](const std::string &name, const at::Tensor &t) {
-    text << name << ' ' << t.sizes() << ' ' << t.scalar_type() << '\n';
+    if (!first.has_value()) first = t.device();
+    text << name << ' ' << t.sizes() << ' ' << t.scalar_type() << ' '
+         << c10::DeviceTypeName(t.device().type(), true) << ' ' << (t.device() == *first) << '\n';
   };
   for (const auto &item : module.named_parameters()) line(item.key(), item.value());
   for (const auto &item : module.named_buffers()) line(item.key(), item.value());
   return std::move(text).str();
+}
+
+// NCCL needs a GPU for each process, and its own message names neither.
+void check_gpus(ProcessGroup &group, const at::Device &device) {
+  if (group.world() == 1 || group.device_backend() != "nccl") return;
+  const core::Device own = {static_cast<int32_t>(device.type()),
+                            std::max<int32_t>(device.index(), 0)};
+  const std::string gpu = core::gpu_of(own);
+  const at::Tensor hash = at::full({1}, gpu.empty() ? 0 : hash_of(gpu), at::kLong);
+  const std::vector<at::Tensor> all = group.all_gather(hash);
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    for (size_t other = 0; other < rank; ++other)
+      if (const auto *one = all[rank].const_data_ptr<int64_t>();
+          *one != 0 && *one == *all[other].const_data_ptr<int64_t>())
+        throw Error(OCTAVO_DEVICE,
+                    "the processes: expected a GPU for each, found ranks " + std::to_string(other) +
+                        " and " + std::to_string(rank) +
+                        " on one; call module->to(torch::Device(torch::kCUDA, "
+                        "accelerator.local_process_index())) before prepare(), and start at most "
+                        "one process for each GPU");
 }
 
 // The hash of the backend's file, from the JSON report; empty: there is no backend.
@@ -84,7 +113,10 @@ void check_models(ProcessGroup &group, const ::torch::nn::Module &module) {
   check(group,
         {{"the version of octavo", text(octavo_version()), "install the same version everywhere"},
          {"the parameters and buffers of the model", outline_of(module),
-          "build the same model in every process"}});
+          "build the same model in every process"},
+         {"the process group of tensors on devices", group.device_backend(),
+          "call set_group() in every process"}});
+  check_gpus(group, device_of(module));
 }
 
 void check_choices(ProcessGroup &group, Prepared *prepared) {

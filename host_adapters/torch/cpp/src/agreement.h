@@ -7,7 +7,8 @@
 namespace octavo::torch {
 
 // Before the processes exchange tensors. Throws Error in every process unless the models have the
-// same parameters and buffers. Nothing in a world of 1, as below.
+// same parameters and buffers on devices of one kind, and NCCL has a GPU for each process. Nothing
+// in a world of 1, as below.
 void check_models(ProcessGroup &group, const ::torch::nn::Module &module);
 
 // After prepare(): the same for what it chose. null: it failed here, which the other processes are

@@ -1,6 +1,10 @@
 // Which device of Octavo a device of torch is.
 #include "device.h"
 
+#include <torch/nn/module.h>
+
+#include <optional>
+
 #include "octavo/torch/error.h"
 
 namespace octavo::torch {
@@ -15,6 +19,26 @@ std::string name_of(const octavo_device &device) {
 }
 
 }  // namespace
+
+at::Device device_of(const ::torch::nn::Module &module) {
+  std::optional<at::Device> device;
+  for (const auto &item : module.named_parameters()) {
+    const at::Device found = item.value().device();
+    if (!found.is_cpu() && !found.is_cuda() && !found.is_privateuseone())
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on cpu or cuda, found " +
+                      found.str() +
+                      "; call module->to(torch::kCPU) or module->to(torch::kCUDA) "
+                      "before");
+    if (device.has_value() && *device != found)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on " + device->str() +
+                      ", as the ones before it, found " + found.str() +
+                      "; bring the whole model there with module->to(...) before");
+    device = found;
+  }
+  return device.value_or(at::Device(at::kCPU));
+}
 
 // device.kind is checked for models on the CPU, too: "cuda" with such a model is a mistake to
 // report.

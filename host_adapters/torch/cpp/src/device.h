@@ -7,7 +7,15 @@
 #include <ATen/core/Tensor.h>
 #include <octavo/octavo.h>
 
+namespace torch::nn {
+class Module;
+}
+
 namespace octavo::torch {
+
+// The device of all parameters; without one the CPU. Throws Error for parameters on several, and on
+// a device that no kernels exist for.
+at::Device device_of(const ::torch::nn::Module &module);
 
 // For octavo_open_desc. AUTO where the configuration decides.
 octavo_device open_device_of(const at::Device &device);

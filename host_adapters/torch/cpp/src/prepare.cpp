@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "device.h"
 #include "host_adapters/torch/core/host.h"
 #include "interception.h"
 #include "octavo/torch/linear.h"
@@ -18,27 +19,6 @@ namespace octavo::torch {
 namespace {
 
 using ::torch::nn::Module;
-
-// The device of all parameters; without one the CPU.
-at::Device device_of(const Module &module) {
-  std::optional<at::Device> device;
-  for (const auto &item : module.named_parameters()) {
-    const at::Device found = item.value().device();
-    if (!found.is_cpu() && !found.is_cuda() && !found.is_privateuseone())
-      throw Error(OCTAVO_UNSUPPORTED,
-                  "parameter \"" + item.key() + "\": expected a tensor on cpu or cuda, found " +
-                      found.str() +
-                      "; call module->to(torch::kCPU) or module->to(torch::kCUDA) "
-                      "before");
-    if (device.has_value() && *device != found)
-      throw Error(OCTAVO_UNSUPPORTED,
-                  "parameter \"" + item.key() + "\": expected a tensor on " + device->str() +
-                      ", as the ones before it, found " + found.str() +
-                      "; bring the whole model there with module->to(...) before");
-    device = found;
-  }
-  return device.value_or(at::Device(at::kCPU));
-}
 
 void check_model(const Walk &walk) {
   for (const Found &found : walk.linears) {

@@ -36,12 +36,15 @@ int64_t number(const char *name, int64_t unset, int64_t least, int64_t most) {
 
 }  // namespace
 
-struct ProcessGroup::Gloo {
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+struct ProcessGroup::Backends {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;  // null in a world of 1
+  c10::intrusive_ptr<c10d::Backend> device;         // null: none was given
 };
 
-ProcessGroup::ProcessGroup() : world_(number("WORLD_SIZE", 1, 1, 65536)) {
+ProcessGroup::ProcessGroup()
+    : world_(number("WORLD_SIZE", 1, 1, 65536)), backends_(std::make_unique<Backends>()) {
   rank_ = number("RANK", 0, 0, world_ - 1);
+  local_rank_ = number("LOCAL_RANK", 0, 0, world_ - 1);
   if (world_ == 1) return;
   const std::string address = variable("MASTER_ADDR");
   if (variable("RANK").empty() || address.empty() || variable("MASTER_PORT").empty())
@@ -60,19 +63,44 @@ ProcessGroup::ProcessGroup() : world_(number("WORLD_SIZE", 1, 1, 65536)) {
   auto gloo = c10d::ProcessGroupGloo::Options::create();
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
       address == "localhost" || address == "127.0.0.1" ? "127.0.0.1" : ""));
-  gloo_ = std::make_unique<Gloo>();
-  gloo_->group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
-                                                             static_cast<int>(world_), gloo);
+  backends_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
+                                                                static_cast<int>(world_), gloo);
 }
 
 ProcessGroup::~ProcessGroup() = default;
+
+void ProcessGroup::use(const c10::intrusive_ptr<c10d::Backend> &backend) {
+  if (!backend || backend->getRank() != rank_ || backend->getSize() != world_)
+    throw Error(OCTAVO_INVALID, "the process group: expected a backend of rank " +
+                                    std::to_string(rank_) + " of " + std::to_string(world_) +
+                                    ", as RANK and WORLD_SIZE say, found " +
+                                    (backend ? "rank " + std::to_string(backend->getRank()) +
+                                                   " of " + std::to_string(backend->getSize())
+                                             : "none"));
+  backends_->device = backend;
+}
+
+std::string ProcessGroup::device_backend() const {
+  return backends_->device ? backends_->device->getBackendName() : std::string();
+}
+
+c10d::Backend &ProcessGroup::backend_of(const at::Tensor &tensor) {
+  if (tensor.is_cpu()) return *backends_->gloo;
+  if (!backends_->device)
+    throw Error(OCTAVO_UNSUPPORTED,
+                "Accelerator: expected a backend of c10d that exchanges tensors on " +
+                    tensor.device().str() + " between " + std::to_string(world_) +
+                    " processes, found none; give it one with set_group() before prepare(), such "
+                    "as c10d::ProcessGroupNCCL, or call module->to(torch::kCPU)");
+  return *backends_->device;
+}
 
 void ProcessGroup::all_reduce(at::Tensor &tensor, Combine combine) {
   if (world_ == 1) return;
   c10d::AllreduceOptions options;
   options.reduceOp = combine == Combine::kSum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
   std::vector<at::Tensor> tensors = {tensor};
-  gloo_->group->allreduce(tensors, options)->wait();
+  backend_of(tensor).allreduce(tensors, options)->wait();
 }
 
 void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root) {
@@ -80,7 +108,7 @@ void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors = {tensor};
-  gloo_->group->broadcast(tensors, options)->wait();
+  backend_of(tensor).broadcast(tensors, options)->wait();
 }
 
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor &tensor) {
@@ -88,18 +116,19 @@ std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor &tensor) {
   std::vector<std::vector<at::Tensor>> outputs(1);
   std::vector<at::Tensor> inputs = {tensor.contiguous()};
   for (int64_t i = 0; i < world_; ++i) outputs[0].push_back(at::empty_like(inputs[0]));
-  gloo_->group->allgather(outputs, inputs)->wait();
+  backend_of(tensor).allgather(outputs, inputs)->wait();
   return outputs[0];
 }
 
 void ProcessGroup::barrier() {
-  if (world_ > 1) gloo_->group->barrier()->wait();
+  if (world_ > 1) backends_->gloo->barrier()->wait();
 }
 
 ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &send,
                                        const at::Tensor &recv) {
   at::Tensor in = send;
   at::Tensor out = recv;
+  c10d::Backend &backend = backend_of(in);
   // The tensors live until the collective has ended.
   const auto waiting = [](c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors) {
     return [work = std::move(work), tensors = std::move(tensors)] { work->wait(); };
@@ -112,18 +141,17 @@ ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &se
                                                                         : c10d::ReduceOp::SUM;
       if (!in.is_same(out)) out.copy_(in);
       std::vector<at::Tensor> tensors = {out};
-      return waiting(gloo_->group->allreduce(tensors, options), tensors);
+      return waiting(backend.allreduce(tensors, options), tensors);
     }
     case OCTAVO_COLLECTIVE_ALL_TO_ALL: {
       std::vector<int64_t> even;
-      return waiting(gloo_->group->alltoall_base(out, in, even, even), {in, out});
+      return waiting(backend.alltoall_base(out, in, even, even), {in, out});
     }
-    case OCTAVO_COLLECTIVE_ALL_GATHER:
-      return waiting(gloo_->group->_allgather_base(out, in), {in, out});
+    case OCTAVO_COLLECTIVE_ALL_GATHER: return waiting(backend._allgather_base(out, in), {in, out});
     case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: {
       options.reduceOp = c10d::ReduceOp::SUM;
       std::vector<at::Tensor> all = {in.clone()};
-      auto work = gloo_->group->allreduce(all, options);
+      auto work = backend.allreduce(all, options);
       return [work = std::move(work), sum = all[0], out, rank = rank_] {
         work->wait();
         out.copy_(sum.narrow(0, rank * out.numel(), out.numel()));
@@ -131,7 +159,7 @@ ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &se
     }
     default:
       throw Error(OCTAVO_UNSUPPORTED,
-                  "a stage of the reduction: expected a collective that gloo has, found " +
+                  "a stage of the reduction: expected a known collective, found " +
                       std::to_string(collective) +
                       "; choose another backend, or a later octavo::torch");
   }

@@ -11,15 +11,24 @@
 //   }
 //
 // With WORLD_SIZE above 1 (torchrun) the processes train one model on their own batches each:
-// parameters start with rank 0's values, gradients are averaged before a step.
+// parameters start with rank 0's values, gradients are averaged before a step. On GPUs each process
+// has its own, and the program gives a backend that connects them:
+//
+//   model->to(torch::Device(torch::kCUDA, accelerator.local_process_index()));
+//   accelerator.set_group(c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world));
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <memory>
 #include <string>
 
 #include "octavo/torch/prepare.h"
+
+namespace c10d {
+class Backend;
+}
 
 namespace octavo::torch {
 
@@ -41,6 +50,10 @@ class OCTAVO_TORCH_API Accelerator {
 
   // Before prepare(); the same in every process.
   void set_averaging(const Averaging &how);
+  // What exchanges tensors on devices, in every process, before prepare(): of the same ranks as
+  // RANK and WORLD_SIZE. Tensors on the CPU go over gloo, of which the Accelerator makes its own
+  // group.
+  void set_group(const c10::intrusive_ptr<c10d::Backend> &backend);
 
   // As octavo::torch::prepare. The result lives until free_memory(). One model an Accelerator.
   Prepared &prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimizer);
@@ -92,6 +105,7 @@ class OCTAVO_TORCH_API Accelerator {
   void wait_for_everyone();
   bool is_main_process() const { return process_index() == 0; }
   int64_t process_index() const;
+  int64_t local_process_index() const;
   int64_t num_processes() const;
   // A line on the standard output of the main process.
   void print(const std::string &line) const;
