@@ -1,8 +1,10 @@
-"""Every op of torch.ops.octavo under torch's own checker. The inputs serve ops_arguments_test.py,
-too."""
+"""Every op of torch.ops.octavo under torch's own checker, and on made-up GPUs of a tracing compiler.
+The inputs serve ops_arguments_test.py, too."""
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import octavo
 from conftest import msamp, session, te
@@ -132,3 +134,33 @@ def test_opcheck(name):
         assert set(results.values()) == {"SUCCESS"} and len(results) == 4, results
         count += 1
     assert count > 0
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_op_runs_on_every_device(name):
+    """The same function for the CPU, CUDA and torch's PrivateUse1. end_step has no tensor."""
+    for key in ("CPU", "CUDA", "PrivateUse1"):
+        assert torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"octavo::{name}", key), key
+
+
+def tensors(results):
+    return [t for t in tree_leaves(results) if t is not None]
+
+
+def layout(results):
+    return [(t.shape, t.dtype, t.stride()) for t in tensors(results)]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_fake_tensors_stay_on_their_device(name):
+    """A compiler for cuda:0 and cuda:1 sees results there, shaped as the real ones, without a GPU."""
+    op = getattr(OPS, name).default
+    for _, arguments in SAMPLES[name]():
+        expected = layout(op(*arguments))
+        assert len(expected) == len(op._schema.returns)
+        for device in ("cuda:0", "cuda:1"):
+            with FakeTensorMode():
+                found = op(*tree_map_only(torch.Tensor, lambda t: torch.empty_strided(
+                    t.shape, t.stride(), dtype=t.dtype, device=device), arguments))
+            assert {str(t.device) for t in tensors(found)} <= {device}
+            assert layout(found) == expected
