@@ -40,7 +40,6 @@ class Launcher {
     config.gridDim = blocks;
     config.blockDim = threads;
     config.stream = stream_;
-    /* The first launch of a kernel loads its code, which a capture in another mode forbids. */
     const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);
     status_ = checked(context_, verb_, cudaLaunchKernelEx(&config, kernel, Wanted(given)...));
   }

@@ -1,6 +1,8 @@
 /* The arithmetic of the collectives, equal in every bit to that of octavo_ranks. */
 #include "kernels/cuda/nccl/combine.h"
 
+#include "kernels/cuda/capture_mode.h"
+
 namespace octavo::cuda::nccl {
 namespace {
 
@@ -30,6 +32,7 @@ cudaError_t combine(const Parts &parts, unsigned blocks, cudaStream_t stream) {
   config.gridDim = dim3(wanted < blocks ? static_cast<unsigned>(wanted) : blocks);
   config.blockDim = dim3(kThreads);
   config.stream = stream;
+  const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);
   return cudaLaunchKernelEx(&config, combine_kernel, parts);
 }
 

@@ -61,7 +61,7 @@ DEFECTS = [
            ["tests/kernels/cuda/quantize_test.cpp"], "kernels_cuda_quantize_test",
            "CudaQuantize.more_tiles_than_a_grid_is_high"),
     Defect("a device without code is opened",
-           [(K + "context.cu", "    if (has_none) {\n", "    if (false) {\n")],
+           [(K + "context.cu", "    if (has_none) {\n", "    if (has_none && false) {\n")],
            [K + "context.cu"], GEMM_ERRORS, "CudaGemmErrors.a_device_without_code_is_refused"),
     Defect("a launch does not look whether its device is current",
            [(K + "launch.h", "        status_(checked(context, verb, scope_.error())) {}\n",
