@@ -139,6 +139,7 @@ def test_opcheck(name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_op_runs_on_every_device(name):
     """The same function for the CPU, CUDA and torch's PrivateUse1. end_step has no tensor."""
+    ops.library()
     for key in ("CPU", "CUDA", "PrivateUse1"):
         assert torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"octavo::{name}", key), key
 
@@ -154,6 +155,7 @@ def layout(results):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_fake_tensors_stay_on_their_device(name):
     """A compiler for cuda:0 and cuda:1 sees results there, shaped as the real ones, without a GPU."""
+    ops.library()
     op = getattr(OPS, name).default
     for _, arguments in SAMPLES[name]():
         expected = layout(op(*arguments))
