@@ -4,7 +4,7 @@
                                                          config="octavo.toml")
 
 replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare gives the same
-training. In addition, this function includes the FP8 state in save_state and load_state, makes the
+training, for a model on accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the
 slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
 from .errors import UnsupportedError
@@ -42,6 +42,8 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
         raise UnsupportedError(
             'accelerator: expected mixed_precision "no" or "bf16", found "fp8", which would '
             "convert the model a second time; choose bf16 and configure FP8 in octavo.toml")
+    if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
+        model.to(accelerator.device)
     model, optimizer = prepare_model(model, optimizer, config, filter=filter, overrides=overrides)
     checkpoint = Checkpoint(model)
     prepared = accelerator.prepare(model, optimizer, *rest)

@@ -32,6 +32,9 @@ class OctavoPrecision(Precision):
         self._module = None
 
     def convert_module(self, module):
+        trainer = getattr(module, "_trainer", None)
+        if trainer is not None:  # Lightning moves the module after this, which is too late for slots
+            module.to(trainer.strategy.root_device)
         try:
             session_of(module)
         except StateError:

@@ -5,8 +5,9 @@ import sys
 import pytest
 import torch
 
+import made_up
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from octavo import _abi
 from octavo.errors import UnsupportedError
 from octavo.torch import ops
@@ -31,7 +32,7 @@ def one_accelerator():
 
 
 def accelerator(**settings):
-    settings = {"mixed_precision": "bf16", "cpu": True, **settings}
+    settings = {"mixed_precision": "bf16", "cpu": kind() == "cpu", **settings}
     return accelerate.Accelerator(**settings)
 
 
@@ -88,6 +89,18 @@ def test_octavo_prepare_before_accelerator_prepare_trains_the_same(backend):
     model, optimizer = octavo.prepare(*made(), overrides=BACKENDS[backend])
     model, optimizer = a.prepare(model, optimizer)
     assert train(a, model, optimizer, tiny_gpt.batches(6)) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_on_the_cpu_goes_to_the_device_first(backend):
+    a = accelerator()
+    with torch.device("cpu"):
+        model, optimizer = made()
+    model, optimizer = octavo.accelerate.prepare(a, made_up.movable(model), optimizer,
+                                                 overrides=BACKENDS[backend])
+    train(a, model, optimizer, tiny_gpt.batches(1))
+    assert session(model).device.type == kind()
+    assert ops.calls(session(model).number, _abi.VERB_END_STEP) == 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -22,6 +22,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--device") == "made_up":
         made_up.skip(items)
+        if any(item.path.stem == "lightning_test" for item in items):
+            made_up.use_in_lightning()
     if config.getoption("--device") == "cuda":
         on_cuda.skip(items)
 
@@ -30,6 +32,11 @@ def pytest_collection_modifyitems(config, items):
 def seeded():
     """The same random numbers in every test, in any order."""
     torch.manual_seed(0)
+
+
+def kind():
+    """What torch.autocast and GradScaler call the device of the tests."""
+    return torch.get_default_device().type
 
 
 def te(recipe="delayed", **options):

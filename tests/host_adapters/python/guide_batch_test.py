@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from guide_parts import RECIPES, assert_same, bits, gradients, mlp, slot, slots, warm
 from octavo import _abi
 from octavo.torch import ops
@@ -143,12 +143,13 @@ def test_gradient_accumulation_in_fp8(level):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_preloading(workers):
     """Batches of worker processes, pinned where there is a GPU, train to the same bits."""
-    data = torch.utils.data.TensorDataset(torch.randn(48, 64), torch.randn(48, 16))
+    data = torch.utils.data.TensorDataset(torch.randn(48, 64).cpu(), torch.randn(48, 16).cpu())
     results = []
     for options in ({}, {"num_workers": workers, "pin_memory": torch.cuda.is_available()}):
         torch.manual_seed(1)
         model, optimizer = octavo.prepare(*with_sgd(mlp(64, 32, 16)), None, overrides=te())
-        for x, target in torch.utils.data.DataLoader(data, batch_size=20, **options):
+        for batch in torch.utils.data.DataLoader(data, batch_size=20, **options):
+            x, target = (t.to(kind()) for t in batch)
             nn.functional.mse_loss(model(x), target).backward()
             optimizer.step()
         results.append((slots(model), gradients(model)))

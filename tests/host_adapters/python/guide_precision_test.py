@@ -7,13 +7,13 @@ from torch import nn
 from torch.nn.functional import mse_loss, scaled_dot_product_attention
 
 import octavo
-from conftest import session, te
+from conftest import kind, session, te
 from guide_parts import (RECIPES, Attention, Block, assert_same, bits, gradients, mlp, slot, slots,
                          weights)
 
 
 def autocast(dtype):
-    return torch.autocast("cpu", dtype=dtype)
+    return torch.autocast(kind(), dtype=dtype)
 
 
 def scaled_gradients(exponent):
@@ -55,7 +55,7 @@ def test_mixed_precision_fp16_inf_skips_the_step(recipe, bias):
     model = nn.Sequential(nn.Linear(64, 32, bias), nn.GELU(), nn.Linear(32, 48, bias))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model, optimizer = octavo.prepare(model, optimizer, None, overrides=te(recipe))
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    scaler = torch.amp.GradScaler(kind(), init_scale=2.0**8)
     x, target = torch.randn(20, 64), torch.randn(20, 48)
 
     def step(factor=1.0):

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import made_up
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from octavo import _abi
 from octavo.errors import StateError, UnsupportedError
 from octavo.torch import ops
@@ -35,8 +36,8 @@ class Module(lightning.LightningModule):
         self.schedule, self.optimizer = schedule, optimizer
 
     def training_step(self, tokens, index):
-        is_on = torch.is_autocast_enabled("cpu")
-        self.autocast.add(torch.get_autocast_dtype("cpu") if is_on else None)
+        is_on = torch.is_autocast_enabled(kind())
+        self.autocast.add(torch.get_autocast_dtype(kind()) if is_on else None)
         loss = self.gpt(tokens)
         self.losses.append(loss.item())
         return loss
@@ -131,6 +132,15 @@ def test_schedules_and_clipping_reach_the_optimizer_that_steps(backend, tmp_path
     fit(module, 4, tmp_path, **plugins(backend, gradient_clip_val=0.01))
     assert module.rates == pytest.approx([3e-3 / (1 + i) for i in range(4)])
     assert module.norms == pytest.approx([0.01] * 4, rel=1e-2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_module_on_the_cpu_goes_to_the_device_first(backend, tmp_path):
+    with torch.device("cpu"):
+        module = made_up.movable(Module())
+    fit(module, 1, tmp_path, **plugins(backend))
+    assert session(module).device.type == kind()
+    assert ops.calls(session(module).number, _abi.VERB_END_STEP) == 1
 
 
 def test_accumulated_batches_are_one_step(tmp_path):

@@ -6,6 +6,7 @@ of kernels/cuda, which the CPU executes. Tensors that a test makes without a dev
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -27,7 +28,8 @@ def use():
     os.environ.update({"OCTAVO_FAKE_GPU": "cuda=13000 driver=580.65.06 capability=90",
                        "CUDA_ON_CPU_SEALED": "1",
                        "OCTAVO_CUBLASLT": str(tests / "fake_blas" / "libcublasLt.so.13"),
-                       "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu")})
+                       "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu"),
+                       "ACCELERATE_TORCH_DEVICE": "made_up:0"})  # also of the Trainer
     ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device()
     module = types.ModuleType("torch.made_up")
     module.is_available = lambda: True
@@ -57,10 +59,41 @@ def use():
         (octavo._abi.DEVICE_CUDA, 0) if device.type == "made_up" else wanted(device))
 
 
+def use_in_lightning():
+    """Lightning's accelerator "cpu" is the made-up device, since its strategies know no other."""
+    from lightning import fabric, pytorch
+    for lightning in (fabric, pytorch):
+        lightning.accelerators.CPUAccelerator.setup_device = lambda self, device: None
+        strategy = lightning.strategies.SingleDeviceStrategy
+        strategy.__init__ = functools.partialmethod(_on_made_up, strategy.__init__)
+
+
+def _on_made_up(self, plain, device="cpu", **options):
+    plain(self, "made_up:0", **options)
+
+
+def movable(model):
+    """The same model, whose to() keeps the parameters, as it does from the CPU to a GPU."""
+    plain = model.to
+
+    def to(device):
+        if all(p.device == device for p in model.parameters()):
+            return model
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return plain(device)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+
+    model.to = to
+    return model
+
+
 # What cannot run there: (part of a test's name, why).
 _NOT_THERE = (
     ("[inductor", "inductor generates no code for this device"),
     ("-compiled]", "inductor generates no code for this device"),
+    ("test_mixed_precision_fp16_inf", "autocast leaves torch's own operators as they are on this device"),
     ("test_zero_redundancy_optimizer", "gloo has no such device"),
     ("test_cuda_without_one", "there is a GPU, which is made up"),
     ("test_sharded_models", "DTensor has no such device"),
