@@ -49,6 +49,33 @@ def capturing():
     del library
 
 
+@pytest.fixture
+def losing():
+    """Loses the device after so many launches; -1 gives it back."""
+    library = ctypes.CDLL(os.environ["OCTAVO_PLUGIN_PATH"] + "/kernels-cuda.so")
+    yield library.cuda_on_cpu_lose_device_after
+    library.cuda_on_cpu_lose_device_after(-1)
+
+
+class Full(TorchDispatchMode):
+    """Has no memory for the allocation of this number."""
+
+    MAKERS = {torch.ops.aten.empty, torch.ops.aten.empty_strided, torch.ops.aten.zeros,
+              torch.ops.aten.zeros_like, torch.ops.aten.empty_like, torch.ops.aten._to_copy,
+              torch.ops.aten.clone}
+
+    def __init__(self, number):
+        super().__init__()
+        self.left = number
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in self.MAKERS:
+            self.left -= 1
+            if self.left < 0:
+                raise torch.OutOfMemoryError("planted")
+        return func(*args, **(kwargs or {}))
+
+
 def made(overrides, **options):
     model = nn.Sequential(nn.Linear(32, 48), nn.Tanh(), nn.Linear(48, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
@@ -249,3 +276,41 @@ def test_a_run_on_another_device_names_both():
     with pytest.raises(octavo.DeviceError, match=r"on cuda.*found them on cpu.*model.to\("):
         device.check(torch.device("cpu"), (_abi.DEVICE_CUDA, 1))
     device.check(torch.device("cpu"), None)
+
+
+@EACH
+def test_a_device_lost_in_mid_step_is_named_and_the_model_closes(overrides, losing):
+    model, optimizer = made(overrides, fused=True)
+    backward(model)
+    optimizer.step()
+    losing(1)
+    with pytest.raises(octavo.DeviceError, match="IllegalAddress.*restart it from a checkpoint"):
+        for _ in range(2):
+            model(torch.randn(64, 32))
+    with pytest.raises(octavo.DeviceError, match="not started, since the device failed before with"):
+        model(torch.randn(64, 32))
+    losing(-1)  # this process goes on, but the run of the model stays lost
+    with pytest.raises(octavo.DeviceError, match="not started, since the device failed before with"):
+        model(torch.randn(64, 32))
+    session(model).close()
+    other, _ = made(overrides)
+    assert torch.isfinite(other(torch.randn(8, 32)).cpu()).all()
+
+
+@EACH
+def test_without_memory_prepare_changes_nothing(overrides):
+    model = nn.Sequential(nn.Linear(32, 48), nn.Tanh(), nn.Linear(48, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    x = torch.randn(8, 32)
+    before, expected, number = values(model), model(x).detach().cpu(), 0
+    while True:
+        try:
+            with Full(number):
+                prepared, _ = octavo.prepare(model, optimizer, overrides=overrides)
+            break
+        except torch.OutOfMemoryError:
+            number += 1
+        assert type(model[0]) is nn.Linear and equal(values(model), before)
+        assert torch.equal(model(x).detach().cpu(), expected)
+    assert number > 3
+    assert session(prepared) is not None

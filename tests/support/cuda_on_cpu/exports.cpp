@@ -17,3 +17,10 @@ extern "C" __attribute__((visibility("default"))) const cuda_on_cpu::Graphs *cud
 extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_reset() {
   cuda_on_cpu::reset();
 }
+
+// The next launches succeed, and the one after them loses the device; -1: none does, and a device
+// that was lost is back for this thread.
+extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_lose_device_after(int launches) {
+  if (launches < 0) cuda_on_cpu::reset();
+  cuda_on_cpu::script().launches_before_failure = launches;
+}
