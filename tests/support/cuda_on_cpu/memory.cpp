@@ -34,6 +34,10 @@ std::mutex mutex;  // guards all below
 std::map<const unsigned char *, Given> given;
 std::deque<Freed> freed;
 size_t watched = 0;
+/* What is still watched when the process ends is looked at then. */
+struct AtExit {
+  ~AtExit() { check_freed(); }
+} at_exit;
 
 template <typename Fill>
 void on_ends(unsigned char *data, size_t bytes, Fill &&fill) {
