@@ -28,7 +28,8 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr size_t kStackBytes = 128 * 1024;
-constexpr size_t kMostAtOnce = 64;  // blocks
+constexpr size_t kMostAtOnce = 64;         // blocks
+constexpr size_t kMostLanesAtOnce = 2048;  // to ThreadSanitizer each is a thread, and it knows 8128
 
 struct Lane {
   boost::context::fiber fiber;    // the lane's, while it does not run
@@ -63,7 +64,6 @@ class Block {
         turns_(lanes_.size()),
         stacks_(stacks()) {
     std::iota(turns_.begin(), turns_.end(), 0u);
-    signal(&ended_);
     for (unsigned i = 0; i < lanes_.size(); ++i) {
       Lane &lane = lanes_[i];
       lane.index = i;
@@ -103,6 +103,7 @@ class Block {
     const size_t starved = order_ == Script::Order::kUnfair && warps > 1 ? random() % warps : warps;
     running_block = this;
     left_ = lanes_.size();
+    signal(&begun_);  // the launch, and the block before, whose memory this one takes over
     while (left_ > 0 && failed_ == cudaSuccess) {
       if (order_ == Script::Order::kShuffled) std::shuffle(turns_.begin(), turns_.end(), random);
       const bool others_ran = give_turns([&](unsigned i) { return i / kWarp != starved; });
@@ -166,7 +167,7 @@ class Block {
 
  private:
   void run_kernel() {
-    wait_for(&ended_);  // the launch, and the block before, whose memory it takes over
+    wait_for(&begun_);
     kernel_();
     signal(&ended_);
     --left_;
@@ -248,7 +249,8 @@ class Block {
   size_t waiting_ = 0;
   uint64_t barriers_ = 0;
   char passed_[2] = {};  // what the lanes of one barrier in two signal
-  char ended_ = 0;       // and what the launch and the lanes of a block do
+  char begun_ = 0;
+  char ended_ = 0;
 };
 
 }  // namespace
@@ -307,7 +309,8 @@ void run_grid(const dim3 &grid, const dim3 &block, const std::function<void()> &
   std::atomic<cudaError_t> error = cudaSuccess;
   // Of one address of memory that comes again the race detector knows nothing from before, so
   // blocks are on the heap.
-  if (s.blocks_at_once && blocks.size() <= kMostAtOnce) {
+  const size_t lanes = blocks.size() * block.x * block.y * block.z;
+  if (s.blocks_at_once && blocks.size() <= kMostAtOnce && lanes <= kMostLanesAtOnce) {
     std::vector<std::thread> threads;
     for (const unsigned i : blocks) {
       threads.emplace_back([&, i] {

@@ -38,7 +38,7 @@ struct Script {
   // kUnfair: one warp of each block, by chance, runs only when no other can.
   enum class Order { kForward, kBackward, kShuffled, kUnfair } order = Order::kForward;
   uint64_t seed = 1;
-  bool blocks_at_once = false;  // each block of a grid of up to 64 in a thread of the CPU
+  bool blocks_at_once = false;  // each block of a small grid in a thread of the CPU
   // Not 0: streams are lazy (streams.h), in an order of this seed. CUDA_ON_CPU_LAZY sets it.
   uint64_t lazy = lazy_of_environment();
   bool is_capturing = false;     // every stream
