@@ -82,6 +82,7 @@ __device__ inline RawPack encode_state(const StateScales &s, int64_t first,
                                        const float (&values)[kPack], int n, bool keeps_positive,
                                        Stage *stage) {
   const BlockRange range = range_of(values, n, s.is_expanded());
+  __syncwarp(); /* every lane has read the old scale, which one of them replaces */
   RawPack raw = {};
   if (n == 0) return raw;
   if (s.is_expanded()) {
