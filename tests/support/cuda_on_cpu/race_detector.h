@@ -1,4 +1,4 @@
-// What ThreadSanitizer is told of the threads of device code, which it does not see: each is a
+// What ThreadSanitizer learns of the threads of device code, which it does not see: each is a
 // logical thread, ordered after another by nothing but signals. In a program without it all of this
 // does nothing.
 #pragma once
