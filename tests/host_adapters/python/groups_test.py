@@ -1,6 +1,7 @@
 """Who talks to whom: the group of a session, ranks that differ, ranks that train alone. Two
 processes of torch.distributed on gloo, which must never wait for one another."""
 import datetime
+import os
 
 import pytest
 import torch
@@ -173,6 +174,7 @@ def rank_main(rank, folder):
         dist.barrier()
         dist.destroy_process_group()
     torch.save(found, f"{folder}/{rank}")
+    os._exit(0)  # as in ddp_ranks.py: no thread of gloo outlives the interpreter
 
 
 @pytest.fixture(scope="module")
