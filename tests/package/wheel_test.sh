@@ -88,8 +88,9 @@ assert not missing, f"expected the plugins {plugins}, found {found}"
 import torch
 
 torch.ops.load_library(site / "octavo/lib/liboctavo_torch_ops.so")
-mapped = [line.split()[-1] for line in open("/proc/self/maps") if "octavo" in line.split()[-1]]
-outside = {path for path in mapped if not path.startswith(str(site)) and path.endswith(".so")}
+mapped = {pathlib.Path(line.split()[-1]) for line in open("/proc/self/maps")}
+outside = {str(path) for path in mapped
+           if "octavo" in path.name and path.suffix == ".so" and not path.is_relative_to(site)}
 assert not outside, f"expected libraries below {site}, found {outside}"
 print(f"wheel: octavo {octavo.version()}, {len(plugins)} plugins, torch {torch.__version__}")
 PYTHON
