@@ -9,35 +9,21 @@
 //   training   what the program in float32 has left after as many steps.
 #include <gmock/gmock.h>
 
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/samples/finished.h"
+
 namespace {
 
+using octavo::test::Finished;
 using testing::HasSubstr;
 
 constexpr double kCasts = 0.0017, kJitter = 0.01;
 
-struct Finished {
-  int status = 0;
-  std::string output;
-  std::vector<double> losses;
-};
-
 Finished run(const std::string &arguments) {
-  Finished finished;
-  FILE *pipe = popen((MLP_HOST_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
-  char line[4096];
-  while (std::fgets(line, sizeof line, pipe) != nullptr) {
-    finished.output += line;
-    int step = 0;
-    double loss = 0;
-    if (std::sscanf(line, "step %d loss %lf", &step, &loss) == 2) finished.losses.push_back(loss);
-  }
-  finished.status = pclose(pipe);
-  return finished;
+  return octavo::test::run_program(MLP_HOST_PROGRAM " " + arguments);
 }
 
 struct Case {
