@@ -55,6 +55,7 @@ void add_list(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
+void add_manifest(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);
 

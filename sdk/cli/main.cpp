@@ -13,6 +13,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_explain(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_lock(app, exit);
+  octavo::cli::add_manifest(app, exit);
   octavo::cli::add_probe(app, exit);
   octavo::cli::add_version(app, exit);
   try {

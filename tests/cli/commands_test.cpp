@@ -29,8 +29,27 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure"));
-  for (const char *command : {"list", "explain", "config", "lock", "probe", "version"})
+  for (const char *command : {"list", "explain", "config", "lock", "manifest", "probe", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
+}
+
+TEST_F(CliCommands, manifest_that_the_loader_reads) {
+  const Finished f =
+      octavo({"manifest", "fake", "--version", "1.2.3", "--description", "says \"hello\""});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  dir.write("plugins/fake.octavo-plugin.toml", f.out);
+  const Finished listed = with_fake({"list"});
+  EXPECT_THAT(listed.out, HasSubstr("fake"));
+  EXPECT_THAT(listed.out, HasSubstr("1.2.3")) << f.out;
+}
+
+TEST_F(CliCommands, manifest_of_a_name_that_is_no_id) {
+  const Finished f = octavo({"manifest", "My Plugin", "--version", "1"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err,
+              HasSubstr("expected 1 to 64 characters of a-z 0-9 _ . -, found \"My Plugin\""));
+  EXPECT_EQ(octavo({"manifest", "fine"}).exit_code, 2);
+  EXPECT_EQ(octavo({"manifest", "fine", "--version", "1\n2"}).exit_code, 2);
 }
 
 TEST_F(CliCommands, help_of_a_command) {

@@ -38,6 +38,26 @@ set(consumer "${WORK}/consumer-build/consumer")
 set(octavo "${WORK}/prefix/${BINDIR}/octavo")
 expect_failure("the consumer without the plugin" "minimal" "${consumer}")
 
+# Other build systems: pkg-config's flags build a host, octavo manifest writes what CMake writes.
+find_program(pkg_config pkg-config REQUIRED)
+file(GLOB_RECURSE pc "${WORK}/prefix/*/octavo.pc")
+cmake_path(GET pc PARENT_PATH pc_dir)
+set(ENV{PKG_CONFIG_PATH} "${pc_dir}")
+run("pkg-config" "${pkg_config}" --cflags --libs octavo)
+separate_arguments(flags UNIX_COMMAND "${run_output}")
+separate_arguments(c_flags UNIX_COMMAND "${C_FLAGS}")
+run("pkg-config --variable" "${pkg_config}" --variable=libdir octavo)
+string(STRIP "${run_output}" libdir)
+run("build a host with pkg-config's flags" "${C_COMPILER}" -std=c11 ${c_flags}
+    "${SOURCE}/samples/linear/linear.c" ${flags} "-Wl,-rpath,${libdir}" -o "${WORK}/linear")
+run("that host" "${WORK}/linear")
+run("octavo manifest" "${octavo}" manifest minimal --version 1.0.0
+    --description "FP8 current scaling, nothing kept")
+file(READ "${WORK}/plugin-build/lib/octavo/plugins/minimal.octavo-plugin.toml" by_cmake)
+if(NOT run_output STREQUAL by_cmake)
+  message(FATAL_ERROR "octavo manifest and octavo_add_plugin() differ:\n${run_output}\n${by_cmake}")
+endif()
+
 # The whole installation of a plugin: two files in a directory of the search path.
 set(built "${WORK}/plugin-build/lib/octavo/plugins")
 file(COPY "${built}/minimal.so" "${built}/minimal.octavo-plugin.toml"
