@@ -1,12 +1,14 @@
 // Registration is done by the Python package through the C functions at the end of this file.
 #include "registry.h"
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "error.h"
+#include "host_adapters/torch/core/driver.h"
 #include "host_adapters/torch/core/error.h"
 #include "host_adapters/torch/core/hash.h"
 #include "host_adapters/torch/core/host.h"
@@ -116,4 +118,14 @@ OCTAVO_EXPORT uint64_t octavo_torch_forwards(int64_t number, uint32_t linear) {
   const auto found = octavo::ops::entries.find(number);
   if (found == octavo::ops::entries.end() || linear >= found->second->shapes.size()) return 0;
   return found->second->forwards[linear].load(std::memory_order_relaxed);
+}
+
+// The UUID of the GPU of a registered run, 16 bytes; 0: the driver says none, as on the CPU.
+OCTAVO_EXPORT int32_t octavo_torch_gpu(int64_t number, char *uuid) {
+  std::shared_lock lock(octavo::ops::mutex);
+  const auto found = octavo::ops::entries.find(number);
+  if (found == octavo::ops::entries.end()) return 0;
+  const std::string gpu = octavo::core::gpu_of(found->second->device);
+  std::copy(gpu.begin(), gpu.end(), uuid);
+  return static_cast<int32_t>(gpu.size());
 }

@@ -208,13 +208,48 @@ def compiled_run(rank):
     return {"norms": torch.stack(norms), "state": octavo.state_dict(model)}
 
 
+def one_gpu_run(rank):
+    """What octavo.prepare says where NCCL would find both ranks on one GPU: to rank 0, which comes first,
+    to rank 1, to it on another GPU, and on the first once rank 0 has left that. The driver and the name
+    of the backend are made up."""
+    if torch.get_default_device().type != "made_up":
+        return None
+    before, group = os.environ["OCTAVO_FAKE_GPU"], dist.group.WORLD
+    names = dist.distributed_c10d._world.pg_backend_config
+    config = names[group]
+
+    def said(gpu, **options):
+        os.environ["OCTAVO_FAKE_GPU"] = f"{before} uuid={gpu}"
+        model = Net()
+        try:
+            octavo.prepare(model, overrides=te(), **options)
+        except octavo.DeviceError as e:
+            assert "octavo_session" not in model.__dict__ and type(model.extra) is nn.Linear
+            return str(e)
+        return "prepared"
+
+    found = []
+    names[group] = config.replace("made_up:staged", "made_up:nccl")
+    for turn, gpu, options in ((0, 7, {}), (1, 7, {}), (1, 7, {"group": group}), (1, 8, {}), (0, 9, {}),
+                               (1, 7, {})):
+        if rank == turn:
+            found.append(said(gpu, **options))
+        dist.all_reduce(torch.zeros(1))  # wait for the other rank
+    names[group] = config
+    if rank == 1:
+        found.append(said(9))  # a backend that needs no GPU for each
+    os.environ["OCTAVO_FAKE_GPU"] = before
+    return found
+
+
 RUNS = {"te": te_run, "te hook": lambda rank: te_run(rank, default_hooks.allreduce_hook),
         "hook": lambda rank: [hook_run(rank, te("delayed")), hook_run(rank, msamp("O2"))],
         "msamp": lambda rank: msamp_run(rank, True),
         "blocking": lambda rank: msamp_run(rank, False),
         "order": lambda rank: [order_run(rank, True), order_run(rank, False)],
         "mean": mean_run, "unused": unused_run,
-        "unequal": unequal_run, "late": late_run, "compiled": compiled_run}
+        "unequal": unequal_run, "late": late_run, "compiled": compiled_run,
+        "one gpu": one_gpu_run}
 
 
 def rank_main(rank, folder, device):

@@ -48,7 +48,7 @@ def use():
         # Blocks of 32 begin with compute capability 10.0, where those of 128 end.
         is_mx = ("fp8.te.recipe", "mx") in self.overrides
         os.environ["OCTAVO_FAKE_GPU"] = re.sub(
-            "capability=[0-9]+", f"capability={100 if is_mx else 90}",
+            "capability=(90|100)", f"capability={100 if is_mx else 90}",
             os.environ["OCTAVO_FAKE_GPU"])
         there = dataclasses.replace(self, overrides=_OVERRIDES + self.overrides)
         return plain(there, host, device)

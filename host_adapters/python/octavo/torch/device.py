@@ -6,7 +6,8 @@ that device.kind names.
 import torch
 
 from .. import _abi
-from ..errors import DeviceError
+from ..errors import DeviceError, UnsupportedError
+from . import cublas
 
 _NAMES = {_abi.DEVICE_CPU: "cpu", _abi.DEVICE_CUDA: "cuda"}
 
@@ -24,6 +25,10 @@ def device_of(weights):
     if device.type not in ("cpu", "cuda", torch._C._get_privateuse1_backend_name()):
         raise DeviceError(f"the model: expected its parameters on cpu or cuda, found {device}; call "
                           "model.cpu() or model.cuda() before octavo.prepare")
+    if device.type == "cuda" and torch.version.hip is not None:
+        raise UnsupportedError(
+            f"the model: expected cpu, or a GPU of NVIDIA, found {device} of torch {torch.__version__}, "
+            "which is built for ROCm; call model.cpu() before octavo.prepare")
     return device
 
 
@@ -33,6 +38,21 @@ def wanted(device):
     if device.type == "cuda":
         return _abi.DEVICE_CUDA, device.index or 0
     return _abi.DEVICE_AUTO, 0
+
+
+def open(device, run):
+    """run(what to open for it). Raises its refusal of a GPU with what else there is to do."""
+    kind, index = wanted(device)
+    if kind != _abi.DEVICE_CUDA:
+        return run((kind, index))
+    cublas.find()
+    try:
+        return run((kind, index))
+    except UnsupportedError as e:
+        raise UnsupportedError(
+            f"{e}\n  the model is on {device}, of torch {torch.__version__} for CUDA "
+            f"{torch.version.cuda or 'none'}; model.cpu() before octavo.prepare trains it on the CPU"
+        ) from None
 
 
 def check(device, opened):

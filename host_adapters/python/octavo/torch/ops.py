@@ -88,6 +88,8 @@ def library():
     lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
     lib.octavo_torch_forwards.restype = ctypes.c_uint64
     lib.octavo_torch_forwards.argtypes = [ctypes.c_int64, ctypes.c_uint32]
+    lib.octavo_torch_gpu.restype = ctypes.c_int32
+    lib.octavo_torch_gpu.argtypes = [ctypes.c_int64, ctypes.c_char_p]
     _register_fakes()
     global linear_forward, linear_backward
     linear_forward = torch.ops.octavo.linear_forward.default
@@ -158,6 +160,14 @@ def release(number):
     """Forgets a run. Ops that refer to it raise StateError afterwards."""
     _shapes.pop(number, None)
     library().octavo_torch_release(number)
+
+
+def gpu(number):
+    """The UUID of the GPU of a run as hexadecimal digits, the same in every process; empty where no
+    driver says it."""
+    uuid = ctypes.create_string_buffer(16)
+    size = library().octavo_torch_gpu(number, uuid)
+    return uuid.raw[:size].hex()
 
 
 def calls(number, verb):

@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, ops, parameter
+from . import ddp, gpus, ops, parameter
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .check import Check
@@ -189,6 +189,7 @@ def _convert(model, optimizer, config, accept, group):
     undo, taken, converted, hook = [], [], [], None
     layouts = [(w.parameter, w.parameter.data) for w in found.weights if w.transposed]
     try:
+        gpus.check(session, group)
         _check_converts(session)
         _check_wrapper(session, model)
         joined = optimizers.join(session, optimizer)

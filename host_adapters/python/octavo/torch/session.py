@@ -11,7 +11,7 @@ import torch
 from .. import _abi
 from ..errors import InvalidError, StateError
 from ..run import Run
-from . import device, ops, parameter
+from . import cublas, device, ops, parameter
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, Flags, Site
 from .stored import Stored
 
@@ -53,10 +53,11 @@ class Session(Stored):
     def _open(self):
         ops.library()
         self.device = device.device_of(self._candidates)
-        self.run = Run(self.config, ops.library().octavo_torch_host(), ops.take_diagnostics,
-                       device.wanted(self.device))
+        self.run = device.open(self.device, lambda wanted: Run(
+            self.config, ops.library().octavo_torch_host(), ops.take_diagnostics, wanted))
         try:
             device.check(self.device, self.run.device)
+            cublas.check(self.run)
             self._describe()
         except BaseException:
             self.run.close()
