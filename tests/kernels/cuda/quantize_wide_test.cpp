@@ -123,11 +123,13 @@ TEST(CudaQuantizeWide, lines_and_squares_as_the_cpu) {
 TEST(CudaQuantizeWide, padding_of_blocks_without_a_scale_as_the_cpu) {
   Devices devices;
   for (const uint32_t granularity : {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32}) {
-    Case k = {{144, 144},           OCTAVO_BF16, OCTAVO_E4M3FN, granularity,
-              OCTAVO_RULE_MX_FLOOR, true,        true};
-    k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
-    k.padding = 16;
-    run(devices, k, 3);
+    for (const unsigned outputs : {1u, 2u, 3u}) {
+      Case k = {{144, 144},           OCTAVO_BF16,        OCTAVO_E4M3FN,     granularity,
+                OCTAVO_RULE_MX_FLOOR, (outputs & 1) != 0, (outputs & 2) != 0};
+      k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
+      k.padding = 16;
+      run(devices, k, 3);
+    }
   }
 }
 
@@ -183,7 +185,8 @@ TEST(CudaQuantizeWide, scales_that_are_not_plain_as_the_cpu) {
   }
 }
 
-/* Tiny amaxes: scales of infinity, whose products with 0 are NaN. */
+/* Tiny amaxes: scales of infinity, whose products with 0 are NaN; of all rows and columns, or of
+ * one row whose columns have others. */
 TEST(CudaQuantizeWide, infinite_scales_of_rows_as_the_cpu) {
   Devices devices;
   for (uint64_t seed = 1; seed < 20; ++seed) {
@@ -191,7 +194,7 @@ TEST(CudaQuantizeWide, infinite_scales_of_rows_as_the_cpu) {
     Case k = {{144, 144},          OCTAVO_BF16, OCTAVO_E4M3FN, OCTAVO_PER_ROW,
               OCTAVO_RULE_MSAMP04, has_out,     true};
     k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
-    k.values = Values::kTiny;
+    k.values = seed % 4 == 0 ? Values::kTinyFirst : Values::kTiny;
     run(devices, k, seed);
   }
 }

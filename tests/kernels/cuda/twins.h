@@ -61,8 +61,9 @@ class Devices {
 };
 
 /* What random values are made of. kNan: numbers, and a NaN of either sign here and there. kTiny:
- * zeros and numbers below the smallest normal one. */
-enum class Values { kNormal, kSpecial, kZero, kNan, kTiny };
+ * zeros and numbers below the smallest normal one. kTinyFirst: kTiny in the first 144 elements,
+ * then kNormal. */
+enum class Values { kNormal, kSpecial, kZero, kNan, kTiny, kTinyFirst };
 
 /* Pairs of buffers; side 0 is the CPU's, side 1 the device's, in its memory. */
 class Twins {
@@ -193,6 +194,7 @@ class Twins {
   void copy_to_device(size_t index) { buffers_[index].device = DeviceMemory(buffers_[index].cpu); }
 
   void put(size_t index, int64_t i, uint32_t dtype, Values values) {
+    if (values == Values::kTinyFirst) values = i < 144 ? Values::kTiny : Values::kNormal;
     const float value = random_value(values);
     uint8_t *to = buffers_[index].cpu.data() + i * dtype_bytes(dtype);
     switch (dtype) {
