@@ -55,4 +55,5 @@ Verdict Msamp::take_linear(const Linear &, const Parameter &w) const {
 
 }  // namespace octavo::msamp
 
-OCTAVO_PLUGIN(octavo::msamp::Msamp)
+OCTAVO_PLUGIN(octavo::msamp::Msamp, check, take_dtypes, take_parameter, take_linear, declare,
+              cast_weight, forward, backward, reduce, step, write, finish_step)

@@ -108,4 +108,5 @@ void Te::declare(Slots &s) {
 
 }  // namespace octavo::te
 
-OCTAVO_PLUGIN(octavo::te::Te)
+OCTAVO_PLUGIN(octavo::te::Te, check, take_dtypes, take_parameter, take_linear, declare, cast_weight,
+              forward, backward, finish_step)

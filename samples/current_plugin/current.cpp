@@ -83,4 +83,6 @@ class Current : public Backend<Current, Options> {
 
 }  // namespace
 
-OCTAVO_PLUGIN(Current)
+// [plugin]
+OCTAVO_PLUGIN(Current, declare, cast_weight, forward, backward)
+// [/plugin]

@@ -89,13 +89,75 @@ struct NoGradients : Least<NoGradients> {
   void reduce(Reduction &) const {}
 };
 
+// expect: end_step is the verb of the base class; the member that it calls is finish_step(
+struct VerbForHook : Least<VerbForHook> {
+  void end_step(Pass &, const StepCall &) const {}
+};
+
+// expect: quantize_weight is the verb of the base class; the member that it calls is cast_weight(
+struct OtherVerbForHook : Least<OtherVerbForHook> {
+  void quantize_weight(Pass &, const WeightCall &) const {}
+};
+
+// The names of OCTAVO_PLUGIN.
+struct CorrectNames : Owning<CorrectNames> {
+  static void check(const Device &, const NoOptions &, Verdicts &) {}
+  void cast_weight(Pass &, const WeightCall &) const {}
+};
+
+// expect: OCTAVO_PLUGIN names finish_step, which the class does not have; is it misspelt there?
+struct MisspeltHook : Least<MisspeltHook> {
+  void finish_steps(Pass &, const StepCall &) const {}
+};
+
+// expect: OCTAVO_PLUGIN names check, which the class does not have; is it misspelt there?
+struct MisspeltStatic : Least<MisspeltStatic> {
+  static void chek(const Device &, const NoOptions &, Verdicts &) {}
+};
+
+// expect: OCTAVO_PLUGIN names a member that the base class never calls; it calls check
+struct MisspeltTwice : Least<MisspeltTwice> {
+  Verdict take_paramter(const Parameter &) const { return accept(); }
+};
+
+// expect: the class has take_linear, which OCTAVO_PLUGIN does not name; add it to the names
+struct Unnamed : Least<Unnamed> {
+  Verdict take_linear(const Linear &, const Parameter &) const { return accept(); }
+};
+
+// expect: the class has check, which OCTAVO_PLUGIN does not name; add it to the names
+struct UnnamedStatic : Least<UnnamedStatic> {
+  static void check(const Device &, const NoOptions &, Verdicts &) {}
+};
+
+// expect: the class has reduce, which OCTAVO_PLUGIN does not name; add it to the names
+struct UnnamedStage : Owning<UnnamedStage> {};
+
+// expect: name the members of the class that the base class calls, as in OCTAVO_PLUGIN(Mine
+struct WithoutNames : Least<WithoutNames> {
+  void cast_weight(Pass &, const WeightCall &) const {}
+};
+
 }  // namespace
+
+// As OCTAVO_PLUGIN does; it can be written once in a file.
+#define NAMES(...) Hooks<OCTAVO_AUTHOR_FIRST(__VA_ARGS__, ), hooks_of(#__VA_ARGS__)>::checked
+static_assert(NAMES(CorrectNames, check, declare, cast_weight, forward, backward, step, write,
+                    reduce));
+static_assert(NAMES(MisspeltHook, declare, forward, backward, finish_step));
+static_assert(NAMES(MisspeltStatic, check, declare, forward, backward));
+static_assert(NAMES(MisspeltTwice, declare, take_paramter, forward, backward));
+static_assert(NAMES(Unnamed, declare, forward, backward));
+static_assert(NAMES(UnnamedStatic, declare, forward, backward));
+static_assert(NAMES(UnnamedStage, declare, forward, backward, step, write));
+static_assert(NAMES(WithoutNames));
 
 template <typename T>
 constexpr auto kUse = &Tables<T>::get_interface;
 const void *use(octavo_str id) {
   kUse<CorrectOwning>(id), kUse<NoStep>(id), kUse<OtherWrite>(id), kUse<OtherReduce>(id);
-  kUse<NoOptimizer>(id), kUse<NoGradients>(id);
+  kUse<NoOptimizer>(id), kUse<NoGradients>(id), kUse<VerbForHook>(id);
+  kUse<OtherVerbForHook>(id);
   kUse<Correct>(id), kUse<Misspelt>(id), kUse<NotConst>(id), kUse<OtherArgument>(id);
   return kUse<FewerArguments>(id), kUse<OtherResult>(id), kUse<OtherOptions>(id), kUse<Private>(id);
 }

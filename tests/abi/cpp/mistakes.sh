@@ -12,9 +12,12 @@ command -v "$cxx" >/dev/null || {
   exit 77
 }
 
+limit=()
+[[ $("$cxx" --version) != *clang* ]] || limit=(-ferror-limit=0)  # it would stop after 20
+
 # errors <standard> <source>: the lines of a compilation, which fails, that state an error.
 errors() {
-  if "$cxx" -x c++ "-std=$1" -I"$include_dir" -fsyntax-only - <"$2" 2>"$log"; then
+  if "$cxx" -x c++ "-std=$1" -I"$include_dir" "${limit[@]}" -fsyntax-only - <"$2" 2>"$log"; then
     echo "$2 compiles as $1, though it must not" >&2
     exit 1
   fi
@@ -45,6 +48,14 @@ expect() {
 }
 
 expect c++17 "$here/mistakes.cpp" < <(sed -n 's,^// expect: ,,p' "$here/mistakes.cpp")
-printf '#include "octavo/plugin.hpp"\n' >"$log.cpp"
+# The whole sample, so that nothing follows from what C++14 lacks but the end of the compilation.
+sample=$here/../../../samples/current_plugin/current.cpp
+printf '#define OCTAVO_PLUGIN_%s "1"\n' ID VERSION | cat - "$sample" >"$log.cpp"
 trap 'rm -f "$log" "$log.cpp"' EXIT
-expect c++14 "$log.cpp" <<<"octavo/plugin.hpp needs C++17: compile with -std=c++17 or later"
+expect c++14 "$log.cpp" <<'END'
+octavo/plugin.hpp needs C++17: compile with -std=c++17 or later
+octavo/hpp/plugin/needs_cpp17.hpp
+END
+# A hook of the sample under another name, through OCTAVO_PLUGIN itself.
+sed -i 's/void cast_weight(/void cast_weights(/' "$log.cpp"
+expect c++17 "$log.cpp" <<<"OCTAVO_PLUGIN names cast_weight, which the class does not have"

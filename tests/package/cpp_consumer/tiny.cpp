@@ -16,4 +16,4 @@ struct Tiny : Backend<Tiny> {
 
 }  // namespace
 
-OCTAVO_PLUGIN(Tiny)
+OCTAVO_PLUGIN(Tiny, check, declare, forward, backward)

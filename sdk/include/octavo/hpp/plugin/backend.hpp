@@ -3,7 +3,8 @@
 // class Mine : public octavo::author::Backend<Mine, Options> states its slots in declare() and
 // computes in cast_weight(), forward() and backward(). The rest has defaults that a member of the
 // same name replaces: check(), take_dtypes(), take_parameter(), take_linear(), finish_step().
-// A replacement with another signature is a compile error of OCTAVO_PLUGIN (signatures.hpp).
+// A replacement with another signature or under another name is a compile error of OCTAVO_PLUGIN
+// (signatures.hpp, hooks.hpp).
 #ifndef OCTAVO_HPP_PLUGIN_BACKEND_HPP
 #define OCTAVO_HPP_PLUGIN_BACKEND_HPP
 

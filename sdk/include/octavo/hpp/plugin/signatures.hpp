@@ -53,6 +53,8 @@ OCTAVO_AUTHOR_SIGNATURE(HasFinishStep, finish_step, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasStep, step, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasWrite, write, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasReduce, reduce, IsConstVerb);
+OCTAVO_AUTHOR_SIGNATURE(HasQuantizeWeight, quantize_weight, IsConstVerb);
+OCTAVO_AUTHOR_SIGNATURE(HasEndStep, end_step, IsConstVerb);
 #undef OCTAVO_AUTHOR_SIGNATURE
 
 // A class that has the verbs of the contract itself is left alone.
@@ -72,6 +74,10 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static constexpr bool cast_weight = HasCastWeight<T, void(Pass &, const WeightCall &)>();
   static constexpr bool forward = HasForward<T, void(Pass &, const ForwardCall &)>();
   static constexpr bool backward = HasBackward<T, void(Pass &, const BackwardCall &)>();
+  // The verbs of the contract that call the two hooks with a default.
+  static constexpr bool quantize_weight =
+      HasQuantizeWeight<T, octavo_status(const octavo_weight_call *)>();
+  static constexpr bool end_step = HasEndStep<T, octavo_status(const octavo_step_call *)>();
   static constexpr bool finish_step = HasFinishStep<T, void(Pass &, const StepCall &)>();
   // The stages of an optional interface are there when the class derives from it, and only then.
   static constexpr bool is_optimizer = std::is_base_of<Optimizer<T>, T>::value;
@@ -86,7 +92,7 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static constexpr bool gradients = is_reducing || !has_reduce;
   static constexpr bool hold = check && take_dtypes && take_parameter && take_linear && declare &&
                                cast_weight && forward && backward && finish_step && step && write &&
-                               optimizer && reduce && gradients;
+                               optimizer && reduce && gradients && quantize_weight && end_step;
 
   // "expected": in the class, public, with this name and signature, once.
   static_assert(check, "expected static void check(const Device &, const Options &, Verdicts &)");
@@ -99,6 +105,12 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static_assert(forward, "expected void forward(Pass &, const ForwardCall &) const");
   static_assert(backward, "expected void backward(Pass &, const BackwardCall &) const");
   static_assert(finish_step, "expected void finish_step(Pass &, const StepCall &) const");
+  static_assert(quantize_weight,
+                "quantize_weight is the verb of the base class; the member that it calls is "
+                "cast_weight(Pass &, const WeightCall &) const");
+  static_assert(end_step,
+                "end_step is the verb of the base class; the member that it calls is "
+                "finish_step(Pass &, const StepCall &) const");
   static_assert(step, "expected void step(Pass &, const StepGroup &) const");
   static_assert(write, "expected void write(Pass &, const WriteCall &) const");
   static_assert(optimizer, "expected a backend with step() or write() to be an author::Optimizer");
