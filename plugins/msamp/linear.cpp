@@ -60,11 +60,8 @@ Operand Msamp::weight(Pass &p, const Addresses &c, const Parameter &w,
 
 // y = x w^T + bias
 void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
-  Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, kRows);
-  if (c.keeps()) {
-    const Codes saved = p.saved_columns(c.k(), OCTAVO_E4M3FN);
-    x.columns = saved.columns, x.scale_inv = saved.scale_inv;
-  }
+  Codes x = c.keeps() ? p.saved_columns(c.k(), OCTAVO_E4M3FN) : Codes();
+  p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN);
   p.cast(c.x(), x, delayed(c[x_]));
   const Operand w = weight(p, c, c.weight, kRows);
   // MS-AMP 0.4.0 adds the bias to the rounded product.

@@ -12,8 +12,8 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   const bool wgrad = c.wants_dw() && r.wgrad == Operands::kFp8;
 
   // What is kept of x comes first: a call that lacks it is refused before a kernel runs.
-  const bool reads_x = c.wants_dw() && c.m() > 0 && r.wgrad == Operands::kPlain;
-  const octavo_tensor *plain_x = reads_x ? &c.x() : nullptr;
+  octavo_tensor plain_x{};
+  if (c.wants_dw() && r.wgrad == Operands::kPlain) plain_x = c.x();
   const Codes x =
       c.wants_dw() && r.wgrad != Operands::kPlain
           ? p.saved_codes(wgrad ? kColumns : kRows, c.k(), OCTAVO_E4M3FN, r.operand_granularity)
@@ -44,19 +44,15 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
 
   if (c.wants_dw()) {
     const uint32_t how = c.accumulates() ? uint32_t{kAccumulate} : 0;
-    if (c.m() > 0 && wgrad) {
+    if (wgrad) {
       p.multiply(dy.by_columns(), x.by_columns(), c.dw(), nullptr, how);
-    } else if (c.m() > 0) {
-      octavo_tensor values{};
+    } else {
       if (r.wgrad == Operands::kDequantized) {
-        values = p.workspace().tensor(c.m(), c.k(), OCTAVO_F32);
-        p.decode(x.by_rows(), values);
+        plain_x = p.workspace().tensor(c.m(), c.k(), OCTAVO_F32);
+        p.decode(x.by_rows(), plain_x);
       }
-      p.multiply(transposed(c.dy()), transposed(reads_x ? *plain_x : values), c.dw(), nullptr, how);
+      p.multiply(transposed(c.dy()), transposed(plain_x), c.dw(), nullptr, how);
     }
-    // A sum of nothing, whatever x would have been.
-    const octavo_tensor none{nullptr, 0, c.k(), c.k(), c.dy().dtype, 0};
-    if (p.may(c.m() == 0)) p.multiply(transposed(c.dy()), transposed(none), c.dw(), nullptr, how);
   }
 
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());

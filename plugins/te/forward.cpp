@@ -23,11 +23,8 @@ void Te::cast_weight(Pass &p, const WeightCall &c) const {
   const octavo_tensor cached = w.rows;
   // Statistics are taken of codes in the order of the weight, whatever the cache has.
   const bool packs = w.layout == Layout::kPacked;
-  if (packs || (seen.statistics.wanted && !w.has_rows())) {
-    const Codes room = p.codes(c.n(), c.k(), OCTAVO_E4M3FN, kRows, recipe_.weight_granularity);
-    w.rows = room.rows;
-    if (recipe_.blocks()) w.scale_inv = room.scale_inv;
-  }
+  if (packs || (seen.statistics.wanted && !w.has_rows()))
+    p.add_rows(w, c.n(), c.k(), OCTAVO_E4M3FN, recipe_.weight_granularity);
   p.cast(c[weight_], w, by_recipe(seen));
   if (packs) p.pack(w.rows, cached);
   if (w.has_rows()) p.record(c[weight_], w.by_rows(), seen.statistics);
@@ -48,12 +45,8 @@ void Te::forward(Pass &p, const ForwardCall &c) const {
                                 r.operand_granularity)
                 : Codes();
   const bool observes = x.has_columns() && seen.statistics.wanted;
-  if (!x.has_rows() && (runs_fp8 || observes)) {
-    const Codes room = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, kRows, r.operand_granularity);
-    x.rows = room.rows;
-    // Per tensor, rows and columns have one scale_inv, which must outlive the call.
-    if (r.blocks() || !x.has_columns()) x.scale_inv = room.scale_inv;
-  }
+  if (!x.has_rows() && (runs_fp8 || observes))
+    p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN, r.operand_granularity);
   if (x.has_rows() || x.has_columns()) p.cast(c.x(), x, by_recipe(seen));
   if (x.has_rows()) p.record(c.x(), x.by_rows(), seen.statistics);
 

@@ -83,14 +83,4 @@ const char *describe(const Recipe &r) {
   return r.gradient_dtype == OCTAVO_E5M2 ? row_of(r.scaling).hybrid : row_of(r.scaling).e4m3;
 }
 
-const char *describe_scales(uint32_t granularity) {
-  switch (granularity) {
-    case OCTAVO_BLOCK_1X128: return "scales of 1x128 elements";
-    case OCTAVO_BLOCK_128X128: return "scales of 128x128 elements";
-    case OCTAVO_BLOCK_1X32: return "scales of 1x32 elements";
-    case OCTAVO_BLOCK_32X32: return "scales of 32x32 elements";
-    default: return "scales of tensors";
-  }
-}
-
 }  // namespace octavo::te

@@ -44,7 +44,5 @@ Scaling scaling_of_profile(const Options &o);
 
 // "delayed scaling, HYBRID": for people.
 const char *describe(const Recipe &r);
-// "scales of 1x128 elements"
-const char *describe_scales(uint32_t granularity);
 
 }  // namespace octavo::te

@@ -43,9 +43,7 @@ class Current : public Backend<Current, Options> {
   // y = x w^T + bias
   void forward(Pass &p, const ForwardCall &c) const {
     Codes x = c.keeps() ? p.saved_columns(c.k(), OCTAVO_E4M3FN) : Codes();
-    Codes rows = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, kRows);
-    x.rows = rows.rows;
-    if (!c.keeps()) x.scale_inv = rows.scale_inv;
+    p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN);
     p.cast(c.x(), x);
     const Codes w = weight(p, c, c.n(), c.k(), kRows);
     p.multiply(x.by_rows(), w.by_rows(), c.y(), c.bias());

@@ -109,15 +109,18 @@ class BackwardCall : public Addresses {
         weight(w),
         raw(c),
         has_gradient_slot_(has_gradient_slot),
-        reads_x_(reads_x) {}
+        reads_x_(reads_x),
+        no_rows_{nullptr, 0, w.cols, w.cols, c.dy->dtype, 0} {}
 
   const Linear &linear;
   const Parameter &weight;
   const octavo_backward_call &raw;
 
   const octavo_tensor &dy() const { return *raw.dy; }
+  // Of a call without rows, no rows, whatever the host gave.
   const octavo_tensor &x() const {
     if (reads_x_ != nullptr) *reads_x_ = true;
+    if (m() == 0) return no_rows_;
     if (raw.x == nullptr || raw.x->rows != m() || raw.x->cols != k())
       throw Error(OCTAVO_INVALID,
                   "expected x [M, K] of the forward call, since the plan says "
@@ -142,6 +145,7 @@ class BackwardCall : public Addresses {
  private:
   bool has_gradient_slot_;
   bool *reads_x_;
+  octavo_tensor no_rows_;
 };
 
 // end_step: the slots of the session, and its pools seal by seal.

@@ -123,6 +123,13 @@ class Verdicts {
                                        : "the kernels lack a dtype that this backend casts to");
     }
   }
+  void need_granularities(std::initializer_list<uint32_t> granularities) {
+    for (const uint32_t granularity : granularities)
+      if (!device_.has_granularity(granularity))
+        decline(OCTAVO_REASON_KERNEL, "the kernels of this device lack the scales of the recipe",
+                "choose another backend or device",
+                std::string("no ") + describe_scales(granularity));
+  }
   bool declined() const { return refusal_.decision == OCTAVO_DECLINE; }
   // The first one: what was expected, what was found, what to do.
   std::string refusal() const {

@@ -48,11 +48,18 @@ class Pass {
   Codes codes(int64_t rows, int64_t cols, uint32_t dtype, Directions directions,
               uint32_t granularity = OCTAVO_PER_TENSOR);
 
+  // Rows in the workspace for codes whose columns are elsewhere or nowhere; per tensor they share
+  // the scale_inv that is there.
+  void add_rows(Codes &codes, int64_t rows, int64_t cols, uint32_t dtype,
+                uint32_t granularity = OCTAVO_PER_TENSOR);
+
   // Codes of x [M, cols] and their scale_inv in `saved`, in which every byte is written: x as it
   // is, or transposed. The same in forward, which writes them, and in backward, which reads them.
   Codes saved_codes(Directions direction, int64_t cols, uint32_t dtype,
                     uint32_t granularity = OCTAVO_PER_TENSOR);
-  Codes saved_columns(int64_t cols, uint32_t dtype) { return saved_codes(kColumns, cols, dtype); }
+  Codes saved_columns(int64_t cols, uint32_t dtype, uint32_t granularity = OCTAVO_PER_TENSOR) {
+    return saved_codes(kColumns, cols, dtype, granularity);
+  }
   // Rows of `saved` come in multiples of this: whole blocks, and what follows codes is aligned.
   int64_t saved_rows() const { return saved_rows_; }
 
@@ -169,6 +176,14 @@ inline Codes Pass::codes(int64_t rows, int64_t cols, uint32_t dtype, Directions 
           has_columns ? work_.tensor(c, r, dtype) : octavo_tensor{}, of_rows, of_columns};
 }
 
+inline void Pass::add_rows(Codes &codes, int64_t rows, int64_t cols, uint32_t dtype,
+                           uint32_t granularity) {
+  const int64_t r = device_.aligned(rows), c = device_.aligned(cols);
+  const bool shares = granularity == OCTAVO_PER_TENSOR && codes.scale_inv.dtype != 0;
+  if (!shares) codes.scale_inv = scales(granularity, r, c);
+  codes.rows = work_.tensor(r, c, dtype);
+}
+
 inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtype,
                                uint32_t granularity) {
   if (reads_saved_ && !measuring_ && saved_ == nullptr && m_ > 0)
@@ -190,10 +205,11 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
     return at;
   };
   char *codes = take(rows * width);
-  // Blocks: the same whole number of bytes for each row of x, which makes the plan's formula exact;
-  // what that leaves over is cleared.
+  // Scales whose number follows M take the same whole number of bytes for each row of x, which
+  // makes the plan's formula exact; what that leaves over is cleared.
   const int64_t bytes = bytes_of_scales(rows);
-  const int64_t room = per_tensor ? bytes : rows * divide_up(bytes_of_scales(multiple), multiple);
+  const bool is_fixed = bytes_of_scales(multiple) == bytes_of_scales(2 * multiple);
+  const int64_t room = is_fixed ? bytes : rows * divide_up(bytes_of_scales(multiple), multiple);
   char *scales = take(room);
   if (room > bytes && !reads_saved_)
     clear(scales == nullptr ? nullptr : scales + bytes, static_cast<uint64_t>(room - bytes));

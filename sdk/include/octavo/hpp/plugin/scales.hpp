@@ -39,6 +39,19 @@ inline Block block_of(uint32_t granularity) {
   }
 }
 
+// "scales of rows", for messages.
+inline const char *describe_scales(uint32_t granularity) {
+  switch (granularity) {
+    case OCTAVO_PER_TENSOR: return "scales of tensors";
+    case OCTAVO_PER_ROW: return "scales of rows";
+    case OCTAVO_BLOCK_1X128: return "scales of 1x128 elements";
+    case OCTAVO_BLOCK_128X128: return "scales of 128x128 elements";
+    case OCTAVO_BLOCK_1X32: return "scales of 1x32 elements";
+    case OCTAVO_BLOCK_32X32: return "scales of 32x32 elements";
+    default: return "scales of groups of elements";
+  }
+}
+
 // The scales of a tensor [rows, cols], themselves a dense matrix.
 struct ScaleShape {
   int64_t rows = 1;

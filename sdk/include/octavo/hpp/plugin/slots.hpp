@@ -64,11 +64,13 @@ class Slots {
     return {add(std::move(r))};
   }
 
-  // Codes per tensor: [N, K] for forward, [K, N] for backward.
-  CodesSlot weight_codes(const char *name, uint32_t dtype, Directions directions) {
+  // Codes [N, K] for forward, [K, N] for backward.
+  CodesSlot weight_codes(const char *name, uint32_t dtype, Directions directions,
+                         uint32_t granularity = OCTAVO_PER_TENSOR) {
     WeightCodes w;
     w.name = name;
     w.dtype = dtype;
+    w.granularity = granularity;
     if (directions & kRows) w.rows_read_by = {OCTAVO_VERB_FORWARD};
     if (directions & kColumns) w.columns_read_by = {OCTAVO_VERB_BACKWARD};
     return weight_codes(w);
