@@ -120,13 +120,19 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
       get(flags_.since[kCaptured])) {
     quantize(e, p, weight);
-    codes.held = weight ? alias_of(weight) : Owned();
+    // Nothing trusts these codes any more, and a graph's own memory must end with it.
+    codes.held = weight && !get(flags_.since[kCaptured]) ? alias_of(weight) : Owned();
     codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
     codes.data.store(data, std::memory_order_relaxed);
     codes.version.store(version, std::memory_order_release);
     std::atomic_ref<uint8_t>(stale).fetch_and(kHost);
   }
   codes.used.store(true, std::memory_order_relaxed);
+}
+
+void Coupling::added_to_gradient(const Entry &e, uint32_t parameter) {
+  const uint8_t bits = is_captured(e.device, e.stream()) ? kAdded | kReplays : kAdded;
+  std::atomic_ref<uint8_t>(flags_.gradients[parameter]).fetch_or(bits);
 }
 
 void Coupling::end(const Entry &e) {

@@ -10,8 +10,9 @@
 // forward of this step used that weight before: an expert's first use in a step shows no new step.
 //
 // Graphs. What a CUDA graph holds runs without this code. A captured forward therefore quantizes
-// its weight in the graph. From then on no codes are taken for those of a weight, and every step of
-// an optimizer is a boundary.
+// its weight in the graph. From then on no codes are taken for those of a weight, every step of an
+// optimizer is a boundary, and a gradient slot that the graph adds to always counts as one that
+// was.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,7 @@ struct LinearShape;
 
 // Bytes that host and ops share: the host allocates them, both write them.
 struct SharedFlags {
-  uint8_t *gradients = nullptr;  // by parameter: 1 once a compiled graph added to its gradient slot
+  uint8_t *gradients = nullptr;  // by parameter: Added, once a compiled graph added to its slot
   uint8_t *weights = nullptr;    // by parameter: Stale
   uint8_t *since = nullptr;      // by Since: what happened since the last boundary
 };
@@ -38,6 +39,10 @@ enum Stale : uint8_t {
   kCodes = 1,  // the codes are not those of the weight or of the scale
   kHost = 2,   // the host wants to see the weight first: Callbacks::settle
   kMoved = 4,  // the host changed the weight
+};
+enum Added : uint8_t {
+  kAdded = 1,   // since the slot was cleared
+  kReplays = 2  // stays: a CUDA graph adds in each replay, which nobody announces
 };
 enum Since : uint8_t {
   kForward,
@@ -89,7 +94,7 @@ class Coupling {
     put(flags_.since[kBackward], 1);
     if (dtype_of_dy == OCTAVO_F16) put(flags_.since[kHalf], 1);
   }
-  void added_to_gradient(uint32_t parameter) { put(flags_.gradients[parameter], 1); }
+  void added_to_gradient(const Entry &e, uint32_t parameter);
 
   // Derives the next scales; every weight is quantized again when a forward needs it.
   void boundary(const Entry &e) {

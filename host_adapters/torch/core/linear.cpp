@@ -219,7 +219,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   e.calls[OCTAVO_VERB_BACKWARD].fetch_add(1, std::memory_order_relaxed);
   e.coupling.ran_backward(dym.dtype);
   if ((in.flags & kOfGraph) && (in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_SLOT)
-    e.coupling.added_to_gradient(shape.parameter);
+    e.coupling.added_to_gradient(e, shape.parameter);
   return out;
 }
 

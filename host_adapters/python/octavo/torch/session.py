@@ -12,7 +12,7 @@ from .. import _abi
 from ..errors import InvalidError, StateError
 from ..run import Run
 from . import cublas, device, ops, parameter
-from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, Flags, Site
+from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
 disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
@@ -145,7 +145,8 @@ class Session(Stored):
         self.settle_all()
         return {"config": self.config.frozen(), "weights": self._candidates,
                 "linears": self.linears, "left_out": self.left_out, "tensors": self.tensors,
-                "skipped_steps": self.skipped_steps, "gradients": bytes(self.flags.gradients)}
+                "skipped_steps": self.skipped_steps,
+                "gradients": bytes(g & ~REPLAYS for g in self.flags.gradients)}
 
     def __setstate__(self, state):
         self.config, self._candidates = state["config"], state["weights"]

@@ -40,6 +40,7 @@ class Weight:
 
 
 CODES, HOST, MOVED = 1, 2, 4         # octavo::core::Stale
+REPLAYS = 2                          # octavo::core::Added
 FORWARD, BACKWARD, TO_END, CAPTURED, HALF = range(5)  # octavo::core::Since
 
 

@@ -5,7 +5,7 @@ from .. import _abi
 from ..errors import InvalidError
 from . import ops, parameter
 from .gradient import SlotGradient, absorb, apply_factor, is_plain
-from .slots import CODES, HOST, MOVED
+from .slots import CODES, HOST, MOVED, REPLAYS
 
 _MOMENTS = {_abi.ROLE_EXP_AVG, _abi.ROLE_EXP_AVG_SQ, _abi.ROLE_COUNTER}
 
@@ -88,8 +88,9 @@ class Stored:
         self.gradient_slots[weight.id].zero_()
 
     def has_graph_gradient(self, weight):
-        """Whether a compiled graph has added to the gradient slot since it was cleared. The op
-        records this, because a traced graph must not write to objects that outlive it."""
+        """Whether a compiled graph has added to the gradient slot since it was cleared, or may have,
+        in a replay of a CUDA graph. The op records this, because a traced graph must not write to
+        objects that outlive it."""
         return bool(self.flags.gradients[weight.id])
 
     def clear_graph_gradients(self):
@@ -110,7 +111,7 @@ class Stored:
         for w in self.weights_of(p):
             if self.has_graph_gradient(w):
                 self.clear_gradient(w)
-                self.flags.gradients[w.id] = 0
+                self.flags.gradients[w.id] &= REPLAYS
 
     def absorb_gradients(self):
         """Moves gradients that torch's own use of weights gave to the slots. Returns the Weights
