@@ -57,6 +57,17 @@ class EveryVerb {
   }
   /* What all calls read and write, but workspaces. */
   std::vector<uint8_t> read() const { return {memory_, memory_ + used_}; }
+  /* Each verb's that concurrent calls may share, from `at` on; the number of floats. */
+  size_t accumulate_at(float *at) {
+    float **const all[] = {&quantize_.amax,       &quantize_.nonfinite, &amax_.amax,
+                           &amax_.nonfinite,      &fused_cast_.amax,    &fused_cast_.nonfinite,
+                           &sum_codes_.saturated, &sum_codes_.added,    &stats_.saturated,
+                           &stats_.underflow,     &stats_.signal,       &stats_.noise};
+    size_t count = 0;
+    for (float **target : all) *target = at + count++;
+    squares_.out = at + count++;
+    return count;
+  }
   void write(const std::vector<uint8_t> &bytes) { std::copy(bytes.begin(), bytes.end(), memory_); }
 
  private:
@@ -79,6 +90,7 @@ class EveryVerb {
   void make_tensors() {
     scale_ = {floats(), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
     in_ = tensor(OCTAVO_F32), codes_ = tensor(OCTAVO_E4M3FN);
+    static_cast<uint8_t *>(codes_.data)[0] = 0; /* an underflow */
     quantized_ = tensor(OCTAVO_E4M3FN), decoded_ = tensor(OCTAVO_F32);
     result_ = tensor(OCTAVO_F32), fused_codes_ = tensor(OCTAVO_E4M3FN);
     summed_ = tensor(OCTAVO_F32, kSummed), summed_codes_ = tensor(OCTAVO_E4M3FN, kSummed);

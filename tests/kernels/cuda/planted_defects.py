@@ -77,4 +77,12 @@ DEFECTS = [
              "  }\n")],
            [K + "sums.cu"], VERBS,
            "CudaVerbs.on_several_streams_at_once_compute_what_one_computes"),
+    Defect("sums of calls at once are added without atomics",
+           [(K + "device/sums.cuh",
+             "  if (threadIdx.x == 0) atomicAdd(out, static_cast<float>(sums[0]));\n",
+             "  if (threadIdx.x == 0) *out += static_cast<float>(sums[0]);\n"),
+            (K + "device/sums.cuh",
+             "    if (added != nullptr) atomicAdd(added, static_cast<float>(count) * count_as);\n",
+             "    if (added != nullptr) *added += static_cast<float>(count) * count_as;\n")],
+           [K + "sums.cu"], VERBS, "CudaVerbs.accumulate_by_atomics"),
 ]

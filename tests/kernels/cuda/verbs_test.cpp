@@ -1,6 +1,7 @@
 /* What holds for every verb of the kernels table: the thread's device stays, memory of another
  * device is none, a capture takes it, and calls on several streams do not touch each other. */
 #include "tests/kernels/cuda/every_verb.h"
+#include "tests/support/cuda_on_cpu/accumulators.h"
 
 namespace octavo::test {
 namespace {
@@ -89,6 +90,22 @@ TEST_F(CudaVerbs, launch_nothing_where_the_device_cannot_be_made_current) {
   EXPECT_EQ(after.allocations, before.allocations) << "of open_device, too";
   EXPECT_EQ(fake_library().calls.size(), products);
   cuda_on_cpu::script().set_device_error = cudaSuccess;
+}
+
+/* OCTAVO_CAPS_ATOMIC_ACCUMULATE: of calls at once with one accumulator none is lost. A plain store
+ * to one ends the process; some memory makes each of them change. */
+TEST_F(CudaVerbs, accumulate_by_atomics) {
+  const cuda_on_cpu::Accumulators memory;
+  std::vector<float> largest;
+  for (const uint8_t fill : {0x38, 0x7E, 0xFF}) {
+    EveryVerb every(ctx, fill);
+    largest.resize(every.accumulate_at(memory.data()));
+    every.launch_all(ctx, streams[0]);
+    cuda_on_cpu::settle();
+    for (size_t i = 0; i < largest.size(); ++i)
+      largest[i] = std::fmax(largest[i], memory.data()[i]);
+  }
+  for (size_t i = 0; i < largest.size(); ++i) EXPECT_GT(largest[i], 0.0f) << "accumulator " << i;
 }
 
 /* Memory that was allocated on device 1, in a run on device 0. */

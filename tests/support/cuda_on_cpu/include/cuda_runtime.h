@@ -188,6 +188,18 @@ uint64_t exchange(unsigned mask, uint64_t value, unsigned lane);
 unsigned lane_id();
 unsigned ballot(unsigned mask, bool vote);
 
+/* Memory that plain stores cannot write (accumulators.h), and where it can be written; 0: none. */
+inline uintptr_t accumulators = 0;
+inline uintptr_t accumulators_written = 0;
+constexpr size_t kAccumulatorBytes = 4096;
+template <typename Value>
+std::atomic_ref<Value> atomic(Value *target) {
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(target) - accumulators;
+  if (accumulators != 0 && offset < kAccumulatorBytes)
+    target = reinterpret_cast<Value *>(accumulators_written + offset);
+  return std::atomic_ref<Value>(*target);
+}
+
 template <typename Value>
 Value shuffle(unsigned mask, Value value, unsigned lane) {
   static_assert(sizeof(Value) <= sizeof(uint64_t));
@@ -280,7 +292,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
 /* Atomic for other blocks, too, which may run in other threads of the CPU; they order nothing. */
 template <typename Value>
 Value atomicMax(Value *target, Value value) {
-  const std::atomic_ref<Value> shared(*target);
+  const std::atomic_ref<Value> shared = ::cuda_on_cpu::atomic(target);
   Value old = shared.load(std::memory_order_relaxed);
   while (value > old && !shared.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
   }
@@ -288,11 +300,11 @@ Value atomicMax(Value *target, Value value) {
 }
 template <typename Value>
 Value atomicAdd(Value *target, Value value) {
-  return std::atomic_ref<Value>(*target).fetch_add(value, std::memory_order_relaxed);
+  return ::cuda_on_cpu::atomic(target).fetch_add(value, std::memory_order_relaxed);
 }
 template <typename Value>
 Value atomicExch(Value *target, Value value) {
-  return std::atomic_ref<Value>(*target).exchange(value, std::memory_order_relaxed);
+  return ::cuda_on_cpu::atomic(target).exchange(value, std::memory_order_relaxed);
 }
 
 #endif
