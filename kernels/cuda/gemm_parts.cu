@@ -93,24 +93,23 @@ const octavo_scale *scales_from(const octavo_scale *s, int64_t first, octavo_sca
   return out;
 }
 
-/* Whether rows of a matrix can be read in runs of kFinishWidth elements. */
+/* Whether rows of a matrix can be read in runs of kPack elements. */
 bool has_runs(const octavo_tensor &t) {
-  const int64_t width = dtype_bytes(t.dtype) * kFinishWidth;
+  const int64_t width = dtype_bytes(t.dtype) * kPack;
   const int64_t unit = lesser(width, 16);
-  return t.cols % kFinishWidth == 0 && reinterpret_cast<uintptr_t>(t.data) % unit == 0 &&
+  return t.cols % kPack == 0 && reinterpret_cast<uintptr_t>(t.data) % unit == 0 &&
          (t.rows <= 1 || t.stride * dtype_bytes(t.dtype) % unit == 0);
 }
 
 void launch_finish(Launcher &l, const octavo_tensor &sums, const octavo_tensor &d,
                    const Finish &finish) {
   const bool is_wide = has_runs(sums) && has_runs(d);
-  const int64_t across = divide_up(sums.cols / (is_wide ? kFinishWidth : 1), kThreads);
+  const int64_t across = divide_up(sums.cols / (is_wide ? kPack : 1), kThreads);
   const unsigned blocks = blocks_for(l.context(), across * sums.rows);
   const auto width = static_cast<unsigned>(lesser(across, blocks));
   const auto height = static_cast<unsigned>(lesser(sums.rows, divide_up(blocks, width)));
   l.run(dim3(width, height), dim3(kThreads),
-        is_wide ? finish_gemm_kernel<kFinishWidth> : finish_gemm_kernel<1>, any_tensor(sums),
-        finish);
+        is_wide ? finish_gemm_kernel<kPack> : finish_gemm_kernel<1>, any_tensor(sums), finish);
 }
 
 /* The workspace without what has been taken of its room for parts. */

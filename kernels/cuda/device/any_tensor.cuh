@@ -24,6 +24,8 @@ struct AnyTensor {
     return stride == cols ? index : index / cols * stride + index % cols;
   }
 
+  __device__ int bytes() const { return static_cast<int>(OCTAVO_DTYPE_BITS(dtype) / 8); }
+  __device__ void *address(int64_t at) const { return static_cast<char *>(data) + at * bytes(); }
   __device__ float load(int64_t at) const {
     switch (dtype) {
       case OCTAVO_F32: return static_cast<const float *>(data)[at];

@@ -46,56 +46,29 @@ struct Finish {
   }
 };
 
-/* Adjacent elements that a thread takes at once: 16 bytes of 16 bits each. */
-constexpr int kFinishWidth = 8;
-
-/* kCount adjacent elements, at an address that is a multiple of them, but of 16 bytes for f32. */
-template <typename Element, int kCount>
-__device__ void load_run(const void *data, int64_t at, float *values) {
-  using Stored = typename Element::Stored;
-  constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
-  constexpr int kEach = kBytes > 16 ? 16 / static_cast<int>(sizeof(Stored)) : kCount;
-  for (int first = 0; first < kCount; first += kEach) {
-    const auto run = *reinterpret_cast<const Pack<Stored, kEach> *>(
-        static_cast<const Stored *>(data) + at + first);
-    for (int i = 0; i < kEach; ++i) values[first + i] = Element::decode(run.at[i]);
-  }
-}
-
-template <typename Element, int kCount>
-__device__ void store_run(void *data, int64_t at, const float *values) {
-  using Stored = typename Element::Stored;
-  constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
-  constexpr int kEach = kBytes > 16 ? 16 / static_cast<int>(sizeof(Stored)) : kCount;
-  for (int first = 0; first < kCount; first += kEach) {
-    Pack<Stored, kEach> run;
-    for (int i = 0; i < kEach; ++i) run.at[i] = Element::store(values[first + i]);
-    *reinterpret_cast<Pack<Stored, kEach> *>(static_cast<Stored *>(data) + at + first) = run;
-  }
-}
-
+/* One element, or a pack that is aligned as load_pack needs it. */
 template <int kCount>
-__device__ void load_any(const AnyTensor &t, int64_t at, float *values) {
-  switch (t.dtype) {
-    case OCTAVO_F32: return load_run<F32, kCount>(t.data, at, values);
-    case OCTAVO_BF16: return load_run<Bf16, kCount>(t.data, at, values);
-    case OCTAVO_F16: return load_run<F16, kCount>(t.data, at, values);
-    case OCTAVO_E4M3FN: return load_run<E4m3, kCount>(t.data, at, values);
-    default: return load_run<E5m2, kCount>(t.data, at, values);
-  }
+__device__ __forceinline__ void load_run(const AnyTensor &t, int64_t at, float (&values)[kCount]) {
+  if constexpr (kCount == 1)
+    values[0] = t.load(at);
+  else
+    decode_pack(t.dtype, load_pack(t.address(at), t.bytes()), values);
 }
-
 template <int kCount>
-__device__ void store_any(const AnyTensor &t, int64_t at, const float *values) {
-  switch (t.dtype) {
-    case OCTAVO_F32: return store_run<F32, kCount>(t.data, at, values);
-    case OCTAVO_BF16: return store_run<Bf16, kCount>(t.data, at, values);
-    default: return store_run<F16, kCount>(t.data, at, values);
+__device__ __forceinline__ void store_run(const AnyTensor &t, int64_t at,
+                                          const float (&values)[kCount]) {
+  if constexpr (kCount == 1) {
+    t.store(at, values[0]);
+  } else {
+    RawPack raw = {};
+    round_pack(t.dtype, values, &raw);
+    store_pack(t.address(at), t.bytes(), raw);
   }
 }
 
-/* sums and d of one shape, whose columns are a multiple of kCount; they may be one matrix. A thread
- * keeps its columns, and with them bias and scales, while it walks along the rows. */
+/* sums and d of one shape, whose columns are a multiple of kCount, 1 or kPack; they may be one
+ * matrix. A thread keeps its columns, and with them bias and scales, while it walks along the rows.
+ */
 template <int kCount>
 static __global__ void finish_gemm_kernel(AnyTensor sums, Finish finish) {
   const int64_t runs = sums.cols / kCount;
@@ -110,13 +83,13 @@ static __global__ void finish_gemm_kernel(AnyTensor sums, Finish finish) {
     for (int64_t row = blockIdx.y; row < sums.rows; row += gridDim.y) {
       float values[kCount];
       float old[kCount] = {};
-      load_any<kCount>(sums, sums.at(row, col), values);
+      load_run(sums, sums.at(row, col), values);
       const int64_t to = finish.d.at(row, col);
-      if (finish.accumulates) load_any<kCount>(finish.d, to, old);
+      if (finish.accumulates) load_run(finish.d, to, old);
       const float row_scale = finish.is_scaled ? finish.a_scale.at(row, 0) : 1.0f;
       for (int i = 0; i < kCount; ++i)
         values[i] = finish.value_of(values[i], row_scale * scale[i], bias[i], old[i]);
-      store_any<kCount>(finish.d, to, values);
+      store_run(finish.d, to, values);
     }
   }
 }

@@ -1,13 +1,13 @@
 /* kernels/cuda/device/packs.cuh: eight adjacent elements, one thread's share of a tensor whose
  * dtype is known when the kernel runs.
  *
- * Elements are decoded for arithmetic and encoded after it, so a NaN is the device's own: the
- * hardware's conversions give the bits of kernels/format. Registers are never indexed by a
- * variable: what is done element by element goes through a Stage.
+ * Elements are decoded for arithmetic and encoded after it, so a NaN is the device's own, as the
+ * conversions of words.cuh give it: the contract says that NaN stays NaN, not which. Registers are
+ * never indexed by a variable: what is done element by element goes through a Stage.
  */
 #pragma once
 
-#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/words.cuh"
 
 namespace octavo::cuda {
 
@@ -18,6 +18,14 @@ constexpr int kPackWords = 4;
 struct RawPack {
   Pack<uint32_t, kPackWords> low;
   Pack<uint32_t, kPackWords> high;
+
+  /* A word's number must be known when the code is compiled. */
+  __device__ __forceinline__ uint32_t &word(int i) {
+    return i < kPackWords ? low.at[i] : high.at[i - kPackWords];
+  }
+  __device__ __forceinline__ uint32_t word(int i) const {
+    return i < kPackWords ? low.at[i] : high.at[i - kPackWords];
+  }
 };
 
 /* Room for the pack of one thread, which alone uses it. */
@@ -28,135 +36,56 @@ union Stage {
   float values[kPack];
 };
 
-/* Two elements at once, the first one in the low bits. */
-template <typename Format>
-__device__ __forceinline__ void decode_two(uint32_t bits, float (&values)[2]) {
-#ifdef OCTAVO_FLOAT8_CONVERSION
-  uint32_t halves = bits;
-  if constexpr (Format::kDtype == OCTAVO_E4M3FN)
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(bits)));
-  if constexpr (Format::kDtype == OCTAVO_E5M2)
-    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(bits)));
-  asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
-      : "=f"(values[0]), "=f"(values[1])
-      : "r"(halves));
-#else
-  constexpr int kBits = 8 * sizeof(typename Format::Stored);
-  for (int i = 0; i < 2; ++i)
-    values[i] = Format::decode(static_cast<typename Format::Stored>(bits >> (i * kBits)));
-#endif
-}
-
-template <typename Format>
-__device__ __forceinline__ uint32_t cast_two(float first, float second) {
-#ifdef OCTAVO_FLOAT8_CONVERSION
-  uint16_t codes;
-  if constexpr (Format::kDtype == OCTAVO_E4M3FN)
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
-  else
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
-  return codes;
-#else
-  return Format::cast(first) | static_cast<uint32_t>(Format::cast(second)) << 8;
-#endif
-}
-
-__device__ __forceinline__ uint32_t store_two_bf16(float first, float second) {
-#ifdef __CUDA_ARCH__
-  uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-  return both;
-#else
-  return encode_bf16(first) | static_cast<uint32_t>(encode_bf16(second)) << 16;
-#endif
-}
-
-/* A scaled f16 saturates, a plain one becomes infinite. */
-__device__ __forceinline__ uint32_t store_two_f16(float first, float second, bool saturates) {
-#ifdef __CUDA_ARCH__
-  const float limit = saturates ? kMaxF16 : bits_float(kInfinityBits);
-  if (absolute(first) > limit) first = copysignf(limit, first);
-  if (absolute(second) > limit) second = copysignf(limit, second);
-  uint32_t both;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-  return both;
-#else
-  const auto encode = [&](float v) -> uint32_t {
-    return saturates ? encode_f16_saturating(v) : encode_f16(v);
-  };
-  return encode(first) | encode(second) << 16;
-#endif
-}
-
 template <typename Format>
 __device__ __forceinline__ void decode_words(const RawPack &raw, float (&values)[kPack]) {
-  constexpr int kTwoBits = 16 * sizeof(typename Format::Stored);
 #pragma unroll
-  for (int i = 0; i < kPack / 2; ++i) {
-    const uint32_t word = raw.low.at[i * kTwoBits / 32];
-    float two[2];
-    decode_two<Format>(word >> (i * kTwoBits % 32), two);
-    values[2 * i] = two[0];
-    values[2 * i + 1] = two[1];
-  }
+  for (int i = 0; i < kWords<Format, kPack>; ++i)
+    split(Format{}, raw.word(i), values + i * kPerWord<Format>);
 }
 
 __device__ __forceinline__ void decode_pack(uint32_t dtype, const RawPack &raw,
                                             float (&values)[kPack]) {
   switch (dtype) {
-    case OCTAVO_F32:
-#pragma unroll
-      for (int i = 0; i < kPackWords; ++i) {
-        values[i] = bits_float(static_cast<int32_t>(raw.low.at[i]));
-        values[kPackWords + i] = bits_float(static_cast<int32_t>(raw.high.at[i]));
-      }
-      return;
-    case OCTAVO_BF16:
-#pragma unroll
-      for (int i = 0; i < kPackWords; ++i) {
-        values[2 * i] = bits_float(static_cast<int32_t>(raw.low.at[i] << 16));
-        values[2 * i + 1] = bits_float(static_cast<int32_t>(raw.low.at[i] & 0xFFFF0000u));
-      }
-      return;
+    case OCTAVO_F32: return decode_words<F32>(raw, values);
+    case OCTAVO_BF16: return decode_words<Bf16>(raw, values);
     case OCTAVO_F16: return decode_words<F16>(raw, values);
     case OCTAVO_E4M3FN: return decode_words<E4m3>(raw, values);
     default: return decode_words<E5m2>(raw, values);
   }
 }
 
+/* Saturates, as all tensors with a scale do. */
 template <typename Format>
 __device__ __forceinline__ void cast_words(const float (&values)[kPack], RawPack *raw) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float *v = values + 4 * i;
-    raw->low.at[i] = cast_two<Format>(v[0], v[1]) | cast_two<Format>(v[2], v[3]) << 16;
+  for (int i = 0; i < kWords<Format, kPack>; ++i)
+    raw->word(i) = word_of<Format>(values + i * kPerWord<Format>);
+}
+
+/* To a plain dtype, where overflow is infinity. */
+template <typename Format>
+__device__ __forceinline__ void round_words(const float (&values)[kPack], RawPack *raw) {
+#pragma unroll
+  for (int i = 0; i < kWords<Format, kPack>; ++i)
+    raw->word(i) = rounded_word(Format{}, values + i * kPerWord<Format>);
+}
+
+__device__ __forceinline__ void round_pack(uint32_t dtype, const float (&values)[kPack],
+                                           RawPack *raw) {
+  switch (dtype) {
+    case OCTAVO_F32: return round_words<F32>(values, raw);
+    case OCTAVO_BF16: return round_words<Bf16>(values, raw);
+    default: return round_words<F16>(values, raw);
   }
 }
 
-/* `saturates`: a tensor with a scale; E4M3 and E5M2 always do. */
-__device__ __forceinline__ void encode_pack(uint32_t dtype, bool saturates,
+/* `is_scaled`: an f16 with a scale. */
+__device__ __forceinline__ void encode_pack(uint32_t dtype, bool is_scaled,
                                             const float (&values)[kPack], RawPack *raw) {
-  switch (dtype) {
-    case OCTAVO_F32:
-#pragma unroll
-      for (int i = 0; i < kPackWords; ++i) {
-        raw->low.at[i] = static_cast<uint32_t>(float_bits(values[i]));
-        raw->high.at[i] = static_cast<uint32_t>(float_bits(values[kPackWords + i]));
-      }
-      return;
-    case OCTAVO_BF16:
-#pragma unroll
-      for (int i = 0; i < kPackWords; ++i)
-        raw->low.at[i] = store_two_bf16(values[2 * i], values[2 * i + 1]);
-      return;
-    case OCTAVO_F16:
-#pragma unroll
-      for (int i = 0; i < kPackWords; ++i)
-        raw->low.at[i] = store_two_f16(values[2 * i], values[2 * i + 1], saturates);
-      return;
-    case OCTAVO_E4M3FN: return cast_words<E4m3>(values, raw);
-    default: return cast_words<E5m2>(values, raw);
-  }
+  if (dtype == OCTAVO_E4M3FN) return cast_words<E4m3>(values, raw);
+  if (dtype == OCTAVO_E5M2) return cast_words<E5m2>(values, raw);
+  if (is_scaled) return cast_words<F16>(values, raw);
+  round_pack(dtype, values, raw);
 }
 
 template <int kBits>

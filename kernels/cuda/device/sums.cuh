@@ -61,19 +61,16 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t shard = 0; shard < c.shards; ++shard) {
       const Words words = *reinterpret_cast<const Words *>(codes + shard * c.shard_stride + i);
 #pragma unroll
-      for (int k = 0; k < kCodes; k += 2) {
-        float two[2];
-        decode_two<Codes>(words.at[k / 4] >> k % 4 * 8, two);
-        sums[k] += two[0];
-        sums[k + 1] += two[1];
+      for (int k = 0; k < kCodes / 4; ++k) {
+        float four[4];
+        split(Codes{}, words.at[k], four);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[4 * k + j] += four[j];
       }
     }
     Words words;
 #pragma unroll
-    for (int k = 0; k < kCodes / 4; ++k) {
-      const float *s = sums + 4 * k;
-      words.at[k] = cast_two<Codes>(s[0], s[1]) | cast_two<Codes>(s[2], s[3]) << 16;
-    }
+    for (int k = 0; k < kCodes / 4; ++k) words.at[k] = word_of<Codes>(sums + 4 * k);
 #pragma unroll
     for (const float sum : sums) outside += absolute(sum) > largest ? 1 : 0;
     *reinterpret_cast<Words *>(out + i) = words;

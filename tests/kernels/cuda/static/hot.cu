@@ -35,7 +35,7 @@ const void *const kHot[] = {
     hot(squares_kernel<F32>),
     hot(sum_quantized_kernel<E4m3>),
     hot(dequantize_wide_kernel<E4m3, Bf16>),
-    hot(finish_gemm_kernel<kFinishWidth>),
+    hot(finish_gemm_kernel<kPack>),
 };
 
 }  // namespace octavo::cuda
