@@ -155,6 +155,7 @@ TEST(Gpu, none_is_a_refusal_and_not_the_cpu) {
 
 // What the tests above rest on: the seal is one.
 TEST(SealedDevice, memory_is_out_of_the_reach_of_the_host) {
+  train_once(on("cuda"), "te", 1);  // its kernels opened the pages
   Group group("te", on("cuda"), 1);
   OctavoRun &run = group.replicas[0]->octavo();
   const volatile auto *slot = static_cast<unsigned char *>(run.store()->address(0));

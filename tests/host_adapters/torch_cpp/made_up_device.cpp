@@ -36,8 +36,7 @@ class SealedAllocator : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void *to, const void *from, size_t bytes) const override {
-    const cuda_on_cpu::DeviceAccess access;
-    std::memcpy(to, from, bytes);
+    std::memcpy(cuda_on_cpu::open_address(to), cuda_on_cpu::open_address(from), bytes);
   }
 
  private:
@@ -94,17 +93,16 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            type.value_or(at::kFloat));
 }
 
-// The tensor's memory as a tensor of the CPU, for as long as the pages are open.
+// The tensor's memory as a tensor of the CPU.
 at::Tensor as_cpu(const at::Tensor &t) {
   if (t.is_cpu()) return t;
-  auto *data = static_cast<char *>(t.storage().mutable_data()) +
+  auto *data = static_cast<char *>(cuda_on_cpu::open_address(t.storage().mutable_data())) +
                static_cast<size_t>(t.storage_offset()) * t.element_size();
   return at::from_blob(data, t.sizes(), t.strides(), at::TensorOptions(t.scalar_type()));
 }
 
 at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool) {
   if (to.is_cpu() && uncounted == 0) ++copies;
-  const cuda_on_cpu::DeviceAccess access;
   as_cpu(to).copy_(as_cpu(from));
   return to;
 }
@@ -125,7 +123,6 @@ at::Tensor copy_from_and_resize(const at::Tensor &from, const at::Tensor &to) {
 }
 
 at::Scalar local_scalar(const at::Tensor &t) {
-  const cuda_on_cpu::DeviceAccess access;
   return as_cpu(t).item();
 }
 

@@ -109,8 +109,7 @@ void poison_memory(void *data) {
   const std::lock_guard lock(mutex);
   const auto found = given.find(static_cast<unsigned char *>(data));
   if (found == given.end()) return;
-  const DeviceAccess access;
-  poison(static_cast<unsigned char *>(data), found->second.bytes);
+  poison(static_cast<unsigned char *>(open_address(data)), found->second.bytes);
 }
 
 Place place_of(const void *data) {

@@ -31,6 +31,8 @@ struct Arena {
   unsigned accesses = 0;
   size_t used = 0;
   unsigned char *pages = nullptr;
+  unsigned char *open = nullptr;  // the same pages, for copies
+  const pid_t process = getpid();
   Freed freed[40];  // by the power of two of the number of pages
 
   void lock() {
@@ -39,12 +41,19 @@ struct Arena {
   void unlock() { busy.clear(std::memory_order_release); }
 };
 
-void *map(size_t bytes, int protection) {
-  void *pages =
-      mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+void *mapped(void *pages) {
   if (pages != MAP_FAILED) return pages;
   std::perror("cuda_on_cpu: mmap");
   std::abort();
+}
+
+// Two ranges of addresses of the same pages, of which the first is closed. A process that forks
+// shares them with its child, which therefore frees nothing.
+void map_pages(Arena *a) {
+  a->pages = static_cast<unsigned char *>(mapped(mmap(
+      nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)));
+  a->open = static_cast<unsigned char *>(mapped(mremap(a->pages, 0, kBytes, MREMAP_MAYMOVE)));
+  if (mprotect(a->pages, kBytes, PROT_NONE) != 0) mapped(MAP_FAILED);
 }
 
 Arena &arena() {
@@ -55,8 +64,8 @@ Arena &arena() {
       const bool is_ours = std::sscanf(place, "%ld:%p", &process, &address) == 2;
       if (is_ours && process == getpid()) return static_cast<Arena *>(address);
     }
-    auto *made = new (map(sizeof(Arena), PROT_READ | PROT_WRITE)) Arena;
-    made->pages = static_cast<unsigned char *>(map(kBytes, PROT_NONE));
+    auto *made = new Arena;  // for as long as the process
+    map_pages(made);
     char place[64];
     std::snprintf(place, sizeof place, "%ld:%p", static_cast<long>(getpid()),
                   static_cast<void *>(made));
@@ -77,6 +86,19 @@ void protect(const Arena &a, int protection) {
   if (a.used == 0 || mprotect(a.pages, a.used, protection) == 0) return;
   std::perror("cuda_on_cpu: mprotect");
   std::abort();
+}
+
+// To forget the addresses of pages first takes time for each page that a kernel has touched; to
+// close them by mprotect, and to open them again, would for each page that there is.
+void close_pages(const Arena &a) {
+  madvise(a.pages, a.used, MADV_DONTNEED);
+  protect(a, PROT_NONE);
+}
+
+// Fresh pages cost a fault each, so a few are written instead.
+void clear(void *data, size_t bytes) {
+  if (bytes > 4 * kPage && madvise(data, bytes, MADV_REMOVE) == 0) return;
+  std::memset(data, 0, bytes);
 }
 
 }  // namespace
@@ -113,8 +135,9 @@ void *sealed_allocate(size_t bytes) {
 void sealed_free(void *data, size_t bytes) {
   if (data == nullptr) return;
   const int power = power_of(bytes);
-  madvise(data, kPage << power, MADV_DONTNEED);
   Arena &a = arena();
+  if (getpid() != a.process) return;
+  clear(open_address(data), kPage << power);
   Freed &freed = a.freed[power];
   a.lock();
   if (freed.count < Freed::kMost) freed.data[(freed.first + freed.count++) % Freed::kMost] = data;
@@ -124,6 +147,11 @@ void sealed_free(void *data, size_t bytes) {
 bool is_sealed_address(const void *data) {
   const auto *byte = static_cast<const unsigned char *>(data);
   return byte >= arena().pages && byte < arena().pages + kBytes;
+}
+
+void *open_address(void *data) {
+  if (!is_sealed() || !is_sealed_address(data)) return data;
+  return arena().open + (static_cast<unsigned char *>(data) - arena().pages);
 }
 
 bool points_to_host(const void *argument, size_t bytes) {
@@ -156,7 +184,7 @@ DeviceAccess::~DeviceAccess() {
   if (!is_sealed()) return;
   Arena &a = arena();
   a.lock();
-  if (--a.accesses == 0) protect(a, PROT_NONE);
+  if (--a.accesses == 0) close_pages(a);
   a.unlock();
 }
 

@@ -30,8 +30,7 @@ cudaError_t release(void *pointer, Place place) {
 }
 
 void copy_bytes(void *to, const void *from, size_t bytes) {
-  const DeviceAccess access;
-  if (bytes > 0) std::memmove(to, from, bytes);
+  if (bytes > 0) std::memmove(open_address(to), open_address(from), bytes);
 }
 
 // Memory of another device: the copy fails like a kernel, later.
@@ -116,7 +115,6 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
   if (const cudaError_t error = answer(cudaSuccess); error != cudaSuccess) return error;
   if (fails_abroad(to, nullptr)) return cudaSuccess;
   return answer(enqueue(stream, [=] {
-    const DeviceAccess access;
-    if (bytes > 0) std::memset(to, value, bytes);
+    if (bytes > 0) std::memset(open_address(to), value, bytes);
   }));
 }
