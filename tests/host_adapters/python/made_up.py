@@ -93,7 +93,6 @@ def movable(model):
 _NOT_THERE = (
     ("[inductor", "inductor generates no code for this device"),
     ("-compiled]", "inductor generates no code for this device"),
-    ("test_mixed_precision_fp16_inf", "autocast leaves torch's own operators as they are on this device"),
     ("test_zero_redundancy_optimizer", "gloo has no such device"),
     ("test_cuda_without_one", "there is a GPU, which is made up"),
     ("test_sharded_models", "DTensor has no such device"),

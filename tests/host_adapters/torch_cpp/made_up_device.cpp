@@ -161,9 +161,7 @@ void register_kernels() {
   static torch::Library others(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
                                __LINE__);
   others.fallback(torch::CppFunction::makeFromBoxedFunction<&on_copies>());
-  static torch::Library autocast(torch::Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1,
-                                 __FILE__, __LINE__);
-  autocast.fallback(torch::CppFunction::makeFallthrough());
+  register_autocast();
 }
 
 }  // namespace

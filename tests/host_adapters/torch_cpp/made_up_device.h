@@ -9,6 +9,9 @@ namespace testing_torch {
 // Gives torch the device, at the first call.
 at::Device made_up_device();
 
+// Of the device's registration: what runs in which type in torch.autocast.
+void register_autocast();
+
 // Copies from it to the CPU so far, which a host waits for. Not counted: those by which
 // operators run, and those in the scope of an Uncounted.
 int64_t copies_to_cpu();
