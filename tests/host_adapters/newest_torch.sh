@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the op library in the newest torch that the package index has, with the very
 # binary that was built for the torch of samples/torch_env. Downloads about 600 MB once a version,
-# so tests/run.sh leaves it out.
+# so tests/run.sh leaves it out: docs/testing.md says when to run it.
 #
 # Usage: tests/host_adapters/newest_torch.sh <build folder of the preset torch>
 # Exit codes: 0 passed, 77 not possible here with the reason in print, else a fault.
@@ -39,4 +39,5 @@ python=$folder/bin/python
 cd "$folder"
 OMP_NUM_THREADS=1 OCTAVO_LIBRARY_DIR=$build/lib PYTHONPATH=$root/host_adapters/python \
   "$python" -B -m pytest -q -rs -p no:cacheprovider \
-  "$root"/tests/host_adapters/python/{linear,msamp,state,prepare,coupling_steps,real_weights,again,refusals}_test.py
+  "$root"/tests/host_adapters/python/{linear,msamp,state,prepare,coupling_steps,real_weights,again,refusals}_test.py \
+  "$root"/tests/host_adapters/python/{ops,ops_arguments,guide_compile,ddp}_test.py
