@@ -78,9 +78,7 @@ void run_both(Devices &devices, Twins &twins, const Product &p, const Operands &
               OCTAVO_OK);
     Workspace workspace(side, bytes);
     c.workspace = workspace.data();
-    ASSERT_EQ(side == 0 ? devices.table().gemm(devices.cpu(), &c) : cuda::gemm(devices.cuda(), &c),
-              OCTAVO_OK)
-        << devices.last_text();
+    ASSERT_EQ(devices.run(side, &octavo_kernels::gemm, c), OCTAVO_OK) << devices.last_text();
     ASSERT_EQ(cuda::synchronize(devices.cuda()), OCTAVO_OK) << devices.last_text();
   }
 }

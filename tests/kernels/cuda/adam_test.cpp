@@ -102,10 +102,7 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
       c.flags = how.flags;
       Workspace workspace(side, cuda::adam_workspace(c));
       c.workspace = workspace.data();
-      ASSERT_EQ(side == 0 ? devices.table().adam_step(devices.cpu(), &c)
-                          : cuda::adam_step(devices.cuda(), &c),
-                OCTAVO_OK)
-          << devices.last_text();
+      ASSERT_EQ(devices.run(side, &octavo_kernels::adam_step, c), OCTAVO_OK) << devices.last_text();
     }
     twins.expect_equal("step " + std::to_string(step) + " layout of weight " +
                        std::to_string(l.weight) + " granularity " + std::to_string(l.granularity) +

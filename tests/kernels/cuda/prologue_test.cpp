@@ -71,9 +71,7 @@ TEST(CudaPrologue, alone_as_the_cpu) {
           c.prologue = &p;
           c.out = &out;
           ASSERT_EQ(cuda::prologue_workspace(nullptr, c), 0u) << "octavo_fused::apply has none";
-          ASSERT_EQ(side == 0 ? devices.table().prologue(devices.cpu(), &c)
-                              : cuda::prologue(devices.cuda(), &c),
-                    OCTAVO_OK)
+          ASSERT_EQ(devices.run(side, &octavo_kernels::prologue, c), OCTAVO_OK)
               << devices.last_text();
         }
         twins.expect_equal("op " + std::to_string(op) + " cols " + std::to_string(cols));
@@ -133,9 +131,7 @@ TEST(CudaPrologue, before_a_cast_as_the_cpu) {
           ASSERT_EQ(devices.table().workspace_bytes(devices.cpu(), &c, &cpu_bytes), OCTAVO_OK);
           Workspace workspace(side, cpu_bytes + cuda::prologue_workspace(nullptr, c));
           c.workspace = workspace.data();
-          ASSERT_EQ(side == 0 ? devices.table().prologue_quantize(devices.cpu(), &c)
-                              : cuda::prologue_quantize(devices.cuda(), &c),
-                    OCTAVO_OK)
+          ASSERT_EQ(devices.run(side, &octavo_kernels::prologue_quantize, c), OCTAVO_OK)
               << devices.last_text();
         }
         twins.expect_equal("op " + std::to_string(op) + " granularity " +

@@ -116,8 +116,7 @@ inline void run(Devices &devices, const Case &k, uint64_t seed) {
     c.flags = k.keeps_positive ? uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE} : 0u;
     Workspace workspace(side, cuda::quantize_workspace());
     c.workspace = workspace.data();
-    const octavo_status status = side == 0 ? devices.table().quantize(devices.cpu(), &c)
-                                           : cuda::quantize(devices.cuda(), &c);
+    const octavo_status status = devices.run(side, &octavo_kernels::quantize, c);
     ASSERT_EQ(status, OCTAVO_OK) << text(k) << ": " << devices.last_text();
   }
   twins.expect_equal(text(k));

@@ -35,9 +35,7 @@ TEST(CudaScales, from_amax_as_the_cpu) {
       c.format_max = 448.0f;
       c.divide_by = 3.0f;
       c.rule = rule;
-      ASSERT_EQ(side == 0 ? devices.table().scale_from_amax(devices.cpu(), &c)
-                          : cuda::scale_from_amax(devices.cuda(), &c),
-                OCTAVO_OK);
+      ASSERT_EQ(devices.run(side, &octavo_kernels::scale_from_amax, c), OCTAVO_OK);
     }
     twins.expect_equal("rule " + std::to_string(rule));
   }
@@ -74,9 +72,7 @@ TEST(CudaScales, delayed_update_as_the_cpu) {
             c.margin = 1;
             c.use_max = use_max;
             c.rule = rule;
-            ASSERT_EQ(side == 0 ? devices.table().delayed_scale_update(devices.cpu(), &c)
-                                : cuda::delayed_scale_update(devices.cuda(), &c),
-                      OCTAVO_OK);
+            ASSERT_EQ(devices.run(side, &octavo_kernels::delayed_scale_update, c), OCTAVO_OK);
           }
           twins.expect_equal("rule " + std::to_string(rule) + " round " + std::to_string(round));
         }
@@ -102,9 +98,7 @@ TEST(CudaScales, prescale_as_the_cpu) {
         c.growth = 1.01f;
         c.low = 0.5f;
         c.high = 1.0f;
-        ASSERT_EQ(side == 0 ? devices.table().prescale_update(devices.cpu(), &c)
-                            : cuda::prescale_update(devices.cuda(), &c),
-                  OCTAVO_OK);
+        ASSERT_EQ(devices.run(side, &octavo_kernels::prescale_update, c), OCTAVO_OK);
       }
       twins.expect_equal(std::to_string(saturated) + " of " + std::to_string(added));
     }
@@ -136,9 +130,7 @@ TEST(CudaScales, gradient_factor_as_the_cpu) {
           c.count = targets.size();
           c.factor = 0.37f;
           c.max_norm = max_norm;
-          ASSERT_EQ(side == 0 ? devices.table().gradient_scale(devices.cpu(), &c)
-                              : cuda::gradient_scale(devices.cuda(), &c),
-                    OCTAVO_OK);
+          ASSERT_EQ(devices.run(side, &octavo_kernels::gradient_scale, c), OCTAVO_OK);
         }
         twins.expect_equal("max_norm " + std::to_string(max_norm));
       }

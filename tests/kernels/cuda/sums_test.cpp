@@ -8,14 +8,6 @@
 namespace octavo::test {
 namespace {
 
-template <typename Call>
-Call make(uint32_t kind) {
-  Call c = {};
-  c.size = sizeof(c);
-  c.kind = kind;
-  return c;
-}
-
 /* Whole packs and others; in one block, and in several that leave parts in the workspace, in more
  * turns than there are blocks. */
 TEST(CudaSums, sums_of_rows_and_squares_as_the_cpu) {
@@ -35,20 +27,16 @@ TEST(CudaSums, sums_of_rows_and_squares_as_the_cpu) {
         for (int side = 0; side < 2; ++side) {
           const octavo_tensor from = twins.at(side, in);
           const octavo_scale s = twins.at(side, scales);
-          auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+          auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
           c.in = &from;
           c.in_scale_inv = seed % 3 == 0 ? &s : nullptr;
           c.out = twins.data(side, sums);
           c.accumulate = seed % 2;
           Workspace workspace(side, cuda::sum_workspace(c));
           c.workspace = seed % 3 == 0 ? nullptr : workspace.data();
-          ASSERT_EQ(side == 0 ? devices.table().sum_rows(devices.cpu(), &c)
-                              : cuda::sum_rows(devices.cuda(), &c),
-                    OCTAVO_OK);
+          ASSERT_EQ(devices.run(side, &octavo_kernels::sum_rows, c), OCTAVO_OK);
           c.out = twins.data(side, square);
-          ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
-                              : cuda::sum_of_squares(devices.cuda(), &c),
-                    OCTAVO_OK);
+          ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
         }
         twins.expect_equal(std::to_string(rows) + " rows of " + std::to_string(cols));
       }
@@ -67,7 +55,7 @@ TEST(CudaSums, sums_of_codes_as_the_cpu) {
       const size_t out = twins.bytes(9300, 0xAA);
       const size_t counts = twins.floats({1.0f, 2.0f});
       for (int side = 0; side < 2; ++side) {
-        auto c = make<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+        auto c = make_call<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
         c.codes = twins.data(side, codes.buffer);
         c.out = twins.data(side, out);
         c.count = 9299;
@@ -79,9 +67,7 @@ TEST(CudaSums, sums_of_codes_as_the_cpu) {
         c.added = twins.floats_at(side, counts) + 1;
         Workspace workspace(side, cuda::sum_quantized_workspace(cuda::context_of(devices.cuda())));
         c.workspace = shards == 2 ? nullptr : workspace.data();
-        ASSERT_EQ(side == 0 ? devices.table().sum_quantized(devices.cpu(), &c)
-                            : cuda::sum_quantized(devices.cuda(), &c),
-                  OCTAVO_OK)
+        ASSERT_EQ(devices.run(side, &octavo_kernels::sum_quantized, c), OCTAVO_OK)
             << devices.last_text();
       }
       twins.expect_equal(std::to_string(shards) + " shards");
@@ -98,18 +84,14 @@ TEST(CudaSums, calls_without_the_field_have_no_workspace) {
   const size_t sums = twins.floats(std::vector<float>(300));
   for (int side = 0; side < 2; ++side) {
     const octavo_tensor from = twins.at(side, in);
-    auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+    auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
     c.size = OCTAVO_SIZE_THROUGH(octavo_sum, reserved);
     c.in = &from;
     c.out = twins.data(side, square);
     c.workspace = reinterpret_cast<void *>(8);
-    ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
-                        : cuda::sum_of_squares(devices.cuda(), &c),
-              OCTAVO_OK);
+    ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
     c.out = twins.data(side, sums);
-    ASSERT_EQ(side == 0 ? devices.table().sum_rows(devices.cpu(), &c)
-                        : cuda::sum_rows(devices.cuda(), &c),
-              OCTAVO_OK);
+    ASSERT_EQ(devices.run(side, &octavo_kernels::sum_rows, c), OCTAVO_OK);
   }
   twins.expect_equal("without the field");
 }
@@ -129,12 +111,10 @@ TEST(CudaSums, order_of_squares_as_the_cpu) {
     const size_t square = twins.floats({0.0f});
     for (int side = 0; side < 2; ++side) {
       const octavo_tensor from = {twins.data(side, in), 2, 256, 256, OCTAVO_F32, 0};
-      auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+      auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
       c.in = &from;
       c.out = twins.data(side, square);
-      ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
-                          : cuda::sum_of_squares(devices.cuda(), &c),
-                OCTAVO_OK);
+      ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
     }
     twins.expect_equal("round " + std::to_string(round));
   }
@@ -149,12 +129,10 @@ TEST(CudaSums, squares_of_one_block_as_the_cpu) {
     const size_t square = twins.floats({0.0f});
     for (int side = 0; side < 2; ++side) {
       const octavo_tensor from = twins.at(side, in);
-      auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+      auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
       c.in = &from;
       c.out = twins.data(side, square);
-      ASSERT_EQ(side == 0 ? devices.table().sum_of_squares(devices.cpu(), &c)
-                          : cuda::sum_of_squares(devices.cuda(), &c),
-                OCTAVO_OK);
+      ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
     }
     twins.expect_equal("round " + std::to_string(round));
   }
@@ -165,7 +143,7 @@ TEST(CudaSums, workspace_holds_all_parts_and_is_affine) {
   Devices devices;
   const auto bytes = [&](int64_t rows, int64_t cols) {
     const octavo_tensor in = {nullptr, rows, cols, cols, OCTAVO_BF16, 0};
-    auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+    auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
     c.in = &in;
     uint64_t found = 0;
     EXPECT_EQ(cuda::workspace_bytes(devices.cuda(), &c, &found), OCTAVO_OK);
@@ -200,7 +178,7 @@ TEST(CudaSums, calls_at_once_on_one_handle_do_not_meet) {
   std::vector<float> found[kThreads];
   const auto run = [&](int thread) {
     const octavo_tensor in = {values[thread].data(), kRows, kCols, kCols, OCTAVO_F32, 0};
-    auto c = make<octavo_sum>(OCTAVO_KIND_SUM);
+    auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
     c.in = &in;
     c.stream = reinterpret_cast<void *>(2); /* cudaStreamPerThread */
     std::vector<double> workspace(cuda::sum_workspace(c) / sizeof(double) + 1);

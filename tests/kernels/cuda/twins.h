@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "kernels/check/granularity.h"
+#include "kernels/cuda/table.h"
 #include "tests/kernels/cuda/executor.h"
 #include "tests/kernels/fake_host.h"
+#include "tests/kernels/matrices.h"
 
 namespace octavo::test {
 
@@ -49,6 +51,13 @@ class Devices {
   }
   const octavo_kernels &table() const {
     return *cpu_.table;
+  }
+  /* One verb of the kernels table on a side of Twins. */
+  template <typename Call>
+  octavo_status run(int side, octavo_status (*octavo_kernels::*verb)(void *, const Call *),
+                    const Call &c) const {
+    const octavo_kernels &on_side = side == 0 ? table() : *cuda::table();
+    return (on_side.*verb)(side == 0 ? cpu() : cuda(), &c);
   }
   std::string last_text() const {
     return host_.last_text();
@@ -195,30 +204,8 @@ class Twins {
 
   void put(size_t index, int64_t i, uint32_t dtype, Values values) {
     if (values == Values::kTinyFirst) values = i < 144 ? Values::kTiny : Values::kNormal;
-    const float value = random_value(values);
-    uint8_t *to = buffers_[index].cpu.data() + i * dtype_bytes(dtype);
-    switch (dtype) {
-      case OCTAVO_F32: std::memcpy(to, &value, sizeof(value)); return;
-      case OCTAVO_BF16: store16(to, encode_bf16(value)); return;
-      case OCTAVO_F16: store16(to, encode_f16(value)); return;
-      case OCTAVO_E4M3FN: *to = encode_e4m3(value); return;
-      default: *to = encode_e5m2(value); return;
-    }
+    encode(dtype, random_value(values), buffers_[index].cpu.data() + i * dtype_bytes(dtype));
   }
-  static float decode(uint32_t dtype, const uint8_t *from) {
-    float value = 0;
-    uint16_t half = 0;
-    std::memcpy(dtype == OCTAVO_F32 ? static_cast<void *>(&value) : &half, from,
-                dtype == OCTAVO_F32 ? sizeof(value) : static_cast<size_t>(dtype_bytes(dtype)));
-    switch (dtype) {
-      case OCTAVO_F32: return value;
-      case OCTAVO_BF16: return decode_bf16(half);
-      case OCTAVO_F16: return decode_f16(half);
-      case OCTAVO_E4M3FN: return decode_e4m3(*from);
-      default: return decode_e5m2(*from);
-    }
-  }
-  static void store16(uint8_t *to, uint16_t value) { std::memcpy(to, &value, sizeof(value)); }
 
   std::mt19937_64 random_;
   std::deque<Buffer> buffers_;

@@ -6,14 +6,6 @@ namespace {
 
 constexpr uint32_t kPlain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
 
-template <typename Call>
-Call make(uint32_t kind) {
-  Call c = {};
-  c.size = sizeof(c);
-  c.kind = kind;
-  return c;
-}
-
 /* Scales of any granularity. */
 Twins::Scales random_scales(Twins &twins, uint32_t granularity, int64_t rows, int64_t cols) {
   octavo_scale s = {};
@@ -63,15 +55,12 @@ void dequantize_both(Devices &devices, uint64_t seed, uint32_t granularity, uint
     const octavo_tensor from = twins.at(side, codes);
     octavo_tensor to = twins.at(side, values);
     const octavo_scale s = twins.at(side, scales);
-    auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+    auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
     c.in = &from;
     c.out = &to;
     c.scale_inv = &s;
     c.accumulate = seed % 2;
-    ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
-                        : cuda::dequantize(devices.cuda(), &c),
-              OCTAVO_OK)
-        << devices.last_text();
+    ASSERT_EQ(devices.run(side, &octavo_kernels::dequantize, c), OCTAVO_OK) << devices.last_text();
   }
   twins.expect_equal("granularity " + std::to_string(granularity) + " in " + std::to_string(in) +
                      " out " + std::to_string(out) + " [" + std::to_string(rows) + ", " +
@@ -118,12 +107,10 @@ TEST(CudaValues, change_of_dtype_as_the_cpu) {
       for (int side = 0; side < 2; ++side) {
         const octavo_tensor from = twins.at(side, from_shape);
         octavo_tensor to = twins.at(side, to_shape);
-        auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+        auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
         c.in = &from;
         c.out = &to;
-        ASSERT_EQ(side == 0 ? devices.table().dequantize(devices.cpu(), &c)
-                            : cuda::dequantize(devices.cuda(), &c),
-                  OCTAVO_OK);
+        ASSERT_EQ(devices.run(side, &octavo_kernels::dequantize, c), OCTAVO_OK);
       }
       twins.expect_equal(std::to_string(in) + " to " + std::to_string(out));
     }
@@ -145,7 +132,7 @@ TEST(CudaValues, statistics_as_the_cpu) {
           const octavo_tensor in = twins.at(side, values);
           const octavo_tensor of = twins.at(side, codes);
           const octavo_scale s = twins.at(side, scales);
-          auto c = make<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
+          auto c = make_call<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
           c.in = &in;
           c.codes = &of;
           c.scale_inv = &s;
@@ -154,9 +141,7 @@ TEST(CudaValues, statistics_as_the_cpu) {
           c.underflow = to + 1;
           c.signal = to + 2;
           c.noise = to + 3;
-          ASSERT_EQ(side == 0 ? devices.table().quantize_stats(devices.cpu(), &c)
-                              : cuda::quantize_stats(devices.cuda(), &c),
-                    OCTAVO_OK)
+          ASSERT_EQ(devices.run(side, &octavo_kernels::quantize_stats, c), OCTAVO_OK)
               << devices.last_text();
         }
         twins.expect_equal("granularity " + std::to_string(granularity));
@@ -178,30 +163,23 @@ TEST(CudaValues, amax_copies_and_factors_as_the_cpu) {
     for (int side = 0; side < 2; ++side) {
       const octavo_tensor from = twins.at(side, in);
       const octavo_scale s = twins.at(side, scales);
-      auto amax = make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+      auto amax = make_call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
       amax.in = &from;
       amax.in_scale_inv = &s;
       amax.amax = twins.floats_at(side, found);
       amax.nonfinite = amax.amax + 1;
-      auto copied = make<octavo_copy>(OCTAVO_KIND_COPY);
+      auto copied = make_call<octavo_copy>(OCTAVO_KIND_COPY);
       copied.out = twins.data(side, target);
       copied.in = dtype == OCTAVO_F32 ? nullptr : twins.data(side, source);
       copied.bytes = 1000;
-      auto scaled = make<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
+      auto scaled = make_call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
       scaled.out = twins.floats_at(side, values);
       scaled.in = scaled.out;
       scaled.n = 4;
       scaled.factor = 0.3f;
-      const bool is_cpu = side == 0;
-      EXPECT_EQ(is_cpu ? devices.table().compute_amax(devices.cpu(), &amax)
-                       : cuda::compute_amax(devices.cuda(), &amax),
-                OCTAVO_OK);
-      EXPECT_EQ(is_cpu ? devices.table().copy(devices.cpu(), &copied)
-                       : cuda::copy(devices.cuda(), &copied),
-                OCTAVO_OK);
-      EXPECT_EQ(is_cpu ? devices.table().scale_values(devices.cpu(), &scaled)
-                       : cuda::scale_values(devices.cuda(), &scaled),
-                OCTAVO_OK);
+      EXPECT_EQ(devices.run(side, &octavo_kernels::compute_amax, amax), OCTAVO_OK);
+      EXPECT_EQ(devices.run(side, &octavo_kernels::copy, copied), OCTAVO_OK);
+      EXPECT_EQ(devices.run(side, &octavo_kernels::scale_values, scaled), OCTAVO_OK);
     }
     twins.expect_equal("dtype " + std::to_string(dtype));
   }
