@@ -29,12 +29,13 @@ def sqnr(expected, found):
     return 20 * math.log10(signal / noise) if signal > 0 else -math.inf
 
 
-def octavo_linear(program, options, x, w, dy, steps=1):
-    """y, dx, dw of the last of `steps` equal steps with the backend te.
+def octavo_linear(program, options, x, w, dy, steps=1, backend="te"):
+    """y, dx, dw of the last of `steps` equal steps with a backend.
 
-    options: lines of the table [fp8.te]; x [M, K], w [N, K], dy [M, N] float32.
+    options: lines of the table [fp8.<backend>]; x [M, K], w [N, K], dy [M, N] float32.
     """
-    config = 'schema = 1\n[fp8]\nbackend = "te"\n[fp8.te]\n' + "".join(f"{o}\n" for o in options)
+    lines = ["schema = 1", "[fp8]", f'backend = "{backend}"', f"[fp8.{backend}]", *options]
+    config = "".join(f"{line}\n" for line in lines)
     (m, k), n = x.shape, w.shape[0]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
