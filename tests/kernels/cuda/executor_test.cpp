@@ -163,6 +163,35 @@ TEST_F(CudaExecutor, a_barrier_that_not_all_threads_reach_ends_the_process) {
   EXPECT_DEATH(launch(1, 64, late_kernel, &out), "hangs: thread .* waits for __syncthreads");
 }
 
+/* ---- shared memory ---- */
+
+/* Counts in memory that nobody may have cleared. */
+void uncleared_kernel(int *count, bool clears) {
+  __shared__ int shared;
+  if (clears) shared = 0;
+  *count = ++shared;
+}
+/* One element of many is written. */
+void unwritten_kernel(float *out) {
+  __shared__ float shared[40];
+  if (threadIdx.x == 3) shared[3] = 1.0f;
+  out[blockIdx.x * 40 + threadIdx.x] = shared[threadIdx.x];
+}
+
+TEST_F(CudaExecutor, shared_memory_holds_nothing_of_use) {
+  for (const bool at_once : {false, true}) {
+    cuda_on_cpu::script().blocks_at_once = at_once;
+    int count = 0;
+    EXPECT_EQ(launch(1, 1, uncleared_kernel, &count, true), cudaSuccess);
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(launch(1, 1, uncleared_kernel, &count, false), cudaSuccess);
+    EXPECT_GT(count, 1 << 30);
+    std::vector<float> out(80);
+    EXPECT_EQ(launch(2, 40, unwritten_kernel, out.data()), cudaSuccess);
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(is_nan(out[i]), i % 40 != 3) << i;
+  }
+}
+
 /* ---- blocks at once ---- */
 
 /* Every block waits for all others: it ends only where they are alive at once. */

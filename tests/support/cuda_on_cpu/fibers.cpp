@@ -17,6 +17,7 @@
 
 #include "race_detector.h"
 #include "runtime.h"
+#include "shared_memory.h"
 
 constinit thread_local dim3 threadIdx;
 constinit thread_local dim3 blockIdx;
@@ -290,7 +291,9 @@ void fail_in_kernel(cudaError_t error) {
   running_block->fail(error);
 }
 
-void run_grid(const dim3 &grid, const dim3 &block, const std::function<void()> &kernel) {
+void run_grid(const dim3 &grid, const dim3 &block, const void *function,
+              const std::function<void()> &kernel) {
+  const SharedMemory shared(function);
   const Script &s = script();
   const uint64_t seed = s.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(counters().launches);
   std::mt19937_64 random(seed);
@@ -300,6 +303,7 @@ void run_grid(const dim3 &grid, const dim3 &block, const std::function<void()> &
   if (s.order == Script::Order::kShuffled || s.order == Script::Order::kUnfair)
     std::shuffle(blocks.begin(), blocks.end(), random);
   const auto run = [&](Block &threads, unsigned i, std::mt19937_64 &numbers) {
+    shared.poison();
     return threads.run(dim3(i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y), numbers);
   };
   const auto begin = [&] {

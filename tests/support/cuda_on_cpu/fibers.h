@@ -11,7 +11,8 @@
 
 namespace cuda_on_cpu {
 
-// Runs `kernel` in every thread of every block of the grid.
-void run_grid(const dim3 &grid, const dim3 &block, const std::function<void()> &kernel);
+// Runs `kernel`, a call of `function`, in every thread of every block of the grid.
+void run_grid(const dim3 &grid, const dim3 &block, const void *function,
+              const std::function<void()> &kernel);
 
 }  // namespace cuda_on_cpu

@@ -34,7 +34,8 @@ unsigned ballot(unsigned, bool) {
   refuse();
 }
 
-void run_grid(const dim3 &grid, const dim3 &block, const std::function<void()> &kernel) {
+void run_grid(const dim3 &grid, const dim3 &block, const void *,
+              const std::function<void()> &kernel) {
   blockDim = block;
   gridDim = grid;
   for (unsigned z = 0; z < grid.z; ++z)

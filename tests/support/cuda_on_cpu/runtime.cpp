@@ -101,9 +101,9 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *function,
   if (script().launches_before_failure == 0) return fail_later(script().launch_failure);
   if (script().launches_before_failure > 0) --script().launches_before_failure;
   if (const cudaError_t error = load(function); error != cudaSuccess) return answer(error);
-  return answer(enqueue(config.stream, [g, b, kernel] {
+  return answer(enqueue(config.stream, [g, b, function, kernel] {
     const DeviceAccess access;
-    run_grid(g, b, kernel);
+    run_grid(g, b, function, kernel);
   }));
 }
 
