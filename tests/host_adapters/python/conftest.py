@@ -22,8 +22,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--device") == "made_up":
         made_up.skip(items)
-        if any(item.path.stem == "lightning_test" for item in items):
-            made_up.use_in_lightning()
+        made_up.use_in_frameworks({item.path.stem for item in items})
     if config.getoption("--device") == "cuda":
         on_cuda.skip(items)
 

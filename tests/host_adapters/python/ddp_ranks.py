@@ -256,11 +256,9 @@ def rank_main(rank, folder, device):
     torch.set_num_threads(1)
     if device == "made_up":
         made_up.use()
-        staged.register()
     if device == "cuda":
         on_cuda.use(rank)
-    backend = {"made_up": "staged", "cuda": "nccl"}.get(device, "gloo")
-    dist.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=WORLD,
+    dist.init_process_group(staged.backend(device), f"file://{folder}/meeting", rank=rank, world_size=WORLD,
                             timeout=datetime.timedelta(seconds=200))
     found = {name: run(rank) for name, run in RUNS.items()}
     torch.save(tree_map_only(torch.Tensor, torch.Tensor.cpu, found), f"{folder}/{rank}")

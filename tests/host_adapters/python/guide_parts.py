@@ -19,7 +19,8 @@ class Attention(nn.Module):
 
     def forward(self, x):
         def split(t):
-            return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            # A view, since Dynamo does not trace unflatten where a default device is set.
+            return t.view(*t.shape[:-1], self.heads, -1).transpose(1, 2)
 
         y = self.attend(split(self.q(x)), split(self.k(x)), split(self.v(x)))
         return self.o(y.transpose(1, 2).flatten(-2))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from models_parts import EXPERTS, LAYERS, MODELS, STEPS, loader, made
 from octavo import _abi
 from octavo.torch import ops, parameter
@@ -18,7 +18,7 @@ from octavo.torch import ops, parameter
 
 def train(model, optimizer, batches, backward):
     for batch in batches:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(kind(), torch.bfloat16):
             loss = model(**batch).loss
         optimizer.zero_grad()
         backward(loss)
@@ -36,7 +36,7 @@ def raw(name, overrides, folder):
 def with_accelerate(name, overrides, folder):
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
     import octavo.accelerate
-    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=True)
+    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=kind() == "cpu")
     try:
         model, optimizer, record = made(name)
         model, optimizer, batches = octavo.accelerate.prepare(
@@ -59,7 +59,7 @@ def with_trainer(name, overrides, folder):
     model, optimizer, record = made(name)
     batches = loader(name)
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=STEPS, per_device_train_batch_size=batches.batch_size, use_cpu=True,
+        str(folder), max_steps=STEPS, per_device_train_batch_size=batches.batch_size, use_cpu=kind() == "cpu",
         train_sampling_strategy="sequential", bf16=True, max_grad_norm=0.0,
         learning_rate=optimizer.defaults["lr"], weight_decay=optimizer.defaults["weight_decay"],
         lr_scheduler_type="constant", save_strategy="no", logging_strategy="no", report_to=[],

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import octavo
+from conftest import kind
 from patterns import (STEPS, adamw, batch, boundaries, check_fp8, compare, error, is_prepared,
                       learn, near, network, pattern, plain_output, start, values)
 
@@ -153,7 +154,7 @@ def autocast(prepare):
         model, optimizer = start(p)
 
         def loss_of(call):
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(kind(), torch.bfloat16):
                 y = call(batch()[0])
             assert y.dtype == torch.bfloat16
             return (y.float() - batch()[1]).square().mean()

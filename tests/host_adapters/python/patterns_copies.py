@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import session
+from conftest import kind, session
 from patterns import (PLAIN, adamw, batch, error, is_prepared, learn, near, network, pattern,
                       plain_output, same, start, values)
 from patterns_averages import close
@@ -159,7 +159,7 @@ def restored(prepare):
 def meta(prepare):
     with torch.device("meta"):
         model = network()
-    model = model.to_empty(device="cpu")
+    model = model.to_empty(device=kind())
     model.load_state_dict(network().state_dict())
     model, optimizer = prepare(model, adamw(model))
     assert learn(model, optimizer) == learn(*start(prepare))

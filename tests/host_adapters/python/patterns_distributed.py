@@ -14,6 +14,8 @@ from torch.nn import utils
 from torch.nn.parallel import DistributedDataParallel
 
 import octavo
+import staged
+from conftest import kind
 from patterns import (PLAIN, STEPS, adamw, batch, compare, error, follows, learn, network, pattern,
                       same, start, values)
 
@@ -22,8 +24,8 @@ AREA = "torch.distributed, one rank"
 
 @contextlib.contextmanager
 def one_rank():
-    """gloo without a network."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    """Without a network."""
+    dist.init_process_group(staged.backend(kind()), store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
     finally:
@@ -110,7 +112,7 @@ def too_late(wrap):
 
 
 def sharded(model):
-    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    fully_shard(model, mesh=init_device_mesh(kind(), (1,)))
     return model
 
 
@@ -118,7 +120,7 @@ pattern(AREA, "octavo.prepare of a DistributedDataParallel")(too_late(Distribute
 pattern(AREA, "octavo.prepare of a DataParallel")(too_late(torch.nn.DataParallel))
 pattern(AREA, "octavo.prepare after fully_shard (FSDP2)")(too_late(sharded))
 pattern(AREA, "octavo.prepare after parallelize_module (tensor parallelism)")(too_late(
-    lambda m: parallelize_module(m, init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()})))
+    lambda m: parallelize_module(m, init_device_mesh(kind(), (1,)), {"0": ColwiseParallel()})))
 
 
 @pattern(AREA, "fully_shard (FSDP2) after octavo.prepare")
@@ -134,7 +136,7 @@ def fsdp2(prepare):
 def fsdp1(prepare):
     with one_rank():
         model, _ = start(prepare, optimizer=None)
-        call = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+        call = FullyShardedDataParallel(model, device_id=torch.get_default_device())
         losses = learn(model, adamw(call), call=call)
         assert losses[-1] < 0.9 * losses[0]
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import octavo.accelerate
 from octavo.lightning import OctavoPrecision
+from conftest import kind
 from patterns import (PLAIN, STEPS, adamw, batch, boundaries, check_fp8, error, follows,
                       is_prepared, network, pattern, start, values)
 from patterns_averages import close
@@ -25,7 +26,7 @@ ACCELERATE, LIGHTNING = "Accelerate", "Lightning"
 def accelerator(**settings):
     """Accelerate keeps its settings for the process; here they end with the block."""
     try:
-        yield accelerate.Accelerator(**{"mixed_precision": "bf16", "cpu": True, **settings})
+        yield accelerate.Accelerator(**{"mixed_precision": "bf16", "cpu": kind() == "cpu", **settings})
     finally:
         accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
         accelerate.state.GradientState._reset_state()
@@ -152,7 +153,7 @@ def scheduled(prepare):
 @pattern(ACCELERATE, "fp16 with the accelerator's GradScaler")
 def fp16(prepare):
     with accelerator(mixed_precision="fp16") as a:
-        a.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)  # made for GPUs only
+        a.scaler = torch.amp.GradScaler(kind(), init_scale=2.0**12)  # made for GPUs only
         model, optimizer = prepared(a, prepare)
         losses = accelerated(a, model, optimizer, [batch()] * STEPS, clip=1.0)
         assert losses[-1] < 0.9 * losses[0]

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import utils
 
+from conftest import kind
 from patterns import STEPS, batch, boundaries, check_fp8, compare, error, learn, pattern, start
 
 AREA = "Gradients"
@@ -138,11 +139,11 @@ def module_hooks(prepare):
 def scaler(prepare):
     def loop(p):
         model, optimizer = start(p)
-        scaling = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+        scaling = torch.amp.GradScaler(kind(), init_scale=2.0**12)
         losses = []
         for _ in range(STEPS):
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.float16):
+            with torch.autocast(kind(), torch.float16):
                 x, target = batch()
                 loss = (model(x).float() - target).square().mean()
             scaling.scale(loss).backward()

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import octavo
+from conftest import kind
 from patterns import (BOUND, PLAIN, adamw, batch, compare, error, learn, near, network, pattern,
                       plain_output, start, values)
 
@@ -12,7 +13,7 @@ AREA = "Precision and inference"
 def under_autocast(dtype):
     def loss_of(call):
         x, target = batch()
-        with torch.autocast("cpu", dtype):
+        with torch.autocast(kind(), dtype):
             y = call(x)
             assert y.dtype == dtype
             return (y.float() - target).square().mean()
@@ -33,9 +34,9 @@ def fp16(prepare):
 def island(prepare):
     def loss_of(model):
         x, target = batch()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(kind(), torch.bfloat16):
             y = model[1](model[0](x))
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast(kind(), enabled=False):
                 z = model[2](y.float())
         assert (y.dtype, z.dtype) == (torch.bfloat16, torch.float32)
         return (z - target).square().mean()

@@ -26,6 +26,10 @@ NOISE = 0.015
 FALLS = 0.95  # of the first loss at the end: at least 0.2 nats, three times NOISE
 
 
+def is_cpu():
+    return torch.get_default_device().type == "cpu"
+
+
 def llama(is_tied=False):
     transformers.set_seed(0)
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
@@ -37,10 +41,10 @@ def llama(is_tied=False):
 def trainer_of(prepare, folder, model=None, kind=transformers.Trainer, callback=True, rest=None,
                **settings):
     """A Trainer with OctavoCallback; without it for the plain twin."""
-    data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(STEPS * ROWS)]
+    data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(STEPS * ROWS).cpu()]
     arguments = transformers.TrainingArguments(folder, **{
         "max_steps": STEPS, "per_device_train_batch_size": ROWS, "learning_rate": 5e-3,
-        "use_cpu": True, "report_to": [], "disable_tqdm": True, "logging_steps": 1,
+        "use_cpu": is_cpu(), "report_to": [], "disable_tqdm": True, "logging_steps": 1,
         "save_strategy": "no", "bf16": True, "lr_scheduler_type": "constant", **settings})
     callbacks = [OctavoCallback(overrides=prepare.overrides)] * bool(prepare.overrides and callback)
     return kind(model or llama(), arguments, train_dataset=data, eval_dataset=data[:ROWS],
@@ -169,7 +173,7 @@ def model_init(prepare):
     with tempfile.TemporaryDirectory() as folder:
         data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(ROWS)]
         arguments = transformers.TrainingArguments(
-            folder, max_steps=1, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no")
+            folder, max_steps=1, use_cpu=is_cpu(), report_to=[], disable_tqdm=True, save_strategy="no")
         trainer = transformers.Trainer(
             args=arguments, model_init=lambda: llama(), train_dataset=data,
             callbacks=[OctavoCallback(overrides=prepare.overrides)])

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import nn
 
 import octavo
-from conftest import msamp, session, te
+import staged
+from conftest import kind, msamp, session, te
 from guide_parts import mlp
 
 BACKENDS = {"te": te("current"), "msamp": msamp("O2")}
@@ -36,7 +37,7 @@ def test_model_without_linears(overrides):
 
 @pytest.fixture
 def one_rank(tmp_path):
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    dist.init_process_group(staged.backend(kind()), f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from octavo import _abi
 from octavo.errors import InvalidError, StateError, UnsupportedError
 from octavo.torch import ops
@@ -38,12 +38,12 @@ def made():
 
 
 def trainer_of(folder, steps, callbacks=(), model=None, **settings):
-    data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(steps * ROWS)]
+    data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(steps * ROWS).cpu()]
     settings = {"bf16": True, "learning_rate": 3e-3, "logging_steps": 20, "save_steps": 1000,
                 "logging_first_step": True, **settings}
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=ROWS, use_cpu=True, report_to=[],
-        disable_tqdm=True, **settings)
+        str(folder), max_steps=steps, per_device_train_batch_size=ROWS, use_cpu=kind() == "cpu",
+        report_to=[], disable_tqdm=True, **settings)
     return transformers.Trainer(model or made(), arguments, train_dataset=data,
                                 callbacks=[transformers.TrainerCallback(), *callbacks])
 
