@@ -42,11 +42,28 @@ octavo_str text(const char *s) {
   return (octavo_str){s, s == NULL ? 0 : strlen(s)};
 }
 
+/* All memory of this program, freed at its end. */
+static struct block {
+  void *data;
+  struct block *next;
+} * blocks;
+static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 void *memory(uint64_t bytes) {
   const uint64_t whole = (bytes / 256 + 1) * 256;
-  void *data = aligned_alloc(256, whole);
-  if (data == NULL) check(OCTAVO_RESOURCE, "memory");
-  return memset(data, 0, whole);
+  struct block *block = malloc(sizeof *block);
+  if (block != NULL) block->data = aligned_alloc(256, whole);
+  if (block == NULL || block->data == NULL) check(OCTAVO_RESOURCE, "memory");
+  pthread_mutex_lock(&blocks_mutex);
+  block->next = blocks, blocks = block;
+  pthread_mutex_unlock(&blocks_mutex);
+  return memset(block->data, 0, whole);
+}
+static void free_memory(void) {
+  for (struct block *block = blocks, *next; block != NULL; block = next) {
+    next = block->next;
+    free(block->data), free(block);
+  }
 }
 float *floats(int64_t count) {
   return memory((uint64_t)count * sizeof(float));
@@ -266,5 +283,6 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < arguments.ranks; ++i) pthread_join(threads[i], NULL);
   octavo_ranks_close(ranks);
+  free_memory();
   return 0;
 }
