@@ -14,29 +14,24 @@
 namespace octavo {
 namespace author {
 
+// Every member that the base class calls.
+#define OCTAVO_AUTHOR_EACH_HOOK(hook)                                                         \
+  hook(check) hook(take_dtypes) hook(take_parameter) hook(take_linear) hook(declare)          \
+      hook(cast_weight) hook(forward) hook(backward) hook(finish_step) hook(step) hook(write) \
+          hook(reduce)
+
+// The number of a hook; the masks below have bit 1 << number.
 struct Hook {
-  enum : uint32_t {
-    kCheck = 1,
-    kTakeDtypes = 2,
-    kTakeParameter = 4,
-    kTakeLinear = 8,
-    kDeclare = 16,
-    kCastWeight = 32,
-    kForward = 64,
-    kBackward = 128,
-    kFinishStep = 256,
-    kStep = 512,
-    kWrite = 1024,
-    kReduce = 2048,
-    kNoHook = 4096  // a name that is none of them
-  };
+#define OCTAVO_AUTHOR_NUMBER(hook) hook,
+  enum : uint32_t { OCTAVO_AUTHOR_EACH_HOOK(OCTAVO_AUTHOR_NUMBER) no_hook };
+#undef OCTAVO_AUTHOR_NUMBER
 };
 
 // The names behind the first comma of "Mine, declare, forward".
 constexpr uint32_t hooks_of(std::string_view text) {
-  constexpr std::string_view names[] = {
-      "check",   "take_dtypes", "take_parameter", "take_linear", "declare", "cast_weight",
-      "forward", "backward",    "finish_step",    "step",        "write",   "reduce"};
+#define OCTAVO_AUTHOR_NAME(hook) #hook,
+  constexpr std::string_view names[] = {OCTAVO_AUTHOR_EACH_HOOK(OCTAVO_AUTHOR_NAME)};
+#undef OCTAVO_AUTHOR_NAME
   uint32_t hooks = 0;
   for (size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
     text.remove_prefix(text.find_first_not_of(' ', comma + 1));
@@ -55,21 +50,21 @@ constexpr uint32_t hooks_of(std::string_view text) {
 template <typename T>
 constexpr uint32_t own_hooks() {
   using Base = Backend<T, typename T::Options>;
-  uint32_t own = Hook::kDeclare | Hook::kForward | Hook::kBackward;
-  const auto add = [&own](bool is_own, uint32_t hook) { own |= is_own ? hook : 0; };
+  uint32_t own = 1u << Hook::declare | 1u << Hook::forward | 1u << Hook::backward;
+  const auto add = [&own](bool is_own, uint32_t hook) { own |= is_own ? 1u << hook : 0u; };
 #define OCTAVO_AUTHOR_OWN(member)                                           \
   !std::is_same_v<std::integral_constant<decltype(&T::member), &T::member>, \
                   std::integral_constant<decltype(&Base::member), &Base::member>>
-  add(OCTAVO_AUTHOR_OWN(check), Hook::kCheck);
-  add(OCTAVO_AUTHOR_OWN(take_dtypes), Hook::kTakeDtypes);
-  add(OCTAVO_AUTHOR_OWN(take_parameter), Hook::kTakeParameter);
-  add(OCTAVO_AUTHOR_OWN(take_linear), Hook::kTakeLinear);
-  add(OCTAVO_AUTHOR_OWN(cast_weight), Hook::kCastWeight);
-  add(OCTAVO_AUTHOR_OWN(finish_step), Hook::kFinishStep);
+  add(OCTAVO_AUTHOR_OWN(check), Hook::check);
+  add(OCTAVO_AUTHOR_OWN(take_dtypes), Hook::take_dtypes);
+  add(OCTAVO_AUTHOR_OWN(take_parameter), Hook::take_parameter);
+  add(OCTAVO_AUTHOR_OWN(take_linear), Hook::take_linear);
+  add(OCTAVO_AUTHOR_OWN(cast_weight), Hook::cast_weight);
+  add(OCTAVO_AUTHOR_OWN(finish_step), Hook::finish_step);
 #undef OCTAVO_AUTHOR_OWN
-  add(Signatures<T>::has_step, Hook::kStep);
-  add(Signatures<T>::has_write, Hook::kWrite);
-  add(Signatures<T>::has_reduce, Hook::kReduce);
+  add(Signatures<T>::has_step, Hook::step);
+  add(Signatures<T>::has_write, Hook::write);
+  add(Signatures<T>::has_reduce, Hook::reduce);
   return own;
 }
 
@@ -85,35 +80,26 @@ struct Hooks<T, named,
                               Signatures<T>::hold>> {
   static constexpr bool checked = true;
   static constexpr uint32_t own = own_hooks<T>();
-  static constexpr bool missing(uint32_t hook) { return (named & ~own & hook) != 0; }
-  static constexpr bool unnamed(uint32_t hook) { return named != 0 && (own & ~named & hook) != 0; }
+  static constexpr bool missing(uint32_t hook) { return (named & ~own & 1u << hook) != 0; }
+  static constexpr bool unnamed(uint32_t hook) {
+    return named != 0 && (own & ~named & 1u << hook) != 0;
+  }
 
   static_assert(named != 0,
                 "name the members of the class that the base class calls, as in "
                 "OCTAVO_PLUGIN(Mine, declare, cast_weight, forward, backward)");
-  static_assert(!missing(Hook::kNoHook),
+  static_assert(!missing(Hook::no_hook),
                 "OCTAVO_PLUGIN names a member that the base class never calls; it calls check, "
                 "take_dtypes, take_parameter, take_linear, declare, cast_weight, forward, "
                 "backward, finish_step, step, write and reduce");
-#define OCTAVO_AUTHOR_HOOK(hook, name)                                                     \
-  static_assert(!missing(hook), "OCTAVO_PLUGIN names " name                                \
-                                ", which the class does not have; is it misspelt there?"); \
-  static_assert(!unnamed(hook), "the class has " name                                      \
-                                ", which OCTAVO_PLUGIN does not name; "                    \
-                                "add it to the names")
-  OCTAVO_AUTHOR_HOOK(Hook::kCheck, "check");
-  OCTAVO_AUTHOR_HOOK(Hook::kTakeDtypes, "take_dtypes");
-  OCTAVO_AUTHOR_HOOK(Hook::kTakeParameter, "take_parameter");
-  OCTAVO_AUTHOR_HOOK(Hook::kTakeLinear, "take_linear");
-  OCTAVO_AUTHOR_HOOK(Hook::kDeclare, "declare");
-  OCTAVO_AUTHOR_HOOK(Hook::kCastWeight, "cast_weight");
-  OCTAVO_AUTHOR_HOOK(Hook::kForward, "forward");
-  OCTAVO_AUTHOR_HOOK(Hook::kBackward, "backward");
-  OCTAVO_AUTHOR_HOOK(Hook::kFinishStep, "finish_step");
-  OCTAVO_AUTHOR_HOOK(Hook::kStep, "step");
-  OCTAVO_AUTHOR_HOOK(Hook::kWrite, "write");
-  OCTAVO_AUTHOR_HOOK(Hook::kReduce, "reduce");
-#undef OCTAVO_AUTHOR_HOOK
+#define OCTAVO_AUTHOR_COMPARE(hook)                                                              \
+  static_assert(!missing(Hook::hook), "OCTAVO_PLUGIN names " #hook                               \
+                                      ", which the class does not have; is it misspelt there?"); \
+  static_assert(!unnamed(Hook::hook), "the class has " #hook                                     \
+                                      ", which OCTAVO_PLUGIN does not name; "                    \
+                                      "add it to the names");
+  OCTAVO_AUTHOR_EACH_HOOK(OCTAVO_AUTHOR_COMPARE)
+#undef OCTAVO_AUTHOR_COMPARE
 };
 
 }  // namespace author
