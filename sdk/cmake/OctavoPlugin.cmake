@@ -1,8 +1,9 @@
-# octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>])
+# octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports octavo_plugin_query_v1 and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
-# tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins.
+# tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins. With
+# DIRECTORY they go to that folder instead and are not installed: a plugin for tests.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
 # Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
@@ -12,7 +13,7 @@ include(GNUInstallDirs)
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
 function(octavo_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION" "SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES")
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
   endif()
@@ -34,6 +35,9 @@ function(octavo_add_plugin id)
   target_compile_definitions(${target} PRIVATE
     "OCTAVO_PLUGIN_ID=\"${id}\"" "OCTAVO_PLUGIN_VERSION=\"${OCTAVO_PLUGIN_VERSION}\"")
   set(directory "${CMAKE_BINARY_DIR}/lib/octavo/plugins")
+  if(arg_DIRECTORY)
+    set(directory "${arg_DIRECTORY}")
+  endif()
   # CMake keeps room for another search path by empty entries, which mean the current directory.
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON
     PREFIX "" OUTPUT_NAME "${id}" LIBRARY_OUTPUT_DIRECTORY "${directory}"
@@ -51,6 +55,9 @@ function(octavo_add_plugin id)
     set(template "${OCTAVO_PLUGIN_MODULE_DIR}/octavo-plugin.toml.in")
   endif()
   configure_file("${template}" "${directory}/${id}.octavo-plugin.toml" @ONLY)
+  if(arg_DIRECTORY)
+    return()
+  endif()
   install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
   install(FILES "${directory}/${id}.octavo-plugin.toml"
           DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
