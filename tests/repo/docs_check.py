@@ -216,10 +216,6 @@ def self_test():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--self-test"]:
-        sys.exit(self_test())
     if len(sys.argv) == 3 and sys.argv[1] == "--update":
         sys.exit(tree.report(update(sys.argv[2]), "documents"))
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(tree.report(check(sys.argv[1]), "documents"))
+    tree.main(__doc__, check, self_test, "documents")

@@ -6,7 +6,6 @@
 import ast
 import pathlib
 import re
-import sys
 import tempfile
 
 import tree
@@ -85,8 +84,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--self-test"]:
-        sys.exit(self_test())
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(tree.report(check(sys.argv[1]), "refusals of GPUs in host_adapters"))
+    tree.main(__doc__, check, self_test, "refusals of GPUs in host_adapters")

@@ -8,7 +8,6 @@ A header belongs to an area: a folder of the tree ("sdk/include"), a language's 
 """
 import pathlib
 import re
-import sys
 import tempfile
 
 import python_rules
@@ -295,8 +294,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--self-test"]:
-        sys.exit(self_test())
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(tree.report(check(sys.argv[1]), "includes, links and imports"))
+    tree.main(__doc__, check, self_test, "includes, links and imports")

@@ -1,6 +1,7 @@
 """The project's files, for the other scripts of this folder: what git knows or would take in."""
 import pathlib
 import subprocess
+import sys
 
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cc", ".cu", ".cuh", ".inc"}
 GENERATED = {"build", "out", "__pycache__"}
@@ -39,3 +40,12 @@ def report(faults, what):
         print(fault)
     print(f"{what}: {len(faults)} faults")
     return 1 if faults else 0
+
+
+def main(usage, check, self_test, what):
+    """The command line of a script with these two: a root, or --self-test. Ends the process."""
+    if sys.argv[1:] == ["--self-test"]:
+        sys.exit(self_test())
+    if len(sys.argv) != 2:
+        sys.exit(usage)
+    sys.exit(report(check(sys.argv[1]), what))

@@ -5,7 +5,6 @@
 """
 import pathlib
 import re
-import sys
 import tempfile
 
 import tree
@@ -88,8 +87,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--self-test"]:
-        sys.exit(self_test())
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(tree.report(check(sys.argv[1]), "tree rules"))
+    tree.main(__doc__, check, self_test, "tree rules")

@@ -9,32 +9,11 @@
 
 #include "tests/conformance/host.h"
 #include "tests/plugins/te_oracle.h"
-#include "tests/support/environment.h"
+#include "tests/sdk/hpp/plugin_hpp_target.h"
 #include "tests/support/param_name.h"
-#include "tests/support/request.h"
 
 namespace octavo::test {
 namespace {
-
-// What any class of this page is opened on: the CPU kernels of a run.
-class Opened {
- public:
-  template <typename Backend>
-  conformance::Target target() {
-    request_.set("fp8.backend", "reference");
-    run_ = request_.opened();
-    if (run_ == nullptr) throw std::runtime_error(request_.host.error());
-    conformance::Target t;
-    t.backend = author::Tables<Backend>::backend();
-    t.desc = *octavo_session_desc_of(run_.get());
-    return t;
-  }
-
- private:
-  Environment environment_;
-  Request request_;
-  RunPtr run_;
-};
 
 // torchao's rule: 448 / max(amax, 1e-12), rounded down to a power of two.
 constexpr CastRule kOfRows{ScaleRule::kPow2, 1, 0, 1e-12F};
@@ -93,7 +72,7 @@ struct Case {
 };
 
 void check_bits(const Case &one) {
-  Opened opened;
+  const Opened opened;
   const conformance::Target target = opened.target<Rowwise>();
   conformance::Session session({target, 1, one.alignment});
   session.add({{{"w", one.n, one.k}}, {{"l", "w"}}});
@@ -136,7 +115,7 @@ TEST(RowwisePlugin, has_the_bits_of_the_recipe) {
 
 // An Inf in dy reaches the flag whether or not dx, whose cast would hide it, is wanted.
 TEST(RowwisePlugin, reports_a_nonfinite_gradient_without_dx) {
-  Opened opened;
+  const Opened opened;
   const conformance::Target target = opened.target<Rowwise>();
   for (const bool want_dx : {false, true}) {
     conformance::Session session({target, 1, 1});
@@ -155,7 +134,7 @@ TEST(RowwisePlugin, reports_a_nonfinite_gradient_without_dx) {
 }
 
 TEST(RowwisePlugin, refuses_kernels_without_scales_of_rows) {
-  Opened opened;
+  const Opened opened;
   conformance::Target target = opened.target<Rowwise>();
   octavo_kernels_caps caps = *target.desc.caps;
   caps.granularities &= ~(uint64_t{1} << OCTAVO_PER_ROW);
@@ -166,7 +145,7 @@ TEST(RowwisePlugin, refuses_kernels_without_scales_of_rows) {
 }
 
 TEST(RowwisePlugin, its_slots_state_scales_of_rows) {
-  Opened opened;
+  const Opened opened;
   const conformance::Target target = opened.target<Rowwise>();
   conformance::Session session({target, 1, 16});
   session.add({{{"w", 20, 40}}, {{"l", "w"}}});
@@ -210,7 +189,7 @@ class Subject : public author::Backend<Subject<granularity, shift>> {
 
 template <typename Backend>
 conformance::Result examine(const char *check) {
-  Opened opened;
+  const Opened opened;
   const conformance::Target target = opened.target<Backend>();
   return conformance::run_check(*conformance::find_check(check), target, 1);
 }

@@ -7,9 +7,8 @@
 
 #include "octavo/plugin.hpp"
 #include "plugin_hpp_owning.h"
-#include "tests/conformance/conformance.h"
-#include "tests/support/environment.h"
-#include "tests/support/request.h"
+#include "tests/sdk/hpp/plugin_hpp_target.h"
+#include "tests/support/param_name.h"
 
 namespace octavo::test {
 namespace {
@@ -102,43 +101,19 @@ class Delayed : public Backend<Delayed> {
   Pools x_, dy_;
 };
 
-class PluginHppConformance : public testing::TestWithParam<conformance::Check> {
- protected:
-  template <typename Tested>
-  void examine() {
-    Environment environment;
-    Request request;
-    request.set("fp8.backend", "reference");
-    const RunPtr run = request.opened();
-    ASSERT_NE(run, nullptr) << request.host.error();
-    conformance::Target target;
-    target.backend = Tables<Tested>::backend();
-    target.optimizer = Tables<Tested>::optimizer();
-    target.gradients = Tables<Tested>::gradients();
-    target.desc = *octavo_session_desc_of(run.get());
-    const conformance::Result result = conformance::run_check(GetParam(), target, 1);
-    if (result.outcome == conformance::Outcome::kSkip) GTEST_SKIP() << result.detail;
-    EXPECT_EQ(result.outcome, conformance::Outcome::kPass) << result.detail;
-    EXPECT_EQ(result.detail, "") << "a part of the check was left out";
-  }
-};
+class PluginHppConformance : public testing::TestWithParam<conformance::Check> {};
 
 TEST_P(PluginHppConformance, a_backend_with_pools_passes) {
-  examine<Delayed>();
+  expect_passes<Delayed>(GetParam());
 }
 TEST_P(PluginHppConformance, a_backend_with_weights_of_its_own_passes) {
-  examine<Owning>();
+  expect_passes<Owning>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PluginHppConformance,
                          testing::ValuesIn(conformance::checks().begin(),
                                            conformance::checks().end()),
-                         [](const auto &check) {
-                           std::string name;
-                           for (const char *c = check.param.name; *c != 0; ++c)
-                             name += *c == '.' ? '_' : *c;
-                           return name;
-                         });
+                         [](const auto &check) { return name_of_text(check.param.name); });
 
 }  // namespace
 }  // namespace octavo::test

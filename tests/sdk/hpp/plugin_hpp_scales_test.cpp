@@ -5,10 +5,9 @@
 #include "octavo/plugin.hpp"
 #include "tests/conformance/session.h"
 #include "tests/sdk/hpp/plugin_hpp_backends.h"
-#include "tests/support/environment.h"
+#include "tests/sdk/hpp/plugin_hpp_target.h"
 #include "tests/support/param_name.h"
 #include "tests/support/recording_host.h"
-#include "tests/support/request.h"
 
 namespace octavo::test {
 namespace {
@@ -56,56 +55,33 @@ class Scaled : public Backend<Scaled<granularity>> {
   CodesSlot cache_;
 };
 
-class PluginHppScales : public testing::TestWithParam<conformance::Check> {
- protected:
-  template <typename Tested>
-  conformance::Target target() {
-    request_.set("fp8.backend", "reference");
-    run_ = request_.opened();
-    if (run_ == nullptr) throw std::runtime_error(request_.host.error());
-    conformance::Target t;
-    t.backend = Tables<Tested>::backend();
-    t.desc = *octavo_session_desc_of(run_.get());
-    return t;
+// "name rows x cols / scale slot / granularity" of each slot, and the plan of one linear
+// [20, 40] on kernels that want multiples of 16.
+template <typename Tested>
+std::pair<std::vector<std::string>, octavo_linear_plan> sealed() {
+  const Opened opened;
+  const conformance::Target t = opened.target<Tested>();
+  conformance::Session session({t, 1, 16});
+  session.add({{{"w", 20, 40}}, {{"l", "w"}}});
+  session.seal();
+  std::vector<std::string> all;
+  for (const conformance::Slot &s : session.slots()) {
+    const octavo_slot &d = s.desc;
+    all.push_back(s.name + " " + std::to_string(d.rows) + "x" + std::to_string(d.cols));
+    if (d.scale_slot != OCTAVO_NONE)
+      all.back() += " by " + session.slots()[d.scale_slot].name + ", granularity " +
+                    std::to_string(d.granularity);
   }
-  template <typename Tested>
-  void examine() {
-    const conformance::Target t = target<Tested>();
-    const conformance::Result result = conformance::run_check(GetParam(), t, 1);
-    if (result.outcome == conformance::Outcome::kSkip) GTEST_SKIP() << result.detail;
-    EXPECT_EQ(result.outcome, conformance::Outcome::kPass) << result.detail;
-    EXPECT_EQ(result.detail, "") << "a part of the check was left out";
-  }
-  // "name rows x cols / scale slot / granularity" of each slot, and the plan of one linear
-  // [20, 40] on kernels that want multiples of 16.
-  template <typename Tested>
-  std::pair<std::vector<std::string>, octavo_linear_plan> sealed() {
-    const conformance::Target t = target<Tested>();
-    conformance::Session session({t, 1, 16});
-    session.add({{{"w", 20, 40}}, {{"l", "w"}}});
-    session.seal();
-    std::vector<std::string> all;
-    for (const conformance::Slot &s : session.slots()) {
-      const octavo_slot &d = s.desc;
-      all.push_back(s.name + " " + std::to_string(d.rows) + "x" + std::to_string(d.cols));
-      if (d.scale_slot != OCTAVO_NONE)
-        all.back() += " by " + session.slots()[d.scale_slot].name + ", granularity " +
-                      std::to_string(d.granularity);
-    }
-    return {all, session.plan(0)};
-  }
+  return {all, session.plan(0)};
+}
 
- private:
-  Environment environment_;
-  Request request_;
-  RunPtr run_;
-};
+class PluginHppScales : public testing::TestWithParam<conformance::Check> {};
 
 TEST_P(PluginHppScales, of_rows_pass) {
-  examine<Scaled<OCTAVO_PER_ROW>>();
+  expect_passes<Scaled<OCTAVO_PER_ROW>>(GetParam());
 }
 TEST_P(PluginHppScales, of_blocks_pass) {
-  examine<Scaled<OCTAVO_BLOCK_1X128>>();
+  expect_passes<Scaled<OCTAVO_BLOCK_1X128>>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PluginHppScales,
@@ -113,10 +89,8 @@ INSTANTIATE_TEST_SUITE_P(All, PluginHppScales,
                                            conformance::checks().end()),
                          [](const auto &check) { return name_of_text(check.param.name); });
 
-using PluginHppScaleSlots = PluginHppScales;
-
 // Scales of the rows of x^T are as many as x has columns, for any M: 48 of 4 bytes.
-TEST_F(PluginHppScaleSlots, of_rows) {
+TEST(PluginHppScaleSlots, of_rows) {
   const auto [slots, plan] = sealed<Scaled<OCTAVO_PER_ROW>>();
   EXPECT_THAT(slots, testing::ElementsAre("nonfinite 1x1", "weight 20x40",
                                           "cache 32x48 by cache/scale_inv, granularity 1",
@@ -129,7 +103,7 @@ TEST_F(PluginHppScaleSlots, of_rows) {
 }
 
 // Scales of blocks along M follow M: 48 of 4 bytes for 128 rows, as whole bytes for each row.
-TEST_F(PluginHppScaleSlots, of_blocks) {
+TEST(PluginHppScaleSlots, of_blocks) {
   const auto [slots, plan] = sealed<Scaled<OCTAVO_BLOCK_1X128>>();
   EXPECT_THAT(slots, testing::ElementsAre("nonfinite 1x1", "weight 20x40",
                                           "cache 32x48 by cache/scale_inv, granularity 2",
@@ -141,7 +115,7 @@ TEST_F(PluginHppScaleSlots, of_blocks) {
   EXPECT_EQ(plan.saved.fixed_bytes, 0u);
 }
 
-TEST_F(PluginHppScaleSlots, that_the_kernels_lack_are_refused_by_name) {
+TEST(PluginHppScaleSlots, that_the_kernels_lack_are_refused_by_name) {
   RecordingHost host;
   FakeDevice device(host.get());
   device.caps.granularities = 1 << OCTAVO_PER_TENSOR;

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from .. import _abi
 from ..errors import InvalidError, StateError
-from . import digest, gpus
+from . import digest
 from .groups import group_of, is_distributed, note_wrapper, wrapper_of
 from .prepared import session_of
 from .reduction import BUCKET_BYTES, Reducer, slot_gradients
@@ -57,7 +57,6 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     group = session.group
     if bucket_bytes < 1:
         raise InvalidError(f"bucket_bytes: expected 1 or more, found {bucket_bytes}")
-    gpus.check(session, group)
     digest.compare(session, group, with_values=False)
     root = dist.get_global_rank(group, 0)
     for slot, tensor in zip(session.slots, session.tensors):
@@ -140,7 +139,6 @@ def _start(session, group):
             "scales are combined in each one, found join(); set fp8.te.reduce_amax = false, or give "
             "every rank the same number of batches")
     if session not in _checked:
-        gpus.check(session, group)
         digest.compare(session, group)
         _checked.add(session)
 

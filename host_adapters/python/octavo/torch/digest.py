@@ -8,6 +8,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import StateError
 from ..library import version
+from . import gpus
 
 # What each number of a digest stands for, with the remedy.
 _PARTS = (("the version of octavo", "install the same version everywhere"),
@@ -43,7 +44,9 @@ def of(session, with_values):
 
 
 def compare(session, group, with_values=True):
-    """Raises StateError on every rank of the group unless all digests are equal."""
+    """Raises StateError on every rank of the group unless all digests are equal, and before that what
+    gpus.check raises: this is the first collective of a session."""
+    gpus.check(session, group)
     mine = torch.tensor([len(session.sites), *of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
