@@ -39,7 +39,6 @@ struct rank {
   float hyper[OCTAVO_HYPER_COUNT], sum, skip;
   float *nonfinite; /* the slot that casts set to 1 when they see Inf or NaN; may be null */
   void *workspace, *send, *receive, *state;
-  double loss;
 };
 
 /* Ends the program with this text if the status is a failure. */

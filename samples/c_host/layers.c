@@ -113,23 +113,24 @@ void take_owned(struct rank *r) {
         "octavo_reduction_bytes");
     r->send = memory(bytes), r->receive = memory(bytes), r->state = memory(state);
   }
-  for (uint64_t i = 0; i < r->item_count; ++i) { /* the first values of weights in slots */
-    for (int j = 0; j < kLayers; ++j) {
-      struct layer *l = &r->layers[j];
-      if (l->parameter != r->items[i].parameter || !owns(r->run, l->parameter, OCTAVO_ROLE_WEIGHT))
-        continue;
-      octavo_tensor plain = view(l->weight, l->n, l->k);
-      octavo_parameter_call c = {.size = sizeof c, .kind = OCTAVO_KIND_PARAMETER_CALL};
-      c.parameter = l->parameter, c.role = OCTAVO_ROLE_WEIGHT, c.plain = &plain;
-      c.slots = r->items[i].slots, c.workspace = r->workspace;
-      check(r->optimizer->write_parameter(r->session, &c), "write_parameter");
-    }
+  for (int i = 0; i < kLayers; ++i) { /* the first values of weights in slots */
+    struct layer *l = &r->layers[i];
+    if (l->linear == OCTAVO_NONE || !owns(r->run, l->parameter, OCTAVO_ROLE_WEIGHT)) continue;
+    octavo_tensor plain = view(l->weight, l->n, l->k);
+    octavo_parameter_call c = {.size = sizeof c, .kind = OCTAVO_KIND_PARAMETER_CALL};
+    c.parameter = l->parameter, c.role = OCTAVO_ROLE_WEIGHT, c.plain = &plain;
+    c.slots = octavo_store_list(r->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
+                                l->parameter);
+    c.workspace = r->workspace;
+    check(r->optimizer->write_parameter(r->session, &c), "write_parameter");
   }
 }
 /* [/owned] */
 
 /* The products of a layer that stayed here. */
 static void multiply(const struct rank *r, struct layer *l, int is_backward) {
+  if (!is_backward) memset(l->y, 0, (size_t)(r->rows * l->n) * sizeof(float));
+  if (is_backward) memset(l->dx, 0, (size_t)(r->rows * l->k) * sizeof(float));
   for (int64_t row = 0; row < r->rows; ++row)
     for (int64_t j = 0; j < l->n; ++j)
       for (int64_t i = 0; i < l->k; ++i) {
@@ -139,7 +140,6 @@ static void multiply(const struct rank *r, struct layer *l, int is_backward) {
       }
 }
 void forward(struct rank *r, struct layer *l) {
-  memset(l->y, 0, (size_t)(r->rows * l->n) * sizeof(float));
   if (l->linear == OCTAVO_NONE) {
     multiply(r, l, 0);
     return;
@@ -148,8 +148,7 @@ void forward(struct rank *r, struct layer *l) {
   check(r->backend->linear_forward(r->session, &l->forward), "linear_forward");
 }
 void backward(struct rank *r, struct layer *l) {
-  memset(l->dx, 0, (size_t)(r->rows * l->k) * sizeof(float));
-  memset(l->gradient, 0, (size_t)(l->n * l->k) * sizeof(float));
+  memset(l->gradient, 0, (size_t)(l->n * l->k) * sizeof(float)); /* the backend adds to it */
   if (l->linear == OCTAVO_NONE) {
     multiply(r, l, 1);
     return;

@@ -205,11 +205,11 @@ static void *run_rank(void *argument) {
     memcpy(fc2->x, fc1->y, (size_t)(r->rows * kHidden) * sizeof(float));
     relu(fc2->x, fc2->x, r->rows * kHidden);
     forward(r, fc2);
-    r->loss = 0;
+    double loss = 0;
     for (int64_t i = 0; i < r->rows * kOutputs; ++i) {
       const float error = fc2->y[i] - wanted[i];
       fc2->dy[i] = 2 * error / (float)r->rows;
-      r->loss += (double)(error * error) / (double)(r->rows * kOutputs);
+      loss += (double)(error * error) / (double)(r->rows * kOutputs);
     }
     backward(r, fc2);
     memcpy(fc1->dy, fc2->dx, (size_t)(r->rows * kHidden) * sizeof(float));
@@ -219,7 +219,7 @@ static void *run_rank(void *argument) {
     step(r);
     /* [/step] */
     if (r->id == 0 && (done % 50 == 0 || done + 1 == last))
-      printf("step %3llu  loss %.6f\n", (unsigned long long)done + 1, r->loss);
+      printf("step %3llu  loss %.6f\n", (unsigned long long)done + 1, loss);
   }
   if (r->arguments->save != NULL) keep(r, r->arguments->save, 1, &done);
   octavo_store_close(r->store);
