@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -97,7 +98,14 @@ octavo_open_desc Request::desc() {
     overrides_.push_back({borrow(key), parse_value(value)});
   }
   if (locked_) overrides_.push_back({OCTAVO_STR("plugins.locked"), value_of(true)});
-  for (const std::string &directory : plugin_dirs_) directories_.push_back(borrow(directory));
+  // Whoever types a relative path means the shell's directory; liboctavo takes absolute ones only.
+  absolute_dirs_.clear();
+  for (const std::string &directory : plugin_dirs_) {
+    std::error_code error;
+    const auto absolute = std::filesystem::absolute(directory, error);
+    absolute_dirs_.push_back(error ? directory : absolute.lexically_normal().string());
+  }
+  for (const std::string &directory : absolute_dirs_) directories_.push_back(borrow(directory));
   auto d = make<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC);
   d.config_path = borrow(config_path_);
   d.overrides = overrides_.data();

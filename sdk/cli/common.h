@@ -32,6 +32,7 @@ class Request {
   std::string config_path_;
   std::vector<std::string> set_;  // key=value
   std::vector<std::string> plugin_dirs_;
+  std::vector<std::string> absolute_dirs_;  // the same
   bool locked_ = false;
   bool json_ = false;
   bool tree_ = false;

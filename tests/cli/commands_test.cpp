@@ -1,4 +1,5 @@
 // list, probe, version, config check, and what wrong arguments get: exit codes and where words go.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -57,6 +58,17 @@ TEST_F(CliCommands, help_of_a_command) {
   EXPECT_EQ(f.exit_code, 0);
   for (const char *option : {"--set", "--plugin-dir", "--locked", "--json", "--tree"})
     EXPECT_THAT(f.out, HasSubstr(option));
+}
+
+// Typed in a shell, relative means the shell's directory.
+TEST_F(CliCommands, relative_plugin_directory) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const Finished f = octavo({"list", "--set", "plugins.trust=dev", "--plugin-dir", "plugins"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_THAT(f.out, HasSubstr("fake          1.2.3"));
+  EXPECT_THAT(f.out, HasSubstr(dir / "plugins (given by the host)"));
 }
 
 TEST_F(CliCommands, wrong_arguments) {

@@ -115,7 +115,9 @@ class Walk {
     if (std::string problem = judge_owner(path, status); !problem.empty()) return problem;
     const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
     if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0 || sticky) return {};
-    remedy_ = "run `chmod go-w " + quoted(path) + "`";
+    // Who is in a group is for the system's databases to say, also of one with the user's own name.
+    const bool group = (status.st_mode & S_IWGRP) != 0, others = (status.st_mode & S_IWOTH) != 0;
+    remedy_ = concat("run `chmod ", group ? "g" : "", others ? "o" : "", "-w ", quoted(path), "`");
     return path + " has mode " + octal(status.st_mode) + ", writable by group or others";
   }
 

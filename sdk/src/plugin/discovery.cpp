@@ -68,6 +68,9 @@ class Finder {
       search(data + "/octavo/plugins", "user data directory", false, privileged_);
     else if (!home.empty())
       search(home + "/.local/share/octavo/plugins", "user data directory", false, privileged_);
+    // Where an installation with the prefix ~/.local puts them.
+    if (!home.empty())
+      search(home + "/.local/lib/octavo/plugins", "user library directory", false, privileged_);
     const fs::path own = fs::path(liboctavo_file()).parent_path();
     search((own / "octavo/plugins").string(), kOwnPlace, false, false);
     return std::move(result_);

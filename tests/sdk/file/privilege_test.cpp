@@ -150,7 +150,7 @@ class PrivilegePath : public testing::Test {
 TEST_F(PrivilegePath, remedies_can_be_pasted) {
   chmod((dir / "a/b").c_str(), 0775);
   EXPECT_NE(problem(path), "");
-  EXPECT_EQ(remedy, "run `chmod go-w " + (dir / "a/b") + "`");
+  EXPECT_EQ(remedy, "run `chmod g-w " + (dir / "a/b") + "`");
   chmod((dir / "a/b").c_str(), 0755);
   const std::string odd = dir.write("a/it's", "", 0666);
   EXPECT_NE(problem(odd), "");

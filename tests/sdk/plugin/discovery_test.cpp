@@ -83,6 +83,20 @@ TEST_F(DiscoveryTest, home_is_used_without_xdg_data_home) {
   EXPECT_EQ(find(Request()).find("mine"), nullptr);
 }
 
+// A plugin that was installed with the prefix ~/.local.
+TEST_F(DiscoveryTest, library_directory_of_the_user) {
+  const std::string path = plant("home/.local/lib/octavo/plugins", "mine");
+  environment.set("HOME", dir / "home");
+  EXPECT_EQ(find(Request()).find("mine")->path, path);
+  environment.set("XDG_DATA_HOME", dir / "data");
+  EXPECT_EQ(find(Request()).find("mine")->path, path);
+  const std::string first = plant("data/octavo/plugins", "mine");
+  const Discovery d = find(Request());
+  EXPECT_EQ(d.find("mine")->path, first);
+  EXPECT_EQ(d.manifests.back().origin, "user library directory");
+  EXPECT_EQ(d.manifests.back().shadowed_by, first);
+}
+
 TEST_F(DiscoveryTest, names_are_sorted_and_other_files_ignored) {
   plant("p", "zebra");
   plant("p", "ant");
@@ -146,7 +160,7 @@ TEST_F(DiscoveryTest, privileged_process) {
                     plant("absolute", "z") + "\"\n[plugins]\npath = [\"path\", \"" +
                     (dir / "path2") + "\"]\n");
   for (const char *place : {"env", "path", "path2", "plugins", "data/octavo/plugins", "binding",
-                            "home/.local/share/octavo/plugins"})
+                            "home/.local/share/octavo/plugins", "home/.local/lib/octavo/plugins"})
     plant(place, "x");
   environment.set("OCTAVO_PLUGIN_PATH", dir / "env");
   environment.set("XDG_DATA_HOME", dir / "data");

@@ -16,7 +16,7 @@ TEST_F(TrustTest, library_that_the_group_can_write) {
   chmod(manifest.library.c_str(), 0775);
   expect_refused(manifest.library + " has mode 0775, writable by group or others");
   check("owner");
-  EXPECT_EQ(verdicts[0].remedy, "run `chmod go-w " + manifest.library +
+  EXPECT_EQ(verdicts[0].remedy, "run `chmod g-w " + manifest.library +
                                     "`, or set plugins.trust = \"dev\" while developing");
 }
 
