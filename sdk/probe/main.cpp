@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "children.h"
 #include "limits.h"
 #include "process_state.h"
 #include "sdk/src/plugin/loader.h"
 #include "sdk/src/probe/probe_spawn.h"
 #include "self_test.h"
+#include "symbols.h"
 
 extern char **environ;
 
@@ -24,6 +26,7 @@ namespace {
 using octavo::ProbeStage;
 
 void send(const std::string &record) {
+  if (octavo::probe::is_copy()) _exit(0);
   size_t sent = 0;
   while (sent < record.size()) {
     const ssize_t now = write(octavo::kProbePipe, record.data() + sent, record.size() - sent);
@@ -33,13 +36,17 @@ void send(const std::string &record) {
   }
 }
 
-void begin(ProbeStage stage) {
-  send(octavo::stage_record(stage));
+ProbeStage stage = ProbeStage::kNone;  // that has begun
+
+void begin(ProbeStage next) {
+  stage = next;
+  send(octavo::stage_record(next));
 }
 
-void note(const std::string &text) {
-  send(octavo::note_record(text));
-}
+const octavo::probe::Voice voice = {
+    [](const std::string &text) { send(octavo::note_record(text)); },
+    [](const std::string &text) { send(octavo::warning_record(text)); },
+    [](const std::string &text) { send(octavo::call_record(text)); }};
 
 // Variables that choose for a host must not choose here.
 void forget_choices() {
@@ -53,21 +60,40 @@ void forget_choices() {
 
 // The library's constructors, then its entry: each in a stage of its own, before liboctavo's own
 // loader does both again in one.
-void touch(const std::string &library) {
+//
+// The symbol that it takes from the helper; empty: none, or the library does not open.
+std::string touch(const std::string &library) {
   begin(ProbeStage::kDlopen);
   void *opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) return;  // the loader has the reason
+  if (opened == nullptr) return {};  // the loader has the reason
+  if (std::string name = octavo::probe::borrowed_symbol(opened); !name.empty()) return name;
   begin(ProbeStage::kEntry);
   const auto query =
       reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
-  if (query == nullptr) return;
+  if (query == nullptr) return {};
   const octavo_plugin *table = nullptr;
-  query(octavo::probe::silent_host(), &table);
+  query(octavo::probe::helper_host(), &table);
+  return {};
+}
+
+octavo::Verdict fault_of(const octavo::Manifest &manifest, const std::string &fault) {
+  return {OCTAVO_LEVEL_PLUGIN,
+          OCTAVO_DECLINE,
+          OCTAVO_REASON_PROBE,
+          manifest.library + ": " + fault,
+          "stage " + std::string(octavo::stage_name(stage)) + ", " + manifest.library,
+          "install a corrected build; octavo probe --retry tries the same file again"};
 }
 
 void try_plugin(const octavo::Manifest &manifest) {
   const octavo::probe::ProcessState before;
-  touch(manifest.library);
+  if (const std::string name = touch(manifest.library); !name.empty())
+    return send(octavo::verdict_record(
+        {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_LIBRARY,
+         manifest.library + ": cannot be loaded: undefined symbol: " + name +
+             ", which is in none of the libraries that it needs",
+         manifest.library, "link the plugin to the library that has the symbol, and rebuild it",
+         octavo::Stage::kLoad}));
   begin(ProbeStage::kNegotiate);
   std::vector<octavo::Verdict> verdicts;
   const octavo::LoadedPlugin *plugin =
@@ -76,15 +102,14 @@ void try_plugin(const octavo::Manifest &manifest) {
   if (plugin == nullptr) return;
   begin(ProbeStage::kDescribe);
   if (!plugin->has_backend)  // its device is asked when a run wants it, by the run's process
-    note("self-test left out: the plugin has kernels and no backend");
-  else if (octavo::probe::describe(*plugin, note)) {
+    voice.note("self-test left out: the plugin has kernels and no backend");
+  else if (octavo::probe::describe(*plugin, voice)) {
     begin(ProbeStage::kSelfTest);
-    if (const std::string fault = octavo::probe::self_test(*plugin, note); !fault.empty())
-      send(octavo::verdict_record(
-          {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_PROBE,
-           manifest.library + ": its self-test " + fault, "stage self-test, " + manifest.library,
-           "install a corrected build; octavo probe --retry tries the same file again"}));
+    if (const std::string fault = octavo::probe::self_test(*plugin, voice); !fault.empty())
+      send(octavo::verdict_record(fault_of(manifest, "its self-test " + fault)));
   }
+  if (const std::string started = octavo::probe::started_processes(); !started.empty())
+    send(octavo::verdict_record(fault_of(manifest, "the plugin " + started)));
   for (const std::string &change : before.changes(octavo::probe::ProcessState()))
     send(octavo::warning_record("the plugin " + change));
 }
@@ -101,6 +126,7 @@ int main(int argc, char **argv) {
   octavo::probe::close_descriptors(octavo::kProbePipe + 1);
   octavo::probe::set_limits(manifest.library, std::atoi(argv[5]));
   forget_choices();
+  octavo::probe::watch_children();
   send(octavo::hello_record());
   // What the caller has opened and a search would not find.
   for (int i = 6; i < argc; ++i) dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);

@@ -8,18 +8,25 @@
 
 namespace octavo::probe {
 
-// A host that ignores messages.
-const octavo_host *silent_host();
+// A host whose messages are lines on standard error, where the caller finds the last ones.
+const octavo_host *helper_host();
 
 using Say = std::function<void(const std::string &)>;
 
-// Asks for options and a verdict on a session with defaults. False, with a note, when the self-test
-// has to be left out: the plugin declines, which is its right.
-bool describe(const LoadedPlugin &plugin, const Say &note);
+// What the helper sends while it tries a plugin.
+struct Voice {
+  Say note;  // for those who look closely
+  Say warn;  // for every reader of a report: something was not tried
+  Say call;  // before a function of the plugin is called
+};
+
+// Asks for options and a verdict on a session with defaults. False, with a warning, when the
+// self-test has to be left out: the plugin declines, which is its right.
+bool describe(const LoadedPlugin &plugin, const Voice &voice);
 
 // Opens a session, seals one linear, casts its weight and multiplies twice. Returns the fault
-// that was found: an output that is not finite, two outputs that differ, bytes beyond the stated
-// sizes. Empty: none. A failure with a status is a note only: hosts get that status, too.
-std::string self_test(const LoadedPlugin &plugin, const Say &note);
+// that was found: a function that fails, an output that is not finite or is not the product, two
+// outputs that differ, bytes beyond the stated sizes. Empty: none.
+std::string self_test(const LoadedPlugin &plugin, const Voice &voice);
 
 }  // namespace octavo::probe

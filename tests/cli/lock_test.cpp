@@ -64,7 +64,7 @@ TEST_F(CliLock, without_a_lock_file) {
 
 TEST_F(CliLock, another_library) {
   write_lock();
-  dir.copy(fake_library("short_backend"), "plugins/fake.so");
+  dir.copy(fake_library("query_speaks"), "plugins/fake.so");
   expect_drift("sha256: locked ");
   EXPECT_EQ(octavo({"lock", config}).exit_code, 0);
   EXPECT_EQ(octavo({"explain", "--locked", config}).exit_code, 0);
@@ -138,7 +138,7 @@ TEST_F(CliLock, locked_hash_is_a_pin) {
   EXPECT_EQ(octavo({"explain", config, "--set", "plugins.trust=pinned"}).exit_code, 1);
   EXPECT_EQ(octavo({"lock", config, "--set", "plugins.trust=pinned"}).exit_code, 0);
   EXPECT_EQ(octavo({"explain", config, "--set", "plugins.trust=pinned"}).exit_code, 0);
-  dir.copy(fake_library("short_backend"), "plugins/fake.so");
+  dir.copy(fake_library("query_speaks"), "plugins/fake.so");
   EXPECT_EQ(octavo({"explain", config, "--set", "plugins.trust=pinned"}).exit_code, 1);
 }
 

@@ -1,4 +1,5 @@
-/* A backend that computes nothing and describes a few slots; FAULT says in which way it is broken.
+/* A backend that multiplies by weights of 8 bits, k / 32, and describes a few slots; FAULT says in
+ * which way it is broken.
  *
  * With FAULT_GOOD it keeps the whole contract of setup, and says the options it was given as a
  * diagnostic, so tests see what crossed the border.
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "faults.h"
 #include "octavo/gradients.h"
@@ -14,6 +16,7 @@
 #include "octavo/plugin.h"
 
 #define IS(fault) (FAULT == FAULT_##fault)
+#define COMMANDS "\x1b[31mred\nerror: forged\xc2\x9b"
 
 #if IS(NO_SYMBOL)
 #define ENTRY octavo_plugin_entry
@@ -51,9 +54,11 @@ static octavo_value integer(int64_t i) {
 static octavo_status emit_option(const octavo_option_sink *sink, const char *name, octavo_value v,
                                  octavo_value low, octavo_value high, const octavo_str *choices,
                                  uint64_t choice_count) {
-  const octavo_option o = {
-      sizeof o, OCTAVO_KIND_OPTION, text(name), text("an option"), v, low, high,
-      choices,  choice_count};
+  const octavo_option o = {sizeof o,    OCTAVO_KIND_OPTION,
+                           text(name),  text(IS(TERMINAL) ? COMMANDS : "an option"),
+                           v,           low,
+                           high,        choices,
+                           choice_count};
   return sink->option(sink->ctx, &o);
 }
 
@@ -70,13 +75,17 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   mode.type = note.type = OCTAVO_VALUE_TEXT;
   mode.text = modes[1];
   if (IS(WILD_OPTION) || IS(HUGE_TEXT)) {
-    const octavo_str name = {IS(WILD_OPTION) ? (const char *)8 : "short", (uint64_t)1 << 30};
+    const octavo_str name = {IS(WILD_OPTION) ? (const char *)8 : "short",
+                             (uint64_t)1 << (IS(WILD_OPTION) ? 8 : 30)};
     const octavo_option o = {sizeof o, OCTAVO_KIND_OPTION, name, text(""), flag, none, none, NULL,
                              0};
     return sink->option(sink->ctx, &o);
   }
-  octavo_status status =
-      emit_option(sink, IS(NAMELESS_OPTION) ? "" : "count", integer(4), integer(1), none, NULL, 0);
+  octavo_status status = emit_option(sink,
+                                     IS(NAMELESS_OPTION)  ? ""
+                                     : IS(OPTION_NEWLINE) ? "count\n"
+                                                          : "count",
+                                     integer(4), integer(1), none, NULL, 0);
   if (status == OCTAVO_OK) status = emit_option(sink, "ratio", ratio, low, high, NULL, 0);
   if (status == OCTAVO_OK) status = emit_option(sink, "verbose", flag, none, none, NULL, 0);
   if (status == OCTAVO_OK) status = emit_option(sink, "mode", mode, none, none, modes, 2);
@@ -107,7 +116,7 @@ static void say_options(const octavo_session_desc *desc) {
                                OCTAVO_OK,
                                OCTAVO_SEVERITY_INFO,
                                OCTAVO_STR("fake"),
-                               text(line),
+                               text(IS(TERMINAL) ? COMMANDS : line),
                                NULL,
                                NULL,
                                0};
@@ -126,8 +135,12 @@ static octavo_status check_session(const octavo_session_desc *desc,
                       {NULL, 0},
                       {NULL, 0}};
   if (IS(CHECK_FAILS)) return OCTAVO_INTERNAL;
+  if (IS(CHECK_NO_VERDICT)) return OCTAVO_OK;
+  if (IS(CHECK_DECISION)) v.decision = 7;
   v.text = text(IS(NOT_UTF8) ? "accepts \xff\xfe" : "the fake accepts everything");
   if (IS(NOT_UTF8)) v.evidence = v.remedy = v.text;
+  if (IS(TERMINAL)) v.text = v.evidence = v.remedy = text(COMMANDS);
+  if (IS(VERDICT_HUGE)) v.text.size = (uint64_t)1 << 40;
   if (IS(CHECK_DECLINES)) {
     v.decision = OCTAVO_DECLINE;
     v.reason = OCTAVO_REASON_DEVICE;
@@ -146,11 +159,10 @@ static octavo_status check_session(const octavo_session_desc *desc,
 }
 
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
-  static _Thread_local octavo_session fixed; /* for tables without close_session */
   if (IS(OPEN_FAILS)) return OCTAVO_RESOURCE;
   if (IS(OPEN_NULL)) return OCTAVO_OK;
-  octavo_session *s =
-      IS(SHORT_BACKEND) || IS(NULL_FUNCTIONS) ? &fixed : calloc(1, sizeof(octavo_session));
+  if (IS(OPEN_FORKS) && fork() == 0) return OCTAVO_RESOURCE;
+  octavo_session *s = calloc(1, sizeof(octavo_session));
   if (s == NULL) return OCTAVO_RESOURCE;
   s->host = desc->host;
   *out = s;
@@ -163,7 +175,9 @@ static void close_session(octavo_session *s) {
 
 static void accept(octavo_verdict *v) {
   v->level = OCTAVO_LEVEL_LAYER;
-  v->decision = IS(PARAMETER_DECLINES) ? OCTAVO_DECLINE : OCTAVO_ACCEPT;
+  v->decision = IS(PARAMETER_DECLINES)   ? OCTAVO_DECLINE
+                : IS(PARAMETER_DECISION) ? 7
+                                         : OCTAVO_ACCEPT;
   v->text = text("as you like");
 }
 
@@ -220,15 +234,53 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   if (IS(PLAN_FAILS) || linear >= s->sealed_linears) return OCTAVO_INVALID;
   out->gradient = OCTAVO_GRADIENT_TENSOR;
   out->saved = out->forward_workspace = out->backward_workspace = none;
+  if (IS(PLAN_HUGE)) out->forward_workspace.fixed_bytes = ((uint64_t)1 << 47) + 1;
+  if (IS(PLAN_NEGATIVE)) out->saved.bytes_per_row = (uint64_t)-16;
+  if (IS(PLAN_ROW_MULTIPLE)) out->backward_workspace.row_multiple = (uint64_t)1 << 63;
+  if (IS(PLAN_WEIGHT)) out->weight_workspace = (uint64_t)1 << 60;
+  if (IS(PLAN_MEMORY)) out->forward_workspace.fixed_bytes = (uint64_t)1 << 40;
   return OCTAVO_OK;
 }
 
+/* On the CPU only, like every pointer that is read here. */
 static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  (void)s, (void)c;
+  if (c == NULL) return OCTAVO_OK;
+  const octavo_parameter_desc *d = &s->parameters[c->parameter];
+  const float *w = (const float *)c->slots[0];
+  int8_t *codes = (int8_t *)c->slots[2];
+  for (int64_t i = 0; d->dtype == OCTAVO_F32 && i < d->rows * d->cols; ++i) {
+    const float code = w[i] * 32;
+    codes[i] = (int8_t)(code > 127 ? 127 : code < -127 ? -127 : code);
+  }
   return OCTAVO_OK;
 }
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   (void)s;
+  if (c == NULL) return OCTAVO_OK;
+  if (IS(FORWARD_FAILS)) {
+    const octavo_diagnostic d = {sizeof d,
+                                 OCTAVO_KIND_DIAGNOSTIC,
+                                 OCTAVO_UNSUPPORTED,
+                                 OCTAVO_SEVERITY_ERROR,
+                                 OCTAVO_STR("fake"),
+                                 OCTAVO_STR("expected 17 rows"),
+                                 NULL,
+                                 NULL,
+                                 0};
+    s->host->diagnose(s->host->ctx, &d);
+    fprintf(stderr, "one line\nand another\n");
+    return OCTAVO_UNSUPPORTED;
+  }
+  const octavo_tensor *x = c->x;
+  octavo_tensor *y = c->y;
+  const int8_t *codes = (const int8_t *)c->slots[0];
+  for (int64_t m = 0; x->dtype == OCTAVO_F32 && m < x->rows && !IS(FORWARD_DOES_NOTHING); ++m)
+    for (int64_t n = 0; n < y->cols; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < x->cols; ++k)
+        sum += ((const float *)x->data)[m * x->stride + k] * (float)codes[n * x->cols + k] / 32;
+      ((float *)y->data)[m * y->stride + n] = sum;
+    }
   at_forward(c);
   return OCTAVO_OK;
 }

@@ -10,6 +10,7 @@
 #define FAULT_NO_SYMBOL 1
 #define FAULT_SYMBOL_V2 2
 #define FAULT_UNDEFINED_SYMBOL 3
+#define FAULT_BORROWED_SYMBOL 4 /* of the C++ library, which it does not need */
 /* In the plugin's table. */
 #define FAULT_ABI_MAJOR 10
 #define FAULT_ABI_MINOR 11
@@ -27,10 +28,14 @@
 #define FAULT_BACKEND_KIND 21
 #define FAULT_SHORT_BACKEND 22
 #define FAULT_NULL_FUNCTIONS 23
-#define FAULT_FIELD 24       /* what FAKE_FIELD names: "<table> <offset> <bytes> <number>" */
-#define FAULT_WILD_OPTION 25 /* a name at an address that is no memory */
-#define FAULT_HUGE_TEXT 26   /* a name of 1 GiB that is not there */
-#define FAULT_NOT_UTF8 27    /* in every text that a report shows */
+#define FAULT_NULL_FORWARD 104 /* a required function */
+#define FAULT_NULL_STAGE 105   /* of octavo.gradients/1 */
+#define FAULT_TARGET_MINOR 106 /* built for a later minor, so its entry refuses */
+#define FAULT_FIELD 24         /* what FAKE_FIELD names: "<table> <offset> <bytes> <number>" */
+#define FAULT_WILD_OPTION 25   /* a name at an address that is no memory */
+#define FAULT_HUGE_TEXT 26     /* a name of 1 GiB that is not there */
+#define FAULT_NOT_UTF8 27      /* in every text that a report shows */
+#define FAULT_TERMINAL 29      /* commands to a terminal in every text */
 /* In setup. */
 #define FAULT_LIST_OPTIONS 30
 #define FAULT_NAMELESS_OPTION 31
@@ -42,6 +47,11 @@
 #define FAULT_LINEAR_ID 37
 #define FAULT_PARAMETER_DECLINES 38
 #define FAULT_CHECK_SILENT 39 /* declines in one word */
+#define FAULT_VERDICT_HUGE 91 /* its text states 2^40 bytes */
+#define FAULT_OPTION_NEWLINE 92
+#define FAULT_CHECK_NO_VERDICT 93
+#define FAULT_CHECK_DECISION 94     /* 7, which is none */
+#define FAULT_PARAMETER_DECISION 95 /* likewise */
 /* In seal. */
 #define FAULT_SEAL_FAILS 40
 #define FAULT_SEAL_IGNORES_SINK 41
@@ -59,7 +69,13 @@
 #define FAULT_USE_OWNER_KIND 54
 #define FAULT_SLOT_INITIAL_LARGE 57
 #define FAULT_SLOT_INITIAL_NAN 58
+#define FAULT_SLOT_NAME 59
 #define FAULT_PLAN_FAILS 55
+#define FAULT_PLAN_HUGE 96         /* 2^47 bytes and one more */
+#define FAULT_PLAN_NEGATIVE 97     /* -16 bytes, which wraps around */
+#define FAULT_PLAN_ROW_MULTIPLE 98 /* 2^63 */
+#define FAULT_PLAN_WEIGHT 99       /* 2^60 bytes for quantize_weight */
+#define FAULT_PLAN_MEMORY 100      /* 2^40 bytes, which is allowed, and not there */
 #define FAULT_PLAN_ROWS 56
 /* In the reduction of gradients. */
 #define FAULT_COLLECTIVE 60
@@ -84,6 +100,9 @@
 #define FAULT_FORWARD_NOT_FINITE 86
 #define FAULT_FORWARD_VARIES 87
 #define FAULT_FORWARD_OVERRUNS 88
+#define FAULT_FORWARD_FAILS 101
+#define FAULT_FORWARD_DOES_NOTHING 102
+#define FAULT_OPEN_FORKS 103
 #define FAULT_EXIT_CRASHES 89
 #define FAULT_LOAD_SECOND 90 /* opens the library that FAKE_SECOND names */
 

@@ -56,6 +56,18 @@ TEST_F(ZooLoad, undefined_symbol_is_found_at_load) {
   EXPECT_THAT(error, HasSubstr("\n    remedy: install what is missing, or reinstall the plugin"));
 }
 
+// The helper has the symbol, and so has this program; a host in C has it not.
+TEST_F(ZooLoad, symbol_that_the_process_happens_to_have) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's functions are the program's";
+#endif
+  put("borrowed_symbol");
+  expect_refusal(library() +
+                     ": cannot be loaded: undefined symbol: _Znwm, which is in none of the "
+                     "libraries that it needs",
+                 library(), "link the plugin to the library that has the symbol, and rebuild it");
+}
+
 TEST_F(ZooLoad, text_file_named_so) {
   put_file("This is no library.\n");
   expect_unloadable("expected an ELF shared library, found a file of 20 bytes that is none");

@@ -25,6 +25,7 @@ struct Case {
   const char *stage;
   const char *end;  // what the helper did
   int timeout_ms = 20000;
+  const char *call = "";  // of the self-test
 };
 
 void PrintTo(const Case &c, std::ostream *out) {
@@ -34,9 +35,10 @@ void PrintTo(const Case &c, std::ostream *out) {
 class ZooProbe : public Cage {
  protected:
   // The refusal of a plugin that did not survive the helper.
-  void expect_fault(const std::string &stage, const std::string &end) {
+  void expect_fault(const std::string &stage, const std::string &end,
+                    const std::string &call = "") {
     expect_refusal(library() + ": the process that tries the plugin first " + end,
-                   "stage " + stage + ", " + library(), kRemedy);
+                   "stage " + stage + ", " + library() + call, kRemedy);
   }
   std::string probe() {
     std::string out;
@@ -50,7 +52,7 @@ class ZooProbeFault : public ZooProbe, public testing::WithParamInterface<Case> 
 TEST_P(ZooProbeFault, is_refused_at_its_stage) {
   put(GetParam().fault);
   request().set("plugins.probe_timeout_ms", GetParam().timeout_ms);
-  expect_fault(GetParam().stage, GetParam().end);
+  expect_fault(GetParam().stage, GetParam().end, GetParam().call);
 }
 
 constexpr const char *kIncomplete = " before its answer was complete";
@@ -60,19 +62,22 @@ const std::string kExit7 = std::string("ended with exit code 7") + kIncomplete;
 
 INSTANTIATE_TEST_SUITE_P(
     All, ZooProbeFault,
-    testing::Values(Case{"load_crashes", "dlopen", "ended by signal 11 (SIGSEGV)"},
-                    Case{"load_aborts", "dlopen", "ended by signal 6 (SIGABRT)"},
-                    Case{"load_exits", "dlopen", kExit0.c_str()},
-                    Case{"load_exits_at_once", "dlopen", kExit7.c_str()},
-                    Case{"load_hangs", "dlopen", "did not end within 1500 ms", 1500},
-                    Case{"load_stops", "dlopen", "did not end within 1500 ms", 1500},
-                    Case{"load_closes", "dlopen", kExit4.c_str()},
-                    Case{"query_crashes", "entry", "ended by signal 7 (SIGBUS)"},
-                    Case{"query_hangs", "entry", "did not end within 1500 ms", 1500},
-                    Case{"interface_crashes", "negotiate", "ended by signal 8 (SIGFPE)"},
-                    Case{"options_crash", "describe", "ended by signal 4 (SIGILL)"},
-                    Case{"forward_crashes", "self-test", "ended by signal 11 (SIGSEGV)"},
-                    Case{"exit_crashes", "exit", "ended by signal 11 (SIGSEGV)"}),
+    testing::Values(
+        Case{"load_crashes", "dlopen", "ended by signal 11 (SIGSEGV)"},
+        Case{"load_aborts", "dlopen", "ended by signal 6 (SIGABRT)"},
+        Case{"load_exits", "dlopen", kExit0.c_str()},
+        Case{"load_exits_at_once", "dlopen", kExit7.c_str()},
+        Case{"load_hangs", "dlopen", "did not end within 1500 ms", 1500},
+        Case{"load_stops", "dlopen", "did not end within 1500 ms", 1500},
+        Case{"load_closes", "dlopen", kExit4.c_str()},
+        Case{"query_crashes", "entry", "ended by signal 7 (SIGBUS)"},
+        Case{"query_hangs", "entry", "did not end within 1500 ms", 1500},
+        Case{"interface_crashes", "negotiate", "ended by signal 8 (SIGFPE)"},
+        Case{"options_crash", "describe", "ended by signal 4 (SIGILL)"},
+        Case{"forward_crashes", "self-test", "ended by signal 11 (SIGSEGV)", 20000,
+             ", in linear_forward with M = 16, a float32 weight [16, 16], for which the "
+             "plan states 0 bytes of workspace"},
+        Case{"exit_crashes", "exit", "ended by signal 11 (SIGSEGV)", 20000, ", in close_session"}),
     [](const testing::TestParamInfo<Case> &i) { return std::string(i.param.fault); });
 
 TEST_F(ZooProbe, endless_allocation_meets_the_limit) {
@@ -121,23 +126,88 @@ TEST_F(ZooProbe, no_process_of_the_plugin_stays) {
 struct Lie {
   const char *fault;
   const char *text;
+  const char *call;  // and what the helper wrote last
 };
 
 class ZooProbeLie : public ZooProbe, public testing::WithParamInterface<Lie> {};
 
 TEST_P(ZooProbeLie, is_found_by_the_self_test) {
   put(GetParam().fault);
-  expect_refusal(library() + ": its self-test " + GetParam().text, "stage self-test, " + library(),
-                 kRemedy);
+  expect_refusal(library() + ": its self-test " + GetParam().text,
+                 "stage self-test, " + library() + ", in " + GetParam().call, kRemedy);
 }
+
+constexpr const char *kForward =
+    "linear_forward with M = 16, a float32 weight [16, 16], for which the plan states 0 bytes of "
+    "workspace";
 
 INSTANTIATE_TEST_SUITE_P(
     All, ZooProbeLie,
     testing::Values(
-        Lie{"forward_not_finite", "gave an output that is not finite for finite inputs"},
-        Lie{"forward_varies", "gave two outputs for the same inputs"},
-        Lie{"forward_overruns", "wrote beyond the workspace or the output that it was given"}),
+        Lie{"forward_not_finite", "gave an output that is not finite for finite inputs", kForward},
+        Lie{"forward_varies", "gave two outputs for the same inputs", kForward},
+        Lie{"forward_does_nothing",
+            "gave an output that is 100.00 % of the product's norm away from it, expected at most "
+            "50 %",
+            kForward},
+        Lie{"forward_overruns", "wrote beyond the workspace or the output that it was given",
+            kForward},
+        Lie{"open_fails",
+            "ended early: backend fake accepted the session and then failed to open it: status 6",
+            "open_session with default options on the CPU"},
+        Lie{"plan_negative", "ended early: describing a layer gave status 7",
+            "add_parameter, add_linear and seal of a float32 weight [16, 16]; its last lines: "
+            "octavo.run: backend fake: linear_plan of linear 0: expected at most 140737488355328 "
+            "bytes "
+            "for 1 rows in saved, found 18446744073709551600 bytes a row and 0 more"},
+        Lie{"plan_memory", "ended early: the stated sizes are more memory than the helper may use",
+            "add_parameter, add_linear and seal of a float32 weight [16, 16]"},
+        Lie{"forward_fails", "ended early: linear_forward gave status 1",
+            "linear_forward with M = 16, a float32 weight [16, 16], for which the plan states 0 "
+            "bytes "
+            "of workspace; its last lines: fake: expected 17 rows | one line | and another"}),
     [](const testing::TestParamInfo<Lie> &i) { return std::string(i.param.fault); });
+
+// What is not tried is said wherever somebody looks, and remembered.
+TEST_F(ZooProbe, what_was_left_out_is_a_warning_everywhere) {
+  put("parameter_declines");
+  const std::string words =
+      "its self-test was left out: the plugin leaves a 16 x 16 layer with the host";
+  for (int i = 0; i < 2; ++i) {
+    std::string text, json, report;
+    EXPECT_EQ(request().print(octavo_explain, "text", text), OCTAVO_OK);
+    EXPECT_THAT(text, HasSubstr("\nwarning    " + words + "\n"));
+    EXPECT_THAT(text, HasSubstr("\n    warning: " + words + "\n"));
+    EXPECT_EQ(request().print(octavo_explain, "json", json), OCTAVO_OK);
+    EXPECT_THAT(json, HasSubstr("\"warnings\": ["));
+    RunPtr run;
+    ASSERT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
+    EXPECT_EQ(octavo_report(run.get(), borrow("text"), Request::append_line, &report), OCTAVO_OK);
+    EXPECT_THAT(report, HasSubstr("\nwarning    " + words + "\n"));
+    EXPECT_THAT(request().host.texts(OCTAVO_SEVERITY_WARNING),
+                testing::Contains(library() + ": " + words));
+  }
+}
+
+TEST_F(ZooProbe, nothing_was_tried) {
+  put("good");
+  request().set("plugins.probe", "never");
+  std::string text;
+  EXPECT_EQ(request().print(octavo_explain, "text", text), OCTAVO_OK);
+  EXPECT_THAT(text, HasSubstr("\nwarning    no helper tried the plugin first: plugins.probe = "
+                              "\"never\" (override)\n"));
+  EXPECT_THAT(request().host.texts(OCTAVO_SEVERITY_WARNING), testing::IsEmpty());
+}
+
+// However soon the copy of the process ends.
+TEST_F(ZooProbe, fork_is_found_every_time) {
+  for (int i = 0; i < 5; ++i) {
+    put("open_forks");
+    request().set("plugins.probe", "always");
+    expect_refusal(library() + ": the plugin forks the process that loads it",
+                   "stage self-test, " + library() + ", in close_session", kRemedy);
+  }
+}
 
 // Refusals that need no helper's trust in itself: a plain answer is the plugin's own, or the
 // loader's, word for word.

@@ -17,6 +17,7 @@ void PrintTo(const BadSeal &b, std::ostream *out) {
 class ZooSeal : public OpenCage, public testing::WithParamInterface<BadSeal> {};
 
 TEST_P(ZooSeal, is_refused) {
+  request().set("plugins.probe", "never");
   open(GetParam().fault);
   model();
   EXPECT_EQ(octavo_seal(run.get()), GetParam().status);
@@ -25,6 +26,7 @@ TEST_P(ZooSeal, is_refused) {
 }
 
 TEST_P(ZooSeal, stays_refused_and_can_be_reported) {
+  request().set("plugins.probe", "never");
   open(GetParam().fault);
   model();
   EXPECT_NE(octavo_seal(run.get()), OCTAVO_OK);
@@ -65,6 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{"slot_initial_nan", OCTAVO_INTERNAL,
                 "seal failed: slot 2 \"counter\": expected an initial value that its dtype can "
                 "hold, found nan"},
+        BadSeal{
+            "slot_name", OCTAVO_INTERNAL,
+            "seal failed: slot 3 \"\\x1b[31mred\\nerror: forged\\xc2\\x9b\": expected a name of at "
+            "most 4096 bytes of UTF-8 without control characters"},
         BadSeal{"use_slot", OCTAVO_INTERNAL,
                 "seal failed: a use names slot 1000, expected one emitted before"},
         BadSeal{"use_columns", OCTAVO_INTERNAL,
@@ -79,9 +85,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "seal failed: a use of slot 0 names owner 0 of kind 9, expected the session, a "
                 "parameter or a linear that was added"},
         BadSeal{"plan_fails", OCTAVO_INVALID, "linear_plan of linear 0 failed with status 2"},
-        BadSeal{"plan_rows", OCTAVO_INTERNAL,
-                "linear_plan of linear 0: expected a row_multiple of at least 1 in every extent, "
-                "found 0"}),
+        BadSeal{
+            "plan_rows", OCTAVO_INTERNAL,
+            "linear_plan of linear 0: expected a row_multiple of 1 to 1048576 in saved, found 0"},
+        BadSeal{"plan_huge", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected at most 140737488355328 bytes for 1 rows in "
+                "forward_workspace, found 0 bytes a row and 140737488355329 more"},
+        BadSeal{
+            "plan_negative", OCTAVO_INTERNAL,
+            "linear_plan of linear 0: expected at most 140737488355328 bytes for 1 rows in saved, "
+            "found 18446744073709551600 bytes a row and 0 more"},
+        BadSeal{"plan_row_multiple", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected a row_multiple of 1 to 1048576 in "
+                "backward_workspace, found 9223372036854775808"},
+        BadSeal{
+            "plan_weight", OCTAVO_INTERNAL,
+            "linear_plan of linear 0: expected at most 140737488355328 bytes of weight_workspace, "
+            "found 1152921504606846976"}),
     [](const testing::TestParamInfo<BadSeal> &each) { return std::string(each.param.fault); });
 
 }  // namespace

@@ -6,7 +6,9 @@ namespace {
 
 class ZooSetup : public OpenCage {
  protected:
+  // Without the helper, which finds the same.
   void expect_open_fails(octavo_status status, const std::string &error) {
+    request().set("plugins.probe", "never");
     EXPECT_EQ(request().open(run), status);
     EXPECT_EQ(run, nullptr);
     EXPECT_EQ(host().error(), error);
@@ -61,6 +63,30 @@ TEST_F(ZooSetup, check_session_fails) {
   expect_refusal("check_session failed with status 7", "", "see the diagnostics of the plugin");
 }
 
+TEST_F(ZooSetup, check_session_gives_no_verdict) {
+  put("check_no_verdict");
+  expect_refusal("check_session gave no verdict; expected one or more", "",
+                 "install a corrected build of the plugin");
+}
+
+TEST_F(ZooSetup, check_session_gives_an_unknown_decision) {
+  put("check_decision");
+  expect_refusal(
+      "the plugin answered decision 7; expected 0 (decline), 1 (accept) or 2 (accept emulated)",
+      "the fake accepts everything", "install a corrected build of the plugin");
+}
+
+TEST_F(ZooSetup, parameter_with_an_unknown_decision) {
+  request().set("plugins.probe", "never");
+  open("parameter_decision");
+  uint32_t id = 5;
+  EXPECT_EQ(add_weight("w", &id), OCTAVO_INTERNAL);
+  EXPECT_EQ(host().error(),
+            "backend fake gave parameter \"w\" the decision 7; expected 0 (decline), 1 "
+            "(accept) or 2 (accept emulated)");
+  EXPECT_EQ(octavo_seal(run.get()), OCTAVO_WRONG_STATE);
+}
+
 TEST_F(ZooSetup, open_session_fails) {
   put("open_fails");
   expect_open_fails(OCTAVO_RESOURCE,
@@ -74,6 +100,7 @@ TEST_F(ZooSetup, open_session_gives_nothing) {
 }
 
 TEST_F(ZooSetup, parameter_id_out_of_order) {
+  request().set("plugins.probe", "never");
   open("parameter_id");
   uint32_t id = 0;
   EXPECT_EQ(add_weight("w", &id), OCTAVO_INTERNAL);
@@ -85,6 +112,7 @@ TEST_F(ZooSetup, parameter_id_out_of_order) {
 }
 
 TEST_F(ZooSetup, linear_id_out_of_order) {
+  request().set("plugins.probe", "never");
   open("linear_id");
   uint32_t weight = 9, id = 0;
   ASSERT_EQ(add_weight("w", &weight), OCTAVO_OK);

@@ -96,27 +96,55 @@ TEST_F(ZooTable, backend_table_of_another_kind) {
       "the plugin is no FP8 backend for this host");
 }
 
-class ZooStubs : public OpenCage {};
+constexpr const char *kImplement =
+    "implement what is missing; docs/abi.md lists the required functions";
 
-// A table from before end_step and close_session existed.
-TEST_F(ZooStubs, missing_tail_of_the_backend_table) {
-  open("short_backend");
-  const octavo_backend *b = octavo_backend_of(run.get());
-  ASSERT_NE(b, nullptr);
-  EXPECT_EQ(b->size, sizeof(octavo_backend));
-  EXPECT_EQ(b->linear_forward(octavo_session_of(run.get()), nullptr), OCTAVO_OK);
-  EXPECT_EQ(b->end_step(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
-  b->close_session(octavo_session_of(run.get()));  // a stub, too
+TEST_F(ZooTable, without_a_required_function) {
+  put("null_forward");
+  expect_refusal_of_library(
+      "the table of octavo.backend/1 lacks linear_forward, which every plugin "
+      "with this interface must have",
+      kImplement);
 }
 
-TEST_F(ZooStubs, null_functions_in_the_table) {
+TEST_F(ZooTable, that_ends_before_a_required_function) {
+  put("short_backend");
+  expect_refusal_of_library(
+      "the table of octavo.backend/1 lacks close_session, which every plugin "
+      "with this interface must have",
+      kImplement);
+}
+
+TEST_F(ZooTable, without_a_required_function_of_another_interface) {
+  put("null_stage");
+  expect_refusal_of_library(
+      "the table of octavo.gradients/1 lacks run_stage, which every plugin with "
+      "this interface must have",
+      kImplement);
+}
+
+TEST_F(ZooTable, entry_that_refuses_this_minor) {
+  put("target_minor");
+  expect_refusal("the plugin needs ABI 1.7, this host has ABI 1.0", library(),
+                 "upgrade liboctavo, or build the plugin with a lower OCTAVO_TARGET_MINOR");
+}
+
+class ZooStubs : public OpenCage {};
+
+TEST_F(ZooStubs, functions_that_no_slot_needs) {
+  request().set("plugins.probe", "never");
   open("null_functions");
-  model();
-  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK) << host().error();
   const octavo_backend *b = octavo_backend_of(run.get());
+  ASSERT_NE(b, nullptr);
   EXPECT_EQ(b->quantize_weight(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(b->end_step(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(b->linear_backward(octavo_session_of(run.get()), nullptr), OCTAVO_OK);
+  model();
+  EXPECT_EQ(octavo_seal(run.get()), OCTAVO_INTERNAL);
+  EXPECT_EQ(
+      host().error(),
+      "backend fake: seal failed: slot 0 \"nonfinite\": has an access for end_step, which the "
+      "backend's table lacks");
 }
 
 }  // namespace

@@ -32,8 +32,14 @@ octavo_status list_options(const octavo_option_sink *) {
   at("list_options");
   return OCTAVO_OK;
 }
-octavo_status check_session(const octavo_session_desc *, const octavo_verdict_sink *) {
+octavo_status check_session(const octavo_session_desc *, const octavo_verdict_sink *sink) {
   at("check_session");
+  octavo_verdict v{};
+  v.size = sizeof(v);
+  v.kind = OCTAVO_KIND_VERDICT;
+  v.level = OCTAVO_LEVEL_SESSION;
+  v.decision = OCTAVO_ACCEPT;
+  sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
 octavo_status open_session(const octavo_session_desc *, octavo_session **out) {
@@ -90,6 +96,9 @@ const void *get_interface(octavo_str id) {
   backend.seal = seal;
   backend.linear_plan = linear_plan;
   backend.linear_forward = linear_forward;
+  backend.linear_backward = [](const octavo_session *, const octavo_backward_call *) {
+    return octavo_status{OCTAVO_UNSUPPORTED};
+  };
   backend.close_session = close_session;
   return std::string(id.data, id.size) == OCTAVO_BACKEND_ID ? &backend : nullptr;
 }

@@ -13,8 +13,9 @@
  *     comes with a way to test for support: a new interface id, a flag, or a field that the peer
  *     fills in.
  *   - A function pointer in a plugin's table may be null or past the table's `size`: the plugin
- *     does not implement it. Tables returned by liboctavo are complete; a missing function is a
- *     stub that returns OCTAVO_UNSUPPORTED.
+ *     does not implement it. The comment of each table names the functions that must be there;
+ *     liboctavo refuses a table without one. Tables returned by liboctavo are complete; a missing
+ *     function is a stub that returns OCTAVO_UNSUPPORTED.
  *   - A struct marked "frozen" never changes within a major version. It has no size and kind, and
  *     only frozen structs may be elements of arrays.
  *   - Reserved fields and unused flags must be 0. Setup functions reject any other value.
@@ -107,7 +108,10 @@ enum {
   OCTAVO_INTERNAL = 7     /* a bug in the implementation */
 };
 
-/* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. Frozen. */
+/* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. liboctavo reads
+ * at most 4096 bytes of a plugin's text: of a longer one it shows the size only. It shows control
+ * characters and bytes that are no UTF-8 as \n or \x1b, and refuses them in names of options and
+ * slots and in values of options. Frozen. */
 typedef struct octavo_str {
   const char *data;
   uint64_t size; /* bytes */

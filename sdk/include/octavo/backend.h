@@ -191,6 +191,8 @@ typedef struct octavo_step_call {
   void *const *slots; /* the session's list */
 } octavo_step_call;
 
+/* Required: every function, but quantize_weight and end_step where no slot has an access for
+ * them. */
 typedef struct octavo_backend {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKEND */

@@ -22,6 +22,7 @@ typedef struct octavo_fused_forward_call {
   const octavo_prologue *prologue;
 } octavo_fused_forward_call;
 
+/* Required: every function. */
 typedef struct octavo_fused {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FUSED */

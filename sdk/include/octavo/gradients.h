@@ -61,6 +61,7 @@ typedef struct octavo_gradient_call {
   void *state;
 } octavo_gradient_call;
 
+/* Required: both functions. */
 typedef struct octavo_gradients {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GRADIENTS */

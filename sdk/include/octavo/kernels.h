@@ -374,6 +374,8 @@ typedef struct octavo_pack {
                               of it is written */
 } octavo_pack;
 
+/* Required: probe_device, open_device, close_device, describe and workspace_bytes. Each other
+ * function is a capability. */
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */

@@ -11,7 +11,7 @@
 
 #define OCTAVO_MEMORY_ID "octavo.memory/1"
 
-/* `ctx` is the context returned by octavo_kernels.open_device. */
+/* Required: every function. `ctx` is the context returned by octavo_kernels.open_device. */
 typedef struct octavo_memory {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_MEMORY */

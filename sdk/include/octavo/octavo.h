@@ -186,10 +186,16 @@ OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str 
 OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
                                               uint64_t *step);
 
-/* The value of an extent for `rows` rows, in bytes. THREAD_ANY, PHASE_HOT. */
+/* The value of an extent for `rows` rows, in bytes; UINT64_MAX if 64 bits cannot hold it.
+ * THREAD_ANY, PHASE_HOT. */
 static inline uint64_t octavo_extent_bytes(const octavo_extent *e, uint64_t rows) {
-  return (rows + e->row_multiple - 1) / e->row_multiple * e->row_multiple * e->bytes_per_row +
-         e->fixed_bytes;
+  const uint64_t blocks = rows / e->row_multiple + (rows % e->row_multiple != 0);
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(blocks, (uint64_t)e->row_multiple, &bytes) ||
+      __builtin_mul_overflow(bytes, e->bytes_per_row, &bytes) ||
+      __builtin_add_overflow(bytes, e->fixed_bytes, &bytes))
+    return UINT64_MAX;
+  return bytes;
 }
 
 /* Threads: octavo.parallel/1 for hosts without a thread pool. `threads` includes the caller; 0

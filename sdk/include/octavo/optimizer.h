@@ -88,6 +88,7 @@ typedef struct octavo_parameter_call {
   void *workspace;
 } octavo_parameter_call;
 
+/* Required: every function but prepare_step, without which a host derives its inputs itself. */
 typedef struct octavo_optimizer {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTIMIZER */

@@ -79,9 +79,10 @@ typedef struct octavo_scale {
 /* A size in bytes as a function of the number of rows M of a call:
  *   bytes(M) = round_up(M, row_multiple) * bytes_per_row + fixed_bytes
  * It is a formula rather than a query, so that a tracing compiler can evaluate it symbolically.
- * octavo_extent_bytes evaluates it. Frozen. */
+ * octavo_extent_bytes evaluates it. One that a plan states for the first row_multiple rows is at
+ * most 2^47, as is weight_workspace: more than a process can address. Frozen. */
 typedef struct octavo_extent {
-  uint64_t row_multiple; /* >= 1 */
+  uint64_t row_multiple; /* 1 to 2^20 */
   uint64_t bytes_per_row;
   uint64_t fixed_bytes;
 } octavo_extent;

@@ -37,11 +37,7 @@ std::unique_ptr<octavo_host> own_host(const octavo_host *theirs) {
   host->abi_major = OCTAVO_ABI_MAJOR;
   host->abi_minor = OCTAVO_ABI_MINOR;
   host->ctx = const_cast<octavo_host *>(theirs);
-  host->diagnose = [](void *ctx, const octavo_diagnostic *d) {
-    const auto *h = static_cast<const octavo_host *>(ctx);
-    if (h != nullptr && OCTAVO_HAS(h, octavo_host, diagnose) && h->diagnose != nullptr)
-      h->diagnose(h->ctx, d);
-  };
+  host->diagnose = octavo::relay_diagnostic;
   host->get_extension = [](void *ctx, octavo_str id) -> const void * {
     const auto *h = static_cast<const octavo_host *>(ctx);
     const bool has = h != nullptr && OCTAVO_HAS(h, octavo_host, get_extension);

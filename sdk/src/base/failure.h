@@ -45,6 +45,10 @@ class Failure : public std::exception {
   Fix fix_;
 };
 
+// The `diagnose` of a table that plugins get; its ctx is the host that messages are for, or null.
+// Their texts are taken in on the way; keys and values, which name what is in the text, are not.
+void relay_diagnostic(void *ctx, const octavo_diagnostic *d);
+
 // Sends one message to the host; host may be null.
 void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, const char *domain,
               const std::string &text);

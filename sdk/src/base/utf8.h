@@ -1,9 +1,13 @@
-// UTF-8 as Unicode defines it: shortest form, no surrogates, nothing above U+10FFFF.
+// UTF-8 as Unicode defines it (shortest form, no surrogates, nothing above U+10FFFF), and the texts
+// of plugins, which are data: checked, bounded and without control characters before they are kept.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "octavo/abi.h"
 
 namespace octavo {
 
@@ -35,17 +39,28 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// At most `limit` bytes of whole characters; every byte that belongs to none becomes '?'.
-inline std::string clean_utf8(std::string_view text, size_t limit) {
-  std::string clean;
-  while (!text.empty()) {
-    const size_t length = utf8_character(text);
-    const std::string_view next = length == 0 ? std::string_view("?") : text.substr(0, length);
-    if (clean.size() + next.size() > limit) break;
-    clean += next;
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return clean;
-}
+// Whether a terminal or a reader would take the character as a command instead of showing it: the
+// control characters of ASCII and of Latin-1, and those that turn the direction of writing.
+bool is_control(std::string_view character);
+
+// `text` as one line that can be shown anywhere: control characters and bytes that are no UTF-8 as
+// \n, \t or \x1b. What needs more than `limit` bytes is cut after a whole character.
+std::string plain_text(std::string_view text, size_t limit);
+
+// Bytes that liboctavo reads of one text of a plugin, or of a name.
+constexpr size_t kMaxPluginText = 4096;
+
+// Whether the size that a plugin's text states is one to read.
+bool is_readable(octavo_str text);
+
+// A text of a plugin, as plain_text: the one way of it into liboctavo. One that is not readable is
+// not touched; its size is shown instead.
+std::string take_text(octavo_str text);
+
+// The same for a name, which must be as it is: nothing when take_text would have to change it.
+std::optional<std::string> take_name(octavo_str name);
+
+// "what() of an exception", which ends with a zero byte, as take_text.
+std::string take_words(const char *words);
 
 }  // namespace octavo

@@ -11,17 +11,22 @@
 
 namespace octavo {
 
-// Of a text that a plugin gives; what is longer is cut.
-constexpr size_t kMaxText = 16 << 10;
-
 Verdict copy_verdict(const octavo_verdict &v) {
   const octavo_verdict own = head_of(v);
+  if (own.decision > OCTAVO_ACCEPT_EMULATED)
+    return {own.level,
+            OCTAVO_DECLINE,
+            OCTAVO_REASON_ABI,
+            concat("the plugin answered decision ", own.decision,
+                   "; expected 0 (decline), 1 (accept) or 2 (accept emulated)"),
+            take_text(own.text),
+            "install a corrected build of the plugin"};
   return {own.level,
           own.decision,
           own.reason,
-          clean_utf8(view(own.text), kMaxText),
-          clean_utf8(view(own.evidence), kMaxText),
-          clean_utf8(view(own.remedy), kMaxText)};
+          take_text(own.text),
+          take_text(own.evidence),
+          take_text(own.remedy)};
 }
 
 void lend_verdict(const Verdict &from, octavo_verdict *to) {

@@ -39,6 +39,7 @@ struct Verdict {
 };
 
 // Copies the verdict of a plugin or a kernels table; fields that an older struct lacks stay empty.
+// A decision that is none declines.
 Verdict copy_verdict(const octavo_verdict &v);
 
 // Borrows the texts of `from`, which must outlive what `to` is used for. `to` may be null.

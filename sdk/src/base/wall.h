@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
 
 namespace octavo {
 
@@ -24,7 +25,7 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
     diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_RESOURCE, "octavo", "out of memory");
     return OCTAVO_RESOURCE;
   } catch (const std::exception &e) {
-    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo", e.what());
+    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo", take_words(e.what()));
     return OCTAVO_INTERNAL;
   } catch (...) {
     diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo",
@@ -40,7 +41,7 @@ octavo_status call_plugin(std::string *words, Call &&call) {
   try {
     return std::forward<Call>(call)();
   } catch (const std::exception &e) {
-    *words = std::string(", it threw an exception: ") + e.what();
+    *words = std::string(", it threw an exception: ") + take_words(e.what());
   } catch (...) {
     *words = ", it threw an exception of unknown type";
   }

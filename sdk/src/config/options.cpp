@@ -12,17 +12,23 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
 
 namespace octavo {
 namespace {
+
+// Choices of one option.
+constexpr uint64_t kMaxChoices = 4096;
 
 TomlValue from_abi(const octavo_value &v) {
   switch (v.type) {
     case OCTAVO_VALUE_INT: return v.integer;
     case OCTAVO_VALUE_REAL: return v.real;
     case OCTAVO_VALUE_BOOL: return v.integer != 0;
-    case OCTAVO_VALUE_TEXT: return std::string(view(v.text));
+    case OCTAVO_VALUE_TEXT:
+      if (const auto text = take_name(v.text)) return *text;
+      return OtherToml{"nothing"};
     default: return OtherToml{"nothing"};
   }
 }
@@ -150,10 +156,16 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
   sink.option = [](void *ctx, const octavo_option *o) -> octavo_status {
     if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
     if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
-    DeclaredOption d{std::string(view(o->name)), std::string(view(o->help)), from_abi(o->initial),
-                     from_abi(o->low),           from_abi(o->high),          {}};
-    for (uint64_t i = 0; i < o->choice_count; ++i) d.choices.emplace_back(view(o->choices[i]));
-    if (d.name.empty() || !present(d.initial)) return OCTAVO_INVALID;
+    const std::optional<std::string> name = take_name(o->name);
+    if (!name || name->empty() || o->choice_count > kMaxChoices) return OCTAVO_INVALID;
+    DeclaredOption d{
+        *name, take_text(o->help), from_abi(o->initial), from_abi(o->low), from_abi(o->high), {}};
+    if (!present(d.initial)) return OCTAVO_INVALID;
+    for (uint64_t i = 0; i < o->choice_count; ++i) {
+      const std::optional<std::string> choice = take_name(o->choices[i]);
+      if (!choice) return OCTAVO_INVALID;
+      d.choices.push_back(*choice);
+    }
     widen(d.initial, d.low);
     widen(d.initial, d.high);
     static_cast<std::vector<DeclaredOption> *>(ctx)->push_back(std::move(d));

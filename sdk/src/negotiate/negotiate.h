@@ -42,6 +42,7 @@ class OpenDevice {
   octavo_kernels kernels_;               // complete
   std::optional<octavo_memory> memory_;  // complete
   octavo_kernels_caps caps_{};
+  std::string id_;  // of the kernels
   void *ctx_ = nullptr;
 };
 
@@ -62,6 +63,7 @@ struct Candidate {
   // Only the last one may not have passed.
   std::vector<StageResult> stages;
   std::vector<Verdict> verdicts;
+  std::vector<std::string> warnings;  // of its trial: it may run, and a reader should know
   std::optional<Manifest> described;  // the manifest, once it was read
   const LoadedPlugin *plugin = nullptr;
   std::vector<EffectiveOption> options;

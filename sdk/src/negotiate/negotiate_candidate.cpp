@@ -84,9 +84,11 @@ Verdict offers_another(const Manifest &manifest, Offer wanted) {
 // refuses; nothing when all of them pass.
 std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manifest,
                                      const std::string &sha256, Candidate &c, Offer wanted,
-                                     const octavo_host *host) {
-  if (const auto refused = check_probe(n.config, n.hardware, manifest, sha256, host, c.verdicts))
-    return refused;
+                                     std::string *how, const octavo_host *host) {
+  const CheckedProbe probed = check_probe(n.config, n.hardware, manifest, sha256, host, c.verdicts);
+  c.warnings = probed.warnings;
+  *how = probed.how;
+  if (probed.refused) return probed.refused;
   c.plugin = load_plugin(manifest, sha256, host, c.verdicts);
   if (c.plugin == nullptr) return c.verdicts.back().stage;
   if (offers(*c.plugin, wanted)) return std::nullopt;
@@ -124,13 +126,14 @@ void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octa
   std::string sha256;
   check_trust(*manifest, n.trust, &sha256, c.verdicts);
   if (!progress.end(Stage::kTrust, "plugins.trust = \"" + n.config[key::kTrust] + "\"")) return;
-  const std::optional<Stage> refused = refused_library(n, *manifest, sha256, c, wanted, host);
+  std::string how;
+  const std::optional<Stage> refused = refused_library(n, *manifest, sha256, c, wanted, &how, host);
   for (const Stage stage : {Stage::kElf, Stage::kProbe, Stage::kLoad, Stage::kPlugin}) {
     if (stage == refused) {
       progress.end(stage);
       return;
     }
-    progress.pass(stage == Stage::kLoad ? manifest->library : "");
+    progress.pass(stage == Stage::kLoad ? manifest->library : stage == Stage::kProbe ? how : "");
   }
 }
 
@@ -170,6 +173,10 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
     c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
                           concat("check_session failed with status ", status, thrown), "",
                           "see the diagnostics of the plugin"});
+  else if (c.verdicts.size() == before)
+    c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_ABI,
+                          "check_session gave no verdict; expected one or more", "",
+                          "install a corrected build of the plugin"});
   if (!n.config[key::kNative]) return;
   for (size_t i = before; i < c.verdicts.size(); ++i)
     if (c.verdicts[i].decision == OCTAVO_ACCEPT_EMULATED) {

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/negotiate/negotiate.h"
 
 namespace octavo {
@@ -67,7 +68,14 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
                   const octavo_memory *memory, const octavo_host *host) {
   const size_t before = n.device_verdicts.size();
   const octavo_verdict_sink sink = collect(n.device_verdicts);
-  kernels.probe_device(device, &sink);
+  const octavo_status status = kernels.probe_device(device, &sink);
+  if (status != OCTAVO_OK || n.device_verdicts.size() == before)
+    n.device_verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,
+                                 status != OCTAVO_OK ? OCTAVO_REASON_KERNEL : OCTAVO_REASON_ABI,
+                                 status != OCTAVO_OK
+                                     ? concat("probe_device failed with status ", status)
+                                     : "probe_device gave no verdict; expected one or more",
+                                 "", kUseCpu});
   for (size_t i = before; i < n.device_verdicts.size(); ++i)
     if (n.device_verdicts[i].decision == OCTAVO_DECLINE) return;
   try {
@@ -117,6 +125,8 @@ OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels,
                   "the kernels of the device could not be opened: status ", status,
                   "; see the diagnostics before this one");
   }
+  id_ = take_text(caps_.id);
+  caps_.id = borrow(id_);
 }
 
 OpenDevice::~OpenDevice() {

@@ -25,7 +25,62 @@ Table filled(const Table &given, F Table::*...functions) {
   return own;
 }
 
+template <typename Table, typename F>
+struct Named {
+  const char *name;
+  F Table::*function;
+};
+template <typename Table, typename F>
+Named(const char *, F Table::*) -> Named<Table, F>;
+
+template <typename Table, typename... F>
+std::vector<std::string> missing(const Table &given, Named<Table, F>... required) {
+  std::vector<std::string> names;
+  ((has(given, required.function) ? void() : void(names.emplace_back(required.name))), ...);
+  return names;
+}
+
 }  // namespace
+
+#define FN(name)    \
+  Named {           \
+#name, &T::name \
+  }
+
+std::vector<std::string> missing_functions(const octavo_backend &given) {
+  using T = octavo_backend;
+  return missing(given, FN(list_options), FN(check_session), FN(open_session), FN(add_parameter),
+                 FN(add_linear), FN(seal), FN(linear_plan), FN(linear_forward), FN(linear_backward),
+                 FN(close_session));
+}
+
+std::vector<std::string> missing_functions(const octavo_optimizer &given) {
+  using T = octavo_optimizer;
+  return missing(given, FN(workspace_bytes), FN(optimizer_step), FN(sum_of_squares),
+                 FN(read_parameter), FN(write_parameter));
+}
+
+std::vector<std::string> missing_functions(const octavo_gradients &given) {
+  using T = octavo_gradients;
+  return missing(given, FN(plan_reduction), FN(run_stage));
+}
+
+std::vector<std::string> missing_functions(const octavo_fused &given) {
+  using T = octavo_fused;
+  return missing(given, FN(workspace), FN(linear_forward), FN(apply));
+}
+
+std::vector<std::string> missing_functions(const octavo_kernels &given) {
+  using T = octavo_kernels;
+  return missing(given, FN(probe_device), FN(open_device), FN(close_device), FN(describe),
+                 FN(workspace_bytes));
+}
+
+std::vector<std::string> missing_functions(const octavo_memory &given) {
+  using T = octavo_memory;
+  return missing(given, FN(allocate), FN(release), FN(copy), FN(synchronize));
+}
+#undef FN
 
 octavo_backend complete(const octavo_backend &given) {
   using T = octavo_backend;

@@ -11,6 +11,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/file/privilege_mapping.h"
 
@@ -27,6 +28,7 @@ const octavo_host *process_host() {
     h.abi_major = OCTAVO_ABI_MAJOR;
     h.abi_minor = OCTAVO_ABI_MINOR;
     h.diagnose = [](void *, const octavo_diagnostic *d) {
+      // A run's own table relays and takes texts in; the helper's host takes them in itself.
       if (asking_host != nullptr && asking_host->diagnose != nullptr)
         asking_host->diagnose(asking_host->ctx, d);
     };
@@ -84,6 +86,7 @@ class Handshake {
     const auto query = open();
     const octavo_plugin *table = nullptr;
     const octavo_status status = query(process_host(), &table);
+    if (status == OCTAVO_VERSION) refuse_version(query);
     if (status != OCTAVO_OK || table == nullptr)
       throw Declined{
           status == OCTAVO_VERSION ? uint32_t{OCTAVO_REASON_ABI} : uint32_t{OCTAVO_REASON_LIBRARY},
@@ -127,6 +130,28 @@ class Handshake {
     }
   }
 
+  // The plugin's entry refuses this host's version: a host of any minor is told which one it needs.
+  void refuse_version(decltype(&octavo_plugin_query_v1) query) const {
+    static const octavo_host newest = [] {
+      octavo_host h = *process_host();
+      h.abi_minor = UINT32_MAX;
+      return h;
+    }();
+    const octavo_plugin *table = nullptr;
+    if (query(&newest, &table) != OCTAVO_OK || table == nullptr ||
+        table->kind != OCTAVO_KIND_PLUGIN || !OCTAVO_HAS(table, octavo_plugin, abi_minor))
+      return;
+    if (table->abi_major != OCTAVO_ABI_MAJOR || table->abi_minor > OCTAVO_ABI_MINOR)
+      refuse_abi(*table);
+  }
+
+  [[noreturn]] void refuse_abi(const octavo_plugin &table) const {
+    throw Declined{OCTAVO_REASON_ABI,
+                   concat("the plugin needs ABI ", table.abi_major, ".", table.abi_minor,
+                          ", this host has ABI ", own_abi()),
+                   remedy(table.abi_major == OCTAVO_ABI_MAJOR)};
+  }
+
   // None of the plugin's functions has been called yet when another file than the checked one turns
   // out to be mapped.
   void check_mapping(const boost::dll::shared_library &library) const {
@@ -149,13 +174,10 @@ class Handshake {
     if (table.get_interface == nullptr)
       throw Declined{OCTAVO_REASON_ABI, manifest_.library + ": its get_interface is null",
                      "rebuild the plugin against this version's headers"};
-    const std::string found = concat(table.abi_major, ".", table.abi_minor);
     if (table.abi_major != OCTAVO_ABI_MAJOR || table.abi_minor > OCTAVO_ABI_MINOR)
-      throw Declined{OCTAVO_REASON_ABI,
-                     "the plugin needs ABI " + found + ", this host has ABI " + own_abi(),
-                     remedy(table.abi_major == OCTAVO_ABI_MAJOR)};
-    plugin_->id = view(table.id);
-    plugin_->version = view(table.version);
+      refuse_abi(table);
+    plugin_->id = take_text(table.id);
+    plugin_->version = take_text(table.version);
     plugin_->abi_major = table.abi_major;
     plugin_->abi_minor = table.abi_minor;
     if (plugin_->id != manifest_.name)
@@ -170,9 +192,9 @@ class Handshake {
     const auto *backend = static_cast<const octavo_backend *>(get(OCTAVO_BACKEND_ID));
     const auto *kernels = static_cast<const octavo_kernels *>(get(OCTAVO_KERNELS_ID));
     if (kernels != nullptr && kernels->kind == OCTAVO_KIND_KERNELS)
-      plugin_->kernels = complete(*kernels);
+      plugin_->kernels = whole(*kernels, OCTAVO_KERNELS_ID);
     if (const auto *memory = static_cast<const octavo_memory *>(get(OCTAVO_MEMORY_ID)))
-      plugin_->memory = complete(*memory);
+      plugin_->memory = whole(*memory, OCTAVO_MEMORY_ID);
     plugin_->has_backend = backend != nullptr && backend->kind == OCTAVO_KIND_BACKEND;
     if (!plugin_->has_backend && backend == nullptr && plugin_->kernels) {
       plugin_->backend = complete(octavo_backend{});
@@ -183,13 +205,26 @@ class Handshake {
                      manifest_.library + ": expected the interface " OCTAVO_BACKEND_ID +
                          std::string(backend ? ", found a table of another kind" : ", found none"),
                      "the plugin is no FP8 backend for this host"};
-    plugin_->backend = complete(*backend);
+    plugin_->backend = whole(*backend, OCTAVO_BACKEND_ID);
+    plugin_->has_quantize_weight = has(*backend, &octavo_backend::quantize_weight);
+    plugin_->has_end_step = has(*backend, &octavo_backend::end_step);
     if (const auto *o = static_cast<const octavo_optimizer *>(get(OCTAVO_OPTIMIZER_ID)))
-      plugin_->optimizer = complete(*o);
+      plugin_->optimizer = whole(*o, OCTAVO_OPTIMIZER_ID);
     if (const auto *g = static_cast<const octavo_gradients *>(get(OCTAVO_GRADIENTS_ID)))
-      plugin_->gradients = complete(*g);
+      plugin_->gradients = whole(*g, OCTAVO_GRADIENTS_ID);
     if (const auto *f = static_cast<const octavo_fused *>(get(OCTAVO_FUSED_ID)))
-      plugin_->fused = complete(*f);
+      plugin_->fused = whole(*f, OCTAVO_FUSED_ID);
+  }
+
+  // The complete table of an interface, which must have its required functions.
+  template <typename Table>
+  Table whole(const Table &given, const char *id) const {
+    const std::vector<std::string> missing = missing_functions(given);
+    if (missing.empty()) return complete(given);
+    throw Declined{OCTAVO_REASON_ABI,
+                   concat(manifest_.library, ": the table of ", id, " lacks ", enumerate(missing),
+                          ", which every plugin with this interface must have"),
+                   "implement what is missing; docs/abi.md lists the required functions"};
   }
 
   const Manifest &manifest_;

@@ -8,6 +8,7 @@
 
 #include "octavo/kernels.h"
 #include "octavo/octavo.h"
+#include "sdk/src/base/sized.h"
 #include "sdk/src/base/verdict.h"
 #include "sdk/src/plugin/manifest.h"
 
@@ -22,6 +23,8 @@ struct LoadedPlugin {
   uint32_t abi_minor = 0;  // its target
   bool has_backend = false;
   octavo_backend backend{};  // stubs without one
+  bool has_quantize_weight = false;
+  bool has_end_step = false;
   std::optional<octavo_kernels> kernels;
   std::optional<octavo_memory> memory;  // of the kernels' device
   std::optional<octavo_optimizer> optimizer;
@@ -41,6 +44,21 @@ bool opened_in_this_process(const std::string &library);
 
 // The refusal that follows from the ABI in the manifest, without opening anything.
 std::optional<Verdict> abi_verdict(const Manifest &manifest);
+
+// Whether a table has this function: its size contains it, and it is not null.
+template <typename Table, typename F>
+bool has(const Table &given, F Table::*function) {
+  return covers(given, given.*function) && given.*function != nullptr;
+}
+
+// The names of required functions that a table lacks; the comment of each table in the headers
+// lists those.
+std::vector<std::string> missing_functions(const octavo_backend &given);
+std::vector<std::string> missing_functions(const octavo_optimizer &given);
+std::vector<std::string> missing_functions(const octavo_gradients &given);
+std::vector<std::string> missing_functions(const octavo_fused &given);
+std::vector<std::string> missing_functions(const octavo_kernels &given);
+std::vector<std::string> missing_functions(const octavo_memory &given);
 
 // A table with stubs that answer OCTAVO_UNSUPPORTED where `given` has nothing or is too short.
 octavo_backend complete(const octavo_backend &given);

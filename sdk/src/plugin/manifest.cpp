@@ -7,6 +7,7 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/config/toml.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/plugin/manifest_requires.h"
@@ -82,13 +83,20 @@ class Reader {
   void take(const TomlEntry &entry, T &out) const {
     if constexpr (std::is_same_v<T, std::vector<std::string>>)
       if (const auto *one = std::get_if<std::string>(&entry.value)) {
-        out = {*one};  // one text is a list of one
+        out = {plain_text(*one, kMaxPluginText)};  // one text is a list of one
         return;
       }
     const T *value = std::get_if<T>(&entry.value);
     if (value == nullptr)
       fail_at(entry, "expected ", kind_of(TomlValue(T{})), ", found ", kind_of(entry.value));
-    out = *value;
+    if constexpr (std::is_same_v<T, std::string>) {
+      out = plain_text(*value, kMaxPluginText);
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      out.clear();
+      for (const std::string &one : *value) out.push_back(plain_text(one, kMaxPluginText));
+    } else {
+      out = *value;
+    }
   }
 
   void accept(const TomlEntry &entry) {
@@ -109,7 +117,8 @@ class Reader {
     // A requirement that is not understood cannot be met; anything else is only mentioned.
     if (entry.path[0] == "requires")
       fail("[requires] ", key, ": not known to this version; a newer liboctavo is needed", hint);
-    manifest_.warnings.push_back(concat("unknown key \"", key, "\" in line ", entry.line, hint));
+    manifest_.warnings.push_back(
+        concat("unknown key \"", plain_text(key, kMaxPluginText), "\" in line ", entry.line, hint));
   }
 
   // linux-x86_64 = "x.so", or = { file = "x.so", sha256 = "..." }
@@ -175,13 +184,18 @@ class Reader {
            ".so\", found ", enumerate(other_platforms_));
   }
 
-  // The file must be there, and inside the manifest's own directory when it is relative.
+  // The file must be there, and inside the manifest's own directory.
   void locate_library() {
     const fs::path directory = fs::weakly_canonical(manifest_.path).parent_path();
     const fs::path file(manifest_.library);
-    const fs::path full = fs::weakly_canonical(file.is_absolute() ? file : directory / file);
+    if (file.is_absolute() || std::find(file.begin(), file.end(), "..") != file.end())
+      fail(
+          "[library]: expected a file inside the manifest's own directory, by a relative path "
+          "without \"..\", found ",
+          manifest_.library);
+    const fs::path full = fs::weakly_canonical(directory / file);
     const auto inside = full.lexically_relative(directory);
-    if (file.is_relative() && *inside.begin() == "..")
+    if (*inside.begin() == "..")
       fail("[library]: expected a file inside ", directory.string(), ", found ", full.string());
     if (!fs::is_regular_file(full))
       throw Failure(
@@ -217,7 +231,7 @@ std::optional<Manifest> read_manifest(const std::string &path, std::vector<Verdi
     verdicts.push_back({OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE,
                         library ? static_cast<uint32_t>(OCTAVO_REASON_LIBRARY)
                                 : static_cast<uint32_t>(OCTAVO_REASON_MANIFEST),
-                        f.text(), path,
+                        plain_text(f.text(), kMaxPluginText), path,
                         library ? "reinstall the plugin: its .so belongs next to the manifest"
                                 : "correct the manifest or reinstall the plugin"});
   } catch (const std::exception &e) {

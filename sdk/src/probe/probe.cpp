@@ -42,6 +42,12 @@ std::string key_of(const Hardware &hardware, const Manifest &manifest, const std
   return key;
 }
 
+// Where the helper was, and the last that it wrote: both belong to every fault that it found.
+void add_circumstances(const SpawnedProbe &spawned, Verdict *v) {
+  if (!spawned.answer.call.empty()) v->evidence += ", in " + spawned.answer.call;
+  if (!spawned.said.empty()) v->evidence += "; its last lines: " + spawned.said;
+}
+
 Verdict fault_verdict(const std::string &library, ProbeStage stage, const std::string &fault) {
   return {OCTAVO_LEVEL_PLUGIN,
           OCTAVO_DECLINE,
@@ -49,6 +55,21 @@ Verdict fault_verdict(const std::string &library, ProbeStage stage, const std::s
           library + ": the process that tries the plugin first " + fault,
           "stage " + std::string(stage_name(stage)) + ", " + library,
           "install a corrected build; octavo probe --retry tries the same file again"};
+}
+
+// Warnings of libraries that this process has accepted, by path: an opened one is not tried again.
+struct Shown {
+  ForkLock mutex{"tried a plugin"};
+  std::map<std::string, std::vector<std::string>> by_library;
+};
+Shown &shown() {
+  static auto *all = new Shown;
+  return *all;
+}
+std::vector<std::string> shown_before(const std::string &library) {
+  const std::lock_guard lock(shown().mutex);
+  const auto found = shown().by_library.find(library);
+  return found == shown().by_library.end() ? std::vector<std::string>() : found->second;
 }
 
 class Prober {
@@ -62,7 +83,10 @@ class Prober {
         sha256_(sha256) {}
 
   ProbeReport run() {
-    if (opened_in_this_process(manifest_.library)) return accepted("opened before");
+    if (opened_in_this_process(manifest_.library)) {
+      report_.warnings = shown_before(manifest_.library);
+      return accepted("opened before");
+    }
     if (const auto verdict = abi_verdict(manifest_)) {
       report_.stage = ProbeStage::kManifest;
       report_.how = "refused by its manifest";
@@ -168,15 +192,20 @@ class Prober {
     const SpawnedProbe spawned = spawn_probe(arguments, timeout_ms_);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     take(spawned.answer);
+    for (Verdict &v : report_.verdicts)
+      if (v.reason == OCTAVO_REASON_PROBE) add_circumstances(spawned, &v);
     report_.how = concat("probed in ", static_cast<int>(took.count() + 0.5), " ms");
     if (spawned.fault.empty()) {
       const bool failed_test =
           !report_.accepted && report_.verdicts[0].reason == OCTAVO_REASON_PROBE;
       if (!report_.accepted && !failed_test) return std::nullopt;
-      return RememberedProbe{spawned.answer, timeout_ms_};
+      RememberedProbe result{spawned.answer, timeout_ms_};
+      result.answer.verdicts = report_.verdicts;
+      return result;
     }
     report_.accepted = false;
     report_.verdicts = {fault_verdict(manifest_.library, report_.stage, spawned.fault)};
+    add_circumstances(spawned, &report_.verdicts[0]);
     if (!spawned.started) return std::nullopt;
     RememberedProbe crash{spawned.answer, timeout_ms_};
     crash.answer.verdicts = report_.verdicts;
@@ -200,9 +229,9 @@ ProbeReport probe_plugin(const Config &config, const Hardware &hardware, const M
   return Prober(config, hardware, manifest, sha256).run();
 }
 
-std::optional<Stage> check_probe(const Config &config, const Hardware &hardware,
-                                 const Manifest &manifest, const std::string &sha256,
-                                 const octavo_host *host, std::vector<Verdict> &verdicts) {
+CheckedProbe check_probe(const Config &config, const Hardware &hardware, const Manifest &manifest,
+                         const std::string &sha256, const octavo_host *host,
+                         std::vector<Verdict> &verdicts) {
   const ProbeReport report = probe_plugin(config, hardware, manifest, sha256);
   for (const std::string &warning : report.warnings)
     warn(host, "octavo.probe", manifest.library, ": ", warning);
@@ -217,8 +246,18 @@ std::optional<Stage> check_probe(const Config &config, const Hardware &hardware,
       v.stage = report.stage == ProbeStage::kElf ? Stage::kElf : Stage::kManifest;
     verdicts.push_back(std::move(v));
   }
-  if (report.accepted) return std::nullopt;
-  return verdicts[first].stage;
+  CheckedProbe checked{std::nullopt, report.how, report.warnings};
+  if (report.accepted) {
+    const std::lock_guard lock(shown().mutex);
+    shown().by_library[manifest.library] = report.warnings;
+  }
+  if (!report.accepted) checked.refused = verdicts[first].stage;
+  // Whoever writes "never" knows, so the host gets no message each time; readers of a report may
+  // not know.
+  else if (config[key::kProbe] == "never" && !belongs_to_liboctavo(manifest.library))
+    checked.warnings.push_back("no helper tried the plugin first: plugins.probe = \"never\" (" +
+                               config.origin(key::kProbe) + ")");
+  return checked;
 }
 
 std::vector<ProbedPlugin> probe_all(const Config &config, const TrustPolicy &trust,

@@ -19,7 +19,7 @@ struct ProbeReport {
   std::string how;  // "probed in 3 ms", "remembered", "part of this installation", ...
   ProbeStage stage = ProbeStage::kNone;
   std::vector<Verdict> verdicts;      // declining ones only
-  std::vector<std::string> warnings;  // what the plugin changes in its process
+  std::vector<std::string> warnings;  // what it changes in its process, what was not tried
   std::vector<std::string> notes;
 };
 
@@ -28,10 +28,15 @@ ProbeReport probe_plugin(const Config &config, const Hardware &hardware, const M
                          const std::string &sha256);
 
 // The same for a library that is about to be loaded: passes warnings and notes to the host, appends
-// verdicts, and returns the stage that refuses it; nothing when it may be loaded.
-std::optional<Stage> check_probe(const Config &config, const Hardware &hardware,
-                                 const Manifest &manifest, const std::string &sha256,
-                                 const octavo_host *host, std::vector<Verdict> &verdicts);
+// verdicts, and says how it went.
+struct CheckedProbe {
+  std::optional<Stage> refused;  // the stage that refuses it; nothing when it may be loaded
+  std::string how;
+  std::vector<std::string> warnings;  // for the report
+};
+CheckedProbe check_probe(const Config &config, const Hardware &hardware, const Manifest &manifest,
+                         const std::string &sha256, const octavo_host *host,
+                         std::vector<Verdict> &verdicts);
 
 struct ProbedPlugin {
   std::string name;

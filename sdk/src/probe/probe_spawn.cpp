@@ -13,13 +13,20 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <sstream>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/utf8.h"
 
 namespace octavo {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Of what the helper writes to its standard error, the end is kept: bytes, and lines that are
+// shown.
+constexpr size_t kMaxHeard = 2048;
+constexpr size_t kMostLines = 5;
 
 std::string signal_name(int number) {
   switch (number) {
@@ -66,22 +73,21 @@ class Helper {
       result_.fault = describe_end(reaped == pid_ ? status : 0);
     result_.late = readable && !ended;
     result_.answer = reader_.answer();
+    hear();
+    result_.said = last_lines();
     return std::move(result_);
   }
 
  private:
   int start(const std::vector<std::string> &arguments) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return errno;
-    read_end_ = Descriptor(ends[0]);
-    // Above the numbers that the child's own descriptors take.
-    Descriptor write_end(fcntl(ends[1], F_DUPFD_CLOEXEC, kProbePipe + 1));
-    close(ends[1]);
-    if (write_end.get() < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return errno;
+    Descriptor write_end, error_end;
+    if (const int error = open_pipe(&read_end_, &write_end); error != 0) return error;
+    if (const int error = open_pipe(&heard_, &error_end); error != 0) return error;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    for (const int standard : {0, 1, 2})
+    for (const int standard : {0, 1})
       posix_spawn_file_actions_addopen(&actions, standard, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, error_end.get(), 2);
     posix_spawn_file_actions_adddup2(&actions, write_end.get(), kProbePipe);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -100,6 +106,40 @@ class Helper {
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return error;
+  }
+
+  // A pipe whose read end does not block; the write end is above the numbers that the child's own
+  // descriptors take.
+  static int open_pipe(Descriptor *read_end, Descriptor *write_end) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+    *read_end = Descriptor(ends[0]);
+    *write_end = Descriptor(fcntl(ends[1], F_DUPFD_CLOEXEC, kProbePipe + 1));
+    close(ends[1]);
+    return write_end->get() < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 ? errno : 0;
+  }
+
+  // Takes what is on its standard error by now: an unread pipe would stop whoever writes much.
+  void hear() {
+    char bytes[4096];
+    for (int rounds = 0; rounds < 64; ++rounds) {
+      const ssize_t got = read(heard_.get(), bytes, sizeof(bytes));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return;
+      tail_.append(bytes, static_cast<size_t>(got));
+      if (tail_.size() > kMaxHeard) tail_.erase(0, tail_.size() - kMaxHeard);
+    }
+  }
+
+  std::string last_lines() const {
+    std::vector<std::string> lines;
+    std::istringstream in(tail_);
+    for (std::string line; std::getline(in, line);)
+      if (!line.empty()) lines.push_back(plain_text(line, kMaxHeard));
+    std::string last;
+    for (size_t i = lines.size() - std::min(lines.size(), kMostLines); i < lines.size(); ++i)
+      last += (last.empty() ? "" : " | ") + lines[i];
+    return last;
   }
 
   // Whether the helper itself has ended; does not reap.
@@ -126,15 +166,14 @@ class Helper {
       }
       if (got == 0) return true;
       if (errno == EINTR) continue;
+      hear();
       const int left = milliseconds_until(deadline_);
       if (errno != EAGAIN || left == 0 || is_last) return true;
       // Whatever it wrote before its end is in the pipe by now; processes that the plugin left
       // running may hold the pipe open without end.
       is_last = has_ended();
       if (is_last) continue;
-      pollfd ready[2] = {{read_end_.get(), POLLIN, 0}, {process_.get(), POLLIN, 0}};
-      // A kernel without pidfd is asked again every millisecond.
-      poll(ready, process_.get() >= 0 ? 2 : 1, process_.get() >= 0 ? left : 1);
+      wait(left, true);
     }
   }
 
@@ -143,10 +182,19 @@ class Helper {
     while (!has_ended()) {
       const int left = milliseconds_until(deadline_);
       if (left == 0) return false;
-      pollfd ended{process_.get(), POLLIN, 0};
-      poll(&ended, process_.get() >= 0 ? 1 : 0, process_.get() >= 0 ? left : 1);
+      hear();
+      wait(left, false);
     }
     return true;
+  }
+
+  // Until the helper ends or writes, at most `left` milliseconds. A descriptor of -1 is ignored; a
+  // pipe without writers would be ready without end, so it is looked at every few milliseconds.
+  void wait(int left, bool for_records) const {
+    pollfd ready[2] = {{process_.get(), POLLIN, 0},
+                       {for_records ? read_end_.get() : -1, POLLIN, 0}};
+    // A kernel without pidfd is asked again every millisecond.
+    poll(ready, 2, std::min(left, process_.get() >= 0 ? 10 : 1));
   }
 
   std::string describe_end(int status) const {
@@ -160,6 +208,8 @@ class Helper {
   Clock::time_point deadline_;
   pid_t pid_ = -1;
   Descriptor read_end_;
+  Descriptor heard_;
+  std::string tail_;    // of its standard error
   Descriptor process_;  // a pidfd, where the kernel has them
   ProbeReader reader_;
   SpawnedProbe result_;

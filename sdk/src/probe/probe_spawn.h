@@ -16,6 +16,7 @@ struct SpawnedProbe {
   bool late = false;   // ended by the deadline
   std::string fault;   // empty: the helper ended as agreed; else what it did: "ended by signal 11"
   ProbeAnswer answer;  // what came before the fault, too
+  std::string said;    // the last lines on its standard error; empty: none
 };
 
 // arguments[0] is the helper's path. When this returns, no process of the helper's group lives.

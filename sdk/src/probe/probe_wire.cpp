@@ -9,7 +9,15 @@
 namespace octavo {
 namespace {
 
-enum Type : uint32_t { kHello = 1, kStage = 2, kVerdict = 3, kWarning = 4, kNote = 5, kEnd = 6 };
+enum Type : uint32_t {
+  kHello = 1,
+  kStage = 2,
+  kVerdict = 3,
+  kWarning = 4,
+  kNote = 5,
+  kEnd = 6,
+  kCall = 7
+};
 constexpr std::string_view kGreeting = "octavo-probe 1";
 
 void put(std::string &to, uint32_t number) {
@@ -17,7 +25,7 @@ void put(std::string &to, uint32_t number) {
 }
 
 void put(std::string &to, std::string_view text) {
-  const std::string clean = clean_utf8(text, kMaxProbeText);
+  const std::string clean = plain_text(text, kMaxProbeText);
   put(to, static_cast<uint32_t>(clean.size()));
   to += clean;
 }
@@ -55,7 +63,7 @@ bool get(std::string_view &from, std::string &text) {
   if (!get(from, size) || size > kMaxProbeText || size > from.size()) return false;
   text = from.substr(0, size);
   from.remove_prefix(size);
-  return is_utf8(text);
+  return plain_text(text, kMaxProbeText) == text;
 }
 
 }  // namespace
@@ -86,6 +94,10 @@ std::string warning_record(std::string_view text) {
 
 std::string note_record(std::string_view text) {
   return record(kNote, text);
+}
+
+std::string call_record(std::string_view text) {
+  return record(kCall, text);
 }
 
 std::string end_record() {
@@ -134,11 +146,14 @@ bool ProbeReader::take(std::string_view body) {
     case kVerdict: return take_verdict(body);
     case kWarning: return take_text(body, answer_.warnings, "warning");
     case kNote: return take_text(body, answer_.notes, "note");
+    case kCall:
+      if (get(body, answer_.call) && body.empty()) return true;
+      return rubbish("expected a call of UTF-8 text, found a record that is none");
     case kEnd:
       answer_.complete = body.empty();
       if (answer_.complete) return true;
       return rubbish("expected an empty last record, found ", body.size(), " bytes");
-    default: return rubbish("expected a record type of 2 to 6, found ", type);
+    default: return rubbish("expected a record type of 2 to 7, found ", type);
   }
 }
 

@@ -38,15 +38,17 @@ struct ProbeAnswer {
   std::vector<Verdict> verdicts;
   std::vector<std::string> warnings;
   std::vector<std::string> notes;  // for people who look closely
+  std::string call;                // of the self-test, the last one that began
   bool complete = false;           // the last record arrived
 };
 
-// One record each. Texts are cut to kMaxProbeText and made valid UTF-8.
+// One record each. Texts become plain_text of at most kMaxProbeText bytes.
 std::string hello_record();
 std::string stage_record(ProbeStage stage);
 std::string verdict_record(const Verdict &verdict);
 std::string warning_record(std::string_view text);
 std::string note_record(std::string_view text);
+std::string call_record(std::string_view text);
 std::string end_record();
 
 class ProbeReader {

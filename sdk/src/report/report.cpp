@@ -6,6 +6,7 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/report/report_json.h"
 
 namespace octavo {
@@ -46,9 +47,9 @@ void write(const Json &model, Format format, const Lines &lines,
   if (format == Format::kJson)
     lines(dump(model, 2));
   else if (format == Format::kTree)
-    tree(model, "", lines);
+    tree(model, "", lines.for_terminal());
   else
-    text(model, lines);
+    text(model, lines.for_terminal());
 }
 
 }  // namespace
@@ -63,7 +64,10 @@ Format parse_format(std::string_view name) {
 
 void Lines::operator()(const std::string &text) const {
   std::istringstream in(text);
-  for (std::string one; std::getline(in, one);) line_(ctx_, borrow(one));
+  for (std::string one; std::getline(in, one);) {
+    if (is_terminal_) one = plain_text(one, SIZE_MAX);
+    line_(ctx_, borrow(one));
+  }
 }
 
 void write_report(View view, const Negotiation &n, const octavo_run *run, Format format,

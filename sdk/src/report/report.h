@@ -18,10 +18,17 @@ class Lines {
  public:
   Lines(octavo_line line, void *ctx) : line_(line), ctx_(ctx) {}
   void operator()(const std::string &text) const;  // may hold several lines
+  // The same for a terminal: each line as plain_text.
+  Lines for_terminal() const {
+    Lines all(*this);
+    all.is_terminal_ = true;
+    return all;
+  }
 
  private:
   octavo_line line_;
   void *ctx_;
+  bool is_terminal_ = false;
 };
 
 // What a report is about: a negotiation or a run, plugins, the machine with its probes, options.

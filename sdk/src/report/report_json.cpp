@@ -54,6 +54,7 @@ Json candidate_json(const Negotiation &n, const Source &source, const Candidate 
   for (const Verdict &v : c.verdicts)
     verdicts.push_back(to_json(v, how_to_apply(source, n, &c, v)));
   j["verdicts"] = verdicts;
+  if (!c.warnings.empty()) j["warnings"] = c.warnings;
   return j;
 }
 
@@ -98,6 +99,7 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     j["deterministic"] = (caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0;
   }
   if (Json required = requirements_json(n); !required.empty()) j["requires"] = required;
+  if (choice != nullptr && !choice->warnings.empty()) j["warnings"] = choice->warnings;
   if (choice != nullptr && choice->plugin != nullptr) {
     j["backend"] = plugin_json(*choice->plugin);
     Json options = Json::object();

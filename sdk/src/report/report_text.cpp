@@ -118,6 +118,8 @@ void report_text(const Json &j, const Lines &lines) {
       row("min_gain", scalar(j["min_gain"]["value"]) + " (" + scalar(j["min_gain"]["origin"]) +
                           "): " + scalar(j["min_gain"]["effect"]));
   }
+  if (j.contains("warnings"))
+    for (const Json &warning : j["warnings"]) row("warning", scalar(warning));
   if (j.contains("requires"))
     for (const auto &[name, r] : j["requires"].items())
       row("requires", name + " = " + dump(r["value"]) + "  (" + scalar(r["origin"]) + ")");
@@ -132,6 +134,8 @@ void report_text(const Json &j, const Lines &lines) {
     else
       lines("    not tried, since one before it runs");
     for (const Json &v : c["verdicts"]) lines("    " + verdict_line(v));
+    if (c.contains("warnings"))
+      for (const Json &warning : c["warnings"]) lines("    warning: " + scalar(warning));
   }
   if (!j.contains("layers")) return;
   lines("layers");

@@ -88,6 +88,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   if (kept) desc.flags &= ~static_cast<uint32_t>(OCTAVO_PARAMETER_LINEAR_WEIGHT);
   auto own = octavo::make<octavo_verdict>(OCTAVO_KIND_VERDICT);
   const octavo_status status = plugin()->backend.add_parameter(session_, &desc, &own, id);
+  check_decision(own, "parameter", name);
   verdicts_.push_back(octavo::copy_verdict(own));
   octavo::lend_verdict(verdicts_.back(), v);
   if (status != OCTAVO_OK || own.decision == OCTAVO_DECLINE) {
@@ -101,6 +102,16 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   ++parameter_count_;
   parameters_.push_back({name, d.rows, d.cols, std::move(kept)});
   return OCTAVO_OK;
+}
+
+// A backend with a decision of its own may have used up an id or not.
+void octavo_run::check_decision(const octavo_verdict &v, const char *object,
+                                const std::string &name) {
+  if (v.decision <= OCTAVO_ACCEPT_EMULATED) return;
+  broken_ = true;
+  octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave ", object, " \"", name,
+                   "\" the decision ", v.decision,
+                   "; expected 0 (decline), 1 (accept) or 2 (accept emulated)");
 }
 
 octavo_status octavo_run::place(const octavo_linear_desc &d, octavo::Verdict verdict,
@@ -133,6 +144,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   if (kept) return place(d, std::move(*kept), v);
   auto own = octavo::make<octavo_verdict>(OCTAVO_KIND_VERDICT);
   const octavo_status status = plugin()->backend.add_linear(session_, &d, &own, id);
+  check_decision(own, "linear", name);
   octavo::Verdict verdict = octavo::copy_verdict(own);
   if (status != OCTAVO_OK) {
     *id = OCTAVO_NONE;

@@ -67,6 +67,7 @@ struct octavo_run {
     std::optional<octavo::Verdict> kept;  // why its linears stay with the host
   };
 
+  void check_decision(const octavo_verdict &v, const char *object, const std::string &name);
   octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict, octavo_verdict *v);
   std::optional<octavo::Verdict> keep(const std::string &name, int64_t n, int64_t k) const;
   octavo_status take_slot(const octavo_slot &s);

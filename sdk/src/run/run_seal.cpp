@@ -6,6 +6,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/sized.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/run/run.h"
 
 namespace {
@@ -16,11 +17,37 @@ bool has_initial(const octavo_slot &s) {
   return std::abs(s.initial) <= static_cast<double>(FLT_MAX);
 }
 
+// What a process can address, and the largest sensible padding of rows.
+constexpr uint64_t kMostBytes = uint64_t{1} << 47;
+constexpr uint64_t kMostRowMultiple = uint64_t{1} << 20;
+
+// What a host could not compute with, or not allocate for a single block of rows; empty: nothing.
+std::string fault_of(const octavo_linear_plan &plan) {
+  const auto fault = [](const char *name, const octavo_extent &e) -> std::string {
+    if (e.row_multiple < 1 || e.row_multiple > kMostRowMultiple)
+      return octavo::concat("expected a row_multiple of 1 to ", kMostRowMultiple, " in ", name,
+                            ", found ", e.row_multiple);
+    if (octavo_extent_bytes(&e, e.row_multiple) > kMostBytes)
+      return octavo::concat("expected at most ", kMostBytes, " bytes for ", e.row_multiple,
+                            " rows in ", name, ", found ", e.bytes_per_row, " bytes a row and ",
+                            e.fixed_bytes, " more");
+    return {};
+  };
+  for (const auto &[name, extent] :
+       {std::pair{"saved", &plan.saved}, std::pair{"forward_workspace", &plan.forward_workspace},
+        std::pair{"backward_workspace", &plan.backward_workspace}})
+    if (std::string found = fault(name, *extent); !found.empty()) return found;
+  if (plan.weight_workspace > kMostBytes)
+    return octavo::concat("expected at most ", kMostBytes, " bytes of weight_workspace, found ",
+                          plan.weight_workspace);
+  return {};
+}
+
 }  // namespace
 
 octavo_status octavo_run::take_slot(const octavo_slot &given) {
   octavo_slot s = octavo::head_of(given, &octavo_slot::labels);
-  const std::string name(octavo::view(s.name));
+  const std::string name = octavo::take_text(s.name);
   auto refuse = [&](const auto &...text) {
     seal_error_ = octavo::concat("slot ", s.id, " \"", name, "\": ", text...);
     return OCTAVO_INTERNAL;
@@ -39,6 +66,11 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
     if (s.access[verb] == OCTAVO_ACCESS_ACCUMULATE && s.dtype != OCTAVO_F32)
       return refuse("an accumulated slot must be f32");
   }
+  const octavo::LoadedPlugin &p = *plugin();
+  if (s.access[OCTAVO_VERB_QUANTIZE_WEIGHT] != OCTAVO_ACCESS_NONE && !p.has_quantize_weight)
+    return refuse("has an access for quantize_weight, which the backend's table lacks");
+  if (s.access[OCTAVO_VERB_END_STEP] != OCTAVO_ACCESS_NONE && !p.has_end_step)
+    return refuse("has an access for end_step, which the backend's table lacks");
   if (!has_initial(s))
     return refuse("expected an initial value that its dtype can hold, found ",
                   octavo::show(octavo::TomlValue(s.initial)));
@@ -50,12 +82,19 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
                   s.owner_kind);
   if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
     return refuse("a WHOLE slot lives on one rank, so it cannot be a REDUCE slot, too");
+  if (!octavo::take_name(s.name))
+    return refuse("expected a name of at most ", octavo::kMaxPluginText,
+                  " bytes of UTF-8 without control characters");
   texts_.push_back(name);
   s.name = octavo::borrow(texts_.back());
   if (s.labels != nullptr) {
     std::vector<octavo_str> labels;
     for (int64_t i = 0; i < s.cols; ++i) {
-      texts_.emplace_back(octavo::view(s.labels[i]));
+      // The host's own names of linears and parameters, as a rule.
+      if (!octavo::is_readable(s.labels[i]))
+        return refuse("expected labels of at most ", octavo::kMaxPluginText, " bytes, found ",
+                      octavo::take_text(s.labels[i]), " at column ", i);
+      texts_.push_back(octavo::take_text(s.labels[i]));
       labels.push_back(octavo::borrow(texts_.back()));
     }
     labels_.push_back(std::move(labels));
@@ -133,11 +172,9 @@ void octavo_run::seal() {
     if (planned != OCTAVO_OK)
       octavo::fail_run(planned, "backend ", plugin()->id, ": linear_plan of linear ", plans_.size(),
                        " failed with status ", planned);
-    if (plan.saved.row_multiple < 1 || plan.forward_workspace.row_multiple < 1 ||
-        plan.backward_workspace.row_multiple < 1)
+    if (const std::string fault = fault_of(plan); !fault.empty())
       octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
-                       plans_.size(),
-                       ": expected a row_multiple of at least 1 in every extent, found 0");
+                       plans_.size(), ": ", fault);
     plans_.push_back(plan);
   }
 }

@@ -130,7 +130,11 @@ octavo_status run_stage(const octavo_session *s, const octavo_gradient_call *) {
   return fault(1) != 0 ? any_failure(s->host) : octavo_status{OCTAVO_OK};
 }
 
-// What is null here answers OCTAVO_UNSUPPORTED.
+template <typename Call>
+octavo_status computes_nothing(const octavo_session *, const Call *) {
+  return OCTAVO_UNSUPPORTED;
+}
+
 const octavo_backend kBackend = {sizeof(octavo_backend),
                                  OCTAVO_KIND_BACKEND,
                                  list_options,
@@ -140,10 +144,10 @@ const octavo_backend kBackend = {sizeof(octavo_backend),
                                  add_linear,
                                  seal,
                                  linear_plan,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr,
+                                 computes_nothing,
+                                 computes_nothing,
+                                 computes_nothing,
+                                 computes_nothing,
                                  close_session};
 const octavo_gradients kGradients = {sizeof(octavo_gradients), OCTAVO_KIND_GRADIENTS,
                                      plan_reduction, run_stage};

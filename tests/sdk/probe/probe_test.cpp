@@ -37,7 +37,7 @@ class Probe : public testing::Test {
   std::string refused_at(const octavo_host *host = nullptr) const {
     std::vector<Verdict> verdicts;
     const std::optional<Stage> refused =
-        check_probe(config, hardware, manifest, "a hash", host, verdicts);
+        check_probe(config, hardware, manifest, "a hash", host, verdicts).refused;
     EXPECT_EQ(refused.has_value(), !verdicts.empty());
     return refused ? stage_name(*refused) : "(accepted)";
   }

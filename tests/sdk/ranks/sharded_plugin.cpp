@@ -191,6 +191,11 @@ octavo_status linear_plan(const octavo_session *, uint32_t, octavo_linear_plan *
   return OCTAVO_OK;
 }
 
+template <typename Call>
+octavo_status computes_nothing(const octavo_session *, const Call *) {
+  return OCTAVO_UNSUPPORTED;
+}
+
 const octavo_backend kBackend = {sizeof(octavo_backend),
                                  OCTAVO_KIND_BACKEND,
                                  list_options,
@@ -200,10 +205,10 @@ const octavo_backend kBackend = {sizeof(octavo_backend),
                                  add_linear,
                                  seal,
                                  linear_plan,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr,
+                                 computes_nothing,
+                                 computes_nothing,
+                                 computes_nothing,
+                                 computes_nothing,
                                  close_session};
 
 octavo_status plan_reduction(const octavo_session *s, octavo_gradient_plan *plan) {
