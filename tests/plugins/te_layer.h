@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "tests/conformance/wrapped_kernels.h"
+#include "sdk/verify/wrapped_kernels.h"
 #include "tests/plugins/layer.h"
 
 namespace octavo::test {

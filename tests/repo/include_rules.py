@@ -68,6 +68,8 @@ RULES = {
                                **ROOM_EXTRAS.get(room, {}))
        for place, room in enumerate(ROOMS)},
     "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h"}, links={"kernels/cpu"}),
+    # What a backend must pass: it sees a plugin through the contract alone.
+    "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"}),
     "sdk/cli": Rule(SDK | {"CLI11"}, links={"sdk/src"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.
@@ -86,10 +88,8 @@ RULES = {
     # The same program on another host: it shares the model's shapes, the data and the report.
     "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch"} | set(GPT_ROOMS),
                               links={"sdk/src", "host_adapters/torch"}),
-    # Ships to third parties; its own test does not.
-    "tests/conformance": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"}),
 }
-FREE = re.compile(r"tests/(?!conformance/)|tests/conformance/.*selftest")
+FREE = re.compile(r"tests/")
 
 
 def folder_of(path):
@@ -176,7 +176,7 @@ def commands(text, name):
 def target_homes(root, texts):
     """The folder that each target's first source lies in."""
     homes = {"octavo::abi": "sdk/include", "octavo_abi": "sdk/include", "octavo::sdk": "sdk/src",
-             "octavo_format": "kernels/format", "octavo::conformance": "tests/conformance",
+             "octavo_format": "kernels/format", "octavo_conformance": "sdk/verify",
              "octavo::torch": "host_adapters/torch"}
     for path, text in texts.items():
         for command in ("add_library", "add_executable", "octavo_add_plugin", "octavo_add_test"):
@@ -249,7 +249,7 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("samples/gpt/main.cpp", "#include <CLI/CLI.hpp>\n#include \"octavo/a.h\"\n", None),
     ("samples/gpt/inside.cpp", "#include \"sdk/src/plugin/loader.cpp\"\n", "of sdk/src/plugin"),
     ("samples/gpt/other.cpp", "#include <zlib.h>\n", "which no area"),
-    ("tests/conformance/fence.cpp", "#include <gtest/gtest.h>\n", "of gtest"),
+    ("sdk/verify/fence.cpp", "#include <gtest/gtest.h>\n", "of gtest"),
     ("samples/train_gpt/model/model.h", "#include <octavo/a.h>\n", None),
     ("samples/train_gpt/run/run.h", "#include \"../model/model.h\"\n", None),
     ("samples/train_gpt/model/up.cpp", "#include \"../run/run.h\"\n", "of samples/train_gpt/run"),

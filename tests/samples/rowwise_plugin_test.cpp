@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/conformance/host.h"
+#include "sdk/verify/host.h"
 #include "tests/plugins/te_oracle.h"
 #include "tests/sdk/hpp/plugin_hpp_target.h"
 #include "tests/support/param_name.h"

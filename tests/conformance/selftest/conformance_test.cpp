@@ -2,7 +2,7 @@
 // fault fails the very check that stands for the broken rule.
 //
 // A check that no fault can fail is worth nothing, so a test demands one fault for each.
-#include "tests/conformance/conformance.h"
+#include "sdk/verify/conformance.h"
 
 #include <gtest/gtest.h>
 

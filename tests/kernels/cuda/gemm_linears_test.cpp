@@ -5,7 +5,7 @@
 #include <array>
 
 #include "octavo/octavo.h"
-#include "tests/conformance/host.h"
+#include "sdk/verify/host.h"
 #include "tests/kernels/cuda/cuda_table.h"
 #include "tests/kernels/cuda/gemm_case.h"
 #include "tests/support/environment.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "octavo/plugin.hpp"
-#include "tests/conformance/session.h"
+#include "sdk/verify/session.h"
 #include "tests/sdk/hpp/plugin_hpp_backends.h"
 #include "tests/sdk/hpp/plugin_hpp_target.h"
 #include "tests/support/param_name.h"

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "octavo/plugin.hpp"
-#include "tests/conformance/conformance.h"
+#include "sdk/verify/conformance.h"
 #include "tests/support/environment.h"
 #include "tests/support/request.h"
 
