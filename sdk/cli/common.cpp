@@ -58,6 +58,10 @@ octavo_value parse_value(const std::string &text) {
 
 void Request::add_config_options(CLI::App &app) {
   app.add_option("config", config_path_, "octavo.toml to read; without one, the defaults apply");
+  add_plugin_options(app);
+}
+
+void Request::add_plugin_options(CLI::App &app) {
   app.add_option("--set", set_, "override one key, as in --set fp8.te.recipe=current")
       ->check([](const std::string &text) {
         return text.find('=') == std::string::npos || text.front() == '='

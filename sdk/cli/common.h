@@ -19,10 +19,16 @@ enum Exit { kOk = 0, kRefused = 1, kWrongInput = 2, kInternal = 3 };
 class Request {
  public:
   void add_config_options(CLI::App &app);
+  // --set and --plugin-dir alone.
+  void add_plugin_options(CLI::App &app);
   void add_locked_option(CLI::App &app);
   void add_format_options(CLI::App &app);
   // As --set, after what the command line sets.
   void set(const std::string &key_and_value) { set_.push_back(key_and_value); }
+  // The same, where the command line does not set that key.
+  void set_default(const std::string &key_and_value) { set_.insert(set_.begin(), key_and_value); }
+  // What was set, as KEY=VALUE.
+  const std::vector<std::string> &assignments() const { return set_; }
 
   // Valid as long as this object; also installs the host that prints diagnostics to stderr.
   octavo_open_desc desc();
@@ -58,6 +64,7 @@ void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
+void add_verify(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);
 
 }  // namespace octavo::cli

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "all_checks.h"
+#include "in_flight.h"
 #include "report.h"
 #include "wrapped_kernels.h"
 
@@ -32,6 +33,7 @@ octavo_status take_option(void *ctx, const octavo_option *o) {
 std::vector<Option> list_options(const octavo_backend &backend) {
   std::vector<Option> options;
   const octavo_option_sink sink = {sizeof sink, OCTAVO_KIND_OPTION_SINK, &options, take_option};
+  calling("list_options");
   const octavo_status status = backend.list_options(&sink);
   expect(status == OCTAVO_OK, "list_options answered ", status_name(status));
   return options;
@@ -109,6 +111,7 @@ Verdicts ask(const Context &context) {
   const octavo_session_desc desc = kernels.desc();
   Verdicts verdicts;
   const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, &verdicts, take_verdict};
+  calling("check_session");
   const octavo_status status = context.target.backend->check_session(&desc, &sink);
   expect(status == OCTAVO_OK, "check_session answered ", status_name(status));
   return verdicts;

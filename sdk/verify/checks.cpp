@@ -6,14 +6,22 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "all_checks.h"
+#include "in_flight.h"
 #include "report.h"
 
 namespace octavo::conformance {
 namespace {
 
+// Whoever opened the backend has done it: the suite's first check is the load alone.
+void check_load(const Context &) {
+  step("load");
+}
+
 constexpr Check kChecks[] = {
+    {"load", "liboctavo loads the plugin, and the backend accepts this machine.", "3", check_load},
     {"contract.table", "Tables are complete and well formed, and options and verdicts are steady.",
      "3, 7", check_table},
     {"contract.refusals",
@@ -68,11 +76,21 @@ constexpr Check kChecks[] = {
 Result run_once(const Check &check, const Context &context) {
   try {
     check.run(context);
-    return {Outcome::kPass, ""};
+    return {Outcome::kPass, "", take_steps(true)};
   } catch (const Skip &skip) {
-    return {Outcome::kSkip, skip.what()};
+    return {Outcome::kSkip, skip.what(), take_steps(true)};
+  } catch (const Failure &failure) {
+    return {Outcome::kFail, text("[alignment ", context.alignment, "] ", failure.what()),
+            take_steps(false)};
   } catch (const std::exception &failure) {
-    return {Outcome::kFail, text("[alignment ", context.alignment, "] ", failure.what())};
+    return {Outcome::kFail,
+            text("an exception ended ", in_flight_text(in_flight()), ": ", failure.what(),
+                 "; none may cross the border"),
+            take_steps(false)};
+  } catch (...) {
+    return {Outcome::kFail,
+            text("an exception ended ", in_flight_text(in_flight()), "; none may cross the border"),
+            take_steps(false)};
   }
 }
 
@@ -90,19 +108,26 @@ const Check *find_check(const std::string &name) {
 
 Result run_check(const Check &check, const Target &target, uint64_t seed) {
   const uint64_t own = std::max<uint64_t>(target.desc.caps->alignment, 1);
-  const Result result = run_once(check, {target, seed, own});
+  take_steps(true);
+  Result result = run_once(check, {target, seed, own});
   if (result.outcome != Outcome::kPass || own % kPaddedAlignment == 0) return result;
   const Context padded{target, seed, kPaddedAlignment};
   try {
     if (!declined_reason(padded).empty()) {
-      return {Outcome::kPass, text("without padding only, since the backend declined kernels of "
-                                   "alignment ",
-                                   kPaddedAlignment)};
+      result.detail = text("without padding only, since the backend declined kernels of alignment ",
+                           kPaddedAlignment);
+      return result;
     }
   } catch (const Failure &failure) {
-    return {Outcome::kFail, failure.what()};
+    return {Outcome::kFail, failure.what(), std::move(result.steps)};
   }
-  return run_once(check, padded);
+  Result second = run_once(check, padded);
+  for (Step &one : second.steps) {
+    one.name += text(", alignment ", kPaddedAlignment);
+    result.steps.push_back(std::move(one));
+  }
+  second.steps = std::move(result.steps);
+  return second;
 }
 
 }  // namespace octavo::conformance

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/optimizer.h"
+#include "report.h"
 
 namespace octavo::conformance {
 
@@ -46,6 +48,7 @@ struct Result {
   Outcome outcome = Outcome::kFail;
   std::string detail;  // what was expected and found, why the check does not apply, or what of it
                        // was left out of a pass
+  std::vector<Step> steps = {};  // the counted sub-checks
 };
 
 // Every check, in the order in which a reader wants to see failures.

@@ -114,7 +114,8 @@ class Host {
   void set_concurrent(bool concurrent) { concurrent_ = concurrent; }
   void set_observer(Observer *observer) { observer_ = observer; }
   // Calls a verb that must succeed. `verb` is the index under which formats are recorded.
-  void run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call);
+  void run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call,
+           const Batch *batch = nullptr);
 
  private:
   std::vector<void *> list(uint32_t verb, uint32_t owner_kind, uint32_t owner,

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "host.h"
+#include "in_flight.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -18,7 +19,17 @@ bool accesses_anything(const std::vector<Entry> &entries) {
 
 }  // namespace
 
-void Host::run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call) {
+void Host::run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call,
+               const Batch *batch) {
+  const std::string name = what.substr(0, what.find(" of "));
+  if (batch == nullptr) {
+    step(name);
+    calling(what);
+  } else {
+    step(text(name, ", x ", dtype_name(batch->spec.x_dtype)));
+    calling(what.substr(0, what.find(" M=")), batch->spec.rows, batch->spec.x_dtype,
+            batch->spec.y_dtype);
+  }
   session_.kernels().set_verb(verb);
   if (observer_ != nullptr) observer_->before(what);
   const octavo_status status = call();
@@ -62,8 +73,9 @@ void Host::forward(Batch &batch, const Call &call) {
   c.slots = slots.data();
   c.saved = call.save ? batch.saved : nullptr;
   c.workspace = batch.forward_workspace;
-  run(OCTAVO_VERB_FORWARD, text("linear_forward of ", batch.name),
-      [&] { return session_.backend().linear_forward(session_.handle(), &c); });
+  run(
+      OCTAVO_VERB_FORWARD, text("linear_forward of ", batch.name),
+      [&] { return session_.backend().linear_forward(session_.handle(), &c); }, &batch);
 }
 
 void Host::backward(Batch &batch, const Call &call) {
@@ -82,8 +94,9 @@ void Host::backward(Batch &batch, const Call &call) {
   c.slots = slots.data();
   c.saved = batch.saved;
   c.workspace = batch.backward_workspace;
-  run(OCTAVO_VERB_BACKWARD, text("linear_backward of ", batch.name),
-      [&] { return session_.backend().linear_backward(session_.handle(), &c); });
+  run(
+      OCTAVO_VERB_BACKWARD, text("linear_backward of ", batch.name),
+      [&] { return session_.backend().linear_backward(session_.handle(), &c); }, &batch);
 }
 
 void Host::end_step() {

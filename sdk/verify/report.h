@@ -8,6 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "octavo/abi.h"
 
@@ -37,12 +38,29 @@ void expect(bool condition, const Parts &...parts) {
   if (!condition) throw Failure(text(parts...));
 }
 
+// Texts of a plugin are data: no more than this is read of one.
+inline constexpr uint64_t kLongestText = 1 << 16;
 inline std::string text_of(octavo_str s) {
-  return {s.data == nullptr ? "" : s.data, s.size};
+  if (s.data == nullptr) return {};
+  if (s.size <= kLongestText) return {s.data, s.size};
+  return text("(a text that states ", s.size, " bytes; at most ", kLongestText, " are read)");
 }
+// With control characters and bytes that are no UTF-8 as \xNN: a text of a plugin may neither
+// steer the terminal nor look like a line of the suite.
+std::string shown(const std::string &s);
 inline octavo_str str_of(const std::string &s) {
   return {s.data(), s.size()};
 }
+// Begins a sub-check, and ends the one before it as passed. A name that comes again is one
+// sub-check, which fails when one of its turns does.
+void step(const std::string &name);
+struct Step {
+  std::string name;
+  bool passed = false;
+};
+// The sub-checks since the last call, in order; the last of them passed or failed.
+std::vector<Step> take_steps(bool last_passed);
+
 // "OCTAVO_INVALID (2)".
 std::string status_name(octavo_status status);
 

@@ -3,6 +3,9 @@
 // The sinks run inside the backend's seal, so they record errors and throw nothing.
 #include "session.h"
 
+#include <exception>
+
+#include "in_flight.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -30,6 +33,8 @@ Model late_model() {
 Session::Session(const Context &context)
     : context_(context), kernels_(context.target.desc, context.alignment) {
   const octavo_session_desc desc = kernels_.desc();
+  step("open_session");
+  calling("open_session");
   const octavo_status status = backend().open_session(&desc, &handle_);
   expect(status == OCTAVO_OK && handle_ != nullptr, "open_session answered ", status_name(status),
          handle_ == nullptr ? " and no session" : "", " on kernels '", text_of(kernels_.caps().id),
@@ -37,7 +42,9 @@ Session::Session(const Context &context)
 }
 
 Session::~Session() {
-  if (handle_ != nullptr) backend().close_session(handle_);
+  if (handle_ == nullptr) return;
+  if (std::uncaught_exceptions() == 0) calling("close_session");
+  backend().close_session(handle_);
 }
 
 octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict *verdict,
@@ -48,6 +55,7 @@ octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict 
   verdict->size = sizeof *verdict;
   verdict->kind = OCTAVO_KIND_VERDICT;
   *id = OCTAVO_NONE;
+  calling(text("add_parameter '", text_of(desc.name), "'"));
   const octavo_status status = backend().add_parameter(handle_, &desc, verdict, id);
   if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
   expect(*id == parameters_.size(), "add_parameter '", text_of(desc.name), "' gave id ", *id,
@@ -63,6 +71,7 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   verdict->size = sizeof *verdict;
   verdict->kind = OCTAVO_KIND_VERDICT;
   *id = OCTAVO_NONE;
+  calling(text("add_linear '", text_of(desc.name), "'"));
   const octavo_status status = backend().add_linear(handle_, &desc, verdict, id);
   if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
   expect(desc.weight < parameters_.size(), "add_linear '", text_of(desc.name),
@@ -108,6 +117,8 @@ void Session::add(const Model &model) {
 }
 
 void Session::seal() {
+  step("seal");
+  calling("seal");
   const octavo_slot_sink sink = {sizeof sink, OCTAVO_KIND_SLOT_SINK, this, take_slot, take_use};
   const octavo_status status = backend().seal(handle_, &sink);
   expect(sink_error_.empty(), "seal: ", sink_error_);
@@ -169,6 +180,7 @@ octavo_linear_plan Session::plan(uint32_t linear) const {
   octavo_linear_plan plan{};
   plan.size = sizeof plan;
   plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+  calling(text("linear_plan of '", linears_[linear].name, "'"));
   const octavo_status status = backend().linear_plan(handle_, linear, &plan);
   expect(status == OCTAVO_OK, "linear_plan of '", linears_[linear].name, "' answered ",
          status_name(status), "; expected OCTAVO_OK after seal");

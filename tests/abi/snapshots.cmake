@@ -66,7 +66,7 @@ foreach(snapshot IN LISTS octavo_snapshots)
     octavo_add_abi_test(${id}.new_program_old_${name} combinations.py library ${next_program}
                         $<TARGET_FILE:octavo> ${file} new)
     octavo_add_abi_test(${id}.conformance_${name} combinations.py conformance
-                        $<TARGET_FILE:octavo-conformance> ${file})
+                        $<TARGET_FILE:octavo_cli> ${file})
     octavo_add_abi_test(${id}.${name}_is_a_good_neighbour check_elf.py --readelf ${CMAKE_READELF} ${file})
   endforeach()
 endforeach()
@@ -77,4 +77,4 @@ list(GET octavo_snapshots 0 newest)
 octavo_add_abi_test(changes_are_approved guard.py "${newest}" "${octavo_include}"
                     "${CMAKE_CURRENT_SOURCE_DIR}/layout_v1.inc" --cc "${CMAKE_C_COMPILER}")
 octavo_add_abi_test(guard_finds_each_change guard_test.py "${newest}" "${CMAKE_C_COMPILER}")
-add_dependencies(octavo_rest octavo_next_host octavo_next_program octavo_next_plugin octavo octavo-conformance)
+add_dependencies(octavo_rest octavo_next_host octavo_next_program octavo_next_plugin octavo octavo_cli)

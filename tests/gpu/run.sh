@@ -29,7 +29,7 @@ build() {
   cd -- "$root"
   use_ccache "$root"
   local torch options=(-DOCTAVO_BUILD_TESTS=ON -DOCTAVO_BUILD_SAMPLES=ON -DOCTAVO_CUDA_ARCHITECTURES="${OCTAVO_CUDA_ARCHITECTURES:-90-real}")
-  local targets=(octavo_gpu_test octavo-conformance octavo_plugin_kernels-cuda octavo_plugin_te octavo_plugin_msamp
+  local targets=(octavo_gpu_test octavo_cli octavo_plugin_kernels-cuda octavo_plugin_te octavo_plugin_msamp
                  octavo_plugin_reference octavo_probe)
   if torch=$("${OCTAVO_PYTHON:-python3}" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null); then
     options+=(-DOCTAVO_BUILD_TORCH_OPS=ON -DOCTAVO_TORCH_ROOT="$torch")
@@ -50,7 +50,7 @@ pack() {
   (git describe --always --dirty 2>/dev/null || echo unknown) >"$target/VERSION_OF_PACK"
   cp --parents -r tests/gpu tests/bench/python/octavo_kernels.py tests/host_adapters/python tests/abi/layout_v1.inc \
     host_adapters/python/octavo samples/python docs/patterns.md \
-    build/cuda/tests/octavo_gpu_test build/cuda/bin/octavo-conformance build/cuda/bin/octavo-probe "$target"
+    build/cuda/tests/octavo_gpu_test build/cuda/bin/octavo build/cuda/bin/octavo-probe "$target"
   mkdir -p "$target/build/cuda/lib/octavo"
   cp -P build/cuda/lib/*.so* "$target/build/cuda/lib"
   cp -r build/cuda/lib/octavo/plugins "$target/build/cuda/lib/octavo"

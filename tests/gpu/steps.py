@@ -47,7 +47,7 @@ class Place:
         self.build = self.root / "build" / "cuda"
         self.library = self.build / "lib"
         self.gpu_test = self.build / "tests" / "octavo_gpu_test"
-        self.conformance = self.build / "bin" / "octavo-conformance"
+        self.octavo = self.build / "bin" / "octavo"
         self.plugin = self.library / "octavo" / "plugins" / "kernels-cuda.so"
         self.ops = self.library / "liboctavo_torch_ops.so"
         self.python = os.environ.get("OCTAVO_PYTHON", "python3")
@@ -162,11 +162,10 @@ def steps(place, out):
     for name, (backend, option) in CONFORMANCE.items():
         options = ("plugins.trust=dev", "device.kind=cuda", option)
         found.append(Step(f"conformance.{name}", f"the contract, by {backend} with {option}",
-                          [str(place.conformance), "--backend", backend, "--plugin-dir", str(place.plugin.parent),
-                           *(word for o in options for word in ("--option", o))], 1,
-                          (need_program("conformance"), need_pageable_memory),
-                          {3: ("passed", "some checks were skipped, see the log"), **SKIPPED},
-                          {"CUDA_LAUNCH_BLOCKING": "1"}))
+                          [str(place.octavo), "verify", backend, "--plugin-dir", str(place.plugin.parent),
+                           *(word for o in options for word in ("--set", o))], 1,
+                          (need_program("octavo"), need_pageable_memory),
+                          environment={"CUDA_LAUNCH_BLOCKING": "1"}))
     pytest = [place.python, "-B", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--device", "cuda"]
     suite = place.root / "tests" / "host_adapters" / "python"
     packages = (need_torch, need_pytest, need_ops)

@@ -34,7 +34,7 @@ struct Provides {
   std::vector<std::string> interfaces;
 };
 
-// [conformance]: the report of octavo-conformance that the author names.
+// [conformance]: the report of `octavo verify` that the author publishes.
 struct Conformance {
   std::string kit;
   std::string level;

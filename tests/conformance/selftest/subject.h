@@ -13,7 +13,37 @@
 namespace octavo::selftest {
 
 enum Fault : int64_t {
-  kCrashes = -2,          // forward ends the process; for the program, not for the library
+  // What forward does to its process: for `octavo verify`, not for a test program.
+  kRedirectsStdout = -31,
+  kClosesStdin,
+  kLeavesDescriptor,
+  kLeavesThread,
+  kBlocksSignal,
+  kHandlesSignal,
+  kChangesEnvironment,
+  kChangesDirectory,
+  kChangesUmask,
+  kChangesLocale,
+  kFlushesDenormals,
+  kChangesRounding,
+  kOverflowsStack,
+  kThrows,
+  kCrashesLate,   // when the process ends
+  kExitsLate,     // with another exit code
+  kRedirectsAll,  // every descriptor but the standard ones
+  kClosesAll,     // likewise
+  kForgesRecord,  // writes to every descriptor and ends with exit code 0
+  kStops,
+  kHangs,
+  kKillsGroup,
+  kKillsItself,
+  kLeavesProcess,   // a child that sleeps
+  kGoesOnTwice,     // both processes of a fork return
+  kExitsAsSkipped,  // with exit code 3
+  kExitsAtOnce,     // _exit(0)
+  kExits,           // exit(0)
+  kAllocates,       // from the heap in every call
+  kCrashes = -2,
   kDeclinesPadding = -1,  // no fault: check_session declines kernels with an alignment
   kNone = 0,
   kNoVerdict,             // check_session gives no verdict

@@ -1,6 +1,6 @@
-// The subject as a plugin, for tests of the program octavo-conformance.
+// The subject as a plugin, for tests of `octavo verify`.
 //
-// Its options are those of the backend, so a test breaks a rule with --option fp8.subject.fault=N.
+// Its options are those of the backend, so a test breaks a rule with --set fp8.subject.fault=N.
 #include "octavo/plugin.h"
 
 #include <string_view>

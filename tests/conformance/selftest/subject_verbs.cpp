@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "subject_process.h"
 #include "subject_session.h"
 
 namespace octavo::selftest {
@@ -133,7 +134,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
-  if (s->fault == kCrashes) std::abort();
+  if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kEmptyFails && c->x->rows == 0) return OCTAVO_INVALID;
   const int64_t m = round_up(c->x->rows, s->alignment);
   const int64_t n = round_up(d.rows, s->alignment);

@@ -1,0 +1,146 @@
+// octavo verify: what every backend must pass, on one plugin.
+#include <sodium.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "common.h"
+#include "octavo/hpp/text.hpp"
+#include "sdk/verify/results.h"
+#include "sdk/verify/suite.h"
+
+namespace octavo::cli {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kSuffix = ".octavo-plugin.toml";
+
+struct Verify {
+  Request request;
+  conformance::Settings settings;
+  std::string target, junit, report;
+  bool json = false, list = false;
+};
+
+// A name stays a name. A manifest, or a library with its manifest next to it, becomes the name,
+// and its directory the first that is searched.
+std::string name_of(const std::string &target) {
+  if (target.find('/') == std::string::npos && !fs::exists(target)) return target;
+  if (!fs::is_regular_file(target))
+    throw CLI::ValidationError("verify", target +
+                                             ": expected a plugin's name, its library or its "
+                                             "manifest, found no such file");
+  const fs::path file = fs::canonical(target);
+  std::string name = file.filename().string();
+  if (name.size() > kSuffix.size() && name.ends_with(kSuffix)) {
+    name.resize(name.size() - kSuffix.size());
+  } else {
+    name = file.stem().string();
+    const fs::path manifest = file.parent_path() / (name + std::string(kSuffix));
+    if (!fs::is_regular_file(manifest))
+      throw CLI::ValidationError("verify", "expected a manifest next to the library, found no " +
+                                               manifest.string() +
+                                               "; octavo_add_plugin() of CMake writes it");
+  }
+  const char *path = std::getenv("OCTAVO_PLUGIN_PATH");
+  const std::string first = file.parent_path().string();
+  setenv("OCTAVO_PLUGIN_PATH",
+         path == nullptr || *path == '\0' ? first.c_str() : (first + ":" + path).c_str(), 1);
+  return name;
+}
+
+std::string sha256(const std::string &text) {
+  unsigned char hash[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256(hash, reinterpret_cast<const unsigned char *>(text.data()), text.size());
+  std::string hex(2 * sizeof hash + 1, '\0');
+  sodium_bin2hex(hex.data(), hex.size(), hash, sizeof hash);
+  hex.pop_back();
+  return hex;
+}
+
+bool write(const std::string &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) std::fprintf(stderr, "error: %s: cannot be written\n", path.c_str());
+  return static_cast<bool>(file);
+}
+
+int run(Verify &verify) {
+  if (verify.list) {
+    for (const conformance::Check &check : conformance::checks())
+      std::printf("%-18s %s (section %s)\n", check.name, check.meaning, check.section);
+    return kOk;
+  }
+  if (verify.target.empty()) throw CLI::RequiredError("verify: NAME or a path");
+  const octavo_str version = octavo_version();
+  conformance::Results results;
+  results.kit = "octavo-verify " + std::string(view(version));
+  results.backend = verify.settings.backend = name_of(verify.target);
+  results.settings = verify.request.assignments();
+  verify.request.set("mixed_precision=\"fp8\"");
+  verify.request.set("fp8.backend=\"" + results.backend + "\"");
+  // Each check has a process of its own: without the helper a crash shows where it happens.
+  verify.request.set_default("plugins.probe=never");
+  verify.settings.open = verify.request.desc();
+  conformance::run_suite(verify.settings, [&](const conformance::Record &record) {
+    results.records.push_back(record);
+    if (verify.json) return;
+    std::puts(conformance::line_of(record).c_str());
+    std::fflush(stdout);
+  });
+  const std::string json = conformance::json_of(results);
+  std::puts(
+      (verify.json ? json.substr(0, json.size() - 1) : conformance::summary_of(results)).c_str());
+  const conformance::Counts counts = conformance::count(results);
+  bool written = verify.junit.empty() || write(verify.junit, conformance::junit_of(results));
+  if (!verify.report.empty()) {
+    written = write(verify.report, json) && written;
+    std::fprintf(
+        verify.json ? stderr : stdout,
+        "\nFor the manifest, with %s published:\n[conformance]\nkit = \"%s\"\nlevel = \"%s\"\n"
+        "report_sha256 = \"%s\"\n",
+        verify.report.c_str(), results.kit.c_str(), conformance::summary_of(results).c_str(),
+        sha256(json).c_str());
+  }
+  if (!written) return kInternal;
+  return counts.failed == 0 && counts.passed > 0 ? kOk : kRefused;
+}
+
+}  // namespace
+
+void add_verify(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "verify",
+      "Check that a backend keeps the contract: on the CPU, or with --set device.kind=cuda on "
+      "kernels for a device that reads this program's memory");
+  auto v = std::make_shared<Verify>();
+  command->add_option("plugin", v->target, "a plugin's name, its library or its manifest");
+  v->request.add_plugin_options(*command);
+  command->add_option("--only", v->settings.only, "run only this check; may be given several times")
+      ->check([](const std::string &name) {
+        return conformance::find_check(name) != nullptr
+                   ? std::string()
+                   : "there is no check '" + name + "'; --list shows all";
+      });
+  command->add_option("--seed", v->settings.seed, "other data and another call order");
+  command->add_option("--timeout", v->settings.timeout, "seconds that one check may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--in-process", v->settings.in_process,
+                    "run the checks in this process, for a debugger; a crash ends it");
+  command->add_flag("--json", v->json, "print JSON");
+  command->add_option("--junit", v->junit, "also write JUnit's XML to this file");
+  command->add_option("--report", v->report,
+                      "also write JSON to this file, and print its hash for the manifest");
+  command->add_flag("--list", v->list, "print every check with its meaning and its clauses");
+  command->footer(
+      "A skipped check does not apply to the backend. Exit codes: 0 nothing failed; 1 a check "
+      "failed, or none was run");
+  command->callback([v, &exit] { exit = run(*v); });
+}
+
+}  // namespace octavo::cli

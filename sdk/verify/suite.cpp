@@ -1,0 +1,129 @@
+// Opening a backend through liboctavo, and what is kept of the messages.
+#include "suite.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+#include "apart.h"
+#include "in_flight.h"
+
+namespace octavo::conformance {
+namespace {
+
+// Refusals are part of the checks, so messages are kept and shown only with a failure.
+struct Messages {
+  std::mutex mutex;
+  std::vector<std::string> all;
+};
+
+void keep_diagnostic(void *ctx, const octavo_diagnostic *d) {
+  if (d->severity < OCTAVO_SEVERITY_WARNING) return;
+  auto &messages = *static_cast<Messages *>(ctx);
+  const std::lock_guard<std::mutex> lock(messages.mutex);
+  if (messages.all.size() < 10)
+    messages.all.push_back(text(text_of(d->domain), ": ", text_of(d->text)));
+}
+const void *no_extension(void *, octavo_str) {
+  return nullptr;
+}
+
+struct Close {
+  void operator()(octavo_run *run) const {
+    if (std::uncaught_exceptions() == 0) calling("octavo_close");
+    octavo_close(run);
+  }
+};
+using Run = std::unique_ptr<octavo_run, Close>;
+
+Run open_backend(const Settings &settings, Messages *messages) {
+  static octavo_host host{};  // plugins may keep it until the process ends
+  host.size = sizeof host;
+  host.kind = OCTAVO_KIND_HOST;
+  host.abi_major = OCTAVO_ABI_MAJOR;
+  host.abi_minor = OCTAVO_ABI_MINOR;
+  host.ctx = messages;
+  host.diagnose = keep_diagnostic;
+  host.get_extension = no_extension;
+  octavo_open_desc desc = settings.open;
+  desc.device = {OCTAVO_DEVICE_AUTO, 0};  // as device.kind says
+  desc.host = &host;
+  octavo_run *run = nullptr;
+  calling("the plugin's library, its symbol, list_options and check_session, while it is loaded");
+  const octavo_status status = octavo_open(&desc, &run);
+  if (status == OCTAVO_OK && octavo_session_desc_of(run) != nullptr) return Run(run);
+  std::string reasons;
+  for (const std::string &message : messages->all) reasons += text("; ", message);
+  throw Failure(
+      text("backend '", settings.backend, "' could not be opened: ", status_name(status), reasons));
+}
+
+// Empty on the CPU, or where the checks ran.
+std::string place_of(const octavo_session_desc &desc) {
+  if (desc.device.type == OCTAVO_DEVICE_CPU) return {};
+  return text(desc.device.type == OCTAVO_DEVICE_CUDA ? " (cuda:" : " (device ", desc.device.index,
+              ", kernels ", text_of(desc.caps->id), ")");
+}
+
+std::string library_of(const octavo_backend *backend) {
+  Dl_info info{};
+  const auto function = reinterpret_cast<const void *>(backend->list_options);
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+Record run_here(const Check &check, const Settings &settings) {
+  static Messages messages;
+  messages.all.clear();
+  Record record;
+  record.check = check.name;
+  try {
+    take_steps(true);
+    step("load");
+    const Run run = open_backend(settings, &messages);
+    Target target;
+    target.backend = octavo_backend_of(run.get());
+    target.optimizer = octavo_optimizer_of(run.get());
+    target.gradients = octavo_gradients_of(run.get());
+    target.fused = octavo_fused_of(run.get());
+    OCTAVO_TAKE(target.desc, octavo_session_desc_of(run.get()));
+    record.place = place_of(target.desc);
+    record.library = library_of(target.backend);
+    record.result = run_check(check, target, settings.seed);
+    record.calling = in_flight_text(in_flight());
+  } catch (const std::exception &failure) {
+    record.calling = in_flight_text(in_flight());
+    record.result = {Outcome::kFail, failure.what(), take_steps(false)};
+  }
+  record.messages = messages.all;
+  return record;
+}
+
+}  // namespace
+
+void run_suite(const Settings &settings, const std::function<void(const Record &)> &done) {
+#ifdef __GLIBC__
+  // Checks take copies of all memory again and again; pages that went back to the system between
+  // two would have to be cleared for the next.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_MAX, 0);
+#endif
+  if (!settings.in_process) {
+    share_in_flight();
+    adopt_orphans();
+  }
+  for (const Check &check : checks()) {
+    const auto &only = settings.only;
+    if (!only.empty() && std::find(only.begin(), only.end(), check.name) == only.end()) continue;
+    const auto body = [&] { return run_here(check, settings); };
+    const Record record =
+        settings.in_process ? body() : run_apart(check.name, settings.timeout, body);
+    done(record);
+    if (&check == checks().data() && record.result.outcome == Outcome::kFail) break;
+  }
+}
+
+}  // namespace octavo::conformance
