@@ -8,6 +8,10 @@
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
 # Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
 # definitions that this function sets.
+#
+# octavo_verify_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo verify...>])
+#
+# Adds the test octavo.verify.<id>: `octavo verify` on the plugin of the build tree.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
@@ -61,4 +65,19 @@ function(octavo_add_plugin id)
   install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
   install(FILES "${directory}/${id}.octavo-plugin.toml"
           DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+endfunction()
+
+function(octavo_verify_plugin id)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "OPTIONS;ARGUMENTS")
+  if(TARGET octavo_cli)
+    set(program "$<TARGET_FILE:octavo_cli>")
+  else()
+    # The program of the installation that this file is part of, else one of PATH.
+    find_program(OCTAVO_PROGRAM octavo HINTS "${OCTAVO_PLUGIN_MODULE_DIR}/../../../bin"
+                 "${OCTAVO_PLUGIN_MODULE_DIR}/../../../../bin" REQUIRED)
+    set(program "${OCTAVO_PROGRAM}")
+  endif()
+  list(TRANSFORM arg_OPTIONS PREPEND "--set=")
+  add_test(NAME "octavo.verify.${id}"
+           COMMAND "${program}" verify "$<TARGET_FILE:octavo_plugin_${id}>" ${arg_OPTIONS} ${arg_ARGUMENTS})
 endfunction()

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-import check_elf
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "sdk" / "cli"))
+import check_elf  # noqa: E402
 
 GOOD = """#include "octavo/plugin.h"
 octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
@@ -27,6 +29,9 @@ CASES = {
                 "dynamic symbol ncclInit belongs to another library"),
     "constructor": ("__attribute__((constructor)) static void early(void) {}", [], [],
                     "runs 1 static constructors"),
+    "rust": ("__attribute__((constructor)) static void early(void) {}"
+             "__asm__(\".section .comment,\\\"MS\\\",@progbits,1\\n.string \\\"rustc version 1.63.0\\\"\\n.text\");", [], [], None),
+    "lld": ("", [], [], None),  # see align_stack_to_0
     "needed": ("", ["-Wl,--no-as-needed", "-lresolv"], [], "needs libresolv.so.2; expected only"),
     "needed_and_allowed": ("", ["-Wl,--no-as-needed", "-lresolv"], ["--may-need", "libresolv"], None),
     "floor": ("#include <stdlib.h>\nvoid *take(void);\n__attribute__((used)) "
@@ -56,6 +61,16 @@ def make_segment(library):
     library.write_bytes(data)
 
 
+def align_stack_to_0(library):
+    """As lld writes it, which readelf prints as 0 and not as 0x0."""
+    data = bytearray(library.read_bytes())
+    start, size = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 54)[0]
+    stack = next(at for at in range(start, len(data), size)
+                 if struct.unpack_from("<I", data, at)[0] == 0x6474E551)
+    struct.pack_into("<Q", data, stack + 48, 0)
+    library.write_bytes(data)
+
+
 def main(compiler, readelf, include):
     wrong = [f"{n} was not recognised as foreign" for n in FOREIGN if not check_elf.is_foreign(n)]
     wrong += [f"{n} was taken for foreign" for n in OWN if check_elf.is_foreign(n)]
@@ -68,6 +83,8 @@ def main(compiler, readelf, include):
                             "-o", library, *flags], check=True, stderr=subprocess.DEVNULL)
             if name == "segment":
                 make_segment(library)
+            if name == "lld":
+                align_stack_to_0(library)
             result = subprocess.run([sys.executable, script, "--readelf", readelf, *options, library],
                                     capture_output=True, text=True)
             said = result.stdout + result.stderr

@@ -30,7 +30,8 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure"));
-  for (const char *command : {"list", "explain", "config", "lock", "manifest", "probe", "version"})
+  for (const char *command :
+       {"list", "explain", "config", "lock", "manifest", "probe", "verify", "check-elf", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 
@@ -101,6 +102,19 @@ TEST_F(CliCommands, list_text) {
   EXPECT_THAT(f.out, HasSubstr("\nte            "));
   EXPECT_THAT(f.out, HasSubstr("\nreference     "));
   EXPECT_THAT(f.out, HasSubstr("\nsearched\n  " + (dir / "plugins") + " (given by the host)\n"));
+}
+
+TEST_F(CliCommands, list_and_explain_show_what_a_manifest_says_of_its_conformance) {
+  const std::string hash(64, 'a');
+  std::string manifest = octavo({"manifest", "fake", "--version", "1.2.3"}).out;
+  manifest += "[conformance]\nkit = \"octavo-verify 1\"\nlevel = \"all\"\nreport_sha256 = \"" +
+              hash + "\"\n";
+  dir.write("plugins/fake.octavo-plugin.toml", manifest);
+  const std::string claim = "    claims to conform: octavo-verify 1, all, report " + hash + "\n";
+  EXPECT_THAT(with_fake({"list"}).out, HasSubstr(claim));
+  EXPECT_THAT(
+      with_fake({"explain", "--set", "fp8.backend=fake", "--set", "mixed_precision=fp8"}).out,
+      HasSubstr(claim));
 }
 
 TEST_F(CliCommands, list_json_says_why_one_is_not_usable) {

@@ -65,6 +65,13 @@ foreach(compiler IN LISTS compilers)
   if(NOT run_output MATCHES "current +1\\.0\\.0" OR NOT run_output MATCHES "tiny +2\\.5\\.0")
     message(FATAL_ERROR "octavo list: expected current 1.0.0 and tiny 2.5.0, found\n${run_output}")
   endif()
+  run("octavo check-elf" "${WORK}/prefix/${BINDIR}/octavo" check-elf "${plugins}")
+  # A backend that refuses every session does not pass: the test of CMake's function says so.
+  execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${built}/cpp_consumer" -V
+                  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(status EQUAL 0 OR NOT output MATCHES "octavo\\.verify\\.tiny" OR NOT output MATCHES "FAIL  load: ")
+    message(FATAL_ERROR "octavo_verify_plugin: expected a failed load of tiny, found ${status}\n${output}")
+  endif()
   run("the consumer" "${built}/cpp_consumer/cpp_consumer")
   message(STATUS "${run_output}")
   # What is skipped must be what a backend without state and without optional

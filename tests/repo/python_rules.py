@@ -29,6 +29,8 @@ RULES = {
     "host_adapters/python": Rule(only={
         "torch": r"octavo/(torch/.*|lightning\.py)", "lightning": r"octavo/lightning\.py",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/transformers\.py"}),
+    # Tools of the installed program.
+    "sdk/cli": Rule(),
     # The scripts in plain/ train without Octavo, for comparison.
     "samples/python": Rule({"torch", "transformers", "accelerate", "lightning"},
                            only={"host_adapters/python": r"(?!plain/).*"}),

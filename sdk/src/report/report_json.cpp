@@ -48,6 +48,9 @@ Json candidate_json(const Negotiation &n, const Source &source, const Candidate 
   if (!c.origin.empty()) j["found"] = c.origin;
   if (c.described)
     if (const Json hints = provides_json(*c.described); !hints.empty()) j["provides"] = hints;
+  if (c.described)
+    if (const Json claim = conformance_json(*c.described); !claim.is_null())
+      j["conformance"] = claim;
   if (c.plugin != nullptr) j["plugin"] = plugin_json(*c.plugin);
   j["stages"] = stages_json(c);
   Json verdicts = Json::array();
@@ -195,6 +198,13 @@ Json provides_json(const Manifest &m) {
   if (!m.provides.encodings.empty()) j["encodings"] = m.provides.encodings;
   if (!m.provides.interfaces.empty()) j["interfaces"] = m.provides.interfaces;
   return j;
+}
+
+Json conformance_json(const Manifest &m) {
+  if (m.conformance.kit.empty()) return nullptr;
+  return {{"kit", m.conformance.kit},
+          {"level", m.conformance.level},
+          {"report_sha256", m.conformance.report_sha256}};
 }
 
 }  // namespace octavo

@@ -34,6 +34,8 @@ Json to_json(const Verdict &v, const std::string &apply = {});
 Json verdicts_json(const std::vector<Verdict> &verdicts);
 // The claims of the manifest about the plugin: hints, which its code may contradict.
 Json provides_json(const Manifest &m);
+// What its author says about `octavo verify`; null when nothing.
+Json conformance_json(const Manifest &m);
 
 // The JSON of a value; indent -1: on one line.
 std::string dump(const Json &j, int indent = -1);

@@ -24,10 +24,8 @@ Json list_model(const Negotiation &n) {
       if (!manifest->vendor.empty()) j["vendor"] = manifest->vendor;
       if (!manifest->license.empty()) j["license"] = manifest->license;
       if (const Json hints = provides_json(*manifest); !hints.empty()) j["provides"] = hints;
-      if (!manifest->conformance.kit.empty())
-        j["conformance"] = {{"kit", manifest->conformance.kit},
-                            {"level", manifest->conformance.level},
-                            {"report_sha256", manifest->conformance.report_sha256}};
+      if (const Json claim = conformance_json(*manifest); !claim.is_null())
+        j["conformance"] = claim;
       j["abi"] = concat(manifest->abi_major, ".", manifest->abi_minor);
       j["library"] = manifest->library;
       if (!sha256.empty()) j["sha256"] = sha256;

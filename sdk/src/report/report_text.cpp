@@ -77,6 +77,14 @@ void layer_remedies(const Json &layers, const Lines &lines) {
   }
 }
 
+// The author's claim, with the hash of the report that would prove it.
+void conformance_text(const Json &j, const Lines &lines) {
+  if (!j.contains("conformance")) return;
+  const Json &c = j["conformance"];
+  lines("    claims to conform: " + scalar(c["kit"]) + ", " + scalar(c["level"]) +
+        (scalar(c["report_sha256"]).empty() ? "" : ", report " + scalar(c["report_sha256"])));
+}
+
 void probes_text(const Json &plugins, const Lines &lines) {
   if (plugins.empty()) return;
   lines("plugins");
@@ -129,6 +137,7 @@ void report_text(const Json &j, const Lines &lines) {
           (c.contains("fallback") ? "  (fallback)" : ""));
     if (c.contains("manifest"))
       lines("    " + scalar(c["manifest"]) + " (" + scalar(c["found"]) + ")");
+    conformance_text(c, lines);
     if (c["tried"].get<bool>())
       lines("    stages: " + stages_line(c["stages"]));
     else
@@ -162,6 +171,7 @@ void list_text(const Json &j, const Lines &lines) {
     if (p.contains("provides"))
       for (const auto &[what, names] : p["provides"].items())
         lines("    claims to provide " + what + " " + leaf_text(names));
+    conformance_text(p, lines);
     if (p.contains("verdicts"))
       for (const Json &v : p["verdicts"]) lines("    " + verdict_line(v));
   }

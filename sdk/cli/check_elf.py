@@ -5,8 +5,8 @@ A plugin that exports a second symbol collides with another plugin; one that nee
 or a newer libc works on its author's machine only. Needs nothing but Python and binutils' readelf, so
 authors of plugins can run it on their own files:
 
-    check_elf.py my_plugin.so                          or a directory of plugins
-    check_elf.py --exports octavo.h liboctavo.so.1     a library, with the header that declares it
+    octavo check-elf my_plugin.so                          or a directory of plugins
+    octavo check-elf --exports octavo.h liboctavo.so.1     a library, with the header that declares it
 
   --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
   --may-need libz         a further library that may be needed, without ".so"; may be repeated
@@ -52,9 +52,12 @@ class Elf:
         self.needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic)
         self.paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", dynamic)
         self.has_textrel = re.search(r"\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b", dynamic) is not None
+        # rustc puts one function there, which keeps the arguments of the program.
+        self.start_up = 1 + ("rustc version" in read("-p", ".comment"))
         constructors = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+) ", dynamic)
         self.constructors = int(constructors[1]) // 8 if constructors else 0
-        segments = re.findall(r"^\s+(\w+)\s+0x\S+ 0x\S+ 0x\S+ 0x\S+ 0x\S+ (.{3}) 0x", read("-l"), re.M)
+        segments = re.findall(r"^\s+(\w+)\s+0x\S+ 0x\S+ 0x\S+ 0x\S+ 0x\S+ (.{3}) (?:0x)?[0-9a-f]+$",
+                              read("-l"), re.M)
         self.segments = [(kind, flags.replace(" ", "")) for kind, flags in segments]
         self.symbols = []  # name, binding, whether it is defined here
         for line in read("--dyn-syms").splitlines():
@@ -94,9 +97,9 @@ def symbol_faults(elf, expected, sanitized):
         if binding == "UNIQUE":
             yield (f"symbol {name} is unique in the process, so two plugins would share it; build with "
                    "-fvisibility=hidden or -fno-gnu-unique")
-    # One entry is the compiler's own start-up code.
-    if QUERY in expected and elf.constructors > 1 and not sanitized:
-        yield (f"runs {elf.constructors - 1} static constructors when it is loaded, expected none: "
+    # The compilers' own start-up code is no fault of the plugin.
+    if QUERY in expected and elf.constructors > elf.start_up and not sanitized:
+        yield (f"runs {elf.constructors - elf.start_up} static constructors when it is loaded, expected none: "
                "construct on first use, inside a function")
 
 
@@ -157,7 +160,7 @@ def files_of(paths):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(prog="octavo check-elf", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--exports", type=pathlib.Path)

@@ -1,0 +1,50 @@
+// octavo check-elf: runs the script of that name, which reads a library's tables with readelf.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "common.h"
+
+namespace octavo::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Next to the program in a build tree, in libexec where it is installed.
+std::string script() {
+  const fs::path bin = fs::canonical("/proc/self/exe").parent_path();
+  for (const char *place : {"octavo-check-elf", "../libexec/octavo/octavo-check-elf",
+                            "../lib/octavo/octavo-check-elf"}) {
+    if (fs::exists(bin / place)) return (bin / place).lexically_normal().string();
+  }
+  throw CLI::FileError(
+      "expected octavo-check-elf in libexec/octavo of the installation, found none");
+}
+
+int run(const std::vector<std::string> &arguments) {
+  std::string python = "python3", file = script();
+  std::vector<char *> argv{python.data(), file.data()};
+  std::vector<std::string> copies = arguments;
+  for (std::string &one : copies) argv.push_back(one.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "error: octavo check-elf needs python3 and readelf: python3: %s\n",
+               std::strerror(errno));
+  return kInternal;
+}
+
+}  // namespace
+
+void add_check_elf(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "check-elf",
+      "Check what a plugin's library exports, needs and leaves in a process; --help lists options");
+  command->set_help_flag();
+  command->prefix_command();
+  command->callback([command, &exit] { exit = run(command->remaining()); });
+}
+
+}  // namespace octavo::cli
