@@ -72,7 +72,7 @@ bool write(const std::string &path, const std::string &text) {
 int run(Verify &verify) {
   if (verify.list) {
     for (const conformance::Check &check : conformance::checks())
-      std::printf("%-18s %s (section %s)\n", check.name, check.meaning, check.section);
+      std::printf("%-18s %s (%s)\n", check.name, check.meaning, check.clauses);
     return kOk;
   }
   if (verify.target.empty()) throw CLI::RequiredError("verify: NAME or a path");

@@ -11,6 +11,10 @@
 namespace octavo::conformance {
 
 void check_table(const Context &context);
+void check_process(const Context &context);
+void check_symbols(const Context &context);
+void check_texts(const Context &context);
+void check_heap(const Context &context);
 void check_refusals(const Context &context);
 void check_decline(const Context &context);
 void check_slots(const Context &context);

@@ -6,6 +6,7 @@
 #define OCTAVO_CONFORMANCE_CONFORMANCE_H
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ struct Target {
   const octavo_gradients *gradients = nullptr;  // null: the backend has no octavo.gradients/1
   const octavo_fused *fused = nullptr;          // null: the backend has no octavo.fused/1
   octavo_session_desc desc{};                   // what octavo_session_desc_of gives
+  // Empty for a table that is part of the program; else what the plugin did to the process since
+  // the last call, and the functions of the C library that it exports.
+  std::function<std::vector<std::string>()> changes = {};
+  std::function<std::vector<std::string>()> symbols_of_libc = {};
 };
 
 // One run of one check. `alignment` is what the kernels claim to need; it is the kernels' own in
@@ -39,7 +44,7 @@ inline constexpr uint64_t kPaddedAlignment = 16;
 struct Check {
   const char *name;
   const char *meaning;  // one sentence
-  const char *section;  // of the contract
+  const char *clauses;  // of docs/abi.md
   void (*run)(const Context &context);
 };
 

@@ -74,7 +74,7 @@ std::string json_of(const Results &results) {
         {"outcome", r.result.outcome == Outcome::kFail ? "fail" : word_of(r.result.outcome)},
         {"detail", shown(r.result.detail)},
         {"sub_checks", json::array()}};
-    if (const Check *check = find_check(r.check)) one["clauses"] = check->section;
+    if (const Check *check = find_check(r.check)) one["clauses"] = check->clauses;
     for (const Step &s : r.result.steps)
       one["sub_checks"].push_back({{"name", s.name}, {"passed", s.passed}});
     if (r.result.outcome == Outcome::kFail) {

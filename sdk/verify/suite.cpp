@@ -11,6 +11,7 @@
 
 #include "apart.h"
 #include "in_flight.h"
+#include "process.h"
 
 namespace octavo::conformance {
 namespace {
@@ -83,6 +84,7 @@ Record run_here(const Check &check, const Settings &settings) {
   try {
     take_steps(true);
     step("load");
+    ProcessWatch watch;
     const Run run = open_backend(settings, &messages);
     Target target;
     target.backend = octavo_backend_of(run.get());
@@ -92,6 +94,8 @@ Record run_here(const Check &check, const Settings &settings) {
     OCTAVO_TAKE(target.desc, octavo_session_desc_of(run.get()));
     record.place = place_of(target.desc);
     record.library = library_of(target.backend);
+    target.changes = [&] { return watch.changes(); };
+    target.symbols_of_libc = [&] { return symbols_of_libc(record.library); };
     record.result = run_check(check, target, settings.seed);
     record.calling = in_flight_text(in_flight());
   } catch (const std::exception &failure) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "heap.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -36,6 +37,7 @@ class Opened {
 
 template <auto member, typename Call>
 octavo_status WrappedKernels::run(void *ctx, const Call *call) {
+  const HeapPause pause;
   auto &self = *static_cast<WrappedKernels *>(ctx);
   self.observe(*call);
   const Opened opened(self.fence_.load());

@@ -71,7 +71,7 @@ RULES = {
     # What a backend must pass: it sees a plugin through the contract alone.
     "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"},
                        only={"nlohmann": r"(record|results)\..*"},
-                       headers={"sdk/src/base/utf8.h"}),
+                       headers={"sdk/src/base/utf8.h", "sdk/probe/process_state.h"}),
     "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify"}, links={"sdk/src"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.

@@ -14,7 +14,8 @@ namespace octavo::selftest {
 
 enum Fault : int64_t {
   // What forward does to its process: for `octavo verify`, not for a test program.
-  kRedirectsStdout = -31,
+  kMakesGlobal = -31,  // its symbols become visible to every library
+  kRedirectsStdout,
   kClosesStdin,
   kLeavesDescriptor,
   kLeavesThread,
@@ -42,7 +43,6 @@ enum Fault : int64_t {
   kExitsAsSkipped,  // with exit code 3
   kExitsAtOnce,     // _exit(0)
   kExits,           // exit(0)
-  kAllocates,       // from the heap in every call
   kCrashes = -2,
   kDeclinesPadding = -1,  // no fault: check_session declines kernels with an alignment
   kNone = 0,
@@ -104,6 +104,14 @@ enum Fault : int64_t {
   kFusedClearsOnHost,     // a fused forward clears mean with memset
   kFusedAnyOp,            // an unknown op is taken for an activation
   kApplyNeedsWorkspace,   // apply asks for a workspace
+  kAllocates,             // forward takes memory from the heap
+  kForwardNothing,        // forward returns at once
+  kBackwardNothing,       // backward returns at once
+  kEscapesInText,         // a verdict would colour the terminal
+  kTextNotUtf8,           // a verdict in Latin-1
+  kTextHuge,              // a verdict that states 2^40 bytes
+  kTextNoData,            // a verdict that states bytes and has none
+  kTextWithLines,         // a verdict has a line that looks like the suite's
   kFaultCount
 };
 

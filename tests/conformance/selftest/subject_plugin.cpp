@@ -3,12 +3,19 @@
 // Its options are those of the backend, so a test breaks a rule with --set fp8.subject.fault=N.
 #include "octavo/plugin.h"
 
+#include <cstdlib>
 #include <string_view>
 
 #include "subject.h"
+#include "subject_process.h"
 
 namespace octavo::selftest {
 namespace {
+
+// The same faults while the library is loaded, by number.
+__attribute__((constructor)) void at_load() {
+  if (const char *fault = std::getenv("OCTAVO_SUBJECT_AT_LOAD")) misbehave(std::atoi(fault));
+}
 
 const void *get_interface(octavo_str id) {
   const std::string_view name(id.data, id.size);

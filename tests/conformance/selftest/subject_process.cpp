@@ -1,6 +1,7 @@
 // The faults that end, bend or leave something in the process that calls a verb.
 #include "subject_process.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -109,6 +110,12 @@ void misbehave(int64_t fault) {
       if (open("/dev/zero", O_RDONLY) < 0) std::abort();
       break;
     case kClosesStdin: close(0); break;
+    case kMakesGlobal: {
+      Dl_info info{};
+      dladdr(reinterpret_cast<const void *>(&misbehave), &info);
+      if (dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) == nullptr) std::abort();
+      break;
+    }
     case kRedirectsStdout: dup2(open("/dev/null", O_WRONLY), 1); break;
     default: break;
   }

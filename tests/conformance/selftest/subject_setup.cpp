@@ -56,6 +56,14 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
     v.decision = OCTAVO_DECLINE;
     v.text = OCTAVO_STR("pads nothing");
   }
+  switch (fault_of(desc)) {
+    case kEscapesInText: v.text = OCTAVO_STR("runs \033[31mred"); break;
+    case kTextNotUtf8: v.text = OCTAVO_STR("l\xE4uft"); break;
+    case kTextHuge: v.text.size = uint64_t{1} << 40; break;
+    case kTextNoData: v.text = {nullptr, 7}; break;
+    case kTextWithLines: v.text = OCTAVO_STR("runs\npass  fence"); break;
+    default: break;
+  }
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }

@@ -135,6 +135,11 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
+  if (s->fault == kForwardNothing) return OCTAVO_OK;
+  if (s->fault == kAllocates) {
+    void *volatile memory = std::malloc(100);
+    std::free(memory);
+  }
   if (s->fault == kEmptyFails && c->x->rows == 0) return OCTAVO_INVALID;
   const int64_t m = round_up(c->x->rows, s->alignment);
   const int64_t n = round_up(d.rows, s->alignment);
@@ -190,6 +195,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
 }
 
 octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
+  if (s->fault == kBackwardNothing) return OCTAVO_OK;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   const int64_t rows = c->dy->rows;
   const int64_t m = round_up(rows, s->alignment);

@@ -1,0 +1,36 @@
+// Counts what a thread takes from the heap, by functions that the program puts before libc's.
+#ifndef OCTAVO_CONFORMANCE_HEAP_H
+#define OCTAVO_CONFORMANCE_HEAP_H
+
+#include <cstdint>
+
+namespace octavo::conformance {
+
+// False where the heap belongs to somebody else: a sanitizer, or another libc.
+bool heap_is_counted();
+
+// While it lives, calls of malloc and its family by this thread are counted.
+class HeapCount {
+ public:
+  HeapCount();
+  ~HeapCount();
+  HeapCount(const HeapCount &) = delete;
+  HeapCount &operator=(const HeapCount &) = delete;
+  uint64_t calls() const;
+};
+
+// Not while one of these does: in kernels, which answer for themselves.
+class HeapPause {
+ public:
+  HeapPause();
+  ~HeapPause();
+  HeapPause(const HeapPause &) = delete;
+  HeapPause &operator=(const HeapPause &) = delete;
+
+ private:
+  bool counted_;
+};
+
+}  // namespace octavo::conformance
+
+#endif
