@@ -55,6 +55,33 @@ LOAD += [
     ("load kForgesRecord", "load", r"no record came through the suite's pipe"),
     ("load kExitsLate", "load", r"exit code 5 in the destructors"),
 ]
+# Libraries of fake_plugin.c, one a fault of faults.h; the fault's name begins with "fake ".
+LOADED = r"in the plugin's library"
+FAKE = [("fake " + fault, "load", says) for fault, says in {
+    "no_symbol": "expected the symbol octavo_plugin_query_v1, found none",
+    "symbol_v2": "built for ABI major 2",
+    "undefined_symbol": "undefined symbol: octavo_fake_defined_nowhere",
+    "abi_major": "needs ABI 2.0",
+    "abi_minor": "needs ABI 1.7",
+    "plugin_kind": "its table is no octavo_plugin: size 56, kind 4",
+    "plugin_size": "its table is no octavo_plugin: size 48",
+    "null_get_interface": "its get_interface is null",
+    "query_fails": "answered status 7 and no table",
+    "query_no_table": "answered status 0 and no table",
+    "query_both": "answered status 7; this host",
+    "other_id": 'expected the id "fake" of its manifest, found "imposter"',
+    "no_backend": "expected the interface octavo.backend/1, found none",
+    "backend_kind": "found a table of another kind",
+    "wild_option": "signal 11 .* " + LOADED,
+    "list_options": "list_options failed with status 7",
+    "nameless_option": "list_options failed with status 2",
+    "check_declines": "the fake needs a full moon",
+    "check_fails": "check_session failed with status 7",
+    "query_crashes": "signal 7 .* " + LOADED,
+    "query_hangs": "still running after .* " + LOADED,
+    "interface_crashes": "signal 8 .* " + LOADED,
+    "options_crash": "signal 4 .* " + LOADED,
+}.items()] + [("fake not_utf8", "texts", "a verdict's text is no UTF-8")]
 # The subject computes on kernels of its own alone; on those of this machine its products fail, and these
 # checks with them. The suite's own test runs their cases.
 NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite.nan", "numerics", "reduction", "fused"}
@@ -74,9 +101,9 @@ def semantic(source):
 
 
 def all_cases(source):
-    return PROCESS + BENDS + LOAD + semantic(source)
+    return PROCESS + BENDS + LOAD + FAKE + semantic(source)
 
 
 def sample(source):
     """Ten, of every kind."""
-    return PROCESS[1:3] + PROCESS[8:9] + BENDS[:2] + LOAD[:2] + semantic(source)[:3]
+    return PROCESS[1:3] + PROCESS[8:9] + BENDS[:2] + LOAD[:1] + FAKE[:1] + semantic(source)[:3]
