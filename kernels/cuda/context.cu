@@ -195,8 +195,8 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
   const octavo_status status = begin_describe(context.caller, context.limits.id, out);
   if (status != OCTAVO_OK) return status;
-  out->flags = OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE |
-               OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
+  out->flags =
+      OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
   /* Which algorithm is the fastest may differ from run to run. */
   if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
   out->granularities &= ~lacking_granularities(context);

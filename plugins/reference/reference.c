@@ -16,10 +16,7 @@ octavo_status reference_refuse(const octavo_host *host, octavo_status status, co
                          status,
                          OCTAVO_SEVERITY_ERROR,
                          OCTAVO_STR("reference"),
-                         {text, strlen(text)},
-                         NULL,
-                         NULL,
-                         0};
+                         {text, strlen(text)}};
   host->diagnose(host->ctx, &d);
   return status;
 }
@@ -220,9 +217,10 @@ static const void *get_interface(octavo_str id) {
 }
 
 octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
-  static const octavo_plugin plugin = {
-      sizeof plugin,           OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
-      OCTAVO_STR("reference"), OCTAVO_STR("0.1.0"), get_interface};
+  static const octavo_plugin plugin = {sizeof plugin,           OCTAVO_KIND_PLUGIN,
+                                       OCTAVO_ABI_MAJOR,        OCTAVO_TARGET_MINOR,
+                                       OCTAVO_STR("reference"), OCTAVO_STR("0.1.0"),
+                                       get_interface,           OCTAVO_STR(OCTAVO_ABI_HEADERS)};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &plugin;
   return OCTAVO_OK;

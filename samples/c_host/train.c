@@ -18,7 +18,7 @@
 /* The reasons have gone to print_diagnostic. */
 void check(octavo_status status, const char *what) {
   if (status == OCTAVO_OK) return;
-  fprintf(stderr, "train: %s: status %d\n", what, (int)status);
+  fprintf(stderr, "train: %s: status %u\n", what, status);
   exit(1);
 }
 static void print_diagnostic(void *ctx, const octavo_diagnostic *d) {

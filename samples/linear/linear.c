@@ -50,7 +50,7 @@ static void prepare(const octavo_run *run, const octavo_store *store, uint32_t w
 }
 
 int main(int argc, char **argv) {
-  static float x[M * K], w[N * K], y[M * N];
+  static _Alignas(64) float x[M * K], w[N * K], y[M * N]; /* as slots, see tensor.h */
   for (int i = 0; i < M * K; ++i) x[i] = (float)(i % 7 - 3);
   for (int i = 0; i < N * K; ++i) w[i] = (float)(i % 5 - 2) / 4;
   const octavo_host host = {sizeof host, OCTAVO_KIND_HOST, OCTAVO_ABI_MAJOR, OCTAVO_ABI_MINOR,

@@ -47,11 +47,11 @@ std::string problem_of_text(const std::string &text) {
 void print(const Stated &s) {
   std::printf(
       "manifest_version = 1\n\n[plugin]\nname = %s\nversion = %s\ndescription = %s\n\n"
-      "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\n\n"
+      "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\nheaders = \"%s\"\n\n"
       "[library]\n%s = %s\n\n[requires]\nos = \"linux\"\n\n"
       "[provides]\ninterfaces = [\"octavo.backend/1\"]\n",
       quoted(s.name).c_str(), quoted(s.version).c_str(), quoted(s.description).c_str(),
-      OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR, OCTAVO_ABI_MINOR, kPlatform,
+      OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR, OCTAVO_ABI_MINOR, OCTAVO_ABI_HEADERS, kPlatform,
       quoted(s.library.empty() ? s.name + ".so" : s.library).c_str());
 }
 

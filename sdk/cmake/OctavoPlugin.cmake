@@ -16,6 +16,15 @@ include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
+# octavo_read_abi_headers(<variable>): OCTAVO_ABI_HEADERS of the headers next to this file.
+function(octavo_read_abi_headers variable)
+  find_path(OCTAVO_ABI_INCLUDE_DIR octavo/abi.h NO_DEFAULT_PATH REQUIRED
+            PATHS "${OCTAVO_PLUGIN_MODULE_DIR}/../include" "${octavo_INCLUDE_DIR}")
+  file(STRINGS "${OCTAVO_ABI_INCLUDE_DIR}/octavo/abi.h" line REGEX "^#define OCTAVO_ABI_HEADERS ")
+  string(REGEX REPLACE "^.* \"(.*)\"$" "\\1" line "${line}")
+  set(${variable} "${line}" PARENT_SCOPE)
+endfunction()
+
 function(octavo_add_plugin id)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES")
   if(NOT arg_SOURCES)
@@ -54,6 +63,7 @@ function(octavo_add_plugin id)
     target_link_options(${target} PRIVATE "LINKER:-z,defs")
   endif()
 
+  octavo_read_abi_headers(OCTAVO_ABI_HEADERS)
   set(template "${CMAKE_CURRENT_SOURCE_DIR}/${id}.octavo-plugin.toml.in")
   if(NOT EXISTS "${template}")
     set(template "${OCTAVO_PLUGIN_MODULE_DIR}/octavo-plugin.toml.in")

@@ -128,7 +128,7 @@ void check_decline(const Context &context) {
     ++declined;
     s.add_parameter(desc, &verdict, &id);
   };
-  for (const uint32_t odd : {OCTAVO_I32, OCTAVO_E8M0FNU, OCTAVO_DTYPE(17, 6)}) {
+  for (const uint32_t odd : {OCTAVO_I32, OCTAVO_E8M0FNU, 0x0611u}) {
     try_parameter(odd, OCTAVO_F32, 16, 32);
     try_parameter(OCTAVO_F32, odd, 16, 32);
   }

@@ -39,7 +39,9 @@ void check_access_kinds(const octavo_slot &d, const std::string &name) {
              kVerbNames[verb], "; quantize_weight is the only writer of the weight cache");
     }
   }
-  expect(d.access[6] == 0 && d.access[7] == 0, name, " uses the reserved bytes of access");
+  for (int verb = OCTAVO_VERB_REDUCE + 1; verb < OCTAVO_VERB_LIMIT; ++verb)
+    expect(d.access[verb] == 0, name, " states an access for verb ", verb,
+           ", which does not exist");
   expect(accumulating <= 1, name, " is accumulated by ", accumulating, " verbs; one is allowed");
   if (accumulating == 0) return;
   expect(d.dtype == OCTAVO_F32, name, " is accumulated in ", dtype_name(d.dtype),

@@ -6,6 +6,7 @@ and read the difference: a line that changes or goes away breaks every plugin th
   abi_table.py check <include dir> <table>            names, order, declarations
   abi_table.py write <include dir> <table> <C compiler>   writes the table anew, with found numbers
 """
+import hashlib
 import pathlib
 import re
 import subprocess
@@ -24,7 +25,8 @@ BANNER = """\
 """
 # Change with every release or every minor, so they are no promise.
 NOT_FROZEN = {"OCTAVO_VERSION_MAJOR", "OCTAVO_VERSION_MINOR", "OCTAVO_VERSION_PATCH",
-              "OCTAVO_ABI_MINOR"}
+              "OCTAVO_ABI_MINOR", "OCTAVO_ABI_HEADERS"}
+HEADER_OF_HASH = "octavo/abi.h"
 # Macros that expand to attributes and keywords, not to values.
 NOT_VALUES = {"OCTAVO_EXTERN_C", "OCTAVO_EXPORT"}
 
@@ -92,12 +94,22 @@ def read_table(path):
     return rows
 
 
+def declarations_hash(table):
+    """The eight digits of OCTAVO_ABI_HEADERS: a hash of every line of the table."""
+    rows = re.findall(r"^[A-Z]+\(.*$", pathlib.Path(table).read_text(), re.M)
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:8]
+
+
 def check(include_dir, table):
     declared, committed = [key(r) for r in parse(include_dir)], read_table(table)
     faults = [f"the table promises {' '.join(r)}, the headers no longer say so"
               for r in committed if r not in declared]
     faults += [f"the headers declare {' '.join(r)}, the table does not have it"
                for r in declared if r not in committed]
+    wanted = declarations_hash(table)
+    if not re.search(rf'#define OCTAVO_ABI_HEADERS "\w+-{wanted}"',
+                     pathlib.Path(include_dir, HEADER_OF_HASH).read_text()):
+        faults.append(f"OCTAVO_ABI_HEADERS has other digits than {wanted}, the hash of the table")
     if not faults and declared != committed:
         faults = ["headers and table have the same lines in different order"]
     for fault in faults:
@@ -115,7 +127,7 @@ def check(include_dir, table):
 def printer(rows):
     """A C program that prints the table, because only the compiler knows sizes and offsets."""
     kinds = {r[1] for r in rows if r[1].startswith("OCTAVO_KIND_")}
-    lines = ['#include <stdio.h>', '#include "octavo/octavo.h"', "int main(void) {"]
+    lines = ['#include <stdio.h>', '#include "octavo/kernels.h"', '#include "octavo/octavo.h"', "int main(void) {"]
     for row in rows:
         macro, name = row[:2]
         if macro == "VALUE":
@@ -144,6 +156,9 @@ def write(include_dir, table, compiler):
         subprocess.run([compiler, "-std=c11", f"-I{include_dir}", source, "-o", program], check=True)
         found = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     pathlib.Path(table).write_text(BANNER + found)
+    header = pathlib.Path(include_dir, HEADER_OF_HASH)
+    text = re.sub(r'("\w+-)[0-9a-f]{8}"', rf'\g<1>{declarations_hash(table)}"', header.read_text())
+    header.write_text(text)
     return check(include_dir, table)
 
 

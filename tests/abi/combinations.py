@@ -3,6 +3,7 @@
   combinations.py direct <host> <plugin.so> <age of the host: old or new>
   combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
   combinations.py conformance <octavo> <plugin.so>
+  combinations.py refused <octavo> <plugin.so>   a plugin of other headers, which explain names
 
 "old" is a binary of a snapshot, "new" was built with the headers of next_headers.py. The numbers are
 equal everywhere; what differs is what each side finds of the other. A plugin is run from a copy in a
@@ -124,6 +125,13 @@ def main(arguments):
             plugin = pathlib.Path(plugin)
             command = [executable(program, directory), pathlib.Path(library).resolve(), put(plugin, directory), plugin.stem]
             return compare(command, directory, expected_of_program(ages[0], plugin.stem, *ages[1:]))
+        if kind == "refused" and len(rest) == 2:
+            program, plugin = rest[0], pathlib.Path(rest[1])
+            code, out, err = run([program, "explain", "--plugin-dir", put(plugin, directory), "--set",
+                                  "mixed_precision=fp8", "--set", f"fp8.backend={plugin.stem}"], directory)
+            print(out, err)
+            return 0 if code != 0 and "was built with headers older than rc2" in out + err and \
+                "rebuild the plugin" in out + err else 1
         if kind == "conformance" and len(rest) == 2:
             program, plugin = rest[0], pathlib.Path(rest[1])
             code, out, err = run([program, "verify", put(plugin, directory) / plugin.name], directory)

@@ -20,7 +20,8 @@ TEST_F(CliCommands, version) {
   const Finished f = octavo({"version"});
   EXPECT_EQ(f.exit_code, 0);
   const octavo_str v = octavo_version();
-  EXPECT_EQ(f.out, "octavo " + std::string(v.data, v.size) + ", ABI 1.0\n");
+  EXPECT_EQ(f.out, "octavo " + std::string(v.data, v.size) +
+                       ", ABI 1.0, headers " OCTAVO_ABI_HEADERS "\n");
   EXPECT_EQ(f.err, "");
 }
 

@@ -73,9 +73,8 @@ TEST(Device, describe_names_the_level_and_the_abilities) {
       granularities |= UINT64_C(1) << granularity;
     }
     EXPECT_EQ(caps.granularities, granularities);
-    EXPECT_EQ(caps.flags,
-              static_cast<uint64_t>(OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC |
-                                    OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE));
+    EXPECT_EQ(caps.flags, static_cast<uint64_t>(OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY |
+                                                OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED));
     for (const uint32_t dtype :
          {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_E8M0FNU}) {
       EXPECT_NE(caps.dtypes & OCTAVO_DTYPE_BIT(dtype), 0u) << dtype;

@@ -34,6 +34,8 @@ RULES = {
     # The scripts in plain/ train without Octavo, for comparison.
     "samples/python": Rule({"torch", "transformers", "accelerate", "lightning"},
                            only={"host_adapters/python": r"(?!plain/).*"}),
+    # Speaks to liboctavo through its headers alone.
+    "samples/python_host": Rule({"cffi"}),
     # Tries the installed packages before anything of Octavo exists.
     "samples/torch_env": Rule({"torch", "transformers", "accelerate", "lightning", "peft",
                                "bitsandbytes"}),

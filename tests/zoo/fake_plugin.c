@@ -111,15 +111,9 @@ static void say_options(const octavo_session_desc *desc) {
       used +=
           (size_t)snprintf(line + used, sizeof line - used, "%lld", (long long)o->value.integer);
   }
-  const octavo_diagnostic d = {sizeof d,
-                               OCTAVO_KIND_DIAGNOSTIC,
-                               OCTAVO_OK,
-                               OCTAVO_SEVERITY_INFO,
-                               OCTAVO_STR("fake"),
-                               text(IS(TERMINAL) ? COMMANDS : line),
-                               NULL,
-                               NULL,
-                               0};
+  const octavo_diagnostic d = {sizeof d,           OCTAVO_KIND_DIAGNOSTIC,
+                               OCTAVO_OK,          OCTAVO_SEVERITY_INFO,
+                               OCTAVO_STR("fake"), text(IS(TERMINAL) ? COMMANDS : line)};
   desc->host->diagnose(desc->host->ctx, &d);
 }
 

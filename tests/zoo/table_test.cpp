@@ -45,13 +45,36 @@ TEST_F(ZooTable, manifest_states_a_newer_minor) {
 TEST_F(ZooTable, wrong_kind) {
   put("plugin_kind");
   expect_refusal_of_library(
-      "its table is no octavo_plugin: size 56, kind 4; expected size 56, kind 6", kRebuild);
+      "its table is no octavo_plugin: size 72, kind 4; expected size 72, kind 6", kRebuild);
 }
 
 TEST_F(ZooTable, too_small) {
   put("plugin_size");
   expect_refusal_of_library(
-      "its table is no octavo_plugin: size 48, kind 6; expected size 56, kind 6", kRebuild);
+      "its table is no octavo_plugin: size 48, kind 6; expected size 72, kind 6", kRebuild);
+}
+
+constexpr const char *kOwnHeaders =
+    "rebuild the plugin with the headers of this liboctavo; from ABI "
+    "1.0 on that is needed for a new major only";
+
+TEST_F(ZooTable, built_with_other_headers) {
+  put("other_headers");
+  expect_refusal_of_library(
+      "was built with headers \"rc0-0badf00d\", this liboctavo has "
+      "\"" OCTAVO_ABI_HEADERS "\"",
+      kOwnHeaders);
+}
+
+TEST_F(ZooTable, manifest_states_other_headers) {
+  put("good");
+  std::string text = fake_manifest();
+  text.insert(text.find("minor = 0"), "headers = \"rc1-00000000\"\n");
+  dir.write("plugins/fake.octavo-plugin.toml", text);
+  expect_refusal(library() +
+                     ": was built with headers \"rc1-00000000\", this liboctavo has "
+                     "\"" OCTAVO_ABI_HEADERS "\"",
+                 dir.path("plugins/fake.octavo-plugin.toml"), kOwnHeaders);
 }
 
 TEST_F(ZooTable, null_get_interface) {

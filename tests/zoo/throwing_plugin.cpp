@@ -114,6 +114,7 @@ extern "C" octavo_status octavo_plugin_query_v1(const octavo_host *, const octav
   plugin.id = OCTAVO_STR("fake");
   plugin.version = OCTAVO_STR("1.2.3");
   plugin.get_interface = get_interface;
+  plugin.headers = OCTAVO_STR(OCTAVO_ABI_HEADERS);
   *out = &plugin;
   return OCTAVO_OK;
 }

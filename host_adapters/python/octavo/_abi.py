@@ -26,9 +26,8 @@ class Device(c.Structure):
 
 
 class Diagnostic(c.Structure):
-    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("code", c.c_int32),
-                ("severity", c.c_uint32), ("domain", Str), ("text", Str), ("keys", c.c_void_p),
-                ("values", c.c_void_p), ("count", c.c_uint64)]
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("code", c.c_uint32),
+                ("severity", c.c_uint32), ("domain", Str), ("text", Str)]
 
 
 DIAGNOSE = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Diagnostic))
@@ -94,7 +93,7 @@ class Slot(c.Structure):
                 ("dtype", c.c_uint32), ("flags", c.c_uint32), ("combine", c.c_uint32),
                 ("shard", c.c_uint32), ("scale_slot", c.c_uint32), ("granularity", c.c_uint32),
                 ("rows", c.c_int64), ("cols", c.c_int64), ("initial", c.c_double),
-                ("access", c.c_uint8 * 8), ("name", Str), ("labels", c.POINTER(Str))]
+                ("access", c.c_uint8 * 32), ("name", Str), ("labels", c.POINTER(Str))]
 
 
 class SlotUse(c.Structure):
@@ -144,18 +143,18 @@ def declare(library):
     text = [pointer(OpenDesc), Str, LINE, c.c_void_p]
     prototypes = {
         "octavo_version": (Str, []),
-        "octavo_open": (c.c_int32, [pointer(OpenDesc), pointer(run)]),
+        "octavo_open": (c.c_uint32, [pointer(OpenDesc), pointer(run)]),
         "octavo_close": (None, [run]),
-        "octavo_explain": (c.c_int32, text),
-        "octavo_list": (c.c_int32, text),
-        "octavo_probe": (c.c_int32, text),
-        "octavo_check_config": (c.c_int32, text),
-        "octavo_report": (c.c_int32, [run, Str, LINE, c.c_void_p]),
-        "octavo_add_parameter": (c.c_int32, [run, pointer(ParameterDesc), pointer(Verdict),
+        "octavo_explain": (c.c_uint32, text),
+        "octavo_list": (c.c_uint32, text),
+        "octavo_probe": (c.c_uint32, text),
+        "octavo_check_config": (c.c_uint32, text),
+        "octavo_report": (c.c_uint32, [run, Str, LINE, c.c_void_p]),
+        "octavo_add_parameter": (c.c_uint32, [run, pointer(ParameterDesc), pointer(Verdict),
                                              pointer(c.c_uint32)]),
-        "octavo_add_linear": (c.c_int32, [run, pointer(LinearDesc), pointer(Verdict),
+        "octavo_add_linear": (c.c_uint32, [run, pointer(LinearDesc), pointer(Verdict),
                                           pointer(c.c_uint32)]),
-        "octavo_seal": (c.c_int32, [run]),
+        "octavo_seal": (c.c_uint32, [run]),
         "octavo_slot_count": (c.c_uint32, [run]),
         "octavo_get_slot": (pointer(Slot), [run, c.c_uint32]),
         "octavo_use_count": (c.c_uint32, [run, c.c_uint32, c.c_uint32]),

@@ -28,13 +28,23 @@
 #ifndef OCTAVO_ABI_H
 #define OCTAVO_ABI_H
 
+/* Generators of bindings define OCTAVO_DECLARATIONS_ONLY. What is left are typedefs, structs,
+ * enums, constants and declarations of functions: no system header, attribute, assertion or inline
+ * function. */
+#if !defined(OCTAVO_DECLARATIONS_ONLY)
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 /* The SDK release. The build system reads it from these three lines. */
 #define OCTAVO_VERSION_MAJOR 0
 #define OCTAVO_VERSION_MINOR 1
 #define OCTAVO_VERSION_PATCH 0
+
+/* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
+ * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
+ * tests/abi/abi_table.py writes them. */
+#define OCTAVO_ABI_HEADERS "rc2-d7b7be43"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -44,14 +54,20 @@
 #define OCTAVO_TARGET_MINOR 0
 #endif
 
-#if defined(__cplusplus)
+#if defined(OCTAVO_DECLARATIONS_ONLY)
+#define OCTAVO_EXTERN_C
+#elif defined(__cplusplus)
 #define OCTAVO_EXTERN_C extern "C"
 #define OCTAVO_STATIC_ASSERT(condition, text) static_assert(condition, text)
 #else
 #define OCTAVO_EXTERN_C
 #define OCTAVO_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
+#if defined(OCTAVO_DECLARATIONS_ONLY)
+#define OCTAVO_EXPORT
+#else
 #define OCTAVO_EXPORT OCTAVO_EXTERN_C __attribute__((visibility("default")))
+#endif
 
 /* Number of bytes of `type` up to and including `field`. */
 #define OCTAVO_SIZE_THROUGH(type, field) \
@@ -63,6 +79,7 @@
  * pointer. Bytes that both sides know are copied; the rest of `own` is zeroed. own.size becomes the
  * smaller of the two sizes, so OCTAVO_HAS gives the same result for the copy and the original. */
 #define OCTAVO_TAKE(own, given) octavo_take(&(own), (uint32_t)sizeof(own), (given))
+#if !defined(OCTAVO_DECLARATIONS_ONLY)
 static inline void octavo_take(void *own, uint32_t own_size, const void *given) {
   const uint32_t given_size = *(const uint32_t *)given;
   const uint32_t size = given_size < own_size ? given_size : own_size;
@@ -70,17 +87,20 @@ static inline void octavo_take(void *own, uint32_t own_size, const void *given) 
   __builtin_memcpy(own, given, size);
   *(uint32_t *)own = size;
 }
-
-/* "No such id". A macro, because C11 has no enumerators above INT_MAX. */
-#define OCTAVO_NONE 0xFFFFFFFFu
-
 OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only");
+#if !defined(__GNUC__)
+#error "Octavo's headers are for GCC and Clang: they use __attribute__ and __builtin_memcpy"
+#endif
+#endif
+
+/* "No such id". */
+#define OCTAVO_NONE 0xFFFFFFFFu
 
 /* Every function of the ABI has one thread tag and one phase tag.
  *   THREAD_CONTROL  any thread, but one call at a time per session
  *   THREAD_STREAM   any number of concurrent calls on one session, as long as no two of them write
- *                   the same slot, `saved` or workspace. Concurrent calls may accumulate into one
- *                   slot if the kernels set OCTAVO_CAPS_ATOMIC_ACCUMULATE
+ *                   the same slot, `saved` or workspace. They may accumulate into one slot: kernels
+ *                   combine atomically
  *   THREAD_ANY      any thread, at any time
  *   PHASE_SETUP     may allocate, lock and search
  *   PHASE_STEP      as PHASE_HOT, but may take long
@@ -96,17 +116,15 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
 /* Result of a function. Every value other than OCTAVO_OK is a failure, including values that the
  * caller does not know. The details are reported through octavo_host.diagnose before the function
  * returns. */
-typedef int32_t octavo_status;
-enum {
-  OCTAVO_OK = 0,
-  OCTAVO_UNSUPPORTED = 1, /* valid, but not supported by this implementation */
-  OCTAVO_INVALID = 2,     /* malformed argument: value, shape, type, or an unexpected null */
-  OCTAVO_WRONG_STATE = 3, /* valid call at the wrong time, or on a closed handle */
-  OCTAVO_VERSION = 4,     /* incompatible versions */
-  OCTAVO_DEVICE = 5,      /* the device or its driver failed */
-  OCTAVO_RESOURCE = 6,    /* memory, a file or another resource is missing or exhausted */
-  OCTAVO_INTERNAL = 7     /* a bug in the implementation */
-};
+typedef uint32_t octavo_status;
+#define OCTAVO_OK 0u
+#define OCTAVO_UNSUPPORTED 1u /* valid, but not supported by this implementation */
+#define OCTAVO_INVALID 2u     /* malformed argument: value, shape, type, or an unexpected null */
+#define OCTAVO_WRONG_STATE 3u /* valid call at the wrong time, or on a closed handle */
+#define OCTAVO_VERSION 4u     /* incompatible versions */
+#define OCTAVO_DEVICE 5u      /* the device or its driver failed */
+#define OCTAVO_RESOURCE 6u    /* memory, a file or another resource is missing or exhausted */
+#define OCTAVO_INTERNAL 7u    /* a bug in the implementation */
 
 /* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. liboctavo reads
  * at most 4096 bytes of a plugin's text: of a longer one it shows the size only. It shows control

@@ -111,8 +111,7 @@ enum {
   OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot; octavo_backward_call.dw must be null */
 };
 enum {
-  OCTAVO_LINEAR_NEEDS_X = 1, /* backward needs x; `saved` does not contain it */
-  OCTAVO_LINEAR_CAPTURE_SAFE = 2
+  OCTAVO_LINEAR_NEEDS_X = 1 /* backward needs x; `saved` does not contain it */
 };
 
 /* What the host must provide for the calls of a linear. Constant after the seal of the linear. */

@@ -8,7 +8,8 @@
 #ifndef OCTAVO_FUSED_H
 #define OCTAVO_FUSED_H
 
-#include "octavo/kernels.h"
+#include "octavo/backend.h"
+#include "octavo/prologue.h"
 
 #define OCTAVO_FUSED_ID "octavo.fused/1"
 

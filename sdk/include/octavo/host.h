@@ -19,14 +19,11 @@ enum {
  * expected, what was found, where, and how to correct it. */
 typedef struct octavo_diagnostic {
   uint32_t size;
-  uint32_t kind;     /* OCTAVO_KIND_DIAGNOSTIC */
-  int32_t code;      /* the octavo_status that the failing call returns, or 0 */
-  uint32_t severity; /* OCTAVO_SEVERITY_... */
-  octavo_str domain; /* the sender: "octavo.config", "te", ... */
+  uint32_t kind;      /* OCTAVO_KIND_DIAGNOSTIC */
+  octavo_status code; /* that the failing call returns, or OCTAVO_OK */
+  uint32_t severity;  /* OCTAVO_SEVERITY_... */
+  octavo_str domain;  /* the sender: "octavo.config", "te", ... */
   octavo_str text;
-  const octavo_str *keys;     /* [count], may be null */
-  const octavo_value *values; /* [count], may be null */
-  uint64_t count;
 } octavo_diagnostic;
 
 /* The stage at which a verdict was reached. */

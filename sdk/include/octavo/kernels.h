@@ -2,7 +2,8 @@
  *
  * Implemented by kernels/<device>. Backends fill in the call structs and call the functions through
  * octavo_session_desc.kernels, with octavo_session_desc.kernels_ctx as the first argument. Only
- * kernels access slot memory. No kernel allocates, synchronizes or prints. With
+ * kernels access slot memory. No kernel allocates, synchronizes or prints. Kernels combine with an
+ * accumulated output atomically: concurrent calls may accumulate into one slot. With
  * OCTAVO_CAPS_DETERMINISTIC, results are the same for any number of threads.
  *
  * The arithmetic is exact to the bit; kernels/format defines it.
@@ -29,8 +30,7 @@ enum {
   OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY = 1,
   OCTAVO_CAPS_CAPTURE_SAFE = 2,
   OCTAVO_CAPS_DETERMINISTIC = 4,
-  OCTAVO_CAPS_EMULATED = 8,          /* the hardware has no FP8 units */
-  OCTAVO_CAPS_ATOMIC_ACCUMULATE = 16 /* concurrent calls may accumulate into one slot */
+  OCTAVO_CAPS_EMULATED = 8 /* the hardware has no FP8 units */
 };
 
 /* The capabilities of a device, filled in by `describe`. */
@@ -62,7 +62,7 @@ enum {
  *   - OCTAVO_FLAT_256 and OCTAVO_EXPANDED_128 (write_parameter of optimizer states): `in` and `out`
  *     are dense and have the same shape; out_t, `scale` and `counter` are null; `rule` and
  *     format_max are ignored. */
-typedef struct octavo_quantize {
+struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
   void *stream;
@@ -87,7 +87,7 @@ typedef struct octavo_quantize {
   const octavo_scale *out_t_scale_inv;
   float eps; /* lower bound on amax; 0 if none */
   uint32_t reserved;
-} octavo_quantize;
+};
 
 /* Arguments of dequantize: out = in * scale_inv, or out += with `accumulate`. With a plain `in` and
  * no scale_inv it copies or converts. `out` may be `in` if the dtypes are equal. */
@@ -119,19 +119,6 @@ typedef struct octavo_quantize_stats {
   float *noise;     /* sum of squares of (value - code * scale_inv) */
   void *workspace;
 } octavo_quantize_stats;
-
-/* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
- * quantizes the result directly. There, quantize->in has the shape and dtype of the result but null
- * data; the codes are bit-identical to prologue followed by quantize. */
-typedef struct octavo_prologue_call {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
-  void *stream;
-  const octavo_prologue *prologue;
-  octavo_tensor *out;              /* [M, K], plain; for prologue only */
-  const octavo_quantize *quantize; /* for prologue_quantize only; its workspace is not used */
-  void *workspace;
-} octavo_prologue_call;
 
 /* Arguments of scale_from_amax: scale[i] = rule(amax[i] / divide_by), or kept[i] if amax[i] is 0,
  * Inf or NaN; scale_inv[i] = 1 / scale[i]. */

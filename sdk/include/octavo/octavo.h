@@ -27,7 +27,6 @@
 
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
-#include "octavo/kernels.h"
 #include "octavo/memory.h"
 #include "octavo/optimizer.h"
 #include "octavo/plugin.h"
@@ -186,6 +185,7 @@ OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str 
 OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
                                               uint64_t *step);
 
+#if !defined(OCTAVO_DECLARATIONS_ONLY)
 /* The value of an extent for `rows` rows, in bytes; UINT64_MAX if 64 bits cannot hold it.
  * THREAD_ANY, PHASE_HOT. */
 static inline uint64_t octavo_extent_bytes(const octavo_extent *e, uint64_t rows) {
@@ -197,6 +197,7 @@ static inline uint64_t octavo_extent_bytes(const octavo_extent *e, uint64_t rows
     return UINT64_MAX;
   return bytes;
 }
+#endif
 
 /* Threads: octavo.parallel/1 for hosts without a thread pool. `threads` includes the caller; 0
  * means one per core that this process may use. */

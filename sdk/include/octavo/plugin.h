@@ -27,6 +27,7 @@ typedef struct octavo_plugin {
   /* Returns the static table of the interface with exactly this id ("octavo.backend/1"), or null if
    * the plugin does not implement it. */
   const void *(*get_interface)(octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  octavo_str headers; /* OCTAVO_STR(OCTAVO_ABI_HEADERS); a host refuses any other value */
 } octavo_plugin;
 
 /* Returns the plugin's static table in *out. May be called repeatedly and concurrently; the result

@@ -48,7 +48,8 @@
                                          OCTAVO_TARGET_MINOR,                                \
                                          OCTAVO_STR(OCTAVO_PLUGIN_ID),                       \
                                          OCTAVO_STR(OCTAVO_PLUGIN_VERSION),                  \
-                                         ::octavo::author::Tables<Type>::get_interface};     \
+                                         ::octavo::author::Tables<Type>::get_interface,      \
+                                         OCTAVO_STR(OCTAVO_ABI_HEADERS)};                    \
     return ::octavo::author::answer_query(host, &plugin, out);                               \
   }
 #else

@@ -29,4 +29,19 @@ typedef struct octavo_prologue {
   float *rstd; /* f32 [M], written by norms for the same purpose; may be null */
 } octavo_prologue;
 
+typedef struct octavo_quantize octavo_quantize; /* kernels.h */
+
+/* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
+ * quantizes the result directly. There, quantize->in has the shape and dtype of the result but null
+ * data; the codes are bit-identical to prologue followed by quantize. */
+typedef struct octavo_prologue_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
+  void *stream;
+  const octavo_prologue *prologue;
+  octavo_tensor *out;              /* [M, K], plain; for prologue only */
+  const octavo_quantize *quantize; /* for prologue_quantize only; its workspace is not used */
+  void *workspace;
+} octavo_prologue_call;
+
 #endif

@@ -48,7 +48,8 @@ enum {
   OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* parameter; read_parameter and write_parameter also receive
                                       this list, and access the slots of the role named in the call
                                       regardless of `access` */
-  OCTAVO_VERB_REDUCE = 5           /* parameter */
+  OCTAVO_VERB_REDUCE = 5,          /* parameter */
+  OCTAVO_VERB_LIMIT = 32           /* verbs of later interfaces take the numbers below it */
 };
 
 /* How a verb uses a slot. A list entry with access NONE is null and must not be used. A null
@@ -67,10 +68,9 @@ enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 }
 /* How a slot may be distributed over ranks. */
 enum {
   OCTAVO_SHARD_REPLICATED = 0,
-  OCTAVO_SHARD_WHOLE = 1, /* may be stored on one rank only, the same one for all WHOLE slots of a
+  OCTAVO_SHARD_WHOLE = 1 /* may be stored on one rank only, the same one for all WHOLE slots of a
                              parameter. That rank runs optimizer_step for the parameter; the host
                              then sends what the step wrote to other slots to the other ranks */
-  OCTAVO_SHARD_ROWS = 2   /* may be split by rows: no scale spans several rows */
 };
 
 enum {
@@ -95,8 +95,8 @@ typedef struct octavo_slot {
   uint32_t granularity; /* of scale_slot */
   int64_t rows;
   int64_t cols;
-  double initial;           /* initial value of every element; 0 for 8-bit and 16-bit dtypes */
-  uint8_t access[8];        /* OCTAVO_ACCESS_... indexed by OCTAVO_VERB_...; [6] and [7] reserved */
+  double initial; /* initial value of every element; 0 for 8-bit and 16-bit dtypes */
+  uint8_t access[OCTAVO_VERB_LIMIT]; /* OCTAVO_ACCESS_... indexed by OCTAVO_VERB_... */
   octavo_str name;          /* "weight_cache", "x/amax_history"; stable, used in checkpoint keys */
   const octavo_str *labels; /* of a pooled slot: the object of each column, [cols]; else null */
 } octavo_slot;

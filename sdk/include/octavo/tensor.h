@@ -12,18 +12,18 @@
 
 #include "octavo/abi.h"
 
-/* A dtype is DLPack's type code and the width in bits. The fn and fnuz variants of a format are
- * therefore different dtypes. */
-#define OCTAVO_DTYPE(code, bits) ((uint32_t)(code) | ((uint32_t)(bits) << 8))
+/* A dtype is DLPack's type code, and the width in bits times 256. The fn and fnuz variants of a
+ * format are therefore different dtypes. */
+#define OCTAVO_I32 0x2000u
+#define OCTAVO_U8 0x0801u
+#define OCTAVO_F16 0x1002u
+#define OCTAVO_F32 0x2002u
+#define OCTAVO_BF16 0x1004u
+#define OCTAVO_E4M3FN 0x080Au  /* float8_e4m3fn: max 448, no infinity */
+#define OCTAVO_E5M2 0x080Cu    /* float8_e5m2: max 57344 */
+#define OCTAVO_E8M0FNU 0x080Eu /* float8_e8m0fnu: a power of two, for scales only */
+/* The width of an element in bits. */
 #define OCTAVO_DTYPE_BITS(dtype) ((uint32_t)(dtype) >> 8)
-#define OCTAVO_I32 OCTAVO_DTYPE(0, 32)
-#define OCTAVO_U8 OCTAVO_DTYPE(1, 8)
-#define OCTAVO_F16 OCTAVO_DTYPE(2, 16)
-#define OCTAVO_F32 OCTAVO_DTYPE(2, 32)
-#define OCTAVO_BF16 OCTAVO_DTYPE(4, 16)
-#define OCTAVO_E4M3FN OCTAVO_DTYPE(10, 8)  /* float8_e4m3fn: max 448, no infinity */
-#define OCTAVO_E5M2 OCTAVO_DTYPE(12, 8)    /* float8_e5m2: max 57344 */
-#define OCTAVO_E8M0FNU OCTAVO_DTYPE(14, 8) /* float8_e8m0fnu: a power of two, for scales only */
 
 /* The bit that represents a dtype in octavo_kernels_caps.dtypes. */
 #define OCTAVO_DTYPE_BIT(dtype) (UINT64_C(1) << ((((dtype)&0xFFu) << 1) + ((dtype) >> 13)))

@@ -71,6 +71,10 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
     return refuse("has an access for quantize_weight, which the backend's table lacks");
   if (s.access[OCTAVO_VERB_END_STEP] != OCTAVO_ACCESS_NONE && !p.has_end_step)
     return refuse("has an access for end_step, which the backend's table lacks");
+  for (int verb = OCTAVO_VERB_REDUCE + 1; verb < OCTAVO_VERB_LIMIT; ++verb)
+    if (s.access[verb] != OCTAVO_ACCESS_NONE)
+      return refuse("access for verb ", verb,
+                    ", which is not known to this host, which could not call correctly");
   if (!has_initial(s))
     return refuse("expected an initial value that its dtype can hold, found ",
                   octavo::show(octavo::TomlValue(s.initial)));

@@ -128,6 +128,7 @@ octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugi
                                        .id = OCTAVO_STR("next"),
                                        .version = OCTAVO_STR("1.0.0"),
                                        .get_interface = next_get_interface,
+                                       .headers = OCTAVO_STR(OCTAVO_ABI_HEADERS),
                                        .next_value = OCTAVO_NEXT_MARK};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &plugin;

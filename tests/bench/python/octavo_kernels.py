@@ -102,8 +102,8 @@ class Kernels:
         session = get(run).contents
         self.ctx = session.kernels_ctx
         self.level = session.caps.contents.id.data[:session.caps.contents.id.size].decode()
-        verb = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer)
-        sizes = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer, ctypes.POINTER(U64))
+        verb = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer)
+        sizes = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer, ctypes.POINTER(U64))
         table = ctypes.cast(session.kernels, ctypes.POINTER(Pointer))
         self.workspace_bytes = sizes(table[1 + WORKSPACE_BYTES])
         self._quantize = verb(table[1 + QUANTIZE])

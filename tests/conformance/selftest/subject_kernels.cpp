@@ -81,7 +81,7 @@ void store(const octavo_tensor &t, int64_t i, int64_t j, float value) {
   std::memcpy(element(t, i, j), &bits, OCTAVO_DTYPE_BITS(t.dtype) / 8);
 }
 
-// Concurrent casts may share an accumulator, which makes the table ATOMIC_ACCUMULATE.
+// Concurrent casts may share an accumulator, as every kernels table promises.
 void accumulate_max(float *out, float value) {
   const std::atomic_ref<float> shared(*out);
   float old = shared.load();
@@ -273,7 +273,7 @@ octavo_kernels_caps subject_caps() {
   caps.dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
                 OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
   caps.granularities = 1U << OCTAVO_PER_TENSOR;
-  caps.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_ATOMIC_ACCUMULATE;
+  caps.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   caps.alignment = 1;
   return caps;
 }

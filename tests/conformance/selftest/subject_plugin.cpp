@@ -36,7 +36,8 @@ octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugi
                                         OCTAVO_TARGET_MINOR,
                                         OCTAVO_STR("subject"),
                                         OCTAVO_STR("1"),
-                                        octavo::selftest::get_interface};
+                                        octavo::selftest::get_interface,
+                                        OCTAVO_STR(OCTAVO_ABI_HEADERS)};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &kPlugin;
   return OCTAVO_OK;

@@ -7,7 +7,7 @@ namespace octavo::fuzz {
 namespace {
 
 constexpr uint32_t kFloats[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
-constexpr uint32_t kOthers[] = {OCTAVO_I32, OCTAVO_E4M3FN, OCTAVO_U8, OCTAVO_DTYPE(99, 8), 0};
+constexpr uint32_t kOthers[] = {OCTAVO_I32, OCTAVO_E4M3FN, OCTAVO_U8, 0x0863u, 0};
 
 uint32_t dtype_of(Script &script) {
   const uint8_t choice = script.byte();

@@ -6,8 +6,8 @@
 namespace octavo::fuzz {
 namespace {
 
-constexpr uint32_t kDtypes[] = {OCTAVO_F32, OCTAVO_BF16,   OCTAVO_F16,          OCTAVO_F32,
-                                OCTAVO_I32, OCTAVO_E4M3FN, OCTAVO_DTYPE(99, 8), 0};
+constexpr uint32_t kDtypes[] = {OCTAVO_F32, OCTAVO_BF16,   OCTAVO_F16, OCTAVO_F32,
+                                OCTAVO_I32, OCTAVO_E4M3FN, 0x0863u,    0};
 
 std::string name_of(const char *prefix, uint32_t number) {
   return prefix + std::to_string(number);

@@ -45,8 +45,7 @@ void Machine::collective() {
   if (c != nullptr) {
     const uint64_t send_count = script_.below(16);
     const uint64_t recv_count = script_.below(4) == 3 ? script_.below(16) : send_count;
-    static constexpr uint32_t kDtypes[] = {OCTAVO_F32, OCTAVO_U8, OCTAVO_BF16, OCTAVO_DTYPE(99, 8),
-                                           0};
+    static constexpr uint32_t kDtypes[] = {OCTAVO_F32, OCTAVO_U8, OCTAVO_BF16, 0x0863u, 0};
     const uint32_t dtype = kDtypes[script_.below(std::size(kDtypes))];
     const Block send(send_count * width_of(dtype));
     const Block recv(recv_count * width_of(dtype));

@@ -158,9 +158,9 @@ const void *get_interface(octavo_str id) {
   return wanted == OCTAVO_GRADIENTS_ID ? &kGradients : nullptr;
 }
 
-const octavo_plugin kPlugin = {sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN,     OCTAVO_ABI_MAJOR,
-                               OCTAVO_TARGET_MINOR,   OCTAVO_STR("scripted"), OCTAVO_STR("0.1.0"),
-                               get_interface};
+const octavo_plugin kPlugin = {
+    sizeof(octavo_plugin),  OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
+    OCTAVO_STR("scripted"), OCTAVO_STR("0.1.0"), get_interface,    OCTAVO_STR(OCTAVO_ABI_HEADERS)};
 
 }  // namespace
 }  // namespace octavo::fuzz

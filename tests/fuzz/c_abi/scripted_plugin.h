@@ -36,7 +36,7 @@ inline int64_t any_extent() {
 // A failure of any number, which is explained, as every failure is.
 inline octavo_status any_failure(const octavo_host *host) {
   static constexpr octavo_status kStatuses[] = {
-      OCTAVO_RESOURCE, OCTAVO_INTERNAL, OCTAVO_VERSION, OCTAVO_UNSUPPORTED, 99, -1};
+      OCTAVO_RESOURCE, OCTAVO_INTERNAL, OCTAVO_VERSION, OCTAVO_UNSUPPORTED, 99, 0xFFFFFFFFu};
   const octavo_status status = kStatuses[any_id() % std::size(kStatuses)];
   if (host == nullptr) return status;
   const octavo_diagnostic d = {sizeof(d),
@@ -44,10 +44,7 @@ inline octavo_status any_failure(const octavo_host *host) {
                                status,
                                OCTAVO_SEVERITY_ERROR,
                                OCTAVO_STR("scripted"),
-                               OCTAVO_STR("the script says so"),
-                               nullptr,
-                               nullptr,
-                               0};
+                               OCTAVO_STR("the script says so")};
   host->diagnose(host->ctx, &d);
   return status;
 }

@@ -16,7 +16,7 @@ void spoil(octavo_slot *slot) {
     case 6: slot->flags = any_id(); break;
     case 7: slot->owner_kind = any_id(); break;
     case 8: slot->owner = any_id(); break;
-    case 9: slot->access[any_id() % 8] = static_cast<uint8_t>(any_id()); break;
+    case 9: slot->access[any_id() % OCTAVO_VERB_LIMIT] = static_cast<uint8_t>(any_id()); break;
     case 10: slot->initial = octavo_fuzz_script->real(); break;
     case 11: slot->name = {nullptr, any_id()}; break;
     case 12: slot->shard = any_id(); break;

@@ -23,9 +23,8 @@ RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
 OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS = 1, 2, 4, 5, 10, 11, 12, 13
 
-Diagnostic = struct("Diagnostic", HEADER + [("code", ctypes.c_int32), ("severity", U32),
-                                            ("domain", Str), ("text", Str), ("keys", Pointer),
-                                            ("values", Pointer), ("count", U64)])
+Diagnostic = struct("Diagnostic", HEADER + [("code", U32), ("severity", U32), ("domain", Str),
+                                            ("text", Str)])
 Diagnose = ctypes.CFUNCTYPE(None, Pointer, ctypes.POINTER(Diagnostic))
 Extension = ctypes.CFUNCTYPE(Pointer, Pointer, Str)
 Host = struct("Host", HEADER + [("major", U32), ("minor", U32), ("ctx", Pointer),
@@ -105,13 +104,13 @@ class GpuKernels:
         name = b"octavo.kernels/1"
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))
-        verb = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer)
+        verb = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer)
         self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS)}
-        self._bytes = ctypes.CFUNCTYPE(ctypes.c_int32, Pointer, Pointer,
+        self._bytes = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer,
                                        ctypes.POINTER(U64))(table[1 + WORKSPACE])
         self._close = ctypes.CFUNCTYPE(None, Pointer)(table[1 + CLOSE])
         self.ctx = Pointer()
-        opened = ctypes.CFUNCTYPE(ctypes.c_int32, common.Device, Pointer, ctypes.POINTER(Pointer))
+        opened = ctypes.CFUNCTYPE(ctypes.c_uint32, common.Device, Pointer, ctypes.POINTER(Pointer))
         index = self.device.index or 0
         self._check(opened(table[1 + OPEN])(common.Device(DEVICE_CUDA, index),
                                             ctypes.addressof(self._host), ctypes.byref(self.ctx)),

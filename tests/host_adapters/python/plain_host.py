@@ -110,7 +110,7 @@ class PlainHost:
 
     def _function(self, table, place, *arguments):
         address = c.cast(table + 8 + 8 * place, c.POINTER(P)).contents.value
-        return c.CFUNCTYPE(c.c_int32, *arguments)(address)
+        return c.CFUNCTYPE(c.c_uint32, *arguments)(address)
 
     def _call(self, table, place, call):
         status = self._function(table, place, P, P)(self.session, c.addressof(call))

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "octavo/kernels.h"
 #include "tests/support/cuda_on_cpu/runtime.h"
 #include "tests/support/environment.h"
 #include "tests/support/model.h"

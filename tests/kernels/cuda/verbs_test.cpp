@@ -92,7 +92,7 @@ TEST_F(CudaVerbs, launch_nothing_where_the_device_cannot_be_made_current) {
   cuda_on_cpu::script().set_device_error = cudaSuccess;
 }
 
-/* OCTAVO_CAPS_ATOMIC_ACCUMULATE: of calls at once with one accumulator none is lost. A plain store
+/* Of calls at once with one accumulator none is lost. A plain store
  * to one ends the process; some memory makes each of them change. */
 TEST_F(CudaVerbs, accumulate_by_atomics) {
   const cuda_on_cpu::Accumulators memory;

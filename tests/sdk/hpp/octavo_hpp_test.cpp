@@ -220,7 +220,7 @@ TEST_F(OctavoHpp, a_call_that_fails_throws_with_what_the_backend_said) {
   Forward forward(layer.run, *layer.store, layer.fc.id);
   std::vector<float> x(kRows * kK, 1), y(kRows * kN);
   const Buffer there(forward.workspace_bytes(kRows));
-  forward.x(view(x.data(), OCTAVO_DTYPE(17, 6), kRows, kK)).y(view(y.data(), kRows, kN));
+  forward.x(view(x.data(), 0x0611u, kRows, kK)).y(view(y.data(), kRows, kN));
   forward.workspace(there.data());
   EXPECT_NE(forward.run(), OCTAVO_OK);
   try {

@@ -153,7 +153,7 @@ TEST_F(RankErrorsTest, unknown_or_unsupported) {
   expect(OCTAVO_UNSUPPORTED, [](uint32_t, Call &c) { c.collective = 6; });
   expect(OCTAVO_UNSUPPORTED, [](uint32_t, Call &c) {
     c.collective = OCTAVO_COLLECTIVE_ALL_TO_ALL;
-    c.dtype = OCTAVO_DTYPE(99, 32);
+    c.dtype = 0x2063u;
   });
   for (uint32_t collective : {OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM})
     for (uint32_t dtype : {OCTAVO_F16, OCTAVO_BF16, OCTAVO_I32, OCTAVO_U8})

@@ -33,7 +33,7 @@ def plan(number, ids, world):
     send and of recv, bytes of state). Raises the error of the backend's status.
     """
     function = ops.library().octavo_torch_plan
-    function.restype = ctypes.c_int32
+    function.restype = ctypes.c_uint32
     function.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint64,
                          ctypes.c_uint32, ctypes.POINTER(Stage), ctypes.c_uint64,
                          ctypes.POINTER(_Sizes)]

@@ -42,8 +42,8 @@ class ParameterShape(ctypes.Structure):
 
 
 # Their first argument is Registration.host, which this package does not need.
-COMBINE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-SETTLE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32)
+COMBINE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+SETTLE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class Registration(ctypes.Structure):

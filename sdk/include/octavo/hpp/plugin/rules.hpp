@@ -103,7 +103,7 @@ struct SlotRule {
   std::function<void(const Parameter &, octavo_slot *)> adjust;
   // Codes of a weight in panels of this many rows, where a linear of its seal has it; 0: never.
   int64_t panel_rows = 0;
-  uint8_t access[8] = {};
+  uint8_t access[OCTAVO_VERB_LIMIT] = {};
 
   SlotRule &read(const Verbs &verbs) { return set(verbs, OCTAVO_ACCESS_READ); }
   SlotRule &write(const Verbs &verbs) { return set(verbs, OCTAVO_ACCESS_WRITE); }

@@ -110,7 +110,6 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   Pass p(device_, true, 0, nullptr, nullptr, nullptr);
   self().cast_weight(p, WeightCall(w, nullptr, true));
   plan.weight_workspace = measured(p).workspace_bytes();
-  if (device_.has(OCTAVO_CAPS_CAPTURE_SAFE)) plan.flags |= OCTAVO_LINEAR_CAPTURE_SAFE;
   if (l.needs_x) plan.flags |= OCTAVO_LINEAR_NEEDS_X;
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
                   : w.has_gradient ? OCTAVO_GRADIENT_SLOT
