@@ -1,6 +1,7 @@
 // The error of msamp's gradient reduction stays flat over the number of ranks.
 //
 // The ring that it is compared with is computed here with the same kernels, casting at each hop.
+#include "octavo/kernels.h"
 #include "tests/plugins/msamp_reduction.h"
 
 namespace octavo::test {

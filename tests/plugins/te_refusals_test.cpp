@@ -1,6 +1,7 @@
 // What te refuses, with the reason, the found value and the nearest legal setting of each.
 #include <gmock/gmock.h>
 
+#include "octavo/kernels.h"
 #include "tests/plugins/layer.h"
 #include "tests/plugins/te_refused.h"
 

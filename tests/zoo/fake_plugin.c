@@ -252,15 +252,9 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
   (void)s;
   if (c == NULL) return OCTAVO_OK;
   if (IS(FORWARD_FAILS)) {
-    const octavo_diagnostic d = {sizeof d,
-                                 OCTAVO_KIND_DIAGNOSTIC,
-                                 OCTAVO_UNSUPPORTED,
-                                 OCTAVO_SEVERITY_ERROR,
-                                 OCTAVO_STR("fake"),
-                                 OCTAVO_STR("expected 17 rows"),
-                                 NULL,
-                                 NULL,
-                                 0};
+    const octavo_diagnostic d = {sizeof d,           OCTAVO_KIND_DIAGNOSTIC,
+                                 OCTAVO_UNSUPPORTED, OCTAVO_SEVERITY_ERROR,
+                                 OCTAVO_STR("fake"), OCTAVO_STR("expected 17 rows")};
     s->host->diagnose(s->host->ctx, &d);
     fprintf(stderr, "one line\nand another\n");
     return OCTAVO_UNSUPPORTED;
