@@ -74,7 +74,7 @@ TEST_F(ZooTable, manifest_states_other_headers) {
   expect_refusal(library() +
                      ": was built with headers \"rc1-00000000\", this liboctavo has "
                      "\"" OCTAVO_ABI_HEADERS "\"",
-                 dir.path("plugins/fake.octavo-plugin.toml"), kOwnHeaders);
+                 dir / "plugins/fake.octavo-plugin.toml", kOwnHeaders);
 }
 
 TEST_F(ZooTable, null_get_interface) {

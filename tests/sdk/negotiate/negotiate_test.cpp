@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "octavo/kernels.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/model.h"
