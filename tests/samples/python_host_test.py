@@ -26,8 +26,8 @@ def main(library, include, program, backend):
     # The variance of a target is 1/3, so the first loss is near 1/2; a model that learns nothing stays there.
     assert code == 0 and len(losses) == 5, code
     assert abs(losses[0] - 0.5) < 0.1 and losses[-1] < 0.1 * losses[0], losses
-    code, losses, output = run(program, library, include, f"fp8.backend={backend}", "fp8.te.recipe=delaied")
-    assert code != 0 and not losses and "delaied" in output, output
+    code, losses, output = run(program, library, include, f"fp8.backend={backend}", f"fp8.{backend}.recipee=delayed")
+    assert code != 0 and not losses and "recipee" in output, output
     code, losses, output = run(program, library, include, f"fp8.backend={backend}", "layers.min_gain=on")
     assert code != 0 and not losses and "min_gain" in output, output
     return 0

@@ -21,7 +21,7 @@
 #define FAULT_QUERY_VERSION 16
 #define FAULT_QUERY_NO_TABLE 17
 #define FAULT_OTHER_ID 18
-#define FAULT_OTHER_HEADERS 29
+#define FAULT_OTHER_HEADERS 107
 #define FAULT_QUERY_BOTH 19   /* a table, and a status that says there is none */
 #define FAULT_QUERY_SPEAKS 28 /* to the host, and asks it for an extension */
 /* In the backend's table. */

@@ -63,7 +63,7 @@ FAKE = [("fake " + fault, "load", says) for fault, says in {
     "undefined_symbol": "undefined symbol: octavo_fake_defined_nowhere",
     "abi_major": "needs ABI 2.0",
     "abi_minor": "needs ABI 1.7",
-    "plugin_kind": "its table is no octavo_plugin: size 56, kind 4",
+    "plugin_kind": "its table is no octavo_plugin: size 72, kind 4",
     "plugin_size": "its table is no octavo_plugin: size 48",
     "null_get_interface": "its get_interface is null",
     "query_fails": "answered status 7 and no table",
