@@ -52,8 +52,9 @@ class Elf:
         self.needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic)
         self.paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", dynamic)
         self.has_textrel = re.search(r"\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b", dynamic) is not None
-        # rustc puts one function there, which keeps the arguments of the program.
-        self.start_up = 1 + ("rustc version" in read("-p", ".comment"))
+        # Rust's standard library puts one function there, which keeps the arguments of the program.
+        # Debian 12's leaves no mark in .comment, only paths in its messages.
+        self.start_up = 1 + (re.search(rb"\brustc version |/rustc[-/][\w.]+/library/", path.read_bytes()) is not None)
         constructors = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+) ", dynamic)
         self.constructors = int(constructors[1]) // 8 if constructors else 0
         segments = re.findall(r"^\s+(\w+)\s+0x\S+ 0x\S+ 0x\S+ 0x\S+ 0x\S+ (.{3}) (?:0x)?[0-9a-f]+$",

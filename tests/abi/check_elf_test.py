@@ -29,8 +29,15 @@ CASES = {
                 "dynamic symbol ncclInit belongs to another library"),
     "constructor": ("__attribute__((constructor)) static void early(void) {}", [], [],
                     "runs 1 static constructors"),
+    # As rustc marks a library today, and as Debian 12's, which leaves no mark but paths in messages.
     "rust": ("__attribute__((constructor)) static void early(void) {}"
-             "__asm__(\".section .comment,\\\"MS\\\",@progbits,1\\n.string \\\"rustc version 1.63.0\\\"\\n.text\");", [], [], None),
+             "__asm__(\".section .comment,\\\"MS\\\",@progbits,1\\n.string \\\"rustc version 1.85.0\\\"\\n.text\");", [], [], None),
+    "rust_of_debian": ("__attribute__((constructor)) static void early(void) {}\nextern const char at[];\n"
+                       "__attribute__((used)) const char at[] = \"/usr/src/rustc-1.63.0/library/std/src/sync/once.rs\";",
+                       ["-Wl,-s"], [], None),
+    "not_rust": ("__attribute__((constructor)) static void early(void) {}\nextern const char at[];\n"
+                 "__attribute__((used)) const char at[] = \"/usr/src/thing/library/std\";", [], [],
+                 "runs 1 static constructors"),
     "lld": ("", [], [], None),  # see align_stack_to_0
     "needed": ("", ["-Wl,--no-as-needed", "-lresolv"], [], "needs libresolv.so.2; expected only"),
     "needed_and_allowed": ("", ["-Wl,--no-as-needed", "-lresolv"], ["--may-need", "libresolv"], None),
