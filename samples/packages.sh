@@ -8,7 +8,7 @@ OCTAVO_BUILD_PACKAGES=(
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3
-  python3-dev python3-venv python3-cffi bindgen binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools
+  python3-dev python3-venv python3-cffi bindgen cargo rustc rustfmt binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools
 )
 
 is_installed() {

@@ -1,6 +1,6 @@
 """Who may include, link and import what: the table of docs/architecture.md, enforced.
 
-  include_rules.py <root>        checks every #include, target_link_libraries and Python import
+  include_rules.py <root>        checks every #include, target_link_libraries, Python import and Rust crate
   include_rules.py --self-test   plants one violation of each rule in a small tree and expects it
 
 A header belongs to an area: a folder of the tree ("sdk/include"), a language's library ("c", "c++",
@@ -11,6 +11,7 @@ import re
 import tempfile
 
 import python_rules
+import rust_rules
 import tree
 
 C_HEADERS = {f"{h}.h" for h in (
@@ -217,7 +218,7 @@ def check_links(root):
 def check(root):
     root = pathlib.Path(root)
     return (check_includes(root) + check_mirror(root) + check_links(root) +
-            python_rules.check(root))
+            python_rules.check(root) + rust_rules.check(root))
 
 
 PLANTED = [  # file, content, part of the message; None: legal
@@ -275,6 +276,7 @@ PLANTED = [  # file, content, part of the message; None: legal
      "# target_link_libraries(te PRIVATE octavo)\ntarget_link_libraries(te PRIVATE octavo_cpu)\n",
      "te links octavo_cpu of kernels/cpu"),
     *python_rules.PLANTED,
+    *rust_rules.PLANTED,
 ]
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cc", ".cu", ".cuh", ".inc"}
-GENERATED = {"build", "out", "__pycache__"}
+GENERATED = {"build", "out", "target", "__pycache__"}
 
 
 def files(root):

@@ -10,7 +10,7 @@ import tempfile
 import tree
 
 FOLDERS = {"sdk", "plugins", "host_adapters", "kernels", "samples", "tests", "docs"}
-SOURCES = tree.C_SUFFIXES | {".py", ".sh", ".cmake"}
+SOURCES = tree.C_SUFFIXES | {".py", ".rs", ".sh", ".cmake"}
 MAX_LINES = 400
 # file -> why one idea needs more lines
 LONG_FILES = {
@@ -49,7 +49,7 @@ def check(root):
                 str(path) in LONG_FILES or FROZEN.match(str(path))):
             faults.append(f"{path}: has {len(lines)} lines, expected at most {MAX_LINES}; split it "
                           "by topic, or give the reason in LONG_FILES of tests/repo/tree_rules.py")
-        if path.suffix in tree.C_SUFFIXES:
+        if path.suffix in tree.C_SUFFIXES | {".rs"}:
             first = next((line for line in lines if line.strip()), "")
             if not first.startswith(("/*", "//")):
                 faults.append(f"{path}: expected a comment first, one sentence of purpose, found "
@@ -64,6 +64,9 @@ def self_test():
     planted = {
         "tools/x.py": ("", "expected a top-level folder"),
         "sdk/src/long.cpp": ("// Long.\n" * (MAX_LINES + 1), "expected at most 400"),
+        "sdk/rust/long.rs": ("//! Long.\n" * (MAX_LINES + 1), "expected at most 400"),
+        "sdk/rust/bare.rs": ("use std::mem;\n", "expected a comment first"),
+        "sdk/rust/fine.rs": ("//! Fine.\n", None),
         "sdk/src/bare.c": ("\n#include <stdio.h>\n", "expected a comment first"),
         "sdk/src/later.c": ("/* Later. */\n// TO" "DO: more\n", "contains TO" "DO"),
         "docs/place.md": ("run /ho" "me/someone/x\n", "a path of one machine"),
