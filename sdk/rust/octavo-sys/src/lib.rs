@@ -8,11 +8,23 @@ pub mod sys {
 }
 
 mod barrier;
+mod calls;
 mod device;
 pub mod growable;
+mod operands;
 pub mod options;
+mod pass;
+mod products;
+mod seal;
+mod slots;
 mod text;
 
 pub use barrier::{Done, Error};
+pub use calls::{Addresses, At, BackwardCall, ForwardCall, StepCall, WeightCall};
 pub use device::{Device, Verdict, Verdicts};
+pub use operands::{Cast, Codes, Directions, Floats, Operand, Tensor};
 pub use options::Options;
+pub use pass::{Kernel, Pass};
+pub use slots::{
+    CodesSlot, FloatSlot, Linear, MatrixSlot, Owner, Parameter, Shape, SlotRule, Slots,
+};
