@@ -15,8 +15,7 @@
 //!
 //! The crate does what is not the method: tables, options, verdicts, seal, plans, padding, and the
 //! barrier at which a panic becomes OCTAVO_INTERNAL with a diagnostic. It has `octavo.backend/1`
-//! with one scale for a tensor; the optional interfaces, pools and other scales are in [`sys`] and
-//! [`Pass::run`].
+//! with one scale for a tensor. [`Pass::run`] calls any other kernel.
 
 /// What bindgen made of the headers.
 #[allow(non_camel_case_types, non_upper_case_globals, non_snake_case, dead_code, clippy::all)]

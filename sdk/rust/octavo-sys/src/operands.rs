@@ -8,6 +8,13 @@ use std::ptr::null_mut;
 use crate::sys::*;
 
 /// A matrix, plain or of codes.
+///
+/// ```
+/// fn used_within_its_call<'c>(c: &octavo_sys::ForwardCall<'c>) -> octavo_sys::Tensor<'c> { c.x }
+/// ```
+/// ```compile_fail
+/// fn kept<'c>(c: &octavo_sys::ForwardCall<'c>) -> octavo_sys::Tensor<'static> { c.x }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
     pub(crate) raw: octavo_tensor,
@@ -35,6 +42,10 @@ impl<'c> Tensor<'c> {
     }
     pub fn dtype(&self) -> u32 {
         self.raw.dtype
+    }
+    /// For a call of the kernels that is passed to `Pass::run`. The address may be a GPU's.
+    pub fn raw(&self) -> octavo_tensor {
+        self.raw
     }
     pub(crate) fn width(&self) -> i64 {
         width(self.raw.dtype)
@@ -79,6 +90,10 @@ impl<'c> Floats<'c> {
         let data = tensor.raw.data.cast();
         Floats { data, count: tensor.rows() * tensor.cols(), call: PhantomData }
     }
+    /// As for a tensor.
+    pub fn raw(&self) -> *mut f32 {
+        self.data
+    }
     pub(crate) fn none() -> Self {
         Floats { data: null_mut(), count: 0, call: PhantomData }
     }
@@ -117,16 +132,20 @@ impl<'c> Codes<'c> {
         Codes { rows, columns, scale_inv }
     }
     /// For a product that sums over C.
+    #[track_caller]
     pub fn by_rows(&self) -> Operand<'c> {
-        self.operand(self.rows, "rows")
+        match self.rows {
+            Some(codes) => Operand { codes, scale_inv: Some(self.scale_inv), turned: false },
+            None => panic!("these codes have no rows"),
+        }
     }
     /// For a product that sums over R.
+    #[track_caller]
     pub fn by_columns(&self) -> Operand<'c> {
-        self.operand(self.columns, "columns")
-    }
-    fn operand(&self, codes: Option<Tensor<'c>>, direction: &str) -> Operand<'c> {
-        let codes = codes.unwrap_or_else(|| panic!("these codes have no {direction}"));
-        Operand { codes, scale_inv: Some(self.scale_inv), turned: false }
+        match self.columns {
+            Some(codes) => Operand { codes, scale_inv: Some(self.scale_inv), turned: false },
+            None => panic!("these codes have no columns"),
+        }
     }
     pub(crate) fn dtype(&self) -> u32 {
         self.rows.or(self.columns).map_or(0, |codes| codes.dtype())
