@@ -21,8 +21,8 @@ NUMBERS = {
     "minimal": ["y, dx, dw, db: exact", "gradients: none", "optimizer: none"],
     "stateful": ["y, dx, dw, db: exact", "gradients: averaged over 2 ranks", "optimizer: stepped"],
 }
-NUMBERS["next"] = NUMBERS["minimal"]
-SLOTS = {"minimal": 2, "stateful": 5, "next": 3}
+NUMBERS["next"] = NUMBERS["current"] = NUMBERS["rustcurrent"] = NUMBERS["minimal"]
+SLOTS = {"minimal": 2, "stateful": 5, "next": 3, "current": 5, "rustcurrent": 5}
 MANIFEST = """manifest_version = 1
 [plugin]
 name = "{name}"

@@ -5,21 +5,24 @@ What it holds, and what tests compare with for as long as the major is supported
   layout.inc           their table, see abi_table.py
   abi.xml              libabigail's description of them, see witness.py
   golden/<compiler>/   plugins built from these headers, with their manifests
+                       (gcc, clang: C; cpp: C++; rust: Rust)
   golden/host, golden/program   two small hosts, likewise: without and over liboctavo
   BUILT.txt            with which compilers, on which system, from which folders, by git's hash of their
                        content, which `git log --find-object=HASH` finds
   SHA256SUMS           of every file above
 
-Needs gcc, clang, strip and abidw (Debian: abigail-tools), and a work tree without changes, so that git
-holds what was frozen.
+Needs gcc, g++, clang, cargo, bindgen, strip and abidw (Debian: abigail-tools), and a work tree without
+changes, so that git holds what was frozen.
 """
 import hashlib
+import os
 import pathlib
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import abi_table
 import witness
@@ -27,9 +30,10 @@ import witness
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 INCLUDE = ROOT / "sdk" / "include"
-MAX_BYTES = 20 * 1024
-C = ["-std=gnu11", "-Os", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra",
-     "-Wno-missing-field-initializers", "-ffile-prefix-map=" + str(ROOT) + "=."]
+COMMON = ["-Os", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
+          "-ffile-prefix-map=" + str(ROOT) + "=."]
+C = ["-std=gnu11", *COMMON]
+CPP = ["-std=c++17", *COMMON, '-DOCTAVO_PLUGIN_ID="current"', '-DOCTAVO_PLUGIN_VERSION="1.0.0"']
 LINK = ["-s", "-Wl,--build-id=sha1", "-Wl,-z,noseparate-code", "-Wl,--hash-style=gnu"]
 PLUGIN = ["-shared", "-fPIC", f"-Wl,--version-script={ROOT}/sdk/cmake/plugin_exports.map"]
 # output -> compiler, source, options
@@ -37,9 +41,15 @@ BINARIES = {
     "gcc/minimal.so": ("gcc", "samples/minimal_plugin/minimal.c", PLUGIN),
     "gcc/stateful.so": ("gcc", "tests/abi/golden/stateful.c", PLUGIN),
     "clang/minimal.so": ("clang", "samples/minimal_plugin/minimal.c", PLUGIN),
+    "cpp/current.so": ("g++", "samples/current_plugin/current.cpp", PLUGIN),
+    "rust/rustcurrent.so": ("cargo", "samples/rust_plugin", []),
     "host": ("gcc", "tests/abi/golden/host.c", ["-lm", "-ldl"]),
     "program": ("gcc", "tests/abi/golden/program.c", ["-ldl"]),
 }
+# Rust's standard library is part of its plugin, a template's code of the one in C++.
+MAX_BYTES = {"cargo": 400 * 1024, "g++": 100 * 1024, "gcc": 20 * 1024, "clang": 20 * 1024}
+SOURCES = ("sdk/include/octavo", "sdk/rust/octavo-sys", "samples/minimal_plugin", "samples/current_plugin",
+           "samples/rust_plugin", "tests/abi/golden")
 MANIFEST = """\
 manifest_version = 1
 [plugin]
@@ -58,8 +68,20 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def run(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+def run(*command, **environment):
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, **environment}).stdout.strip()
+
+
+def build_rust(include, source, binary):
+    """A small library of cargo's, from the frozen headers and without a path of this machine."""
+    with tempfile.TemporaryDirectory() as name:
+        release = {"OPT_LEVEL": "s", "LTO": "true", "CODEGEN_UNITS": "1", "STRIP": "true"}
+        run("cargo", "build", "--release", "--offline", "--manifest-path", f"{source}/Cargo.toml",
+            CARGO_TARGET_DIR=name, OCTAVO_INCLUDE_DIR=str(include),
+            RUSTFLAGS=f"--remap-path-prefix={ROOT}=. --remap-path-prefix={name}=target",
+            **{f"CARGO_PROFILE_RELEASE_{key}": value for key, value in release.items()})
+        shutil.copy(pathlib.Path(name, "release", f"lib{binary.name}"), binary)
 
 
 def build_golden(target):
@@ -67,10 +89,15 @@ def build_golden(target):
     for output, (compiler, source, options) in BINARIES.items():
         binary = target / "golden" / output
         binary.parent.mkdir(parents=True, exist_ok=True)
-        run(compiler, *C, f"-I{target}/include", f"-I{ROOT}", source, "-o", str(binary), *LINK, *options)
-        size = binary.stat().st_size
-        if size > MAX_BYTES:
-            sys.exit(f"{binary}: expected at most {MAX_BYTES} bytes, found {size}")
+        if compiler == "cargo":
+            build_rust(target / "include", source, binary)
+        else:
+            # The C++ headers are compiled into the plugin, and not part of the ABI.
+            run(compiler, *(CPP if compiler == "g++" else C), f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
+                source, "-o", str(binary), *LINK, *options)
+        size, most = binary.stat().st_size, MAX_BYTES[compiler]
+        if size > most:
+            sys.exit(f"{binary}: expected at most {most} bytes, found {size}")
         if binary.suffix == ".so":
             binary.with_suffix(".octavo-plugin.toml").write_text(MANIFEST.format(
                 name=binary.stem, snapshot=target.name, compiler=compiler, major=major, sha256=sha256(binary)))
@@ -78,11 +105,12 @@ def build_golden(target):
 
 def write_record(target):
     system = re.search(r'PRETTY_NAME="(.*)"', pathlib.Path("/etc/os-release").read_text())[1]
-    folders = ("sdk/include/octavo", "samples/minimal_plugin", "tests/abi/golden")
-    lines = [*(f"{run('git', 'rev-parse', f'HEAD:{f}')} {f}" for f in folders),
+    lines = [*(f"{run('git', 'rev-parse', f'HEAD:{f}')} {f}" for f in SOURCES),
              f"system   {system}, {platform.machine()}, {' '.join(platform.libc_ver())}",
              f"gcc      {run('gcc', '--version').splitlines()[0]}",
+             f"g++      {run('g++', '--version').splitlines()[0]}",
              f"clang    {run('clang', '--version').splitlines()[0]}",
+             f"rustc    {run('rustc', '--version')}, {run('bindgen', '--version')}",
              f"abidw    {run('abidw', '--version')}", f"options  {' '.join(C[:4] + LINK)}"]
     (target / "BUILT.txt").write_text("\n".join(lines) + "\n")
     files = sorted(p for p in target.rglob("*") if p.is_file())
@@ -98,9 +126,9 @@ def main(name):
                  "name, and write a change that is meant into tests/abi/approved_changes")
     if platform.machine() != "x86_64":
         sys.exit(f"expected x86_64, for which golden binaries are built, found {platform.machine()}")
-    for tool in ("gcc", "clang", "abidw"):
+    for tool in ("gcc", "g++", "clang", "cargo", "rustc", "bindgen", "abidw"):
         if not shutil.which(tool):
-            sys.exit(f"expected {tool}, found none: apt-get install gcc clang abigail-tools")
+            sys.exit(f"expected {tool}, found none: apt-get install g++ clang cargo rustc bindgen abigail-tools")
     changed = run("git", "status", "--porcelain")
     if changed:
         sys.exit(f"expected a work tree without changes, found:\n{changed}\nCommit them first")

@@ -81,3 +81,19 @@ if(NOT DEFINED loss_rustcurrent OR NOT loss_rustcurrent STREQUAL loss_reference)
   message(FATAL_ERROR "expected the loss of reference, ${loss_reference}, found ${loss_rustcurrent}")
 endif()
 message(STATUS "validation loss after 10 steps: ${loss_rustcurrent}")
+
+# Hosts of the next minor, in which everything ends where readable memory ends: with the plugin above, and with
+# one of the next minor's headers, whose new fields and functions stay 0.
+set(host "${SOURCE}/tests/abi/combinations.py")
+set(older "${WORK}/older/rustcurrent.so")
+set(newer "${WORK}/newer/rustcurrent.so")
+set(ENV{OCTAVO_INCLUDE_DIR} "${NEXT}/include")
+set(ENV{CARGO_TARGET_DIR} "${WORK}/target-next")
+run("cargo build with the next minor's headers" "${CARGO}" build --offline --release
+    --manifest-path "${WORK}/rust_plugin/Cargo.toml")
+configure_file("${built}/librustcurrent.so" "${older}" COPYONLY)
+configure_file("${WORK}/target-next/release/librustcurrent.so" "${newer}" COPYONLY)
+foreach(plugin IN LISTS older newer)
+  run("next host, ${plugin}" "${PYTHON}" "${host}" direct "${NEXT}/octavo_next_host" "${plugin}" new)
+endforeach()
+run("next program" "${PYTHON}" "${host}" library "${NEXT}/octavo_next_program" "${LIBOCTAVO}" "${older}" new)

@@ -20,7 +20,8 @@ typedef struct layer {
   uint32_t parameter, linear;
   /* Of verb QUANTIZE_WEIGHT, FORWARD, BACKWARD, END_STEP, OPTIMIZER_STEP, REDUCE. */
   void *const *lists[6];
-  numbers n; /* n.w and n.dw are the native weight and gradient */
+  void *saved; /* from forward to backward */
+  numbers n;   /* n.w and n.dw are the native weight and gradient */
 } layer;
 
 static inline void *workspace_of(const octavo_extent *e) {
@@ -46,7 +47,7 @@ static inline int run_forward(layer *l, uint64_t next_value) {
   q->workspace = aligned_alloc(256, (l->plan.weight_workspace / 256 + 1) * 256);
   f->linear = l->linear, f->slots = l->lists[OCTAVO_VERB_FORWARD];
   f->x = matrix(l->n.x, M, K), f->y = matrix(l->n.y, M, N), f->bias = matrix(l->n.bias, 1, N);
-  f->saved = workspace_of(&l->plan.saved);
+  f->saved = l->saved = workspace_of(&l->plan.saved);
   f->workspace = workspace_of(&l->plan.forward_workspace);
 #ifdef OCTAVO_NEXT_ID
   f->next_value = next_value;
@@ -64,7 +65,7 @@ static inline int run_backward(layer *l) {
   b->flags = OCTAVO_BACKWARD_OVERWRITE;
   b->dy = matrix(l->n.dy, M, N), b->x = matrix(l->n.x, M, K), b->dx = matrix(l->n.dx, M, K);
   b->dw = matrix(l->n.dw, N, K), b->db = matrix(l->n.db, 1, N);
-  b->saved = workspace_of(&l->plan.saved);
+  b->saved = l->saved;
   b->workspace = workspace_of(&l->plan.backward_workspace);
   e->slots = l->lists[OCTAVO_VERB_END_STEP];
   return succeeded("linear_backward", l->backend->linear_backward(l->session, b)) &&
