@@ -56,6 +56,12 @@ fn a_verb_that_takes_more_than_its_plan_states_fails_before_a_kernel_runs() {
     let f = Fixture::ready("nowhere", "grows");
     assert_eq!(f.forward(4), OCTAVO_INTERNAL);
     expect_said(OCTAVO_INTERNAL, "linear_forward: takes 4000 bytes where its plan states 0");
+    let f = Fixture::ready("nowhere", "shrinks");
+    assert_eq!(f.forward(4), OCTAVO_INTERNAL);
+    expect_said(
+        OCTAVO_INTERNAL,
+        "linear_forward: expected sizes of a matrix in memory, found [1, -1]",
+    );
 }
 
 #[test]

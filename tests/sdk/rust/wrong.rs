@@ -7,7 +7,7 @@ octavo_sys::options! {
         /// the verb that goes wrong
         at: String = "nowhere",
         /// what it does
-        how: String = "panics" => &["panics", "fails", "grows", "succeeds_with_an_error"],
+        how: String = "panics" => &["panics", "fails", "grows", "shrinks", "succeeds_with_an_error"],
         /// a number
         margin: i64 = 3 => 0..=8,
         /// a number with a fraction
@@ -56,8 +56,10 @@ impl Backend for Wrong {
             go_wrong(&self.options, "seal")?;
         } else {
             go_wrong(&self.options, "linear_forward")?;
-            if self.options.how == "grows" {
-                p.floats(1_000)?;
+            match self.options.how.as_str() {
+                "grows" => p.floats(1_000).map(drop)?,
+                "shrinks" => p.floats(-1).map(drop)?,
+                _ => (),
             }
         }
         p.add(c.at(self.weight), c.y, false)

@@ -6,7 +6,7 @@ use crate::growable::fresh;
 use crate::sys::*;
 use crate::text::{borrow, owned};
 
-/// The options of a backend; [`options!`](crate::options) writes it.
+/// The options of a backend; [`options!`](macro@crate::options) writes it.
 pub trait Options: Default {
     /// Calls `each` with every option, its default, its help and its bounds.
     fn list(each: &mut dyn FnMut(Entry<'_>) -> Done) -> Done;
@@ -100,7 +100,7 @@ impl Value for String {
     }
 }
 
-/// For [`options!`](crate::options): a value of the option's own type, or the reason.
+/// For [`options!`](macro@crate::options): a value of the option's own type, or the reason.
 pub fn set(name: &str, field: &mut dyn Value, value: &octavo_value) -> Done {
     let (wanted, found) = (field.raw().type_, value.type_);
     if wanted != found {

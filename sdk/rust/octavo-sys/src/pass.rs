@@ -112,7 +112,7 @@ impl<'c> Pass<'c> {
     }
     /// A matrix in the workspace.
     pub fn matrix(&mut self, rows: i64, cols: i64, dtype: u32) -> Result<Tensor<'c>, Error> {
-        Ok(Tensor::new(self.take(rows * cols * width(dtype))?, rows, cols, dtype))
+        Ok(Tensor::new(self.take(bytes_of_matrix(rows, cols, dtype)?)?, rows, cols, dtype))
     }
     /// Float32 values in the workspace.
     pub fn floats(&mut self, count: i64) -> Result<Floats<'c>, Error> {
@@ -145,7 +145,8 @@ impl<'c> Pass<'c> {
         let multiple = self.device.alignment().max(16);
         self.saved_rows = self.saved_rows.max(multiple);
         let (height, rows) = (self.device.aligned(cols), round_up(self.rows, multiple));
-        let codes = Tensor::new(self.saved.take(height * rows)?, height, rows, dtype);
+        let bytes = bytes_of_matrix(height, rows, dtype)?;
+        let codes = Tensor::new(self.saved.take(bytes)?, height, rows, dtype);
         let scale = Tensor::new(self.saved.take(width(OCTAVO_F32))?, 1, 1, OCTAVO_F32);
         Ok(Codes::new(None, Some(codes), Floats::new(scale)))
     }
@@ -192,6 +193,14 @@ impl<'c> Pass<'c> {
         }
         Ok(())
     }
+}
+
+fn bytes_of_matrix(rows: i64, cols: i64, dtype: u32) -> Result<i64, Error> {
+    let elements = rows.checked_mul(cols).filter(|_| rows >= 0 && cols >= 0);
+    elements.and_then(|n| n.checked_mul(width(dtype))).ok_or_else(|| {
+        let text = format!("expected sizes of a matrix in memory, found [{rows}, {cols}]");
+        Error::new(OCTAVO_INTERNAL, text)
+    })
 }
 
 /// The formula of what `used` says of two numbers of rows.
