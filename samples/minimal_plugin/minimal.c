@@ -25,11 +25,13 @@ struct octavo_session {
 enum { kWeight = 0, kNonfinite = 1 }; /* positions in a linear's pointer list */
 /* [/session] */
 
+#define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
+
 static octavo_status fail(const octavo_session_desc *d, octavo_status code, const char *text) {
   octavo_diagnostic message = {
       .size = sizeof message, .kind = OCTAVO_KIND_DIAGNOSTIC, .code = code};
   message.severity = OCTAVO_SEVERITY_ERROR;
-  message.domain = (octavo_str)OCTAVO_STR("minimal");
+  message.domain = TEXT("minimal");
   message.text = (octavo_str){text, strlen(text)};
   d->host->diagnose(d->host->ctx, &message);
   return code;
@@ -48,13 +50,13 @@ static octavo_status check_session(const octavo_session_desc *d, const octavo_ve
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
   if ((d->caps->dtypes & needed) != needed)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_KERNEL,
-           (octavo_str)OCTAVO_STR("these kernels lack float8_e4m3fn or float8_e5m2"));
+           TEXT("these kernels lack float8_e4m3fn or float8_e5m2"));
   else if (d->caps->alignment > 1)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_SHAPE,
-           (octavo_str)OCTAVO_STR("these kernels need padded matrices, and minimal pads nothing"));
+           TEXT("these kernels need padded matrices, and minimal pads nothing"));
   else
     decide(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE,
-           (octavo_str)OCTAVO_STR("x, w and dy are cast with current scaling"));
+           TEXT("x, w and dy are cast with current scaling"));
   if (v.decision == OCTAVO_ACCEPT && (d->caps->flags & OCTAVO_CAPS_EMULATED))
     v.decision = OCTAVO_ACCEPT_EMULATED;
   sink->verdict(sink->ctx, &v);
@@ -90,7 +92,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return fail(&s->desc, OCTAVO_INVALID, "add_parameter: expected rows and cols from 1 on");
   if (d->dtype != OCTAVO_F32 && d->dtype != OCTAVO_BF16 && d->dtype != OCTAVO_F16) {
     decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
-           (octavo_str)OCTAVO_STR("expected a float32, bfloat16 or float16 parameter"));
+           TEXT("expected a float32, bfloat16 or float16 parameter"));
     return OCTAVO_OK; /* declined: no id is used up and nothing is kept */
   }
   parameter *grown = realloc(s->parameters, (s->num_parameters + 1) * sizeof *grown);
@@ -221,13 +223,10 @@ static octavo_status measure(pass *p, const void *call) {
 static void quantize(pass *p, const octavo_tensor *in, octavo_tensor *codes, octavo_tensor *codes_t,
                      const octavo_scale *scale_inv, float *nonfinite) {
   octavo_quantize call = {.size = sizeof call, .kind = OCTAVO_KIND_QUANTIZE, .stream = p->stream};
-  call.in = in;
-  call.out = codes;
-  call.out_t = codes_t;
-  call.out_scale_inv = scale_inv;
-  call.nonfinite = nonfinite;
-  call.format_max = (codes ? codes : codes_t)->dtype == OCTAVO_E5M2 ? 57344.0f : 448.0f;
+  call.in = in, call.out = codes, call.out_t = codes_t;
+  call.out_scale_inv = scale_inv, call.nonfinite = nonfinite;
   call.rule = OCTAVO_RULE_QUOTIENT;
+  call.format_max = (codes ? codes : codes_t)->dtype == OCTAVO_E5M2 ? 57344.0f : 448.0f;
   call.workspace = take(p, 0);
   if (p->status) return;
   p->status = p->base ? p->desc->kernels->quantize(p->desc->kernels_ctx, &call) : measure(p, &call);
@@ -237,17 +236,11 @@ static void quantize(pass *p, const octavo_tensor *in, octavo_tensor *codes, oct
 static void gemm(pass *p, const octavo_tensor *a, const octavo_scale *a_scale_inv,
                  const octavo_tensor *b, const octavo_scale *b_scale_inv, octavo_tensor *d,
                  const octavo_tensor *bias, uint32_t accumulate) {
-  const octavo_gemm call = {.size = sizeof call,
-                            .kind = OCTAVO_KIND_GEMM,
-                            .stream = p->stream,
-                            .a = a,
-                            .b = b,
-                            .d = d,
-                            .bias = bias,
-                            .a_scale_inv = a_scale_inv,
-                            .b_scale_inv = b_scale_inv,
-                            .workspace = take(p, 0),
-                            .accumulate = accumulate};
+  octavo_gemm call = {.size = sizeof call, .kind = OCTAVO_KIND_GEMM, .stream = p->stream};
+  call.a = a, call.a_scale_inv = a_scale_inv;
+  call.b = b, call.b_scale_inv = b_scale_inv;
+  call.d = d, call.bias = bias, call.accumulate = accumulate;
+  call.workspace = take(p, 0);
   if (p->status) return;
   p->status = p->base ? p->desc->kernels->gemm(p->desc->kernels_ctx, &call) : measure(p, &call);
 }
@@ -278,12 +271,8 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
 static void sum_rows(pass *p, const octavo_tensor *dy, octavo_tensor *sums, octavo_tensor *db,
                      uint32_t accumulate) {
   const octavo_kernels *kernels = p->desc->kernels;
-  const octavo_sum sum = {.size = sizeof sum,
-                          .kind = OCTAVO_KIND_SUM,
-                          .stream = p->stream,
-                          .in = dy,
-                          .out = sums->data,
-                          .workspace = take(p, 0)};
+  octavo_sum sum = {.size = sizeof sum, .kind = OCTAVO_KIND_SUM, .stream = p->stream};
+  sum.in = dy, sum.out = sums->data, sum.workspace = take(p, 0);
   const octavo_dequantize convert = {
       sizeof convert, OCTAVO_KIND_DEQUANTIZE, p->stream, sums, NULL, db, accumulate, 0};
   if (!p->status)

@@ -15,6 +15,8 @@ function(expect_failure what pattern)
   message(STATUS "${what}: refused, as expected")
 endfunction()
 
+count_lines(minimal_plugin/minimal.c 330)
+
 set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_C_COMPILER=${C_COMPILER}"
     "-DCMAKE_C_FLAGS=${C_FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}"
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
