@@ -120,11 +120,63 @@ octavo_open_desc Request::desc() {
   return d;
 }
 
+octavo::Settings Request::settings() {
+  const octavo_open_desc d = desc();
+  octavo::Settings settings;
+  settings.path(text(d.config_path));
+  for (uint64_t i = 0; i < d.override_count; ++i) {
+    const std::string key = text(d.overrides[i].name);
+    const octavo_value &value = d.overrides[i].value;
+    switch (value.type) {
+      case OCTAVO_VALUE_BOOL: settings.set(key, value.integer != 0); break;
+      case OCTAVO_VALUE_INT: settings.set(key, value.integer); break;
+      case OCTAVO_VALUE_REAL: settings.set(key, value.real); break;
+      default: settings.set(key, text(value.text));
+    }
+  }
+  for (const std::string &directory : absolute_dirs_) settings.plugin_dir(directory);
+  return settings;
+}
+
 octavo_str Request::format() const {
   static const octavo_str text = OCTAVO_STR("text");
   static const octavo_str tree = OCTAVO_STR("tree");
   static const octavo_str json = OCTAVO_STR("json");
   return json_ ? json : tree_ ? tree : text;
+}
+
+std::string problem_of_name(const std::string &name) {
+  const bool is_id =
+      !name.empty() && name.size() <= 64 &&
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+  return is_id ? "" : "expected 1 to 64 characters of a-z 0-9 _ . -, found \"" + name + "\"";
+}
+
+std::string plugin_of(const std::string &target) {
+  constexpr std::string_view suffix = ".octavo-plugin.toml";
+  namespace fs = std::filesystem;
+  if (target.find('/') == std::string::npos && !fs::is_regular_file(target)) return target;
+  if (!fs::is_regular_file(target))
+    throw CLI::ValidationError("plugin", target +
+                                             ": expected a plugin's name, its library or its "
+                                             "manifest, found no such file");
+  const fs::path file = fs::canonical(target);
+  std::string name = file.filename().string();
+  if (name.size() > suffix.size() && name.ends_with(suffix)) {
+    name.resize(name.size() - suffix.size());
+  } else {
+    name = file.stem().string();
+    const fs::path manifest = file.parent_path() / (name + std::string(suffix));
+    if (!fs::is_regular_file(manifest))
+      throw CLI::ValidationError("plugin", "expected a manifest next to the library, found no " +
+                                               manifest.string() +
+                                               "; octavo_add_plugin() of CMake writes it");
+  }
+  const char *path = std::getenv("OCTAVO_PLUGIN_PATH");
+  const std::string first = file.parent_path().string();
+  setenv("OCTAVO_PLUGIN_PATH",
+         path == nullptr || *path == '\0' ? first.c_str() : (first + ":" + path).c_str(), 1);
+  return name;
 }
 
 void print_line(void *, octavo_str text) {

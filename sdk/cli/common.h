@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "octavo/octavo.h"
+#include "octavo/hpp/host/settings.hpp"
 
 namespace octavo::cli {
 
@@ -32,6 +32,8 @@ class Request {
 
   // Valid as long as this object; also installs the host that prints diagnostics to stderr.
   octavo_open_desc desc();
+  // The same for octavo::Run, which brings its own host.
+  octavo::Settings settings();
   octavo_str format() const;
 
  private:
@@ -46,6 +48,13 @@ class Request {
   std::vector<octavo_option_value> overrides_;
   std::vector<octavo_str> directories_;
 };
+
+// What is wrong with an id; empty if it may stand in octavo_plugin.id.
+std::string problem_of_name(const std::string &name);
+
+// A plugin as the command line names it. A name stays a name. A manifest, or a library with its
+// manifest next to it, becomes the name, and its directory the first that is searched.
+std::string plugin_of(const std::string &target);
 
 // octavo_line that prints to stdout.
 void print_line(void *ctx, octavo_str text);
@@ -65,6 +74,7 @@ void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
+void add_try(CLI::App &app, int &exit);
 void add_verify(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);
 

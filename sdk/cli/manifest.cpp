@@ -18,14 +18,6 @@ constexpr const char *kPlatform = "linux-x86_64";
 constexpr const char *kPlatform = "linux-aarch64";
 #endif
 
-// What is wrong with an id; empty if it may stand in octavo_plugin.id.
-std::string problem_of_name(const std::string &name) {
-  const bool is_id =
-      !name.empty() && name.size() <= 64 &&
-      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
-  return is_id ? "" : "expected 1 to 64 characters of a-z 0-9 _ . -, found \"" + name + "\"";
-}
-
 // A basic string of TOML; control characters are refused before.
 std::string quoted(const std::string &text) {
   std::string result = "\"";

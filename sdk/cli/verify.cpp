@@ -2,8 +2,6 @@
 #include <sodium.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -15,42 +13,12 @@
 namespace octavo::cli {
 namespace {
 
-namespace fs = std::filesystem;
-constexpr std::string_view kSuffix = ".octavo-plugin.toml";
-
 struct Verify {
   Request request;
   conformance::Settings settings;
   std::string target, junit, report;
   bool json = false, list = false;
 };
-
-// A name stays a name. A manifest, or a library with its manifest next to it, becomes the name,
-// and its directory the first that is searched.
-std::string name_of(const std::string &target) {
-  if (target.find('/') == std::string::npos && !fs::exists(target)) return target;
-  if (!fs::is_regular_file(target))
-    throw CLI::ValidationError("verify", target +
-                                             ": expected a plugin's name, its library or its "
-                                             "manifest, found no such file");
-  const fs::path file = fs::canonical(target);
-  std::string name = file.filename().string();
-  if (name.size() > kSuffix.size() && name.ends_with(kSuffix)) {
-    name.resize(name.size() - kSuffix.size());
-  } else {
-    name = file.stem().string();
-    const fs::path manifest = file.parent_path() / (name + std::string(kSuffix));
-    if (!fs::is_regular_file(manifest))
-      throw CLI::ValidationError("verify", "expected a manifest next to the library, found no " +
-                                               manifest.string() +
-                                               "; octavo_add_plugin() of CMake writes it");
-  }
-  const char *path = std::getenv("OCTAVO_PLUGIN_PATH");
-  const std::string first = file.parent_path().string();
-  setenv("OCTAVO_PLUGIN_PATH",
-         path == nullptr || *path == '\0' ? first.c_str() : (first + ":" + path).c_str(), 1);
-  return name;
-}
 
 std::string sha256(const std::string &text) {
   unsigned char hash[crypto_hash_sha256_BYTES];
@@ -79,7 +47,7 @@ int run(Verify &verify) {
   const octavo_str version = octavo_version();
   conformance::Results results;
   results.kit = "octavo-verify " + std::string(view(version));
-  results.backend = verify.settings.backend = name_of(verify.target);
+  results.backend = verify.settings.backend = plugin_of(verify.target);
   results.settings = verify.request.assignments();
   verify.request.set("mixed_precision=\"fp8\"");
   verify.request.set("fp8.backend=\"" + results.backend + "\"");

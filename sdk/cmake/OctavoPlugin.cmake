@@ -12,6 +12,10 @@
 # octavo_verify_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo verify...>])
 #
 # Adds the test octavo.verify.<id>: `octavo verify` on the plugin of the build tree.
+#
+# octavo_try_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo try...>])
+#
+# Adds the test octavo.try.<id>: a small training against float32.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
@@ -77,8 +81,9 @@ function(octavo_add_plugin id)
           DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
 endfunction()
 
-function(octavo_verify_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "OPTIONS;ARGUMENTS")
+# octavo_test_plugin_(<command> <id> ...): for the two functions below.
+function(octavo_test_plugin_ command id)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "OPTIONS;ARGUMENTS")
   if(TARGET octavo_cli)
     set(program "$<TARGET_FILE:octavo_cli>")
   else()
@@ -88,6 +93,14 @@ function(octavo_verify_plugin id)
     set(program "${OCTAVO_PROGRAM}")
   endif()
   list(TRANSFORM arg_OPTIONS PREPEND "--set=")
-  add_test(NAME "octavo.verify.${id}"
-           COMMAND "${program}" verify "$<TARGET_FILE:octavo_plugin_${id}>" ${arg_OPTIONS} ${arg_ARGUMENTS})
+  add_test(NAME "octavo.${command}.${id}" COMMAND "${program}" ${command}
+           "$<TARGET_FILE:octavo_plugin_${id}>" ${arg_OPTIONS} ${arg_ARGUMENTS})
+endfunction()
+
+function(octavo_verify_plugin id)
+  octavo_test_plugin_(verify ${id} ${ARGN})
+endfunction()
+
+function(octavo_try_plugin id)
+  octavo_test_plugin_(try ${id} ${ARGN})
 endfunction()

@@ -1,0 +1,23 @@
+// Trains a small model through a backend and in float32, and judges the first against the second.
+#ifndef OCTAVO_CLI_TRIAL_TRAINING_H
+#define OCTAVO_CLI_TRIAL_TRAINING_H
+
+#include <nlohmann/json.hpp>
+
+#include "layer.h"
+
+namespace octavo::trial {
+
+// The relative error of a cast, in the mean square. A code with m bits of mantissa rounds by at
+// most 2^-(m+1) of the value, uniformly: 2^-4 / sqrt(3) for float8_e4m3fn, 2^-3 / sqrt(3) for
+// float8_e5m2.
+inline constexpr double kE4m3 = 0.0625 / 1.7320508, kE5m2 = 0.125 / 1.7320508;
+// Errors twice as large as derived are allowed.
+inline constexpr double kAllowance = 2;
+
+// In the process of the child: everything that is printed, as JSON. Throws octavo::Error.
+nlohmann::json train(const octavo::Settings &settings, double seconds, uint64_t seed);
+
+}  // namespace octavo::trial
+
+#endif
