@@ -73,6 +73,7 @@ void add_check_elf(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);
+void add_new(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_try(CLI::App &app, int &exit);
 void add_verify(CLI::App &app, int &exit);

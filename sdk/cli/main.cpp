@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_config(app, exit);
   octavo::cli::add_lock(app, exit);
   octavo::cli::add_manifest(app, exit);
+  octavo::cli::add_new(app, exit);
   octavo::cli::add_probe(app, exit);
   octavo::cli::add_try(app, exit);
   octavo::cli::add_verify(app, exit);

@@ -1,0 +1,83 @@
+// octavo new: a project of one's own, begun from a sample.
+#include <cstdio>
+#include <memory>
+
+#include "common.h"
+#include "sdk/cli/new/project.h"
+
+namespace octavo::cli {
+namespace {
+
+struct New {
+  std::string name, language, folder;
+};
+
+// The rules of a plugin's id; and a name that can be that of a file, of a folder and of a project.
+std::string problem_of_project(const std::string &name) {
+  const std::string problem = problem_of_name(name);
+  if (!problem.empty()) return problem;
+  const char first = name.front();
+  const bool begins = (first >= 'a' && first <= 'z') || (first >= '0' && first <= '9');
+  return begins ? "" : "expected a letter or a digit first, found \"" + name + "\"";
+}
+
+std::string known_languages() {
+  std::string all;
+  for (const Language &l : languages()) all += (all.empty() ? "" : ", ") + std::string(l.id);
+  return all;
+}
+
+const Language *find_language(const std::string &id) {
+  for (const Language &l : languages())
+    if (l.id == id) return &l;
+  return nullptr;
+}
+
+int begin(const New &n) {
+  const Language &language = *find_language(n.language);
+  namespace fs = std::filesystem;
+  const fs::path prefix = fs::canonical("/proc/self/exe").parent_path().parent_path();
+  fs::path folder = fs::path(n.folder.empty() ? n.name : n.folder).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  try {
+    write_project(folder,
+                  project_files(language, n.name, prefix / "share/octavo", prefix.string()));
+  } catch (const WrongProject &problem) {
+    throw CLI::ValidationError("new", problem.what());
+  } catch (const std::exception &failure) {
+    std::fprintf(stderr, "error: %s\n", failure.what());
+    return kInternal;
+  }
+  std::printf("%s: %s. Its README explains these:\n\n  cd %s\n", folder.c_str(), language.what,
+              folder.c_str());
+  std::printf("  cmake -B build -DCMAKE_PREFIX_PATH=%s\n  cmake --build build\n", prefix.c_str());
+  std::printf("  ctest --test-dir build --output-on-failure\n");
+  return kOk;
+}
+
+}  // namespace
+
+void add_new(CLI::App &app, int &exit) {
+  CLI::App *command =
+      app.add_subcommand("new", "Begin a backend or a host from a sample, with tests and CI");
+  auto n = std::make_shared<New>();
+  std::string help = "what to begin:";
+  for (const Language &l : languages()) help += std::string(" ") + l.id + ": " + l.what + ";";
+  help.pop_back();
+  command->add_option("name", n->name, "the id of the plugin, or the name of the program")
+      ->required()
+      ->check(CLI::Validator(problem_of_project, "ID"));
+  command->add_option("--lang", n->language, help)
+      ->required()
+      ->check(CLI::Validator(
+          [](const std::string &id) {
+            return find_language(id) != nullptr
+                       ? std::string()
+                       : "expected one of " + known_languages() + ", found \"" + id + "\"";
+          },
+          "LANGUAGE"));
+  command->add_option("--dir", n->folder, "the folder to make; NAME without it");
+  command->callback([n, &exit] { exit = begin(*n); });
+}
+
+}  // namespace octavo::cli

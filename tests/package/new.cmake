@@ -1,0 +1,70 @@
+# One language of `octavo new`, as its user would do it with an installed copy: an empty folder, the
+# project, the commands of its README. The times are in the output; all of it is less than three minutes.
+cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
+
+run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
+file(RENAME "${WORK}/staging" "${WORK}/prefix")
+foreach(file IN ITEMS samples/mlp_host/mlp_host.cpp samples/rowwise_plugin/rowwise.cpp new/plugin/CMakeLists.txt.in)
+  if(NOT EXISTS "${WORK}/prefix/share/octavo/${file}")
+    message(FATAL_ERROR "expected share/octavo/${file} in the installation, found none")
+  endif()
+endforeach()
+foreach(page IN ITEMS writing_a_plugin shipping_a_plugin writing_a_host reasons/shape)
+  if(NOT EXISTS "${WORK}/prefix/share/doc/octavo/docs/${page}.md")
+    message(FATAL_ERROR "expected share/doc/octavo/docs/${page}.md in the installation, found none")
+  endif()
+endforeach()
+
+string(TIMESTAMP start "%s")
+# timed(<what> <command...>): as run(), with the seconds since the start.
+function(timed what)
+  run("${what}" ${ARGN})
+  string(TIMESTAMP now "%s")
+  math(EXPR seconds "${now} - ${start}")
+  message(STATUS "${LANGUAGE}: ${what}, after ${seconds} s")
+  set(run_output "${run_output}" PARENT_SCOPE)
+endfunction()
+
+set(name "my-${LANGUAGE}.v1")
+set(project "${WORK}/${name}")
+set(octavo "${WORK}/prefix/${BINDIR}/octavo")
+# A relative folder: typed in a shell, in the directory of the shell.
+timed("octavo new" "${CMAKE_COMMAND}" -E chdir "${WORK}" "${octavo}" new "${name}" --lang "${LANGUAGE}")
+if(NOT run_output MATCHES "-DCMAKE_PREFIX_PATH=${WORK}/prefix\n")
+  message(FATAL_ERROR "octavo new: expected the prefix of the installation, found\n${run_output}")
+endif()
+execute_process(COMMAND "${octavo}" new "${name}" --lang "${LANGUAGE}" WORKING_DIRECTORY "${WORK}"
+                RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+if(NOT status EQUAL 2)
+  message(FATAL_ERROR "octavo new on a folder that exists: expected exit code 2, found ${status}")
+endif()
+
+timed("configure" "${CMAKE_COMMAND}" -S "${project}" -B "${project}/build" "-DCMAKE_PREFIX_PATH=${WORK}/prefix"
+      "-DCMAKE_C_COMPILER=${C_COMPILER}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
+      "-DCMAKE_C_FLAGS=${C_FLAGS} -Wall -Wextra -Werror" "-DCMAKE_CXX_FLAGS=${CXX_FLAGS} -Wall -Wextra -Werror")
+timed("build" "${CMAKE_COMMAND}" --build "${project}/build")
+# octavo verify and octavo try, or a training of the host.
+timed("test" "${CMAKE_CTEST_COMMAND}" --test-dir "${project}/build" -V)
+set(wanted "Passed" "0 tests failed")
+if(LANGUAGE MATCHES "^host-")
+  list(APPEND wanted "step [23]00  loss 0\\.0")
+else()
+  list(APPEND wanted "[1-9][0-9]* passed, 0 failed" "PASS  ${name}: after 400 steps its loss is ")
+endif()
+foreach(text IN LISTS wanted)
+  if(NOT run_output MATCHES "${text}")
+    message(FATAL_ERROR "ctest of the project: expected '${text}', found\n${run_output}")
+  endif()
+endforeach()
+string(TIMESTAMP now "%s")
+math(EXPR seconds "${now} - ${start}")
+if(seconds GREATER 180)
+  message(FATAL_ERROR "${LANGUAGE}: expected less than 180 s, found ${seconds}")
+endif()
+if(LANGUAGE MATCHES "^host-")
+  return()
+endif()
+run("octavo check-elf" "${octavo}" check-elf "${project}/build/lib/octavo/plugins/${name}.so")
+run("octavo try with sizes" "${octavo}" try "${project}/build/lib/octavo/plugins/${name}.so"
+    --shapes 64,32,48 --shapes 1,16,16 --shapes 0,8,8)
