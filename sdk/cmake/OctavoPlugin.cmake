@@ -24,6 +24,9 @@ set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 function(octavo_read_abi_headers variable)
   find_path(OCTAVO_ABI_INCLUDE_DIR octavo/abi.h NO_DEFAULT_PATH REQUIRED
             PATHS "${OCTAVO_PLUGIN_MODULE_DIR}/../include" "${octavo_INCLUDE_DIR}")
+  # Other headers need other manifests.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+               "${OCTAVO_ABI_INCLUDE_DIR}/octavo/abi.h")
   file(STRINGS "${OCTAVO_ABI_INCLUDE_DIR}/octavo/abi.h" line REGEX "^#define OCTAVO_ABI_HEADERS ")
   string(REGEX REPLACE "^.* \"(.*)\"$" "\\1" line "${line}")
   set(${variable} "${line}" PARENT_SCOPE)
