@@ -59,6 +59,17 @@ uint64_t Arena::offset(const void *p) const {
   return static_cast<uint64_t>(static_cast<const uint8_t *>(p) - base_);
 }
 
+uint64_t Arena::room_at(const void *p) const {
+  const auto at = static_cast<const uint8_t *>(p);
+  if (at < base_ || at >= base_ + next_) return UINT64_MAX;
+  uint64_t room = 0;
+  for (const Region &region : regions_) {
+    const uint64_t end = region.begin + region.bytes;
+    if (region.begin <= offset(p) && offset(p) <= end) room = end - offset(p);
+  }
+  return room;
+}
+
 std::string Arena::describe(uint64_t offset) const {
   const Region *last = nullptr;
   for (const Region &region : regions_) {

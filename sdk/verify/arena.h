@@ -39,6 +39,8 @@ class Arena {
   uint64_t pages() const { return pages_; }  // size, rounded up to whole pages
   const std::vector<Region> &regions() const { return regions_; }
   uint64_t offset(const void *p) const;
+  // Bytes from here to the end of the region; no limit outside of the arena.
+  uint64_t room_at(const void *p) const;
   // "slot x/scale, byte 12 of 24", "the red zone behind slot x/scale, byte 3".
   std::string describe(uint64_t offset) const;
 

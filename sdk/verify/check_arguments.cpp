@@ -15,6 +15,9 @@ namespace {
 bool is_gradient(const Region &region) {
   return region.role == OCTAVO_ROLE_GRADIENT;
 }
+bool is_no_slot(const Region &region) {
+  return region.use != Use::kSlot;
+}
 
 }  // namespace
 
@@ -113,6 +116,24 @@ void check_arguments(const Context &context) {
           host.backward(batch, wanted);
         },
         is_gradient);
+    // What is recorded about dy depends on dy, not on the outputs that a call asks for.
+    same(
+        "no output at all, which must record what dgrad does,",
+        [&] {
+          start();
+          Call dgrad;
+          dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+          dgrad.want_db = false;
+          host.backward(batch, dgrad);
+        },
+        [&] {
+          start();
+          Call nothing;
+          nothing.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+          nothing.want_dx = nothing.want_db = false;
+          host.backward(batch, nothing);
+        },
+        is_no_slot);
     host.arena().restore(clean);
     if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
     const std::vector<double> untouched = host.gradient(weight);

@@ -106,7 +106,10 @@ void check_numerics(const Context &context) {
   Host host(s, context.seed);
   host.add_standard_batches();
   for (uint32_t id = 0; id < s.linears().size(); ++id) {
-    host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});
+    Batch &batch =
+        host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});
+    vary_rows(batch.x);
+    vary_rows(batch.dy);
   }
   // Two steps on the same data let a scale that follows amax settle; the weights stay.
   for (int step = 0; step < 2; ++step) {
@@ -132,6 +135,12 @@ void check_numerics(const Context &context) {
     host.backward(batch, overwrite);
     check_product(batch.y, operand(batch.x, false, e_x), operand(w, false, e_w), &batch.bias,
                   independent, text("y of ", batch.name));
+    Call evaluation;
+    evaluation.evaluates = true;
+    evaluation.save = evaluation.record = false;
+    host.forward(batch, evaluation);
+    check_product(batch.y, operand(batch.x, false, e_x), operand(w, false, e_w), &batch.bias,
+                  independent, text("y of an evaluation of ", batch.name));
     check_product(batch.dx, operand(batch.dy, false, e_dy), operand(w, true, e_w), nullptr,
                   independent, text("dx of ", batch.name));
     for (int64_t n = 0; n < batch.dy.cols(); ++n) {

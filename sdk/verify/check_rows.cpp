@@ -106,6 +106,7 @@ void check_rows(const Context &context) {
   bool any = false;
   for (uint32_t id = 0; id < s.linears().size(); ++id) {
     Batch &whole = host.add_batch({id, kRows, mix(context.seed, 400 + id)});
+    vary_rows(whole.x);
     scales.forget();
     host.forward(whole);
     if (!s.forward_reads(id, OCTAVO_ROLE_SCALE) && scales.are_read()) continue;

@@ -2,6 +2,8 @@
 //
 // Roles that this release does not know count as OTHER; unknown access kinds do not exist for a
 // host of this minor, so they are failures.
+#include <algorithm>
+
 #include "all_checks.h"
 #include "host.h"
 #include "report.h"
@@ -48,6 +50,23 @@ void check_access_kinds(const octavo_slot &d, const std::string &name) {
          "; every accumulator is f32");
   expect(d.combine == OCTAVO_COMBINE_MAX || d.combine == OCTAVO_COMBINE_SUM, name,
          " is accumulated but states no way to combine");
+  const bool is_max = d.role == OCTAVO_ROLE_AMAX || d.role == OCTAVO_ROLE_NONFINITE;
+  const bool is_sum = d.role >= OCTAVO_ROLE_SATURATED && d.role <= OCTAVO_ROLE_NOISE;
+  expect(!is_max || d.combine == OCTAVO_COMBINE_MAX, name, " has role ", d.role, ", of which the ",
+         "largest counts, but is combined by ", d.combine, "; expected OCTAVO_COMBINE_MAX");
+  expect(!is_sum || d.combine == OCTAVO_COMBINE_SUM, name, " has role ", d.role, ", a sum, but is ",
+         "combined by ", d.combine, "; expected OCTAVO_COMBINE_SUM");
+  expect(d.role != OCTAVO_ROLE_NONFINITE || (d.flags & OCTAVO_SLOT_REDUCE) != 0, name,
+         " lacks OCTAVO_SLOT_REDUCE: ranks would disagree about the step that they skip");
+}
+
+// A scale that end_step derives is for casts.
+void check_scale_is_read(const octavo_slot &d, const std::string &name) {
+  if (d.role != OCTAVO_ROLE_SCALE || d.access[OCTAVO_VERB_END_STEP] == OCTAVO_ACCESS_NONE) return;
+  bool is_read = false;
+  for (uint32_t verb = 0; verb < kVerbs; ++verb)
+    is_read = is_read || (verb != OCTAVO_VERB_END_STEP && d.access[verb] == OCTAVO_ACCESS_READ);
+  expect(is_read, name, " is derived in end_step, but no other verb reads it");
 }
 
 void check_slot(const Host &host, const Slot &slot) {
@@ -86,6 +105,14 @@ void check_slot(const Host &host, const Slot &slot) {
     }
   }
   check_access_kinds(d, name);
+  check_scale_is_read(d, name);
+}
+
+// The names by which a column of a pool may be labelled in the list of this object.
+std::vector<std::string> labels_of(const Session &s, uint32_t owner_kind, uint32_t owner) {
+  if (owner_kind == OCTAVO_OWNER_PARAMETER) return {s.parameters()[owner].spec.name};
+  const Linear &linear = s.linears()[owner];
+  return {linear.name, s.parameters()[linear.weight].spec.name};
 }
 
 void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std::string &object) {
@@ -102,17 +129,16 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
              name, " names columns [", use.first, ", +", use.count, ") of ", d.cols);
       expect(d.rows == 1, name, " takes columns of ", d.rows,
              " rows; only pools of one row have columns in the lists of parameters and linears");
+      const std::vector<std::string> names = labels_of(s, owner_kind, owner);
+      const std::string &label = s.slots()[use.slot].labels[use.first];
+      expect(std::find(names.begin(), names.end(), label) != names.end(), name, " is column ",
+             use.first, ", which is labelled '", label, "'");
     }
   }
 }
 
-}  // namespace
-
-void check_slots(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  const Host host(s, context.seed);
+void check_all(Session &s) {
+  const Host host(s, s.context().seed);
   for (const Slot &slot : s.slots()) check_slot(host, slot);
   check_uses(host, OCTAVO_OWNER_SESSION, 0, "the session");
   for (uint32_t id = 0; id < s.parameters().size(); ++id) {
@@ -129,6 +155,18 @@ void check_slots(const Context &context) {
     expect(linear.plan.gradient <= OCTAVO_GRADIENT_SLOT, "linear '", linear.name,
            "' has unknown plan.gradient ", linear.plan.gradient);
   }
+}
+
+}  // namespace
+
+void check_slots(const Context &context) {
+  Session s(context);
+  s.add(standard_model());
+  s.seal();
+  check_all(s);
+  s.add(late_model());
+  s.seal();
+  check_all(s);
 }
 
 }  // namespace octavo::conformance

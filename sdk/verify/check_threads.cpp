@@ -1,7 +1,9 @@
 // threads: two threads on one session, with own saved, workspaces, gradients and accumulators.
 //
-// The threads meet before every call, so that calls really overlap. A thread sanitizer, when the
-// program is built with one, turns hidden writes into failures even where the bits come out right.
+// First the threads take turns at every kernel, which shows what calls share between two kernels.
+// Then they run freely and meet before every call, so that calls really overlap. A thread
+// sanitizer, when the program is built with one, turns hidden writes into failures even where the
+// bits come out right.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kThreads = 2;
 constexpr int kRounds = 4;
+constexpr uint64_t kTurns = 6;  // the first in strict alternation
 
 // What one thread owns, and the batches it runs, one after the other.
 struct Worker {
@@ -24,7 +27,7 @@ struct Worker {
   std::string failure;
 };
 
-void run_worker(Host &host, Worker &worker, std::atomic<int> *waiting) {
+void run_worker(Host &host, Worker &worker, std::atomic<int> *waiting, int rounds) {
   int calls = 0;
   const auto meet = [&] {
     if (waiting == nullptr) return;
@@ -35,7 +38,7 @@ void run_worker(Host &host, Worker &worker, std::atomic<int> *waiting) {
   Call call;
   call.own = &worker.own;
   call.flags = OCTAVO_BACKWARD_OVERWRITE;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     for (Batch *batch : worker.batches) {
       for (const bool forward : {true, false}) {
         meet();
@@ -97,32 +100,63 @@ void check_threads(const Context &context) {
       for (const auto &[slot, memory] : worker.own) std::memset(memory, 0, host.bytes(slot));
     }
   };
-  for (Worker &worker : workers) {
-    run_worker(host, worker, nullptr);
-    expect(worker.failure.empty(), worker.failure);
-    expected.push_back(results(host, worker));
+  // Sums count the rounds, so each way to run has an answer of its own.
+  const auto run_alone = [&](int rounds) {
+    expected.clear();
+    for (Worker &worker : workers) {
+      run_worker(host, worker, nullptr, rounds);
+      expect(worker.failure.empty(), worker.failure);
+      expected.push_back(results(host, worker));
+    }
+    clear();
+  };
+  const auto expect_same = [&](const std::string &how) {
+    for (size_t t = 0; t < kThreads; ++t) {
+      expect(workers[t].failure.empty(), "thread ", t, ", ", how, ": ", workers[t].failure);
+      const auto found = results(host, workers[t]);
+      for (size_t i = 0; i < found.size(); ++i) {
+        expect(found[i] == expected[t][i], "thread ", t, ", result ", i, ", ", how,
+               ": the bits differ from those of the same calls on one thread");
+      }
+    }
+  };
+  run_alone(1);
+  host.set_concurrent(true);
+  step("two threads in turns");
+  for (uint64_t seed = 0; seed < kTurns; ++seed) {
+    Turns turns(seed);
+    s.kernels().set_turns(&turns);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&host, &workers, &turns, t] {
+        turns.begin(t);
+        run_worker(host, workers[t], nullptr, 1);
+        turns.end();
+      });
+    }
+    for (std::thread &thread : threads) thread.join();
+    s.kernels().set_turns(nullptr);
+    host.arena().check_red_zones("a call on one of two threads");
+    expect_same(text("in turns (", seed, ")"));
+    clear();
   }
-  clear();
+  host.set_concurrent(false);
+  run_alone(kRounds);
+  host.set_concurrent(true);
+  step("two threads at once");
   // The second thread takes the layers in the opposite order: different layers overlap.
   std::reverse(workers[1].batches.begin(), workers[1].batches.end());
   std::atomic<int> waiting{0};
   std::vector<std::thread> threads;
-  host.set_concurrent(true);
   for (Worker &worker : workers) {
-    threads.emplace_back([&host, &worker, &waiting] { run_worker(host, worker, &waiting); });
+    threads.emplace_back(
+        [&host, &worker, &waiting] { run_worker(host, worker, &waiting, kRounds); });
   }
   for (std::thread &thread : threads) thread.join();
   host.set_concurrent(false);
   host.arena().check_red_zones("a call on one of two threads");
   std::reverse(workers[1].batches.begin(), workers[1].batches.end());
-  for (size_t t = 0; t < kThreads; ++t) {
-    expect(workers[t].failure.empty(), "thread ", t, ": ", workers[t].failure);
-    const auto found = results(host, workers[t]);
-    for (size_t i = 0; i < found.size(); ++i) {
-      expect(found[i] == expected[t][i], "thread ", t, ", result ", i,
-             ": the bits differ from those of the same calls on one thread");
-    }
-  }
+  expect_same("at once");
 }
 
 }  // namespace octavo::conformance

@@ -4,6 +4,10 @@
 #include <cerrno>
 #include <cstddef>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define OCTAVO_COUNTS_HEAP 1
 #else
@@ -24,6 +28,15 @@ void note_heap_call() {
 
 bool heap_is_counted() {
   return OCTAVO_COUNTS_HEAP != 0;
+}
+
+uint64_t heap_in_use() {
+#if OCTAVO_COUNTS_HEAP
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+#else
+  return 0;
+#endif
 }
 
 HeapCount::HeapCount() {

@@ -9,6 +9,9 @@ namespace octavo::conformance {
 // False where the heap belongs to somebody else: a sanitizer, or another libc.
 bool heap_is_counted();
 
+// Bytes that the process has from malloc and has not given back; 0 where the heap is not counted.
+uint64_t heap_in_use();
+
 // While it lives, calls of malloc and its family by this thread are counted.
 class HeapCount {
  public:

@@ -91,6 +91,7 @@ class Host {
   std::deque<Batch> &batches() { return batches_; }
   uint8_t *address(uint32_t slot) const { return addresses_[slot]; }
   uint64_t bytes(uint32_t slot) const;
+  void reset_slot(uint32_t slot);  // to its initial value
   std::string slot_name(uint32_t slot) const;
   Matrix &weight(uint32_t parameter) { return weights_[parameter]; }
   Matrix &dw(uint32_t parameter) { return gradients_[parameter]; }

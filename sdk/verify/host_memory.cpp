@@ -117,6 +117,13 @@ void Host::allocate_slot(uint32_t id) {
       arena_.allocate(bytes(id), desc.combine == OCTAVO_COMBINE_SUM ? Use::kSum : Use::kSlot,
                       slot_name(id), region_role(id));
   addresses_.push_back(memory);
+  reset_slot(id);
+}
+
+void Host::reset_slot(uint32_t id) {
+  const octavo_slot &desc = session_.slots()[id].desc;
+  uint8_t *memory = addresses_[id];
+  std::memset(memory, 0, bytes(id));
   const auto count = static_cast<uint64_t>(desc.rows * desc.cols);
   for (uint64_t i = 0; i < count; ++i) {
     if (desc.dtype == OCTAVO_F32) {

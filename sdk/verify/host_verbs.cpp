@@ -32,7 +32,9 @@ void Host::run(uint32_t verb, const std::string &what, const std::function<octav
   }
   session_.kernels().set_verb(verb);
   if (observer_ != nullptr) observer_->before(what);
+  session_.kernels().set_arena(&arena_);
   const octavo_status status = call();
+  session_.kernels().set_arena(nullptr);
   if (observer_ != nullptr) observer_->after(what);
   expect(status == OCTAVO_OK, what, " answered ", status_name(status), "; expected OCTAVO_OK");
   const std::string violation = session_.kernels().take_violation();

@@ -133,6 +133,13 @@ void fill(Matrix &m, uint64_t seed, double bound) {
   }
 }
 
+void vary_rows(Matrix &m) {
+  for (int64_t row = 0; row < m.rows(); ++row) {
+    for (int64_t col = 0; col < m.cols(); ++col)
+      m.set(row, col, std::ldexp(m.at(row, col), -static_cast<int>(row % 5)));
+  }
+}
+
 void fill_zero(Matrix &m) {
   for (int64_t row = 0; row < m.rows(); ++row) {
     for (int64_t col = 0; col < m.cols(); ++col) m.set(row, col, 0);

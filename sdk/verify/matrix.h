@@ -34,6 +34,9 @@ Matrix make_matrix(Arena &arena, const std::string &name, int64_t rows, int64_t 
                    uint32_t dtype, int64_t gap = 0, uint32_t role = 0);
 // Fills with values of a magnitude below `bound`, a power of two.
 void fill(Matrix &m, uint64_t seed, double bound);
+// Row i divided by 2^(i % 4), so that rows have scales of their own: neighbours need not look
+// alike.
+void vary_rows(Matrix &m);
 void fill_zero(Matrix &m);
 // The elements without gaps, row by row.
 std::vector<uint8_t> bytes_of(const Matrix &m);

@@ -33,6 +33,27 @@ class Opened {
   Fence *fence_;
 };
 
+// The other thread's turn before and after a kernel.
+class Turn {
+ public:
+  explicit Turn(Turns *turns) : turns_(turns) {
+    if (turns_ != nullptr) turns_->pass();
+  }
+  ~Turn() {
+    if (turns_ != nullptr) turns_->pass();
+  }
+  Turn(const Turn &) = delete;
+  Turn &operator=(const Turn &) = delete;
+
+ private:
+  Turns *turns_;
+};
+
+template <typename Call>
+constexpr bool has_workspace = requires(const Call &call) {
+  call.workspace;
+};
+
 }  // namespace
 
 template <auto member, typename Call>
@@ -40,6 +61,8 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   const HeapPause pause;
   auto &self = *static_cast<WrappedKernels *>(ctx);
   self.observe(*call);
+  if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
+  const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
   return (self.real_.kernels->*member)(self.real_.kernels_ctx, call);
 }
@@ -117,6 +140,17 @@ octavo_status WrappedKernels::open_device(octavo_device, const octavo_host *, vo
 }
 void WrappedKernels::close_device(void *ctx) {
   static_cast<WrappedKernels *>(ctx)->report("a session closed the device, which is its host's");
+}
+
+void WrappedKernels::observe_workspace(const void *call, const void *workspace) {
+  const Arena *arena = arena_.load();
+  if (arena == nullptr || workspace == nullptr) return;
+  uint64_t bytes = 0;
+  if (real_.kernels->workspace_bytes(real_.kernels_ctx, call, &bytes) != OCTAVO_OK) return;
+  const uint64_t room = arena->room_at(workspace);
+  if (room >= bytes) return;
+  report(text("a kernel asks for ", bytes, " bytes of workspace and gets ", room, ", at ",
+              arena->describe(arena->offset(workspace))));
 }
 
 void WrappedKernels::observe(const octavo_quantize &call) {

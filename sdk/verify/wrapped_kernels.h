@@ -1,7 +1,8 @@
 // A kernels table that forwards to the real one and watches: it opens the fence around each kernel,
 // claims an alignment of its own, and records which formats are used and which GEMMs break a rule.
 //
-// It looks at call structs only, never at the data behind their pointers.
+// It looks at call structs only, never at the data behind their pointers. A kernel must have all of
+// the workspace that it asks for, whether it uses that on this machine or not.
 #ifndef OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
 #define OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
 
@@ -9,8 +10,10 @@
 #include <mutex>
 #include <string>
 
+#include "arena.h"
 #include "fence.h"
 #include "octavo/kernels.h"
+#include "turns.h"
 
 namespace octavo::conformance {
 
@@ -26,6 +29,9 @@ class WrappedKernels {
   const octavo_kernels_caps &caps() const { return caps_; }
 
   void set_fence(Fence *fence) { fence_.store(fence); }
+  void set_turns(Turns *turns) { turns_.store(turns); }
+  // Where the buffers of the verb under way are; null: no look at workspaces.
+  void set_arena(const Arena *arena) { arena_.store(arena); }
   // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
   void set_verb(uint32_t verb) { verb_.store(verb); }
   // OR of OCTAVO_DTYPE_BIT of everything that was written by quantize in this verb.
@@ -46,12 +52,15 @@ class WrappedKernels {
   void observe(const octavo_gemm &call);
   template <typename Call>
   void observe(const Call &) {}
+  void observe_workspace(const void *call, const void *workspace);
   void report(const std::string &violation);
 
   octavo_session_desc real_;
   octavo_kernels table_{};
   octavo_kernels_caps caps_{};
   std::atomic<Fence *> fence_{nullptr};
+  std::atomic<Turns *> turns_{nullptr};
+  std::atomic<const Arena *> arena_{nullptr};
   std::atomic<uint32_t> verb_{0};
   std::atomic<uint64_t> quantized_[6]{};
   std::mutex mutex_;

@@ -112,6 +112,16 @@ enum Fault : int64_t {
   kTextHuge,              // a verdict that states 2^40 bytes
   kTextNoData,            // a verdict that states bytes and has none
   kTextWithLines,         // a verdict has a line that looks like the suite's
+  kScaleNotSaved,         // scales are in no checkpoint
+  kKeepsSession,          // close_session frees nothing
+  kHalfHistory,           // end_step rolls half of each history
+  kAmaxInScale,           // forward records amax in the slot of the scale
+  kColumnsReversed,       // linears take the columns of pools in reverse
+  kNonfiniteNotReduced,   // each rank has a nonfinite flag of its own
+  kNonfiniteBySum,        // nonfinite flags are added
+  kScaleUnread,           // casts read no scale, which end_step derives all the same
+  kEvaluationNoBias,      // an evaluation lacks the bias
+  kRecordsByOutputs,      // a backward without outputs records nothing of dy
   kFaultCount
 };
 

@@ -39,6 +39,8 @@ class Emitter {
       slot.access[a.verb] = a.kind;
       if (a.kind == OCTAVO_ACCESS_ACCUMULATE) slot.combine = OCTAVO_COMBINE_MAX;
     }
+    if (role == OCTAVO_ROLE_NONFINITE && s_.fault == kNonfiniteBySum)
+      slot.combine = OCTAVO_COMBINE_SUM;
     slot.name = {name, std::char_traits<char>::length(name)};
     slot.labels = labels;
     const octavo_status status = sink_.slot(sink_.ctx, &slot);
@@ -64,10 +66,12 @@ class Emitter {
     names_[1] = kind + "/amax";
     names_[2] = kind + "/amax_history";
     const auto verb_access = static_cast<uint8_t>(history_hot ? OCTAVO_ACCESS_READ : 0);
+    const uint8_t scale_access =
+        s_.fault == kScaleUnread ? uint8_t{OCTAVO_ACCESS_NONE} : uint8_t{OCTAVO_ACCESS_READ};
     const uint32_t scale =
         slot(names_[0].c_str(), session, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, n,
-             {{verb, OCTAVO_ACCESS_READ}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
-             OCTAVO_SLOT_CHECKPOINT, 1, labels.data());
+             {{verb, scale_access}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
+             s_.fault == kScaleNotSaved ? 0u : uint32_t{OCTAVO_SLOT_CHECKPOINT}, 1, labels.data());
     slot(names_[1].c_str(), session, 0, OCTAVO_ROLE_AMAX, OCTAVO_F32, 1, n,
          {{verb, OCTAVO_ACCESS_ACCUMULATE}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
          OCTAVO_SLOT_REDUCE, 0, labels.data());
@@ -155,7 +159,7 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
         emit.slot("nonfinite", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE, dtype, 1, 1,
                   {{OCTAVO_VERB_BACKWARD, OCTAVO_ACCESS_ACCUMULATE},
                    {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_WRITE}},
-                  OCTAVO_SLOT_REDUCE);
+                  s->fault == kNonfiniteNotReduced ? 0u : uint32_t{OCTAVO_SLOT_REDUCE});
     s->nonfinite_position = s->session_positions;
     emit.use(OCTAVO_OWNER_SESSION, 0, s->nonfinite_slot);
   }
@@ -175,7 +179,8 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
   s->sealed_linears = s->linears.size();
   ++s->seals;
   for (uint32_t id = s->fault == kSealRepeats ? 0 : first; id < s->linears.size(); ++id) {
-    const uint32_t col = id < first ? 0 : id - first;
+    uint32_t col = id < first ? 0 : id - first;
+    if (s->fault == kColumnsReversed) col = static_cast<uint32_t>(s->linears.size()) - 1 - id;
     const uint32_t owner = OCTAVO_OWNER_LINEAR;
     for (const uint32_t pool : {x, dy}) {
       emit.use(owner, id, pool, col, 1);

@@ -121,7 +121,7 @@ octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octa
 }
 
 void close_session(octavo_session *s) {
-  delete s;
+  if (s->fault != kKeepsSession) delete s;
 }
 
 }  // namespace

@@ -165,13 +165,13 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
   const bool current =
       s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
-  cast(s,
-       {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, c->slots[kXAmax], nullptr,
-        kE4m3Max},
+  void *amax = c->slots[s->fault == kAmaxInScale ? kXScale : kXAmax];
+  cast(s, {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, amax, nullptr, kE4m3Max},
        current);
   if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
   const octavo_tensor w = codes(c->slots[kCache], n, k, OCTAVO_E4M3FN);
   const octavo_tensor *bias = loses_bias(s, c->linear) ? nullptr : c->bias;
+  if (s->fault == kEvaluationNoBias && (c->flags & OCTAVO_FORWARD_EVALUATION) != 0) bias = nullptr;
   multiply(s, x, x_inv, w, c->slots[kCacheInv], *c->y, bias, s->fault == kAccumulatesY, padded);
   if (s->fault == kWritesReadSlot) {
     octavo_scale_values v{};
@@ -212,7 +212,10 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   octavo_tensor dy = codes(padded_dx + m * k * word, m, n, OCTAVO_E5M2);
   octavo_tensor dy_t = codes(padded_dx + m * k * word + m * n, n, m, OCTAVO_E5M2);
   void *nonfinite = s->fault == kNoNonfinite ? nullptr : c->slots[kNonfinite];
-  cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, c->slots[kDyAmax], nonfinite, kE5m2Max});
+  const bool records = s->fault != kRecordsByOutputs || c->dx != nullptr ||
+                       (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) == 0;
+  cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, records ? c->slots[kDyAmax] : nullptr,
+           nonfinite, kE5m2Max});
   if (c->dx != nullptr) {
     const octavo_tensor w_t = codes(c->slots[kCacheT], k, n, OCTAVO_E4M3FN);
     const void *w_inv = s->fault == kWrongScaleInv ? work : c->slots[kCacheInv];
@@ -254,7 +257,7 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     u.history = static_cast<float *>(c->slots[pool.position + 1]);
     u.scale = static_cast<float *>(c->slots[pool.position + 2]);
     u.n = pool.columns;
-    u.length = static_cast<uint64_t>(kHistory);
+    u.length = static_cast<uint64_t>(s->fault == kHalfHistory ? kHistory / 2 : kHistory);
     u.format_max = pool.format_max;
     if (s->fault == kMarginTooLarge) u.format_max /= 65536;
     if (s->fault == kStepCounter && steps % 2 == 1) u.format_max /= 2;
