@@ -68,7 +68,7 @@ std::vector<Shape> shapes_of(const std::string &list, std::string *problem) {
 }
 
 json try_shape(const octavo::Settings &settings, const Shape &shape, uint64_t seed) {
-  const auto [m, n, k] = shape;
+  const int64_t m = shape.m, n = shape.n, k = shape.k;
   Session session(settings);
   Layer layer("linear", n, k, seed);
   layer.add(session);
