@@ -60,14 +60,14 @@ foreach(compiler IN LISTS compilers)
   run("the consumer" "${built}/cpp_consumer/cpp_consumer")
   message(STATUS "${run_output}")
   # What is skipped must be what a backend without state and without optional
-  # interfaces has not; current scaling has one scale for all rows of x besides.
+  # interfaces has not, and scales in slots; current scaling has one scale for all rows of x besides.
   set(optional "fence.optimizer;access.optimizer;purity.optimizer")
   foreach(case IN ITEMS current:true current:false rowwise)
     set(arguments rowwise)
-    set(expected "${optional};reduction;fused")
+    set(expected "${optional};scales;reduction;fused")
     if(case MATCHES "current:(.*)")
       set(arguments current --set fp8.current.weight_cache=${CMAKE_MATCH_1})
-      set(expected "${optional};rows;reduction;fused")
+      set(expected "${optional};rows;scales;reduction;fused")
     endif()
     execute_process(COMMAND "${WORK}/prefix/${BINDIR}/octavo" verify ${arguments}
                     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)

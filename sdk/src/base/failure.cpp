@@ -28,7 +28,8 @@ void relay_diagnostic(void *ctx, const octavo_diagnostic *d) {
 void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, const char *domain,
               const std::string &text) {
   // A table of liboctavo's own stands in front of the caller's for the words of plugins only.
-  if (host != nullptr && host->diagnose == relay_diagnostic)
+  if (host != nullptr && OCTAVO_HAS(host, octavo_host, diagnose) &&
+      host->diagnose == relay_diagnostic)
     host = static_cast<const octavo_host *>(host->ctx);
   if (host == nullptr || !OCTAVO_HAS(host, octavo_host, diagnose) || host->diagnose == nullptr)
     return;
