@@ -162,11 +162,9 @@ void check_backward(Host &host, Batch &batch, const Call &call) {
 }  // namespace
 
 void check_access(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   for (uint32_t id = 0; id < s.parameters().size(); ++id) {
     Rules rules(host);
@@ -199,11 +197,9 @@ void check_access(const Context &context) {
 
 void check_access_optimizer(const Context &context) {
   need_optimizer(context);
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   if (!host.has_optimizer()) throw Skip("no parameter has a slot that optimizer_step uses");
   host.train_step();
   host.quantize_weights();

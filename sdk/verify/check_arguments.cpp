@@ -22,11 +22,9 @@ bool is_no_slot(const Region &region) {
 }  // namespace
 
 void check_arguments(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
@@ -71,80 +69,34 @@ void check_arguments(const Context &context) {
     });
     Call overwrite;
     overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
-    const auto backward = [&] { host.backward(batch, overwrite); };
-    same(
-        "linear_backward twice on one saved",
-        [&] {
-          start();
-          backward();
-        },
-        [&] {
-          start();
-          backward();
-          backward();
-        });
+    // From the start: backward as these calls say.
+    const auto backward = [&](const std::vector<Call> &calls) {
+      return [&, calls] {
+        start();
+        for (const Call &call : calls) host.backward(batch, call);
+      };
+    };
+    same("linear_backward twice on one saved", backward({overwrite}),
+         backward({overwrite, overwrite}));
     // dgrad first, then wgrad alone; dx of the first call must survive the second.
-    same(
-        "dgrad and wgrad in two calls",
-        [&] {
-          start();
-          backward();
-        },
-        [&] {
-          start();
-          Call dgrad;
-          dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-          dgrad.want_db = false;
-          host.backward(batch, dgrad);
-          Call wgrad = overwrite;
-          wgrad.want_dx = false;
-          host.backward(batch, wgrad);
-        });
-    same(
-        "SKIP_WEIGHT, which must leave dw alone,",
-        [&] {
-          start();
-          Call wanted;
-          wanted.want_db = false;
-          wanted.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-          host.backward(batch, wanted);
-        },
-        [&] {
-          start();
-          Call wanted;
-          wanted.want_db = false;
-          host.backward(batch, wanted);
-        },
-        is_gradient);
+    Call dgrad, without_db, nothing;
+    dgrad.want_db = without_db.want_db = nothing.want_db = nothing.want_dx = false;
+    dgrad.flags = nothing.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+    Call wgrad = overwrite;
+    wgrad.want_dx = false;
+    same("dgrad and wgrad in two calls", backward({overwrite}), backward({dgrad, wgrad}));
+    same("SKIP_WEIGHT, which must leave dw alone,", backward({dgrad}), backward({without_db}),
+         is_gradient);
     // What is recorded about dy depends on dy, not on the outputs that a call asks for.
-    same(
-        "no output at all, which must record what dgrad does,",
-        [&] {
-          start();
-          Call dgrad;
-          dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-          dgrad.want_db = false;
-          host.backward(batch, dgrad);
-        },
-        [&] {
-          start();
-          Call nothing;
-          nothing.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-          nothing.want_dx = nothing.want_db = false;
-          host.backward(batch, nothing);
-        },
-        is_no_slot);
+    same("no output at all, which must record what dgrad does,", backward({dgrad}),
+         backward({nothing}), is_no_slot);
     host.arena().restore(clean);
     if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
     const std::vector<double> untouched = host.gradient(weight);
-    start();
-    Call dgrad;
-    dgrad.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-    dgrad.want_db = false;
-    host.backward(batch, dgrad);
+    backward({dgrad})();
     expect(host.gradient(weight) == untouched, "SKIP_WEIGHT changed the weight gradient of ", name);
     // A gradient of zeros and accumulation give what OVERWRITE gives; -0 and 0 count as equal.
-    backward();
+    host.backward(batch, overwrite);
     const std::vector<double> overwritten = host.gradient(weight);
     const std::vector<double> db = values_of(batch.db);
     host.clear_gradients();
@@ -158,11 +110,9 @@ void check_arguments(const Context &context) {
 
 void check_optimizer_skip(const Context &context) {
   need_optimizer(context);
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   if (!host.has_optimizer()) throw Skip("no parameter has a slot that optimizer_step uses");
   auto *skip =
       reinterpret_cast<float *>(host.arena().allocate(sizeof(float), Use::kTensor, "skip"));

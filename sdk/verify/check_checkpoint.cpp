@@ -27,13 +27,8 @@ void load_checkpoint(Host &from, Host &to) {
 }  // namespace
 
 void check_checkpoint(const Context &context) {
-  Session a(context), b(context);
-  for (Session *s : {&a, &b}) {
-    s->add(standard_model());
-    s->seal();
-  }
-  Host saved(a, context.seed), resumed(b, context.seed);
-  for (Host *host : {&saved, &resumed}) host->add_standard_batches();
+  Standard first(context), second(context);
+  Host &saved = first.host, &resumed = second.host;
   for (int step = 0; step < 3; ++step) saved.train_step();
   load_checkpoint(saved, resumed);
   for (int step = 0; step < 2; ++step) {

@@ -106,11 +106,9 @@ void check_extents(const Context &context) {
 }
 
 void check_empty(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
   for (Batch &batch : host.batches()) host.forward(batch);

@@ -46,11 +46,8 @@ void need_optimizer(const Context &context) {
 }
 
 void check_fence(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Host &host = standard.host;
   FencedVerbs fence(host);
   for (int step = 0; step < 2; ++step) {
     host.quantize_weights();
@@ -75,11 +72,9 @@ void check_fence(const Context &context) {
 
 void check_fence_optimizer(const Context &context) {
   need_optimizer(context);
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   if (!host.has_optimizer()) throw Skip("no parameter has a slot that optimizer_step uses");
   auto *sum = reinterpret_cast<float *>(host.arena().allocate(sizeof(float), Use::kTensor, "sum"));
   std::vector<Matrix> plain;

@@ -61,11 +61,9 @@ Accumulators combined(Host &host) {
 }  // namespace
 
 void check_identity(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
   const Snapshot start = host.arena().snapshot();

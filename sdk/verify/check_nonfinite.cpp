@@ -57,14 +57,9 @@ bool has_nonfinite(const std::vector<double> &values) {
 }
 
 void check_recovery(const Context &context, double bad) {
-  Session a(context), b(context);
-  for (Session *s : {&a, &b}) {
-    s->add(standard_model());
-    s->seal();
-  }
-  Host host(a, context.seed), clean(b, context.seed);
+  Standard struck(context), spared(context);
+  Host &host = struck.host, &clean = spared.host;
   for (Host *h : {&host, &clean}) {
-    h->add_standard_batches();
     h->batches().front().dy.set(1, 0, 0x1p-6);  // far below amax, which therefore stays the same
     // The bad step repeats this one but for one element, so only that element can tell the two
     // runs apart; the weights stay as they are until then.
@@ -106,11 +101,9 @@ void check_recovery(const Context &context, double bad) {
 }  // namespace
 
 void check_nan(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   for (Batch &batch : host.batches()) {
     const Linear &linear = s.linears()[batch.spec.linear];

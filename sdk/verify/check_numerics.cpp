@@ -100,11 +100,9 @@ void check_product(const Matrix &out, const Operand &a, const Operand &b, const 
 }  // namespace
 
 void check_numerics(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   for (uint32_t id = 0; id < s.linears().size(); ++id) {
     Batch &batch =
         host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});

@@ -130,11 +130,8 @@ void check_process(const Context &context) {
 
 void check_heap(const Context &context) {
   if (!heap_is_counted()) throw Skip("the heap of this build belongs to a sanitizer");
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Host &host = standard.host;
   host.train_step();  // what is made on first use
   HeapVerbs heap;
   host.set_observer(&heap);

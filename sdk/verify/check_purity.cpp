@@ -17,11 +17,9 @@ constexpr int kSteps = 3;
 }  // namespace
 
 void check_replay(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   const Snapshot start = host.arena().snapshot();
   std::vector<Snapshot> expected;
   for (int step = 0; step < kSteps; ++step) {
@@ -43,11 +41,8 @@ void check_replay(const Context &context) {
                  elsewhere.arena().snapshot(), text("step ", step, " with all memory moved"));
   }
   // A fresh session over the memory of a later step: what changes lies in slots only.
-  Session late(context);
-  late.add(standard_model());
-  late.seal();
-  Host resumed(late, context.seed);
-  resumed.add_standard_batches();
+  Standard resumed_run(context);
+  Host &resumed = resumed_run.host;
   resumed.arena().restore(expected[0]);
   for (int step = 1; step < kSteps; ++step) {
     resumed.train_step();
@@ -57,11 +52,9 @@ void check_replay(const Context &context) {
 }
 
 void check_order(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   // A weight that several batches meet would show the order of its additions: one batch each.
   std::vector<Batch *> batches;
   for (Batch &batch : host.batches()) {
@@ -107,10 +100,8 @@ void check_sessions(const Context &context) {
     s.add(standard_model());
     s.seal();
   };
-  Session alone(context);
-  make(alone);
-  Host expected(alone, context.seed);
-  expected.add_standard_batches();
+  Standard alone(context);
+  Host &expected = alone.host;
   for (int step = 0; step < kSteps; ++step) expected.train_step();
 
   Session a(context), b(context);

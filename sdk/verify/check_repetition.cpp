@@ -61,11 +61,9 @@ void check_sum(Host &host, const std::vector<Batch *> &batches, const std::strin
 }  // namespace
 
 void check_twice(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
   const auto batches_of = [&](uint32_t linear) {
@@ -89,18 +87,13 @@ void check_late(const Context &context) {
   const auto train = [](Host &host, int steps) {
     for (int step = 0; step < steps; ++step) host.train_step();
   };
-  Session reference(context);
-  reference.add(standard_model());
-  reference.seal();
-  Host expected(reference, context.seed);
-  expected.add_standard_batches();
+  Standard expected_run(context);
+  Host &expected = expected_run.host;
   train(expected, 2);
 
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   train(host, 2);
   const auto parameters = static_cast<uint32_t>(s.parameters().size());
   const auto linears = static_cast<uint32_t>(s.linears().size());

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "all_checks.h"
+#include "between.h"
 #include "host.h"
 #include "report.h"
 
@@ -17,21 +18,14 @@ namespace {
 constexpr int64_t kRows = 33;  // no weight of the model has as many
 
 // Kernels that notice which scales follow from several rows of a batch of kRows rows, and whether a
-// product or a decoding reads one. One object at a time, since tables have no context to spare.
-class BatchScales {
+// product or a decoding reads one.
+class BatchScales : public KernelsBetween<BatchScales> {
  public:
-  explicit BatchScales(const octavo_kernels &real) : real_(real) {
-    std::memcpy(&table_, &real, std::min<size_t>(real.size, sizeof table_));
+  explicit BatchScales(const Context &context) : KernelsBetween(context) {
     table_.quantize = quantize;
     table_.gemm = gemm;
     table_.dequantize = dequantize;
-    watching_ = this;
   }
-  ~BatchScales() { watching_ = nullptr; }
-  BatchScales(const BatchScales &) = delete;
-  BatchScales &operator=(const BatchScales &) = delete;
-
-  const octavo_kernels *table() const { return &table_; }
   void forget() {
     addresses_.clear();
     are_read_ = false;
@@ -60,21 +54,18 @@ class BatchScales {
     if (c->out_scale_inv != nullptr)
       watching_->write(c->out_scale_inv, is_of_batch && spans_rows(c->out_scale_inv->granularity));
     watching_->write(c->out_t_scale_inv, is_of_batch);  // its rows are columns of x
-    return watching_->real_.quantize(ctx, c);
+    return watching_->real().quantize(ctx, c);
   }
   static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     watching_->read(c->a_scale_inv);
     watching_->read(c->b_scale_inv);
-    return watching_->real_.gemm(ctx, c);
+    return watching_->real().gemm(ctx, c);
   }
   static octavo_status dequantize(void *ctx, const octavo_dequantize *c) {
     watching_->read(c->scale_inv);
-    return watching_->real_.dequantize(ctx, c);
+    return watching_->real().dequantize(ctx, c);
   }
 
-  static inline BatchScales *watching_ = nullptr;
-  const octavo_kernels &real_;
-  octavo_kernels table_{};
   std::set<const void *> addresses_;
   bool are_read_ = false;
 };
@@ -82,15 +73,10 @@ class BatchScales {
 }  // namespace
 
 void check_rows(const Context &context) {
-  BatchScales scales(*context.target.desc.kernels);
-  Target target = context.target;
-  target.desc.kernels = scales.table();
-  const Context watched{target, context.seed, context.alignment};
-  Session s(watched);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  BatchScales scales(context);
+  Standard standard(scales.context());
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   host.train_step();
   // Warm-up is over: a counter that forward reads stands where long training would leave it.

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "all_checks.h"
+#include "between.h"
 #include "host.h"
 #include "report.h"
 
@@ -31,8 +32,8 @@ double amax_of(const octavo_tensor &t) {
   return amax;
 }
 
-// One object at a time, since tables have no context to spare.
-class CastWatch {
+// What casts and updates get.
+class CastWatch : public KernelsBetween<CastWatch> {
  public:
   struct Given {
     double amax;  // of everything that was cast with this scale
@@ -42,18 +43,11 @@ class CastWatch {
     const float *amax, *history;
   };
 
-  explicit CastWatch(const octavo_kernels &real) : real_(real) {
-    std::memcpy(&table_, &real, std::min<size_t>(real.size, sizeof table_));
+  explicit CastWatch(const Context &context) : KernelsBetween(context) {
     table_.quantize = quantize;
     table_.quantize_stats = quantize_stats;
     table_.delayed_scale_update = delayed_scale_update;
-    watching_ = this;
   }
-  ~CastWatch() { watching_ = nullptr; }
-  CastWatch(const CastWatch &) = delete;
-  CastWatch &operator=(const CastWatch &) = delete;
-
-  const octavo_kernels *table() const { return &table_; }
   void look_at(Host *host) { host_ = host; }
   void forget() {
     given.clear();
@@ -92,7 +86,7 @@ class CastWatch {
       g.amax = std::max(g.amax, amax_of(*c->in));
       g.largest = dtype == OCTAVO_E5M2 ? 57344 : dtype == OCTAVO_E4M3FN ? 448 : 0;
     }
-    return w.real_.quantize(ctx, c);
+    return w.real().quantize(ctx, c);
   }
   static octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
     CastWatch &w = *watching_;
@@ -100,7 +94,7 @@ class CastWatch {
     w.note("quantize_stats", "underflow", c->underflow, OCTAVO_ROLE_UNDERFLOW);
     w.note("quantize_stats", "signal", c->signal, OCTAVO_ROLE_SIGNAL);
     w.note("quantize_stats", "noise", c->noise, OCTAVO_ROLE_NOISE);
-    return w.real_.quantize_stats(ctx, c);
+    return w.real().quantize_stats(ctx, c);
   }
   static octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *c) {
     CastWatch &w = *watching_;
@@ -109,12 +103,9 @@ class CastWatch {
     w.note("delayed_scale_update", "scale", c->scale, OCTAVO_ROLE_SCALE);
     w.note("delayed_scale_update", "counter", c->counter, OCTAVO_ROLE_COUNTER);
     w.updates.push_back({c->amax, c->history});
-    return w.real_.delayed_scale_update(ctx, c);
+    return w.real().delayed_scale_update(ctx, c);
   }
 
-  static inline CastWatch *watching_ = nullptr;
-  const octavo_kernels &real_;
-  octavo_kernels table_{};
   Host *host_ = nullptr;
   std::string violation_;
 };
@@ -177,15 +168,10 @@ void check_history(Host &host, CastWatch &watch, Newest &newest) {
 }  // namespace
 
 void check_scales(const Context &context) {
-  CastWatch watch(*context.target.desc.kernels);
-  Target target = context.target;
-  target.desc.kernels = watch.table();
-  const Context watched{target, context.seed, context.alignment};
-  Session s(watched);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  CastWatch watch(context);
+  Standard standard(watch.context());
+  Session &s = standard.session;
+  Host &host = standard.host;
   const auto old = static_cast<uint32_t>(s.linears().size());
   s.add(late_model());
   s.seal();

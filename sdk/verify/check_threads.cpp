@@ -69,11 +69,9 @@ std::vector<std::vector<uint8_t>> results(Host &host, const Worker &worker) {
 }  // namespace
 
 void check_threads(const Context &context) {
-  Session s(context);
-  s.add(standard_model());
-  s.seal();
-  Host host(s, context.seed);
-  host.add_standard_batches();
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
   Worker workers[kThreads];

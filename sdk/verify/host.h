@@ -139,6 +139,14 @@ class Host {
   bool concurrent_ = false;
 };
 
+// A session with the standard model, sealed, and a host with its standard batches.
+struct Standard {
+  explicit Standard(const Context &context);
+
+  Session session;
+  Host host;
+};
+
 uint64_t extent_bytes(const octavo_extent &extent, int64_t rows);
 
 }  // namespace octavo::conformance

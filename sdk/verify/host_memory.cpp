@@ -180,6 +180,12 @@ void Host::add_standard_batches() {
   }
 }
 
+Standard::Standard(const Context &context)
+    : session(context),
+      host((session.add(standard_model()), session.seal(), session), context.seed) {
+  host.add_standard_batches();
+}
+
 std::vector<Entry> Host::entries(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
   std::vector<Entry> entries;
   for (const octavo_slot_use &use : session_.uses(owner_kind, owner)) {
