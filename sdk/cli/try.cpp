@@ -83,9 +83,8 @@ void print_shape(const Json &s, const std::string &name) {
                 1000 * s["forward_seconds"].get<double>(),
                 1000 * s["backward_seconds"].get<double>());
   else
-    std::printf("%s: %s", name.c_str(), s.contains("refusal") ? "stays with the host: " : "");
-  if (!s.contains("forward_seconds") && s.contains("refusal"))
-    std::printf("%s", s["refusal"].get<std::string>().c_str());
+    std::printf("%s: stays with the host: %s", name.c_str(),
+                s["refusal"].get<std::string>().c_str());
   for (const char *part : {"y", "dx", "dw"})
     if (s.contains(part) && s[part].is_number())
       std::printf("%s %s %.1f %%", *part == 'y' ? ";" : ",", part, 100 * s[part].get<double>());

@@ -15,7 +15,6 @@ struct Language {
   const char *what;     // for a reader
   const char *sample;   // its folder in share/octavo/samples
   const char *project;  // the folder of project files in share/octavo/new
-  bool is_plugin;       // the name is a plugin's id
   // Whole words of the sample, in its files and in their names, and what replaces them.
   std::vector<std::pair<std::string, std::string>> words;
   // Placeholders of the project files: @LANGUAGE@ and so on.
@@ -28,21 +27,18 @@ inline const std::vector<Language> &languages() {
        "a backend in C++",
        "current_plugin",
        "plugin",
-       true,
        {{"current.cpp", "@NAME@.cpp"}, {"Current", "@CLASS@"}},
        {{"IN", "C++"}, {"LANGUAGE", "CXX"}, {"STANDARD", "cxx_std_17"}}},
       {"c",
        "a backend in C",
        "minimal_plugin",
        "plugin",
-       true,
        {{"minimal", "@NAME@"}},
        {{"IN", "C"}, {"LANGUAGE", "C"}, {"STANDARD", "c_std_11"}}},
       {"host-cpp",
        "a program in C++ that trains",
        "mlp_host",
        "host",
-       false,
        {{"mlp_host", "@NAME@"}},
        {{"IN", "C++"},
         {"LANGUAGE", "CXX"},
@@ -53,7 +49,6 @@ inline const std::vector<Language> &languages() {
        "a program in C that trains, with ranks and checkpoints",
        "c_host",
        "host",
-       false,
        {{"train", "@NAME@"}},
        {{"IN", "C"},
         {"LANGUAGE", "C"},
