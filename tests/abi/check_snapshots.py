@@ -14,6 +14,10 @@ MAX_BYTES = {"cpp": 100 * 1024, "rust": 400 * 1024}
 MAX_C = 20 * 1024
 
 
+def most_bytes(binary):
+    return MAX_BYTES.get(binary.parent.name, MAX_C)
+
+
 def check_snapshot(snapshot):
     sums = snapshot / "SHA256SUMS"
     if not sums.is_file():
@@ -28,7 +32,7 @@ def check_snapshot(snapshot):
         if digest != listed[name]:
             faults.append(f"{found[name]}: expected SHA-256 {listed[name]}, found {digest}; restore it "
                           f"from git: what was frozen is never changed or built again")
-        most = MAX_BYTES.get(found[name].parent.name, MAX_C)
+        most = most_bytes(found[name])
         if found[name].read_bytes()[:4] == b"\x7fELF" and found[name].stat().st_size > most:
             faults.append(f"{found[name]}: expected at most {most} bytes")
     for part in ("include/octavo/abi.h", "layout.inc", "abi.xml", "BUILT.txt", "golden/gcc/minimal.so"):

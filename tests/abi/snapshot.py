@@ -25,6 +25,7 @@ import sys
 import tempfile
 
 import abi_table
+import check_snapshots
 import witness
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -46,8 +47,6 @@ BINARIES = {
     "host": ("gcc", "tests/abi/golden/host.c", ["-lm", "-ldl"]),
     "program": ("gcc", "tests/abi/golden/program.c", ["-ldl"]),
 }
-# Rust's standard library is part of its plugin, a template's code of the one in C++.
-MAX_BYTES = {"cargo": 400 * 1024, "g++": 100 * 1024, "gcc": 20 * 1024, "clang": 20 * 1024}
 SOURCES = ("sdk/include/octavo", "sdk/rust/octavo-sys", "samples/minimal_plugin", "samples/current_plugin",
            "samples/rust_plugin", "tests/abi/golden")
 MANIFEST = """\
@@ -95,7 +94,7 @@ def build_golden(target):
             # The C++ headers are compiled into the plugin, and not part of the ABI.
             run(compiler, *(CPP if compiler == "g++" else C), f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
                 source, "-o", str(binary), *LINK, *options)
-        size, most = binary.stat().st_size, MAX_BYTES[compiler]
+        size, most = binary.stat().st_size, check_snapshots.most_bytes(binary)
         if size > most:
             sys.exit(f"{binary}: expected at most {most} bytes, found {size}")
         if binary.suffix == ".so":
