@@ -58,24 +58,24 @@ OWN = ["octavo_plugin_query_v1", "malloc", "_Znwm", "_ZNSt6vectorIfE2atEm", "_IT
        "_ZN6octavo5msamp4atEv", "atexit", "_ZNSs2atEm"]
 
 
-def make_segment(library):
-    """The first segment that is loaded becomes writable and executable, which no linker makes."""
+def change_segment(library, kind, field, form, value):
+    """Writes a field of the first program header of this kind, at this offset in it."""
     data = bytearray(library.read_bytes())
     start, size = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 54)[0]
     first = next(at for at in range(start, len(data), size)
-                 if struct.unpack_from("<I", data, at)[0] == 1)
-    struct.pack_into("<I", data, first + 4, 7)
+                 if struct.unpack_from("<I", data, at)[0] == kind)
+    struct.pack_into(form, data, first + field, value)
     library.write_bytes(data)
+
+
+def make_segment(library):
+    """The first segment that is loaded becomes writable and executable, which no linker makes."""
+    change_segment(library, 1, 4, "<I", 7)
 
 
 def align_stack_to_0(library):
     """As lld writes it, which readelf prints as 0 and not as 0x0."""
-    data = bytearray(library.read_bytes())
-    start, size = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 54)[0]
-    stack = next(at for at in range(start, len(data), size)
-                 if struct.unpack_from("<I", data, at)[0] == 0x6474E551)
-    struct.pack_into("<Q", data, stack + 48, 0)
-    library.write_bytes(data)
+    change_segment(library, 0x6474E551, 48, "<Q", 0)
 
 
 def main(compiler, readelf, include):
