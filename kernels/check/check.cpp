@@ -136,9 +136,25 @@ void Check::at_least(int64_t found, int64_t expected, const char *name, const ch
        static_cast<long long>(found), expected_name, static_cast<long long>(expected));
 }
 
+void Check::flags(uint32_t found, uint32_t known, const char *name) {
+  if ((found & ~known) != 0)
+    fail(OCTAVO_UNSUPPORTED, "%s = 0x%x; expected bits of 0x%x", name, found, known);
+}
+
+void Check::plain_scale(const octavo_scale *s, const char *name) {
+  if (s->second != nullptr)
+    fail(OCTAVO_UNSUPPORTED,
+         "%s.second = %p; expected null, these kernels read one level of scales", name,
+         static_cast<const void *>(s->second));
+  if (s->order != OCTAVO_SCALES_ROW_MAJOR)
+    fail(OCTAVO_UNSUPPORTED, "%s.order = %u; expected %d (row-major)", name, s->order,
+         OCTAVO_SCALES_ROW_MAJOR);
+}
+
 void Check::scale(const octavo_scale *s, const char *name, bool optional, const char *others) {
   if (!ok() || (s == nullptr && optional)) return;
   if (s == nullptr) return fail(OCTAVO_INVALID, "%s is null; expected a scale", name);
+  plain_scale(s, name);
   if (s->granularity != OCTAVO_PER_TENSOR) {
     return fail(OCTAVO_UNSUPPORTED, "%s.granularity = %u; expected %d (one scale per tensor)%s",
                 name, s->granularity, OCTAVO_PER_TENSOR, others);

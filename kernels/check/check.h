@@ -66,6 +66,10 @@ class Check {
   void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
   /* The rows of a scale that is a matrix with `rows` rows are within 2^63 bytes. */
   void scale_rows(const octavo_scale *s, const char *name, int64_t rows);
+  /* Nothing but the known bits. */
+  void flags(uint32_t found, uint32_t known, const char *name);
+  /* What a tensor's scales have beyond those that these kernels read. */
+  void plain_scale(const octavo_scale *s, const char *name);
   /* Each null, or aligned to a float. */
   using Named = std::pair<const float *, const char *>;
   void accumulators(std::initializer_list<Named> pointers);

@@ -1,5 +1,4 @@
-/* What describe and workspace_bytes refuse of any call, and what describe states of every device.
- */
+/* What describe and workspace_bytes refuse of any call. */
 #include <cstring>
 
 #include "kernels/check/calls.h"
@@ -15,15 +14,6 @@ octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernel
   }
   out->kind = OCTAVO_KIND_KERNELS_CAPS;
   out->id = {id, std::strlen(id)};
-  out->dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
-                OCTAVO_DTYPE_BIT(OCTAVO_F16) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
-                OCTAVO_DTYPE_BIT(OCTAVO_E5M2) | OCTAVO_DTYPE_BIT(OCTAVO_E8M0FNU);
-  out->granularities = 0;
-  for (const uint32_t granularity :
-       {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
-        OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
-    out->granularities |= UINT64_C(1) << granularity;
-  }
   return OCTAVO_OK;
 }
 

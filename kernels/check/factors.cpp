@@ -38,6 +38,10 @@ octavo_status check_delayed_scale_update(const Caller &caller,
   if (!check.call(c)) return check.status();
   check.rule(c->rule);
   check.format_max(c->format_max);
+  check.flags(c->history_flags,
+              OCTAVO_HISTORY_SKIP_ZERO | OCTAVO_HISTORY_DROP_NONFINITE | OCTAVO_HISTORY_NAN_KEEPS |
+                  OCTAVO_HISTORY_COUNT_FROM_ONE,
+              "history_flags");
   if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
   if (c->n > 0) {
     check.not_null(c->amax, "amax");

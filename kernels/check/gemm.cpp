@@ -52,9 +52,7 @@ octavo_status check_operands(Check *check, const octavo_gemm *c, const DeviceLim
   check->tensor(c->a, "a", Dtypes::kAny);
   check->tensor(c->b, "b", Dtypes::kAny);
   constexpr uint32_t kLayouts = OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN | OCTAVO_GEMM_B_PACKED;
-  if ((c->layout & ~kLayouts) != 0) {
-    check->fail(OCTAVO_UNSUPPORTED, "layout = 0x%x; expected bits of 0x%x", c->layout, kLayouts);
-  }
+  check->flags(c->layout, kLayouts, "layout");
   if (!check->ok()) return check->status();
   check_layout(check, *c, OCTAVO_GEMM_A_KM, *c->a, c->a_scale_inv, "a");
   check_layout(check, *c, OCTAVO_GEMM_B_KN, *c->b, c->b_scale_inv, "b");

@@ -19,14 +19,15 @@ struct Minor0;
   struct Minor0<call> {                                                      \
     static constexpr uint32_t kSize = OCTAVO_SIZE_THROUGH(call, last_field); \
   }
-OCTAVO_MINOR_0(octavo_quantize, reserved);
+OCTAVO_MINOR_0(octavo_ability, evidence);
+OCTAVO_MINOR_0(octavo_quantize, rounding);
 OCTAVO_MINOR_0(octavo_dequantize, reserved);
 OCTAVO_MINOR_0(octavo_quantize_stats, workspace);
 OCTAVO_MINOR_0(octavo_prologue, rstd);
 OCTAVO_MINOR_0(octavo_prologue_call, workspace);
 OCTAVO_MINOR_0(octavo_scale_from_amax, kept);
 OCTAVO_MINOR_0(octavo_compute_amax, nonfinite);
-OCTAVO_MINOR_0(octavo_delayed_scale_update, rule);
+OCTAVO_MINOR_0(octavo_delayed_scale_update, reserved);
 OCTAVO_MINOR_0(octavo_gemm, layout);
 OCTAVO_MINOR_0(octavo_adam_step, flags);
 OCTAVO_MINOR_0(octavo_sum_quantized, added);

@@ -141,10 +141,10 @@ void check_state(Check *check, const octavo_quantize &c) {
 octavo_status check_quantize(const Caller &caller, const octavo_quantize *c) {
   Check check(caller, "quantize");
   if (!check.call(c)) return check.status();
-  if ((c->flags & ~uint32_t{OCTAVO_QUANTIZE_KEEP_POSITIVE}) != 0) {
-    check.fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected bits of 0x%x", c->flags,
-               OCTAVO_QUANTIZE_KEEP_POSITIVE);
-  }
+  check.flags(c->flags, OCTAVO_QUANTIZE_KEEP_POSITIVE, "flags");
+  if (c->rounding != OCTAVO_ROUND_NEAREST_EVEN)
+    check.fail(OCTAVO_UNSUPPORTED, "rounding = %u; expected %d (to nearest, ties to even)",
+               c->rounding, OCTAVO_ROUND_NEAREST_EVEN);
   check.tensor(c->in, "in", Dtypes::kAny);
   if (!check.ok()) return check.status();
   if (is_state_scaled(*c)) {

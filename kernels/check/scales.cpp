@@ -5,6 +5,7 @@ namespace octavo {
 
 void check_row_scale(Check *check, const octavo_scale *s, const char *name, int64_t rows) {
   if (!check->ok()) return;
+  check->plain_scale(s, name);
   if (s->dtype != OCTAVO_F32) {
     return check->fail(OCTAVO_UNSUPPORTED,
                        "%s.dtype = 0x%x; expected 0x%x (f32), that of %s.granularity = 1", name,
@@ -27,6 +28,7 @@ void check_row_scale(Check *check, const octavo_scale *s, const char *name, int6
 void check_block_scale(Check *check, const octavo_scale *s, const char *name,
                        const octavo_tensor &t) {
   if (!check->ok()) return;
+  check->plain_scale(s, name);
   const bool is_mx = is_mx_granularity(s->granularity);
   const uint32_t dtype = is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32;
   if (s->dtype != dtype) {
@@ -71,6 +73,7 @@ void check_state_codes(Check *check, const octavo_tensor *t, const char *name) {
 
 void check_state_scale(Check *check, const octavo_scale *s, const char *name) {
   if (!check->ok()) return;
+  check->plain_scale(s, name);
   const int64_t floats = s->granularity == OCTAVO_EXPANDED_128 ? kExpandedScales : 1;
   if (s->dtype != OCTAVO_F32) {
     check->fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,

@@ -23,9 +23,12 @@ struct DeviceLimits {
   uint64_t (*prologue_workspace)(const void *device, const octavo_prologue_call &c);
 };
 
-/* Refuses caps that are too short; fills in the id and what is the same on every device: dtypes and
- * granularities. */
+/* Refuses caps that are too short; fills in the id. */
 octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernels_caps *out);
+/* Refuses a question that is too short; answers OCTAVO_ACCEPT if the checks below would let such a
+ * call pass, else OCTAVO_DECLINE with the evidence. */
+octavo_status begin_ability(const Caller &caller, const DeviceLimits &limits,
+                            octavo_ability *question);
 /* Refuses a kind that is not that of a call; *bytes becomes 0. */
 octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint64_t *bytes);
 /* workspace_bytes of these two, for which memory without an address is legal. */

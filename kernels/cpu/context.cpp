@@ -168,4 +168,13 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   return OCTAVO_OK;
 }
 
+octavo_status ability(void *ctx, octavo_ability *question) {
+  const Context &context = context_of(ctx);
+  const octavo_status status = begin_ability(context.caller(), limits_of(context), question);
+  if (status != OCTAVO_OK || question->decision == OCTAVO_DECLINE) return status;
+  question->decision = OCTAVO_ACCEPT_EMULATED;
+  question->evidence = OCTAVO_STR("no CPU has FP8 units that give these numbers");
+  return OCTAVO_OK;
+}
+
 }  // namespace octavo

@@ -54,5 +54,6 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
 octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
 void close_device(void *ctx);
 octavo_status describe(void *ctx, octavo_kernels_caps *out);
+octavo_status ability(void *ctx, octavo_ability *question);
 
 }  // namespace octavo

@@ -19,13 +19,13 @@ void update_band(const Context &context, const octavo_delayed_scale_update &c, i
                  int64_t count) {
   const int64_t columns = static_cast<int64_t>(c.n);
   const int64_t length = static_cast<int64_t>(c.length);
-  const DelayedRule rule = {c.format_max, c.margin, c.rule, c.use_max != 0};
+  const DelayedRule rule = delayed_rule(c);
   alignas(64) float newest[kBand];
   alignas(64) float largest[kBand];
   alignas(64) int32_t rolls[kBand];
   alignas(64) int32_t has_nan[kBand];
   for (int64_t i = 0; i < count; ++i) {
-    const DelayedEntry entry = delayed_entry(c.amax[first + i], c.rule);
+    const DelayedEntry entry = delayed_entry(c.amax[first + i], rule);
     newest[i] = entry.newest;
     rolls[i] = entry.rolls ? 1 : 0;
     largest[i] = entry.newest > 0.0f ? entry.newest : 0.0f;
@@ -39,7 +39,7 @@ void update_band(const Context &context, const octavo_delayed_scale_update &c, i
     if (rolls[i] == 0) continue;
     float *counter = c.counter == nullptr ? nullptr : c.counter + first + i;
     /* An amax of 0 keeps the scale, as a NaN in the window does. */
-    const float window = has_nan[i] != 0 && nan_keeps_scale(c.rule) ? 0.0f : largest[i];
+    const float window = has_nan[i] != 0 && nan_keeps_scale(rule) ? 0.0f : largest[i];
     finish_delayed_column({c.amax + first + i, nullptr, c.scale + first + i, counter, 0, 0}, rule,
                           rule.use_max ? window : newest[i]);
   }

@@ -1,8 +1,10 @@
 /* Opening a CUDA device, and what its runtime's errors mean. */
 #include "kernels/cuda/context.h"
 
+#include <cstring>
 #include <new>
 
+#include "kernels/check/granularity.h"
 #include "kernels/cuda/verbs.h"
 
 namespace octavo::cuda {
@@ -178,17 +180,37 @@ void close_device(void *ctx) {
   delete context;
 }
 
-/* Of block scales: those that tensor cores multiply, by the manual of cuBLAS ("Narrow Precision
- * Data Types Usage"). The reference kernel multiplies the others, so slowly that they are no
- * capability; who chooses it for every product gets them all. */
-static uint64_t lacking_granularities(const Context &context) {
-  if (context.gemm.is_reference) return 0;
-  uint64_t lacking = 0;
+/* Why tensor cores do not multiply such operands as they are; null: they do. By the manual of
+ * cuBLAS, "Narrow Precision Data Types Usage". */
+static const char *emulation_of(const Context &context, const octavo_ability &q) {
+  if (context.gemm.is_reference) return "OCTAVO_CUDA_GEMM=reference uses no tensor cores";
+  const bool codes[2] = {OCTAVO_DTYPE_BITS(q.dtype) == 8, OCTAVO_DTYPE_BITS(q.b_dtype) == 8};
+  if (codes[0] != codes[1]) return "one operand is converted to the dtype of the other";
+  if (!codes[0]) return nullptr;
+  if (q.dtype == OCTAVO_E5M2 && q.b_dtype == OCTAVO_E5M2)
+    return "two operands in float8_e5m2 are converted to bf16";
+  if (is_mx_granularity(q.granularity))
+    return context.capability >= 100
+               ? nullptr
+               : "tensor cores read blocks of 32 from compute capability 10.0 on";
+  if (!is_block_granularity(q.granularity)) return nullptr;
   if (context.capability != 90)
-    lacking |= UINT64_C(1) << OCTAVO_BLOCK_1X128 | UINT64_C(1) << OCTAVO_BLOCK_128X128;
-  if (context.capability < 100)
-    lacking |= UINT64_C(1) << OCTAVO_BLOCK_1X32 | UINT64_C(1) << OCTAVO_BLOCK_32X32;
-  return lacking;
+    return "tensor cores read blocks of 128 with compute capability 9.0 only";
+  return q.granularity == OCTAVO_BLOCK_128X128 && q.b_granularity == OCTAVO_BLOCK_128X128
+             ? "tensor cores need one operand in blocks of 1x128"
+             : nullptr;
+}
+
+octavo_status ability(void *ctx, octavo_ability *question) {
+  const Context &context = context_of(ctx);
+  const octavo_status status = begin_ability(context.caller, context.limits, question);
+  if (status != OCTAVO_OK || question->decision == OCTAVO_DECLINE) return status;
+  if (question->call != OCTAVO_KIND_GEMM) return OCTAVO_OK;
+  const char *reason = emulation_of(context, *question);
+  if (reason == nullptr) return OCTAVO_OK;
+  question->decision = OCTAVO_ACCEPT_EMULATED;
+  question->evidence = {reason, std::strlen(reason)};
+  return OCTAVO_OK;
 }
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
@@ -199,7 +221,7 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
       OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
   /* Which algorithm is the fastest may differ from run to run. */
   if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
-  out->granularities &= ~lacking_granularities(context);
+  if (context.gemm.is_reference) out->flags |= OCTAVO_CAPS_EMULATED;
   out->alignment = 16;
   if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) out->pack_rows = 0;
   return OCTAVO_OK;

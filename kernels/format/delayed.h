@@ -1,18 +1,13 @@
 /* kernels/format/delayed.h: delayed scaling, the update of one column of a history pool.
  *
- * Four variants exist; they give different results on ordinary data.
- *   - QUOTIENT, POW2 (TE's fused kernel): an amax of 0 changes nothing; NaN in the history is
- * ignored.
- *   - RECIPROCAL (TE's unfused path): an amax of 0 rolls like any value; NaN in the window keeps
- * the scale.
- *   - MSAMP: an amax of 0 changes nothing; an infinite or NaN amax enters as 0 and resets the
- * counter to 0.
- *   - MSAMP04: as MSAMP, but an amax of 0 rolls, and the counter is reset to 1: MS-AMP 0.4.0 resets
- *     it before it computes the scales and increments it at the end of the same update.
+ * What happens to an amax of 0, Inf or NaN differs between libraries and gives different results on
+ * ordinary data: the flags OCTAVO_HISTORY_... say it. MS-AMP 0.4.0 resets its counter before it
+ * computes the scales and increments it at the end of the same update, hence COUNT_FROM_ONE.
  */
 #pragma once
 
 #include "kernels/format/scale_rules.h"
+#include "octavo/kernels.h"
 
 namespace octavo {
 
@@ -30,8 +25,13 @@ struct DelayedRule {
   float format_max;
   int32_t margin;
   uint32_t rule;
+  uint32_t history; /* OCTAVO_HISTORY_... */
   bool use_max;
 };
+
+OCTAVO_HOST_DEVICE static inline DelayedRule delayed_rule(const octavo_delayed_scale_update &c) {
+  return {c.format_max, c.margin, c.rule, c.history_flags, c.use_max != 0};
+}
 
 /* The largest value of all rows, including the oldest. */
 OCTAVO_HOST_DEVICE static inline float window_maximum(const DelayedColumn &c, bool nan_propagates) {
@@ -50,16 +50,13 @@ struct DelayedEntry {
   float newest; /* the value that enters the history */
 };
 
-OCTAVO_HOST_DEVICE static inline DelayedEntry delayed_entry(float live, uint32_t rule) {
-  const bool is_msamp04 = rule == OCTAVO_RULE_MSAMP04;
-  const bool zero_rolls = rule == OCTAVO_RULE_RECIPROCAL || is_msamp04;
-  const bool replaces_nonfinite = rule == OCTAVO_RULE_MSAMP || is_msamp04;
-  return {zero_rolls || live != 0.0f, replaces_nonfinite && !is_finite(live) ? 0.0f : live};
+OCTAVO_HOST_DEVICE static inline DelayedEntry delayed_entry(float live, const DelayedRule &r) {
+  const bool is_dropped = (r.history & OCTAVO_HISTORY_DROP_NONFINITE) != 0 && !is_finite(live);
+  return {(r.history & OCTAVO_HISTORY_SKIP_ZERO) == 0 || live != 0.0f, is_dropped ? 0.0f : live};
 }
 
-/* Whether a NaN anywhere in the window keeps the scale. */
-OCTAVO_HOST_DEVICE static inline bool nan_keeps_scale(uint32_t rule) {
-  return rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP04;
+OCTAVO_HOST_DEVICE static inline bool nan_keeps_scale(const DelayedRule &r) {
+  return (r.history & OCTAVO_HISTORY_NAN_KEEPS) != 0;
 }
 
 /* The rest of the update of a column that rolls. `chosen` is the amax chosen from its window. */
@@ -69,16 +66,16 @@ OCTAVO_HOST_DEVICE static inline void finish_delayed_column(const DelayedColumn 
   *c.scale = scale_by_rule(r.rule, chosen, *c.scale, r.format_max, r.margin);
   *c.amax = 0.0f;
   if (c.counter == nullptr) return;
-  const float restarted = r.rule == OCTAVO_RULE_MSAMP04 ? 1.0f : 0.0f;
+  const float restarted = (r.history & OCTAVO_HISTORY_COUNT_FROM_ONE) != 0 ? 1.0f : 0.0f;
   *c.counter = is_finite(live) ? *c.counter + 1.0f : restarted;
 }
 
 OCTAVO_HOST_DEVICE static inline void update_delayed_column(const DelayedColumn &c,
                                                             const DelayedRule &r) {
-  const DelayedEntry entry = delayed_entry(*c.amax, r.rule);
+  const DelayedEntry entry = delayed_entry(*c.amax, r);
   if (!entry.rolls) return;
   c.history[0] = entry.newest;
-  const float chosen = r.use_max ? window_maximum(c, nan_keeps_scale(r.rule)) : entry.newest;
+  const float chosen = r.use_max ? window_maximum(c, nan_keeps_scale(r)) : entry.newest;
 
   /* Row 1 is the oldest and drops out; the live value becomes the newest. */
   for (int64_t row = 1; row + 1 < c.length; ++row) {

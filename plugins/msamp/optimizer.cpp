@@ -47,8 +47,10 @@ void Msamp::write(Pass &p, const author::WriteCall &c) const {
 // halves where more than this share of the elements saturated in reductions, and else grows so that
 // it doubles in 1,000 steps. One rank's own values never saturate at 1.
 void Msamp::finish_step(Pass &p, const author::StepCall &c) const {
-  update_scales(p, c, x_, {author::format_max(OCTAVO_E4M3FN), options().rule()});
-  update_scales(p, c, dy_, {author::format_max(OCTAVO_E5M2), options().rule()});
+  update_scales(p, c, x_,
+                {author::format_max(OCTAVO_E4M3FN), options().rule(), options().history()});
+  update_scales(p, c, dy_,
+                {author::format_max(OCTAVO_E5M2), options().rule(), options().history()});
   if (options().reduction_prescale() != Prescale::kAuto) {
     p.clear(c[saturated_], sizeof(float));
     p.clear(c[added_], sizeof(float));

@@ -28,7 +28,7 @@ Codes gradient_of(const ParameterCall &c) {
   return c.stored(OCTAVO_ROLE_GRADIENT);
 }
 octavo_scale scale_at(float *address) {
-  return {address, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return OCTAVO_SCALE(address, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
 }
 // One gradient's part of `codes`, which begins at *at and ends at the next one's.
 octavo_tensor codes_of(const ParameterCall &c, const void *codes, uint64_t *at) {

@@ -8,23 +8,20 @@ using author::decline;
 
 // One verdict: the first reason against it, or how FP8 runs.
 void Msamp::check(const author::Device &device, const Options &o, author::Verdicts &verdicts) {
-  if (!device.has_dtype(OCTAVO_E4M3FN) || !device.has_dtype(OCTAVO_E5M2))
-    return verdicts.decline(OCTAVO_REASON_DTYPE, "the kernels lack float8_e4m3fn or float8_e5m2");
-  if (!device.has_dtype(OCTAVO_F16))
-    return verdicts.decline(OCTAVO_REASON_DTYPE,
-                            "the kernels lack f16, in which weights and second moments are kept");
+  verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}, {OCTAVO_F16}});
+  if (verdicts.declined()) return;
   if (o.amsgrad)
     return verdicts.decline(
         OCTAVO_REASON_OPTION,
         "amsgrad is not possible: its maximum of second moments has no low-bit form",
-        "set fp8.msamp.amsgrad = false");
+        author::set_key("fp8.msamp.amsgrad", "false"));
   if (o.parity() && o.optimizer == Decay::kAdam && o.state_format != States::kLevel)
-    return verdicts.decline(OCTAVO_REASON_OPTION,
-                            "msamp04 drops the L2 decay from moments in its own formats only",
-                            "set fp8.msamp.state_format = \"level\", or profile = \"msamp-fixed\"");
-  if (!device.has_granularity(o.state_granularity()))
+    return verdicts.decline(
+        OCTAVO_REASON_OPTION, "msamp04 drops the L2 decay from moments in its own formats only",
+        author::set_key("fp8.msamp.state_format", "\"level\"", ", or profile = \"msamp-fixed\""));
+  if (!device.casts_to({OCTAVO_E4M3FN, o.state_granularity()}))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack optimizer states in groups",
-                            "set fp8.msamp.state_format = \"level\"");
+                            author::set_key("fp8.msamp.state_format", "\"level\""));
   verdicts.accept(device.has(OCTAVO_CAPS_EMULATED)
                       ? "FP8 arithmetic is emulated exactly, without FP8 hardware"
                       : "FP8 runs on the device");

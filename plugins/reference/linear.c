@@ -33,7 +33,7 @@ static octavo_tensor carve_codes(carver *c, int64_t rows, int64_t cols, uint32_t
 }
 
 static octavo_scale carve_scale(carver *c) {
-  const octavo_scale s = {carve(c, sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  const octavo_scale s = OCTAVO_SCALE(carve(c, sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
   return s;
 }
 

@@ -37,15 +37,19 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 
 static octavo_status check_session(const octavo_session_desc *desc,
                                    const octavo_verdict_sink *sink) {
-  const uint64_t dtypes = OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
-  octavo_verdict v = {sizeof v, OCTAVO_KIND_VERDICT, 0, 0, 0, 0, {0}, {0}, {0}};
-  if ((desc->caps->dtypes & dtypes) != dtypes)
+  octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
+  octavo_ability product = {.size = sizeof product, .kind = OCTAVO_KIND_ABILITY};
+  product.call = OCTAVO_KIND_GEMM;
+  product.dtype = OCTAVO_E5M2;
+  product.b_dtype = OCTAVO_E4M3FN;
+  if (desc->kernels->ability(desc->kernels_ctx, &product) != OCTAVO_OK ||
+      product.decision == OCTAVO_DECLINE)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
-           "the kernels lack float8_e4m3fn or float8_e5m2");
+           "the kernels lack products of float8_e4m3fn and float8_e5m2");
   else if (desc->caps->alignment > 1)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_SHAPE,
            "the kernels need aligned shapes, and this backend does not pad; te does");
-  else if (desc->caps->flags & OCTAVO_CAPS_EMULATED)
+  else if (product.decision == OCTAVO_ACCEPT_EMULATED)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT_EMULATED, OCTAVO_REASON_NONE,
            "per-tensor current scaling; FP8 arithmetic is emulated exactly, without FP8 hardware");
   else
@@ -108,6 +112,11 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d,
       !(s->parameters[d->weight].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "add_linear: expected the id of a parameter added as LINEAR_WEIGHT");
+  if (d->option_count > 0) {
+    answer(verdict, OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_OPTION,
+           "this backend has no options for single linears");
+    return OCTAVO_OK;
+  }
   uint32_t *grown = realloc(s->linears, (s->linear_count + 1) * sizeof *grown);
   if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_RESOURCE, "out of memory");
   s->linears = grown;

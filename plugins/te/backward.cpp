@@ -61,9 +61,10 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
 // Delayed scaling: the next scales from the amax of this step.
 void Te::finish_step(Pass &p, const StepCall &c) const {
   const auto update = [&](const ObservedSlot &operand, uint32_t dtype) {
-    update_scales(p, c, operand,
-                  {format_max(dtype), recipe_.rule, static_cast<int32_t>(options().margin),
-                   options().amax_compute_algo == Algorithm::kMax});
+    update_scales(
+        p, c, operand,
+        {format_max(dtype), recipe_.rule, recipe_.history, static_cast<int32_t>(options().margin),
+         options().amax_compute_algo == Algorithm::kMax});
   };
   update(w_, OCTAVO_E4M3FN);
   update(x_, OCTAVO_E4M3FN);

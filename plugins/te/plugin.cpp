@@ -25,14 +25,16 @@ std::string padding_of(const Device &device, const Parameter &w) {
   return text + factor;
 }
 
-// A recipe with scales of blocks that the device has.
-const char *another_recipe(const Device &device, Scaling scaling) {
-  if (scaling != Scaling::kMx && device.has_granularity(OCTAVO_BLOCK_1X32))
-    return "set fp8.te.recipe = \"mx\"";
-  if (scaling != Scaling::kBlock && device.has_granularity(OCTAVO_BLOCK_1X128) &&
-      device.has_granularity(OCTAVO_BLOCK_128X128))
-    return "set fp8.te.recipe = \"block\"";
-  return "set fp8.te.recipe = \"current\"";
+// A recipe with scales of blocks that the device multiplies.
+Remedy another_recipe(const Device &device, Scaling scaling) {
+  const auto multiplies = [&](uint32_t a, uint32_t b) {
+    return device.multiplies({OCTAVO_E4M3FN, a}, {OCTAVO_E4M3FN, b});
+  };
+  if (scaling != Scaling::kMx && multiplies(OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32))
+    return set_key("fp8.te.recipe", "\"mx\"");
+  if (scaling != Scaling::kBlock && multiplies(OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128))
+    return set_key("fp8.te.recipe", "\"block\"");
+  return set_key("fp8.te.recipe", "\"current\"");
 }
 
 }  // namespace
@@ -40,17 +42,14 @@ const char *another_recipe(const Device &device, Scaling scaling) {
 void Te::check(const Device &device, const Options &options, Verdicts &verdicts) {
   refuse_options(options, verdicts);
   const Recipe r = recipe_of(options);
-  for (const uint32_t granularity : {r.operand_granularity, r.weight_granularity}) {
-    if (device.has_granularity(granularity)) continue;
-    verdicts.decline(
-        OCTAVO_REASON_KERNEL, "the kernels of this device lack the scales of the recipe",
-        another_recipe(device, r.scaling),
-        OptionList<Options>().shown(options, "recipe") + " needs " + describe_scales(granularity));
-    break;
+  verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}});
+  if (r.operand_granularity != OCTAVO_PER_TENSOR) {
+    const CodeFormat x{OCTAVO_E4M3FN, r.operand_granularity},
+        w{OCTAVO_E4M3FN, r.weight_granularity};
+    verdicts.need_product(x, w, another_recipe(device, r.scaling));
   }
-  if (!device.has_dtype(OCTAVO_E4M3FN) || !device.has_dtype(OCTAVO_E5M2))
-    verdicts.decline(OCTAVO_REASON_DTYPE, "the kernels lack float8_e4m3fn or float8_e5m2");
-  else if (device.has(OCTAVO_CAPS_EMULATED))
+  if (verdicts.declined()) return;
+  if (device.has(OCTAVO_CAPS_EMULATED))
     verdicts.add({OCTAVO_ACCEPT_EMULATED, OCTAVO_REASON_NONE,
                   "FP8 arithmetic is emulated exactly, without FP8 hardware"});
   else

@@ -28,10 +28,11 @@ constexpr struct {
 constexpr struct {
   Scaling scaling;
   uint32_t rule;
+  uint32_t history = OCTAVO_HISTORY_TE;
 } kProfiles[] = {
     {},  // default: the recipe's
     {Scaling::kDelayed, OCTAVO_RULE_QUOTIENT},
-    {Scaling::kDelayed, OCTAVO_RULE_RECIPROCAL},
+    {Scaling::kDelayed, OCTAVO_RULE_RECIPROCAL, OCTAVO_HISTORY_TE_UNFUSED},
     {Scaling::kCurrent, OCTAVO_RULE_QUOTIENT},
     {Scaling::kBlock, OCTAVO_RULE_POW2},
     {Scaling::kMx, OCTAVO_RULE_MX_UP},
@@ -62,11 +63,13 @@ Recipe recipe_of(const Options &o) {
   Recipe r;
   r.scaling = o.scaling();
   r.rule = profile_of(o).rule;
+  r.history = profile_of(o).history;
   if (o.current_scaling_power_2_scales) r.rule = OCTAVO_RULE_POW2;
   if (o.block_scaling_fp32_scales) r.rule = OCTAVO_RULE_QUOTIENT;
   r.operand_granularity = row.operand_granularity;
-  r.weight_granularity =
-      o.mxfp8_2d_quantization ? uint32_t{OCTAVO_BLOCK_32X32} : row.weight_granularity;
+  // A session of another recipe is refused, by the name of the option alone.
+  const bool is_2d = o.mxfp8_2d_quantization && r.scaling == Scaling::kMx;
+  r.weight_granularity = is_2d ? uint32_t{OCTAVO_BLOCK_32X32} : row.weight_granularity;
   const Format format = o.fp8_format == Format::kDefault ? row.format : o.fp8_format;
   if (format == Format::kE4m3) r.gradient_dtype = OCTAVO_E4M3FN;
   r.fprop = overridden(o, "fprop");

@@ -15,6 +15,7 @@ enum class Operands {
 struct Recipe {
   Scaling scaling = Scaling::kDelayed;
   uint32_t rule = OCTAVO_RULE_QUOTIENT;              // delayed: of end_step; else of every cast
+  uint32_t history = OCTAVO_HISTORY_TE;              // delayed: OCTAVO_HISTORY_...
   uint32_t operand_granularity = OCTAVO_PER_TENSOR;  // x and dy
   uint32_t weight_granularity = OCTAVO_PER_TENSOR;
   uint32_t gradient_dtype = OCTAVO_E5M2;  // HYBRID; E4M3 uses one format throughout

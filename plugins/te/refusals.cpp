@@ -10,13 +10,15 @@ bool is(const O &o, Scaling scaling) {
   return o.scaling() == scaling;
 }
 
+using author::set_key;
+
 const author::OptionRule<O> kRules[] = {
     {[](const O &o) {
        return o.use_mxfp8_block_scaling &&
               (o.recipe == Scaling::kCurrent || o.recipe == Scaling::kBlock);
      },
      "use_mxfp8_block_scaling chooses the recipe mx, but another recipe is named",
-     "set fp8.te.recipe = \"mx\", or use_mxfp8_block_scaling = false",
+     set_key("fp8.te.recipe", "\"mx\"", ", or use_mxfp8_block_scaling = false"),
      {"recipe", "use_mxfp8_block_scaling"}},
     {[](const O &o) {
        return o.use_mxfp8_block_scaling &&
@@ -28,30 +30,30 @@ const author::OptionRule<O> kRules[] = {
     // [rule]
     {[](const O &o) { return scaling_of_profile(o) != o.scaling(); },
      "the profile belongs to another recipe",
-     "set fp8.te.profile = \"default\", or the recipe that the profile names",
+     set_key("fp8.te.profile", "\"default\"", ", or the recipe that the profile names"),
      {"profile", "recipe"}},
     // [/rule]
     {[](const O &o) { return o.fp8_format == Format::kE5m2; },
      "pure E5M2 training is not supported: its 2 bits of mantissa serve gradients only",
-     "set fp8.te.fp8_format = \"HYBRID\"",
+     set_key("fp8.te.fp8_format", "\"HYBRID\""),
      {"fp8_format"}},
     {[](const O &o) { return !is(o, Scaling::kDelayed) && o.margin != 0; },
      "only delayed scaling has a margin",
-     "set fp8.te.margin = 0",
+     set_key("fp8.te.margin", "0"),
      {"margin", "recipe"}},
     {[](const O &o) { return o.interval > 1; },
      "scales are computed in every step: Transformer Engine removed the interval",
-     "set fp8.te.interval = 1",
+     set_key("fp8.te.interval", "1"),
      {"interval"}},
     {[](const O &o) { return !o.scaling_factor_compute_algo.empty(); },
      "a function that computes scales cannot come from a configuration",
-     "set fp8.te.scaling_factor_compute_algo = \"\" and choose a profile",
+     set_key("fp8.te.scaling_factor_compute_algo", "\"\"", " and choose a profile"),
      {"scaling_factor_compute_algo"}},
     {[](const O &o) {
        return is(o, Scaling::kDelayed) && o.backward_override != BackwardOverride::kNone;
      },
      "delayed scaling supports no backward_override",
-     "set fp8.te.backward_override = \"none\", or fp8.te.recipe = \"current\"",
+     set_key("fp8.te.backward_override", "\"none\"", ", or fp8.te.recipe = \"current\""),
      {"backward_override", "recipe"}},
     {[](const O &o) {
        return o.backward_override != BackwardOverride::kNone &&
@@ -64,23 +66,23 @@ const author::OptionRule<O> kRules[] = {
        return o.amax_epsilon != 0 && !is(o, Scaling::kCurrent) && !is(o, Scaling::kBlock);
      },
      "only current and block scaling have an amax_epsilon",
-     "set fp8.te.amax_epsilon = 0.0",
+     set_key("fp8.te.amax_epsilon", "0.0"),
      {"amax_epsilon", "recipe"}},
     {[](const O &o) { return o.current_scaling_power_2_scales && !is(o, Scaling::kCurrent); },
      "current_scaling_power_2_scales belongs to the recipe current",
-     "set fp8.te.current_scaling_power_2_scales = false",
+     set_key("fp8.te.current_scaling_power_2_scales", "false"),
      {"current_scaling_power_2_scales", "recipe"}},
     {[](const O &o) { return o.block_scaling_fp32_scales && !is(o, Scaling::kBlock); },
      "block_scaling_fp32_scales belongs to the recipe block",
-     "set fp8.te.block_scaling_fp32_scales = false",
+     set_key("fp8.te.block_scaling_fp32_scales", "false"),
      {"block_scaling_fp32_scales", "recipe"}},
     {[](const O &o) { return o.mxfp8_2d_quantization && !is(o, Scaling::kMx); },
      "mxfp8_2d_quantization belongs to the recipe mx",
-     "set fp8.te.mxfp8_2d_quantization = false",
+     set_key("fp8.te.mxfp8_2d_quantization", "false"),
      {"mxfp8_2d_quantization", "recipe"}},
     {[](const O &o) { return o.fp8_dpa || o.fp8_mha; },
      "this backend has linear layers only: attention stays with the host",
-     "set fp8.te.fp8_dpa = false and fp8_mha = false",
+     set_key("fp8.te.fp8_dpa", "false", " and fp8_mha = false"),
      {"fp8_dpa", "fp8_mha"}},
 };
 

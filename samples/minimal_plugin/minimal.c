@@ -46,19 +46,23 @@ static void decide(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_st
 }
 
 static octavo_status check_session(const octavo_session_desc *d, const octavo_verdict_sink *sink) {
-  const uint64_t needed = OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  if ((d->caps->dtypes & needed) != needed)
+  octavo_ability product = {.size = sizeof product,
+                            .kind = OCTAVO_KIND_ABILITY,
+                            .call = OCTAVO_KIND_GEMM,
+                            .dtype = OCTAVO_E5M2,
+                            .b_dtype = OCTAVO_E4M3FN};
+  if (d->kernels->ability(d->kernels_ctx, &product) != OCTAVO_OK ||
+      product.decision == OCTAVO_DECLINE)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_KERNEL,
-           TEXT("these kernels lack float8_e4m3fn or float8_e5m2"));
+           TEXT("these kernels do not multiply float8_e5m2 by float8_e4m3fn"));
   else if (d->caps->alignment > 1)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_SHAPE,
            TEXT("these kernels need padded matrices, and minimal pads nothing"));
   else
     decide(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE,
            TEXT("x, w and dy are cast with current scaling"));
-  if (v.decision == OCTAVO_ACCEPT && (d->caps->flags & OCTAVO_CAPS_EMULATED))
-    v.decision = OCTAVO_ACCEPT_EMULATED;
+  if (v.decision == OCTAVO_ACCEPT) v.decision = product.decision;
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
@@ -110,6 +114,10 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   if (d->weight >= s->num_parameters ||
       !(s->parameters[d->weight].flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
     return fail(&s->desc, OCTAVO_INVALID, "add_linear: expected the id of a LINEAR_WEIGHT");
+  if (d->option_count > 0) {
+    decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_OPTION, TEXT("minimal has no options"));
+    return OCTAVO_OK;
+  }
   uint32_t *grown = realloc(s->linears, (s->num_linears + 1) * sizeof *grown);
   if (!grown) return fail(&s->desc, OCTAVO_RESOURCE, "add_linear: no memory");
   s->linears = grown;

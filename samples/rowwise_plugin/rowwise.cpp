@@ -22,8 +22,7 @@ class Rowwise : public Backend<Rowwise> {
  public:
   // [setup]
   static void check(const Device &, const Options &, Verdicts &verdicts) {
-    verdicts.need_dtypes({OCTAVO_E4M3FN});
-    verdicts.need_granularities({OCTAVO_PER_ROW});
+    verdicts.need_product({OCTAVO_E4M3FN, OCTAVO_PER_ROW}, {OCTAVO_E4M3FN, OCTAVO_PER_ROW});
     verdicts.accept("x, w and dy in float8_e4m3fn with scales of rows, dw in high precision");
   }
 

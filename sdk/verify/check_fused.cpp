@@ -21,8 +21,7 @@ constexpr int64_t kManyRows = 900;
 constexpr uint32_t kLinearOfManyRows = 1;
 
 uint32_t supported(const Session &s, uint32_t dtype) {
-  const uint64_t dtypes = s.context().target.desc.caps->dtypes;
-  return (dtypes & OCTAVO_DTYPE_BIT(dtype)) != 0 ? dtype : uint32_t{OCTAVO_F32};
+  return s.kernels().reads(dtype) ? dtype : uint32_t{OCTAVO_F32};
 }
 
 std::vector<FusedSpec> specs_of(const Session &s, uint32_t linear) {

@@ -29,10 +29,10 @@ namespace {
 
 // Largest relative error of one cast to any of these dtypes.
 double half_ulp(uint64_t dtypes) {
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E5M2)) != 0) return 0x1p-3;
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN)) != 0) return 0x1p-4;
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_BF16)) != 0) return 0x1p-8;
-  if ((dtypes & OCTAVO_DTYPE_BIT(OCTAVO_F16)) != 0) return 0x1p-11;
+  if ((dtypes & dtype_bit(OCTAVO_E5M2)) != 0) return 0x1p-3;
+  if ((dtypes & dtype_bit(OCTAVO_E4M3FN)) != 0) return 0x1p-4;
+  if ((dtypes & dtype_bit(OCTAVO_BF16)) != 0) return 0x1p-8;
+  if ((dtypes & dtype_bit(OCTAVO_F16)) != 0) return 0x1p-11;
   return 0;
 }
 

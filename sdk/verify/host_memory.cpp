@@ -169,9 +169,8 @@ Batch &Host::add_batch(const BatchSpec &spec) {
 }
 
 void Host::add_standard_batches() {
-  const uint64_t dtypes = session_.kernels().caps().dtypes;
   const auto supported = [&](uint32_t dtype) {
-    return (dtypes & OCTAVO_DTYPE_BIT(dtype)) != 0 ? dtype : uint32_t{OCTAVO_F32};
+    return session_.kernels().reads(dtype) ? dtype : uint32_t{OCTAVO_F32};
   };
   for (uint32_t id = 0; id < session_.linears().size(); ++id) {
     const uint32_t narrow = supported(id % 2 == 0 ? OCTAVO_BF16 : OCTAVO_F16);

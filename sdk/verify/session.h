@@ -70,6 +70,7 @@ class Session {
   octavo_session *handle() const { return handle_; }
   const Context &context() const { return context_; }
   WrappedKernels &kernels() { return kernels_; }
+  const WrappedKernels &kernels() const { return kernels_; }
 
   const std::vector<Parameter> &parameters() const { return parameters_; }
   const std::vector<Linear> &linears() const { return linears_; }

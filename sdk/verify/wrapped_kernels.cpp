@@ -78,6 +78,7 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.open_device = open_device;
   table_.close_device = close_device;
   table_.describe = describe;
+  table_.ability = ability;
   table_.workspace_bytes = workspace_bytes;
   table_.quantize = run<&octavo_kernels::quantize, octavo_quantize>;
   table_.dequantize = run<&octavo_kernels::dequantize, octavo_dequantize>;
@@ -127,6 +128,21 @@ octavo_status WrappedKernels::describe(void *ctx, octavo_kernels_caps *out) {
   return OCTAVO_OK;
 }
 
+octavo_status WrappedKernels::ability(void *ctx, octavo_ability *question) {
+  const auto &self = *static_cast<WrappedKernels *>(ctx);
+  return self.real_.kernels->ability(self.real_.kernels_ctx, question);
+}
+
+bool WrappedKernels::reads(uint32_t dtype) const {
+  octavo_ability question{};
+  question.size = sizeof question;
+  question.kind = OCTAVO_KIND_ABILITY;
+  question.call = OCTAVO_KIND_DEQUANTIZE;
+  question.dtype = dtype;
+  return real_.kernels->ability(real_.kernels_ctx, &question) == OCTAVO_OK &&
+         question.decision != OCTAVO_DECLINE;
+}
+
 octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   const auto &self = *static_cast<WrappedKernels *>(ctx);
   return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
@@ -155,8 +171,8 @@ void WrappedKernels::observe_workspace(const void *call, const void *workspace) 
 
 void WrappedKernels::observe(const octavo_quantize &call) {
   const uint32_t verb = verb_.load();
-  if (call.out != nullptr) quantized_[verb] |= OCTAVO_DTYPE_BIT(call.out->dtype);
-  if (call.out_t != nullptr) quantized_[verb] |= OCTAVO_DTYPE_BIT(call.out_t->dtype);
+  if (call.out != nullptr) quantized_[verb] |= dtype_bit(call.out->dtype);
+  if (call.out_t != nullptr) quantized_[verb] |= dtype_bit(call.out_t->dtype);
 }
 
 void WrappedKernels::observe(const octavo_gemm &call) {

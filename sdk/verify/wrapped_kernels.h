@@ -17,6 +17,14 @@
 
 namespace octavo::conformance {
 
+// A bit for each dtype that a cast writes; 0 for others.
+constexpr uint64_t dtype_bit(uint32_t dtype) {
+  constexpr uint32_t kDtypes[] = {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_BF16, OCTAVO_F16};
+  for (uint64_t i = 0; i < 4; ++i)
+    if (kDtypes[i] == dtype) return uint64_t{1} << i;
+  return 0;
+}
+
 class WrappedKernels {
  public:
   // `desc` names the real kernels; what it points to must outlive this.
@@ -34,7 +42,9 @@ class WrappedKernels {
   void set_arena(const Arena *arena) { arena_.store(arena); }
   // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
   void set_verb(uint32_t verb) { verb_.store(verb); }
-  // OR of OCTAVO_DTYPE_BIT of everything that was written by quantize in this verb.
+  // Whether `dtype` can be read, as a plain tensor or as codes with one scale.
+  bool reads(uint32_t dtype) const;
+  // OR of dtype_bit() of everything that was written by quantize in this verb.
   uint64_t quantized(uint32_t verb) const { return quantized_[verb].load(); }
   // The first broken rule since the last call, or "".
   std::string take_violation();
@@ -43,6 +53,7 @@ class WrappedKernels {
   template <auto member, typename Call>
   static octavo_status run(void *ctx, const Call *call);
   static octavo_status describe(void *ctx, octavo_kernels_caps *out);
+  static octavo_status ability(void *ctx, octavo_ability *question);
   static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes);
   static octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
   static octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);

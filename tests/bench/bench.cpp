@@ -136,7 +136,7 @@ octavo_tensor tensor(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
 }
 
 octavo_scale tensor_scale(float *value) {
-  return {value, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return OCTAVO_SCALE(value, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
 }
 
 Codes codes(const std::string &name, int64_t rows, int64_t cols, uint32_t dtype) {

@@ -56,6 +56,7 @@ void DelayedUpdate(benchmark::State &state) {
   c.format_max = 448.0f;
   c.use_max = 1;
   c.rule = OCTAVO_RULE_QUOTIENT;
+  c.history_flags = OCTAVO_HISTORY_TE;
   for (auto _ : state) {
     std::fill(pool.amax.begin(), pool.amax.end(), 1.5f);
     if (pool.kernels.table->delayed_scale_update(pool.kernels.ctx(), &c) != OCTAVO_OK)

@@ -16,7 +16,8 @@ struct BlockRow {
 octavo_scale block_scale(const std::string &name, uint32_t granularity) {
   const bool is_mx = granularity == OCTAVO_BLOCK_1X32;
   const int64_t cols = kSize / (is_mx ? 32 : 128);
-  return {memory(name, kSize * kSize / 8), cols, is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32, granularity};
+  return OCTAVO_SCALE(memory(name, kSize * kSize / 8), cols, is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32,
+                      granularity);
 }
 
 void block_row(benchmark::State &state, BlockRow row, bool transposed) {

@@ -53,7 +53,7 @@ struct Descriptors {
 inline void describe(Operands &o, int64_t rows, Descriptors *d) {
   d->in = {o.in, rows, 4, 4, OCTAVO_F32, 0};
   d->out = {o.out, rows, 4, 4, OCTAVO_E4M3FN, 0};
-  d->scale_inv = {&o.scale_inv, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  d->scale_inv = OCTAVO_SCALE(&o.scale_inv, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
   // In place: make_call's result would be written, read back in wider pieces and written again.
   d->call = {};
   d->call.size = sizeof d->call;

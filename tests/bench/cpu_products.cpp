@@ -53,8 +53,8 @@ BlockOperand block_operand(benchmark::State &state, const std::string &name, int
   const octavo_tensor in = tensor(normals("codes.plain", rows * cols), rows, cols, OCTAVO_F32);
   BlockOperand result = {
       tensor(memory(name, static_cast<uint64_t>(rows * cols)), rows, cols, OCTAVO_E4M3FN),
-      {memory_of<float>(name + ".scale_inv", rows * scale_cols), scale_cols,
-       is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32, granularity}};
+      OCTAVO_SCALE(memory_of<float>(name + ".scale_inv", rows * scale_cols), scale_cols,
+                   is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32, granularity)};
   auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
   c.in = &in;
   c.out = &result.tensor;

@@ -98,6 +98,7 @@ class Step {
       update.format_max = 448;
       update.use_max = 1;
       update.rule = OCTAVO_RULE_QUOTIENT;
+      update.history_flags = OCTAVO_HISTORY_TE;
     }
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;

@@ -37,8 +37,8 @@ class Scales {
         cols_((cols + length_ - 1) / length_),
         bytes_(is_mx(granularity) ? 1 : 4),
         data_(static_cast<size_t>(rows_ * (cols_ + padding)) * bytes_, Matrix::kFiller),
-        scale_{data_.empty() ? nullptr : data_.data(), cols_ + padding,
-               is_mx(granularity) ? OCTAVO_E8M0FNU : OCTAVO_F32, granularity} {}
+        scale_ OCTAVO_SCALE(data_.empty() ? nullptr : data_.data(), cols_ + padding,
+                            is_mx(granularity) ? OCTAVO_E8M0FNU : OCTAVO_F32, granularity) {}
   Scales(const Scales &other)
       : height_(other.height_),
         length_(other.length_),

@@ -12,6 +12,7 @@
 
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/history.h"
 #include "tests/support/param_name.h"
 
 namespace octavo::test {
@@ -62,13 +63,14 @@ TEST_P(DelayedPool, equals_one_column_after_the_other) {
         c.margin = 1;
         c.use_max = use_max ? 1 : 0;
         c.rule = GetParam();
+        c.history_flags = history_of(c.rule);
         ASSERT_EQ(kernels.table->delayed_scale_update(kernels.ctx(), &c), OCTAVO_OK)
             << kernels.host().last_text();
         for (size_t i = 0; i < n; ++i) {
           update_delayed_column(
               {&expected.amax[i], &expected.history[i], &expected.scale[i], &expected.counter[i],
                static_cast<int64_t>(n), static_cast<int64_t>(length)},
-              {448.0f, 1, GetParam(), use_max});
+              {448.0f, 1, GetParam(), c.history_flags, use_max});
         }
         const auto where = testing::Message() << "n " << n << ", length " << length;
         EXPECT_TRUE(same_bits(found.amax, expected.amax)) << where;

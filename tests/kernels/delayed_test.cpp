@@ -10,6 +10,7 @@
 
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/history.h"
 
 namespace octavo::test {
 namespace {
@@ -37,6 +38,7 @@ struct Pool {
     c.format_max = 448.0f;
     c.use_max = 1;
     c.rule = rule;
+    c.history_flags = history_of(c.rule);
   }
 
   void update(Kernels *kernels, float live) {

@@ -52,7 +52,7 @@ TEST(DequantizeBlocks, nothing_at_all_is_legal) {
   Kernels kernels;
   octavo_tensor codes = {nullptr, 0, 8, 8, OCTAVO_E4M3FN, 0};
   octavo_tensor plain = {nullptr, 0, 8, 8, OCTAVO_F32, 0};
-  const octavo_scale none = {nullptr, 1, OCTAVO_F32, OCTAVO_BLOCK_1X128};
+  const octavo_scale none = OCTAVO_SCALE(nullptr, 1, OCTAVO_F32, OCTAVO_BLOCK_1X128);
   auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
   c.in = &codes;
   c.scale_inv = &none;

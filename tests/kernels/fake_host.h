@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
+#include "tests/support/aligned_bytes.h"
 
 namespace octavo::test {
 
@@ -104,8 +105,8 @@ class Kernels {
     uint64_t bytes = 0;
     const octavo_status status = table->workspace_bytes(ctx_, &c, &bytes);
     if (status != OCTAVO_OK) return status;
-    std::vector<float> workspace(bytes / sizeof(float));
-    c.workspace = workspace.data();
+    const AlignedBytes workspace(bytes);
+    c.workspace = workspace.get();
     return table->gemm(ctx_, &c);
   }
 

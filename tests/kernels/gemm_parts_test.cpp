@@ -90,7 +90,7 @@ struct BlockScales {
     for (int64_t i = 0; i < rows * stride; ++i) {
       values.push_back(0.25f + 0.01f * static_cast<float>(i % 89));
     }
-    scale = {values.data(), stride, OCTAVO_F32, granularity};
+    scale = OCTAVO_SCALE(values.data(), stride, OCTAVO_F32, granularity);
   }
 };
 
@@ -119,9 +119,10 @@ TEST(GemmParts, mx_scales) {
     for (int64_t i = 0; i < (s.m + s.n) * stride; ++i) {
       exponents.push_back(static_cast<uint8_t>(120 + i % 13));
     }
-    const octavo_scale a_scale = {exponents.data(), stride, OCTAVO_E8M0FNU, OCTAVO_BLOCK_1X32};
-    const octavo_scale b_scale = {exponents.data() + s.m * stride, stride, OCTAVO_E8M0FNU,
-                                  OCTAVO_BLOCK_1X32};
+    const octavo_scale a_scale =
+        OCTAVO_SCALE(exponents.data(), stride, OCTAVO_E8M0FNU, OCTAVO_BLOCK_1X32);
+    const octavo_scale b_scale =
+        OCTAVO_SCALE(exponents.data() + s.m * stride, stride, OCTAVO_E8M0FNU, OCTAVO_BLOCK_1X32);
     c.a_scale_inv = &a_scale;
     c.b_scale_inv = &b_scale;
     ASSERT_NO_FATAL_FAILURE(expect_equal_on_all_levels(c, d));

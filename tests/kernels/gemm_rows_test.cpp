@@ -35,8 +35,8 @@ struct Product {
     for (int64_t i = 0; i < n; ++i) b_scales.push_back(1.9f - 0.1f * static_cast<float>(i % 11));
     a_scale = per_tensor(&whole);
     b_scale = per_tensor(&whole);
-    if (a_has_rows) a_scale = {a_scales.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW};
-    if (b_has_rows) b_scale = {b_scales.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW};
+    if (a_has_rows) a_scale = OCTAVO_SCALE(a_scales.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW);
+    if (b_has_rows) b_scale = OCTAVO_SCALE(b_scales.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW);
     if (!a_has_rows) a_scales.assign(static_cast<size_t>(m), whole);
     if (!b_has_rows) b_scales.assign(static_cast<size_t>(n), whole);
     c.a = a.tensor();

@@ -176,7 +176,7 @@ float quantized_scale_inv(Kernels *kernels, const Csv &table, size_t row, const 
                           uint32_t granularity) {
   Matrix out(table.text(row, "fmt") == "e4m3" ? OCTAVO_E4M3FN : OCTAVO_E5M2, 1, 1);
   float scale_inv = 0.0f;
-  const octavo_scale scale = {&scale_inv, 1, OCTAVO_F32, granularity};
+  const octavo_scale scale = OCTAVO_SCALE(&scale_inv, 1, OCTAVO_F32, granularity);
   auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
   c.in = in.tensor();
   c.out = out.tensor();

@@ -10,6 +10,7 @@
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
 #include "tests/kernels/vector_files.h"
+#include "tests/support/history.h"
 
 namespace octavo::test {
 namespace {
@@ -90,6 +91,7 @@ TEST(GoldenTrace, delayed_scaling_repeats_every_step) {
     c.margin = run.margin;
     c.use_max = run.algorithm == "max" ? 1 : 0;
     c.rule = OCTAVO_RULE_RECIPROCAL;
+    c.history_flags = history_of(c.rule);
     ASSERT_EQ(kernels.table->delayed_scale_update(kernels.ctx(), &c), OCTAVO_OK);
     for (size_t i = 0; i < scale.size(); ++i) {
       const std::string number = std::to_string(i) + "_bits";

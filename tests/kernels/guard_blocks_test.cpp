@@ -173,7 +173,7 @@ TEST(GuardBlocks, states_written_and_read) {
           auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
           const octavo_tensor t = memory.input(in);
           octavo_tensor to = memory.output(Matrix(OCTAVO_E4M3FN, rows, cols));
-          const octavo_scale inv = {memory.output(scales), 0, OCTAVO_F32, granularity};
+          const octavo_scale inv = OCTAVO_SCALE(memory.output(scales), 0, OCTAVO_F32, granularity);
           c.in = &t;
           c.out = &to;
           c.out_scale_inv = &inv;
@@ -188,8 +188,8 @@ TEST(GuardBlocks, states_written_and_read) {
           auto c = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
           const octavo_tensor from = memory.input(codes);
           octavo_tensor to = memory.output(back);
-          const octavo_scale inv = {const_cast<float *>(memory.input(scales)), 0, OCTAVO_F32,
-                                    granularity};
+          const octavo_scale inv =
+              OCTAVO_SCALE(const_cast<float *>(memory.input(scales)), 0, OCTAVO_F32, granularity);
           c.in = &from;
           c.out = &to;
           c.scale_inv = &inv;

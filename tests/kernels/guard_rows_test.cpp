@@ -21,7 +21,7 @@ Matrix row_scales(int64_t rows, int64_t gap) {
 }
 
 octavo_scale per_row(const octavo_tensor &t) {
-  return {t.data, t.stride, OCTAVO_F32, OCTAVO_PER_ROW};
+  return OCTAVO_SCALE(t.data, t.stride, OCTAVO_F32, OCTAVO_PER_ROW);
 }
 
 void expect_quantize(uint32_t in_dtype, uint32_t out_dtype, int64_t rows, int64_t cols,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/guard_case.h"
+#include "tests/support/history.h"
 
 namespace octavo::test {
 namespace {
@@ -183,6 +184,7 @@ TEST(GuardDelayed, every_pool_and_length_of_a_history) {
         c.margin = static_cast<int32_t>(turn % 3);
         c.use_max = turn % 3 == 0 ? 0 : 1;
         c.rule = kRules[turn % 5];
+        c.history_flags = history_of(c.rule);
         memory.seal();
         return kernels.table->delayed_scale_update(kernels.ctx(), &c);
       });

@@ -369,8 +369,8 @@ TEST(InvalidBlocks, no_rows_are_legal) {
   octavo_tensor none = {nullptr, 0, 200, 200, OCTAVO_BF16, 0};
   octavo_tensor codes = {nullptr, 0, 200, 200, OCTAVO_E4M3FN, 0};
   octavo_tensor codes_t = {nullptr, 200, 0, 0, OCTAVO_E4M3FN, 0};
-  const octavo_scale scales = {nullptr, 2, OCTAVO_F32, OCTAVO_BLOCK_1X128};
-  const octavo_scale scales_t = {nullptr, 0, OCTAVO_F32, OCTAVO_BLOCK_1X128};
+  const octavo_scale scales = OCTAVO_SCALE(nullptr, 2, OCTAVO_F32, OCTAVO_BLOCK_1X128);
+  const octavo_scale scales_t = OCTAVO_SCALE(nullptr, 0, OCTAVO_F32, OCTAVO_BLOCK_1X128);
   auto q = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
   q.in = &none;
   q.out = &codes;

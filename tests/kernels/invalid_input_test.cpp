@@ -175,6 +175,9 @@ TEST_F(InvalidInput, scales) {
   c.rule = OCTAVO_RULE_GIVEN;
   expect_refused(update(), OCTAVO_UNSUPPORTED, {"delayed_scale_update: rule = 0"});
   c.rule = OCTAVO_RULE_POW2;
+  c.history_flags = 16;
+  expect_refused(update(), OCTAVO_UNSUPPORTED, {"history_flags = 0x10; expected bits of 0xf"});
+  c.history_flags = 0;
   c.history = nullptr;
   expect_refused(update(), OCTAVO_INVALID, {"history is null"});
 

@@ -21,7 +21,7 @@ class InvalidState : public testing::TestWithParam<uint32_t> {
  protected:
   InvalidState() {
     in_.fill(1);
-    scale_ = {scales_.data(), 0, OCTAVO_F32, GetParam()};
+    scale_ = OCTAVO_SCALE(scales_.data(), 0, OCTAVO_F32, GetParam());
     write_.in = in_.tensor();
     write_.out = codes_.tensor();
     write_.out_scale_inv = &scale_;

@@ -27,7 +27,7 @@ Call make_call(uint32_t kind) {
 }
 
 inline octavo_scale per_tensor(const float *value) {
-  return {const_cast<float *>(value), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return OCTAVO_SCALE(const_cast<float *>(value), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
 }
 
 inline float decode(uint32_t dtype, const void *data) {

@@ -35,9 +35,9 @@ void expect_same_bits(Kernels *kernels, uint32_t a_dtype, uint32_t b_dtype, int6
   for (int64_t i = 0; i < n; ++i) of_rows.push_back(0.3f + 0.1f * static_cast<float>(i % 7));
   const float one = 0.37f;
   const octavo_scale a_scale = per_tensor(&one);
-  const octavo_scale b_scale = turn % 3 == 0
-                                   ? octavo_scale{of_rows.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW}
-                                   : per_tensor(&one);
+  const octavo_scale b_scale =
+      turn % 3 == 0 ? octavo_scale OCTAVO_SCALE(of_rows.data(), 1, OCTAVO_F32, OCTAVO_PER_ROW)
+                    : per_tensor(&one);
   auto c = make_call<octavo_gemm>(OCTAVO_KIND_GEMM);
   c.a = a.tensor();
   c.a_scale_inv = a_dtype == OCTAVO_BF16 ? nullptr : &a_scale;
@@ -134,8 +134,10 @@ TEST(Pack, block_scales) {
         for (int64_t i = 0; i < 70 * stride; ++i) {
           scales.push_back(0.25f + 0.01f * static_cast<float>(i % 89));
         }
-        const octavo_scale a_scale = {scales.data(), stride, OCTAVO_F32, OCTAVO_BLOCK_1X128};
-        const octavo_scale b_scale = {scales.data() + 3, stride, OCTAVO_F32, OCTAVO_BLOCK_128X128};
+        const octavo_scale a_scale =
+            OCTAVO_SCALE(scales.data(), stride, OCTAVO_F32, OCTAVO_BLOCK_1X128);
+        const octavo_scale b_scale =
+            OCTAVO_SCALE(scales.data() + 3, stride, OCTAVO_F32, OCTAVO_BLOCK_128X128);
         const Matrix a = Matrix(OCTAVO_E4M3FN, m, k).fill(1, 3.0f);
         const Matrix b = Matrix(OCTAVO_E4M3FN, 70, k).fill(2, 3.0f);
         auto c = make_call<octavo_gemm>(OCTAVO_KIND_GEMM);

@@ -241,7 +241,8 @@ TEST(PrologueQuantize, states_of_optimizers) {
     const octavo_tensor shape = {nullptr, kRows, kCols, kCols, OCTAVO_F32, 0};
     for (size_t i = 0; i < 2; ++i) {
       q[i] = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
-      s[i] = {scales[i].data(), granularity == OCTAVO_FLAT_256 ? 1 : 3, OCTAVO_F32, granularity};
+      s[i] = OCTAVO_SCALE(scales[i].data(), granularity == OCTAVO_FLAT_256 ? 1 : 3, OCTAVO_F32,
+                          granularity);
       q[i].in = i == 0 ? values.tensor() : &shape;
       q[i].out = codes[i].tensor();
       q[i].out_scale_inv = &s[i];

@@ -27,7 +27,8 @@ struct RowScales {
 
   RowScales(int64_t rows, int64_t stride)
       : data(static_cast<size_t>(rows * stride), kFiller),
-        scale{data.empty() ? nullptr : data.data(), stride, OCTAVO_F32, OCTAVO_PER_ROW} {}
+        scale
+        OCTAVO_SCALE(data.empty() ? nullptr : data.data(), stride, OCTAVO_F32, OCTAVO_PER_ROW) {}
   RowScales(const RowScales &) = delete;
   RowScales &operator=(const RowScales &) = delete;
   float at(int64_t row) const { return data[static_cast<size_t>(row * scale.stride)]; }

@@ -14,6 +14,7 @@
 #include "kernels/format/scale_rules.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/history.h"
 
 namespace octavo::test {
 namespace {
@@ -117,6 +118,7 @@ struct Column {
     c.format_max = 448.0f;
     c.use_max = use_max;
     c.rule = rule;
+    c.history_flags = history_of(c.rule);
     ASSERT_EQ(kernels.table->delayed_scale_update(kernels.ctx(), &c), OCTAVO_OK)
         << kernels.host().last_text();
   }

@@ -32,7 +32,7 @@ struct State {
         back(plain, rows, cols),
         granularity(g),
         scales(static_cast<size_t>(scale_count(g, rows * cols)), -1.0f),
-        scale_inv{scales.data(), 0, OCTAVO_F32, g} {
+        scale_inv OCTAVO_SCALE(scales.data(), 0, OCTAVO_F32, g) {
     if (scales.empty()) scale_inv.data = &amax; /* an address that is never written */
   }
 

@@ -6,32 +6,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
-#include <new>
 
 #include "tests/plugins/expected.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/environment.h"
 #include "tests/support/model.h"
 
 namespace octavo::test {
-
-// Memory as the contract wants it: it starts at a multiple of 256 bytes.
-class AlignedBytes {
- public:
-  explicit AlignedBytes(uint64_t bytes)
-      : size_(bytes), memory_(::operator new (bytes + 1, std::align_val_t{256})) {
-    std::memset(memory_.get(), 0xA5, bytes + 1);
-  }
-  void *get() const { return memory_.get(); }
-  uint64_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(void *p) const { ::operator delete (p, std::align_val_t{256}); }
-  };
-  uint64_t size_;
-  std::unique_ptr<void, Free> memory_;
-};
 
 inline octavo_tensor tensor_of(Matrix &m) {
   return {m.rows == 0 ? nullptr : m.v.data(), m.rows, m.cols, m.cols, OCTAVO_F32, 0};

@@ -25,7 +25,7 @@ std::vector<double> ring_mean(ReductionGroup &group, std::vector<std::vector<flo
   float scale_inv = 0;
   const size_t n = gradients[0].size();
   const auto count = static_cast<int64_t>(n);
-  const octavo_scale out_scale_inv{&scale_inv, 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  const octavo_scale out_scale_inv OCTAVO_SCALE(&scale_inv, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
   const AlignedBytes pair(2 * n), sum(n);
   for (size_t rank = 0; rank < gradients.size(); ++rank) {
     const octavo_tensor in{gradients[rank].data(), 1, count, count, OCTAVO_F32, 0};

@@ -1,9 +1,12 @@
 // What te refuses, with the reason, the found value and the nearest legal setting of each.
 #include <gmock/gmock.h>
 
+#include <optional>
+
 #include "octavo/kernels.h"
 #include "tests/plugins/layer.h"
 #include "tests/plugins/te_refused.h"
+#include "tests/support/abilities.h"
 
 namespace octavo::test {
 namespace {
@@ -20,9 +23,9 @@ class TeRefusals : public testing::Test {
     const octavo_session_desc *opened = octavo_session_desc_of(run_.get());
     std::memcpy(&desc, opened, std::min<size_t>(opened->size, sizeof desc));
     options.assign(opened->options, opened->options + opened->option_count);
-    caps = *opened->caps;
     desc.options = options.data();
-    desc.caps = &caps;
+    kernels.emplace(*desc.kernels);
+    desc.kernels = &kernels->table;
     backend = octavo_backend_of(run_.get());
   }
   void set(const std::vector<Given> &given) {
@@ -71,7 +74,7 @@ class TeRefusals : public testing::Test {
   Environment environment;
   Request request;
   octavo_session_desc desc{};
-  octavo_kernels_caps caps{};
+  std::optional<LackingKernels> kernels;
   std::vector<octavo_option_value> options;
   const octavo_backend *backend = nullptr;
 
@@ -124,22 +127,23 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
     SCOPED_TRACE(each.evidence);
     set({text("recipe", each.recipe)});
     if (each.two_d) set({yes("mxfp8_2d_quantization")});
-    caps.granularities = ~UINT64_C(0) & ~(UINT64_C(1) << each.lacking);
+    LackingKernels::granularities() = {each.lacking};
     const std::vector<Said> said = declines(check());
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
     EXPECT_THAT(said[0].evidence, HasSubstr(each.evidence));
     EXPECT_THAT(said[0].remedy, HasSubstr(std::string("\"") + each.instead + "\""));
-    expect_not_opened("lack the scales");
-    caps.granularities = UINT64_C(1) << OCTAVO_PER_TENSOR; /* as of compute capability 8.9 */
+    expect_not_opened("lack a product");
+    LackingKernels::granularities() = {OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,
+                                       OCTAVO_BLOCK_32X32};  // as of compute capability 8.9
     EXPECT_THAT(declines(check())[0].remedy, HasSubstr("\"current\""));
-    caps.granularities = ~UINT64_C(0);
+    LackingKernels::granularities().clear();
     EXPECT_TRUE(declines(check()).empty());
   }
 }
 
 TEST_F(TeRefusals, kernels_without_a_format) {
-  caps.dtypes &= ~OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
+  LackingKernels::dtypes() = {OCTAVO_E5M2};
   const std::vector<Said> said = declines(check());
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_DTYPE});

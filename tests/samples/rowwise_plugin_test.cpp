@@ -11,6 +11,7 @@
 #include "sdk/verify/host.h"
 #include "tests/plugins/te_oracle.h"
 #include "tests/sdk/hpp/plugin_hpp_target.h"
+#include "tests/support/abilities.h"
 #include "tests/support/param_name.h"
 
 namespace octavo::test {
@@ -137,9 +138,9 @@ TEST(RowwisePlugin, reports_a_nonfinite_gradient_without_dx) {
 TEST(RowwisePlugin, refuses_kernels_without_scales_of_rows) {
   const Opened opened;
   conformance::Target target = opened.target<Rowwise>();
-  octavo_kernels_caps caps = *target.desc.caps;
-  caps.granularities &= ~(uint64_t{1} << OCTAVO_PER_ROW);
-  target.desc.caps = &caps;
+  const LackingKernels kernels(*target.desc.kernels);
+  LackingKernels::granularities() = {OCTAVO_PER_ROW};
+  target.desc.kernels = &kernels.table;
   octavo_session *session = nullptr;
   EXPECT_EQ(target.backend->open_session(&target.desc, &session), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(session, nullptr);

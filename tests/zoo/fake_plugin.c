@@ -119,15 +119,9 @@ static void say_options(const octavo_session_desc *desc) {
 
 static octavo_status check_session(const octavo_session_desc *desc,
                                    const octavo_verdict_sink *sink) {
-  octavo_verdict v = {sizeof v,
-                      OCTAVO_KIND_VERDICT,
-                      OCTAVO_LEVEL_SESSION,
-                      OCTAVO_ACCEPT,
-                      0,
-                      0,
-                      {NULL, 0},
-                      {NULL, 0},
-                      {NULL, 0}};
+  octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
+  v.level = OCTAVO_LEVEL_SESSION;
+  v.decision = OCTAVO_ACCEPT;
   if (IS(CHECK_FAILS)) return OCTAVO_INTERNAL;
   if (IS(CHECK_NO_VERDICT)) return OCTAVO_OK;
   if (IS(CHECK_DECISION)) v.decision = 7;

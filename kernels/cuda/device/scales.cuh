@@ -22,7 +22,7 @@ namespace octavo::cuda {
 /* One thread for each column; neighbours read neighbours, row after row. */
 [[maybe_unused]] static __global__ void delayed_scale_update_kernel(octavo_delayed_scale_update c) {
   const int64_t columns = static_cast<int64_t>(c.n);
-  const DelayedRule rule = {c.format_max, c.margin, c.rule, c.use_max != 0};
+  const DelayedRule rule = delayed_rule(c);
   for (int64_t i = first_index(); i < columns; i += index_step()) {
     update_delayed_column(
         {c.amax + i, c.history + i, c.scale + i, c.counter == nullptr ? nullptr : c.counter + i,

@@ -44,7 +44,7 @@
 /* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
  * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
  * tests/abi/abi_table.py writes them. */
-#define OCTAVO_ABI_HEADERS "rc2-d7b7be43"
+#define OCTAVO_ABI_HEADERS "rc2-f8be4b2b"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -209,7 +209,8 @@ enum {
   OCTAVO_KIND_GRADIENT_SCALE = 49,
   OCTAVO_KIND_PREPARE_CALL = 50,
   OCTAVO_KIND_PACK = 51,
-  OCTAVO_KIND_MEMORY = 52
+  OCTAVO_KIND_MEMORY = 52,
+  OCTAVO_KIND_ABILITY = 53
 };
 
 #endif

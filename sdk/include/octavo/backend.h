@@ -102,6 +102,10 @@ typedef struct octavo_linear_desc {
   octavo_str name; /* unique among the linears of the session */
   uint32_t weight; /* parameter id */
   uint32_t flags;  /* 0 */
+  /* Options that differ from the session's, for this linear alone; null and 0 if none. A backend
+   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION. Valid during the call. */
+  const octavo_option_value *options;
+  uint64_t option_count;
 } octavo_linear_desc;
 
 /* Where linear_backward writes dw. */

@@ -71,8 +71,12 @@ typedef struct octavo_verdict {
   uint32_t reserved;
   octavo_str text;     /* one sentence, for display */
   octavo_str evidence; /* what was found: "capability 8.0", "trust = owner, mode 0777" */
-  octavo_str remedy;   /* what to do. "set KEY = VALUE" or "run `COMMAND`" at its beginning is also
-                          shown as an exact edit of the configuration */
+  octavo_str remedy;   /* what to do; one sentence, for display */
+  /* The remedy as liboctavo applies it, shown as an exact edit of the configuration: a key with its
+   * new value, or a command. Each may be empty. */
+  octavo_str remedy_key;     /* "fp8.te.recipe" */
+  octavo_str remedy_value;   /* in TOML: "\"current\"" */
+  octavo_str remedy_command; /* for a shell, instead of key and value: "nvidia-smi" */
 } octavo_verdict;
 
 /* Receives verdicts one at a time, because growable structs are never passed in arrays. */

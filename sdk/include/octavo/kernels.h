@@ -33,17 +33,37 @@ enum {
   OCTAVO_CAPS_EMULATED = 8 /* the hardware has no FP8 units */
 };
 
-/* The capabilities of a device, filled in by `describe`. */
+/* What holds for every call on a device, filled in by `describe`. `ability` answers whether the
+ * kernels can execute one particular call. */
 struct octavo_kernels_caps {
   uint32_t size;
-  uint32_t kind;          /* OCTAVO_KIND_KERNELS_CAPS */
-  octavo_str id;          /* "cpu.avx2"; static */
-  uint64_t dtypes;        /* OR of OCTAVO_DTYPE_BIT */
-  uint64_t granularities; /* bit g is set if granularity g is supported */
-  uint64_t flags;         /* OCTAVO_CAPS_... */
-  uint64_t alignment;     /* M, N and K of an FP8 GEMM must be multiples of it */
-  uint64_t pack_rows;     /* rows of b in one panel of `pack`; 0 if `pack` is not supported */
+  uint32_t kind;      /* OCTAVO_KIND_KERNELS_CAPS */
+  octavo_str id;      /* "cpu.avx2"; static */
+  uint64_t flags;     /* OCTAVO_CAPS_... */
+  uint64_t alignment; /* M, N and K of an FP8 GEMM must be multiples of it */
+  uint64_t pack_rows; /* rows of b in one panel of `pack`; 0 if `pack` is not supported */
 };
+
+/* A question to `ability`: can these kernels execute a call on these formats? The caller zeroes it
+ * and fills in `call` and the formats that the call has. */
+typedef struct octavo_ability {
+  uint32_t size;
+  uint32_t kind;        /* OCTAVO_KIND_ABILITY */
+  uint32_t call;        /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct */
+  uint32_t flags;       /* those of the call: octavo_gemm.layout, octavo_quantize.flags, ... */
+  uint32_t dtype;       /* gemm: of a; quantize: of out; adam_step: of a moment; else: of in */
+  uint32_t granularity; /* of the scales of that tensor; 0 if it is plain */
+  uint32_t b_dtype;     /* gemm: of b */
+  uint32_t b_granularity;
+  /* The answer: */
+  uint32_t decision;    /* OCTAVO_DECLINE; OCTAVO_ACCEPT: at the speed of the hardware;
+                           OCTAVO_ACCEPT_EMULATED: correct, but without units for these formats */
+  uint32_t scale_order; /* gemm: the order of block scales that needs no rearrangement */
+  octavo_str evidence;  /* static: why it is not OCTAVO_ACCEPT */
+} octavo_ability;
+
+/* Values of octavo_quantize.rounding. */
+enum { OCTAVO_ROUND_NEAREST_EVEN = 0 };
 
 /* Flags of octavo_quantize. */
 enum {
@@ -85,8 +105,8 @@ struct octavo_quantize {
    * granularity. Blocks of out_t follow its own rows, so with 1X128 and 1X32 its codes differ from
    * the codes of `out`. */
   const octavo_scale *out_t_scale_inv;
-  float eps; /* lower bound on amax; 0 if none */
-  uint32_t reserved;
+  float eps;         /* lower bound on amax; 0 if none */
+  uint32_t rounding; /* OCTAVO_ROUND_...; kernels return OCTAVO_UNSUPPORTED for others */
 };
 
 /* Arguments of dequantize: out = in * scale_inv, or out += with `accumulate`. With a plain `in` and
@@ -148,16 +168,26 @@ typedef struct octavo_compute_amax {
   float *nonfinite; /* set to 1 if `in` contains Inf or NaN, else unchanged; may be null */
 } octavo_compute_amax;
 
+/* Flags of octavo_delayed_scale_update, and the combinations of the libraries that use it. */
+enum {
+  OCTAVO_HISTORY_SKIP_ZERO = 1,      /* a column whose amax is 0 is left unchanged */
+  OCTAVO_HISTORY_DROP_NONFINITE = 2, /* an amax of Inf or NaN enters the history as 0 */
+  OCTAVO_HISTORY_NAN_KEEPS = 4,      /* NaN in any row keeps the scale */
+  OCTAVO_HISTORY_COUNT_FROM_ONE = 8, /* the counter is reset to 1 instead of 0 */
+  OCTAVO_HISTORY_TE = 1,             /* Transformer Engine's fused kernel */
+  OCTAVO_HISTORY_TE_UNFUSED = 4,     /* its path in Python */
+  OCTAVO_HISTORY_MSAMP = 3,          /* MS-AMP, with zeros and overflow treated as no observation */
+  OCTAVO_HISTORY_MSAMP04 = 14        /* MS-AMP 0.4.0 */
+};
+
 /* Arguments of delayed_scale_update, for one pool of n columns. For each column:
  *   1. Row 0 of the history is set to amax.
- *   2. The next amax is chosen: the maximum over all rows, or row 0.
+ *   2. The next amax is chosen: the maximum over all rows, which ignores NaN, or row 0.
  *   3. The history rolls: rows 1 .. length-1 then go from oldest to newest, and row 0 is 0.
  *   4. The scale is computed from the chosen amax by the rule. A chosen amax of 0, Inf or NaN keeps
  *      the scale; a scale that overflows becomes FLT_MAX.
  *   5. amax is set to 0.
- * A column whose amax is 0 is left unchanged, including its history, with QUOTIENT, POW2 (as TE's
- * fused kernel) and MSAMP; with RECIPROCAL and MSAMP04 it rolls. With MSAMP and MSAMP04, an amax of
- * Inf or NaN enters the history as 0. */
+ * `history_flags` change what happens to unusual values. */
 typedef struct octavo_delayed_scale_update {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DELAYED_SCALE_UPDATE */
@@ -165,13 +195,15 @@ typedef struct octavo_delayed_scale_update {
   float *amax;    /* [1, n] */
   float *history; /* [length, n] */
   float *scale;   /* [1, n] */
-  float *counter; /* [1, n]: incremented; reset to 0 (MSAMP04: 1) if amax is not finite; or null */
+  float *counter; /* [1, n]: incremented; reset to 0 if amax is not finite; may be null */
   uint64_t n;
   uint64_t length; /* >= 1 */
   float format_max;
   int32_t margin;   /* the scale is divided by 2^margin */
   uint32_t use_max; /* 1: maximum of the history ("max"); 0: row 0 ("most_recent") */
   uint32_t rule;
+  uint32_t history_flags; /* OCTAVO_HISTORY_... */
+  uint32_t reserved;
 } octavo_delayed_scale_update;
 
 /* Flags of octavo_gemm.layout. Plain operands may have any layout. */
@@ -361,8 +393,8 @@ typedef struct octavo_pack {
                               of it is written */
 } octavo_pack;
 
-/* Required: probe_device, open_device, close_device, describe and workspace_bytes. Each other
- * function is a capability. */
+/* Required: probe_device, open_device, close_device, describe, ability and workspace_bytes. Each
+ * other function is a capability. */
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
@@ -376,6 +408,10 @@ struct octavo_kernels {
   /* Fills in the capabilities of the device. */
   octavo_status (*describe)(void *ctx,
                             octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  /* Answers a question. An unknown call or format is declined, so that the status only indicates
+   * whether the question could be read. */
+  octavo_status (*ability)(void *ctx,
+                           octavo_ability *question) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
    * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. Only shapes, dtypes and flags are read, not
    * data. The size never decreases when a dimension grows and is affine in each dimension over

@@ -3,14 +3,17 @@
  * Every tensor is a row-major matrix; host adapters flatten leading dimensions. The codes of a
  * quantized tensor are always passed together with the scale_inv they were produced with.
  *
- * Alignment: slots, `saved`, workspaces and weights start at a multiple of 256 bytes on devices and
- * of 64 bytes on CPUs, which the allocators of all frameworks provide. A part of a tensor (one
- * expert, one column of a pooled slot) is aligned to its element size only.
+ * Alignment: `saved` and workspaces start at a multiple of OCTAVO_ALIGNMENT bytes. Every other
+ * address (tensors, slots, columns of pooled slots) is a multiple of its element's size. Kernels
+ * are fastest where tensors and slots, too, start at a multiple of OCTAVO_ALIGNMENT bytes.
  */
 #ifndef OCTAVO_TENSOR_H
 #define OCTAVO_TENSOR_H
 
 #include "octavo/abi.h"
+
+/* Of `saved` and workspaces, in bytes: what the allocators of all frameworks provide. */
+#define OCTAVO_ALIGNMENT 64
 
 /* A dtype is DLPack's type code, and the width in bits times 256. The fn and fnuz variants of a
  * format are therefore different dtypes. */
@@ -22,11 +25,11 @@
 #define OCTAVO_E4M3FN 0x080Au  /* float8_e4m3fn: max 448, no infinity */
 #define OCTAVO_E5M2 0x080Cu    /* float8_e5m2: max 57344 */
 #define OCTAVO_E8M0FNU 0x080Eu /* float8_e8m0fnu: a power of two, for scales only */
-/* The width of an element in bits. */
+/* The width of an element in bits. Elements narrower than a byte are packed, the first of a row in
+ * the lowest bits; a row then begins at a byte, so strides are whole bytes. */
 #define OCTAVO_DTYPE_BITS(dtype) ((uint32_t)(dtype) >> 8)
-
-/* The bit that represents a dtype in octavo_kernels_caps.dtypes. */
-#define OCTAVO_DTYPE_BIT(dtype) (UINT64_C(1) << ((((dtype)&0xFFu) << 1) + ((dtype) >> 13)))
+/* The bytes of `count` consecutive elements of a row, rounded up. */
+#define OCTAVO_DTYPE_BYTES(dtype, count) (((uint64_t)(count)*OCTAVO_DTYPE_BITS(dtype) + 7) / 8)
 
 /* Device types, with the values of DLPack. */
 enum { OCTAVO_DEVICE_AUTO = 0, OCTAVO_DEVICE_CPU = 1, OCTAVO_DEVICE_CUDA = 2 };
@@ -67,14 +70,25 @@ enum {
   OCTAVO_BLOCK_32X32 = 7
 };
 
-/* The dequantization multipliers of a quantized tensor: value = code * scale_inv. 24 bytes. Frozen.
- */
+/* The order of block scales in memory. Other orders are those of hardware; kernels refuse one that
+ * they do not know. */
+enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
+
+/* The dequantization multipliers of a quantized tensor: value = code * scale_inv * *second. 40
+ * bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
   int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR */
   uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
+  float *second;        /* second level: one f32 for the tensor, in device memory; null means 1 */
+  uint32_t order;       /* OCTAVO_SCALES_... */
+  uint32_t reserved;
 } octavo_scale;
+
+/* Initializer of an octavo_scale with one level, in row-major order. */
+#define OCTAVO_SCALE(data, stride, dtype, granularity) \
+  { (data), (stride), (dtype), (granularity), 0, OCTAVO_SCALES_ROW_MAJOR, 0 }
 
 /* A size in bytes as a function of the number of rows M of a call:
  *   bytes(M) = round_up(M, row_multiple) * bytes_per_row + fixed_bytes

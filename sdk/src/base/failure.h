@@ -22,6 +22,26 @@ struct Fix {
   uint32_t line = 0;         // instead of a key: the line that cannot be read
 };
 
+// What to do: the words, and the edit or command that they mean, if it is one.
+struct Remedy {
+  Remedy() = default;
+  Remedy(const char *words) : text(words) {}
+  Remedy(std::string words, Fix edit = {}) : text(std::move(words)), fix(std::move(edit)) {}
+  bool empty() const { return text.empty(); }
+
+  std::string text;
+  Fix fix;
+};
+// "set KEY = VALUE<more>"; the value in TOML.
+inline Remedy set_key(const std::string &key, const std::string &value,
+                      const std::string &more = {}) {
+  return {"set " + key + " = " + value + more, {.key = key, .value = value}};
+}
+// "run `COMMAND`<more>".
+inline Remedy run_command(const std::string &command, const std::string &more = {}) {
+  return {"run `" + command + "`" + more, {.command = command}};
+}
+
 class Failure : public std::exception {
  public:
   // domain: "octavo.config", ...; parts: what was expected, what was found, where, what to do.

@@ -26,7 +26,9 @@ Verdict copy_verdict(const octavo_verdict &v) {
           own.reason,
           take_text(own.text),
           take_text(own.evidence),
-          take_text(own.remedy)};
+          Remedy(take_text(own.remedy), {.key = take_text(own.remedy_key),
+                                         .value = take_text(own.remedy_value),
+                                         .command = take_text(own.remedy_command)})};
 }
 
 void lend_verdict(const Verdict &from, octavo_verdict *to) {
@@ -39,7 +41,10 @@ void lend_verdict(const Verdict &from, octavo_verdict *to) {
   v.reason = from.reason;
   v.text = borrow(from.text);
   v.evidence = borrow(from.evidence);
-  v.remedy = borrow(from.remedy);
+  v.remedy = borrow(from.remedy.text);
+  v.remedy_key = borrow(from.remedy.fix.key);
+  v.remedy_value = borrow(from.remedy.fix.value);
+  v.remedy_command = borrow(from.remedy.fix.command);
   std::memcpy(to, &v, std::min<size_t>(to->size, sizeof(v)));
 }
 

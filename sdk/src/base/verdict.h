@@ -33,9 +33,8 @@ struct Verdict {
   uint32_t reason = 0;    // OCTAVO_REASON_...
   std::string text;
   std::string evidence;
-  std::string remedy;
+  Remedy remedy;
   Stage stage = Stage::kNone;
-  Fix fix = {};  // the edit that the remedy means; empty: read it from the remedy
 };
 
 // Copies the verdict of a plugin or a kernels table; fields that an older struct lacks stay empty.

@@ -135,29 +135,6 @@ std::string Source::apply(const Fix &f) const {
   return f.origin == "default" || f.origin.empty() ? add(f) : replace(f);
 }
 
-std::optional<std::pair<std::string, std::string>> assignment_in(const std::string &remedy) {
-  if (!remedy.starts_with("set ")) return std::nullopt;
-  const size_t equals = remedy.find(" = ");
-  if (equals == std::string::npos) return std::nullopt;
-  const std::string key = remedy.substr(4, equals - 4);
-  if (key.empty() || key.find_first_of(" ,;`") != std::string::npos) return std::nullopt;
-  const std::string rest = remedy.substr(equals + 3);
-  size_t end = 0;
-  if (rest.starts_with("\"")) {
-    end = rest.find('"', 1);
-    if (end == std::string::npos) return std::nullopt;
-    ++end;
-  } else if (rest.starts_with("[")) {
-    end = rest.find(']');
-    if (end == std::string::npos) return std::nullopt;
-    ++end;
-  } else {
-    end = std::min(rest.find_first_of(" ,;"), rest.size());
-  }
-  if (end == 0) return std::nullopt;
-  return std::pair(key, rest.substr(0, end));
-}
-
 std::string shell_word(const std::string &text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == '/' || c == ':';

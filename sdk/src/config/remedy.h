@@ -61,9 +61,6 @@ class Source {
 // What octavo_open would read. Does not throw: what cannot be read has no lines.
 Source source_of(const octavo_open_desc &desc);
 
-// The key and the value of a remedy that begins `set KEY = VALUE`.
-std::optional<std::pair<std::string, std::string>> assignment_in(const std::string &remedy);
-
 // `text` as one word of a shell.
 std::string shell_word(const std::string &text);
 

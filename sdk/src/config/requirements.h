@@ -2,6 +2,7 @@
 // chosen options give. A fallback to another precision is no FP8 run, so nothing is demanded of it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,14 @@ std::vector<std::string> scaling_names();
 // "emulated" computes FP8 without vector units, "vector" with them, "native" has FP8 units.
 const char *speed_class(const octavo_kernels_caps &caps);
 
+// Whether the kernels do what a question describes as well as they do anything.
+using Serves = std::function<bool(const octavo_ability &)>;
+
 // Appends one declining verdict for everything that [fp8.require] demands and the kernels lack,
 // each with the key that demands it. `recipe`: the effective option of that name, empty without
 // one.
 void check_fp8_requirements(const Config &config, const octavo_kernels_caps &caps,
-                            const std::string &backend, const std::string &recipe,
-                            std::vector<Verdict> &verdicts);
+                            const Serves &serves, const std::string &backend,
+                            const std::string &recipe, std::vector<Verdict> &verdicts);
 
 }  // namespace octavo

@@ -55,7 +55,7 @@ class Walk {
     }
     return problem;
   }
-  const std::string &remedy() const { return remedy_; }
+  const Remedy &remedy() const { return remedy_; }
 
  private:
   // The components of `path`, the first one on top.
@@ -106,7 +106,7 @@ class Walk {
 
   std::string judge_owner(const std::string &path, const struct stat &status) {
     if (status.st_uid == 0 || status.st_uid == owner_) return {};
-    remedy_ = "run `chown -h root " + quoted(path) + "`";
+    remedy_ = run_command("chown -h root " + quoted(path));
     return concat(path, " belongs to user ", status.st_uid, ", expected root",
                   owner_ == kNobody ? std::string() : concat(" or user ", owner_));
   }
@@ -117,7 +117,8 @@ class Walk {
     if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0 || sticky) return {};
     // Who is in a group is for the system's databases to say, also of one with the user's own name.
     const bool group = (status.st_mode & S_IWGRP) != 0, others = (status.st_mode & S_IWOTH) != 0;
-    remedy_ = concat("run `chmod ", group ? "g" : "", others ? "o" : "", "-w ", quoted(path), "`");
+    remedy_ =
+        run_command(concat("chmod ", group ? "g" : "", others ? "o" : "", "-w ", quoted(path)));
     return path + " has mode " + octal(status.st_mode) + ", writable by group or others";
   }
 
@@ -127,7 +128,7 @@ class Walk {
   std::string shown_;              // the path of at_, without the last slash
   std::vector<std::string> left_;  // components still to enter, the next one last
   int links_seen_ = 0;
-  std::string remedy_;
+  Remedy remedy_;
 };
 
 }  // namespace
@@ -138,7 +139,7 @@ uid_t trusted_owner(bool privileged) {
 }
 
 std::string path_problem(const std::string &path, const CheckedFile &file, uid_t owner, Links links,
-                         std::string *remedy) {
+                         Remedy *remedy) {
   struct stat end {};
   Walk walk(owner, links);
   std::string problem = walk.run(path, end);

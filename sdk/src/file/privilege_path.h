@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "sdk/src/base/failure.h"
 #include "sdk/src/file/privilege_file.h"
 
 namespace octavo {
@@ -28,6 +29,6 @@ uid_t trusted_owner(bool privileged);
 // cannot replace what they do not own). Otherwise what is wrong, and where; *remedy, when given,
 // receives a command that fixes it, if there is one.
 std::string path_problem(const std::string &path, const CheckedFile &file, uid_t owner, Links links,
-                         std::string *remedy = nullptr);
+                         Remedy *remedy = nullptr);
 
 }  // namespace octavo

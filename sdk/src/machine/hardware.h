@@ -44,6 +44,8 @@ void read_cuda(Hardware &hw);
 // Why no GPU of this machine can compute FP8 through CUDA kernels; nothing when one can. The first
 // thing that is wrong in this order: driver, its version, devices, capability, free memory.
 std::optional<Verdict> refuse_cuda(const Hardware &hw);
+// To go on without a GPU: "set device.kind = "cpu" or "auto"<more>".
+Remedy use_cpu(const std::string &more = {});
 // The first GPU that it does not refuse; null without one.
 const CudaDevice *first_usable(const Hardware &hw);
 

@@ -8,11 +8,9 @@ constexpr int kMinCuda = 12000;                     // the oldest driver that Oc
 constexpr int kMinCapability = 8 * 10 + 9;          // the first with FP8 units
 constexpr uint64_t kMinFree = uint64_t{512} << 20;  // a context and a workspace
 
-constexpr const char *kUseCpu = "set device.kind = \"cpu\" or \"auto\"";
-
 Verdict refused(uint32_t reason, std::string text, std::string evidence, const std::string &more) {
   return {OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,      reason,
-          std::move(text),     std::move(evidence), kUseCpu + (more.empty() ? "" : ", or " + more)};
+          std::move(text),     std::move(evidence), use_cpu(more.empty() ? "" : ", or " + more)};
 }
 
 std::string describe(const CudaDevice &d) {
@@ -26,6 +24,10 @@ bool has_units(const CudaDevice &d) {
 }
 
 }  // namespace
+
+Remedy use_cpu(const std::string &more) {
+  return set_key("device.kind", "\"cpu\"", " or \"auto\"" + more);
+}
 
 const CudaDevice *first_usable(const Hardware &hw) {
   if (!hw.cuda_driver || hw.cuda_version < kMinCuda) return nullptr;

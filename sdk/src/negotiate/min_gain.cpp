@@ -32,7 +32,7 @@ std::optional<Verdict> too_small(const Config &config, const octavo_kernels_caps
                         " it is too small to be faster in FP8"),
                  std::string(kRule) + " stays with the host: layers.min_gain = \"" +
                      config[key::kMinGain] + "\", " + config.origin(key::kMinGain),
-                 "set layers.min_gain = \"off\" to run the layer in FP8"};
+                 set_key("layers.min_gain", "\"off\"", " to run the layer in FP8")};
 }
 
 }  // namespace octavo

@@ -126,7 +126,7 @@ std::string refusal(const Negotiation &n) {
       if (v.decision != OCTAVO_DECLINE) continue;
       text += "\n  " + c.id + ": " + v.text;
       if (!v.evidence.empty()) text += "\n    found: " + v.evidence;
-      if (!v.remedy.empty()) text += "\n    remedy: " + v.remedy;
+      if (!v.remedy.empty()) text += "\n    remedy: " + v.remedy.text;
     }
   }
   if (n.config[key::kFallback].empty())

@@ -34,6 +34,8 @@ class OpenDevice {
   const octavo_kernels &kernels() const { return kernels_; }
   const octavo_kernels_caps &caps() const { return caps_; }
   void *ctx() const { return ctx_; }
+  // Whether the kernels do what `question` describes: in hardware, or emulated where all is.
+  bool serves(octavo_ability question) const;
   const octavo_memory *memory() const { return memory_ ? &*memory_ : nullptr; }
   bool uses_host_memory() const { return device_.type == OCTAVO_DEVICE_CPU; }
 

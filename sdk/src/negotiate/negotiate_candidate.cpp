@@ -57,9 +57,10 @@ void not_found(const Negotiation &n, Candidate &c) {
        "no backend \"" + c.id + "\" is installed; found " + enumerate(names),
        "looked for " + c.id + ".octavo-plugin.toml in " + n.discovery.places_text(),
        near.empty()
-           ? "install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path"
-           : "did you mean \"" + near + "\"?",
-       Stage::kDiscovery, near.empty() ? Fix{} : renamed(n.config, c, near)});
+           ? Remedy(
+                 "install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path")
+           : Remedy("did you mean \"" + near + "\"?", renamed(n.config, c, near)),
+       Stage::kDiscovery});
 }
 
 bool offers(const LoadedPlugin &plugin, Offer wanted) {
@@ -184,7 +185,7 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
           {OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_REQUIRE,
            "fp8.require.native: FP8 units are required, backend " + c.id + " would emulate them",
            c.verdicts[i].text,
-           "set fp8.require.native = false, or run where the requirement is met"});
+           set_key("fp8.require.native", "false", ", or run where the requirement is met")});
       return;
     }
 }
@@ -215,7 +216,10 @@ void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
   if (n.device == nullptr)
     c.verdicts.insert(c.verdicts.end(), n.device_verdicts.begin(), n.device_verdicts.end());
   else
-    check_fp8_requirements(n.config, n.device->caps(), c.id, recipe_of(c), c.verdicts);
+    check_fp8_requirements(
+        n.config, n.device->caps(),
+        [&](const octavo_ability &question) { return n.device->serves(question); }, c.id,
+        recipe_of(c), c.verdicts);
   if (!progress.end(Stage::kDevice, n.device_text)) return;
   ask_backend(n, c, host);
   progress.end(Stage::kSession);

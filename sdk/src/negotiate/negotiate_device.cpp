@@ -1,6 +1,4 @@
 // Which device is used, and why not another one.
-#include <cstring>
-
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/utf8.h"
@@ -8,9 +6,6 @@
 
 namespace octavo {
 namespace {
-
-// How a host with tensors on a GPU goes on without one.
-constexpr const char *kUseCpu = "set device.kind = \"cpu\" or \"auto\"";
 
 // Looks for the plugin of CUDA kernels; null when it cannot be used, and then the verdicts give the
 // reason.
@@ -25,7 +20,7 @@ const LoadedPlugin *cuda_kernels(Negotiation &n, const octavo_host *host) {
     c.verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
                           "the CUDA kernels are not installed: no plugin \"" + c.id + "\"",
                           n.hardware.cuda_text + gpus + "; looked in " + n.discovery.places_text(),
-                          std::string(kUseCpu) + ", or install the plugin"});
+                          use_cpu(", or install the plugin")});
     return nullptr;
   }
   load_candidate(n, c, Offer::kKernels, host);
@@ -57,9 +52,9 @@ void choose_cuda(Negotiation &n, const octavo_open_desc &desc, const octavo_host
                              n.kernels->verdicts.end());
   if (desc.device.type != OCTAVO_DEVICE_CUDA) return;
   for (Verdict &v : n.device_verdicts)  // no key of the configuration changes what a host asks for
-    if (v.decision == OCTAVO_DECLINE && v.remedy.starts_with(kUseCpu))
+    if (v.decision == OCTAVO_DECLINE && v.remedy.fix.key == key::kDevice.name)
       v.remedy = "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU" +
-                 v.remedy.substr(std::strlen(kUseCpu));
+                 v.remedy.text.substr(use_cpu().text.size());
 }
 
 }  // namespace
@@ -75,7 +70,7 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
                                  status != OCTAVO_OK
                                      ? concat("probe_device failed with status ", status)
                                      : "probe_device gave no verdict; expected one or more",
-                                 "", kUseCpu});
+                                 "", use_cpu()});
   for (size_t i = before; i < n.device_verdicts.size(); ++i)
     if (n.device_verdicts[i].decision == OCTAVO_DECLINE) return;
   try {
@@ -86,9 +81,9 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
     n.device_verdicts.push_back(
         {OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL, f.text(),
          is_forced ? std::string("OCTAVO_FORCE_KERNELS = \"") + forced + "\"" : "",
-         is_forced ? "run `unset OCTAVO_FORCE_KERNELS`, so that the best kernels of this processor "
-                     "are taken"
-                   : ""});
+         is_forced ? run_command("unset OCTAVO_FORCE_KERNELS",
+                                 ", so that the best kernels of this processor are taken")
+                   : Remedy()});
   }
 }
 
@@ -127,6 +122,12 @@ OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels,
   }
   id_ = take_text(caps_.id);
   caps_.id = borrow(id_);
+}
+
+bool OpenDevice::serves(octavo_ability question) const {
+  if (kernels_.ability(ctx_, &question) != OCTAVO_OK) return false;
+  return question.decision == OCTAVO_ACCEPT ||
+         (question.decision == OCTAVO_ACCEPT_EMULATED && (caps_.flags & OCTAVO_CAPS_EMULATED) != 0);
 }
 
 OpenDevice::~OpenDevice() {

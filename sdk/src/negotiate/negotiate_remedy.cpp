@@ -39,12 +39,6 @@ Fix without(const Negotiation &n, const Candidate &c) {
   return config.change(key::kPreference, list);
 }
 
-// "run `COMMAND`" at the start of a remedy.
-std::string command_in(const std::string &remedy) {
-  const size_t end = remedy.find('`', 5);
-  return remedy.starts_with("run `") && end != std::string::npos ? remedy.substr(0, end + 1) : "";
-}
-
 }  // namespace
 
 Source source_of(const Config &config) {
@@ -54,12 +48,12 @@ Source source_of(const Config &config) {
 std::string how_to_apply(const Source &source, const Negotiation &n, const Candidate *c,
                          const Verdict &v) {
   if (v.decision != OCTAVO_DECLINE) return {};
-  if (!v.fix.key.empty() || !v.fix.command.empty()) return source.apply(v.fix);
-  if (std::string command = command_in(v.remedy); !command.empty()) return command;
-  if (const auto assignment = assignment_in(v.remedy))
-    if (const auto origin = origin_of(n, c, assignment->first))
-      return source.apply(
-          {.key = assignment->first, .origin = *origin, .value = assignment->second});
+  Fix fix = v.remedy.fix;
+  if (!fix.command.empty() || (!fix.key.empty() && !fix.origin.empty())) return source.apply(fix);
+  if (const auto origin = fix.key.empty() ? std::nullopt : origin_of(n, c, fix.key)) {
+    fix.origin = *origin;
+    return source.apply(fix);
+  }
   if (c != nullptr) return source.apply(without(n, *c));
   // A layer that stays with the host because another precision was fallen back to.
   const Candidate *refused = nullptr;

@@ -73,7 +73,7 @@ std::vector<std::string> missing_functions(const octavo_fused &given) {
 std::vector<std::string> missing_functions(const octavo_kernels &given) {
   using T = octavo_kernels;
   return missing(given, FN(probe_device), FN(open_device), FN(close_device), FN(describe),
-                 FN(workspace_bytes));
+                 FN(ability), FN(workspace_bytes));
 }
 
 std::vector<std::string> missing_functions(const octavo_memory &given) {
@@ -103,7 +103,7 @@ octavo_memory complete(const octavo_memory &given) {
 octavo_kernels complete(const octavo_kernels &given) {
   using T = octavo_kernels;
   return filled(given, &T::probe_device, &T::open_device, &T::close_device, &T::describe,
-                &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
+                &T::ability, &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
                 &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::adam_step,
                 &T::sum_quantized, &T::sum_rows, &T::sum_of_squares, &T::copy, &T::scale_values,
                 &T::prescale_update, &T::quantize_stats, &T::prologue, &T::prologue_quantize,

@@ -60,7 +60,7 @@ Registry &registry() {
 struct Declined {
   uint32_t reason;
   std::string text;
-  std::string remedy;
+  Remedy remedy;
   Stage stage = Stage::kPlugin;
 };
 

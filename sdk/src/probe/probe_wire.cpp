@@ -85,7 +85,8 @@ std::string stage_record(ProbeStage stage) {
 
 std::string verdict_record(const Verdict &verdict) {
   return record(kVerdict, verdict.level, verdict.decision, verdict.reason, verdict.text,
-                verdict.evidence, verdict.remedy, stage_name(verdict.stage));
+                verdict.evidence, verdict.remedy.text, verdict.remedy.fix.key,
+                verdict.remedy.fix.value, verdict.remedy.fix.command, stage_name(verdict.stage));
 }
 
 std::string warning_record(std::string_view text) {
@@ -161,7 +162,9 @@ bool ProbeReader::take_verdict(std::string_view body) {
   Verdict v;
   std::string stage;
   if (!get(body, v.level) || !get(body, v.decision) || !get(body, v.reason) || !get(body, v.text) ||
-      !get(body, v.evidence) || !get(body, v.remedy) || !get(body, stage) || !body.empty())
+      !get(body, v.evidence) || !get(body, v.remedy.text) || !get(body, v.remedy.fix.key) ||
+      !get(body, v.remedy.fix.value) || !get(body, v.remedy.fix.command) || !get(body, stage) ||
+      !body.empty())
     return rubbish("expected a verdict, found a record of another shape");
   if (v.level < OCTAVO_LEVEL_MANIFEST || v.level > OCTAVO_LEVEL_LAYER ||
       v.decision > OCTAVO_ACCEPT_EMULATED)

@@ -181,7 +181,7 @@ Json to_json(const Verdict &v, const std::string &apply) {
   if (const std::string page = reason_page(v.reason); !page.empty()) j["page"] = page;
   j["text"] = v.text;
   if (!v.evidence.empty()) j["evidence"] = v.evidence;
-  if (!v.remedy.empty()) j["remedy"] = v.remedy;
+  if (!v.remedy.empty()) j["remedy"] = v.remedy.text;
   if (!apply.empty()) j["apply"] = apply;
   return j;
 }

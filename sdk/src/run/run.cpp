@@ -62,9 +62,8 @@ std::optional<octavo::Verdict> octavo_run::keep(const std::string &name, int64_t
                              OCTAVO_REASON_POLICY,
                              "runs in the host: layers.skip names it",
                              "pattern \"" + pattern + "\", " + config.origin(octavo::key::kSkip),
-                             "remove the pattern to run the layer in FP8",
-                             octavo::Stage::kNone,
-                             config.change(octavo::key::kSkip, others)};
+                             {"remove the pattern to run the layer in FP8",
+                              config.change(octavo::key::kSkip, others)}};
     }
   return octavo::too_small(config, negotiation_.device->caps(), n, k);
 }
@@ -135,8 +134,8 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
                   "runs in the host: precision is " + precision(),
                   "mixed_precision = \"" + negotiation_.config[octavo::key::kMixedPrecision] + "\"",
                   negotiation_.config[octavo::key::kMixedPrecision] == "fp8"
-                      ? "fix what the candidates before this one were refused for"
-                      : "set mixed_precision = \"fp8\" to run the layer in FP8"},
+                      ? octavo::Remedy("fix what the candidates before this one were refused for")
+                      : octavo::set_key("mixed_precision", "\"fp8\"", " to run the layer in FP8")},
                  v);
   const Parameter &weight = parameters_[d.weight];
   std::optional<octavo::Verdict> kept = keep(name, weight.rows, weight.cols);

@@ -58,7 +58,7 @@ constexpr size_t kMostBytes = 4 << 10;
 constexpr const char *kRemedy = "name a key of minisign, or a file that holds one, in plugins.keys";
 
 // Throws Failure.
-PublicKey key_file(const std::string &path, uid_t owner, std::string *remedy) {
+PublicKey key_file(const std::string &path, uid_t owner, Remedy *remedy) {
   const CheckedFile file(path, "octavo.trust");
   const std::string problem = path_problem(path, file, owner, Links::kFollow, remedy);
   if (!problem.empty()) throw Failure(OCTAVO_INVALID, "octavo.trust", problem);
@@ -125,7 +125,7 @@ std::string signature_problem(std::string_view bytes, std::string_view signature
 
 std::vector<PublicKey> trusted_keys(const std::vector<std::string> &given,
                                     const std::string &system, bool privileged,
-                                    std::string *problem, std::string *remedy) {
+                                    std::string *problem, Remedy *remedy) {
   std::vector<PublicKey> keys;
   try {
     if (!privileged)

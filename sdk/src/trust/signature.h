@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sdk/src/base/failure.h"
+
 namespace octavo {
 
 struct PublicKey {
@@ -33,6 +35,6 @@ std::string signature_problem(std::string_view bytes, std::string_view signature
 // not left out: *problem receives what is wrong with it, *remedy what to do.
 std::vector<PublicKey> trusted_keys(const std::vector<std::string> &given,
                                     const std::string &system, bool privileged,
-                                    std::string *problem, std::string *remedy);
+                                    std::string *problem, Remedy *remedy);
 
 }  // namespace octavo

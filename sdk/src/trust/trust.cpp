@@ -21,11 +21,11 @@ struct Refused {
   uint32_t reason;
   std::string text;
   std::string evidence;
-  std::string remedy;
+  Remedy remedy;
 };
 
-std::string relock(const TrustPolicy &policy) {
-  return "run `octavo lock " + policy.config + "` if the change is wanted";
+Remedy relock(const TrustPolicy &policy) {
+  return run_command("octavo lock " + policy.config, " if the change is wanted");
 }
 
 class Check {
@@ -38,7 +38,7 @@ class Check {
       throw Refused{OCTAVO_REASON_TRUST,
                     "plugins.trust = \"dev\" is not for a process with raised privileges",
                     "this process is set-uid, set-gid or has file capabilities",
-                    "set plugins.trust = \"owner\""};
+                    set_key("plugins.trust", "\"owner\"")};
     open_library();
     if (policy_.mode != "dev") owner();
     const std::string sha256 =
@@ -52,7 +52,7 @@ class Check {
 
  private:
   [[noreturn]] void refuse(const std::string &text, const std::string &evidence,
-                           const std::string &remedy) const {
+                           const Remedy &remedy) const {
     throw Refused{OCTAVO_REASON_TRUST, text, evidence, remedy};
   }
 
@@ -73,13 +73,14 @@ class Check {
 
   void owner() const {
     const uid_t owner = trusted_owner(policy_.privileged);
-    std::string remedy;
+    Remedy remedy;
     std::string problem =
         path_problem(manifest_.library, *manifest_.checked, owner, Links::kRefuse, &remedy);
     if (problem.empty())
       problem = path_problem(manifest_.path, *manifest_.file, owner, Links::kFollow, &remedy);
     if (!problem.empty())
-      refuse(refusal(), problem, remedy.empty() ? kReadRemedy : remedy + kOwnerRemedy);
+      refuse(refusal(), problem,
+             remedy.empty() ? Remedy(kReadRemedy) : Remedy(remedy.text + kOwnerRemedy, remedy.fix));
   }
 
   void stated_hash(const std::string &sha256) const {
@@ -107,7 +108,7 @@ class Check {
                (known.empty() ? "a pin of " + manifest_.name : enumerate(known, "or")) +
                ", found " + sha256 +
                (policy_.lock_problem.empty() ? "" : "; " + policy_.lock_problem),
-           "set plugins.pins = " + show(TomlValue(wanted)) + " if this is the file you want");
+           set_key("plugins.pins", show(TomlValue(wanted)), " if this is the file you want"));
   }
 
   void signed_manifest() const {
@@ -122,9 +123,10 @@ class Check {
       signature = CheckedFile(path, kTrustDomain).read(kMostSignatureBytes);
     } catch (const Failure &f) {
       refuse(refusal() + ": its manifest is not signed", f.text(),
-             "run `minisign -S -x " + path + " -m " + manifest_.path + "` as its author");
+             run_command("minisign -S -x " + path + " -m " + manifest_.path, " as its author"));
     }
-    std::string problem, remedy;
+    std::string problem;
+    Remedy remedy;
     const std::vector<PublicKey> keys =
         trusted_keys(policy_.keys, policy_.system_keys, policy_.privileged, &problem, &remedy);
     if (!problem.empty()) refuse("a public key cannot be used", problem, remedy);

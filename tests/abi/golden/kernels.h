@@ -54,14 +54,20 @@ static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   memset(&own, 0, sizeof own);
   own.kind = OCTAVO_KIND_KERNELS_CAPS;
   own.id = (octavo_str)OCTAVO_STR("tiny");
-  own.dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) |
-               OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
-  own.granularities = 1;
   own.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   own.alignment = 1;
   own.size = out->size < sizeof own ? out->size : (uint32_t)sizeof own;
   memcpy(out, &own, own.size);
   (void)ctx;
+  return OCTAVO_OK;
+}
+
+static octavo_status ability(void *ctx, octavo_ability *question) {
+  (void)ctx;
+  const int known = (question->dtype == OCTAVO_F32 || question->dtype == OCTAVO_E4M3FN ||
+                     question->dtype == OCTAVO_E5M2) &&
+                    question->granularity == OCTAVO_PER_TENSOR;
+  question->decision = known ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
   return OCTAVO_OK;
 }
 
@@ -208,6 +214,7 @@ static inline octavo_kernels tiny_kernels(void) {
   STUB(prologue_quantize), STUB(gradient_scale), STUB(pack);
 #undef STUB
   t.describe = describe;
+  t.ability = ability;
   t.workspace_bytes = workspace_bytes;
   t.quantize = quantize;
   t.dequantize = dequantize;

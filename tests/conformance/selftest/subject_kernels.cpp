@@ -226,6 +226,14 @@ octavo_status scale_values(void *, const octavo_scale_values *c) {
   return OCTAVO_OK;
 }
 
+octavo_status ability(void *, octavo_ability *q) {
+  const bool has = (q->dtype == OCTAVO_F32 || q->dtype == OCTAVO_BF16 ||
+                    q->dtype == OCTAVO_E4M3FN || q->dtype == OCTAVO_E5M2) &&
+                   q->granularity == OCTAVO_PER_TENSOR && q->b_granularity == OCTAVO_PER_TENSOR;
+  q->decision = has ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
+  return OCTAVO_OK;
+}
+
 octavo_status dequantize(void *, const octavo_dequantize *c) {
   for (int64_t i = 0; i < c->in->rows; ++i) {
     for (int64_t j = 0; j < c->in->cols; ++j) {
@@ -242,6 +250,7 @@ const octavo_kernels *subject_kernels() {
     octavo_kernels t{};
     t.size = sizeof t;
     t.kind = OCTAVO_KIND_KERNELS;
+    t.ability = ability;
     t.quantize = quantize;
     t.prologue = subject_prologue;
     t.dequantize = dequantize;
@@ -270,9 +279,6 @@ octavo_kernels_caps subject_caps() {
   caps.size = sizeof caps;
   caps.kind = OCTAVO_KIND_KERNELS_CAPS;
   caps.id = OCTAVO_STR("subject");
-  caps.dtypes = OCTAVO_DTYPE_BIT(OCTAVO_F32) | OCTAVO_DTYPE_BIT(OCTAVO_BF16) |
-                OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
-  caps.granularities = 1U << OCTAVO_PER_TENSOR;
   caps.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   caps.alignment = 1;
   return caps;

@@ -17,7 +17,7 @@ octavo_tensor codes(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
   return {data, rows, cols, cols, dtype, 0};
 }
 octavo_scale scale_of(const void *data) {
-  return {const_cast<void *>(data), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return OCTAVO_SCALE(const_cast<void *>(data), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
 }
 uint64_t width_of(const octavo_tensor &t) {
   return OCTAVO_DTYPE_BITS(t.dtype) / 8;
@@ -263,6 +263,7 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     if (s->fault == kStepCounter && steps % 2 == 1) u.format_max /= 2;
     u.use_max = 1;
     u.rule = OCTAVO_RULE_QUOTIENT;
+    u.history_flags = OCTAVO_HISTORY_TE;
     s->kernels->delayed_scale_update(s->ctx, &u);
   }
   if (s->fault != kNonfiniteStays) clear(s, c->slots[s->nonfinite_position], sizeof(float));

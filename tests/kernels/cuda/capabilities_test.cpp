@@ -27,21 +27,48 @@ class CudaCapabilities : public CudaPlugin {
   };
 };
 
-TEST_F(CudaCapabilities, granularities_are_those_of_tensor_cores) {
+// The answer about a product of these codes.
+octavo_ability asked(const octavo_session_desc &desc, uint32_t a_dtype, uint32_t a_granularity,
+                     uint32_t b_dtype, uint32_t b_granularity) {
+  octavo_ability q{};
+  q.size = sizeof q;
+  q.kind = OCTAVO_KIND_ABILITY;
+  q.call = OCTAVO_KIND_GEMM;
+  q.dtype = a_dtype;
+  q.granularity = a_granularity;
+  q.b_dtype = b_dtype;
+  q.b_granularity = b_granularity;
+  EXPECT_EQ(desc.kernels->ability(desc.kernels_ctx, &q), OCTAVO_OK);
+  EXPECT_EQ(q.decision == OCTAVO_ACCEPT, q.evidence.size == 0);
+  return q;
+}
+
+TEST_F(CudaCapabilities, products_are_those_of_tensor_cores) {
   for (const Gpu &gpu : kGpus) {
     use(gpu.capability);
     const Asked r("delayed");
     const RunPtr run = r.opened();
     ASSERT_NE(run, nullptr) << r.host.error();
-    const uint64_t found = octavo_session_desc_of(run.get())->caps->granularities;
-    const auto has = [&](uint32_t granularity) { return (found >> granularity & 1) != 0; };
-    EXPECT_TRUE(has(OCTAVO_PER_TENSOR));
-    EXPECT_TRUE(has(OCTAVO_PER_ROW));
-    EXPECT_TRUE(has(OCTAVO_FLAT_256)) << "of states, which no product reads";
-    for (const uint32_t granularity : {OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128})
-      EXPECT_EQ(has(granularity), gpu.has_long) << gpu.capability;
-    for (const uint32_t granularity : {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32})
-      EXPECT_EQ(has(granularity), gpu.has_mx) << gpu.capability;
+    const octavo_session_desc &desc = *octavo_session_desc_of(run.get());
+    const auto decision = [&](uint32_t a, uint32_t b) {
+      return asked(desc, OCTAVO_E4M3FN, a, OCTAVO_E4M3FN, b).decision;
+    };
+    const auto either = [](bool has) {
+      return has ? uint32_t{OCTAVO_ACCEPT} : uint32_t{OCTAVO_ACCEPT_EMULATED};
+    };
+    EXPECT_EQ(decision(OCTAVO_PER_TENSOR, OCTAVO_PER_TENSOR), uint32_t{OCTAVO_ACCEPT});
+    EXPECT_EQ(decision(OCTAVO_PER_ROW, OCTAVO_PER_ROW), uint32_t{OCTAVO_ACCEPT});
+    EXPECT_EQ(decision(OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_1X128), either(gpu.has_long));
+    EXPECT_EQ(decision(OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128), either(gpu.has_long));
+    EXPECT_EQ(decision(OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_128X128), either(false));
+    EXPECT_EQ(decision(OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32), either(gpu.has_mx));
+    EXPECT_EQ(decision(OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32), either(gpu.has_mx));
+    EXPECT_EQ(decision(OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X128), uint32_t{OCTAVO_DECLINE});
+    EXPECT_EQ(decision(OCTAVO_FLAT_256, OCTAVO_FLAT_256), uint32_t{OCTAVO_DECLINE});
+    EXPECT_EQ(asked(desc, OCTAVO_E5M2, OCTAVO_PER_TENSOR, OCTAVO_E5M2, OCTAVO_PER_TENSOR).decision,
+              uint32_t{OCTAVO_ACCEPT_EMULATED});
+    EXPECT_EQ(asked(desc, OCTAVO_BF16, OCTAVO_PER_TENSOR, OCTAVO_BF16, OCTAVO_PER_TENSOR).decision,
+              uint32_t{OCTAVO_ACCEPT});
   }
 }
 
@@ -56,8 +83,9 @@ TEST_F(CudaCapabilities, recipes_that_no_tensor_core_multiplies_are_refused_with
       EXPECT_EQ(r.open(run), runs ? OCTAVO_OK : OCTAVO_UNSUPPORTED)
           << gpu.capability << " " << name << r.host.error();
       if (runs) continue;
-      EXPECT_THAT(r.host.error(), HasSubstr("lack the scales of the recipe"));
-      EXPECT_THAT(r.host.error(), HasSubstr("recipe = \"" + name + "\" needs scales of 1x"));
+      EXPECT_THAT(r.host.error(), HasSubstr("lack a product of the recipe"));
+      EXPECT_THAT(r.host.error(), HasSubstr(name == "mx" ? "from compute capability 10.0 on"
+                                                         : "with compute capability 9.0 only"));
       const char *other = gpu.has_mx ? "mx" : gpu.has_long ? "block" : "current";
       EXPECT_THAT(r.host.error(), HasSubstr(std::string("fp8.te.recipe = \"") + other + "\""));
     }
@@ -70,7 +98,7 @@ TEST_F(CudaCapabilities, the_report_of_a_fallback_says_what_the_device_lacks) {
   r.text("fp8.fallback = [\"bf16\"]\n");
   std::string said;
   ASSERT_EQ(r.print(octavo_explain, "text", said), OCTAVO_OK) << r.host.error();
-  EXPECT_THAT(said, HasSubstr("lack the scales of the recipe"));
+  EXPECT_THAT(said, HasSubstr("lack a product of the recipe"));
   EXPECT_THAT(said, HasSubstr("1x128"));
 }
 

@@ -88,7 +88,7 @@ class EveryVerb {
   }
 
   void make_tensors() {
-    scale_ = {floats(), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+    scale_ = OCTAVO_SCALE(floats(), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
     in_ = tensor(OCTAVO_F32), codes_ = tensor(OCTAVO_E4M3FN);
     static_cast<uint8_t *>(codes_.data)[0] = 0; /* an underflow */
     quantized_ = tensor(OCTAVO_E4M3FN), decoded_ = tensor(OCTAVO_F32);
@@ -150,7 +150,7 @@ class EveryVerb {
     from_amax_.rule = OCTAVO_RULE_QUOTIENT;
     begin(&delayed_, OCTAVO_KIND_DELAYED_SCALE_UPDATE);
     delayed_.amax = floats(5), delayed_.history = floats(15), delayed_.scale = floats(5);
-    delayed_.rule = OCTAVO_RULE_QUOTIENT;
+    delayed_.rule = OCTAVO_RULE_QUOTIENT, delayed_.history_flags = OCTAVO_HISTORY_TE;
     delayed_.n = 5, delayed_.length = 3, delayed_.format_max = 448.0f, delayed_.use_max = 1;
     begin(&gemm_, OCTAVO_KIND_GEMM);
     gemm_.a = &codes_, gemm_.b = &b_, gemm_.d = &d_, gemm_.bias = &bias_;

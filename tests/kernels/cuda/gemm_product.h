@@ -20,8 +20,8 @@ class Product {
     const bool is_mx = is_mx_granularity(granularity);
     const int64_t across = is_block_granularity(granularity) ? k / (is_mx ? 32 : 128) : 1;
     const uint32_t dtype = is_mx ? uint32_t{OCTAVO_E8M0FNU} : uint32_t{OCTAVO_F32};
-    a_scale_ = {take(m * across * 4), across, dtype, granularity};
-    b_scale_ = {take(n * across * 4), across, dtype, granularity};
+    a_scale_ = OCTAVO_SCALE(take(m * across * 4), across, dtype, granularity);
+    b_scale_ = OCTAVO_SCALE(take(n * across * 4), across, dtype, granularity);
     call.size = sizeof(call);
     call.kind = OCTAVO_KIND_GEMM;
     call.a = &a_;

@@ -1,5 +1,6 @@
 /* Scale updates of device code against the CPU's kernels. */
 #include "tests/kernels/cuda/twins.h"
+#include "tests/support/history.h"
 
 namespace octavo::test {
 namespace {
@@ -72,6 +73,7 @@ TEST(CudaScales, delayed_update_as_the_cpu) {
             c.margin = 1;
             c.use_max = use_max;
             c.rule = rule;
+            c.history_flags = history_of(c.rule);
             ASSERT_EQ(devices.run(side, &octavo_kernels::delayed_scale_update, c), OCTAVO_OK);
           }
           twins.expect_equal("rule " + std::to_string(rule) + " round " + std::to_string(round));

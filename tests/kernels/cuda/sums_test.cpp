@@ -21,7 +21,7 @@ TEST(CudaSums, sums_of_rows_and_squares_as_the_cpu) {
             twins.tensor(rows, cols, dtype, seed % 4 == 0 ? Values::kSpecial : Values::kNormal,
                          seed % 2 == 0 ? 3 : 0, seed % 5 == 0 ? 1 : 0);
         const Twins::Scales scales = {twins.floats({0.3f}),
-                                      {nullptr, 1, OCTAVO_F32, OCTAVO_PER_TENSOR}};
+                                      OCTAVO_SCALE(nullptr, 1, OCTAVO_F32, OCTAVO_PER_TENSOR)};
         const size_t sums = twins.floats(std::vector<float>(static_cast<size_t>(cols), 0.5f));
         const size_t square = twins.floats({0.125f});
         for (int side = 0; side < 2; ++side) {

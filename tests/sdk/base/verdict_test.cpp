@@ -51,7 +51,7 @@ TEST(Verdict, texts_that_are_too_long_or_none) {
   const Verdict own = copy_verdict(v);
   EXPECT_EQ(own.text, "(a text of 100000 bytes, which is more than 4096)");
   EXPECT_EQ(own.evidence, "a\\xff");
-  EXPECT_EQ(own.remedy, "");
+  EXPECT_EQ(own.remedy.text, "");
 }
 
 }  // namespace

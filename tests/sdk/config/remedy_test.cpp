@@ -83,17 +83,6 @@ TEST(Remedy, origins_that_are_no_file) {
   EXPECT_EQ(kFile.apply({}), "");
 }
 
-TEST(Remedy, assignments_in_words) {
-  using Pair = std::pair<std::string, std::string>;
-  EXPECT_EQ(assignment_in("set fp8.te.margin = 0"), Pair("fp8.te.margin", "0"));
-  EXPECT_EQ(assignment_in("set device.kind = \"cpu\" or \"auto\""), Pair("device.kind", "\"cpu\""));
-  EXPECT_EQ(assignment_in("set a.b = [\"x\", \"y\"], or not"), Pair("a.b", "[\"x\", \"y\"]"));
-  EXPECT_EQ(assignment_in("set a = false and b = true"), Pair("a", "false"));
-  for (const char *none : {"wait two weeks", "set it right", "set a, b = 3",
-                           "set a = ", "set a = \"open", "set a = [1"})
-    EXPECT_FALSE(assignment_in(none)) << none;
-}
-
 TEST(Remedy, shell_words) {
   EXPECT_EQ(shell_word("/a/b-c_d.e:f"), "/a/b-c_d.e:f");
   EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");

@@ -139,10 +139,10 @@ class PrivilegePath : public testing::Test {
   }
   std::string problem(const std::string &of, Links links = Links::kFollow) {
     const CheckedFile file(of, "test");
-    remedy.clear();
+    remedy = {};
     return path_problem(of, file, geteuid(), links, &remedy);
   }
-  std::string remedy;
+  Remedy remedy;
   test::TempDir dir;
   std::string path;
 };
@@ -150,13 +150,13 @@ class PrivilegePath : public testing::Test {
 TEST_F(PrivilegePath, remedies_can_be_pasted) {
   chmod((dir / "a/b").c_str(), 0775);
   EXPECT_NE(problem(path), "");
-  EXPECT_EQ(remedy, "run `chmod g-w " + (dir / "a/b") + "`");
+  EXPECT_EQ(remedy.text, "run `chmod g-w " + (dir / "a/b") + "`");
   chmod((dir / "a/b").c_str(), 0755);
   const std::string odd = dir.write("a/it's", "", 0666);
   EXPECT_NE(problem(odd), "");
-  EXPECT_EQ(remedy, "run `chmod go-w '" + (dir / "a/it") + "'\\''s'`");
+  EXPECT_EQ(remedy.text, "run `chmod go-w '" + (dir / "a/it") + "'\\''s'`");
   EXPECT_EQ(problem(path), "");
-  EXPECT_EQ(remedy, "");
+  EXPECT_EQ(remedy.text, "");
 }
 
 TEST_F(PrivilegePath, dots_and_slashes) {
@@ -187,7 +187,7 @@ TEST_F(PrivilegePath, link_of_another_user) {
   ASSERT_EQ(lchown((dir / "link").c_str(), 12345, 12345), 0);
   EXPECT_EQ(problem(dir / "link"),
             (dir / "link") + " belongs to user 12345, expected root or user 0");
-  EXPECT_EQ(remedy, "run `chown -h root " + (dir / "link") + "`");
+  EXPECT_EQ(remedy.text, "run `chown -h root " + (dir / "link") + "`");
 }
 
 TEST_F(PrivilegePath, too_many_links) {
@@ -269,7 +269,7 @@ TEST_F(PrivilegePath, sticky_file_that_others_can_write) {
 TEST_F(PrivilegePath, remedy_with_a_name_that_a_shell_would_read) {
   const std::string odd = dir.write("it's $HOME", "", 0666);
   EXPECT_EQ(problem(odd), odd + " has mode 0666, writable by group or others");
-  EXPECT_EQ(remedy, "run `chmod go-w '" + (dir / "it'\\''s $HOME") + "'`");
+  EXPECT_EQ(remedy.text, "run `chmod go-w '" + (dir / "it'\\''s $HOME") + "'`");
 }
 
 TEST(Privilege, owner_in_a_process_that_runs_as_another_user) {

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "octavo/plugin.hpp"
+#include "tests/support/abilities.h"
 
 namespace octavo::test {
 
 // A description of a session whose kernels want 64 bytes of workspace a call.
 struct FakeDevice {
   explicit FakeDevice(const octavo_host *host) {
-    caps.dtypes = OCTAVO_DTYPE_BIT(OCTAVO_E4M3FN) | OCTAVO_DTYPE_BIT(OCTAVO_E5M2);
+    kernels.ability = LackingKernels(kernels).table.ability;
     kernels.workspace_bytes = [](void *, const void *, uint64_t *bytes) {
       *bytes = 64;
       return octavo_status{OCTAVO_OK};

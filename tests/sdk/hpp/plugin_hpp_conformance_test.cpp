@@ -92,6 +92,7 @@ class Delayed : public Backend<Delayed> {
       u.format_max = format_max;
       u.use_max = 1;
       u.rule = OCTAVO_RULE_QUOTIENT;
+      u.history_flags = OCTAVO_HISTORY_TE;
       p.run(&octavo_kernels::delayed_scale_update, u);
     });
   }

@@ -19,8 +19,7 @@ template <uint32_t granularity>
 class Scaled : public Backend<Scaled<granularity>> {
  public:
   static void check(const Device &, const NoOptions &, Verdicts &verdicts) {
-    verdicts.need_dtypes({OCTAVO_E4M3FN});
-    verdicts.need_granularities({OCTAVO_PER_TENSOR, granularity});
+    verdicts.need_product({OCTAVO_E4M3FN, granularity}, {OCTAVO_E4M3FN, granularity});
     verdicts.accept("float8_e4m3fn");
   }
   void declare(Slots &s) {
@@ -118,13 +117,14 @@ TEST(PluginHppScaleSlots, of_blocks) {
 TEST(PluginHppScaleSlots, that_the_kernels_lack_are_refused_by_name) {
   RecordingHost host;
   FakeDevice device(host.get());
-  device.caps.granularities = 1 << OCTAVO_PER_TENSOR;
+  LackingKernels::granularities() = {OCTAVO_PER_ROW};
   octavo_session *s = nullptr;
   EXPECT_EQ(Tables<Scaled<OCTAVO_PER_ROW>>::backend()->open_session(&device.desc, &s),
             OCTAVO_UNSUPPORTED);
   EXPECT_EQ(host.error(),
-            "open_session: the kernels of this device lack the scales of the recipe; found no "
-            "scales of rows; choose another backend or device");
+            "open_session: the kernels of this device lack a product of the recipe; found "
+            "float8_e4m3fn with scales of rows by float8_e4m3fn with scales of rows: left out by a "
+            "test; choose another backend or device");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(Hardware, what_is_missing_is_named) {
     EXPECT_EQ(v->level, uint32_t{OCTAVO_LEVEL_DEVICE});
     EXPECT_THAT(v->text, HasSubstr(c.text)) << c.what;
     EXPECT_THAT(v->evidence, HasSubstr(c.evidence)) << c.what;
-    EXPECT_THAT(v->remedy, StartsWith("set device.kind = \"cpu\" or \"auto\"")) << c.what;
+    EXPECT_THAT(v->remedy.text, StartsWith("set device.kind = \"cpu\" or \"auto\"")) << c.what;
   }
 }
 

@@ -74,7 +74,7 @@ TEST(MinGain, verdict_says_why_and_what_to_do) {
   EXPECT_EQ(
       verdict->evidence,
       "K <= 4096 with N <= 1024 stays with the host: layers.min_gain = \"torchao\", override");
-  EXPECT_EQ(verdict->remedy, "set layers.min_gain = \"off\" to run the layer in FP8");
+  EXPECT_EQ(verdict->remedy.text, "set layers.min_gain = \"off\" to run the layer in FP8");
 }
 
 class MinGainRun : public testing::Test {

@@ -56,9 +56,9 @@ TEST_F(NegotiateDevice, gpu_without_kernels) {
   EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
   EXPECT_EQ(v.text, "the CUDA kernels are not installed: no plugin \"kernels-cuda\"");
   EXPECT_THAT(v.evidence, HasSubstr("driver for CUDA 12.4, NVIDIA L4; looked in "));
-  EXPECT_EQ(v.remedy, "set device.kind = \"cpu\" or \"auto\", or install the plugin");
+  EXPECT_EQ(v.remedy.text, "set device.kind = \"cpu\" or \"auto\", or install the plugin");
   v = only_verdict(OCTAVO_DEVICE_CUDA);
-  EXPECT_EQ(v.remedy,
+  EXPECT_EQ(v.remedy.text,
             "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU, or install the "
             "plugin");
 }

@@ -17,7 +17,7 @@ class NegotiateRemedy : public testing::Test {
     c.id = "fake";
     c.options = {{"mode", "help", {std::string("x"), "default"}}};
   }
-  std::string applied(const std::string &remedy, const Candidate *candidate) const {
+  std::string applied(const Remedy &remedy, const Candidate *candidate) const {
     Verdict v;
     v.decision = OCTAVO_DECLINE;
     v.remedy = remedy;
@@ -34,26 +34,21 @@ class NegotiateRemedy : public testing::Test {
 TEST_F(NegotiateRemedy, only_refusals_have_one) {
   Verdict v;
   v.decision = OCTAVO_ACCEPT;
-  v.remedy = "run `true`";
+  v.remedy = run_command("true");
   EXPECT_EQ(how_to_apply(source_of(n.config), n, &c, v), "");
 }
 
 TEST_F(NegotiateRemedy, commands) {
-  EXPECT_EQ(applied("run `true` and see", nullptr), "run `true`");
-  EXPECT_EQ(applied("run `true", nullptr), "");  // no end
-  EXPECT_EQ(applied("walk `true`", nullptr), "");
-  Verdict v;
-  v.decision = OCTAVO_DECLINE;
-  v.fix.command = "touch x";
-  EXPECT_EQ(how_to_apply(source_of(n.config), n, nullptr, v), "run `touch x`");
+  EXPECT_EQ(applied(run_command("true", " and see"), nullptr), "run `true`");
+  EXPECT_EQ(applied("run `true`", nullptr), "");  // words are not read
 }
 
 TEST_F(NegotiateRemedy, keys_of_the_core_and_of_the_candidate) {
-  EXPECT_TRUE(has(applied("set device.kind = \"cpu\"", nullptr), "kind = \"cpu\""));
-  EXPECT_TRUE(has(applied("set fp8.fake.mode = \"y\"", &c), "mode = \"y\""));
+  EXPECT_TRUE(has(applied(set_key("device.kind", "\"cpu\""), nullptr), "kind = \"cpu\""));
+  EXPECT_TRUE(has(applied(set_key("fp8.fake.mode", "\"y\""), &c), "mode = \"y\""));
   // Keys that neither has: the candidate is left out instead, or nothing is known.
-  EXPECT_TRUE(has(applied("set fp8.fake.other = \"y\"", &c), "bf16"));
-  EXPECT_EQ(applied("set fp8.fake.mode = \"y\"", nullptr), "");
+  EXPECT_TRUE(has(applied(set_key("fp8.fake.other", "\"y\""), &c), "bf16"));
+  EXPECT_EQ(applied(set_key("fp8.fake.mode", "\"y\""), nullptr), "");
 }
 
 TEST_F(NegotiateRemedy, without_the_candidate) {
@@ -85,7 +80,7 @@ TEST_F(NegotiateRemedy, what_the_refused_candidate_needs) {
   EXPECT_EQ(applied("", nullptr), "");  // nothing was chosen
   c.verdicts.push_back({});
   c.verdicts.back().decision = OCTAVO_DECLINE;
-  c.verdicts.back().remedy = "run `true`";
+  c.verdicts.back().remedy = run_command("true");
   n.candidates = {};
   n.candidates.push_back(std::move(c));
   Candidate other;

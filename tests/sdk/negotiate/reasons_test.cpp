@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "octavo/kernels.h"
+#include "tests/support/abilities.h"
 #include "tests/support/environment.h"
 #include "tests/support/model.h"
 
@@ -13,13 +14,16 @@ class Reasons : public testing::Test {
  protected:
   // The answer of the backend `reference` to the CPU's kernels with changed caps.
   template <typename Change>
-  octavo_verdict ask(Change change) {
+  octavo_verdict ask(Change change, const std::vector<uint32_t> &lacking = {}) {
     request_.set("fp8.backend", "reference");
     EXPECT_EQ(request_.open(run_), OCTAVO_OK) << request_.host.error();
     octavo_session_desc desc = *octavo_session_desc_of(run_.get());
     octavo_kernels_caps caps = *desc.caps;
     change(caps);
     desc.caps = &caps;
+    const LackingKernels kernels(*desc.kernels);
+    LackingKernels::dtypes() = lacking;
+    desc.kernels = &kernels.table;
     octavo_verdict said{};
     octavo_verdict_sink sink{};
     sink.size = sizeof(sink);
@@ -38,7 +42,7 @@ class Reasons : public testing::Test {
 };
 
 TEST_F(Reasons, formats_that_the_kernels_lack) {
-  const octavo_verdict v = ask([](octavo_kernels_caps &caps) { caps.dtypes = 0; });
+  const octavo_verdict v = ask([](octavo_kernels_caps &) {}, {OCTAVO_E5M2});
   EXPECT_EQ(v.decision, uint32_t{OCTAVO_DECLINE});
   EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_DTYPE});
 }

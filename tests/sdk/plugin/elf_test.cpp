@@ -249,7 +249,7 @@ TEST_F(ElfTest, needed_library_that_is_nowhere) {
   EXPECT_EQ(verdict->text,
             "x.so: cannot be loaded: it needs libq.so.6, which the system's loader "
             "would not find");
-  EXPECT_EQ(verdict->remedy, "install libq.so.6, or name its directory in LD_LIBRARY_PATH");
+  EXPECT_EQ(verdict->remedy.text, "install libq.so.6, or name its directory in LD_LIBRARY_PATH");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class ManifestRequires : public testing::Test {
     EXPECT_EQ(verdicts[0].reason, reason);
     EXPECT_EQ(verdicts[0].text, "acme requires " + text);
     EXPECT_EQ(verdicts[0].evidence, evidence);
-    EXPECT_NE(verdicts[0].remedy, "");
+    EXPECT_NE(verdicts[0].remedy.text, "");
   }
 
   test::TempDir dir;

@@ -49,7 +49,7 @@ TEST_F(ProbeCacheTest, keeps_everything) {
   EXPECT_EQ(found->timeout_ms, 77);
   EXPECT_EQ(found->answer.stage, ProbeStage::kEntry);
   ASSERT_EQ(found->answer.verdicts.size(), 1u);
-  EXPECT_EQ(found->answer.verdicts[0].remedy, "r");
+  EXPECT_EQ(found->answer.verdicts[0].remedy.text, "r");
   EXPECT_EQ(found->answer.warnings, probe.answer.warnings);
   EXPECT_EQ(found->answer.notes, probe.answer.notes);
   ASSERT_TRUE(cache.store("/x.so", "key 2", probe));

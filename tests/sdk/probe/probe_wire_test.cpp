@@ -11,7 +11,8 @@ namespace octavo {
 namespace {
 
 const Verdict kVerdict{
-    OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_PROBE, "text", "found", "remedy"};
+    OCTAVO_LEVEL_PLUGIN,        OCTAVO_DECLINE, OCTAVO_REASON_PROBE, "text", "found",
+    set_key("a.b", "1", " now")};
 
 std::string whole() {
   return hello_record() + stage_record(ProbeStage::kDlopen) + warning_record("w\xC3\xA4rning") +
@@ -50,7 +51,9 @@ TEST(ProbeWire, pieces_of_every_size) {
     EXPECT_EQ(a.verdicts[0].reason, kVerdict.reason);
     EXPECT_EQ(a.verdicts[0].text, "text");
     EXPECT_EQ(a.verdicts[0].evidence, "found");
-    EXPECT_EQ(a.verdicts[0].remedy, "remedy");
+    EXPECT_EQ(a.verdicts[0].remedy.text, "set a.b = 1 now");
+    EXPECT_EQ(a.verdicts[0].remedy.fix.key, "a.b");
+    EXPECT_EQ(a.verdicts[0].remedy.fix.value, "1");
   }
 }
 
@@ -99,7 +102,8 @@ TEST(ProbeWire, texts) {
   EXPECT_NE(problem_of(hello_record() + raw(4, long_text)), "");
   EXPECT_NE(problem_of(hello_record() + raw(3, number(2))), "");
   // A level, and a decision, that do not exist.
-  const std::string rest = number(0) + number(0) + number(0) + number(0);
+  std::string rest;  // a reason, and six empty texts before the stage
+  for (int i = 0; i < 7; ++i) rest += number(0);
   EXPECT_NE(problem_of(hello_record() + raw(3, number(0) + number(0) + rest)), "");
   EXPECT_NE(problem_of(hello_record() + raw(3, number(2) + number(3) + rest)), "");
   ProbeReader reader;

@@ -179,7 +179,8 @@ TEST(Lock, drift_names_what_changed) {
 TEST(Lock, verdict_digest_ignores_words) {
   const Verdict v{OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT, 0, "text", "evidence", "remedy"};
   Verdict other = v;
-  other.text = other.evidence = other.remedy = "";
+  other.text = other.evidence = "";
+  other.remedy = {};
   EXPECT_EQ(verdict_digest({v}), verdict_digest({other}));
   EXPECT_NE(verdict_digest({v}), verdict_digest({v, v}));
   other.decision = OCTAVO_ACCEPT_EMULATED;

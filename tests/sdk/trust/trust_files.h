@@ -50,7 +50,7 @@ class TrustTest : public testing::Test {
     EXPECT_EQ(verdicts[0].reason, reason);
     EXPECT_EQ(verdicts[0].text, text);
     EXPECT_THAT(verdicts[0].evidence, testing::HasSubstr(evidence));
-    EXPECT_NE(verdicts[0].remedy, "");
+    EXPECT_NE(verdicts[0].remedy.text, "");
   }
   static constexpr const char *kRefuses = "plugins.trust = \"signed\" refuses the file: ";
   void expect_refused(const std::string &evidence) {
@@ -61,7 +61,7 @@ class TrustTest : public testing::Test {
     EXPECT_EQ(verdicts[0].reason, uint32_t{OCTAVO_REASON_TRUST});
     EXPECT_EQ(verdicts[0].text, "plugins.trust = \"owner\" refuses the file");
     EXPECT_EQ(verdicts[0].evidence, evidence);
-    EXPECT_NE(verdicts[0].remedy, "");
+    EXPECT_NE(verdicts[0].remedy.text, "");
     EXPECT_TRUE(check("dev"));
     EXPECT_TRUE(verdicts.empty());
   }

@@ -13,13 +13,13 @@ TEST_F(TrustModes, pinned_needs_a_pin) {
   EXPECT_FALSE(check("pinned"));
   expect(OCTAVO_REASON_TRUST, "plugins.trust = \"pinned\" refuses the file: its hash is not pinned",
          manifest.library + ": expected a pin of x, found " + kAbc);
-  EXPECT_EQ(verdicts[0].remedy,
+  EXPECT_EQ(verdicts[0].remedy.text,
             std::string("set plugins.pins = [\"x:") + kAbc + "\"] if this is the file you want");
   policy.pins = {std::string("y:") + kAbc, std::string("x:") + kAbc};
   EXPECT_TRUE(check("pinned"));
   policy.pins = {std::string("y:") + kAbc};  // a pin is one of a name
   EXPECT_FALSE(check("pinned"));
-  EXPECT_THAT(verdicts[0].remedy, HasSubstr(std::string("[\"y:") + kAbc + "\", \"x:" + kAbc));
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr(std::string("[\"y:") + kAbc + "\", \"x:" + kAbc));
   policy.pins = {"x:" + sha256_of("abd")};
   EXPECT_FALSE(check("pinned"));
   EXPECT_THAT(verdicts[0].evidence,
@@ -123,7 +123,7 @@ TEST_F(TrustModes, locked_accepts_what_was_locked_and_nothing_else) {
     policy.lock.reset();
     EXPECT_FALSE(check(trust));
     expect(OCTAVO_REASON_LOCK, "plugins.locked refuses x: there is no lock file", "no such file");
-    EXPECT_EQ(verdicts[0].remedy, remedy);
+    EXPECT_EQ(verdicts[0].remedy.text, remedy);
     policy.lock.emplace();
     EXPECT_FALSE(check(trust));
     expect(OCTAVO_REASON_LOCK, "plugins.locked refuses x: the lock file does not name it",
@@ -142,7 +142,7 @@ TEST_F(TrustModes, locked_accepts_what_was_locked_and_nothing_else) {
       EXPECT_FALSE(check(trust));
       expect(OCTAVO_REASON_LOCK, "plugins.locked refuses x: it is not the one that was locked",
              message);
-      EXPECT_EQ(verdicts[0].remedy, remedy);
+      EXPECT_EQ(verdicts[0].remedy.text, remedy);
     }
   }
 }

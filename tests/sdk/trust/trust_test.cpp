@@ -16,8 +16,8 @@ TEST_F(TrustTest, library_that_the_group_can_write) {
   chmod(manifest.library.c_str(), 0775);
   expect_refused(manifest.library + " has mode 0775, writable by group or others");
   check("owner");
-  EXPECT_EQ(verdicts[0].remedy, "run `chmod g-w " + manifest.library +
-                                    "`, or set plugins.trust = \"dev\" while developing");
+  EXPECT_EQ(verdicts[0].remedy.text, "run `chmod g-w " + manifest.library +
+                                         "`, or set plugins.trust = \"dev\" while developing");
 }
 
 TEST_F(TrustTest, manifest_that_others_can_write) {
@@ -72,7 +72,7 @@ TEST_F(TrustTest, hash_is_checked_under_every_trust) {
     EXPECT_EQ(verdicts[0].text, "the library is not the one that its manifest describes");
     EXPECT_EQ(verdicts[0].evidence,
               manifest.library + ": expected sha256 " + manifest.sha256 + ", found " + kAbc);
-    EXPECT_EQ(verdicts[0].remedy, "reinstall the plugin");
+    EXPECT_EQ(verdicts[0].remedy.text, "reinstall the plugin");
   }
 }
 

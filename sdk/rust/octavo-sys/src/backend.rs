@@ -14,7 +14,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// Whether a session can run here: says so in `verdicts`, at least once.
     fn check(_device: &Device, _options: &Self::Options, verdicts: &mut Verdicts<'_>) {
-        verdicts.need_dtypes(&[OCTAVO_E4M3FN, OCTAVO_E5M2]);
+        verdicts.need_casts(&[OCTAVO_E4M3FN, OCTAVO_E5M2]);
         verdicts.accept("the kernels have float8_e4m3fn and float8_e5m2");
     }
     /// A session: states its slots and keeps their handles.

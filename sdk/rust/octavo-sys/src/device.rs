@@ -42,9 +42,23 @@ impl Device {
         }
     }
 
-    pub fn has_dtype(&self, dtype: u32) -> bool {
-        let bit = ((dtype & 0xFF) << 1) + (dtype >> 13);
-        self.caps.dtypes.checked_shr(bit).map_or(false, |bits| bits & 1 != 0)
+    /// The kernels' answer about a call: `question` has the call and its formats.
+    pub fn ask(&self, mut question: octavo_ability) -> octavo_ability {
+        // SAFETY: the context is the one of these kernels; the question is ours.
+        let status = self.kernels.ability.map(|ask| unsafe { ask(self.ctx, &mut question) });
+        if status != Some(OCTAVO_OK) {
+            question.decision = OCTAVO_DECLINE;
+        }
+        question
+    }
+    /// Whether codes of this dtype, with a scale for the tensor, can be written. Emulation counts
+    /// where the device has nothing else.
+    pub fn casts_to(&self, dtype: u32) -> bool {
+        let mut question: octavo_ability = fresh();
+        question.call = OCTAVO_KIND_QUANTIZE;
+        question.dtype = dtype;
+        let decision = self.ask(question).decision;
+        decision == OCTAVO_ACCEPT || (decision == OCTAVO_ACCEPT_EMULATED && self.is_emulated())
     }
     /// The device computes FP8 by other means than FP8 units.
     pub fn is_emulated(&self) -> bool {
@@ -131,8 +145,8 @@ impl<'a> Verdicts<'a> {
     pub fn decline(&mut self, reason: u32, text: &'static str) {
         self.add(Verdict::decline(reason, text));
     }
-    pub fn need_dtypes(&mut self, dtypes: &[u32]) {
-        for dtype in dtypes.iter().filter(|dtype| !self.device.has_dtype(**dtype)) {
+    pub fn need_casts(&mut self, dtypes: &[u32]) {
+        for dtype in dtypes.iter().filter(|dtype| !self.device.casts_to(**dtype)) {
             let text = "the kernels lack a dtype that this backend casts to";
             self.add(Verdict::decline(OCTAVO_REASON_DTYPE, text).found(match *dtype {
                 OCTAVO_E4M3FN => "no float8_e4m3fn".to_owned(),

@@ -23,7 +23,7 @@ class Backend {
   // ---- What a backend replaces. ----
 
   static void check(const Device &, const Options &, Verdicts &verdicts) {
-    verdicts.need_dtypes({OCTAVO_E4M3FN, OCTAVO_E5M2});
+    verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}});
     verdicts.accept("the kernels have float8_e4m3fn and float8_e5m2");
   }
   Verdict take_dtypes(const Parameter &p) const {
@@ -122,7 +122,11 @@ class Backend {
     l.id = static_cast<uint32_t>(objects_.linears.size());
     l.name = text(d->name);
     l.weight = d->weight;
-    const Verdict answer = self().take_linear(l, objects_.parameters[l.weight]);
+    const Verdict answer =
+        d->option_count == 0
+            ? self().take_linear(l, objects_.parameters[l.weight])
+            : decline(OCTAVO_REASON_OPTION, "this backend has no options for single linears",
+                      "leave the linear's own options out");
     return keep(std::move(l), &objects_.linears, answer, verdict, id);
   }
 

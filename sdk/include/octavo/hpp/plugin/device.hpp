@@ -19,6 +19,19 @@ inline bool is_plain_dtype(uint32_t dtype) {
   return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
 }
 
+// Codes, and how many of them share a scale.
+struct CodeFormat {
+  uint32_t dtype = OCTAVO_E4M3FN;
+  uint32_t granularity = OCTAVO_PER_TENSOR;
+};
+inline std::string describe(CodeFormat f) {
+  return std::string(f.dtype == OCTAVO_E4M3FN ? "float8_e4m3fn"
+                     : f.dtype == OCTAVO_E5M2 ? "float8_e5m2"
+                     : f.dtype == OCTAVO_F16  ? "float16"
+                                              : "a dtype") +
+         " with " + describe_scales(f.granularity);
+}
+
 // Copied from the session's description; the options, which are valid during open only, are not.
 class Device {
  public:
@@ -32,8 +45,37 @@ class Device {
   const octavo_kernels &kernels() const { return *kernels_; }
   void *ctx() const { return ctx_; }
   bool has(uint64_t caps_flag) const { return (caps_->flags & caps_flag) != 0; }
-  bool has_dtype(uint32_t dtype) const { return (caps_->dtypes & OCTAVO_DTYPE_BIT(dtype)) != 0; }
-  bool has_granularity(uint32_t g) const { return (caps_->granularities >> g & 1) != 0; }
+  // The kernels' answer about one call; `question` has the call and its formats.
+  octavo_ability ask(octavo_ability question) const {
+    question.size = sizeof(question);
+    question.kind = OCTAVO_KIND_ABILITY;
+    if (kernels_->ability(ctx_, &question) != OCTAVO_OK) question.decision = OCTAVO_DECLINE;
+    return question;
+  }
+  octavo_ability ask_cast(CodeFormat out) const {
+    octavo_ability q{};
+    q.call = OCTAVO_KIND_QUANTIZE;
+    q.dtype = out.dtype;
+    q.granularity = out.granularity;
+    return ask(q);
+  }
+  octavo_ability ask_product(CodeFormat a, CodeFormat b) const {
+    octavo_ability q{};
+    q.call = OCTAVO_KIND_GEMM;
+    q.dtype = a.dtype;
+    q.granularity = a.granularity;
+    q.b_dtype = b.dtype;
+    q.b_granularity = b.granularity;
+    return ask(q);
+  }
+  // Whether a session should rely on what was answered: emulation is for devices that have nothing
+  // else.
+  bool serves(const octavo_ability &answer) const {
+    return answer.decision == OCTAVO_ACCEPT ||
+           (answer.decision == OCTAVO_ACCEPT_EMULATED && has(OCTAVO_CAPS_EMULATED));
+  }
+  bool casts_to(CodeFormat out) const { return serves(ask_cast(out)); }
+  bool multiplies(CodeFormat a, CodeFormat b) const { return serves(ask_product(a, b)); }
 
   // A power of two: a session on other kernels is refused.
   int64_t alignment() const { return alignment_; }
@@ -63,12 +105,32 @@ inline octavo_str kept_text(const std::string &text) {
   return borrow(*texts.insert(text).first);
 }
 
-// One answer. Text and remedy are literals, or live as long as the session.
+// What to do, in words or as a change of the configuration, which liboctavo shows as an exact edit.
+// Literals, or texts that live as long as the session.
+struct Remedy {
+  constexpr Remedy() = default;
+  constexpr Remedy(const char *words) : more(words) {}
+  constexpr Remedy(const char *key_, const char *value_, const char *more_)
+      : key(key_), value(value_), more(more_) {}
+  // "set fp8.te.recipe = "mx", or ..."
+  std::string text() const {
+    return *key == 0 ? more : std::string("set ") + key + " = " + value + more;
+  }
+
+  const char *key = "";
+  const char *value = "";  // in TOML
+  const char *more = "";   // what follows "set KEY = VALUE"; all of it without a key
+};
+constexpr Remedy set_key(const char *key, const char *value, const char *more = "") {
+  return {key, value, more};
+}
+
+// One answer. The text is a literal, or lives as long as the session.
 struct Verdict {
   uint32_t decision = OCTAVO_DECLINE;
   uint32_t reason = OCTAVO_REASON_NONE;
   const char *text = "";
-  const char *remedy = "";
+  Remedy remedy{};
   std::string evidence{};  // what was found
 
   void fill(octavo_verdict *v, uint32_t level) const {
@@ -77,14 +139,16 @@ struct Verdict {
     v->decision = decision;
     v->reason = reason;
     v->text = borrow(text);
-    v->remedy = borrow(remedy);
+    v->remedy = kept_text(remedy.text());
+    v->remedy_key = borrow(remedy.key);
+    v->remedy_value = borrow(remedy.value);
     v->evidence = kept_text(evidence);
   }
 };
 inline Verdict accept(const char *text = "") {
   return {OCTAVO_ACCEPT, OCTAVO_REASON_NONE, text};
 }
-inline Verdict decline(uint32_t reason, const char *text, const char *remedy = "",
+inline Verdict decline(uint32_t reason, const char *text, Remedy remedy = {},
                        std::string evidence = {}) {
   return {OCTAVO_DECLINE, reason, text, remedy, std::move(evidence)};
 }
@@ -103,8 +167,7 @@ class Verdicts {
     }
     if (verdict.decision == OCTAVO_DECLINE && !declined()) refusal_ = verdict;
   }
-  void decline(uint32_t reason, const char *text, const char *remedy = "",
-               std::string evidence = {}) {
+  void decline(uint32_t reason, const char *text, Remedy remedy = {}, std::string evidence = {}) {
     add(author::decline(reason, text, remedy, std::move(evidence)));
   }
   // The last word: nothing after a refusal, and "emulated" where the hardware has no FP8.
@@ -114,32 +177,36 @@ class Verdicts {
     if (device_.has(OCTAVO_CAPS_EMULATED)) v.decision = OCTAVO_ACCEPT_EMULATED;
     add(v);
   }
-  void need_dtypes(std::initializer_list<uint32_t> dtypes) {
-    for (const uint32_t dtype : dtypes) {
-      if (device_.has_dtype(dtype)) continue;
-      decline(OCTAVO_REASON_DTYPE, dtype == OCTAVO_E4M3FN ? "the kernels lack float8_e4m3fn"
-                                   : dtype == OCTAVO_E5M2
-                                       ? "the kernels lack float8_e5m2"
-                                       : "the kernels lack a dtype that this backend casts to");
-    }
+  // What the recipe does; each that the kernels do not do well is a refusal.
+  void need_casts(std::initializer_list<CodeFormat> formats) {
+    for (const CodeFormat f : formats)
+      need(device_.ask_cast(f), OCTAVO_REASON_DTYPE, "the kernels lack a cast of the recipe",
+           describe(f));
   }
-  void need_granularities(std::initializer_list<uint32_t> granularities) {
-    for (const uint32_t granularity : granularities)
-      if (!device_.has_granularity(granularity))
-        decline(OCTAVO_REASON_KERNEL, "the kernels of this device lack the scales of the recipe",
-                "choose another backend or device",
-                std::string("no ") + describe_scales(granularity));
+  void need_product(CodeFormat a, CodeFormat b, Remedy remedy = kAnotherDevice) {
+    need(device_.ask_product(a, b), OCTAVO_REASON_KERNEL,
+         "the kernels of this device lack a product of the recipe",
+         describe(a) + " by " + describe(b), remedy);
   }
   bool declined() const { return refusal_.decision == OCTAVO_DECLINE; }
   // The first one: what was expected, what was found, what to do.
   std::string refusal() const {
     std::string all = refusal_.text;
     if (!refusal_.evidence.empty()) all += "; found " + refusal_.evidence;
-    if (*refusal_.remedy != 0) all += std::string("; ") + refusal_.remedy;
+    if (const std::string remedy = refusal_.remedy.text(); !remedy.empty()) all += "; " + remedy;
     return all;
   }
 
  private:
+  void need(const octavo_ability &answer, uint32_t reason, const char *text, std::string what,
+            Remedy remedy = kAnotherDevice) {
+    if (device_.serves(answer)) return;
+    if (answer.evidence.size > 0)
+      what += ": " + std::string(answer.evidence.data, answer.evidence.size);
+    decline(reason, text, remedy, std::move(what));
+  }
+
+  static constexpr Remedy kAnotherDevice = "choose another backend or device";
   const Device &device_;
   const octavo_verdict_sink *sink_;
   Verdict refusal_ = author::accept();

@@ -176,7 +176,7 @@ template <typename Options>
 struct OptionRule {
   bool (*is_broken)(const Options &);
   const char *text;      // why not
-  const char *remedy;    // the nearest legal setting
+  Remedy remedy;         // the nearest legal setting
   const char *found[3];  // the options that the evidence quotes
 };
 

@@ -71,10 +71,10 @@ inline ScaleShape scale_shape(uint32_t granularity, int64_t rows, int64_t cols) 
 // Their description, for a tensor with `cols` columns.
 inline octavo_scale scale_of(uint32_t granularity, int64_t cols, void *data) {
   // In hot verbs mostly this one.
-  if (granularity == OCTAVO_PER_TENSOR) return {data, 0, OCTAVO_F32, granularity};
+  if (granularity == OCTAVO_PER_TENSOR) return OCTAVO_SCALE(data, 0, OCTAVO_F32, granularity);
   const ScaleShape shape = scale_shape(granularity, 1, cols);
   const bool matrix = granularity != OCTAVO_FLAT_256 && granularity != OCTAVO_EXPANDED_128;
-  return {data, matrix ? shape.cols : 0, shape.dtype, granularity};
+  return OCTAVO_SCALE(data, matrix ? shape.cols : 0, shape.dtype, granularity);
 }
 
 }  // namespace author

@@ -12,6 +12,7 @@ namespace author {
 struct DelayedScaling {
   float format_max = 448;
   uint32_t rule = OCTAVO_RULE_QUOTIENT;
+  uint32_t history = OCTAVO_HISTORY_TE;  // what happens to an amax of 0, Inf or NaN
   int32_t margin = 0;
   bool use_max = true;  // else the most recent amax
 };
@@ -32,6 +33,7 @@ inline void update_scales(Pass &p, const StepCall &c, const ObservedSlot &slot,
     u.margin = how.margin;
     u.use_max = how.use_max ? 1 : 0;
     u.rule = how.rule;
+    u.history_flags = how.history;
     p.run(&octavo_kernels::delayed_scale_update, u);
   });
 }

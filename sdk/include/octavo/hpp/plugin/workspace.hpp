@@ -24,7 +24,9 @@ class Carver {
     const auto width = static_cast<int64_t>(OCTAVO_DTYPE_BITS(dtype) / 8);
     return {take(rows * cols * width), rows, cols, cols, dtype, 0};
   }
-  octavo_scale scale_inv() { return {take(sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR}; }
+  octavo_scale scale_inv() {
+    return OCTAVO_SCALE(take(sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
+  }
   uint64_t used() const { return used_; }
 
  private:
