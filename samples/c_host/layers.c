@@ -6,8 +6,8 @@
 /* [slots] */
 const octavo_slot *slot_of(const octavo_run *run, uint32_t role, uint32_t owner_kind,
                            uint32_t owner) {
-  for (uint32_t id = 0; id < octavo_slot_count(run); ++id) {
-    const octavo_slot *s = octavo_get_slot(run, id);
+  for (uint32_t id = 0; id < octavo_run_slot_count(run); ++id) {
+    const octavo_slot *s = octavo_run_slot(run, id);
     if (s->role == role && s->owner_kind == owner_kind && s->owner == owner) return s;
   }
   return NULL;
@@ -58,17 +58,17 @@ void lend(struct rank *r, struct layer *l) {
 /* The calls of a layer, with their memory. A weight that the backend owns moves there. */
 void bind_calls(struct rank *r, struct layer *l) {
   if (l->linear == OCTAVO_NONE) return;
-  const octavo_linear_plan *plan = octavo_get_plan(r->run, l->linear);
+  const octavo_linear_plan *plan = octavo_run_plan(r->run, l->linear);
   const uint64_t rows = (uint64_t)r->rows;
   l->quantize = (octavo_weight_call){.size = sizeof l->quantize, .kind = OCTAVO_KIND_WEIGHT_CALL};
   l->quantize.parameter = l->parameter;
-  l->quantize.slots = octavo_store_list(r->store, OCTAVO_VERB_QUANTIZE_WEIGHT,
-                                        OCTAVO_OWNER_PARAMETER, l->parameter);
+  l->quantize.slots = octavo_store_slots(r->store, OCTAVO_VERB_QUANTIZE_WEIGHT,
+                                         OCTAVO_OWNER_PARAMETER, l->parameter);
   l->quantize.workspace = memory(plan->weight_workspace);
   l->forward = (octavo_forward_call){.size = sizeof l->forward, .kind = OCTAVO_KIND_FORWARD_CALL};
   l->forward.linear = l->linear, l->forward.x = &l->x_view, l->forward.y = &l->y_view;
   l->forward.slots =
-      octavo_store_list(r->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l->linear);
+      octavo_store_slots(r->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l->linear);
   l->forward.saved = memory(octavo_extent_bytes(&plan->saved, rows));
   l->forward.workspace = memory(octavo_extent_bytes(&plan->forward_workspace, rows));
   l->backward =
@@ -77,7 +77,7 @@ void bind_calls(struct rank *r, struct layer *l) {
   l->backward.dy = &l->dy_view, l->backward.dx = &l->dx_view;
   l->backward.dw = plan->gradient == OCTAVO_GRADIENT_TENSOR ? &l->dw_view : NULL;
   l->backward.slots =
-      octavo_store_list(r->store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, l->linear);
+      octavo_store_slots(r->store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, l->linear);
   l->backward.saved = l->forward.saved;
   l->backward.workspace = memory(octavo_extent_bytes(&plan->backward_workspace, rows));
 }
@@ -93,14 +93,14 @@ void take_owned(struct rank *r) {
     octavo_parameter_item item = {.parameter = l->parameter, .hyper = r->hyper};
     if (owns(r->run, l->parameter, OCTAVO_ROLE_GRADIENT)) {
       item.slots =
-          octavo_store_list(r->store, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, l->parameter);
+          octavo_store_slots(r->store, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, l->parameter);
       reduced[r->reduced_count] = l->parameter, r->reduced[r->reduced_count++] = item;
     }
     if (!is_stepped(r->run, l)) continue;
     if (r->optimizer == NULL)
       check(OCTAVO_UNSUPPORTED, "a backend that owns weights and steps none");
-    item.slots = octavo_store_list(r->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
-                                   l->parameter);
+    item.slots = octavo_store_slots(r->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
+                                    l->parameter);
     stepped[r->item_count] = l->parameter, r->items[r->item_count++] = item;
   }
   uint64_t bytes = 0, state = 0;
@@ -119,8 +119,8 @@ void take_owned(struct rank *r) {
     octavo_tensor plain = view(l->weight, l->n, l->k);
     octavo_parameter_call c = {.size = sizeof c, .kind = OCTAVO_KIND_PARAMETER_CALL};
     c.parameter = l->parameter, c.role = OCTAVO_ROLE_WEIGHT, c.plain = &plain;
-    c.slots = octavo_store_list(r->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
-                                l->parameter);
+    c.slots = octavo_store_slots(r->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
+                                 l->parameter);
     c.workspace = r->workspace;
     check(r->optimizer->write_parameter(r->session, &c), "write_parameter");
   }

@@ -83,8 +83,8 @@ static void open_rank(struct rank *r) {
   desc.config_path = text(r->arguments->config);
   desc.device = (octavo_device){OCTAVO_DEVICE_CPU, 0}; /* where the tensors of this program are */
   check(octavo_open(&desc, &r->run), "octavo_open");
-  r->backend = octavo_backend_of(r->run), r->optimizer = octavo_optimizer_of(r->run);
-  r->session = octavo_session_of(r->run);
+  r->backend = octavo_run_backend(r->run), r->optimizer = octavo_run_optimizer(r->run);
+  r->session = octavo_run_session(r->run);
   for (int i = 0; i < kLayers; ++i) describe(r, &r->layers[i]);
   check(octavo_seal(r->run), "octavo_seal");
   if (r->id == 0) octavo_report(r->run, text("text"), print_line, NULL);
@@ -147,7 +147,7 @@ static void step(struct rank *r) {
   }
   if (r->backend == NULL) return; /* mixed_precision is not "fp8" */
   octavo_step_call e = {.size = sizeof e, .kind = OCTAVO_KIND_STEP_CALL};
-  e.slots = octavo_store_list(r->store, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+  e.slots = octavo_store_slots(r->store, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   check(r->backend->end_step(r->session, &e), "end_step");
 }
 /* [/optimizer] */

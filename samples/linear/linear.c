@@ -40,12 +40,12 @@ static void *workspace(uint64_t bytes) {
 
 static void prepare(const octavo_run *run, const octavo_store *store, uint32_t weight,
                     uint32_t linear, octavo_weight_call *q, octavo_forward_call *f) {
-  const octavo_linear_plan *plan = octavo_get_plan(run, linear);
+  const octavo_linear_plan *plan = octavo_run_plan(run, linear);
   q->parameter = weight;
-  q->slots = octavo_store_list(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight);
+  q->slots = octavo_store_slots(store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight);
   q->workspace = workspace(plan->weight_workspace);
   f->linear = linear; /* saved stays null: no backward will follow */
-  f->slots = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
+  f->slots = octavo_store_slots(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
   f->workspace = workspace(octavo_extent_bytes(&plan->forward_workspace, M));
 }
 
@@ -80,11 +80,11 @@ int main(int argc, char **argv) {
   octavo_store_native(store, weight, OCTAVO_ROLE_WEIGHT, w);
 
   if (linear == OCTAVO_NONE) return keep_in_host(run, store); /* the reason is in the report */
-  const octavo_backend *backend = octavo_backend_of(run);
+  const octavo_backend *backend = octavo_run_backend(run);
   prepare(run, store, weight, linear, &q, &f); /* pointer lists and workspaces, once */
   f.x = &xt, f.y = &yt;
-  octavo_status status = backend->quantize_weight(octavo_session_of(run), &q);
-  if (status == OCTAVO_OK) status = backend->linear_forward(octavo_session_of(run), &f);
+  octavo_status status = backend->quantize_weight(octavo_run_session(run), &q);
+  if (status == OCTAVO_OK) status = backend->linear_forward(octavo_run_session(run), &f);
   /* [/use] */
 
   if (status == OCTAVO_OK) {

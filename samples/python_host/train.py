@@ -94,13 +94,13 @@ class Host:
                                                           "dtype": self.constants["F32"]}))
 
     def slots(self, verb, kind, owner):
-        return self.lib.octavo_store_list(self.store, getattr(self.lib, f"OCTAVO_VERB_{verb}"),
+        return self.lib.octavo_store_slots(self.store, getattr(self.lib, f"OCTAVO_VERB_{verb}"),
                                           getattr(self.lib, f"OCTAVO_OWNER_{kind}"), owner)
 
     def slot(self, role, owner):
         """The slot of this role that belongs to a parameter; None without one."""
-        for i in range(self.lib.octavo_slot_count(self.run)):
-            s = self.lib.octavo_get_slot(self.run, i)
+        for i in range(self.lib.octavo_run_slot_count(self.run)):
+            s = self.lib.octavo_run_slot(self.run, i)
             if (s.owner_kind, s.owner, s.role) == (self.lib.OCTAVO_OWNER_PARAMETER, owner, role):
                 return s
         return None
@@ -133,7 +133,7 @@ class Linear:
                 host.check(lib.octavo_store_native(host.store, self.parameter, role, tensor), "octavo_store_native")
             elif slot is not None:
                 self.owned.append(role)
-        plan = lib.octavo_get_plan(host.run, self.linear)
+        plan = lib.octavo_run_plan(host.run, self.linear)
         def space(extent):
             rows = -(-ROWS // extent.row_multiple) * extent.row_multiple
             return host.memory(rows * extent.bytes_per_row + extent.fixed_bytes)
@@ -159,7 +159,7 @@ class Adam:
 
     def __init__(self, host, layers):
         self.host = host
-        self.optimizer = host.lib.octavo_optimizer_of(host.run)
+        self.optimizer = host.lib.octavo_run_optimizer(host.run)
         self.hyper = host.floats(host.lib.OCTAVO_HYPER_COUNT, [3e-3, 0.9, 0.99, 1e-8, 0, 1])
         self.items = host.keep(host.ffi.new("octavo_parameter_item[]", len(layers)))
         for item, layer in zip(self.items, layers):
@@ -195,10 +195,10 @@ def train(library, include, settings):
     lib, random = host.lib, uniform(1)
     fc1, fc2 = layers = [Linear(host, f"fc{i + 1}", n, k, random) for i, (k, n) in enumerate(zip(SIZES, SIZES[1:]))]
     host.check(lib.octavo_seal(host.run), "octavo_seal")
-    host.session, host.store = lib.octavo_session_of(host.run), host.result("octavo_store *", lib.octavo_store_open, host.run)
+    host.session, host.store = lib.octavo_run_session(host.run), host.result("octavo_store *", lib.octavo_store_open, host.run)
     for layer in layers:
         layer.bind()
-    backend, owned = lib.octavo_backend_of(host.run), [layer for layer in layers if layer.owned]
+    backend, owned = lib.octavo_run_backend(host.run), [layer for layer in layers if layer.owned]
     adam = Adam(host, owned) if owned else None
     end = host.struct("step_call", slots=host.slots("END_STEP", "SESSION", 0))
     teacher = [[random() * math.sqrt(3 / SIZES[0]) for _ in range(SIZES[0])] for _ in range(SIZES[2])]

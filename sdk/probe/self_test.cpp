@@ -132,7 +132,7 @@ struct Layer {
 bool write_weight(const LoadedPlugin &plugin, const Layer &layer, Pattern &pattern,
                   std::string *fault) {
   if (!plugin.optimizer) return false;
-  const octavo_session *session = octavo_session_of(layer.run);
+  const octavo_session *session = octavo_run_session(layer.run);
   uint64_t bytes = 0;
   octavo_status status = plugin.optimizer->workspace_bytes(session, &layer.weight, 1, &bytes);
   if (status != OCTAVO_OK) {
@@ -145,8 +145,8 @@ bool write_weight(const LoadedPlugin &plugin, const Layer &layer, Pattern &patte
   w.parameter = layer.weight;
   w.role = OCTAVO_ROLE_WEIGHT;
   w.plain = &plain;
-  w.slots = octavo_store_list(layer.store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
-                              layer.weight);
+  w.slots = octavo_store_slots(layer.store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER,
+                               layer.weight);
   w.workspace = work.data();
   status = plugin.optimizer->write_parameter(session, &w);
   if (work.broken()) *fault = kOverrun;
@@ -156,7 +156,7 @@ bool write_weight(const LoadedPlugin &plugin, const Layer &layer, Pattern &patte
 
 std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice &voice) {
   Pattern pattern;
-  const octavo_linear_plan *plan = octavo_get_plan(layer.run, layer.linear);
+  const octavo_linear_plan *plan = octavo_run_plan(layer.run, layer.linear);
   if (plan == nullptr) return "ended early: the sealed layer has no plan";
   std::string fault;
   bool known = octavo_store_native(layer.store, layer.weight, OCTAVO_ROLE_WEIGHT,
@@ -174,13 +174,13 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
   for (int pass = 0; pass < 2; ++pass) {
     auto q = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
     q.parameter = layer.weight;
-    q.slots = octavo_store_list(layer.store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER,
-                                layer.weight);
+    q.slots = octavo_store_slots(layer.store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER,
+                                 layer.weight);
     q.workspace = cast.data();
     voice.call(concat("quantize_weight of a float32 weight ", kShape,
                       ", for which the plan states ", plan->weight_workspace,
                       " bytes of workspace"));
-    octavo_status status = plugin.backend.quantize_weight(octavo_session_of(layer.run), &q);
+    octavo_status status = plugin.backend.quantize_weight(octavo_run_session(layer.run), &q);
     if (status != OCTAVO_OK && status != OCTAVO_UNSUPPORTED)
       return concat("ended early: quantize_weight gave status ", status);
     outputs.push_back(std::make_unique<Fenced>(kOutput));
@@ -191,11 +191,11 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
     f.x = &x;
     f.y = &y;
     f.slots =
-        octavo_store_list(layer.store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, layer.linear);
+        octavo_store_slots(layer.store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, layer.linear);
     f.workspace = work.data();
     voice.call(concat("linear_forward with M = ", kSize, ", a float32 weight ", kShape,
                       ", for which the plan states ", forward_bytes, " bytes of workspace"));
-    status = plugin.backend.linear_forward(octavo_session_of(layer.run), &f);
+    status = plugin.backend.linear_forward(octavo_run_session(layer.run), &f);
     if (cast.broken() || work.broken() || outputs.back()->broken()) return kOverrun;
     if (status != OCTAVO_OK) return concat("ended early: linear_forward gave status ", status);
   }

@@ -25,7 +25,7 @@ struct Target {
   const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/1
   const octavo_gradients *gradients = nullptr;  // null: the backend has no octavo.gradients/1
   const octavo_fused *fused = nullptr;          // null: the backend has no octavo.fused/1
-  octavo_session_desc desc{};                   // what octavo_session_desc_of gives
+  octavo_session_desc desc{};                   // what octavo_run_session_desc gives
   // Empty for a table that is part of the program; else what the plugin did to the process since
   // the last call, and the functions of the C library that it exports.
   std::function<std::vector<std::string>()> changes = {};

@@ -56,7 +56,7 @@ Run open_backend(const Settings &settings, Messages *messages) {
   octavo_run *run = nullptr;
   calling("the plugin's library, its symbol, list_options and check_session, while it is loaded");
   const octavo_status status = octavo_open(&desc, &run);
-  if (status == OCTAVO_OK && octavo_session_desc_of(run) != nullptr) return Run(run);
+  if (status == OCTAVO_OK && octavo_run_session_desc(run) != nullptr) return Run(run);
   std::string reasons;
   for (const std::string &message : messages->all) reasons += text("; ", message);
   throw Failure(
@@ -87,11 +87,11 @@ Record run_here(const Check &check, const Settings &settings) {
     ProcessWatch watch;
     const Run run = open_backend(settings, &messages);
     Target target;
-    target.backend = octavo_backend_of(run.get());
-    target.optimizer = octavo_optimizer_of(run.get());
-    target.gradients = octavo_gradients_of(run.get());
-    target.fused = octavo_fused_of(run.get());
-    OCTAVO_TAKE(target.desc, octavo_session_desc_of(run.get()));
+    target.backend = octavo_run_backend(run.get());
+    target.optimizer = octavo_run_optimizer(run.get());
+    target.gradients = octavo_run_gradients(run.get());
+    target.fused = octavo_run_fused(run.get());
+    OCTAVO_TAKE(target.desc, octavo_run_session_desc(run.get()));
     record.place = place_of(target.desc);
     record.library = library_of(target.backend);
     target.changes = [&] { return watch.changes(); };

@@ -2,7 +2,7 @@
 // list of slots and the call are built for each call, as a host does, minus a direct call.
 //
 // "empty" is a backend that does nothing either, so what is left is the contract's own cost;
-// "store" asks octavo_store_list for the list; "reference" is the reference backend with all that
+// "store" asks octavo_store_slots for the list; "reference" is the reference backend with all that
 // it does for two casts and a product. "Verb" rows are the calls of te and msamp on such kernels.
 #include <memory>
 #include <utility>
@@ -87,7 +87,7 @@ class Layer {
            on_empty(p, l);
   }
   const octavo_store *store() const { return store_.get(); }
-  const octavo_backend &backend() const { return *octavo_backend_of(run_.get()); }
+  const octavo_backend &backend() const { return *octavo_run_backend(run_.get()); }
   const octavo_session *session() const { return session_; }
 
   float x[kRows * kSize] = {}, y[kRows * kSize] = {}, weight[kSize * kSize] = {}, nonfinite = 0;
@@ -95,7 +95,7 @@ class Layer {
 
  private:
   bool on_empty(const octavo_parameter_desc &p, const octavo_linear_desc &l) {
-    octavo_session_desc d = *octavo_session_desc_of(run_.get());
+    octavo_session_desc d = *octavo_run_session_desc(run_.get());
     table_ = *d.kernels;
     table_.quantize = empty_quantize;
     table_.gemm = empty_gemm;
@@ -158,7 +158,7 @@ void forward_row(benchmark::State &state, bool is_reference, From from) {
     c.y = &y;
     c.slots = from == From::kAddresses
                   ? own
-                  : octavo_store_list(o.store(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
+                  : octavo_store_slots(o.store(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
     c.workspace = o.workspace;
     octavo_status status = backend->linear_forward(o.session(), &c);
     if (status != OCTAVO_OK) return state.SkipWithError("linear_forward was refused");

@@ -68,12 +68,12 @@ bool MsampReduction::open_rank(uint32_t rank) {
   r.recv = memory(name + ".recv", buffer_bytes_);
   r.state = memory(name + ".state", state_bytes_ + 1);
   r.item.parameter = parameter_;
-  r.item.slots = octavo_store_list(raw, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, parameter_);
+  r.item.slots = octavo_store_slots(raw, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, parameter_);
 
   octavo_tensor plain =
       tensor(normals("reduction.gradient", elements_), elements_ / kCols, kCols, OCTAVO_F32);
-  const octavo_optimizer *optimizer = octavo_optimizer_of(run_.get());
-  octavo_session *session = octavo_session_of(run_.get());
+  const octavo_optimizer *optimizer = octavo_run_optimizer(run_.get());
+  octavo_session *session = octavo_run_session(run_.get());
   uint64_t bytes = 0;
   if (!good(optimizer->workspace_bytes(session, &parameter_, 1, &bytes), "workspace_bytes")) {
     return false;
@@ -82,7 +82,7 @@ bool MsampReduction::open_rank(uint32_t rank) {
   c.parameter = parameter_;
   c.role = OCTAVO_ROLE_GRADIENT;
   c.plain = &plain;
-  c.slots = octavo_store_list(raw, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter_);
+  c.slots = octavo_store_slots(raw, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter_);
   c.workspace = memory("reduction.workspace", bytes + 1);
   return good(optimizer->write_parameter(session, &c), "write_parameter");
 }

@@ -88,9 +88,10 @@ class Layer {
     require(octavo_store_open(run, &store), "octavo_store_open");
     store_.reset(store);
     require(octavo_store_native(store, 0, OCTAVO_ROLE_WEIGHT, w_.data()), "octavo_store_native");
-    const octavo_linear_plan &plan = *octavo_get_plan(run, 0);
+    const octavo_linear_plan &plan = *octavo_run_plan(run, 0);
     octavo_extent fused{};
-    require(octavo_fused_of(run)->workspace(octavo_session_of(run), 0, &fused), "fused workspace");
+    require(octavo_run_fused(run)->workspace(octavo_run_session(run), 0, &fused),
+            "fused workspace");
     saved_ = bytes(octavo_extent_bytes(&plan.saved, kM));
     workspace_ = bytes(std::max({octavo_extent_bytes(&plan.forward_workspace, kM),
                                  octavo_extent_bytes(&plan.backward_workspace, kM),
@@ -147,9 +148,9 @@ class Layer {
     c.kind = kind;
     return c;
   }
-  const octavo_backend &backend() const { return *octavo_backend_of(run_.get()); }
-  const octavo_fused &fused() const { return *octavo_fused_of(run_.get()); }
-  const octavo_session *session() const { return octavo_session_of(run_.get()); }
+  const octavo_backend &backend() const { return *octavo_run_backend(run_.get()); }
+  const octavo_fused &fused() const { return *octavo_run_fused(run_.get()); }
+  const octavo_session *session() const { return octavo_run_session(run_.get()); }
 
   void describe() {
     auto p = make<octavo_parameter_desc>(OCTAVO_KIND_PARAMETER_DESC);
@@ -170,12 +171,12 @@ class Layer {
 
   // Null for statistics unless they are sampled, as train_gpt passes it.
   std::vector<void *> list(uint32_t verb, uint32_t owner_kind, bool sampled) const {
-    void *const *all = octavo_store_list(store_.get(), verb, owner_kind, 0);
-    const uint32_t count = octavo_use_count(run_.get(), owner_kind, 0);
+    void *const *all = octavo_store_slots(store_.get(), verb, owner_kind, 0);
+    const uint32_t count = octavo_run_use_count(run_.get(), owner_kind, 0);
     std::vector<void *> pointers(all, all + count);
     for (uint32_t i = 0; i < count && !sampled; ++i) {
-      const uint32_t slot = octavo_get_use(run_.get(), owner_kind, 0, i)->slot;
-      if (is_statistic(octavo_get_slot(run_.get(), slot)->role)) pointers[i] = nullptr;
+      const uint32_t slot = octavo_run_use(run_.get(), owner_kind, 0, i)->slot;
+      if (is_statistic(octavo_run_slot(run_.get(), slot)->role)) pointers[i] = nullptr;
     }
     return pointers;
   }

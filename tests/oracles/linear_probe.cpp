@@ -108,7 +108,7 @@ class Probe {
   }
 
   void step() {
-    const octavo_linear_plan &plan = *octavo_get_plan(run_.get(), linear_);
+    const octavo_linear_plan &plan = *octavo_run_plan(run_.get(), linear_);
     if (plan.gradient != OCTAVO_GRADIENT_TENSOR)
       throw std::runtime_error("expected a backend that returns dw as a tensor");
     const uint64_t rows = static_cast<uint64_t>(shape_.m);
@@ -123,7 +123,7 @@ class Probe {
     c.size = sizeof(c);
     c.kind = OCTAVO_KIND_STEP_CALL;
     c.slots = list(OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
-    check(backend()->end_step(octavo_session_of(run_.get()), &c), "end_step");
+    check(backend()->end_step(octavo_run_session(run_.get()), &c), "end_step");
   }
 
  private:
@@ -134,7 +134,7 @@ class Probe {
     c.parameter = weight_;
     c.slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, weight_);
     c.workspace = workspace.get();
-    check(backend()->quantize_weight(octavo_session_of(run_.get()), &c), "quantize_weight");
+    check(backend()->quantize_weight(octavo_run_session(run_.get()), &c), "quantize_weight");
   }
   void forward(const Bytes &saved, const Bytes &workspace) {
     const octavo_tensor tx = tensor(x_, shape_.m, shape_.k);
@@ -148,7 +148,7 @@ class Probe {
     c.slots = list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear_);
     c.saved = saved.get();
     c.workspace = workspace.get();
-    check(backend()->linear_forward(octavo_session_of(run_.get()), &c), "linear_forward");
+    check(backend()->linear_forward(octavo_run_session(run_.get()), &c), "linear_forward");
   }
   void backward(const octavo_linear_plan &plan, const Bytes &saved, const Bytes &workspace) {
     const octavo_tensor tdy = tensor(dy_, shape_.m, shape_.n);
@@ -167,7 +167,7 @@ class Probe {
     c.slots = list(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear_);
     c.saved = saved.get();
     c.workspace = workspace.get();
-    check(backend()->linear_backward(octavo_session_of(run_.get()), &c), "linear_backward");
+    check(backend()->linear_backward(octavo_run_session(run_.get()), &c), "linear_backward");
   }
 
   void check(octavo_status status, const char *what) const {
@@ -183,9 +183,9 @@ class Probe {
                                "; found " + octavo::test::text_of(a.verdict.evidence));
     return a.id;
   }
-  const octavo_backend *backend() const { return octavo_backend_of(run_.get()); }
+  const octavo_backend *backend() const { return octavo_run_backend(run_.get()); }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const {
-    return octavo_store_list(store_.get(), verb, owner_kind, owner);
+    return octavo_store_slots(store_.get(), verb, owner_kind, owner);
   }
 
   Shape shape_;

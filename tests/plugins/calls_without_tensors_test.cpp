@@ -26,11 +26,11 @@ class CallsWithoutTensors : public testing::TestWithParam<const char *> {
   octavo_status go_forward(const octavo_tensor *x, octavo_tensor *y) {
     forward.x = x;
     forward.y = y;
-    return octavo_backend_of(run.get())->linear_forward(octavo_session_of(run.get()), &forward);
+    return octavo_run_backend(run.get())->linear_forward(octavo_run_session(run.get()), &forward);
   }
   octavo_status go_backward(const octavo_tensor *dy) {
     backward.dy = dy;
-    return octavo_backend_of(run.get())->linear_backward(octavo_session_of(run.get()), &backward);
+    return octavo_run_backend(run.get())->linear_backward(octavo_run_session(run.get()), &backward);
   }
   std::string last_error() const { return request.host.error(); }
 
@@ -103,7 +103,7 @@ TEST_P(CallsWithoutTensors, a_step_before_the_first_seal) {
   step.size = sizeof(step);
   step.kind = OCTAVO_KIND_STEP_CALL;
   step.slots = nothing;
-  EXPECT_EQ(octavo_backend_of(unsealed.get())->end_step(octavo_session_of(unsealed.get()), &step),
+  EXPECT_EQ(octavo_run_backend(unsealed.get())->end_step(octavo_run_session(unsealed.get()), &step),
             OCTAVO_OK);
 }
 

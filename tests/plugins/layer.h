@@ -63,12 +63,12 @@ class Session {
 
   Matrix &weight(uint32_t parameter) { return weights_[parameter]; }
   octavo_run *run() { return run_.get(); }
-  const octavo_linear_plan &plan(uint32_t linear) { return *octavo_get_plan(run_.get(), linear); }
+  const octavo_linear_plan &plan(uint32_t linear) { return *octavo_run_plan(run_.get(), linear); }
 
   // The slot with this name, in order of emission the nth; null when there is none.
   float *slot(const std::string &name, int nth = 0) {
-    for (uint32_t id = 0; id < octavo_slot_count(run_.get()); ++id)
-      if (text_of(octavo_get_slot(run_.get(), id)->name) == name && nth-- == 0)
+    for (uint32_t id = 0; id < octavo_run_slot_count(run_.get()); ++id)
+      if (text_of(octavo_run_slot(run_.get(), id)->name) == name && nth-- == 0)
         return static_cast<float *>(octavo_store_address(store_.get(), id));
     return nullptr;
   }
@@ -84,7 +84,7 @@ class Session {
     const AlignedBytes workspace(bytes);
     c.workspace = workspace.get();
     c.slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
-    return backend()->quantize_weight(octavo_session_of(run_.get()), &c);
+    return backend()->quantize_weight(octavo_run_session(run_.get()), &c);
   }
 
   // y, and `saved` for the backward that follows. Slots of a null `slots` come from the store.
@@ -107,7 +107,7 @@ class Session {
     c.slots = slots ? slots : list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, linear);
     c.saved = saved_->get();
     c.workspace = workspace.get();
-    return backend()->linear_forward(octavo_session_of(run_.get()), &c);
+    return backend()->linear_forward(octavo_run_session(run_.get()), &c);
   }
   const AlignedBytes &saved() const { return *saved_; }
 
@@ -137,7 +137,7 @@ class Session {
     c.slots = slots ? slots : list(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, linear);
     c.saved = saved_->get();
     c.workspace = workspace.get();
-    return backend()->linear_backward(octavo_session_of(run_.get()), &c);
+    return backend()->linear_backward(octavo_run_session(run_.get()), &c);
   }
 
   octavo_status end_step() {
@@ -145,16 +145,16 @@ class Session {
     c.size = sizeof(c);
     c.kind = OCTAVO_KIND_STEP_CALL;
     c.slots = list(OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
-    return backend()->end_step(octavo_session_of(run_.get()), &c);
+    return backend()->end_step(octavo_run_session(run_.get()), &c);
   }
 
   // The linear's list with null in every position that the verb would accumulate into.
   std::vector<void *> without_accumulators(uint32_t verb, uint32_t linear) {
     std::vector<void *> own;
     void *const *full = list(verb, OCTAVO_OWNER_LINEAR, linear);
-    for (uint32_t i = 0; i < octavo_use_count(run_.get(), OCTAVO_OWNER_LINEAR, linear); ++i) {
-      const auto *use = octavo_get_use(run_.get(), OCTAVO_OWNER_LINEAR, linear, i);
-      const octavo_slot *s = octavo_get_slot(run_.get(), use->slot);
+    for (uint32_t i = 0; i < octavo_run_use_count(run_.get(), OCTAVO_OWNER_LINEAR, linear); ++i) {
+      const auto *use = octavo_run_use(run_.get(), OCTAVO_OWNER_LINEAR, linear, i);
+      const octavo_slot *s = octavo_run_slot(run_.get(), use->slot);
       own.push_back(s->access[verb] == OCTAVO_ACCESS_ACCUMULATE ? nullptr : full[i]);
     }
     return own;
@@ -164,9 +164,9 @@ class Session {
   static uint64_t bytes_of(const octavo_extent &e, int64_t rows) {
     return octavo_extent_bytes(&e, static_cast<uint64_t>(rows));
   }
-  const octavo_backend *backend() { return octavo_backend_of(run_.get()); }
+  const octavo_backend *backend() { return octavo_run_backend(run_.get()); }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) {
-    return octavo_store_list(store_.get(), verb, owner_kind, owner);
+    return octavo_store_slots(store_.get(), verb, owner_kind, owner);
   }
 
   Request &request_;

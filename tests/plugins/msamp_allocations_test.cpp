@@ -184,7 +184,7 @@ TEST(MsampAllocationCount, sees_the_plugin) {
   };
   octavo_host quiet = *rank.host().request().host.get();
   quiet.diagnose = Quiet::diagnose;
-  octavo_session_desc desc = *octavo_session_desc_of(rank.host().run());
+  octavo_session_desc desc = *octavo_run_session_desc(rank.host().run());
   desc.host = &quiet;
   octavo_session *session = nullptr;
   const uint64_t before_open = allocations;

@@ -56,9 +56,9 @@ class MsampErrors : public testing::Test {
   std::vector<void *> list_without(const std::string &name) {
     void *const *full = m.list(OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
     std::vector<void *> own;
-    for (uint32_t i = 0; i < octavo_use_count(m.run(), OCTAVO_OWNER_PARAMETER, 0); ++i) {
-      const auto *use = octavo_get_use(m.run(), OCTAVO_OWNER_PARAMETER, 0, i);
-      own.push_back(text_of(octavo_get_slot(m.run(), use->slot)->name) == name ? nullptr : full[i]);
+    for (uint32_t i = 0; i < octavo_run_use_count(m.run(), OCTAVO_OWNER_PARAMETER, 0); ++i) {
+      const auto *use = octavo_run_use(m.run(), OCTAVO_OWNER_PARAMETER, 0, i);
+      own.push_back(text_of(octavo_run_slot(m.run(), use->slot)->name) == name ? nullptr : full[i]);
     }
     return own;
   }
@@ -125,8 +125,8 @@ TEST(MsampRefuses, native_gradient_not_handed_in) {
   float weight[4] = {1, 2, 3, 4};
   ASSERT_EQ(octavo_store_native(raw, bias.id, OCTAVO_ROLE_WEIGHT, weight), OCTAVO_OK);
   EXPECT_EQ(m.step_items({{bias.id, 0,
-                           octavo_store_list(raw, OCTAVO_VERB_OPTIMIZER_STEP,
-                                             OCTAVO_OWNER_PARAMETER, bias.id),
+                           octavo_store_slots(raw, OCTAVO_VERB_OPTIMIZER_STEP,
+                                              OCTAVO_OWNER_PARAMETER, bias.id),
                            m.hyper()}}),
             OCTAVO_INVALID);
   EXPECT_THAT(m.error(), HasSubstr("\"bias\": expected the address of its gradient, found null"));
@@ -225,7 +225,7 @@ TEST(MsampRefuses, a_misaligned_address_behind_many_good_items) {
     m.set_gradient(p, rough_matrix(1, 5, 100 + p, 1.0f));
     items.push_back(m.item(p));
   }
-  const uint32_t uses = octavo_use_count(m.run(), OCTAVO_OWNER_PARAMETER, kMany - 1);
+  const uint32_t uses = octavo_run_use_count(m.run(), OCTAVO_OWNER_PARAMETER, kMany - 1);
   std::vector<void *> odd(items.back().slots, items.back().slots + uses);
   odd[0] = static_cast<char *>(odd[0]) + 1;  // the weight comes first
   items.back().slots = odd.data();

@@ -83,7 +83,7 @@ class Msamp : public MsampRequest, public OwningHost {
       : MsampRequest(lines), OwningHost(own_request, rank, world) {}
 
   std::string error() const { return own_request.host.error(); }
-  const octavo_linear_plan &plan(uint32_t linear) { return *octavo_get_plan(run(), linear); }
+  const octavo_linear_plan &plan(uint32_t linear) { return *octavo_run_plan(run(), linear); }
   std::unique_ptr<AlignedBytes> saved_for(uint32_t linear, int64_t rows) {
     return std::make_unique<AlignedBytes>(bytes(plan(linear).saved, rows));
   }
@@ -157,8 +157,8 @@ class Msamp : public MsampRequest, public OwningHost {
   // Every byte of every slot on this rank, and of the host's own tensors of parameters 0 .. n-1.
   std::vector<std::vector<uint8_t>> snapshot(uint32_t parameters) {
     std::vector<std::vector<uint8_t>> all;
-    for (uint32_t id = 0; id < octavo_slot_count(run()); ++id) {
-      const octavo_slot *s = octavo_get_slot(run(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run()); ++id) {
+      const octavo_slot *s = octavo_run_slot(run(), id);
       const auto *data = static_cast<const uint8_t *>(octavo_store_address(store(), id));
       const auto size = static_cast<size_t>(s->rows * s->cols * (OCTAVO_DTYPE_BITS(s->dtype) / 8));
       all.emplace_back(data, data == nullptr ? data : data + size);
@@ -185,9 +185,9 @@ class Msamp : public MsampRequest, public OwningHost {
   std::vector<void *> linear_list(uint32_t verb, uint32_t linear, bool records) {
     void *const *full = list(verb, OCTAVO_OWNER_LINEAR, linear);
     std::vector<void *> own;
-    for (uint32_t i = 0; i < octavo_use_count(run(), OCTAVO_OWNER_LINEAR, linear); ++i) {
-      const auto *use = octavo_get_use(run(), OCTAVO_OWNER_LINEAR, linear, i);
-      const bool adds = octavo_get_slot(run(), use->slot)->access[verb] == OCTAVO_ACCESS_ACCUMULATE;
+    for (uint32_t i = 0; i < octavo_run_use_count(run(), OCTAVO_OWNER_LINEAR, linear); ++i) {
+      const auto *use = octavo_run_use(run(), OCTAVO_OWNER_LINEAR, linear, i);
+      const bool adds = octavo_run_slot(run(), use->slot)->access[verb] == OCTAVO_ACCESS_ACCUMULATE;
       own.push_back(adds && !records ? nullptr : full[i]);
     }
     return own;

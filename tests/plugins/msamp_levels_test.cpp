@@ -76,8 +76,8 @@ void add_states(Table &t, uint32_t m, uint32_t v, uint32_t granularity = OCTAVO_
 // The slots of the one linear's weight must be exactly those of the table, in any order.
 void expect_table(Msamp &m, const Table &table) {
   std::map<std::string, const octavo_slot *> found;
-  for (uint32_t id = 0; id < octavo_slot_count(m.run()); ++id) {
-    const octavo_slot *s = octavo_get_slot(m.run(), id);
+  for (uint32_t id = 0; id < octavo_run_slot_count(m.run()); ++id) {
+    const octavo_slot *s = octavo_run_slot(m.run(), id);
     if (s->owner_kind == OCTAVO_OWNER_PARAMETER) found[text_of(s->name)] = s;
   }
   EXPECT_EQ(found.size(), table.size());
@@ -93,7 +93,7 @@ void expect_table(Msamp &m, const Table &table) {
         << row.name;
     EXPECT_EQ(s.granularity, row.granularity) << row.name;
     const octavo_slot *scale =
-        s.scale_slot == OCTAVO_NONE ? nullptr : octavo_get_slot(m.run(), s.scale_slot);
+        s.scale_slot == OCTAVO_NONE ? nullptr : octavo_run_slot(m.run(), s.scale_slot);
     EXPECT_EQ(scale == nullptr ? "" : text_of(scale->name), row.scale) << row.name;
     std::string access;
     for (int verb = 0; verb < 6; ++verb) access += "-RWUA"[s.access[verb]];
@@ -164,7 +164,7 @@ class MsampLevels : public testing::TestWithParam<size_t> {};
 TEST_P(MsampLevels, slots_of_a_linear_weight) {
   const Level level = levels()[GetParam()];
   Msamp m(level.lines);
-  ASSERT_EQ(octavo_session_desc_of(m.run())->caps->alignment, 1u) << "the caches would be padded";
+  ASSERT_EQ(octavo_run_session_desc(m.run())->caps->alignment, 1u) << "the caches would be padded";
   m.add_linear(rough_matrix(kN, kK, 1, 1.0f));
   m.seal();
   expect_table(m, level.table);
@@ -202,8 +202,8 @@ TEST(MsampSlots, of_the_session) {
       {"dy/scale", OCTAVO_ROLE_SCALE, 1, 2, "--RU--", OCTAVO_SLOT_CHECKPOINT, 0, 1},
       {"dy/counter", OCTAVO_ROLE_COUNTER, 1, 2, "--RU--", OCTAVO_SLOT_CHECKPOINT, 0, 0}};
   size_t found = 0;
-  for (uint32_t id = 0; id < octavo_slot_count(m.run()); ++id)
-    found += octavo_get_slot(m.run(), id)->owner_kind == OCTAVO_OWNER_SESSION ? 1 : 0;
+  for (uint32_t id = 0; id < octavo_run_slot_count(m.run()); ++id)
+    found += octavo_run_slot(m.run(), id)->owner_kind == OCTAVO_OWNER_SESSION ? 1 : 0;
   EXPECT_EQ(found, std::size(table));
   for (const Expected &e : table) {
     const octavo_slot *s = m.slot(e.name);

@@ -129,7 +129,7 @@ TEST(MsampMemory, weight_without_a_linear) {
   const Answer weight = add_weight(m.run(), "embedding", 4, 8);
   ASSERT_EQ(octavo_seal(m.run()), OCTAVO_OK);
   EXPECT_EQ(m.slot("weight")->flags, uint32_t{OCTAVO_SLOT_NATIVE});
-  const uint32_t slots = octavo_slot_count(m.run());
+  const uint32_t slots = octavo_run_slot_count(m.run());
   const Answer linear = add_linear(m.run(), "late", weight.id);
   EXPECT_EQ(linear.status, OCTAVO_OK);
   EXPECT_EQ(linear.verdict.decision, uint32_t{OCTAVO_DECLINE});
@@ -137,7 +137,7 @@ TEST(MsampMemory, weight_without_a_linear) {
             "the weight was sealed without a linear, so it stays the host's tensor");
   EXPECT_EQ(text_of(linear.verdict.remedy), "add the linear before the seal of its weight");
   ASSERT_EQ(octavo_seal(m.run()), OCTAVO_OK);
-  EXPECT_EQ(octavo_slot_count(m.run()), slots);
+  EXPECT_EQ(octavo_run_slot_count(m.run()), slots);
 }
 
 // What an earlier seal emitted stays; a later one brings its own pools.
@@ -145,7 +145,7 @@ TEST(MsampMemory, later_seal) {
   Msamp m;
   const uint32_t first = m.add_linear(rough_matrix(4, 8, 1, 1.0f));
   m.seal();
-  const uint32_t slots = octavo_slot_count(m.run());
+  const uint32_t slots = octavo_run_slot_count(m.run());
   const uint32_t second = m.add_linear(rough_matrix(6, 8, 2, 1.0f));
   ASSERT_EQ(octavo_seal(m.run()), OCTAVO_OK);
   ASSERT_EQ(octavo_store_extend(m.store()), OCTAVO_OK);

@@ -61,7 +61,7 @@ class MsampNonfinite : public testing::TestWithParam<Variant> {
   static std::vector<std::vector<uint8_t>> states_of(Msamp &m) {
     std::vector<std::vector<uint8_t>> all = m.snapshot(2), states;
     for (uint32_t id = 0; id < all.size(); ++id) {
-      const octavo_slot *s = octavo_get_slot(m.run(), id);
+      const octavo_slot *s = octavo_run_slot(m.run(), id);
       const bool gradient = s != nullptr && text_of(s->name).rfind("gradient", 0) == 0;
       const bool cache = s != nullptr && text_of(s->name).rfind("weight_cache", 0) == 0;
       if (s == nullptr || (s->owner_kind == OCTAVO_OWNER_PARAMETER && !gradient && !cache))

@@ -17,7 +17,7 @@ struct Errors {
 // back to E4M3 with the common scale.
 std::vector<double> ring_mean(ReductionGroup &group, std::vector<std::vector<float>> &gradients,
                               float factor) {
-  const octavo_session_desc &desc = *octavo_session_desc_of(group.run());
+  const octavo_session_desc &desc = *octavo_run_session_desc(group.run());
   float amax = 0;
   for (const auto &one : gradients)
     for (const float v : one) amax = std::fmax(amax, std::fabs(v));

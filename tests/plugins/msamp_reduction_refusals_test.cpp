@@ -87,7 +87,7 @@ TEST_F(MsampReductionRefuses, unknown_stage) {
 TEST_F(MsampReductionRefuses, missing_gradient_slot) {
   ReductionGroup::Bucket bucket;
   ASSERT_EQ(group->start({0}, bucket), OCTAVO_OK);
-  const uint32_t uses = octavo_use_count(group->run(), OCTAVO_OWNER_PARAMETER, 0);
+  const uint32_t uses = octavo_run_use_count(group->run(), OCTAVO_OWNER_PARAMETER, 0);
   const std::vector<void *> nothing(uses, nullptr);
   for (void *const *slots : {static_cast<void *const *>(nullptr), nothing.data()}) {
     bucket.items[0][0].slots = slots;

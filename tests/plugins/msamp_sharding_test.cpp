@@ -125,8 +125,8 @@ TEST_P(MsampSharding, states_lie_once_and_are_dealt_out_by_size) {
     for (uint32_t rank = 0; rank < world; ++rank) all.push_back(make(rank, world));
     OwningHost &one = *alone->host;
     uint64_t whole_slots = 0;
-    for (uint32_t id = 0; id < octavo_slot_count(one.run()); ++id) {
-      const octavo_slot &s = *octavo_get_slot(one.run(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(one.run()); ++id) {
+      const octavo_slot &s = *octavo_run_slot(one.run(), id);
       if ((s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
       const bool whole = s.shard == OCTAVO_SHARD_WHOLE;
       whole_slots += whole ? 1 : 0;

@@ -71,7 +71,7 @@ class OwningHost {
 
   // y and what backward needs; the saved bytes of the last forward of each linear are kept.
   octavo_status forward(uint32_t linear, Matrix &x, Matrix &y, Matrix *bias = nullptr) {
-    const octavo_linear_plan &plan = *octavo_get_plan(run_.get(), linear);
+    const octavo_linear_plan &plan = *octavo_run_plan(run_.get(), linear);
     saved_.resize(std::max<size_t>(saved_.size(), linear + 1));
     saved_[linear] = std::make_unique<AlignedBytes>(bytes_of(plan.saved, x.rows));
     const AlignedBytes workspace(bytes_of(plan.forward_workspace, x.rows));
@@ -90,7 +90,7 @@ class OwningHost {
     return backend()->linear_forward(session(), &c);
   }
   octavo_status backward(uint32_t linear, Matrix &dy, Matrix &dx, uint32_t flags = 0) {
-    const octavo_linear_plan &plan = *octavo_get_plan(run_.get(), linear);
+    const octavo_linear_plan &plan = *octavo_run_plan(run_.get(), linear);
     const AlignedBytes workspace(bytes_of(plan.backward_workspace, dy.rows));
     const octavo_tensor tdy = tensor_of(dy);
     dx = Matrix(dy.rows, values_[linears_[linear]].cols, -1.0f);
@@ -108,7 +108,7 @@ class OwningHost {
 
   void quantize_weights() {
     for (uint32_t l = 0; l < linears_.size(); ++l) {
-      const AlignedBytes workspace(octavo_get_plan(run_.get(), l)->weight_workspace);
+      const AlignedBytes workspace(octavo_run_plan(run_.get(), l)->weight_workspace);
       auto c = call<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
       c.parameter = linears_[l];
       c.slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, linears_[l]);
@@ -174,9 +174,9 @@ class OwningHost {
   // The slot with this name, the nth in order of emission; its address is null when not on this
   // rank.
   const octavo_slot *slot(const std::string &name, int nth = 0) {
-    for (uint32_t id = 0; id < octavo_slot_count(run_.get()); ++id)
-      if (text_of(octavo_get_slot(run_.get(), id)->name) == name && nth-- == 0)
-        return octavo_get_slot(run_.get(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run_.get()); ++id)
+      if (text_of(octavo_run_slot(run_.get(), id)->name) == name && nth-- == 0)
+        return octavo_run_slot(run_.get(), id);
     return nullptr;
   }
   void *memory(const std::string &name, int nth = 0) {
@@ -194,12 +194,12 @@ class OwningHost {
   Request &request() { return request_; }
   octavo_run *run() { return run_.get(); }
   octavo_store *store() { return store_.get(); }
-  const octavo_session *session() { return octavo_session_of(run_.get()); }
-  const octavo_backend *backend() { return octavo_backend_of(run_.get()); }
-  const octavo_optimizer *optimizer() { return octavo_optimizer_of(run_.get()); }
-  const octavo_gradients *gradients() { return octavo_gradients_of(run_.get()); }
+  const octavo_session *session() { return octavo_run_session(run_.get()); }
+  const octavo_backend *backend() { return octavo_run_backend(run_.get()); }
+  const octavo_optimizer *optimizer() { return octavo_run_optimizer(run_.get()); }
+  const octavo_gradients *gradients() { return octavo_run_gradients(run_.get()); }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) {
-    return octavo_store_list(store_.get(), verb, owner_kind, owner);
+    return octavo_store_slots(store_.get(), verb, owner_kind, owner);
   }
 
  private:
@@ -214,9 +214,10 @@ class OwningHost {
     return octavo_extent_bytes(&e, static_cast<uint64_t>(rows));
   }
   const octavo_slot *slot_of(uint32_t parameter, uint32_t role) {
-    for (uint32_t i = 0; i < octavo_use_count(run_.get(), OCTAVO_OWNER_PARAMETER, parameter); ++i) {
-      const octavo_slot *s = octavo_get_slot(
-          run_.get(), octavo_get_use(run_.get(), OCTAVO_OWNER_PARAMETER, parameter, i)->slot);
+    for (uint32_t i = 0; i < octavo_run_use_count(run_.get(), OCTAVO_OWNER_PARAMETER, parameter);
+         ++i) {
+      const octavo_slot *s = octavo_run_slot(
+          run_.get(), octavo_run_use(run_.get(), OCTAVO_OWNER_PARAMETER, parameter, i)->slot);
       if (s->role == role) return s;
     }
     return nullptr;

@@ -131,8 +131,8 @@ class ReductionGroup {
 
   // octavo_store_reduce in plain code: slots with REDUCE, combined over the ranks.
   void reduce_slots() {
-    for (uint32_t id = 0; id < octavo_slot_count(run()); ++id) {
-      const octavo_slot &s = *octavo_get_slot(run(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run()); ++id) {
+      const octavo_slot &s = *octavo_run_slot(run(), id);
       if ((s.flags & OCTAVO_SLOT_REDUCE) == 0) continue;
       ASSERT_EQ(s.dtype, OCTAVO_F32);
       for (int64_t i = 0; i < s.rows * s.cols; ++i) {
@@ -151,28 +151,29 @@ class ReductionGroup {
       octavo_step_call c{};
       c.size = sizeof(c);
       c.kind = OCTAVO_KIND_STEP_CALL;
-      c.slots = octavo_store_list(store.get(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
-      ASSERT_EQ(octavo_backend_of(run())->end_step(session(), &c), OCTAVO_OK);
+      c.slots = octavo_store_slots(store.get(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+      ASSERT_EQ(octavo_run_backend(run())->end_step(session(), &c), OCTAVO_OK);
     }
   }
 
   // Gradients as plain values; written with a scale of their own where the slot is FP8.
   void write(uint32_t rank, uint32_t parameter, Matrix values) {
-    ASSERT_EQ(copy(octavo_optimizer_of(run())->write_parameter, rank, parameter, values), OCTAVO_OK)
+    ASSERT_EQ(copy(octavo_run_optimizer(run())->write_parameter, rank, parameter, values),
+              OCTAVO_OK)
         << request_.host.error();
   }
   Matrix read(uint32_t rank, uint32_t parameter) {
     Matrix values(shapes_[parameter].first, shapes_[parameter].second, -1.0f);
-    EXPECT_EQ(copy(octavo_optimizer_of(run())->read_parameter, rank, parameter, values), OCTAVO_OK)
+    EXPECT_EQ(copy(octavo_run_optimizer(run())->read_parameter, rank, parameter, values), OCTAVO_OK)
         << request_.host.error();
     return values;
   }
 
   // What lies in the slot of this name on this rank, the nth in order of emission; null without it.
   const octavo_slot *slot(const std::string &name, int nth = 0) {
-    for (uint32_t id = 0; id < octavo_slot_count(run()); ++id)
-      if (text_of(octavo_get_slot(run(), id)->name) == name && nth-- == 0)
-        return octavo_get_slot(run(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run()); ++id)
+      if (text_of(octavo_run_slot(run(), id)->name) == name && nth-- == 0)
+        return octavo_run_slot(run(), id);
     return nullptr;
   }
   float *floats(uint32_t rank, const std::string &name, int nth = 0) {
@@ -183,12 +184,12 @@ class ReductionGroup {
   // The bytes of every gradient slot that is not native, and of its scale_inv, on this rank.
   std::vector<uint8_t> gradient_bytes(uint32_t rank) {
     std::vector<uint8_t> bytes;
-    for (uint32_t id = 0; id < octavo_slot_count(run()); ++id) {
-      const octavo_slot &s = *octavo_get_slot(run(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run()); ++id) {
+      const octavo_slot &s = *octavo_run_slot(run(), id);
       if (s.role != OCTAVO_ROLE_GRADIENT || (s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
       for (const uint32_t one : {id, s.scale_slot}) {
         if (one == OCTAVO_NONE) continue;
-        const octavo_slot &part = *octavo_get_slot(run(), one);
+        const octavo_slot &part = *octavo_run_slot(run(), one);
         const auto *begin =
             static_cast<const uint8_t *>(octavo_store_address(stores_[rank].get(), one));
         bytes.insert(bytes.end(), begin,
@@ -203,7 +204,7 @@ class ReductionGroup {
     for (const uint32_t p : parameters)
       all.push_back(
           {p, 0,
-           octavo_store_list(stores_[rank].get(), OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, p),
+           octavo_store_slots(stores_[rank].get(), OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, p),
            nullptr});
     return all;
   }
@@ -212,8 +213,8 @@ class ReductionGroup {
   const std::vector<uint32_t> &all() const { return all_; }
   octavo_run *run() { return run_.get(); }
   octavo_store *store(uint32_t rank) { return stores_[rank].get(); }
-  const octavo_session *session() { return octavo_session_of(run_.get()); }
-  const octavo_gradients *gradients() { return octavo_gradients_of(run_.get()); }
+  const octavo_session *session() { return octavo_run_session(run_.get()); }
+  const octavo_gradients *gradients() { return octavo_run_gradients(run_.get()); }
   static uint64_t width_of(uint32_t dtype) { return OCTAVO_DTYPE_BITS(dtype) / 8; }
 
  private:
@@ -221,7 +222,7 @@ class ReductionGroup {
                      uint32_t rank, uint32_t parameter, Matrix &values) {
     uint64_t bytes = 0;
     octavo_status status =
-        octavo_optimizer_of(run())->workspace_bytes(session(), &parameter, 1, &bytes);
+        octavo_run_optimizer(run())->workspace_bytes(session(), &parameter, 1, &bytes);
     if (status != OCTAVO_OK) return status;
     const AlignedBytes workspace(bytes);
     octavo_tensor plain = tensor_of(values);
@@ -231,8 +232,8 @@ class ReductionGroup {
     c.parameter = parameter;
     c.role = OCTAVO_ROLE_GRADIENT;
     c.plain = &plain;
-    c.slots = octavo_store_list(stores_[rank].get(), OCTAVO_VERB_OPTIMIZER_STEP,
-                                OCTAVO_OWNER_PARAMETER, parameter);
+    c.slots = octavo_store_slots(stores_[rank].get(), OCTAVO_VERB_OPTIMIZER_STEP,
+                                 OCTAVO_OWNER_PARAMETER, parameter);
     c.workspace = workspace.get();
     return verb(session(), &c);
   }

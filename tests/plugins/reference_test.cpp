@@ -51,7 +51,7 @@ TEST_F(Reference, keeps_nothing_but_the_flag) {
   Session s(request);
   const uint32_t linear = s.add_linear(s.add_weight(some_matrix(4, 8, 1, 1.0f)));
   s.seal();
-  ASSERT_EQ(octavo_slot_count(s.run()), 2u);  // nonfinite, and the host's own weight
+  ASSERT_EQ(octavo_run_slot_count(s.run()), 2u);  // nonfinite, and the host's own weight
   Matrix x = some_matrix(3, 8, 2, 1.0f), dy = some_matrix(3, 4, 3, 1.0f), y;
   ASSERT_EQ(s.forward(linear, x, y), OCTAVO_OK);
   dy.at(1, 1) = INFINITY;

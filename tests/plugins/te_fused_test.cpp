@@ -254,7 +254,7 @@ TEST(TeFusedInterface, backends_without_it_answer_null) {
     Request request;
     const RunPtr run = request.set("fp8.backend", backend).set("plugins.trust", "dev").opened();
     ASSERT_NE(run, nullptr) << request.host.error();
-    EXPECT_EQ(octavo_fused_of(run.get()), nullptr) << backend;
+    EXPECT_EQ(octavo_run_fused(run.get()), nullptr) << backend;
   }
 }
 

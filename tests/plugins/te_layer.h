@@ -26,8 +26,8 @@ class TeLayer {
     for (const auto &[name, value] : setup.options) lines += name + " = " + value + "\n";
     run_ = request_.set("fp8.backend", "te").set("plugins.trust", "dev").text(lines).opened();
     if (run_ == nullptr) throw std::runtime_error(request_.host.error());
-    backend_ = octavo_backend_of(run_.get());
-    kernels_.emplace(*octavo_session_desc_of(run_.get()), setup.alignment);
+    backend_ = octavo_run_backend(run_.get());
+    kernels_.emplace(*octavo_run_session_desc(run_.get()), setup.alignment);
     const octavo_session_desc desc = kernels_->desc();
     expect(backend_->open_session(&desc, &session_), "open_session");
     const octavo_parameter_desc parameter =
@@ -122,7 +122,7 @@ class TeLayer {
   }
 
   // octavo.fused/1 of the plugin; `x` has a shape and a dtype, but no data.
-  const octavo_fused *fused() const { return octavo_fused_of(run_.get()); }
+  const octavo_fused *fused() const { return octavo_run_fused(run_.get()); }
   octavo_status fused_workspace(octavo_extent *out) const {
     return fused()->workspace(session_, 0, out);
   }

@@ -20,13 +20,13 @@ class TeRefusals : public testing::Test {
     run_ = request.set("fp8.backend", "te").set("plugins.trust", "dev").opened();
     EXPECT_NE(run_, nullptr) << request.host.error();
     if (run_ == nullptr) return;
-    const octavo_session_desc *opened = octavo_session_desc_of(run_.get());
+    const octavo_session_desc *opened = octavo_run_session_desc(run_.get());
     std::memcpy(&desc, opened, std::min<size_t>(opened->size, sizeof desc));
     options.assign(opened->options, opened->options + opened->option_count);
     desc.options = options.data();
     kernels.emplace(*desc.kernels);
     desc.kernels = &kernels->table;
-    backend = octavo_backend_of(run_.get());
+    backend = octavo_run_backend(run_.get());
   }
   void set(const std::vector<Given> &given) {
     for (const Given &g : given) {

@@ -25,7 +25,7 @@ inline std::vector<unsigned char> weight_bytes(Replica &replica) {
     }
     OctavoRun &run = replica.octavo();
     const octavo_slot *codes = run.slot(OCTAVO_OWNER_PARAMETER, p->id, OCTAVO_ROLE_WEIGHT);
-    const octavo_slot *scale = octavo_get_slot(run.get(), codes->scale_slot);
+    const octavo_slot *scale = octavo_run_slot(run.get(), codes->scale_slot);
     for (const octavo_slot *slot : {codes, scale}) {
       add(run.store()->address(slot->id),
           static_cast<size_t>(slot->rows * slot->cols) * OCTAVO_DTYPE_BITS(slot->dtype) / 8);

@@ -180,11 +180,11 @@ TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &gelu;
     call.out = &out;
-    octavo_status status = octavo_fused_of(run.get())->apply(run.session(), &call);
+    octavo_status status = octavo_run_fused(run.get())->apply(run.session(), &call);
     if (status == OCTAVO_OK) {
       float y = 0.0f;
-      status = octavo_memory_of(run.get())->copy(octavo_session_desc_of(run.get())->kernels_ctx, &y,
-                                                 out.data, sizeof y);
+      status = octavo_run_memory(run.get())->copy(octavo_run_session_desc(run.get())->kernels_ctx,
+                                                  &y, out.data, sizeof y);
     }
     std::_Exit(status == OCTAVO_DEVICE ? 7 : 1);
   };

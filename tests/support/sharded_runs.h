@@ -33,8 +33,8 @@ struct ShardedRun {
   std::string error() const { return request.host.error(); }
   // The slot of a parameter, or of the session with OCTAVO_NONE.
   const octavo_slot *slot(uint32_t parameter, const std::string &name) const {
-    for (uint32_t id = 0; id < octavo_slot_count(run.get()); ++id) {
-      const octavo_slot *candidate = octavo_get_slot(run.get(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run.get()); ++id) {
+      const octavo_slot *candidate = octavo_run_slot(run.get(), id);
       const bool session = candidate->owner_kind == OCTAVO_OWNER_SESSION;
       if (session == (parameter == OCTAVO_NONE) && (session || candidate->owner == parameter) &&
           text_of(candidate->name) == name)

@@ -23,7 +23,7 @@ class Cage : public testing::Test {
     RunPtr run;
     EXPECT_EQ(good.open(run), OCTAVO_OK) << good.host.error();
     ASSERT_NE(run, nullptr);
-    EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "reference");
+    EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), "reference");
   }
 
   // The library fake_<fault>.so as plugins/fake.so, with a manifest that fits.

@@ -26,8 +26,8 @@ TEST_F(ZooLoad, good_plugin_opens) {
   put("good");
   RunPtr run;
   ASSERT_EQ(request().open(run), OCTAVO_OK) << request().host.error();
-  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "fake");
-  EXPECT_EQ(text_of(octavo_precision_of(run.get())), "fp8");
+  EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), "fake");
+  EXPECT_EQ(text_of(octavo_run_precision(run.get())), "fp8");
 }
 
 TEST_F(ZooLoad, library_without_the_symbol) {
@@ -149,7 +149,7 @@ TEST_F(ZooLoad, one_file_under_two_names_is_loaded_once) {
     own.set("fp8.backend", "fake").set("plugins.trust", "dev").plugins(dir / places[i]);
     ASSERT_EQ(own.open(runs[i]), OCTAVO_OK) << own.host.error();
   }
-  const auto forward = [&](int i) { return octavo_backend_of(runs[i].get())->linear_forward; };
+  const auto forward = [&](int i) { return octavo_run_backend(runs[i].get())->linear_forward; };
   EXPECT_EQ(forward(0), forward(1));
   EXPECT_NE(forward(0), forward(2));
 }
@@ -188,7 +188,7 @@ TEST_F(ZooLoad, written_to_after_it_was_opened) {
   expect_refusal(
       library() + ": was replaced after this process opened it, and an opened library stays",
       library(), "start the process again");
-  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "fake");
+  EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), "fake");
 }
 
 TEST_F(ZooLoad, unreadable_library) {

@@ -22,7 +22,7 @@ TEST_P(ZooSeal, is_refused) {
   model();
   EXPECT_EQ(octavo_seal(run.get()), GetParam().status);
   EXPECT_EQ(host().error(), std::string("backend fake: ") + GetParam().message);
-  EXPECT_EQ(octavo_get_plan(run.get(), 0), nullptr);
+  EXPECT_EQ(octavo_run_plan(run.get(), 0), nullptr);
 }
 
 TEST_P(ZooSeal, stays_refused_and_can_be_reported) {

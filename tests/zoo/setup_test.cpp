@@ -35,7 +35,7 @@ TEST_F(ZooSetup, broken_options_do_not_stop_the_next_candidate) {
   both.text("[fp8]\npreference = [\"fake\", \"reference\"]\n[plugins]\ntrust = \"dev\"")
       .plugins(dir / "plugins");
   ASSERT_EQ(both.open(run), OCTAVO_OK) << both.host.error();
-  EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), "reference");
+  EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), "reference");
 }
 
 // The plugin is wrong, not liboctavo: never OCTAVO_INTERNAL.

@@ -66,10 +66,10 @@ TEST_F(Stress, probe_open_close) {
     RunPtr run;
     if (ask(request, "plugins").open(run) != OCTAVO_OK || run == nullptr) return false;
     const octavo_run *r = run.get();
-    const octavo_backend *mine = octavo_backend_of(r), *first = nullptr;
+    const octavo_backend *mine = octavo_run_backend(r), *first = nullptr;
     if (!table.compare_exchange_strong(first, mine) && first != mine) return false;  // loaded twice
-    return mine->linear_forward(octavo_session_of(r), nullptr) == OCTAVO_OK &&
-           text_of(octavo_backend_id_of(r)) == "fake";
+    return mine->linear_forward(octavo_run_session(r), nullptr) == OCTAVO_OK &&
+           text_of(octavo_run_backend_id(r)) == "fake";
   });
 }
 

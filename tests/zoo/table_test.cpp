@@ -157,11 +157,11 @@ class ZooStubs : public OpenCage {};
 TEST_F(ZooStubs, functions_that_no_slot_needs) {
   request().set("plugins.probe", "never");
   open("null_functions");
-  const octavo_backend *b = octavo_backend_of(run.get());
+  const octavo_backend *b = octavo_run_backend(run.get());
   ASSERT_NE(b, nullptr);
-  EXPECT_EQ(b->quantize_weight(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
-  EXPECT_EQ(b->end_step(octavo_session_of(run.get()), nullptr), OCTAVO_UNSUPPORTED);
-  EXPECT_EQ(b->linear_backward(octavo_session_of(run.get()), nullptr), OCTAVO_OK);
+  EXPECT_EQ(b->quantize_weight(octavo_run_session(run.get()), nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(b->end_step(octavo_run_session(run.get()), nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(b->linear_backward(octavo_run_session(run.get()), nullptr), OCTAVO_OK);
   model();
   EXPECT_EQ(octavo_seal(run.get()), OCTAVO_INTERNAL);
   EXPECT_EQ(

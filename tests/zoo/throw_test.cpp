@@ -39,7 +39,7 @@ TEST_F(ZooThrow, in_the_helper_the_next_backend_is_taken) {
       RunPtr opened;
       ask(own, function + " " + kind, "always");
       ASSERT_EQ(own.open(opened), OCTAVO_OK) << function << " " << own.host.error();
-      EXPECT_EQ(text_of(octavo_backend_id_of(opened.get())), "reference")
+      EXPECT_EQ(text_of(octavo_run_backend_id(opened.get())), "reference")
           << function << " " << kind;
     }
 }
@@ -61,7 +61,7 @@ TEST_F(ZooThrow, in_the_host_the_next_backend_is_taken) {
       RunPtr opened;
       ask(own, function + " " + kind, "never");
       ASSERT_EQ(own.open(opened), OCTAVO_OK) << function << " " << own.host.error();
-      EXPECT_EQ(text_of(octavo_backend_id_of(opened.get())), "reference")
+      EXPECT_EQ(text_of(octavo_run_backend_id(opened.get())), "reference")
           << function << " " << kind;
       std::string out;
       EXPECT_EQ(own.print(octavo_explain, "text", out), OCTAVO_OK);

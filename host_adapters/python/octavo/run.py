@@ -207,22 +207,22 @@ class Run:
     @property
     def precision(self):
         """The precision in use: "no", "fp16", "bf16" or "fp8"."""
-        return str(self._library.octavo_precision_of(self.handle))
+        return str(self._library.octavo_run_precision(self.handle))
 
     @property
     def backend(self):
         """The id of the chosen backend; empty if there is none."""
-        return str(self._library.octavo_backend_id_of(self.handle))
+        return str(self._library.octavo_run_backend_id(self.handle))
 
     @property
     def device(self):
         """What the run computes on, as (_abi.DEVICE_..., index); None without a backend."""
-        desc = self._library.octavo_session_desc_of(self.handle)
+        desc = self._library.octavo_run_session_desc(self.handle)
         return (desc.contents.device.type, desc.contents.device.index) if desc else None
 
     def has(self, interface):
         """Whether the backend implements "optimizer", "gradients" or "fused"."""
-        return bool(getattr(self._library, f"octavo_{interface}_of")(self.handle))
+        return bool(getattr(self._library, f"octavo_run_{interface}")(self.handle))
 
     def _add(self, function, desc, what):
         verdict = _abi.Verdict(size=ctypes.sizeof(_abi.Verdict), kind=_abi.KIND_VERDICT)
@@ -255,8 +255,8 @@ class Run:
     def slots(self):
         """All slots, ordered by id."""
         out = []
-        for i in range(self._library.octavo_slot_count(self.handle)):
-            s = self._library.octavo_get_slot(self.handle, i).contents
+        for i in range(self._library.octavo_run_slot_count(self.handle)):
+            s = self._library.octavo_run_slot(self.handle, i).contents
             labels = tuple(str(s.labels[k]) for k in range(s.cols)) if s.labels else ()
             out.append(Slot(s.id, s.owner_kind, s.owner, s.role, s.dtype, s.flags, s.combine,
                             s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels))
@@ -265,14 +265,14 @@ class Run:
     def uses(self, owner_kind, owner):
         """The entries of an object's slot list: [(slot id, first column, number of columns)]."""
         out = []
-        for i in range(self._library.octavo_use_count(self.handle, owner_kind, owner)):
-            u = self._library.octavo_get_use(self.handle, owner_kind, owner, i).contents
+        for i in range(self._library.octavo_run_use_count(self.handle, owner_kind, owner)):
+            u = self._library.octavo_run_use(self.handle, owner_kind, owner, i).contents
             out.append((u.slot, u.first, u.count))
         return out
 
     def plan(self, linear):
         """A copy of the octavo_linear_plan of a linear."""
-        plan = self._library.octavo_get_plan(self.handle, linear).contents
+        plan = self._library.octavo_run_plan(self.handle, linear).contents
         return _abi.LinearPlan.from_buffer_copy(plan)
 
     def options(self):

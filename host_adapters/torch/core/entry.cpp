@@ -16,7 +16,7 @@ namespace {
 
 // Appends one use to a list.
 void append(const Registration &given, const octavo_slot_use &use, size_t verb, List *list) {
-  const octavo_slot *slot = octavo_get_slot(given.run, use.slot);
+  const octavo_slot *slot = octavo_run_slot(given.run, use.slot);
   const uint8_t access = slot->access[verb];
   const auto at = static_cast<uint32_t>(list->slots.size());
   list->slots.push_back(nullptr);
@@ -41,20 +41,20 @@ void append(const Registration &given, const octavo_slot_use &use, size_t verb, 
 
 ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner) {
   ObjectLists out;
-  const uint32_t count = octavo_use_count(given.run, owner_kind, owner);
+  const uint32_t count = octavo_run_use_count(given.run, owner_kind, owner);
   for (size_t verb = 0; verb < kVerbs; ++verb)
     for (uint32_t i = 0; i < count; ++i)
-      append(given, *octavo_get_use(given.run, owner_kind, owner, i), verb, &out.verbs[verb]);
+      append(given, *octavo_run_use(given.run, owner_kind, owner, i), verb, &out.verbs[verb]);
   return out;
 }
 
 void fill(const Registration &given, Entry *e) {
   e->run = given.run;
-  e->backend = octavo_backend_of(given.run);
-  e->optimizer = octavo_optimizer_of(given.run);
-  e->gradients = octavo_gradients_of(given.run);
-  e->fused = octavo_fused_of(given.run);
-  e->session = octavo_session_of(given.run);
+  e->backend = octavo_run_backend(given.run);
+  e->optimizer = octavo_run_optimizer(given.run);
+  e->gradients = octavo_run_gradients(given.run);
+  e->fused = octavo_run_fused(given.run);
+  e->session = octavo_run_session(given.run);
   const std::string device = text(given.device);
   uint32_t type = 0;
   TORCH_ERROR_CODE_CHECK(torch_parse_device_string(device.c_str(), &type, &e->device.index));
@@ -73,7 +73,7 @@ void fill(const Registration &given, Entry *e) {
     e->linear_names.push_back(text(given.linears[l].name));
     e->shapes.push_back(given.linears[l]);
     e->shapes.back().name = {};  // which is the host's memory
-    const octavo_linear_plan *plan = octavo_get_plan(e->run, l);
+    const octavo_linear_plan *plan = octavo_run_plan(e->run, l);
     e->plans.push_back(*plan);
     octavo_extent extent = {};
     if (e->fused == nullptr || e->fused->workspace(e->session, l, &extent) != OCTAVO_OK)

@@ -26,11 +26,11 @@ std::unordered_map<int64_t, std::shared_ptr<const Entry>> entries;
 uint64_t layout_hash(const Entry &e) {
   core::Hash hash;
   const auto add = [&hash](const void *data, size_t bytes) { hash.add(data, bytes); };
-  const octavo_str backend = octavo_backend_id_of(e.run);
+  const octavo_str backend = octavo_run_backend_id(e.run);
   add(backend.data, backend.size);
-  const uint32_t slots = octavo_slot_count(e.run);
+  const uint32_t slots = octavo_run_slot_count(e.run);
   for (uint32_t i = 0; i < slots; ++i) {
-    const octavo_slot *slot = octavo_get_slot(e.run, i);
+    const octavo_slot *slot = octavo_run_slot(e.run, i);
     for (const int64_t value : {int64_t{slot->dtype}, slot->rows, slot->cols}) add(&value, 8);
     add(slot->access, sizeof slot->access);
   }

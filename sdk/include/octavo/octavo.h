@@ -3,7 +3,7 @@
  *   octavo_open          configuration + hardware + plugins -> a run: one backend and its session
  *   octavo_add_*, seal   describe the model; each linear is accepted or stays with the host
  *   octavo_store_*       optional: allocate the slots and build the slot lists
- *   octavo_backend_of    the table for the hot path, on which no function of liboctavo is called
+ *   octavo_run_backend    the table for the hot path, on which no function of liboctavo is called
  *   octavo_report        what was requested, what was tried, what runs, where each layer went
  *
  * Unless stated otherwise, functions are THREAD_CONTROL and PHASE_SETUP: one call at a time per
@@ -100,33 +100,34 @@ OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear
 OCTAVO_EXPORT octavo_status octavo_seal(octavo_run *r);
 
 /* What the seals emitted. Ids count from 0; returns null for an id out of range. */
-OCTAVO_EXPORT uint32_t octavo_slot_count(const octavo_run *r);
-OCTAVO_EXPORT const octavo_slot *octavo_get_slot(const octavo_run *r, uint32_t id);
-OCTAVO_EXPORT uint32_t octavo_use_count(const octavo_run *r, uint32_t owner_kind, uint32_t owner);
-OCTAVO_EXPORT const octavo_slot_use *octavo_get_use(const octavo_run *r, uint32_t owner_kind,
+OCTAVO_EXPORT uint32_t octavo_run_slot_count(const octavo_run *r);
+OCTAVO_EXPORT const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t id);
+OCTAVO_EXPORT uint32_t octavo_run_use_count(const octavo_run *r, uint32_t owner_kind,
+                                            uint32_t owner);
+OCTAVO_EXPORT const octavo_slot_use *octavo_run_use(const octavo_run *r, uint32_t owner_kind,
                                                     uint32_t owner, uint32_t index);
-OCTAVO_EXPORT const octavo_linear_plan *octavo_get_plan(const octavo_run *r, uint32_t linear);
+OCTAVO_EXPORT const octavo_linear_plan *octavo_run_plan(const octavo_run *r, uint32_t linear);
 
 /* The tables of the chosen backend. They are complete: a function that the backend does not
  * implement is a stub that returns OCTAVO_UNSUPPORTED. If mixed_precision is not "fp8", there is no
  * backend and all of these return null. */
-OCTAVO_EXPORT const octavo_backend *octavo_backend_of(const octavo_run *r);
-OCTAVO_EXPORT const octavo_optimizer *octavo_optimizer_of(const octavo_run *r); /* null if none */
-OCTAVO_EXPORT const octavo_gradients *octavo_gradients_of(const octavo_run *r); /* null if none */
-OCTAVO_EXPORT const octavo_fused *octavo_fused_of(const octavo_run *r);         /* null if none */
-OCTAVO_EXPORT octavo_session *octavo_session_of(const octavo_run *r);
+OCTAVO_EXPORT const octavo_backend *octavo_run_backend(const octavo_run *r);
+OCTAVO_EXPORT const octavo_optimizer *octavo_run_optimizer(const octavo_run *r); /* null if none */
+OCTAVO_EXPORT const octavo_gradients *octavo_run_gradients(const octavo_run *r); /* null if none */
+OCTAVO_EXPORT const octavo_fused *octavo_run_fused(const octavo_run *r);         /* null if none */
+OCTAVO_EXPORT octavo_session *octavo_run_session(const octavo_run *r);
 /* The description with which the session was opened: kernels, capabilities, options. For tools and
  * tests that open their own session on a wrapped kernels table. */
-OCTAVO_EXPORT const octavo_session_desc *octavo_session_desc_of(const octavo_run *r);
+OCTAVO_EXPORT const octavo_session_desc *octavo_run_session_desc(const octavo_run *r);
 
-/* The memory interface of the run's device; pass it kernels_ctx of octavo_session_desc_of as ctx.
+/* The memory interface of the run's device; pass it kernels_ctx of octavo_run_session_desc as ctx.
  * Null if the device uses host memory, if the kernels do not offer the interface, or if there is no
  * backend. */
-OCTAVO_EXPORT const octavo_memory *octavo_memory_of(const octavo_run *r);
+OCTAVO_EXPORT const octavo_memory *octavo_run_memory(const octavo_run *r);
 
 /* The precision in use, "no", "fp16", "bf16" or "fp8", and the backend's id, empty if none. */
-OCTAVO_EXPORT octavo_str octavo_precision_of(const octavo_run *r);
-OCTAVO_EXPORT octavo_str octavo_backend_id_of(const octavo_run *r);
+OCTAVO_EXPORT octavo_str octavo_run_precision(const octavo_run *r);
+OCTAVO_EXPORT octavo_str octavo_run_backend_id(const octavo_run *r);
 
 /* Store: slot memory for hosts without a tensor library, in device memory if the run has an
  * octavo_memory, otherwise in host memory. It allocates every slot that is not native, filled with
@@ -153,8 +154,8 @@ OCTAVO_EXPORT octavo_status octavo_store_native(octavo_store *s, uint32_t parame
                                                 void *data);
 /* The slot list to pass in a call. Never null; valid until the next octavo_store_extend or
  * octavo_store_native. THREAD_ANY, PHASE_HOT. */
-OCTAVO_EXPORT void *const *octavo_store_list(const octavo_store *s, uint32_t verb,
-                                             uint32_t owner_kind, uint32_t owner);
+OCTAVO_EXPORT void *const *octavo_store_slots(const octavo_store *s, uint32_t verb,
+                                              uint32_t owner_kind, uint32_t owner);
 /* The address of a slot; null if it is out of range or not allocated here. */
 OCTAVO_EXPORT void *octavo_store_address(const octavo_store *s, uint32_t slot);
 /* Bytes allocated for the slots of this role; of all roles if `role` is 0. */

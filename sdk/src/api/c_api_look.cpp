@@ -19,24 +19,24 @@ const Table *table_of(const octavo_run *r, std::optional<Table> octavo::LoadedPl
 
 }  // namespace
 
-uint32_t octavo_slot_count(const octavo_run *r) {
+uint32_t octavo_run_slot_count(const octavo_run *r) {
   return look(r, [](const octavo_run &run) { return static_cast<uint32_t>(run.slots().size()); });
 }
 
-const octavo_slot *octavo_get_slot(const octavo_run *r, uint32_t id) {
+const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t id) {
   return look(r, [&](const octavo_run &run) {
     return id < run.slots().size() ? &run.slots()[id] : nullptr;
   });
 }
 
-uint32_t octavo_use_count(const octavo_run *r, uint32_t owner_kind, uint32_t owner) {
+uint32_t octavo_run_use_count(const octavo_run *r, uint32_t owner_kind, uint32_t owner) {
   return look(r, [&](const octavo_run &run) {
     const auto *uses = run.uses(owner_kind, owner);
     return uses == nullptr ? 0 : static_cast<uint32_t>(uses->size());
   });
 }
 
-const octavo_slot_use *octavo_get_use(const octavo_run *r, uint32_t owner_kind, uint32_t owner,
+const octavo_slot_use *octavo_run_use(const octavo_run *r, uint32_t owner_kind, uint32_t owner,
                                       uint32_t index) {
   return look(r, [&](const octavo_run &run) {
     const auto *uses = run.uses(owner_kind, owner);
@@ -44,50 +44,50 @@ const octavo_slot_use *octavo_get_use(const octavo_run *r, uint32_t owner_kind, 
   });
 }
 
-const octavo_linear_plan *octavo_get_plan(const octavo_run *r, uint32_t linear) {
+const octavo_linear_plan *octavo_run_plan(const octavo_run *r, uint32_t linear) {
   return look(r, [&](const octavo_run &run) { return run.plan(linear); });
 }
 
-const octavo_backend *octavo_backend_of(const octavo_run *r) {
+const octavo_backend *octavo_run_backend(const octavo_run *r) {
   return look(r, [](const octavo_run &run) {
     return run.plugin() == nullptr ? nullptr : &run.plugin()->backend;
   });
 }
 
-const octavo_optimizer *octavo_optimizer_of(const octavo_run *r) {
+const octavo_optimizer *octavo_run_optimizer(const octavo_run *r) {
   return table_of(r, &octavo::LoadedPlugin::optimizer);
 }
 
-const octavo_fused *octavo_fused_of(const octavo_run *r) {
+const octavo_fused *octavo_run_fused(const octavo_run *r) {
   return table_of(r, &octavo::LoadedPlugin::fused);
 }
 
-const octavo_gradients *octavo_gradients_of(const octavo_run *r) {
+const octavo_gradients *octavo_run_gradients(const octavo_run *r) {
   return table_of(r, &octavo::LoadedPlugin::gradients);
 }
 
-const octavo_memory *octavo_memory_of(const octavo_run *r) {
+const octavo_memory *octavo_run_memory(const octavo_run *r) {
   return look(r, [](const octavo_run &run) {
     return run.session() == nullptr ? nullptr : run.negotiation().device->memory();
   });
 }
 
-octavo_session *octavo_session_of(const octavo_run *r) {
+octavo_session *octavo_run_session(const octavo_run *r) {
   return look(r, [](const octavo_run &run) { return run.session(); });
 }
 
-const octavo_session_desc *octavo_session_desc_of(const octavo_run *r) {
+const octavo_session_desc *octavo_run_session_desc(const octavo_run *r) {
   return look(r, [](const octavo_run &run) { return run.session_desc(); });
 }
 
-octavo_str octavo_precision_of(const octavo_run *r) {
+octavo_str octavo_run_precision(const octavo_run *r) {
   return look(r, [](const octavo_run &run) {
     const octavo::Candidate *choice = run.negotiation().choice();
     return octavo::borrow(choice->is_precision ? std::string_view(choice->id) : "fp8");
   });
 }
 
-octavo_str octavo_backend_id_of(const octavo_run *r) {
+octavo_str octavo_run_backend_id(const octavo_run *r) {
   return look(r, [](const octavo_run &run) {
     return run.plugin() == nullptr ? octavo_str{nullptr, 0} : octavo::borrow(run.plugin()->id);
   });

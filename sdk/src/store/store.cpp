@@ -161,8 +161,8 @@ octavo_status octavo_store_clear(octavo_store *s, uint32_t role) {
   return octavo::on(s, [&](octavo_store &store) { store.clear(role); });
 }
 
-void *const *octavo_store_list(const octavo_store *s, uint32_t verb, uint32_t owner_kind,
-                               uint32_t owner) {
+void *const *octavo_store_slots(const octavo_store *s, uint32_t verb, uint32_t owner_kind,
+                                uint32_t owner) {
   static void *const empty[1] = {nullptr};
   const octavo_store *store = octavo::find_handle(s);
   return store == nullptr ? empty : store->list(verb, owner_kind, owner);

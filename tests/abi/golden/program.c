@@ -12,12 +12,12 @@
 #include "octavo/octavo.h"
 
 /* The functions of liboctavo that the program calls, found by name. */
-#define FUNCTIONS(f)                                                                            \
-  f(octavo_open) f(octavo_close) f(octavo_add_parameter) f(octavo_add_linear) f(octavo_seal)    \
-      f(octavo_get_plan) f(octavo_backend_of) f(octavo_optimizer_of) f(octavo_gradients_of)     \
-          f(octavo_session_of) f(octavo_store_open) f(octavo_store_native) f(octavo_store_list) \
-              f(octavo_store_close) f(octavo_slot_count) f(octavo_get_slot)                     \
-                  f(octavo_backend_id_of)
+#define FUNCTIONS(f)                                                                              \
+  f(octavo_open) f(octavo_close) f(octavo_add_parameter) f(octavo_add_linear) f(octavo_seal)      \
+      f(octavo_run_plan) f(octavo_run_backend) f(octavo_run_optimizer) f(octavo_run_gradients)    \
+          f(octavo_run_session) f(octavo_store_open) f(octavo_store_native) f(octavo_store_slots) \
+              f(octavo_store_close) f(octavo_run_slot_count) f(octavo_run_slot)                   \
+                  f(octavo_run_backend_id)
 
 static struct {
 #define POINTER(name) __typeof__(&name) name;
@@ -80,9 +80,9 @@ static int open_layer(octavo_run *run, layer *l) {
     return 0;
   if (l->linear == OCTAVO_NONE)
     return printf("declined: %.*s\n", (int)v->text.size, v->text.data), 0;
-  OCTAVO_TAKE(l->plan, lib.octavo_get_plan(run, l->linear));
-  l->backend = lib.octavo_backend_of(run), l->optimizer = lib.octavo_optimizer_of(run);
-  l->gradients = lib.octavo_gradients_of(run), l->session = lib.octavo_session_of(run);
+  OCTAVO_TAKE(l->plan, lib.octavo_run_plan(run, l->linear));
+  l->backend = lib.octavo_run_backend(run), l->optimizer = lib.octavo_run_optimizer(run);
+  l->gradients = lib.octavo_run_gradients(run), l->session = lib.octavo_run_session(run);
   return 1;
 }
 
@@ -91,11 +91,11 @@ static void list_slots(const octavo_run *run, const octavo_store *store, layer *
                                     OCTAVO_OWNER_LINEAR,    OCTAVO_OWNER_SESSION,
                                     OCTAVO_OWNER_PARAMETER, OCTAVO_OWNER_PARAMETER};
   uint32_t other = 0;
-  for (uint32_t i = 0; i < lib.octavo_slot_count(run); ++i)
-    other += lib.octavo_get_slot(run, i)->role == OCTAVO_ROLE_OTHER;
-  printf("slots: %u, %u of role OTHER\n", lib.octavo_slot_count(run), other);
+  for (uint32_t i = 0; i < lib.octavo_run_slot_count(run); ++i)
+    other += lib.octavo_run_slot(run, i)->role == OCTAVO_ROLE_OTHER;
+  printf("slots: %u, %u of role OTHER\n", lib.octavo_run_slot_count(run), other);
   for (uint32_t verb = 0; verb < 6; ++verb)
-    l->lists[verb] = lib.octavo_store_list(store, verb, owners[verb], 0);
+    l->lists[verb] = lib.octavo_store_slots(store, verb, owners[verb], 0);
 }
 
 int main(int argc, char **argv) {
@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
   if (!load(argv[1])) return 2;
   octavo_run *run = open_run(argv[2], argv[3]);
   if (run == NULL) return 1;
-  const octavo_str id = lib.octavo_backend_id_of(run);
+  const octavo_str id = lib.octavo_run_backend_id(run);
   printf("program of minor %d, backend %.*s\n", OCTAVO_ABI_MINOR, (int)id.size, id.data);
   set_numbers(&l.n);
   if (!open_layer(run, &l) || !succeeded("octavo_store_open", lib.octavo_store_open(run, &store)) ||

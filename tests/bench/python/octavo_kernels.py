@@ -97,7 +97,7 @@ class Kernels:
         if status != 0:
             raise RuntimeError(f"octavo_open of {library} answered status {status}; build the "
                                "target octavo_plugin_reference")
-        get = self.library.octavo_session_desc_of
+        get = self.library.octavo_run_session_desc
         get.restype = ctypes.POINTER(SessionDesc)
         session = get(run).contents
         self.ctx = session.kernels_ctx

@@ -51,7 +51,7 @@ Layer any_layer(Script &script, const OpenRun &r) {
   Layer l;
   const uint32_t count = static_cast<uint32_t>(r.weights.size());
   l.linear = script.defect(1) != 0 || count == 0 ? script.id() : script.below(count);
-  l.plan = octavo_get_plan(r.run, l.linear);
+  l.plan = octavo_run_plan(r.run, l.linear);
   const auto weight = r.weights.find(l.linear);
   if (weight != r.weights.end()) {
     const auto shape = r.shapes.find(weight->second);
@@ -82,15 +82,15 @@ void Machine::quantize() {
   c.parameter = weight == r.weights.end() || script_.defect(1) != 0 ? script_.id() : weight->second;
   uint64_t bytes = 0;
   for (const auto &[linear, parameter] : r.weights)
-    if (const octavo_linear_plan *plan = octavo_get_plan(r.run, linear);
+    if (const octavo_linear_plan *plan = octavo_run_plan(r.run, linear);
         plan != nullptr && parameter == c.parameter)
       bytes = std::max(bytes, plan->weight_workspace);
   const Block workspace(bytes);
   c.workspace = workspace.get();
-  c.slots =
-      octavo_store_list(s->store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, c.parameter);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER,
+                               c.parameter);
   judge(r, "quantize_weight",
-        [&] { return octavo_backend_of(r.run)->quantize_weight(octavo_session_of(r.run), &c); });
+        [&] { return octavo_run_backend(r.run)->quantize_weight(octavo_run_session(r.run), &c); });
 }
 
 void Machine::forward() {
@@ -111,7 +111,7 @@ void Machine::forward() {
   c.x = or_null(script_, x);
   c.y = or_null(script_, y);
   c.bias = flags & 2 ? &bias.tensor : nullptr;
-  c.slots = octavo_store_list(s->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l.linear);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l.linear);
   const octavo_linear_plan none{0, 0, 0, 0, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, 0};
   const octavo_linear_plan &plan = l.plan == nullptr ? none : *l.plan;
   const int64_t m = std::max(x.tensor.rows, y.tensor.rows);
@@ -120,7 +120,7 @@ void Machine::forward() {
   c.saved = flags & 4 || c.flags != 0 ? nullptr : saved.get();
   c.workspace = workspace.get();
   judge(r, "linear_forward",
-        [&] { return octavo_backend_of(r.run)->linear_forward(octavo_session_of(r.run), &c); });
+        [&] { return octavo_run_backend(r.run)->linear_forward(octavo_run_session(r.run), &c); });
 }
 
 void Machine::backward() {
@@ -149,7 +149,7 @@ void Machine::backward() {
   const bool takes_dw = plan.gradient == OCTAVO_GRADIENT_TENSOR;
   c.dw = takes_dw != (script_.defect(1) != 0) ? &dw.tensor : nullptr;
   c.db = wanted & 16 ? &db.tensor : nullptr;
-  c.slots = octavo_store_list(s->store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, l.linear);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, l.linear);
   const int64_t m = std::max({dy.tensor.rows, c.x == nullptr ? 0 : x.tensor.rows, dx.tensor.rows});
   // Any bytes are codes, so what forward would have saved need not come from it.
   const Block saved = block_of(plan.saved, m);
@@ -157,7 +157,7 @@ void Machine::backward() {
   c.saved = saved.get();
   c.workspace = workspace.get();
   judge(r, "linear_backward",
-        [&] { return octavo_backend_of(r.run)->linear_backward(octavo_session_of(r.run), &c); });
+        [&] { return octavo_run_backend(r.run)->linear_backward(octavo_run_session(r.run), &c); });
 }
 
 void Machine::end_step() {
@@ -166,9 +166,9 @@ void Machine::end_step() {
   octavo_step_call c{};
   c.size = sizeof(c);
   c.kind = OCTAVO_KIND_STEP_CALL;
-  c.slots = octavo_store_list(s->store, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   judge(*s->run, "end_step", [&] {
-    return octavo_backend_of(s->run->run)->end_step(octavo_session_of(s->run->run), &c);
+    return octavo_run_backend(s->run->run)->end_step(octavo_run_session(s->run->run), &c);
   });
 }
 
@@ -176,14 +176,14 @@ void Machine::fused() {
   OpenStore *s = ready_store();
   if (s == nullptr) return;
   const OpenRun &r = *s->run;
-  const octavo_fused *fused = octavo_fused_of(r.run);
+  const octavo_fused *fused = octavo_run_fused(r.run);
   if (fused == nullptr) return;
   const Layer l = any_layer(script_, r);
   if (!is_usable(l)) return;
   octavo_extent extent{1, 0, 0};
   octavo_status status = OCTAVO_OK;
   judge(r, "fused workspace", [&] {
-    status = fused->workspace(octavo_session_of(r.run), l.linear, &extent);
+    status = fused->workspace(octavo_run_session(r.run), l.linear, &extent);
     // The answer to whether the linear can be fused, and no failure.
     return status == OCTAVO_UNSUPPORTED ? octavo_status{OCTAVO_OK} : status;
   });
@@ -217,7 +217,7 @@ void Machine::fused() {
   c.flags = wanted & 8 ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0;
   c.x = &x;
   c.y = or_null(script_, y);
-  c.slots = octavo_store_list(s->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l.linear);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, l.linear);
   const Block saved = l.plan == nullptr ? Block() : block_of(l.plan->saved, m);
   const Block workspace = status == OCTAVO_OK ? block_of(extent, m) : Block();
   if (l.plan != nullptr && status != OCTAVO_OK) return;
@@ -225,7 +225,7 @@ void Machine::fused() {
   c.workspace = workspace.get();
   octavo_fused_forward_call call{sizeof(call), OCTAVO_KIND_FUSED_FORWARD_CALL, &c, &p};
   judge(r, "fused linear_forward",
-        [&] { return fused->linear_forward(octavo_session_of(r.run), &call); });
+        [&] { return fused->linear_forward(octavo_run_session(r.run), &call); });
 }
 
 }  // namespace octavo::fuzz

@@ -6,9 +6,9 @@ namespace octavo::fuzz {
 void Machine::look() {
   const OpenRun &r = any_run();
   if (r.run == nullptr) return;
-  const uint32_t slots = octavo_slot_count(r.run);
+  const uint32_t slots = octavo_run_slot_count(r.run);
   const uint32_t id = script_.id();
-  const octavo_slot *slot = octavo_get_slot(r.run, id);
+  const octavo_slot *slot = octavo_run_slot(r.run, id);
   expect((slot != nullptr) == (id < slots), "a slot for every id below the count",
          std::to_string(id));
   if (slot != nullptr) {
@@ -20,19 +20,20 @@ void Machine::look() {
   }
   const uint32_t kind = script_.id();
   const uint32_t owner = script_.id();
-  const uint32_t uses = octavo_use_count(r.run, kind, owner);
+  const uint32_t uses = octavo_run_use_count(r.run, kind, owner);
   const uint32_t index = script_.id();
-  const octavo_slot_use *use = octavo_get_use(r.run, kind, owner, index);
+  const octavo_slot_use *use = octavo_run_use(r.run, kind, owner, index);
   expect((use != nullptr) == (index < uses), "a use for every index below the count",
          std::to_string(index));
   expect(use == nullptr || use->slot < slots, "a use of a slot that is there");
-  const octavo_linear_plan *plan = octavo_get_plan(r.run, script_.id());
+  const octavo_linear_plan *plan = octavo_run_plan(r.run, script_.id());
   expect(plan == nullptr || plan->saved.row_multiple >= 1, "a plan that can be computed with");
-  expect(!view(octavo_precision_of(r.run)).empty(), "a precision");
-  const bool has_backend = octavo_backend_of(r.run) != nullptr;
-  expect(has_backend == !view(octavo_backend_id_of(r.run)).empty(), "a backend has an id");
-  expect(has_backend == (octavo_session_of(r.run) != nullptr), "a backend has a session");
-  expect(has_backend == (octavo_session_desc_of(r.run) != nullptr), "and was told what it runs on");
+  expect(!view(octavo_run_precision(r.run)).empty(), "a precision");
+  const bool has_backend = octavo_run_backend(r.run) != nullptr;
+  expect(has_backend == !view(octavo_run_backend_id(r.run)).empty(), "a backend has an id");
+  expect(has_backend == (octavo_run_session(r.run) != nullptr), "a backend has a session");
+  expect(has_backend == (octavo_run_session_desc(r.run) != nullptr),
+         "and was told what it runs on");
 }
 
 // Handles that name nothing: null, or one that was closed. Functions that answer with a status say
@@ -65,18 +66,19 @@ void Machine::no_handles() {
       refused(octavo_seal(run));
       break;
     case 1:
-      expect(octavo_slot_count(run) == 0 && octavo_get_slot(run, 0) == nullptr, "no slots");
-      expect(octavo_use_count(run, 1, 0) == 0 && octavo_get_use(run, 1, 0, 0) == nullptr,
+      expect(octavo_run_slot_count(run) == 0 && octavo_run_slot(run, 0) == nullptr, "no slots");
+      expect(octavo_run_use_count(run, 1, 0) == 0 && octavo_run_use(run, 1, 0, 0) == nullptr,
              "no uses");
-      expect(octavo_get_plan(run, 0) == nullptr, "no plan");
+      expect(octavo_run_plan(run, 0) == nullptr, "no plan");
       break;
     case 2:
-      expect(octavo_backend_of(run) == nullptr && octavo_optimizer_of(run) == nullptr,
+      expect(octavo_run_backend(run) == nullptr && octavo_run_optimizer(run) == nullptr,
              "no backend");
-      expect(octavo_gradients_of(run) == nullptr && octavo_fused_of(run) == nullptr, "no tables");
-      expect(octavo_session_of(run) == nullptr, "no session");
-      expect(octavo_session_desc_of(run) == nullptr, "nor what it runs on");
-      expect(octavo_precision_of(run).size == 0 && octavo_backend_id_of(run).size == 0, "no names");
+      expect(octavo_run_gradients(run) == nullptr && octavo_run_fused(run) == nullptr, "no tables");
+      expect(octavo_run_session(run) == nullptr, "no session");
+      expect(octavo_run_session_desc(run) == nullptr, "nor what it runs on");
+      expect(octavo_run_precision(run).size == 0 && octavo_run_backend_id(run).size == 0,
+             "no names");
       break;
     case 3:
       refused(octavo_store_open(run, &other));
@@ -91,7 +93,7 @@ void Machine::no_handles() {
       break;
     case 4:
       expect(octavo_store_owner(store, 0) == OCTAVO_NONE, "no owner");
-      expect(octavo_store_list(store, 0, 1, 0) != nullptr, "a list is never null");
+      expect(octavo_store_slots(store, 0, 1, 0) != nullptr, "a list is never null");
       expect(octavo_store_address(store, 0) == nullptr && octavo_store_bytes(store, 0) == 0,
              "no memory");
       break;

@@ -174,7 +174,7 @@ void Machine::open() {
   if (out == nullptr) return;
   r.run = out;
   r.hosted = request.is_hosted();
-  r.scripted = view(octavo_backend_id_of(out)) == "scripted";
+  r.scripted = view(octavo_run_backend_id(out)) == "scripted";
 }
 
 void Machine::close() {

@@ -18,7 +18,7 @@ std::vector<octavo_parameter_item> items_of(Script &script, const OpenStore &s,
     for (const octavo_parameter_item &other : items) is_twice = is_twice || other.parameter == id;
     if (is_twice) continue;
     items.push_back(
-        {id, 0, octavo_store_list(s.store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id),
+        {id, 0, octavo_store_slots(s.store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id),
          hyper});
   }
   return items;
@@ -48,7 +48,7 @@ void Machine::step() {
   OpenStore *s = ready_store();
   if (s == nullptr || s->world != 1 || !are_small(*s->run)) return;
   const OpenRun &r = *s->run;
-  const octavo_optimizer *o = octavo_optimizer_of(r.run);
+  const octavo_optimizer *o = octavo_run_optimizer(r.run);
   if (o == nullptr) return;
   const Block hyper(sizeof(float) * OCTAVO_HYPER_COUNT);
   const Block skip(sizeof(float));
@@ -59,15 +59,15 @@ void Machine::step() {
   Block workspace;
   bool known = false;
   judge(r, "workspace_bytes", [&]() -> octavo_status {
-    known = workspace_of(*o, octavo_session_of(r.run), items, &workspace);
+    known = workspace_of(*o, octavo_run_session(r.run), items, &workspace);
     return OCTAVO_OK;
   });
   if (script_.below(3) == 2) {
     const Block sum(sizeof(float));
     octavo_norm_call c{sizeof(c),    OCTAVO_KIND_NORM_CALL,           nullptr,        items.data(),
                        items.size(), static_cast<float *>(sum.get()), workspace.get()};
-    const octavo_status status =
-        judge(r, "sum_of_squares", [&] { return o->sum_of_squares(octavo_session_of(r.run), &c); });
+    const octavo_status status = judge(
+        r, "sum_of_squares", [&] { return o->sum_of_squares(octavo_run_session(r.run), &c); });
     expect(known || status != OCTAVO_OK, "parameters that workspace_bytes refuses are refused");
     return;
   }
@@ -77,7 +77,7 @@ void Machine::step() {
                           items.size(),   skips ? static_cast<const float *>(skip.get()) : nullptr,
                           workspace.get()};
   const octavo_status status =
-      judge(r, "optimizer_step", [&] { return o->optimizer_step(octavo_session_of(r.run), &c); });
+      judge(r, "optimizer_step", [&] { return o->optimizer_step(octavo_run_session(r.run), &c); });
   expect(known || status != OCTAVO_OK, "parameters that workspace_bytes refuses are refused");
 }
 
@@ -85,7 +85,7 @@ void Machine::transfer() {
   OpenStore *s = ready_store();
   if (s == nullptr || s->world != 1 || !are_small(*s->run)) return;
   const OpenRun &r = *s->run;
-  const octavo_optimizer *o = octavo_optimizer_of(r.run);
+  const octavo_optimizer *o = octavo_run_optimizer(r.run);
   if (o == nullptr) return;
   const uint32_t count = static_cast<uint32_t>(r.shapes.size());
   const uint32_t id = count == 0 || script_.defect(1) != 0 ? script_.id() : script_.below(count);
@@ -103,22 +103,22 @@ void Machine::transfer() {
   c.parameter = id;
   c.role = 1 + script_.below(14);
   c.plain = script_.defect(1) != 0 ? nullptr : &m.tensor;
-  c.slots = octavo_store_list(s->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id);
+  c.slots = octavo_store_slots(s->store, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id);
   const bool reads = script_.below(2) == 0;
   judge(r, "workspace_bytes", [&]() -> octavo_status {
-    workspace_of(*o, octavo_session_of(r.run), {{id, 0, nullptr, nullptr}}, &workspace);
+    workspace_of(*o, octavo_run_session(r.run), {{id, 0, nullptr, nullptr}}, &workspace);
     return OCTAVO_OK;
   });
   c.workspace = workspace.get();
   judge(r, reads ? "read_parameter" : "write_parameter", [&] {
-    return reads ? o->read_parameter(octavo_session_of(r.run), &c)
-                 : o->write_parameter(octavo_session_of(r.run), &c);
+    return reads ? o->read_parameter(octavo_run_session(r.run), &c)
+                 : o->write_parameter(octavo_run_session(r.run), &c);
   });
 }
 
 void Machine::prepare() {
   const OpenRun &r = any_run();
-  const octavo_optimizer *o = r.run == nullptr ? nullptr : octavo_optimizer_of(r.run);
+  const octavo_optimizer *o = r.run == nullptr ? nullptr : octavo_run_optimizer(r.run);
   if (o == nullptr) return;
   const uint32_t sums = script_.below(4);
   const uint32_t groups = script_.defect(1) != 0 ? 65 : script_.below(3);
@@ -146,7 +146,7 @@ void Machine::prepare() {
   c.count = groups;
   c.factor = static_cast<float>(script_.real());
   c.max_norm = static_cast<float>(script_.real());
-  judge(r, "prepare_step", [&] { return o->prepare_step(octavo_session_of(r.run), &c); });
+  judge(r, "prepare_step", [&] { return o->prepare_step(octavo_run_session(r.run), &c); });
 }
 
 }  // namespace octavo::fuzz

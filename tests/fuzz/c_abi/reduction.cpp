@@ -92,7 +92,7 @@ void Machine::reduce() {
     if (shape != r.shapes.end() && !is_small(shape->second.rows, shape->second.cols)) return;
     parameters.push_back(id);
     items.push_back({id, 0,
-                     octavo_store_list(s->store, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, id),
+                     octavo_store_slots(s->store, OCTAVO_VERB_REDUCE, OCTAVO_OWNER_PARAMETER, id),
                      nullptr});
   }
   uint64_t buffer_bytes = 0;

@@ -14,8 +14,8 @@ constexpr int64_t kMostBytes = 4 << 20;
 
 bool has_small_slots(const octavo_run *r) {
   int64_t bytes = 0;
-  for (uint32_t i = 0; i < octavo_slot_count(r); ++i) {
-    const octavo_slot &s = *octavo_get_slot(r, i);
+  for (uint32_t i = 0; i < octavo_run_slot_count(r); ++i) {
+    const octavo_slot &s = *octavo_run_slot(r, i);
     if (s.rows > kMostBytes || s.cols > kMostBytes || s.rows * s.cols > kMostBytes) return false;
     bytes += s.rows * s.cols * 4;
   }
@@ -76,7 +76,7 @@ void Machine::use_store() {
       });
       break;
     case 3: {
-      void *const *list = octavo_store_list(s.store, script_.id(), first, second);
+      void *const *list = octavo_store_slots(s.store, script_.id(), first, second);
       expect(list != nullptr, "a list is never null");
       break;
     }
@@ -85,7 +85,7 @@ void Machine::use_store() {
       break;
     case 5:
       octavo_store_owner(s.store, first);
-      if (first >= octavo_slot_count(s.run->run))
+      if (first >= octavo_run_slot_count(s.run->run))
         expect(octavo_store_address(s.store, first) == nullptr, "no memory for no slot");
       break;
     default: octavo_store_address(s.store, first); break;
@@ -96,11 +96,11 @@ OpenStore *Machine::ready_store() {
   OpenStore &s = any_store();
   if (s.store == nullptr || !has_small_slots(s.run->run)) return nullptr;
   const OpenRun &r = *s.run;
-  if (octavo_backend_of(r.run) == nullptr) return nullptr;
+  if (octavo_run_backend(r.run) == nullptr) return nullptr;
   if (judge(r, "octavo_store_extend", [&] { return octavo_store_extend(s.store); }) != OCTAVO_OK)
     return nullptr;
-  for (uint32_t i = 0; i < octavo_slot_count(r.run); ++i) {
-    const octavo_slot &slot = *octavo_get_slot(r.run, i);
+  for (uint32_t i = 0; i < octavo_run_slot_count(r.run); ++i) {
+    const octavo_slot &slot = *octavo_run_slot(r.run, i);
     if ((slot.flags & OCTAVO_SLOT_NATIVE) == 0) continue;
     if (slot.owner_kind != OCTAVO_OWNER_PARAMETER) return nullptr;
     s.natives.emplace_back(static_cast<uint64_t>(slot.rows * slot.cols) * width_of(slot.dtype),

@@ -60,8 +60,8 @@ class Item(c.Structure):
 
 
 def store_functions(library):
-    pointers = {"octavo_backend_of": [P], "octavo_session_of": [P], "octavo_optimizer_of": [P],
-                "octavo_store_list": [P, U32, U32, U32], "octavo_store_address": [P, U32]}
+    pointers = {"octavo_run_backend": [P], "octavo_run_session": [P], "octavo_run_optimizer": [P],
+                "octavo_store_slots": [P, U32, U32, U32], "octavo_store_address": [P, U32]}
     for name, arguments in pointers.items():
         getattr(library, name).restype, getattr(library, name).argtypes = P, arguments
     library.octavo_store_open.argtypes = [P, c.POINTER(P)]
@@ -87,7 +87,7 @@ class PlainHost:
         self.run.seal()
         self.plan, self.slots = self.run.plan(self.linear), self.run.slots()
         self.table, self.session, self.adam = (
-            getattr(self.library, f"octavo_{n}_of")(self.run.handle)
+            getattr(self.library, f"octavo_run_{n}")(self.run.handle)
             for n in ("backend", "session", "optimizer"))
         self.store = P()
         assert self.library.octavo_store_open(self.run.handle, c.byref(self.store)) == 0
@@ -106,7 +106,7 @@ class PlainHost:
         self.is_stale = True
 
     def _list(self, verb, owner_kind, owner):
-        return self.library.octavo_store_list(self.store, verb, owner_kind, owner)
+        return self.library.octavo_store_slots(self.store, verb, owner_kind, owner)
 
     def _function(self, table, place, *arguments):
         address = c.cast(table + 8 + 8 * place, c.POINTER(P)).contents.value

@@ -61,9 +61,9 @@ PlainHost::PlainHost(const std::string &toml, int64_t n, int64_t k, uint32_t dty
   check(octavo_add_linear(run_, &linear, &verdict, &id), "octavo_add_linear");
   check(octavo_seal(run_), "octavo_seal");
   check(octavo_store_open(run_, &store_), "octavo_store_open");
-  table_ = octavo_backend_of(run_);
-  session_ = octavo_session_of(run_);
-  plan_ = octavo_get_plan(run_, 0);
+  table_ = octavo_run_backend(run_);
+  session_ = octavo_run_session(run_);
+  plan_ = octavo_run_plan(run_, 0);
   if (native(0, OCTAVO_ROLE_WEIGHT)) {
     check(octavo_store_native(store_, 0, OCTAVO_ROLE_WEIGHT, weight_.data()), "native");
   } else {
@@ -71,9 +71,9 @@ PlainHost::PlainHost(const std::string &toml, int64_t n, int64_t k, uint32_t dty
     octavo_tensor plain = matrix(weight_.data(), n_, k_, OCTAVO_F32);
     call.role = OCTAVO_ROLE_WEIGHT;
     call.plain = &plain;
-    call.slots = octavo_store_list(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
+    call.slots = octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
     call.workspace = aligned(workspace_, 1 << 20);
-    check(octavo_optimizer_of(run_)->write_parameter(session_, &call), "write_parameter");
+    check(octavo_run_optimizer(run_)->write_parameter(session_, &call), "write_parameter");
   }
   if (has_optimizer()) {
     check(octavo_store_native(store_, 1, OCTAVO_ROLE_WEIGHT, bias_.data()), "native");
@@ -88,8 +88,8 @@ PlainHost::~PlainHost() {
 }
 
 bool PlainHost::native(uint32_t parameter, uint32_t role) const {
-  for (uint32_t i = 0; i < octavo_slot_count(run_); ++i) {
-    const octavo_slot *s = octavo_get_slot(run_, i);
+  for (uint32_t i = 0; i < octavo_run_slot_count(run_); ++i) {
+    const octavo_slot *s = octavo_run_slot(run_, i);
     if (s->owner_kind == OCTAVO_OWNER_PARAMETER && s->owner == parameter && s->role == role)
       return (s->flags & OCTAVO_SLOT_NATIVE) != 0;
   }
@@ -103,7 +103,7 @@ octavo_tensor PlainHost::matrix(const void *data, int64_t rows, int64_t cols,
 
 void PlainHost::quantize() {
   auto call = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
-  call.slots = octavo_store_list(store_, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0);
+  call.slots = octavo_store_slots(store_, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0);
   call.workspace = aligned(workspace_, plan_->weight_workspace);
   check(table_->quantize_weight(session_, &call), "quantize_weight");
 }
@@ -116,7 +116,7 @@ void PlainHost::forward(const void *x, int64_t m, void *y) {
   call.x = &x_tensor;
   call.y = &y_tensor;
   call.bias = &bias;
-  call.slots = octavo_store_list(store_, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
+  call.slots = octavo_store_slots(store_, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
   const auto rows = static_cast<uint64_t>(m);
   call.saved = aligned(saved_, octavo_extent_bytes(&plan_->saved, rows));
   call.workspace = aligned(workspace_, octavo_extent_bytes(&plan_->forward_workspace, rows));
@@ -129,11 +129,11 @@ void PlainHost::evaluate(const void *x, int64_t m, void *y) {
   octavo_tensor x_tensor = matrix(x, m, k_, dtype_);
   octavo_tensor y_tensor = matrix(y, m, n_, dtype_);
   octavo_tensor bias = matrix(bias_.data(), 1, n_, OCTAVO_F32);
-  const uint32_t uses = octavo_use_count(run_, OCTAVO_OWNER_LINEAR, 0);
-  void *const *given = octavo_store_list(store_, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
+  const uint32_t uses = octavo_run_use_count(run_, OCTAVO_OWNER_LINEAR, 0);
+  void *const *given = octavo_store_slots(store_, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
   std::vector<void *> slots(given, given + uses);
   for (uint32_t i = 0; i < uses; ++i)
-    if (octavo_get_slot(run_, octavo_get_use(run_, OCTAVO_OWNER_LINEAR, 0, i)->slot)
+    if (octavo_run_slot(run_, octavo_run_use(run_, OCTAVO_OWNER_LINEAR, 0, i)->slot)
             ->access[OCTAVO_VERB_FORWARD] == OCTAVO_ACCESS_ACCUMULATE)
       slots[i] = nullptr;
   auto call = make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
@@ -162,7 +162,7 @@ void PlainHost::backward(const void *dy, void *dx, float *dw, float *db, bool ad
   call.dx = &dx_tensor;
   call.dw = in_slot ? nullptr : &dw_tensor;
   call.db = &db_tensor;
-  call.slots = octavo_store_list(store_, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, 0);
+  call.slots = octavo_store_slots(store_, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, 0);
   const auto rows = static_cast<uint64_t>(m_);
   std::vector<unsigned char> &saved = saved_;
   call.saved = aligned(saved, octavo_extent_bytes(&plan_->saved, rows));
@@ -176,10 +176,10 @@ void PlainHost::optimizer_step(const std::vector<float> &bias_gradient, const fl
   octavo_parameter_item items[2];
   for (uint32_t i = 0; i < 2; ++i)
     items[i] = {i, 0,
-                octavo_store_list(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, i),
+                octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, i),
                 hyper};
   uint64_t bytes = 0;
-  const octavo_optimizer *optimizer = octavo_optimizer_of(run_);
+  const octavo_optimizer *optimizer = octavo_run_optimizer(run_);
   check(optimizer->workspace_bytes(session_, ids_, 2, &bytes), "workspace_bytes");
   auto call = make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
   call.items = items;
@@ -190,7 +190,7 @@ void PlainHost::optimizer_step(const std::vector<float> &bias_gradient, const fl
 
 void PlainHost::end_step() {
   auto call = make<octavo_step_call>(OCTAVO_KIND_STEP_CALL);
-  call.slots = octavo_store_list(store_, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+  call.slots = octavo_store_slots(store_, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   check(table_->end_step(session_, &call), "end_step");
 }
 
@@ -200,9 +200,9 @@ std::vector<float> PlainHost::read(uint32_t role) {
   auto call = make<octavo_parameter_call>(OCTAVO_KIND_PARAMETER_CALL);
   call.role = role;
   call.plain = &tensor;
-  call.slots = octavo_store_list(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
+  call.slots = octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
   call.workspace = aligned(workspace_, 1 << 20);
-  check(octavo_optimizer_of(run_)->read_parameter(session_, &call), "read_parameter");
+  check(octavo_run_optimizer(run_)->read_parameter(session_, &call), "read_parameter");
   return plain;
 }
 

@@ -30,7 +30,7 @@ class PlainHost {
   void optimizer_step(const std::vector<float> &bias_gradient, const float *hyper);
   void end_step();
   std::vector<float> read(uint32_t role);
-  bool has_optimizer() const { return octavo_optimizer_of(run_) != nullptr; }
+  bool has_optimizer() const { return octavo_run_optimizer(run_) != nullptr; }
   const std::vector<float> &bias() const { return bias_; }
   // What an optimizer outside of the backend has written. Equally many values as before.
   void set_parameters(const std::vector<float> &weight, const std::vector<float> &bias) {

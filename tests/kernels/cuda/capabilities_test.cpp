@@ -49,7 +49,7 @@ TEST_F(CudaCapabilities, products_are_those_of_tensor_cores) {
     const Asked r("delayed");
     const RunPtr run = r.opened();
     ASSERT_NE(run, nullptr) << r.host.error();
-    const octavo_session_desc &desc = *octavo_session_desc_of(run.get());
+    const octavo_session_desc &desc = *octavo_run_session_desc(run.get());
     const auto decision = [&](uint32_t a, uint32_t b) {
       return asked(desc, OCTAVO_E4M3FN, a, OCTAVO_E4M3FN, b).decision;
     };

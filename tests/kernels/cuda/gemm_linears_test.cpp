@@ -60,10 +60,10 @@ class GemmLinears : public testing::TestWithParam<Recipe> {
 
   conformance::Target target(bool is_cuda) {
     conformance::Target t;
-    t.backend = octavo_backend_of(run_.get());
-    t.optimizer = octavo_optimizer_of(run_.get());
-    t.gradients = octavo_gradients_of(run_.get());
-    t.desc = *octavo_session_desc_of(run_.get());
+    t.backend = octavo_run_backend(run_.get());
+    t.optimizer = octavo_run_optimizer(run_.get());
+    t.gradients = octavo_run_gradients(run_.get());
+    t.desc = *octavo_run_session_desc(run_.get());
     /* Both sides without panels of packed codes, so that their slots are alike. */
     caps_ = *t.desc.caps;
     caps_.pack_rows = 0;

@@ -23,9 +23,9 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     octavo_store *opened = nullptr;
     ASSERT_EQ(octavo_store_open(run.get(), &opened), OCTAVO_OK) << request.host.error();
     store.reset(opened);
-    memory = octavo_memory_of(run.get());
-    ctx = octavo_session_desc_of(run.get())->kernels_ctx;
-    plan = octavo_get_plan(run.get(), 0);
+    memory = octavo_run_memory(run.get());
+    ctx = octavo_run_session_desc(run.get())->kernels_ctx;
+    plan = octavo_run_plan(run.get(), 0);
     void *weight = on_device(std::vector<float>(kN * kK, 0.25f));
     // A backend that keeps the weight itself takes its values.
     if (octavo_store_native(store.get(), 0, OCTAVO_ROLE_WEIGHT, weight) != OCTAVO_OK) {
@@ -49,8 +49,8 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     return data;
   }
   octavo_status write_weight(void *values) {
-    const octavo_optimizer *optimizer = octavo_optimizer_of(run.get());
-    octavo_session *session = octavo_session_of(run.get());
+    const octavo_optimizer *optimizer = octavo_run_optimizer(run.get());
+    octavo_session *session = octavo_run_session(run.get());
     const uint32_t all[] = {0};
     uint64_t bytes = 0;
     EXPECT_EQ(optimizer->workspace_bytes(session, all, 1, &bytes), OCTAVO_OK);
@@ -60,7 +60,8 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     c.kind = OCTAVO_KIND_PARAMETER_CALL;
     c.role = OCTAVO_ROLE_WEIGHT;
     c.plain = &plain;
-    c.slots = octavo_store_list(store.get(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
+    c.slots =
+        octavo_store_slots(store.get(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
     c.workspace = on_device(std::vector<float>(bytes / sizeof(float) + 1));
     return optimizer->write_parameter(session, &c);
   }
@@ -69,9 +70,9 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     c.size = sizeof(c);
     c.kind = OCTAVO_KIND_WEIGHT_CALL;
     c.slots =
-        octavo_store_list(store.get(), OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0);
+        octavo_store_slots(store.get(), OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0);
     c.workspace = workspace;
-    return octavo_backend_of(run.get())->quantize_weight(octavo_session_of(run.get()), &c);
+    return octavo_run_backend(run.get())->quantize_weight(octavo_run_session(run.get()), &c);
   }
   octavo_status forward() {
     const octavo_tensor x{in, kRows, kK, kK, OCTAVO_F32, 0};
@@ -82,9 +83,9 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     c.x = &x;
     c.y = &y;
     c.saved = saved;
-    c.slots = octavo_store_list(store.get(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
+    c.slots = octavo_store_slots(store.get(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
     c.workspace = workspace;
-    return octavo_backend_of(run.get())->linear_forward(octavo_session_of(run.get()), &c);
+    return octavo_run_backend(run.get())->linear_forward(octavo_run_session(run.get()), &c);
   }
   std::vector<float> result() {
     std::vector<float> y(kRows * kN);
@@ -134,8 +135,8 @@ TEST_P(CudaLayer, checkpoint_comes_back_from_the_device) {
   };
   const auto read_all = [&] {
     std::vector<std::vector<unsigned char>> all;
-    for (uint32_t id = 0; id < octavo_slot_count(run.get()); ++id) {
-      const octavo_slot &s = *octavo_get_slot(run.get(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(run.get()); ++id) {
+      const octavo_slot &s = *octavo_run_slot(run.get(), id);
       all.emplace_back();
       if ((s.flags & OCTAVO_SLOT_CHECKPOINT) == 0 || (s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
       all.back().resize(bytes_of(s));

@@ -13,12 +13,12 @@ TEST_F(CudaPlugin, is_found_and_opened) {
   request.set("fp8.backend", "te");
   RunPtr run;
   ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
-  const octavo_session_desc *desc = octavo_session_desc_of(run.get());
+  const octavo_session_desc *desc = octavo_run_session_desc(run.get());
   EXPECT_EQ(desc->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
   EXPECT_EQ(desc->device.index, 0);
   EXPECT_EQ(text_of(desc->caps->id), "cuda");
   EXPECT_NE(desc->caps->flags & OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY, 0u);
-  EXPECT_NE(octavo_memory_of(run.get()), nullptr);
+  EXPECT_NE(octavo_run_memory(run.get()), nullptr);
   EXPECT_THAT(line("device"), HasSubstr("cuda:0 (made-up GPU sm_90 of device 0), kernels cuda"));
 }
 
@@ -27,12 +27,12 @@ TEST_F(CudaPlugin, host_that_asks_for_the_device) {
   octavo_open_desc d = request.desc();
   octavo_run *opened = nullptr;
   ASSERT_EQ(octavo_open(&d, &opened), OCTAVO_OK);
-  EXPECT_EQ(octavo_session_desc_of(opened)->device.type, uint32_t{OCTAVO_DEVICE_CPU});
-  EXPECT_EQ(octavo_memory_of(opened), nullptr);
+  EXPECT_EQ(octavo_run_session_desc(opened)->device.type, uint32_t{OCTAVO_DEVICE_CPU});
+  EXPECT_EQ(octavo_run_memory(opened), nullptr);
   octavo_close(opened);
   d.device = {OCTAVO_DEVICE_CUDA, 0};
   ASSERT_EQ(octavo_open(&d, &opened), OCTAVO_OK) << request.host.error();
-  EXPECT_EQ(octavo_session_desc_of(opened)->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
+  EXPECT_EQ(octavo_run_session_desc(opened)->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
   octavo_close(opened);
   d.device.index = 5;
   EXPECT_EQ(octavo_open(&d, &opened), OCTAVO_UNSUPPORTED);
@@ -157,7 +157,7 @@ class PartialCudaPlugin : public CudaPlugin {
 TEST_F(PartialCudaPlugin, without_memory_opens_and_has_no_store) {
   RunPtr run;
   ASSERT_EQ(open("no_memory", run), OCTAVO_OK) << parted.host.error();
-  EXPECT_EQ(octavo_memory_of(run.get()), nullptr);
+  EXPECT_EQ(octavo_run_memory(run.get()), nullptr);
   ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
   octavo_store *store = nullptr;
   EXPECT_EQ(octavo_store_open(run.get(), &store), OCTAVO_UNSUPPORTED);

@@ -63,7 +63,7 @@ TEST_P(CudaProfile, trains_or_says_why_not) {
   RunPtr run;
   ASSERT_EQ(request.open(run), profile.status) << request.host.error();
   if (profile.status == OCTAVO_OK) {
-    EXPECT_EQ(octavo_session_desc_of(run.get())->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
+    EXPECT_EQ(octavo_run_session_desc(run.get())->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
     EXPECT_THAT(line("device"), HasSubstr(profile.text));
   } else {
     EXPECT_THAT(request.host.error(), HasSubstr(profile.text));

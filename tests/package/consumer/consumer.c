@@ -61,7 +61,7 @@ int main(void) {
   open.config_text = (octavo_str){config, strlen(config)};
   octavo_run *run = NULL;
   require(octavo_open(&open, &run), "octavo_open with backend = \"minimal\"");
-  const octavo_str id = octavo_backend_id_of(run);
+  const octavo_str id = octavo_run_backend_id(run);
   if (id.size != 7 || memcmp(id.data, "minimal", 7) != 0) {
     fprintf(stderr, "backend: expected minimal, found %.*s\n", (int)id.size, id.data);
     return 1;
@@ -88,7 +88,7 @@ int main(void) {
   require(octavo_store_open(run, &store), "octavo_store_open");
   require(octavo_store_native(store, linear.weight, OCTAVO_ROLE_WEIGHT, w), "octavo_store_native");
 
-  const octavo_linear_plan *plan = octavo_get_plan(run, layer);
+  const octavo_linear_plan *plan = octavo_run_plan(run, layer);
   void *saved = workspace(&plan->saved);
   void *scratch[2] = {workspace(&plan->forward_workspace), workspace(&plan->backward_workspace)};
   octavo_tensor tensor_x = {x, 2, 2, 2, OCTAVO_F32, 0}, tensor_y = {y, 2, 2, 2, OCTAVO_F32, 0};
@@ -98,7 +98,7 @@ int main(void) {
   forward.linear = layer;
   forward.x = &tensor_x;
   forward.y = &tensor_y;
-  forward.slots = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, layer);
+  forward.slots = octavo_store_slots(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, layer);
   forward.saved = saved;
   forward.workspace = scratch[0];
   octavo_backward_call backward = {.size = sizeof backward, .kind = OCTAVO_KIND_BACKWARD_CALL};
@@ -107,11 +107,11 @@ int main(void) {
   backward.x = &tensor_x;
   backward.dx = &tensor_dx;
   backward.dw = &tensor_dw;
-  backward.slots = octavo_store_list(store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, layer);
+  backward.slots = octavo_store_slots(store, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, layer);
   backward.saved = saved;
   backward.workspace = scratch[1];
-  const octavo_backend *backend = octavo_backend_of(run);
-  octavo_session *session = octavo_session_of(run);
+  const octavo_backend *backend = octavo_run_backend(run);
+  octavo_session *session = octavo_run_session(run);
   require(backend->linear_forward(session, &forward), "linear_forward");
   require(backend->linear_backward(session, &backward), "linear_backward");
   require(backend->linear_backward(session, &backward), "linear_backward, once more");

@@ -38,7 +38,7 @@ class HostTest : public testing::Test {
 
 TEST_F(HostTest, null_host) {
   EXPECT_EQ(open_with(nullptr), OCTAVO_OK);
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   ASSERT_NE(d->host, nullptr);  // plugins always get a complete one
   octavo_diagnostic diagnostic{};
   d->host->diagnose(d->host->ctx, &diagnostic);
@@ -48,7 +48,7 @@ TEST_F(HostTest, null_host) {
 TEST_F(HostTest, host_without_extensions) {
   const auto memory = cut(*request.host.get(), OCTAVO_SIZE_THROUGH(octavo_host, diagnose));
   EXPECT_EQ(open_with(reinterpret_cast<const octavo_host *>(memory.data())), OCTAVO_OK);
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   EXPECT_EQ(d->host->get_extension(d->host->ctx, borrow(OCTAVO_PARALLEL_ID)), nullptr);
   EXPECT_THAT(request.host.texts(OCTAVO_SEVERITY_INFO), testing::SizeIs(1));
 }
@@ -70,7 +70,7 @@ TEST_F(HostTest, host_with_null_functions) {
   host.diagnose = nullptr;
   host.get_extension = nullptr;
   EXPECT_EQ(open_with(&host), OCTAVO_OK);
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   EXPECT_EQ(d->host->get_extension(d->host->ctx, borrow(OCTAVO_PARALLEL_ID)), nullptr);
 }
 
@@ -79,7 +79,7 @@ TEST_F(HostTest, threads_of_the_host_reach_the_plugin) {
   ASSERT_EQ(octavo_threads_open(2, &threads), OCTAVO_OK);
   request.host.set_parallel(octavo_threads_parallel(threads));
   EXPECT_EQ(open_with(request.host.get()), OCTAVO_OK);
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   EXPECT_EQ(d->host->get_extension(d->host->ctx, borrow(OCTAVO_PARALLEL_ID)),
             octavo_threads_parallel(threads));
   run.reset();
@@ -112,7 +112,7 @@ TEST_F(HostTest, short_description_is_read_to_its_end) {
   ASSERT_EQ(octavo_open(reinterpret_cast<const octavo_open_desc *>(memory.data()), &raw),
             OCTAVO_OK);
   run.reset(raw);
-  EXPECT_EQ(text_of(octavo_precision_of(raw)), "bf16");  // the overrides are beyond the end
+  EXPECT_EQ(text_of(octavo_run_precision(raw)), "bf16");  // the overrides are beyond the end
 }
 
 TEST_F(HostTest, null_outputs) {

@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
   if (way == "thread") {
     std::thread([] {
       for (;;) {
-        octavo_slot_count(run);
+        octavo_run_slot_count(run);
         is_used = true;
       }
     }).detach();

@@ -75,8 +75,8 @@ class Fork : public testing::Test {
     return sum;
   }
   void use_the_run() {
-    EXPECT_EQ(text_of(octavo_backend_id_of(run)), "fake");
-    EXPECT_EQ(octavo_backend_of(run)->linear_forward(octavo_session_of(run), nullptr), OCTAVO_OK);
+    EXPECT_EQ(text_of(octavo_run_backend_id(run)), "fake");
+    EXPECT_EQ(octavo_run_backend(run)->linear_forward(octavo_run_session(run), nullptr), OCTAVO_OK);
     EXPECT_EQ(add_weight(run, "later", 2, 3).status, OCTAVO_OK);
     EXPECT_EQ(octavo_seal(run), OCTAVO_OK);
     EXPECT_EQ(octavo_store_extend(store), OCTAVO_OK);

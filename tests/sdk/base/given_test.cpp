@@ -106,7 +106,7 @@ TEST_F(GivenTest, null_is_refused_and_named) {
   EXPECT_EQ(id, 12345u);
   EXPECT_EQ(bytes, 12345u);
   EXPECT_EQ(octavo_seal(r), OCTAVO_OK) << request.host.error();
-  EXPECT_EQ(octavo_use_count(r, OCTAVO_OWNER_PARAMETER, 0), 0u);  // nothing was added
+  EXPECT_EQ(octavo_run_use_count(r, OCTAVO_OWNER_PARAMETER, 0), 0u);  // nothing was added
 }
 
 // Half a pointer is none: a size that ends inside `host` opens a run without a host.

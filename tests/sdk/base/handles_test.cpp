@@ -46,19 +46,19 @@ class Handles : public testing::Test {
     EXPECT_EQ(add_weight(run, "w", 4, 8).status, expected);
     EXPECT_EQ(add_linear(run, "a", 0).status, expected);
     EXPECT_EQ(octavo_seal(run), expected);
-    EXPECT_EQ(octavo_slot_count(run), 0u);
-    EXPECT_EQ(octavo_get_slot(run, 0), nullptr);
-    EXPECT_EQ(octavo_use_count(run, OCTAVO_OWNER_SESSION, 0), 0u);
-    EXPECT_EQ(octavo_get_use(run, OCTAVO_OWNER_SESSION, 0, 0), nullptr);
-    EXPECT_EQ(octavo_get_plan(run, 0), nullptr);
-    EXPECT_EQ(octavo_backend_of(run), nullptr);
-    EXPECT_EQ(octavo_optimizer_of(run), nullptr);
-    EXPECT_EQ(octavo_gradients_of(run), nullptr);
-    EXPECT_EQ(octavo_fused_of(run), nullptr);
-    EXPECT_EQ(octavo_session_of(run), nullptr);
-    EXPECT_EQ(octavo_session_desc_of(run), nullptr);
-    EXPECT_EQ(octavo_precision_of(run).size, 0u);
-    EXPECT_EQ(octavo_backend_id_of(run).size, 0u);
+    EXPECT_EQ(octavo_run_slot_count(run), 0u);
+    EXPECT_EQ(octavo_run_slot(run, 0), nullptr);
+    EXPECT_EQ(octavo_run_use_count(run, OCTAVO_OWNER_SESSION, 0), 0u);
+    EXPECT_EQ(octavo_run_use(run, OCTAVO_OWNER_SESSION, 0, 0), nullptr);
+    EXPECT_EQ(octavo_run_plan(run, 0), nullptr);
+    EXPECT_EQ(octavo_run_backend(run), nullptr);
+    EXPECT_EQ(octavo_run_optimizer(run), nullptr);
+    EXPECT_EQ(octavo_run_gradients(run), nullptr);
+    EXPECT_EQ(octavo_run_fused(run), nullptr);
+    EXPECT_EQ(octavo_run_session(run), nullptr);
+    EXPECT_EQ(octavo_run_session_desc(run), nullptr);
+    EXPECT_EQ(octavo_run_precision(run).size, 0u);
+    EXPECT_EQ(octavo_run_backend_id(run).size, 0u);
     octavo_store *store = reinterpret_cast<octavo_store *>(this);
     EXPECT_EQ(octavo_store_open(run, &store), expected);
     EXPECT_EQ(store, nullptr);
@@ -88,7 +88,7 @@ class Handles : public testing::Test {
   void expect_no_store(octavo_store *store, octavo_status expected) {
     expect_no_work(store, expected);
     EXPECT_EQ(octavo_store_owner(store, 0), OCTAVO_NONE);
-    void *const *list = octavo_store_list(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
+    void *const *list = octavo_store_slots(store, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
     ASSERT_NE(list, nullptr);
     EXPECT_EQ(list[0], nullptr);
     EXPECT_EQ(octavo_store_address(store, 0), nullptr);
@@ -171,7 +171,7 @@ TEST_F(Handles, old_handle_never_names_what_was_opened_since) {
     EXPECT_TRUE(seen.insert(next).second);
     EXPECT_EQ(octavo_seal(first), OCTAVO_WRONG_STATE);
     octavo_close(first);  // again, and without an effect on the next
-    EXPECT_EQ(text_of(octavo_backend_id_of(next)), "fake");
+    EXPECT_EQ(text_of(octavo_run_backend_id(next)), "fake");
     octavo_close(next);
   }
 }
@@ -187,7 +187,7 @@ TEST_F(Handles, values_that_were_never_opened) {
   expect_no_store(reinterpret_cast<octavo_store *>(run), OCTAVO_WRONG_STATE);
   octavo_threads_close(reinterpret_cast<octavo_threads *>(run));
   octavo_ranks_close(reinterpret_cast<octavo_ranks *>(run));
-  EXPECT_EQ(text_of(octavo_backend_id_of(run)), "fake");
+  EXPECT_EQ(text_of(octavo_run_backend_id(run)), "fake");
   octavo_close(run);
 }
 

@@ -39,8 +39,8 @@ struct CheckpointRun {
   octavo_store *s() const { return store.get(); }
   octavo_run *r() const { return run.get(); }
   std::string error() const { return request.host.error(); }
-  uint32_t count() const { return octavo_slot_count(r()); }
-  const octavo_slot &slot(uint32_t id) const { return *octavo_get_slot(r(), id); }
+  uint32_t count() const { return octavo_run_slot_count(r()); }
+  const octavo_slot &slot(uint32_t id) const { return *octavo_run_slot(r(), id); }
   static size_t bytes_of(const octavo_slot &s) {
     return static_cast<size_t>(s.rows * s.cols) * OCTAVO_DTYPE_BITS(s.dtype) / 8;
   }

@@ -24,7 +24,7 @@ class BackendOptions : public testing::Test {
   std::string seen(Request &r, const std::string &name) const {
     RunPtr run;
     if (base(r).open(run) != OCTAVO_OK) return r.host.error();
-    const octavo_session_desc *d = octavo_session_desc_of(run.get());
+    const octavo_session_desc *d = octavo_run_session_desc(run.get());
     for (uint64_t i = 0; i < d->option_count; ++i) {
       const octavo_value &v = d->options[i].value;
       if (text_of(d->options[i].name) != name) continue;
@@ -53,7 +53,7 @@ class BackendOptions : public testing::Test {
     r.text("fp8.backend = \"reference\"").set("plugins.trust", "dev");
     const RunPtr run = r.opened();
     ASSERT_NE(run, nullptr) << r.host.error();
-    EXPECT_EQ(text_of(octavo_backend_id_of(run.get())), backend_);
+    EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), backend_);
   }
   Environment environment;
 

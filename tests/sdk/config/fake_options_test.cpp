@@ -65,7 +65,7 @@ TEST_F(FakeOptions, wrong_ones_never_reach_the_plugin) {
 
 TEST_F(FakeOptions, session_description_shows_them) {
   ASSERT_EQ(request().set("fp8.fake.note", "kept").open(run), OCTAVO_OK) << request_.host.error();
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   ASSERT_NE(d, nullptr);
   ASSERT_EQ(d->option_count, 5u);
   EXPECT_EQ(text_of(d->options[0].name), "count");

@@ -31,7 +31,7 @@ TEST_F(MsampOptions, defaults) {
   r.set("fp8.backend", "msamp").set("plugins.trust", "dev");
   const RunPtr run = r.opened();
   ASSERT_NE(run, nullptr) << r.host.error();
-  EXPECT_EQ(octavo_session_desc_of(run.get())->option_count, std::size(expected));
+  EXPECT_EQ(octavo_run_session_desc(run.get())->option_count, std::size(expected));
 }
 
 TEST_F(MsampOptions, every_legal_value_by_file) {

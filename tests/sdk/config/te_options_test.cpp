@@ -147,7 +147,7 @@ TEST_F(TeOptions, the_table_above_has_every_option) {
   Request r;
   const RunPtr run = base(r).opened();
   ASSERT_NE(run, nullptr) << r.host.error();
-  const octavo_session_desc *d = octavo_session_desc_of(run.get());
+  const octavo_session_desc *d = octavo_run_session_desc(run.get());
   ASSERT_EQ(d->option_count, rows().size());
   for (uint64_t i = 0; i < d->option_count; ++i)
     EXPECT_EQ(text_of(d->options[i].name), rows()[i].name);

@@ -27,7 +27,7 @@ class Opened {
     t.backend = author::Tables<Tested>::backend();
     t.optimizer = author::Tables<Tested>::optimizer();
     t.gradients = author::Tables<Tested>::gradients();
-    t.desc = *octavo_session_desc_of(run_.get());
+    t.desc = *octavo_run_session_desc(run_.get());
     return t;
   }
 

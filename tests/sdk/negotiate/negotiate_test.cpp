@@ -18,8 +18,8 @@ class Negotiate : public testing::Test {
  protected:
   Request &request() { return request_.set("plugins.trust", "dev"); }
   octavo_status open() { return request_.open(run); }
-  std::string chosen() { return run ? text_of(octavo_backend_id_of(run.get())) : "(none)"; }
-  std::string precision() { return run ? text_of(octavo_precision_of(run.get())) : "(none)"; }
+  std::string chosen() { return run ? text_of(octavo_run_backend_id(run.get())) : "(none)"; }
+  std::string precision() { return run ? text_of(octavo_run_precision(run.get())) : "(none)"; }
   std::string error() { return request_.host.error(); }
   std::vector<std::string> warnings() { return request_.host.texts(OCTAVO_SEVERITY_WARNING); }
 
@@ -108,13 +108,13 @@ TEST_F(Negotiate, other_precisions_keep_every_linear_in_the_host) {
     r.set("mixed_precision", wanted);
     RunPtr plain;
     ASSERT_EQ(r.open(plain), OCTAVO_OK) << r.host.error();
-    EXPECT_EQ(text_of(octavo_precision_of(plain.get())), wanted);
-    EXPECT_EQ(text_of(octavo_backend_id_of(plain.get())), "");
-    EXPECT_EQ(octavo_backend_of(plain.get()), nullptr);
-    EXPECT_EQ(octavo_optimizer_of(plain.get()), nullptr);
-    EXPECT_EQ(octavo_gradients_of(plain.get()), nullptr);
-    EXPECT_EQ(octavo_session_of(plain.get()), nullptr);
-    EXPECT_EQ(octavo_session_desc_of(plain.get()), nullptr);
+    EXPECT_EQ(text_of(octavo_run_precision(plain.get())), wanted);
+    EXPECT_EQ(text_of(octavo_run_backend_id(plain.get())), "");
+    EXPECT_EQ(octavo_run_backend(plain.get()), nullptr);
+    EXPECT_EQ(octavo_run_optimizer(plain.get()), nullptr);
+    EXPECT_EQ(octavo_run_gradients(plain.get()), nullptr);
+    EXPECT_EQ(octavo_run_session(plain.get()), nullptr);
+    EXPECT_EQ(octavo_run_session_desc(plain.get()), nullptr);
     const Answer w = add_weight(plain.get(), "w", 4, 8);
     EXPECT_EQ(w.status, OCTAVO_OK);
     EXPECT_EQ(w.id, 0u);
@@ -125,7 +125,7 @@ TEST_F(Negotiate, other_precisions_keep_every_linear_in_the_host) {
     EXPECT_EQ(l.verdict.reason, uint32_t{OCTAVO_REASON_POLICY});
     EXPECT_EQ(text_of(l.verdict.text), std::string("runs in the host: precision is ") + wanted);
     EXPECT_EQ(octavo_seal(plain.get()), OCTAVO_OK);
-    EXPECT_EQ(octavo_slot_count(plain.get()), 0u);
+    EXPECT_EQ(octavo_run_slot_count(plain.get()), 0u);
     EXPECT_THAT(r.host.texts(OCTAVO_SEVERITY_WARNING), ElementsAre());
   }
 }
@@ -146,7 +146,7 @@ TEST_F(Negotiate, device_of_the_caller_wins) {
   octavo_run *raw = nullptr;
   ASSERT_EQ(octavo_open(&d, &raw), OCTAVO_OK) << error();
   run.reset(raw);
-  EXPECT_EQ(octavo_session_desc_of(raw)->device.type, uint32_t{OCTAVO_DEVICE_CPU});
+  EXPECT_EQ(octavo_run_session_desc(raw)->device.type, uint32_t{OCTAVO_DEVICE_CPU});
   d.device.type = 77;
   EXPECT_EQ(octavo_open(&d, &raw), OCTAVO_INVALID);
   EXPECT_EQ(error(), "device: expected type 0 (auto), 1 (cpu) or 2 (cuda), found 77");
@@ -155,10 +155,10 @@ TEST_F(Negotiate, device_of_the_caller_wins) {
 TEST_F(Negotiate, deterministic_results_are_demanded_of_kernels_and_backend) {
   request();
   ASSERT_EQ(open(), OCTAVO_OK) << error();
-  EXPECT_EQ(octavo_session_desc_of(run.get())->flags, 0u);
+  EXPECT_EQ(octavo_run_session_desc(run.get())->flags, 0u);
   request().text("[fp8.require]\ndeterministic = true");
   ASSERT_EQ(open(), OCTAVO_OK) << error();
-  const octavo_session_desc *desc = octavo_session_desc_of(run.get());
+  const octavo_session_desc *desc = octavo_run_session_desc(run.get());
   EXPECT_EQ(desc->flags, uint64_t{OCTAVO_SESSION_DETERMINISTIC});
   EXPECT_NE(desc->caps->flags & OCTAVO_CAPS_DETERMINISTIC, 0u);
 }

@@ -17,7 +17,7 @@ class Reasons : public testing::Test {
   octavo_verdict ask(Change change, const std::vector<uint32_t> &lacking = {}) {
     request_.set("fp8.backend", "reference");
     EXPECT_EQ(request_.open(run_), OCTAVO_OK) << request_.host.error();
-    octavo_session_desc desc = *octavo_session_desc_of(run_.get());
+    octavo_session_desc desc = *octavo_run_session_desc(run_.get());
     octavo_kernels_caps caps = *desc.caps;
     change(caps);
     desc.caps = &caps;
@@ -32,7 +32,7 @@ class Reasons : public testing::Test {
     sink.verdict = [](void *ctx, const octavo_verdict *v) {
       *static_cast<octavo_verdict *>(ctx) = *v;
     };
-    EXPECT_EQ(octavo_backend_of(run_.get())->check_session(&desc, &sink), OCTAVO_OK);
+    EXPECT_EQ(octavo_run_backend(run_.get())->check_session(&desc, &sink), OCTAVO_OK);
     return said;
   }
 

@@ -93,7 +93,7 @@ TEST_F(ReduceTest, unknown_collective_is_refused) {
 TEST_F(ReduceTest, backend_without_gradients) {
   request.set("plugins.trust", "dev").set("fp8.backend", "te");
   ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
-  EXPECT_EQ(octavo_gradients_of(run.get()), nullptr);
+  EXPECT_EQ(octavo_run_gradients(run.get()), nullptr);
   EXPECT_EQ(reduce(Ranks(2)), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(request.host.error(),
             "the chosen backend has no octavo.gradients/1: its gradients are the host's own, "

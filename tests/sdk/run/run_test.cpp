@@ -34,32 +34,32 @@ TEST_F(RunTest, ids_slots_uses_and_plans) {
   EXPECT_EQ(add_weight(r(), "w1", 2, 3).id, 1u);
   EXPECT_EQ(add_linear(r(), "a", 0).id, 0u);
   EXPECT_EQ(add_linear(r(), "b", 1).id, 1u);
-  EXPECT_EQ(octavo_slot_count(r()), 0u);
-  EXPECT_EQ(octavo_get_plan(r(), 0), nullptr);
+  EXPECT_EQ(octavo_run_slot_count(r()), 0u);
+  EXPECT_EQ(octavo_run_plan(r(), 0), nullptr);
   ASSERT_EQ(octavo_seal(r()), OCTAVO_OK) << request.host.error();
-  ASSERT_EQ(octavo_slot_count(r()), 8u);
-  for (uint32_t id = 0; id < 8; ++id) EXPECT_EQ(octavo_get_slot(r(), id)->id, id);
-  EXPECT_EQ(octavo_get_slot(r(), 8), nullptr);
-  const octavo_slot *pool = octavo_get_slot(r(), 7);
+  ASSERT_EQ(octavo_run_slot_count(r()), 8u);
+  for (uint32_t id = 0; id < 8; ++id) EXPECT_EQ(octavo_run_slot(r(), id)->id, id);
+  EXPECT_EQ(octavo_run_slot(r(), 8), nullptr);
+  const octavo_slot *pool = octavo_run_slot(r(), 7);
   EXPECT_EQ(text_of(pool->name), "x/amax");
   EXPECT_EQ(pool->cols, 2);
   ASSERT_NE(pool->labels, nullptr);
   EXPECT_EQ(text_of(pool->labels[0]), "a");
   EXPECT_EQ(text_of(pool->labels[1]), "b");
-  EXPECT_EQ(octavo_use_count(r(), OCTAVO_OWNER_SESSION, 0), 2u);
-  EXPECT_EQ(octavo_use_count(r(), OCTAVO_OWNER_PARAMETER, 1), 3u);
-  EXPECT_EQ(octavo_use_count(r(), OCTAVO_OWNER_LINEAR, 1), 3u);
-  const octavo_slot_use *u = octavo_get_use(r(), OCTAVO_OWNER_LINEAR, 1, 1);
+  EXPECT_EQ(octavo_run_use_count(r(), OCTAVO_OWNER_SESSION, 0), 2u);
+  EXPECT_EQ(octavo_run_use_count(r(), OCTAVO_OWNER_PARAMETER, 1), 3u);
+  EXPECT_EQ(octavo_run_use_count(r(), OCTAVO_OWNER_LINEAR, 1), 3u);
+  const octavo_slot_use *u = octavo_run_use(r(), OCTAVO_OWNER_LINEAR, 1, 1);
   ASSERT_NE(u, nullptr);
   EXPECT_EQ(u->slot, 7u);
   EXPECT_EQ(u->first, 1u);
   EXPECT_EQ(u->count, 1u);
-  EXPECT_EQ(octavo_get_use(r(), OCTAVO_OWNER_LINEAR, 1, 3), nullptr);
-  EXPECT_EQ(octavo_use_count(r(), OCTAVO_OWNER_LINEAR, 2), 0u);
-  EXPECT_EQ(octavo_use_count(r(), 99, 0), 0u);
-  ASSERT_NE(octavo_get_plan(r(), 1), nullptr);
-  EXPECT_EQ(octavo_get_plan(r(), 1)->gradient, uint32_t{OCTAVO_GRADIENT_TENSOR});
-  EXPECT_EQ(octavo_get_plan(r(), 2), nullptr);
+  EXPECT_EQ(octavo_run_use(r(), OCTAVO_OWNER_LINEAR, 1, 3), nullptr);
+  EXPECT_EQ(octavo_run_use_count(r(), OCTAVO_OWNER_LINEAR, 2), 0u);
+  EXPECT_EQ(octavo_run_use_count(r(), 99, 0), 0u);
+  ASSERT_NE(octavo_run_plan(r(), 1), nullptr);
+  EXPECT_EQ(octavo_run_plan(r(), 1)->gradient, uint32_t{OCTAVO_GRADIENT_TENSOR});
+  EXPECT_EQ(octavo_run_plan(r(), 2), nullptr);
 }
 
 TEST_F(RunTest, second_seal_keeps_what_was_emitted) {
@@ -67,24 +67,24 @@ TEST_F(RunTest, second_seal_keeps_what_was_emitted) {
   add_weight(r(), "w0", 4, 8);
   add_linear(r(), "a", 0);
   ASSERT_EQ(octavo_seal(r()), OCTAVO_OK);
-  const octavo_slot *first = octavo_get_slot(r(), 0);
-  const octavo_slot *pool = octavo_get_slot(r(), 4);
-  const octavo_slot_use *use = octavo_get_use(r(), OCTAVO_OWNER_LINEAR, 0, 0);
-  const octavo_linear_plan *plan = octavo_get_plan(r(), 0);
+  const octavo_slot *first = octavo_run_slot(r(), 0);
+  const octavo_slot *pool = octavo_run_slot(r(), 4);
+  const octavo_slot_use *use = octavo_run_use(r(), OCTAVO_OWNER_LINEAR, 0, 0);
+  const octavo_linear_plan *plan = octavo_run_plan(r(), 0);
   const octavo_slot before = *pool;
   for (int more = 0; more < 20; ++more)
     EXPECT_EQ(add_linear(r(), "l" + std::to_string(more), 0).id, 1u + static_cast<uint32_t>(more));
   ASSERT_EQ(octavo_seal(r()), OCTAVO_OK) << request.host.error();
-  EXPECT_EQ(octavo_slot_count(r()), 6u);
-  EXPECT_EQ(octavo_get_slot(r(), 0), first);
-  EXPECT_EQ(octavo_get_slot(r(), 4), pool);
+  EXPECT_EQ(octavo_run_slot_count(r()), 6u);
+  EXPECT_EQ(octavo_run_slot(r(), 0), first);
+  EXPECT_EQ(octavo_run_slot(r(), 4), pool);
   EXPECT_EQ(std::memcmp(&before, pool, sizeof(before)), 0);
-  EXPECT_EQ(octavo_get_use(r(), OCTAVO_OWNER_LINEAR, 0, 0), use);
-  EXPECT_EQ(octavo_get_plan(r(), 0), plan);
-  EXPECT_EQ(octavo_use_count(r(), OCTAVO_OWNER_SESSION, 0), 3u);
-  EXPECT_EQ(octavo_get_slot(r(), 5)->cols, 20);
+  EXPECT_EQ(octavo_run_use(r(), OCTAVO_OWNER_LINEAR, 0, 0), use);
+  EXPECT_EQ(octavo_run_plan(r(), 0), plan);
+  EXPECT_EQ(octavo_run_use_count(r(), OCTAVO_OWNER_SESSION, 0), 3u);
+  EXPECT_EQ(octavo_run_slot(r(), 5)->cols, 20);
   ASSERT_EQ(octavo_seal(r()), OCTAVO_OK);  // with nothing new
-  EXPECT_EQ(octavo_slot_count(r()), 6u);
+  EXPECT_EQ(octavo_run_slot_count(r()), 6u);
 }
 
 TEST_F(RunTest, skip_by_the_linears_name) {

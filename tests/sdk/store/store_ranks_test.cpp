@@ -69,10 +69,10 @@ TEST_F(StoreRanksTest, publish_sends_what_the_owner_stepped) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       ShardedRun &r = *all[rank];
       ASSERT_EQ(octavo_store_native(r.s(), 1, OCTAVO_ROLE_WEIGHT, native[rank].data()), OCTAVO_OK);
-      for (uint32_t id = 0; id < octavo_slot_count(r.run.get()); ++id)
+      for (uint32_t id = 0; id < octavo_run_slot_count(r.run.get()); ++id)
         if (void *data = octavo_store_address(r.s(), id))
           std::memset(data, static_cast<int>(10 + rank),
-                      bytes_of(*octavo_get_slot(r.run.get(), id)));
+                      bytes_of(*octavo_run_slot(r.run.get(), id)));
     }
     RankThreads ranks(world);
     EXPECT_THAT(ranks.run([&](uint32_t rank, const octavo_collective &c) {
@@ -81,8 +81,8 @@ TEST_F(StoreRanksTest, publish_sends_what_the_owner_stepped) {
                 Each(octavo_status{OCTAVO_OK}));
     int published = 0;
     for (uint32_t rank = 0; rank < world; ++rank) {
-      for (uint32_t id = 0; id < octavo_slot_count(all[rank]->run.get()); ++id) {
-        const octavo_slot &s = *octavo_get_slot(all[rank]->run.get(), id);
+      for (uint32_t id = 0; id < octavo_run_slot_count(all[rank]->run.get()); ++id) {
+        const octavo_slot &s = *octavo_run_slot(all[rank]->run.get(), id);
         const auto *data = static_cast<const uint8_t *>(octavo_store_address(all[rank]->s(), id));
         if (data == nullptr) continue;
         const std::string name = text_of(s.name);

@@ -111,7 +111,7 @@ TEST_F(StoreShardTest, native_tensor_of_another_rank_is_not_listed) {
     const ShardedRun &r = *all[rank];
     ASSERT_EQ(octavo_store_native(r.s(), 0, OCTAVO_ROLE_EXP_AVG, exp_avg), OCTAVO_OK) << r.error();
     void *const *step =
-        octavo_store_list(r.s(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
+        octavo_store_slots(r.s(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
     EXPECT_EQ(step[4], rank == 0 ? exp_avg : nullptr);
     EXPECT_EQ(octavo_store_bytes(r.s(), OCTAVO_ROLE_EXP_AVG), 0u);
   }
@@ -143,8 +143,8 @@ TEST_F(StoreShardTest, bytes_of_the_ranks_add_up) {
       for (uint32_t role : roles) sums[role] += octavo_store_bytes(r->s(), role);
       total += octavo_store_bytes(r->s(), 0);
     }
-    for (uint32_t id = 0; id < octavo_slot_count(whole[0]->run.get()); ++id) {
-      const octavo_slot *s = octavo_get_slot(whole[0]->run.get(), id);
+    for (uint32_t id = 0; id < octavo_run_slot_count(whole[0]->run.get()); ++id) {
+      const octavo_slot *s = octavo_run_slot(whole[0]->run.get(), id);
       if (s->shard == OCTAVO_SHARD_REPLICATED)
         replicated += static_cast<uint64_t>(s->rows * s->cols) * (OCTAVO_DTYPE_BITS(s->dtype) / 8);
     }
@@ -160,7 +160,7 @@ TEST_F(StoreShardTest, lists_hold_null_for_what_lies_elsewhere) {
     for (uint32_t p = 0; p < 2; ++p) {
       const ShardedRun &r = *all[rank];
       void *const *step =
-          octavo_store_list(r.s(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, p);
+          octavo_store_slots(r.s(), OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, p);
       const bool is_owner = octavo_store_owner(r.s(), p) == rank;
       EXPECT_EQ(is_owner, p == rank);
       for (int i : {0, 1, 2}) EXPECT_NE(step[i], nullptr) << i;

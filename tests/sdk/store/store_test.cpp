@@ -56,15 +56,15 @@ TEST_F(StoreTest, initial_values_and_alignment) {
 
 TEST_F(StoreTest, lists_hold_null_where_a_verb_has_no_access) {
   open_store();
-  void *const *forward = octavo_store_list(s(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 1);
+  void *const *forward = octavo_store_slots(s(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 1);
   EXPECT_EQ(forward[0], octavo_store_address(s(), 3));
   EXPECT_EQ(forward[1], static_cast<float *>(octavo_store_address(s(), 4)) + 1);
   EXPECT_EQ(forward[2], nullptr);  // nonfinite: backward only
-  void *const *backward = octavo_store_list(s(), OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, 1);
+  void *const *backward = octavo_store_slots(s(), OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, 1);
   EXPECT_EQ(backward[0], nullptr);
   EXPECT_EQ(backward[1], nullptr);
   EXPECT_EQ(backward[2], octavo_store_address(s(), 0));
-  void *const *step = octavo_store_list(s(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
+  void *const *step = octavo_store_slots(s(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   EXPECT_EQ(step[0], octavo_store_address(s(), 0));
   EXPECT_EQ(step[1], octavo_store_address(s(), 4));
 }
@@ -73,7 +73,7 @@ TEST_F(StoreTest, lists_of_nobody_are_empty_and_never_null) {
   open_store();
   for (uint32_t verb : {0u, 5u, 6u, 1000u}) {
     for (uint32_t kind : {0u, 1u, 2u, 3u, 4u}) {
-      void *const *list = octavo_store_list(s(), verb, kind, 99);
+      void *const *list = octavo_store_slots(s(), verb, kind, 99);
       ASSERT_NE(list, nullptr);
       EXPECT_EQ(list[0], nullptr);
     }
@@ -84,8 +84,8 @@ TEST_F(StoreTest, bytes_by_role_are_the_sum_over_slots) {
   open_store();
   std::map<uint32_t, uint64_t> expected;
   uint64_t total = 0;
-  for (uint32_t id = 0; id < octavo_slot_count(run.get()); ++id) {
-    const octavo_slot *slot = octavo_get_slot(run.get(), id);
+  for (uint32_t id = 0; id < octavo_run_slot_count(run.get()); ++id) {
+    const octavo_slot *slot = octavo_run_slot(run.get(), id);
     if ((slot->flags & OCTAVO_SLOT_NATIVE) != 0) continue;
     const auto bytes =
         static_cast<uint64_t>(slot->rows * slot->cols) * (OCTAVO_DTYPE_BITS(slot->dtype) / 8);
@@ -105,7 +105,7 @@ TEST_F(StoreTest, native_tensor_is_handed_in) {
   EXPECT_EQ(octavo_store_address(s(), 1), nullptr);
   ASSERT_EQ(octavo_store_native(s(), 0, OCTAVO_ROLE_WEIGHT, weight), OCTAVO_OK);
   EXPECT_EQ(octavo_store_address(s(), 1), weight);
-  EXPECT_EQ(octavo_store_list(s(), OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0)[0],
+  EXPECT_EQ(octavo_store_slots(s(), OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0)[0],
             weight);
   EXPECT_EQ(octavo_store_bytes(s(), OCTAVO_ROLE_WEIGHT), 0u);
 }
@@ -135,9 +135,9 @@ TEST_F(StoreTest, extend_keeps_old_addresses) {
   for (uint32_t id = 0; id < 5; ++id) EXPECT_EQ(octavo_store_address(s(), id), before[id]);
   EXPECT_EQ(static_cast<float *>(before[4])[1], 9.0f);
   EXPECT_NE(octavo_store_address(s(), 8), nullptr);
-  EXPECT_EQ(octavo_store_list(s(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 2)[1],
+  EXPECT_EQ(octavo_store_slots(s(), OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 2)[1],
             octavo_store_address(s(), 8));
-  EXPECT_EQ(octavo_store_list(s(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0)[2],
+  EXPECT_EQ(octavo_store_slots(s(), OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0)[2],
             octavo_store_address(s(), 8));
 }
 

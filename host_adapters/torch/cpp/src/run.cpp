@@ -76,7 +76,7 @@ Run::Run(const Config &config, const at::Device &device) : memory_(device) {
                        [&](const octavo_open_desc &desc) { return octavo_open(&desc, &run); }),
         "octavo_open", name_of(config));
   run_.reset(run);
-  const octavo_session_desc *desc = octavo_session_desc_of(run);
+  const octavo_session_desc *desc = octavo_run_session_desc(run);
   if (desc != nullptr) check_device(device, desc->device);
 }
 
@@ -158,7 +158,7 @@ void Run::seal() {
   for (uint32_t id = 0; id < memory_.size(); ++id) {
     const at::Tensor &slot = memory_.tensor(id);
     slots.push_back(slot.defined() ? slot.mutable_data_ptr() : nullptr);
-    if (octavo_get_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
+    if (octavo_run_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
   }
   const size_t count = parameters_.size();
   flags_.assign(2 * count + core::kSinceCount, 0);
@@ -196,7 +196,7 @@ bool Run::saw_nonfinite() const {
 std::vector<std::pair<at::Tensor, uint32_t>> Run::reduced_slots() const {
   std::vector<std::pair<at::Tensor, uint32_t>> slots;
   for (uint32_t id = 0; id < memory_.size(); ++id) {
-    const octavo_slot &slot = *octavo_get_slot(handle(), id);
+    const octavo_slot &slot = *octavo_run_slot(handle(), id);
     if ((slot.flags & OCTAVO_SLOT_REDUCE) != 0 && !is_native(slot))
       slots.emplace_back(memory_.tensor(id), slot.combine);
   }
@@ -222,10 +222,10 @@ std::vector<Parameter *> Run::parts_of(const at::Tensor &tensor) {
 }
 
 const octavo_slot *Run::slot_of(const Parameter &p, uint32_t role) const {
-  const uint32_t count = octavo_use_count(handle(), OCTAVO_OWNER_PARAMETER, p.id);
+  const uint32_t count = octavo_run_use_count(handle(), OCTAVO_OWNER_PARAMETER, p.id);
   for (uint32_t i = 0; i < count; ++i) {
     const octavo_slot *slot =
-        octavo_get_slot(handle(), octavo_get_use(handle(), OCTAVO_OWNER_PARAMETER, p.id, i)->slot);
+        octavo_run_slot(handle(), octavo_run_use(handle(), OCTAVO_OWNER_PARAMETER, p.id, i)->slot);
     if (slot->role == role && slot->owner_kind == OCTAVO_OWNER_PARAMETER && slot->owner == p.id)
       return slot;
   }
@@ -239,7 +239,7 @@ std::string Run::report(const std::string &format) const {
 }
 
 std::string Run::option(const std::string &name) const {
-  const octavo_session_desc *desc = octavo_session_desc_of(handle());
+  const octavo_session_desc *desc = octavo_run_session_desc(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
     if (text(desc->options[i].name) == name) return text(desc->options[i].value);
   return {};
@@ -247,18 +247,18 @@ std::string Run::option(const std::string &name) const {
 
 std::vector<std::string> Run::options() const {
   std::vector<std::string> all;
-  const octavo_session_desc *desc = octavo_session_desc_of(handle());
+  const octavo_session_desc *desc = octavo_run_session_desc(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
     all.push_back(text(desc->options[i].name) + "=" + text(desc->options[i].value));
   return all;
 }
 
 std::string Run::backend_id() const {
-  return text(octavo_backend_id_of(handle()));
+  return text(octavo_run_backend_id(handle()));
 }
 
 std::string Run::precision() const {
-  return text(octavo_precision_of(handle()));
+  return text(octavo_run_precision(handle()));
 }
 
 std::string explain(const Config &config, const std::string &format) {

@@ -120,8 +120,8 @@ class Run {
   const at::Device &device() const { return memory_.device(); }
   octavo_run *handle() const { return run_.get(); }
   // Whether anything can run in FP8.
-  bool has_backend() const { return octavo_backend_of(handle()) != nullptr; }
-  bool has_optimizer() const { return octavo_optimizer_of(handle()) != nullptr; }
+  bool has_backend() const { return octavo_run_backend(handle()) != nullptr; }
+  bool has_optimizer() const { return octavo_run_optimizer(handle()) != nullptr; }
   SlotMemory &memory() { return memory_; }
   const SlotMemory &memory() const { return memory_; }
   const std::vector<std::string> &linear_names() const { return linear_names_; }

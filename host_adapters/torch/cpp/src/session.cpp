@@ -26,7 +26,7 @@ std::string Session::option(const std::string &name) const {
 std::vector<Slot> Session::slots() const {
   std::vector<Slot> all;
   for (uint32_t id = 0; id < run_->memory().size(); ++id) {
-    const octavo_slot &given = *octavo_get_slot(run_->handle(), id);
+    const octavo_slot &given = *octavo_run_slot(run_->handle(), id);
     Slot slot;
     if (given.owner_kind == OCTAVO_OWNER_PARAMETER) {
       slot.owner = run_->parameters().at(given.owner).name;

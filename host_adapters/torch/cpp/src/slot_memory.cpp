@@ -34,8 +34,9 @@ at::ScalarType scalar_type_of(uint32_t dtype) {
 }
 
 void SlotMemory::extend(const octavo_run *run) {
-  for (uint32_t id = static_cast<uint32_t>(tensors_.size()); id < octavo_slot_count(run); ++id) {
-    const octavo_slot &slot = *octavo_get_slot(run, id);
+  for (uint32_t id = static_cast<uint32_t>(tensors_.size()); id < octavo_run_slot_count(run);
+       ++id) {
+    const octavo_slot &slot = *octavo_run_slot(run, id);
     if (is_native(slot)) {
       tensors_.emplace_back();
       continue;

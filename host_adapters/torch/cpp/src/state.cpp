@@ -170,7 +170,7 @@ void apply(Prepared::Impl &state, const Session &session, const LoadedSlots &loa
     if (loaded.tensors[id].defined()) {
       bytes_of(slots[id].tensor).copy_(loaded.tensors[id]);
     } else {
-      run.memory().reset(*octavo_get_slot(run.handle(), static_cast<uint32_t>(id)));
+      run.memory().reset(*octavo_run_slot(run.handle(), static_cast<uint32_t>(id)));
     }
   }
   drop_slot_gradients(run);

@@ -88,19 +88,19 @@ class Run {
 
   // What the seals emitted; use as: for (const octavo_slot &s : run.slots()).
   auto slots() const {
-    return range<octavo_slot>(octavo_slot_count(get()),
-                              [r = get()](uint32_t i) { return octavo_get_slot(r, i); });
+    return range<octavo_slot>(octavo_run_slot_count(get()),
+                              [r = get()](uint32_t i) { return octavo_run_slot(r, i); });
   }
   auto uses(uint32_t owner_kind, uint32_t owner) const {
-    return range<octavo_slot_use>(octavo_use_count(get(), owner_kind, owner),
+    return range<octavo_slot_use>(octavo_run_use_count(get(), owner_kind, owner),
                                   [r = get(), owner_kind, owner](uint32_t i) {
-                                    return octavo_get_use(r, owner_kind, owner, i);
+                                    return octavo_run_use(r, owner_kind, owner, i);
                                   });
   }
   const octavo_linear_plan &plan(uint32_t linear) const {
-    const octavo_linear_plan *p = octavo_get_plan(get(), linear);
+    const octavo_linear_plan *p = octavo_run_plan(get(), linear);
     if (p == nullptr)
-      throw Error("octavo_get_plan: expected a sealed linear, found " + std::to_string(linear),
+      throw Error("octavo_run_plan: expected a sealed linear, found " + std::to_string(linear),
                   OCTAVO_INVALID, {});
     return *p;
   }
@@ -108,7 +108,7 @@ class Run {
   // The slot of this role in an object's list, for example a parameter's weight; null: none.
   const octavo_slot *slot(uint32_t owner_kind, uint32_t owner, uint32_t role) const {
     for (const octavo_slot_use &use : uses(owner_kind, owner)) {
-      const octavo_slot *s = octavo_get_slot(get(), use.slot);
+      const octavo_slot *s = octavo_run_slot(get(), use.slot);
       if (s->role == role) return s;
     }
     return nullptr;
@@ -121,17 +121,17 @@ class Run {
   }
 
   // The tables, for verbs without a call class; null if the backend does not offer the interface.
-  const octavo_backend *backend() const { return octavo_backend_of(get()); }
-  const octavo_optimizer *optimizer() const { return octavo_optimizer_of(get()); }
-  const octavo_gradients *gradients() const { return octavo_gradients_of(get()); }
-  const octavo_fused *fused() const { return octavo_fused_of(get()); }
-  octavo_session *session() const { return octavo_session_of(get()); }
+  const octavo_backend *backend() const { return octavo_run_backend(get()); }
+  const octavo_optimizer *optimizer() const { return octavo_run_optimizer(get()); }
+  const octavo_gradients *gradients() const { return octavo_run_gradients(get()); }
+  const octavo_fused *fused() const { return octavo_run_fused(get()); }
+  octavo_session *session() const { return octavo_run_session(get()); }
 
-  std::string precision() const { return text(octavo_precision_of(get())); }
-  std::string backend_id() const { return text(octavo_backend_id_of(get())); }
+  std::string precision() const { return text(octavo_run_precision(get())); }
+  std::string backend_id() const { return text(octavo_run_backend_id(get())); }
   // One option of the session as text; empty: the backend has no such option.
   std::string option(std::string_view name) const {
-    const octavo_session_desc *d = octavo_session_desc_of(get());
+    const octavo_session_desc *d = octavo_run_session_desc(get());
     for (uint64_t i = 0; d != nullptr && i < d->option_count; ++i)
       if (view(d->options[i].name) == name) return text(d->options[i].value);
     return {};

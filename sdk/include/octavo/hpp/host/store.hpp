@@ -42,7 +42,7 @@ class Store {
     if (slot != nullptr && (slot->flags & OCTAVO_SLOT_NATIVE) != 0) native(parameter, data, role);
   }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const noexcept {
-    return octavo_store_list(get(), verb, owner_kind, owner);
+    return octavo_store_slots(get(), verb, owner_kind, owner);
   }
   void *address(uint32_t slot) const { return octavo_store_address(get(), slot); }
   // Not 0 where a cast of this step met infinity or NaN, which FP8 codes do not keep; on the run's
