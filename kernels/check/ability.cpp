@@ -89,8 +89,8 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
     case OCTAVO_KIND_DELAYED_SCALE_UPDATE:
     case OCTAVO_KIND_COPY:
     case OCTAVO_KIND_SCALE_VALUES:
-    case OCTAVO_KIND_PRESCALE_UPDATE:
-    case OCTAVO_KIND_GRADIENT_SCALE: return nullptr;
+    case OCTAVO_KIND_GRADIENT_SCALE:
+    case OCTAVO_KIND_PRESCALE_UPDATE: return nullptr;
     default: return "no such call";
   }
 }

@@ -43,14 +43,14 @@ void check_item(Check *check, const octavo_adam_item &item) {
 }
 
 void check_modes(Check *check, const octavo_adam_step &c) {
-  if (c.decay_mode > OCTAVO_DECAY_L2_MSAMP04) {
+  if (c.decay_mode > OCTAVO_DECAY_L2 && c.decay_mode != OCTAVO_DECAY_L2_MSAMP04) {
     check->fail(OCTAVO_UNSUPPORTED,
-                "decay_mode = %u; expected %d (decoupled), %d (L2) or %d (L2 of MS-AMP 0.4.0)",
+                "decay_mode = %u; expected %d (decoupled), %d (L2) or %u (L2 of MS-AMP 0.4.0)",
                 c.decay_mode, OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04);
   }
   if (c.state_granularity != OCTAVO_PER_TENSOR && !is_state_granularity(c.state_granularity)) {
     check->fail(OCTAVO_UNSUPPORTED,
-                "state_granularity = %u; expected %d (per tensor), %d (flat 256) or %d (expanded "
+                "state_granularity = %u; expected %d (per tensor), %d (flat 256) or %u (expanded "
                 "128)",
                 c.state_granularity, OCTAVO_PER_TENSOR, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128);
   }
@@ -61,7 +61,7 @@ void check_modes(Check *check, const octavo_adam_step &c) {
   if (c.decay_mode == OCTAVO_DECAY_L2_MSAMP04 && c.state_granularity != OCTAVO_PER_TENSOR) {
     check->fail(
         OCTAVO_UNSUPPORTED,
-        "decay_mode = %d (L2 of MS-AMP 0.4.0) with state_granularity = %u; expected %d (per "
+        "decay_mode = %u (L2 of MS-AMP 0.4.0) with state_granularity = %u; expected %d (per "
         "tensor), MS-AMP has no other states",
         OCTAVO_DECAY_L2_MSAMP04, c.state_granularity, OCTAVO_PER_TENSOR);
   }

@@ -194,7 +194,7 @@ void Check::number(bool holds, const char *name, float found, const char *expect
 void Check::rule(uint32_t rule) {
   if (is_scale_rule(rule)) return;
   fail(OCTAVO_UNSUPPORTED,
-       "rule = %u; expected %d (quotient), %d (pow2), %d (reciprocal), %d (msamp) or %d (msamp04)",
+       "rule = %u; expected %d (quotient), %d (pow2), %d (reciprocal), %d (msamp) or %u (msamp04)",
        rule, OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP,
        OCTAVO_RULE_MSAMP04);
 }

@@ -36,11 +36,11 @@ octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint
     case OCTAVO_KIND_SUM:
     case OCTAVO_KIND_COPY:
     case OCTAVO_KIND_SCALE_VALUES:
-    case OCTAVO_KIND_PRESCALE_UPDATE:
     case OCTAVO_KIND_QUANTIZE_STATS:
     case OCTAVO_KIND_PROLOGUE_CALL:
     case OCTAVO_KIND_GRADIENT_SCALE:
-    case OCTAVO_KIND_PACK: return OCTAVO_OK;
+    case OCTAVO_KIND_PACK:
+    case OCTAVO_KIND_PRESCALE_UPDATE: return OCTAVO_OK;
     default:
       check.fail(OCTAVO_UNSUPPORTED,
                  "kind = %u; expected the kind of a call struct of octavo/kernels.h", kind);

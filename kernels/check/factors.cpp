@@ -1,8 +1,9 @@
 /* What the verbs between values and factors refuse: compute_amax, scale_from_amax,
- * delayed_scale_update, prescale_update and gradient_scale.
+ * delayed_scale_update, gradient_scale and drafts.
  *
  * Pointers into a pool are aligned to one float only.
  */
+#include "kernels/check/calls.h"
 #include "kernels/check/verbs.h"
 
 #include "kernels/format/bits.h"
@@ -68,6 +69,15 @@ octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_
     check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
                static_cast<double>(c->low), static_cast<double>(c->high));
   }
+  return check.status();
+}
+
+octavo_status refuse_draft(const Caller &caller, const void *call) {
+  Check check(caller, "draft");
+  check.not_null(call, "call");
+  if (check.ok())
+    check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected %u (prescale_update)", kind_of(call),
+               OCTAVO_KIND_PRESCALE_UPDATE);
   return check.status();
 }
 

@@ -10,7 +10,7 @@
 #include "kernels/format/bits.h"
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
-#include "octavo/kernels.h"
+#include "octavo/draft.h"
 
 namespace octavo {
 

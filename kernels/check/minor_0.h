@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "octavo/kernels.h"
+#include "octavo/draft.h"
 
 namespace octavo {
 

@@ -49,6 +49,8 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
 octavo_status check_delayed_scale_update(const Caller &caller,
                                          const octavo_delayed_scale_update *c);
 octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_update *c);
+/* Of a draft call that the kernels do not know; a null call, too. */
+octavo_status refuse_draft(const Caller &caller, const void *call);
 octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_scale *c);
 
 octavo_status check_gemm(const Caller &caller, const octavo_gemm *c, const DeviceLimits &limits);

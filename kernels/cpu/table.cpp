@@ -44,6 +44,13 @@ octavo_status verb(void *ctx, const Call *c) {
   return status == OCTAVO_OK ? kVerb(context, *c) : status;
 }
 
+octavo_status draft(void *ctx, const void *call) {
+  if (call == nullptr || kind_of(call) != OCTAVO_KIND_PRESCALE_UPDATE)
+    return refuse_draft(context_of(ctx).caller(), call);
+  return verb<check_prescale_update, prescale_update>(
+      ctx, static_cast<const octavo_prescale_update *>(call));
+}
+
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_KIND_KERNELS,
                                    probe_device,
@@ -64,7 +71,7 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    verb<check_sum_of_squares, sum_of_squares>,
                                    verb<check_copy, copy>,
                                    verb<check_scale_values, scale_values>,
-                                   verb<check_prescale_update, prescale_update>,
+                                   draft,
                                    verb<check_quantize_stats, quantize_stats>,
                                    verb<check_prologue, prologue>,
                                    verb<check_prologue_quantize, prologue_quantize>,

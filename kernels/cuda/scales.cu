@@ -1,4 +1,5 @@
-/* scale_from_amax, delayed_scale_update, prescale_update and gradient_scale. */
+/* scale_from_amax, delayed_scale_update, gradient_scale and the draft prescale_update. */
+#include "kernels/check/calls.h"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/scales.cuh"
 #include "kernels/cuda/launch.h"
@@ -24,7 +25,10 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
   });
 }
 
-octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
+octavo_status draft(void *ctx, const void *call) {
+  if (call == nullptr || kind_of(call) != OCTAVO_KIND_PRESCALE_UPDATE)
+    return refuse_draft(context_of(ctx).caller, call);
+  const auto *c = static_cast<const octavo_prescale_update *>(call);
   return run_verb<check_prescale_update>(ctx, "prescale_update", c, [&](Launcher &l) {
     l.run(dim3(1), dim3(1), prescale_update_kernel, *c);
   });

@@ -21,7 +21,7 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c);
 octavo_status sum_of_squares(void *ctx, const octavo_sum *c);
 octavo_status copy(void *ctx, const octavo_copy *c);
 octavo_status scale_values(void *ctx, const octavo_scale_values *c);
-octavo_status prescale_update(void *ctx, const octavo_prescale_update *c);
+octavo_status draft(void *ctx, const void *call);
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c);
 octavo_status prologue(void *ctx, const octavo_prologue_call *c);
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c);

@@ -9,9 +9,9 @@ namespace octavo::msamp {
 void Msamp::step(Pass &p, const author::StepGroup &g) const {
   octavo_adam_step adam = g.adam(p);
   adam.rule = options().rule();
-  adam.decay_mode = options().optimizer == Decay::kAdamW ? OCTAVO_DECAY_DECOUPLED
+  adam.decay_mode = options().optimizer == Decay::kAdamW ? uint32_t{OCTAVO_DECAY_DECOUPLED}
                     : options().parity()                 ? OCTAVO_DECAY_L2_MSAMP04
-                                                         : OCTAVO_DECAY_L2;
+                                                         : uint32_t{OCTAVO_DECAY_L2};
   adam.state_granularity = options().state_granularity();
   adam.flags = options().parity() ? 0 : OCTAVO_ADAM_KEEP_POSITIVE;
   p.run(&octavo_kernels::adam_step, adam);
@@ -64,7 +64,7 @@ void Msamp::finish_step(Pass &p, const author::StepCall &c) const {
   update.growth = 1.000693387F;  // 2^(1/1000)
   update.low = 1.0F / (1 << 20);
   update.high = 1.0F;
-  p.run(&octavo_kernels::prescale_update, update);
+  p.run(&octavo_kernels::draft, update);
 }
 
 }  // namespace octavo::msamp

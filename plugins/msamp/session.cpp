@@ -22,6 +22,9 @@ void Msamp::check(const author::Device &device, const Options &o, author::Verdic
   if (!device.casts_to({OCTAVO_E4M3FN, o.state_granularity()}))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack optimizer states in groups",
                             author::set_key("fp8.msamp.state_format", "\"level\""));
+  if (o.reduction_prescale() == Prescale::kAuto && !device.executes(OCTAVO_KIND_PRESCALE_UPDATE))
+    return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack the automatic pre-scale",
+                            author::set_key("fp8.msamp.prescale", "\"sqrt\""));
   verdicts.accept(device.has(OCTAVO_CAPS_EMULATED)
                       ? "FP8 arithmetic is emulated exactly, without FP8 hardware"
                       : "FP8 runs on the device");

@@ -50,8 +50,8 @@ class Turn {
 };
 
 template <typename Call>
-constexpr bool has_workspace = requires(const Call &call) {
-  call.workspace;
+constexpr bool has_workspace = requires(const Call *call) {
+  call->workspace;
 };
 
 }  // namespace
@@ -60,7 +60,7 @@ template <auto member, typename Call>
 octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   const HeapPause pause;
   auto &self = *static_cast<WrappedKernels *>(ctx);
-  self.observe(*call);
+  if constexpr (!std::is_void_v<Call>) self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
@@ -93,7 +93,7 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.sum_of_squares = run<&octavo_kernels::sum_of_squares, octavo_sum>;
   table_.copy = run<&octavo_kernels::copy, octavo_copy>;
   table_.scale_values = run<&octavo_kernels::scale_values, octavo_scale_values>;
-  table_.prescale_update = run<&octavo_kernels::prescale_update, octavo_prescale_update>;
+  table_.draft = run<&octavo_kernels::draft, void>;
   table_.quantize_stats = run<&octavo_kernels::quantize_stats, octavo_quantize_stats>;
   table_.prologue = run<&octavo_kernels::prologue, octavo_prologue_call>;
   table_.prologue_quantize = run<&octavo_kernels::prologue_quantize, octavo_prologue_call>;

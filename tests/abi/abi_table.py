@@ -127,7 +127,7 @@ def check(include_dir, table):
 def printer(rows):
     """A C program that prints the table, because only the compiler knows sizes and offsets."""
     kinds = {r[1] for r in rows if r[1].startswith("OCTAVO_KIND_")}
-    lines = ['#include <stdio.h>', '#include "octavo/kernels.h"', '#include "octavo/octavo.h"', "int main(void) {"]
+    lines = ['#include <stdio.h>', '#include "octavo/draft.h"', '#include "octavo/octavo.h"', "int main(void) {"]
     for row in rows:
         macro, name = row[:2]
         if macro == "VALUE":

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-HEADERS = '#include "octavo/kernels.h"\n#include "octavo/octavo.h"\n'
+HEADERS = '#include "octavo/draft.h"\n#include "octavo/octavo.h"\n'
 
 
 def promised(table):

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "octavo/kernels.h"
+#include "octavo/draft.h"
 #include "octavo/octavo.h"
 
 enum layout_row_type { kLayoutStruct, kLayoutField, kLayoutValue, kLayoutText };

@@ -105,7 +105,7 @@ class Layer {
     table_.copy = nothing;
     table_.pack = nothing;
     table_.delayed_scale_update = nothing;
-    table_.prescale_update = nothing;
+    table_.draft = nothing;
     d.kernels = &table_;
     if (backend().open_session(&d, &session_) != OCTAVO_OK) return false;
     octavo_session *s = session_;

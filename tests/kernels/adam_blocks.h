@@ -13,7 +13,6 @@
 namespace octavo::test {
 
 inline constexpr AdamHyper kHyper = {1e-3, 0.9, 0.999, 1e-8, 0.1, 0.5, false};
-inline constexpr uint32_t kBlocks[] = {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128};
 
 /* A plain f32 weight and gradient with both moments in blocks; states begin as zero bytes. */
 struct Blocks {

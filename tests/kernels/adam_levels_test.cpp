@@ -210,7 +210,8 @@ TEST(AdamLevels, every_layout_and_size_has_the_bits_of_the_format) {
 
 TEST(AdamLevels, every_mode_has_the_bits_of_the_format) {
   for (const Layout &l : kLayouts) {
-    for (const uint32_t mode : {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
+    for (const uint32_t mode : std::initializer_list<uint32_t>{
+             OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
       for (const uint32_t rule : {OCTAVO_RULE_POW2, OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_RECIPROCAL}) {
         Options o;
         o.rule = rule;

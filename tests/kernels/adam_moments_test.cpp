@@ -45,7 +45,7 @@ TEST(AdamMoments, a_second_moment_that_rounds_to_0_blows_up_unless_it_is_kept_po
 }
 
 TEST(AdamMoments, keep_positive_raises_only_what_is_above_0) {
-  for (const uint32_t g : kBlocks) {
+  for (const uint32_t g : kStateGroups) {
     Kernels kernels;
     AdamHyper h = kHyper;
     h.weight_decay = 0;

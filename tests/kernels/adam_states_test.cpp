@@ -63,7 +63,7 @@ void expect_block_step(Kernels *kernels, Blocks *b, const AdamHyper &h) {
 }
 
 TEST(AdamStates, blocks_follow_the_oracle_for_several_steps) {
-  for (const uint32_t g : kBlocks) {
+  for (const uint32_t g : kStateGroups) {
     for (const bool is_l2 : {false, true}) {
       for (const int64_t cols : {1, 130, 700}) {
         Kernels kernels(2);
@@ -82,7 +82,7 @@ TEST(AdamStates, blocks_follow_the_oracle_for_several_steps) {
 }
 
 TEST(AdamStates, one_moment_may_be_plain_and_the_weight_scaled) {
-  for (const uint32_t g : kBlocks) {
+  for (const uint32_t g : kStateGroups) {
     Kernels kernels;
     Blocks all(g, 3, 200, kHyper);
     Blocks b(g, 3, 200, kHyper);
@@ -117,7 +117,7 @@ TEST(AdamStates, one_moment_may_be_plain_and_the_weight_scaled) {
 }
 
 TEST(AdamStates, skip_changes_nothing_and_an_empty_item_only_counts) {
-  for (const uint32_t g : kBlocks) {
+  for (const uint32_t g : kStateGroups) {
     Kernels kernels;
     Blocks b(g, 2, 100, kHyper);
     const Matrix weight = b.weight;
@@ -138,7 +138,7 @@ TEST(AdamStates, skip_changes_nothing_and_an_empty_item_only_counts) {
 }
 
 TEST(AdamStates, threads_and_levels_give_equal_bits) {
-  for (const uint32_t g : kBlocks) {
+  for (const uint32_t g : kStateGroups) {
     const auto run = [g](Kernels *kernels, Blocks *b) {
       b->c.flags = OCTAVO_ADAM_KEEP_POSITIVE;
       for (unsigned k = 0; k < 3; ++k) {

@@ -249,7 +249,8 @@ TEST(GoldenOptim, scaled_states_follow_the_derived_steps) {
     const std::vector<Case> cases = cases_of(name);
     ASSERT_EQ(cases.size(), 1u) << name;
     const bool is_msamp04 = std::string(name).find("msamp04") != std::string::npos;
-    for (const uint32_t rule : {OCTAVO_RULE_POW2, OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
+    for (const uint32_t rule : std::initializer_list<uint32_t>{OCTAVO_RULE_POW2, OCTAVO_RULE_MSAMP,
+                                                               OCTAVO_RULE_MSAMP04}) {
       ASSERT_NO_FATAL_FAILURE(expect_o2(cases[0], rule, is_msamp04)) << name << " rule " << rule;
     }
   }

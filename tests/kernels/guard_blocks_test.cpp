@@ -11,7 +11,6 @@ namespace {
 
 constexpr uint32_t kAny[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2};
 constexpr uint32_t kPlain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
-constexpr uint32_t kStates[] = {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128};
 
 uint32_t rule_of(uint32_t granularity, uint32_t out, unsigned turn) {
   if (is_mx(granularity)) return turn % 2 == 0 ? OCTAVO_RULE_MX_UP : OCTAVO_RULE_MX_FLOOR;
@@ -157,7 +156,7 @@ TEST(GuardBlocks, quantize_stats_every_granularity_and_size) {
  * beyond the ends of blocks and segments. */
 TEST(GuardBlocks, states_written_and_read) {
   unsigned turn = 0;
-  for (const uint32_t granularity : kStates) {
+  for (const uint32_t granularity : kStateGroups) {
     for (const int64_t rows : {1, 3, 17, 65}) {
       for (const int64_t cols : {1, 15, 17, 63, 65, 128, 217, 256, 257}) {
         const Matrix in = Matrix(kAny[turn % 5], rows, cols).fill(turn, 0.1f);

@@ -233,7 +233,7 @@ TEST(GuardPrescale, both_directions) {
       c.low = 1e-3f;
       c.high = 10.0f;
       memory.seal();
-      return kernels.table->prescale_update(kernels.ctx(), &c);
+      return kernels.table->draft(kernels.ctx(), &c);
     });
   }
 }

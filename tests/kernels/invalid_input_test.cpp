@@ -105,7 +105,7 @@ TEST_F(InvalidInput, quantize_values_that_are_not_implemented) {
   quantize_.rule = 99;
   quantize_.format_max = 448;
   expect_refused(kernels_.quantize(quantize_), OCTAVO_UNSUPPORTED,
-                 {"rule = 99", "3 (reciprocal), 4 (msamp) or 5 (msamp04)"});
+                 {"rule = 99", "3 (reciprocal), 4 (msamp) or 32768 (msamp04)"});
   quantize_.rule = OCTAVO_RULE_QUOTIENT;
   quantize_.format_max = 0;
   expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"format_max = 0", "448"});
@@ -247,11 +247,12 @@ TEST_F(InvalidInput, adam_step) {
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"weight.dtype", "f16"});
   item.weight_scale_inv = nullptr;
   c.decay_mode = 3;
-  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"decay_mode = 3", "2 (L2 of MS-AMP"});
+  expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,
+                 {"decay_mode = 3", "32768 (L2 of MS-AMP"});
   c.decay_mode = OCTAVO_DECAY_L2_MSAMP04;
   c.state_granularity = OCTAVO_FLAT_256;
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,
-                 {"decay_mode = 2", "state_granularity = 5"});
+                 {"decay_mode = 32768", "state_granularity = 5"});
   c.decay_mode = OCTAVO_DECAY_L2;
   c.state_granularity = OCTAVO_PER_ROW;
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,

@@ -14,7 +14,7 @@
 
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
-#include "octavo/kernels.h"
+#include "octavo/draft.h"
 
 namespace octavo::test {
 

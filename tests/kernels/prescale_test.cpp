@@ -35,7 +35,7 @@ struct Prescale {
   octavo_status update(float outside, float elements = 0x1p20f) {
     saturated = outside;
     added = elements;
-    return kernels.table->prescale_update(kernels.ctx(), &c);
+    return kernels.table->draft(kernels.ctx(), &c);
   }
 };
 
@@ -111,6 +111,17 @@ TEST(Prescale, refuses_numbers_that_mean_nothing) {
   expect_refused([](octavo_prescale_update *c) { c->saturated = nullptr; }, "saturated is null");
   expect_refused([](octavo_prescale_update *c) { c->added = nullptr; }, "added is null");
   expect_refused([](octavo_prescale_update *c) { c->size = 8; }, "the call struct has 8 bytes");
+}
+
+TEST(Prescale, a_draft_that_does_not_exist) {
+  Prescale p;
+  p.c.kind = OCTAVO_KIND_PRESCALE_UPDATE + 1;
+  EXPECT_EQ(p.update(9.0f), OCTAVO_UNSUPPORTED);
+  EXPECT_NE(p.kernels.host().last_text().find("kind = 32769; expected 32768 (prescale_update)"),
+            std::string::npos)
+      << p.kernels.host().last_text();
+  EXPECT_EQ(p.prescale, 0.5f);
+  EXPECT_EQ(p.kernels.table->draft(p.kernels.ctx(), nullptr), OCTAVO_INVALID);
 }
 
 }  // namespace

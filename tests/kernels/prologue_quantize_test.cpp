@@ -227,7 +227,8 @@ TEST(PrologueQuantize, values_can_be_measured_without_codes) {
 
 TEST(PrologueQuantize, states_of_optimizers) {
   Kernels kernels(2);
-  for (const uint32_t granularity : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t granularity :
+       std::initializer_list<uint32_t>{OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
     constexpr int64_t kRows = 600;
     constexpr int64_t kCols = 7;
     constexpr int64_t kScales = (kRows * kCols / 128 + 1) * 3;

@@ -140,8 +140,9 @@ TEST(QuantizeRows, every_pair_of_dtypes_and_every_rule) {
   Kernels kernels;
   for (const uint32_t in : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {
     for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_F16}) {
-      for (const uint32_t rule : {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL,
-                                  OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
+      for (const uint32_t rule : std::initializer_list<uint32_t>{
+               OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP,
+               OCTAVO_RULE_MSAMP04}) {
         RowCast t(in, dtype, rule, 40, 300);
         t.in.fill(in + dtype, 3.0f);
         const float in_scale_inv = 0.37f;

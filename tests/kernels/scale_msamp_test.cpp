@@ -69,8 +69,9 @@ TEST(ScaleFromAmax, keeps_what_is_given_even_in_place) {
   Kernels kernels;
   const std::vector<float> amax = {8.0f, 0.0f, kInf, kNan, 1e-40f};
   for (const bool in_place : {false, true}) {
-    for (const uint32_t rule : {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL,
-                                OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
+    for (const uint32_t rule : std::initializer_list<uint32_t>{
+             OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP,
+             OCTAVO_RULE_MSAMP04}) {
       std::vector<float> old = {2.0f, 4.0f, 8.0f, 16.0f, 32.0f};
       std::vector<float> other(5, -1.0f);
       std::vector<float> scale_inv(5, -1.0f);
@@ -125,7 +126,8 @@ struct Column {
 };
 
 TEST(DelayedMsamp, ordinary_updates_take_the_maximum_of_the_window_and_roll) {
-  for (const uint32_t rule : {OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
+  for (const uint32_t rule :
+       std::initializer_list<uint32_t>{OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
     Column c;
     c.update(rule, 10.0f);
     EXPECT_EQ(c.scale, 32.0f);
@@ -159,7 +161,8 @@ TEST(DelayedMsamp, a_live_zero_changes_nothing_but_rolls_in_msamp04) {
 
 TEST(DelayedMsamp, a_nonfinite_amax_enters_as_0_and_restarts_the_warm_up) {
   for (const float odd : {kInf, kNan}) {
-    for (const uint32_t rule : {OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
+    for (const uint32_t rule :
+         std::initializer_list<uint32_t>{OCTAVO_RULE_MSAMP, OCTAVO_RULE_MSAMP04}) {
       Column c;
       c.update(rule, 7.0f);
       c.update(rule, 1.0f);

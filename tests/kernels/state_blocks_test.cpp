@@ -18,7 +18,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(StateBlocks, awkward_shapes_follow_the_formulas_and_read_back) {
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     for (const int64_t rows : {1, 3, 64}) {
       for (const int64_t cols : {1, 127, 129, 256, 700}) {
         State s(g, rows, cols);
@@ -30,7 +30,7 @@ TEST(StateBlocks, awkward_shapes_follow_the_formulas_and_read_back) {
 }
 
 TEST(StateBlocks, every_spread_of_values_follows_the_formulas) {
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     for (const float spread : {0.0f, 1e-6f, 0.3f, 1.0f, 2.0f, 8.0f, 16.0f, 17.0f, 40.0f, 120.0f}) {
       State s(g, 4, 300);
       fill_spread(&s.in, 7, spread);
@@ -79,7 +79,7 @@ TEST(StateBlocks, flat_divides_by_its_scale) {
 
 TEST(StateBlocks, other_dtypes_and_a_factor_before_the_cast) {
   Kernels kernels;
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     for (const uint32_t plain : {OCTAVO_BF16, OCTAVO_F16}) {
       State s(g, 5, 111, plain);
       s.in.fill(3);
@@ -108,7 +108,7 @@ TEST(StateBlocks, a_block_of_zeros_has_the_documented_scale_and_no_block_is_noth
   }
   EXPECT_EQ(flat.scales, std::vector<float>(3, 1e-12f / 448.0f));
   EXPECT_EQ(expanded.scales, std::vector<float>(15, 1.0f));
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     State none(g, 0, 8);
     EXPECT_EQ(kernels.quantize(none.write_call()), OCTAVO_OK) << kernels.host().last_text();
     EXPECT_EQ(kernels.dequantize(none.read_call()), OCTAVO_OK) << kernels.host().last_text();
@@ -118,7 +118,7 @@ TEST(StateBlocks, a_block_of_zeros_has_the_documented_scale_and_no_block_is_noth
 
 TEST(StateBlocks, states_that_begin_as_zero_bytes_read_as_0) {
   Kernels kernels;
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     State s(g, 3, 100);
     std::memset(s.codes.at(0, 0), 0, 300);
     std::fill(s.scales.begin(), s.scales.end(), 0.0f);
@@ -129,7 +129,7 @@ TEST(StateBlocks, states_that_begin_as_zero_bytes_read_as_0) {
 
 TEST(StateBlocks, infinity_and_nan_take_no_part_in_the_scale) {
   Kernels kernels;
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     State clean(g, 1, 100);
     clean.in.fill(5);
     clean.in.set(0, 10, 0.0f);
@@ -184,7 +184,7 @@ TEST(StateBlocks, expanded_never_turns_a_positive_value_into_0) {
 
 TEST(StateBlocks, reading_can_add) {
   Kernels kernels;
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     State s(g, 3, 257);
     s.in.fill(8);
     ASSERT_EQ(kernels.quantize(s.write_call()), OCTAVO_OK);
@@ -200,7 +200,7 @@ TEST(StateBlocks, reading_can_add) {
 }
 
 TEST(StateBlocks, threads_and_levels_give_equal_bits) {
-  for (const uint32_t g : {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128}) {
+  for (const uint32_t g : kStateGroups) {
     Kernels reference(0, "baseline");
     State expected(g, 33, 511);
     fill_spread(&expected.in, 4, 30.0f);

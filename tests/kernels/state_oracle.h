@@ -13,9 +13,12 @@
 #include <vector>
 
 #include "kernels/format/float8.h"
-#include "octavo/tensor.h"
+#include "octavo/draft.h"
 
 namespace octavo::test {
+
+/* How states are grouped. */
+inline constexpr uint32_t kStateGroups[] = {OCTAVO_FLAT_256, OCTAVO_EXPANDED_128};
 
 inline int64_t block_size(uint32_t granularity) {
   return granularity == OCTAVO_FLAT_256 ? 256 : 128;

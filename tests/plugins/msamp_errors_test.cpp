@@ -1,7 +1,9 @@
 // What msamp refuses, with which words, and that nothing changes when it does.
 #include <gmock/gmock.h>
 
+#include "octavo/draft.h"
 #include "tests/plugins/msamp_host.h"
+#include "tests/support/abilities.h"
 
 namespace octavo::test {
 namespace {
@@ -115,6 +117,27 @@ TEST_F(MsampErrors, step_with_an_unknown_parameter) {
 }
 
 // A bias whose gradient the host never handed in.
+// The drafts of octavo/draft.h are not in every table.
+TEST(MsampRefuses, kernels_without_the_drafts_that_it_needs) {
+  Request r;
+  const RunPtr run = r.set("fp8.backend", "msamp").set("plugins.trust", "dev").opened();
+  ASSERT_NE(run, nullptr) << r.host.error();
+  octavo_session_desc desc{};
+  OCTAVO_TAKE(desc, octavo_run_session_desc(run.get()));
+  LackingKernels kernels(*desc.kernels);
+  desc.kernels = &kernels.table;
+  LackingKernels::calls() = {OCTAVO_KIND_PRESCALE_UPDATE};
+  octavo_session *session = nullptr;
+  const octavo_backend *backend = octavo_run_backend(run.get());
+  EXPECT_EQ(backend->open_session(&desc, &session), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(r.host.error(), AllOf(HasSubstr("the kernels lack the automatic pre-scale"),
+                                    HasSubstr("set fp8.msamp.prescale = \"sqrt\"")));
+  LackingKernels::calls().clear();
+  LackingKernels::granularities() = {OCTAVO_EXPANDED_128};
+  EXPECT_EQ(backend->open_session(&desc, &session), OCTAVO_OK) << "O2 has no such states";
+  backend->close_session(session);
+}
+
 TEST(MsampRefuses, native_gradient_not_handed_in) {
   Msamp m;
   const Answer bias = add_parameter(m.run(), parameter_desc("bias", 1, 4, 0));

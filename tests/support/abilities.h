@@ -1,4 +1,4 @@
-// Kernels that decline some formats: a table whose `ability` answers from two lists of a test.
+// Kernels that decline some formats: a table whose `ability` answers from the lists of a test.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@ class LackingKernels {
     table.ability = answer;
     dtypes().clear();
     granularities().clear();
+    calls().clear();
   }
   LackingKernels(const LackingKernels &) = delete;
   LackingKernels &operator=(const LackingKernels &) = delete;
@@ -27,6 +28,10 @@ class LackingKernels {
     return lacking;
   }
   static std::vector<uint32_t> &granularities() {
+    static thread_local std::vector<uint32_t> lacking;
+    return lacking;
+  }
+  static std::vector<uint32_t> &calls() {
     static thread_local std::vector<uint32_t> lacking;
     return lacking;
   }
@@ -44,7 +49,7 @@ class LackingKernels {
       return std::find(all.begin(), all.end(), one) != all.end();
     };
     q->decision = OCTAVO_ACCEPT;
-    if (has(dtypes(), q->dtype) || has(dtypes(), q->b_dtype) ||
+    if (has(calls(), q->call) || has(dtypes(), q->dtype) || has(dtypes(), q->b_dtype) ||
         has(granularities(), q->granularity) || has(granularities(), q->b_granularity)) {
       q->decision = OCTAVO_DECLINE;
       q->evidence = OCTAVO_STR("left out by a test");

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/packs.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/format/block_state.h"
+#include "octavo/draft.h"
 
 namespace octavo::cuda {
 

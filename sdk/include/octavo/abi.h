@@ -44,7 +44,7 @@
 /* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
  * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
  * tests/abi/abi_table.py writes them. */
-#define OCTAVO_ABI_HEADERS "rc2-c9b6811f"
+#define OCTAVO_ABI_HEADERS "rc3-c68d6451"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -200,17 +200,16 @@ enum {
   OCTAVO_KIND_GRADIENTS = 40,
   OCTAVO_KIND_COLLECTIVE = 41,
   OCTAVO_KIND_OPEN_DESC = 42,
-  OCTAVO_KIND_PRESCALE_UPDATE = 43,
-  OCTAVO_KIND_QUANTIZE_STATS = 44,
-  OCTAVO_KIND_PROLOGUE = 45,
-  OCTAVO_KIND_PROLOGUE_CALL = 46,
-  OCTAVO_KIND_FUSED = 47,
-  OCTAVO_KIND_FUSED_FORWARD_CALL = 48,
-  OCTAVO_KIND_GRADIENT_SCALE = 49,
-  OCTAVO_KIND_PREPARE_CALL = 50,
-  OCTAVO_KIND_PACK = 51,
-  OCTAVO_KIND_MEMORY = 52,
-  OCTAVO_KIND_ABILITY = 53
+  OCTAVO_KIND_QUANTIZE_STATS = 43,
+  OCTAVO_KIND_PROLOGUE = 44,
+  OCTAVO_KIND_PROLOGUE_CALL = 45,
+  OCTAVO_KIND_FUSED = 46,
+  OCTAVO_KIND_FUSED_FORWARD_CALL = 47,
+  OCTAVO_KIND_GRADIENT_SCALE = 48,
+  OCTAVO_KIND_PREPARE_CALL = 49,
+  OCTAVO_KIND_PACK = 50,
+  OCTAVO_KIND_MEMORY = 51,
+  OCTAVO_KIND_ABILITY = 52
 };
 
 #endif

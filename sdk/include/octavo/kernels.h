@@ -79,9 +79,8 @@ enum {
  *   - Block granularities: each block is scaled by the amax of its own elements; a block of padding
  *     counts as zeros. `scale` and `counter` are null.
  *   - OCTAVO_PER_ROW: the same, with whole rows as blocks and any rule except OCTAVO_RULE_GIVEN.
- *   - OCTAVO_FLAT_256 and OCTAVO_EXPANDED_128 (write_parameter of optimizer states): `in` and `out`
- *     are dense and have the same shape; out_t, `scale` and `counter` are null; `rule` and
- *     format_max are ignored. */
+ *   - OCTAVO_FLAT_256 (write_parameter of optimizer states): `in` and `out` are dense and have the
+ * same shape; out_t, `scale` and `counter` are null; `rule` and format_max are ignored. */
 struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
@@ -176,8 +175,7 @@ enum {
   OCTAVO_HISTORY_COUNT_FROM_ONE = 8, /* the counter is reset to 1 instead of 0 */
   OCTAVO_HISTORY_TE = 1,             /* Transformer Engine's fused kernel */
   OCTAVO_HISTORY_TE_UNFUSED = 4,     /* its path in Python */
-  OCTAVO_HISTORY_MSAMP = 3,          /* MS-AMP, with zeros and overflow treated as no observation */
-  OCTAVO_HISTORY_MSAMP04 = 14        /* MS-AMP 0.4.0 */
+  OCTAVO_HISTORY_MSAMP = 3           /* MS-AMP, with zeros and overflow treated as no observation */
 };
 
 /* Arguments of delayed_scale_update, for one pool of n columns. For each column:
@@ -259,8 +257,7 @@ typedef struct octavo_adam_item {
 /* Values of octavo_adam_step.decay_mode. */
 enum {
   OCTAVO_DECAY_DECOUPLED = 0, /* AdamW: w *= 1 - lr * weight_decay, before the update */
-  OCTAVO_DECAY_L2 = 1,        /* Adam: weight_decay * w is added to the gradient */
-  OCTAVO_DECAY_L2_MSAMP04 = 2 /* as L2, but scaled moments are stored without the decay */
+  OCTAVO_DECAY_L2 = 1         /* Adam: weight_decay * w is added to the gradient */
 };
 /* Flags of octavo_adam_step. */
 enum {
@@ -281,8 +278,7 @@ typedef struct octavo_adam_step {
   uint32_t decay_mode; /* OCTAVO_DECAY_... */
   /* The granularity of exp_avg_scale_inv and exp_avg_sq_scale_inv, if not null. PER_TENSOR: a scale
    * by `rule`. FLAT_256: E4M3 codes, scale_inv = fl32(max(amax, 1e-12) / 448) per block, code of
-   * fl32(value / scale_inv), as torchao's low-bit optimizers. EXPANDED_128: E4M3 codes, see
-   * tensor.h. */
+   * fl32(value / scale_inv), as torchao's low-bit optimizers. */
   uint32_t state_granularity;
   uint32_t flags; /* OCTAVO_ADAM_... */
 } octavo_adam_step;
@@ -341,23 +337,6 @@ typedef struct octavo_scale_values {
   float factor;
   uint32_t reserved;
 } octavo_scale_values;
-
-/* Arguments of prescale_update, the automatic scaling of a gradient reduction (FP8-LM, arXiv
- * 2310.18313, section 2.2). *prescale is halved if *saturated / *added > threshold and multiplied
- * by `growth` otherwise, then clamped to [low, high]. It is unchanged if *added is 0. Both counts
- * are reset to 0. */
-typedef struct octavo_prescale_update {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_PRESCALE_UPDATE */
-  void *stream;
-  float *prescale;
-  float *saturated; /* number of elements out of range since the last update, over all ranks */
-  float *added;     /* number of elements summed since the last update */
-  float threshold;
-  float growth;
-  float low;
-  float high;
-} octavo_prescale_update;
 
 /* Arguments of gradient_scale, which computes on the device what an optimizer step multiplies the
  * gradients by:
@@ -440,8 +419,9 @@ struct octavo_kernels {
   octavo_status (*copy)(void *ctx, const octavo_copy *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*scale_values)(void *ctx, const octavo_scale_values *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  octavo_status (*prescale_update)(void *ctx, const octavo_prescale_update *c)
-      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  /* Executes a call struct of draft.h, identified by its `kind`; an unknown kind returns
+   * OCTAVO_UNSUPPORTED. */
+  octavo_status (*draft)(void *ctx, const void *call) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*quantize_stats)(void *ctx, const octavo_quantize_stats *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*prologue)(void *ctx,

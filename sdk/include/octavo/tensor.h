@@ -61,13 +61,9 @@ enum {
   OCTAVO_BLOCK_1X128 = 2,
   OCTAVO_BLOCK_128X128 = 3,
   OCTAVO_BLOCK_1X32 = 4,
-  /* The next two group the elements of a dense matrix in memory order, across rows; the last group
-   * may be shorter. They are for optimizer states, not for GEMMs. */
-  OCTAVO_FLAT_256 = 5,     /* one f32 per 256 elements */
-  OCTAVO_EXPANDED_128 = 6, /* f32 [groups of 128, 3]: scale_inv, exponent k, center c.
-                             value = sign(code) * pow(abs(code) * scale_inv, 1 / k) * c
-                             (dynamic range expansion; COAT, section 4) */
-  OCTAVO_BLOCK_32X32 = 7
+  OCTAVO_FLAT_256 = 5, /* f32, one per 256 elements of a dense matrix in memory order, across rows;
+                          the last group may be shorter. For optimizer states, not for GEMMs */
+  OCTAVO_BLOCK_32X32 = 6
 };
 
 /* The order of block scales in memory. Other orders are those of hardware; kernels refuse one that

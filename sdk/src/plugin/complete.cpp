@@ -106,7 +106,7 @@ octavo_kernels complete(const octavo_kernels &given) {
                 &T::ability, &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
                 &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::adam_step,
                 &T::sum_quantized, &T::sum_rows, &T::sum_of_squares, &T::copy, &T::scale_values,
-                &T::prescale_update, &T::quantize_stats, &T::prologue, &T::prologue_quantize,
+                &T::draft, &T::quantize_stats, &T::prologue, &T::prologue_quantize,
                 &T::gradient_scale, &T::pack);
 }
 

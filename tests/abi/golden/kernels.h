@@ -195,13 +195,17 @@ STUB(scale_from_amax, scale_from_amax)
 STUB(delayed_scale_update, delayed_scale_update)
 STUB(sum_quantized, sum_quantized)
 STUB(sum_of_squares, sum)
-STUB(prescale_update, prescale_update)
 STUB(quantize_stats, quantize_stats)
 STUB(prologue, prologue_call)
 STUB(prologue_quantize, prologue_call)
 STUB(gradient_scale, gradient_scale)
 STUB(pack, pack)
 #undef STUB
+
+static octavo_status unsupported_draft(void *ctx, const void *call) {
+  (void)ctx, (void)call;
+  return OCTAVO_UNSUPPORTED;
+}
 
 static inline octavo_kernels tiny_kernels(void) {
   octavo_kernels t;
@@ -210,7 +214,7 @@ static inline octavo_kernels tiny_kernels(void) {
   t.kind = OCTAVO_KIND_KERNELS;
 #define STUB(name) t.name = unsupported_##name
   STUB(compute_amax), STUB(scale_from_amax), STUB(delayed_scale_update), STUB(sum_quantized);
-  STUB(sum_of_squares), STUB(prescale_update), STUB(quantize_stats), STUB(prologue);
+  STUB(sum_of_squares), STUB(draft), STUB(quantize_stats), STUB(prologue);
   STUB(prologue_quantize), STUB(gradient_scale), STUB(pack);
 #undef STUB
   t.describe = describe;

@@ -125,8 +125,8 @@ void run(Devices &devices, const Layout &l, int items, const Case &how) {
 TEST(CudaAdam, every_layout_as_the_cpu) {
   Devices devices;
   for (const Layout &l : kLayouts) {
-    for (const uint32_t decay :
-         {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
+    for (const uint32_t decay : std::initializer_list<uint32_t>{
+             OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
       if (decay == OCTAVO_DECAY_L2_MSAMP04 && l.granularity != OCTAVO_PER_TENSOR) continue;
       const int64_t gap = l.granularity == OCTAVO_PER_TENSOR ? 2 : 0;
       run(devices, l, 3, {decay, 0, 0.0f, {gap, 0}});

@@ -202,8 +202,8 @@ class EveryVerb {
     give_workspace(ctx, &squares_);
   }
 
-  template <typename Call>
-  void add(const char *name, octavo_status (*verb)(void *, const Call *), const Call &call,
+  template <typename Argument, typename Call>
+  void add(const char *name, octavo_status (*verb)(void *, const Argument *), const Call &call,
            bool launches = true, octavo_status right = OCTAVO_OK) {
     const auto run = [verb, &call](void *ctx, void *stream, Kind kind) {
       Call c = call;
@@ -258,7 +258,7 @@ class EveryVerb {
     add("sum_of_squares", t.sum_of_squares, squares_);
     add("copy", t.copy, copy_);
     add("scale_values", t.scale_values, values_);
-    add("prescale_update", t.prescale_update, prescale_);
+    add("prescale_update", t.draft, prescale_);
     add("quantize_stats", t.quantize_stats, stats_);
     add("prologue", t.prologue, prologue_);
     add("prologue_quantize", t.prologue_quantize, fused_);

@@ -100,7 +100,7 @@ TEST(CudaScales, prescale_as_the_cpu) {
         c.growth = 1.01f;
         c.low = 0.5f;
         c.high = 1.0f;
-        ASSERT_EQ(devices.run(side, &octavo_kernels::prescale_update, c), OCTAVO_OK);
+        ASSERT_EQ(devices.run(side, &octavo_kernels::draft, c), OCTAVO_OK);
       }
       twins.expect_equal(std::to_string(saturated) + " of " + std::to_string(added));
     }

@@ -53,8 +53,8 @@ class Devices {
     return *cpu_.table;
   }
   /* One verb of the kernels table on a side of Twins. */
-  template <typename Call>
-  octavo_status run(int side, octavo_status (*octavo_kernels::*verb)(void *, const Call *),
+  template <typename Argument, typename Call>
+  octavo_status run(int side, octavo_status (*octavo_kernels::*verb)(void *, const Argument *),
                     const Call &c) const {
     const octavo_kernels &on_side = side == 0 ? table() : *cuda::table();
     return (on_side.*verb)(side == 0 ? cpu() : cuda(), &c);

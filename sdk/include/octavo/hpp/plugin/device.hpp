@@ -74,6 +74,12 @@ class Device {
     return answer.decision == OCTAVO_ACCEPT ||
            (answer.decision == OCTAVO_ACCEPT_EMULATED && has(OCTAVO_CAPS_EMULATED));
   }
+  // Whether the kernels execute a call without formats, such as one of draft.h.
+  bool executes(uint32_t call) const {
+    octavo_ability q{};
+    q.call = call;
+    return ask(q).decision != OCTAVO_DECLINE;
+  }
   bool casts_to(CodeFormat out) const { return serves(ask_cast(out)); }
   bool multiplies(CodeFormat a, CodeFormat b) const { return serves(ask_product(a, b)); }
 

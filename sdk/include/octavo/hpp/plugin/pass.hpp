@@ -85,15 +85,16 @@ class Pass {
   // Zero bytes, which are 0 in every dtype.
   void clear(void *out, uint64_t bytes);
 
-  // Any other kernel: fill what call() returns and pass it to run() with the kernel's name.
+  // Any other kernel: fill what call() returns and pass it to run() with the kernel's name, which
+  // is `draft` for a call of draft.h.
   template <typename Call>
   Call call(uint32_t kind) const {
     auto c = make<Call>(kind);
     c.stream = stream_;
     return c;
   }
-  template <typename Call>
-  void run(octavo_status (*octavo_kernels::*verb)(void *, const Call *), Call &call) {
+  template <typename Argument, typename Call>  // Argument: Call, or void for a draft
+  void run(octavo_status (*octavo_kernels::*verb)(void *, const Argument *), Call &call) {
     if (status_ != OCTAVO_OK) return;
     if constexpr (HasWorkspace<Call>::value) {
       call.workspace = work_.take(0);

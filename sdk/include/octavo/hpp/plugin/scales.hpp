@@ -3,7 +3,7 @@
 #ifndef OCTAVO_HPP_PLUGIN_SCALES_HPP
 #define OCTAVO_HPP_PLUGIN_SCALES_HPP
 
-#include "octavo/tensor.h"
+#include "octavo/draft.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
