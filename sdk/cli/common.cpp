@@ -40,20 +40,6 @@ const octavo_host *console_host() {
   return &host;
 }
 
-// A number, true, false or a text, as on the right side of a TOML assignment; a text needs no
-// quotes.
-octavo_value parse_value(const std::string &text) {
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
-    return value_of(std::string_view(text).substr(1, text.size() - 2));
-  char *end = nullptr;
-  const int64_t integer = std::strtoll(text.c_str(), &end, 10);
-  if (!text.empty() && *end == '\0') return value_of(integer);
-  const double real = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == '\0') return value_of(real);
-  if (text == "true" || text == "false") return value_of(text == "true");
-  return value_of(std::string_view(text));
-}
-
 }  // namespace
 
 void Request::add_config_options(CLI::App &app) {
@@ -86,56 +72,32 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report) {
   request->add_locked_option(command);
   request->add_format_options(command);
   return [request, report, &exit] {
-    const octavo_open_desc d = request->desc();
-    exit = exit_code(report(&d, request->format(), print_line, nullptr));
+    exit = exit_code(request->ask([&](const octavo_open_desc &d) {
+      return report(&d, request->format(), print_line, nullptr);
+    }));
   };
 }
 
-octavo_open_desc Request::desc() {
-  overrides_.clear();
-  directories_.clear();
-  assignments_.clear();
+octavo::Settings Request::settings() const {
+  octavo::Settings settings;
+  settings.path(config_path_);
   for (const std::string &one : set_) {
     const size_t equals = one.find('=');
-    const auto &[key, value] =
-        assignments_.emplace_back(one.substr(0, equals), one.substr(equals + 1));
-    overrides_.push_back({borrow(key), parse_value(value)});
+    settings.parse(one.substr(0, equals), one.substr(equals + 1));
   }
-  if (locked_) overrides_.push_back({OCTAVO_STR("plugins.locked"), value_of(true)});
+  if (locked_) settings.set("plugins.locked", true);
   // Whoever types a relative path means the shell's directory; liboctavo takes absolute ones only.
-  absolute_dirs_.clear();
   for (const std::string &directory : plugin_dirs_) {
     std::error_code error;
     const auto absolute = std::filesystem::absolute(directory, error);
-    absolute_dirs_.push_back(error ? directory : absolute.lexically_normal().string());
+    settings.plugin_dir(error ? directory : absolute.lexically_normal().string());
   }
-  for (const std::string &directory : absolute_dirs_) directories_.push_back(borrow(directory));
-  auto d = make<octavo_open_desc>(OCTAVO_KIND_OPEN_DESC);
-  d.config_path = borrow(config_path_);
-  d.overrides = overrides_.data();
-  d.override_count = overrides_.size();
-  d.plugin_dirs = directories_.data();
-  d.plugin_dir_count = directories_.size();
-  d.host = console_host();
-  return d;
+  return settings;
 }
 
-octavo::Settings Request::settings() {
-  const octavo_open_desc d = desc();
-  octavo::Settings settings;
-  settings.path(text(d.config_path));
-  for (uint64_t i = 0; i < d.override_count; ++i) {
-    const std::string key = text(d.overrides[i].name);
-    const octavo_value &value = d.overrides[i].value;
-    switch (value.type) {
-      case OCTAVO_VALUE_BOOL: settings.set(key, value.integer != 0); break;
-      case OCTAVO_VALUE_INT: settings.set(key, value.integer); break;
-      case OCTAVO_VALUE_REAL: settings.set(key, value.real); break;
-      default: settings.set(key, text(value.text));
-    }
-  }
-  for (const std::string &directory : absolute_dirs_) settings.plugin_dir(directory);
-  return settings;
+octavo_status Request::ask(const Question &question) const {
+  return settings().with_desc(console_host(),
+                              [&](const octavo_open_desc &d) { return question(d); });
 }
 
 octavo_str Request::format() const {

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <deque>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "octavo/hpp/host/settings.hpp"
@@ -30,23 +28,19 @@ class Request {
   // What was set, as KEY=VALUE.
   const std::vector<std::string> &assignments() const { return set_; }
 
-  // Valid as long as this object; also installs the host that prints diagnostics to stderr.
-  octavo_open_desc desc();
-  // The same for octavo::Run, which brings its own host.
-  octavo::Settings settings();
+  octavo::Settings settings() const;
+  // Calls a function of octavo.h with a host that prints diagnostics to stderr.
+  using Question = std::function<octavo_status(const octavo_open_desc &)>;
+  octavo_status ask(const Question &question) const;
   octavo_str format() const;
 
  private:
   std::string config_path_;
   std::vector<std::string> set_;  // key=value
   std::vector<std::string> plugin_dirs_;
-  std::vector<std::string> absolute_dirs_;  // the same
   bool locked_ = false;
   bool json_ = false;
   bool tree_ = false;
-  std::deque<std::pair<std::string, std::string>> assignments_;  // of set_: keys and values
-  std::vector<octavo_option_value> overrides_;
-  std::vector<octavo_str> directories_;
 };
 
 // What is wrong with an id; empty if it may stand in octavo_plugin.id.

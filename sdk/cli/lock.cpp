@@ -12,8 +12,8 @@ void add_lock(CLI::App &app, int &exit) {
   auto request = std::make_shared<Request>();
   request->add_config_options(*command);
   command->callback([request, &exit] {
-    const octavo_open_desc d = request->desc();
-    exit = exit_code(octavo_lock(&d, print_line, nullptr));
+    exit = exit_code(request->ask(
+        [](const octavo_open_desc &d) { return octavo_lock(&d, print_line, nullptr); }));
   });
 }
 

@@ -17,8 +17,9 @@ void add_probe(CLI::App &app, int &exit) {
   command->add_flag("--retry", *retry, "forget earlier results, and try refused plugins again");
   command->callback([request, retry, &exit] {
     if (*retry) request->set("plugins.probe=always");
-    const octavo_open_desc d = request->desc();
-    exit = exit_code(octavo_probe(&d, request->format(), print_line, nullptr));
+    exit = exit_code(request->ask([&](const octavo_open_desc &d) {
+      return octavo_probe(&d, request->format(), print_line, nullptr);
+    }));
   });
 }
 

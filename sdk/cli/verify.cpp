@@ -53,12 +53,14 @@ int run(Verify &verify) {
   verify.request.set("fp8.backend=\"" + results.backend + "\"");
   // Each check has a process of its own: without the helper a crash shows where it happens.
   verify.request.set_default("plugins.probe=never");
-  verify.settings.open = verify.request.desc();
-  conformance::run_suite(verify.settings, [&](const conformance::Record &record) {
-    results.records.push_back(record);
-    if (verify.json) return;
-    std::puts(conformance::line_of(record).c_str());
-    std::fflush(stdout);
+  verify.request.settings().with_desc(nullptr, [&](const octavo_open_desc &desc) {
+    verify.settings.open = desc;
+    conformance::run_suite(verify.settings, [&](const conformance::Record &record) {
+      results.records.push_back(record);
+      if (verify.json) return;
+      std::puts(conformance::line_of(record).c_str());
+      std::fflush(stdout);
+    });
   });
   const std::string json = conformance::json_of(results);
   std::puts(

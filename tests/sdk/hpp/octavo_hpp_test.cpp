@@ -111,6 +111,11 @@ TEST_F(OctavoHpp, settings_of_a_command_line_get_the_type_that_they_look_like) {
   EXPECT_EQ(status("fp8.te.amax_epsilon", "1"), OCTAVO_OK);
   EXPECT_EQ(status("fp8.te.recipe", "current"), OCTAVO_OK);
   EXPECT_EQ(status("fp8.te.recipe", "current2"), OCTAVO_INVALID);
+  EXPECT_EQ(status("fp8.te.recipe", "\"current\""), OCTAVO_OK);
+  EXPECT_EQ(status("fp8.te.amax_history_len", "\"16\""), OCTAVO_INVALID);
+  // Never a 0 in the place of a number that does not fit.
+  EXPECT_EQ(status("fp8.te.margin", "99999999999999999999"), OCTAVO_INVALID);
+  EXPECT_EQ(status("fp8.te.amax_epsilon", "1e999"), OCTAVO_INVALID);
 }
 
 TEST_F(OctavoHpp, slots_and_uses_are_ranges_and_verdicts_values) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <new>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -43,14 +44,21 @@ class Settings {
       overrides_.emplace_back(std::move(key), std::string(value));
     return *this;
   }
-  // A value of a command line, as the type that TOML would give it: true, 8, 0.5, else text.
+  // A value of a command line, as the type that TOML would give it: true, 8, 0.5, "a text". Other
+  // words are texts, too, and numbers that do not fit.
   Settings &parse(std::string key, const std::string &value) {
-    const char *end = value.data() + value.size();
+    const auto is = [&value](auto *number) {
+      const char *end = value.data() + value.size();
+      const auto parsed = std::from_chars(value.data(), end, *number);
+      return parsed.ec == std::errc() && parsed.ptr == end;
+    };
     int64_t whole = 0;
     double real = 0;
     if (value == "true" || value == "false") return set(std::move(key), value == "true");
-    if (std::from_chars(value.data(), end, whole).ptr == end) return set(std::move(key), whole);
-    if (std::from_chars(value.data(), end, real).ptr == end) return set(std::move(key), real);
+    if (is(&whole)) return set(std::move(key), whole);
+    if (is(&real)) return set(std::move(key), real);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+      return set(std::move(key), value.substr(1, value.size() - 2));
     return set(std::move(key), value);
   }
   Settings &plugin_dir(std::string directory) {
