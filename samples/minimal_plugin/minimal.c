@@ -214,7 +214,7 @@ static octavo_tensor take_codes(pass *p, int64_t rows, int64_t cols, uint32_t dt
 }
 
 static octavo_scale take_scale(pass *p) {
-  return (octavo_scale){take(p, sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR};
+  return (octavo_scale)OCTAVO_SCALE(take(p, sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
 }
 
 /* Kernels run one after the other in one workspace; the sum of what they ask for is enough. */
