@@ -50,8 +50,8 @@ int begin(const New &n) {
   }
   std::printf("%s: %s. Its README explains these:\n\n  cd %s\n", folder.c_str(), language.what,
               folder.c_str());
-  std::printf("  cmake -B build -DCMAKE_PREFIX_PATH=%s\n  cmake --build build\n", prefix.c_str());
-  std::printf("  ctest --test-dir build --output-on-failure\n");
+  for (const std::string &command : commands(language, prefix))
+    std::printf("  %s\n", command.c_str());
   return kOk;
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "tests/cli/cli.h"
 
@@ -47,18 +48,44 @@ struct Case {
   const char *language;
   std::vector<std::string> sources;
   const char *word;  // of the sample, gone in the project
+  std::string name = "own-recipe.v2";
 };
 
-class CliNewLanguage : public CliNew, public testing::WithParamInterface<Case> {};
+class CliNewLanguage : public CliNew, public testing::WithParamInterface<Case> {
+ protected:
+  // README.md and the workflow run the commands that are printed, with its own Octavo the workflow.
+  void expect_its_commands(const std::string &printed) const {
+    const std::string prefix = fs::path(OCTAVO_CLI).parent_path().parent_path();
+    const auto project = files();
+    std::string readme = "```sh\n";
+    std::string workflow = "      - name: " + GetParam().name + "\n        run: |\n";
+    std::istringstream lines(printed.substr(printed.find("\n  cd ") + 1));
+    int count = 0;
+    std::string line;
+    for (std::getline(lines, line); std::getline(lines, line); ++count) {
+      const std::string command = line.substr(2);
+      readme += command + "\n";
+      const size_t at = command.find(prefix);
+      workflow += "          " +
+                  (at == std::string::npos
+                       ? command
+                       : std::string(command).replace(at, prefix.size(), "/opt/octavo")) +
+                  "\n";
+    }
+    EXPECT_EQ(count, 3) << printed;
+    EXPECT_THAT(readme, HasSubstr(prefix));
+    EXPECT_THAT(project.at("README.md"), HasSubstr(readme + "```\n"));
+    EXPECT_THAT(project.at(".github/workflows/ci.yml"), testing::EndsWith(workflow));
+    EXPECT_THAT(project.at(".github/workflows/ci.yml"), HasSubstr("--prefix /opt/octavo\n"));
+  }
+};
 
 TEST_P(CliNewLanguage, has_the_sample_under_the_new_name) {
   const Case &c = GetParam();
-  const Finished f = make("own-recipe.v2", c.language);
+  const Finished f = make(c.name, c.language);
   ASSERT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(f.err, "");
-  EXPECT_THAT(f.out, HasSubstr("  cmake --build build\n  ctest --test-dir build"));
-  std::vector<std::string> wanted = {".github/workflows/ci.yml", ".gitignore", "CMakeLists.txt",
-                                     "README.md"};
+  std::vector<std::string> wanted = {".github/workflows/ci.yml", ".gitignore", "README.md"};
   wanted.insert(wanted.end(), c.sources.begin(), c.sources.end());
   EXPECT_THAT(names(), testing::UnorderedElementsAreArray(wanted));
   for (const auto &[name, content] : files()) {
@@ -68,8 +95,8 @@ TEST_P(CliNewLanguage, has_the_sample_under_the_new_name) {
         << name;
     EXPECT_FALSE(content.empty()) << name;
   }
-  for (const char *file : {"README.md", ".github/workflows/ci.yml", "CMakeLists.txt"})
-    EXPECT_THAT(files()[file], HasSubstr("own-recipe.v2"));
+  EXPECT_THAT(files()["README.md"], HasSubstr("# " + c.name));
+  expect_its_commands(f.out);
   struct stat state {};
   ASSERT_EQ(stat((dir / "mine").c_str(), &state), 0);
   const mode_t mask = umask(022);
@@ -81,9 +108,16 @@ TEST_P(CliNewLanguage, has_the_sample_under_the_new_name) {
 INSTANTIATE_TEST_SUITE_P(
     Languages, CliNewLanguage,
     testing::Values(
-        Case{"cpp", {"own-recipe.v2.cpp"}, "Current"}, Case{"c", {"own-recipe.v2.c"}, "minimal"},
-        Case{"host-cpp", {"own-recipe.v2.cpp", "octavo.toml"}, "mlp_host"},
-        Case{"host-c", {"own-recipe.v2.c", "layers.c", "host.h", "octavo.toml"}, "train"}),
+        Case{"cpp", {"CMakeLists.txt", "own-recipe.v2.cpp"}, "Current"},
+        Case{"c", {"CMakeLists.txt", "own-recipe.v2.c"}, "minimal"},
+        Case{"rust",
+             {"Cargo.toml", "build.rs", "src/lib.rs", "tests/octavo.rs"},
+             "Current",
+             "own-recipe_v2"},
+        Case{"host-cpp", {"CMakeLists.txt", "own-recipe.v2.cpp", "octavo.toml"}, "mlp_host"},
+        Case{"host-c",
+             {"CMakeLists.txt", "own-recipe.v2.c", "layers.c", "host.h", "octavo.toml"},
+             "train"}),
     [](const testing::TestParamInfo<Case> &case_) {
       std::string name = case_.param.language;
       for (char &c : name) c = c == '-' ? '_' : c;
@@ -95,6 +129,25 @@ TEST_F(CliNew, a_name_becomes_a_class) {
   EXPECT_THAT(files()["my-recipe.v2.cpp"], HasSubstr("OCTAVO_PLUGIN(MyRecipeV2, declare"));
   ASSERT_EQ(make("8bit", "cpp", "other").exit_code, 0);
   EXPECT_THAT(files("other")["8bit.cpp"], HasSubstr("class Plugin8bit : public"));
+}
+
+TEST_F(CliNew, a_crate_has_the_id_and_the_crate_of_the_installation) {
+  ASSERT_EQ(make("my-recipe", "rust").exit_code, 0);
+  EXPECT_THAT(files()["Cargo.toml"], HasSubstr("\nname = \"my-recipe\"\n"));
+  EXPECT_THAT(files()["Cargo.toml"], HasSubstr("path = \"octavo/share/octavo/rust/octavo-sys\""));
+  EXPECT_THAT(files()["src/lib.rs"], HasSubstr("octavo_sys::plugin!(MyRecipeBackend);"));
+  EXPECT_EQ(files()[".gitignore"], "/octavo\n/target/\n");
+}
+
+TEST_F(CliNew, names_that_cargo_does_not_accept) {
+  for (const char *name : {"my-recipe.v2", "8bit"}) {
+    const Finished f = make(name, "rust");
+    EXPECT_EQ(f.exit_code, 2) << name;
+    EXPECT_THAT(f.err, HasSubstr("expected a name that cargo accepts: letters, digits, _ and -, "
+                                 "no digit first, found " +
+                                 std::string(name)));
+  }
+  expect_nothing_else({});
 }
 
 TEST_F(CliNew, makes_the_folder_of_its_name_without_dir) {
@@ -124,7 +177,7 @@ TEST_F(CliNew, names_that_are_no_ids) {
 TEST_F(CliNew, a_language_that_is_none) {
   const Finished f = make("fine", "cobol");
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err, HasSubstr("expected one of cpp, c, "));
+  EXPECT_THAT(f.err, HasSubstr("expected one of cpp, c, rust, "));
   EXPECT_THAT(f.err, HasSubstr("found \"cobol\""));
   EXPECT_EQ(octavo({"new", "fine"}).exit_code, 2);
   expect_nothing_else({});

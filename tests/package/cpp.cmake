@@ -4,8 +4,8 @@
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
 
-count_lines(current_plugin/current.cpp 90)
-count_lines(rowwise_plugin/rowwise.cpp 70)
+count_lines(current_plugin 90 "${SOURCE}/samples/current_plugin/current.cpp")
+count_lines(rowwise_plugin 70 "${SOURCE}/samples/rowwise_plugin/rowwise.cpp")
 
 run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
 file(RENAME "${WORK}/staging" "${WORK}/prefix")

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Words = std::vector<std::pair<std::string, std::string>>;
+
+// Of every/ci.yml.in.
+constexpr const char *kPrefixOfCi = "/opt/octavo";
+constexpr const char *kIndentOfCi = "          ";
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -36,6 +41,31 @@ int replace_word(std::string &text, const std::string &from, const std::string &
   return count;
 }
 
+// Every occurrence of @NAME@, where NAME is the first of a pair.
+std::string filled(std::string text, const Words &values) {
+  for (const auto &[name, value] : values) {
+    const std::string from = "@" + name + "@";
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+      text.replace(at, from.size(), value);
+      at += value.size();
+    }
+  }
+  return text;
+}
+
+// What cargo accepts as the name of a package.
+bool is_package(const std::string &name) {
+  const auto may_follow = [](char c) { return is_word(c) || c == '-'; };
+  return !(name.front() >= '0' && name.front() <= '9') &&
+         std::all_of(name.begin(), name.end(), may_follow);
+}
+
+std::string lines(const std::vector<std::string> &all, const std::string &indent) {
+  std::string text;
+  for (const std::string &line : all) text += (text.empty() ? "" : "\n" + indent) + line;
+  return text;
+}
+
 std::string read(const fs::path &path) {
   std::ifstream file(path, std::ios::binary);
   std::string all((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -43,7 +73,7 @@ std::string read(const fs::path &path) {
   return all;
 }
 
-// The places of installed files that do not name their place in a project.
+// The place of an installed file of the project.
 std::string place_of(const std::string &file) {
   if (file == "gitignore.in") return ".gitignore";
   if (file == "ci.yml.in") return ".github/workflows/ci.yml";
@@ -61,7 +91,7 @@ class Files {
       if (!entry.is_regular_file() || place == "CMakeLists.txt") continue;
       std::string content = read(entry.path());
       for (size_t i = 0; i < words.size(); ++i) {
-        const std::string to = filled(words[i].second);
+        const std::string to = filled(words[i].second, values_);
         found[i] += replace_word(content, words[i].first, to);
         replace_word(place, words[i].first, to);
       }
@@ -74,29 +104,22 @@ class Files {
     std::string sources;
     for (const auto &[place, content] : files_) {
       const std::string suffix = fs::path(place).extension().string();
-      if (suffix == ".c" || suffix == ".cpp") sources += (sources.empty() ? "" : " ") + place;
+      if (suffix == ".c" || suffix == ".cpp" || suffix == ".rs")
+        sources += (sources.empty() ? "" : " ") + place;
     }
     values_.emplace_back("SOURCES", sources);
   }
 
   void add_project(const fs::path &folder) {
-    for (const auto &entry : fs::directory_iterator(folder))
-      put(place_of(entry.path().filename().string()), filled(read(entry.path())));
+    for (const auto &entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_regular_file())
+        put(place_of(fs::relative(entry.path(), folder).string()),
+            filled(read(entry.path()), values_));
   }
 
   std::map<std::string, std::string> take() { return std::move(files_); }
 
  private:
-  std::string filled(std::string text) const {
-    for (const auto &[name, value] : values_) {
-      const std::string from = "@" + name + "@";
-      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
-        text.replace(at, from.size(), value);
-        at += value.size();
-      }
-    }
-    return text;
-  }
   void put(const std::string &place, const std::string &content) {
     if (!files_.emplace(place, content).second)
       throw WrongProject("expected a name that leaves every file its own, found two files " +
@@ -125,6 +148,12 @@ std::string class_of(const std::string &name) {
   return begins ? all : "Plugin" + all;
 }
 
+std::vector<std::string> commands(const Language &language, const std::string &prefix) {
+  std::vector<std::string> all = language.build->commands;
+  for (std::string &command : all) command = filled(command, {{"PREFIX", prefix}});
+  return all;
+}
+
 std::map<std::string, std::string> project_files(const Language &language, const std::string &name,
                                                  const fs::path &data, const std::string &prefix) {
   for (const fs::path &folder :
@@ -132,10 +161,19 @@ std::map<std::string, std::string> project_files(const Language &language, const
     if (!fs::is_directory(folder))
       throw std::runtime_error("expected the folder " + folder.string() +
                                " of the installation, found none; install Octavo again");
+  const Build &build = *language.build;
+  if (build.is_cargo && !is_package(name))
+    throw WrongProject(
+        "expected a name that cargo accepts: letters, digits, _ and -, no digit "
+        "first, found " +
+        name + "; choose another name");
   Words values = language.values;
+  values.emplace_back("COMMANDS", lines(commands(language, prefix), ""));
+  values.emplace_back("CI_COMMANDS", lines(commands(language, kPrefixOfCi), kIndentOfCi));
+  values.emplace_back("PACKAGES", build.packages);
+  values.emplace_back("IGNORED", build.ignored);
   values.emplace_back("NAME", name);
   values.emplace_back("CLASS", class_of(name));
-  values.emplace_back("PREFIX", prefix);
   Files files(values);
   files.add_sample(data / "samples" / language.sample, language.words);
   files.add_project(data / "new" / language.project);

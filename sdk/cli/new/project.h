@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "languages.h"
 
@@ -18,6 +19,9 @@ struct WrongProject : std::runtime_error {
 
 // The name as that of a class: "my-recipe.v2" becomes MyRecipeV2.
 std::string class_of(const std::string &name);
+
+// The commands that build and test a project with the Octavo in `prefix`.
+std::vector<std::string> commands(const Language &language, const std::string &prefix);
 
 // The files of the project, relative path -> content. `data` is share/octavo of the installation.
 std::map<std::string, std::string> project_files(const Language &language, const std::string &name,

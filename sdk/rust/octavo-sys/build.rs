@@ -62,7 +62,7 @@ fn bindings(include: &Path, header: &Path) -> String {
         .output();
     match result {
         Err(error) => fail(&format!(
-            "expected the command {program}, found: {error}; apt-get install bindgen, or name it in BINDGEN"
+            "expected the command {program}, found: {error}; apt-get install bindgen clang, or name it in BINDGEN"
         )),
         Ok(output) if !output.status.success() => fail(&format!(
             "{program} cannot read the headers in {}:\n{}",
