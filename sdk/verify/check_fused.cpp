@@ -81,8 +81,7 @@ std::optional<octavo_extent> workspace_of(const Session &s, uint32_t linear) {
            "' wrote an extent, though it answered OCTAVO_UNSUPPORTED");
     return std::nullopt;
   }
-  expect(extent.row_multiple >= 1, "octavo.fused/1 workspace of '", l.name,
-         "' has row_multiple 0; it must be at least 1");
+  expect_extent(text("octavo.fused/1 workspace of '", l.name, "'"), extent);
   return extent;
 }
 

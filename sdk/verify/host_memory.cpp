@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "host.h"
+#include "octavo/octavo.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -18,10 +19,7 @@ constexpr double kBiasBound = 1;
 }  // namespace
 
 uint64_t extent_bytes(const octavo_extent &extent, int64_t rows) {
-  const auto m = static_cast<uint64_t>(rows);
-  return (m + extent.row_multiple - 1) / extent.row_multiple * extent.row_multiple *
-             extent.bytes_per_row +
-         extent.fixed_bytes;
+  return octavo_extent_bytes(&extent, static_cast<uint64_t>(rows));
 }
 
 Host::Host(Session &session, uint64_t seed) : session_(session), seed_(seed) {

@@ -6,9 +6,17 @@
 #include <exception>
 
 #include "in_flight.h"
+#include "octavo/octavo.h"
 #include "report.h"
 
 namespace octavo::conformance {
+namespace {
+
+// As liboctavo at seal: the largest padding of rows, and what a process can address.
+constexpr uint64_t kMostRowMultiple = uint64_t{1} << 20;
+constexpr uint64_t kMostBytes = uint64_t{1} << 47;
+
+}  // namespace
 
 Model standard_model() {
   const uint32_t weight = OCTAVO_PARAMETER_LINEAR_WEIGHT;
@@ -176,6 +184,14 @@ std::optional<uint32_t> Session::find_parameter(const std::string &name) const {
   return std::nullopt;
 }
 
+void expect_extent(const std::string &what, const octavo_extent &extent) {
+  expect(extent.row_multiple >= 1 && extent.row_multiple <= kMostRowMultiple, what,
+         " has row_multiple ", extent.row_multiple, "; expected 1 to ", kMostRowMultiple);
+  expect(octavo_extent_bytes(&extent, extent.row_multiple) <= kMostBytes, what, " has ",
+         extent.bytes_per_row, " bytes a row and ", extent.fixed_bytes, " more; expected at most ",
+         kMostBytes, " bytes for ", extent.row_multiple, " rows");
+}
+
 octavo_linear_plan Session::plan(uint32_t linear) const {
   octavo_linear_plan plan{};
   plan.size = sizeof plan;
@@ -184,10 +200,12 @@ octavo_linear_plan Session::plan(uint32_t linear) const {
   const octavo_status status = backend().linear_plan(handle_, linear, &plan);
   expect(status == OCTAVO_OK, "linear_plan of '", linears_[linear].name, "' answered ",
          status_name(status), "; expected OCTAVO_OK after seal");
-  for (const octavo_extent *e : {&plan.saved, &plan.forward_workspace, &plan.backward_workspace}) {
-    expect(e->row_multiple >= 1, "linear_plan of '", linears_[linear].name,
-           "' has an extent with row_multiple 0; it must be at least 1");
-  }
+  for (const auto &[field, extent] :
+       {std::pair{"saved", &plan.saved}, std::pair{"forward_workspace", &plan.forward_workspace},
+        std::pair{"backward_workspace", &plan.backward_workspace}})
+    expect_extent(text(field, " of linear_plan of '", linears_[linear].name, "'"), *extent);
+  expect(plan.weight_workspace <= kMostBytes, "linear_plan of '", linears_[linear].name, "' has ",
+         plan.weight_workspace, " bytes of weight_workspace; expected at most ", kMostBytes);
   return plan;
 }
 

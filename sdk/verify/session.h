@@ -103,6 +103,9 @@ class Session {
   size_t planned_ = 0;
 };
 
+// Fails when a host could not compute with the extent, or not allocate a single block of rows.
+void expect_extent(const std::string &what, const octavo_extent &extent);
+
 }  // namespace octavo::conformance
 
 #endif

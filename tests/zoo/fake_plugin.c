@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "octavo/fused.h"
 #include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
@@ -222,6 +223,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   if (IS(PLAN_FAILS) || linear >= s->sealed_linears) return OCTAVO_INVALID;
   out->gradient = OCTAVO_GRADIENT_TENSOR;
   out->saved = out->forward_workspace = out->backward_workspace = none;
+  if (IS(FUSED_KEEPS_X)) out->flags = OCTAVO_LINEAR_NEEDS_X;
   if (IS(PLAN_HUGE)) out->forward_workspace.fixed_bytes = ((uint64_t)1 << 47) + 1;
   if (IS(PLAN_NEGATIVE)) out->saved.bytes_per_row = (uint64_t)-16;
   if (IS(PLAN_ROW_MULTIPLE)) out->backward_workspace.row_multiple = (uint64_t)1 << 63;

@@ -78,6 +78,9 @@
 #define FAULT_PLAN_WEIGHT 99       /* 2^60 bytes for quantize_weight */
 #define FAULT_PLAN_MEMORY 100      /* 2^40 bytes, which is allowed, and not there */
 #define FAULT_PLAN_ROWS 56
+#define FAULT_FUSED_ROWS 108    /* octavo.fused/1 states a row_multiple of 0 */
+#define FAULT_FUSED_HUGE 109    /* octavo.fused/1 states 2^47 bytes and one more */
+#define FAULT_FUSED_KEEPS_X 110 /* the same, for linears that it cannot fuse */
 /* In the reduction of gradients. */
 #define FAULT_COLLECTIVE 60
 #define FAULT_STAGE_FAILS 61

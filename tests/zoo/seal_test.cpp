@@ -36,6 +36,14 @@ TEST_P(ZooSeal, stays_refused_and_can_be_reported) {
   EXPECT_THAT(report, testing::HasSubstr("\"fake\""));
 }
 
+TEST_F(OpenCage, a_linear_that_cannot_be_fused_has_no_fused_workspace) {
+  request().set("plugins.probe", "never");
+  open("fused_keeps_x");
+  model();
+  EXPECT_EQ(octavo_seal(run.get()), OCTAVO_OK) << host().error();
+  EXPECT_NE(octavo_run_plan(run.get(), 1), nullptr);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ZooSeal,
     testing::Values(
@@ -101,7 +109,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{
             "plan_weight", OCTAVO_INTERNAL,
             "linear_plan of linear 0: expected at most 140737488355328 bytes of weight_workspace, "
-            "found 1152921504606846976"}),
+            "found 1152921504606846976"},
+        BadSeal{"fused_rows", OCTAVO_INTERNAL,
+                "octavo.fused/1 of linear 0: expected a row_multiple of 1 to 1048576 in workspace, "
+                "found 0"},
+        BadSeal{"fused_huge", OCTAVO_INTERNAL,
+                "octavo.fused/1 of linear 0: expected at most 140737488355328 bytes for 1 rows in "
+                "workspace, found 0 bytes a row and 140737488355329 more"}),
     [](const testing::TestParamInfo<BadSeal> &each) { return std::string(each.param.fault); });
 
 }  // namespace

@@ -22,25 +22,33 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 47;
 constexpr uint64_t kMostRowMultiple = uint64_t{1} << 20;
 
 // What a host could not compute with, or not allocate for a single block of rows; empty: nothing.
+std::string fault_of(const char *field, const octavo_extent &e) {
+  if (e.row_multiple < 1 || e.row_multiple > kMostRowMultiple)
+    return octavo::concat("expected a row_multiple of 1 to ", kMostRowMultiple, " in ", field,
+                          ", found ", e.row_multiple);
+  if (octavo_extent_bytes(&e, e.row_multiple) > kMostBytes)
+    return octavo::concat("expected at most ", kMostBytes, " bytes for ", e.row_multiple,
+                          " rows in ", field, ", found ", e.bytes_per_row, " bytes a row and ",
+                          e.fixed_bytes, " more");
+  return {};
+}
+
 std::string fault_of(const octavo_linear_plan &plan) {
-  const auto fault = [](const char *name, const octavo_extent &e) -> std::string {
-    if (e.row_multiple < 1 || e.row_multiple > kMostRowMultiple)
-      return octavo::concat("expected a row_multiple of 1 to ", kMostRowMultiple, " in ", name,
-                            ", found ", e.row_multiple);
-    if (octavo_extent_bytes(&e, e.row_multiple) > kMostBytes)
-      return octavo::concat("expected at most ", kMostBytes, " bytes for ", e.row_multiple,
-                            " rows in ", name, ", found ", e.bytes_per_row, " bytes a row and ",
-                            e.fixed_bytes, " more");
-    return {};
-  };
-  for (const auto &[name, extent] :
+  for (const auto &[field, extent] :
        {std::pair{"saved", &plan.saved}, std::pair{"forward_workspace", &plan.forward_workspace},
         std::pair{"backward_workspace", &plan.backward_workspace}})
-    if (std::string found = fault(name, *extent); !found.empty()) return found;
+    if (std::string found = fault_of(field, *extent); !found.empty()) return found;
   if (plan.weight_workspace > kMostBytes)
     return octavo::concat("expected at most ", kMostBytes, " bytes of weight_workspace, found ",
                           plan.weight_workspace);
   return {};
+}
+
+// The same of what octavo.fused/1 states for a linear. One that it cannot fuse has no workspace.
+std::string fault_of(const octavo_fused &fused, const octavo_session *session, uint32_t linear) {
+  octavo_extent extent{};
+  return fused.workspace(session, linear, &extent) == OCTAVO_OK ? fault_of("workspace", extent)
+                                                                : std::string();
 }
 
 }  // namespace
@@ -171,14 +179,18 @@ void octavo_run::seal() {
   for (const octavo_slot_use &u : new_uses_) uses_[{u.owner_kind, u.owner}].push_back(u);
   while (plans_.size() < linear_count_) {
     auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
-    const octavo_status planned =
-        plugin()->backend.linear_plan(session_, static_cast<uint32_t>(plans_.size()), &plan);
+    const auto linear = static_cast<uint32_t>(plans_.size());
+    const octavo_status planned = plugin()->backend.linear_plan(session_, linear, &plan);
     if (planned != OCTAVO_OK)
-      octavo::fail_run(planned, "backend ", plugin()->id, ": linear_plan of linear ", plans_.size(),
+      octavo::fail_run(planned, "backend ", plugin()->id, ": linear_plan of linear ", linear,
                        " failed with status ", planned);
     if (const std::string fault = fault_of(plan); !fault.empty())
       octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
-                       plans_.size(), ": ", fault);
+                       linear, ": ", fault);
+    if (plugin()->fused && (plan.flags & OCTAVO_LINEAR_NEEDS_X) == 0)
+      if (const std::string fault = fault_of(*plugin()->fused, session_, linear); !fault.empty())
+        octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id,
+                         ": " OCTAVO_FUSED_ID " of linear ", linear, ": ", fault);
     plans_.push_back(plan);
   }
 }

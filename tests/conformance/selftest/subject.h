@@ -97,6 +97,8 @@ enum Fault : int64_t {
   kWritesRecv,            // a stage scales recv in place
   kFusedRefused,          // a linear that keeps x is not fused
   kFusedWritesExtent,     // a refused question for the workspace is answered with zeros
+  kFusedNoRows,           // the stated workspace has no row_multiple
+  kPlanHuge,              // the plan states 2^47 bytes and more
   kFusedTooLittle,        // the stated workspace is a byte a row short
   kFusedInF32,            // the prologue is not rounded to x's dtype
   kFusedForgetsRstd,      // a fused forward leaves rstd unwritten

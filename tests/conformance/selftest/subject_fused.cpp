@@ -22,6 +22,7 @@ octavo_status workspace(const octavo_session *s, uint32_t linear, octavo_extent 
   if (s->fault == kFusedRefused) return OCTAVO_UNSUPPORTED;
   *out = workspace_extent(s, linear);
   if (s->fault == kFusedTooLittle) --out->bytes_per_row;
+  if (s->fault == kFusedNoRows) out->row_multiple = 0;
   return OCTAVO_OK;
 }
 

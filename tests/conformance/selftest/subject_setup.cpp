@@ -141,6 +141,7 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
   out->forward_workspace = {align, n * sizeof(float) + k, 16};
   out->backward_workspace = {align, k * sizeof(float) + 2 * n, 16 + n * k * sizeof(float)};
   if (s->fault == kLatePlan) out->backward_workspace.fixed_bytes += s->seals;
+  if (s->fault == kPlanHuge) out->backward_workspace.fixed_bytes = uint64_t{1} << 47;
   out->weight_workspace = 0;
   return OCTAVO_OK;
 }
