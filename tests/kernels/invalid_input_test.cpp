@@ -256,7 +256,7 @@ TEST_F(InvalidInput, adam_step) {
   c.decay_mode = OCTAVO_DECAY_L2;
   c.state_granularity = OCTAVO_PER_ROW;
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED,
-                 {"state_granularity = 1", "5 (flat 256) or 6 (expanded 128)"});
+                 {"state_granularity = 1", "5 (flat 256) or 32768 (expanded 128)"});
   c.state_granularity = OCTAVO_PER_TENSOR;
   c.flags = 6;
   expect_refused(kernels_.adam_step(c), OCTAVO_UNSUPPORTED, {"flags = 0x6", "0x1"});
