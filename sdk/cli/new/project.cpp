@@ -60,6 +60,12 @@ bool is_package(const std::string &name) {
          std::all_of(name.begin(), name.end(), may_follow);
 }
 
+// The build of this tree has its own; the others are what builds of a sample leave in it.
+bool is_of_a_build(const std::string &place) {
+  return place == "CMakeLists.txt" || place == "Cargo.lock" || place.starts_with("target/") ||
+         place.starts_with("build/");
+}
+
 std::string lines(const std::vector<std::string> &all, const std::string &indent) {
   std::string text;
   for (const std::string &line : all) text += (text.empty() ? "" : "\n" + indent) + line;
@@ -88,7 +94,7 @@ class Files {
     std::vector<int> found(words.size());
     for (const auto &entry : fs::recursive_directory_iterator(folder)) {
       std::string place = fs::relative(entry.path(), folder).string();
-      if (!entry.is_regular_file() || place == "CMakeLists.txt") continue;
+      if (!entry.is_regular_file() || is_of_a_build(place)) continue;
       std::string content = read(entry.path());
       for (size_t i = 0; i < words.size(); ++i) {
         const std::string to = filled(words[i].second, values_);
