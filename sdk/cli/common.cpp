@@ -43,7 +43,8 @@ const octavo_host *console_host() {
 }  // namespace
 
 void Request::add_config_options(CLI::App &app) {
-  app.add_option("config", config_path_, "octavo.toml to read; without one, the defaults apply");
+  app.add_option("config", config_path_, "octavo.toml to read; without one, the defaults apply")
+      ->check(problem_of_empty);
   add_plugin_options(app);
 }
 
@@ -54,7 +55,8 @@ void Request::add_plugin_options(CLI::App &app) {
                    ? "expected KEY=VALUE, found \"" + text + "\""
                    : std::string();
       });
-  app.add_option("--plugin-dir", plugin_dirs_, "also search this directory for plugins");
+  app.add_option("--plugin-dir", plugin_dirs_, "also search this directory for plugins")
+      ->check(problem_of_empty);
 }
 
 void Request::add_locked_option(CLI::App &app) {
@@ -105,6 +107,10 @@ octavo_str Request::format() const {
   static const octavo_str tree = OCTAVO_STR("tree");
   static const octavo_str json = OCTAVO_STR("json");
   return json_ ? json : tree_ ? tree : text;
+}
+
+std::string problem_of_empty(const std::string &argument) {
+  return argument.empty() ? "expected a path, found an empty argument" : std::string();
 }
 
 std::string problem_of_name(const std::string &name) {

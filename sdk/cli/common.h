@@ -55,6 +55,12 @@ void print_line(void *ctx, octavo_str text);
 
 int exit_code(octavo_status status);
 
+// Of the library at run time and of the ABI, in one line.
+std::string versions();
+
+// A check of arguments: "" is what a shell makes of a variable that is not set.
+std::string problem_of_empty(const std::string &argument);
+
 // A function of octavo.h that prints a report.
 using Report = octavo_status (*)(const octavo_open_desc *, octavo_str, octavo_line, void *);
 // Adds the options of a command that prints one, and returns what prints it.

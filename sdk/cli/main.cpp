@@ -1,6 +1,31 @@
 // octavo: shows and checks configurations, plugins and the machine. Each command is one file in
 // this folder.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
 #include "common.h"
+
+namespace {
+
+// Output that nobody could read, such as that to a full disk, is a failure.
+int finished(int exit) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit;
+  std::fprintf(stderr, "error: standard output cannot be written: %s\n",
+               errno == 0 ? "an earlier write failed" : std::strerror(errno));
+  return octavo::cli::kInternal;
+}
+
+// A misspelt command, which CLI11 takes for a missing one.
+bool is_unknown(const CLI::App &app, const char *word) {
+  if (word == nullptr || *word == '-') return false;
+  for (const CLI::App *command : app.get_subcommands(nullptr))
+    if (command->get_name() == word) return false;
+  return true;
+}
+
+}  // namespace
 
 int main(int argc, char **argv) {
   CLI::App app{"octavo: FP8 training for existing frameworks", "octavo"};
@@ -20,10 +45,16 @@ int main(int argc, char **argv) {
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_check_elf(app, exit);
   octavo::cli::add_version(app, exit);
+  app.set_version_flag("--version", octavo::cli::versions());
+  if (is_unknown(app, argc > 1 ? argv[1] : nullptr)) {
+    std::fprintf(stderr, "error: unknown command \"%s\"; octavo --help lists the commands\n",
+                 argv[1]);
+    return octavo::cli::kWrongInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
-    return app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput;
+    return finished(app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput);
   }
-  return exit;
+  return finished(exit);
 }

@@ -5,12 +5,16 @@
 
 namespace octavo::cli {
 
+std::string versions() {
+  return "octavo " + std::string(view(octavo_version())) + ", ABI " +
+         std::to_string(OCTAVO_ABI_MAJOR) + "." + std::to_string(OCTAVO_ABI_MINOR) + ", headers " +
+         OCTAVO_ABI_HEADERS;
+}
+
 void add_version(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand("version", "Print the versions of the SDK and its ABI");
   command->callback([&exit] {
-    const octavo_str v = octavo_version();
-    std::printf("octavo %.*s, ABI %d.%d, headers %s\n", static_cast<int>(v.size), v.data,
-                OCTAVO_ABI_MAJOR, OCTAVO_ABI_MINOR, OCTAVO_ABI_HEADERS);
+    std::puts(versions().c_str());
     exit = kOk;
   });
 }

@@ -25,6 +25,37 @@ TEST_F(CliCommands, version) {
   EXPECT_EQ(f.err, "");
 }
 
+TEST_F(CliCommands, version_as_a_flag) {
+  const Finished f = octavo({"--version"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_EQ(f.out, octavo({"version"}).out);
+}
+
+TEST_F(CliCommands, a_misspelt_command_is_not_a_missing_one) {
+  const Finished f = octavo({"explian"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.err, "error: unknown command \"explian\"; octavo --help lists the commands\n");
+}
+
+TEST_F(CliCommands, an_empty_argument_is_no_path) {
+  for (const std::vector<std::string> &arguments :
+       {std::vector<std::string>{"explain", ""}, {"list", "--plugin-dir", ""}}) {
+    const Finished f = octavo(arguments);
+    EXPECT_EQ(f.exit_code, 2) << arguments[0];
+    EXPECT_THAT(f.err, HasSubstr("expected a path, found an empty argument")) << arguments[0];
+  }
+}
+
+TEST_F(CliCommands, output_that_cannot_be_written_is_a_failure) {
+  for (const std::string command : {"list", "explain", "--help", "version"}) {
+    const Finished f =
+        run_program({"/bin/sh", "-c", std::string(OCTAVO_CLI) + " " + command + " > /dev/full"});
+    EXPECT_EQ(f.exit_code, 3) << command;
+    EXPECT_THAT(f.err, HasSubstr("standard output cannot be written: No space left on device"))
+        << command;
+  }
+}
+
 TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   const Finished f = octavo({"--help"});
   EXPECT_EQ(f.exit_code, 0);

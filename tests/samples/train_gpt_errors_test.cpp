@@ -54,6 +54,12 @@ TEST(TrainGptErrors, out_is_a_file) {
   EXPECT_EQ(read_text(path), "keep me");
 }
 
+TEST(TrainGptErrors, directories_without_a_name) {
+  for (const char *option : {"--save", "--resume"})
+    expect_refused(run(small({option, ""})), {option, "found an empty argument"});
+  expect_refused(run(replaced(small({}), "--out", "")), {"--out", "found an empty argument"});
+}
+
 TEST(TrainGptErrors, out_below_a_file) {
   const std::string path = test_directory() + "/file";
   write_text(path, "keep me");

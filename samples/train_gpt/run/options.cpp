@@ -116,11 +116,20 @@ bool parse_options(int argc, char **argv, Options &options) {
   app.add_option("--run", runs, "runs to compare, see below")->type_name("NAME ...");
   app.add_option("--backend", backends, "runs of FP8 backends, after the others of --run")
       ->type_name("BACKEND[:K=V,..] ...");
-  app.add_option("--save", options.save, "directory of checkpoints, see below")->type_name("DIR");
-  app.add_option("--resume", options.resume, "checkpoints to go on from")->type_name("DIR");
+  // "" is what a shell makes of a variable that is not set.
+  const auto not_empty = [](const std::string &path) {
+    return path.empty() ? "expected a directory, found an empty argument" : std::string();
+  };
+  app.add_option("--save", options.save, "directory of checkpoints, see below")
+      ->type_name("DIR")
+      ->check(not_empty);
+  app.add_option("--resume", options.resume, "checkpoints to go on from")
+      ->type_name("DIR")
+      ->check(not_empty);
   app.add_option("--seed", options.seed, "of weights and batches")->capture_default_str();
   app.add_option("--out", options.out, "directory of metrics.jsonl and report.html")
       ->type_name("DIR")
+      ->check(not_empty)
       ->capture_default_str();
   app.add_flag("--quiet", options.quiet, "print the final tables only");
   app.add_option("--rate", options.rate, "peak learning rate")->capture_default_str();

@@ -44,11 +44,12 @@ size_t distance(std::string_view a, std::string_view b, size_t limit) {
 
 }  // namespace
 
-std::string nearest(std::string_view word, const std::vector<std::string> &candidates) {
+std::string nearest(std::string_view word, const std::vector<std::string> &candidates,
+                    size_t most) {
   // Keys are short; a longer word is no misspelling of one, and would cost quadratic time.
   if (word.size() > 64) return {};
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t best_distance = (most == 0 ? std::max<size_t>(2, word.size() / 3) : most) + 1;
   for (const std::string &candidate : candidates) {
     const size_t d = distance(word, candidate, best_distance);
     if (d < best_distance && d < std::max(word.size(), candidate.size())) {

@@ -32,9 +32,10 @@ std::string concat(const Part &...parts) {
   return all;
 }
 
-// The candidate that is fewest edits away from `word`, or empty when none is near (more than a
-// third of the letters differ).
-std::string nearest(std::string_view word, const std::vector<std::string> &candidates);
+// The candidate that is fewest edits away from `word`, or empty when none is near: at most `most`
+// edits, where 0 stands for a third of the letters.
+std::string nearest(std::string_view word, const std::vector<std::string> &candidates,
+                    size_t most = 0);
 
 // "a, b and c", or with another word before the last; "nothing" when empty.
 std::string enumerate(const std::vector<std::string> &items, const char *word = "and");

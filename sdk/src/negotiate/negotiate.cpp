@@ -2,9 +2,11 @@
 #include "sdk/src/negotiate/negotiate.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/config/unread.h"
 
 namespace octavo {
 namespace {
@@ -31,6 +33,33 @@ void check_tables(const Negotiation &n) {
   }
 }
 
+// Fallback "BF16" would be a backend that nobody has, and never bf16.
+void check_fallback(const Config &config) {
+  for (const std::string &name : config[key::kFallback]) {
+    std::string lower = name;
+    for (char &c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (is_precision(name) || !is_precision(lower)) continue;
+    std::vector<std::string> list = config[key::kFallback];
+    std::replace(list.begin(), list.end(), name, lower);
+    fail_config(config.origin(key::kFallback),
+                concat("fp8.fallback: expected \"", lower, "\", found \"", name, "\""),
+                config.change(key::kFallback, list));
+  }
+}
+
+// Candidates that nobody can try, named in a configuration that other machines may share.
+void note_unknown(Negotiation &n) {
+  const std::vector<std::string> names = n.discovery.names();
+  for (const Candidate &c : n.candidates) {
+    if (c.is_precision || std::find(names.begin(), names.end(), c.id) != names.end()) continue;
+    if (n.choice()->is_fallback && c.is_tried) continue;  // the warning of the fallback names it
+    const std::string near = nearest(c.id, names);
+    n.warnings.push_back(concat(c.is_fallback ? "fp8.fallback" : "fp8.preference", ": no plugin \"",
+                                c.id, "\" is installed here",
+                                near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+}
+
 // The options of a loaded candidate, or why its plugin cannot list them. What the
 // configuration has wrong is thrown on.
 std::optional<std::string> refused_options(const Negotiation &n, Candidate &c) {
@@ -49,6 +78,8 @@ Negotiation prepare(const octavo_open_desc &desc) {
   Negotiation n;
   n.config = load_config(desc);
   n.discovery = discover(n.config, desc);
+  refuse_unread_variables(n.discovery.names());
+  n.warnings = idle_protection(n.config);
   n.trust = trust_policy(n.config, privileged());
   n.hardware = read_hardware();
   return n;
@@ -59,6 +90,7 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
     if (p.asked && !p.ignored.empty())
       warn(host, "octavo.discovery", p.directory, " (", p.origin, ") is ignored: ", p.ignored);
   check_tables(n);
+  check_fallback(n.config);
   choose_device(n, desc, host);
 
   std::vector<Candidate> wanted;
@@ -86,6 +118,8 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
     n.candidates.push_back(std::move(c));
     if (!n.chosen && !declined(n.candidates.back().verdicts)) n.chosen = n.candidates.size() - 1;
   }
+  if (n.chosen) note_unknown(n);  // a refusal names all candidates anyway
+  for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);
 }
 
 void check_all_options(Negotiation &n, const octavo_host *host) {

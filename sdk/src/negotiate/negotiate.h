@@ -85,7 +85,8 @@ struct Negotiation {
   std::map<std::string, std::vector<EffectiveOption>> checked_options;
   std::optional<size_t> chosen;  // index into candidates
 
-  std::vector<ProbedPlugin> probes;  // of octavo_probe only
+  std::vector<std::string> warnings;  // what the configuration asks for and nothing does
+  std::vector<ProbedPlugin> probes;   // of octavo_probe only
 
   const Candidate *choice() const { return chosen ? &candidates[*chosen] : nullptr; }
 };

@@ -102,7 +102,12 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     j["deterministic"] = (caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0;
   }
   if (Json required = requirements_json(n); !required.empty()) j["requires"] = required;
-  if (choice != nullptr && !choice->warnings.empty()) j["warnings"] = choice->warnings;
+  std::vector<std::string> warnings = n.warnings;
+  if (choice != nullptr)
+    warnings.insert(warnings.end(), choice->warnings.begin(), choice->warnings.end());
+  if (run != nullptr)
+    for (std::string &warning : run->unmet()) warnings.push_back(std::move(warning));
+  if (!warnings.empty()) j["warnings"] = warnings;
   if (choice != nullptr && choice->plugin != nullptr) {
     j["backend"] = plugin_json(*choice->plugin);
     Json options = Json::object();

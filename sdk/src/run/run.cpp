@@ -1,6 +1,8 @@
 // Opens the chosen session and places parameters and layers.
 #include "sdk/src/run/run.h"
 
+#include <algorithm>
+
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
@@ -66,6 +68,22 @@ std::optional<octavo::Verdict> octavo_run::keep(const std::string &name, int64_t
                               config.change(octavo::key::kSkip, others)}};
     }
   return octavo::too_small(config, negotiation_.device->caps(), n, k);
+}
+
+std::vector<std::string> octavo_run::unmet() const {
+  std::vector<std::string> all;
+  if (session_ == nullptr || layers_.empty()) return all;
+  for (const std::string &pattern : negotiation_.config[octavo::key::kSkip]) {
+    const auto is_met = [&](const auto &named) { return octavo::matches(pattern, named.name); };
+    if (std::none_of(layers_.begin(), layers_.end(), is_met) &&
+        std::none_of(parameters_.begin(), parameters_.end(), is_met))
+      all.push_back("layers.skip: no layer or weight matches \"" + pattern + "\"");
+  }
+  if (linear_count_ == 0)
+    all.push_back(octavo::concat("no layer runs in FP8: ", layers_.size(),
+                                 " linear layers stay with the host, ", layers_.front().name, ": ",
+                                 layers_.front().verdict.text));
+  return all;
 }
 
 octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_verdict *v,

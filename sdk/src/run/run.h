@@ -38,6 +38,8 @@ struct octavo_run {
   octavo_status add_parameter(const octavo_parameter_desc &d, octavo_verdict *v, uint32_t *id);
   octavo_status add_linear(const octavo_linear_desc &d, octavo_verdict *v, uint32_t *id);
   void seal();
+  // What the configuration asks for and the layers so far do not do.
+  std::vector<std::string> unmet() const;
 
   const octavo_host *host() const { return host_.get(); }
   bool is_usable() const { return true; }

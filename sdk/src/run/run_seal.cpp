@@ -193,4 +193,6 @@ void octavo_run::seal() {
                          ": " OCTAVO_FUSED_ID " of linear ", linear, ": ", fault);
     plans_.push_back(plan);
   }
+  if (seal_ends_.size() > 1) return;  // said once; reports follow later seals
+  for (const std::string &warning : unmet()) octavo::warn(host(), "octavo.run", warning);
 }
