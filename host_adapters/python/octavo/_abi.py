@@ -50,7 +50,8 @@ class OpenDesc(c.Structure):
 class Verdict(c.Structure):
     _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("level", c.c_uint32),
                 ("decision", c.c_uint32), ("reason", c.c_uint32), ("reserved", c.c_uint32),
-                ("text", Str), ("evidence", Str), ("remedy", Str)]
+                ("text", Str), ("evidence", Str), ("remedy", Str),
+                ("remedy_key", Str), ("remedy_value", Str), ("remedy_command", Str)]
 
 
 class ParameterDesc(c.Structure):
@@ -61,7 +62,7 @@ class ParameterDesc(c.Structure):
 
 class LinearDesc(c.Structure):
     _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("name", Str), ("weight", c.c_uint32),
-                ("flags", c.c_uint32)]
+                ("flags", c.c_uint32), ("options", c.c_void_p), ("option_count", c.c_uint64)]
 
 
 class SessionDesc(c.Structure):

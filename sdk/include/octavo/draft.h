@@ -16,9 +16,9 @@
  * quotient that overflows gives an infinite scale. */
 #define OCTAVO_RULE_MSAMP04 0x8000u
 
-/* The octavo_delayed_scale_update.history_flags of MS-AMP 0.4.0. */
-#define OCTAVO_HISTORY_MSAMP04 \
-  (OCTAVO_HISTORY_DROP_NONFINITE | OCTAVO_HISTORY_NAN_KEEPS | OCTAVO_HISTORY_COUNT_FROM_ONE)
+/* The octavo_delayed_scale_update.history_flags of MS-AMP 0.4.0: DROP_NONFINITE, NAN_KEEPS and
+ * COUNT_FROM_ONE. */
+#define OCTAVO_HISTORY_MSAMP04 14u
 
 /* An octavo_adam_step.decay_mode, as MS-AMP 0.4.0: OCTAVO_DECAY_L2, but scaled moments are stored
  * without the decay. */
