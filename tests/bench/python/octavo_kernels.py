@@ -28,10 +28,11 @@ HEADER = [("size", U32), ("kind", U32)]
 Str = struct("Str", [("data", ctypes.c_char_p), ("size", U64)])
 Tensor = struct("Tensor", [("data", Pointer), ("rows", I64), ("cols", I64), ("stride", I64),
                            ("dtype", U32), ("reserved", U32)])
-Scale = struct("Scale", [("data", Pointer), ("stride", I64), ("dtype", U32), ("granularity", U32)])
+Scale = struct("Scale", [("data", Pointer), ("stride", I64), ("dtype", U32), ("granularity", U32),
+                         ("second", Pointer), ("order", U32), ("reserved", U32)])
 Device = struct("Device", [("type", U32), ("index", ctypes.c_int32)])
-Caps = struct("Caps", HEADER + [("id", Str), ("dtypes", U64), ("granularities", U64),
-                                ("flags", U64), ("alignment", U64)])
+Caps = struct("Caps", HEADER + [("id", Str), ("flags", U64), ("alignment", U64),
+                                ("pack_rows", U64)])
 OpenDesc = struct("OpenDesc", HEADER + [
     ("config_path", Str), ("config_text", Str), ("overrides", Pointer), ("override_count", U64),
     ("plugin_dirs", Pointer), ("plugin_dir_count", U64), ("device", Device), ("host", Pointer)])
@@ -44,13 +45,13 @@ Quantize = struct("Quantize", HEADER + [
     ("out_t", Pointer), ("out_scale_inv", Pointer), ("scale", Pointer), ("counter", Pointer),
     ("amax", Pointer), ("nonfinite", Pointer), ("format_max", F), ("window", F), ("rule", U32),
     ("flags", U32), ("workspace", Pointer), ("out_t_scale_inv", Pointer), ("eps", F),
-    ("reserved", U32)])
+    ("rounding", U32)])
 Gemm = struct("Gemm", HEADER + [
     ("stream", Pointer), ("a", Pointer), ("b", Pointer), ("d", Pointer), ("bias", Pointer),
     ("a_scale_inv", Pointer), ("b_scale_inv", Pointer), ("workspace", Pointer),
     ("accumulate", U32), ("fast_accumulation", U32), ("bias_after", U32), ("layout", U32)])
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-WORKSPACE_BYTES, QUANTIZE, GEMM = 4, 5, 10
+WORKSPACE_BYTES, QUANTIZE, GEMM = 5, 6, 11
 CONFIG = b'mixed_precision = "fp8"\n[plugins]\ntrust = "dev"\n[fp8]\nbackend = "reference"\n'
 
 

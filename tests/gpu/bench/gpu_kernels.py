@@ -21,7 +21,7 @@ DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS = 1, 2, 4, 5, 10, 11, 12, 13
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS = 1, 2, 5, 6, 11, 12, 13, 14
 
 Diagnostic = struct("Diagnostic", HEADER + [("code", U32), ("severity", U32), ("domain", Str),
                                             ("text", Str)])

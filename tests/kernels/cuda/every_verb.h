@@ -235,6 +235,12 @@ class EveryVerb {
       caps.size = kind == Kind::kRight ? sizeof(caps) : 0;
       return t.describe(ctx, &caps);
     };
+    const auto can = [&t](void *ctx, void *, Kind kind) {
+      octavo_ability question = {};
+      question.size = kind == Kind::kRight ? sizeof(question) : 0;
+      question.kind = OCTAVO_KIND_ABILITY;
+      return t.ability(ctx, &question);
+    };
     const auto ask = [&t, this](void *ctx, void *, Kind kind) {
       uint64_t bytes = 0;
       octavo_gemm c = gemm_;
@@ -245,6 +251,7 @@ class EveryVerb {
               {"open_device", false, open, OCTAVO_OK, OCTAVO_DEVICE},
               {"close_device", false, open, OCTAVO_OK, OCTAVO_DEVICE},
               {"describe", false, describe},
+              {"ability", false, can},
               {"workspace_bytes", false, ask}};
     add("quantize", t.quantize, quantize_);
     add("dequantize", t.dequantize, dequantize_);
