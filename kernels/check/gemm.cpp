@@ -100,7 +100,7 @@ void check_blocks(Check *check, const octavo_gemm &c) {
       block_cols(a->granularity) != block_cols(b->granularity)) {
     return check->fail(OCTAVO_UNSUPPORTED,
                        "a_scale_inv.granularity = %u, b_scale_inv.granularity = %u; expected two "
-                       "of 2 (1x128) and 3 (128x128), or two of 4 (1x32) and 7 (32x32)",
+                       "of 2 (1x128) and 3 (128x128), or two of 4 (1x32) and 6 (32x32)",
                        a->granularity, b->granularity);
   }
   check->tensor(c.a, "a", Dtypes::kFloat8);

@@ -62,7 +62,7 @@ struct Granularity {
 constexpr Granularity kRows = {false, "one scale per row", "which follows from the row", "rows",
                                "1 (per row)"};
 constexpr Granularity kBlocks = {true, "a block granularity", "whose scales follow from each block",
-                                 "blocks", "a block granularity (2, 3, 4 or 7)"};
+                                 "blocks", "a block granularity (2, 3, 4 or 6)"};
 
 void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
                   const octavo_tensor *codes, const octavo_scale *s, const char *name,
@@ -85,8 +85,8 @@ void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
   if (is_mx ? !is_mx_rule(c.rule) : !is_block_rule(c.rule)) {
     return check->fail(OCTAVO_UNSUPPORTED, "rule = %u with %s.granularity = %u; expected %s",
                        c.rule, scale_name, s->granularity,
-                       is_mx ? "6 (mx up) or 7 (mx floor)"
-                             : "1 (quotient), 2 (pow2), 8 (deepgemm) or 9 (deepgemm pow2)");
+                       is_mx ? "5 (mx up) or 6 (mx floor)"
+                             : "1 (quotient), 2 (pow2), 7 (deepgemm) or 8 (deepgemm pow2)");
   }
   check_block_scale(check, s, scale_name, *codes);
 }
