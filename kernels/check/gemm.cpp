@@ -100,8 +100,9 @@ void check_blocks(Check *check, const octavo_gemm &c) {
       block_cols(a->granularity) != block_cols(b->granularity)) {
     return check->fail(OCTAVO_UNSUPPORTED,
                        "a_scale_inv.granularity = %u, b_scale_inv.granularity = %u; expected two "
-                       "of 2 (1x128) and 3 (128x128), or two of 4 (1x32) and 6 (32x32)",
-                       a->granularity, b->granularity);
+                       "of %d (1x128) and %d (128x128), or two of %d (1x32) and %d (32x32)",
+                       a->granularity, b->granularity, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+                       OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32);
   }
   check->tensor(c.a, "a", Dtypes::kFloat8);
   check->tensor(c.b, "b", Dtypes::kFloat8);

@@ -63,6 +63,9 @@ constexpr Granularity kRows = {false, "one scale per row", "which follows from t
                                "1 (per row)"};
 constexpr Granularity kBlocks = {true, "a block granularity", "whose scales follow from each block",
                                  "blocks", "a block granularity (2, 3, 4 or 6)"};
+static_assert(OCTAVO_BLOCK_1X128 == 2 && OCTAVO_BLOCK_128X128 == 3 && OCTAVO_BLOCK_1X32 == 4 &&
+                  OCTAVO_BLOCK_32X32 == 6,
+              "the text above names these numbers");
 
 void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
                   const octavo_tensor *codes, const octavo_scale *s, const char *name,
@@ -82,11 +85,17 @@ void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
   }
   if (!g.is_block) return check_row_scale(check, s, scale_name, codes->rows);
   const bool is_mx = is_mx_granularity(s->granularity);
-  if (is_mx ? !is_mx_rule(c.rule) : !is_block_rule(c.rule)) {
-    return check->fail(OCTAVO_UNSUPPORTED, "rule = %u with %s.granularity = %u; expected %s",
-                       c.rule, scale_name, s->granularity,
-                       is_mx ? "5 (mx up) or 6 (mx floor)"
-                             : "1 (quotient), 2 (pow2), 7 (deepgemm) or 8 (deepgemm pow2)");
+  if (is_mx && !is_mx_rule(c.rule)) {
+    return check->fail(OCTAVO_UNSUPPORTED,
+                       "rule = %u with %s.granularity = %u; expected %d (mx up) or %d (mx floor)",
+                       c.rule, scale_name, s->granularity, OCTAVO_RULE_MX_UP, OCTAVO_RULE_MX_FLOOR);
+  }
+  if (!is_mx && !is_block_rule(c.rule)) {
+    return check->fail(OCTAVO_UNSUPPORTED,
+                       "rule = %u with %s.granularity = %u; expected %d (quotient), %d (pow2), %d "
+                       "(deepgemm) or %d (deepgemm pow2)",
+                       c.rule, scale_name, s->granularity, OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2,
+                       OCTAVO_RULE_DEEPGEMM, OCTAVO_RULE_DEEPGEMM_POW2);
   }
   check_block_scale(check, s, scale_name, *codes);
 }

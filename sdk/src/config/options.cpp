@@ -128,10 +128,7 @@ void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::stri
   const std::string prefix = variable_of(id, "");
   std::vector<std::string> known;
   for (const DeclaredOption &o : declared) known.push_back(variable_of(id, o.name));
-  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view line(*entry);
-    const std::string name(line.substr(0, line.find('=')));
-    if (!name.starts_with(prefix)) continue;
+  for (const std::string &name : variables_with(prefix)) {
     bool found = false;
     for (const std::string &variable : known) found = found || variable == name;
     if (found) continue;
@@ -139,11 +136,7 @@ void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::stri
     throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", name, ": backend ", id,
                   " has no such option",
                   near.empty() ? "; it knows " + enumerate(known) : "; did you mean " + near + "?")
-        .with_fix({.key = name,
-                   .origin = name,
-                   .command = near.empty()
-                                  ? ""
-                                  : "export " + near + "=\"$" + name + "\" && unset " + name});
+        .with_fix(rename_variable(name, near));
   }
 }
 
@@ -238,12 +231,32 @@ std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption>
 }
 
 std::string variable_of(const std::string &id, const std::string &option) {
-  std::string name = "OCTAVO_FP8_" + id + "_" + option;
+  return as_variable("fp8." + id + "." + option);
+}
+
+std::string as_variable(const std::string &key) {
+  std::string name = "OCTAVO_" + key;
   for (char &c : name) {
     const auto byte = static_cast<unsigned char>(c);
     c = std::isalnum(byte) != 0 ? static_cast<char>(std::toupper(byte)) : '_';
   }
   return name;
+}
+
+std::vector<std::string> variables_with(const std::string &prefix) {
+  std::vector<std::string> names;
+  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line(*entry);
+    if (line.substr(0, line.find('=')).starts_with(prefix))
+      names.emplace_back(line.substr(0, line.find('=')));
+  }
+  return names;
+}
+
+Fix rename_variable(const std::string &name, const std::string &near) {
+  return {.key = name,
+          .origin = name,
+          .command = near.empty() ? "" : "export " + near + "=\"$" + name + "\" && unset " + name};
 }
 
 std::map<std::string, Setting> with_environment(const std::vector<DeclaredOption> &declared,

@@ -38,8 +38,16 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
 // The array that crosses the C boundary; borrows the texts of `options`.
 std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options);
 
+// A dotted key as the name of a variable: OCTAVO_ in front, upper case, everything but letters and
+// digits as '_'.
+std::string as_variable(const std::string &key);
+// The names of all variables that begin with `prefix`.
+std::vector<std::string> variables_with(const std::string &prefix);
+// What to do about variable `name` where `near` was meant; without a command if that is empty.
+Fix rename_variable(const std::string &name, const std::string &near);
+
 // The variable of one option, above the file and below the program's overrides: fp8.te.margin is
-// OCTAVO_FP8_TE_MARGIN. Upper case, everything but letters and digits as '_'.
+// OCTAVO_FP8_TE_MARGIN.
 std::string variable_of(const std::string &id, const std::string &option);
 
 // `given` with the values of the environment on top, except where there is an override. An empty

@@ -1,10 +1,7 @@
 // The names of variables against what is read, and lists of trust against the mode that reads them.
 #include "sdk/src/config/unread.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cctype>
 
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/options.h"
@@ -18,13 +15,6 @@ const std::vector<std::string> kVariables = {
     "OCTAVO_FORCE_KERNELS",   "OCTAVO_CUDA_GEMM", "OCTAVO_CUBLASLT",    "OCTAVO_LIBRARY_DIR"};
 // A longer name has more letters to miss, but two wrong ones are all that a slip makes.
 constexpr size_t kSlip = 2;
-
-// fp8.require.native as a variable would be called.
-std::string as_variable(const std::string &key) {
-  std::string name = "OCTAVO_" + key;
-  for (char &c : name) c = c == '.' ? '_' : static_cast<char>(std::toupper(c));
-  return name;
-}
 
 [[noreturn]] void refuse(const std::string &name, const std::string &words, Fix fix) {
   fix.key = fix.origin = name;
@@ -52,17 +42,13 @@ void check(const std::string &name, const std::vector<std::string> &plugins) {
            {.command = "unset " + name});
   const std::string near = nearest(name, kVariables, kSlip);
   if (!near.empty())
-    refuse(name, "not known; did you mean " + near + "?",
-           {.command = "export " + near + "=\"$" + name + "\" && unset " + name});
+    refuse(name, "not known; did you mean " + near + "?", rename_variable(name, near));
 }
 
 }  // namespace
 
 void refuse_unread_variables(const std::vector<std::string> &plugins) {
-  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view line(*entry);
-    if (line.starts_with("OCTAVO_")) check(std::string(line.substr(0, line.find('='))), plugins);
-  }
+  for (const std::string &name : variables_with("OCTAVO_")) check(name, plugins);
 }
 
 std::vector<std::string> idle_protection(const Config &config) {
