@@ -14,6 +14,7 @@
 #include "children.h"
 #include "limits.h"
 #include "process_state.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/plugin/loader.h"
 #include "sdk/src/probe/probe_spawn.h"
 #include "self_test.h"
@@ -96,8 +97,12 @@ void try_plugin(const octavo::Manifest &manifest) {
          octavo::Stage::kLoad}));
   begin(ProbeStage::kNegotiate);
   std::vector<octavo::Verdict> verdicts;
-  const octavo::LoadedPlugin *plugin =
-      octavo::load_plugin(manifest, "of the caller", nullptr, verdicts);
+  const octavo::LoadedPlugin *plugin = nullptr;
+  try {
+    plugin = octavo::load_plugin(manifest, "of the caller", nullptr, verdicts);
+  } catch (const octavo::Shortage &s) {
+    verdicts.push_back(s.verdict());
+  }
   for (const octavo::Verdict &v : verdicts) send(octavo::verdict_record(v));
   if (plugin == nullptr) return;
   begin(ProbeStage::kDescribe);

@@ -245,8 +245,8 @@ bool describe(const LoadedPlugin &plugin, const Voice &voice) {
     const std::vector<octavo_option_value> options = lend_options(n.candidates[0].options);
     const octavo_session_desc desc = describe_session(n, helper_host(), options);
     std::vector<Verdict> verdicts;
-    const octavo_verdict_sink sink = collect(verdicts);
-    const octavo_status status = plugin.backend.check_session(&desc, &sink);
+    const VerdictSink sink(verdicts);
+    const octavo_status status = plugin.backend.check_session(&desc, sink.get());
     if (status == OCTAVO_OK && !verdicts.empty() && !declined(verdicts)) return true;
     voice.warn(left_out + "with default options the plugin declines a session on the CPU" +
                (verdicts.empty() ? concat(", status ", status) : ": " + verdicts[0].text));

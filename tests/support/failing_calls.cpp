@@ -2,6 +2,7 @@
 // names from the lines that begin with WRAP.
 #include "tests/support/failing_calls.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -70,6 +71,8 @@ bool FailingCall::meets(const std::string &function, long *returned) {
 
 // clang-format off
 WRAP(int, open, (const char *path, int flags, unsigned mode), (path, flags, mode))
+WRAP(DIR *, opendir, (const char *path), (path))
+WRAP(dirent *, readdir, (DIR *from), (from))
 WRAP(int, openat, (int at, const char *path, int flags, unsigned mode), (at, path, flags, mode))
 WRAP(int, fstat, (int file, struct stat *to), (file, to))
 WRAP(int, stat, (const char *path, struct stat *to), (path, to))

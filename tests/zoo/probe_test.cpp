@@ -286,25 +286,6 @@ TEST_F(ZooProbe, own_plugins_are_part_of_the_installation) {
   EXPECT_THAT(probe(), HasSubstr("te            accepted, probed in "));
 }
 
-TEST_F(ZooProbe, without_the_helper_nothing_is_tried) {
-  put("good");
-  Environment outer;
-  outer.set("OCTAVO_PROBE_HELPER", dir / "none");
-  expect_refusal(library() + ": cannot be tried first, the program octavo-probe is missing",
-                 "looked for " + (dir / "none") + " (OCTAVO_PROBE_HELPER)",
-                 "reinstall Octavo, or set plugins.probe = \"never\" for plugins that you trust");
-}
-
-TEST_F(ZooProbe, helper_that_is_no_program) {
-  put("good");
-  Environment outer;
-  outer.set("OCTAVO_PROBE_HELPER", dir.write("helper", "no program\n", 0755));
-  RunPtr run;
-  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(request().host.error(),
-              HasSubstr("first " + (dir / "helper") + " cannot be started: Exec format error"));
-}
-
 TEST_F(ZooProbe, says_that_nothing_is_kept_between_processes) {
   put("good");
   EXPECT_THAT(probe(), HasSubstr("nothing is remembered between processes: neither XDG_CACHE_HOME "

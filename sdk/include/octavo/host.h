@@ -57,7 +57,8 @@ enum {
   OCTAVO_REASON_PROBE = 13,    /* the plugin crashed, hung or gave wrong answers in its trial */
   OCTAVO_REASON_LOCK = 14,     /* the lock file has another plugin, version, hash or verdict */
   OCTAVO_REASON_REQUIRE = 15,  /* a requirement is not met: native FP8, AVX2, ... */
-  OCTAVO_REASON_CONFIG = 16 /* the configuration is unreadable, or contradicts what is installed */
+  OCTAVO_REASON_CONFIG = 16, /* the configuration is unreadable, or contradicts what is installed */
+  OCTAVO_REASON_RESOURCE = 17 /* a check could not be made: no memory, descriptors, processes */
 };
 
 /* The answer to "can this run here?". The caller zeroes it and sets size and kind; the callee fills

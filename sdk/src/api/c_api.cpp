@@ -12,6 +12,7 @@ namespace {
 using octavo::Failure;
 using octavo::given;
 using octavo::guarded;
+using octavo::Shortage;
 using octavo::View;
 
 // The caller's struct in this library's size: fields it does not know are 0.
@@ -65,7 +66,15 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
       return view == View::kRun && !n.chosen ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
     } catch (const Failure &f) {
       if (view == View::kRun && f.status() == OCTAVO_INVALID)
-        octavo::write_problem(d, f, wanted, lines);
+        octavo::write_problem(
+            d,
+            {0, OCTAVO_DECLINE, OCTAVO_REASON_CONFIG, f.text(), "",
+             octavo::Remedy("correct the configuration", f.fix()), octavo::Stage::kConfig},
+            wanted, lines);
+      throw;
+    } catch (Shortage &s) {
+      s.at(octavo::Stage::kConfig);
+      if (view == View::kRun) octavo::write_problem(d, s.verdict(), wanted, lines);
       throw;
     }
   });

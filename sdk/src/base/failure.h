@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "octavo/host.h"
@@ -69,9 +70,9 @@ class Failure : public std::exception {
 // Their texts are taken in on the way; keys and values, which name what is in the text, are not.
 void relay_diagnostic(void *ctx, const octavo_diagnostic *d);
 
-// Sends one message to the host; host may be null.
+// Sends one message to the host; host may be null. Allocates nothing.
 void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, const char *domain,
-              const std::string &text);
+              std::string_view text);
 template <typename... Part>
 void warn(const octavo_host *host, const char *domain, const Part &...parts) {
   diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, domain, concat(parts...));

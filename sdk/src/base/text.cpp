@@ -81,4 +81,20 @@ bool matches(const std::string &pattern, const std::string &name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+std::vector<std::string> split(std::string_view text, char mark) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(mark, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
 }  // namespace octavo

@@ -32,6 +32,12 @@ std::string concat(const Part &...parts) {
   return all;
 }
 
+// The parts between the marks, empty ones too. A stream would end at a part that it has no memory
+// for, as if there were no more.
+std::vector<std::string> split(std::string_view text, char mark);
+// The same for lines: an end of line at the end of the text begins no other.
+std::vector<std::string> split_lines(std::string_view text);
+
 // The candidate that is fewest edits away from `word`, or empty when none is near: at most `most`
 // edits, where 0 stands for a third of the letters.
 std::string nearest(std::string_view word, const std::vector<std::string> &candidates,

@@ -109,22 +109,31 @@ const char *reason_name(uint32_t reason) {
     case OCTAVO_REASON_LOCK: return "lock";
     case OCTAVO_REASON_REQUIRE: return "require";
     case OCTAVO_REASON_CONFIG: return "config";
+    case OCTAVO_REASON_RESOURCE: return "resource";
     default: return "other";
   }
 }
 
 std::string reason_page(uint32_t reason) {
-  if (reason == OCTAVO_REASON_NONE || reason > OCTAVO_REASON_CONFIG) return {};
+  if (reason == OCTAVO_REASON_NONE || reason > OCTAVO_REASON_RESOURCE) return {};
   return std::string("docs/reasons/") + reason_name(reason) + ".md";
 }
 
-octavo_verdict_sink collect(std::vector<Verdict> &out) {
-  auto sink = make<octavo_verdict_sink>(OCTAVO_KIND_VERDICT_SINK);
-  sink.ctx = &out;
-  sink.verdict = [](void *ctx, const octavo_verdict *v) {
-    if (v != nullptr) static_cast<std::vector<Verdict> *>(ctx)->push_back(copy_verdict(*v));
+VerdictSink::VerdictSink(std::vector<Verdict> &out)
+    : out_(out), table_(make<octavo_verdict_sink>(OCTAVO_KIND_VERDICT_SINK)) {
+  table_.ctx = this;
+  table_.verdict = [](void *ctx, const octavo_verdict *v) {
+    auto *sink = static_cast<VerdictSink *>(ctx);
+    try {
+      if (v != nullptr) sink->out_.push_back(copy_verdict(*v));
+    } catch (const std::bad_alloc &) {
+      sink->lost_ = true;
+    }
   };
-  return sink;
+}
+
+void VerdictSink::check() const {
+  if (lost_) throw std::bad_alloc();
 }
 
 }  // namespace octavo

@@ -58,7 +58,20 @@ const char *reason_name(uint32_t reason);
 // The page about a reason, "docs/reasons/trust.md"; empty for OCTAVO_REASON_NONE and unknown ones.
 std::string reason_page(uint32_t reason);
 
-// A sink that appends to `out`, which must outlive it.
-octavo_verdict_sink collect(std::vector<Verdict> &out);
+// A sink that appends to `out`, which must outlive it. Nothing leaves it into the plugin that calls
+// it: `check`, after the call, throws std::bad_alloc when a verdict was lost.
+class VerdictSink {
+ public:
+  explicit VerdictSink(std::vector<Verdict> &out);
+  VerdictSink(const VerdictSink &) = delete;
+  VerdictSink &operator=(const VerdictSink &) = delete;
+  const octavo_verdict_sink *get() const { return &table_; }
+  void check() const;
+
+ private:
+  std::vector<Verdict> &out_;
+  bool lost_ = false;
+  octavo_verdict_sink table_;
+};
 
 }  // namespace octavo

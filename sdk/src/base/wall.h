@@ -3,12 +3,27 @@
 
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/utf8.h"
 
 namespace octavo {
+
+// Tells the host of an error; where there is no memory for its words, without them.
+template <typename Words>
+octavo_status tell(const octavo_host *host, octavo_status status, const char *domain,
+                   Words &&words) {
+  try {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, status, domain, words());
+  } catch (const std::bad_alloc &) {
+    diagnose(host, OCTAVO_SEVERITY_ERROR, status, domain,
+             "the message of this error was lost: out of memory");
+  }
+  return status;
+}
 
 // Runs body(), which returns an octavo_status, or nothing for OCTAVO_OK, and lets nothing else out.
 // `host` may be null.
@@ -19,27 +34,29 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
     body();
     return OCTAVO_OK;
   } catch (const Failure &f) {
-    diagnose(host, OCTAVO_SEVERITY_ERROR, f.status(), f.domain(), f.text());
-    return f.status();
+    return tell(host, f.status(), f.domain(), [&] { return std::string_view(f.text()); });
+  } catch (const Shortage &s) {
+    return tell(host, OCTAVO_RESOURCE, "octavo.resource", [&] { return s.message(); });
   } catch (const std::bad_alloc &) {
-    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_RESOURCE, "octavo", "out of memory");
-    return OCTAVO_RESOURCE;
+    return tell(host, OCTAVO_RESOURCE, "octavo", [] { return "out of memory"; });
   } catch (const std::exception &e) {
-    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo", take_words(e.what()));
-    return OCTAVO_INTERNAL;
+    return tell(host, OCTAVO_INTERNAL, "octavo", [&] { return take_words(e.what()); });
   } catch (...) {
-    diagnose(host, OCTAVO_SEVERITY_ERROR, OCTAVO_INTERNAL, "octavo",
-             "an exception of unknown type, which is a defect of the plugin that threw it");
-    return OCTAVO_INTERNAL;
+    return tell(host, OCTAVO_INTERNAL, "octavo", [] {
+      return "an exception of unknown type, which is a defect of the plugin that threw it";
+    });
   }
 }
 
-// Calls into a plugin. An exception out of it, which the contract forbids, becomes OCTAVO_INTERNAL
-// and `words`, which begin with a separator.
+// Calls into a plugin. An exception out of it, which the contract forbids, becomes OCTAVO_INTERNAL,
+// or OCTAVO_RESOURCE for std::bad_alloc, and `words`, which begin with a separator.
 template <typename Call>
 octavo_status call_plugin(std::string *words, Call &&call) {
   try {
     return std::forward<Call>(call)();
+  } catch (const std::bad_alloc &) {
+    *words = ", it threw std::bad_alloc";
+    return OCTAVO_RESOURCE;
   } catch (const std::exception &e) {
     *words = std::string(", it threw an exception: ") + take_words(e.what());
   } catch (...) {

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/remedy.h"
+#include "sdk/src/config/toml.h"
 
 namespace octavo {
 namespace {
@@ -71,9 +71,7 @@ class Loader {
     for (uint64_t i = 0; i < desc_.override_count; ++i) {
       const octavo_option_value &o = desc_.overrides[i];
       const std::string name(view(o.name));
-      std::vector<std::string> path;
-      std::istringstream parts(name);
-      for (std::string part; std::getline(parts, part, '.');) path.push_back(part);
+      std::vector<std::string> path = split(name, '.');
       // A backend's id may hold dots: fp8.<id>.<option>.
       while (path.size() > 3 && path[0] == "fp8") {
         path[1] += '.' + path[2];
@@ -163,13 +161,20 @@ std::string read_file(const std::string &path, const char *domain) {
     throw Failure(OCTAVO_INVALID, domain, path, ": expected a file, found a directory")
         .with_fix({.command = "touch " + shell_word(path + "/octavo.toml")});
   std::ifstream in(path, std::ios::binary);
+  if (in.bad()) throw std::bad_alloc();
   if (!in) {
     const int error = errno;
+    pass_shortage(path + ": cannot be read", error);
     throw Failure(OCTAVO_INVALID, domain, path, ": cannot be read: ", std::strerror(error),
                   "; check the path and its permissions")
         .with_fix({.command = (error == EACCES ? "chmod u+r " : "touch ") + shell_word(path)});
   }
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  // One byte more than the parser takes, since a device never ends.
+  std::string text(kMostTomlBytes + 1, '\0');
+  in.exceptions(std::ios::badbit);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
 }
 
 }  // namespace octavo

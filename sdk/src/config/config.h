@@ -72,7 +72,8 @@ constexpr int kMaxProbeTimeout = 600000;
 // Reads, merges and checks. Throws Failure(OCTAVO_INVALID, "octavo.config", ...).
 Config load_config(const octavo_open_desc &desc);
 
-// The file's bytes. Throws Failure naming the path and the cause.
+// The file's bytes, at most one more than kMostTomlBytes. Throws Failure naming the path and the
+// cause.
 std::string read_file(const std::string &path, const char *domain);
 
 }  // namespace octavo

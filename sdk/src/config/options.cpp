@@ -8,9 +8,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
@@ -140,6 +142,26 @@ void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::stri
   }
 }
 
+// One option that a plugin declares.
+octavo_status take_option(std::vector<DeclaredOption> &declared, const octavo_option *o) {
+  if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
+  if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
+  const std::optional<std::string> name = take_name(o->name);
+  if (!name || name->empty() || o->choice_count > kMaxChoices) return OCTAVO_INVALID;
+  DeclaredOption d{
+      *name, take_text(o->help), from_abi(o->initial), from_abi(o->low), from_abi(o->high), {}};
+  if (!present(d.initial)) return OCTAVO_INVALID;
+  for (uint64_t i = 0; i < o->choice_count; ++i) {
+    const std::optional<std::string> choice = take_name(o->choices[i]);
+    if (!choice) return OCTAVO_INVALID;
+    d.choices.push_back(*choice);
+  }
+  widen(d.initial, d.low);
+  widen(d.initial, d.high);
+  declared.push_back(std::move(d));
+  return OCTAVO_OK;
+}
+
 }  // namespace
 
 std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id) {
@@ -147,25 +169,15 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
   auto sink = make<octavo_option_sink>(OCTAVO_KIND_OPTION_SINK);
   sink.ctx = &declared;
   sink.option = [](void *ctx, const octavo_option *o) -> octavo_status {
-    if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
-    if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
-    const std::optional<std::string> name = take_name(o->name);
-    if (!name || name->empty() || o->choice_count > kMaxChoices) return OCTAVO_INVALID;
-    DeclaredOption d{
-        *name, take_text(o->help), from_abi(o->initial), from_abi(o->low), from_abi(o->high), {}};
-    if (!present(d.initial)) return OCTAVO_INVALID;
-    for (uint64_t i = 0; i < o->choice_count; ++i) {
-      const std::optional<std::string> choice = take_name(o->choices[i]);
-      if (!choice) return OCTAVO_INVALID;
-      d.choices.push_back(*choice);
+    try {
+      return take_option(*static_cast<std::vector<DeclaredOption> *>(ctx), o);
+    } catch (const std::bad_alloc &) {
+      return OCTAVO_RESOURCE;  // nothing leaves into the plugin
     }
-    widen(d.initial, d.low);
-    widen(d.initial, d.high);
-    static_cast<std::vector<DeclaredOption> *>(ctx)->push_back(std::move(d));
-    return OCTAVO_OK;
   };
   std::string thrown;
   const octavo_status status = call_plugin(&thrown, [&] { return backend.list_options(&sink); });
+  pass_resource(status, "backend " + id + ": list_options", Stage::kPlugin);
   if (status != OCTAVO_OK)
     throw Failure(OCTAVO_INTERNAL, "octavo.options", "backend ", id,
                   ": list_options failed with status ", status, thrown,

@@ -8,16 +8,6 @@
 namespace octavo {
 namespace {
 
-std::vector<std::string> split(std::string_view text, char mark) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(mark, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 // The name in a table's header "[name]", empty for every other line.
 std::string header_name(const std::string &line) {
   std::string plain;
@@ -32,8 +22,7 @@ std::string header_name(const std::string &line) {
 Source::Source(std::string name, std::string_view text) : name_(std::move(name)) {
   if (name_.empty()) return;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  lines_ = split(text, '\n');
-  if (lines_.back().empty()) lines_.pop_back();
+  lines_ = split_lines(text);
   try {
     entries_ = parse_toml(text, name_, "octavo.config");
   } catch (const Failure &) {

@@ -114,7 +114,8 @@ std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name
                                   const char *domain) {
   text = guard_toml(text, name, domain);
   try {
-    const toml::table document = toml::parse(text, name);
+    // Without the name: toml++ would keep a copy of it, in a constructor that must not throw.
+    const toml::table document = toml::parse(text);
     Flattener flattener(name, domain);
     flattener.table(document, {});
     return flattener.take();
@@ -135,6 +136,7 @@ std::string kind_of(const TomlValue &value) {
 
 std::string show(const TomlValue &value) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // a text that is cut short would be another value
   if (const auto *i = std::get_if<int64_t>(&value)) {
     out << *i;
   } else if (const auto *f = std::get_if<double>(&value)) {

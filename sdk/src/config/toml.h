@@ -45,6 +45,8 @@ std::string show(const TomlValue &value);
 // The path joined with dots; a part that holds a dot itself is in quotes, as in TOML.
 std::string dotted(const std::vector<std::string> &path);
 
+constexpr size_t kMostTomlBytes = size_t{1} << 20;
+
 // What is refused before a TOML parser sees the text: sizes, depths and characters with which
 // parsers have gone wrong. Gives the text without one byte order mark at its start. Throws
 // Failure(OCTAVO_INVALID, domain, "name:line:column: ...") for more than 1 MiB, a NUL or another

@@ -9,7 +9,6 @@
 namespace octavo {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20;
 constexpr int kMaxDots = 256;
 constexpr int kMaxBrackets = 16;
 constexpr std::string_view kMark = "\xEF\xBB\xBF";
@@ -194,9 +193,8 @@ class Guard {
 }  // namespace
 
 std::string_view guard_toml(std::string_view text, const std::string &name, const char *domain) {
-  if (text.size() > kMaxBytes)
-    throw Failure(OCTAVO_INVALID, domain, name, ": expected at most 1 MiB of TOML, found ",
-                  text.size(), " bytes")
+  if (text.size() > kMostTomlBytes)
+    throw Failure(OCTAVO_INVALID, domain, name, ": expected at most 1 MiB of TOML, found more")
         .with_fix({.command = "mv " + shell_word(name) + " " + shell_word(name + ".large") +
                               " && touch " + shell_word(name)});
   if (text.substr(0, kMark.size()) == kMark) text.remove_prefix(kMark.size());

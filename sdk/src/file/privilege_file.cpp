@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 
 namespace octavo {
 namespace {
@@ -31,12 +32,16 @@ bool same_time(const timespec &a, const timespec &b) {
 
 CheckedFile::CheckedFile(const std::string &path, const char *domain)
     : path_(path), domain_(domain), file_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-  if (file_.get() < 0 || fstat(file_.get(), &status_) != 0)
-    throw Failure(OCTAVO_INVALID, domain, path, ": cannot be read: ", std::strerror(errno),
-                  "; check the path and its permissions");
+  if (file_.get() < 0 || fstat(file_.get(), &status_) != 0) unreadable(errno);
   if (!S_ISREG(status_.st_mode))
     throw Failure(OCTAVO_INVALID, domain, path, ": expected a file, found ",
                   S_ISDIR(status_.st_mode) ? "a directory" : "a device, pipe or socket");
+}
+
+void CheckedFile::unreadable(int error) const {
+  pass_shortage(path_ + ": cannot be read", error);
+  throw Failure(OCTAVO_INVALID, domain_, path_, ": cannot be read: ", std::strerror(error),
+                "; check the path and its permissions");
 }
 
 bool CheckedFile::is(const struct stat &other) const {
@@ -56,9 +61,7 @@ std::string CheckedFile::read(size_t most) const {
   for (;;) {
     const ssize_t got =
         read_at(file_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
-    if (got < 0)
-      throw Failure(OCTAVO_INVALID, domain_, path_, ": cannot be read: ", std::strerror(errno),
-                    "; check the path and its permissions");
+    if (got < 0) unreadable(errno);
     if (got == 0) break;
     size += static_cast<size_t>(got);
     if (size > most)
@@ -81,7 +84,7 @@ std::string CheckedFile::sha256() const {
     crypto_hash_sha256_update(&state, buffer.data(), static_cast<unsigned long long>(got));
     offset += got;
   }
-  if (got < 0) return {};
+  if (got < 0) unreadable(errno);
   unsigned char hash[crypto_hash_sha256_BYTES];
   crypto_hash_sha256_final(&state, hash);
   return hex_of(hash);

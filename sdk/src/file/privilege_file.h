@@ -14,7 +14,8 @@ namespace octavo {
 class CheckedFile {
  public:
   // Opens for reading; neither waits on a pipe nor opens a device. Throws Failure(OCTAVO_INVALID,
-  // domain, ...) when there is no regular file or it cannot be read.
+  // domain, ...) when there is no regular file or it cannot be read. This and what follows throw
+  // Shortage when that says nothing about the file.
   CheckedFile(const std::string &path, const char *domain);
 
   const std::string &path() const { return path_; }
@@ -25,10 +26,12 @@ class CheckedFile {
   bool unchanged() const;
   // All of it. Throws Failure when it is longer than `most` bytes.
   std::string read(size_t most) const;
-  // In hex; empty when reading fails.
+  // In hex. Throws Failure when it cannot be read.
   std::string sha256() const;
 
  private:
+  [[noreturn]] void unreadable(int error) const;
+
   const std::string path_;
   const char *domain_;
   const Descriptor file_;

@@ -6,11 +6,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
 
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -19,7 +21,9 @@ namespace {
 // Device and inode of the mapping that holds each address, as the kernel writes them.
 class Mappings {
  public:
-  explicit Mappings(const char *path) : maps_(path) {}
+  explicit Mappings(const char *path) : maps_(path) {
+    if (maps_) maps_.exceptions(std::ios::badbit);  // short memory must not look like the end
+  }
   bool readable() const { return static_cast<bool>(maps_); }
   void find(const void *a, std::string &of_a, const void *b, std::string &of_b) {
     const auto at_a = reinterpret_cast<uintptr_t>(a);
@@ -48,6 +52,7 @@ std::string mapping_problem(const CheckedFile &file, const void *address, const 
   const std::string what = file.path() + ": ";
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void *own = mmap(nullptr, page, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (own == MAP_FAILED) pass_shortage(what + "the checked file cannot be mapped", errno);
   if (own == MAP_FAILED) return what + "the checked file cannot be mapped";
   std::string loaded, checked;
   Mappings maps(maps_file);

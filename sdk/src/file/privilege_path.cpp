@@ -11,11 +11,11 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -61,9 +61,8 @@ class Walk {
   // The components of `path`, the first one on top.
   void push(const std::string &path) {
     std::vector<std::string> names;
-    std::istringstream parts(path);
-    for (std::string name; std::getline(parts, name, '/');)
-      if (!name.empty() && name != ".") names.push_back(name);
+    for (std::string &name : split(path, '/'))
+      if (!name.empty() && name != ".") names.push_back(std::move(name));
     left_.insert(left_.end(), names.rbegin(), names.rend());
   }
 
@@ -71,9 +70,14 @@ class Walk {
     at_ = Descriptor(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     shown_.clear();
     struct stat root {};
-    if (fstat(at_.get(), &root) != 0)
-      return std::string("/ cannot be inspected: ") + std::strerror(errno);
+    if (fstat(at_.get(), &root) != 0) return not_inspected("/", errno);
     return judge("/", root);
+  }
+
+  static std::string not_inspected(const std::string &path, int error) {
+    const std::string problem = path + " cannot be inspected";
+    pass_shortage(problem, error);
+    return problem + ": " + std::strerror(error);
   }
 
   std::string step(const std::string &name, struct stat &end) {
@@ -81,7 +85,7 @@ class Walk {
     const std::string here = up ? shown_.substr(0, shown_.rfind('/')) : shown_ + "/" + name;
     Descriptor next(openat(at_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (next.get() < 0 || fstat(next.get(), &end) != 0)
-      return (here.empty() ? "/" : here) + " cannot be inspected: " + std::strerror(errno);
+      return not_inspected(here.empty() ? "/" : here, errno);
     const bool last = left_.empty();
     if (S_ISLNK(end.st_mode) && links_ == Links::kFollow) return follow(here, next, end);
     if (last ? !S_ISREG(end.st_mode) : !S_ISDIR(end.st_mode))
@@ -97,6 +101,7 @@ class Walk {
     if (std::string problem = judge_owner(here, status); !problem.empty()) return problem;
     char target[PATH_MAX];
     const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
+    if (size < 0) pass_shortage(here + " cannot be read", errno);
     if (size <= 0 || size == sizeof(target)) return here + " is a link that cannot be read";
     const std::string to(target, static_cast<size_t>(size));
     push(to);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "octavo/octavo.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/file/privilege_path.h"
 
 namespace octavo {
@@ -20,8 +21,10 @@ std::string file_holding(const void *address) {
   if (dladdr(address, &info) == 0) return {};
   // A program's own name may be relative to a directory that it has left.
   const fs::path file = fs::path(info.dli_fname).is_absolute() ? info.dli_fname : "/proc/self/exe";
-  std::error_code ec;
-  return fs::canonical(file, ec).string();
+  std::error_code error;
+  const fs::path whole = fs::canonical(file, error);
+  if (error) pass_shortage(file.string() + ": cannot be found", error.value());
+  return whole.string();
 }
 
 const std::string &liboctavo_file() {

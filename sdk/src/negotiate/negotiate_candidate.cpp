@@ -2,6 +2,7 @@
 #include "sdk/src/negotiate/negotiate.h"
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/config/options.h"
@@ -50,6 +51,7 @@ Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
 }
 
 void not_found(const Negotiation &n, Candidate &c) {
+  n.discovery.must_know(c.id);
   const std::vector<std::string> names = n.discovery.names();
   const std::string near = nearest(c.id, names);
   c.verdicts.push_back(
@@ -105,9 +107,7 @@ std::string recipe_of(const Candidate &c) {
   return {};
 }
 
-}  // namespace
-
-void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
   Progress progress(c);
   const FoundManifest *found = n.discovery.find(c.id);
   if (found == nullptr) not_found(n, c);
@@ -135,6 +135,17 @@ void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octa
       return;
     }
     progress.pass(stage == Stage::kLoad ? manifest->library : stage == Stage::kProbe ? how : "");
+  }
+}
+
+}  // namespace
+
+void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+  try {
+    pass_stages(n, c, wanted, host);
+  } catch (Shortage &s) {
+    s.at(static_cast<Stage>(static_cast<size_t>(Stage::kDiscovery) + c.stages.size()));
+    throw;
   }
 }
 
@@ -166,10 +177,12 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
   const std::vector<octavo_option_value> options = lend_options(c.options);
   const octavo_session_desc desc = describe_session(n, host, options);
   const size_t before = c.verdicts.size();
-  const octavo_verdict_sink sink = collect(c.verdicts);
+  const VerdictSink sink(c.verdicts);
   std::string thrown;
   const octavo_status status =
-      call_plugin(&thrown, [&] { return c.plugin->backend.check_session(&desc, &sink); });
+      call_plugin(&thrown, [&] { return c.plugin->backend.check_session(&desc, sink.get()); });
+  sink.check();
+  pass_resource(status, concat("backend ", c.id, ": check_session"), Stage::kSession);
   if (status != OCTAVO_OK)
     c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
                           concat("check_session failed with status ", status, thrown), "",

@@ -1,6 +1,7 @@
 // Which device is used, and why not another one.
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/negotiate/negotiate.h"
 
@@ -15,6 +16,7 @@ const LoadedPlugin *cuda_kernels(Negotiation &n, const octavo_host *host) {
   c.id = kCudaKernels;
   c.is_tried = true;
   if (n.discovery.find(c.id) == nullptr) {
+    n.discovery.must_know(c.id);
     std::string gpus;
     for (const CudaDevice &d : n.hardware.cuda_devices) gpus += ", " + d.name;
     c.verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
@@ -62,8 +64,10 @@ void choose_cuda(Negotiation &n, const octavo_open_desc &desc, const octavo_host
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,
                   const octavo_memory *memory, const octavo_host *host) {
   const size_t before = n.device_verdicts.size();
-  const octavo_verdict_sink sink = collect(n.device_verdicts);
-  const octavo_status status = kernels.probe_device(device, &sink);
+  const VerdictSink sink(n.device_verdicts);
+  const octavo_status status = kernels.probe_device(device, sink.get());
+  sink.check();
+  pass_resource(status, "the kernels: probe_device", Stage::kDevice);
   if (status != OCTAVO_OK || n.device_verdicts.size() == before)
     n.device_verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,
                                  status != OCTAVO_OK ? OCTAVO_REASON_KERNEL : OCTAVO_REASON_ABI,
@@ -116,6 +120,7 @@ OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels,
   if (status == OCTAVO_OK) status = kernels_.describe(ctx_, &caps_);
   if (status != OCTAVO_OK) {
     if (ctx_ != nullptr) kernels_.close_device(ctx_);
+    pass_resource(status, "the kernels of the device", Stage::kDevice);
     throw Failure(OCTAVO_DEVICE, "octavo.device",
                   "the kernels of the device could not be opened: status ", status,
                   "; see the diagnostics before this one");

@@ -2,12 +2,15 @@
 #include "sdk/src/plugin/discovery.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/file/listing.h"
 #include "sdk/src/file/probe_places.h"
 #include "sdk/src/plugin/manifest.h"
 
@@ -45,8 +48,7 @@ class Finder {
       else
         add(full, origin);
     }
-    std::istringstream parts(environment("OCTAVO_PLUGIN_PATH"));
-    for (std::string directory; std::getline(parts, directory, ':');)
+    for (const std::string &directory : split(environment("OCTAVO_PLUGIN_PATH"), ':'))
       search(directory, "OCTAVO_PLUGIN_PATH", true, privileged_);
     for (const std::string &directory : config[key::kPluginPath]) {
       const bool relative = fs::path(directory).is_relative();
@@ -86,17 +88,16 @@ class Finder {
     if (directory.empty()) return;
     if (ignored) return ignore(directory, origin, kPrivileged, asked);
     if (!fs::path(directory).is_absolute()) return ignore(directory, origin, kRelative, asked);
-    std::error_code ec;
-    SearchPlace place{directory, origin, fs::is_directory(directory, ec), "", asked};
+    int error = 0;
+    const std::vector<std::string> files = files_in(directory, kManifestSuffix, &error);
+    SearchPlace place{directory, origin, error == 0 || error == EACCES, "", asked};
+    place.closed = error == EACCES;
+    if (place.closed && asked)
+      throw Shortage(concat(directory, " (", origin, "): cannot be read: ", std::strerror(error)),
+                     concat("give this user access to it, or take it out of ", origin),
+                     Stage::kDiscovery);
+    if (place.closed) place.ignored = std::string("it cannot be read: ") + std::strerror(error);
     result_.places.push_back(place);
-    if (!place.exists) return;
-    std::vector<std::string> files;
-    for (const auto &entry : fs::directory_iterator(directory, ec)) {
-      const std::string file = entry.path().filename().string();
-      if (file.size() > kManifestSuffix.size() && file.ends_with(kManifestSuffix))
-        files.push_back(entry.path());
-    }
-    std::sort(files.begin(), files.end());
     for (const std::string &file : files) add(file, origin);
   }
 
@@ -137,6 +138,17 @@ std::string Discovery::places_text() const {
                                         : ", does not exist") +
                     ")");
   return enumerate(texts);
+}
+
+void Discovery::must_know(const std::string &name) const {
+  for (const SearchPlace &p : places)
+    if (p.closed)
+      throw Shortage(
+          concat("whether plugin \"", name, "\" is installed is not known: ", p.directory, " (",
+                 p.origin, ") cannot be read, and no other place has it"),
+          "give this user access to the directory, or set HOME and XDG_DATA_HOME to this user's "
+          "own",
+          Stage::kDiscovery);
 }
 
 Discovery discover(const Config &config, const octavo_open_desc &desc, bool privileged) {

@@ -18,6 +18,7 @@ struct SearchPlace {
   bool exists = false;
   std::string ignored;  // why it is not searched; empty: it is
   bool asked = false;   // somebody named it, so that ignoring it is worth a warning
+  bool closed = false;  // this user may not read it, so nobody knows what it holds
 };
 
 struct FoundManifest {
@@ -34,12 +35,15 @@ struct Discovery {
   const FoundManifest *find(const std::string &name) const;
   std::vector<std::string> names() const;
   std::string places_text() const;  // for "looked in ..."
+  // Throws Shortage when a place is closed: whether it holds the plugin `name` is not known.
+  void must_know(const std::string &name) const;
 };
 
 // Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, `plugins` next to the config file,
 // the binding's directories, the user's data directory, octavo/plugins next to liboctavo. What a
 // privileged process's user alone controls is ignored: the variable, the user's data directory, and
-// everything relative to the configuration file.
+// everything relative to the configuration file. Throws Shortage for a place that somebody named
+// and that this user may not read.
 Discovery discover(const Config &config, const octavo_open_desc &desc,
                    bool privileged = octavo::privileged());
 

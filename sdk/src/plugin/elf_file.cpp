@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 
 namespace octavo {
 namespace {
@@ -23,18 +23,20 @@ const char *kind_of_file(mode_t mode) {
 std::optional<ElfFile> ElfFile::open(const std::string &path, std::string *problem) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) {
+    pass_shortage(path + ": cannot be read", errno);
     *problem = errno == ENXIO ? "expected a regular file, found a socket or a device"
                               : "it cannot be read; check its permissions";
     return std::nullopt;
   }
   struct stat st {};
   const bool is_known = fstat(file.get(), &st) == 0;
+  if (!is_known) pass_shortage(path + ": cannot be inspected", errno);
   if (!is_known || !S_ISREG(st.st_mode)) {
     *problem = is_known ? std::string("expected a regular file, found ") + kind_of_file(st.st_mode)
                         : "it cannot be inspected";
     return std::nullopt;
   }
-  return ElfFile(std::move(file), static_cast<uint64_t>(st.st_size));
+  return ElfFile(path, std::move(file), static_cast<uint64_t>(st.st_size));
 }
 
 bool ElfFile::read(uint64_t offset, void *out, uint64_t bytes) const {
@@ -43,6 +45,7 @@ bool ElfFile::read(uint64_t offset, void *out, uint64_t bytes) const {
   while (bytes > 0) {
     const ssize_t got = pread(file_.get(), to, bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0) pass_shortage(path_ + ": cannot be read", errno);
     if (got <= 0) return false;
     to += got;
     offset += static_cast<uint64_t>(got);

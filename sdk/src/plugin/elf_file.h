@@ -49,7 +49,9 @@ class ElfFile {
   }
 
  private:
-  ElfFile(Descriptor file, uint64_t size) : file_(std::move(file)), size_(size) {}
+  ElfFile(std::string path, Descriptor file, uint64_t size)
+      : path_(std::move(path)), file_(std::move(file)), size_(size) {}
+  std::string path_;
   Descriptor file_;
   uint64_t size_;
 };

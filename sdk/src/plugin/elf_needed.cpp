@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
+#include "sdk/src/base/text.h"
 #include "sdk/src/file/privilege_path.h"
 #include "sdk/src/plugin/elf_file.h"
 
@@ -48,8 +48,7 @@ std::vector<std::string> directories(const std::string &path, char other_separat
   std::string text = path;
   std::replace(text.begin(), text.end(), other_separator, ':');
   std::vector<std::string> found;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ':');) {
+  for (std::string part : split(text, ':')) {
     if (part.find("ORIGIN") != std::string::npos && privileged()) continue;
     replace_all(part, "ORIGIN", origin);
     replace_all(part, "PLATFORM", kPlatform);

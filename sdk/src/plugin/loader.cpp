@@ -1,6 +1,8 @@
 // Opens with Boost.DLL (all symbols bound at once, local scope) and shakes hands.
 #include "sdk/src/plugin/loader.h"
 
+#include <sys/statvfs.h>
+
 #define BOOST_DLL_USE_STD_FS
 #include <boost/dll/shared_library.hpp>
 #include <map>
@@ -10,10 +12,12 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/file/privilege_mapping.h"
+#include "sdk/src/plugin/elf.h"
 
 namespace octavo {
 namespace {
@@ -56,6 +60,9 @@ Registry &registry() {
   static auto *everything = new Registry;
   return *everything;
 }
+
+constexpr const char *kMakeRoom =
+    "free memory and close files, or raise the limits on them (ulimit -v, ulimit -n)";
 
 struct Declined {
   uint32_t reason;
@@ -124,9 +131,9 @@ class Handshake {
     try {
       auto opened = std::make_unique<dll::shared_library>(
           manifest_.library, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-      auto &entry = opened_before[manifest_.library];
-      entry = {plugin_->sha256, std::move(opened)};
-      const dll::shared_library *library = entry.library.get();
+      const dll::shared_library *library = opened.get();
+      Registry::Kept kept{plugin_->sha256, std::move(opened)};
+      opened_before[manifest_.library] = std::move(kept);
       if (library->has(OCTAVO_PLUGIN_SYMBOL)) {
         check_mapping(*library);
         return &library->get<octavo_status(const octavo_host *, const octavo_plugin **)>(
@@ -138,9 +145,29 @@ class Handshake {
           "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT",
           Stage::kLoad};
     } catch (const std::system_error &e) {
+      refuse_noexec();
+      if (names_shortage(e.what()) || is_found(e.what()))
+        throw Shortage(manifest_.library + ": cannot be loaded: " + e.what(), kMakeRoom,
+                       Stage::kLoad);
       throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + e.what(),
                      "install what is missing, or reinstall the plugin", Stage::kLoad};
     }
+  }
+
+  // The system's loader has no memory for a path and says that there is no such file.
+  bool is_found(std::string_view words) const {
+    return words.find("No such file") != std::string_view::npos &&
+           !elf_verdict(manifest_.library, inspect_elf(manifest_.library));
+  }
+
+  // The words of the system's loader for it are those of short memory.
+  void refuse_noexec() const {
+    struct statvfs place {};
+    if (statvfs(manifest_.library.c_str(), &place) == 0 && (place.f_flag & ST_NOEXEC) != 0)
+      throw Declined{
+          OCTAVO_REASON_LIBRARY,
+          manifest_.library + ": its file system is mounted noexec, so no code in it runs",
+          "install the plugin on a file system that allows programs", Stage::kLoad};
   }
 
   // The plugin's entry refuses this host's version: a host of any minor is told which one it needs.
@@ -284,15 +311,20 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
     verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, d.reason, d.text, manifest.library,
                         d.remedy, d.stage});
   };
-  call_plugin(&thrown, [&]() -> octavo_status {
+  std::optional<Shortage> shortage;
+  const octavo_status status = call_plugin(&thrown, [&]() -> octavo_status {
     try {
       entry = Handshake(manifest, sha256).run();
     } catch (const Declined &d) {
       decline(d);
+    } catch (const Shortage &s) {
+      shortage = s;
     }
     return OCTAVO_OK;
   });
   asking_host = nullptr;
+  if (shortage) throw *shortage;
+  if (status == OCTAVO_RESOURCE) throw std::bad_alloc();
   if (!thrown.empty())
     decline({OCTAVO_REASON_LIBRARY, manifest.library + ": its handshake failed" + thrown,
              "install a corrected build of the plugin"});

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/config/toml.h"
@@ -235,7 +236,8 @@ std::optional<Manifest> read_manifest(const std::string &path, std::vector<Verdi
                         plain_text(f.text(), kMaxPluginText), path,
                         library ? "reinstall the plugin: its .so belongs next to the manifest"
                                 : "correct the manifest or reinstall the plugin"});
-  } catch (const std::exception &e) {
+  } catch (const fs::filesystem_error &e) {
+    pass_shortage(path + ": cannot be read", e.code().value());
     verdicts.push_back({OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE, OCTAVO_REASON_MANIFEST,
                         path + ": cannot be read: " + e.what(), path, "check the path"});
   }

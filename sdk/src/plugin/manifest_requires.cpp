@@ -162,9 +162,11 @@ std::vector<std::string> loader_directories() {
 // Those that ldconfig collects into the loader's cache.
 void add_configured(const std::string &file, int depth, std::vector<std::string> &found) {
   std::ifstream in(file);
+  in.exceptions(std::ios::badbit);  // memory that is short must not look like the end of the file
   for (std::string line; depth < 4 && std::getline(in, line);) {
     line.erase(std::min(line.find('#'), line.size()));
     std::istringstream words(line);
+    words.exceptions(std::ios::badbit);
     std::string word;
     if (!(words >> word)) continue;
     if (word[0] == '/') found.push_back(word);

@@ -11,6 +11,7 @@
 #include "octavo/octavo.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/file/probe_places.h"
 #include "sdk/src/plugin/elf.h"
@@ -21,6 +22,9 @@
 
 namespace octavo {
 namespace {
+
+constexpr const char *kHelperRemedy =
+    "reinstall Octavo, or set plugins.probe = \"never\" for plugins that you trust";
 
 std::string identity(const std::string &path) {
   struct stat st {};
@@ -46,6 +50,30 @@ std::string key_of(const Hardware &hardware, const Manifest &manifest, const std
 void add_circumstances(const SpawnedProbe &spawned, Verdict *v) {
   if (!spawned.answer.call.empty()) v->evidence += ", in " + spawned.answer.call;
   if (!spawned.said.empty()) v->evidence += "; its last lines: " + spawned.said;
+}
+
+// The helper did not get as far as the plugin's first code, or says itself that something is short:
+// the plugin has done nothing.
+void check_tried(const std::string &library, const SpawnedProbe &spawned, int timeout_ms) {
+  for (const Verdict &v : spawned.answer.verdicts)
+    if (v.reason == OCTAVO_REASON_RESOURCE)
+      throw Shortage(v.text + ", in the process that tries the plugin first", v.remedy,
+                     Stage::kProbe);
+  if (spawned.fault.empty() || spawned.answer.stage >= ProbeStage::kDlopen) return;
+  const std::string text = library + ": cannot be tried first: ";
+  if (!spawned.started) {
+    throw Shortage(text + spawned.fault, remedy_of(spawned.error, kHelperRemedy), Stage::kProbe);
+  }
+  std::string fault =
+      "the process that tries it " + spawned.fault + ", before it opened the plugin";
+  if (!spawned.said.empty()) fault += "; its last lines: " + spawned.said;
+  throw Shortage(
+      text + fault,
+      spawned.late
+          ? concat("give it more time: set plugins.probe_timeout_ms above ", timeout_ms,
+                   ", or try again when the machine is less busy")
+          : "look for what ends processes here (memory, a sandbox's filter), and try again",
+      Stage::kProbe);
 }
 
 Verdict fault_verdict(const std::string &library, ProbeStage stage, const std::string &fault) {
@@ -99,7 +127,12 @@ class Prober {
       return by_headers("part of this installation");
     std::vector<std::string> looked;
     const std::string helper = probe_helper(&looked);
-    if (helper.empty()) return without_helper(looked);
+    if (helper.empty())
+      throw Shortage(
+          manifest_.library +
+              ": cannot be tried first, the program octavo-probe is missing; looked for " +
+              enumerate(looked, "or"),
+          kHelperRemedy, Stage::kProbe);
     const std::string key = key_of(hardware_, manifest_, sha256_, helper);
     // One probe at a time: whoever waits finds what it left.
     static ForkLock mutex("tried a plugin");
@@ -148,16 +181,6 @@ class Prober {
     return sound(inspect_elf(manifest_.library)) ? accepted(how) : std::move(report_);
   }
 
-  ProbeReport without_helper(const std::vector<std::string> &looked) {
-    report_.how = "no helper";
-    report_.verdicts.push_back(
-        {OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_PROBE,
-         manifest_.library + ": cannot be tried first, the program octavo-probe is missing",
-         "looked for " + enumerate(looked, "or"),
-         "reinstall Octavo, or set plugins.probe = \"never\" for plugins that you trust"});
-    return std::move(report_);
-  }
-
   // More time than an earlier, late probe had makes that one void.
   bool holds(const RememberedProbe &probe) const {
     return probe.answer.verdicts.empty() || timeout_ms_ <= probe.timeout_ms;
@@ -191,6 +214,7 @@ class Prober {
     const auto begin = std::chrono::steady_clock::now();
     const SpawnedProbe spawned = spawn_probe(arguments, timeout_ms_);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    check_tried(manifest_.library, spawned, timeout_ms_);
     take(spawned.answer);
     for (Verdict &v : report_.verdicts)
       if (v.reason == OCTAVO_REASON_PROBE) add_circumstances(spawned, &v);
@@ -206,7 +230,6 @@ class Prober {
     report_.accepted = false;
     report_.verdicts = {fault_verdict(manifest_.library, report_.stage, spawned.fault)};
     add_circumstances(spawned, &report_.verdicts[0]);
-    if (!spawned.started) return std::nullopt;
     RememberedProbe crash{spawned.answer, timeout_ms_};
     crash.answer.verdicts = report_.verdicts;
     // Only lateness may be cured by time.

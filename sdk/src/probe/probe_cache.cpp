@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/file/draft.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_path.h"
@@ -78,11 +78,16 @@ std::string ProbeCache::file_of(const std::string &library) const {
 std::optional<RememberedProbe> ProbeCache::find(const std::string &library,
                                                 const std::string &key) const {
   if (!problem_.empty()) return std::nullopt;
-  std::string ignored;
-  const auto file = ElfFile::open(file_of(library), &ignored);
-  if (!file || file->size() > 2 * kMaxProbeBytes) return std::nullopt;
-  std::string bytes(file->size(), '\0');
-  if (!file->read(0, bytes.data(), bytes.size())) return std::nullopt;
+  std::string bytes;
+  try {
+    std::string ignored;
+    const auto file = ElfFile::open(file_of(library), &ignored);
+    if (!file || file->size() > 2 * kMaxProbeBytes) return std::nullopt;
+    bytes.resize(file->size());
+    if (!file->read(0, bytes.data(), bytes.size())) return std::nullopt;
+  } catch (const Shortage &) {
+    return std::nullopt;  // then the probe says what is short
+  }
   std::string_view rest = bytes;
   if (rest.size() < kMagic.size() + kSha256Digits || rest.substr(0, kMagic.size()) != kMagic)
     return std::nullopt;

@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <sstream>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 
 namespace octavo {
@@ -53,6 +53,7 @@ class Helper {
   SpawnedProbe run(const std::vector<std::string> &arguments, int timeout_ms) {
     deadline_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
     if (const int error = start(arguments); error != 0) {
+      result_.error = error;
       result_.fault = arguments[0] + " cannot be started: " + std::strerror(error);
       return std::move(result_);
     }
@@ -133,8 +134,7 @@ class Helper {
 
   std::string last_lines() const {
     std::vector<std::string> lines;
-    std::istringstream in(tail_);
-    for (std::string line; std::getline(in, line);)
+    for (const std::string &line : split(tail_, '\n'))
       if (!line.empty()) lines.push_back(plain_text(line, kMaxHeard));
     std::string last;
     for (size_t i = lines.size() - std::min(lines.size(), kMostLines); i < lines.size(); ++i)

@@ -12,6 +12,7 @@ namespace octavo {
 constexpr int kProbePipe = 3;
 
 struct SpawnedProbe {
+  int error = 0;  // of the system, when the helper could not be started
   bool started = false;
   bool late = false;   // ended by the deadline
   std::string fault;   // empty: the helper ended as agreed; else what it did: "ended by signal 11"

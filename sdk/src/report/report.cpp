@@ -2,7 +2,6 @@
 #include "sdk/src/report/report.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
@@ -63,8 +62,7 @@ Format parse_format(std::string_view name) {
 }
 
 void Lines::operator()(const std::string &text) const {
-  std::istringstream in(text);
-  for (std::string one; std::getline(in, one);) {
+  for (std::string one : split_lines(text)) {
     if (is_terminal_) one = plain_text(one, SIZE_MAX);
     line_(ctx_, borrow(one));
   }
@@ -80,9 +78,9 @@ void write_report(View view, const Negotiation &n, const octavo_run *run, Format
   }
 }
 
-void write_problem(const octavo_open_desc &desc, const Failure &failure, Format format,
+void write_problem(const octavo_open_desc &desc, const Verdict &problem, Format format,
                    const Lines &lines) {
-  write(problem_model(desc, failure), format, lines, report_text);
+  write(problem_model(desc, problem), format, lines, report_text);
 }
 
 }  // namespace octavo

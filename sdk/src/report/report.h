@@ -37,8 +37,9 @@ enum class View { kRun, kPlugins, kHardware, kConfig };
 // `run` adds layers and memory to View::kRun; null without one.
 void write_report(View view, const Negotiation &n, const octavo_run *run, Format format,
                   const Lines &lines);
-// The report when the configuration is wrong, so that nothing was negotiated.
-void write_problem(const octavo_open_desc &desc, const Failure &failure, Format format,
+// The report when the configuration is wrong, so that nothing was negotiated, or when a check could
+// not be made, so that the negotiation ended.
+void write_problem(const octavo_open_desc &desc, const Verdict &problem, Format format,
                    const Lines &lines);
 
 }  // namespace octavo

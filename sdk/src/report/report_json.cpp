@@ -13,7 +13,7 @@ namespace octavo {
 namespace {
 
 Json plugin_json(const LoadedPlugin &p) {
-  Json j;
+  Json j = Json::object();
   j["id"] = p.id;
   j["version"] = p.version;
   j["abi"] = concat(p.abi_major, ".", p.abi_minor);
@@ -39,7 +39,7 @@ Json stages_json(const Candidate &c) {
 }
 
 Json candidate_json(const Negotiation &n, const Source &source, const Candidate &c, bool chosen) {
-  Json j;
+  Json j = Json::object();
   j["id"] = c.id;
   j["chosen"] = chosen;
   j["tried"] = c.is_tried;
@@ -87,7 +87,7 @@ std::vector<std::pair<uint32_t, uint64_t>> bytes_by_role(const octavo_run &run) 
 }
 
 Json report_model(const Negotiation &n, const octavo_run *run) {
-  Json j;
+  Json j = Json::object();
   j["octavo"] = view(octavo_version());
   j["config"] = n.config.name;
   j["wanted"] = {{"mixed_precision", n.config[key::kMixedPrecision]},
@@ -131,7 +131,7 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   if (run == nullptr) return j;
   Json layers = Json::array();
   for (const LayerPlacement &l : run->layers()) {
-    Json layer;
+    Json layer = Json::object();
     layer["name"] = l.name;
     layer["shape"] = {l.rows, l.cols};
     layer["placed"] = l.verdict.decision == OCTAVO_DECLINE ? "host" : "fp8";
@@ -145,21 +145,17 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   return j;
 }
 
-Json problem_model(const octavo_open_desc &desc, const Failure &failure) {
-  Json j;
+Json problem_model(const octavo_open_desc &desc, const Verdict &problem) {
+  Json j = Json::object();
   j["octavo"] = view(octavo_version());
   j["config"] = desc.config_path.size > 0          ? std::string(view(desc.config_path))
                 : desc.config_text.data != nullptr ? "octavo.toml"
                                                    : "(no file)";
   j["runs"] = nullptr;
-  Verdict v{0,
-            OCTAVO_DECLINE,
-            OCTAVO_REASON_CONFIG,
-            failure.text(),
-            "",
-            "correct the configuration",
-            Stage::kConfig};
-  j["first_refusal"] = to_json(v, source_of(desc).apply(failure.fix()));
+  // Where something is short, the file is not read again.
+  const bool is_short = problem.reason == OCTAVO_REASON_RESOURCE;
+  j["first_refusal"] =
+      to_json(problem, is_short ? std::string() : source_of(desc).apply(problem.remedy.fix));
   j["candidates"] = Json::array();
   return j;
 }
@@ -178,7 +174,7 @@ Json to_json(const Setting &setting) {
 }
 
 Json to_json(const Verdict &v, const std::string &apply) {
-  Json j;
+  Json j = Json::object();
   j["level"] = level_name(v.level);
   j["stage"] = v.stage == Stage::kNone ? level_name(v.level) : stage_name(v.stage);
   j["decision"] = decision_name(v.decision);

@@ -1,10 +1,10 @@
 // The one model of every report, ordered JSON, and how it is printed as text.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "sdk/src/base/json.h"
 #include "sdk/src/base/verdict.h"
 #include "sdk/src/config/config.h"
 #include "sdk/src/plugin/manifest.h"
@@ -13,12 +13,10 @@
 
 namespace octavo {
 
-using Json = nlohmann::ordered_json;
-
 // docs/explain.schema.json describes the first two.
 Json report_model(const Negotiation &n, const octavo_run *run);
 // The report when there is no negotiation, since the configuration is wrong.
-Json problem_model(const octavo_open_desc &desc, const Failure &failure);
+Json problem_model(const octavo_open_desc &desc, const Verdict &problem);
 Json list_model(const Negotiation &n);
 Json hardware_model(const Negotiation &n);
 Json config_model(const Negotiation &n);

@@ -9,7 +9,7 @@ namespace octavo {
 Json list_model(const Negotiation &n) {
   Json plugins = Json::array();
   for (const FoundManifest &m : n.discovery.manifests) {
-    Json j;
+    Json j = Json::object();
     j["name"] = m.name;
     j["manifest"] = m.path;
     j["found"] = m.origin;
@@ -44,7 +44,7 @@ Json list_model(const Negotiation &n) {
 
 Json hardware_model(const Negotiation &n) {
   const Hardware &hw = n.hardware;
-  Json j;
+  Json j = Json::object();
   j["cpu"] = {{"model", hw.cpu_model},
               {"features", hw.cpu_features},
               {"cores", hw.cores},
@@ -71,7 +71,7 @@ Json hardware_model(const Negotiation &n) {
   if (!loader.empty()) j["loader"] = loader;
   Json plugins = Json::array();
   for (const ProbedPlugin &p : n.probes) {
-    Json one;
+    Json one = Json::object();
     one["name"] = p.name;
     one["manifest"] = p.manifest;
     one["accepted"] = p.report.accepted;

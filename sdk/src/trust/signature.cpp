@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/file/listing.h"
 #include "sdk/src/file/privilege_path.h"
 
 namespace octavo {
@@ -34,12 +34,9 @@ std::string from_base64(const std::string &text) {
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) {
+  std::vector<std::string> lines = split_lines(text);
+  for (std::string &line : lines)
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(line);
-  }
   return lines;
 }
 
@@ -133,12 +130,9 @@ std::vector<PublicKey> trusted_keys(const std::vector<std::string> &given,
         const auto parsed = parse_public_key(key, "plugins.keys");
         keys.push_back(parsed ? *parsed : key_file(key, trusted_owner(false), remedy));
       }
-    std::error_code ec;
-    std::vector<std::string> files;
-    for (const auto &entry : fs::directory_iterator(system, ec))
-      if (entry.path().extension() == ".pub") files.push_back(entry.path().string());
-    std::sort(files.begin(), files.end());
-    for (const std::string &file : files) keys.push_back(key_file(file, kNobody, remedy));
+    int error = 0;  // a directory that is not there has no keys
+    for (const std::string &file : files_in(system, ".pub", &error))
+      keys.push_back(key_file(file, kNobody, remedy));
   } catch (const Failure &f) {
     *problem = f.text();
     if (remedy->empty()) *remedy = kRemedy;

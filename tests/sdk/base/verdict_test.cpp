@@ -17,23 +17,24 @@ TEST(VerdictNames, every_number_has_its_own) {
   for (const uint32_t d : {OCTAVO_ACCEPT, OCTAVO_ACCEPT_EMULATED, OCTAVO_DECLINE})
     decisions.insert(decision_name(d));
   EXPECT_EQ(decisions, (std::set<std::string>{"accept", "accept-emulated", "decline"}));
-  for (uint32_t i = OCTAVO_REASON_NONE; i <= OCTAVO_REASON_CONFIG; ++i)
+  for (uint32_t i = OCTAVO_REASON_NONE; i <= OCTAVO_REASON_RESOURCE; ++i)
     reasons.insert(reason_name(i));
-  EXPECT_EQ(reasons.size(), size_t{OCTAVO_REASON_CONFIG} + 1);
+  EXPECT_EQ(reasons.size(), size_t{OCTAVO_REASON_RESOURCE} + 1);
   EXPECT_EQ(reasons.count("other"), 0u);
-  EXPECT_STREQ(reason_name(OCTAVO_REASON_CONFIG + 1), "other");
+  EXPECT_STREQ(reason_name(OCTAVO_REASON_RESOURCE + 1), "other");
 }
 
 TEST(VerdictNames, pages) {
   EXPECT_EQ(reason_page(OCTAVO_REASON_NONE), "");
   EXPECT_EQ(reason_page(OCTAVO_REASON_ABI), "docs/reasons/abi.md");
-  EXPECT_EQ(reason_page(OCTAVO_REASON_CONFIG + 1), "");
+  EXPECT_EQ(reason_page(OCTAVO_REASON_RESOURCE + 1), "");
 }
 
 TEST(Verdict, null_in_a_sink_is_nothing) {
   std::vector<Verdict> found;
-  const octavo_verdict_sink sink = collect(found);
-  sink.verdict(sink.ctx, nullptr);
+  const VerdictSink sink(found);
+  sink.get()->verdict(sink.get()->ctx, nullptr);
+  sink.check();
   EXPECT_TRUE(found.empty());
 }
 

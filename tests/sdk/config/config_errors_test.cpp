@@ -163,7 +163,7 @@ TEST_F(ConfigErrors, bytes_that_are_no_text) {
 
 TEST_F(ConfigErrors, too_large) {
   expect(std::string((1 << 20) + 1, '\n'),
-         "octavo.toml: expected at most 1 MiB of TOML, found 1048577 bytes");
+         "octavo.toml: expected at most 1 MiB of TOML, found more");
 }
 
 TEST_F(ConfigErrors, auto_without_any_preference) {

@@ -95,7 +95,7 @@ TEST(Toml, bytes_that_are_no_text) {
 TEST(Toml, more_than_a_mebibyte) {
   const std::string fits(1 << 20, '#');
   EXPECT_TRUE(parse(fits).empty());
-  EXPECT_EQ(failure_of(fits + "#"), "f.toml: expected at most 1 MiB of TOML, found 1048577 bytes");
+  EXPECT_EQ(failure_of(fits + "#"), "f.toml: expected at most 1 MiB of TOML, found more");
 }
 
 TEST(Toml, too_many_levels) {

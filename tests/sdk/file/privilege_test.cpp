@@ -10,6 +10,7 @@
 #include <climits>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/file/privilege_path.h"
@@ -81,29 +82,43 @@ TEST(CheckedFile, calls_that_fail) {
   const test::TempDir dir;
   const std::string path = dir.write("f", "content");
   const std::string failed = path +
-                             ": cannot be read: Input/output error; check the path and its "
+                             ": cannot be read: Permission denied; check the path and its "
                              "permissions";
+  const std::string is_short =
+      path +
+      ": cannot be read: Too many open files; nothing was chosen in its place, and nothing is "
+      "remembered; close files, or raise this process's limit of open files (ulimit -n)";
   const auto words = [](const auto &work) -> std::string {
     try {
       work();
     } catch (const Failure &f) {
       return f.text();
+    } catch (const Shortage &s) {
+      return s.message();
     }
     return "(nothing thrown)";
   };
   {
-    const test::FailingCall fstat("fstat", EIO);
+    const test::FailingCall fstat("fstat", EACCES);
     EXPECT_EQ(words([&] { CheckedFile(path, "test"); }), failed);
+  }
+  {
+    const test::FailingCall open("open", EMFILE);
+    EXPECT_EQ(words([&] { CheckedFile(path, "test"); }), is_short);
   }
   const CheckedFile file(path, "test");
   {
-    const test::FailingCall pread("pread", EIO);
+    const test::FailingCall pread("pread", EACCES);
     EXPECT_EQ(words([&] { file.read(100); }), failed);
     EXPECT_EQ(pread.calls(), 1);
   }
   {
+    const test::FailingCall pread("pread", EACCES);
+    EXPECT_EQ(words([&] { file.sha256(); }), failed);
+  }
+  for (const bool all : {true, false}) {  // a disk that does not read
     const test::FailingCall pread("pread", EIO);
-    EXPECT_EQ(file.sha256(), "");
+    EXPECT_THROW(all ? file.read(100) : file.sha256(), Shortage);
   }
   {
     const test::FailingCall pread("pread", EINTR, 1, 3);  // a signal came
@@ -235,17 +250,21 @@ TEST_F(PrivilegePath, calls_that_fail) {
   const CheckedFile file(path, "test");
   const auto problem_with = [&](const std::string &of, const char *function, int first,
                                 long returned = -1) {
-    const test::FailingCall call(function, EIO, first, 1, returned);
+    const test::FailingCall call(function, EACCES, first, 1, returned);
     return path_problem(of, file, geteuid(), Links::kFollow);
   };
   const std::string first = "/" + path.substr(1, path.find('/', 1) - 1);
-  EXPECT_EQ(problem_with(path, "fstat", 1), "/ cannot be inspected: Input/output error");
-  EXPECT_EQ(problem_with(path, "fstat", 2), first + " cannot be inspected: Input/output error");
-  EXPECT_EQ(problem_with("/.." + path, "openat", 1), "/ cannot be inspected: Input/output error");
+  EXPECT_EQ(problem_with(path, "fstat", 1), "/ cannot be inspected: Permission denied");
+  EXPECT_EQ(problem_with(path, "fstat", 2), first + " cannot be inspected: Permission denied");
+  EXPECT_EQ(problem_with("/.." + path, "openat", 1), "/ cannot be inspected: Permission denied");
   fs::create_symlink(path, dir / "link");
   for (const long size : {-1L, 0L, long{PATH_MAX}})
     EXPECT_EQ(problem_with(dir / "link", "readlinkat", 1, size),
               (dir / "link") + " is a link that cannot be read");
+  for (const char *function : {"fstat", "openat", "readlinkat"}) {
+    const test::FailingCall call(function, ENOMEM);
+    EXPECT_THROW(path_problem(dir / "link", file, geteuid(), Links::kFollow), Shortage) << function;
+  }
 }
 
 TEST_F(PrivilegePath, ends_that_are_no_files) {
@@ -327,8 +346,13 @@ TEST_F(PrivilegeMapping, of_a_file_that_was_written_to) {
 
 TEST_F(PrivilegeMapping, of_a_file_that_cannot_be_mapped) {
   const auto page = map(file);
+  {
+    const test::FailingCall mmap("mmap", EACCES);
+    EXPECT_EQ(mapping_problem(file, page.get()),
+              file.path() + ": the checked file cannot be mapped");
+  }
   const test::FailingCall mmap("mmap", ENOMEM);
-  EXPECT_EQ(mapping_problem(file, page.get()), file.path() + ": the checked file cannot be mapped");
+  EXPECT_THROW(mapping_problem(file, page.get()), Shortage);
 }
 
 // As in a container without /proc: the name is asked once more.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/table.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "tests/support/environment.h"
 #include "tests/support/request.h"
@@ -65,8 +66,9 @@ TEST_F(NegotiateDevice, gpu_without_kernels) {
 
 // Kernels that fail in one of two ways, and how often their device was closed.
 int closed = 0;
+octavo_status open_status = OCTAVO_OK;
 octavo_status fails_to_open(octavo_device, const octavo_host *, void **) {
-  return OCTAVO_RESOURCE;
+  return open_status;
 }
 octavo_status fails_to_describe(void *, octavo_kernels_caps *) {
   return OCTAVO_DEVICE;
@@ -84,6 +86,9 @@ TEST_F(NegotiateDevice, kernels_that_do_not_open) {
   open_kernels(n, kCpu, kernels, nullptr, host.get());
   EXPECT_EQ(closed, 1);
   kernels.open_device = fails_to_open;
+  open_status = OCTAVO_RESOURCE;  // which says nothing about the device
+  EXPECT_THROW(open_kernels(n, kCpu, kernels, nullptr, host.get()), Shortage);
+  open_status = OCTAVO_INTERNAL;
   open_kernels(n, kCpu, kernels, nullptr, host.get());
   EXPECT_EQ(closed, 1);
   EXPECT_EQ(n.device, nullptr);
@@ -92,7 +97,7 @@ TEST_F(NegotiateDevice, kernels_that_do_not_open) {
     open_kernels(n, kCpu, kernels, nullptr, host.get());
     const Verdict &v = n.device_verdicts.back();
     EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
-    EXPECT_THAT(v.text, HasSubstr("could not be opened: status 6"));
+    EXPECT_THAT(v.text, HasSubstr("could not be opened: status 7"));
     EXPECT_EQ(v.evidence.empty(), *forced == '\0');
     EXPECT_EQ(v.remedy.empty(), *forced == '\0');
   }

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/shortage.h"
 #include "tests/support/environment.h"
+#include "tests/support/failing_calls.h"
 #include "tests/support/request.h"
 #include "tests/support/temp_dir.h"
 
@@ -95,6 +98,51 @@ TEST_F(DiscoveryTest, library_directory_of_the_user) {
   EXPECT_EQ(d.find("mine")->path, first);
   EXPECT_EQ(d.manifests.back().origin, "user library directory");
   EXPECT_EQ(d.manifests.back().shadowed_by, first);
+}
+
+// Where nobody named the directory, what other places hold is still known.
+TEST_F(DiscoveryTest, directory_that_this_user_may_not_read) {
+  plant("data/octavo/plugins", "hidden");
+  plant("p", "x");
+  environment.set("XDG_DATA_HOME", dir / "data");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "p");
+  {
+    const test::FailingCall second("opendir", EACCES, 2, 1, 0);
+    const Discovery d = find(Request());
+    EXPECT_NE(d.find("x"), nullptr);
+    try {
+      d.must_know("hidden");
+      FAIL() << "expected a Shortage";
+    } catch (const Shortage &s) {
+      EXPECT_EQ(s.verdict().text, "whether plugin \"hidden\" is installed is not known: " +
+                                      (dir / "data/octavo/plugins") +
+                                      " (user data directory) cannot be read, and no other place "
+                                      "has it");
+    }
+    EXPECT_THAT(d.places_text(), HasSubstr("ignored: it cannot be read: Permission denied"));
+  }
+  const test::FailingCall first("opendir", EACCES, 1, 1, 0);
+  try {
+    find(Request());
+    FAIL() << "expected a Shortage";
+  } catch (const Shortage &s) {
+    EXPECT_EQ(s.message(), (dir / "p") +
+                               " (OCTAVO_PLUGIN_PATH): cannot be read: Permission denied; nothing "
+                               "was chosen in its place, and nothing is remembered; give this user "
+                               "access to it, or take it out of OCTAVO_PLUGIN_PATH");
+  }
+}
+
+TEST_F(DiscoveryTest, shortage_is_no_missing_directory) {
+  plant("p", "x");
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "p");
+  for (const auto &[function, error] :
+       {std::pair("opendir", EMFILE), {"opendir", ENOMEM}, {"readdir", EIO}}) {
+    const test::FailingCall call(function, error, 1, 1, 0);
+    EXPECT_THROW(find(Request()), Shortage) << function << error;
+  }
+  const test::FailingCall gone("opendir", ENOENT, 1, 1, 0);
+  EXPECT_EQ(find(Request()).find("x"), nullptr);
 }
 
 TEST_F(DiscoveryTest, names_are_sorted_and_other_files_ignored) {

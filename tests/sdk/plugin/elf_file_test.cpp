@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "sdk/src/base/shortage.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
 
@@ -44,7 +45,7 @@ TEST_F(ElfFileTest, sockets_and_missing_files) {
 }
 
 TEST_F(ElfFileTest, status_that_cannot_be_had) {
-  const test::FailingCall fstat("fstat", EIO);
+  const test::FailingCall fstat("fstat", EACCES);
   EXPECT_EQ(problem(path), "it cannot be inspected");
 }
 
@@ -63,8 +64,12 @@ TEST_F(ElfFileTest, reads_that_fail_or_end_early) {
   const auto file = open();
   char bytes[16] = {};
   {
-    const test::FailingCall pread("pread", EIO);
+    const test::FailingCall pread("pread", EACCES);
     EXPECT_FALSE(file->read(0, bytes, 10));
+  }
+  {
+    const test::FailingCall pread("pread", EIO);  // the disk, of which the file knows nothing
+    EXPECT_THROW(file->read(0, bytes, 10), Shortage);
   }
   {
     const test::FailingCall pread("pread", EINTR, 1, 2);

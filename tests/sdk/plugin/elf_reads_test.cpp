@@ -19,7 +19,7 @@ void fail_every_read(const std::string &file) {
   ASSERT_EQ(good.problem, "");
   int problems = 0, without_id = 0, reads = 0;
   for (int n = 1;; ++n) {
-    const test::FailingCall pread("pread", EIO, n);
+    const test::FailingCall pread("pread", EACCES, n);
     const ElfCheck c = inspect_elf(file);
     if (pread.calls() < n) break;
     ++reads;

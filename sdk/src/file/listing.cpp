@@ -1,0 +1,34 @@
+// readdir, since the iterators of std::filesystem end the process when memory is short.
+#include "sdk/src/file/listing.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "sdk/src/base/shortage.h"
+
+namespace octavo {
+
+std::vector<std::string> files_in(const std::string &directory, std::string_view suffix,
+                                  int *error) {
+  std::vector<std::string> files;
+  const std::unique_ptr<DIR, int (*)(DIR *)> open(opendir(directory.c_str()), closedir);
+  errno = open == nullptr ? errno : 0;
+  while (const dirent *entry = open == nullptr ? nullptr : readdir(open.get())) {
+    const std::string_view name = entry->d_name;
+    if (name.size() > suffix.size() && name.ends_with(suffix))
+      files.push_back(directory + "/" + std::string(name));
+    errno = 0;
+  }
+  *error = errno;
+  if (*error != 0) {
+    pass_shortage(directory + ": cannot be read", *error);
+    return {};
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace octavo
