@@ -66,6 +66,11 @@ int run(int argc, char **argv) {
     std::cout << "\nreport: " << options.out << "/report.html\nmetrics: " << options.out
               << "/metrics.jsonl\n";
   }
+  std::cout.flush();
+  for (const RunResult &result : results)
+    if (!result.without_fp8.empty())
+      progress.warn(result.name + " trained in " + result.without_fp8 +
+                    ", not in FP8: fp8.fallback took over, see the warning at its start");
   return interrupted() ? kExitInterrupted : kExitDone;
 }
 

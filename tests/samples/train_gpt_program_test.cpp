@@ -72,6 +72,23 @@ TEST(TrainGpt, a_configuration_decides_the_default_runs) {
                                      HasSubstr("\nconfig  reference"), Not(HasSubstr("te:"))));
 }
 
+// Also when quiet: who wanted FP8 reads at the start why it does not run, and at the end that it
+// did not.
+TEST(TrainGpt, a_fallback_is_named_first_and_last) {
+  const std::string config = test_directory() + "/octavo.toml";
+  write_text(config,
+             "mixed_precision = \"fp8\"\n[fp8]\nbackend = \"te\"\nfallback = [\"bf16\"]\n"
+             "[fp8.require]\nnative = true\n");
+  const Finished finished = run(small({"--run", "config", "--config", config, "--quiet"}));
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  EXPECT_THAT(finished.errors,
+              testing::StartsWith("train_gpt: warning: config: falling back to \"bf16\" as "
+                                  "fp8.fallback permits: "));
+  EXPECT_THAT(finished.errors,
+              testing::EndsWith("\ntrain_gpt: warning: config trained in bf16, not in FP8: "
+                                "fp8.fallback took over, see the warning at its start\n"));
+}
+
 TEST(TrainGpt, backend_is_short_for_the_run_of_a_backend) {
   const Finished finished = run(small({"--quiet", "--run", "fp32", "--backend", "reference",
                                        "te:recipe=current", "--backend", "msamp:opt_level=O3"}));

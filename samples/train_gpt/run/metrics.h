@@ -42,8 +42,9 @@ struct RunResult {
   std::map<std::string, uint64_t> bytes;  // in slots of all ranks, by role
   std::vector<RankMemory> memory;         // by rank
   std::vector<Placement> placements;
-  std::string report;  // what Octavo says about the run
-  std::string sample;  // continuation of the prompt
+  std::string report;       // what Octavo says about the run
+  std::string without_fp8;  // FP8 was wanted and a fallback ran: the precision in its place
+  std::string sample;       // continuation of the prompt
 };
 
 nlohmann::json to_json(const std::string &run, const StepRecord &record);

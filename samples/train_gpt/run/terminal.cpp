@@ -79,6 +79,10 @@ void Progress::note(const std::string &line) {
   if (!quiet_) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
+void Progress::warn(const std::string &line) {
+  std::fprintf(stderr, "train_gpt: warning: %s\n", line.c_str());
+}
+
 void Progress::start_run(const std::string &name, size_t index, size_t count, int64_t steps) {
   title_ = "[" + std::to_string(index + 1) + "/" + std::to_string(count) + "] " + name;
   steps_ = steps;

@@ -30,6 +30,8 @@ class Progress {
   // One line about the run.
   void end_run(const RunResult &result);
   void note(const std::string &line);
+  // Also when quiet.
+  void warn(const std::string &line);
 
  private:
   bool quiet_, terminal_;

@@ -66,7 +66,15 @@ class Run {
       result_.recipe = octavo.option("recipe");
       if (result_.recipe.empty()) result_.recipe = octavo.option("opt_level");
     }
-    if (spec.uses_fp8()) result_.report = octavo.report();
+    if (spec.uses_fp8()) {
+      result_.report = octavo.report();
+      const auto model = nlohmann::json::parse(octavo.report("json"));
+      if (model["wanted"]["mixed_precision"] == "fp8" && model["runs"] != "fp8")
+        result_.without_fp8 = octavo.precision();
+    }
+    // Every rank gets the same ones.
+    for (const octavo::Diagnostic &d : ranks_.front()->host.take())
+      if (d.severity == OCTAVO_SEVERITY_WARNING) training_.progress.warn(spec.name + ": " + d.text);
     for (const auto &rank : ranks_) {
       result_.memory.push_back(rank->replica.memory());
       for (const auto &[role, bytes] : slot_bytes(rank->replica.octavo()))
