@@ -1,8 +1,9 @@
 /* kernels/format/delayed.h: delayed scaling, the update of one column of a history pool.
  *
  * What happens to an amax of 0, Inf or NaN differs between libraries and gives different results on
- * ordinary data: the flags OCTAVO_HISTORY_... say it. MS-AMP 0.4.0 resets its counter before it
- * computes the scales and increments it at the end of the same update, hence COUNT_FROM_ONE.
+ * ordinary data: the flags OCTAVO_HISTORY_... say it. MS-AMP 0.4.0 increments its counters and then
+ * resets those of an Inf or NaN, so they end the update at 0 (msamp/optim/optimizer.py,
+ * _update_scaling_factors). No library needs COUNT_FROM_ONE.
  */
 #pragma once
 

@@ -55,8 +55,10 @@ struct Options {
 
   // MS-AMP 0.4.0 with its quirks.
   bool parity() const { return profile == Profile::kMsamp04; }
+  // MS-AMP's counter ends the update of an Inf or NaN at 0 in both.
   uint32_t history() const {
-    return parity() ? OCTAVO_HISTORY_MSAMP04 : uint32_t{OCTAVO_HISTORY_MSAMP};
+    return parity() ? uint32_t{OCTAVO_HISTORY_DROP_NONFINITE | OCTAVO_HISTORY_NAN_KEEPS}
+                    : uint32_t{OCTAVO_HISTORY_MSAMP};
   }
   uint32_t rule() const { return parity() ? OCTAVO_RULE_MSAMP04 : uint32_t{OCTAVO_RULE_MSAMP}; }
   bool fp8_weights() const { return formats().weight == OCTAVO_E4M3FN; }

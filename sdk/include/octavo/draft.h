@@ -16,8 +16,8 @@
  * quotient that overflows gives an infinite scale. */
 #define OCTAVO_RULE_MSAMP04 0x8000u
 
-/* The octavo_delayed_scale_update.history_flags of MS-AMP 0.4.0: DROP_NONFINITE, NAN_KEEPS and
- * COUNT_FROM_ONE. */
+/* OCTAVO_HISTORY_DROP_NONFINITE, NAN_KEEPS and COUNT_FROM_ONE. MS-AMP 0.4.0 restarts its counter at
+ * 0, so its history_flags are DROP_NONFINITE and NAN_KEEPS alone. */
 #define OCTAVO_HISTORY_MSAMP04 14u
 
 /* An octavo_adam_step.decay_mode, as MS-AMP 0.4.0: OCTAVO_DECAY_L2, but scaled moments are stored
