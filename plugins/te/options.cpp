@@ -26,10 +26,14 @@ void Options::list(author::OptionList<Options> &l) {
   l.add("amax_compute_algo", &O::amax_compute_algo,
         "max over the history, or the most_recent step; delayed only")
       .choices({"max", "most_recent"});
+  l.add("amax_overflow", &O::amax_overflow,
+        "an infinite amax; te: it keeps the scale until it leaves the history; recover: it counts "
+        "as 0; delayed only")
+      .choices({"te", "recover"});
   l.add("scaling_factor_compute_algo", &O::scaling_factor_compute_algo,
         "only the empty text is possible: the profile names the arithmetic");
   l.add("reduce_amax", &O::reduce_amax,
-        "amax is the maximum over all ranks; false: each rank keeps its own scales");
+        "amax is the maximum over all ranks; false: each rank keeps its own delayed scales");
   l.add("override_linear_precision", &O::override_linear_precision,
         "the products that run in the host's precision instead of FP8")
       .choices({"none", "fprop", "dgrad", "wgrad", "fprop,dgrad", "fprop,wgrad", "dgrad,wgrad",

@@ -20,6 +20,7 @@ enum class Profile {
 };
 enum class Format { kDefault, kHybrid, kE4m3, kE5m2 };
 enum class Algorithm { kMax, kMostRecent };
+enum class AmaxOverflow { kTe, kRecover };
 enum class BackwardOverride { kNone, kHighPrecision, kDequantized };
 
 struct Options {
@@ -30,6 +31,7 @@ struct Options {
   int64_t interval = 1;
   int64_t amax_history_len = 1024;
   Algorithm amax_compute_algo = Algorithm::kMax;
+  AmaxOverflow amax_overflow = AmaxOverflow::kTe;
   std::string scaling_factor_compute_algo;
   bool reduce_amax = true;
   std::string override_linear_precision = "none";

@@ -49,6 +49,11 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
     verdicts.need_product(x, w, another_recipe(device, r.scaling));
   }
   if (verdicts.declined()) return;
+  if (r.scaling == Scaling::kMx && r.gradient_dtype == OCTAVO_E5M2)
+    verdicts.add({OCTAVO_ACCEPT, OCTAVO_REASON_OPTION,
+                  "gradients in E5M2 with MX scales let training diverge (Megatron-Bridge, issue "
+                  "638); E4M3 is the default of mx",
+                  set_key("fp8.te.fp8_format", "\"E4M3\""), "fp8_format = \"HYBRID\""});
   if (device.has(OCTAVO_CAPS_EMULATED))
     verdicts.add({OCTAVO_ACCEPT_EMULATED, OCTAVO_REASON_NONE,
                   "FP8 arithmetic is emulated exactly, without FP8 hardware"});

@@ -64,6 +64,7 @@ Recipe recipe_of(const Options &o) {
   r.scaling = o.scaling();
   r.rule = profile_of(o).rule;
   r.history = profile_of(o).history;
+  if (o.amax_overflow == AmaxOverflow::kRecover) r.history |= OCTAVO_HISTORY_DROP_NONFINITE;
   if (o.current_scaling_power_2_scales) r.rule = OCTAVO_RULE_POW2;
   if (o.block_scaling_fp32_scales) r.rule = OCTAVO_RULE_QUOTIENT;
   r.operand_granularity = row.operand_granularity;

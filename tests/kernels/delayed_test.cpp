@@ -132,6 +132,25 @@ TEST(Delayed, infinity_freezes_the_scale_until_it_rolls_out_and_resets_the_count
   EXPECT_EQ(p.counter[0], 3.0f);
 }
 
+TEST(Delayed, what_is_dropped_enters_as_0_and_the_rest_of_the_window_counts) {
+  Kernels kernels;
+  for (const uint32_t rule : {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_RECIPROCAL}) {
+    for (const float odd : {kInf, kNan}) {
+      Pool p(1, 3, rule);
+      p.c.history_flags |= OCTAVO_HISTORY_DROP_NONFINITE;
+      p.update(&kernels, 7.0f);
+      p.scale[0] = 5.0f;
+      p.update(&kernels, odd);
+      EXPECT_EQ(p.history, (std::vector<float>{0, 7, 0})) << odd;
+      EXPECT_EQ(p.scale[0], 1.0f / 7.0f * 448.0f) << odd;
+      p.update(&kernels, 3.5f);
+      EXPECT_EQ(p.scale[0], 1.0f / 7.0f * 448.0f) << odd;
+      p.update(&kernels, 3.5f);
+      EXPECT_EQ(p.scale[0], 128.0f) << odd;
+    }
+  }
+}
+
 TEST(Delayed, rules_margin_and_overflow) {
   Kernels kernels;
   Pool quotient(1, 1, OCTAVO_RULE_QUOTIENT);

@@ -37,6 +37,8 @@ CASES = [
          environment={"OCTAVO_FORCE_KERNELS": "baseline"}),
     Case("a recipe that does not run", "require", "device",
          config='[fp8.require]\nrecipes = ["block", "mx"]\n'),
+    Case("a recipe that a switch replaces", "require", "device",
+         config='[fp8]\nbackend = "te"\nrequire.recipes = ["delayed"]\nte.use_mxfp8_block_scaling = true\n'),
     Case("a recipe of a backend without recipes", "require", "device",
          config='[fp8]\nbackend = "reference"\nrequire.recipes = ["mx"]\n'),
     Case("two requirements", "require", "device", overrides={"fp8.require.native": "true"},

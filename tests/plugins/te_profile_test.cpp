@@ -13,8 +13,10 @@ struct State {
 
 class Profile {
  public:
-  explicit Profile(const char *name, const char *algorithm = "max", int margin = 0, int length = 3)
+  explicit Profile(const char *name, const char *algorithm = "max", int margin = 0, int length = 3,
+                   const char *overflow = "te")
       : layer_({{{"profile", '"' + std::string(name) + '"'},
+                 {"amax_overflow", '"' + std::string(overflow) + '"'},
                  {"amax_compute_algo", '"' + std::string(algorithm) + '"'},
                  {"margin", std::to_string(margin)},
                  {"amax_history_len", std::to_string(length)}}},
@@ -72,6 +74,33 @@ TEST(TeProfile, inf_in_the_window_freezes_the_scale_until_it_rolls_out) {
     }
     EXPECT_EQ(state.history, (std::vector<float>{0, 4, 4}));
     EXPECT_EQ(profile.update(state, 4).scale, 112.0f);
+  }
+}
+
+// amax_overflow: TE's default history of 1,024 steps, until the scale follows a smaller amax again.
+TEST(TeProfile, one_inf_freezes_the_scale_for_1024_updates_unless_it_recovers) {
+  constexpr int kLength = 1024;
+  for (const char *name : {kFused, kUnfused}) {
+    for (const float odd : {kInf, NAN}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(odd));
+      State before = {2.0f, std::vector<float>(kLength, 4.0f)};
+      before.history[0] = 0;
+      Profile te(name, "max", 0, kLength), recovers(name, "max", 0, kLength, "recover");
+      State frozen = te.update(before, odd), recovered = recovers.update(before, odd);
+      EXPECT_EQ(recovered.scale, 112.0f);
+      EXPECT_EQ(recovered.history.back(), 0.0f);
+      if (std::isnan(odd)) continue;  // the fused maximum ignores NaN
+      int updates = 1;
+      for (; frozen.scale == 2.0f && updates < 2 * kLength; ++updates)
+        frozen = te.update(frozen, 4);
+      EXPECT_EQ(updates - 1, kLength);
+      EXPECT_EQ(frozen.scale, 112.0f);
+    }
+    // Nothing else is in the window: the scale stays.
+    const State alone =
+        Profile(name, "most_recent", 0, 3, "recover").update({2.0f, {0, 5, 7}}, kInf);
+    EXPECT_EQ(alone.scale, 2.0f);
+    EXPECT_EQ(alone.history, (std::vector<float>{0, 7, 0}));
   }
 }
 

@@ -86,6 +86,30 @@ TEST_F(TeRefusals, defaults_are_accepted) {
   EXPECT_TRUE(declines(check()).empty());
 }
 
+TEST_F(TeRefusals, hybrid_with_mx_is_accepted_with_a_reason) {
+  const auto reasons = [&] {
+    std::vector<Said> only;
+    for (const Said &s : check())
+      if (s.reason != OCTAVO_REASON_NONE) only.push_back(s);
+    return only;
+  };
+  for (const char *format : {"default", "E4M3"}) {
+    set({text("recipe", "mx"), text("fp8_format", format)});
+    EXPECT_TRUE(reasons().empty()) << format;
+  }
+  set({text("fp8_format", "HYBRID")});
+  const std::vector<Said> said = reasons();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].decision, uint32_t{OCTAVO_ACCEPT});
+  EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_OPTION});
+  EXPECT_THAT(said[0].text, HasSubstr("E5M2 with MX scales"));
+  EXPECT_THAT(said[0].remedy, HasSubstr("fp8.te.fp8_format = \"E4M3\""));
+  for (const char *recipe : {"delayed", "current", "block"}) {
+    set({text("recipe", recipe)});
+    EXPECT_TRUE(reasons().empty()) << recipe;
+  }
+}
+
 class EachTeRefusal : public TeRefusals, public testing::WithParamInterface<Refused> {};
 
 TEST_P(EachTeRefusal, says_why_what_and_what_to_do) {

@@ -100,11 +100,27 @@ std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manif
   return Stage::kPlugin;
 }
 
+// What runs: the option recipe, unless Accelerate's switch of the same backend replaces it.
 std::string recipe_of(const Candidate &c) {
-  for (const EffectiveOption &o : c.options)
+  std::string recipe;
+  for (const EffectiveOption &o : c.options) {
     if (const auto *text = std::get_if<std::string>(&o.setting.value); text && o.name == "recipe")
-      return *text;
-  return {};
+      recipe = *text;
+    if (const auto *flag = std::get_if<bool>(&o.setting.value);
+        flag && *flag && o.name == "use_mxfp8_block_scaling")
+      return "mx";
+  }
+  return recipe;
+}
+
+// A backend that accepts and still gives a reason has something to say about it.
+void warn_of_reasons(Candidate &c, size_t first, const octavo_host *host) {
+  for (size_t i = first; i < c.verdicts.size(); ++i) {
+    const Verdict &v = c.verdicts[i];
+    if (v.decision == OCTAVO_DECLINE || v.reason == OCTAVO_REASON_NONE) continue;
+    c.warnings.push_back(concat("backend ", c.id, ": ", v.text));
+    warn(host, "octavo.backend", c.warnings.back());
+  }
 }
 
 void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
@@ -191,6 +207,7 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
     c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_ABI,
                           "check_session gave no verdict; expected one or more", "",
                           "install a corrected build of the plugin"});
+  warn_of_reasons(c, before, host);
   if (!n.config[key::kNative]) return;
   for (size_t i = before; i < c.verdicts.size(); ++i)
     if (c.verdicts[i].decision == OCTAVO_ACCEPT_EMULATED) {

@@ -45,6 +45,7 @@ const std::vector<OptionRow> &rows() {
       {"interval", "1", false, {{"1"}}},
       {"amax_history_len", "1024", false, {{"1"}, {"16"}, {"65536"}}},
       {"amax_compute_algo", "max", true, {{"max"}, {"most_recent"}}},
+      {"amax_overflow", "te", true, {{"te"}, {"recover"}}},
       {"scaling_factor_compute_algo", "", true, {{""}}},
       {"reduce_amax", "true", false, {{"true"}, {"false"}}},
       {"override_linear_precision",
@@ -223,6 +224,7 @@ TEST_F(TeOptions, unknown) {
   EXPECT_EQ(by_file("opt_level = \"O2\"", "margin"),
             "octavo.toml:2:1: unknown key \"fp8.te.opt_level\"; backend te knows recipe, "
             "profile, fp8_format, margin, interval, amax_history_len, amax_compute_algo, "
+            "amax_overflow, "
             "scaling_factor_compute_algo, reduce_amax, override_linear_precision, "
             "backward_override, use_autocast_during_eval, use_mxfp8_block_scaling, "
             "mxfp8_2d_quantization, current_scaling_power_2_scales, block_scaling_fp32_scales, "

@@ -37,6 +37,26 @@ TEST_F(Negotiate, auto_takes_te_by_default) {
   EXPECT_THAT(warnings(), ElementsAre());
 }
 
+TEST_F(Negotiate, a_required_recipe_is_compared_with_the_one_that_runs) {
+  const std::string lines = "[fp8]\nbackend = \"te\"\nte.use_mxfp8_block_scaling = true\n";
+  request().text(lines + "require.recipes = [\"delayed\"]\n");
+  EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(error(), HasSubstr("one of delayed is required, backend te would run mx"));
+  request().text(lines + "require.recipes = [\"mx\"]\n");
+  EXPECT_EQ(open(), OCTAVO_OK) << error();
+}
+
+TEST_F(Negotiate, a_reason_of_a_backend_that_accepts_is_a_warning) {
+  request().text("[fp8]\nbackend = \"te\"\nte.recipe = \"mx\"\nte.fp8_format = \"HYBRID\"\n");
+  ASSERT_EQ(open(), OCTAVO_OK) << error();
+  EXPECT_EQ(chosen(), "te");
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("backend te: gradients in E5M2 with MX scales")));
+  std::string report;
+  EXPECT_EQ(octavo_report(run.get(), borrow("text"), Request::append_line, &report), OCTAVO_OK);
+  EXPECT_THAT(report, HasSubstr("gradients in E5M2 with MX scales"));
+  EXPECT_THAT(report, HasSubstr("fp8.te.fp8_format = \"E4M3\""));
+}
+
 TEST_F(Negotiate, auto_follows_the_preference) {
   request().text("[fp8]\npreference = [\"reference\", \"te\"]");
   ASSERT_EQ(open(), OCTAVO_OK) << error();
