@@ -63,6 +63,10 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
                      is_state(q.dtype, q.granularity)
                  ? nullptr
                  : kNoFormat;
+    case OCTAVO_KIND_ADAM_ROUNDED:
+      /* The call itself, or a format of its moments as for adam_step. */
+      if (q.dtype == 0) return nullptr;
+      [[fallthrough]];
     case OCTAVO_KIND_ADAM_STEP:
       return (is_dtype(q.dtype, Dtypes::kAny) && q.granularity == OCTAVO_PER_TENSOR) ||
                      is_state(q.dtype, q.granularity)

@@ -85,4 +85,29 @@ octavo_status check_adam_step(const Caller &caller, const octavo_adam_step *c) {
   return check.status();
 }
 
+octavo_status check_adam_rounded(const Caller &caller, const octavo_adam_rounded *c) {
+  Check check(caller, "adam_rounded");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->step, "step");
+  const struct {
+    uint32_t rounding;
+    const char *name;
+    bool may_shrink;
+  } tensors[] = {{c->weight_rounding, "weight_rounding", false},
+                 {c->exp_avg_rounding, "exp_avg_rounding", true},
+                 {c->exp_avg_sq_rounding, "exp_avg_sq_rounding", false}};
+  bool is_stochastic = false;
+  for (const auto &t : tensors) {
+    is_stochastic = is_stochastic || t.rounding == OCTAVO_ROUND_STOCHASTIC;
+    if (t.rounding == OCTAVO_ROUND_NEAREST_EVEN || t.rounding == OCTAVO_ROUND_STOCHASTIC ||
+        (t.may_shrink && t.rounding == OCTAVO_ROUND_SHRINKING))
+      continue;
+    check.fail(OCTAVO_UNSUPPORTED, "%s = %u; expected %d (nearest even)%s or %u (stochastic)",
+               t.name, t.rounding, OCTAVO_ROUND_NEAREST_EVEN,
+               t.may_shrink ? ", 32768 (shrinking)" : "", OCTAVO_ROUND_STOCHASTIC);
+  }
+  if (check.ok() && is_stochastic && c->step->count > 0) check.not_null(c->keys, "keys");
+  return check.ok() ? check_adam_step(caller, c->step) : check.status();
+}
+
 }  // namespace octavo

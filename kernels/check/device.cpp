@@ -40,7 +40,8 @@ octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint
     case OCTAVO_KIND_PROLOGUE_CALL:
     case OCTAVO_KIND_GRADIENT_SCALE:
     case OCTAVO_KIND_PACK:
-    case OCTAVO_KIND_PRESCALE_UPDATE: return OCTAVO_OK;
+    case OCTAVO_KIND_PRESCALE_UPDATE:
+    case OCTAVO_KIND_ADAM_ROUNDED: return OCTAVO_OK;
     default:
       check.fail(OCTAVO_UNSUPPORTED,
                  "kind = %u; expected the kind of a call struct of octavo/kernels.h", kind);

@@ -76,8 +76,8 @@ octavo_status refuse_draft(const Caller &caller, const void *call) {
   Check check(caller, "draft");
   check.not_null(call, "call");
   if (check.ok())
-    check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected %u (prescale_update)", kind_of(call),
-               OCTAVO_KIND_PRESCALE_UPDATE);
+    check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected %u (prescale_update) or %u (adam_rounded)",
+               kind_of(call), OCTAVO_KIND_PRESCALE_UPDATE, OCTAVO_KIND_ADAM_ROUNDED);
   return check.status();
 }
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "octavo/draft.h"
+#include "octavo/draft/rounding.h"
 
 namespace octavo {
 
@@ -35,6 +35,7 @@ OCTAVO_MINOR_0(octavo_sum, reserved);
 OCTAVO_MINOR_0(octavo_copy, bytes);
 OCTAVO_MINOR_0(octavo_scale_values, reserved);
 OCTAVO_MINOR_0(octavo_prescale_update, high);
+OCTAVO_MINOR_0(octavo_adam_rounded, reserved);
 OCTAVO_MINOR_0(octavo_gradient_scale, max_norm);
 OCTAVO_MINOR_0(octavo_pack, out);
 #undef OCTAVO_MINOR_0

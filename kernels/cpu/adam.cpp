@@ -12,125 +12,13 @@
  */
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/adam_bound.h"
-#include "kernels/cpu/state_blocks.h"
+#include "kernels/cpu/adam_item.h"
 #include "kernels/cpu/verbs.h"
-#include "kernels/format/float16.h"
-#include "kernels/format/float8.h"
 #include "kernels/format/scale_rules.h"
+#include "octavo/draft/rounding.h"
 
 namespace octavo {
 namespace {
-
-/* One tensor that the step changes. */
-struct Target {
-  octavo_tensor tensor;
-  float *scale_inv;     /* null: plain; in blocks: all scales of the tensor */
-  uint32_t granularity; /* OCTAVO_PER_TENSOR where plain */
-};
-
-struct Step {
-  const Context *context;
-  octavo_tensor gradient;
-  Target targets[kAdamTensors];
-  AdamPlan plan;
-  bool is_fused; /* by loops of the level that know the layout */
-
-  bool has_tensor_scale() const {
-    return plan.is_scaled[kWeight] || plan.is_scaled[kExpAvg] || plan.is_scaled[kExpAvgSq];
-  }
-};
-
-Target make_target(const octavo_tensor &t, float *scale_inv, uint32_t granularity) {
-  return {t, scale_inv, scale_inv == nullptr ? uint32_t{OCTAVO_PER_TENSOR} : granularity};
-}
-
-AdamPlan make_plan(const octavo_adam_step &c, const octavo_adam_item &item, int32_t step,
-                   const Target *targets) {
-  AdamPlan plan = {};
-  bool has_tensor_states = false;
-  for (int i = 0; i < kAdamTensors; ++i) {
-    const Target &t = targets[i];
-    plan.dtypes[i] = t.tensor.dtype;
-    plan.is_scaled[i] = t.scale_inv != nullptr && t.granularity == OCTAVO_PER_TENSOR;
-    plan.old_scale_inv[i] = plan.is_scaled[i] ? *t.scale_inv : 1.0f;
-    plan.new_scale[i] = 1.0f;
-    if (i == kWeight) continue;
-    has_tensor_states = has_tensor_states || plan.is_scaled[i];
-    plan.stores_undecayed[i] = c.decay_mode == OCTAVO_DECAY_L2_MSAMP04 && t.scale_inv != nullptr;
-  }
-  const AdamBetas betas = has_tensor_states ? AdamBetas::kSingle : AdamBetas::kDecimal;
-  plan.factors = adam_factors(item.hyper, step, c.decay_mode != OCTAVO_DECAY_DECOUPLED, betas);
-  plan.gradient_dtype = item.gradient.dtype;
-  plan.gradient_factor = item.gradient_scale_inv == nullptr ? 1.0f : *item.gradient_scale_inv;
-  plan.gradient_scale = item.hyper[OCTAVO_HYPER_GRAD_SCALE];
-  plan.keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
-  plan.folds_scales = can_fold_scales(plan);
-  return plan;
-}
-
-Step make_step(const Context &context, const octavo_adam_step &c, const octavo_adam_item &item,
-               int32_t step) {
-  Step s = {&context,
-            item.gradient,
-            {make_target(item.weight, item.weight_scale_inv, OCTAVO_PER_TENSOR),
-             make_target(item.exp_avg, item.exp_avg_scale_inv, c.state_granularity),
-             make_target(item.exp_avg_sq, item.exp_avg_sq_scale_inv, c.state_granularity)},
-            {},
-            false};
-  s.plan = make_plan(c, item, step, s.targets);
-  bool is_dense = s.gradient.stride == s.gradient.cols;
-  bool has_blocks = false;
-  for (const Target &t : s.targets) {
-    is_dense = is_dense && t.tensor.stride == t.tensor.cols;
-    has_blocks = has_blocks || t.granularity != OCTAVO_PER_TENSOR;
-  }
-  /* Blocks run over rows, which are therefore dense; the stride of a single row says nothing. */
-  if (is_dense || has_blocks) {
-    s.gradient = as_row(s.gradient);
-    for (Target &t : s.targets) t.tensor = as_row(t.tensor);
-  }
-  const FusedAdamLoops *fused = context.level->updates.fused;
-  s.is_fused = !has_blocks && fused != nullptr && fused->supports(s.plan) &&
-               can_bound_change(s.plan.factors);
-  return s;
-}
-
-void load_target(const Step &s, int which, int64_t row, int64_t col, int64_t count, float *values) {
-  const Target &t = s.targets[which];
-  if (t.granularity == OCTAVO_PER_TENSOR) {
-    load_values(*s.context, t.tensor, row, col, count, s.plan.old_scale_inv[which], values);
-  } else {
-    load_state_blocks(*s.context, t.tensor, t.scale_inv, t.granularity, col, count, values);
-  }
-}
-
-void store_target(const Step &s, int which, int64_t row, int64_t col, int64_t count,
-                  const float *values) {
-  const Target &t = s.targets[which];
-  char *out = element(t.tensor, row, col);
-  if (t.granularity != OCTAVO_PER_TENSOR) {
-    store_state_blocks(*s.context, t.tensor, t.scale_inv, t.granularity, col, count, values);
-  } else if (t.scale_inv != nullptr || is_dtype(t.tensor.dtype, Dtypes::kFloat8)) {
-    s.context->level->cast(t.tensor.dtype, values, count, s.plan.new_scale[which], out);
-  } else {
-    return s.context->level->store(t.tensor.dtype, values, count, out);
-  }
-  if (which == kExpAvgSq && s.plan.keeps_positive) {
-    keep_positive(t.tensor.dtype, values, count, out);
-  }
-}
-
-using SegmentValues = float[kAdamTensors][kSegment];
-
-/* The new values of one segment, from the old contents of all tensors. */
-void compute_segment(const Step &s, const AdamPlan &plan, int64_t row, int64_t col, int64_t count,
-                     SegmentValues &values) {
-  float gradient[kSegment];
-  load_values(*s.context, s.gradient, row, col, count, plan.gradient_factor, gradient);
-  for (int i = 0; i < kAdamTensors; ++i) load_target(s, i, row, col, count, values[i]);
-  s.context->level->updates.step(plan, gradient, count, values[kWeight], values[kExpAvg],
-                                 values[kExpAvgSq]);
-}
 
 /* Calls body(span) for long runs of the segments [begin, end), the last ones first where asked. */
 template <typename Body>
@@ -218,10 +106,12 @@ octavo_status write_item(const Step &s) {
         s.context->level->updates.fused->write(s.plan, span);
       });
     }
+    const bool shrinks = s.plan.rounding[kExpAvg] == OCTAVO_ROUND_SHRINKING;
     for_segments(shape.cols, begin, end, [&](int64_t row, int64_t col, int64_t count) {
       SegmentValues values;
-      compute_segment(s, s.plan, row, col, count, values);
-      for (int i = 0; i < kAdamTensors; ++i) store_target(s, i, row, col, count, values[i]);
+      float old[kSegment];
+      compute_segment(s, s.plan, row, col, count, values, shrinks ? old : nullptr);
+      for (int i = 0; i < kAdamTensors; ++i) store_target(s, i, row, col, count, values[i], old);
     });
   });
 }
@@ -248,9 +138,9 @@ octavo_status choose_scales(Step *s, uint32_t rule) {
 }
 
 octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
-                             const octavo_adam_item &item) {
+                             const octavo_adam_item &item, const Rounding &rounding) {
   const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
-  Step s = make_step(context, c, item, step);
+  Step s = make_step(context, c, item, step, rounding);
   octavo_status status = OCTAVO_OK;
   if (s.has_tensor_scale()) status = choose_scales(&s, c.rule);
   if (status == OCTAVO_OK) status = write_item(s);
@@ -262,16 +152,26 @@ octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
   return OCTAVO_OK;
 }
 
-}  // namespace
-
-octavo_status adam_step(const Context &context, const octavo_adam_step &c) {
-  octavo_status status = OCTAVO_OK;
+octavo_status step_adam(const Context &context, const octavo_adam_step &c, Rounding rounding,
+                        const uint64_t *keys) {
   if (c.skip != nullptr && *c.skip != 0.0f) return OCTAVO_OK;
   for (uint64_t i = 0; i < c.count; ++i) {
-    status = step_adam_item(context, c, c.items[i]);
+    if (keys != nullptr) rounding.key = keys[i];
+    const octavo_status status = step_adam_item(context, c, c.items[i], rounding);
     if (status != OCTAVO_OK) return status;
   }
   return OCTAVO_OK;
+}
+
+}  // namespace
+
+octavo_status adam_step(const Context &context, const octavo_adam_step &c) {
+  return step_adam(context, c, {}, nullptr);
+}
+
+octavo_status adam_rounded(const Context &context, const octavo_adam_rounded &c) {
+  return step_adam(context, *c.step,
+                   {{c.weight_rounding, c.exp_avg_rounding, c.exp_avg_sq_rounding}, 0}, c.keys);
 }
 
 }  // namespace octavo

@@ -199,13 +199,16 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   if (limited > peaks->bits[kExpAvgSq]) peaks->bits[kExpAvgSq] = limited;
 }
 
-template <typename Layout, bool kIsPlain>
+/* kShrinks: exp_avg, whose codes have 8 bits, is rounded by OCTAVO_ROUND_SHRINKING. */
+template <typename Layout, bool kIsPlain, bool kShrinks>
 void write_span(const AdamPlan &all, const AdamSpan &span) {
   const AdamPlan plan = kIsPlain ? with_folded_scales(all) : all;
   const AdamVectors f(plan.factors);
   const AdamExtras extras(plan);
   const AdamScales<kIsPlain> scales(plan);
   const LaneMask raised = plan.keeps_positive ? kAllLanes : LaneMask{};
+  const Vector new_scale_inv = all_lanes(1.0f / plan.new_scale[kExpAvg]);
+  const Vector limit = all_lanes(decay_limit(all.factors.beta1));
   const Layout layout;
   for_groups<Layout>(span, true, [&](const char *gradient, char *const *tensors) {
     const AdamReader<Layout> reader(layout, gradient, tensors);
@@ -214,13 +217,18 @@ void write_span(const AdamPlan &all, const AdamSpan &span) {
     auto exp_avg_sqs = layout.exp_avg_sq.write(tensors[kExpAvgSq]);
 #pragma GCC unroll 4
     for (int i = 0; i < kGroupVectors; ++i) {
-      AdamLanes lanes =
-          adam_lanes<kIsPlain>(f, extras, reader.lanes(scales, i), reader.gradient(scales, i));
+      const AdamLanes old = reader.lanes(scales, i);
+      AdamLanes lanes = adam_lanes<kIsPlain>(f, extras, old, reader.gradient(scales, i));
+      const Vector value = lanes.exp_avg;
       if (Layout::kBytes[kExpAvg] < 4) lanes.exp_avg *= scales.now[kExpAvg];
       if (Layout::kBytes[kExpAvgSq] < 4) lanes.exp_avg_sq *= scales.now[kExpAvgSq];
       if (Layout::kBytes[kWeight] < 4) lanes.weight *= scales.now[kWeight];
       weights.template set<!kIsPlain>(i, lanes.weight, 0);
       exp_avgs.template set<!kIsPlain>(i, lanes.exp_avg, 0);
+      if constexpr (kShrinks) {
+        const Vector old_value = kIsPlain ? old.exp_avg * scales.old[kExpAvg] : old.exp_avg;
+        exp_avgs.shrink(i, value, old_value, limit, new_scale_inv);
+      }
       exp_avg_sqs.template set<!kIsPlain>(i, lanes.exp_avg_sq, raised);
     }
     weights.finish();

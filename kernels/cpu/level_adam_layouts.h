@@ -56,13 +56,19 @@ void measure_layout(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks
   }
 }
 
-template <typename Layout>
+template <typename Layout, bool kShrinks = false>
 void write_layout(const AdamPlan &plan, const AdamSpan &span) {
   if (is_plain(plan) && !plan.saturates) {
-    write_span<Layout, true>(plan, span);
+    write_span<Layout, true, kShrinks>(plan, span);
   } else {
-    write_span<Layout, false>(plan, span);
+    write_span<Layout, false, kShrinks>(plan, span);
   }
+}
+
+template <typename Layout>
+void write_codes(const AdamPlan &plan, const AdamSpan &span) {
+  plan.rounding[kExpAvg] == OCTAVO_ROUND_NEAREST_EVEN ? write_layout<Layout>(plan, span)
+                                                      : write_layout<Layout, true>(plan, span);
 }
 
 void measure_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks) {
@@ -80,7 +86,7 @@ void write_plan(const AdamPlan &plan, const AdamSpan &span) {
   if (is_all_f32(plan)) return write_layout<AllF32>(plan, span);
   const bool from_codes = plan.gradient_dtype == OCTAVO_E4M3FN;
   if (has_code_moments(plan)) {
-    from_codes ? write_layout<CodesFromCodes>(plan, span) : write_layout<CodesFromF32>(plan, span);
+    from_codes ? write_codes<CodesFromCodes>(plan, span) : write_codes<CodesFromF32>(plan, span);
   } else {
     from_codes ? write_layout<PlainFromCodes>(plan, span) : write_layout<PlainFromF32>(plan, span);
   }

@@ -107,6 +107,18 @@ struct Float8Values {
         sums[i] = as_lanes(as_bits(sums[i]) - is_raised);
       }
     }
+    /* One code less where the one that was set undoes the decay from `old` to `value`, see
+     * undoes_decay of kernels/format. */
+    void shrink(int i, Vector value, Vector old, Vector limit, Vector scale_inv) {
+      const Vector from = as_values(as_bits(old) & kMagnitudeMask);
+      const Vector to_value = as_values(as_bits(value) & kMagnitudeMask);
+      const Vector stored =
+          as_values(magnitude_of<kMantissaBits, kBias>(as_bits(sums[i]) & 0xFF)) * scale_inv;
+      const UpdateBits is_less = static_cast<UpdateBits>(to_value < from) &
+                                 static_cast<UpdateBits>(to_value <= limit * from) &
+                                 static_cast<UpdateBits>(stored + stored > to_value + from);
+      sums[i] = as_lanes(as_bits(sums[i]) + is_less);
+    }
     void finish() const { store_bits(to, format.pack(sums, raw)); }
   };
   Reader read(const char *from) const {

@@ -54,14 +54,20 @@ void load_state_blocks(const Context &context, const octavo_tensor &codes, const
 }
 
 void store_state_blocks(const Context &context, const octavo_tensor &codes, float *scales,
-                        uint32_t granularity, int64_t first, int64_t count, const float *values) {
+                        uint32_t granularity, int64_t first, int64_t count, const float *values,
+                        const RandomKey *key) {
   const StateLoops &loops = context.level->updates.states;
+  const RoundingLoops &rounding = context.level->updates.rounding;
   auto *to = reinterpret_cast<uint8_t *>(element(codes, 0, first));
   if (granularity == OCTAVO_FLAT_256) {
     for_blocks(kFlatBlock, first, count, [&](int64_t start, int64_t length, int64_t block) {
       const float scale_inv = flat_scale_inv(loops.range(values + start, length));
       scales[block] = scale_inv;
-      loops.encode_flat(scale_inv, values + start, length, to + start);
+      if (key == nullptr) return loops.encode_flat(scale_inv, values + start, length, to + start);
+      float scaled[kFlatBlock];
+      for (int64_t i = 0; i < length; ++i) scaled[i] = values[start + i] / scale_inv;
+      rounding.cast(codes.dtype, true, scaled, length, 1.0f, *key,
+                    static_cast<uint64_t>(first + start), to + start);
     });
     return;
   }
@@ -71,7 +77,9 @@ void store_state_blocks(const Context &context, const octavo_tensor &codes, floa
     s[0] = group.scale_inv;
     s[1] = group.exponent;
     s[2] = group.center;
-    loops.encode_expanded(group, values + start, length, to + start);
+    if (key == nullptr) return loops.encode_expanded(group, values + start, length, to + start);
+    rounding.encode_expanded(group, values + start, length, *key,
+                             static_cast<uint64_t>(first + start), to + start);
   });
 }
 

@@ -45,10 +45,15 @@ octavo_status verb(void *ctx, const Call *c) {
 }
 
 octavo_status draft(void *ctx, const void *call) {
-  if (call == nullptr || kind_of(call) != OCTAVO_KIND_PRESCALE_UPDATE)
-    return refuse_draft(context_of(ctx).caller(), call);
-  return verb<check_prescale_update, prescale_update>(
-      ctx, static_cast<const octavo_prescale_update *>(call));
+  switch (call == nullptr ? 0 : kind_of(call)) {
+    case OCTAVO_KIND_PRESCALE_UPDATE:
+      return verb<check_prescale_update, prescale_update>(
+          ctx, static_cast<const octavo_prescale_update *>(call));
+    case OCTAVO_KIND_ADAM_ROUNDED:
+      return verb<check_adam_rounded, adam_rounded>(ctx,
+                                                    static_cast<const octavo_adam_rounded *>(call));
+    default: return refuse_draft(context_of(ctx).caller(), call);
+  }
 }
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),

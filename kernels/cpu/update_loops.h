@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/format/adam.h"
-#include "kernels/format/block_state.h"
+#include "kernels/format/rounding.h"
 #include "kernels/format/sum_order.h"
 
 namespace octavo {
@@ -28,6 +28,8 @@ struct AdamPlan {
   bool keeps_positive;                 /* exp_avg_sq, see OCTAVO_ADAM_KEEP_POSITIVE */
   bool saturates;                      /* new values may be beyond the range of their codes */
   bool folds_scales;                   /* see can_fold_scales of adam_bound.h */
+  uint32_t rounding[kAdamTensors];     /* OCTAVO_ROUND_... */
+  RandomKey keys[kAdamTensors];        /* of stochastic roundings */
 };
 
 /* n consecutive elements of every tensor. */
@@ -67,12 +69,27 @@ struct StateLoops {
                           float *values);
 };
 
+/* Roundings besides the one to nearest even, see kernels/format/rounding.h. */
+struct RoundingLoops {
+  /* Stochastic: codes of fl32(values * scale), where the first one is element `first`. Saturates as
+   * `cast` of level.h does where is_scaled or a code has 8 bits, else overflows as `store` does. */
+  void (*cast)(uint32_t dtype, bool is_scaled, const float *values, int64_t n, float scale,
+               RandomKey key, uint64_t first, void *codes);
+  /* codes[i] = encode_expanded_random(group, values[i]). */
+  void (*encode_expanded)(const ExpandedGroup &group, const float *values, int64_t n, RandomKey key,
+                          uint64_t first, uint8_t *codes);
+  /* Codes of `bytes` bytes that stand for `stored`: one less where that undoes a decay. */
+  void (*shrink)(int64_t bytes, const float *stored, const float *values, const float *old,
+                 float limit, int64_t n, void *codes);
+};
+
 struct UpdateLoops {
   /* adam_element for n fp32 values in place; a moment that is stored undecayed is written so. */
   void (*step)(const AdamPlan &plan, const float *gradient, int64_t n, float *weight,
                float *exp_avg, float *exp_avg_sq);
   const FusedAdamLoops *fused; /* null: none on this level */
   StateLoops states;
+  RoundingLoops rounding;
   /* out[i] = cast(sum over shards, in order, of the value of codes[shard * stride + i]) for E4M3FN
    * or E5M2; returns how many sums were beyond the largest finite code. */
   int64_t (*sum_codes)(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,

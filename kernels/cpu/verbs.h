@@ -15,6 +15,7 @@ octavo_status scale_from_amax(const Context &context, const octavo_scale_from_am
 octavo_status delayed_scale_update(const Context &context, const octavo_delayed_scale_update &c);
 octavo_status gemm(const Context &context, const octavo_gemm &c);
 octavo_status adam_step(const Context &context, const octavo_adam_step &c);
+octavo_status adam_rounded(const Context &context, const octavo_adam_rounded &c);
 octavo_status sum_quantized(const Context &context, const octavo_sum_quantized &c);
 octavo_status sum_rows(const Context &context, const octavo_sum &c);
 octavo_status sum_of_squares(const Context &context, const octavo_sum &c);

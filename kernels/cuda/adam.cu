@@ -42,12 +42,22 @@ uint64_t step_bytes(uint64_t count) {
   return (most * sizeof(AdamStep) + 15) / 16 * 16;
 }
 
+/* What a draft call adds to an adam_step. */
+struct AdamCall {
+  const char *verb;
+  void *workspace;
+  uint32_t rounding[kAdamTensors];
+  const uint64_t *keys; /* null: nothing is stochastic */
+
+  bool rounds() const { return (rounding[0] | rounding[1] | rounding[2]) != 0; }
+};
+
 /* Lists of items, as many in a launch as its arguments hold. */
-void launch_adam(Launcher &l, const octavo_adam_step &c) {
+void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
   bool is_scaled = false;
   for (uint64_t i = 0; i < c.count; ++i) is_scaled = is_scaled || has_tensor_scale(c, c.items[i]);
-  if (is_scaled && c.workspace == nullptr) {
-    return l.fail(refuse_null_workspace(l.context().caller, "adam_step", adam_workspace(c)));
+  if (is_scaled && call.workspace == nullptr) {
+    return l.fail(refuse_null_workspace(l.context().caller, call.verb, adam_workspace(c)));
   }
   for (uint64_t first = 0; first < c.count;) {
     AdamList list = {};
@@ -56,23 +66,26 @@ void launch_adam(Launcher &l, const octavo_adam_step &c) {
     list.decay_mode = c.decay_mode;
     list.state_granularity = c.state_granularity;
     list.keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
+    for (int k = 0; k < kAdamTensors; ++k) list.rounding[k] = call.rounding[k];
     bool measures = false;
     for (; list.count < kAdamItems && first < c.count; ++first) {
       const octavo_adam_item &item = c.items[first];
-      list.items[list.count++] = item_of(item, list.chunks);
+      list.items[list.count] = item_of(item, list.chunks);
+      if (call.keys != nullptr) list.items[list.count].key = call.keys[first];
+      ++list.count;
       list.chunks += chunks_of(item);
       measures = measures || has_tensor_scale(c, item);
     }
     list.blocks = static_cast<int>(blocks_for(l.context(), list.chunks));
     const dim3 blocks(static_cast<unsigned>(list.blocks));
     if (measures) {
-      auto *workspace = static_cast<char *>(c.workspace);
+      auto *workspace = static_cast<char *>(call.workspace);
       list.steps = reinterpret_cast<AdamStep *>(workspace);
       list.parts = reinterpret_cast<int32_t(*)[kAdamTensors]>(workspace + step_bytes(c.count));
       l.run(blocks, dim3(kThreads), measure_adam_kernel, list);
       l.run(dim3(static_cast<unsigned>(list.count)), dim3(kThreads), scale_adam_kernel, list);
     }
-    l.run(blocks, dim3(kThreads), write_adam_kernel, list);
+    l.run(blocks, dim3(kThreads), call.rounds() ? round_adam_kernel : write_adam_kernel, list);
     if (!measures) l.run(dim3(1), dim3(kAdamItems), finish_adam_kernel, list);
   }
 }
@@ -87,7 +100,19 @@ uint64_t adam_workspace(const octavo_adam_step &c) {
 }
 
 octavo_status adam_step(void *ctx, const octavo_adam_step *c) {
-  return run_verb<check_adam_step>(ctx, "adam_step", c, [&](Launcher &l) { launch_adam(l, *c); });
+  return run_verb<check_adam_step>(ctx, "adam_step", c, [&](Launcher &l) {
+    launch_adam(l, *c, {"adam_step", c->workspace, {}, nullptr});
+  });
+}
+
+octavo_status adam_rounded(void *ctx, const octavo_adam_rounded *c) {
+  return run_verb<check_adam_rounded>(ctx, "adam_rounded", c, [&](Launcher &l) {
+    launch_adam(l, *c->step,
+                {"adam_rounded",
+                 c->workspace,
+                 {c->weight_rounding, c->exp_avg_rounding, c->exp_avg_sq_rounding},
+                 c->keys});
+  });
 }
 
 }  // namespace octavo::cuda

@@ -44,6 +44,13 @@ octavo_status ask_adam(const Caller &caller, const octavo_adam_step *c, uint64_t
   return check.status();
 }
 
+octavo_status ask_adam_rounded(const Caller &caller, const octavo_adam_rounded *c,
+                               uint64_t *bytes) {
+  Check check(caller, "workspace_bytes of adam_rounded");
+  if (check.call(c)) check.not_null(c->step, "step");
+  return check.ok() ? ask_adam(caller, c->step, bytes) : check.status();
+}
+
 octavo_status ask_sum(const Caller &caller, const octavo_sum *c, uint64_t *bytes) {
   Check check(caller, "workspace_bytes of sum_rows and sum_of_squares");
   if (check.call(c)) check.not_null(c->in, "in");
@@ -67,6 +74,9 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
     case OCTAVO_KIND_QUANTIZE: *bytes = quantize_workspace(); return OCTAVO_OK;
     case OCTAVO_KIND_ADAM_STEP:
       return ask_adam(context.caller, static_cast<const octavo_adam_step *>(call), bytes);
+    case OCTAVO_KIND_ADAM_ROUNDED:
+      return ask_adam_rounded(context.caller, static_cast<const octavo_adam_rounded *>(call),
+                              bytes);
     case OCTAVO_KIND_SUM_QUANTIZED: *bytes = sum_quantized_workspace(context); return OCTAVO_OK;
     case OCTAVO_KIND_SUM:
       return ask_sum(context.caller, static_cast<const octavo_sum *>(call), bytes);

@@ -11,7 +11,9 @@
 #include <string>
 
 #include "kernels/format/adam.h"
+#include "kernels/format/rounding.h"
 #include "kernels/format/scale_rules.h"
+#include "octavo/draft/rounding.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
 
@@ -48,7 +50,22 @@ struct Options {
   float eps = 1e-8f;
   float gradient_scale = 1.0f;
   float scale_invs[4] = {0x1p-10f, 0x1p-12f, 0x1p-20f, 0x1p-6f};
+  uint32_t rounding[3] = {};
 };
+
+constexpr uint64_t kKey = 0x0123456789ABCDEF;
+
+/* adam_step, or the draft call where a tensor is rounded in another way. */
+octavo_status run_step(Kernels *kernels, const Options &o, const octavo_adam_step &step) {
+  auto c = make_call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+  c.step = &step;
+  c.keys = &kKey;
+  c.weight_rounding = o.rounding[0];
+  c.exp_avg_rounding = o.rounding[1];
+  c.exp_avg_sq_rounding = o.rounding[2];
+  const bool is_plain = o.rounding[0] + o.rounding[1] + o.rounding[2] == 0;
+  return is_plain ? kernels->adam_step(step) : kernels->table->draft(kernels->ctx(), &c);
+}
 
 struct Parameter {
   Matrix tensors[4];
@@ -104,18 +121,43 @@ struct Parameter {
   Parameter &operator=(const Parameter &) = delete;
 };
 
-/* The value that is stored, written into a matrix. */
-void store(Matrix *m, int64_t row, int64_t col, bool is_scaled, bool keeps_positive, float scale,
-           float value) {
-  const float scaled = is_scaled ? value * scale : value;
-  if (is_scaled && m->dtype() == OCTAVO_F16) {
-    uint16_t code = encode_f16_saturating(scaled);
-    if (keeps_positive && value > 0.0f && code == 0) code = 1;
-    std::memcpy(m->at(row, col), &code, sizeof(code));
-    return;
+/* What a value becomes, and how. */
+struct Stored {
+  bool is_scaled;
+  bool keeps_positive;
+  float scale;
+  float value;
+  float old;
+  float limit; /* of a decay */
+  uint32_t rounding;
+  uint32_t random;
+};
+
+uint32_t code_of(uint32_t dtype, const Stored &s) {
+  const float scaled = s.is_scaled ? s.value * s.scale : s.value;
+  const bool is_random = s.rounding == OCTAVO_ROUND_STOCHASTIC;
+  switch (dtype) {
+    case OCTAVO_E4M3FN:
+      return is_random ? encode_e4m3_random(scaled, s.random) : encode_e4m3(scaled);
+    case OCTAVO_E5M2: return is_random ? encode_e5m2_random(scaled, s.random) : encode_e5m2(scaled);
+    case OCTAVO_BF16: return is_random ? encode_bf16_random(scaled, s.random) : encode_bf16(scaled);
+    case OCTAVO_F16:
+      if (s.is_scaled)
+        return is_random ? encode_f16_random<kSaturatedF16>(scaled, s.random)
+                         : encode_f16_saturating(scaled);
+      return is_random ? encode_f16_random<kPlainF16>(scaled, s.random) : encode_f16(scaled);
+    default: return static_cast<uint32_t>(float_bits(scaled));
   }
-  m->set(row, col, scaled);
-  if (is_scaled && keeps_positive && value > 0.0f && *m->at(row, col) == 0) *m->at(row, col) = 1;
+}
+
+/* The value that is stored, written into a matrix. */
+void store(Matrix *m, int64_t row, int64_t col, const Stored &s) {
+  uint32_t code = code_of(m->dtype(), s);
+  if (s.rounding == OCTAVO_ROUND_SHRINKING && m->dtype() != OCTAVO_F32 &&
+      undoes_decay(decode(m->dtype(), &code) * (1.0f / s.scale), s.value, s.old, s.limit))
+    --code;
+  if (s.is_scaled && s.keeps_positive && s.value > 0.0f && code == 0) code = 1;
+  std::memcpy(m->at(row, col), &code, OCTAVO_DTYPE_BITS(m->dtype()) / 8);
 }
 
 /* The step as the contract states it, one element after the other. */
@@ -126,6 +168,7 @@ void step_by_element(const Layout &l, const Options &o, Parameter *p) {
       adam_factors(p->hyper, p->step + 1, o.decay_mode != OCTAVO_DECAY_DECOUPLED, betas);
   const bool undecayed = o.decay_mode == OCTAVO_DECAY_L2_MSAMP04;
   std::vector<AdamElement> all;
+  std::vector<float> old_exp_avg;
   float amax[3] = {};
   for (int64_t row = 0; row < p->tensors[0].rows(); ++row) {
     for (int64_t col = 0; col < p->tensors[0].cols(); ++col) {
@@ -136,6 +179,7 @@ void step_by_element(const Layout &l, const Options &o, Parameter *p) {
       }
       const float g = old[3] * o.gradient_scale;
       const AdamElement before = {old[0], old[1], old[2]};
+      old_exp_avg.push_back(old[1]);
       AdamElement e = adam_element(f, before, g);
       const float values[] = {e.weight, e.exp_avg, e.exp_avg_sq};
       for (int i = 0; i < 3; ++i) amax[i] = std::fmax(amax[i], std::fabs(values[i]));
@@ -161,15 +205,18 @@ void step_by_element(const Layout &l, const Options &o, Parameter *p) {
     for (int64_t col = 0; col < p->tensors[0].cols(); ++col, ++k) {
       const float values[] = {all[k].weight, all[k].exp_avg, all[k].exp_avg_sq};
       for (int i = 0; i < 3; ++i) {
-        store(&p->tensors[i], row, col, l.is_scaled[i], keeps && i == 2, scales[i], values[i]);
+        const RandomKey key = random_key(kKey, p->step + 1, static_cast<uint32_t>(i));
+        store(&p->tensors[i], row, col,
+              {l.is_scaled[i], keeps && i == 2, scales[i], values[i], old_exp_avg[k],
+               decay_limit(f.beta1), o.rounding[i], random_bits(key, k)});
       }
     }
   }
 }
 
 template <typename Prepare>
-void expect_equal(const Layout &l, const Options &o, int64_t rows, int64_t cols, int64_t padding,
-                  Prepare &&prepare) {
+void expect_rounded(const Layout &l, const Options &o, int64_t rows, int64_t cols, int64_t padding,
+                    Prepare &&prepare) {
   Parameter expected(l, o, rows, cols, padding);
   prepare(&expected);
   step_by_element(l, o, &expected);
@@ -178,7 +225,7 @@ void expect_equal(const Layout &l, const Options &o, int64_t rows, int64_t cols,
       Kernels kernels(threads, level);
       Parameter p(l, o, rows, cols, padding);
       prepare(&p);
-      ASSERT_EQ(kernels.adam_step(p.c), OCTAVO_OK) << kernels.host().last_text();
+      ASSERT_EQ(run_step(&kernels, o, p.c), OCTAVO_OK) << kernels.host().last_text();
       for (int i = 0; i < 3; ++i) {
         ASSERT_EQ(p.scale_invs[i], expected.scale_invs[i])
             << l.name << " " << level << ", scale of tensor " << i << ", " << rows << " x " << cols;
@@ -193,6 +240,19 @@ void expect_equal(const Layout &l, const Options &o, int64_t rows, int64_t cols,
         }
       }
     }
+  }
+}
+
+/* With every rounding. */
+template <typename Prepare>
+void expect_equal(const Layout &l, Options o, int64_t rows, int64_t cols, int64_t padding,
+                  Prepare &&prepare) {
+  constexpr uint32_t kRandom = OCTAVO_ROUND_STOCHASTIC;
+  constexpr uint32_t kRoundings[][3] = {
+      {}, {0, OCTAVO_ROUND_SHRINKING, 0}, {kRandom, kRandom, kRandom}};
+  for (const auto &rounding : kRoundings) {
+    std::memcpy(o.rounding, rounding, sizeof(rounding));
+    ASSERT_NO_FATAL_FAILURE(expect_rounded(l, o, rows, cols, padding, prepare)) << rounding[1];
   }
 }
 

@@ -3,6 +3,7 @@
  */
 #include <gtest/gtest.h>
 
+#include "octavo/draft/rounding.h"
 #include "octavo/optimizer.h"
 #include "tests/kernels/guard_case.h"
 #include "tests/kernels/state_oracle.h"
@@ -109,11 +110,22 @@ void expect_step(const Layout &layout, int64_t rows, int64_t cols, unsigned turn
     c.count = all.size();
     if (turn % 2 == 0) c.skip = memory.input(std::vector<float>{turn % 10 == 4 ? 1.0f : 0.0f});
     c.rule = turn % 2 == 0 ? OCTAVO_RULE_MSAMP : OCTAVO_RULE_QUOTIENT;
-    c.decay_mode = has_blocks ? turn % 2 : turn % 3;
+    constexpr uint32_t kModes[] = {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2,
+                                   OCTAVO_DECAY_L2_MSAMP04};
+    c.decay_mode = kModes[has_blocks ? turn % 2 : turn % 3];
     c.state_granularity = layout.granularity;
     c.flags = turn % 4 == 1 ? OCTAVO_ADAM_KEEP_POSITIVE : 0;
+    auto rounded = make_call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+    const std::vector<uint64_t> keys(all.size(), turn);
+    rounded.step = &c;
+    rounded.keys = keys.data();
+    rounded.exp_avg_rounding = OCTAVO_ROUND_SHRINKING;
+    if (turn % 5 == 2)
+      rounded.weight_rounding = rounded.exp_avg_rounding = rounded.exp_avg_sq_rounding =
+          OCTAVO_ROUND_STOCHASTIC;
     memory.seal();
-    return kernels.table->adam_step(kernels.ctx(), &c);
+    return turn % 5 == 0 ? kernels.table->adam_step(kernels.ctx(), &c)
+                         : kernels.table->draft(kernels.ctx(), &rounded);
   });
 }
 

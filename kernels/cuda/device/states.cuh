@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/any_tensor.cuh"
 #include "kernels/cuda/device/packs.cuh"
 #include "kernels/cuda/device/reduce.cuh"
+#include "kernels/cuda/device/rounding.cuh"
 #include "kernels/format/block_state.h"
 #include "octavo/draft.h"
 
@@ -77,25 +78,50 @@ __device__ inline void decode_state(const StateScales &s, int64_t first, const R
   for (int i = 0; i < kPack; ++i) values[i] = stage->values[i];
 }
 
+/* The codes of n values of a group of EXPANDED_128. */
+__device__ __forceinline__ RawPack encode_group(const ExpandedGroup &group, int64_t first,
+                                                const float (&values)[kPack], int n,
+                                                const PackRounding &rounding, Stage *stage) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) stage->values[i] = values[i];
+  uint64_t codes = 0;
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) {
+    const float value = stage->values[i];
+    const uint8_t code =
+        rounding.is_stochastic()
+            ? encode_expanded_random(group, value,
+                                     random_bits(rounding.key, static_cast<uint64_t>(first + i)))
+            : encode_expanded(group, value);
+    codes |= static_cast<uint64_t>(code) << 8 * i;
+  }
+  RawPack raw = {};
+  raw.low.at[0] = static_cast<uint32_t>(codes);
+  raw.low.at[1] = static_cast<uint32_t>(codes >> 32);
+  if (!rounding.shrinks()) return raw;
+#pragma unroll 1
+  for (int i = 0; i < kPack; ++i)
+    stage->values[i] = decode_expanded(group, static_cast<uint8_t>(codes >> 8 * i));
+  float stored[kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) stored[i] = stage->values[i];
+  shrink_words<8>(stored, values, rounding, &raw);
+  return raw;
+}
+
 /* The codes of n values from element `first` on and, from the first lane of a block or group, its
  * scale. All lanes of a warp call it; n is 0 beyond the tensor. */
-__device__ inline RawPack encode_state(const StateScales &s, int64_t first,
-                                       const float (&values)[kPack], int n, bool keeps_positive,
-                                       Stage *stage) {
+__device__ __forceinline__ RawPack encode_state(const StateScales &s, int64_t first,
+                                                const float (&values)[kPack], int n,
+                                                bool keeps_positive, const PackRounding &rounding,
+                                                Stage *stage) {
   const BlockRange range = range_of(values, n, s.is_expanded());
   __syncwarp(); /* every lane has read the old scale, which one of them replaces */
   RawPack raw = {};
   if (n == 0) return raw;
   if (s.is_expanded()) {
     const ExpandedGroup group = expanded_group(range);
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) stage->values[i] = values[i];
-    uint64_t codes = 0;
-#pragma unroll 1
-    for (int i = 0; i < n; ++i)
-      codes |= static_cast<uint64_t>(encode_expanded(group, stage->values[i])) << 8 * i;
-    raw.low.at[0] = static_cast<uint32_t>(codes);
-    raw.low.at[1] = static_cast<uint32_t>(codes >> 32);
+    raw = encode_group(group, first, values, n, rounding, stage);
     if (first % kExpandedGroup == 0) {
       float *to = s.data + first / kExpandedGroup * kExpandedScales;
       to[0] = group.scale_inv;
@@ -107,7 +133,11 @@ __device__ inline RawPack encode_state(const StateScales &s, int64_t first,
     float scaled[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) scaled[i] = values[i] / scale_inv;
-    cast_words<E4m3>(scaled, &raw);
+    if (rounding.is_stochastic())
+      encode_random_pack(OCTAVO_E4M3FN, true, scaled, rounding.key, first, &raw);
+    else
+      cast_words<E4m3>(scaled, &raw);
+    if (rounding.shrinks()) shrink_pack(OCTAVO_E4M3FN, scale_inv, values, rounding, &raw);
     if (first % kStateBlock == 0) s.data[first / kStateBlock] = scale_inv;
   }
   if (keeps_positive) raise_words<8>(values, &raw);
@@ -141,7 +171,7 @@ __device__ inline RawPack encode_state(const StateScales &s, int64_t first,
       if (factor != nullptr) values[i] *= *factor;
       if (i < n) stats.add(values[i]);
     }
-    const RawPack codes = encode_state(scales, first, values, n, keeps_positive, stage);
+    const RawPack codes = encode_state(scales, first, values, n, keeps_positive, {}, stage);
     if (is_whole)
       store_pack(static_cast<char *>(out.data) + first, 1, codes);
     else

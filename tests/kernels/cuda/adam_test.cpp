@@ -1,4 +1,5 @@
 /* adam_step of device code against the CPU's kernels, for every layout of states. */
+#include "octavo/draft/rounding.h"
 #include "octavo/optimizer.h"
 #include "tests/kernels/cuda/twins.h"
 
@@ -71,6 +72,7 @@ struct Case {
   uint32_t flags = 0;
   float skip = 0.0f;
   Place place;
+  uint32_t roundings[3] = {}; /* of weight, exp_avg and exp_avg_sq; not 0: a draft call */
 };
 
 void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins &twins,
@@ -101,8 +103,25 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
       c.state_granularity = l.granularity;
       c.flags = how.flags;
       Workspace workspace(side, cuda::adam_workspace(c));
-      c.workspace = workspace.data();
-      ASSERT_EQ(devices.run(side, &octavo_kernels::adam_step, c), OCTAVO_OK) << devices.last_text();
+      if (how.roundings[0] + how.roundings[1] + how.roundings[2] == 0) {
+        c.workspace = workspace.data();
+        ASSERT_EQ(devices.run(side, &octavo_kernels::adam_step, c), OCTAVO_OK)
+            << devices.last_text();
+        continue;
+      }
+      std::vector<uint64_t> keys;
+      for (size_t i = 0; i < all.size(); ++i) keys.push_back(0x9E3779B97F4A7C15 * (i + 1));
+      octavo_adam_rounded rounded = {};
+      rounded.size = sizeof(rounded);
+      rounded.kind = OCTAVO_KIND_ADAM_ROUNDED;
+      rounded.step = &c;
+      rounded.workspace = workspace.data();
+      rounded.keys = keys.data();
+      rounded.weight_rounding = how.roundings[0];
+      rounded.exp_avg_rounding = how.roundings[1];
+      rounded.exp_avg_sq_rounding = how.roundings[2];
+      ASSERT_EQ(devices.run(side, &octavo_kernels::draft, rounded), OCTAVO_OK)
+          << devices.last_text();
     }
     twins.expect_equal("step " + std::to_string(step) + " layout of weight " +
                        std::to_string(l.weight) + " granularity " + std::to_string(l.granularity) +
@@ -131,6 +150,19 @@ TEST(CudaAdam, every_layout_as_the_cpu) {
       const int64_t gap = l.granularity == OCTAVO_PER_TENSOR ? 2 : 0;
       run(devices, l, 3, {decay, 0, 0.0f, {gap, 0}});
       run(devices, l, 2, {decay, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, {}});
+    }
+  }
+}
+
+TEST(CudaAdam, every_rounding_as_the_cpu) {
+  Devices devices;
+  constexpr uint32_t kRandom = OCTAVO_ROUND_STOCHASTIC;
+  for (const Layout &l : kLayouts) {
+    const int64_t gap = l.granularity == OCTAVO_PER_TENSOR ? 2 : 0;
+    for (const uint32_t flags : {0, 1}) {
+      run(devices, l, 3,
+          {OCTAVO_DECAY_DECOUPLED, flags, 0.0f, {gap, 0}, {0, OCTAVO_ROUND_SHRINKING, 0}});
+      run(devices, l, 3, {OCTAVO_DECAY_L2, flags, 0.0f, {gap, 0}, {kRandom, kRandom, kRandom}});
     }
   }
 }

@@ -1,0 +1,43 @@
+/* octavo/draft/rounding.h: how an Adam step rounds what it stores.
+ *
+ * A draft, as those of octavo/draft.h: no part of the contract that ABI 1.0 freezes.
+ * kernels/format/rounding.h defines each rounding to the last bit.
+ */
+#ifndef OCTAVO_DRAFT_ROUNDING_H
+#define OCTAVO_DRAFT_ROUNDING_H
+
+#include "octavo/draft.h"
+
+/* Besides OCTAVO_ROUND_NEAREST_EVEN: */
+
+/* To nearest even, except where a moment decays, that is, where its gradient is at most half of it:
+ * abs(value) <= (1 + beta1) / 2 * abs(old). There, a code that stands for more than the middle
+ * between value and old becomes the next one toward zero. So rounding never undoes more than half
+ * of a decay, whatever the format and its scales. */
+#define OCTAVO_ROUND_SHRINKING 0x8000u
+
+/* Up with the probability (value - low) / (high - low) between the neighbouring codes: exactly for
+ * normal codes, in 2^-13 of a step or finer for subnormal ones. Which way depends on the key, the
+ * step count, the tensor and the element's number in the order of rows, and on nothing else. */
+#define OCTAVO_ROUND_STOCHASTIC 0x8001u
+
+/* The `kind` of a call of octavo_kernels.draft. */
+#define OCTAVO_KIND_ADAM_ROUNDED 0x8001u
+
+/* Arguments of the draft call adam_rounded: adam_step with a rounding of each tensor. Tensors in
+ * f32 are not rounded. OCTAVO_ADAM_KEEP_POSITIVE is applied after the rounding. */
+typedef struct octavo_adam_rounded {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_ADAM_ROUNDED */
+  void *stream;
+  const octavo_adam_step *step; /* its own stream and workspace are ignored */
+  void *workspace;              /* workspace_bytes for this call */
+  const uint64_t *keys; /* [step->count] in host memory, one for each item; may be null if nothing
+                           is stochastic */
+  uint32_t weight_rounding;     /* NEAREST_EVEN or STOCHASTIC */
+  uint32_t exp_avg_rounding;    /* any */
+  uint32_t exp_avg_sq_rounding; /* NEAREST_EVEN or STOCHASTIC */
+  uint32_t reserved;
+} octavo_adam_rounded;
+
+#endif
