@@ -14,7 +14,22 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
                                                          : uint32_t{OCTAVO_DECAY_L2};
   adam.state_granularity = options().state_granularity();
   adam.flags = options().parity() ? 0 : OCTAVO_ADAM_KEEP_POSITIVE;
-  p.run(&octavo_kernels::adam_step, adam);
+  const Roundings roundings = options().roundings();
+  if (roundings.any()) {
+    // A stream of random bits for each parameter, whoever steps it; the step count is the kernels'.
+    uint64_t keys[author::StepGroup::kMost];
+    for (uint64_t i = 0; i < g.size(); ++i)
+      keys[i] = options().rounding_seed << 32 | g[i].parameter.id;
+    auto rounded = p.call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+    rounded.step = &adam;
+    rounded.keys = keys;
+    rounded.weight_rounding = roundings.weight;
+    rounded.exp_avg_rounding = roundings.exp_avg;
+    rounded.exp_avg_sq_rounding = roundings.exp_avg_sq;
+    p.run(&octavo_kernels::draft, rounded);
+  } else {
+    p.run(&octavo_kernels::adam_step, adam);
+  }
   for (uint64_t i = 0; i < g.size(); ++i) {
     if (!g[i].has(OCTAVO_ROLE_MASTER_WEIGHT)) continue;
     const Codes master = g[i].stored(OCTAVO_ROLE_MASTER_WEIGHT);

@@ -2,6 +2,38 @@
 #include "recipe.h"
 
 namespace octavo::msamp {
+namespace {
+
+// A shell pattern of *, ? and other characters, as layers.skip has them.
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t at = 0, p = 0, star = std::string_view::npos, from = 0;
+  while (at < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++, from = at;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[at])) {
+      ++p, ++at;
+    } else if (star != std::string_view::npos) {
+      p = star + 1, at = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+bool Options::keeps_moments(std::string_view name, int64_t elements) const {
+  if (elements < static_cast<int64_t>(state_min_size)) return true;
+  std::string_view left = state_skip;
+  while (!left.empty()) {
+    const size_t end = std::min(left.find(','), left.size());
+    if (matches(left.substr(0, end), name)) return true;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return false;
+}
 
 void Options::list(author::OptionList<Options> &l) {
   l.add("opt_level", &Options::opt_level,
@@ -22,6 +54,21 @@ void Options::list(author::OptionList<Options> &l) {
         "of both moments; level: as opt_level says; e4m3-block: E4M3, a scale for 256 elements; "
         "coat: E4M3 with dynamic range expansion, groups of 128")
       .choices({"level", "e4m3-block", "coat"});
+  l.add("state_rounding", &Options::state_rounding,
+        "of moments in codes; shrinking: a decay is never undone; nearest: to nearest even, as "
+        "MS-AMP; stochastic; profile: shrinking with msamp-fixed, nearest with msamp04")
+      .choices({"profile", "shrinking", "nearest", "stochastic"});
+  l.add("state_skip", &Options::state_skip,
+        "shell patterns of parameters whose moments stay in fp32, separated by commas");
+  l.add("state_min_size", &Options::state_min_size,
+        "moments of parameters with fewer elements stay in fp32")
+      .range(0, static_cast<double>(int64_t{1} << 40));
+  l.add("weight_rounding", &Options::weight_rounding,
+        "of the 16-bit weights that Adam steps; stochastic: updates below half a unit count on "
+        "average")
+      .choices({"nearest", "stochastic"});
+  l.add("rounding_seed", &Options::rounding_seed, "of stochastic roundings")
+      .range(0, static_cast<double>(UINT32_MAX));
   l.add("gradient_accumulation", &Options::gradient_accumulation,
         "how weight gradients are kept between micro-batches")
       .choices({"fp8", "fp32"});

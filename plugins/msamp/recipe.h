@@ -4,7 +4,7 @@
 // what MS-AMP leaves no choice about.
 #pragma once
 
-#include "octavo/draft.h"
+#include "octavo/draft/rounding.h"
 #include "octavo/plugin.hpp"
 
 namespace octavo::msamp {
@@ -15,6 +15,8 @@ enum class Decay { kAdamW, kAdam };
 enum class States { kLevel, kE4m3Block, kCoat };
 enum class Accumulation { kFp8, kFp32 };
 enum class Prescale { kProfile, kAuto, kSqrt, kFull, kNone };
+enum class StateRounding { kProfile, kShrinking, kNearest, kStochastic };
+enum class WeightRounding { kNearest, kStochastic };
 
 // The dtypes of one parameter's tensors; 0: none.
 struct Formats {
@@ -39,6 +41,16 @@ constexpr uint32_t kStateGranularities[] = {
     OCTAVO_EXPANDED_128,  // coat: COAT, arXiv 2410.19313, section 4
 };
 
+// What Adam's three tensors are rounded by, OCTAVO_ROUND_...
+struct Roundings {
+  uint32_t weight = OCTAVO_ROUND_NEAREST_EVEN;
+  uint32_t exp_avg = OCTAVO_ROUND_NEAREST_EVEN;
+  uint32_t exp_avg_sq = OCTAVO_ROUND_NEAREST_EVEN;
+
+  // Otherwise a step is MS-AMP's own.
+  bool any() const { return (weight | exp_avg | exp_avg_sq) != OCTAVO_ROUND_NEAREST_EVEN; }
+};
+
 struct Options {
   Level opt_level = Level::kO2;
   Profile profile = Profile::kFixed;
@@ -46,6 +58,11 @@ struct Options {
   Decay optimizer = Decay::kAdamW;
   bool amsgrad = false;
   States state_format = States::kLevel;
+  StateRounding state_rounding = StateRounding::kProfile;
+  std::string state_skip;
+  uint64_t state_min_size = 0;
+  WeightRounding weight_rounding = WeightRounding::kNearest;
+  uint64_t rounding_seed = 0;
   Accumulation gradient_accumulation = Accumulation::kFp8;
   Prescale prescale = Prescale::kProfile;
   uint64_t one_shot_bytes = 262144;
@@ -69,6 +86,18 @@ struct Options {
     Formats f = kLevels[static_cast<size_t>(opt_level)];
     if (state_format != States::kLevel) f.exp_avg = f.exp_avg_sq = OCTAVO_E4M3FN;
     return f;
+  }
+  // Whether state_skip or state_min_size leave the moments of a parameter in fp32.
+  bool keeps_moments(std::string_view name, int64_t elements) const;
+  Roundings roundings() const {
+    Roundings r;
+    if (weight_rounding == WeightRounding::kStochastic) r.weight = OCTAVO_ROUND_STOCHASTIC;
+    if (state_rounding == StateRounding::kStochastic)
+      r.exp_avg = r.exp_avg_sq = OCTAVO_ROUND_STOCHASTIC;
+    const bool shrinks = state_rounding == StateRounding::kShrinking ||
+                         (state_rounding == StateRounding::kProfile && !parity());
+    if (shrinks) r.exp_avg = OCTAVO_ROUND_SHRINKING;
+    return r;
   }
   uint32_t gradient_dtype() const {
     return gradient_accumulation == Accumulation::kFp32 ? OCTAVO_F32 : OCTAVO_E4M3FN;

@@ -19,6 +19,16 @@ void Msamp::check(const author::Device &device, const Options &o, author::Verdic
     return verdicts.decline(
         OCTAVO_REASON_OPTION, "msamp04 drops the L2 decay from moments in its own formats only",
         author::set_key("fp8.msamp.state_format", "\"level\"", ", or profile = \"msamp-fixed\""));
+  if (o.parity() && o.roundings().any())
+    return verdicts.decline(
+        OCTAVO_REASON_OPTION, "msamp04 rounds to nearest even, as MS-AMP does",
+        author::set_key("fp8.msamp.profile", "\"msamp-fixed\"",
+                        ", or state_rounding = \"nearest\" and weight_rounding = \"nearest\""));
+  if (o.roundings().any() && !device.executes(OCTAVO_KIND_ADAM_ROUNDED))
+    return verdicts.decline(OCTAVO_REASON_KERNEL,
+                            "the kernels round moments and weights to nearest even only",
+                            author::set_key("fp8.msamp.state_rounding", "\"nearest\"",
+                                            " and weight_rounding = \"nearest\""));
   if (!device.casts_to({OCTAVO_E4M3FN, o.state_granularity()}))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack optimizer states in groups",
                             author::set_key("fp8.msamp.state_format", "\"level\""));
@@ -38,8 +48,11 @@ Verdict Msamp::take_dtypes(const Parameter &p) const {
 }
 
 Verdict Msamp::take_parameter(const Parameter &p) const {
-  return accept(p.is_linear_weight() ? "weight of linears, kept by the backend"
-                                     : "stays with the host; moments by the level");
+  Verdict v = accept(p.is_linear_weight() ? "weight of linears, kept by the backend"
+                                          : "stays with the host; moments by the level");
+  if (options().keeps_moments(p.name, p.rows * p.cols))
+    v.evidence = "moments stay in fp32 by state_skip or state_min_size";
+  return v;
 }
 
 Verdict Msamp::take_linear(const Linear &, const Parameter &w) const {

@@ -150,8 +150,19 @@ void Msamp::declare_states(Slots &s) {
   };
   const Formats f = options().formats();
   const uint32_t groups = options().state_granularity();
-  stored(s, state(tensor("exp_avg", OCTAVO_ROLE_EXP_AVG, f.exp_avg, is_trained)), groups);
-  stored(s, state(tensor("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, f.exp_avg_sq, is_trained)), groups);
+  const auto keeps = [this](const Parameter &p) {
+    return options().keeps_moments(p.name, p.rows * p.cols);
+  };
+  const auto moment = [&](const char *name, uint32_t role, uint32_t dtype) {
+    SlotRule codes = state(tensor(name, role, dtype, is_trained)), plain = codes;
+    codes.when = [keeps](const Parameter &p) { return is_trained(p) && !keeps(p); };
+    plain.when = [keeps](const Parameter &p) { return is_trained(p) && keeps(p); };
+    plain.dtype = OCTAVO_F32;
+    stored(s, codes, groups);
+    stored(s, plain);
+  };
+  moment("exp_avg", OCTAVO_ROLE_EXP_AVG, f.exp_avg);
+  moment("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, f.exp_avg_sq);
   SlotRule step = Slots::rule(SlotRule::Kind::kParameter, "step", OCTAVO_ROLE_COUNTER);
   step.dtype = OCTAVO_I32;
   step.when = is_trained;

@@ -3,7 +3,7 @@
 // Each step starts from the recorded state of the step before, put into the slots. Scales match to
 // the bit, codes too, except for neighbours where the recording marks a tie. msamp-fixed stores no
 // second moment above 0 as code 0: there, and only there, it has code 1 instead;
-// the recordings at hand have no such element.
+// the recordings at hand have no such element. Recorded codes are rounded to nearest even.
 #include "tests/kernels/vector_files.h"
 #include "tests/plugins/msamp_host.h"
 
@@ -18,8 +18,9 @@ void PrintTo(const Golden &g, std::ostream *out) {
   *out << g.name;
 }
 constexpr Golden kGolden[] = {
-    {"derived_o2_adamw", "opt_level = \"O2\""},
-    {"derived_o2_adam_l2_fixed", "opt_level = \"O2\"\noptimizer = \"adam\""},
+    {"derived_o2_adamw", "opt_level = \"O2\"\nstate_rounding = \"nearest\""},
+    {"derived_o2_adam_l2_fixed",
+     "opt_level = \"O2\"\noptimizer = \"adam\"\nstate_rounding = \"nearest\""},
     {"derived_o2_adam_l2_msamp04",
      "opt_level = \"O2\"\noptimizer = \"adam\"\nprofile = \"msamp04\""}};
 

@@ -22,6 +22,9 @@ class MsampSharding : public testing::TestWithParam<const char *> {
   std::unique_ptr<Rank> make(uint32_t rank, uint32_t world) {
     auto r = std::make_unique<Rank>();
     r->request.set("fp8.backend", "msamp").set("fp8.msamp.opt_level", GetParam());
+    if (stochastic_)
+      r->request.set("fp8.msamp.state_rounding", "stochastic")
+          .set("fp8.msamp.weight_rounding", "stochastic");
     r->host = std::make_unique<OwningHost>(r->request, rank, world);
     for (uint32_t i = 0; i < kLinearCount; ++i)
       r->host->add_linear(some_matrix(kLinears[i].first, kLinears[i].second, i, 0.5f));
@@ -67,6 +70,7 @@ class MsampSharding : public testing::TestWithParam<const char *> {
   bool has_master() const { return std::string(GetParam()) == "O3"; }
 
   Environment environment;
+  bool stochastic_ = false;
 };
 
 // ZeRO's greedy assignment, from its definition.
@@ -87,6 +91,22 @@ std::array<uint32_t, kParameters> greedy(uint32_t world) {
     done[largest] = true;
   }
   return owner;
+}
+
+// Random bits belong to a parameter, not to the rank that steps it.
+TEST_P(MsampSharding, stochastic_roundings_equal_those_of_one_rank) {
+  const auto nearest = train(1);
+  stochastic_ = true;
+  const auto alone = train(1);
+  EXPECT_NE(alone[0]->host->read(0, OCTAVO_ROLE_WEIGHT).v,
+            nearest[0]->host->read(0, OCTAVO_ROLE_WEIGHT).v);
+  for (const uint32_t world : {2U, 3U}) {
+    const auto all = train(world);
+    for (uint32_t p = 0; p < kParameters; ++p)
+      expect_same(all[world - 1]->host->read(p, OCTAVO_ROLE_WEIGHT),
+                  alone[0]->host->read(p, OCTAVO_ROLE_WEIGHT),
+                  "parameter " + std::to_string(p) + " of " + std::to_string(world) + " ranks");
+  }
 }
 
 TEST_P(MsampSharding, weights_equal_those_of_one_rank) {

@@ -12,16 +12,15 @@ class MsampOptions : public BackendOptions {
 };
 
 TEST_F(MsampOptions, defaults) {
-  const std::pair<const char *, const char *> expected[] = {{"opt_level", "O2"},
-                                                            {"profile", "msamp-fixed"},
-                                                            {"amax_history_len", "16"},
-                                                            {"optimizer", "adamw"},
-                                                            {"amsgrad", "false"},
-                                                            {"state_format", "level"},
-                                                            {"gradient_accumulation", "fp8"},
-                                                            {"prescale", "profile"},
-                                                            {"one_shot_bytes", "262144"},
-                                                            {"weight_cache", "true"}};
+  const std::pair<const char *, const char *> expected[] = {
+      {"opt_level", "O2"},           {"profile", "msamp-fixed"},
+      {"amax_history_len", "16"},    {"optimizer", "adamw"},
+      {"amsgrad", "false"},          {"state_format", "level"},
+      {"state_rounding", "profile"}, {"state_skip", ""},
+      {"state_min_size", "0"},       {"weight_rounding", "nearest"},
+      {"rounding_seed", "0"},        {"gradient_accumulation", "fp8"},
+      {"prescale", "profile"},       {"one_shot_bytes", "262144"},
+      {"weight_cache", "true"}};
   for (const auto &[name, value] : expected) {
     Request r;
     EXPECT_EQ(seen(r, name), value) << name;
@@ -40,6 +39,9 @@ TEST_F(MsampOptions, every_legal_value_by_file) {
       {"profile", {"msamp-fixed", "msamp04"}},
       {"optimizer", {"adamw", "adam"}},
       {"state_format", {"level", "e4m3-block", "coat"}},
+      {"state_rounding", {"profile", "shrinking", "nearest", "stochastic"}},
+      {"state_skip", {"", "*embedding*,head"}},
+      {"weight_rounding", {"nearest", "stochastic"}},
       {"gradient_accumulation", {"fp8", "fp32"}},
       {"prescale", {"profile", "auto", "sqrt", "full", "none"}}};
   for (const auto &[name, values] : texts)
@@ -49,6 +51,10 @@ TEST_F(MsampOptions, every_legal_value_by_file) {
     EXPECT_EQ(by_file(std::string("amax_history_len = ") + v, "amax_history_len"), v);
   for (const char *v : {"0", "1", "1099511627776"})
     EXPECT_EQ(by_file(std::string("one_shot_bytes = ") + v, "one_shot_bytes"), v);
+  for (const char *v : {"0", "4096", "1099511627776"})
+    EXPECT_EQ(by_file(std::string("state_min_size = ") + v, "state_min_size"), v);
+  for (const char *v : {"0", "4294967295"})
+    EXPECT_EQ(by_file(std::string("rounding_seed = ") + v, "rounding_seed"), v);
   for (const char *v : {"true", "false"})
     EXPECT_EQ(by_file(std::string("weight_cache = ") + v, "weight_cache"), v);
   EXPECT_EQ(by_file("amsgrad = false", "amsgrad"), "false");
@@ -65,6 +71,11 @@ TEST_F(MsampOptions, every_option_by_override) {
   EXPECT_EQ(by_override("prescale", "none"), "none");
   EXPECT_EQ(by_override("one_shot_bytes", 4096), "4096");
   EXPECT_EQ(by_override("weight_cache", false), "false");
+  EXPECT_EQ(by_override("state_rounding", "stochastic"), "stochastic");
+  EXPECT_EQ(by_override("state_skip", "wte"), "wte");
+  EXPECT_EQ(by_override("state_min_size", 10), "10");
+  EXPECT_EQ(by_override("weight_rounding", "stochastic"), "stochastic");
+  EXPECT_EQ(by_override("rounding_seed", 7), "7");
 }
 
 // Legal for the configuration, impossible for the backend.
@@ -72,6 +83,15 @@ TEST_F(MsampOptions, amsgrad) {
   EXPECT_THAT(by_file("amsgrad = true", "amsgrad"),
               testing::HasSubstr("set fp8.msamp.amsgrad = false"));
   EXPECT_THAT(by_override("amsgrad", true), testing::HasSubstr("amsgrad is not possible"));
+}
+
+TEST_F(MsampOptions, msamp04_rounds_as_msamp) {
+  for (const char *line : {"state_rounding = \"shrinking\"", "state_rounding = \"stochastic\"",
+                           "weight_rounding = \"stochastic\""})
+    EXPECT_THAT(by_file(std::string("profile = \"msamp04\"\n") + line, "profile"),
+                testing::HasSubstr("msamp04 rounds to nearest even"))
+        << line;
+  EXPECT_EQ(by_file("profile = \"msamp04\"\nstate_rounding = \"nearest\"", "profile"), "msamp04");
 }
 
 TEST_F(MsampOptions, out_of_range) {
@@ -92,8 +112,8 @@ TEST_F(MsampOptions, wrong_type) {
   EXPECT_EQ(by_file("amax_history_len = \"16\"", "amax_history_len"),
             "octavo.toml:2:1: fp8.msamp.amax_history_len: expected an integer, found a text "
             "(\"16\")");
-  for (const char *name :
-       {"profile", "optimizer", "state_format", "gradient_accumulation", "prescale"})
+  for (const char *name : {"profile", "optimizer", "state_format", "state_rounding",
+                           "gradient_accumulation", "prescale"})
     EXPECT_EQ(by_override(name, 1), std::string("override: fp8.msamp.") + name +
                                         ": expected a text, found an integer (1)");
   for (const char *name : {"amsgrad", "weight_cache"})
@@ -129,7 +149,8 @@ TEST_F(MsampOptions, unknown) {
             "\"fp8.msamp.weight_cache\"?");
   EXPECT_EQ(by_override("recipe", "delayed"),
             "override: unknown key \"fp8.msamp.recipe\"; backend msamp knows opt_level, profile, "
-            "amax_history_len, optimizer, amsgrad, state_format, gradient_accumulation, prescale, "
+            "amax_history_len, optimizer, amsgrad, state_format, state_rounding, state_skip, "
+            "state_min_size, weight_rounding, rounding_seed, gradient_accumulation, prescale, "
             "one_shot_bytes and weight_cache");
 }
 
