@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -80,6 +81,9 @@ WRAP(int, lstat, (const char *path, struct stat *to), (path, to))
 WRAP(ssize_t, pread, (int file, void *to, size_t bytes, off_t at), (file, to, bytes, at))
 WRAP(ssize_t, read, (int file, void *to, size_t bytes), (file, to, bytes))
 WRAP(ssize_t, write, (int file, const void *from, size_t bytes), (file, from, bytes))
+WRAP(ssize_t, pwrite, (int file, const void *from, size_t bytes, off_t at), (file, from, bytes, at))
+WRAP(int, flock, (int file, int operation), (file, operation))
+WRAP(int, ftruncate, (int file, off_t bytes), (file, bytes))
 WRAP(ssize_t, readlinkat, (int at, const char *path, char *to, size_t bytes), (at, path, to, bytes))
 WRAP(int, fchmod, (int file, mode_t mode), (file, mode))
 WRAP(int, fsync, (int file), (file))

@@ -1,10 +1,8 @@
 // octavo_store_save and octavo_store_load. Loading copies what it needs aside first: the store
 // changes after the last check and the last read, when nothing can fail any more.
 
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "sdk/src/base/dtype.h"
@@ -12,16 +10,17 @@
 #include "sdk/src/base/text.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_keys.h"
+#include "sdk/src/checkpoint/checkpoint_lock.h"
+#include "sdk/src/checkpoint/checkpoint_names.h"
+#include "sdk/src/checkpoint/checkpoint_run_id.h"
+#include "sdk/src/checkpoint/checkpoint_set.h"
+#include "sdk/src/checkpoint/checkpoint_work.h"
 #include "sdk/src/store/store.h"
 
 namespace octavo {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char *kRank = "octavo.rank";
-constexpr const char *kWorld = "octavo.world";
-constexpr const char *kStep = "octavo.step";
 
 void expect_extended(const octavo_store &store, const char *verb) {
   const size_t sealed = store.run().slots().size();
@@ -38,14 +37,17 @@ bool is_whole(const octavo_slot &s) {
 // Reads a set of files, one after the other, into memory of its own.
 class Loader {
  public:
-  Loader(octavo_store &store, const std::string &directory, uint32_t world)
-      : store_(store), directory_(directory), world_(world), saved_(saved_slots(store.run())) {
+  Loader(octavo_store &store, const std::string &directory)
+      : store_(store),
+        directory_(directory),
+        files_(directory),
+        world_(files_.world()),
+        saved_(saved_slots(store.run())) {
     for (const SavedSlot &saved : saved_) by_key_[saved.key] = &saved;
   }
 
   // Any failure comes from here.
   void read() {
-    expect_all_ranks(directory_, world_);
     for (uint32_t rank = 0; rank < world_; ++rank) read_file(rank);
     for (const SavedSlot &saved : saved_)
       if (is_whole(slot(saved)) && seen_.count(saved.id) == 0)
@@ -65,36 +67,25 @@ class Loader {
       else
         store_.write(id, found->second.data());
     }
-    return *step_;
+    return files_.manifest().step;
   }
 
  private:
   const octavo_slot &slot(const SavedSlot &saved) const { return store_.run().slots()[saved.id]; }
 
   void read_file(uint32_t rank) {
-    const CheckpointFile file((fs::path(directory_) / rank_file_name(rank, world_)).string());
+    const CheckpointFile file = files_.open(rank);
     check_texts(file.header(), store_.run(), saved_, file.path());
-    check_place(file, rank);
+    wanted_.clear();
     for (const auto &[key, tensor] : file.header().tensors) take(file, rank, key, tensor);
     for (const SavedSlot &saved : saved_)
       if (!is_whole(slot(saved)) && file.header().tensors.count(saved.key) == 0)
         fail_checkpoint(OCTAVO_INVALID, file.path(), "expected tensor \"", saved.key,
                         "\", found none; describe the model and the recipe that were saved");
-  }
-
-  void check_place(const CheckpointFile &file, uint32_t rank) {
-    const uint64_t found_rank = number_text(file.header(), kRank, file.path());
-    const uint64_t found_world = number_text(file.header(), kWorld, file.path());
-    if (found_rank != rank || found_world != world_)
-      fail_checkpoint(OCTAVO_INVALID, file.path(), "expected rank ", rank, " of ", world_,
-                      " by its name, found rank ", found_rank, " of ", found_world,
-                      "; give the file its name back");
-    const uint64_t step = number_text(file.header(), kStep, file.path());
-    if (step_ && *step_ != step)
-      fail_checkpoint(OCTAVO_INVALID, file.path(), "expected step ", *step_,
-                      " as in the file of rank 0, found step ", step,
-                      "; a save did not reach every rank: load an earlier checkpoint");
-    step_ = step;
+    std::vector<uint64_t> sizes;
+    for (const auto &[key, bytes] : wanted_) sizes.push_back(bytes->size());
+    work_on_tensors(sizes,
+                    [&](size_t i) { file.read(*wanted_[i].first, wanted_[i].second->data()); });
   }
 
   void take(const CheckpointFile &file, uint32_t rank, const std::string &key,
@@ -116,17 +107,19 @@ class Loader {
     if (!store_.has_memory(saved.id) || (!is_whole(s) && rank != source)) return;
     std::vector<unsigned char> &bytes = staged_[saved.id];
     bytes.resize(slot_bytes(s));
-    file.read(tensor, bytes.data());
+    wanted_.emplace_back(&key, &bytes);
   }
 
   octavo_store &store_;
   std::string directory_;
+  CheckpointSet files_;
   uint32_t world_;
   std::vector<SavedSlot> saved_;
   std::map<std::string, const SavedSlot *> by_key_;
   std::map<uint32_t, std::vector<unsigned char>> staged_;  // by slot
   std::set<uint32_t> seen_;                                // WHOLE slots
-  std::optional<uint64_t> step_;
+  // Of the file that is being read: tensors, and where they go.
+  std::vector<std::pair<const std::string *, std::vector<unsigned char> *>> wanted_;
 };
 
 std::string directory_of(octavo_str given, const char *verb) {
@@ -140,9 +133,11 @@ std::string directory_of(octavo_str given, const char *verb) {
 
 void save_checkpoint(const octavo_store &store, const std::string &directory, uint64_t step) {
   expect_extended(store, "octavo_store_save");
+  const std::string run_id = run_id_of(store);
   const std::vector<SavedSlot> saved = saved_slots(store.run());
   CheckpointHeader header;
   header.metadata = run_texts(store.run(), saved);
+  header.metadata[kRunId] = run_id;
   header.metadata[kRank] = std::to_string(store.rank());
   header.metadata[kWorld] = std::to_string(store.world());
   header.metadata[kStep] = std::to_string(step);
@@ -156,28 +151,24 @@ void save_checkpoint(const octavo_store &store, const std::string &directory, ui
   }
   lay_out(header);
 
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error)
-    fail_checkpoint(OCTAVO_RESOURCE, directory,
-                    "expected a directory that can be created, found: ", error.message(),
-                    "; choose another one, or change the permissions of its parent");
+  make_directory(directory);
+  const CheckpointLock lock(directory, run_id);
+  if (!lock.is_held())
+    warn(store.host(), kCheckpointDomain, directory,
+         ": expected a file system with locks, found one without; nothing keeps a second run from "
+         "writing there");
   if (const uint32_t world = find_world(directory); world != 0 && world != store.world())
     fail_checkpoint(OCTAVO_WRONG_STATE, directory,
                     "expected no files of another number of ranks than ", store.world(),
                     ", found ranks of ", world, "; give every checkpoint a directory of its own");
-  write_checkpoint_file(
-      (fs::path(directory) / rank_file_name(store.rank(), store.world())).string(), header, data);
+  const std::string name = free_rank_name(directory, store.rank(), store.world());
+  write_checkpoint_file((fs::path(directory) / name).string(), header, data);
+  commit_if_complete(directory, {name, store.rank(), store.world(), run_id, step});
 }
 
 uint64_t load_checkpoint(octavo_store &store, const std::string &directory) {
   expect_extended(store, "octavo_store_load");
-  const uint32_t world = find_world(directory);
-  if (world == 0)
-    fail_checkpoint(OCTAVO_RESOURCE, directory, "expected files such as ",
-                    rank_file_name(0, store.world()),
-                    ", found none; pass the directory that was given to octavo_store_save");
-  Loader loader(store, directory, world);
+  Loader loader(store, directory);
   loader.read();
   return loader.commit();
 }

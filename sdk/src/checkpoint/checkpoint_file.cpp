@@ -1,4 +1,5 @@
-// Writing: a temporary file next to the target, fsync, rename, fsync of the directory.
+// Writing: a temporary file next to the target, fsync, rename, fsync of the directory. The data
+// goes first: its hashes are in the header, whose length is known before they are.
 #include "sdk/src/checkpoint/checkpoint_file.h"
 
 #include <fcntl.h>
@@ -7,60 +8,82 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <set>
 
-#include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/checkpoint/checkpoint_hash.h"
+#include "sdk/src/checkpoint/checkpoint_texts.h"
+#include "sdk/src/checkpoint/checkpoint_work.h"
 #include "sdk/src/file/draft.h"
 
 namespace octavo {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr const char *kReadable = "a file that can be read";
+// As the header's JSON has it: a quote inside of a text has a backslash before it.
+constexpr char kHeaderMark[] = "\"octavo.header_blake2b\":\"";
 
-[[noreturn]] void fail_call(const std::string &path, const char *expected, int reason,
-                            const char *remedy) {
-  throw Failure(OCTAVO_RESOURCE, kCheckpointDomain, path, ": expected ", expected,
-                ", found: ", std::strerror(reason), "; ", remedy);
+// Writes a tensor and returns its hash; false: the reason is in errno.
+bool write_tensor(const Draft &draft, uint64_t offset, const void *from, uint64_t bytes,
+                  std::string *hex) {
+  Blake2b hash;
+  const char *next = static_cast<const char *>(from);
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t piece = std::min(kPieceBytes, bytes - done);
+    hash.add(next + done, piece);
+    if (!draft.write_at(offset + done, next + done, piece)) return false;
+    // The disk begins while the next piece is hashed. An error comes back from fsync.
+    sync_file_range(draft.file(), static_cast<off_t>(offset + done), static_cast<off_t>(piece),
+                    SYNC_FILE_RANGE_WRITE);
+    done += piece;
+  }
+  *hex = hash.hex();
+  return true;
 }
 
-constexpr const char *kReadable = "a file that can be read";
-constexpr const char *kCheckPath = "check the path and its permissions";
-
-// The world of a rank file's name; 0: some other file.
-uint32_t world_of(const std::string &name) {
-  const std::string_view prefix = "rank-", middle = "-of-";
-  const char *end = name.data() + name.size();
-  uint32_t rank = 0, world = 0;
-  if (name.rfind(prefix, 0) != 0) return 0;
-  const auto first = std::from_chars(name.data() + prefix.size(), end, rank);
-  const std::string_view rest(first.ptr, static_cast<size_t>(end - first.ptr));
-  if (first.ec != std::errc() || rest.substr(0, middle.size()) != middle) return 0;
-  const auto second = std::from_chars(first.ptr + middle.size(), end, world);
-  if (second.ec != std::errc() || rank >= world) return 0;
-  return name == rank_file_name(rank, world) ? world : 0;
+// The header as the file begins, with its own hash.
+std::string sealed(const CheckpointHeader &header, const std::string &path) {
+  std::string head = write_header(header, path);
+  if (!seal(head, kHeaderMark))
+    fail_checkpoint(OCTAVO_INTERNAL, path, "expected a place for the hash of the header");
+  return head;
 }
 
 }  // namespace
 
-void write_checkpoint_file(const std::string &path, const CheckpointHeader &header,
+void fail_call(const std::string &path, const char *expected, int reason, const char *remedy) {
+  fail_checkpoint(OCTAVO_RESOURCE, path, "expected ", expected, ", found: ", std::strerror(reason),
+                  "; ", remedy);
+}
+
+void write_checkpoint_file(const std::string &path, CheckpointHeader header,
                            const std::map<std::string, const void *> &data) {
-  const std::string head = write_header(header, path);
-  std::vector<std::pair<const CheckpointTensor *, const void *>> order;
-  for (const auto &[name, t] : header.tensors) order.emplace_back(&t, data.at(name));
-  std::sort(order.begin(), order.end(),
-            [](const auto &a, const auto &b) { return a.first->begin < b.first->begin; });
+  std::vector<std::pair<const std::string *, const CheckpointTensor *>> tensors;
+  std::vector<uint64_t> sizes;
+  header.metadata[kHeaderBlake2b] = no_blake2b();
+  for (const auto &[name, t] : header.tensors) {
+    header.metadata[kBlake2b + name] = no_blake2b();
+    tensors.emplace_back(&name, &t);
+    sizes.push_back(t.end - t.begin);
+  }
+  const uint64_t data_start = write_header(header, path).size();
   Draft draft(path, 0666);
   if (draft.file() < 0) fail_call(draft.name(), "a file that can be created", errno, kCheckPath);
-  bool written = draft.write(head.data(), head.size());
-  for (const auto &[t, bytes] : order) written = written && draft.write(bytes, t->end - t->begin);
-  if (!written || fsync(draft.file()) != 0 || !draft.close())
-    fail_call(draft.name(), "a file that can be written", errno,
+  const auto refused = [&](int reason) {
+    fail_call(draft.name(), "a file that can be written", reason,
               "free space, or choose a directory of another disk");
+  };
+  std::vector<std::string> hashes(tensors.size());
+  work_on_tensors(sizes, [&](size_t i) {
+    const auto &[name, t] = tensors[i];
+    if (!write_tensor(draft, data_start + t->begin, data.at(*name), sizes[i], &hashes[i]))
+      refused(errno);
+  });
+  for (size_t i = 0; i < tensors.size(); ++i)
+    header.metadata[kBlake2b + *tensors[i].first] = hashes[i];
+  const std::string head = sealed(header, path);
+  if (!draft.write_at(0, head.data(), head.size()) || fsync(draft.file()) != 0 || !draft.close())
+    refused(errno);
   if (!draft.commit()) fail_call(path, "a name that a file can take", errno, kCheckPath);
   if (!draft.sync_directory())
     fail_call(path, "a directory that can be written to disk", errno, kCheckPath);
@@ -75,29 +98,67 @@ CheckpointFile::CheckpointFile(const std::string &path)
 
 void CheckpointFile::read_header() {
   const auto malformed = [&](const std::string &text) {
-    throw Failure(OCTAVO_INVALID, kCheckpointDomain, path_, ": ", text,
-                  "; the file is damaged: restore it");
+    fail_checkpoint(OCTAVO_INVALID, path_, "header: ", text, "; the file is damaged: restore it");
   };
   struct stat st {};
   if (fstat(file_.get(), &st) != 0) fail_call(path_, kReadable, errno, kCheckPath);
   if (!S_ISREG(st.st_mode)) malformed("expected a regular file, found another kind");
-  const auto size = static_cast<uint64_t>(st.st_size);
+  bytes_ = static_cast<uint64_t>(st.st_size);
   unsigned char prefix[8];
-  if (size < sizeof(prefix)) malformed(concat("expected at least 8 bytes, found ", size));
+  if (bytes_ < sizeof(prefix)) malformed(concat("expected at least 8 bytes, found ", bytes_));
   read_at(0, prefix, sizeof(prefix));
   uint64_t length = 0;
   for (size_t i = 0; i < sizeof(prefix); ++i) length |= uint64_t{prefix[i]} << (8 * i);
-  const uint64_t most = std::min(kMaxHeaderBytes, size - sizeof(prefix));
+  const uint64_t most = std::min(kMaxHeaderBytes, bytes_ - sizeof(prefix));
   if (length > most)
     malformed(concat("expected a header of at most ", most, " bytes, found a length of ", length));
-  std::string json(length, '\0');
-  read_at(sizeof(prefix), json.data(), length);
   data_start_ = sizeof(prefix) + length;
-  header_ = parse_header(json, size - data_start_, path_);
+  std::string head(data_start_, '\0');
+  read_at(0, head.data(), data_start_);
+  check_seal(head);
+  header_ = parse_header(std::string_view(head).substr(sizeof(prefix)), bytes_ - data_start_,
+                         path_ + ": header");
+  check_schema(header_, path_);
+  required_text(header_, kHeaderBlake2b, path_);
+  for (const auto &[name, t] : header_.tensors) required_text(header_, kBlake2b + name, path_);
 }
 
-void CheckpointFile::read(const CheckpointTensor &tensor, void *to) const {
-  read_at(data_start_ + tensor.begin, to, tensor.end - tensor.begin);
+// A file without the place for it is judged by its schema.
+void CheckpointFile::check_seal(const std::string &head) const {
+  const std::optional<Seal> seal = seal_of(head, kHeaderMark);
+  if (seal && !seal->holds())
+    fail_checkpoint(OCTAVO_INVALID, path_, "header: expected bytes with the BLAKE2b hash ",
+                    seal->stated, ", found ", seal->computed,
+                    "; the file is damaged: restore it, or load another checkpoint");
+}
+
+void CheckpointFile::read(const std::string &tensor, void *to) const {
+  read(tensor, to, true);
+}
+
+void CheckpointFile::verify(const std::string &tensor) const {
+  const CheckpointTensor &t = header_.tensors.at(tensor);
+  std::vector<unsigned char> piece(std::min(kPieceBytes, t.end - t.begin));
+  read(tensor, piece.data(), false);
+}
+
+void CheckpointFile::read(const std::string &tensor, void *to, bool keep) const {
+  const CheckpointTensor &t = header_.tensors.at(tensor);
+  Blake2b hash;
+  char *next = static_cast<char *>(to);
+  for (uint64_t at = t.begin; at < t.end;) {
+    const uint64_t piece = std::min(kPieceBytes, t.end - at);
+    read_at(data_start_ + at, next, piece);
+    hash.add(next, piece);
+    at += piece;
+    if (keep) next += piece;
+  }
+  const std::string &stated = *header_.text(kBlake2b + tensor);
+  const std::string found = hash.hex();
+  if (found != stated)
+    fail_checkpoint(OCTAVO_INVALID, path_, "tensor \"", tensor,
+                    "\": expected bytes with the BLAKE2b hash ", stated, ", found ", found,
+                    "; the file is damaged: restore it, or load another checkpoint");
 }
 
 void CheckpointFile::read_at(uint64_t offset, void *to, uint64_t bytes) const {
@@ -107,50 +168,11 @@ void CheckpointFile::read_at(uint64_t offset, void *to, uint64_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_call(path_, kReadable, errno, kCheckPath);
     if (got == 0)
-      throw Failure(OCTAVO_RESOURCE, kCheckpointDomain, path_, ": expected ", bytes,
-                    " more bytes, found the end; ",
-                    "the file became shorter while it was read: load again");
+      fail_checkpoint(OCTAVO_RESOURCE, path_, "expected ", bytes, " more bytes, found the end; ",
+                      "the file became shorter while it was read: load again");
     next += got;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<uint64_t>(got);
-  }
-}
-
-std::string rank_file_name(uint32_t rank, uint32_t world) {
-  char name[64];
-  std::snprintf(name, sizeof(name), "rank-%04u-of-%04u.safetensors", rank, world);
-  return name;
-}
-
-uint32_t find_world(const std::string &directory) {
-  std::error_code error;
-  std::set<uint32_t> worlds;
-  fs::directory_iterator next(directory, error);
-  for (; !error && next != fs::directory_iterator(); next.increment(error))
-    worlds.insert(world_of(next->path().filename().string()));
-  if (error)
-    throw Failure(OCTAVO_RESOURCE, kCheckpointDomain, directory,
-                  ": expected a directory that can be read, found: ", error.message(),
-                  "; check the path and its permissions");
-  worlds.erase(0);
-  if (worlds.size() > 1) {
-    std::vector<std::string> found;
-    for (const uint32_t world : worlds) found.push_back(std::to_string(world));
-    throw Failure(OCTAVO_INVALID, kCheckpointDomain, directory,
-                  ": expected the files of one checkpoint, found ranks of worlds of ",
-                  enumerate(found), "; remove those that do not belong to it");
-  }
-  return worlds.empty() ? 0 : *worlds.begin();
-}
-
-void expect_all_ranks(const std::string &directory, uint32_t world) {
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    std::error_code error;
-    const std::string name = rank_file_name(rank, world);
-    if (fs::exists(fs::path(directory) / name, error)) continue;
-    throw Failure(OCTAVO_RESOURCE, kCheckpointDomain, directory, ": expected the files of ", world,
-                  " ranks, found no ", name,
-                  "; copy the files of all ranks there, or wait until every rank has saved");
   }
 }
 

@@ -1,5 +1,5 @@
-// Files of tensors: written whole or not at all, read after their header was checked. A checkpoint
-// has one a rank, all in one directory.
+// Files of tensors: written whole or not at all, read after their header was checked, and every
+// tensor against its hash. A checkpoint has one a rank, all in one directory.
 #pragma once
 
 #include <cstdint>
@@ -11,42 +11,46 @@
 
 namespace octavo {
 
-// Writes the tensors of a laid out header; `data` holds the address of each one's bytes. The file
-// appears under its name complete and on disk; until then the old one, if any, stays as it is.
-// Throws Failure(OCTAVO_RESOURCE) where the system refuses.
-void write_checkpoint_file(const std::string &path, const CheckpointHeader &header,
+// Throws Failure(OCTAVO_RESOURCE) about a call that failed with `reason`, an errno.
+[[noreturn]] void fail_call(const std::string &path, const char *expected, int reason,
+                            const char *remedy);
+inline constexpr char kCheckPath[] = "check the path and its permissions";
+
+// Writes the tensors of a laid out header; `data` holds the address of each one's bytes. Adds the
+// hashes. The file appears under its name complete and on disk; until then the old one, if any,
+// stays as it is. Throws Failure(OCTAVO_RESOURCE) where the system refuses.
+void write_checkpoint_file(const std::string &path, CheckpointHeader header,
                            const std::map<std::string, const void *> &data);
 
 class CheckpointFile {
  public:
   // Opens the file and checks its header. Throws Failure: OCTAVO_RESOURCE for a file that cannot be
-  // read, OCTAVO_INVALID for one that is malformed.
+  // read, OCTAVO_VERSION for one of another schema, OCTAVO_INVALID for one that is malformed or
+  // whose header has not its hash.
   explicit CheckpointFile(const std::string &path);
 
   const std::string &path() const { return path_; }
   const CheckpointHeader &header() const { return header_; }
-  // Copies the bytes of a tensor of this file.
-  void read(const CheckpointTensor &tensor, void *to) const;
+  uint64_t bytes() const { return bytes_; }
+  // Of the header, which holds the hash of every tensor.
+  const std::string &blake2b() const { return *header_.text("octavo.header_blake2b"); }
+  // Copies the bytes of a tensor of this file. Throws Failure(OCTAVO_INVALID), naming the tensor,
+  // when they have not its hash; `to` holds them then.
+  void read(const std::string &tensor, void *to) const;
+  // The same without keeping them.
+  void verify(const std::string &tensor) const;
 
  private:
   void read_at(uint64_t offset, void *to, uint64_t bytes) const;
   void read_header();
+  void check_seal(const std::string &head) const;
+  void read(const std::string &tensor, void *to, bool keep) const;
 
   std::string path_;
-  const Descriptor file_;
+  Descriptor file_;
+  uint64_t bytes_ = 0;
   uint64_t data_start_ = 0;
   CheckpointHeader header_;
 };
-
-// "rank-0001-of-0004.safetensors": four digits, more where a number needs them.
-std::string rank_file_name(uint32_t rank, uint32_t world);
-
-// The world whose rank files the directory holds, or 0 for none. Files with other names do not
-// count. Throws Failure: OCTAVO_INVALID for files of several worlds, OCTAVO_RESOURCE for a
-// directory that cannot be read.
-uint32_t find_world(const std::string &directory);
-
-// Throws Failure(OCTAVO_RESOURCE) naming the first rank whose file is missing.
-void expect_all_ranks(const std::string &directory, uint32_t world);
 
 }  // namespace octavo

@@ -2,19 +2,17 @@
 #include "sdk/src/checkpoint/checkpoint_keys.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "octavo/hpp/roles.hpp"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
 namespace {
 
-constexpr const char *kSchema = "octavo.schema";
-constexpr const char *kSchemaVersion = "1";
 constexpr const char *kBackend = "octavo.backend";
 constexpr const char *kOption = "octavo.option.";
 constexpr const char *kLabels = "octavo.labels.";
@@ -66,16 +64,6 @@ std::string labels_text(const nlohmann::json &labels, const std::string &where) 
     fail_checkpoint(OCTAVO_INVALID, where,
                     "expected labels in UTF-8, found other bytes; rename the parameter or layer");
   }
-}
-
-const std::string &required(const CheckpointHeader &header, const std::string &key,
-                            const std::string &where) {
-  const std::string *text = header.text(key);
-  if (text == nullptr)
-    fail_checkpoint(
-        OCTAVO_INVALID, where, "expected ", in_quotes(key),
-        " in the file's metadata, found none; only files of octavo_store_save can be loaded");
-  return *text;
 }
 
 void check_options(const CheckpointHeader &found, const octavo_run &run, const std::string &where) {
@@ -171,26 +159,22 @@ CheckpointTensor tensor_of(const octavo_slot &slot, const std::string &key) {
 
 std::map<std::string, std::string> run_texts(const octavo_run &run,
                                              const std::vector<SavedSlot> &slots) {
-  std::map<std::string, std::string> texts = {
-      {kSchema, kSchemaVersion},
-      {"octavo.version", std::string(view(octavo_version()))},
-      {kBackend, backend_id(run)}};
+  std::map<std::string, std::string> texts = {{kSchema, kSchemaVersion},
+                                              {kVersion, std::string(view(octavo_version()))},
+                                              {kBackend, backend_id(run)}};
   for (const EffectiveOption &o : run.negotiation().choice()->options)
     texts[kOption + o.name] = option_text(o.setting.value);
-  for (const SavedSlot &saved : slots)
+  for (const SavedSlot &saved : slots) {
+    texts[kRole + saved.key] = role_name(run.slots()[saved.id].role);
     if (const nlohmann::json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
       texts[kLabels + saved.key] = labels_text(labels, "tensor " + in_quotes(saved.key));
+  }
   return texts;
 }
 
 void check_texts(const CheckpointHeader &found, const octavo_run &run,
                  const std::vector<SavedSlot> &slots, const std::string &where) {
-  if (const std::string &schema = required(found, kSchema, where); schema != kSchemaVersion)
-    fail_checkpoint(
-        OCTAVO_VERSION, where, "expected checkpoint schema ", kSchemaVersion, ", found ",
-        in_quotes(schema), "; load it with the version of Octavo that wrote it, ",
-        found.text("octavo.version") == nullptr ? "unknown" : *found.text("octavo.version"));
-  if (const std::string &id = required(found, kBackend, where); id != backend_id(run))
+  if (const std::string &id = required_text(found, kBackend, where); id != backend_id(run))
     fail_checkpoint(OCTAVO_INVALID, where, "expected a checkpoint of backend ",
                     in_quotes(backend_id(run)), ", found one of ", in_quotes(id),
                     "; set fp8.backend to it, or load another checkpoint");
@@ -212,16 +196,6 @@ void check_tensor(const CheckpointTensor &found, const octavo_slot &slot, const 
   fail_checkpoint(OCTAVO_INVALID, where, "tensor ", in_quotes(saved.key), ": expected ",
                   words(here), ", found ", words(found),
                   "; describe the model and the recipe that were saved");
-}
-
-uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where) {
-  const std::string &text = required(header, key, where);
-  uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    fail_checkpoint(OCTAVO_INVALID, where, "expected a number as ", key, ", found ",
-                    in_quotes(text), "; the file is damaged: restore it");
-  return value;
 }
 
 }  // namespace octavo

@@ -8,17 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "sdk/src/checkpoint/checkpoint_header.h"
+#include "sdk/src/checkpoint/checkpoint_texts.h"
 #include "sdk/src/run/run.h"
 
 namespace octavo {
-
-// Throws Failure("octavo.state") with "where: text".
-template <typename... Part>
-[[noreturn]] void fail_checkpoint(octavo_status status, const std::string &where,
-                                  const Part &...text) {
-  throw Failure(status, kCheckpointDomain, where, ": ", text...);
-}
 
 struct SavedSlot {
   uint32_t id;
@@ -33,21 +26,17 @@ std::vector<SavedSlot> saved_slots(const octavo_run &run);
 // format cannot name.
 CheckpointTensor tensor_of(const octavo_slot &slot, const std::string &key);
 
-// Schema, version, backend, options, and the labels of pools.
+// Schema, version, backend, options, the role of each tensor, and the labels of pools.
 std::map<std::string, std::string> run_texts(const octavo_run &run,
                                              const std::vector<SavedSlot> &slots);
 
-// Throws Failure for the first text of `found` that this run contradicts: OCTAVO_VERSION for
-// another schema, else OCTAVO_INVALID. An option that the file does not know must have its default
-// here.
+// Throws Failure(OCTAVO_INVALID) for the first text of `found` that this run contradicts. An option
+// that the file does not know must have its default here.
 void check_texts(const CheckpointHeader &found, const octavo_run &run,
                  const std::vector<SavedSlot> &slots, const std::string &where);
 
 // Throws Failure(OCTAVO_INVALID) when the entry has not the dtype and shape of the slot.
 void check_tensor(const CheckpointTensor &found, const octavo_slot &slot, const SavedSlot &saved,
                   const std::string &where);
-
-// A number that the checkpoint itself needs: "octavo.rank", "octavo.world", "octavo.step".
-uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where);
 
 }  // namespace octavo

@@ -64,6 +64,7 @@ const std::vector<ConfigKey> &config_keys() {
       row(key::kProbe, "auto", {"auto", "always", "never"}),
       row(key::kProbeTimeout, 2000, {},
           KeyRange{1, kMaxProbeTimeout, concat("1 to ", kMaxProbeTimeout)}),
+      row(key::kCheckpointRunId, ""),
   };
   return table;
 }

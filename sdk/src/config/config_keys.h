@@ -44,6 +44,7 @@ inline constexpr List kKeys{"plugins.keys"};
 inline constexpr Flag kLocked{"plugins.locked"};
 inline constexpr Text kProbe{"plugins.probe"};
 inline constexpr Number kProbeTimeout{"plugins.probe_timeout_ms"};
+inline constexpr Text kCheckpointRunId{"checkpoint.run_id"};  // empty: one of this process
 
 }  // namespace key
 

@@ -27,10 +27,14 @@ Draft::~Draft() {
   if (!name_.empty()) unlink(name_.c_str());
 }
 
-bool Draft::write(const void *from, uint64_t bytes) {
+namespace {
+
+// Calls put(next, bytes) until everything is written.
+template <typename Put>
+bool write_all(const void *from, uint64_t bytes, Put put) {
   const char *next = static_cast<const char *>(from);
   while (bytes > 0) {
-    const ssize_t written = ::write(file_, next, bytes);
+    const ssize_t written = put(next, bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = ENOSPC;
     if (written <= 0) return false;
@@ -38,6 +42,20 @@ bool Draft::write(const void *from, uint64_t bytes) {
     bytes -= static_cast<uint64_t>(written);
   }
   return true;
+}
+
+}  // namespace
+
+bool Draft::write(const void *from, uint64_t bytes) {
+  return write_all(from, bytes,
+                   [&](const char *next, uint64_t left) { return ::write(file_, next, left); });
+}
+
+bool Draft::write_at(uint64_t offset, const void *from, uint64_t bytes) const {
+  const char *first = static_cast<const char *>(from);
+  return write_all(from, bytes, [&](const char *next, uint64_t left) {
+    return pwrite(file_, next, left, static_cast<off_t>(offset) + (next - first));
+  });
 }
 
 bool Draft::close() {
@@ -50,8 +68,9 @@ bool Draft::commit() {
   return true;
 }
 
-bool Draft::sync_directory() const {
-  const std::string parent = std::filesystem::path(path_).parent_path().string();
+// EINVAL: a file system whose directories have nothing to write.
+bool sync_parent_directory(const std::string &path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
   const Descriptor directory(
       open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return directory.get() >= 0 && (fsync(directory.get()) == 0 || errno == EINVAL);

@@ -9,6 +9,9 @@
 
 namespace octavo {
 
+// A name in a directory is on disk when the directory is. False: the reason is in errno.
+bool sync_parent_directory(const std::string &path);
+
 // What answers false leaves the reason in errno.
 class Draft {
  public:
@@ -21,10 +24,12 @@ class Draft {
   int file() const { return file_; }                 // negative: it could not be created
   const std::string &name() const { return name_; }  // until it is committed
   bool write(const void *from, uint64_t bytes);
+  // Several threads may write places of their own at once.
+  bool write_at(uint64_t offset, const void *from, uint64_t bytes) const;
   bool close();
   bool commit();
-  // The new name is on disk when its directory is.
-  bool sync_directory() const;
+  // After commit.
+  bool sync_directory() const { return sync_parent_directory(path_); }
 
  private:
   const std::string path_;

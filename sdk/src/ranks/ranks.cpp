@@ -11,6 +11,7 @@
 #include "octavo/octavo.h"
 #include "sdk/src/base/fork.h"
 #include "sdk/src/base/handles.h"
+#include "sdk/src/ranks/process_ranks.h"
 #include "sdk/src/ranks/rank_call.h"
 
 struct octavo_ranks {
@@ -110,8 +111,10 @@ struct octavo_ranks {
 
 octavo_status octavo_ranks_open(uint32_t world, octavo_ranks **out) {
   if (out == nullptr || world < 1 || world > 4096) return OCTAVO_INVALID;
-  return octavo::guarded(
-      nullptr, [&] { *out = octavo::open_handle(std::make_unique<octavo_ranks>(world)); });
+  return octavo::guarded(nullptr, [&] {
+    *out = octavo::open_handle(std::make_unique<octavo_ranks>(world));
+    octavo::add_process_world(world);
+  });
 }
 
 const octavo_collective *octavo_ranks_collective(octavo_ranks *r, uint32_t rank) {

@@ -4,6 +4,7 @@
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/handles.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/ranks/process_ranks.h"
 
 namespace {
 
@@ -38,6 +39,7 @@ octavo_store::octavo_store(const octavo_run *handle, const octavo_run &run, uint
       rank_(rank),
       world_(world),
       assignment_(world) {
+  octavo::add_process_rank(world, rank);
   extend();
 }
 

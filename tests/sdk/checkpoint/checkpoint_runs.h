@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -28,7 +29,17 @@ struct CheckpointModel {
   std::vector<std::string> linears = {"up", "down", "out"};
   int64_t width = 8;
   bool with_bias = true;
+  std::string run_id;  // empty: that of this process
 };
+
+// The names of everything in a directory, in order.
+inline std::vector<std::string> files_in(const std::string &directory) {
+  std::vector<std::string> names;
+  for (const auto &entry : std::filesystem::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 // One rank.
 struct CheckpointRun {
@@ -80,6 +91,7 @@ class CheckpointTest : public testing::Test {
                                       uint32_t world = 1) {
     auto r = std::make_unique<CheckpointRun>();
     r->request.set("plugins.trust", "dev").set("fp8.backend", m.backend);
+    if (!m.run_id.empty()) r->request.set("checkpoint.run_id", m.run_id);
     for (const auto &[key, value] : m.texts) r->request.set("fp8." + m.backend + "." + key, value);
     for (const auto &[key, value] : m.numbers) {
       r->request.set("fp8." + m.backend + "." + key, value);

@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "octavo/hpp/roles.hpp"
 #include "tests/sdk/checkpoint/checkpoint_runs.h"
+#include "tests/support/sealed_checkpoint.h"
 
 namespace octavo::test {
 namespace {
@@ -32,7 +34,7 @@ TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
   EXPECT_EQ(file.data_start % 8, 0u);
 
   const auto &texts = file.header["__metadata__"];
-  EXPECT_EQ(texts["octavo.schema"], "1");
+  EXPECT_EQ(texts["octavo.schema"], "2");
   EXPECT_EQ(texts["octavo.version"], text_of(octavo_version()));
   EXPECT_EQ(texts["octavo.backend"], "msamp");
   EXPECT_EQ(texts["octavo.option.opt_level"], "O3");
@@ -66,6 +68,9 @@ TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
     EXPECT_EQ(std::memcmp(file.data.data() + begin, octavo_store_address(r->s(), id), end - begin),
               0)
         << key;
+    EXPECT_EQ(texts["octavo.blake2b." + key], blake2b_hex(file.data.substr(begin, end - begin)))
+        << key;
+    EXPECT_EQ(texts["octavo.role." + key], role_name(s.role)) << key;
     total += end - begin;
     next = std::max(next, end);
   }
@@ -73,8 +78,8 @@ TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
   EXPECT_EQ(dtypes.size(), 4u) << "a dtype of O3 is missing";
   EXPECT_EQ(next, file.data.size());
   EXPECT_EQ(total, file.data.size()) << "gaps or overlaps";
-  for (const auto &entry : fs::directory_iterator(dir / "c"))
-    EXPECT_EQ(entry.path().filename(), "rank-0000-of-0001.safetensors") << "not removed";
+  EXPECT_THAT(files_in(dir / "c"),
+              testing::ElementsAre("lock", "manifest.json", "rank-0000-of-0001.safetensors"));
 }
 
 TEST_F(CheckpointTest, every_byte_comes_back_and_the_rest_is_fresh) {

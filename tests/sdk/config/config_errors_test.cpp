@@ -43,9 +43,8 @@ class ConfigErrors : public testing::Test {
       "fp8.require.native, fp8.require.deterministic, fp8.require.graph_capture, "
       "fp8.require.speed, fp8.require.encodings, fp8.require.scaling, fp8.require.recipes, "
       "layers.skip, layers.min_gain, device.kind, plugins.path, plugins.trust, plugins.pins, "
-      "plugins.keys, plugins.locked, plugins.probe and plugins.probe_timeout_ms; a backend's "
-      "options are set in "
-      "[fp8.<backend>]";
+      "plugins.keys, plugins.locked, plugins.probe, plugins.probe_timeout_ms and "
+      "checkpoint.run_id; a backend's options are set in [fp8.<backend>]";
   Environment environment;
 };
 

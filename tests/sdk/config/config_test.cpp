@@ -50,7 +50,8 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "plugins.locked"), "false");
   EXPECT_EQ(value(c, "plugins.probe"), "\"auto\"");
   EXPECT_EQ(value(c, "plugins.probe_timeout_ms"), "2000");
-  EXPECT_EQ(c.settings.size(), 22u);
+  EXPECT_EQ(value(c, "checkpoint.run_id"), "\"\"");
+  EXPECT_EQ(c.settings.size(), 23u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 
