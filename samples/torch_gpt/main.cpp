@@ -54,7 +54,7 @@ int run(int argc, char **argv) {
   if (!options.quiet)
     std::cout << "\nreport: " << options.out << "/report.html\nmetrics: " << options.out
               << "/metrics.jsonl\n";
-  return gpt::interrupted() ? gpt::kExitInterrupted : gpt::kExitDone;
+  return gpt::exit_code();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "model/error.h"
 #include "report/report.h"
 #include "run/files.h"
+#include "run/state.h"
 #include "run/trainer.h"
 
 namespace gpt {
@@ -46,6 +47,7 @@ int run(int argc, char **argv) {
   // Everything that can be wrong is found before the first step.
   const Corpus corpus = load_corpus(options.text, options.size.context);
   for (const RunSpec &spec : options.runs) check_run(spec, options, corpus);
+  const std::vector<DirectoryLock> locks = lock_saves(options);
   prepare_directory("--out", options.out);
 
   catch_interrupts();
@@ -71,7 +73,7 @@ int run(int argc, char **argv) {
     if (!result.without_fp8.empty())
       progress.warn(result.name + " trained in " + result.without_fp8 +
                     ", not in FP8: fp8.fallback took over, see the warning at its start");
-  return interrupted() ? kExitInterrupted : kExitDone;
+  return exit_code();
 }
 
 }  // namespace
@@ -80,7 +82,8 @@ int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   try {
     const int exit = gpt::run(argc, argv);
-    gpt::expect(static_cast<bool>(std::cout.flush()), "standard output",
+    // A terminal that hung up takes no more text: the signal's code says what happened.
+    gpt::expect(static_cast<bool>(std::cout.flush()) || gpt::interrupted(), "standard output",
                 "a place that can be written", "that a write failed",
                 "free space, or write to another file");
     return exit;

@@ -1,6 +1,11 @@
 // Checkpoints that the program refuses before any training, and one that an interrupt leaves.
+#include <unistd.h>
+
 #include <csignal>
+#include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tests/samples/program_run.h"
 
@@ -100,7 +105,7 @@ TEST(StateErrors, damaged_files) {
   late({own, "tensors of this model"});
   write_text(own, content);
   fs::remove(step_file("te", "rank-0000-of-0001.safetensors"));
-  late({"rank-0000-of-0001.safetensors", "found none"});
+  late({"found no rank-0000-of-0001.safetensors"});
 }
 
 TEST(StateErrors, a_save_that_cannot_be_written) {
@@ -109,25 +114,120 @@ TEST(StateErrors, a_save_that_cannot_be_written) {
                  {"--save", "a directory that can be created"});
 }
 
-TEST(StateInterrupt, leaves_a_checkpoint_that_can_be_resumed) {
+TEST(StateErrors, options_that_need_a_directory) {
+  for (const char *option : {"--save-every", "--keep"})
+    expect_refused(run(small({"--run", "fp32", option, "2"})),
+                   {option, "--save", "add --save DIR"});
+  expect_refused(run(small({"--run", "fp32", "--save", saved(), "--keep", "0"})),
+                 {"--keep", "1 to"});
+}
+
+// The bytes of the tensors, which no id of a process is in: the program's own file, and the data
+// of each file of slots.
+std::map<std::string, std::string> tensors_of(const std::string &step) {
+  std::map<std::string, std::string> all;
+  for (const auto &entry : fs::directory_iterator(step)) {
+    const std::string name = entry.path().filename().string();
+    const std::string content = read_text(entry.path().string());
+    if (entry.path().extension() == ".cbor") all[name] = content;
+    if (entry.path().extension() != ".safetensors") continue;
+    uint64_t length = 0;
+    std::memcpy(&length, content.data(), sizeof length);
+    all[name] = content.substr(8 + length);
+  }
+  return all;
+}
+std::string newest(const std::string &directory) {
+  const std::string names = read_text(directory + "/latest");
+  return directory + "/" + names.substr(0, names.find('\n'));
+}
+
+std::vector<std::string> long_run(const std::vector<std::string> &more) {
+  std::vector<std::string> all = {"--run", "te", "--ranks", "2"};
+  all.insert(all.end(), more.begin(), more.end());
+  return replaced(small(all), "--steps", "100000");
+}
+
+class StateInterrupt : public testing::TestWithParam<int> {};
+
+TEST_P(StateInterrupt, saves_and_the_rest_equals_the_unbroken_run) {
   const std::string metrics = test_directory() + "/out/metrics.jsonl";
-  const auto long_run = [&](const std::string &option, const std::string &value) {
-    return replaced(small({"--run", "te", option, value, "--ranks", "2"}), "--steps", "100000");
-  };
-  ChildProgram child(long_run("--save", saved()));
+  ChildProgram child(long_run({"--save", saved()}));
   wait_for_lines(metrics, 5);
-  child.send(SIGINT);
+  child.send(GetParam());
   const Finished finished = child.wait();
-  ASSERT_EQ(finished.exit_code, 130) << finished.errors;
+  ASSERT_EQ(finished.exit_code, 128 + GetParam()) << finished.errors;
   const int64_t taken = count_lines(metrics);
   ASSERT_GE(taken, 5) << "the training did not start";
 
-  std::vector<std::string> arguments = long_run("--resume", saved());
-  arguments.insert(arguments.end(), {"--stop-after", std::to_string(taken + 2)});
-  const Finished rest = run(arguments);
+  const std::string end = std::to_string(taken + 2);
+  const Finished rest =
+      run(long_run({"--resume", saved(), "--save", saved(), "--stop-after", end}));
   ASSERT_EQ(rest.exit_code, 0) << rest.errors;
   EXPECT_EQ(count_lines(metrics), 2);
-  EXPECT_THAT(read_text(metrics), HasSubstr("\"step\":" + std::to_string(taken + 2)));
+  EXPECT_THAT(read_text(metrics), HasSubstr("\"step\":" + end));
+  const std::string whole = test_directory() + "/whole";
+  ASSERT_EQ(run(long_run({"--save", whole, "--stop-after", end})).exit_code, 0);
+  const auto expected = tensors_of(newest(whole + "/te"));
+  EXPECT_EQ(expected.size(), 2u);
+  EXPECT_TRUE(tensors_of(newest(saved() + "/te")) == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signal, StateInterrupt, testing::Values(SIGINT, SIGTERM, SIGHUP),
+                         [](const auto &case_) {
+                           return std::string(case_.param == SIGINT    ? "SIGINT"
+                                              : case_.param == SIGTERM ? "SIGTERM"
+                                                                       : "SIGHUP");
+                         });
+
+TEST(StateLock, a_second_run_is_refused_100_times_by_process_and_host) {
+  ChildProgram first(long_run({"--save", saved()}));
+  wait_for_lines(test_directory() + "/out/metrics.jsonl", 1);
+  const std::string holder = read_text(saved() + "/te/lock");
+  EXPECT_THAT(holder, testing::MatchesRegex("process [0-9]+ on host .+\n"));
+  const auto second = replaced(long_run({"--save", saved()}), "--out", test_directory() + "/out2");
+  for (int i = 0; i < 100; ++i) {
+    const Finished finished = run(second);
+    ASSERT_EQ(finished.exit_code, 2) << finished.errors;
+    ASSERT_THAT(finished.errors, HasSubstr("a directory that no other run writes"));
+    ASSERT_THAT(finished.errors, HasSubstr(holder.substr(0, holder.size() - 1)));
+    ASSERT_FALSE(fs::exists(test_directory() + "/out2")) << "something was written";
+  }
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait().exit_code, 128 + SIGTERM);
+  auto third = second;
+  third.insert(third.end(), {"--stop-after", "2"});
+  EXPECT_EQ(run(third).exit_code, 0) << "the lock ends with its program";
+}
+
+// A chain of programs, each of which is killed at some time and saves after every step.
+TEST(StateKill, whenever_a_program_is_killed_the_next_one_goes_on) {
+  const auto part = [&](const std::string &directory) {
+    std::vector<std::string> all = {"--run",   "te",           "--ranks", "2",      "--save",
+                                    directory, "--save-every", "1",       "--keep", "2"};
+    if (fs::exists(directory + "/te/latest")) all.insert(all.end(), {"--resume", directory});
+    return replaced(small(all), "--steps", "60");
+  };
+  std::mt19937 random(5);
+  int killed = 0, exit_code = -SIGKILL;
+  for (int i = 0; i < 200 && exit_code != 0; ++i) {
+    ChildProgram child(part(saved()));
+    usleep(40'000 + random() % 60'000);
+    child.send(SIGKILL);
+    const Finished finished = child.wait();
+    exit_code = finished.exit_code;
+    ASSERT_TRUE(exit_code == 0 || exit_code == -SIGKILL) << exit_code << finished.errors;
+    killed += exit_code != 0;
+    if (i > 40) {  // a slow machine: the rest without kills
+      exit_code = run(part(saved())).exit_code;
+      ASSERT_EQ(exit_code, 0);
+    }
+  }
+  EXPECT_GE(killed, 3);
+  const std::string whole = test_directory() + "/whole";
+  ASSERT_EQ(run(part(whole)).exit_code, 0);
+  EXPECT_EQ(fs::path(newest(saved() + "/te")).filename().string().substr(0, 13), "step-00000060");
+  EXPECT_TRUE(tensors_of(newest(saved() + "/te")) == tensors_of(newest(whole + "/te")));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
@@ -16,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSteps = 12, kFirst = 5;
+constexpr size_t kFilesOfRun = 3;  // lock, manifest.json, train_gpt.cbor
 
 Options few_steps(uint32_t ranks) {
   Options options = tiny();
@@ -91,7 +93,7 @@ TEST_P(EveryResumedRun, computes_what_it_computes_in_one_go) {
   for (const auto &[name, content] : expected) EXPECT_TRUE(found.at(name) == content) << name;
   const bool sharded = std::string(run).rfind("msamp", 0) == 0;
   const bool has_slots = sharded || std::string(run).rfind("te", 0) == 0;
-  EXPECT_EQ(expected.size(), 1 + (sharded ? ranks : has_slots ? 1 : 0));
+  EXPECT_EQ(expected.size(), has_slots ? (sharded ? ranks : 1) + kFilesOfRun : 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -168,7 +170,7 @@ TEST(Resume, resharding_there_and_back_changes_no_bit) {
       save_state(*group.replicas[rank], run_directory(directory(to), run), key, steps);
     });
     from = directory(to);
-    EXPECT_EQ(checkpoint(from, run).size(), 1 + ranks);
+    EXPECT_EQ(checkpoint(from, run).size(), ranks + kFilesOfRun);
   }
   const auto back = checkpoint(from, run);
   EXPECT_EQ(names(back), names(original));
@@ -209,6 +211,100 @@ TEST(Resume, older_checkpoints_go_and_the_same_step_is_saved_again) {
   EXPECT_TRUE(first.begin()->second == again.begin()->second);
   EXPECT_EQ(gpt_test::read_text(run_directory(options.save, "fp32") + "/latest"),
             "step-00000003.1\n");
+}
+
+TEST(Resume, save_every_and_keep_leave_the_last_checkpoints) {
+  const char *run = "te:recipe=delayed";
+  Options options = few_steps(2);
+  const RunResult plain = train_once(options, run, 1);
+  options.save = directory("a");
+  options.save_every = 4;
+  options.keep = 3;
+  options.stop_after = kSteps - 1;
+  const RunResult saved = train_once(options, run, 1);
+  const std::vector<double> all = numbers(plain);
+  EXPECT_EQ(
+      numbers(saved),
+      std::vector<double>(all.begin(), all.begin() + static_cast<long>(numbers(saved).size())));
+  const std::string at = run_directory(options.save, run);
+  EXPECT_EQ(gpt_test::read_text(at + "/latest"), "step-00000011\nstep-00000008\nstep-00000004\n");
+  // Each of them goes on as the whole run does.
+  options.resume = options.save;
+  options.save.clear();
+  options.save_every = options.stop_after = 0;
+  options.keep = 1;
+  for (const int64_t step : {11, 8, 4}) {
+    const RunResult rest = train_once(options, run, 1);
+    ASSERT_EQ(rest.steps.size(), static_cast<size_t>(kSteps - step));
+    EXPECT_EQ(numbers(rest), tail(all, numbers(rest).size())) << step;
+    std::string names = gpt_test::read_text(at + "/latest");
+    gpt_test::write_text(at + "/latest", names.substr(names.find('\n') + 1));
+  }
+  // The next save knows the last ones only; what a program that died has left goes.
+  options.save = options.resume;
+  options.resume.clear();
+  options.stop_after = 2;
+  gpt_test::write_text(at + "/latest.tmp.1", "step-");
+  fs::create_directories(at + "/step-00000099");
+  train_once(options, run, 1);
+  std::vector<std::string> left;
+  for (const auto &entry : fs::directory_iterator(at))
+    left.push_back(entry.path().filename().string());
+  EXPECT_THAT(left, testing::UnorderedElementsAre("latest", "step-00000002"));
+}
+
+// One bit of one file is another one: refused, or what is loaded is what was saved.
+void flip(int count, const char *run, unsigned seed) {
+  Options options = few_steps(1);
+  options.save = directory("a");
+  options.save_every = 2;
+  options.keep = 2;
+  options.stop_after = kFirst;
+  train_once(options, run, 1);
+  const std::string at = run_directory(options.save, run);
+  const nlohmann::json key = run_key(parse_run(run), options, tiny_corpus(options));
+  Group group(run, options, 1);
+  Replica &replica = *group.replicas[0];
+  replica.start();
+  ASSERT_EQ(load_state(replica, at, key), kFirst);
+  const std::vector<unsigned char> expected = weight_bytes(replica);
+  std::vector<std::string> paths = {at + "/latest"};
+  for (const char *name : {"train_gpt.cbor", "rank-0000-of-0001.safetensors", "manifest.json"})
+    if (fs::exists(at + "/step-00000005/" + name)) paths.push_back(at + "/step-00000005/" + name);
+  std::mt19937_64 random(seed);
+  int refused = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::string &path = paths[random() % paths.size()];
+    const std::string content = gpt_test::read_text(path);
+    std::string other = content;
+    // Of `latest` the first line is read.
+    const size_t bytes = path == paths[0] ? content.find('\n') + 1 : content.size();
+    const size_t bit = random() % (8 * bytes);
+    other[bit / 8] = static_cast<char>(other[bit / 8] ^ (1 << bit % 8));
+    gpt_test::write_text(path, other);
+    try {
+      const int64_t steps = load_state(replica, at, key);
+      EXPECT_TRUE(steps == kFirst && weight_bytes(replica) == expected) << path << ", bit " << bit;
+    } catch (const UserError &e) {
+      ++refused;
+      EXPECT_THAT(e.what(), testing::HasSubstr("--resume: "));
+    }
+    gpt_test::write_text(path, content);
+  }
+  EXPECT_EQ(refused, count);
+  ASSERT_EQ(load_state(replica, at, key), kFirst) << "the files are whole again";
+}
+
+TEST(Resume, flipped_bits_of_a_sample) {
+  flip(40, "te:recipe=delayed", 1);
+}
+
+// As many as the review of c7d3be9 flipped, of which 544 were trained on.
+TEST(ResumeRest, flipped_bits_588_times) {
+  flip(588, "te:recipe=delayed", 2);
+}
+TEST(ResumeRest, flipped_bits_588_times_in_what_the_program_keeps) {
+  flip(588, "fp32", 3);
 }
 
 TEST(Resume, names_of_directories_tell_runs_apart) {

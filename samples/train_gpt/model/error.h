@@ -23,7 +23,8 @@ inline void expect(bool holds, const std::string &where, const std::string &expe
   if (!holds) throw UserError(where, expected, found, remedy);
 }
 
-enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitInterrupted = 130 };
+// After a signal: 128 and its number, see run/terminal.h.
+enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2 };
 
 }  // namespace gpt
 

@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <utility>
 
 #include "../model/error.h"
 
@@ -16,12 +18,54 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Best effort: a file system without fsync keeps its own promises.
-void flush_to_disk(const std::string &path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  fsync(file);
-  close(file);
+[[noreturn]] void fail(const std::string &path, int reason) {
+  throw UserError(path, "a file that can be written", std::strerror(reason),
+                  "free space or choose another directory");
+}
+
+// Closes and removes the file unless it was kept.
+class Draft {
+ public:
+  explicit Draft(const std::string &path)
+      : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
+  ~Draft() {
+    if (file_ >= 0) ::close(file_);
+    if (!is_kept_) unlink(path_.c_str());
+  }
+  Draft(const Draft &) = delete;
+  Draft &operator=(const Draft &) = delete;
+
+  bool write(const std::string &content) const {
+    for (size_t done = 0; done < content.size();) {
+      const ssize_t written = ::write(file_, content.data() + done, content.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written == 0) errno = ENOSPC;
+      if (written <= 0) return false;
+      done += static_cast<size_t>(written);
+    }
+    return true;
+  }
+  bool sync() const { return file_ >= 0 && (fsync(file_) == 0 || errno == EINVAL); }
+  bool close() { return ::close(std::exchange(file_, -1)) == 0; }
+  bool rename_to(const std::string &path) {
+    is_kept_ = std::rename(path_.c_str(), path.c_str()) == 0;
+    return is_kept_;
+  }
+
+ private:
+  const std::string path_;
+  int file_;
+  bool is_kept_ = false;
+};
+
+// A name is on disk when its directory is. EINVAL: a directory that has nothing to write.
+void sync_parent(const std::string &path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  const int file = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_synced = file >= 0 && (fsync(file) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (file >= 0) close(file);
+  if (!is_synced) fail(path, reason);
 }
 
 }  // namespace
@@ -39,23 +83,32 @@ void prepare_directory(const std::string &option, const std::string &directory) 
 }
 
 void write_atomically(const std::string &path, const std::string &content) {
-  const std::string temporary = path + ".tmp." + std::to_string(getpid());
-  errno = 0;
-  std::ofstream out(temporary, std::ios::binary);
-  out << content << std::flush;
+  Draft draft(path + ".tmp." + std::to_string(getpid()));
+  if (!draft.write(content) || !draft.sync() || !draft.close() || !draft.rename_to(path))
+    fail(path, errno);
+  sync_parent(path);
+}
+
+void make_directory(const std::string &path) {
   std::error_code error;
-  if (!out.good()) error = {errno, std::generic_category()};
-  out.close();
-  if (!error) {
-    flush_to_disk(temporary);
-    fs::rename(temporary, path, error);
+  fs::create_directories(path, error);
+  if (error) fail(path, error.value());
+  sync_parent(path);
+}
+
+uint64_t fingerprint(const void *data, size_t bytes) {
+  const auto *next = static_cast<const unsigned char *>(data);
+  uint64_t hash = bytes;
+  for (size_t left = bytes; left > 0;) {
+    uint64_t word = 0;
+    const size_t count = std::min<size_t>(left, sizeof word);
+    std::memcpy(&word, next, count);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;  // odd, so that no two numbers become one
+    hash ^= hash >> 32;
+    next += count;
+    left -= count;
   }
-  std::error_code ignored;
-  if (error) fs::remove(temporary, ignored);
-  expect(!error, path, "a file that can be written", error.message(),
-         "free space or choose another directory");
-  const std::string parent = fs::path(path).parent_path().string();
-  flush_to_disk(parent.empty() ? "." : parent);
+  return hash;
 }
 
 }  // namespace gpt

@@ -2,6 +2,7 @@
 #ifndef TRAIN_GPT_FILES_H
 #define TRAIN_GPT_FILES_H
 
+#include <cstdint>
 #include <string>
 
 namespace gpt {
@@ -10,6 +11,12 @@ namespace gpt {
 void prepare_directory(const std::string &option, const std::string &directory);
 // The file holds either its old content or all of the new one, never a part, and is on disk.
 void write_atomically(const std::string &path, const std::string &content);
+// Makes the directory if there is none; its name is on disk.
+void make_directory(const std::string &path);
+
+// A number that tells damage apart, not intent: one byte that differs always gives another one,
+// since each round maps numbers one to one.
+uint64_t fingerprint(const void *data, size_t bytes);
 
 }  // namespace gpt
 

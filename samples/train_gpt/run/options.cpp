@@ -26,10 +26,13 @@ Ranks (--ranks):
   Data parallel training: each rank is a thread with a model of its own and takes an equal share of
   every batch; gradients are averaged over the ranks. A backend may share optimizer states out.
 
-Checkpoints (--save, --resume):
+Checkpoints (--save, --save-every, --keep, --resume):
   --save writes one after the last step of each run, also when it is interrupted or ended early by
-  --stop-after. --resume goes on from there, with the same command line but for --ranks, --threads,
-  --out and --stop-after: every number is the one that the run would have computed in one go.
+  --stop-after; --save-every N also after every N-th step. --keep K leaves the last K of a run, the
+  newest named first in DIR/RUN/latest. One program at a time saves into DIR/RUN.
+  --resume goes on from the newest, with the same command line but for --ranks, --threads, --out,
+  --stop-after and the options of saving: every number is the one that the run would have computed
+  in one go.
 
 Statistics of casts (--telemetry-every):
   A backend that offers them (te:telemetry=true) records in every N-th step and in the last one, for
@@ -55,7 +58,10 @@ Exit codes:
   0    done
   1    a defect of this program or of a backend
   2    the command line, the text, --out or the configuration cannot be used; nothing was trained
-  130  interrupted: metrics.jsonl and report.html hold what was done until then
+  130  interrupted by SIGINT (Ctrl-C): metrics.jsonl, report.html and the checkpoint of --save hold
+       what was done until then
+  143  the same by SIGTERM
+  129  the same by SIGHUP
 NO_COLOR in the environment turns colours off.)";
 
 struct Number {
@@ -73,6 +79,8 @@ void check(const std::vector<Number> &numbers, const Options &o) {
   }
   expect(o.stop_after <= o.steps, "--stop-after", "0 to " + std::to_string(o.steps),
          std::to_string(o.stop_after), "choose a value up to --steps");
+  expect((o.save_every == 0 && o.keep == 1) || !o.save.empty(), "--save-every, --keep",
+         "--save with the directory of the checkpoints", "none", "add --save DIR");
   expect(o.size.width % o.size.heads == 0, "--heads",
          "a divisor of --width " + std::to_string(o.size.width), std::to_string(o.size.heads),
          "change --heads or --width");
@@ -94,6 +102,8 @@ bool parse_options(int argc, char **argv, Options &options) {
       {"--ranks", &options.ranks, 1, 64, "a divisor of --batch"},
       {"--steps", &options.steps, 1, 10'000'000, "optimizer steps of each run"},
       {"--stop-after", &options.stop_after, 0, 10'000'000, "end each run there; 0: --steps"},
+      {"--save-every", &options.save_every, 0, 10'000'000, "steps between checkpoints; 0: one"},
+      {"--keep", &options.keep, 1, 1'000'000, "checkpoints that stay of each run"},
       {"--threads", &options.threads, 0, 1'024, "0: one per core"},
       {"--layers", &options.size.layers, 1, 1'000, "blocks"},
       {"--heads", &options.size.heads, 1, 65'536, "attention heads"},

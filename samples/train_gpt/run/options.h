@@ -24,6 +24,8 @@ struct Options {
   std::string save;        // directory of checkpoints; empty: none
   std::string resume;      // where to go on from; empty: from the start
   int64_t stop_after = 0;  // steps; 0: --steps
+  int64_t save_every = 0;  // steps between checkpoints; 0: one at the end
+  int64_t keep = 1;        // checkpoints of a run
   std::string prompt = "This License ";
   int64_t sample_bytes = 200;
   Fused fused = Fused::kNo;

@@ -1,9 +1,12 @@
 // Saving goes to a directory that no older checkpoint uses; `latest` names it when all ranks have
-// written. So whenever the program dies, `latest` names a complete checkpoint.
+// written and everything is on disk. So whenever the program dies, `latest` names a complete one.
 #include "state.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "../model/error.h"
 #include "files.h"
@@ -16,9 +19,27 @@ using nlohmann::json;
 
 constexpr const char *kOwnFile = "/train_gpt.cbor";
 
+// The names in `latest`, the newest first.
+std::vector<std::string> saved_names(const std::string &directory) {
+  std::vector<std::string> names;
+  std::ifstream in(directory + "/latest");
+  for (std::string name; std::getline(in, name);) names.push_back(name);
+  return names;
+}
+
+// What to do about a checkpoint, or a file of one.
+std::string remedy_of(const std::string &path) {
+  const fs::path above = fs::path(path).parent_path();
+  for (const fs::path &run : {above, above.parent_path()})
+    if (const std::vector<std::string> names = saved_names(run.string()); names.size() > 1)
+      return "resume from another checkpoint: without its first line, " + run.string() +
+             "/latest begins with " + names[1];
+  return "resume from another checkpoint";
+}
+
 void accept(bool fine, const std::string &path, const std::string &expected,
             const std::string &found) {
-  expect(fine, "--resume: " + path, expected, found, "resume from another checkpoint");
+  if (!fine) throw UserError("--resume: " + path, expected, found, remedy_of(path));
 }
 
 std::string step_name(int64_t steps, int64_t attempt) {
@@ -39,15 +60,23 @@ std::map<std::string, Buffer<float> *> own_tensors(Replica &replica) {
 }
 
 std::string latest_directory(const std::string &directory) {
-  std::string name;
-  std::ifstream in(directory + "/latest");
-  std::getline(in, name);
-  expect(in && name.rfind("step-", 0) == 0 && name.find('/') == std::string::npos,
+  const std::vector<std::string> names = saved_names(directory);
+  const std::string name = names.empty() ? "" : names.front();
+  // A name that stands there twice was another one before a bit of it flipped.
+  expect(name.rfind("step-", 0) == 0 && name.find('/') == std::string::npos &&
+             std::count(names.begin(), names.end(), name) == 1,
          "--resume: " + directory + "/latest", "the name of a checkpoint",
-         in ? "\"" + name + "\"" : "no such file",
+         names.empty() ? "no such file" : "\"" + name + "\"",
          "resume from a directory that --save wrote with this run, or leave "
          "--resume");
   return directory + "/" + name;
+}
+
+// Of everything but the bytes of the tensors, which have numbers of their own in "hashes".
+uint64_t hash_of(const json &file) {
+  const std::string text =
+      json{file["key"], file["steps"], file["adam_steps"], file["hashes"]}.dump();
+  return fingerprint(text.data(), text.size());
 }
 
 // A checkpoint's own file, which must be of the run with this key.
@@ -58,6 +87,9 @@ json read_own(const std::string &path, const json &key) {
   accept(file.is_object() && file["tensors"].is_object() && file["steps"].is_number_unsigned() &&
              file["adam_steps"].is_number_unsigned(),
          path, "a whole file of --save", "a file that is cut off or damaged");
+  accept(file["hashes"].is_object() && file["hash"].is_number_unsigned(), path,
+         "hashes of what the file holds", "none: the file is damaged, or of an older train_gpt");
+  accept(file["hash"] == hash_of(file), path, "what was saved", "other numbers: it is damaged");
   for (const auto &[name, value] : key.items()) {
     const json found = file["key"].is_object() ? file["key"].value(name, json()) : json();
     expect(found == value, "--resume: " + path,
@@ -65,6 +97,41 @@ json read_own(const std::string &path, const json &key) {
            "repeat the command line of the run that was saved");
   }
   return file;
+}
+
+void write_own(Replica &replica, const std::string &path, const json &key, int64_t steps) {
+  json file = {{"key", key},
+               {"steps", steps},
+               {"adam_steps", replica.optimizer().own_steps()},
+               {"hashes", json::object()},
+               {"tensors", json::object()}};
+  for (const auto &[tensor, buffer] : own_tensors(replica)) {
+    const auto *bytes = reinterpret_cast<const uint8_t *>(buffer->data());
+    file["hashes"][tensor] = fingerprint(bytes, buffer->bytes());
+    file["tensors"][tensor] = json::binary({bytes, bytes + buffer->bytes()});
+  }
+  file["hash"] = hash_of(file);
+  std::string content;
+  json::to_cbor(file, content);
+  write_atomically(path, content);
+}
+
+// From here on --resume finds the new checkpoint. Removes what is older than the last `keep`, and
+// what programs that died have left.
+void switch_to(const std::string &directory, const std::string &name, int64_t keep) {
+  std::vector<std::string> names = saved_names(directory);
+  names.insert(names.begin(), name);
+  names.resize(std::min(names.size(), static_cast<size_t>(keep)));
+  std::string text;
+  for (const std::string &one : names) text += one + "\n";
+  write_atomically(directory + "/latest", text);
+  std::error_code error;
+  for (const auto &entry : fs::directory_iterator(directory, error)) {
+    const std::string other = entry.path().filename().string();
+    const bool is_old =
+        other.rfind("step-", 0) == 0 && std::find(names.begin(), names.end(), other) == names.end();
+    if (is_old || other.rfind("latest.tmp.", 0) == 0) fs::remove_all(entry.path(), error);
+  }
 }
 
 }  // namespace
@@ -108,42 +175,41 @@ void check_state(const RunSpec &spec, const Options &options, const json &key) {
          std::to_string(taken), "leave or raise --stop-after, or leave out this run");
 }
 
-void save_state(Replica &replica, const std::string &directory, const json &key, int64_t steps) {
+std::vector<DirectoryLock> lock_saves(const Options &options) {
+  std::set<std::string> directories;  // of two runs with one name, too
+  for (const RunSpec &spec : options.runs)
+    if (!options.save.empty()) directories.insert(run_directory(options.save, spec.name));
+  std::vector<DirectoryLock> locks;
+  for (const std::string &directory : directories) locks.emplace_back("--save", directory);
+  return locks;
+}
+
+void save_state(Replica &replica, const std::string &directory, const json &key, int64_t steps,
+                int64_t keep) {
   const Communicator &communicator = replica.communicator();
   const bool root = communicator.rank() == 0;
-  // One rank looks which name is free; the others follow.
-  int64_t attempt = 0;
+  int64_t attempt = 0;  // one rank looks which name is free; the others follow
   while (root && fs::exists(directory + "/" + step_name(steps, attempt))) ++attempt;
   attempt = static_cast<int64_t>(communicator.gather(static_cast<double>(attempt)).front());
   const std::string name = step_name(steps, attempt);
   const std::string checkpoint = directory + "/" + name;
-  // [save]
-  // All ranks keep the same slots unless they share states out.
-  const octavo::Store *store = replica.octavo().store();
-  if (store != nullptr && (root || replica.octavo().sharded()))
-    store->save(checkpoint, static_cast<uint64_t>(steps));
-  // [/save]
+  try {
+    // [save]
+    // All ranks keep the same slots unless they share states out.
+    const octavo::Store *store = replica.octavo().store();
+    if (store != nullptr && (root || replica.octavo().sharded()))
+      store->save(checkpoint, static_cast<uint64_t>(steps));
+    // [/save]
+  } catch (const octavo::Error &e) {
+    throw UserError("--save: " + checkpoint, "a checkpoint that can be written", e.what(),
+                    "follow the message above; the checkpoint before is as it was");
+  }
   if (root) {
-    fs::create_directories(checkpoint);
-    json file = {{"key", key},
-                 {"steps", steps},
-                 {"adam_steps", replica.optimizer().own_steps()},
-                 {"tensors", json::object()}};
-    for (const auto &[tensor, buffer] : own_tensors(replica)) {
-      const auto *bytes = reinterpret_cast<const uint8_t *>(buffer->data());
-      file["tensors"][tensor] = json::binary({bytes, bytes + buffer->bytes()});
-    }
-    std::string content;
-    json::to_cbor(file, content);
-    write_atomically(checkpoint + kOwnFile, content);
+    make_directory(checkpoint);
+    write_own(replica, checkpoint + kOwnFile, key, steps);
   }
   communicator.root_says(true);  // no rank passes this line before all have written
-  if (!root) return;
-  write_atomically(directory + "/latest", name + "\n");
-  for (const auto &entry : fs::directory_iterator(directory)) {
-    const std::string other = entry.path().filename().string();
-    if (other.rfind("step-", 0) == 0 && other != name) fs::remove_all(entry.path());
-  }
+  if (root) switch_to(directory, name, keep);
 }
 
 int64_t load_state(Replica &replica, const std::string &directory, const json &key) {
@@ -159,7 +225,7 @@ int64_t load_state(Replica &replica, const std::string &directory, const json &k
       // [/load]
     } catch (const octavo::Error &e) {
       throw UserError("--resume: " + checkpoint, "slots of this run", e.what(),
-                      "follow the message above");
+                      "follow the message above, or " + remedy_of(checkpoint));
     }
     accept(saved == static_cast<uint64_t>(steps), checkpoint,
            "slots of step " + std::to_string(steps), "slots of step " + std::to_string(saved));
@@ -173,6 +239,8 @@ int64_t load_state(Replica &replica, const std::string &directory, const json &k
     const size_t bytes = found.is_binary() ? found.get_binary().size() : 0;
     accept(bytes == buffer->bytes(), path,
            name + " of " + std::to_string(buffer->bytes()) + " bytes", std::to_string(bytes));
+    accept(file["hashes"].value(name, json()) == fingerprint(found.get_binary().data(), bytes),
+           path, name + " as it was saved", "other bytes: the file is damaged");
     std::memcpy(buffer->data(), found.get_binary().data(), bytes);
   }
   replica.optimizer().restore_steps(file["adam_steps"].get<int64_t>());

@@ -15,21 +15,26 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A signal handler may do little more than set a flag; any thread may run it, another one looks.
-std::atomic<bool> g_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
+std::atomic<int> g_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not lock");
 
-extern "C" void on_interrupt(int) {
-  g_interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
+extern "C" void on_interrupt(int signal) {
+  int none = 0;
+  g_signal.compare_exchange_strong(none, signal);
+  std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
 
 void catch_interrupts() {
-  std::signal(SIGINT, on_interrupt);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, on_interrupt) == SIG_IGN) std::signal(signal, SIG_IGN);
 }
 bool interrupted() {
-  return g_interrupted;
+  return g_signal != 0;
+}
+int exit_code() {
+  return interrupted() ? 128 + g_signal : 0;
 }
 
 bool wants_color(int descriptor) {

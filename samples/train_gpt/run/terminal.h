@@ -1,4 +1,4 @@
-// What the terminal sees: numbers, text tables, the progress of a training; and Ctrl-C.
+// What the terminal sees: numbers, text tables, the progress of a training; and signals.
 #ifndef TRAIN_GPT_TERMINAL_H
 #define TRAIN_GPT_TERMINAL_H
 
@@ -41,9 +41,12 @@ class Progress {
   std::chrono::steady_clock::time_point started_;
 };
 
-// The first Ctrl-C asks the training to stop after its step, the second one ends the program.
+// The first SIGINT (Ctrl-C), SIGTERM or SIGHUP asks the training to stop after its step, the second
+// one ends the program. One that was ignored at the start, as nohup has it, stays ignored.
 void catch_interrupts();
 bool interrupted();
+// What the program ends with: 128 and the signal's number after an interrupt, else 0.
+int exit_code();
 
 }  // namespace gpt
 

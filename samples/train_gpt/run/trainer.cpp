@@ -89,10 +89,17 @@ class Run {
     const bool root = replica.communicator().rank() == 0;
     const int64_t end = options.stop_after > 0 ? options.stop_after : options.steps;
     replica.start();
-    int64_t step = 0;
+    int64_t step = 0, saved = -1;
+    const auto save = [&] {
+      if (options.save.empty() || saved == step) return;
+      save_state(replica, run_directory(options.save, result_.name), key_, step, options.keep);
+      saved = step;
+    };
     if (!options.resume.empty())
       step = load_state(replica, run_directory(options.resume, result_.name), key_);
+    const int64_t first = step;
     for (; step < end; ++step) {
+      if (options.save_every > 0 && step > first && step % options.save_every == 0) save();
       // One rank looks at the flag, or the ranks could disagree and wait for each other.
       if (replica.communicator().root_says(root && interrupted())) break;
       const auto start = Clock::now();
@@ -104,8 +111,7 @@ class Run {
         record.validation = replica.evaluate(training_.corpus, batches);
       keep_step(result_, std::move(record), training_.log, training_.progress);
     }
-    if (!options.save.empty())
-      save_state(replica, run_directory(options.save, result_.name), key_, step);
+    save();
   }
 
   const Training &training_;
