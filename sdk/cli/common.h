@@ -70,6 +70,7 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report);
 void add_list(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_check_elf(CLI::App &app, int &exit);
+void add_checkpoint(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);

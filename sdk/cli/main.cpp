@@ -43,6 +43,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_probe(app, exit);
   octavo::cli::add_try(app, exit);
   octavo::cli::add_verify(app, exit);
+  octavo::cli::add_checkpoint(app, exit);
   octavo::cli::add_check_elf(app, exit);
   octavo::cli::add_version(app, exit);
   app.set_version_flag("--version", octavo::cli::versions());

@@ -73,7 +73,10 @@ RULES = {
     "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"},
                        only={"nlohmann": r"(record|results)\..*"},
                        headers={"sdk/src/base/utf8.h", "sdk/probe/process_state.h"}),
-    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify"}, links={"sdk/src"}),
+    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify"}, links={"sdk/src"},
+                    headers={"sdk/src/base/utf8.h", "sdk/src/checkpoint/checkpoint_set.h",
+                             "sdk/src/checkpoint/checkpoint_texts.h",
+                             "sdk/src/checkpoint/checkpoint_work.h"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),

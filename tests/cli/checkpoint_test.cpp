@@ -1,0 +1,125 @@
+// octavo checkpoint: what it says about a whole checkpoint, a damaged one and two different ones.
+#include "tests/sdk/checkpoint/checkpoint_runs.h"
+#include "tests/support/program.h"
+#include "tests/support/sealed_checkpoint.h"
+
+namespace octavo::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+class CliCheckpoint : public CheckpointTest {
+ protected:
+  static Finished octavo(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {OCTAVO_CLI, "checkpoint"});
+    return run_program(arguments, false);
+  }
+  // Another bit in the last byte of a file of the checkpoint.
+  static void damage(const std::string &path) {
+    std::string file = whole_file(path);
+    file.back() = static_cast<char>(file.back() ^ 1);
+    put_file(path, file);
+  }
+  const std::string one = "/rank-0001-of-0002.safetensors";
+};
+
+TEST_F(CliCheckpoint, verify_counts_what_is_whole) {
+  const std::string directory = saved("c", 2, 7);
+  const Finished f = octavo({"verify", directory});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_EQ(f.err, "");
+  EXPECT_THAT(f.out,
+              ContainsRegex(directory + ": step 7 of run [0-9a-f]+: 2 files, [0-9]+ tensors, "
+                                        "[0-9]+ bytes, all as saved\n"));
+}
+
+TEST_F(CliCheckpoint, verify_names_everything_that_is_damaged) {
+  const std::string directory = saved("c", 2, 7);
+  damage(directory + "/rank-0000-of-0002.safetensors");
+  damage(directory + one);
+  Finished f = octavo({"verify", directory});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_EQ(f.out, "");
+  EXPECT_THAT(f.err, ContainsRegex("error: .*rank-0000-of-0002.safetensors: tensor \".*\": "
+                                   "expected bytes with the BLAKE2b hash .*\n"
+                                   "error: .*rank-0001-of-0002.safetensors: tensor \".*\": "));
+  fs::remove(directory + one);
+  f = octavo({"verify", directory});
+  EXPECT_EQ(f.exit_code, 3);
+  EXPECT_THAT(f.err, HasSubstr("found no rank-0001-of-0002.safetensors"));
+  damage(directory + "/manifest.json");
+  f = octavo({"verify", directory});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_THAT(f.err, HasSubstr("manifest: "));
+}
+
+TEST_F(CliCheckpoint, show_lists_the_tensors_of_every_rank) {
+  const std::string directory = saved("c", 2, 7);
+  const Finished f = octavo({"show", directory});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_THAT(f.out, ContainsRegex("run +[0-9a-f]+\nstep +7\nranks +2\nbackend +msamp, saved by"));
+  for (const std::string rank : {"0", "1"}) {
+    const std::string file = whole_file(directory + "/rank-000" + rank + "-of-0002.safetensors");
+    const auto header = nlohmann::json::parse(header_of(file));
+    const auto &texts = header["__metadata__"];
+    for (const auto &[key, t] : header.items()) {
+      if (key == "__metadata__") continue;
+      const size_t at = f.out.find("\n   " + rank + "  " + key + " ");
+      ASSERT_NE(at, std::string::npos) << key;
+      const std::string line = f.out.substr(at + 1, f.out.find('\n', at + 1) - at - 1);
+      for (const auto &word :
+           {t["dtype"], texts["octavo.role." + key], texts["octavo.blake2b." + key]})
+        EXPECT_THAT(line, HasSubstr(" " + word.get<std::string>()));
+    }
+  }
+}
+
+TEST_F(CliCheckpoint, diff_lists_what_differs) {
+  const std::string a = saved("a", 2, 7), b = saved("b", 2, 7), whole = saved("whole", 1, 8);
+  Finished f = octavo({"diff", a, b});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_THAT(f.out, ContainsRegex("\n[0-9]+ tensors equal, 0 different\n"));
+  // Another number of ranks: each tensor once.
+  f = octavo({"diff", a, whole});
+  EXPECT_EQ(f.exit_code, 0) << f.out << f.err;
+  const std::string c = saved("c", 2, 7, 2);
+  f = octavo({"diff", a, c});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_THAT(f.out, ContainsRegex("session/x/scale: rank 1: F32 \\[1, 3\\] [0-9a-f]+, and F32"));
+  CheckpointModel m;
+  m.with_bias = false;
+  f = octavo({"diff", saved("d", 1, 8, 1, m), whole});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_THAT(f.out, HasSubstr("parameter/bias/exp_avg: rank 0, only in " + whole));
+}
+
+TEST_F(CliCheckpoint, wrong_arguments) {
+  EXPECT_EQ(octavo({}).exit_code, 2);
+  EXPECT_EQ(octavo({"verify"}).exit_code, 2);
+  EXPECT_EQ(octavo({"diff", dir / "."}).exit_code, 2);
+  EXPECT_THAT(octavo({"show", dir / "none"}).err, HasSubstr("does not exist"));
+  dir.make_directory("empty");
+  const Finished f = octavo({"show", dir / "empty"});
+  EXPECT_EQ(f.exit_code, 3);
+  EXPECT_THAT(f.err, HasSubstr("expected files such as rank-0000-of-0001.safetensors"));
+  const Finished help = octavo({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Exit codes: 0 done; 1 something is damaged"));
+}
+
+// Keys come from a file: what a terminal would obey does not reach it.
+TEST_F(CliCheckpoint, keys_with_control_characters) {
+  const std::string directory = saved("c", 1, 1), name = "rank-0000-of-0001.safetensors";
+  const std::string key = "session/dy/scale", evil = "session/dy/\\u001b[2J";
+  for (const std::string &text : {"\"octavo.role." + key, "\"octavo.blake2b." + key, "\"" + key})
+    edit_header(directory, name, text + "\"",
+                text.substr(0, text.size() - key.size()) + evil + "\"");
+  const Finished f = octavo({"show", directory});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  EXPECT_EQ(f.out.find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octavo::test
