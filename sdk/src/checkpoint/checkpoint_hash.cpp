@@ -6,6 +6,9 @@
 namespace octavo {
 
 Blake2b::Blake2b() {
+  // Without it libsodium takes the code that runs on every processor.
+  static const bool is_ready = sodium_init() >= 0;
+  static_cast<void>(is_ready);
   crypto_generichash_init(&state_, nullptr, 0, kBlake2bDigits / 2);
 }
 
