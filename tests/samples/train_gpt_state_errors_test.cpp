@@ -1,4 +1,5 @@
 // Checkpoints that the program refuses before any training, and one that an interrupt leaves.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -112,6 +113,29 @@ TEST(StateErrors, a_save_that_cannot_be_written) {
   write_text(saved(), "a file");
   expect_refused(run(small({"--run", "fp32", "--save", saved()})),
                  {"--save", "a directory that can be created"});
+}
+
+// A limit on the size of files answers a write as a full disk does: in the middle. The last
+// checkpoint stays, and the next run goes on from it.
+TEST(StateErrors, a_disk_that_is_full) {
+  save("te");
+  const std::string before = read_text(step_file("te", "train_gpt.cbor"));
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit small_files = {16384, old.rlim_max};
+  std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small_files), 0);
+  const Finished finished = run(resumed("te", {"--save", saved(), "--stop-after", "5"}));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(finished.exit_code, 2) << finished.errors;
+  for (const char *part : {"--save: ", "File too large", "the checkpoint before is as it was"})
+    EXPECT_THAT(finished.errors, HasSubstr(part));
+  EXPECT_TRUE(read_text(step_file("te", "train_gpt.cbor")) == before);
+  EXPECT_EQ(read_text(saved() + "/te/latest"), "step-00000003\n");
+  EXPECT_EQ(run(resumed("te", {"--save", saved()})).exit_code, 0);
+  EXPECT_EQ(read_text(saved() + "/te/latest"), "step-00000012\n");
+  EXPECT_FALSE(fs::exists(saved() + "/te/step-00000005")) << "what the failed save left";
 }
 
 TEST(StateErrors, options_that_need_a_directory) {
