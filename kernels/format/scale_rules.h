@@ -64,14 +64,13 @@ OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_ocp_mx(float amax, int32_t em
   return static_cast<uint8_t>(code > emax ? code - emax : 0);
 }
 
-/* floor(log2(a / b)), exact, for finite a and b > 0. */
-OCTAVO_HOST_DEVICE static inline int32_t floor_log2_of_quotient(float a, float b) {
-  const int32_t top = floor_log2(a);
-  const int32_t bottom = floor_log2(b);
-  /* The mantissas as numbers in [2^23, 2^24). */
-  const float high = a * power_of_two(-top / 2) * power_of_two(23 - top + top / 2);
-  const float low = b * power_of_two(-bottom / 2) * power_of_two(23 - bottom + bottom / 2);
-  return top - bottom - (high < low ? 1 : 0);
+/* floor(log2(m / amax)), exact, for an amax so small that the quotient overflows. */
+OCTAVO_HOST_DEVICE static inline int32_t floor_log2_of_overflow(float m, float amax) {
+  const float raised = amax * 0x1p64f;
+  const int32_t near = (float_bits(1.0f / raised * m) >> 23) - 127;
+  /* The rounded quotient may be on the wrong side of a power of two; these products are exact. */
+  if (bits_float((near + 127) << 23) * raised > m) return near + 63;
+  return bits_float((near + 128) << 23) * raised <= m ? near + 65 : near + 64;
 }
 
 /* MS-AMP's powers of two without its quirks: 2 to the exponent of fl(fl(1 / amax) * m) minus the
@@ -82,7 +81,7 @@ OCTAVO_HOST_DEVICE static inline float scale_msamp(float amax, float old_scale, 
                                                    int32_t margin) {
   if (!is_usable_amax(amax)) return old_scale;
   const float quotient = 1.0f / amax * m;
-  const int64_t top = is_finite(quotient) ? floor_log2(quotient) : floor_log2_of_quotient(m, amax);
+  const int64_t top = is_finite(quotient) ? floor_log2(quotient) : floor_log2_of_overflow(m, amax);
   const int64_t exponent = top - margin;
   if (exponent > 127) return power_of_two(127);
   return power_of_two(exponent < -126 ? -126 : static_cast<int32_t>(exponent));

@@ -5,7 +5,7 @@
  * number is used again: kernels that do not know it return OCTAVO_UNSUPPORTED. Before a backend
  * relies on a call or a granularity of this header, it asks octavo_kernels.ability in
  * check_session. A draft that a second method needs becomes part of the contract, under a number
- * of its own.
+ * of its own. The folder octavo/draft has more of them.
  */
 #ifndef OCTAVO_DRAFT_H
 #define OCTAVO_DRAFT_H
