@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "octavo/tensor.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/json.h"
 
 namespace octavo {
 namespace {
@@ -29,7 +29,7 @@ template <typename... Part>
 }
 
 // {"__metadata__": {text: text}, name: {"dtype": text, "shape": [n], "data_offsets": [n, n]}}
-class Parser : public nlohmann::json_sax<nlohmann::json> {
+class Parser : public nlohmann::json_sax<Json> {
  public:
   explicit Parser(const std::string &where) : where_(where) {}
   CheckpointHeader take() { return std::move(header_); }
@@ -187,14 +187,14 @@ void lay_out(CheckpointHeader &header) {
 }
 
 std::string write_header(const CheckpointHeader &header, const std::string &where) {
-  nlohmann::ordered_json model = nlohmann::ordered_json::object();
+  Json model = Json::object();
   model[kMetadata] = header.metadata;
   for (const auto &[name, t] : header.tensors)
     model[name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {t.begin, t.end}}};
   std::string text;
   try {
     text = model.dump();
-  } catch (const nlohmann::json::exception &) {
+  } catch (const Json::exception &) {
     throw Failure(OCTAVO_INVALID, kCheckpointDomain, where,
                   ": expected names and labels in UTF-8, found other bytes; rename the ",
                   "parameter or layer");
@@ -215,7 +215,7 @@ CheckpointHeader parse_header(std::string_view json, uint64_t data_bytes,
   if (json.empty() || json.front() != '{')
     fail(where, "expected a header that begins with {, found something else");
   Parser parser(where);
-  nlohmann::json::sax_parse(json.begin(), json.end(), &parser);
+  Json::sax_parse(json.begin(), json.end(), &parser);
   CheckpointHeader header = parser.take();
 
   std::vector<std::pair<const CheckpointTensor *, const std::string *>> order;

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "octavo/hpp/roles.hpp"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/json.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -50,17 +50,17 @@ std::string owner_of(const octavo_slot &s, const octavo_run &run,
 }
 
 // Null where the slot has no labels.
-nlohmann::json labels_of(const octavo_slot &s) {
+Json labels_of(const octavo_slot &s) {
   if (s.labels == nullptr) return nullptr;
-  nlohmann::json labels = nlohmann::json::array();
+  Json labels = Json::array();
   for (int64_t i = 0; i < s.cols; ++i) labels.push_back(std::string(view(s.labels[i])));
   return labels;
 }
 
-std::string labels_text(const nlohmann::json &labels, const std::string &where) {
+std::string labels_text(const Json &labels, const std::string &where) {
   try {
     return labels.dump();
-  } catch (const nlohmann::json::exception &) {
+  } catch (const Json::exception &) {
     fail_checkpoint(OCTAVO_INVALID, where,
                     "expected labels in UTF-8, found other bytes; rename the parameter or layer");
   }
@@ -96,13 +96,13 @@ void check_options(const CheckpointHeader &found, const octavo_run &run, const s
 
 void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const SavedSlot &saved,
                   const std::string &where) {
-  const nlohmann::json here = labels_of(slot);
+  const Json here = labels_of(slot);
   const std::string *text = found.text(kLabels + saved.key);
   if (here.is_null() && text == nullptr) return;
   if (text != nullptr && !here.is_null() && *text == labels_text(here, where)) return;
   std::string difference = text == nullptr ? "none" : "labels for a tensor without any here";
   if (text != nullptr && !here.is_null()) {
-    const nlohmann::json there = nlohmann::json::parse(*text, nullptr, false);
+    const Json there = Json::parse(*text, nullptr, false);
     difference = "other ones";
     if (there.is_array() && there.size() != here.size())
       difference = concat(there.size(), " labels");
@@ -166,7 +166,7 @@ std::map<std::string, std::string> run_texts(const octavo_run &run,
     texts[kOption + o.name] = option_text(o.setting.value);
   for (const SavedSlot &saved : slots) {
     texts[kRole + saved.key] = role_name(run.slots()[saved.id].role);
-    if (const nlohmann::json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
+    if (const Json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
       texts[kLabels + saved.key] = labels_text(labels, "tensor " + in_quotes(saved.key));
   }
   return texts;

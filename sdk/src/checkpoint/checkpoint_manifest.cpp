@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/json.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_hash.h"
 #include "sdk/src/checkpoint/checkpoint_names.h"
@@ -17,8 +17,6 @@
 
 namespace octavo {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr char kManifestMark[] = "\"manifest_blake2b\": \"";
 constexpr uint64_t kManifestSchema = 1;

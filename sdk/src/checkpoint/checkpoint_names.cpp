@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_texts.h"
 #include "sdk/src/file/draft.h"
+#include "sdk/src/file/listing.h"
 
 namespace octavo {
 
@@ -37,16 +39,13 @@ std::optional<RankName> rank_of_name(const std::string &name) {
 }
 
 std::vector<std::string> names_in(const std::string &directory) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator next(directory, error);
-  for (; !error && next != fs::directory_iterator(); next.increment(error))
-    names.push_back(next->path().filename().string());
-  if (error)
+  int error = 0;
+  std::vector<std::string> names = files_in(directory, "", &error);
+  if (error != 0)
     fail_checkpoint(OCTAVO_RESOURCE, directory,
-                    "expected a directory that can be read, found: ", error.message(),
+                    "expected a directory that can be read, found: ", std::strerror(error),
                     "; check the path and its permissions");
+  for (std::string &name : names) name.erase(0, directory.size() + 1);
   return names;
 }
 

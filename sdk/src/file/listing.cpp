@@ -18,7 +18,7 @@ std::vector<std::string> files_in(const std::string &directory, std::string_view
   errno = open == nullptr ? errno : 0;
   while (const dirent *entry = open == nullptr ? nullptr : readdir(open.get())) {
     const std::string_view name = entry->d_name;
-    if (name.size() > suffix.size() && name.ends_with(suffix))
+    if (name.size() > suffix.size() && name.ends_with(suffix) && name != "." && name != "..")
       files.push_back(directory + "/" + std::string(name));
     errno = 0;
   }
