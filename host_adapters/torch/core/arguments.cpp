@@ -66,6 +66,20 @@ Owned empty_of(const Entry &e, const int64_t *sizes, size_t dims, uint32_t dtype
   return Owned(handle);
 }
 
+// The values in a dtype of OCTAVO_... that has all of them.
+Owned converted(View t, uint32_t dtype) {
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &handle));
+  const torch::stable::Tensor source(handle);
+  using torch::headeronly::ScalarType;
+  const ScalarType type = dtype == OCTAVO_F32    ? ScalarType::Float
+                          : dtype == OCTAVO_BF16 ? ScalarType::BFloat16
+                                                 : ScalarType::Half;
+  const torch::stable::Tensor copy = torch::stable::to(source, type);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(copy.get(), &handle));
+  return Owned(handle);
+}
+
 // Whether memory is that of a contiguous transposed matrix.
 bool is_transposed(View t) {
   return t.dim() == 2 && t.strides()[0] == 1 && t.strides()[1] == t.sizes()[0];
@@ -85,12 +99,13 @@ Pointers::Pointers(const List &list, bool records) {
 }
 
 WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list, View weight,
-                           Pointers *pointers) {
+                           bool is_gathered, Pointers *pointers) {
   const Native *native = list.native(OCTAVO_ROLE_WEIGHT);
   if (native == nullptr) return;
   const auto name = [&] { return e.name(OCTAVO_OWNER_PARAMETER, parameter); };
   if (!weight) raise(OCTAVO_INVALID, name() + ": expected its tensor, found none");
-  if (weight.dtype() != native->dtype || weight.numel() != native->elements || !is_here(e, weight))
+  const bool fits = weight.dtype() == native->dtype || (is_gathered && weight.dtype() != 0);
+  if (!fits || weight.numel() != native->elements || !is_here(e, weight))
     raise(OCTAVO_INVALID,
           name() + ": expected " + std::to_string(native->elements) + " elements of " +
               dtype_name(native->dtype) + " on " + place_of(e) + ", as at octavo.prepare, found " +
@@ -98,9 +113,19 @@ WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list,
               (is_here(e, weight) ? "" : " on another device") +
               "; was the model moved or cast after octavo.prepare? Call octavo.prepare again, "
               "which takes the model as it is now");
+  if (weight.data() == nullptr && native->elements > 0)
+    raise(OCTAVO_WRONG_STATE,
+          name() +
+              ": expected its values, found memory that was released, as FSDP does between its "
+              "passes; run the module that fully_shard wrapped, and leave "
+              "set_unshard_in_backward on");
+  if (weight.dtype() != native->dtype) {
+    converted_ = converted(weight, native->dtype);
+    weight = converted_;
+  }
   const bool transposed = e.transposed[parameter] != 0;
-  const bool fits = transposed ? is_transposed(weight) : weight.is_contiguous();
-  if (!fits) {
+  const bool has_order = transposed ? is_transposed(weight) : weight.is_contiguous();
+  if (!has_order) {
     dense_.emplace(weight, transposed);
     weight = dense_->view();
   }

@@ -71,14 +71,16 @@ class Dense {
 };
 
 // A native weight in its place of the list, as [N, K] row-major: torch's own memory where it has
-// this order, else a copy. Throws when the list takes one and there is none, and for another dtype,
-// size or device.
+// this order, else a copy. Throws when the list takes one and there is none, for another size or
+// device, and for another dtype, unless the weight was gathered: FSDP's mixed precision gathers
+// float32 shards in 16 bits, which a copy widens.
 class WeightMatrix {
  public:
-  WeightMatrix(const Entry &e, uint32_t parameter, const List &list, View weight,
+  WeightMatrix(const Entry &e, uint32_t parameter, const List &list, View weight, bool is_gathered,
                Pointers *pointers);
 
  private:
+  Owned converted_;
   std::optional<Dense> dense_;
 };
 

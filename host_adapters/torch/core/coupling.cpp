@@ -36,11 +36,28 @@ Owned alias_of(View weight) {
   return Owned(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
 }
 
-void quantize(const Entry &e, uint32_t parameter, View weight) {
+// Throws where the memory of codes was released and did not come back.
+void check_held(const Entry &e, uint32_t parameter, const List &list) {
+  for (uint32_t i = 0; i < list.slots.size(); ++i) {
+    if (list.slots[i] != nullptr) continue;
+    const octavo_slot_use *use = octavo_run_use(e.run, OCTAVO_OWNER_PARAMETER, parameter, i);
+    if (octavo_run_slot(e.run, use->slot)->access[OCTAVO_VERB_QUANTIZE_WEIGHT] ==
+        OCTAVO_ACCESS_WRITE)
+      raise(
+          OCTAVO_WRONG_STATE,
+          e.name(OCTAVO_OWNER_PARAMETER, parameter) +
+              ": expected memory for its codes, found none, as for a weight without memory (meta) "
+              "or one that FSDP has not gathered; call model.to_empty(device=...), or run the "
+              "module that fully_shard wrapped");
+  }
+}
+
+void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered) {
   const List &list = list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   if (list.slots.empty()) return;
+  check_held(e, parameter, list);
   Pointers pointers(list, true);
-  const WeightMatrix matrix(e, parameter, list, weight, &pointers);
+  const WeightMatrix matrix(e, parameter, list, weight, is_gathered, &pointers);
   Workspace workspace(e, e.weight_workspace[parameter]);
   auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL);
   call.parameter = parameter;
@@ -82,7 +99,7 @@ void Coupling::open(uint32_t parameters, SharedFlags flags, Callbacks callbacks)
 void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
                       Forward forward) {
   const uint32_t p = shape.parameter;
-  const void *data = weight ? weight.data() : nullptr;
+  const void *data = weight && version != kGathered ? weight.data() : nullptr;
   if (weight && version == kAskTorch) version = version_of(weight);
   if (!weight) version = 0;
   const Codes &codes = codes_[p];
@@ -119,15 +136,24 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   const bool flips = codes.evaluated != forward.evaluates;
   if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
       get(flags_.since[kCaptured])) {
-    quantize(e, p, weight);
+    quantize(e, p, weight, version == kGathered);
     // Nothing trusts these codes any more, and a graph's own memory must end with it.
-    codes.held = weight && !get(flags_.since[kCaptured]) ? alias_of(weight) : Owned();
+    const bool holds = data != nullptr && !get(flags_.since[kCaptured]);
+    codes.held = holds ? alias_of(weight) : Owned();
     codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
     codes.data.store(data, std::memory_order_relaxed);
     codes.version.store(version, std::memory_order_release);
     std::atomic_ref<uint8_t>(stale).fetch_and(kHost);
   }
   codes.used.store(true, std::memory_order_relaxed);
+}
+
+void Coupling::settle_gathered(const Entry &e, uint32_t parameter, View weight) {
+  uint8_t &stale = flags_.weights[parameter];
+  if (!(get(stale) & kCodes)) return;
+  const std::lock_guard lock(mutex_);
+  quantize(e, parameter, weight, true);
+  std::atomic_ref<uint8_t>(stale).fetch_and(static_cast<uint8_t>(~kCodes));
 }
 
 void Coupling::added_to_gradient(const Entry &e, uint32_t parameter) {

@@ -9,6 +9,10 @@
 // otherwise the first recording forward that finds a weight moved since a backward is one, if a
 // forward of this step used that weight before: an expert's first use in a step shows no new step.
 //
+// Gathered weights. FSDP fills a weight's memory anew in each pass, which moves no version, and the
+// host releases the codes with it. What kGathered marks is therefore compared with nothing: the
+// host sets kCodes with each gather, and kMoved when the shards changed. A backward quantizes, too.
+//
 // Graphs. What a CUDA graph holds runs without this code. A captured forward therefore quantizes
 // its weight in the graph. From then on no codes are taken for those of a weight, every step of an
 // optimizer is a boundary, and a gradient slot that the graph adds to always counts as one that
@@ -68,15 +72,18 @@ class Coupling {
   void open(uint32_t parameters, SharedFlags flags, Callbacks callbacks);
 
   // Before a forward of a linear: a boundary where one is due, and codes that belong to `weight`.
-  // weight: the native weight or none; version: its aten::_version, kAskTorch or kNoVersion.
-  // Throws.
+  // weight: the native weight or none; version: its aten::_version, kAskTorch, kNoVersion or
+  // kGathered. Throws.
   struct Forward {
     bool records;    // casts record
     bool evaluates;  // outside of training
   };
-  static constexpr int64_t kAskTorch = -1, kNoVersion = -2;
+  static constexpr int64_t kAskTorch = -1, kNoVersion = -2, kGathered = -4;
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
               Forward forward);
+
+  // Before a backward of a linear whose weight was gathered: codes that belong to it. Throws.
+  void settle_gathered(const Entry &e, uint32_t parameter, View weight);
 
   // Whether a forward or a backward ran since the last boundary, or may have.
   bool has_run() const {

@@ -1,4 +1,5 @@
-// The lists are made once: addresses of slots never change, natives are arguments of each call.
+// The lists are made once: natives are arguments of each call, and a slot whose memory comes and
+// goes is moved in every list that has it.
 #include "entry.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -13,6 +14,12 @@
 
 namespace octavo::core {
 namespace {
+
+// Where in its slot a use begins, in bytes.
+size_t offset_of(const octavo_slot &slot, const octavo_slot_use &use) {
+  const bool is_range = slot.labels != nullptr && use.count > 0;
+  return is_range ? static_cast<size_t>(use.first) * OCTAVO_DTYPE_BITS(slot.dtype) / 8 : 0;
+}
 
 // Appends one use to a list.
 void append(const Registration &given, const octavo_slot_use &use, size_t verb, List *list) {
@@ -32,10 +39,7 @@ void append(const Registration &given, const octavo_slot_use &use, size_t verb, 
         {at, slot->role, slot->dtype, slot->rows * slot->cols, access != OCTAVO_ACCESS_READ});
     return;
   }
-  const bool is_range = slot->labels != nullptr && use.count > 0;
-  const size_t offset =
-      is_range ? static_cast<size_t>(use.first) * OCTAVO_DTYPE_BITS(slot->dtype) / 8 : 0;
-  list->slots[at] = static_cast<char *>(given.slots[use.slot]) + offset;
+  list->slots[at] = static_cast<char *>(given.slots[use.slot]) + offset_of(*slot, use);
   if (access == OCTAVO_ACCESS_ACCUMULATE) list->accumulators.push_back(at);
 }
 
@@ -46,6 +50,29 @@ ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner
     for (uint32_t i = 0; i < count; ++i)
       append(given, *octavo_run_use(given.run, owner_kind, owner, i), verb, &out.verbs[verb]);
   return out;
+}
+
+// Where the slots of one object's lists are.
+void note(const Registration &given, uint32_t owner_kind, uint32_t owner, ObjectLists *lists,
+          std::vector<std::vector<Place>> *places) {
+  const uint32_t count = octavo_run_use_count(given.run, owner_kind, owner);
+  for (uint32_t i = 0; i < count; ++i) {
+    const octavo_slot_use use = *octavo_run_use(given.run, owner_kind, owner, i);
+    const octavo_slot *slot = octavo_run_slot(given.run, use.slot);
+    if (slot->flags & OCTAVO_SLOT_NATIVE) continue;
+    for (size_t verb = 0; verb < kVerbs; ++verb)
+      if (slot->access[verb] != OCTAVO_ACCESS_NONE)
+        (*places)[use.slot].push_back({&lists->verbs[verb].slots[i], offset_of(*slot, use)});
+  }
+}
+
+void note_places(const Registration &given, Entry *e) {
+  e->places.resize(octavo_run_slot_count(given.run));
+  note(given, OCTAVO_OWNER_SESSION, 0, &e->session_lists, &e->places);
+  for (uint32_t p = 0; p < given.parameter_count; ++p)
+    note(given, OCTAVO_OWNER_PARAMETER, p, &e->parameters[p], &e->places);
+  for (uint32_t l = 0; l < given.linear_count; ++l)
+    note(given, OCTAVO_OWNER_LINEAR, l, &e->linears[l], &e->places);
 }
 
 void fill(const Registration &given, Entry *e) {
@@ -82,6 +109,7 @@ void fill(const Registration &given, Entry *e) {
     uint64_t &most = e->weight_workspace[given.linears[l].parameter];
     most = std::max(most, plan->weight_workspace);
   }
+  note_places(given, e);
   take_diagnostics();  // a backend without fused linears reports that; it is no error here
   e->coupling.open(given.parameter_count, given.flags, given.callbacks);
 }
@@ -102,6 +130,14 @@ const Native *List::native(uint32_t role) const {
 
 void *Entry::stream() const {
   return current_stream(device);
+}
+
+void Entry::move(uint32_t slot, void *address) {
+  if (slot >= places.size())
+    raise(OCTAVO_INVALID, "slot " + std::to_string(slot) + ": expected a number below " +
+                              std::to_string(places.size()));
+  for (const Place &p : places[slot])
+    *p.address = address == nullptr ? nullptr : static_cast<char *>(address) + p.offset;
 }
 
 std::string Entry::name(uint32_t owner_kind, int64_t owner) const {

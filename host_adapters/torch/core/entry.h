@@ -70,7 +70,14 @@ struct Registration {
   octavo_str device;  // "cpu", "cuda:1"
 };
 
-// A sealed run. All but the coupling and the counters is constant.
+// An address in a list that is that of a slot, or inside of it.
+struct Place {
+  void **address;
+  size_t offset;
+};
+
+// A sealed run. All but the coupling, the counters and the addresses of slots that move is
+// constant.
 struct Entry {
   octavo_run *run = nullptr;
   const octavo_backend *backend = nullptr;
@@ -88,6 +95,7 @@ struct Entry {
   std::vector<uint8_t> transposed;             // by parameter
   std::vector<uint64_t> weight_workspace;      // by parameter: the largest of its linears
   std::vector<octavo_extent> fused_workspace;  // by linear; row_multiple 0: cannot be fused
+  std::vector<std::vector<Place>> places;      // by slot
   mutable Coupling coupling;
   mutable std::atomic<uint64_t> calls[kVerbs] = {};  // verbs that ran, by OCTAVO_VERB_...
   // By linear: forward calls.
@@ -97,6 +105,9 @@ struct Entry {
   std::string name(uint32_t owner_kind, int64_t owner) const;
   // The stream that calls run on, see stream.h.
   void *stream() const;
+  // The memory of a slot is elsewhere from now on; null: it is released, and no verb may need it.
+  // While nothing runs that uses the slot. Throws for a slot that the run does not have.
+  void move(uint32_t slot, void *address);
 };
 
 // All is copied but the run, the memory of its slots and the flags, which must outlive the entry.

@@ -31,7 +31,8 @@ struct ForwardCall {
         shape(e.shapes[static_cast<size_t>(in.linear)]),
         plan(e.plans[static_cast<size_t>(in.linear)]),
         pointers(list, (in.flags & kQuiet) == 0),
-        matrix_of_weight(e, shape.parameter, list, in.weight, &pointers),
+        matrix_of_weight(e, shape.parameter, list, in.weight, in.version == Coupling::kGathered,
+                         &pointers),
         call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
     call.linear = static_cast<uint32_t>(in.linear);
     call.flags = flags_of(in.flags);
@@ -170,7 +171,8 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   const LinearShape &shape = e.shapes[static_cast<size_t>(in.linear)];
   const octavo_linear_plan &plan = e.plans[static_cast<size_t>(in.linear)];
   Pointers pointers(list, true);
-  const WeightMatrix weight_matrix(e, shape.parameter, list, in.weight, &pointers);
+  const bool is_gathered = (in.flags & kOfGathered) != 0 && in.weight;
+  const WeightMatrix weight_matrix(e, shape.parameter, list, in.weight, is_gathered, &pointers);
   check_operand(e, dy, shape.n, "dy", in.linear);
   const Dense dy_dense(dy);
   const octavo_tensor dym = matrix(dy_dense.view(), shape.n);
@@ -187,13 +189,14 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
     xm = matrix(x_dense->view(), shape.k);
   }
 
+  if (is_gathered) e.coupling.settle_gathered(e, shape.parameter, in.weight);
   Gradients out;
   if (in.wanted & kDx) {
     out.dx = empty_with_last(e, dy, shape.k);
     dxm = matrix(out.dx, shape.k);
   }
   if ((in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_TENSOR) {
-    out.dw = empty(e, {shape.n, shape.k}, shape.gradient_dtype);
+    out.dw = empty(e, {shape.n, shape.k}, is_gathered ? in.weight.dtype() : shape.gradient_dtype);
     dwm = matrix(out.dw, shape.k);
   }
   if (in.wanted & kDb) {

@@ -11,6 +11,8 @@ constexpr int64_t kNoBackward = 256;  // no backward follows, so `saved` is not 
 constexpr int64_t kQuiet = 512;       // casts record nothing
 // flags of backward: OCTAVO_BACKWARD_... in bits 0 to 7.
 constexpr int64_t kOfGraph = 256;  // of a compiled graph: notes that it added to a gradient slot
+constexpr int64_t kOfGathered =
+    512;  // FSDP gathered the weight: its codes may be those of no weight
 // wanted of backward.
 constexpr int64_t kDx = 1, kDw = 2, kDb = 4;
 
@@ -52,7 +54,7 @@ struct BackwardInput {
 
 struct Gradients {
   Owned dx;  // [..., K] in dy's dtype
-  Owned dw;  // [N, K]; none when the backend adds it to a slot
+  Owned dw;  // [N, K]; none when the backend adds it to a slot. With kOfGathered in weight's dtype
   Owned db;  // [N]
 };
 

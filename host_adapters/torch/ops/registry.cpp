@@ -20,7 +20,7 @@ using core::Entry;
 using core::LinearShape;
 
 std::shared_mutex mutex;
-std::unordered_map<int64_t, std::shared_ptr<const Entry>> entries;
+std::unordered_map<int64_t, std::shared_ptr<Entry>> entries;
 
 // A hash of everything that a compiled graph takes for granted about the run.
 uint64_t layout_hash(const Entry &e) {
@@ -41,6 +41,13 @@ uint64_t layout_hash(const Entry &e) {
   return hash.value();
 }
 
+std::string no_run(int64_t number) {
+  return "run " + std::to_string(number) +
+         ": expected the number of an open run, found none; the model was closed, or this graph "
+         "was "
+         "compiled for another one: call octavo.prepare and torch.compile again";
+}
+
 }  // namespace
 
 std::shared_ptr<const Entry> find(int64_t number) {
@@ -49,11 +56,7 @@ std::shared_ptr<const Entry> find(int64_t number) {
     const auto found = entries.find(number);
     if (found != entries.end()) return found->second;
   }
-  core::raise(
-      OCTAVO_WRONG_STATE,
-      "run " + std::to_string(number) +
-          ": expected the number of an open run, found none; the model was closed, or this graph "
-          "was compiled for another one: call octavo.prepare and torch.compile again");
+  core::raise(OCTAVO_WRONG_STATE, no_run(number));
 }
 
 }  // namespace octavo::ops
@@ -80,7 +83,7 @@ OCTAVO_EXPORT void octavo_torch_diagnose(const char *text) {
 
 // Returns the run's number. 0: octavo_torch_take_diagnostics has the reason.
 OCTAVO_EXPORT int64_t octavo_torch_register(const octavo::core::Registration *given) {
-  std::shared_ptr<const Entry> entry;
+  std::shared_ptr<Entry> entry;
   try {
     entry = octavo::core::make_entry(*given);
   } catch (const std::exception &e) {  // none may cross C
@@ -102,6 +105,26 @@ OCTAVO_EXPORT int64_t octavo_torch_register(const octavo::core::Registration *gi
 OCTAVO_EXPORT void octavo_torch_release(int64_t number) {
   std::unique_lock lock(octavo::ops::mutex);
   octavo::ops::entries.erase(number);
+}
+
+// The memory of these slots is at `addresses` from now on; null: it is released. While nothing runs
+// that uses them. Status: OCTAVO_WRONG_STATE for a run that was released, OCTAVO_INVALID for a slot
+// that it does not have; octavo_torch_take_diagnostics has the reason.
+OCTAVO_EXPORT octavo_status octavo_torch_move_slots(int64_t number, const uint32_t *slots,
+                                                    void *const *addresses, uint64_t count) {
+  std::shared_lock lock(octavo::ops::mutex);
+  const auto found = octavo::ops::entries.find(number);
+  if (found == octavo::ops::entries.end()) {
+    octavo::core::diagnose(octavo::ops::no_run(number));
+    return OCTAVO_WRONG_STATE;
+  }
+  try {
+    for (uint64_t i = 0; i < count; ++i) found->second->move(slots[i], addresses[i]);
+  } catch (const std::exception &e) {  // none may cross C
+    octavo::core::diagnose(e.what());
+    return OCTAVO_INVALID;
+  }
+  return OCTAVO_OK;
 }
 
 // How often a verb (OCTAVO_VERB_...) ran through ops of this run; 0 for an unknown number.

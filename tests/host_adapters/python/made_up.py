@@ -98,6 +98,7 @@ def movable(model):
 _MESH = "torch's device meshes are for kinds of devices whose names are letters alone"
 _STREAMS = "torch asks for the streams of the device, which is without"
 _HISTC = "its operators fall back to the CPU's, which lack histc of int"
+_RESIZE = "the memory of this device cannot be resized, which a cache that comes and goes needs"
 # What cannot run there: (part of a test's name, why).
 _NOT_THERE = (
     ("test_inductor", "inductor generates no code for this device"),
@@ -111,6 +112,8 @@ _NOT_THERE = (
     ("test_fsdp1_afterwards", _STREAMS),
     ("(FSDP1)", _STREAMS),
     ("DCP: save and load", _STREAMS),
+    ("test_codes_come_back_elsewhere", _RESIZE),
+    ("test_released_memory_is", _RESIZE),
     ("test_dispatch_of_transformers", _HISTC),
     ("-mixtral-", _HISTC),
     ("-vit-", "torch has convolutions of the CPU and of devices that bring their own, as this one does not"),

@@ -9,15 +9,17 @@ import functools
 import torch
 
 from .. import _abi
-from ..errors import (OctavoError, ResourceError, StateError, UnsupportedError, VersionError,
+from ..errors import (OctavoError, ResourceError, StateError, UnsupportedError, VersionError, error,
                       from_op)
 from ..library import folder, liboctavo
 
 # Flags of linear_forward: `saved` stays empty; casts record nothing.
 NO_BACKWARD, QUIET = 256, 512
-OF_GRAPH = 256     # flag of linear_backward: the op records that it added to a gradient slot
-# version of linear_forward: the op asks torch for the weight's; there is none (inference tensors).
-ASK_TORCH, NO_VERSION = -1, -2
+# Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight.
+OF_GRAPH, OF_GATHERED = 256, 512
+# version of linear_forward: the op asks torch for the weight's; there is none (inference tensors);
+# FSDP gathered the weight, and Flags alone say what is stale.
+ASK_TORCH, NO_VERSION, GATHERED = -1, -2, -4
 WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
 PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
 
@@ -84,6 +86,9 @@ def library():
     lib.octavo_torch_register.argtypes = [ctypes.POINTER(Registration)]
     lib.octavo_torch_diagnose.argtypes = [ctypes.c_char_p]
     lib.octavo_torch_release.argtypes = [ctypes.c_int64]
+    lib.octavo_torch_move_slots.restype = ctypes.c_uint32
+    lib.octavo_torch_move_slots.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32),
+                                            ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64]
     lib.octavo_torch_calls.restype = ctypes.c_uint64
     lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
     lib.octavo_torch_forwards.restype = ctypes.c_uint64
@@ -162,6 +167,15 @@ def release(number):
     library().octavo_torch_release(number)
 
 
+def move_slots(number, slots, addresses):
+    """The memory of these slots (ids) is at these addresses from now on; None: it is released."""
+    count = len(slots)
+    status = library().octavo_torch_move_slots(number, (ctypes.c_uint32 * count)(*slots),
+                                               (ctypes.c_void_p * count)(*addresses), count)
+    if status:
+        raise error(status, take_diagnostics())
+
+
 def gpu(number):
     """The UUID of the GPU of a run as hexadecimal digits, the same in every process; empty where no
     driver says it."""
@@ -227,11 +241,14 @@ def _register_fakes():
     def _(run, linear, flags, wanted, dy, x, saved, weight, token):
         shapes = _known(run)
         n, k, dtype = shapes.linears[linear]
+        dw_dtype = dtype
+        if flags & OF_GATHERED and weight is not None:
+            dw_dtype = weight.dtype
         own_dw = wanted & WANT_DW and shapes.gradients[linear] == _abi.GRADIENT_TENSOR
         none = (0,)
         dx = (dy.new_empty((*dy.shape[:-1], k)) if wanted & WANT_DX
               else dy.new_empty(none, dtype=torch.uint8))
-        dw = (dy.new_empty((n, k), dtype=dtype) if own_dw
+        dw = (dy.new_empty((n, k), dtype=dw_dtype) if own_dw
               else dy.new_empty(none, dtype=torch.uint8))
         db = (dy.new_empty((n,), dtype=dtype) if wanted & WANT_DB
               else dy.new_empty(none, dtype=torch.uint8))

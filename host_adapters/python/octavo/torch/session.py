@@ -11,7 +11,7 @@ import torch
 from .. import _abi
 from ..errors import InvalidError, StateError
 from ..run import Run
-from . import cublas, device, ops, parameter
+from . import caches, cublas, device, ops, parameter
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
@@ -124,6 +124,7 @@ class Session(Stored):
             not w.is_native for w in self.weights)
         self.nonfinite = next((self.tensors[s.id] for s in self.slots
                                if s.role == _abi.ROLE_NONFINITE), None)
+        self.caches = caches.by_weight(self.slots)
         self.reduced = [(s, self.tensors[s.id]) for s in self.slots
                         if s.flags & _abi.SLOT_REDUCE]
         # The user wants no communication: Inf is then a matter of the gradients, as in torch.

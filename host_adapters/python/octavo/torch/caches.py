@@ -1,0 +1,60 @@
+"""Memory of weight caches that comes and goes. A weight that FSDP shards has codes only while it is
+gathered: between its passes they take no bytes, as the whole weight takes none."""
+from .. import _abi
+from . import ops
+from .slots import CODES
+
+
+def is_cache(slot):
+    """Whether quantizing a weight writes the slot from scratch, so that it can be made again."""
+    return (slot.owner_kind == _abi.OWNER_PARAMETER
+            and slot.access[_abi.VERB_QUANTIZE_WEIGHT] == _abi.ACCESS_WRITE
+            and not slot.flags & (_abi.SLOT_NATIVE | _abi.SLOT_CHECKPOINT))
+
+
+def by_weight(slots):
+    """The caches of each Weight: {its id: [slot]}."""
+    found = {}
+    for s in slots:
+        if is_cache(s):
+            found.setdefault(s.owner, []).append(s)
+    return found
+
+
+def release(session, weights):
+    """Frees the codes of these Weights. No forward may need them before hold."""
+    freed = [s for w in weights for s in session.caches.get(w.id, ())
+             if session.tensors[s.id].untyped_storage().nbytes()]
+    for w in weights:
+        session.flags.set(w.id, CODES)
+    if freed:
+        ops.move_slots(session.number, [s.id for s in freed], [None] * len(freed))
+    for s in freed:
+        session.tensors[s.id].untyped_storage().resize_(0)
+
+
+def hold(session, weights):
+    """Gives the codes of these Weights memory, which the next forward or backward fills."""
+    ids, addresses = [], []
+    for w in weights:
+        for s in session.caches.get(w.id, ()):
+            tensor = session.tensors[s.id]
+            storage, size = tensor.untyped_storage(), tensor.numel() * tensor.element_size()
+            if storage.nbytes() != size:
+                storage.resize_(size)
+                ids.append(s.id)
+                addresses.append(tensor.data_ptr())
+                session.flags.set(w.id, CODES)
+    if ids:
+        ops.move_slots(session.number, ids, addresses)
+
+
+def are_released(session, weights):
+    """Whether codes of these Weights have no memory."""
+    return any(is_released(session.tensors[s.id]) for w in weights
+               for s in session.caches.get(w.id, ()))
+
+
+def is_released(tensor):
+    """Whether the memory of a slot is gone for now."""
+    return tensor.untyped_storage().nbytes() == 0 and tensor.numel() > 0

@@ -1,0 +1,122 @@
+"""Weights that are gathered into memory that comes and goes, at the level of the ops: codes whose
+memory was released and came back elsewhere, and the flags in the place of a version."""
+import pytest
+import torch
+from torch import nn
+
+import octavo
+from conftest import session, te
+from octavo import _abi
+from octavo.torch import caches, ops
+from octavo.torch.slots import CODES, MOVED
+
+N, K, M = 64, 32, 32
+RECIPES = ("delayed", "current", "mx")
+OPS = torch.ops.octavo
+
+
+def prepared(recipe="delayed"):
+    model = nn.Linear(K, N, bias=False)
+    octavo.prepare(model, overrides=te(recipe))
+    s = session(model)
+    return s, s.weights[0], torch.randn(M, K), torch.randn(M, N)
+
+
+def forward(s, x, weight, flags=0, version=ops.GATHERED):
+    return OPS.linear_forward(s.number, 0, flags, version, x, weight, None)
+
+
+def backward(s, dy, saved, weight, flags=ops.OF_GATHERED):
+    flags |= _abi.BACKWARD_OVERWRITE
+    return OPS.linear_backward(s.number, 0, flags, ops.WANT_DX | ops.WANT_DW, dy, None, saved, weight, None)
+
+
+def quantized(s):
+    return ops.calls(s.number, _abi.VERB_QUANTIZE_WEIGHT)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_codes_come_back_elsewhere_before_a_forward_and_before_a_backward(recipe):
+    s, w, x, dy = prepared(recipe)
+    weight = w.parameter.detach().clone()
+    y, saved = forward(s, x, weight)
+    expected = backward(s, dy, saved, weight)
+    before = {slot.id: s.tensors[slot.id].data_ptr() for slot in s.caches[w.id]}
+    kept = []
+    for run in (lambda: [forward(s, x, weight)[0]], lambda: backward(s, dy, saved, weight)[:2]):
+        caches.release(s, [w])
+        assert all(s.tensors[id].untyped_storage().nbytes() == 0 for id in before)
+        kept += [torch.full((N, K), 255, dtype=torch.uint8) for _ in range(8)]  # takes what was freed
+        caches.hold(s, [w])
+        count = quantized(s)
+        for a, b in zip(run(), [y] if len(kept) == 8 else expected):
+            assert torch.equal(a, b)
+        assert quantized(s) == count + 1
+    assert any(s.tensors[id].data_ptr() != address for id, address in before.items())
+
+
+def test_flags_alone_say_that_a_gathered_weight_is_another_one():
+    s, w, x, _ = prepared("current")
+    weight = w.parameter.detach().clone()
+    y = forward(s, x, weight)[0]
+    other = torch.randn(N, K)
+    assert torch.equal(forward(s, x, other)[0], y)  # another address is no other weight
+    weight.mul_(3)                                   # nor is another version
+    assert torch.equal(forward(s, x, weight)[0], y)
+    s.flags.set(w.id, CODES)
+    scaled = forward(s, x, weight)[0]
+    assert not torch.equal(scaled, y)
+    assert quantized(s) == 2
+    s.flags.set(w.id, CODES | MOVED)
+    assert torch.equal(forward(s, x, weight)[0], scaled)
+
+
+def test_a_weight_that_moved_since_a_backward_is_a_boundary_and_one_gathered_again_is_none():
+    s, w, x, dy = prepared()
+    weight = w.parameter.detach().clone()
+    steps = []
+    for flags in (CODES, CODES, CODES | MOVED):
+        s.flags.set(w.id, flags)
+        _, saved = forward(s, x, weight)
+        backward(s, dy, saved, weight)
+        steps.append(ops.calls(s.number, _abi.VERB_END_STEP))
+    assert steps == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_narrower_gathered_weight_is_widened_and_gives_its_dtype_to_the_gradient(dtype):
+    s, w, x, dy = prepared("current")
+    narrow = w.parameter.detach().to(dtype)
+    y, saved = forward(s, x, narrow)
+    dx, dw, _ = backward(s, dy, saved, narrow)
+    t, u, _, _ = prepared("current")
+    wide, saved = forward(t, x, narrow.float())
+    dx_wide, dw_wide, _ = backward(t, dy, saved, narrow.float())
+    assert torch.equal(y, wide) and torch.equal(dx, dx_wide)
+    assert dw.dtype == dtype and torch.equal(dw, dw_wide.to(dtype))
+    with pytest.raises(RuntimeError, match="expected 2048 elements of float32"):
+        forward(t, x, narrow, version=ops.ASK_TORCH)
+
+
+def test_released_memory_is_an_error_and_no_crash():
+    s, w, x, dy = prepared()
+    weight = w.parameter.detach().clone()
+    _, saved = forward(s, x, weight)
+    weight.untyped_storage().resize_(0)
+    s.flags.set(w.id, CODES)
+    for run in (lambda: forward(s, x, weight), lambda: backward(s, dy, saved, weight)):
+        with pytest.raises(RuntimeError, match="octavo status 3.*expected its values, found memory that was "
+                                               "released.*set_unshard_in_backward"):
+            run()
+    caches.release(s, [w])
+    with pytest.raises(RuntimeError, match="octavo status 3.*expected memory for its codes.*to_empty"):
+        forward(s, x, w.parameter.detach())
+
+
+def test_slots_of_no_run_and_no_slots_of_a_run():
+    s, _, _, _ = prepared()
+    with pytest.raises(octavo.InvalidError, match=f"slot {len(s.slots)}: expected a number below {len(s.slots)}"):
+        ops.move_slots(s.number, [len(s.slots)], [None])
+    s.close()
+    with pytest.raises(octavo.StateError, match="expected the number of an open run"):
+        ops.move_slots(s.number, [0], [None])
