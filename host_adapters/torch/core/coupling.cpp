@@ -43,12 +43,11 @@ void check_held(const Entry &e, uint32_t parameter, const List &list) {
     const octavo_slot_use *use = octavo_run_use(e.run, OCTAVO_OWNER_PARAMETER, parameter, i);
     if (octavo_run_slot(e.run, use->slot)->access[OCTAVO_VERB_QUANTIZE_WEIGHT] ==
         OCTAVO_ACCESS_WRITE)
-      raise(
-          OCTAVO_WRONG_STATE,
-          e.name(OCTAVO_OWNER_PARAMETER, parameter) +
-              ": expected memory for its codes, found none, as for a weight without memory (meta) "
-              "or one that FSDP has not gathered; call model.to_empty(device=...), or run the "
-              "module that fully_shard wrapped");
+      raise(OCTAVO_WRONG_STATE,
+            e.name(OCTAVO_OWNER_PARAMETER, parameter) +
+                ": expected memory for its codes, found none, as for a weight without memory "
+                "(meta) or one that FSDP has not gathered; call model.to_empty(device=...), or run "
+                "the module that fully_shard wrapped and leave set_unshard_in_backward on");
   }
 }
 

@@ -105,8 +105,6 @@ _NOT_THERE = (
     ("[inductor", "inductor generates no code for this device"),
     ("-compiled]", "inductor generates no code for this device"),
     ("test_cuda_without_one", "there is a GPU, which is made up"),
-    ("test_sharded_models", _MESH),
-    ("test_sharding_afterwards", _MESH),
     ("(FSDP2)", _MESH),
     ("(tensor parallelism)", _MESH),
     ("test_fsdp1_afterwards", _STREAMS),

@@ -42,31 +42,6 @@ def one_rank(tmp_path):
     dist.destroy_process_group()
 
 
-@each
-def test_sharded_models(overrides, one_rank):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-    mesh = init_device_mesh("cpu", (1,))
-    model = mlp(32, 64, 16)
-    fully_shard(model, mesh=mesh)
-    with pytest.raises(octavo.UnsupportedError, match="fully_shard"):
-        octavo.prepare(model, overrides=overrides)
-    with pytest.raises(octavo.UnsupportedError, match="parallelize_module"):
-        octavo.prepare(parallelize_module(mlp(32, 64, 16), mesh, {"0": ColwiseParallel()}),
-                       overrides=overrides)
-
-
-@each
-def test_sharding_afterwards(overrides, one_rank):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    model = made(overrides)
-    with pytest.raises(octavo.OctavoError, match="shard|slots"):
-        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        model(X)
-
-
 def test_fsdp1_afterwards(one_rank):
     from torch.distributed.fsdp import FullyShardedDataParallel
     model = made()

@@ -7,6 +7,7 @@ from .conv1d import Conv1D
 from .counterpart import become
 from .experts import Experts
 from .groups import note_active_wrapper
+from .join import join
 from .linear import Linear, linear
 from .optimizer import Adam, clip_grad_norm_
 from .prepare import prepare, refresh, step
@@ -16,7 +17,7 @@ from .session import Session
 from .slots import Weight, site_of
 from .state import load_state_dict, report, state_dict
 
-__all__ = ["Adam", "Linear", "clip_grad_norm_", "linear", "load_state_dict", "prepare", "refresh",
+__all__ = ["Adam", "Linear", "clip_grad_norm_", "join", "linear", "load_state_dict", "prepare", "refresh",
            "report", "restore", "session_of", "state_dict", "step"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.

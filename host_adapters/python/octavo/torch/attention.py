@@ -112,7 +112,7 @@ class MultiheadAttention(Converted):
         else:
             own = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         for site, parameter in zip(sites, own):
-            if site and not is_compiling() and parameter is not site.weight.parameter:
+            if site and not is_compiling() and parameter is not site.weight.value:
                 check_weight(site, parameter)
         if any(site and not site.is_native for site in sites):
             return (None,) * 3

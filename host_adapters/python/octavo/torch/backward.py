@@ -21,6 +21,8 @@ def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
         raise StateError(f"{site.weight.name}: expected requires_grad=False, as it was at "
                          "octavo.prepare, found True; call octavo.prepare again, which takes the "
                          "model as it is now")
+    elif site.weight.is_sharded:
+        flags |= ops.OF_GATHERED
     flag = None
     if (dy.dtype == torch.float16 or site.session.is_silent) and (
             not site.session.needs_own_optimizer):

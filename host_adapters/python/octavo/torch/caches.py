@@ -2,6 +2,7 @@
 gathered: between its passes they take no bytes, as the whole weight takes none."""
 from .. import _abi
 from . import ops
+from .foreign import is_dtensor
 from .slots import CODES
 
 
@@ -10,6 +11,14 @@ def is_cache(slot):
     return (slot.owner_kind == _abi.OWNER_PARAMETER
             and slot.access[_abi.VERB_QUANTIZE_WEIGHT] == _abi.ACCESS_WRITE
             and not slot.flags & (_abi.SLOT_NATIVE | _abi.SLOT_CHECKPOINT))
+
+
+def waits(session, slot):
+    """Whether it is for codes of a weight that is sharded, or without memory (meta)."""
+    if not is_cache(slot):
+        return False
+    p = session.weights[slot.owner].parameter
+    return p.is_meta or is_dtensor(p)
 
 
 def by_weight(slots):

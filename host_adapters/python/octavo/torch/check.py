@@ -7,12 +7,13 @@ step compares it, before an optimizer changes the weight.
 import torch
 
 from ..errors import StateError
+from .foreign import local
 from .slots import HOST
 
 
 def _checksum(p):
     """The exclusive or and the sum of the bits of all elements."""
-    bits = p.detach().view(torch.int32 if p.element_size() == 4 else torch.int16)
+    bits = local(p.detach()).view(torch.int32 if p.element_size() == 4 else torch.int16)
     return torch.hash_tensor(bits).item(), bits.sum(dtype=torch.int64).item()
 
 
@@ -37,14 +38,16 @@ class Check:
         """A forward is about to quantize this weight."""
         for w in session.weights_of(p):
             session.flags.clear(w.id, HOST)
-        self._taken[id(p)] = (p._version, p.data_ptr(), _checksum(p))
+        self._taken[id(p)] = (p._version, local(p).data_ptr(), _checksum(p))
 
     def compare(self, session):
         """Raises StateError for a weight that is not what its forward multiplied by."""
         for w in session.weights:
             p = w.parameter
+            if p is None:
+                continue
             version, address, checksum = self._taken.get(id(p), (None, None, None))
-            if (p._version, p.data_ptr()) == (version, address) and _checksum(p) != checksum:
+            if (p._version, local(p).data_ptr()) == (version, address) and _checksum(p) != checksum:
                 raise StateError(
                     f"{w.name}: expected the values that the forward of this step used, found others: "
                     "code wrote through weight.data or through shared memory; change it in place "

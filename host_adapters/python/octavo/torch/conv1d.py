@@ -7,6 +7,7 @@ import sys
 
 from .converted import Converted
 from .counterpart import computed, counterpart
+from .foreign import is_dtensor
 from .linear import linear
 
 
@@ -42,7 +43,8 @@ class _Conv1DConverter:
 
     def apply(self, module, sites):
         weight = module.weight
-        weight.data = weight.data.t().contiguous().t()
+        if not is_dtensor(weight):  # of which the op reorders each gathered copy
+            weight.data = weight.data.t().contiguous().t()
         module.octavo_site = sites[""]
         module.__class__ = counterpart(type(module), Conv1D)
 

@@ -1,5 +1,6 @@
 """Shared by all converted modules: what keeps them honest when other code changes them."""
 from ..errors import UnsupportedError
+from .fsdp import placed
 from .slots import CODES
 
 
@@ -20,13 +21,23 @@ class Converted:
     def __setattr__(self, name, value):
         """As in torch. Raises UnsupportedError for the mark by which torch.ao.quantization picks
         modules: it would pass over this one, because it looks for classes of torch. The mark is None
-        where it did."""
+        where it did. FSDP assigns the parameters here as it gathers and shards them."""
         if name == "qconfig":
             raise UnsupportedError(
                 f"{type(self).__name__}: expected no quantizer after octavo.prepare, found a qconfig "
                 "of torch.ao.quantization; call octavo.restore(model) first, or exclude the layer "
                 "with the filter of octavo.prepare")
         super().__setattr__(name, value)
+        weights = self.__dict__.get("octavo_weights", {}).get(name)
+        if weights:
+            placed(self.octavo_session_ref, weights, value)
+
+    def _apply(self, fn, recurse=True):
+        """As in torch, for to_empty: parameters without memory (meta) get some."""
+        out = super()._apply(fn, recurse)
+        for name, weights in self.__dict__.get("octavo_weights", {}).items():
+            placed(self.octavo_session_ref, weights, self._parameters.get(name))
+        return out
 
     def __prepare_scriptable__(self):
         raise UnsupportedError(f"{type(self).__name__}: expected eager code or torch.compile, found "

@@ -4,6 +4,7 @@ import copyreg
 
 import torch
 
+from .foreign import is_dtensor
 from .linear import linear
 
 _classes = {}  # (foreign class, mixin) -> counterpart
@@ -67,7 +68,7 @@ def computed(module, *names):
             return f"its {name} is computed at each forward (a parametrization or weight_norm)"
         if torch.nn.parameter.is_lazy(parameter):
             return "its size is not known yet: run one batch before octavo.prepare"
-        if type(parameter) is not torch.nn.Parameter:
+        if type(parameter) is not torch.nn.Parameter and not is_dtensor(parameter):
             return f"its {name} is a {type(parameter).__name__}, whose memory is not a plain matrix"
         if parameter.numel() == 0:
             return f"its {name} has no elements"

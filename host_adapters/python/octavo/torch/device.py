@@ -8,6 +8,7 @@ import torch
 from .. import _abi
 from ..errors import DeviceError, UnsupportedError
 from . import cublas
+from .foreign import is_dtensor
 
 _NAMES = {_abi.DEVICE_CPU: "cpu", _abi.DEVICE_CUDA: "cuda"}
 
@@ -16,12 +17,13 @@ def device_of(weights):
     """The device of all weights. Raises DeviceError for weights on several devices, and for one that
     no kernels exist for."""
     first = weights[0] if weights else None
-    device = first.parameter.device if first else torch.device("cpu")
+    device = _device_of(first.parameter) if first else torch.device("cpu")
     for w in weights:
-        if w.parameter.device != device:
+        here = _device_of(w.parameter)
+        if here != device:
             raise DeviceError(
                 f"{w.name}: expected every parameter on {device}, as {first.name}, found "
-                f"{w.parameter.device}; call model.to({str(device)!r}) before octavo.prepare")
+                f"{here}; call model.to({str(device)!r}) before octavo.prepare")
     if device.type not in ("cpu", "cuda", torch._C._get_privateuse1_backend_name()):
         raise DeviceError(f"the model: expected its parameters on cpu or cuda, found {device}; call "
                           "model.cpu() or model.cuda() before octavo.prepare")
@@ -30,6 +32,25 @@ def device_of(weights):
             f"the model: expected cpu, or a GPU of NVIDIA, found {device} of torch {torch.__version__}, "
             "which is built for ROCm; call model.cpu() before octavo.prepare")
     return device
+
+
+def _device_of(parameter):
+    """Where its values are, or will be once a parameter without memory (meta) gets some: on its mesh,
+    on torch's default device, or on the accelerator of this process."""
+    if not parameter.is_meta:
+        return parameter.device
+    if is_dtensor(parameter):
+        return _current(parameter.device_mesh.device_type)
+    default = torch.get_default_device()
+    if default.type not in ("cpu", "meta"):
+        return default
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if found is None else _current(found.type)
+
+
+def _current(kind):
+    return torch.device("cpu") if kind == "cpu" else torch.device(
+        kind, torch.get_device_module(kind).current_device())
 
 
 def wanted(device):

@@ -9,6 +9,7 @@ import torch
 from ..errors import StateError
 from .converted import Converted
 from .counterpart import computed, counterpart, product
+from .foreign import is_dtensor
 
 _FLAGS = ("has_gate", "has_bias", "has_post_expert_norm", "is_transposed")
 
@@ -47,7 +48,7 @@ class Experts(Converted):
         """Detects adapters that parametrize experts in the forward, after octavo.prepare."""
         for name, sites in self.octavo_sites.items():
             site = next((site for site in sites if site is not None), None)
-            if site and self._parameters.get(name) is not site.weight.parameter:
+            if site and self._parameters.get(name) is not site.weight.value:
                 raise StateError(f"{type(self).__name__}.{name}: expected the parameter that "
                                  "octavo.prepare saw, found another or a parametrization; "
                                  "exclude this module with the filter of octavo.prepare")
@@ -109,7 +110,8 @@ class _ExpertsConverter:
         if module.is_transposed:
             for name in _names(module):
                 parameter = module._parameters[name]
-                parameter.data = parameter.data.transpose(1, 2).contiguous().transpose(1, 2)
+                if not is_dtensor(parameter):
+                    parameter.data = parameter.data.transpose(1, 2).contiguous().transpose(1, 2)
         module.octavo_sites = {
             name: [sites.get(f"{name}.{e}") for e in range(module._parameters[name].shape[0])]
             for name in _names(module)}

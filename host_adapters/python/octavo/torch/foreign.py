@@ -2,21 +2,35 @@
 import torch
 
 from ..errors import StateError, UnsupportedError
-from .prepared import holder_of
 
 _REMEDY = "call octavo.prepare(model, optimizer) again, which takes the model as it is now"
 
 
-def _sharded(parameter):
+def is_dtensor(tensor):
     """Whether it is a DTensor of torch.distributed."""
-    return any(c.__name__ == "DTensor" for c in type(parameter).__mro__)
+    return any(c.__name__ == "DTensor" for c in type(tensor).__mro__)
+
+
+def is_fsdp_shard(dtensor):
+    """Whether it is placed as fully_shard places a plain parameter: replicated over all dimensions of
+    the mesh but the last, and there sharded or replicated."""
+    names = [type(placement).__name__ for placement in dtensor.placements]
+    return len(names) <= 2 and names[-1] in ("Shard", "Replicate") and set(names[:-1]) <= {"Replicate"}
+
+
+def local(tensor):
+    """This rank's part of a tensor, which may be sharded."""
+    if not is_dtensor(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
 
 
 def sharded_by(model):
-    """What shards the parameters of a model: "fully_shard", "parallelize_module", or None."""
+    """What shards the parameters of a model: "fully_shard", "DTensor parameters", or None."""
     if any(c.__name__ == "FSDPModule" for m in model.modules() for c in type(m).__mro__):
         return "fully_shard (FSDP2)"
-    if any(_sharded(p) for p in model.parameters()):
+    if any(is_dtensor(p) for p in model.parameters()):
         return "DTensor parameters (parallelize_module, distribute_tensor)"
     return None
 
@@ -30,13 +44,20 @@ def check_weight(site, given):
         if given._is_view() and given._base.dim() == 1:
             raise UnsupportedError(
                 f"{name}: expected a whole tensor, found a view of a flat one, as "
-                "FullyShardedDataParallel (FSDP1) and DeepSpeed make it; use "
+                "FullyShardedDataParallel (FSDP1) and DeepSpeed make it; use fully_shard (FSDP2) or "
                 "DistributedDataParallel")
         return
     if kind is not torch.nn.Parameter:
-        if _sharded(given):
-            raise UnsupportedError(f"{name}: expected a torch.nn.Parameter, found a sharded one "
-                                   f"({kind.__name__}); use DistributedDataParallel")
+        if is_dtensor(given) and site.weight.is_sharded:
+            raise StateError(
+                f"{name}: expected the whole weight, which fully_shard gathers before a forward, found "
+                "this rank's shard; call the module that fully_shard wrapped, and name methods other "
+                "than forward to torch.distributed.fsdp.register_fsdp_forward_method")
+        if is_dtensor(given):
+            raise UnsupportedError(
+                f"{name}: expected a torch.nn.Parameter, found a sharded one ({kind.__name__}, "
+                "tensor parallelism); leave the layer out with the filter of octavo.prepare, or use "
+                "fully_shard or DistributedDataParallel")
         if kind is torch.Tensor:
             raise UnsupportedError(
                 f"{name}: expected the parameter, whose values backend {session.run.backend} has in "
@@ -46,12 +67,10 @@ def check_weight(site, given):
             f"{name}: expected the parameter that octavo.prepare saw, found a {kind.__name__} of another "
             "library; call octavo.restore(model) before a quantizer or tracer, or exclude the layer "
             "with the filter of octavo.prepare")
-    root = holder_of(session)
-    sharded = sharded_by(root) if root is not None else None
-    if sharded:
-        raise UnsupportedError(f"{name}: expected a model that is not sharded, found {sharded}; use "
-                               "DistributedDataParallel")
     own = site.weight.parameter
+    if given.is_meta:
+        raise StateError(f"{name}: expected values, found a parameter without memory (meta); call "
+                         "model.to_empty(device=...) and initialize it before the first forward")
     if given.shape != own.shape or given.dtype != own.dtype or given.device != own.device:
         raise StateError(f"{name}: expected {tuple(own.shape)} of {own.dtype} on {own.device}, as at "
                          f"octavo.prepare, found another parameter, {tuple(given.shape)} of "

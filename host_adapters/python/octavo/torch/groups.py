@@ -1,6 +1,7 @@
 """Which ranks a session communicates with.
 
-It is one group: that of octavo.prepare(group=), or of the DistributedDataParallel around the model.
+It is one group: that of octavo.prepare(group=), of the mesh that fully_shard uses, or of the
+DistributedDataParallel around the model.
 Without either, and with fp8.te.reduce_amax = false, a session does not communicate.
 """
 import weakref
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _abi
+from ..errors import StateError
 from . import ops
 from .prepared import holder_of, modules_alive
 
@@ -68,13 +70,41 @@ def wrapper_of(session):
     return found
 
 
+def _of_meshes(session):
+    """The process group of all ranks that train a sharded model together: those of its mesh. With
+    meshes inside of a larger one, as for experts, the largest. Raises StateError for meshes that
+    overlap in another way."""
+    meshes = {}
+    for w in session.weights:
+        if w.is_sharded:
+            mesh = w.parameter.device_mesh
+            meshes[tuple(sorted(mesh.mesh.flatten().tolist()))] = mesh
+    ranks = max(meshes, key=len)
+    if any(not set(other) <= set(ranks) for other in meshes):
+        raise StateError("the model: expected one mesh that contains the meshes of all fully_shard calls, "
+                         f"found ranks {' and '.join(map(str, sorted(meshes)[:2]))}; name the ranks that "
+                         "train together in octavo.prepare(group=)")
+    if len(ranks) == dist.get_world_size():
+        return dist.group.WORLD
+    mesh = meshes[ranks]
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    return dist.new_group(list(ranks), use_local_synchronization=True)
+
+
+def _found_group(session):
+    if session.is_sharded:
+        return _of_meshes(session)
+    wrapper = wrapper_of(session)
+    return None if wrapper is None else wrapper.process_group
+
+
 def group_of(session):
     """The process group of a session; None if it does not communicate."""
     if session.is_silent or not is_initialized():
         return None
     if session.group is None:
-        wrapper = wrapper_of(session)
-        if wrapper is None:
+        session.group = _found_group(session)
+        if session.group is None:
             return None
-        session.group = wrapper.process_group
     return session.group if dist.get_world_size(session.group) > 1 else None

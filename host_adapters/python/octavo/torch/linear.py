@@ -24,7 +24,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, site):
-        native, version = (weight, _version(weight)) if site.is_native else (None, 0)
+        native, version = (weight, _version(site, weight)) if site.is_native else (None, 0)
         y, saved = ops.linear_forward(site.run, site.id, 0, version, x, native, bias)
         ctx.site = site
         # Saving the weight gives torch's own error for a weight that changes before backward.
@@ -51,10 +51,13 @@ class _Linear(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Linear).apply
 
 
-def _version(weight):
+def _version(site, weight):
     """The version of a weight, if it can be asked for here; otherwise the op asks."""
     if is_compiling():
-        return ops.ASK_TORCH
+        return ops.GATHERED if site.weight.is_sharded else ops.ASK_TORCH
+    w = site.weight
+    if w.is_sharded and (weight is w.value or weight._base is w.value):
+        return ops.GATHERED
     return ops.NO_VERSION if weight.is_inference() else weight._version
 
 
@@ -78,7 +81,7 @@ def linear(site, x, weight, bias=None, training=True):
     if is_compiling():
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)
     w = site.weight
-    if weight is not w.parameter and w.piece is None and weight is not None:
+    if weight is not w.value and w.piece is None and weight is not None:
         check_weight(site, weight)
     if is_tracing() is not None:
         raise UnsupportedError(f"{site.name}: expected eager code or torch.compile, found "
@@ -113,7 +116,7 @@ def _product(site, x, weight, bias, training, apply):
         flags = ops.NO_BACKWARD | ops.QUIET
     if not training:
         flags |= ops.QUIET | _abi.FORWARD_EVALUATION
-    native, version = (weight, _version(weight)) if site.is_native else (None, 0)
+    native, version = (weight, _version(site, weight)) if site.is_native else (None, 0)
     return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
 
 

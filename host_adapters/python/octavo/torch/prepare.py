@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, gpus, ops, parameter
+from . import ddp, fsdp, gpus, ops, parameter
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .check import Check
@@ -14,7 +14,7 @@ from .discover import discover
 from .foreign import sharded_by
 from .groups import is_initialized, note_active_wrapper, wrapper_around
 from .prepared import is_prepared, session_of
-from .restore import make_plain, put_back
+from .restore import check_whole, make_plain, put_back
 from .session import Session
 from .slots import Weight
 from .state import carry, snapshot
@@ -31,10 +31,11 @@ def _check_model(model):
         raise StateError(f"model: expected the plain model, found {found.pop()}; call octavo.prepare "
                          "before wrapping or compiling it")
     sharded = sharded_by(model)
-    if sharded:
+    if sharded and not sharded.startswith("fully_shard"):
         raise UnsupportedError(
-            f"model: expected whole parameters, found {sharded}, whose shards octavo does not "
-            "convert; use DistributedDataParallel around the prepared model")
+            f"model: expected whole parameters or shards of fully_shard, found {sharded}, whose shards "
+            "octavo does not convert; use fully_shard or DistributedDataParallel around the prepared "
+            "model")
     if is_prepared(model) and "octavo_session" not in model.__dict__:
         part = next(n for n, m in model.named_modules() if "octavo_session" in m.__dict__)
         raise StateError(f"model: expected a plain model or one that octavo.prepare returned, found one "
@@ -127,11 +128,13 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
             check_every=0):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
-    model: a torch.nn.Module, neither wrapped nor compiled. optimizer: a torch optimizer of its
-    parameters, or None. config: the path of an octavo.toml, or None for the defaults. overrides: a
+    model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, and
+    parameters may be without memory (meta). optimizer: a torch optimizer of its parameters, or None;
+    octavo.join takes one that is made later. config: the path of an octavo.toml, or None for the defaults. overrides: a
     dict with precedence over the file: {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool:
     return False to exclude a module. group: the process group whose ranks train this model
-    together; None: that of the DistributedDataParallel which is put around it, if any. check_every:
+    together; None: that of the mesh of fully_shard, or of the DistributedDataParallel which is put
+    around it, if any. check_every:
     in every check_every-th step, compares checksums of the weights and raises StateError if one was
     changed in a way that leaves no trace; 0: never.
 
@@ -152,6 +155,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     if not isinstance(check_every, int) or check_every < 0:
         raise InvalidError(f"check_every: expected a number of steps from 0, found {check_every!r}")
     before = model.__dict__.get("octavo_session")
+    check_whole(before)
     if before is None:
         made = _convert(model, optimizer, Config.of(config, overrides), filter, group)
         _check_weights(session_of(model), check_every)
@@ -192,7 +196,9 @@ def _convert(model, optimizer, config, accept, group):
         gpus.check(session, group)
         _check_converts(session)
         _check_wrapper(session, model)
+        fsdp.check_all(session)
         joined = optimizers.join(session, optimizer)
+        multiplied = {id(weights[0].parameter): weights for weights in session.of_linears()}
         for candidate in found.candidates:
             sites = {part: session.sites.get(name)
                      for part, (name, _) in candidate.linears.items()}
@@ -202,7 +208,7 @@ def _convert(model, optimizer, config, accept, group):
             undo += [(m, m.__class__, dict(m.__dict__)) for m in modules]
             candidate.converter.apply(candidate.module, sites)
             for module in modules:
-                attach(module, session, _own_weights(session, module))
+                attach(module, session, _own_weights(multiplied, module))
             converted.append(candidate.module)
         for module, attribute, value in fast_paths(model, converted):
             undo.append((module, module.__class__, dict(module.__dict__)))
@@ -215,6 +221,7 @@ def _convert(model, optimizer, config, accept, group):
         session.holder = weakref.ref(model)
         hook = model.register_forward_pre_hook(note_active_wrapper)
         ddp.ignore_slots(model, session)
+        fsdp.prepared(session)
     except BaseException:
         model.__dict__.pop("octavo_session", None)
         if hook is not None:
@@ -229,9 +236,9 @@ def _convert(model, optimizer, config, accept, group):
     return model, joined
 
 
-def _own_weights(session, module):
-    own = {name: session.weights_of(p) for name, p in module.named_parameters(recurse=False)}
-    return {name: weights for name, weights in own.items() if weights}
+def _own_weights(multiplied, module):
+    return {name: multiplied[id(p)] for name, p in module.named_parameters(recurse=False)
+            if id(p) in multiplied}
 
 
 def refresh(model):

@@ -1,7 +1,7 @@
 """octavo.restore: from a prepared model to the plain one."""
 import torch
 
-from ..errors import StateError
+from ..errors import StateError, UnsupportedError
 from . import parameter
 from .converted import detach
 from .groups import note_active_wrapper
@@ -45,15 +45,25 @@ def make_plain(model, session):
     return again
 
 
+def check_whole(session):
+    """Raises UnsupportedError for a session of a sharded model: FSDP's own classes are made on top of
+    the converted ones."""
+    if session is not None and session.is_sharded:
+        raise UnsupportedError(
+            "model: expected one that is not sharded, found fully_shard (FSDP2) around its converted "
+            "layers; load its state dict into a new model, or call octavo.join for another optimizer")
+
+
 def restore(model):
     """Makes a prepared model plain again, in place: torch's own modules and parameters with the
     current values. The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam
     cannot step the model afterwards; make an optimizer of torch. Returns the model. Raises
-    StateError for a model that was not prepared."""
+    StateError for a model that was not prepared, and UnsupportedError for a sharded one."""
     session = model.__dict__.get("octavo_session") if isinstance(model, torch.nn.Module) else None
     if session is None:
         raise StateError("model: expected the model that octavo.prepare returned, found another one or a "
                          "wrapper; pass the model itself")
+    check_whole(session)
     make_plain(model, session)
     session.close()
     return model

@@ -12,6 +12,7 @@ from .. import _abi
 from ..errors import InvalidError, StateError
 from ..run import Run
 from . import caches, cublas, device, ops, parameter
+from .foreign import is_dtensor
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
@@ -49,6 +50,9 @@ class Session(Stored):
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
         self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
+        self.is_sharded = False   # by fully_shard
+        self.is_behind = False    # parameters may have been replaced since fsdp.follow
+        self.gone = None          # the parameters that fully_shard replaced, as keys
 
     def _open(self):
         ops.library()
@@ -66,7 +70,7 @@ class Session(Stored):
     def _describe(self):
         self.weights, self.verdicts, accepted = [], {}, []
         for w in self._candidates:
-            rows, cols = w.of(torch.empty_like(w.parameter, device="meta")).shape
+            rows, cols = w.of(torch.empty(w.parameter.shape, device="meta")).shape
             w.shape = (rows, cols)
             if w.is_frozen is None:
                 w.is_frozen = not w.parameter.requires_grad
@@ -94,7 +98,10 @@ class Session(Stored):
         if slot.flags & _abi.SLOT_NATIVE:
             return None
         dtype = ops.TORCH_DTYPES.get(slot.dtype, torch.uint8)
-        return torch.full((slot.rows, slot.cols), slot.initial, dtype=dtype, device=self.device)
+        made = torch.full((slot.rows, slot.cols), slot.initial, dtype=dtype, device=self.device)
+        if caches.waits(self, slot):
+            made.untyped_storage().resize_(0)
+        return made
 
     def _bind(self, gradients=b""):
         """Registers the run; the tensors exist already. gradients: the initial Flags.gradients."""
@@ -105,6 +112,7 @@ class Session(Stored):
         self._by_parameter = {}
         for w in self.weights:
             self._by_parameter.setdefault(id(w.parameter), []).append(w)
+            w.value = None if w.parameter.is_meta or is_dtensor(w.parameter) else w.parameter
         self.flags = Flags(len(self.weights), gradients)
         plans = [self.run.plan(id) for id, _, _ in self._accepted]
         self.gradient_slots = {

@@ -5,10 +5,12 @@ other devices it would wait for the device, so an optimizer that takes torch's `
 the answer as a tensor: torch's fused optimizers, and the backend's own. Others cost one read a step.
 """
 import torch
+import torch.distributed as dist
 
 from ..errors import UnsupportedError
 from .device import is_captured
-from .groups import is_distributed
+from .foreign import local
+from .groups import group_of, is_distributed
 from .slots import BACKWARD, FORWARD, HALF, MARKED
 
 
@@ -18,12 +20,25 @@ def _takes_found_inf(optimizer):
 
 
 def _gradients(optimizer):
-    return [p.grad for group in optimizer.param_groups for p in group["params"]
-            if p.grad is not None]
+    """This rank's parts of the gradients; a rank may have no part of one."""
+    found = [local(p.grad) for group in optimizer.param_groups for p in group["params"]
+             if p.grad is not None]
+    return [g for g in found if g.numel()]
 
 
-def _are_finite(optimizer):
-    return all(bool(torch.isfinite(g).all()) for g in _gradients(optimizer))
+def _are_finite(session, optimizer):
+    finite = all(bool(torch.isfinite(g).all()) for g in _gradients(optimizer))
+    return not _on_any_rank(session, torch.tensor(not finite, device=session.device))
+
+
+def _on_any_rank(session, flag):
+    """Whether a bool tensor is set on any rank that has a part of the gradients."""
+    group = group_of(session) if session.is_sharded else None
+    if group is None:
+        return flag
+    found = flag.float()
+    dist.all_reduce(found, dist.ReduceOp.MAX, group=group)
+    return found > 0
 
 
 def earlier(session, optimizer):
@@ -55,12 +70,12 @@ def decide(session, optimizer, earlier=False):
         return drop_gradients(session, optimizer)
     if found == 0:
         return
-    if found == MARKED and _are_finite(optimizer):
-        # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
-        session.drop_records()
-        return
     if session.is_silent and is_distributed():
         session.drop_records()  # other ranks see the NaN in the mean, and nobody can skip alone
+        return
+    if found == MARKED and _are_finite(session, optimizer):
+        # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
+        session.drop_records()
         return
     session.skipped_steps += 1
     session.is_skipping = True
@@ -74,8 +89,9 @@ def _decide_there(session, optimizer, earlier):
     found = (flag > MARKED).float()
     if session.flags.since[HALF] or session.is_silent:
         norms = [torch.linalg.vector_norm(g, float("inf")).float() for g in _gradients(optimizer)]
-        if norms:
-            lost = ~torch.isfinite(torch.stack(norms)).all()
+        if norms or session.is_sharded:
+            norms.append(torch.zeros((), device=session.device))
+            lost = _on_any_rank(session, ~torch.isfinite(torch.stack(norms)).all())
             found = torch.maximum(found, ((flag > 0) & lost).float())
     if session.is_silent and is_distributed():
         found = torch.zeros_like(found)

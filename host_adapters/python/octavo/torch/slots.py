@@ -27,6 +27,9 @@ class Weight:
     is_frozen: object = None     # a bool, as the backend knows it
     shape: tuple = ()
     verdict: object = None
+    is_sharded: bool = False     # by fully_shard: `parameter` is this rank's shard
+    value: object = None         # what forwards multiply by: the parameter, or what FSDP gathered of it
+    version: object = None       # of the shard that was gathered last
 
     def of(self, tensor):
         """The part of a tensor with the shape of the parameter, as [rows, cols]."""

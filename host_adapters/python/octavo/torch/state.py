@@ -6,6 +6,7 @@ import torch
 from .. import _abi
 from ..errors import InvalidError
 from . import ops
+from .caches import is_released
 from .prepared import session_of
 
 SCHEMA = 1
@@ -110,7 +111,7 @@ def load_state_dict(model, state):
         values[key] = value if columns is None else value[:, columns]
     for slot in session.slots:
         tensor = session.tensors[slot.id]
-        if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT:
+        if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
             tensor.fill_(slot.initial)
     for key, slot in keys.items():
         session.tensors[slot.id].copy_(values[key])

@@ -3,7 +3,7 @@ import torch
 
 from .. import _abi
 from ..errors import InvalidError
-from . import ops, parameter
+from . import fsdp, ops, parameter
 from .gradient import SlotGradient, absorb, apply_factor, is_plain
 from .slots import CODES, HOST, MOVED, REPLAYS
 
@@ -19,8 +19,24 @@ class Stored:
         """The Weights of a torch parameter; [] for an unknown one."""
         return self._by_parameter.get(id(parameter), [])
 
+    def of_linears(self):
+        """The Weights of each torch parameter that linears multiply by: [[Weight]]."""
+        found = {id(site.weight.parameter): site.weight.parameter for site in self.sites.values()}
+        return [self.weights_of(p) for p in found.values()]
+
+    def let_go(self):
+        """Of parameters that no linear multiplies by, when fully_shard replaces them all."""
+        kept = {id(weights[0].parameter) for weights in self.of_linears()}
+        for w in self._candidates:
+            if id(w.parameter) not in kept:
+                self._by_parameter.pop(id(w.parameter), None)
+                w.parameter = w.value = None
+
     def has_any(self, parameters):
-        """Whether one of these torch parameters belongs to this session."""
+        """Whether one of these torch parameters belongs to this session. Raises StateError for one
+        that fully_shard has replaced."""
+        if self.is_sharded:
+            fsdp.before_step(self, parameters)
         return any(id(p) in self._by_parameter for p in parameters)
 
     def owned_parameters(self):
@@ -29,9 +45,9 @@ class Stored:
 
     def replace(self, weight, new):
         """Uses another torch parameter in the place of a weight's."""
-        ws = self._by_parameter.pop(id(weight.parameter), [])
+        ws = self._by_parameter.pop(id(weight.parameter), [weight])
         for w in ws:
-            w.parameter = new
+            w.parameter = w.value = new
         self._by_parameter[id(new)] = ws
 
     def trains(self, p):

@@ -37,7 +37,8 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weight, bias, site):
-        return ops.linear_forward(site.run, site.id, 0, ops.ASK_TORCH, x, weight, bias)
+        version = ops.GATHERED if site.weight.is_sharded else ops.ASK_TORCH
+        return ops.linear_forward(site.run, site.id, 0, version, x, weight, bias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -1,0 +1,18 @@
+"""Numbers of the ops: flags, special versions, dtypes."""
+import torch
+
+from .. import _abi
+
+# Flags of linear_forward: `saved` stays empty; casts record nothing.
+NO_BACKWARD, QUIET = 256, 512
+# Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight.
+OF_GRAPH, OF_GATHERED = 256, 512
+# version of linear_forward: the op asks torch for the weight's; there is none (inference tensors);
+# FSDP gathered the weight, and Flags alone say what is stale.
+ASK_TORCH, NO_VERSION, GATHERED = -1, -2, -4
+WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
+PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
+
+DTYPES = {torch.float32: _abi.F32, torch.bfloat16: _abi.BF16, torch.float16: _abi.F16}
+TORCH_DTYPES = {_abi.F32: torch.float32, _abi.BF16: torch.bfloat16, _abi.F16: torch.float16,
+                _abi.I32: torch.int32}

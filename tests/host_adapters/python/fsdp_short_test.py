@@ -1,0 +1,16 @@
+"""fully_shard around a model that octavo.prepare converted, on two ranks for a few steps: the rest is in
+fsdp_test.py."""
+import pytest
+
+from fsdp_parts import assert_equal, ranks_of
+from fsdp_ranks import RUNS, WORLD
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    return ranks_of(tmp_path_factory, WORLD, RUNS, ["short"], start="fork")
+
+
+def test_fully_shard_gives_the_bits_of_ddp(ranks):
+    for rank in ranks:
+        assert_equal(rank["short"]["fsdp"], rank["short"]["ddp"])
