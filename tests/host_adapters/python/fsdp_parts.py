@@ -89,9 +89,11 @@ def sharded(overrides, order="prepare first", seed=0, mesh=None, **options):
     """(model, optimizer), prepared and sharded in either order."""
     model = Net(seed)
     if order == "prepare first":
+        # [prepare]
         octavo.prepare(model, overrides=overrides)
         shard(model, mesh, **options)
         optimizer = octavo.join(model, adamw(model))
+        # [/prepare]
     else:
         shard(model, mesh, **options)
         model, optimizer = octavo.prepare(model, adamw(model), overrides=overrides)
