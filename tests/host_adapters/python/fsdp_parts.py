@@ -8,11 +8,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import octavo
-from conftest import session
+from conftest import session, te
 
+FEW = 5
+ORDERS = ("prepare first", "shard first")
 WIDTH, CLASSES, ROWS = 128, 10, 32  # blocks of 128 fit, and 10 rows of a shard do not divide by 4
 
 
@@ -105,6 +108,12 @@ def plain(t):
     """The whole tensor of a shard, on each rank."""
     t = t.detach()
     return t.full_tensor() if hasattr(t, "full_tensor") else t.clone()
+
+
+def ddp_model(recipe="delayed", seed=0):
+    model = Net(seed)
+    octavo.prepare(model, overrides=te(recipe))
+    return DistributedDataParallel(model), adamw(model)
 
 
 def outcome(model, losses):

@@ -6,25 +6,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 import octavo
 from conftest import session, te
-from fsdp_parts import (LINEARS, Net, adamw, backward, batch, cache_bytes, outcome, plain, shard, sharded,
-                        train)
+from fsdp_parts import (FEW, LINEARS, ORDERS, Net, adamw, backward, batch, cache_bytes, ddp_model, outcome,
+                        plain, shard, sharded, train)
+from fsdp_precision import precision_run, scaled_run
 from octavo import _abi
 from octavo.torch import ops
 
-WORLD, STEPS, FEW = 2, 50, 5
+WORLD, STEPS = 2, 50
 RECIPES = ("delayed", "current", "block", "mx")
-ORDERS = ("prepare first", "shard first")
-
-
-def ddp_model(recipe="delayed", seed=0):
-    model = Net(seed)
-    octavo.prepare(model, overrides=te(recipe))
-    return DistributedDataParallel(model), adamw(model)
 
 
 def ddp_run(recipe="delayed", steps=FEW):
@@ -147,29 +141,6 @@ def compiled_run():
     return found
 
 
-def precision_run():
-    """The first step in bfloat16 with float32 shards and sums, and the same of a bfloat16 model."""
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    twin = Net().bfloat16()
-    octavo.prepare(twin, overrides=te())
-    x, target = batch(0)
-    expected = torch.nn.functional.cross_entropy(twin(x.bfloat16()).float(), target)
-    expected.backward()
-    gradients = {}
-    for n, p in twin.named_parameters():
-        gradients[n] = p.grad.float()
-        dist.all_reduce(gradients[n])
-        gradients[n] /= WORLD
-    found = {"loss": expected.item(), "gradients": gradients}
-    for order in ORDERS:
-        model, optimizer = sharded(te(), order, mp_policy=policy)
-        loss = backward(model, 0)
-        found[order] = {"loss": loss, "gradients": {n: plain(p.grad) for n, p in model.named_parameters()}}
-        optimizer.step()
-        found[order]["later"] = train(model, optimizer, FEW, 1)
-    return found
-
-
 def meta_run():
     values = Net().state_dict()
     found = {"ddp": ddp_run()}
@@ -254,6 +225,6 @@ RUNS = {"short": short_run, **{f"equal {r}": functools.partial(equal_run, r) for
         "options": options_run, "caches": caches_run,
         "caches kept": functools.partial(caches_run, reshard_after_forward=False),
         "accumulation": accumulation_run, "checkpointing": checkpointing_run, "compiled": compiled_run,
-        "precision": precision_run, "meta": meta_run, "evaluation": evaluation_run,
+        "precision": precision_run, "scaled": scaled_run, "meta": meta_run, "evaluation": evaluation_run,
         "resumed": resumed_run, "infinite": infinite_run}
 

@@ -6,8 +6,8 @@ Every other operation is elementwise or on whole weights, so no rounding differs
 import pytest
 import torch
 
-from fsdp_parts import LINEARS, assert_equal, ranks_of
-from fsdp_ranks import FEW, ORDERS, RECIPES, RUNS, STEPS, WORLD
+from fsdp_parts import FEW, LINEARS, ORDERS, assert_equal, ranks_of
+from fsdp_ranks import RECIPES, RUNS, STEPS, WORLD
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,14 @@ def test_mixed_precision_is_a_step_of_a_bfloat16_model(ranks, order):
         for name, gradient in run["gradients"].items():
             assert torch.equal(run[order]["gradients"][name], gradient), name
         assert len(set(run[order]["later"])) == FEW
+
+
+def test_grad_scaler(ranks):
+    for rank in ranks:
+        runs = rank["scaled"]
+        scales = runs["ddp"]["losses"][1::2]
+        assert scales[0] < 2.0**24 and scales[-1] == scales[-2]  # a step was left out, and one happened
+        assert_equal(runs["fsdp"], runs["ddp"])
 
 
 @pytest.mark.parametrize("how", [*ORDERS, "swapped", "assigned", "never sharded"])
