@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "common.h"
 
@@ -56,6 +57,9 @@ int main(int argc, char **argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return finished(app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput);
+  } catch (const std::bad_alloc &) {
+    std::fputs("error: out of memory\n", stderr);
+    return octavo::cli::kInternal;
   }
   return finished(exit);
 }

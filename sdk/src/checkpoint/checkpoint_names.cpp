@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_texts.h"
@@ -40,7 +41,12 @@ std::optional<RankName> rank_of_name(const std::string &name) {
 
 std::vector<std::string> names_in(const std::string &directory) {
   int error = 0;
-  std::vector<std::string> names = files_in(directory, "", &error);
+  std::vector<std::string> names;
+  try {
+    names = files_in(directory, "", &error);
+  } catch (const Shortage &s) {
+    fail_checkpoint(OCTAVO_RESOURCE, directory, s.message());
+  }
   if (error != 0)
     fail_checkpoint(OCTAVO_RESOURCE, directory,
                     "expected a directory that can be read, found: ", std::strerror(error),

@@ -149,7 +149,9 @@ def rank_main(rank, folder, world, runs, names):
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=200))
     torch.save({name: runs[name]() for name in names}, f"{folder}/{rank}")
-    os._exit(0)  # gloo's threads may still free tensors while the interpreter ends
+    dist.barrier()  # nobody's connection ends while another rank still sends
+    dist.destroy_process_group()
+    os._exit(0)  # as in ddp_ranks.py: no thread of gloo outlives the interpreter
 
 
 def ranks_of(tmp_path_factory, world, runs, names, start="spawn"):
