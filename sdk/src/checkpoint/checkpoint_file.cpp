@@ -14,7 +14,6 @@
 #include "sdk/src/checkpoint/checkpoint_hash.h"
 #include "sdk/src/checkpoint/checkpoint_texts.h"
 #include "sdk/src/checkpoint/checkpoint_work.h"
-#include "sdk/src/file/draft.h"
 
 namespace octavo {
 namespace {
@@ -56,6 +55,22 @@ void fail_call(const std::string &path, const char *expected, int reason, const 
                   "; ", remedy);
 }
 
+void check_created(const Draft &draft) {
+  if (draft.file() < 0) fail_call(draft.name(), "a file that can be created", errno, kCheckPath);
+}
+
+void fail_write(const Draft &draft, int reason) {
+  fail_call(draft.name(), "a file that can be written", reason,
+            "free space, or choose a directory of another disk");
+}
+
+void put_in_place(Draft &draft, const std::string &path) {
+  if (fsync(draft.file()) != 0 || !draft.close()) fail_write(draft, errno);
+  if (!draft.commit()) fail_call(path, "a name that a file can take", errno, kCheckPath);
+  if (!draft.sync_directory())
+    fail_call(path, "a directory that can be written to disk", errno, kCheckPath);
+}
+
 void write_checkpoint_file(const std::string &path, CheckpointHeader header,
                            const std::map<std::string, const void *> &data) {
   std::vector<std::pair<const std::string *, const CheckpointTensor *>> tensors;
@@ -68,25 +83,18 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
   }
   const uint64_t data_start = write_header(header, path).size();
   Draft draft(path, 0666);
-  if (draft.file() < 0) fail_call(draft.name(), "a file that can be created", errno, kCheckPath);
-  const auto refused = [&](int reason) {
-    fail_call(draft.name(), "a file that can be written", reason,
-              "free space, or choose a directory of another disk");
-  };
+  check_created(draft);
   std::vector<std::string> hashes(tensors.size());
   work_on_tensors(sizes, [&](size_t i) {
     const auto &[name, t] = tensors[i];
     if (!write_tensor(draft, data_start + t->begin, data.at(*name), sizes[i], &hashes[i]))
-      refused(errno);
+      fail_write(draft, errno);
   });
   for (size_t i = 0; i < tensors.size(); ++i)
     header.metadata[kBlake2b + *tensors[i].first] = hashes[i];
   const std::string head = sealed(header, path);
-  if (!draft.write_at(0, head.data(), head.size()) || fsync(draft.file()) != 0 || !draft.close())
-    refused(errno);
-  if (!draft.commit()) fail_call(path, "a name that a file can take", errno, kCheckPath);
-  if (!draft.sync_directory())
-    fail_call(path, "a directory that can be written to disk", errno, kCheckPath);
+  if (!draft.write_at(0, head.data(), head.size())) fail_write(draft, errno);
+  put_in_place(draft, path);
 }
 
 // Without O_NONBLOCK a named pipe would wait for a writer.

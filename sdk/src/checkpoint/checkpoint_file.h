@@ -8,6 +8,7 @@
 
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
+#include "sdk/src/file/draft.h"
 
 namespace octavo {
 
@@ -15,6 +16,12 @@ namespace octavo {
 [[noreturn]] void fail_call(const std::string &path, const char *expected, int reason,
                             const char *remedy);
 inline constexpr char kCheckPath[] = "check the path and its permissions";
+
+// The steps of a draft that becomes a file of a checkpoint. They throw Failure(OCTAVO_RESOURCE).
+void check_created(const Draft &draft);
+[[noreturn]] void fail_write(const Draft &draft, int reason);
+// Its bytes and its name, `path`, are on disk afterwards.
+void put_in_place(Draft &draft, const std::string &path);
 
 // Writes the tensors of a laid out header; `data` holds the address of each one's bytes. Adds the
 // hashes. The file appears under its name complete and on disk; until then the old one, if any,

@@ -103,13 +103,9 @@ void write_checkpoint_manifest(const std::string &directory, const CheckpointMan
   const std::string path = (std::filesystem::path(directory) / kManifestName).string();
   const std::string text = manifest_text(manifest);
   Draft draft(path, 0666);
-  if (draft.file() < 0) fail_call(draft.name(), "a file that can be created", errno, kCheckPath);
-  if (!draft.write(text.data(), text.size()) || fsync(draft.file()) != 0 || !draft.close())
-    fail_call(draft.name(), "a file that can be written", errno,
-              "free space, or choose a directory of another disk");
-  if (!draft.commit()) fail_call(path, "a name that a file can take", errno, kCheckPath);
-  if (!draft.sync_directory())
-    fail_call(path, "a directory that can be written to disk", errno, kCheckPath);
+  check_created(draft);
+  if (!draft.write(text.data(), text.size())) fail_write(draft, errno);
+  put_in_place(draft, path);
 }
 
 }  // namespace octavo
