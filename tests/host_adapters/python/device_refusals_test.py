@@ -105,7 +105,8 @@ def test_the_cublas_of_nvidias_package_is_found(monkeypatch, tmp_path):
 
 def test_a_torch_for_rocm(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    weight = types.SimpleNamespace(parameter=types.SimpleNamespace(device=torch.device("cuda:0")))
+    weight = types.SimpleNamespace(parameter=types.SimpleNamespace(
+        is_meta=False, device=torch.device("cuda:0")))
     with pytest.raises(octavo.UnsupportedError, match="a GPU of NVIDIA, found cuda:0 .* built for ROCm"):
         device.device_of([weight])
 

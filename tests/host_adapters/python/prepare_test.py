@@ -67,7 +67,7 @@ def test_model_without_memory_computes_once_it_has_some():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     octavo.prepare(model, overrides=te())
-    model.to_empty(device="cpu")
+    model.to_empty(device=x.device)
     model.load_state_dict(reference.state_dict())
     octavo.prepare(reference, overrides=te())
     assert torch.equal(model(x), reference(x))

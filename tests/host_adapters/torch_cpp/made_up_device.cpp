@@ -14,6 +14,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -75,6 +76,12 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool isPinnedPtr(const void *) const override { return true; }  // copies are synchronous
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
     return at::detail::createCPUGenerator();  // operators run on the CPU
+  }
+  void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
+    c10::DataPtr data = allocator().allocate(bytes);
+    allocator().copy_data(data.get(), storage.data(), std::min(bytes, storage.nbytes()));
+    storage.set_data_ptr(std::move(data));
+    storage.set_nbytes(bytes);
   }
 };
 
