@@ -84,7 +84,8 @@ RULES = {
     "kernels/*": Rule(KERNELS),
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
-    "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src"}),
+    "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src", "sodium"},
+                                only={"sodium": r"saved_files\..*"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),

@@ -10,9 +10,10 @@ import logging
 import os
 
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from .errors import InvalidError, StateError, UnsupportedError
+from .errors import InvalidError, ResourceError, StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
 from .torch.prepare import prepare
@@ -20,6 +21,7 @@ from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
 
 FILE = "octavo.safetensors"
+STEP = "octavo.step"
 _log = logging.getLogger("octavo")
 
 
@@ -89,15 +91,13 @@ class OctavoCallback(transformers.TrainerCallback):
             raise InvalidError(
                 f"resuming at step {state.global_step}: expected FP8 state in {path}, found none; "
                 "pass OctavoCallback(resume=<the checkpoint's folder>)")
-        load_state_dict(model, load_file(path))
+        load_state_dict(model, _read(path, state.global_step))
 
     def on_save(self, args, state, control, model=None, **kwargs):
         if args.should_save:
             folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
             os.makedirs(folder, exist_ok=True)
-            partial = os.path.join(folder, FILE + ".partial")
-            save_file(state_dict(model), partial)
-            os.replace(partial, os.path.join(folder, FILE))
+            _write(state_dict(model), os.path.join(folder, FILE), state.global_step)
 
     def on_log(self, args, state, control, model=None, logs=None, **kwargs):
         values = {**self.counts, "octavo_skipped_steps": session_of(model).skipped_steps}
@@ -105,3 +105,39 @@ class OctavoCallback(transformers.TrainerCallback):
             logs.update(values)
         if state.log_history:
             state.log_history[-1].update(values)
+
+
+def _write(tensors, path, step):
+    """The file appears complete or not at all, also after a loss of power."""
+    partial = path + ".partial"
+    try:
+        save_file(tensors, partial, metadata={STEP: str(step)})
+        _to_disk(partial, os.O_RDWR)
+        os.replace(partial, path)
+        _to_disk(os.path.dirname(path), os.O_RDONLY)
+    except (OSError, SafetensorError) as e:
+        raise ResourceError(f"{path}: expected to write it, found: {e}; free the disk or choose another "
+                            "output_dir, then save again") from e
+
+
+def _to_disk(path, flags):
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path, step):
+    """Its tensors. Raises InvalidError for a file that is damaged or of another step."""
+    try:
+        with safe_open(path, "pt") as file:
+            found = (file.metadata() or {}).get(STEP)
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
+    except SafetensorError as e:
+        raise InvalidError(f"{path}: expected a file of safetensors, found a damaged one: {e}; resume from "
+                           "another checkpoint") from e
+    if found != str(step):
+        raise InvalidError(f"{path}: expected the FP8 state of step {step}, found that of step {found}; put "
+                           "the files of one checkpoint into one folder")
+    return tensors

@@ -1,6 +1,11 @@
 """Checkpoints of prepared models: octavo.state_dict beside torch's own."""
 import copy
+import hashlib
 import io
+import json
+import random
+import re
+import struct
 import subprocess
 import sys
 
@@ -10,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import octavo
+from octavo.torch import hashes
 from conftest import msamp, session, te
 from linear_test import model_of, train
 
@@ -117,20 +123,19 @@ def test_columns_are_found_by_layer_name():
     model, optimizer = prepared(overrides)
     train(model, optimizer, steps=3)
     state = octavo.state_dict(model)
-    import json
-    meta = json.loads(bytes(state["octavo.metadata"].numpy()).decode())
     key = "session/x/amax_history"
+    swapped = {**state, key: state[key].flip(1)}
+    meta = json.loads(hashes.opened(state))
     meta["labels"][key].reverse()
-    swapped = dict(state)
-    swapped[key] = state[key].flip(1)
-    swapped["octavo.metadata"] = torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)
+    meta["blake2b"][key] = hashes.of(swapped[key])
+    swapped.update(hashes.seal(json.dumps(meta).encode()))
     other, _ = prepared(overrides)
     octavo.load_state_dict(other, swapped)
     assert torch.equal(octavo.state_dict(other)[key], state[key])
 
 
 def bad_states(state):
-    key = next(k for k in state if k != "octavo.metadata")
+    key = next(k for k in state if k != hashes.METADATA)
     yield "the entry 'octavo.metadata'", {k: v for k, v in state.items() if "metadata" not in k}
     yield "1 are missing", {k: v for k, v in state.items() if k != key}
     yield "1 unknown", {**state, "stranger": torch.zeros(1)}
@@ -149,6 +154,56 @@ def test_wrong_states_are_refused_and_change_nothing():
         octavo.load_state_dict(other, state)
     assert all(torch.equal(state[k], v) for k, v in octavo.state_dict(model).items())
     assert session(model).skipped_steps == 0
+
+
+def test_states_of_other_schemas_are_refused():
+    model, _ = prepared(CONFIGURATIONS["te-delayed"])
+    state = octavo.state_dict(model)
+    with pytest.raises(octavo.VersionError, match="'octavo.blake2b', found none"):
+        octavo.load_state_dict(model, {k: v for k, v in state.items() if k != hashes.HASH})
+    newer = {**json.loads(hashes.opened(state)), "schema": 3}
+    with pytest.raises(octavo.VersionError, match="schema 2, found 3"):
+        octavo.load_state_dict(model, {**state, **hashes.seal(json.dumps(newer).encode())})
+
+
+@each
+def test_each_flipped_bit_is_refused_by_the_name_of_its_tensor(overrides):
+    model, optimizer = prepared(overrides)
+    train(model, optimizer, steps=2)
+    state = octavo.state_dict(model)
+    draw = random.Random(5)
+    for key, tensor in state.items():
+        for _ in range(4):
+            damaged = tensor.clone()
+            flat = damaged.view(torch.uint8).view(-1)
+            flat[draw.randrange(flat.numel())] ^= 1 << draw.randrange(8)
+            named = hashes.METADATA if key == hashes.HASH else key
+            with pytest.raises(octavo.InvalidError, match=f"^{re.escape(named)}: .*damaged"):
+                octavo.load_state_dict(model, {**state, key: damaged})
+    for k, v in octavo.state_dict(model).items():
+        assert torch.equal(state[k].view(torch.uint8), v.view(torch.uint8)), k
+
+
+@pytest.mark.parametrize("name", ("te-delayed", "msamp-O2"))  # the other recipes of te keep no state
+def test_a_tensor_of_another_step_is_refused_and_changes_nothing(name):
+    model, optimizer = prepared(CONFIGURATIONS[name])
+    train(model, optimizer, steps=2)
+    state = octavo.state_dict(model)
+    train(model, optimizer, steps=1)
+    later = octavo.state_dict(model)
+    key = next(k for k in state if not torch.equal(later[k].view(torch.uint8), state[k].view(torch.uint8)))
+    with pytest.raises(octavo.InvalidError, match=f"^{re.escape(key)}: .*mixed from two"):
+        octavo.load_state_dict(model, {**state, key: later[key]})
+    for k, v in octavo.state_dict(model).items():
+        assert torch.equal(later[k].view(torch.uint8), v.view(torch.uint8)), k
+
+
+def test_hashes_are_those_of_hashlib_and_do_not_follow_shapes():
+    values = torch.randn(3, 5)
+    expected = hashlib.blake2b(values.cpu().numpy().tobytes(), digest_size=32).hexdigest()
+    assert hashes.of(values) == expected == hashes.of(values.t().contiguous().t())
+    assert hashes.of(torch.tensor(2.5)) == hashlib.blake2b(struct.pack("f", 2.5), digest_size=32).hexdigest()
+    assert hashes.of(torch.empty(0, 4)) == hashlib.blake2b(b"", digest_size=32).hexdigest()
 
 
 def test_unprepared_model_has_no_state():

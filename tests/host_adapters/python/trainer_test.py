@@ -2,8 +2,10 @@
 
 It takes half a minute, since both backends train for 200 steps, stop and resume.
 """
+import errno
 import os
 import pathlib
+import random
 import shutil
 import sys
 
@@ -13,11 +15,12 @@ import torch
 import octavo
 from conftest import kind, msamp, session, te
 from octavo import _abi
-from octavo.errors import InvalidError, StateError, UnsupportedError
+from octavo.errors import InvalidError, ResourceError, StateError, UnsupportedError
 from octavo.torch import ops
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-from octavo.transformers import FILE, OctavoCallback  # noqa: E402  needs transformers
+from octavo import transformers as saving  # noqa: E402  needs transformers
+from octavo.transformers import FILE, OctavoCallback  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"))
 import tiny_gpt  # noqa: E402
@@ -109,6 +112,39 @@ def test_a_checkpoint_that_moved_is_named(tmp_path):
     (moved / FILE).unlink()
     with pytest.raises(InvalidError, match="found none"):
         run(tmp_path, "te", str(moved), resume=moved)
+
+
+def test_damage_and_files_of_another_step_are_refused(tmp_path):
+    run(tmp_path, "te")
+    saved, other = tmp_path / "checkpoint-4", tmp_path / "checkpoint-8"
+    whole = (saved / FILE).read_bytes()
+    draw = random.Random(3)
+    for _ in range(6):
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        (saved / FILE).write_bytes(damaged)
+        with pytest.raises(InvalidError, match="damaged|expected"):
+            run(tmp_path, "te", str(saved))
+    (saved / FILE).write_bytes(whole[:-1])
+    with pytest.raises(InvalidError, match="safetensors, found a damaged one"):
+        run(tmp_path, "te", str(saved))
+    shutil.copy(other / FILE, saved / FILE)
+    with pytest.raises(InvalidError, match="FP8 state of step 4, found that of step 8"):
+        run(tmp_path, "te", str(saved))
+
+
+def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
+    path = str(tmp_path / FILE)
+    kept = {"a": torch.ones(2)}
+    saving._write(kept, path, 1)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        saving._write({"a": torch.zeros(2)}, path, 2)
+    assert torch.equal(saving._read(path, 1)["a"], kept["a"])
 
 
 def test_the_log_says_where_layers_went_and_which_steps_were_skipped(tmp_path):

@@ -4,13 +4,12 @@ import json
 import torch
 
 from .. import _abi
-from ..errors import InvalidError
-from . import ops
+from ..errors import InvalidError, VersionError
+from . import hashes, ops
 from .caches import is_released
 from .prepared import session_of
 
-SCHEMA = 1
-METADATA = "octavo.metadata"
+SCHEMA = 2
 _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
         _abi.E8M0FNU: torch.float8_e8m0fnu}
 
@@ -43,10 +42,10 @@ def _metadata(session, keys):
 def state_dict(model):
     """The FP8 state of a model, to be saved in addition to its own state dict: {key: tensor}.
 
-    Contains copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, and a uint8
-    tensor of JSON with the backend, its options and the objects of pooled columns. Works with
-    torch.load(weights_only=True) and with safetensors. Call it between steps. Raises StateError for
-    a model that was not prepared.
+    Contains copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, a uint8 tensor of
+    JSON with the backend, its options, the objects of pooled columns and the hash of each tensor,
+    and a uint8 tensor with the hash of that JSON. Works with torch.load(weights_only=True) and with
+    safetensors. Call it between steps. Raises StateError for a model that was not prepared.
     """
     session = session_of(model)
     session.settle_all()
@@ -55,9 +54,8 @@ def state_dict(model):
     for key, slot in keys.items():
         copy = session.tensors[slot.id].clone()
         out[key] = copy.view(_FP8[slot.dtype]) if slot.dtype in _FP8 else copy
-    text = json.dumps(_metadata(session, keys), sort_keys=True).encode()
-    out[METADATA] = torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
-    return out
+    metadata = {**_metadata(session, keys), "blake2b": hashes.of_all(out)}
+    return {**out, **hashes.seal(json.dumps(metadata, sort_keys=True).encode())}
 
 
 def _columns(key, slot, labels):
@@ -78,23 +76,24 @@ def load_state_dict(model, state):
     model that was saved. Load the model's own state dict first.
 
     Requires the same model, backend and options; pooled columns are matched by layer name. Raises
-    InvalidError for any other state, and then changes no slot. Raises StateError for a model that
+    InvalidError for any other state and for a damaged one, by the name of the tensor, and
+    VersionError for one of another schema; no slot changes then. Raises StateError for a model that
     was not prepared.
     """
     session = session_of(model)
     keys = _keys(session)
-    if METADATA not in state:
-        raise InvalidError(f"the state: expected the entry {METADATA!r}, found none; load "
-                           "the result of octavo.state_dict")
-    found = json.loads(bytes(state[METADATA].cpu().numpy()).decode())
+    found = json.loads(hashes.opened(state))
     here = _metadata(session, keys)
-    for what in ("schema", "backend", "options"):
+    if found["schema"] != SCHEMA:
+        raise VersionError(f"the state: expected schema {SCHEMA}, found {found['schema']!r}; load it with the "
+                           "version of octavo that wrote it")
+    for what in ("backend", "options"):
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
                                f"{difference[0]}; load it with the configuration of the save")
     missing = sorted(set(keys) - set(state))
-    unknown = sorted(set(state) - set(keys) - {METADATA})
+    unknown = sorted(set(state) - set(keys) - {hashes.METADATA, hashes.HASH})
     if missing or unknown:
         raise InvalidError(f"the state: expected the slots of this model; {len(missing)} are missing "
                            f"({', '.join(missing[:3])}), {len(unknown)} unknown "
@@ -109,6 +108,7 @@ def load_state_dict(model, state):
                                f"{tuple(value.shape)} of {value.dtype}; load a checkpoint of this model")
         columns = _columns(key, slot, found["labels"])
         values[key] = value if columns is None else value[:, columns]
+    hashes.check(found["blake2b"], {key: state[key] for key in keys})
     for slot in session.slots:
         tensor = session.tensors[slot.id]
         if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):

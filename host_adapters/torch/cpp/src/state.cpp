@@ -1,5 +1,5 @@
-// Checkpoints of a prepared model: four files in a directory of their own, all of them archives of
-// torch::serialize. FP8 codes cross as bytes.
+// Checkpoints of a prepared model: three files in a directory of their own, archives of
+// torch::serialize, and a list with their hashes. FP8 codes cross as bytes.
 #include <ATen/core/grad_mode.h>
 #include <torch/serialize/archive.h>
 
@@ -8,6 +8,7 @@
 
 #include "prepared.h"
 #include "random_state.h"
+#include "saved_files.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
@@ -44,23 +45,6 @@ c10::List<std::string> list_of(const std::vector<std::string> &strings) {
   return list;
 }
 
-// A file appears complete or not at all.
-void save_file(OutputArchive &archive, const fs::path &path) {
-  const fs::path partial = path.string() + ".partial";
-  archive.save_to(partial.string());
-  fs::rename(partial, path);
-}
-
-// Its tensors on the device, whichever they were saved from.
-InputArchive open_file(const fs::path &path, const at::Device &device) {
-  if (!fs::exists(path))
-    throw Error(OCTAVO_RESOURCE, "load_state: expected the file " + path.string() +
-                                     ", found none; give the directory that save_state wrote");
-  InputArchive archive;
-  archive.load_from(path.string(), device);
-  return archive;
-}
-
 // What octavo.pt holds, checked against the run.
 struct LoadedSlots {
   std::vector<at::Tensor> tensors;      // by slot; undefined: its initial value
@@ -82,8 +66,7 @@ std::vector<std::string> strings_of(InputArchive &archive, const char *key) {
                           "; load a checkpoint of the same model, backend and options");
 }
 
-LoadedSlots read_slots(const Run &run, const Session &session, const fs::path &path) {
-  InputArchive archive = open_file(path, run.device());
+LoadedSlots read_slots(const Run &run, const Session &session, InputArchive archive) {
   c10::IValue value;
   archive.read("schema", value);
   if (value.toInt() > kSchema)
@@ -204,7 +187,7 @@ void Prepared::save_state(const std::string &directory) {
   Impl &state = impl();
   const at::NoGradGuard no_grad;
   wrapped("save_state", directory, [&] {
-    fs::create_directories(directory);
+    FilesWriter files(directory);
     OutputArchive slots;
     slots.write("schema", c10::IValue(kSchema));
     slots.write("backend", c10::IValue(state.run->backend_id()));
@@ -221,22 +204,23 @@ void Prepared::save_state(const std::string &directory) {
     slots.write("random", random.cpu(), /*is_buffer=*/true);
     if (random.own().defined()) slots.write("random_of_device", random.own(), /*is_buffer=*/true);
     slots.write("skipped_steps", c10::IValue(static_cast<int64_t>(state.skipped_steps)));
-    save_file(slots, fs::path(directory) / kSlots);
+    files.add(kSlots, slots);
 
     OutputArchive optimizer;
     state.optimizer().save(optimizer);
-    save_file(optimizer, fs::path(directory) / kOptimizer);
+    files.add(kOptimizer, optimizer);
 
     OutputArchive model;
     state.materialize();
     try {
       state.module->save(model);
-      save_file(model, fs::path(directory) / kModel);
+      files.add(kModel, model);
     } catch (...) {
       state.dematerialize(Impl::TakeOver::kNo);
       throw;
     }
     state.dematerialize(Impl::TakeOver::kNo);
+    files.commit();
   });
 }
 
@@ -244,9 +228,11 @@ void Prepared::load_state(const std::string &directory) {
   Impl &state = impl();
   const at::NoGradGuard no_grad;
   wrapped("load_state", directory, [&] {
-    const LoadedSlots loaded = read_slots(*state.run, session(), fs::path(directory) / kSlots);
-    InputArchive model = open_file(fs::path(directory) / kModel, state.run->device());
-    InputArchive optimizer = open_file(fs::path(directory) / kOptimizer, state.run->device());
+    const at::Device device = state.run->device();
+    const FilesReader files(directory);
+    const LoadedSlots loaded = read_slots(*state.run, session(), files.open(kSlots, device));
+    InputArchive model = files.open(kModel, device);
+    InputArchive optimizer = files.open(kOptimizer, device);
     state.materialize();
     Backup backup(state);
     try {

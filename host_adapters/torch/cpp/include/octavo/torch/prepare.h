@@ -80,9 +80,12 @@ class OCTAVO_TORCH_API Prepared {
   void with_plain_weights(const std::function<void()> &fn);
 
   // A directory of its own with the plain model (model.pt, for torch::load of the module), the
-  // optimizer, the slots and the random number generator. load_state takes a prepared model of the
-  // same configuration to the same state, in another process, too: the next step is bit-identical.
-  // load_state is all or nothing. Both are due between steps.
+  // optimizer, the slots, the random number generator, and files.b2sum, the BLAKE2b of each file
+  // (`b2sum --check` reads it). The checkpoint before stays until the new one is on disk.
+  // load_state takes a prepared model of the same configuration to the same state, in another
+  // process, too: the next step is bit-identical. It is all or nothing, and refuses damaged files
+  // and files of several checkpoints by their names. Both are due between steps. Errors:
+  // OCTAVO_RESOURCE, OCTAVO_INVALID, and OCTAVO_WRONG_STATE while another process saves there.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
 

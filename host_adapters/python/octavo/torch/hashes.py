@@ -1,0 +1,58 @@
+"""Hashes of a state dict: a flipped bit is refused by the name of its tensor."""
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from ..errors import InvalidError, VersionError
+
+METADATA = "octavo.metadata"
+HASH = "octavo.blake2b"
+
+
+def _bytes(tensor):
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def of(tensor):
+    """BLAKE2b with 256 bits of the bytes of a tensor, as the library's own checkpoints have it."""
+    return hashlib.blake2b(_bytes(tensor).numpy(), digest_size=32).hexdigest()
+
+
+def of_all(tensors):
+    """{key: hash} of {key: tensor}, on as many threads as there are processors: hashlib lets go of
+    the interpreter."""
+    with ThreadPoolExecutor(thread_name_prefix="octavo-hash") as pool:
+        return dict(zip(tensors, pool.map(of, tensors.values())))
+
+
+def seal(text):
+    """The entries of a state that hold its metadata and the hash of it."""
+    metadata = torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
+    return {METADATA: metadata,
+            HASH: torch.frombuffer(bytearray(bytes.fromhex(of(metadata))), dtype=torch.uint8).clone()}
+
+
+def opened(state):
+    """The bytes of the metadata of a state. Raises InvalidError for one without, and for damage."""
+    if METADATA not in state:
+        raise InvalidError(f"the state: expected the entry {METADATA!r}, found none; load "
+                           "the result of octavo.state_dict")
+    if HASH not in state:
+        raise VersionError(f"the state: expected the entry {HASH!r}, found none: nothing could tell whether "
+                           "it is whole; load it with the version of octavo that wrote it")
+    _compare(METADATA, bytes(_bytes(state[HASH]).numpy()).hex(), of(state[METADATA]))
+    return bytes(_bytes(state[METADATA]).numpy())
+
+
+def check(saved, tensors):
+    """Raises InvalidError unless {key: hash} is that of {key: tensor}, by the first key that differs."""
+    found = of_all(tensors)
+    for key in sorted(tensors):
+        _compare(key, saved.get(key), found[key])
+
+
+def _compare(key, saved, found):
+    if saved != found:
+        raise InvalidError(f"{key}: expected the bytes with BLAKE2b {str(saved)[:16]}, as saved, found "
+                           f"{found[:16]}: the state is damaged or mixed from two; load another checkpoint")
