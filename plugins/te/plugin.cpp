@@ -113,4 +113,4 @@ void Te::declare(Slots &s) {
 }  // namespace octavo::te
 
 OCTAVO_PLUGIN(octavo::te::Te, check, take_dtypes, take_parameter, take_linear, declare, cast_weight,
-              forward, backward, finish_step)
+              weight_cast, forward, backward, finish_step)

@@ -7,7 +7,7 @@
 
 namespace octavo::te {
 
-class Te : public author::FusedBackend<Te, Options> {
+class Te : public author::FusedBackend<Te, Options>, public author::Shards<Te> {
  public:
   static void check(const author::Device &device, const Options &options,
                     author::Verdicts &verdicts);
@@ -17,6 +17,7 @@ class Te : public author::FusedBackend<Te, Options> {
 
   void declare(author::Slots &s);
   void cast_weight(author::Pass &p, const author::WeightCall &c) const;
+  author::WeightCast weight_cast(const author::WeightCall &c) const;
   void forward(author::Pass &p, const author::ForwardCall &c) const;
   void backward(author::Pass &p, const author::BackwardCall &c) const;
   void finish_step(author::Pass &p, const author::StepCall &c) const;

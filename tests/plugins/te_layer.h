@@ -139,6 +139,14 @@ class TeLayer {
       return fused()->linear_forward(session_, &c);
     });
   }
+  // octavo.shard/1: the answer for shards of this many rows of the weight.
+  octavo_status shard_plan(int64_t rows, octavo_shard_plan *out) const {
+    *out = {};
+    out->size = sizeof(*out);
+    out->kind = OCTAVO_KIND_SHARD_PLAN;
+    out->rows = rows;
+    return octavo_run_shard(run_.get())->plan(session_, out);
+  }
   std::string error() const { return request_.host.error(); }
 
   // dw and db start from what `g` holds when it has their shapes.

@@ -165,6 +165,8 @@ def declare(library):
         "octavo_run_optimizer": (c.c_void_p, [run]),
         "octavo_run_gradients": (c.c_void_p, [run]),
         "octavo_run_fused": (c.c_void_p, [run]),
+        "octavo_run_grouped": (c.c_void_p, [run]),
+        "octavo_run_shard": (c.c_void_p, [run]),
         "octavo_run_precision": (Str, [run]),
         "octavo_run_backend_id": (Str, [run]),
     }

@@ -44,7 +44,7 @@
 /* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
  * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
  * tests/abi/abi_table.py writes them. */
-#define OCTAVO_ABI_HEADERS "rc3-8f772461"
+#define OCTAVO_ABI_HEADERS "rc3-10a96daa"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -209,7 +209,15 @@ enum {
   OCTAVO_KIND_PREPARE_CALL = 49,
   OCTAVO_KIND_PACK = 50,
   OCTAVO_KIND_MEMORY = 51,
-  OCTAVO_KIND_ABILITY = 52
+  OCTAVO_KIND_ABILITY = 52,
+  OCTAVO_KIND_GROUPED_PLAN = 53,
+  OCTAVO_KIND_GROUPED_FORWARD_CALL = 54,
+  OCTAVO_KIND_GROUPED_BACKWARD_CALL = 55,
+  OCTAVO_KIND_GROUPED = 56,
+  OCTAVO_KIND_SHARD_PLAN = 57,
+  OCTAVO_KIND_SHARD_CALL = 58,
+  OCTAVO_KIND_GATHERED_CALL = 59,
+  OCTAVO_KIND_SHARD = 60
 };
 
 #endif

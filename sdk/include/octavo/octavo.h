@@ -27,9 +27,11 @@
 
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
+#include "octavo/grouped.h"
 #include "octavo/memory.h"
 #include "octavo/optimizer.h"
 #include "octavo/plugin.h"
+#include "octavo/shard.h"
 
 /* The version of liboctavo at run time, "0.1.0". THREAD_ANY. */
 OCTAVO_EXPORT octavo_str octavo_version(void);
@@ -115,6 +117,8 @@ OCTAVO_EXPORT const octavo_backend *octavo_run_backend(const octavo_run *r);
 OCTAVO_EXPORT const octavo_optimizer *octavo_run_optimizer(const octavo_run *r); /* null if none */
 OCTAVO_EXPORT const octavo_gradients *octavo_run_gradients(const octavo_run *r); /* null if none */
 OCTAVO_EXPORT const octavo_fused *octavo_run_fused(const octavo_run *r);         /* null if none */
+OCTAVO_EXPORT const octavo_grouped *octavo_run_grouped(const octavo_run *r);     /* null if none */
+OCTAVO_EXPORT const octavo_shard *octavo_run_shard(const octavo_run *r);         /* null if none */
 OCTAVO_EXPORT octavo_session *octavo_run_session(const octavo_run *r);
 /* The description with which the session was opened: kernels, capabilities, options. For tools and
  * tests that open their own session on a wrapped kernels table. */

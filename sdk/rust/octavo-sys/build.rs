@@ -9,10 +9,12 @@ use std::{env, fs};
 const HEADERS: &str = "#include <stdint.h>
 #include \"octavo/fused.h\"
 #include \"octavo/gradients.h\"
+#include \"octavo/grouped.h\"
 #include \"octavo/kernels.h\"
 #include \"octavo/memory.h\"
 #include \"octavo/optimizer.h\"
 #include \"octavo/plugin.h\"
+#include \"octavo/shard.h\"
 ";
 
 fn fail(text: &str) -> ! {

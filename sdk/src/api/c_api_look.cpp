@@ -62,6 +62,14 @@ const octavo_fused *octavo_run_fused(const octavo_run *r) {
   return table_of(r, &octavo::LoadedPlugin::fused);
 }
 
+const octavo_grouped *octavo_run_grouped(const octavo_run *r) {
+  return table_of(r, &octavo::LoadedPlugin::grouped);
+}
+
+const octavo_shard *octavo_run_shard(const octavo_run *r) {
+  return table_of(r, &octavo::LoadedPlugin::shard);
+}
+
 const octavo_gradients *octavo_run_gradients(const octavo_run *r) {
   return table_of(r, &octavo::LoadedPlugin::gradients);
 }

@@ -70,6 +70,16 @@ std::vector<std::string> missing_functions(const octavo_fused &given) {
   return missing(given, FN(workspace), FN(linear_forward), FN(apply));
 }
 
+std::vector<std::string> missing_functions(const octavo_grouped &given) {
+  using T = octavo_grouped;
+  return missing(given, FN(plan), FN(forward), FN(backward));
+}
+
+std::vector<std::string> missing_functions(const octavo_shard &given) {
+  using T = octavo_shard;
+  return missing(given, FN(plan), FN(measure), FN(cast), FN(place));
+}
+
 std::vector<std::string> missing_functions(const octavo_kernels &given) {
   using T = octavo_kernels;
   return missing(given, FN(probe_device), FN(open_device), FN(close_device), FN(describe),
@@ -113,6 +123,16 @@ octavo_kernels complete(const octavo_kernels &given) {
 octavo_fused complete(const octavo_fused &given) {
   using T = octavo_fused;
   return filled(given, &T::workspace, &T::linear_forward, &T::apply);
+}
+
+octavo_grouped complete(const octavo_grouped &given) {
+  using T = octavo_grouped;
+  return filled(given, &T::plan, &T::forward, &T::backward);
+}
+
+octavo_shard complete(const octavo_shard &given) {
+  using T = octavo_shard;
+  return filled(given, &T::plan, &T::measure, &T::cast, &T::place);
 }
 
 octavo_gradients complete(const octavo_gradients &given) {

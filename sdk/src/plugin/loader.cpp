@@ -258,6 +258,10 @@ class Handshake {
       plugin_->gradients = whole(*g, OCTAVO_GRADIENTS_ID);
     if (const auto *f = static_cast<const octavo_fused *>(get(OCTAVO_FUSED_ID)))
       plugin_->fused = whole(*f, OCTAVO_FUSED_ID);
+    if (const auto *g = static_cast<const octavo_grouped *>(get(OCTAVO_GROUPED_ID)))
+      plugin_->grouped = whole(*g, OCTAVO_GROUPED_ID);
+    if (const auto *s = static_cast<const octavo_shard *>(get(OCTAVO_SHARD_ID)))
+      plugin_->shard = whole(*s, OCTAVO_SHARD_ID);
   }
 
   // The complete table of an interface, which must have its required functions.

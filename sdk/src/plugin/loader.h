@@ -30,6 +30,8 @@ struct LoadedPlugin {
   std::optional<octavo_optimizer> optimizer;
   std::optional<octavo_gradients> gradients;
   std::optional<octavo_fused> fused;
+  std::optional<octavo_grouped> grouped;
+  std::optional<octavo_shard> shard;
 };
 
 // The file must have passed elf_verdict (elf.h), which probe_plugin sees to: the system's loader
@@ -57,6 +59,8 @@ std::vector<std::string> missing_functions(const octavo_backend &given);
 std::vector<std::string> missing_functions(const octavo_optimizer &given);
 std::vector<std::string> missing_functions(const octavo_gradients &given);
 std::vector<std::string> missing_functions(const octavo_fused &given);
+std::vector<std::string> missing_functions(const octavo_grouped &given);
+std::vector<std::string> missing_functions(const octavo_shard &given);
 std::vector<std::string> missing_functions(const octavo_kernels &given);
 std::vector<std::string> missing_functions(const octavo_memory &given);
 
@@ -65,6 +69,8 @@ octavo_backend complete(const octavo_backend &given);
 octavo_optimizer complete(const octavo_optimizer &given);
 octavo_gradients complete(const octavo_gradients &given);
 octavo_fused complete(const octavo_fused &given);
+octavo_grouped complete(const octavo_grouped &given);
+octavo_shard complete(const octavo_shard &given);
 octavo_kernels complete(const octavo_kernels &given);
 octavo_memory complete(const octavo_memory &given);
 

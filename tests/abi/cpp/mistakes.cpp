@@ -89,6 +89,16 @@ struct NoGradients : Least<NoGradients> {
   void reduce(Reduction &) const {}
 };
 
+// expect: expected WeightCast weight_cast(const WeightCall &) const
+struct OtherWeightCast : Least<OtherWeightCast>, Shards<OtherWeightCast> {
+  WeightCast weight_cast(const Parameter &) const { return {}; }
+};
+
+// expect: expected a backend with weight_cast() to be an author::Shards
+struct NoShards : Least<NoShards> {
+  WeightCast weight_cast(const WeightCall &) const { return {}; }
+};
+
 // expect: end_step is the verb of the base class; the member that it calls is finish_step(
 struct VerbForHook : Least<VerbForHook> {
   void end_step(Pass &, const StepCall &) const {}
@@ -157,7 +167,7 @@ constexpr auto kUse = &Tables<T>::get_interface;
 const void *use(octavo_str id) {
   kUse<CorrectOwning>(id), kUse<NoStep>(id), kUse<OtherWrite>(id), kUse<OtherReduce>(id);
   kUse<NoOptimizer>(id), kUse<NoGradients>(id), kUse<VerbForHook>(id);
-  kUse<OtherVerbForHook>(id);
+  kUse<OtherVerbForHook>(id), kUse<OtherWeightCast>(id), kUse<NoShards>(id);
   kUse<Correct>(id), kUse<Misspelt>(id), kUse<NotConst>(id), kUse<OtherArgument>(id);
   return kUse<FewerArguments>(id), kUse<OtherResult>(id), kUse<OtherOptions>(id), kUse<Private>(id);
 }

@@ -55,6 +55,8 @@ class Handles : public testing::Test {
     EXPECT_EQ(octavo_run_optimizer(run), nullptr);
     EXPECT_EQ(octavo_run_gradients(run), nullptr);
     EXPECT_EQ(octavo_run_fused(run), nullptr);
+    EXPECT_EQ(octavo_run_grouped(run), nullptr);
+    EXPECT_EQ(octavo_run_shard(run), nullptr);
     EXPECT_EQ(octavo_run_session(run), nullptr);
     EXPECT_EQ(octavo_run_session_desc(run), nullptr);
     EXPECT_EQ(octavo_run_precision(run).size, 0u);

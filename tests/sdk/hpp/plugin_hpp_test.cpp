@@ -148,6 +148,8 @@ TEST(PluginHpp, optional_interfaces_are_there_when_their_verbs_are) {
   EXPECT_EQ(interface(Tables<Pooled>(), OCTAVO_OPTIMIZER_ID), nullptr);
   EXPECT_EQ(interface(Tables<Pooled>(), OCTAVO_GRADIENTS_ID), nullptr);
   EXPECT_EQ(interface(Tables<Pooled>(), OCTAVO_FUSED_ID), nullptr);
+  EXPECT_EQ(interface(Tables<Pooled>(), OCTAVO_SHARD_ID), nullptr);
+  EXPECT_NE(interface(Tables<Pooled>(), OCTAVO_GROUPED_ID), nullptr) << "every Backend has it";
   EXPECT_EQ(interface(Tables<Pooled>(), "octavo.backend/10"), nullptr);
   EXPECT_EQ(interface(Tables<Pooled>(), ""), nullptr);
   const auto *fused =

@@ -43,7 +43,7 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
 template <typename Table>
 class CompleteTest : public testing::Test {};
 using Tables = testing::Types<octavo_backend, octavo_optimizer, octavo_gradients, octavo_fused,
-                              octavo_kernels, octavo_memory>;
+                              octavo_grouped, octavo_shard, octavo_kernels, octavo_memory>;
 TYPED_TEST_SUITE(CompleteTest, Tables);
 
 TYPED_TEST(CompleteTest, no_function_is_null) {

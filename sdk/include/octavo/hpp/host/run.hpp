@@ -125,6 +125,8 @@ class Run {
   const octavo_optimizer *optimizer() const { return octavo_run_optimizer(get()); }
   const octavo_gradients *gradients() const { return octavo_run_gradients(get()); }
   const octavo_fused *fused() const { return octavo_run_fused(get()); }
+  const octavo_grouped *grouped() const { return octavo_run_grouped(get()); }
+  const octavo_shard *shard() const { return octavo_run_shard(get()); }
   octavo_session *session() const { return octavo_run_session(get()); }
 
   std::string precision() const { return text(octavo_run_precision(get())); }

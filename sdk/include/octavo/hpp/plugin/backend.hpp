@@ -8,6 +8,7 @@
 #ifndef OCTAVO_HPP_PLUGIN_BACKEND_HPP
 #define OCTAVO_HPP_PLUGIN_BACKEND_HPP
 
+#include "octavo/grouped.h"
 #include "octavo/hpp/plugin/calls.hpp"
 #include "octavo/hpp/plugin/options.hpp"
 
@@ -137,6 +138,7 @@ class Backend {
     for (uint32_t i = objects_.sealed_linears; i < sealed.sealed_linears; ++i) {
       Linear &l = sealed.linears[i];
       measure_backward(l, sealed.parameters[l.weight], kMeasuredRows, &l.needs_x);
+      l.saved = saved_extent(l, sealed.parameters[l.weight]);
     }
     objects_ = std::move(sealed);
     return status;
@@ -147,6 +149,13 @@ class Backend {
   octavo_status linear_forward(const octavo_forward_call *c) const;
   octavo_status linear_backward(const octavo_backward_call *c) const;
   octavo_status end_step(const octavo_step_call *c) const;
+
+  // ---- The verbs of octavo.grouped/1. ----
+
+  octavo_status grouped_plan(const uint32_t *linears, uint32_t count,
+                             octavo_grouped_plan *out) const;
+  octavo_status grouped_forward(const octavo_grouped_forward_call *c) const;
+  octavo_status grouped_backward(const octavo_grouped_backward_call *c) const;
 
  protected:
   ~Backend() = default;
@@ -165,7 +174,7 @@ class Backend {
   const Linear &checked(const octavo_forward_call &c) const;
   const Linear &checked(const octavo_backward_call &c) const;
   // The verbs without memory: what they take, and whether backward asks for x.
-  Pass measure_forward(const Linear &l, int64_t m, bool fused) const;
+  Pass measure_forward(const Linear &l, const Parameter &w, int64_t m, bool fused) const;
   Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const;
 
  private:
@@ -176,6 +185,11 @@ class Backend {
   static constexpr bool finishes_steps() {
     return !std::is_same_v<decltype(&Self::finish_step), decltype(&Backend::finish_step)>;
   }
+  octavo_extent saved_extent(const Linear &l, const Parameter &w) const {
+    return extent_of([&](int64_t m) { return measure_forward(l, w, m, false).saved_bytes(); },
+                     measure_forward(l, w, 0, false).saved_rows());
+  }
+  void check_group(const uint32_t *linears, uint32_t count) const;
   static Options parse(const octavo_session_desc &desc) {
     return OptionList<Options>().parse(desc.options, desc.option_count);
   }
@@ -208,5 +222,7 @@ class Backend {
 #pragma GCC visibility pop
 
 #include "octavo/hpp/plugin/verbs.hpp"
+
+#include "octavo/hpp/plugin/grouped.hpp"
 
 #endif

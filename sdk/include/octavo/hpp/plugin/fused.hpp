@@ -19,9 +19,10 @@ class FusedBackend : public Backend<Self, OptionsType> {
   octavo_status fused_workspace(uint32_t linear, octavo_extent *out) const {
     const Linear &l = this->sealed_linear(linear);
     if (l.needs_x) return OCTAVO_UNSUPPORTED;
+    const Parameter &w = this->objects().parameters[l.weight];
     octavo_status status = OCTAVO_OK;
     const auto measured = [&](int64_t m) {
-      const Pass p = this->measure_forward(l, m, true);
+      const Pass p = this->measure_forward(l, w, m, true);
       if (status == OCTAVO_OK) status = p.status();
       return p;
     };
@@ -30,8 +31,7 @@ class FusedBackend : public Backend<Self, OptionsType> {
     octavo_extent extent = extent_of([&](int64_t m) { return measured(m).workspace_bytes(); });
     if (status != OCTAVO_OK) return status;
     // Either what prologue_quantize needs, or x, whose end is moved to a piece's alignment.
-    const auto width =
-        static_cast<uint64_t>(this->objects().parameters[l.weight].cols) * sizeof(float);
+    const auto width = static_cast<uint64_t>(w.cols) * sizeof(float);
     extent.bytes_per_row += std::max(prologue.bytes_per_row, width);
     extent.fixed_bytes += std::max(prologue.fixed_bytes, uint64_t{256});
     *out = extent;

@@ -18,7 +18,7 @@ namespace author {
 #define OCTAVO_AUTHOR_EACH_HOOK(hook)                                                         \
   hook(check) hook(take_dtypes) hook(take_parameter) hook(take_linear) hook(declare)          \
       hook(cast_weight) hook(forward) hook(backward) hook(finish_step) hook(step) hook(write) \
-          hook(reduce)
+          hook(reduce) hook(weight_cast)
 
 // The number of a hook; the masks below have bit 1 << number.
 struct Hook {
@@ -65,6 +65,7 @@ constexpr uint32_t own_hooks() {
   add(Signatures<T>::has_step, Hook::step);
   add(Signatures<T>::has_write, Hook::write);
   add(Signatures<T>::has_reduce, Hook::reduce);
+  add(Signatures<T>::has_weight_cast, Hook::weight_cast);
   return own;
 }
 
@@ -91,7 +92,7 @@ struct Hooks<T, named,
   static_assert(!missing(Hook::no_hook),
                 "OCTAVO_PLUGIN names a member that the base class never calls; it calls check, "
                 "take_dtypes, take_parameter, take_linear, declare, cast_weight, forward, "
-                "backward, finish_step, step, write and reduce");
+                "backward, finish_step, step, write, reduce and weight_cast");
 #define OCTAVO_AUTHOR_COMPARE(hook)                                                              \
   static_assert(!missing(Hook::hook), "OCTAVO_PLUGIN names " #hook                               \
                                       ", which the class does not have; is it misspelt there?"); \

@@ -46,8 +46,9 @@ struct Parameter {
 struct Linear {
   uint32_t id = 0;
   std::string name;
-  uint32_t weight = 0;   // parameter id
-  bool needs_x = false;  // whether backward asks for x; known after its seal
+  uint32_t weight = 0;           // parameter id
+  bool needs_x = false;          // whether backward asks for x; known after its seal
+  octavo_extent saved{1, 0, 0};  // likewise
   std::vector<Place> places;
 };
 

@@ -9,6 +9,7 @@
 #include "octavo/hpp/plugin/backend.hpp"
 #include "octavo/hpp/plugin/gradients.hpp"
 #include "octavo/hpp/plugin/optimizer.hpp"
+#include "octavo/hpp/plugin/shard.hpp"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -53,6 +54,7 @@ OCTAVO_AUTHOR_SIGNATURE(HasFinishStep, finish_step, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasStep, step, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasWrite, write, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasReduce, reduce, IsConstVerb);
+OCTAVO_AUTHOR_SIGNATURE(HasWeightCast, weight_cast, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasQuantizeWeight, quantize_weight, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasEndStep, end_step, IsConstVerb);
 #undef OCTAVO_AUTHOR_SIGNATURE
@@ -90,9 +92,14 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static constexpr bool has_reduce = HasReduce<T, void(Reduction &)>();
   static constexpr bool reduce = !is_reducing || has_reduce;
   static constexpr bool gradients = is_reducing || !has_reduce;
+  static constexpr bool is_sharding = std::is_base_of<Shards<T>, T>::value;
+  static constexpr bool has_weight_cast = HasWeightCast<T, WeightCast(const WeightCall &)>();
+  static constexpr bool weight_cast = !is_sharding || has_weight_cast;
+  static constexpr bool shards = is_sharding || !has_weight_cast;
   static constexpr bool hold = check && take_dtypes && take_parameter && take_linear && declare &&
                                cast_weight && forward && backward && finish_step && step && write &&
-                               optimizer && reduce && gradients && quantize_weight && end_step;
+                               optimizer && reduce && gradients && weight_cast && shards &&
+                               quantize_weight && end_step;
 
   // "expected": in the class, public, with this name and signature, once.
   static_assert(check, "expected static void check(const Device &, const Options &, Verdicts &)");
@@ -116,6 +123,8 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static_assert(optimizer, "expected a backend with step() or write() to be an author::Optimizer");
   static_assert(reduce, "expected void reduce(Reduction &) const");
   static_assert(gradients, "expected a backend with reduce() to be an author::Gradients");
+  static_assert(weight_cast, "expected WeightCast weight_cast(const WeightCall &) const");
+  static_assert(shards, "expected a backend with weight_cast() to be an author::Shards");
 };
 
 }  // namespace author

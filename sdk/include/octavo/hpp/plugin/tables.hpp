@@ -1,8 +1,8 @@
 // octavo/hpp/plugin/tables.hpp: the tables of the contract, filled from a class with its verbs.
 //
 // Every function goes through the exception barrier. An optional interface is present when the
-// class has its first verb (optimizer_step, run_stage, fused_forward), and must then have all of
-// them: it derives from Optimizer, Gradients or FusedBackend.
+// class has its verbs: every Backend has octavo.grouped/1, and one that derives from Optimizer,
+// Gradients, FusedBackend or Shards has theirs.
 #ifndef OCTAVO_HPP_PLUGIN_TABLES_HPP
 #define OCTAVO_HPP_PLUGIN_TABLES_HPP
 
@@ -10,8 +10,10 @@
 #include <type_traits>
 
 #include "octavo/fused.h"
+#include "octavo/grouped.h"
 #include "octavo/hpp/plugin/signatures.hpp"
 #include "octavo/plugin.h"
+#include "octavo/shard.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -35,6 +37,8 @@ const T *session_of(const octavo_session *s) {
 OCTAVO_AUTHOR_DETECT(HasOptimizer, optimizer_step);
 OCTAVO_AUTHOR_DETECT(HasGradients, run_stage);
 OCTAVO_AUTHOR_DETECT(HasFused, fused_forward);
+OCTAVO_AUTHOR_DETECT(HasGrouped, grouped_forward);
+OCTAVO_AUTHOR_DETECT(HasShard, shard_place);
 #undef OCTAVO_AUTHOR_DETECT
 
 // T::method as a function of a table: the session in front, the barrier around it.
@@ -92,6 +96,13 @@ inline constexpr char run_stage[] = "run_stage";
 inline constexpr char fused_workspace[] = "fused workspace";
 inline constexpr char fused_forward[] = "fused linear_forward";
 inline constexpr char fused_apply[] = "fused apply";
+inline constexpr char grouped_plan[] = "grouped plan";
+inline constexpr char grouped_forward[] = "grouped forward";
+inline constexpr char grouped_backward[] = "grouped backward";
+inline constexpr char shard_plan[] = "shard plan";
+inline constexpr char shard_measure[] = "shard measure";
+inline constexpr char shard_cast[] = "shard cast";
+inline constexpr char shard_place[] = "shard place";
 }  // namespace verbs
 
 #define OCTAVO_AUTHOR_VERB(verb) Verb<T, verbs::verb, &T::verb>::call
@@ -171,11 +182,36 @@ struct Tables {
     }
   }
 
+  static const octavo_grouped *grouped() {
+    if constexpr (HasGrouped<T>::value) {
+      static constexpr octavo_grouped table = {
+          sizeof(octavo_grouped), OCTAVO_KIND_GROUPED, OCTAVO_AUTHOR_VERB(grouped_plan),
+          OCTAVO_AUTHOR_VERB(grouped_forward), OCTAVO_AUTHOR_VERB(grouped_backward)};
+      return &table;
+    } else {
+      return nullptr;
+    }
+  }
+
+  static const octavo_shard *shard() {
+    if constexpr (HasShard<T>::value) {
+      static constexpr octavo_shard table = {
+          sizeof(octavo_shard),           OCTAVO_KIND_SHARD,
+          OCTAVO_AUTHOR_VERB(shard_plan), OCTAVO_AUTHOR_VERB(shard_measure),
+          OCTAVO_AUTHOR_VERB(shard_cast), OCTAVO_AUTHOR_VERB(shard_place)};
+      return &table;
+    } else {
+      return nullptr;
+    }
+  }
+
   static const void *get_interface(octavo_str id) noexcept {
     if (view(id) == OCTAVO_BACKEND_ID) return backend();
     if (view(id) == OCTAVO_OPTIMIZER_ID) return optimizer();
     if (view(id) == OCTAVO_GRADIENTS_ID) return gradients();
     if (view(id) == OCTAVO_FUSED_ID) return fused();
+    if (view(id) == OCTAVO_GROUPED_ID) return grouped();
+    if (view(id) == OCTAVO_SHARD_ID) return shard();
     return nullptr;
   }
 };

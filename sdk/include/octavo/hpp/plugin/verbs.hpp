@@ -60,8 +60,8 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
 }
 
 template <typename Self, typename OptionsType>
-Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, int64_t m, bool fused) const {
-  const Parameter &w = objects_.parameters[l.weight];
+Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Parameter &w, int64_t m,
+                                                 bool fused) const {
   octavo_tensor x{nullptr, m, w.cols, w.cols, OCTAVO_F32, 0};
   octavo_tensor y{nullptr, m, w.rows, w.rows, OCTAVO_F32, 0};
   octavo_tensor bias{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
@@ -101,9 +101,8 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
     return p;
   };
   plan.forward_workspace = extent_of(
-      [&](int64_t m) { return measured(measure_forward(l, m, false)).workspace_bytes(); });
-  plan.saved = extent_of([&](int64_t m) { return measure_forward(l, m, false).saved_bytes(); },
-                         measure_forward(l, 0, false).saved_rows());
+      [&](int64_t m) { return measured(measure_forward(l, w, m, false)).workspace_bytes(); });
+  plan.saved = l.saved;
   bool reads_x = false;
   plan.backward_workspace = extent_of(
       [&](int64_t m) { return measured(measure_backward(l, w, m, &reads_x)).workspace_bytes(); });

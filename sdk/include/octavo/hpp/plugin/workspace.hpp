@@ -49,6 +49,11 @@ octavo_extent extent_of(Used used, int64_t row_multiple = kMeasuredRows) {
           one - slope * static_cast<uint64_t>(kMeasuredRows)};
 }
 
+inline uint64_t bytes_of(const octavo_extent &e, int64_t rows) {
+  const uint64_t steps = (static_cast<uint64_t>(rows) + e.row_multiple - 1) / e.row_multiple;
+  return steps * e.row_multiple * e.bytes_per_row + e.fixed_bytes;
+}
+
 }  // namespace author
 }  // namespace octavo
 #pragma GCC visibility pop
