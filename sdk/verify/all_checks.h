@@ -43,6 +43,8 @@ void check_alignment(const Context &context);
 void check_threads(const Context &context);
 void check_reduction(const Context &context);
 void check_fused(const Context &context);
+void check_grouped(const Context &context);
+void check_shard(const Context &context);
 
 // What check_session says against kernels of this alignment, or "".
 std::string declined_reason(const Context &context);

@@ -83,6 +83,9 @@ constexpr Check kChecks[] = {
      "V9", check_reduction},
     {"fused", "A fused forward leaves the bytes of its prologue and then linear_forward.", "V10",
      check_fused},
+    {"grouped", "A call of several linears leaves the bytes of one call for each.", "V11",
+     check_grouped},
+    {"shard", "Codes that ranks gather are those of the whole weight.", "V12", check_shard},
 };
 
 Result run_once(const Check &check, const Context &context) {

@@ -13,8 +13,10 @@
 
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
+#include "octavo/grouped.h"
 #include "octavo/kernels.h"
 #include "octavo/optimizer.h"
+#include "octavo/shard.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -25,6 +27,8 @@ struct Target {
   const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/1
   const octavo_gradients *gradients = nullptr;  // null: the backend has no octavo.gradients/1
   const octavo_fused *fused = nullptr;          // null: the backend has no octavo.fused/1
+  const octavo_grouped *grouped = nullptr;      // null: the backend has no octavo.grouped/1
+  const octavo_shard *shard = nullptr;          // null: the backend has no octavo.shard/1
   octavo_session_desc desc{};                   // what octavo_run_session_desc gives
   // Empty for a table that is part of the program; else what the plugin did to the process since
   // the last call, and the functions of the C library that it exports.

@@ -118,9 +118,11 @@ class Host {
   void run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call,
            const Batch *batch = nullptr);
 
- private:
+  // The addresses to pass in a call.
   std::vector<void *> list(uint32_t verb, uint32_t owner_kind, uint32_t owner,
                            const Call &call) const;
+
+ private:
   void allocate_slot(uint32_t id);
   uint32_t region_role(uint32_t id) const;
   void allocate_parameter(uint32_t id);

@@ -91,6 +91,8 @@ Record run_here(const Check &check, const Settings &settings) {
     target.optimizer = octavo_run_optimizer(run.get());
     target.gradients = octavo_run_gradients(run.get());
     target.fused = octavo_run_fused(run.get());
+    target.grouped = octavo_run_grouped(run.get());
+    target.shard = octavo_run_shard(run.get());
     OCTAVO_TAKE(target.desc, octavo_run_session_desc(run.get()));
     record.place = place_of(target.desc);
     record.library = library_of(target.backend);

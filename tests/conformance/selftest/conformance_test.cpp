@@ -45,6 +45,8 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
   target.optimizer = with_optional ? subject_optimizer() : nullptr;
   target.gradients = with_optional ? subject_gradients() : nullptr;
   target.fused = with_optional ? subject_fused() : nullptr;
+  target.grouped = with_optional ? subject_grouped() : nullptr;
+  target.shard = with_optional ? subject_shard() : nullptr;
   target.desc.size = sizeof target.desc;
   target.desc.kind = OCTAVO_KIND_SESSION_DESC;
   target.desc.device = {OCTAVO_DEVICE_CPU, 0};
@@ -173,6 +175,21 @@ constexpr Case kCases[] = {
     {"fused", kFusedClearsOnHost, "touched mean of 'wide'"},
     {"fused", kFusedAnyOp, "with the unknown op 6 of 'wide'"},
     {"fused", kApplyNeedsWorkspace, "apply of 'wide' M=7 f32 behind layer norm of f32 answered"},
+    {"grouped", kGroupedTooLittle, "the red zone behind saved of linears"},
+    {"grouped", kGroupedOneSaved, "gradient 'first'"},
+    {"grouped", kGroupedOneBias, "y of linears"},
+    {"grouped", kGroupedSkipsEmpty, "gradient 'first'"},
+    {"grouped", kGroupedAnyShape, "plan of weights of two shapes answered OCTAVO_OK"},
+    {"grouped", kGroupedAnyOffsets, "with offsets beyond M answered"},
+    {"grouped", kGroupedClearsOnHost, "touched saved of linears"},
+    {"shard", kShardPlansAnew, "gave two answers to one question"},
+    {"shard", kShardRefusesOneRank, "refuses one rank with all rows"},
+    {"shard", kShardOwnScale, "place of 'blocks' by 7 rows, against quantize_weight"},
+    {"shard", kShardReversed, "place of 'blocks' by 7 rows, against quantize_weight"},
+    {"shard", kShardNoPadding, "[alignment 16]"},
+    {"shard", kShardRecordsNothing, "session slot 'w/amax'"},
+    {"shard", kShardCopiesOnHost, "shard place of 'blocks' by 7 rows touched"},
+    {"shard", kShardTooFew, "without the last packet answered OCTAVO_OK"},
 };
 
 class FaultyBackend : public testing::TestWithParam<Case> {};
@@ -226,6 +243,14 @@ TEST(ConformanceSuite, without_the_interface_fused_is_skipped_with_a_reason) {
   const Result result = run("fused", kNone, false);
   EXPECT_EQ(result.outcome, Outcome::kSkip);
   EXPECT_NE(result.detail.find("octavo.fused/1"), std::string::npos) << result.detail;
+}
+
+TEST(ConformanceSuite, without_the_interface_grouped_and_shard_are_skipped_with_a_reason) {
+  for (const std::string name : {"grouped", "shard"}) {
+    const Result result = run(name, kNone, false);
+    EXPECT_EQ(result.outcome, Outcome::kSkip);
+    EXPECT_NE(result.detail.find("octavo." + name + "/1"), std::string::npos) << result.detail;
+  }
 }
 
 TEST(ConformanceSuite, kernels_that_need_16_have_no_unpadded_run) {

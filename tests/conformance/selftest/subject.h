@@ -8,7 +8,9 @@
 
 #include "octavo/fused.h"
 #include "octavo/gradients.h"
+#include "octavo/grouped.h"
 #include "octavo/optimizer.h"
+#include "octavo/shard.h"
 
 namespace octavo::selftest {
 
@@ -124,6 +126,21 @@ enum Fault : int64_t {
   kScaleUnread,           // casts read no scale, which end_step derives all the same
   kEvaluationNoBias,      // an evaluation lacks the bias
   kRecordsByOutputs,      // a backward without outputs records nothing of dy
+  kGroupedTooLittle,      // the saved of a group has room for the rest of one linear only
+  kGroupedOneSaved,       // all linears of a group use the same saved
+  kGroupedOneBias,        // all linears of a group have the first bias
+  kGroupedSkipsEmpty,     // a linear of a group that has no rows gets no backward
+  kGroupedAnyShape,       // a plan for weights of two shapes
+  kGroupedAnyOffsets,     // offsets are not looked at
+  kGroupedClearsOnHost,   // a grouped forward clears saved with memset
+  kShardPlansAnew,        // every other plan has larger packets
+  kShardRefusesOneRank,   // one rank with all rows is refused
+  kShardOwnScale,         // each rank's rows are scaled by their own amax
+  kShardReversed,         // packets are placed from the last to the first
+  kShardNoPadding,        // padding behind the last packet is not written
+  kShardRecordsNothing,   // place leaves out amax
+  kShardCopiesOnHost,     // place copies scale_inv with memcpy
+  kShardTooFew,           // place accepts packets of some of the rows
   kFaultCount
 };
 
@@ -132,6 +149,8 @@ const octavo_backend *subject_backend(Fault fault);
 const octavo_optimizer *subject_optimizer();
 const octavo_gradients *subject_gradients();
 const octavo_fused *subject_fused();
+const octavo_grouped *subject_grouped();
+const octavo_shard *subject_shard();
 
 }  // namespace octavo::selftest
 

@@ -106,7 +106,8 @@ octavo_status quantize(void *, const octavo_quantize *c) {
       bad = bad || !std::isfinite(v);
     }
   }
-  const float scale = c->rule == OCTAVO_RULE_GIVEN ? *c->scale : scale_of(amax, c->format_max);
+  const float given = c->scale != nullptr ? *c->scale : 1;
+  const float scale = c->rule == OCTAVO_RULE_GIVEN ? given : scale_of(amax, c->format_max);
   const auto write = [&](const octavo_tensor &out, bool transposed) {
     for (int64_t i = 0; i < out.rows; ++i) {
       for (int64_t j = 0; j < out.cols; ++j) {

@@ -23,6 +23,8 @@ const void *get_interface(octavo_str id) {
   if (name == OCTAVO_OPTIMIZER_ID) return subject_optimizer();
   if (name == OCTAVO_GRADIENTS_ID) return subject_gradients();
   if (name == OCTAVO_FUSED_ID) return subject_fused();
+  if (name == OCTAVO_GROUPED_ID) return subject_grouped();
+  if (name == OCTAVO_SHARD_ID) return subject_shard();
   return nullptr;
 }
 
