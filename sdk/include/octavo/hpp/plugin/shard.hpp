@@ -126,7 +126,7 @@ class Shards {
     check_flags(c->flags);
     if (c->packets == nullptr || c->amax == nullptr)
       throw Error(OCTAVO_INVALID, "expected packets and amax, found null");
-    if (divide_up(w.rows, c->rows) > int64_t{c->world})
+    if (divide_up(w.rows, std::min(c->rows, w.rows)) > int64_t{c->world})
       throw Error(OCTAVO_INVALID, about(w.name) + "expected packets for all of its " +
                                       std::to_string(w.rows) + " rows, found " +
                                       std::to_string(c->world) + " for " + std::to_string(c->rows) +
