@@ -166,6 +166,16 @@ in_preset() {
 }
 
 use_ccache "$PWD"
+# A preset that fails leaves the others their turn, so that one run shows everything.
+failed=()
 for preset in "${presets[@]}"; do
-  in_preset "$preset"
+  set +e  # `||` would also let the commands inside fail
+  (set -e; in_preset "$preset")
+  code=$?
+  set -e
+  [[ $code -eq 0 ]] || failed+=("$preset (exit code $code)")
 done
+if [[ ${#failed[@]} -gt 0 ]]; then
+  printf 'error: failed: %s\n' "${failed[@]}" >&2
+  exit 1
+fi
