@@ -223,6 +223,4 @@ class Backend {
 
 #include "octavo/hpp/plugin/verbs.hpp"
 
-#include "octavo/hpp/plugin/grouped.hpp"
-
 #endif

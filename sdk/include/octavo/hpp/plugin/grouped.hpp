@@ -1,12 +1,12 @@
 // octavo/hpp/plugin/grouped.hpp: octavo.grouped/1 as one call of the backend's verbs for each
 // linear.
 //
-// Included by backend.hpp: every backend has it. One that can do better, in one launch, has members
+// Included by verbs.hpp: every backend has it. One that can do better, in one launch, has members
 // of these names of its own. Nothing here reads an address of the device.
 #ifndef OCTAVO_HPP_PLUGIN_GROUPED_HPP
 #define OCTAVO_HPP_PLUGIN_GROUPED_HPP
 
-#include "octavo/hpp/plugin/backend.hpp"
+#include "octavo/hpp/plugin/verbs.hpp"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {

@@ -166,4 +166,6 @@ octavo_status Backend<Self, OptionsType>::end_step(const octavo_step_call *c) co
 }  // namespace octavo
 #pragma GCC visibility pop
 
+#include "octavo/hpp/plugin/grouped.hpp"
+
 #endif
