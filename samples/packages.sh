@@ -2,9 +2,10 @@
 # packages.sh: installs the Debian packages that are missing. Sourced by samples/quickstart.sh and
 # tests/run.sh, which state what they need; it says what it is about to install before it does.
 
+# libyaml-cpp-dev: `octavo import` reads the YAML of Accelerate.
 OCTAVO_BUILD_PACKAGES=(
   g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
-  libsodium-dev pkg-config
+  libsodium-dev libyaml-cpp-dev pkg-config
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3

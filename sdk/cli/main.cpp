@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_manifest(app, exit);
   octavo::cli::add_new(app, exit);
   octavo::cli::add_probe(app, exit);
+  octavo::cli::add_import(app, exit);
   octavo::cli::add_try(app, exit);
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_checkpoint(app, exit);

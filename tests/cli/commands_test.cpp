@@ -62,8 +62,8 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure"));
-  for (const char *command : {"list", "explain", "config", "lock", "manifest", "new", "probe",
-                              "try", "verify", "checkpoint", "check-elf", "version"})
+  for (const char *command : {"list", "explain", "config", "import", "lock", "manifest", "new",
+                              "probe", "try", "verify", "checkpoint", "check-elf", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 

@@ -1,0 +1,144 @@
+// octavo import: an octavo.toml from the configuration of Accelerate or DeepSpeed.
+#include <cstdio>
+#include <memory>
+
+#include "common.h"
+#include "sdk/cli/imports/import.h"
+#include "sdk/cli/written.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
+
+namespace octavo::cli {
+namespace {
+
+struct ImportCommand {
+  std::vector<std::string> words;  // FILE, or KEY=VALUE with --kwargs
+  std::string handler, output = "octavo.toml";
+  bool dry_run = false, force = false, without_refused = false, list_keys = false;
+};
+
+void list_import_keys() {
+  std::puts("| Key | Where | Becomes | Note |\n|---|---|---|---|");
+  for (const auto *rows : {&imports::recipe_keys(), &imports::host_keys()})
+    for (const imports::KeyRow &row : *rows) {
+      const std::string becomes =
+          row.becomes[0] == '\0' ? "" : "`" + std::string(row.becomes) + "`";
+      std::printf("| `%s` | %s | %s | %s |\n", row.key, imports::words_of(row.where).c_str(),
+                  becomes.c_str(), row.note);
+    }
+}
+
+imports::Import read_import(const ImportCommand &c) {
+  using namespace imports;
+  if (!c.handler.empty()) {
+    static const std::pair<const char *, unsigned> handlers[] = {
+        {"TERecipeKwargs", kTeKwargs},
+        {"MSAMPRecipeKwargs", kMsampKwargs},
+        {"AORecipeKwargs", kAoKwargs},
+        {"FP8RecipeKwargs", kFp8Kwargs}};
+    for (const auto &[name, where] : handlers)
+      if (c.handler == name) return translate(read_arguments(c.words), c.handler, where);
+  }
+  if (c.words.size() != 1)
+    throw Failure(OCTAVO_INVALID, kImportDomain, "expected one FILE, found ", c.words.size(),
+                  "; settings of a script go in as octavo import --kwargs TERecipeKwargs margin=0");
+  const std::string &file = c.words.front();
+  const std::string text = read_source(file);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string::npos && text[first] == '{';
+  std::vector<Found> found = is_json ? read_json(text, file) : read_yaml(text, file);
+  const unsigned where = kind_of_file(found, file, is_json);
+  return translate(std::move(found), file, where);
+}
+
+void print_fates(const imports::Import &import) {
+  std::vector<std::array<std::string, 3>> rows = {{"key", "value", "what became of it"}};
+  for (const imports::Fate &fate : import.fates) {
+    std::string became = imports::word_of(fate.outcome);
+    if (!fate.setting.empty()) became += ": " + fate.setting;
+    if (!fate.words.empty()) became += (fate.setting.empty() ? ": " : "; ") + fate.words;
+    rows.push_back({fate.found.key, fate.found.shown(), became});
+  }
+  std::array<size_t, 2> widths = {0, 0};
+  for (auto &row : rows)
+    for (size_t i = 0; i < 2; ++i) {
+      row[i] = take_words(row[i].c_str());
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  for (const auto &row : rows)
+    std::printf("%-*s  %-*s  %s\n", static_cast<int>(widths[0]), row[0].c_str(),
+                static_cast<int>(widths[1]), row[1].c_str(), take_words(row[2].c_str()).c_str());
+}
+
+int run_import(const ImportCommand &c) {
+  try {
+    if (!c.dry_run) refuse_existing(c.output, c.force);
+    const imports::Import import = read_import(c);
+    const std::string toml = imports::checked_toml(import, c.output);
+    size_t refused = 0;
+    for (const imports::Fate &fate : import.fates) {
+      if (fate.outcome != imports::Outcome::kRefused) continue;
+      ++refused;
+      std::fprintf(stderr, "%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
+                   imports::place(import.file, fate.found).c_str(),
+                   take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
+    }
+    if (c.dry_run) std::printf("%s\n", toml.c_str());
+    print_fates(import);
+    if (refused != 0 && !c.without_refused) {
+      std::fprintf(stderr, "error: nothing was written: %s; --without-refused writes the rest\n",
+                   refused == 1 ? "a key was refused" : "keys were refused");
+      return kRefused;
+    }
+    if (import.precision() != "fp8")
+      std::fprintf(stderr,
+                   "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
+                   "--set mixed_precision=fp8 shows what would\n",
+                   import.precision().c_str(), c.output.c_str());
+    if (c.dry_run) return kOk;
+    write_config(c.output, toml, c.force);
+    std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
+  } catch (const Failure &f) {
+    std::fprintf(stderr, "error: %s\n", take_words(f.what()).c_str());
+    return exit_code(f.status());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_import(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "import", "Make an octavo.toml from a config.yaml of Accelerate or a JSON file of DeepSpeed");
+  auto c = std::make_shared<ImportCommand>();
+  command->add_option("source", c->words,
+                      "the file; with --kwargs, settings as in margin=0 fp8_format=HYBRID");
+  command
+      ->add_option("--kwargs", c->handler,
+                   "the class of Accelerate whose settings follow: TERecipeKwargs, "
+                   "MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs")
+      ->check([](const std::string &name) {
+        for (const char *known :
+             {"TERecipeKwargs", "MSAMPRecipeKwargs", "AORecipeKwargs", "FP8RecipeKwargs"})
+          if (name == known) return std::string();
+        return "expected TERecipeKwargs, MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs, "
+               "found \"" +
+               name + "\"";
+      });
+  command->add_option("--output", c->output, "the file to write")
+      ->capture_default_str()
+      ->check(problem_of_empty);
+  command->add_flag("--dry-run", c->dry_run, "print the result and what became of each key");
+  command->add_flag("--force", c->force, "replace a file that exists");
+  command->add_flag("--without-refused", c->without_refused,
+                    "write the rest where keys are refused");
+  command->add_flag("--list-keys", c->list_keys, "print every known key, as a table in Markdown");
+  command->footer(
+      "Exit codes: 0 done; 1 a key was refused; 2 wrong arguments or a file that cannot be read");
+  command->callback([c, &exit] {
+    if (c->list_keys) return list_import_keys();
+    exit = run_import(*c);
+  });
+}
+
+}  // namespace octavo::cli

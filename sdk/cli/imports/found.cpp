@@ -1,0 +1,119 @@
+// Reading a file as text, and arguments as if they came from one.
+#include "sdk/cli/imports/found.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
+
+namespace octavo::cli::imports {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::string_view unquoted(std::string_view text) {
+  const bool quoted = text.size() >= 2 && text.front() == text.back() &&
+                      (text.front() == '"' || text.front() == '\'');
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+// Where the first byte is that no text has.
+void refuse_binary(const std::string &text, const std::string &path) {
+  size_t line = 1;
+  size_t start = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_character(std::string_view(text).substr(i));
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (length == 0 || byte == 0x7F || (byte < 0x20 && strchr("\t\n\r", text[i]) == nullptr) ||
+        byte == 0)
+      throw Failure(OCTAVO_INVALID, kImportDomain, path, ":", line, ":", i - start + 1,
+                    ": expected text in UTF-8, found the byte ", static_cast<int>(byte),
+                    "; name a config.yaml of Accelerate or a JSON file of DeepSpeed");
+    if (byte == '\n') start = i + 1, ++line;
+    i += length;
+  }
+}
+
+}  // namespace
+
+std::string Found::shown() const {
+  if (is_null) return "null";
+  if (is_empty) return "{}";
+  if (!is_list) return text;
+  std::string all;
+  for (const std::string &item : items) all += (all.empty() ? "" : ", ") + item;
+  return "[" + all + "]";
+}
+
+std::string place(const std::string &file, const Found &found) {
+  return found.line == 0 ? file : concat(file, ":", found.line, ":", found.column);
+}
+
+std::string key_place(const std::string &file, const Found &found) {
+  return found.key_line == 0 ? file : concat(file, ":", found.key_line, ":", found.key_column);
+}
+
+std::string read_source(const std::string &path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw Failure(OCTAVO_INVALID, kImportDomain, path,
+                  ": expected a file, found a directory; Accelerate's is "
+                  "~/.cache/huggingface/accelerate/default_config.yaml");
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    throw Failure(OCTAVO_INVALID, kImportDomain, path, ": cannot be read: ", std::strerror(errno),
+                  "; check the path and its permissions");
+  // One byte more than is accepted, since a device never ends.
+  std::string text(kMostBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kMostBytes)
+    throw Failure(OCTAVO_INVALID, kImportDomain, path, ": expected at most ", kMostBytes,
+                  " bytes, found more; a configuration is shorter, so this is another file");
+  refuse_binary(text, path);
+  return text;
+}
+
+bool split_tuple(std::string_view text, std::vector<std::string> *items) {
+  text = trimmed(text);
+  const bool tuple = text.size() >= 2 && ((text.front() == '(' && text.back() == ')') ||
+                                          (text.front() == '[' && text.back() == ']'));
+  if (!tuple) return false;
+  for (const std::string &part : split(text.substr(1, text.size() - 2), ','))
+    items->emplace_back(unquoted(trimmed(part)));
+  return true;
+}
+
+std::vector<Found> read_arguments(const std::vector<std::string> &arguments) {
+  std::vector<Found> all;
+  for (const std::string &argument : arguments) {
+    const size_t equals = argument.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw Failure(OCTAVO_INVALID, kImportDomain, "expected KEY=VALUE, found \"", argument,
+                    "\"; write margin=0 as in TERecipeKwargs(margin=0)");
+    if (!is_utf8(argument))
+      throw Failure(OCTAVO_INVALID, kImportDomain,
+                    "expected KEY=VALUE in UTF-8, found other bytes");
+    Found f;
+    f.key = trimmed(argument.substr(0, equals));
+    const std::string value = argument.substr(equals + 1);
+    f.text = unquoted(trimmed(value));
+    f.is_null = trimmed(value) == "None";
+    f.is_list = split_tuple(value, &f.items);
+    for (const Found &other : all)
+      if (other.key == f.key)
+        throw Failure(OCTAVO_INVALID, kImportDomain, f.key, ": expected it once, found it twice");
+    all.push_back(f);
+  }
+  return all;
+}
+
+}  // namespace octavo::cli::imports

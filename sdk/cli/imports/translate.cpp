@@ -1,0 +1,251 @@
+// Each key finds its row; afterwards the settings are made to agree with each other.
+#include <algorithm>
+
+#include "sdk/cli/imports/import.h"
+#include "sdk/src/base/failure.h"
+
+namespace octavo::cli::imports {
+namespace {
+
+const KeyRow *row_of(const std::vector<KeyRow> &rows, const std::string &key, unsigned where) {
+  for (const KeyRow &row : rows)
+    if ((row.where & where) != 0 && key == row.key) return &row;
+  return nullptr;
+}
+
+// The recipe's key without what stands around it: fp8_config.fp8_margin and fp8_margin are margin.
+// Empty: not a place of recipes.
+std::string recipe_key(const std::string &key, unsigned where) {
+  if ((where & (kAccelerate | kDeepSpeed)) == 0) return key;
+  const char *section = where == kDeepSpeed ? "fp8." : "fp8_config.";
+  std::string name;
+  if (key.starts_with(section))
+    name = key.substr(std::string_view(section).size());
+  else if (where == kAccelerate && key.starts_with("fp8_") && key != "fp8_config")
+    name = key;
+  if (name == "fp8_format" || !name.starts_with("fp8_")) return name;
+  return name == "fp8_format" ? name : name.substr(4) == "format" ? "fp8_format" : name.substr(4);
+}
+
+[[noreturn]] void refuse_unknown(const Import &import, const Found &found, const std::string &name,
+                                 unsigned where) {
+  std::vector<std::string> known;
+  for (const std::vector<KeyRow> *rows : {&recipe_keys(), &host_keys()})
+    for (const KeyRow &row : *rows)
+      if ((row.where & where) != 0) known.push_back(row.key);
+  const std::string near = nearest(name, known);
+  throw Failure(OCTAVO_INVALID, kImportDomain, key_place(import.file, found), ": unknown key \"",
+                found.key, "\"",
+                near.empty() ? "; remove it, or see what octavo import --list-keys knows"
+                             : "; did you mean \"" + near + "\"?");
+}
+
+// The same for a key that a recipe and another name of it both have.
+void refuse_both(const Import &import, const KeyRow &row, const Found &found) {
+  if (row.becomes[0] == '\0' || std::string_view(row.becomes) == "mixed_precision") return;
+  const Assignment *other = import.find(row.becomes);
+  if (other != nullptr && std::string_view(row.becomes).starts_with("fp8.") &&
+      std::string_view(row.becomes) != "fp8.backend")
+    throw Failure(OCTAVO_INVALID, kImportDomain, place(import.file, found), ": ", found.key,
+                  " sets what ", other->from.key, " at ", place(import.file, other->from),
+                  " sets already; keep one of them");
+}
+
+std::string section_of(const std::string &key) {
+  return key.substr(0, key.find('.'));
+}
+
+void take(Import &import, const Found &found) {
+  const std::string recipe = recipe_key(found.key, import.where);
+  const unsigned where = recipe.empty()                                     ? import.where
+                         : (import.where & (kAccelerate | kDeepSpeed)) != 0 ? kFp8Config
+                                                                            : import.where;
+  const KeyRow *row = row_of(host_keys(), found.key, import.where);
+  if (row == nullptr && !recipe.empty()) row = row_of(recipe_keys(), recipe, where);
+  if (row == nullptr && import.where == kAccelerate && found.key != section_of(found.key) &&
+      recipe.empty())
+    row = row_of(host_keys(), section_of(found.key), import.where);
+  const bool is_empty_section = found.key == "fp8_config" && (found.is_empty || found.is_null);
+  if (row == nullptr && (is_empty_section || (import.where == kDeepSpeed && recipe.empty()))) {
+    import.fates.push_back(
+        {found, Outcome::kStays,
+         is_empty_section ? "no setting in it" : "DeepSpeed goes on reading it"});
+    return;
+  }
+  if (row == nullptr) refuse_unknown(import, found, recipe.empty() ? found.key : recipe, where);
+  if (found.is_null && row->rule != nullptr && row->becomes[0] != '\0') {
+    import.fates.push_back({found, Outcome::kArrives, "nothing to set: the default applies"});
+    return;
+  }
+  refuse_both(import, *row, found);
+  Answer answer = row->rule(import, *row, found);
+  if (row->is_misspelt != nullptr && answer.outcome != Outcome::kRefused)
+    answer = {Outcome::kTranslated, row->note};
+  import.fates.push_back({found, answer.outcome, answer.words});
+}
+
+// One row for a section that stays as a whole.
+void join_sections(Import &import) {
+  std::vector<Fate> joined;
+  for (Fate &fate : import.fates) {
+    const std::string section = section_of(fate.found.key);
+    const bool inner = fate.outcome == Outcome::kStays && section != fate.found.key &&
+                       section != "fp8" && section != "msamp" && section != "fp8_config" &&
+                       !fate.found.key.ends_with(".enabled");
+    if (inner && !joined.empty() && joined.back().found.key == section + ".*") continue;
+    if (inner) {
+      fate.found.key = section + ".*";
+      fate.found.text = "...";
+      fate.found.is_list = fate.found.is_null = fate.found.is_empty = false;
+    }
+    joined.push_back(std::move(fate));
+  }
+  import.fates = std::move(joined);
+}
+
+void change(Import &import, const std::string &setting, Outcome outcome, const std::string &words) {
+  const Assignment *a = import.find(setting);
+  if (a == nullptr) return;
+  for (Fate &fate : import.fates)
+    if (fate.found.key == a->from.key) fate.outcome = outcome, fate.words = words;
+  import.drop(setting);
+}
+
+// mx has no history, and te refuses options about one.
+void settle_mx(Import &import) {
+  for (const char *key : {"fp8.te.amax_history_len", "fp8.te.amax_compute_algo"}) {
+    const Assignment *a = import.find(key);
+    const bool usual =
+        a != nullptr && (show(a->value) == "1024" || std::holds_alternative<std::string>(a->value));
+    change(import, key, usual ? Outcome::kTranslated : Outcome::kRefused,
+           usual ? "nothing to set: mx has no history"
+                 : "mx has no history; remove it, or use_mxfp8_block_scaling");
+  }
+  if (const Assignment *a = import.find("fp8.te.margin"); a != nullptr && show(a->value) != "0")
+    change(import, "fp8.te.margin", Outcome::kRefused,
+           "mx has no margin; remove it, or use_mxfp8_block_scaling");
+}
+
+// With AO, Accelerate hands over nothing that belongs to TE.
+void settle_torchao(Import &import) {
+  std::vector<std::string> unread;
+  for (const Assignment &a : import.settings)
+    if (a.key.starts_with("fp8.te.")) unread.push_back(a.key);
+  for (const std::string &key : unread)
+    change(import, key, Outcome::kTranslated,
+           "nothing to set: with AO, Accelerate does not read it");
+  for (Fate &fate : import.fates)
+    if (fate.outcome == Outcome::kRefused &&
+        (fate.found.key.ends_with("interval") || fate.found.key.ends_with("fp8_format")))
+      fate.outcome = Outcome::kTranslated,
+      fate.words = "nothing to set: with AO, Accelerate does not read it";
+  import.is_mx = false;
+}
+
+void settle_backend(Import &import, bool is_fp8) {
+  if (!is_fp8 && import.backend.empty()) return;
+  Found none;
+  if (import.backend.empty()) {
+    const bool levels = import.find("fp8.msamp.opt_level") != nullptr;
+    const bool msamp = import.where == kMsampKwargs || (levels && import.where != kFp8Kwargs);
+    import.backend = msamp ? "msamp" : "te";
+    import.is_torchao = import.where == kAoKwargs;
+    import.set("fp8.backend", import.backend, none);
+    import.settings.back().comment =
+        import.where == kAccelerate || import.where == kFp8Kwargs
+            ? "The source names no backend, and Accelerate takes one that is installed."
+            : "";
+  }
+  if (import.is_torchao) settle_torchao(import);
+  if (import.is_mx) settle_mx(import);
+  if (import.backend == "te" && !import.is_mx) {
+    import.set("fp8.te.recipe", import.is_torchao ? "current" : "delayed", none);
+  }
+  if (import.where == kDeepSpeed && import.backend == "msamp" &&
+      import.find("fp8.msamp.opt_level") == nullptr) {
+    import.set("fp8.msamp.opt_level", "O1", none);
+    import.settings.back().comment = "What Accelerate takes for DeepSpeed without opt_level.";
+  }
+}
+
+void settle_precision(Import &import) {
+  const bool has_recipe =
+      std::any_of(import.settings.begin(), import.settings.end(),
+                  [](const Assignment &a) { return a.key.starts_with("fp8."); });
+  const bool is_kwargs = (import.where & (kAccelerate | kDeepSpeed)) == 0;
+  const bool refused = std::any_of(import.fates.begin(), import.fates.end(),
+                                   [](const Fate &f) { return f.outcome == Outcome::kRefused; });
+  if (import.find("mixed_precision") != nullptr) return;
+  if (!has_recipe && !is_kwargs && !refused && import.where == kDeepSpeed)
+    throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
+                  ": expected bf16, fp16, fp8 or msamp with \"enabled\": true, found none, which "
+                  "means mixed_precision: no; where it is \"auto\", import the config.yaml of the "
+                  "launcher");
+  if (!has_recipe && !is_kwargs && !refused)
+    throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
+                  ": expected mixed_precision: fp8 or settings of FP8, found neither, which means "
+                  "mixed_precision: no; there is nothing to import");
+  import.set("mixed_precision", "fp8", {});
+  if (import.where == kAccelerate)
+    import.settings.back().comment =
+        "The source has settings of FP8 and no mixed_precision, so Accelerate ran without FP8.";
+}
+
+// In the order of a file that a person would write.
+void sort(Import &import) {
+  static const std::vector<std::string> order = {"mixed_precision", "fp8.backend", "fp8.te.recipe"};
+  const auto rank = [](const Assignment &a) {
+    const auto at = std::find(order.begin(), order.end(), a.key) - order.begin();
+    return std::pair(at, a.key.starts_with("device") ? 1 : 0);
+  };
+  std::stable_sort(import.settings.begin(), import.settings.end(),
+                   [&](const Assignment &a, const Assignment &b) { return rank(a) < rank(b); });
+}
+
+}  // namespace
+
+unsigned kind_of_file(const std::vector<Found> &found, const std::string &file, bool is_json) {
+  for (const Found &f : found)
+    if (row_of(host_keys(), section_of(f.key), kAccelerate) != nullptr &&
+        section_of(f.key) != "fp16")
+      return kAccelerate;
+  for (const Found &f : found)
+    if (f.key.starts_with("fp8_") || (f.key == "fp16" && !is_json)) return kAccelerate;
+  static const char *const sections[] = {"bf16",
+                                         "bfloat16",
+                                         "fp16",
+                                         "fp8",
+                                         "msamp",
+                                         "zero_optimization",
+                                         "optimizer",
+                                         "train_batch_size",
+                                         "gradient_clipping",
+                                         "train_micro_batch_size_per_gpu"};
+  for (const Found &f : found)
+    for (const char *section : sections)
+      if (section_of(f.key) == section) return kDeepSpeed;
+  throw Failure(OCTAVO_INVALID, kImportDomain, file,
+                ": expected a config.yaml of Accelerate or a JSON file of DeepSpeed, found ",
+                found.empty() ? "no keys" : "the key \"" + found.front().key + "\"",
+                "; settings of a script go in as octavo import --kwargs TERecipeKwargs margin=0");
+}
+
+Import translate(std::vector<Found> found, const std::string &file, unsigned where) {
+  Import import;
+  import.file = file;
+  import.where = where;
+  for (const Found &f : found) take(import, f);
+  settle_precision(import);
+  settle_backend(import, import.precision() == "fp8");
+  for (Fate &fate : import.fates)
+    for (Assignment &a : import.settings)
+      if (a.from.key == fate.found.key && !a.from.key.empty()) {
+        fate.setting = a.key + " = " + show(a.value);
+        if (fate.outcome == Outcome::kTranslated && a.comment.empty()) a.comment = fate.words + ".";
+      }
+  join_sections(import);
+  sort(import);
+  return import;
+}
+
+}  // namespace octavo::cli::imports

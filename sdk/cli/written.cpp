@@ -1,0 +1,95 @@
+// Comments are wrapped by words; a file gets its name when it is complete.
+#include "sdk/cli/written.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "sdk/src/base/failure.h"
+#include "sdk/src/file/draft.h"
+
+namespace octavo::cli {
+namespace {
+
+constexpr const char *kWriteDomain = "octavo.write";
+constexpr size_t kCommentColumns = 100;
+
+void add_comment(std::string &out, const std::string &comment) {
+  if (comment.empty()) return;
+  size_t column = 0;
+  for (const std::string &line : split_lines(comment)) {
+    for (const std::string &word : split(line, ' ')) {
+      const bool starts = column == 0 || column + 1 + word.size() > kCommentColumns;
+      if (starts && column != 0) out += '\n';
+      out += (starts ? "# " : " ") + word;
+      column = starts ? 2 + word.size() : column + 1 + word.size();
+    }
+    out += '\n';
+    column = 0;
+  }
+}
+
+std::string table_of(const std::string &key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
+[[noreturn]] void cannot_write(const std::string &path, int error) {
+  throw Failure(OCTAVO_INVALID, kWriteDomain, path, ": cannot be written: ", std::strerror(error),
+                "; check the folder and its permissions, or name another file with --output");
+}
+
+}  // namespace
+
+std::string toml_text(const std::string &head, const std::vector<TomlLine> &lines,
+                      std::vector<size_t> *places) {
+  std::vector<std::string> tables = {""};
+  for (const TomlLine &line : lines) {
+    bool known = false;
+    for (const std::string &table : tables) known = known || table == table_of(line.key);
+    if (!known) tables.push_back(table_of(line.key));
+  }
+  std::string out;
+  add_comment(out, head);
+  if (places != nullptr) places->assign(lines.size(), 0);
+  for (const std::string &table : tables) {
+    if (!table.empty()) out += "\n[" + table + "]\n";
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (table_of(lines[i].key) != table) continue;
+      add_comment(out, lines[i].comment);
+      if (places != nullptr) (*places)[i] = split_lines(out).size() + 1;
+      out += lines[i].key.substr(table.empty() ? 0 : table.size() + 1) + " = " +
+             show(lines[i].value) + "\n";
+    }
+  }
+  return out;
+}
+
+void refuse_existing(const std::string &path, bool force) {
+  std::error_code error;
+  const auto state = std::filesystem::symlink_status(path, error);
+  if (state.type() == std::filesystem::file_type::not_found) return;
+  if (std::filesystem::is_directory(path, error))
+    throw Failure(OCTAVO_INVALID, kWriteDomain, path,
+                  ": expected the name of a file, found a directory; name a file with --output");
+  if (!force)
+    throw Failure(
+        OCTAVO_INVALID, kWriteDomain, path,
+        ": expected no such file, found one; --force replaces it, --output names another");
+}
+
+void write_config(const std::string &path, const std::string &text, bool force) {
+  refuse_existing(path, force);
+  Draft draft(path, 0666);
+  if (draft.file() < 0 || !draft.write(text.data(), text.size()) || fsync(draft.file()) != 0 ||
+      !draft.close())
+    cannot_write(path, errno);
+  // A link, unlike a new name, never replaces a file that came into being meanwhile.
+  if (!force && link(draft.name().c_str(), path.c_str()) == 0) return;
+  if (!force && errno == EEXIST) refuse_existing(path, force);
+  if (!draft.commit()) cannot_write(path, errno);  // or a file system without links
+}
+
+}  // namespace octavo::cli
