@@ -68,6 +68,7 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report);
 
 // One function a command; each registers itself and stores its exit code.
 void add_import(CLI::App &app, int &exit);
+void add_init(CLI::App &app, int &exit);
 void add_list(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_check_elf(CLI::App &app, int &exit);

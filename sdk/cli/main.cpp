@@ -6,6 +6,7 @@
 #include <new>
 
 #include "common.h"
+#include "sdk/src/base/text.h"
 
 namespace {
 
@@ -43,6 +44,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_new(app, exit);
   octavo::cli::add_probe(app, exit);
   octavo::cli::add_import(app, exit);
+  octavo::cli::add_init(app, exit);
   octavo::cli::add_try(app, exit);
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_checkpoint(app, exit);
@@ -50,8 +52,13 @@ int main(int argc, char **argv) {
   octavo::cli::add_version(app, exit);
   app.set_version_flag("--version", octavo::cli::versions());
   if (is_unknown(app, argc > 1 ? argv[1] : nullptr)) {
-    std::fprintf(stderr, "error: unknown command \"%s\"; octavo --help lists the commands\n",
-                 argv[1]);
+    std::vector<std::string> known;
+    for (const CLI::App *command : app.get_subcommands(nullptr))
+      known.push_back(command->get_name());
+    const std::string near = octavo::nearest(argv[1], known);
+    std::fprintf(stderr, "error: unknown command \"%s\"; %s%s%soctavo --help lists the commands\n",
+                 argv[1], near.empty() ? "" : "did you mean \"", near.c_str(),
+                 near.empty() ? "" : "\"? ");
     return octavo::cli::kWrongInput;
   }
   try {

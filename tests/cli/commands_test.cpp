@@ -34,7 +34,11 @@ TEST_F(CliCommands, version_as_a_flag) {
 TEST_F(CliCommands, a_misspelt_command_is_not_a_missing_one) {
   const Finished f = octavo({"explian"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_EQ(f.err, "error: unknown command \"explian\"; octavo --help lists the commands\n");
+  EXPECT_EQ(f.err,
+            "error: unknown command \"explian\"; did you mean \"explain\"? octavo --help lists the "
+            "commands\n");
+  EXPECT_EQ(octavo({"frobnicate"}).err,
+            "error: unknown command \"frobnicate\"; octavo --help lists the commands\n");
 }
 
 TEST_F(CliCommands, an_empty_argument_is_no_path) {
@@ -62,8 +66,9 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure"));
-  for (const char *command : {"list", "explain", "config", "import", "lock", "manifest", "new",
-                              "probe", "try", "verify", "checkpoint", "check-elf", "version"})
+  for (const char *command :
+       {"list", "explain", "config", "import", "init", "lock", "manifest", "new", "probe", "try",
+        "verify", "checkpoint", "check-elf", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 

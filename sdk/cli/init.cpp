@@ -1,0 +1,62 @@
+// octavo init: questions, and an octavo.toml that runs here.
+#include <cstdio>
+#include <memory>
+
+#include "common.h"
+#include "sdk/cli/wizard/wizard.h"
+#include "sdk/cli/written.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
+
+namespace octavo::cli {
+namespace {
+
+struct Init {
+  Request request;
+  std::map<std::string, std::string> given;
+  std::string output = "octavo.toml";
+  bool yes = false, force = false;
+};
+
+int run_init(const Init &init) {
+  try {
+    refuse_existing(init.output, init.force);
+    wizard::Wizard asked(init.request, init.output, init.given, init.yes);
+    asked.ask_all();
+    const std::string text = asked.toml();
+    write_config(init.output, text, init.force);
+    std::printf("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n",
+                text.c_str(), asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
+  } catch (const Failure &f) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "error: %s\n", take_words(f.what()).c_str());
+    return exit_code(f.status());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_init(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "init", "Write an octavo.toml by questions; offers what runs on this machine");
+  auto init = std::make_shared<Init>();
+  command->add_flag("--yes", init->yes, "take the default of what no option answers");
+  std::vector<std::string> added;
+  for (const wizard::Question &q : wizard::questions()) {
+    if (std::find(added.begin(), added.end(), q.flag) != added.end()) continue;
+    added.emplace_back(q.flag);
+    command->add_option_function<std::string>(
+        q.flag,
+        [init, flag = std::string(q.flag)](const std::string &text) { init->given[flag] = text; },
+        std::string("the answer to: ") + q.text);
+  }
+  command->add_option("--output", init->output, "the file to write")
+      ->capture_default_str()
+      ->check(problem_of_empty);
+  command->add_flag("--force", init->force, "replace a file that exists");
+  init->request.add_plugin_options(*command);
+  command->callback([init, &exit] { exit = run_init(*init); });
+}
+
+}  // namespace octavo::cli

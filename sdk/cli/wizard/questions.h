@@ -1,0 +1,37 @@
+// What octavo init asks: each question sets one key.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sdk/src/config/toml.h"
+
+namespace octavo::cli::wizard {
+
+inline constexpr const char *kInitDomain = "octavo.init";
+
+struct Choice {
+  std::string value;
+  std::string what;
+};
+
+struct Question {
+  const char *flag;
+  const char *key;
+  const char *text;
+  const char *comment;  // above the key in the file
+  const char *backend;  // asked with this one only; null: with any
+  const char *recipe;   // likewise
+  TomlValue initial;
+  std::vector<Choice> choices = {};  // of a text; backends are filled in from what is installed
+};
+
+// In the order in which they are asked. Two with one flag have different backends.
+const std::vector<Question> &questions();
+
+// What an answer must be: "yes or no", "a whole number", ...
+std::string expected_answer(const Question &q);
+// The value of an answer. Throws Failure(OCTAVO_INVALID) with what was expected.
+TomlValue value_of_answer(const Question &q, const std::string &answer);
+
+}  // namespace octavo::cli::wizard
