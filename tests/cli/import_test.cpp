@@ -216,6 +216,8 @@ TEST_F(CliImport, bad_files_name_the_place) {
            {fp8 + "  override_linear_precision: [true]\n", "expected three booleans for fprop"},
            {fp8 + "  margin: 1\n  margin: 2\n", ":4:11: fp8_config.margin: expected one value"},
            {fp8 + "  opt_level: O1\n  optimization_level: O2\n", "sets already; keep one of them"},
+           {"mixed_precision: fp8\nfp8_config: 3\n",
+            ":2:13: fp8_config: expected keys with values, found 3\n"},
            {"mixed_precision: &a fp8\n", ":1:18: expected a value, found an anchor"},
            {"mixed_precision: *a\n", ":1:18: not valid YAML: "},
            {fp8 + "  margin: !!int 3\n", ":3:11: expected a plain value, found the tag"},

@@ -86,6 +86,10 @@ std::string choice_of(const Import &import, const Found &found, const std::strin
 std::string upper(std::string text);
 std::string lower(std::string text);
 
+// After all keys: mixed_precision, the backend and its recipe, and what they make void. Throws
+// Failure for a source without any setting of a precision.
+void settle(Import &import);
+
 // Throws Failure for a key that no table has, a value out of range, and a source without any
 // setting of a precision.
 Import translate(std::vector<Found> found, const std::string &file, unsigned where);

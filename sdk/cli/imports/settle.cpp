@@ -1,0 +1,105 @@
+// What the keys say together: the precision, the backend, and settings that another one makes void.
+#include <algorithm>
+
+#include "sdk/cli/imports/import.h"
+#include "sdk/src/base/failure.h"
+
+namespace octavo::cli::imports {
+namespace {
+
+void change(Import &import, const std::string &setting, Outcome outcome, const std::string &words) {
+  const Assignment *a = import.find(setting);
+  if (a == nullptr) return;
+  for (Fate &fate : import.fates)
+    if (fate.found.key == a->from.key) fate.outcome = outcome, fate.words = words;
+  import.drop(setting);
+}
+
+// mx has no history, and te refuses options about one.
+void settle_mx(Import &import) {
+  for (const char *key : {"fp8.te.amax_history_len", "fp8.te.amax_compute_algo"}) {
+    const Assignment *a = import.find(key);
+    const bool usual =
+        a != nullptr && (show(a->value) == "1024" || std::holds_alternative<std::string>(a->value));
+    change(import, key, usual ? Outcome::kTranslated : Outcome::kRefused,
+           usual ? "nothing to set: mx has no history"
+                 : "mx has no history; remove it, or use_mxfp8_block_scaling");
+  }
+  if (const Assignment *a = import.find("fp8.te.margin"); a != nullptr && show(a->value) != "0")
+    change(import, "fp8.te.margin", Outcome::kRefused,
+           "mx has no margin; remove it, or use_mxfp8_block_scaling");
+}
+
+// With AO, Accelerate hands over nothing that belongs to TE.
+void settle_torchao(Import &import) {
+  std::vector<std::string> unread;
+  for (const Assignment &a : import.settings)
+    if (a.key.starts_with("fp8.te.")) unread.push_back(a.key);
+  for (const std::string &key : unread)
+    change(import, key, Outcome::kTranslated,
+           "nothing to set: with AO, Accelerate does not read it");
+  for (Fate &fate : import.fates)
+    if (fate.outcome == Outcome::kRefused &&
+        (fate.found.key.ends_with("interval") || fate.found.key.ends_with("fp8_format")))
+      fate.outcome = Outcome::kTranslated,
+      fate.words = "nothing to set: with AO, Accelerate does not read it";
+  import.is_mx = false;
+}
+
+void settle_backend(Import &import, bool is_fp8) {
+  if (!is_fp8 && import.backend.empty()) return;
+  Found none;
+  if (import.backend.empty()) {
+    const bool levels = import.find("fp8.msamp.opt_level") != nullptr;
+    const bool msamp = import.where == kMsampKwargs || (levels && import.where != kFp8Kwargs);
+    import.backend = msamp ? "msamp" : "te";
+    import.is_torchao = import.where == kAoKwargs;
+    import.set("fp8.backend", import.backend, none);
+    import.settings.back().comment =
+        import.where == kAccelerate || import.where == kFp8Kwargs
+            ? "The source names no backend, and Accelerate takes one that is installed."
+            : "";
+  }
+  if (import.is_torchao) settle_torchao(import);
+  if (import.is_mx) settle_mx(import);
+  if (import.backend == "te" && !import.is_mx) {
+    import.set("fp8.te.recipe", import.is_torchao ? "current" : "delayed", none);
+  }
+  if (import.where == kDeepSpeed && import.backend == "msamp" &&
+      import.find("fp8.msamp.opt_level") == nullptr) {
+    import.set("fp8.msamp.opt_level", "O1", none);
+    import.settings.back().comment = "What Accelerate takes for DeepSpeed without opt_level.";
+  }
+}
+
+void settle_precision(Import &import) {
+  const bool has_recipe =
+      std::any_of(import.settings.begin(), import.settings.end(),
+                  [](const Assignment &a) { return a.key.starts_with("fp8."); });
+  const bool is_kwargs = (import.where & (kAccelerate | kDeepSpeed)) == 0;
+  const bool refused = std::any_of(import.fates.begin(), import.fates.end(),
+                                   [](const Fate &f) { return f.outcome == Outcome::kRefused; });
+  if (import.find("mixed_precision") != nullptr) return;
+  if (!has_recipe && !is_kwargs && !refused && import.where == kDeepSpeed)
+    throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
+                  ": expected bf16, fp16, fp8 or msamp with \"enabled\": true, found none, which "
+                  "means mixed_precision: no; where it is \"auto\", import the config.yaml of the "
+                  "launcher");
+  if (!has_recipe && !is_kwargs && !refused)
+    throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
+                  ": expected mixed_precision: fp8 or settings of FP8, found neither, which means "
+                  "mixed_precision: no; there is nothing to import");
+  import.set("mixed_precision", "fp8", {});
+  if (import.where == kAccelerate)
+    import.settings.back().comment =
+        "The source has settings of FP8 and no mixed_precision, so Accelerate ran without FP8.";
+}
+
+}  // namespace
+
+void settle(Import &import) {
+  settle_precision(import);
+  settle_backend(import, import.precision() == "fp8");
+}
+
+}  // namespace octavo::cli::imports
