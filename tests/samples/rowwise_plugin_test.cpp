@@ -216,9 +216,9 @@ TEST_P(RowwiseConformance, passes) {
   const auto result = examine<Rowwise>(GetParam().name);
   const bool has_heap = conformance::heap_is_counted() || std::string(GetParam().name) != "heap";
   const bool is_optional =
-      !has_heap ||
-      testing::Matches(testing::ContainsRegex("optimizer|reduction|fused|process|symbols|scales"))(
-          std::string(GetParam().name));
+      !has_heap || testing::Matches(testing::ContainsRegex(
+                       "optimizer|reduction|fused|grouped|shard|process|symbols|scales"))(
+                       std::string(GetParam().name));
   EXPECT_EQ(result.outcome, is_optional ? conformance::Outcome::kSkip : conformance::Outcome::kPass)
       << result.detail;
   if (!is_optional) {

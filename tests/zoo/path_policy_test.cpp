@@ -73,6 +73,20 @@ INSTANTIATE_TEST_SUITE_P(All, PathPolicy, testing::ValuesIn(kCases),
                            return std::string(each.param.name);
                          });
 
+// Nobody knows what is in there, so it is no refusal of a plugin.
+TEST(PathPolicyShortage, directory_that_a_user_cannot_enter) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  PolicyTree tree;
+  mode(tree.dir / "site", 0700);
+  tree.user = "4321";
+  const Finished f = tree.look();
+  EXPECT_EQ(f.exit_code, 2) << f.out << f.err;
+  EXPECT_FALSE(tree.sang());
+  const auto refusal = nlohmann::json::parse(f.out)["first_refusal"];
+  EXPECT_EQ(refusal["reason"], "resource") << f.out;
+  EXPECT_THAT(refusal["text"].get<std::string>(), HasSubstr("cannot be read: Permission denied"));
+}
+
 TEST(PathPolicyMatrix, has_at_least_forty_cases) {
   EXPECT_GE(std::size(kCases), 40u);
 }

@@ -84,7 +84,8 @@ FAKE = [("fake " + fault, "load", says) for fault, says in {
 }.items()] + [("fake not_utf8", "texts", "a verdict's text is no UTF-8")]
 # The subject computes on kernels of its own alone; on those of this machine its products fail, and these
 # checks with them. The suite's own test runs their cases.
-NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite.nan", "numerics", "reduction", "fused"}
+NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite.nan", "numerics", "reduction", "fused",
+                 "grouped"}
 # For the same reason, or since a plugin has one table.
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",
                  "kBackwardNeedsOrder", "kSharedAcrossSessions", "kEmptyKeepsDw", "kCurrentScaling", "kDwOverwrites",

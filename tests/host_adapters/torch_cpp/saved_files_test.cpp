@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <stdexcept>
 
 namespace {
 
@@ -70,16 +71,18 @@ void write_bytes(const fs::path &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+fs::path new_folder() {
+  std::string name = (fs::temp_directory_path() / "octavo_saved_files_XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+  return name;
+}
+
 class SavedFiles : public ::testing::Test {
  protected:
-  SavedFiles() {
-    std::string name = (fs::temp_directory_path() / "octavo_saved_files_XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
   ~SavedFiles() override { fs::remove_all(folder_); }
 
-  fs::path folder_;
-  fs::path directory_ = folder_ / "checkpoint";
+  const fs::path folder_ = new_folder();
+  const fs::path directory_ = folder_ / "checkpoint";
 };
 
 TEST_F(SavedFiles, AreReadAsTheyWereSavedAndListedForB2sum) {
