@@ -30,15 +30,8 @@ void list_import_keys() {
 
 imports::Import read_import(const ImportCommand &c) {
   using namespace imports;
-  if (!c.handler.empty()) {
-    static const std::pair<const char *, unsigned> handlers[] = {
-        {"TERecipeKwargs", kTeKwargs},
-        {"MSAMPRecipeKwargs", kMsampKwargs},
-        {"AORecipeKwargs", kAoKwargs},
-        {"FP8RecipeKwargs", kFp8Kwargs}};
-    for (const auto &[name, where] : handlers)
-      if (c.handler == name) return translate(read_arguments(c.words), c.handler, where);
-  }
+  if (!c.handler.empty())
+    return translate(read_arguments(c.words), c.handler, handler_of(c.handler));
   if (c.words.size() != 1)
     throw Failure(OCTAVO_INVALID, kImportDomain, "expected one FILE, found ", c.words.size(),
                   "; settings of a script go in as octavo import --kwargs TERecipeKwargs margin=0");
@@ -113,17 +106,14 @@ void add_import(CLI::App &app, int &exit) {
   auto c = std::make_shared<ImportCommand>();
   command->add_option("source", c->words,
                       "the file; with --kwargs, settings as in margin=0 fp8_format=HYBRID");
+  const std::string handlers =
+      "TERecipeKwargs, MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs";
   command
       ->add_option("--kwargs", c->handler,
-                   "the class of Accelerate whose settings follow: TERecipeKwargs, "
-                   "MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs")
-      ->check([](const std::string &name) {
-        for (const char *known :
-             {"TERecipeKwargs", "MSAMPRecipeKwargs", "AORecipeKwargs", "FP8RecipeKwargs"})
-          if (name == known) return std::string();
-        return "expected TERecipeKwargs, MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs, "
-               "found \"" +
-               name + "\"";
+                   "the class of Accelerate whose settings follow: " + handlers)
+      ->check([handlers](const std::string &name) {
+        return imports::handler_of(name) != 0 ? std::string()
+                                              : "expected " + handlers + ", found \"" + name + "\"";
       });
   command->add_option("--output", c->output, "the file to write")
       ->capture_default_str()

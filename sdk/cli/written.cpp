@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -59,7 +60,8 @@ std::string toml_text(const std::string &head, const std::vector<TomlLine> &line
     for (size_t i = 0; i < lines.size(); ++i) {
       if (table_of(lines[i].key) != table) continue;
       add_comment(out, lines[i].comment);
-      if (places != nullptr) (*places)[i] = split_lines(out).size() + 1;
+      if (places != nullptr)
+        (*places)[i] = static_cast<size_t>(std::count(out.begin(), out.end(), '\n')) + 1;
       out += lines[i].key.substr(table.empty() ? 0 : table.size() + 1) + " = " +
              show(lines[i].value) + "\n";
     }

@@ -3,11 +3,13 @@
 #define OCTAVO_CONFORMANCE_FENCED_CALL_H
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "fence.h"
 #include "host.h"
+#include "report.h"
 
 namespace octavo::conformance {
 
@@ -32,6 +34,18 @@ class FencedCall : public Host::Observer {
   Fence fence_;
   std::optional<uint64_t> first_;
 };
+
+// Runs a call of `name`, behind the fence if asked: then it fails when host code of the backend
+// touches memory.
+inline void run_fenced(Host &host, uint32_t verb, const std::string &name, bool is_fenced,
+                       const std::function<octavo_status()> &call) {
+  std::optional<FencedCall> fence;
+  if (is_fenced) fence.emplace(host);
+  host.run(verb, name, call);
+  const auto touched = fence ? fence->first() : std::nullopt;
+  expect(!touched, name, " touched ", host.arena().describe(touched.value_or(0)),
+         " outside of every kernel");
+}
 
 }  // namespace octavo::conformance
 

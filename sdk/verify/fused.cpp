@@ -148,13 +148,8 @@ void FusedBatch::forward_apart() {
 }
 
 void FusedBatch::run(const std::string &verb, octavo_status (FusedBatch::*call)(), bool fenced) {
-  const std::string what = text(verb, " of ", name_);
-  std::optional<FencedCall> fence;
-  if (fenced) fence.emplace(host_);
-  host_.run(OCTAVO_VERB_FORWARD, what, [&] { return (this->*call)(); });
-  const auto touched = fenced ? fence->first() : std::nullopt;
-  expect(!touched, what, " touched ", host_.arena().describe(touched.value_or(0)),
-         " outside of every kernel");
+  run_fenced(host_, OCTAVO_VERB_FORWARD, text(verb, " of ", name_), fenced,
+             [&] { return (this->*call)(); });
 }
 
 FusedBatch::Range FusedBatch::range(const void *memory, uint64_t bytes) const {

@@ -2,7 +2,6 @@
 #include "grouped.h"
 
 #include <cstring>
-#include <optional>
 
 #include "fenced_call.h"
 #include "report.h"
@@ -136,13 +135,7 @@ octavo_grouped_backward_call Group::backward_call(const Lists &lists) {
 
 void Group::run(uint32_t verb, const char *what, bool is_fenced,
                 const std::function<octavo_status()> &call) {
-  const std::string name = text(what, " of ", name_);
-  std::optional<FencedCall> fence;
-  if (is_fenced) fence.emplace(host_);
-  host_.run(verb, name, call);
-  const auto touched = fence ? fence->first() : std::nullopt;
-  expect(!touched, name, " touched ", host_.arena().describe(touched.value_or(0)),
-         " outside of every kernel");
+  run_fenced(host_, verb, text(what, " of ", name_), is_fenced, call);
 }
 
 void Group::together(bool is_fenced) {

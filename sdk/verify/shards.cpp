@@ -106,13 +106,7 @@ octavo_gathered_call Shards::gathered(void *const *slots) const {
 
 void Shards::run(const std::string &what, bool is_fenced,
                  const std::function<octavo_status()> &call) {
-  const std::string name = text(what, " of ", name_);
-  std::optional<FencedCall> fence;
-  if (is_fenced) fence.emplace(host_);
-  host_.run(OCTAVO_VERB_QUANTIZE_WEIGHT, name, call);
-  const auto touched = fence ? fence->first() : std::nullopt;
-  expect(!touched, name, " touched ", host_.arena().describe(touched.value_or(0)),
-         " outside of every kernel");
+  run_fenced(host_, OCTAVO_VERB_QUANTIZE_WEIGHT, text(what, " of ", name_), is_fenced, call);
 }
 
 void Shards::gather(bool is_fenced) {

@@ -1,6 +1,7 @@
 // Reading a file as text, and arguments as if they came from one.
 #include "sdk/cli/imports/found.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -12,10 +13,8 @@
 namespace octavo::cli::imports {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+std::string_view without_spaces(std::string_view text) {
+  return trimmed(text, " \t");
 }
 
 std::string_view unquoted(std::string_view text) {
@@ -26,17 +25,14 @@ std::string_view unquoted(std::string_view text) {
 
 // Where the first byte is that no text has.
 void refuse_binary(const std::string &text, const std::string &path) {
-  size_t line = 1;
-  size_t start = 0;
   for (size_t i = 0; i < text.size();) {
     const size_t length = utf8_character(std::string_view(text).substr(i));
     const auto byte = static_cast<unsigned char>(text[i]);
     if (length == 0 || byte == 0x7F || (byte < 0x20 && strchr("\t\n\r", text[i]) == nullptr) ||
         byte == 0)
-      throw Failure(OCTAVO_INVALID, kImportDomain, path, ":", line, ":", i - start + 1,
+      throw Failure(OCTAVO_INVALID, kImportDomain, place_at(path, text, i),
                     ": expected text in UTF-8, found the byte ", static_cast<int>(byte),
                     "; name a config.yaml of Accelerate or a JSON file of DeepSpeed");
-    if (byte == '\n') start = i + 1, ++line;
     i += length;
   }
 }
@@ -58,6 +54,14 @@ std::string place(const std::string &file, const Found &found) {
 
 std::string key_place(const std::string &file, const Found &found) {
   return found.key_line == 0 ? file : concat(file, ":", found.key_line, ":", found.key_column);
+}
+
+std::string place_at(const std::string &file, std::string_view text, size_t byte) {
+  const std::string_view before = text.substr(0, byte);
+  const size_t end = before.rfind('\n');
+  const size_t start = end == std::string_view::npos ? 0 : end + 1;
+  return concat(file, ":", 1 + std::count(before.begin(), before.end(), '\n'), ":",
+                byte - start + 1);
 }
 
 std::string read_source(const std::string &path) {
@@ -83,12 +87,12 @@ std::string read_source(const std::string &path) {
 }
 
 bool split_tuple(std::string_view text, std::vector<std::string> *items) {
-  text = trimmed(text);
+  text = without_spaces(text);
   const bool tuple = text.size() >= 2 && ((text.front() == '(' && text.back() == ')') ||
                                           (text.front() == '[' && text.back() == ']'));
   if (!tuple) return false;
   for (const std::string &part : split(text.substr(1, text.size() - 2), ','))
-    items->emplace_back(unquoted(trimmed(part)));
+    items->emplace_back(unquoted(without_spaces(part)));
   return true;
 }
 
@@ -103,10 +107,10 @@ std::vector<Found> read_arguments(const std::vector<std::string> &arguments) {
       throw Failure(OCTAVO_INVALID, kImportDomain,
                     "expected KEY=VALUE in UTF-8, found other bytes");
     Found f;
-    f.key = trimmed(argument.substr(0, equals));
+    f.key = without_spaces(argument.substr(0, equals));
     const std::string value = argument.substr(equals + 1);
-    f.text = unquoted(trimmed(value));
-    f.is_null = trimmed(value) == "None";
+    f.text = unquoted(without_spaces(value));
+    f.is_null = without_spaces(value) == "None";
     f.is_list = split_tuple(value, &f.items);
     for (const Found &other : all)
       if (other.key == f.key)

@@ -29,6 +29,8 @@ struct Found {
 
 // "FILE:5:11", or the file alone.
 std::string place(const std::string &file, const Found &found);
+// The same of a byte of the text, in bytes from the line's begin.
+std::string place_at(const std::string &file, std::string_view text, size_t byte);
 std::string key_place(const std::string &file, const Found &found);
 
 // The file's bytes. Throws Failure for a directory, a file that cannot be read, more than

@@ -76,6 +76,8 @@ const std::vector<KeyRow> &host_keys();
 std::string reason_of(const KeyRow &row);
 // "fp8_config, TERecipeKwargs".
 std::string words_of(unsigned where);
+// One of the Kwargs by its name; 0: there is none.
+unsigned handler_of(const std::string &name);
 const char *word_of(Outcome outcome);
 
 // Values in the type that a key expects. Throw Failure(OCTAVO_INVALID, "FILE:line:column: ...").

@@ -58,16 +58,11 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(size_t at, const std::string &, const nlohmann::json::exception &e) override {
-    size_t line = 1;
-    size_t start = 0;
     const size_t end = at == 0 ? 0 : std::min(at - 1, text_.size());
-    for (size_t i = 0; i < end; ++i)
-      if (text_[i] == '\n') start = i + 1, ++line;
     const std::string words = e.what();
     const size_t colon = words.find(": ");
-    throw Failure(
-        OCTAVO_INVALID, kImportDomain, file_, ":", line, ":", end - start + 1,
-        ": not valid JSON: ", colon == std::string::npos ? words : words.substr(colon + 2));
+    throw Failure(OCTAVO_INVALID, kImportDomain, place_at(file_, text_, end), ": not valid JSON: ",
+                  colon == std::string::npos ? words : words.substr(colon + 2));
   }
 
  private:

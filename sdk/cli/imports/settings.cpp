@@ -9,6 +9,12 @@
 namespace octavo::cli::imports {
 namespace {
 
+constexpr std::pair<unsigned, const char *> kPlaces[] = {
+    {kAccelerate, "config.yaml"},        {kFp8Config, "fp8_config"},
+    {kDeepSpeed, "DeepSpeed"},           {kTeKwargs, "TERecipeKwargs"},
+    {kMsampKwargs, "MSAMPRecipeKwargs"}, {kAoKwargs, "AORecipeKwargs"},
+    {kFp8Kwargs, "FP8RecipeKwargs"}};
+
 [[noreturn]] void expected(const Import &import, const Found &found, const std::string &what) {
   throw Failure(OCTAVO_INVALID, kImportDomain, place(import.file, found), ": ", found.key,
                 ": expected ", what, ", found ", found.shown());
@@ -82,15 +88,16 @@ std::string reason_of(const KeyRow &row) {
 }
 
 std::string words_of(unsigned where) {
-  static const std::pair<unsigned, const char *> names[] = {
-      {kAccelerate, "config.yaml"},        {kFp8Config, "fp8_config"},
-      {kDeepSpeed, "DeepSpeed"},           {kTeKwargs, "TERecipeKwargs"},
-      {kMsampKwargs, "MSAMPRecipeKwargs"}, {kAoKwargs, "AORecipeKwargs"},
-      {kFp8Kwargs, "FP8RecipeKwargs"}};
   std::string all;
-  for (const auto &[bit, name] : names)
+  for (const auto &[bit, name] : kPlaces)
     if ((where & bit) != 0) all += (all.empty() ? "" : ", ") + std::string(name);
   return all;
+}
+
+unsigned handler_of(const std::string &name) {
+  for (const auto &[bit, known] : kPlaces)
+    if (bit >= kTeKwargs && name == known) return bit;
+  return 0;
 }
 
 const char *word_of(Outcome outcome) {

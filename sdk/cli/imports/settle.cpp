@@ -73,22 +73,21 @@ void settle_backend(Import &import, bool is_fp8) {
 }
 
 void settle_precision(Import &import) {
+  if (import.find("mixed_precision") != nullptr) return;
+  const bool is_kwargs = (import.where & (kAccelerate | kDeepSpeed)) == 0;
   const bool has_recipe =
       std::any_of(import.settings.begin(), import.settings.end(),
                   [](const Assignment &a) { return a.key.starts_with("fp8."); });
-  const bool is_kwargs = (import.where & (kAccelerate | kDeepSpeed)) == 0;
   const bool refused = std::any_of(import.fates.begin(), import.fates.end(),
                                    [](const Fate &f) { return f.outcome == Outcome::kRefused; });
-  if (import.find("mixed_precision") != nullptr) return;
-  if (!has_recipe && !is_kwargs && !refused && import.where == kDeepSpeed)
+  if (!is_kwargs && !has_recipe && !refused)
     throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
-                  ": expected bf16, fp16, fp8 or msamp with \"enabled\": true, found none, which "
-                  "means mixed_precision: no; where it is \"auto\", import the config.yaml of the "
-                  "launcher");
-  if (!has_recipe && !is_kwargs && !refused)
-    throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
-                  ": expected mixed_precision: fp8 or settings of FP8, found neither, which means "
-                  "mixed_precision: no; there is nothing to import");
+                  import.where == kDeepSpeed
+                      ? ": expected bf16, fp16, fp8 or msamp with \"enabled\": true, found none, "
+                        "which means mixed_precision: no; where it is \"auto\", import the "
+                        "config.yaml of the launcher"
+                      : ": expected mixed_precision: fp8 or settings of FP8, found neither, which "
+                        "means mixed_precision: no; there is nothing to import");
   import.set("mixed_precision", "fp8", {});
   if (import.where == kAccelerate)
     import.settings.back().comment =

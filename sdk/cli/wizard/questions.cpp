@@ -9,15 +9,14 @@
 namespace octavo::cli::wizard {
 namespace {
 
-std::string trim(const std::string &text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+std::string trim(std::string_view text) {
+  return std::string(trimmed(text, " \t\r"));
 }
 
-[[noreturn]] void refuse_answer(const Question &q, const std::string &answer) {
-  throw Failure(OCTAVO_INVALID, kInitDomain, q.flag, ": expected ", expected_answer(q),
-                ", found \"", answer, "\"");
+[[noreturn]] void refuse_answer(const Question &q, const char *expected,
+                                const std::string &answer) {
+  throw Failure(OCTAVO_INVALID, kInitDomain, q.flag, ": expected ", expected, ", found \"", answer,
+                "\"");
 }
 
 }  // namespace
@@ -102,22 +101,13 @@ const std::vector<Question> &questions() {
   return table;
 }
 
-std::string expected_answer(const Question &q) {
-  if (std::holds_alternative<int64_t>(q.initial)) return "a whole number";
-  if (std::holds_alternative<bool>(q.initial)) return "yes or no";
-  if (std::holds_alternative<std::vector<std::string>>(q.initial)) return "patterns";
-  std::vector<std::string> all;
-  for (const Choice &c : q.choices) all.push_back(c.value);
-  return enumerate(all, "or");
-}
-
 TomlValue value_of_answer(const Question &q, const std::string &answer) {
   const std::string text = trim(answer);
   if (std::holds_alternative<int64_t>(q.initial)) {
     int64_t number = 0;
     const char *end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data(), end, number);
-    if (parsed.ec != std::errc() || parsed.ptr != end) refuse_answer(q, answer);
+    if (parsed.ec != std::errc() || parsed.ptr != end) refuse_answer(q, "a whole number", answer);
     return number;
   }
   if (std::holds_alternative<bool>(q.initial)) {
@@ -125,7 +115,7 @@ TomlValue value_of_answer(const Question &q, const std::string &answer) {
       if (text == word) return true;
     for (const char *word : {"no", "n", "false"})
       if (text == word) return false;
-    refuse_answer(q, answer);
+    refuse_answer(q, "yes or no", answer);
   }
   if (std::holds_alternative<std::vector<std::string>>(q.initial)) {
     std::vector<std::string> patterns;

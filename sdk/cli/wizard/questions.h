@@ -29,8 +29,6 @@ struct Question {
 // In the order in which they are asked. Two with one flag have different backends.
 const std::vector<Question> &questions();
 
-// What an answer must be: "yes or no", "a whole number", ...
-std::string expected_answer(const Question &q);
 // The value of an answer. Throws Failure(OCTAVO_INVALID) with what was expected.
 TomlValue value_of_answer(const Question &q, const std::string &answer);
 

@@ -91,6 +91,12 @@ std::vector<std::string> split(std::string_view text, char mark) {
   return parts;
 }
 
+std::string_view trimmed(std::string_view text, const char *marks) {
+  const size_t first = text.find_first_not_of(marks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(marks) - first + 1);
+}
+
 std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines = split(text, '\n');
   if (lines.back().empty()) lines.pop_back();

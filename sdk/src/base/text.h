@@ -38,6 +38,9 @@ std::vector<std::string> split(std::string_view text, char mark);
 // The same for lines: an end of line at the end of the text begins no other.
 std::vector<std::string> split_lines(std::string_view text);
 
+// Without the marks at both ends.
+std::string_view trimmed(std::string_view text, const char *marks);
+
 // The candidate that is fewest edits away from `word`, or empty when none is near: at most `most`
 // edits, where 0 stands for a third of the letters.
 std::string nearest(std::string_view word, const std::vector<std::string> &candidates,

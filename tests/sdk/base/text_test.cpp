@@ -6,6 +6,13 @@
 namespace octavo {
 namespace {
 
+TEST(Text, trimmed_has_no_marks_at_its_ends) {
+  EXPECT_EQ(trimmed(" \ta b\t ", " \t"), "a b");
+  EXPECT_EQ(trimmed("a\r", " \t"), "a\r");
+  EXPECT_EQ(trimmed(" \t", " \t"), "");
+  EXPECT_EQ(trimmed("", " \t"), "");
+}
+
 TEST(Text, nearest_finds_a_misspelling) {
   const std::vector<std::string> keys = {"margin", "recipe", "amax_history_len", "fp8_format"};
   EXPECT_EQ(nearest("margn", keys), "margin");    // one letter lost
