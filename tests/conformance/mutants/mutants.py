@@ -7,6 +7,7 @@
 The mistakes are in *.toml of this folder. Each changes copies of sources in a scratch folder: of te, or of the
 C++ headers that te is made of. te is built from them and verified, first by the check that is known to find the
 mistake, then by all others. --applies only looks that each text to replace is found exactly once.
+A mistake that needs instructions which this CPU lacks ("needs": flags of /proc/cpuinfo) is named and not counted.
 Exit code 0: all but those with an explanation are caught, and of a full run at least 57 of each 60.
 """
 import argparse
@@ -30,7 +31,7 @@ except ImportError:
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 TE, HEADERS = "plugins/te", "sdk/include"
-FIELDS = {"name", "class", "file", "find", "put", "also", "options", "check", "explained"}
+FIELDS = {"name", "class", "file", "find", "put", "also", "options", "check", "explained", "needs"}
 DEADLINE = 40  # seconds a check may take; a mutant that hangs is caught by it
 
 
@@ -62,6 +63,12 @@ def mutated(m):
                              f"times; adapt the list to the source:\n{edit['find']}")
         texts[edit["file"]] = text.replace(edit["find"], edit["put"])
     return texts
+
+
+def lacking(m):
+    """The flags of /proc/cpuinfo that the mistake needs and this CPU lacks."""
+    line = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return sorted(set(m.get("needs", [])) - set(line[1].split() if line else []))
 
 
 class Builder:
@@ -198,6 +205,8 @@ def main():
         print(f"{len(mutants)} mistakes apply")
         return 0
     chosen = [m for m in mutants if m["name"] in arguments.only] if arguments.only else mutants
+    idle = [m for m in chosen if lacking(m)]
+    chosen = [m for m in chosen if not lacking(m)]
     partial = bool(arguments.only or arguments.sample)
     if arguments.sample:
         known = [m for m in chosen if m.get("check")]
@@ -212,7 +221,11 @@ def main():
     wrong += [f"{a['name']}: {v}" for a, v in zip(answers, verdicts) if v not in ("caught", "explained")]
     if not partial and caught * 60 < 57 * len(answers):
         wrong.append(f"expected 57 of 60 caught, found {caught} of {len(answers)}")
-    print("\n".join([*wrong, f"{len(answers)} mistakes, {caught} caught, {verdicts.count('explained')} explained"]))
+    for m in idle:
+        print(f"skipped: {m['name']}: its code runs on a CPU with {', '.join(lacking(m))}, which this one lacks")
+    print("\n".join([*wrong,
+                     f"{len(answers)} mistakes, {caught} caught, {verdicts.count('explained')} explained, "
+                     f"{len(idle)} skipped"]))
     if arguments.json:
         arguments.json.write_text(json.dumps(answers, indent=1) + "\n")
     return 1 if wrong else 0
