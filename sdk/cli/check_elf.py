@@ -11,6 +11,8 @@ authors of plugins can run it on their own files:
   --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
   --may-need libz         a further library that may be needed, without ".so"; may be repeated
   --sanitizer address     the run-time of this sanitizer may be needed, too
+  --strict                advice counts as a fault, too: tables of addresses that stay writable, and
+                          paths of the machine that built the file
   --readelf PROGRAM       instead of readelf
 
 Exits with 1 after printing every fault, and prints the floor that it found for each file.
@@ -37,6 +39,12 @@ FOREIGN_CPP = re.compile(r"N[KVrRO]*(?:2at|3c10|5torch|4nccl)(?=[A-Z0-9])"
                          r"|^_ZN?[KVrRO]*\d+(?:nccl|torch|cublas|cuda|c10)")
 
 
+# Paths of sources that a compiler writes into debug information and messages. The C and C++ libraries
+# and Rust's bring some of their own.
+SOURCE_PATH = re.compile(rb"(?<![\w.$)}-])/[\w.+/ -]{1,200}\.(?:c|cc|cpp|cxx|cu|h|hpp|rs)\b")
+SYSTEM_PATH = (b"/usr/", b"/rustc")
+
+
 def is_foreign(name):
     return name.startswith(FOREIGN_C) or FOREIGN_CPP.search(name) is not None
 
@@ -52,9 +60,13 @@ class Elf:
         self.needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic)
         self.paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", dynamic)
         self.has_textrel = re.search(r"\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b", dynamic) is not None
+        content = path.read_bytes()
         # Rust's standard library puts one function there, which keeps the arguments of the program.
         # Debian 12's leaves no mark in .comment, only paths in its messages.
-        self.start_up = 1 + (re.search(rb"\brustc version |/rustc[-/][\w.]+/library/", path.read_bytes()) is not None)
+        self.start_up = 1 + (re.search(rb"\brustc version |/rustc[-/][\w.]+/library/", content) is not None)
+        self.is_bound_at_load = re.search(r"\(BIND_NOW\)|\(FLAGS(?:_1)?\).*\bNOW\b", dynamic) is not None
+        self.source_paths = sorted({found for found in SOURCE_PATH.findall(content)
+                                    if not found.startswith(SYSTEM_PATH)})
         constructors = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+) ", dynamic)
         self.constructors = int(constructors[1]) // 8 if constructors else 0
         segments = re.findall(r"^\s+(\w+)\s+0x\S+ 0x\S+ 0x\S+ 0x\S+ 0x\S+ (.{3}) (?:0x)?[0-9a-f]+$",
@@ -132,6 +144,14 @@ def memory_faults(elf):
         yield "has text relocations; compile everything with -fPIC"
 
 
+def advice(elf):
+    if not any(kind == "GNU_RELRO" for kind, _ in elf.segments) or not elf.is_bound_at_load:
+        yield "keeps its table of addresses writable; link with -Wl,-z,relro,-z,now"
+    if elf.source_paths:
+        yield (f"holds {len(elf.source_paths)} paths of the machine that built it, such as "
+               f"{elf.source_paths[0].decode()}; compile with -ffile-prefix-map=<folder>/=, or strip it")
+
+
 def check(path, arguments):
     elf = Elf(arguments.readelf, path)
     expected = declared(arguments.exports) if arguments.exports else {QUERY}
@@ -140,8 +160,14 @@ def check(path, arguments):
               "CXXABI": arguments.cxxabi}
     faults = [*symbol_faults(elf, expected, bool(arguments.sanitizer)),
               *system_faults(elf, allowed, floors), *memory_faults(elf)]
+    advised = list(advice(elf))
+    if arguments.strict:
+        faults += advised
     for fault in faults:
         print(f"{path}: {fault}")
+    if not arguments.strict:
+        for text in advised:
+            print(f"{path}: advice: {text}")
     needs = ", ".join(f"{f}_{v}" for f, v in sorted(elf.versions.items())) or "no versioned symbol"
     print(f"{path.name}: exports {len(elf.exported())}, needs {needs}")
     return not faults
@@ -170,6 +196,7 @@ def main():
     parser.add_argument("--cxxabi", default=FLOORS["CXXABI"])
     parser.add_argument("--may-need", action="append", default=[])
     parser.add_argument("--sanitizer", default="")
+    parser.add_argument("--strict", action="store_true")
     parser.add_argument("--readelf", default="readelf")
     arguments = parser.parse_args()
     if arguments.exports and not declared(arguments.exports):

@@ -6,6 +6,7 @@
 # DIRECTORY they go to that folder instead and are not installed: a plugin for tests.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
+# It is built with the options of OctavoHardening.cmake.
 # Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
 # definitions that this function sets.
 #
@@ -18,6 +19,7 @@
 # Adds the test octavo.try.<id>: a small training against float32.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
+include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
 # octavo_read_abi_headers(<variable>): OCTAVO_ABI_HEADERS of the headers next to this file.
@@ -51,6 +53,8 @@ function(octavo_add_plugin id)
   set(target "octavo_plugin_${id}")
   add_library(${target} MODULE ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE octavo::abi)
+  target_compile_options(${target} PRIVATE ${OCTAVO_HARDENED_COMPILE})
+  target_link_options(${target} PRIVATE ${OCTAVO_HARDENED_LINK})
   # The manifest's id and version, for octavo/plugin.hpp: stated once, in this call.
   target_compile_definitions(${target} PRIVATE
     "OCTAVO_PLUGIN_ID=\"${id}\"" "OCTAVO_PLUGIN_VERSION=\"${OCTAVO_PLUGIN_VERSION}\"")

@@ -18,6 +18,7 @@ octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugi
   return OCTAVO_VERSION;
 }
 """
+HARDENED = ["-Wl,-z,relro,-z,now"]
 # fault -> further source, further options of the compiler, options of check_elf, what it must say
 CASES = {
     "good": ("", [], [], None),
@@ -47,6 +48,11 @@ CASES = {
     "stack": ("", ["-Wl,-z,execstack"], [], "wants an executable stack"),
     "rpath": ("", ["-Wl,-rpath,/opt/lib"], [], "searches libraries in /opt/lib"),
     "origin": ("", ["-Wl,-rpath,$ORIGIN/lib"], [], None),
+    "lazy": ("", ["-Wl,-z,lazy"], ["--strict"], "keeps its table of addresses writable"),
+    "without_relro": ("", ["-Wl,-z,norelro,-z,now"], ["--strict"], "keeps its table of addresses writable"),
+    "lazy_is_advice": ("", ["-Wl,-z,lazy"], [], None),
+    "path": ("", ["-g", *HARDENED], ["--strict"], "holds 1 paths of the machine that built it, such as /"),
+    "hardened": ("", ["-g", *HARDENED, "-ffile-prefix-map=/=mapped/"], ["--strict"], None),
     "segment": ("", [], [], "writable and executable"),  # see make_segment
     "textrel": ("int far_away[3]; __attribute__((used)) int near(void) { return far_away[1]; }"
                 "__asm__(\".text\\n.quad malloc\\n\");", ["-Wl,-z,notext"], [], "text relocations"),

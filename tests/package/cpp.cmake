@@ -50,7 +50,7 @@ foreach(compiler IN LISTS compilers)
   if(NOT run_output MATCHES "current +1\\.0\\.0" OR NOT run_output MATCHES "tiny +2\\.5\\.0")
     message(FATAL_ERROR "octavo list: expected current 1.0.0 and tiny 2.5.0, found\n${run_output}")
   endif()
-  run("octavo check-elf" "${WORK}/prefix/${BINDIR}/octavo" check-elf "${plugins}")
+  run("octavo check-elf" "${WORK}/prefix/${BINDIR}/octavo" check-elf --strict "${plugins}")
   # A backend that refuses every session does not pass: the test of CMake's function says so.
   execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${built}/cpp_consumer" -V
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
