@@ -22,6 +22,8 @@ class Case:
     then: tuple = ()                              # reasons that may follow, in this order
     runs: str = "fp8"                             # what runs in the end
     gpu: Optional[str] = None                     # OCTAVO_FAKE_GPU; "" for no driver
+    keeps: str = ""                               # what the user stated, in the remedy
+    asks: str = ""                                # the key that the user has to decide about; no edit is offered
 
 
 class Place:

@@ -85,7 +85,7 @@ def every_refusal_has_remedies(report):
     for candidate in report["candidates"]:
         for verdict in candidate["verdicts"]:
             if verdict["decision"] == "decline":
-                assert verdict.get("apply"), f"nothing to apply in {verdict}"
+                assert verdict.get("apply") or verdict["remedy"].startswith("choose "), f"nothing to apply in {verdict}"
 
 
 def check(case, place, options, validator):
@@ -99,9 +99,15 @@ def check(case, place, options, validator):
         f"expected {(case.reason, case.stage)}, found {found}: {first['text']}")
     assert report["runs"] is None, f"{report['runs']} runs all the same"
     assert first["page"] == f"docs/reasons/{case.reason}.md", first["page"]
+    words = first["remedy"] if case.asks else first["apply"]
     for format_ in ([], ["--tree"]):
         text = situation.explain(*format_).stdout.decode(errors="replace")
-        assert first["apply"] in text, f"explain {format_} lacks: {first['apply']}"
+        assert words in text, f"explain {format_} lacks: {words}"
+    assert case.keeps in words, f"expected a remedy with {case.keeps}, found: {words}"
+    if case.asks:
+        assert words.startswith("choose ") and f" for {case.asks}, " in words, words
+        assert not first.get("apply"), f"expected a question, found also an edit: {first['apply']}"
+        return [f"{first['reason']}: {words}"]
     steps = []
     for expected in (*case.then, None):
         assert first.get("remedy"), f"no remedy for: {first['text']}"

@@ -66,11 +66,10 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
       return view == View::kRun && !n.chosen ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
     } catch (const Failure &f) {
       if (view == View::kRun && f.status() == OCTAVO_INVALID)
-        octavo::write_problem(
-            d,
-            {0, OCTAVO_DECLINE, OCTAVO_REASON_CONFIG, f.text(), "",
-             octavo::Remedy("correct the configuration", f.fix()), octavo::Stage::kConfig},
-            wanted, lines);
+        octavo::write_problem(d,
+                              {0, OCTAVO_DECLINE, OCTAVO_REASON_CONFIG, f.text(), "",
+                               octavo::Remedy(f.fix()), octavo::Stage::kConfig},
+                              wanted, lines);
       throw;
     } catch (Shortage &s) {
       s.at(octavo::Stage::kConfig);

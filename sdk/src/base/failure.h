@@ -15,12 +15,13 @@ namespace octavo {
 // The edit of the configuration that removes a failure, for the remedy in `octavo explain`;
 // remedy.cpp words it. Empty members mean nothing.
 struct Fix {
-  std::string key = {};      // dotted
-  std::string origin = {};   // of its value, as in Setting
-  std::string value = {};    // it should have, as TOML
-  std::string rename = {};   // the key that was meant
-  std::string command = {};  // instead of an edit: to run in a shell
-  uint32_t line = 0;         // instead of a key: the line that cannot be read
+  std::string key = {};       // dotted
+  std::string origin = {};    // of its value, as in Setting
+  std::string value = {};     // it should have, as TOML
+  std::string rename = {};    // the key that was meant
+  std::string command = {};   // instead of an edit: to run in a shell
+  uint32_t line = 0;          // instead of a key: the line that cannot be read
+  std::string question = {};  // instead of an edit: what only the user can decide
 };
 
 // What to do: the words, and the edit or command that they mean, if it is one.
@@ -28,6 +29,10 @@ struct Remedy {
   Remedy() = default;
   Remedy(const char *words) : text(words) {}
   Remedy(std::string words, Fix edit = {}) : text(std::move(words)), fix(std::move(edit)) {}
+  // For a configuration that is refused.
+  explicit Remedy(Fix edit)
+      : text(edit.question.empty() ? "correct the configuration" : edit.question),
+        fix(std::move(edit)) {}
   bool empty() const { return text.empty(); }
 
   std::string text;

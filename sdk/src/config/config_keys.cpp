@@ -6,6 +6,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/config.h"
+#include "sdk/src/config/meaning.h"
 #include "sdk/src/config/requirements.h"
 
 namespace octavo {
@@ -18,15 +19,17 @@ void check_choice(const ConfigKey &key, const std::string &text, const TomlValue
   if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return;
   std::string near;
   const std::string words = not_a_choice(text, choices, &near);
-  TomlValue better = near.empty() ? key.initial : TomlValue(near);
-  if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
+  std::optional<TomlValue> better;
+  if (!near.empty()) better = near;
+  if (const auto *list = std::get_if<std::vector<std::string>>(&value); list && better) {
     std::vector<std::string> others = *list;
     std::erase(others, text);
-    if (!near.empty()) others.push_back(near);
+    others.push_back(near);
     better = others;
   }
-  fail_config(where, key.name + (": expected " + words),
-              {.key = key.name, .origin = origin, .value = show(better)});
+  fail_config(
+      where, key.name + (": expected " + words),
+      keep_meaning({.key = key.name, .origin = origin}, better, any_of(choices), key.initial));
 }
 
 // One row of the table; the compiler compares the types.
@@ -96,14 +99,19 @@ TomlValue checked_value(const std::string &name, TomlValue value, const std::str
   if (key->initial.index() == 4 && value.index() == 3)
     value = std::vector<std::string>{std::get<std::string>(value)};  // one text is a list of one
   if (key->initial.index() != value.index())
-    fail_config(where,
-                name + ": expected " + kind_of(key->initial) + ", found " + kind_of(value) +
-                    (std::holds_alternative<OtherToml>(value) ? "" : " (" + show(value) + ")"),
-                {.key = name, .origin = origin, .value = show(key->initial)});
+    fail_config(
+        where,
+        name + ": expected " + kind_of(key->initial) + ", found " + kind_of(value) +
+            (std::holds_alternative<OtherToml>(value) ? "" : " (" + show(value) + ")"),
+        keep_meaning({.key = name, .origin = origin}, meant(key->initial, key->choices, value),
+                     key->choices.empty() ? kind_of(key->initial) : any_of(key->choices),
+                     key->initial));
   if (const auto *number = std::get_if<int64_t>(&value);
       number != nullptr && (*number < key->range.low || *number > key->range.high))
     fail_config(where, name + ": expected " + key->range.words + ", found " + show(value),
-                {.key = name, .origin = origin, .value = show(key->initial)});
+                {.key = name,
+                 .origin = origin,
+                 .value = show(*number < key->range.low ? key->range.low : key->range.high)});
   if (const auto *text = std::get_if<std::string>(&value))
     check_choice(*key, *text, value, origin, where);
   if (const auto *list = std::get_if<std::vector<std::string>>(&value))

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -16,6 +15,7 @@
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/config/meaning.h"
 
 namespace octavo {
 namespace {
@@ -63,65 +63,60 @@ std::string range_of(const DeclaredOption &o) {
   return present(o.high) ? "at most " + show(o.high) : "a finite number";
 }
 
+constexpr char kFlagWords[] = "true or false (also 1, yes, on, 0, no, off)";
+
+// What may be chosen, for a question.
+std::string allowed(const DeclaredOption &o) {
+  if (!o.choices.empty()) return any_of(o.choices);
+  const bool has_range = present(o.low) || present(o.high);
+  return kind_of(o.initial) + (has_range ? ", " + range_of(o) + "," : "");
+}
+
+// Of a number out of range.
+std::optional<TomlValue> nearest_bound(const DeclaredOption &o, const TomlValue &value) {
+  const auto bound = [&](auto number) {
+    const auto *low = std::get_if<decltype(number)>(&o.low);
+    return low != nullptr && number < *low ? o.low : o.high;
+  };
+  if (const auto *integer = std::get_if<int64_t>(&value)) return bound(*integer);
+  const double real = std::get<double>(value);
+  if (!std::isfinite(real)) return {};
+  return bound(real);
+}
+
 // The value in the option's own type, or Failure.
 TomlValue checked(const DeclaredOption &o, const std::string &full, const Setting &given) {
   TomlValue value = given.value;
   widen(o.initial, value);
   const std::string where = given.origin + ": " + full + ": expected ";
+  const Fix place = {.key = full, .origin = given.origin};
   if (value.index() != o.initial.index())
     throw Failure(OCTAVO_INVALID, kConfigDomain, where, kind_of(o.initial), ", found ",
                   kind_of(value), present(value) ? " (" + show(value) + ")" : "")
-        .with_fix({.key = full, .origin = given.origin, .value = show(o.initial)});
+        .with_fix(keep_meaning(place, meant(o.initial, o.choices, value), allowed(o), o.initial));
   if (!inside(o, value))
     throw Failure(OCTAVO_INVALID, kConfigDomain, where, range_of(o), ", found ", show(value))
-        .with_fix({.key = full, .origin = given.origin, .value = show(o.initial)});
+        .with_fix(keep_meaning(place, nearest_bound(o, value), range_of(o), o.initial));
   if (const auto *text = std::get_if<std::string>(&value);
       text && !o.choices.empty() &&
       std::find(o.choices.begin(), o.choices.end(), *text) == o.choices.end()) {
     std::string near;
     const std::string words = not_a_choice(*text, o.choices, &near);
     throw Failure(OCTAVO_INVALID, kConfigDomain, where, words)
-        .with_fix({.key = full,
-                   .origin = given.origin,
-                   .value = show(near.empty() ? o.initial : TomlValue(near))});
+        .with_fix(keep_meaning(place, meant(o.initial, o.choices, value), allowed(o), o.initial));
   }
   return value;
 }
 
-template <typename Number>
-bool parse(const std::string &text, Number *number) {
-  const char *end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *number);
-  return result.ec == std::errc() && result.ptr == end;
-}
-
-// The words that Accelerate and most launchers take.
-bool parse(std::string text, bool *value) {
-  for (char &c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char *yes : {"1", "true", "yes", "on", "y", "t"})
-    if (text == yes) return *value = true, true;
-  for (const char *no : {"0", "false", "no", "off", "n", "f"})
-    if (text == no) return *value = false, true;
-  return false;
-}
-
-template <typename T>
-TomlValue typed(const std::string &text, const std::string &variable, const char *expected) {
-  T value{};
-  if (!parse(text, &value))
-    throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", variable, ": expected ",
-                  expected, ", found \"", text, "\"")
-        .with_fix({.key = variable, .origin = variable});
-  return value;
-}
-
 TomlValue value_of(const DeclaredOption &o, const std::string &text, const std::string &variable) {
-  if (std::holds_alternative<int64_t>(o.initial))
-    return typed<int64_t>(text, variable, "an integer");
-  if (std::holds_alternative<double>(o.initial)) return typed<double>(text, variable, "a number");
-  if (std::holds_alternative<bool>(o.initial))
-    return typed<bool>(text, variable, "true or false (also 1, yes, on, 0, no, off)");
-  return text;
+  const std::optional<TomlValue> value = as_type_of(o.initial, text);
+  if (value) return *value;
+  const std::string expected = std::holds_alternative<int64_t>(o.initial)  ? "an integer"
+                               : std::holds_alternative<double>(o.initial) ? "a number"
+                                                                           : kFlagWords;
+  throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", variable, ": expected ",
+                expected, ", found \"", text, "\"")
+      .with_fix(keep_meaning({.key = variable, .origin = variable}, {}, allowed(o), o.initial));
 }
 
 // A variable that looks like an option of this backend and is none: a typing error that would

@@ -114,6 +114,7 @@ std::string Source::remove(const Fix &f) const {
 }
 
 std::string Source::apply(const Fix &f) const {
+  if (!f.question.empty()) return {};
   if (!f.command.empty()) return "run `" + f.command + "`";
   if (f.line > 0) {
     const auto count = static_cast<uint32_t>(lines_.size());
