@@ -87,7 +87,7 @@ std::optional<CheckpointManifest> find_checkpoint_manifest(const std::string &di
   if (file.get() < 0 && errno == ENOENT) return {};
   if (file.get() < 0) fail_call(path, readable, errno, kCheckPath);
   std::string text;
-  char piece[1 << 14];
+  char piece[1 << 12];
   for (;;) {
     const ssize_t got = pread(file.get(), piece, sizeof(piece), static_cast<off_t>(text.size()));
     if (got < 0 && errno == EINTR) continue;

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
@@ -77,7 +77,7 @@ std::string CheckedFile::read(size_t most) const {
 std::string CheckedFile::sha256() const {
   crypto_hash_sha256_state state;
   crypto_hash_sha256_init(&state);
-  std::array<unsigned char, 1 << 16> buffer;
+  std::vector<unsigned char> buffer(1 << 16);  // a thread may have a stack of that size
   off_t offset = 0;
   ssize_t got = 0;
   while ((got = read_at(file_.get(), buffer.data(), buffer.size(), offset)) > 0) {

@@ -1,9 +1,10 @@
 // Each allocation of a whole run fails once, in a process of its own: the answer is OCTAVO_RESOURCE
 // with a message, or the same as without the failure; nothing crashes, nothing stays half open.
-// The tests in `main` try 29 allocations of each scenario, evenly spread, and the ones in `rest`
-// all.
+// Each scenario also runs in a thread with a small stack. The tests in `main` try 29 allocations of
+// each scenario, evenly spread, and the ones in `rest` all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -209,6 +210,30 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
     EXPECT_GT(failed, 0);
   }
 
+  // In a process of its own, which a stack that overflows ends.
+  void run_on_stack(size_t bytes) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto work = [](void *self) -> void * {
+        auto *test = static_cast<OutOfMemory *>(self);
+        test->run_once(GetParam(), 0, &test->shared_->said);
+        return nullptr;
+      };
+      pthread_attr_t attributes;
+      pthread_t thread;
+      pthread_attr_init(&attributes);
+      if (pthread_attr_setstacksize(&attributes, bytes) != 0) _exit(2);
+      if (pthread_create(&thread, &attributes, work, this) != 0) _exit(3);
+      pthread_join(thread, nullptr);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_FALSE(WIFSIGNALED(status)) << "ended by signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(shared_->said.status, OCTAVO_OK) << shared_->said.last;
+  }
+
   Place place;
   Environment environment;
   TempDir dir;
@@ -229,6 +254,11 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
 
   Trial *shared_ = nullptr;
 };
+
+// As docs/architecture.md promises to hosts with threads of their own.
+TEST_P(OutOfMemory, a_stack_of_64_kib_is_enough) {
+  run_on_stack(64 << 10);
+}
 
 TEST_P(OutOfMemory, a_sample_of_allocations_fails) {
   sweep(29);  // 200 of all scenarios
