@@ -83,8 +83,7 @@ class OctavoCallback(transformers.TrainerCallback):
         self._joined = joined
 
     def _load(self, args, state, model):
-        folders = [self._resume, args.resume_from_checkpoint,
-                   os.path.join(args.output_dir, f"checkpoint-{state.global_step}")]
+        folders = [self._resume, args.resume_from_checkpoint, _folder(args, state)]
         folder = next(f for f in folders if isinstance(f, (str, os.PathLike)))
         path = os.path.join(folder, FILE)
         if not os.path.exists(path):
@@ -95,9 +94,18 @@ class OctavoCallback(transformers.TrainerCallback):
 
     def on_save(self, args, state, control, model=None, **kwargs):
         if args.should_save:
-            folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+            folder = _folder(args, state)
             os.makedirs(folder, exist_ok=True)
             _write(state_dict(model), os.path.join(folder, FILE), state.global_step)
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        """With enable_jit_checkpoint the Trainer saves after SIGTERM in one of these events, before it stops, and
+        sends no on_save."""
+        if control.should_training_stop and os.path.isdir(folder := _folder(args, state)):
+            if not os.path.exists(os.path.join(folder, FILE)):
+                self.on_save(args, state, control, model)
+
+    on_pre_optimizer_step = on_step_end = on_epoch_end = on_step_begin
 
     def on_log(self, args, state, control, model=None, logs=None, **kwargs):
         values = {**self.counts, "octavo_skipped_steps": session_of(model).skipped_steps}
@@ -105,6 +113,10 @@ class OctavoCallback(transformers.TrainerCallback):
             logs.update(values)
         if state.log_history:
             state.log_history[-1].update(values)
+
+
+def _folder(args, state):
+    return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
 
 
 def _write(tensors, path, step):

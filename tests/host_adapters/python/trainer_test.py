@@ -43,10 +43,9 @@ def made():
 def trainer_of(folder, steps, callbacks=(), model=None, **settings):
     data = [{"input_ids": t, "labels": t} for t in tiny_gpt.text(steps * ROWS).cpu()]
     settings = {"bf16": True, "learning_rate": 3e-3, "logging_steps": 20, "save_steps": 1000,
-                "logging_first_step": True, **settings}
+                "logging_first_step": True, "per_device_train_batch_size": ROWS, **settings}
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=ROWS, use_cpu=kind() == "cpu",
-        report_to=[], disable_tqdm=True, **settings)
+        str(folder), max_steps=steps, use_cpu=kind() == "cpu", report_to=[], disable_tqdm=True, **settings)
     return transformers.Trainer(model or made(), arguments, train_dataset=data,
                                 callbacks=[transformers.TrainerCallback(), *callbacks])
 
@@ -99,6 +98,40 @@ def test_resuming_gives_the_same_bits(backend, tmp_path):
         assert torch.equal(a[key].view(torch.uint8), b[key].view(torch.uint8)), key
     assert len(os.listdir(tmp_path)) == 2
     assert not list(tmp_path.rglob("*.partial"))
+
+
+class Terminate(transformers.TrainerCallback):
+    """Asks for a checkpoint in one event of the third step, as the Trainer's handler of SIGTERM does."""
+
+    def __init__(self, event):
+        setattr(self, event, self._ask)
+
+    def _ask(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            handler = next(c for c in self.trainer.callback_handler.callbacks if hasattr(c, "jit_manager"))
+            handler.jit_manager.is_checkpoint_requested = True
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("event", ["on_step_begin", "on_substep_end", "on_step_end"])
+def test_a_checkpoint_after_sigterm_resumes_with_the_same_bits(event, backend, tmp_path):
+    """The request is seen before a step (on_step_begin), between backward and step (a micro-batch ends), after it."""
+    settings = {"logging_steps": 1, "gradient_accumulation_steps": 2, "per_device_train_batch_size": ROWS // 2}
+    whole = trainer_of(tmp_path / "whole", 6, [OctavoCallback(overrides=BACKENDS[backend])], **settings)
+    whole.train()
+    terminate = Terminate(event)
+    stopped = trainer_of(tmp_path, 6, [OctavoCallback(overrides=BACKENDS[backend])], enable_jit_checkpoint=True,
+                         **settings)
+    stopped.callback_handler.callbacks.insert(0, terminate)
+    terminate.trainer = stopped
+    stopped.train()
+    assert stopped.state.global_step in (3, 4)
+    saved, = tmp_path.glob("checkpoint-*")
+    resumed = trainer_of(tmp_path, 6, [OctavoCallback(overrides=BACKENDS[backend])], **settings)
+    resumed.train(resume_from_checkpoint=str(saved))
+    a, b = everything(whole), everything(resumed)
+    for key in a:
+        assert torch.equal(a[key].view(torch.uint8), b[key].view(torch.uint8)), key
 
 
 def test_a_checkpoint_that_moved_is_named(tmp_path):
