@@ -71,6 +71,12 @@ run("octavo list" "${octavo}" list)
 if(NOT run_output MATCHES "minimal")
   message(FATAL_ERROR "octavo list: expected the backend minimal, found\n${run_output}")
 endif()
+# A liboctavo that was loaded by a name relative to a directory finds what is next to it all the same.
+run("octavo list with a relative path" "${CMAKE_COMMAND}" -E chdir "${libdir}" "${CMAKE_COMMAND}" -E env
+    --unset=OCTAVO_PLUGIN_PATH "LD_LIBRARY_PATH=." "${octavo}" list)
+if(NOT run_output MATCHES "msamp")
+  message(FATAL_ERROR "octavo list with a relative path: expected the plugins of the installation, found\n${run_output}")
+endif()
 run("octavo explain" "${octavo}" explain --set fp8.backend=minimal --set mixed_precision=fp8)
 if(NOT run_output MATCHES "minimal")
   message(FATAL_ERROR "octavo explain: expected minimal to run, found\n${run_output}")

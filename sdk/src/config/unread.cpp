@@ -10,9 +10,12 @@ namespace octavo {
 namespace {
 
 // What liboctavo, its helper, its kernels and its Python package read.
-const std::vector<std::string> kVariables = {
-    "OCTAVO_MIXED_PRECISION", "OCTAVO_BACKEND",   "OCTAVO_PLUGIN_PATH", "OCTAVO_PROBE_HELPER",
-    "OCTAVO_FORCE_KERNELS",   "OCTAVO_CUDA_GEMM", "OCTAVO_CUBLASLT",    "OCTAVO_LIBRARY_DIR"};
+const std::vector<std::string> kVariables = {"OCTAVO_MIXED_PRECISION",    "OCTAVO_BACKEND",
+                                             "OCTAVO_PLUGIN_PATH",        "OCTAVO_PROBE_HELPER",
+                                             "OCTAVO_FORCE_KERNELS",      "OCTAVO_LIBRARY_DIR",
+                                             "OCTAVO_CUBLASLT",           "OCTAVO_CUDA_GEMM",
+                                             "OCTAVO_CUDA_GEMM_SMS",      "OCTAVO_CUDA_TUNE",
+                                             "OCTAVO_CUDA_GEMM_WORKSPACE"};
 // A longer name has more letters to miss, but two wrong ones are all that a slip makes.
 constexpr size_t kSlip = 2;
 

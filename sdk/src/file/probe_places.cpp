@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "octavo/octavo.h"
 #include "sdk/src/base/shortage.h"
@@ -16,11 +19,30 @@ namespace octavo {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The kernel's name of what is mapped there, which is whole whatever name it was loaded by.
+std::string mapped_file(const void *address) {
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t first = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &first, &end) != 2) continue;
+    const size_t name = line.find('/');
+    if (first <= wanted && wanted < end && name != std::string::npos) return line.substr(name);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string file_holding(const void *address) {
   Dl_info info{};
   if (dladdr(address, &info) == 0) return {};
-  // A program's own name may be relative to a directory that it has left.
-  const fs::path file = fs::path(info.dli_fname).is_absolute() ? info.dli_fname : "/proc/self/exe";
+  // A library may be loaded, and a program started, by a name that is relative to a directory which
+  // the process has left.
+  const fs::path file =
+      fs::path(info.dli_fname).is_absolute() ? info.dli_fname : mapped_file(address);
   std::error_code error;
   const fs::path whole = fs::canonical(file, error);
   if (error) pass_shortage(file.string() + ": cannot be found", error.value());

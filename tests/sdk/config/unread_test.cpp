@@ -51,6 +51,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, UnreadVariable,
     testing::Values(Variable{"OCTAVO_MIXED_PRECISON", "did you mean OCTAVO_MIXED_PRECISION?"},
                     Variable{"OCTAVO_BACKEN", "did you mean OCTAVO_BACKEND?"},
+                    Variable{"OCTAVO_CUDA_TUNED", "did you mean OCTAVO_CUDA_TUNE?"},
+                    Variable{"OCTAVO_CUDA_GEMM_SM", "did you mean OCTAVO_CUDA_GEMM_SMS?"},
                     Variable{"OCTAVO_PLUGINS_PATH",
                              "no variable sets plugins.path; expected it in octavo.toml"},
                     Variable{"OCTAVO_PLUGINS_TRUST", "no variable sets plugins.trust"},
