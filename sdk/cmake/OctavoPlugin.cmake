@@ -4,6 +4,7 @@
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
 # tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins. With
 # DIRECTORY they go to that folder instead and are not installed: a plugin for tests.
+# The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
 # It is built with the options of OctavoHardening.cmake.
@@ -75,6 +76,8 @@ function(octavo_add_plugin id)
   endif()
 
   octavo_read_abi_headers(OCTAVO_ABI_HEADERS)
+  # Headers of an installation are outside of the folders that the options above map.
+  target_compile_options(${target} PRIVATE "-ffile-prefix-map=${OCTAVO_ABI_INCLUDE_DIR}=include")
   set(template "${CMAKE_CURRENT_SOURCE_DIR}/${id}.octavo-plugin.toml.in")
   if(NOT EXISTS "${template}")
     set(template "${OCTAVO_PLUGIN_MODULE_DIR}/octavo-plugin.toml.in")
@@ -86,6 +89,24 @@ function(octavo_add_plugin id)
   install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
   install(FILES "${directory}/${id}.octavo-plugin.toml"
           DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+  octavo_state_hash_("${id}" "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+endfunction()
+
+# octavo_state_hash_(<id> <destination> [<more for install>...]): the installed manifest states the
+# SHA-256 of the installed library, which may have been stripped.
+function(octavo_state_hash_ id destination)
+  install(CODE "
+    set(octavo_stem \"${destination}/${id}\")
+    if(NOT IS_ABSOLUTE \"\${octavo_stem}\")
+      set(octavo_stem \"\${CMAKE_INSTALL_PREFIX}/\${octavo_stem}\")
+    endif()
+    set(octavo_stem \"\$ENV{DESTDIR}\${octavo_stem}\")
+    file(SHA256 \"\${octavo_stem}.so\" octavo_hash)
+    file(READ \"\${octavo_stem}.octavo-plugin.toml\" octavo_manifest)
+    string(REPLACE \" = \\\"${id}.so\\\"\" \" = { file = \\\"${id}.so\\\", sha256 = \\\"\${octavo_hash}\\\" }\"
+           octavo_manifest \"\${octavo_manifest}\")
+    file(WRITE \"\${octavo_stem}.octavo-plugin.toml\" \"\${octavo_manifest}\")
+  " ${ARGN})
 endfunction()
 
 # octavo_test_plugin_(<command> <id> ...): for the two functions below.

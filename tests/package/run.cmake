@@ -25,6 +25,22 @@ set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_C_COMPILER=${C_COMPI
 run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
 file(RENAME "${WORK}/staging" "${WORK}/prefix")
 
+# What is installed is what the manifests say.
+file(GLOB_RECURSE manifests "${WORK}/prefix/*.octavo-plugin.toml")
+foreach(manifest IN LISTS manifests)
+  string(REGEX REPLACE "\\.octavo-plugin\\.toml$" ".so" library "${manifest}")
+  file(SHA256 "${library}" hash)
+  file(READ "${manifest}" text)
+  string(FIND "${text}" "sha256 = \"${hash}\" }" place)
+  if(place LESS 0)
+    message(FATAL_ERROR "${manifest}: expected the hash ${hash}, found\n${text}")
+  endif()
+endforeach()
+list(LENGTH manifests count)
+if(count LESS 3)
+  message(FATAL_ERROR "expected the manifests of three plugins, found ${manifests}")
+endif()
+
 # Copies, so that nothing of this tree can be reached by a relative path.
 file(COPY "${SOURCE}/samples/minimal_plugin" "${SOURCE}/tests/package/consumer"
           "${SOURCE}/tests/package/missing" DESTINATION "${WORK}")

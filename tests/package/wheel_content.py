@@ -7,6 +7,7 @@ Usage: wheel_content.py <root of the repository> <wheel> [--without <name in the
 Exit code 1 and one line for each fault; needs readelf.
 """
 
+import hashlib
 import pathlib
 import re
 import subprocess
@@ -77,6 +78,11 @@ def check(root, wheel, without):
             if "__pycache__" in name or name.endswith((".a", ".h", ".cmake")):
                 yield f"not wanted in the wheel: {name}"
         content.extractall(folder)
+        for plugin in plugins:
+            stem = pathlib.Path(folder, LIBRARIES, "octavo/plugins", plugin)
+            digest = hashlib.sha256(stem.with_suffix(".so").read_bytes()).hexdigest()
+            if f'sha256 = "{digest}"' not in pathlib.Path(f"{stem}.octavo-plugin.toml").read_text():
+                yield f"the manifest of {plugin} does not state the hash {digest} of its library"
         yield from library_faults(pathlib.Path(folder), names)
 
 
