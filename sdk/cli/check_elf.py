@@ -125,6 +125,10 @@ def system_faults(elf, allowed, floors):
         if family in floors and key(version) > key(floors[family]):
             yield (f"needs {family}_{version}, expected at most {family}_{floors[family]}; build it on "
                    "an older system, or state the floor in the manifest as [requires] libc")
+    yield from path_faults(elf)
+
+
+def path_faults(elf):
     for path in elf.paths:
         if not all(part.startswith("$ORIGIN") for part in path.split(":")):
             yield f"searches libraries in {path}, expected no path or one below $ORIGIN"

@@ -21,13 +21,10 @@ import check_elf  # noqa: E402
 FEWEST = 7  # octavo, octavo-probe, liboctavo, three plugins, and a link to a library
 
 
-def faults(path):
-    elf = check_elf.Elf("readelf", path)
+def faults(path, elf):
     yield from check_elf.memory_faults(elf)
     yield from check_elf.advice(elf)
-    for entry in elf.paths:
-        if not all(part.startswith("$ORIGIN") for part in entry.split(":")):
-            yield f"searches libraries in {entry}, expected only folders below $ORIGIN"
+    yield from check_elf.path_faults(elf)
     header = subprocess.run(["readelf", "-h", path], check=True, capture_output=True, text=True).stdout
     if not re.search(r"Type:\s+DYN", header):
         yield "has a fixed address; link it with -pie"
@@ -44,8 +41,9 @@ def main():
             if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
                 continue
             found += 1
-            wrong += [f"{path.relative_to(folder)}: {fault}" for fault in faults(path)]
-            symbols |= {name for name, _, defined in check_elf.Elf("readelf", path).symbols if not defined}
+            elf = check_elf.Elf("readelf", path)
+            wrong += [f"{path.relative_to(folder)}: {fault}" for fault in faults(path, elf)]
+            symbols |= {name for name, _, defined in elf.symbols if not defined}
     if found < FEWEST:
         wrong.append(f"expected at least {FEWEST} programs and libraries, found {found}")
     if "__stack_chk_fail" not in symbols:

@@ -63,8 +63,6 @@ std::string range_of(const DeclaredOption &o) {
   return present(o.high) ? "at most " + show(o.high) : "a finite number";
 }
 
-constexpr char kFlagWords[] = "true or false (also 1, yes, on, 0, no, off)";
-
 // What may be chosen, for a question.
 std::string allowed(const DeclaredOption &o) {
   if (!o.choices.empty()) return any_of(o.choices);
@@ -111,9 +109,10 @@ TomlValue checked(const DeclaredOption &o, const std::string &full, const Settin
 TomlValue value_of(const DeclaredOption &o, const std::string &text, const std::string &variable) {
   const std::optional<TomlValue> value = as_type_of(o.initial, text);
   if (value) return *value;
-  const std::string expected = std::holds_alternative<int64_t>(o.initial)  ? "an integer"
-                               : std::holds_alternative<double>(o.initial) ? "a number"
-                                                                           : kFlagWords;
+  const std::string expected = std::holds_alternative<int64_t>(o.initial) ? "an integer"
+                               : std::holds_alternative<double>(o.initial)
+                                   ? "a number"
+                                   : "true or false (also 1, yes, on, 0, no, off)";
   throw Failure(OCTAVO_INVALID, kConfigDomain, "environment variable ", variable, ": expected ",
                 expected, ", found \"", text, "\"")
       .with_fix(keep_meaning({.key = variable, .origin = variable}, {}, allowed(o), o.initial));

@@ -18,35 +18,32 @@
 namespace octavo {
 namespace {
 
-// Device and inode of the mapping that holds each address, as the kernel writes them.
-class Mappings {
- public:
-  explicit Mappings(const char *path) : maps_(path) {
-    if (maps_) maps_.exceptions(std::ios::badbit);  // short memory must not look like the end
-  }
-  bool readable() const { return static_cast<bool>(maps_); }
-  void find(const void *a, std::string &of_a, const void *b, std::string &of_b) {
-    const auto at_a = reinterpret_cast<uintptr_t>(a);
-    const auto at_b = reinterpret_cast<uintptr_t>(b);
-    for (std::string line; std::getline(maps_, line);) {
-      uintptr_t from = 0, to = 0;
-      if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &from, &to) != 2) continue;
-      if (from <= at_a && at_a < to) of_a = file_in(line);
-      if (from <= at_b && at_b < to) of_b = file_in(line);
-    }
-  }
-
- private:
-  static std::string file_in(const std::string &line) {
-    unsigned long long inode = 0;
-    char device[32] = {};
-    if (std::sscanf(line.c_str(), "%*s %*s %*s %31s %llu", device, &inode) != 2) return {};
-    return concat(device, " ", inode);
-  }
-  std::ifstream maps_;
-};
+// Device and inode, as the kernel writes them.
+std::string file_in(const std::string &line) {
+  unsigned long long inode = 0;
+  char device[32] = {};
+  if (std::sscanf(line.c_str(), "%*s %*s %*s %31s %llu", device, &inode) != 2) return {};
+  return concat(device, " ", inode);
+}
 
 }  // namespace
+
+std::optional<std::vector<std::string>> mapping_lines(const std::vector<const void *> &addresses,
+                                                      const char *maps_file) {
+  std::ifstream maps(maps_file);
+  if (!maps) return {};
+  maps.exceptions(std::ios::badbit);  // short memory must not look like the end
+  std::vector<std::string> lines(addresses.size());
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t from = 0, to = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &from, &to) != 2) continue;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      const auto at = reinterpret_cast<uintptr_t>(addresses[i]);
+      if (from <= at && at < to) lines[i] = line;
+    }
+  }
+  return lines;
+}
 
 std::string mapping_problem(const CheckedFile &file, const void *address, const char *maps_file) {
   const std::string what = file.path() + ": ";
@@ -54,17 +51,15 @@ std::string mapping_problem(const CheckedFile &file, const void *address, const 
   void *own = mmap(nullptr, page, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (own == MAP_FAILED) pass_shortage(what + "the checked file cannot be mapped", errno);
   if (own == MAP_FAILED) return what + "the checked file cannot be mapped";
-  std::string loaded, checked;
-  Mappings maps(maps_file);
-  const bool readable = maps.readable();
-  maps.find(address, loaded, own, checked);
+  const auto lines = mapping_lines({address, own}, maps_file);
   munmap(own, page);
-  if (!readable) {
+  if (!lines) {
     // Without /proc the name is asked once more, which sees a file that was exchanged for good.
     struct stat now {};
     if (stat(file.path().c_str(), &now) != 0 || !file.is(now))
       return what + "another file than the checked one is there now";
-  } else if (loaded.empty() || loaded != checked) {
+  } else if (const std::string loaded = file_in((*lines)[0]), checked = file_in((*lines)[1]);
+             loaded.empty() || loaded != checked) {
     return what + "expected the mapping of the checked file (device and inode " + checked +
            "), found " + (loaded.empty() ? "none" : loaded);
   }

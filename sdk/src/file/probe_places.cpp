@@ -5,14 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cinttypes>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "octavo/octavo.h"
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/file/privilege_path.h"
 
 namespace octavo {
@@ -23,15 +21,9 @@ namespace {
 
 // The kernel's name of what is mapped there, which is whole whatever name it was loaded by.
 std::string mapped_file(const void *address) {
-  const auto wanted = reinterpret_cast<uintptr_t>(address);
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    uintptr_t first = 0, end = 0;
-    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &first, &end) != 2) continue;
-    const size_t name = line.find('/');
-    if (first <= wanted && wanted < end && name != std::string::npos) return line.substr(name);
-  }
-  return {};
+  const auto lines = mapping_lines({address});
+  const size_t name = lines ? (*lines)[0].find('/') : std::string::npos;
+  return name == std::string::npos ? std::string() : (*lines)[0].substr(name);
 }
 
 }  // namespace
