@@ -34,10 +34,11 @@ int main(int argc, char **argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 done; 1 nothing that the configuration allows can run here; 2 wrong arguments "
-      "or configuration; 3 another failure");
+      "or configuration; 3 another failure; 4 of doctor: something runs, but not in FP8");
   int exit = octavo::cli::kOk;
   octavo::cli::add_list(app, exit);
   octavo::cli::add_explain(app, exit);
+  octavo::cli::add_doctor(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_lock(app, exit);
   octavo::cli::add_manifest(app, exit);
