@@ -68,8 +68,8 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
                                "run here; 2 wrong arguments or configuration; 3 another failure; 4 "
                                "of doctor: something runs, but not in FP8"));
   for (const char *command :
-       {"list", "explain", "doctor", "env", "config", "import", "init", "lock", "manifest", "new",
-        "probe", "try", "verify", "checkpoint", "check-elf", "version"})
+       {"list", "explain", "doctor", "env", "estimate", "config", "import", "init", "lock",
+        "manifest", "new", "probe", "try", "verify", "checkpoint", "check-elf", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 
