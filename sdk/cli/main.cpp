@@ -52,6 +52,8 @@ int main(int argc, char **argv) {
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_checkpoint(app, exit);
   octavo::cli::add_check_elf(app, exit);
+  octavo::cli::add_completion(app, exit);
+  octavo::cli::add_man(app, exit);
   octavo::cli::add_version(app, exit);
   app.set_version_flag("--version", octavo::cli::versions());
   if (is_unknown(app, argc > 1 ? argv[1] : nullptr)) {
