@@ -43,7 +43,8 @@ const octavo_host *console_host() {
 }  // namespace
 
 void Request::add_config_options(CLI::App &app) {
-  app.add_option("config", config_path_, "octavo.toml to read; without one, the defaults apply")
+  app.add_option("config,--config", config_path_,
+                 "octavo.toml to read; without one, the defaults apply")
       ->check(problem_of_empty);
   add_plugin_options(app);
 }

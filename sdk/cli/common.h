@@ -11,7 +11,13 @@
 namespace octavo::cli {
 
 // Exit codes, as --help lists them.
-enum Exit { kOk = 0, kRefused = 1, kWrongInput = 2, kInternal = 3 };
+enum Exit {
+  kOk = 0,
+  kRefused = 1,
+  kWrongInput = 2,
+  kInternal = 3,
+  kNotFp8 = 4  // of doctor
+};
 
 // The description of a run from the command line; add_to registers the options that fill it.
 class Request {
@@ -70,11 +76,16 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report);
 void add_import(CLI::App &app, int &exit);
 void add_init(CLI::App &app, int &exit);
 void add_list(CLI::App &app, int &exit);
+void add_doctor(CLI::App &app, int &exit);
+void add_env(CLI::App &app, int &exit);
+void add_estimate(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_check_elf(CLI::App &app, int &exit);
 void add_checkpoint(CLI::App &app, int &exit);
+void add_completion(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
 void add_lock(CLI::App &app, int &exit);
+void add_man(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);
 void add_new(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);

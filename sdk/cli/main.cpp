@@ -34,10 +34,12 @@ int main(int argc, char **argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 done; 1 nothing that the configuration allows can run here; 2 wrong arguments "
-      "or configuration; 3 another failure");
+      "or configuration; 3 another failure; 4 of doctor: something runs, but not in FP8");
   int exit = octavo::cli::kOk;
   octavo::cli::add_list(app, exit);
   octavo::cli::add_explain(app, exit);
+  octavo::cli::add_doctor(app, exit);
+  octavo::cli::add_env(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_lock(app, exit);
   octavo::cli::add_manifest(app, exit);
@@ -46,9 +48,12 @@ int main(int argc, char **argv) {
   octavo::cli::add_import(app, exit);
   octavo::cli::add_init(app, exit);
   octavo::cli::add_try(app, exit);
+  octavo::cli::add_estimate(app, exit);
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_checkpoint(app, exit);
   octavo::cli::add_check_elf(app, exit);
+  octavo::cli::add_completion(app, exit);
+  octavo::cli::add_man(app, exit);
   octavo::cli::add_version(app, exit);
   app.set_version_flag("--version", octavo::cli::versions());
   if (is_unknown(app, argc > 1 ? argv[1] : nullptr)) {

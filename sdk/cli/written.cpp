@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "sdk/cli/page.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/file/draft.h"
 
@@ -19,17 +20,8 @@ constexpr size_t kCommentColumns = 100;
 
 void add_comment(std::string &out, const std::string &comment) {
   if (comment.empty()) return;
-  size_t column = 0;
-  for (const std::string &line : split_lines(comment)) {
-    for (const std::string &word : split(line, ' ')) {
-      const bool starts = column == 0 || column + 1 + word.size() > kCommentColumns;
-      if (starts && column != 0) out += '\n';
-      out += (starts ? "# " : " ") + word;
-      column = starts ? 2 + word.size() : column + 1 + word.size();
-    }
-    out += '\n';
-    column = 0;
-  }
+  for (const std::string &line : split_lines(comment))
+    for (const std::string &part : wrapped(line, kCommentColumns - 2)) out += "# " + part + "\n";
 }
 
 std::string table_of(const std::string &key) {

@@ -62,13 +62,16 @@ class Situation:
         return place.write("driverless/libcuda.so.1", "").parent
 
     def explain(self, *formats):
-        command = [self.octavo, "explain", *formats]
+        return self.ask("explain", *formats)
+
+    def ask(self, what, *more, **process):
+        command = [self.octavo, what, *more]
         if self.config:
             command.append(self.config)
         for key, value in self.overrides.items():
             command += ["--set", f"{key}={value}"]
         return subprocess.run(command, capture_output=True, env=self.environment, timeout=120,
-                              cwd=self.directory, check=False)
+                              cwd=self.directory, check=False, **process)
 
     def json(self, validator):
         done = self.explain("--json")

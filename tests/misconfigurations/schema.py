@@ -1,9 +1,11 @@
 """Validates JSON against the part of JSON Schema that docs/explain.schema.json uses.
 
   schema.py --self-test <schema>   checks the schema itself, and that planted faults are seen
+  schema.py <schema> <command...>   checks what a command prints
 """
 import json
 import re
+import subprocess
 import sys
 
 KNOWN = {"$schema", "$id", "$defs", "$ref", "title", "description", "type", "enum", "pattern",
@@ -105,7 +107,15 @@ def self_test(path):
     sys.exit(1 if wrong else 0)
 
 
+def check_output(path, command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    faults = Validator.of_file(path).faults(json.loads(done.stdout))
+    sys.exit("\n".join(faults) if faults else 0)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] != "--self-test":
+    if len(sys.argv) > 2 and sys.argv[1] != "--self-test":
+        check_output(sys.argv[1], sys.argv[2:])
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     self_test(sys.argv[2])

@@ -76,6 +76,7 @@ RULES = {
     "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify"}, links={"sdk/src"},
                     only={"yaml-cpp": r"yaml\..*"},
                     headers={"sdk/src/base/utf8.h", "sdk/src/base/failure.h", "sdk/src/base/text.h",
+                             "sdk/src/base/variables.h", "sdk/src/base/descriptor.h",
                              "sdk/src/config/toml.h",
                              "sdk/src/file/draft.h", "sdk/src/checkpoint/checkpoint_set.h",
                              "sdk/src/checkpoint/checkpoint_texts.h",

@@ -14,6 +14,7 @@
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
+#include "sdk/src/base/variables.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/config/meaning.h"
 
@@ -247,16 +248,6 @@ std::string as_variable(const std::string &key) {
     c = std::isalnum(byte) != 0 ? static_cast<char>(std::toupper(byte)) : '_';
   }
   return name;
-}
-
-std::vector<std::string> variables_with(const std::string &prefix) {
-  std::vector<std::string> names;
-  for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view line(*entry);
-    if (line.substr(0, line.find('=')).starts_with(prefix))
-      names.emplace_back(line.substr(0, line.find('=')));
-  }
-  return names;
 }
 
 Fix rename_variable(const std::string &name, const std::string &near) {

@@ -41,8 +41,6 @@ std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption>
 // A dotted key as the name of a variable: OCTAVO_ in front, upper case, everything but letters and
 // digits as '_'.
 std::string as_variable(const std::string &key);
-// The names of all variables that begin with `prefix`.
-std::vector<std::string> variables_with(const std::string &prefix);
 // What to do about variable `name` where `near` was meant; without a command if that is empty.
 Fix rename_variable(const std::string &name, const std::string &near);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/variables.h"
 #include "sdk/src/config/options.h"
 
 namespace octavo {

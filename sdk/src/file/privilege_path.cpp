@@ -42,7 +42,8 @@ std::string quoted(const std::string &path) {
 
 class Walk {
  public:
-  Walk(uid_t owner, Links links) : owner_(owner), links_(links) {}
+  // to: what is at the end of the path.
+  Walk(uid_t owner, Links links, mode_t to = S_IFREG) : owner_(owner), links_(links), to_(to) {}
 
   // What is wrong; `end` receives the status of the file at the end of the path.
   std::string run(const std::string &path, struct stat &end) {
@@ -88,8 +89,8 @@ class Walk {
       return not_inspected(here.empty() ? "/" : here, errno);
     const bool last = left_.empty();
     if (S_ISLNK(end.st_mode) && links_ == Links::kFollow) return follow(here, next, end);
-    if (last ? !S_ISREG(end.st_mode) : !S_ISDIR(end.st_mode))
-      return here + (last ? " is not a regular file" : " is not a directory");
+    if (last && to_ == S_IFREG ? !S_ISREG(end.st_mode) : !S_ISDIR(end.st_mode))
+      return here + (last && to_ == S_IFREG ? " is not a regular file" : " is not a directory");
     at_ = std::move(next);
     shown_ = here;
     return judge(here.empty() ? "/" : here, end);
@@ -129,6 +130,7 @@ class Walk {
 
   const uid_t owner_;
   const Links links_;
+  const mode_t to_;
   Descriptor at_;
   std::string shown_;              // the path of at_, without the last slash
   std::vector<std::string> left_;  // components still to enter, the next one last
@@ -152,6 +154,14 @@ std::string path_problem(const std::string &path, const CheckedFile &file, uid_t
   if (!problem.empty()) return problem;
   if (!file.is(end)) return path + " was replaced while it was checked";
   return {};
+}
+
+std::string folder_problem(const std::string &path, uid_t owner, Remedy *remedy) {
+  struct stat end {};
+  Walk walk(owner, Links::kFollow, S_IFDIR);
+  const std::string problem = walk.run(path, end);
+  *remedy = walk.remedy();
+  return problem;
 }
 
 bool privileged() {

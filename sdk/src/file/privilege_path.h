@@ -30,5 +30,7 @@ uid_t trusted_owner(bool privileged);
 // receives a command that fixes it, if there is one.
 std::string path_problem(const std::string &path, const CheckedFile &file, uid_t owner, Links links,
                          Remedy *remedy = nullptr);
+// The same for a folder: the reason for which every file in it would be refused.
+std::string folder_problem(const std::string &path, uid_t owner, Remedy *remedy);
 
 }  // namespace octavo

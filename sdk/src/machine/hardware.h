@@ -29,7 +29,8 @@ struct Hardware {
   std::string driver_version;  // "550.54.14"; empty without NVML
   std::string cuda_text;       // the driver's version, or why there is none
   std::vector<CudaDevice> cuda_devices;
-  unsigned mig_devices = 0;  // GPUs in MIG mode, which offer instances only
+  unsigned mig_devices = 0;   // GPUs in MIG mode, which offer instances only
+  bool cuda_library = false;  // the driver's library was found, whether it works or not
 };
 
 // Whether the processor has this feature; negative for a name that this version does not know.
@@ -43,7 +44,8 @@ void read_cuda(Hardware &hw);
 
 // Why no GPU of this machine can compute FP8 through CUDA kernels; nothing when one can. The first
 // thing that is wrong in this order: driver, its version, devices, capability, free memory.
-std::optional<Verdict> refuse_cuda(const Hardware &hw);
+// *repair receives what would bring one to it; empty: nothing does.
+std::optional<Verdict> refuse_cuda(const Hardware &hw, std::string *repair = nullptr);
 // To go on without a GPU: "set device.kind = "cpu" or "auto"<more>".
 Remedy use_cpu(const std::string &more = {});
 // The first GPU that it does not refuse; null without one.

@@ -26,6 +26,7 @@ void ask_driver(const Library &cuda, Hardware &hw) {
     hw.cuda_text = "no driver: libcuda.so.1 was not found";
     return;
   }
+  hw.cuda_library = true;
   const auto init = cuda.find<int(unsigned)>("cuInit");
   const auto version = cuda.find<int(int *)>("cuDriverGetVersion");
   const auto count = cuda.find<int(int *)>("cuDeviceGetCount");

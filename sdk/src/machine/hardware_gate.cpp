@@ -8,11 +8,6 @@ constexpr int kMinCuda = 12000;                     // the oldest driver that Oc
 constexpr int kMinCapability = 8 * 10 + 9;          // the first with FP8 units
 constexpr uint64_t kMinFree = uint64_t{512} << 20;  // a context and a workspace
 
-Verdict refused(uint32_t reason, std::string text, std::string evidence, const std::string &more) {
-  return {OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,      reason,
-          std::move(text),     std::move(evidence), use_cpu(more.empty() ? "" : ", or " + more)};
-}
-
 std::string describe(const CudaDevice &d) {
   return concat("GPU ", d.index, ": ", d.name, ", capability ", d.capability_major, ".",
                 d.capability_minor, ", ", d.free_bytes >> 20, " of ", d.memory_bytes >> 20,
@@ -36,7 +31,17 @@ const CudaDevice *first_usable(const Hardware &hw) {
   return nullptr;
 }
 
-std::optional<Verdict> refuse_cuda(const Hardware &hw) {
+std::optional<Verdict> refuse_cuda(const Hardware &hw, std::string *repair) {
+  const auto refused = [&](uint32_t reason, const char *text, const std::string &evidence,
+                           const char *more) -> Verdict {
+    if (repair != nullptr) *repair = more;
+    return {OCTAVO_LEVEL_DEVICE,
+            OCTAVO_DECLINE,
+            reason,
+            text,
+            evidence,
+            use_cpu(*more == '\0' ? std::string() : std::string(", or ") + more)};
+  };
   const std::string driver =
       hw.cuda_text + (hw.driver_version.empty() ? "" : ", version " + hw.driver_version);
   if (!hw.cuda_driver)

@@ -2,8 +2,6 @@
 // covers the check, too: its key holds the hash of the bytes that were checked.
 #include "sdk/src/probe/probe.h"
 
-#include <sys/stat.h>
-
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -26,21 +24,14 @@ namespace {
 constexpr const char *kHelperRemedy =
     "reinstall Octavo, or set plugins.probe = \"never\" for plugins that you trust";
 
-std::string identity(const std::string &path) {
-  struct stat st {};
-  if (stat(path.c_str(), &st) != 0) return "none";
-  return concat(st.st_dev, ":", st.st_ino, ":", st.st_size, ":", st.st_mtim.tv_sec, ".",
-                st.st_mtim.tv_nsec);
-}
-
 // Everything that a verdict depends on.
 std::string key_of(const Hardware &hardware, const Manifest &manifest, const std::string &sha256,
                    const std::string &helper) {
   std::string key =
-      concat(manifest.library, "\n", identity(manifest.library), "\n", sha256, "\n", manifest.name,
-             "\n", manifest.abi_major, ".", manifest.abi_minor, "\noctavo ", view(octavo_version()),
-             " ABI ", OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR, "\n", helper, " ", identity(helper),
-             "\n", hardware.cpu_model, "\n", hardware.cuda_text, "\n");
+      concat(manifest.library, "\n", file_identity(manifest.library), "\n", sha256, "\n",
+             manifest.name, "\n", manifest.abi_major, ".", manifest.abi_minor, "\noctavo ",
+             view(octavo_version()), " ABI ", OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR, "\n", helper,
+             " ", file_identity(helper), "\n", hardware.cpu_model, "\n", hardware.cuda_text, "\n");
   for (const CudaDevice &d : hardware.cuda_devices)
     key += concat(d.index, " ", d.name, " ", d.capability_major, ".", d.capability_minor, "\n");
   return key;

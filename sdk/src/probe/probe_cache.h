@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sdk/src/probe/probe_wire.h"
 
@@ -12,6 +13,19 @@ struct RememberedProbe {
   ProbeAnswer answer;
   int timeout_ms = 0;  // what it was given
 };
+
+// Device, inode, size and time of the last change of a file; "none": there is no such file.
+std::string file_identity(const std::string &path);
+
+// What is remembered, found without making or changing anything.
+struct ProbeCacheSurvey {
+  std::string directory;  // empty: none is named
+  std::string problem;    // why nothing is remembered; empty: it is
+  Remedy remedy;          // of the problem
+  size_t results = 0;
+  size_t stale = 0;  // of these: their library is gone or has changed, or the entry is damaged
+};
+ProbeCacheSurvey survey_probe_cache();
 
 class ProbeCache {
  public:

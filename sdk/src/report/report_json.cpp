@@ -187,9 +187,10 @@ Json to_json(const Verdict &v, const std::string &apply) {
   return j;
 }
 
-Json verdicts_json(const std::vector<Verdict> &verdicts) {
+Json verdicts_json(const Negotiation &n, const std::vector<Verdict> &verdicts) {
+  const Source source = source_of(n.config);
   Json list = Json::array();
-  for (const Verdict &v : verdicts) list.push_back(to_json(v));
+  for (const Verdict &v : verdicts) list.push_back(to_json(v, how_to_apply(source, n, nullptr, v)));
   return list;
 }
 

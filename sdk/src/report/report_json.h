@@ -29,7 +29,8 @@ Json to_json(const TomlValue &value);
 Json to_json(const Setting &setting);
 // `apply`: how to carry out the remedy; empty: unknown.
 Json to_json(const Verdict &v, const std::string &apply = {});
-Json verdicts_json(const std::vector<Verdict> &verdicts);
+// Those of a plugin that no candidate stands for.
+Json verdicts_json(const Negotiation &n, const std::vector<Verdict> &verdicts);
 // The claims of the manifest about the plugin: hints, which its code may contradict.
 Json provides_json(const Manifest &m);
 // What its author says about `octavo verify`; null when nothing.

@@ -1,7 +1,9 @@
 // The models of what is there before anything is negotiated: plugins, machine, configuration.
 #include <cstdlib>
 
+#include "sdk/src/file/privilege_path.h"
 #include "sdk/src/plugin/manifest_requires.h"
+#include "sdk/src/probe/probe_cache.h"
 #include "sdk/src/report/report_json.h"
 
 namespace octavo {
@@ -31,13 +33,20 @@ Json list_model(const Negotiation &n) {
       if (!sha256.empty()) j["sha256"] = sha256;
     }
     j["usable"] = verdicts.empty();
-    if (!verdicts.empty()) j["verdicts"] = verdicts_json(verdicts);
+    if (!verdicts.empty()) j["verdicts"] = verdicts_json(n, verdicts);
     plugins.push_back(j);
   }
   Json places = Json::array();
   for (const SearchPlace &p : n.discovery.places) {
     places.push_back({{"directory", p.directory}, {"origin", p.origin}, {"exists", p.exists}});
     if (!p.ignored.empty()) places.back()["ignored"] = p.ignored;
+    if (!p.exists || !p.ignored.empty() || n.trust.mode == "dev") continue;
+    Remedy remedy;
+    const std::string problem =
+        folder_problem(p.directory, trusted_owner(n.trust.privileged), &remedy);
+    if (problem.empty()) continue;
+    places.back()["problem"] = problem;
+    if (!remedy.empty()) places.back()["apply"] = source_of(n.config).apply(remedy.fix);
   }
   return {{"plugins", plugins}, {"searched", places}};
 }
@@ -59,16 +68,28 @@ Json hardware_model(const Negotiation &n) {
   j["cuda"] = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
   if (!hw.driver_version.empty()) j["cuda"]["driver_version"] = hw.driver_version;
   if (hw.mig_devices > 0) j["cuda"]["mig_devices"] = hw.mig_devices;
-  if (const std::optional<Verdict> refused = refuse_cuda(hw))
+  std::string repair;
+  if (const std::optional<Verdict> refused = refuse_cuda(hw, &repair))
     j["cuda"]["fp8"] = refused->text;
   else
     j["cuda"]["fp8"] = "has FP8 units";
+  // Where a driver is installed, somebody means to use a GPU.
+  if (hw.cuda_library && !repair.empty()) j["cuda"]["remedy"] = repair;
   // What brings other code into this process than it was linked with, or other libraries.
   Json loader = Json::object();
   for (const char *name : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"})
     if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
       loader[name] = value;
   if (!loader.empty()) j["loader"] = loader;
+  const ProbeCacheSurvey cache = survey_probe_cache();
+  j["probe_cache"] = {
+      {"directory", cache.directory}, {"results", cache.results}, {"stale", cache.stale}};
+  if (!cache.problem.empty()) {
+    j["probe_cache"]["problem"] = cache.problem;
+    j["probe_cache"]["remedy"] = cache.remedy.text;
+    if (!cache.remedy.fix.command.empty())
+      j["probe_cache"]["apply"] = source_of(n.config).apply(cache.remedy.fix);
+  }
   Json plugins = Json::array();
   for (const ProbedPlugin &p : n.probes) {
     Json one = Json::object();
@@ -77,7 +98,7 @@ Json hardware_model(const Negotiation &n) {
     one["accepted"] = p.report.accepted;
     one["how"] = p.report.how;
     if (p.report.stage != ProbeStage::kNone) one["stage"] = stage_name(p.report.stage);
-    if (!p.report.verdicts.empty()) one["verdicts"] = verdicts_json(p.report.verdicts);
+    if (!p.report.verdicts.empty()) one["verdicts"] = verdicts_json(n, p.report.verdicts);
     if (!p.report.warnings.empty()) one["warnings"] = p.report.warnings;
     if (!p.report.notes.empty()) one["notes"] = p.report.notes;
     plugins.push_back(one);

@@ -199,6 +199,12 @@ void hardware_text(const Json &j, const Lines &lines) {
   if (j.contains("loader"))
     for (const auto &[name, value] : j["loader"].items())
       lines(pad("loader", 11) + name + " = " + scalar(value));
+  const Json &cache = j["probe_cache"];
+  lines(pad("cache", 11) +
+        (cache.contains("problem")
+             ? "not used: " + scalar(cache["problem"])
+             : concat(scalar(cache["directory"]), ": ", scalar(cache["results"]), " results of ",
+                      "probes, ", scalar(cache["stale"]), " of files that changed")));
   probes_text(j["plugins"], lines);
 }
 

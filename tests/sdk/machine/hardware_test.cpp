@@ -68,13 +68,17 @@ TEST(Hardware, what_is_missing_is_named) {
   for (const Broken &c : cases) {
     Hardware hw = healthy();
     c.damage(hw);
-    const std::optional<Verdict> v = refuse_cuda(hw);
+    std::string repair;
+    const std::optional<Verdict> v = refuse_cuda(hw, &repair);
     ASSERT_TRUE(v) << c.what;
     EXPECT_EQ(v->reason, c.reason) << c.what;
     EXPECT_EQ(v->level, uint32_t{OCTAVO_LEVEL_DEVICE});
     EXPECT_THAT(v->text, HasSubstr(c.text)) << c.what;
     EXPECT_THAT(v->evidence, HasSubstr(c.evidence)) << c.what;
     EXPECT_THAT(v->remedy.text, StartsWith("set device.kind = \"cpu\" or \"auto\"")) << c.what;
+    // What no driver and no setting brings has no repair.
+    EXPECT_EQ(repair.empty(), v->remedy.text.find(", or ") == std::string::npos) << c.what;
+    EXPECT_THAT(v->remedy.text, HasSubstr(repair)) << c.what;
   }
 }
 

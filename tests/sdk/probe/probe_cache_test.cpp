@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -55,6 +56,57 @@ TEST_F(ProbeCacheTest, keeps_everything) {
   ASSERT_TRUE(cache.store("/x.so", "key 2", probe));
   EXPECT_FALSE(cache.find("/x.so", "key\nof lines\n"));
   EXPECT_NE(only_file(), "");
+}
+
+TEST_F(ProbeCacheTest, a_survey_counts_what_is_stale_and_makes_nothing) {
+  environment.set("XDG_CACHE_HOME", dir.path());
+  EXPECT_EQ(survey_probe_cache().results, 0u);
+  EXPECT_FALSE(std::filesystem::exists(dir / "octavo"));
+  const std::string library = dir.write("x.so", "x");
+  const ProbeCache cache(dir / "octavo");
+  ASSERT_TRUE(cache.store(library, library + "\n" + file_identity(library) + "\nmore", probe));
+  ProbeCacheSurvey survey = survey_probe_cache();
+  EXPECT_EQ(survey.directory, dir / "octavo/probe");
+  EXPECT_EQ(survey.problem, "");
+  EXPECT_EQ(survey.results, 1u);
+  EXPECT_EQ(survey.stale, 0u);
+  dir.write("x.so", "another");
+  EXPECT_EQ(survey_probe_cache().stale, 1u);
+  dir.write("octavo/probe/torn", "octavo-probe-cache 1\n");
+  survey = survey_probe_cache();
+  EXPECT_EQ(survey.results, 2u);
+  EXPECT_EQ(survey.stale, 2u);
+  ASSERT_TRUE(cache.store("/one_line.so", library, probe));
+  EXPECT_EQ(survey_probe_cache().stale, 3u);
+}
+
+TEST_F(ProbeCacheTest, a_survey_says_why_nothing_is_remembered) {
+  environment.set("XDG_CACHE_HOME", dir.path());
+  const ProbeCache cache(dir / "octavo");
+  {
+    const test::FailingCall closed("opendir", EACCES, 1, 1, 0);
+    EXPECT_EQ(survey_probe_cache().problem,
+              dir / "octavo/probe" + " cannot be read: Permission denied");
+  }
+  const std::string words = " belongs to another user or can be written by others";
+  for (const char *folder : {"octavo/probe", "octavo"}) {
+    ASSERT_EQ(chmod((dir / folder).c_str(), 0777), 0);
+    const ProbeCacheSurvey survey = survey_probe_cache();
+    EXPECT_EQ(survey.problem, (dir / folder) + words);
+    EXPECT_EQ(survey.remedy.fix.command, "chmod go-w " + (dir / folder));
+  }
+  ASSERT_EQ(chmod((dir / "octavo").c_str(), 0700), 0);
+  if (geteuid() == 0) {  // who alone can give a folder away
+    ASSERT_EQ(chown((dir / "octavo").c_str(), 12345, 12345), 0);
+    const ProbeCacheSurvey survey = survey_probe_cache();
+    EXPECT_EQ(survey.problem, (dir / "octavo") + words);
+    EXPECT_EQ(survey.remedy.text, "name a folder of this user in XDG_CACHE_HOME");
+    ASSERT_EQ(chown((dir / "octavo").c_str(), 0, 0), 0);
+  }
+  environment.set("XDG_CACHE_HOME", dir.write("file", ""));
+  EXPECT_EQ(survey_probe_cache().problem, (dir / "file/octavo") + " is no directory");
+  environment.unset("XDG_CACHE_HOME");
+  EXPECT_EQ(survey_probe_cache().problem, "neither XDG_CACHE_HOME nor HOME names a directory");
 }
 
 TEST_F(ProbeCacheTest, every_damage_is_seen) {

@@ -1,0 +1,124 @@
+// The reports of explain, list, probe and config, put together. Nothing is found out here that one
+// of them does not say, but the umask.
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "octavo/octavo.hpp"
+#include "sdk/cli/doctor/doctor.h"
+
+namespace octavo::cli::doctor {
+namespace {
+
+Json parsed(const octavo::Answer &answer) {
+  Json report = Json::parse(answer.text, nullptr, false);
+  return report.is_object() ? report : Json::object();
+}
+
+std::string last_words(const octavo::Answer &answer) {
+  return answer.diagnostics.empty() ? "" : answer.diagnostics.back().text;
+}
+
+// "0022"
+std::string octal_umask() {
+  const mode_t now = umask(0);
+  umask(now);
+  char text[8];
+  std::snprintf(text, sizeof text, "%04o", static_cast<unsigned>(now));
+  return text;
+}
+
+// How a layer would come to FP8, in the words of the report of a run.
+std::string edit_to_fp8(const octavo::Settings &settings) {
+  try {
+    octavo::Run run(settings);
+    run.add_linear("layer", run.add_parameter({"layer.weight", 16, 16}).id);
+    run.seal();
+    const Json report = Json::parse(run.report("json"), nullptr, false);
+    return report["layers"][0]["verdict"].value("apply", "");
+  } catch (const octavo::Error &) {
+    return {};
+  }
+}
+
+Json verdicts_of(const Json &of) {
+  return of.contains("verdicts") ? of["verdicts"] : Json::array();
+}
+
+// The trial of each plugin, with what its manifest says.
+Json plugins_of(const Json &probed, const Json &listed) {
+  Json plugins = Json::array();
+  for (const Json &p : probed["plugins"]) {
+    Json one = {{"name", p["name"]},
+                {"accepted", p["accepted"]},
+                {"how", p["how"]},
+                {"manifest", p["manifest"]}};
+    for (const Json &l : listed["plugins"])
+      if (l["manifest"] == p["manifest"])
+        for (const char *key : {"found", "version", "sha256"})
+          if (l.contains(key)) one[key] = l[key];
+    one["verdicts"] = verdicts_of(p);
+    plugins.push_back(one);
+  }
+  return plugins;
+}
+
+Json trust_of(const Json &settings, const Json &listed) {
+  Json trust = Json::object();
+  trust["mode"] = settings["plugins.trust"]["value"];
+  trust["origin"] = settings["plugins.trust"]["origin"];
+  trust["pins"] = settings["plugins.pins"]["value"].size();
+  trust["keys"] = settings["plugins.keys"]["value"].size();
+  trust["locked"] = settings["plugins.locked"]["value"];
+  trust["umask"] = octal_umask();
+  Json folders = Json::array();
+  for (const Json &place : listed["searched"])
+    if (place["exists"].get<bool>()) folders.push_back(place);
+  trust["folders"] = folders;
+  return trust;
+}
+
+}  // namespace
+
+Json examine(const octavo::Settings &settings, const std::string &python, octavo_status *status) {
+  // First, since a plugin that this process has opened is not tried again. What a wrong
+  // configuration keeps from being looked at is looked at without it.
+  octavo::Settings looked = settings;
+  octavo::Answer probe = octavo::probe(looked, "json");
+  const bool without = probe.status != OCTAVO_OK;
+  if (without) {
+    looked = octavo::Settings();
+    probe = octavo::probe(looked, "json");
+  }
+  const octavo::Answer explained = octavo::explain(settings, "json");
+  *status = explained.status;
+  Json report = parsed(explained);
+  if (!report.contains("runs")) report["runs"] = nullptr;
+  if (report["runs"].is_null() && !report.contains("first_refusal"))
+    report["first_refusal"] = {{"text", last_words(explained)}};
+  Json j = Json::object();
+  j["octavo"] = octavo::version();
+  j["config"] = report.value("config", "(no file)");
+  j["runs"] = report["runs"];
+  for (const char *key : {"wanted", "device", "kernels", "speed", "deterministic", "backend"})
+    if (report.contains(key)) j[key] = report[key];
+  if (j["runs"].is_string() && j["runs"] != "fp8")
+    if (const std::string edit = edit_to_fp8(settings); !edit.empty()) j["to_fp8"] = edit;
+  if (without) j["without_configuration"] = true;
+  if (probe.status == OCTAVO_OK) {
+    const Json probed = parsed(probe);
+    const Json listed = parsed(octavo::list(looked, "json"));
+    const Json settings_now = parsed(octavo::check_config(looked, "json"));
+    j["machine"] = {{"cpu", probed["cpu"]}, {"cuda", probed["cuda"]}};
+    if (probed.contains("loader")) j["machine"]["loader"] = probed["loader"];
+    j["plugins"] = plugins_of(probed, listed);
+    if (settings_now.contains("settings")) j["trust"] = trust_of(settings_now["settings"], listed);
+    j["cache"] = probed["probe_cache"];
+  }
+  if (!python.empty()) j["python"] = ask_python(python);
+  j["findings"] = findings_of(j, report);
+  j["first"] = j["findings"].empty() ? Json() : j["findings"][0];
+  return j;
+}
+
+}  // namespace octavo::cli::doctor

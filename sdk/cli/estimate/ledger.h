@@ -1,0 +1,50 @@
+// What each way to train a model keeps in memory from one step to the next.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/hpp/host/settings.hpp"
+#include "sdk/cli/estimate/shapes.h"
+
+namespace octavo::cli::estimate {
+
+enum Part : size_t {
+  kWeight,
+  kGradient,
+  kExpAvg,
+  kExpAvgSq,
+  kMasterWeight,
+  kStep,
+  kWeightCache,
+  kFp8State,  // scales, histories, and what else belongs to no part above
+  kSaved,     // by linears, from forward to backward
+  kParts
+};
+extern const std::array<const char *, kParts> kPartNames;
+
+struct Column {
+  std::string name;
+  std::string refused;  // why it does not run here; empty: it does
+  size_t in_fp8 = 0;    // linears
+  std::array<uint64_t, kParts> bytes = {};
+  uint64_t total() const;
+};
+
+// A backend as the command line names it: NAME, or NAME:KEY=VALUE,KEY=VALUE.
+struct Named {
+  std::string text, backend;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+// Throws Failure(OCTAVO_INVALID).
+Named parse_named(const std::string &text);
+
+// Without a backend: AdamW in fp32, or in bf16 as autocast has it. rows: of x; 0: none is saved.
+Column host_column(const std::string &name, const Shapes &shapes, uint64_t rows, bool bf16);
+// By what the backend describes at its seal. Nothing is allocated.
+Column backend_column(const octavo::Settings &settings, const Named &named, const Shapes &shapes,
+                      uint64_t rows);
+
+}  // namespace octavo::cli::estimate

@@ -1,0 +1,13 @@
+// An estimate for people: a table of 80 columns, and a bar for each way to train.
+#pragma once
+
+#include <vector>
+
+#include "sdk/cli/estimate/ledger.h"
+
+namespace octavo::cli::estimate {
+
+void print_table(const std::vector<Column> &columns, bool with_saved);
+void print_bars(const std::vector<Column> &columns);
+
+}  // namespace octavo::cli::estimate

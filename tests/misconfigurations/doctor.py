@@ -1,0 +1,217 @@
+"""`octavo doctor` names the one thing that is missing, with what to do, on its last line.
+
+  doctor.py <octavo> --zoo DIR --fake-gpu DIR --schema FILE [--only NAME]   machines of this file
+  doctor.py ... --every   also: on every misconfiguration it names what `octavo explain` refuses first
+
+Each machine is looked at as JSON, which must keep to the schema, and as a page, which must be 80 columns
+wide but for words that are longer and for the last line, which people paste.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+import tempfile
+
+import run
+import schema
+from case import Case, Place, fake
+
+COLUMNS = 80
+
+
+@dataclasses.dataclass
+class Machine:
+    case: Case                    # its reason: of the first finding; "" where it has none
+    exit_code: int
+    about: str = ""               # of the first finding; "": nothing is wrong
+    says: tuple = ()              # words of the first finding
+    last: str = ""                # words of the last line
+    more: tuple = ()              # arguments
+    umask: int = 0o022
+
+
+def machine(name, exit_code, about="", reason="", says=(), last="", more=(), umask=0o022, **case):
+    case.setdefault("gpu", "")    # whatever this machine has
+    return Machine(Case(name, reason, **case), exit_code, about, says, last, more, umask)
+
+
+def requires(text):
+    def setup(place):
+        fake("good")(place)
+        path = place.plugins / "fake.octavo-plugin.toml"
+        path.write_text(path.read_text() + "[requires]\n" + text + "\n")
+    return setup
+
+
+def writable_folder(place):
+    fake("good")(place)
+    place.plugins.chmod(0o775)
+
+
+def empty_writable_folder(place):
+    place.plugins.mkdir()
+    place.plugins.chmod(0o777)
+
+
+def cache_of_all(place):
+    (place.directory / "cache/octavo").mkdir(parents=True)
+    (place.directory / "cache/octavo").chmod(0o777)
+
+
+def python_without_octavo(place):
+    place.write("python", '#!/bin/sh\nexec python3 -S -I "$@"\n', 0o755)
+
+
+def python_with_another_octavo(place):
+    place.write("python", "#!/bin/sh\n" + "echo '" + json.dumps(
+        {"python": "3.12.0", "octavo": "0.0.9", "package": "/x/octavo", "torch": "2.11.0"}) + "'\n", 0o755)
+
+
+def missing_feature():
+    """A feature that manifests may require and this processor lacks; None: it has all."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        has = set(file.read().split())
+    known = ("avx512_bf16", "avx512_vnni", "avx512vbmi", "avx512f", "avx2")
+    if platform.machine() != "x86_64":
+        known = ("sve2", "sve", "i8mm", "bf16")
+    return next((k.replace("_", "") for k in known if k not in has), None)
+
+
+FAKE = '[fp8]\nbackend = "fake"\n'
+CUDA = '[device]\nkind = "cuda"\n'
+MACHINES = [
+    machine("sound", 0, last="nothing is wrong: FP8 runs here"),
+    machine("plugin that is missing", 1, "run", "manifest", ("quantum_tunnel",), "replace line 2",
+            config='[fp8]\nbackend = "quantum_tunnel"\n'),
+    machine("plugins that the group may write", 1, "run", "trust", ("mode 0775",), "run `chmod g-w ",
+            config=FAKE, setup=writable_folder),
+    machine("hash that is not pinned", 1, "run", "trust", ("its hash is not pinned",), "replace line 4",
+            config=FAKE + '[plugins]\npins = ["fake:' + 64 * "0" + '"]\ntrust = "pinned"\n', setup=fake("good")),
+    machine("C library that is too old", 1, "run", "require", ("glibc",), "", config=FAKE,
+            setup=requires('libc = "glibc-9.99"')),
+    machine("no driver", 1, "run", "driver", ("no CUDA device",), "replace line 2", config=CUDA),
+    machine("driver that is too old, and the CPU will do", 0, "gpu", "", ("driver for CUDA 11.8",),
+            "upgrade the driver of the GPU", gpu="cuda=11080 driver=520.61.05"),
+    machine("driver that is too old", 1, "run", "driver", ("the driver is too old",), "replace line 2",
+            config=CUDA, gpu="cuda=11080 driver=520.61.05"),
+    machine("driver that does not start", 0, "gpu", "", ("cuInit failed with error 803",),
+            "install the driver of the GPU", gpu="init=803"),
+    machine("GPU without FP8 units", 1, "run", "device", ("8.9 or higher",), "replace line 2",
+            config=CUDA, gpu="capability=80"),
+    machine("GPU whose kernels are not installed", 1, "run", "kernel", ("kernels are not installed",),
+            "replace line 2", config=CUDA, gpu="capability=90"),
+    machine("unknown variable", 2, "run", "config", ("OCTAVO_BAKEND", "OCTAVO_BACKEND"), "run `",
+            environment={"OCTAVO_BAKEND": "te"}),
+    machine("misspelt key", 2, "run", "config", ("fp8.bakend",), "replace line 2",
+            config='[fp8]\nbakend = "te"\n'),
+    machine("file that is not there", 2, "run", "config", ("cannot be read",), "", config=None,
+            config_name="absent.toml"),
+    machine("kernels that do not exist", 1, "run", "kernel", ("mmx",), "run `unset OCTAVO_FORCE_KERNELS`",
+            environment={"OCTAVO_FORCE_KERNELS": "mmx"}),
+    machine("another precision, by fallback", 4, "run", "require", ("native",), "replace line 2 of ",
+            config='[fp8]\nrequire.native = true\nfallback = ["bf16"]\n'),
+    machine("another precision, as asked", 4, "run", "", ("asks for \"bf16\"",),
+            'replace line 1 of ', config='mixed_precision = "bf16"\n'),
+    machine("plugin that crashes and is not used", 0, "plugin", "probe", ("SIGSEGV",), "",
+            setup=fake("load_crashes")),
+    machine("folder that is open to all", 0, "folder", "", ("mode 0777",), "run `chmod go-w ",
+            setup=empty_writable_folder),
+    machine("cache that is open to all", 0, "cache", "", ("can be written by others",), "run `chmod go-w ",
+            setup=cache_of_all),
+    machine("umask that lets the group write", 0, "umask", "", ("0002",), "run `umask 022`", umask=0o002),
+    machine("lock file that is missing", 1, "run", "lock", ("there is no lock file",), "run `octavo lock ",
+            config='[fp8]\nbackend = "te"\n[plugins]\nlocked = true\n'),
+    machine("Python without octavo", 0, "python", "", ("no package octavo", "install the wheel"), "",
+            more=("--python", "./python"), setup=python_without_octavo),
+    machine("Python with another octavo", 0, "python", "", ("octavo 0.0.9", "this program is octavo"), "",
+            more=("--python", "./python"), setup=python_with_another_octavo),
+    machine("Python that is not there", 0, "python", "", ("cannot be run: No such file",), "",
+            more=("--python", "./absent")),
+]
+if FEATURE := missing_feature():
+    MACHINES.append(machine("processor without a feature", 1, "run", "require", (FEATURE,), "replace line 2",
+                            config=FAKE, setup=requires(f'cpu = ["{FEATURE}"]')))
+else:
+    print("left out: a processor without a feature, since this one has all")
+
+
+def ask(situation, m, *more):
+    return situation.ask("doctor", *more, *m.more, umask=m.umask)
+
+
+def page_faults(text):
+    """Words of a row are at most 80 columns wide together; one longer word has a line to itself."""
+    return [f"wider than {COLUMNS} columns: {line}" for line in text.splitlines()[:-1]
+            if len(line) > COLUMNS and len(line[11:].split(" ")) > 1]
+
+
+def check(m, place, options, validator):
+    situation = run.Situation(m.case, place, options)
+    done = ask(situation, m, "--json")
+    assert done.returncode == m.exit_code, (
+        f"expected exit code {m.exit_code}, found {done.returncode}: {done.stderr.decode()}{done.stdout.decode()}")
+    model = json.loads(done.stdout)
+    faults = validator.faults(model)
+    assert not faults, f"not as the schema says: {faults}"
+    assert (model["runs"] == "fp8") == (m.exit_code == 0), model["runs"]
+    first = model["first"]
+    found = (first["about"], first.get("reason", "")) if first else ("", "")
+    assert found == (m.about, m.case.reason), f"expected {(m.about, m.case.reason)}, found {found}: {first}"
+    assert first == (model["findings"] or [None])[0], "the first is not the first"
+    said = json.dumps(first, ensure_ascii=False).replace('\\"', '"')
+    for words in m.says:
+        assert words in said, f"expected {words!r} in {said}"
+    if m.about and m.about != "plugin":
+        assert len([f for f in model["findings"] if f["about"] == m.about]) == 1, model["findings"]
+    page = ask(situation, m).stdout.decode()
+    faults = page_faults(page)
+    assert not faults, faults
+    last = page.splitlines()[-1]
+    assert last.startswith("fix first  ") and m.last in last, f"expected {m.last!r} in {last!r}"
+    if first and "apply" in first:
+        assert last == "fix first  " + first["apply"], last
+
+
+def check_case(case, place, options, validator):
+    """What explain refuses first is the first thing to fix, in the same words."""
+    situation = run.Situation(case, place, options)
+    report = situation.json(validator)
+    model = json.loads(situation.ask("doctor", "--json").stdout)
+    wanted = {k: report["first_refusal"].get(k) for k in ("text", "apply", "reason")}
+    found = {k: model["first"].get(k) for k in wanted}
+    assert found == wanted, f"expected {wanted}, found {found}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("octavo")
+    for name in ("--zoo", "--fake-gpu", "--schema"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--every", metavar="EXPLAIN_SCHEMA")
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    options.zoo, options.fake_gpu = os.path.abspath(options.zoo), os.path.abspath(options.fake_gpu)
+    validator = schema.Validator.of_file(options.schema)
+    todo = [(m.case.name, check, m, validator) for m in MACHINES]
+    if options.every:
+        explained = schema.Validator.of_file(options.every)
+        todo = [(c.name, check_case, c, explained) for c in run.CASES]
+    todo = [t for t in todo if options.only in (None, t[0])]
+    failures = []
+    for name, body, what, keeps in todo:
+        with tempfile.TemporaryDirectory(prefix="octavo-doctor-") as directory:
+            try:
+                os.umask(0o022)
+                body(what, Place(directory, options.zoo), options, keeps)
+            except Exception as fault:  # one broken case must not hide the others
+                failures.append(f"{name}: {type(fault).__name__}: {fault}")
+    for failure in failures:
+        print("FAILED", failure)
+    print(f"{len(todo) - len(failures)} of {len(todo)}")
+    sys.exit(1 if failures or not todo else 0)
+
+
+if __name__ == "__main__":
+    main()
