@@ -140,7 +140,8 @@ TEST_F(CliImport, a_refused_key_stops_the_rest_unless_it_may_be_left_out) {
 TEST_F(CliImport, keys_that_are_refused_by_name) {
   for (const auto &[key, says] : std::vector<std::pair<std::string, std::string>>{
            {"fp8_format: E5M2", "serve gradients only, and TE refuses it, too; set HYBRID"},
-           {"enable_fsdp_float8_all_gather: true", "weights in their own type, not in FP8; set it"},
+           {"enable_fsdp_float8_all_gather: true",
+            "gather=\"fp8\") does that, and no key of the file; set it"},
            {"use_mxfp8_block_scaling: true\n  amax_history_len: 32", "mx has no history; remove"},
            {"use_mxfp8_block_scaling: true\n  margin: 1", "mx has no margin; remove it"}}) {
     const Finished f = import("mixed_precision: fp8\nfp8_config:\n  " + key + "\n");

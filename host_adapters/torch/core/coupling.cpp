@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "entry.h"
+#include "shard.h"
 #include "stream.h"
 
 namespace octavo::core {
@@ -34,21 +35,6 @@ Owned alias_of(View weight) {
   TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::detach", "", stack.data(), TORCH_ABI_VERSION));
   return Owned(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
-}
-
-// Throws where the memory of codes was released and did not come back.
-void check_held(const Entry &e, uint32_t parameter, const List &list) {
-  for (uint32_t i = 0; i < list.slots.size(); ++i) {
-    if (list.slots[i] != nullptr) continue;
-    const octavo_slot_use *use = octavo_run_use(e.run, OCTAVO_OWNER_PARAMETER, parameter, i);
-    if (octavo_run_slot(e.run, use->slot)->access[OCTAVO_VERB_QUANTIZE_WEIGHT] ==
-        OCTAVO_ACCESS_WRITE)
-      raise(OCTAVO_WRONG_STATE,
-            e.name(OCTAVO_OWNER_PARAMETER, parameter) +
-                ": expected memory for its codes, found none, as for a weight without memory "
-                "(meta) or one that FSDP has not gathered; call model.to_empty(device=...), or run "
-                "the module that fully_shard wrapped and leave set_unshard_in_backward on");
-  }
 }
 
 void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered) {
@@ -80,6 +66,20 @@ void end_step(const Entry &e) {
 
 }  // namespace
 
+void check_held(const Entry &e, uint32_t parameter, const List &list) {
+  for (uint32_t i = 0; i < list.slots.size(); ++i) {
+    if (list.slots[i] != nullptr) continue;
+    const octavo_slot_use *use = octavo_run_use(e.run, OCTAVO_OWNER_PARAMETER, parameter, i);
+    if (octavo_run_slot(e.run, use->slot)->access[OCTAVO_VERB_QUANTIZE_WEIGHT] ==
+        OCTAVO_ACCESS_WRITE)
+      raise(OCTAVO_WRONG_STATE,
+            e.name(OCTAVO_OWNER_PARAMETER, parameter) +
+                ": expected memory for its codes, found none, as for a weight without memory "
+                "(meta) or one that FSDP has not gathered; call model.to_empty(device=...), or run "
+                "the module that fully_shard wrapped and leave set_unshard_in_backward on");
+  }
+}
+
 uint8_t Coupling::get(const uint8_t &flag) {
   return std::atomic_ref<uint8_t>(const_cast<uint8_t &>(flag)).load(std::memory_order_acquire);
 }
@@ -100,7 +100,7 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
   const uint32_t p = shape.parameter;
   const void *data = weight && version != kGathered ? weight.data() : nullptr;
   if (weight && version == kAskTorch) version = version_of(weight);
-  if (!weight) version = 0;
+  if (!weight && version != kPacked) version = 0;
   const Codes &codes = codes_[p];
   if (is_captured(e.device, e.stream())) put(flags_.since[kCaptured], 1);
   if (get(flags_.weights[p]) != 0 || get(flags_.since[kCaptured]) != 0 || version == kNoVersion ||
@@ -135,7 +135,7 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   const bool flips = codes.evaluated != forward.evaluates;
   if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
       get(flags_.since[kCaptured])) {
-    quantize(e, p, weight, version == kGathered);
+    write_codes(e, p, weight, version);
     // Nothing trusts these codes any more, and a graph's own memory must end with it.
     const bool holds = data != nullptr && !get(flags_.since[kCaptured]);
     codes.held = holds ? alias_of(weight) : Owned();
@@ -151,8 +151,22 @@ void Coupling::settle_gathered(const Entry &e, uint32_t parameter, View weight) 
   uint8_t &stale = flags_.weights[parameter];
   if (!(get(stale) & kCodes)) return;
   const std::lock_guard lock(mutex_);
-  quantize(e, parameter, weight, true);
+  write_codes(e, parameter, weight, weight ? kGathered : kPacked);
   std::atomic_ref<uint8_t>(stale).fetch_and(static_cast<uint8_t>(~kCodes));
+}
+
+void Coupling::write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version) {
+  if (version == kPacked)
+    shard_place(e, parameter, codes_[parameter].packets, codes_[parameter].amax);
+  else
+    quantize(e, parameter, weight, version == kGathered);
+}
+
+void Coupling::gathered(uint32_t parameter, Owned packets, Owned amax) {
+  const std::lock_guard lock(mutex_);
+  codes_[parameter].packets = std::move(packets);
+  codes_[parameter].amax = std::move(amax);
+  std::atomic_ref<uint8_t>(flags_.weights[parameter]).fetch_or(kCodes);
 }
 
 void Coupling::added_to_gradient(const Entry &e, uint32_t parameter) {
@@ -168,6 +182,7 @@ void Coupling::end(const Entry &e) {
 void Coupling::forget() {
   for (uint32_t p = 0; p < parameters_; ++p) {
     codes_[p].used.store(false, std::memory_order_relaxed);
+    codes_[p].packets = Owned();
     std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
   }
   for (const Since s : {kForward, kBackward, kMarked}) put(flags_.since[s], 0);

@@ -12,6 +12,8 @@
 // Gathered weights. FSDP fills a weight's memory anew in each pass, which moves no version, and the
 // host releases the codes with it. What kGathered marks is therefore compared with nothing: the
 // host sets kCodes with each gather, and kMoved when the shards changed. A backward quantizes, too.
+// What kPacked marks was gathered as codes: packets take the place of the weight, and are placed
+// when a weight would be quantized. They are those of one scale, so none outlives a boundary.
 //
 // Graphs. What a CUDA graph holds runs without this code. A captured forward therefore quantizes
 // its weight in the graph. From then on no codes are taken for those of a weight, every step of an
@@ -31,6 +33,7 @@ namespace octavo::core {
 
 struct Entry;
 struct LinearShape;
+struct List;
 
 // Bytes that host and ops share: the host allocates them, both write them.
 struct SharedFlags {
@@ -72,18 +75,23 @@ class Coupling {
   void open(uint32_t parameters, SharedFlags flags, Callbacks callbacks);
 
   // Before a forward of a linear: a boundary where one is due, and codes that belong to `weight`.
-  // weight: the native weight or none; version: its aten::_version, kAskTorch, kNoVersion or
-  // kGathered. Throws.
+  // weight: the native weight or none; version: its aten::_version, kAskTorch, kNoVersion,
+  // kGathered or kPacked. Throws.
   struct Forward {
     bool records;    // casts record
     bool evaluates;  // outside of training
   };
-  static constexpr int64_t kAskTorch = -1, kNoVersion = -2, kGathered = -4;
+  static constexpr int64_t kAskTorch = -1, kNoVersion = -2, kGathered = -4, kPacked = -5;
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
               Forward forward);
 
-  // Before a backward of a linear whose weight was gathered: codes that belong to it. Throws.
+  // Before a backward of a linear whose weight was gathered: codes that belong to it. weight: none
+  // for packets. Throws.
   void settle_gathered(const Entry &e, uint32_t parameter, View weight);
+
+  // The host gathered these packets of octavo.shard/1 in place of the weight; none: what it
+  // gathered is no longer right.
+  void gathered(uint32_t parameter, Owned packets, Owned amax);
 
   // Whether a forward or a backward ran since the last boundary, or may have.
   bool has_run() const {
@@ -116,12 +124,14 @@ class Coupling {
     std::atomic<bool> evaluated = false;  // by a forward outside of training
     std::atomic<bool> used = false;       // by a forward since the last boundary
     Owned held;
+    Owned packets, amax;  // of gathered(); none after a boundary
   };
   static constexpr int64_t kNever = -3;
 
   static uint8_t get(const uint8_t &flag);
   static void put(uint8_t &flag, uint8_t value);
   void end(const Entry &e);
+  void write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version);
   void refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
                int64_t version, Forward forward);
 
@@ -131,5 +141,8 @@ class Coupling {
   std::unique_ptr<Codes[]> codes_;
   std::mutex mutex_;  // of what is slow; the host's functions run under it
 };
+
+// Throws where the memory of codes was released and did not come back. list: of quantize_weight.
+void check_held(const Entry &e, uint32_t parameter, const List &list);
 
 }  // namespace octavo::core

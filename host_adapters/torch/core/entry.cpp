@@ -81,6 +81,7 @@ void fill(const Registration &given, Entry *e) {
   e->optimizer = octavo_run_optimizer(given.run);
   e->gradients = octavo_run_gradients(given.run);
   e->fused = octavo_run_fused(given.run);
+  e->shard = octavo_run_shard(given.run);
   e->session = octavo_run_session(given.run);
   const std::string device = text(given.device);
   uint32_t type = 0;
@@ -94,6 +95,7 @@ void fill(const Registration &given, Entry *e) {
     e->transposed.push_back(given.parameters[p].transposed != 0);
   }
   e->weight_workspace.assign(given.parameter_count, 0);
+  e->shard_plans.resize(given.parameter_count);
   e->forwards = std::make_unique<std::atomic<uint64_t>[]>(given.linear_count);
   for (uint32_t l = 0; l < given.linear_count; ++l) {
     e->linears.push_back(lists(given, OCTAVO_OWNER_LINEAR, l));

@@ -84,6 +84,7 @@ struct Entry {
   const octavo_optimizer *optimizer = nullptr;
   const octavo_gradients *gradients = nullptr;
   const octavo_fused *fused = nullptr;
+  const octavo_shard *shard = nullptr;
   octavo_session *session = nullptr;
   Device device;
   ObjectLists session_lists;
@@ -96,6 +97,8 @@ struct Entry {
   std::vector<uint64_t> weight_workspace;      // by parameter: the largest of its linears
   std::vector<octavo_extent> fused_workspace;  // by linear; row_multiple 0: cannot be fused
   std::vector<std::vector<Place>> places;      // by slot
+  // By parameter, of plan_shard: setup alone changes them; packet_bytes 0: none yet.
+  mutable std::vector<octavo_shard_plan> shard_plans;
   mutable Coupling coupling;
   mutable std::atomic<uint64_t> calls[kVerbs] = {};  // verbs that ran, by OCTAVO_VERB_...
   // By linear: forward calls.

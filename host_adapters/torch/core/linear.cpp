@@ -22,7 +22,7 @@ struct ForwardCall {
   const LinearShape &shape;
   const octavo_linear_plan &plan;
   Pointers pointers;
-  WeightMatrix matrix_of_weight;
+  std::optional<WeightMatrix> matrix_of_weight;
   octavo_forward_call call;
 
   ForwardCall(const Entry &entry, const ForwardInput &in)
@@ -31,12 +31,20 @@ struct ForwardCall {
         shape(e.shapes[static_cast<size_t>(in.linear)]),
         plan(e.plans[static_cast<size_t>(in.linear)]),
         pointers(list, (in.flags & kQuiet) == 0),
-        matrix_of_weight(e, shape.parameter, list, in.weight, in.version == Coupling::kGathered,
-                         &pointers),
         call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
     call.linear = static_cast<uint32_t>(in.linear);
     call.flags = flags_of(in.flags);
     call.slots = pointers.data();
+    if (in.version != Coupling::kPacked)
+      matrix_of_weight.emplace(e, shape.parameter, list, in.weight,
+                               in.version == Coupling::kGathered, &pointers);
+    else if ((in.flags & OCTAVO_FORWARD_EVALUATION) && list.native(OCTAVO_ROLE_WEIGHT) != nullptr)
+      raise(
+          OCTAVO_UNSUPPORTED,
+          e.name(OCTAVO_OWNER_PARAMETER, shape.parameter) +
+              ": expected an evaluation that reads codes, found one in the host's precision, which "
+              "reads the weight itself, and its codes alone were gathered; set "
+              "fp8.te.use_autocast_during_eval = true, or octavo.prepare(gather=\"values\")");
   }
 
   // The codes become those of the weight as it is now.
@@ -172,7 +180,10 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   const octavo_linear_plan &plan = e.plans[static_cast<size_t>(in.linear)];
   Pointers pointers(list, true);
   const bool is_gathered = (in.flags & kOfGathered) != 0 && in.weight;
-  const WeightMatrix weight_matrix(e, shape.parameter, list, in.weight, is_gathered, &pointers);
+  const bool is_packed = (in.flags & kOfPacked) != 0;
+  std::optional<WeightMatrix> weight_matrix;
+  if (!is_packed)
+    weight_matrix.emplace(e, shape.parameter, list, in.weight, is_gathered, &pointers);
   check_operand(e, dy, shape.n, "dy", in.linear);
   const Dense dy_dense(dy);
   const octavo_tensor dym = matrix(dy_dense.view(), shape.n);
@@ -189,7 +200,8 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
     xm = matrix(x_dense->view(), shape.k);
   }
 
-  if (is_gathered) e.coupling.settle_gathered(e, shape.parameter, in.weight);
+  if (is_gathered || is_packed)
+    e.coupling.settle_gathered(e, shape.parameter, is_packed ? View() : in.weight);
   Gradients out;
   if (in.wanted & kDx) {
     out.dx = empty_with_last(e, dy, shape.k);

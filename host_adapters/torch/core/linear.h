@@ -13,6 +13,7 @@ constexpr int64_t kQuiet = 512;       // casts record nothing
 constexpr int64_t kOfGraph = 256;  // of a compiled graph: notes that it added to a gradient slot
 constexpr int64_t kOfGathered =
     512;  // FSDP gathered the weight: its codes may be those of no weight
+constexpr int64_t kOfPacked = 1024;  // the same of shard_gathered, without a weight
 // wanted of backward.
 constexpr int64_t kDx = 1, kDw = 2, kDb = 4;
 

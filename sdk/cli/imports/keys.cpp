@@ -100,7 +100,7 @@ Answer padding(Import &import, const KeyRow &row, const Found &found) {
 
 Answer gather(Import &import, const KeyRow &row, const Found &found) {
   if (boolean_of(import, found)) return {Outcome::kRefused, reason_of(row) + "; set it to false"};
-  return {Outcome::kTranslated, "nothing to set: weights are gathered in their own type"};
+  return {Outcome::kTranslated, "nothing to set: values are gathered by default"};
 }
 
 Answer refuse(Import &, const KeyRow &row, const Found &) {
@@ -146,7 +146,7 @@ const std::vector<KeyRow> &recipe_keys() {
       {"pad_inner_dim", kAo, "", "nothing to set: te pads what its kernels need in multiples of 16",
        padding},
       {"enable_fsdp_float8_all_gather", kAo, "",
-       "true is refused: fully_shard gathers weights in their own type, not in FP8", gather},
+       "true is refused: octavo.prepare(gather=\"fp8\") does that, and no key of the file", gather},
       {"config", kAoKwargs, "",
        "an object of Python cannot be given here; give the values of its fields instead, as in "
        "pad_inner_dim=True",

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import octavo
 from conftest import session, te
-from fsdp_parts import WIDTH, Net, adamw, outcome, sharded, train
+from fsdp_parts import WIDTH, Net, adamw, gathering, outcome, sharded, train
 
 WORLD, STEPS, FEW = 4, 50, 5
 
@@ -180,6 +180,23 @@ def uneven_run():
     return rows
 
 
+def values_run():
+    """gather="fp8" where values are gathered all the same, and where it is refused."""
+    model, optimizer = sharded(te(), mesh=mesh_of(4))
+    losses = train(model, optimizer, FEW)
+    found = {"layers": session(model).gather.layers(), "fsdp": outcome(model, losses)}
+    gathering("values")
+    model, optimizer = sharded(te(), mesh=mesh_of(4))
+    found["ddp"] = outcome(model, train(model, optimizer, FEW))
+    gathering("fp8")
+    model, optimizer = sharded(te(), mesh=mesh_of(4), reshard_after_forward=2)
+    try:
+        train(model, optimizer, 1)
+    except octavo.UnsupportedError as e:
+        found["by two"] = str(e)
+    return found
+
+
 RUNS = {"hsdp": hsdp_run, "smaller": smaller_run, "two models": functools.partial(two_models_run, 2),
         "two models, HSDP": functools.partial(two_models_run, 2, 1), "modules": modules_run,
-        "uneven": uneven_run}
+        "uneven": uneven_run, "values": values_run}

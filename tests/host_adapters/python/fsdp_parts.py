@@ -1,6 +1,7 @@
 """What the programs of fsdp_test.py share: a model, how it is sharded, how it trains."""
 import datetime
 import faulthandler
+import functools
 import os
 
 import torch
@@ -110,9 +111,9 @@ def plain(t):
     return t.full_tensor() if hasattr(t, "full_tensor") else t.clone()
 
 
-def ddp_model(recipe="delayed", seed=0):
+def ddp_model(recipe="delayed", seed=0, **options):
     model = Net(seed)
-    octavo.prepare(model, overrides=te(recipe))
+    octavo.prepare(model, overrides=te(recipe, **options))
     return DistributedDataParallel(model), adamw(model)
 
 
@@ -143,9 +144,15 @@ def assert_equal(a, b):
             assert torch.equal(bytes_of(value), bytes_of(b[what][name])), name
 
 
-def rank_main(rank, folder, world, runs, names):
+def gathering(how):
+    """Every octavo.prepare of this process has this `gather` from now on."""
+    octavo.prepare = functools.partial(octavo.prepare, gather=how)
+
+
+def rank_main(rank, folder, world, runs, names, gather):
     faulthandler.enable()  # a rank that dies says where
     torch.set_num_threads(1)
+    gathering(gather)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=200))
     torch.save({name: runs[name]() for name in names}, f"{folder}/{rank}")
@@ -154,10 +161,10 @@ def rank_main(rank, folder, world, runs, names):
     os._exit(0)  # as in ddp_ranks.py: no thread of gloo outlives the interpreter
 
 
-def ranks_of(tmp_path_factory, world, runs, names, start="spawn"):
+def ranks_of(tmp_path_factory, world, runs, names, start="spawn", gather="values"):
     """What each rank found in these runs. start="fork" saves each rank what torch takes to be imported;
-    for a process that has computed nothing yet."""
+    for a process that has computed nothing yet. gather: of every octavo.prepare."""
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.start_processes(rank_main, (str(folder), world, runs, names), nprocs=world,
+    torch.multiprocessing.start_processes(rank_main, (str(folder), world, runs, names, gather), nprocs=world,
                                           start_method=start)
     return [torch.load(folder / str(rank), weights_only=False) for rank in range(world)]

@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import octavo
 from conftest import session, te
-from fsdp_parts import (FEW, LINEARS, ORDERS, Net, adamw, backward, batch, cache_bytes, ddp_model, outcome,
-                        plain, shard, sharded, train)
+from fsdp_parts import (FEW, LINEARS, ORDERS, Net, adamw, backward, batch, cache_bytes, ddp_model, gathering,
+                        outcome, plain, shard, sharded, train)
 from fsdp_precision import precision_run, scaled_run
 from octavo import _abi
 from octavo.torch import ops
@@ -36,7 +36,9 @@ def equal_run(recipe):
 
 
 def short_run():
-    return {"ddp": ddp_run(), "fsdp": fsdp_run()}
+    found = {"ddp": ddp_run(), "values": fsdp_run()}
+    gathering("fp8")
+    return {**found, "fp8": fsdp_run()}
 
 
 def options_run():
@@ -177,7 +179,7 @@ def meta_run():
     return found
 
 
-def evaluation_run():
+def evaluation_run(**options):
     """Losses of evaluation between steps."""
     def evaluated(model, optimizer):
         losses = []
@@ -188,9 +190,11 @@ def evaluation_run():
                 x, target = batch(100)
                 losses.append(torch.nn.functional.cross_entropy(model(x), target).item())
             model.train()
+        if hasattr(model, "reshard"):
+            model.reshard()  # the root stays gathered after an evaluation
         return losses
     found = {}
-    for name, (model, optimizer) in (("ddp", ddp_model()), ("fsdp", sharded(te()))):
+    for name, (model, optimizer) in (("ddp", ddp_model(**options)), ("fsdp", sharded(te(**options)))):
         found[name] = outcome(model, evaluated(model, optimizer))
     return found
 

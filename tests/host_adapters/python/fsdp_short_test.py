@@ -11,6 +11,7 @@ def ranks(tmp_path_factory):
     return ranks_of(tmp_path_factory, WORLD, RUNS, ["short"], start="fork")
 
 
-def test_fully_shard_gives_the_bits_of_ddp(ranks):
+@pytest.mark.parametrize("gather", ["values", "fp8"])
+def test_fully_shard_gives_the_bits_of_ddp(ranks, gather):
     for rank in ranks:
-        assert_equal(rank["short"]["fsdp"], rank["short"]["ddp"])
+        assert_equal(rank["short"][gather], rank["short"]["ddp"])

@@ -111,6 +111,31 @@ def sample_run_stage():
               torch.zeros(buffer, dtype=torch.uint8), torch.zeros(state, dtype=torch.uint8))
 
 
+def shards(ranks=2):
+    """(session, the shards of a weight, the bytes of a packet) of a backend that casts shards."""
+    s = prepared(te("current"), optimizer=False)[1]
+    parts = weight_of(s).chunk(ranks)
+    packet_bytes, refusal = ops.plan_shard(s.number, 0, parts[0].shape[0])
+    assert refusal is None
+    return s, parts, packet_bytes
+
+
+def sample_shard_measure():
+    s, parts, _ = shards()
+    yield s, (s.number, [0], [parts[0]], torch.zeros(1))
+
+
+def sample_shard_cast():
+    s, parts, size = shards()
+    yield s, (s.number, 0, parts[0], torch.ones(1), torch.zeros(size, dtype=torch.uint8))
+
+
+def sample_shard_gathered():
+    s, _, size = shards()
+    for packets in (2 * size, 0):
+        yield s, (s.number, 0, torch.zeros(packets, dtype=torch.uint8), torch.ones(1))
+
+
 SAMPLES = {n.removeprefix("sample_"): f for n, f in globals().items() if n.startswith("sample_")}
 
 

@@ -22,7 +22,7 @@ def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
                          "octavo.prepare, found True; call octavo.prepare again, which takes the "
                          "model as it is now")
     elif site.weight.is_sharded:
-        flags |= ops.OF_GATHERED
+        flags |= ops.OF_PACKED if site.weight.is_packed and weight is None else ops.OF_GATHERED
     flag = None
     if (dy.dtype == torch.float16 or site.session.is_silent) and (
             not site.session.needs_own_optimizer):

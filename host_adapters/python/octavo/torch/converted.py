@@ -35,9 +35,17 @@ class Converted:
     def _apply(self, fn, recurse=True):
         """As in torch, for to_empty: parameters without memory (meta) get some."""
         out = super()._apply(fn, recurse)
+        self._octavo_look()
+        return out
+
+    def _load_from_state_dict(self, *arguments):
+        """As in torch, which may swap the tensors of a parameter without assigning it."""
+        super()._load_from_state_dict(*arguments)
+        self._octavo_look()
+
+    def _octavo_look(self):
         for name, weights in self.__dict__.get("octavo_weights", {}).items():
             placed(self.octavo_session_ref, weights, self._parameters.get(name))
-        return out
 
     def __prepare_scriptable__(self):
         raise UnsupportedError(f"{type(self).__name__}: expected eager code or torch.compile, found "

@@ -80,5 +80,6 @@ def register():
         return None
 
     for name in ("end_step", "optimizer_step", "sum_of_squares", "prepare_step",
-                 "read_parameter", "write_parameter", "run_stage"):
+                 "read_parameter", "write_parameter", "run_stage", "shard_measure", "shard_cast",
+                 "shard_gathered"):
         fake(f"octavo::{name}")(nothing)

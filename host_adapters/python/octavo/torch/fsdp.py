@@ -11,6 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..errors import StateError, UnsupportedError
 from . import caches
 from .foreign import is_dtensor, is_fsdp_shard, local
+from .gather import extend
 from .prepared import holder_of
 from .slots import CODES, MOVED
 
@@ -39,6 +40,8 @@ def _shard(session, weights, value):
         adopt(session, weights, value)
     elif value is not own and _layout(value) == _layout(own):
         adopt(session, weights, value)
+    elif value is own and session.gather is not None:
+        session.gather.follow(weights, value)
     caches.release(session, weights)
 
 
@@ -58,11 +61,17 @@ def adopt(session, weights, shard):
     for w in weights:
         w.is_sharded, w.value = True, None
     session.is_behind = True
+    if session.gather is not None:
+        session.gather.follow(weights, shard)
 
 
 def _gather(session, weights, value):
-    """`value` has the whole weight. FSDP keeps its version, so the host says what is stale: the codes
-    always, and a new weight where the shard's version moved."""
+    """`value` has the whole weight, or stands for it where its codes were gathered. FSDP keeps its
+    version, so the host says what is stale: the codes always, and a new weight where the shard's version
+    moved."""
+    if weights[0].is_packed:
+        weights[0].value = value
+        return
     shard = weights[0].parameter
     version = shard._version + local(shard)._version
     for w in weights:
@@ -120,6 +129,8 @@ def prepared(session):
             adopt(session, weights, p)
         if is_dtensor(p) or p.is_meta:
             caches.release(session, weights)
+    if session.gather is not None and session.is_sharded:
+        extend(session)
 
 
 def follow(session):

@@ -24,7 +24,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, site):
-        native, version = (weight, _version(site, weight)) if site.is_native else (None, 0)
+        native, version = _native(site, weight)
         y, saved = ops.linear_forward(site.run, site.id, 0, version, x, native, bias)
         ctx.site = site
         # Saving the weight gives torch's own error for a weight that changes before backward.
@@ -51,14 +51,17 @@ class _Linear(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Linear).apply
 
 
-def _version(site, weight):
-    """The version of a weight, if it can be asked for here; otherwise the op asks."""
-    if is_compiling():
-        return ops.GATHERED if site.weight.is_sharded else ops.ASK_TORCH
+def _native(site, weight):
+    """What the op takes of torch's: (weight or None, its version, if it can be asked for here; otherwise
+    the op asks)."""
     w = site.weight
-    if w.is_sharded and (weight is w.value or weight._base is w.value):
-        return ops.GATHERED
-    return ops.NO_VERSION if weight.is_inference() else weight._version
+    if not site.is_native:
+        return None, 0
+    if w.is_sharded and (is_compiling() or weight is w.value or weight._base is w.value):
+        return (None, ops.PACKED) if w.is_packed else (weight, ops.GATHERED)
+    if is_compiling():
+        return weight, ops.ASK_TORCH
+    return weight, ops.NO_VERSION if weight.is_inference() else weight._version
 
 
 def raise_typed(raised):
@@ -116,7 +119,7 @@ def _product(site, x, weight, bias, training, apply):
         flags = ops.NO_BACKWARD | ops.QUIET
     if not training:
         flags |= ops.QUIET | _abi.FORWARD_EVALUATION
-    native, version = (weight, _version(site, weight)) if site.is_native else (None, 0)
+    native, version = _native(site, weight)
     return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
 
 

@@ -5,11 +5,12 @@ from .. import _abi
 
 # Flags of linear_forward: `saved` stays empty; casts record nothing.
 NO_BACKWARD, QUIET = 256, 512
-# Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight.
-OF_GRAPH, OF_GATHERED = 256, 512
+# Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight; its
+# codes.
+OF_GRAPH, OF_GATHERED, OF_PACKED = 256, 512, 1024
 # version of linear_forward: the op asks torch for the weight's; there is none (inference tensors);
-# FSDP gathered the weight, and Flags alone say what is stale.
-ASK_TORCH, NO_VERSION, GATHERED = -1, -2, -4
+# FSDP gathered the weight, and Flags alone say what is stale; it gathered its codes, and there is no weight.
+ASK_TORCH, NO_VERSION, GATHERED, PACKED = -1, -2, -4, -5
 WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
 PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
 

@@ -13,7 +13,7 @@ from ..errors import OctavoError, ResourceError, UnsupportedError, VersionError,
 from ..library import folder, liboctavo
 from . import fakes
 from .op_numbers import (ASK_TORCH, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
-                         PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU, QUIET, TORCH_DTYPES,
+                         OF_PACKED, PACKED, PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU, QUIET, TORCH_DTYPES,
                          WANT_DB, WANT_DW, WANT_DX)
 
 
@@ -78,6 +78,9 @@ def library():
     lib.octavo_torch_move_slots.restype = ctypes.c_uint32
     lib.octavo_torch_move_slots.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32),
                                             ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64]
+    lib.octavo_torch_plan_shard.restype = ctypes.c_uint32
+    lib.octavo_torch_plan_shard.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_int64,
+                                            ctypes.POINTER(ctypes.c_uint64)]
     lib.octavo_torch_calls.restype = ctypes.c_uint64
     lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
     lib.octavo_torch_forwards.restype = ctypes.c_uint64
@@ -151,6 +154,17 @@ def move_slots(number, slots, addresses):
                                                (ctypes.c_void_p * count)(*addresses), count)
     if status:
         raise error(status, take_diagnostics())
+
+
+def plan_shard(number, parameter, rows):
+    """For ranks that have `rows` rows of a parameter (an id) each: (bytes of a packet of codes, None), or
+    (None, why the backend cannot cast shards like these). Raises what is no refusal."""
+    packet_bytes = ctypes.c_uint64()
+    status = library().octavo_torch_plan_shard(number, parameter, rows, ctypes.byref(packet_bytes))
+    said = take_diagnostics()
+    if status not in (0, UnsupportedError.status):
+        raise error(status, said)
+    return (None, said) if status else (packet_bytes.value, None)
 
 
 def gpu(number):

@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, fsdp, gpus, ops, parameter
+from . import ddp, fsdp, gather as gathers, gpus, ops, parameter
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .check import Check
@@ -125,7 +125,7 @@ def _check_wrapper(session, model):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            check_every=0):
+            check_every=0, gather=None):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, and
@@ -136,7 +136,9 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     together; None: that of the mesh of fully_shard, or of the DistributedDataParallel which is put
     around it, if any. check_every:
     in every check_every-th step, compares checksums of the weights and raises StateError if one was
-    changed in a way that leaves no trace; 0: never.
+    changed in a way that leaves no trace; 0: never. gather: what fully_shard gathers of weights:
+    "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
+    are gathered all the same, and why.
 
     Returns (model, optimizer). The model is the same object. The optimizer is the same object if
     the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
@@ -144,8 +146,8 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     octavo.step(model).
 
     For a model that is prepared already, this is the next stage: it takes the model, the optimizer
-    and the configuration as they are now, and keeps the scales of layers that stay. config=None and
-    overrides=None then mean the configuration of before. Moments in slots start anew for another
+    and the configuration as they are now, and keeps the scales of layers that stay. config=None,
+    overrides=None and gather=None then mean those of before. Moments in slots start anew for another
     optimizer; without one, the backend's Adam of before goes on.
 
     On an OctavoError, model and optimizer are unchanged. Call it from one thread.
@@ -154,17 +156,20 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     _check_optimizer(model, optimizer)
     if not isinstance(check_every, int) or check_every < 0:
         raise InvalidError(f"check_every: expected a number of steps from 0, found {check_every!r}")
+    if gather not in (None, *gathers.CHOICES):
+        raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
     before = model.__dict__.get("octavo_session")
     check_whole(before)
     if before is None:
-        made = _convert(model, optimizer, Config.of(config, overrides), filter, group)
+        made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather)
         _check_weights(session_of(model), check_every)
         return made
     config = before.config if config is None else Config.of(config)
     kept, again = snapshot(before), make_plain(model, before)
     try:
         model, joined = _convert(model, optimizer, Config.of(config, overrides), filter,
-                                 group if group is not None else before.group)
+                                 group if group is not None else before.group,
+                                 gather or ("fp8" if before.gather is not None else None))
     except BaseException:
         again()
         raise
@@ -187,7 +192,7 @@ def _check_weights(session, every):
         session.check.begin_step(session)
 
 
-def _convert(model, optimizer, config, accept, group):
+def _convert(model, optimizer, config, accept, group, gather):
     session, found = _open(model, config, accept)
     session.group = group
     undo, taken, converted, hook = [], [], [], None
@@ -197,6 +202,8 @@ def _convert(model, optimizer, config, accept, group):
         _check_converts(session)
         _check_wrapper(session, model)
         fsdp.check_all(session)
+        session.gather = gathers.opened(session, gather, model,
+                                        lambda w: _shared_with(model, found.candidates, w))
         joined = optimizers.join(session, optimizer)
         multiplied = {id(weights[0].parameter): weights for weights in session.of_linears()}
         for candidate in found.candidates:

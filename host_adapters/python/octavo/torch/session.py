@@ -13,6 +13,7 @@ from ..errors import InvalidError, StateError
 from ..run import Run
 from . import caches, cublas, device, ops, parameter
 from .foreign import is_dtensor
+from .gather import Gather
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
@@ -51,6 +52,7 @@ class Session(Stored):
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
         self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
         self.is_sharded = False   # by fully_shard
+        self.gather = None        # gather.Gather, if fully_shard gathers codes
         self.is_behind = False    # parameters may have been replaced since fsdp.follow
         self.gone = None          # the parameters that fully_shard replaced, as keys
 
@@ -155,6 +157,7 @@ class Session(Stored):
         return {"config": self.config.frozen(), "weights": self._candidates,
                 "linears": self.linears, "left_out": self.left_out, "tensors": self.tensors,
                 "skipped_steps": self.skipped_steps,
+                "gather": None if self.gather is None else self.gather.values,
                 "gradients": bytes(g & ~REPLAYS for g in self.flags.gradients)}
 
     def __setstate__(self, state):
@@ -162,6 +165,8 @@ class Session(Stored):
         self.linears, self.left_out = state["linears"], state["left_out"]
         self.skipped_steps = state["skipped_steps"]
         self._start()
+        if state["gather"] is not None:
+            self.gather = Gather(self, state["gather"])
         self._open()
         self.tensors = state["tensors"]
         mine = [None if s.flags & _abi.SLOT_NATIVE else (s.rows, s.cols) for s in self.slots]

@@ -28,6 +28,7 @@ class Weight:
     shape: tuple = ()
     verdict: object = None
     is_sharded: bool = False     # by fully_shard: `parameter` is this rank's shard
+    is_packed: bool = False      # of what is sharded: its codes are gathered, see gather
     value: object = None         # what forwards multiply by: the parameter, or what FSDP gathered of it
     version: object = None       # of the shard that was gathered last
 

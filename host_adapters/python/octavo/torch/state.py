@@ -185,12 +185,17 @@ def report(model, format="text"):
         out["calls"] = calls
         out["never_ran"] = never_ran(session)
         out["skipped_steps"] = session.skipped_steps
+        if session.gather is not None:
+            out["gather"] = session.gather.layers()
         return json.dumps(out, indent=2)
     lines = [text]
     if session.left_out:
         lines.append("not converted")
         width = max(map(len, session.left_out))
         lines += [f"  {name:<{width}}  {reason}" for name, reason in session.left_out.items()]
+    if session.gather is not None and session.is_sharded:
+        lines.append("gathered by fully_shard")
+        lines += [f"  {name}: {how}" for name, how in session.gather.layers().items()]
     idle = never_ran(session)
     if idle and calls["linear_forward"]:
         lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "

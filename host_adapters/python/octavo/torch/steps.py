@@ -62,6 +62,8 @@ def before(session, optimizer):
 
 def end(session):
     """A boundary, unless nothing was recorded since the last one."""
+    if session.gather is not None:
+        session.gather.is_stale = True
     if not session.has_run():
         return
     if not session.is_combined:

@@ -191,6 +191,8 @@ class Stored:
         """The next forward of each weight quantizes it."""
         for w in self.weights:
             self.flags.set(w.id, why)
+        if self.gather is not None:
+            self.gather.stale()
 
     def slots_changed(self):
         """After something wrote the slots themselves: torch's copies and the codes follow."""

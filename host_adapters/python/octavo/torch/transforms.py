@@ -38,6 +38,8 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def forward(x, weight, bias, site):
         version = ops.GATHERED if site.weight.is_sharded else ops.ASK_TORCH
+        if site.weight.is_packed:
+            weight, version = None, ops.PACKED
         return ops.linear_forward(site.run, site.id, 0, version, x, weight, bias)
 
     @staticmethod
@@ -45,6 +47,7 @@ class _Transformed(torch.autograd.Function):
         x, weight, _, site = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.site = site
+        weight = None if site.weight.is_packed else weight
         ctx.save_for_backward(output[1], weight, x if site.needs_x else None)
 
     @staticmethod
