@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace octavo {
 namespace {
@@ -70,6 +71,18 @@ void pass_resource(octavo_status status, const std::string &who, Stage stage) {
 
 void pass_shortage(const std::string &what, int error) {
   if (is_shortage(error)) throw Shortage(what, error);
+}
+
+std::ifstream open_lines(const std::string &path) {
+  errno = 0;
+  std::ifstream file(path);
+  if (file.bad()) throw std::bad_alloc();
+  if (!file) {
+    pass_shortage(path + ": cannot be read", errno);
+    return file;
+  }
+  file.exceptions(std::ios::badbit);
+  return file;
 }
 
 }  // namespace octavo

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,5 +60,10 @@ void pass_resource(octavo_status status, const std::string &who, Stage stage);
 
 // Throws a Shortage when `error` is one; returns otherwise.
 void pass_shortage(const std::string &what, int error);
+
+// A file of the system, for its lines; not open where there is none. Throws a Shortage when that
+// could not be found out. Reading throws, too: memory that is short must not look like the end of
+// the file.
+std::ifstream open_lines(const std::string &path);
 
 }  // namespace octavo

@@ -10,7 +10,6 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
@@ -30,9 +29,8 @@ std::string file_in(const std::string &line) {
 
 std::optional<std::vector<std::string>> mapping_lines(const std::vector<const void *> &addresses,
                                                       const char *maps_file) {
-  std::ifstream maps(maps_file);
-  if (!maps) return {};
-  maps.exceptions(std::ios::badbit);  // short memory must not look like the end
+  std::ifstream maps = open_lines(maps_file);
+  if (!maps.is_open()) return {};
   std::vector<std::string> lines(addresses.size());
   for (std::string line; std::getline(maps, line);) {
     uintptr_t from = 0, to = 0;

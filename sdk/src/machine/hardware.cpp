@@ -8,15 +8,15 @@
 #include <sys/auxv.h>
 #endif
 
-#include <fstream>
 #include <utility>
+
+#include "sdk/src/base/shortage.h"
 
 namespace octavo {
 namespace {
 
 std::string cpu_model() {
-  std::ifstream in("/proc/cpuinfo");
-  in.exceptions(std::ios::badbit);  // memory that is short must not look like the end of the file
+  std::ifstream in = open_lines("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
     const size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);

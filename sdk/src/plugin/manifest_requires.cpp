@@ -12,9 +12,10 @@
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
+#include <new>
 #include <sstream>
 
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -161,8 +162,7 @@ std::vector<std::string> loader_directories() {
 
 // Those that ldconfig collects into the loader's cache.
 void add_configured(const std::string &file, int depth, std::vector<std::string> &found) {
-  std::ifstream in(file);
-  in.exceptions(std::ios::badbit);  // memory that is short must not look like the end of the file
+  std::ifstream in = open_lines(file);
   for (std::string line; depth < 4 && std::getline(in, line);) {
     line.erase(std::min(line.find('#'), line.size()));
     std::istringstream words(line);
@@ -174,10 +174,12 @@ void add_configured(const std::string &file, int depth, std::vector<std::string>
     while (words >> word) {
       if (word[0] != '/') word = "/etc/" + word;
       glob_t files{};
-      if (glob(word.c_str(), 0, nullptr, &files) == 0)
-        for (size_t i = 0; i < files.gl_pathc; ++i)
-          add_configured(files.gl_pathv[i], depth + 1, found);
+      const int result = glob(word.c_str(), 0, nullptr, &files);
+      std::vector<std::string> names;
+      if (result == 0) names.assign(files.gl_pathv, files.gl_pathv + files.gl_pathc);
       globfree(&files);
+      if (result == GLOB_NOSPACE) throw std::bad_alloc();
+      for (const std::string &name : names) add_configured(name, depth + 1, found);
     }
   }
 }
