@@ -3,6 +3,7 @@
 #
 # Usage: tests/run.sh                       the main tests of every component, up to 12 minutes
 #        tests/run.sh rest                  everything else, up to 40 minutes
+#        tests/run.sh soak [--hours N]      campaigns of tests/soak.py for N (1) hours, after a build
 #        tests/run.sh PRESET... [OPTION]... every test of these presets
 #   presets   cpu, torch (cpu and the adapters for torch), cpu-asan (clang, AddressSanitizer and
 #             UndefinedBehaviorSanitizer, fuzzers), cpu-tsan, cuda (nvcc compiles the CUDA kernels for
@@ -26,13 +27,22 @@ source samples/packages.sh
 source samples/torch_env/paths.sh
 
 run=main
+hours=
 presets=()
 selection=()
 chosen=
 excluded_labels=
 while [[ $# -gt 0 ]]; do
   case $1 in
-    rest) run=rest ;;
+    rest | soak) run=$1 ;;
+    --hours)
+      if [[ $# -lt 2 ]]; then
+        echo "error: --hours expects a number" >&2
+        exit 2
+      fi
+      hours=$2
+      shift
+      ;;
     cpu | torch | cuda | cpu-asan | cpu-tsan) presets+=("$1") ;;
     -L | -LE | -R | -E)
       if [[ $# -lt 2 ]]; then
@@ -49,7 +59,7 @@ while [[ $# -gt 0 ]]; do
       shift
       ;;
     *)
-      echo "error: expected rest, cpu, torch, cuda, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
+      echo "error: expected rest, soak, cpu, torch, cuda, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
       exit 2
       ;;
   esac
@@ -67,17 +77,22 @@ has_preset() {
 }
 
 if [[ ${#presets[@]} -gt 0 || -n $chosen$excluded_labels || ${#selection[@]} -gt 0 ]]; then
-  if [[ $run == rest ]]; then
-    echo "error: expected rest alone, found presets or options with it" >&2
+  if [[ $run != main ]]; then
+    echo "error: expected $run alone, found presets or options with it" >&2
     exit 2
   fi
   run=all
+fi
+if [[ -n $hours && $run != soak ]]; then
+  echo "error: --hours belongs to soak" >&2
+  exit 2
 fi
 may_be_cpu=no
 if [[ ${#presets[@]} -eq 0 ]]; then
   may_be_cpu=yes
   presets=(torch)
   [[ $run != rest ]] || presets+=(cpu-asan cpu-tsan)
+  [[ $run != soak ]] || presets+=(cpu-asan)
   if ! selects '[Tt]orch|[Pp]ython'; then
     presets=(cpu)
     echo "Preset cpu in place of torch: the options select none of its tests"
@@ -85,6 +100,7 @@ if [[ ${#presets[@]} -eq 0 ]]; then
 fi
 case $run in
   main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 650 MB once." ;;
+  soak) echo "Long campaigns for ${hours:=1} hours, after a build of half an hour on 2 cores." ;;
   rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 40 minutes on 2 cores." ;;
   all) echo "The selected tests of: ${presets[*]}" ;;
 esac
@@ -148,7 +164,7 @@ in_preset() {
   if [[ $preset == torch ]]; then
     options+=("-DOCTAVO_TORCH_ROOT=$(torch_env_root)" "-DOCTAVO_PYTHON=$(torch_env_python)")
   fi
-  if [[ $run != all && $preset =~ ^(cpu|torch)$ ]]; then
+  if [[ $run =~ ^(main|rest)$ && $preset =~ ^(cpu|torch)$ ]]; then
     target=(--target "octavo_$run")
     choice=(-L "^$run\$")
   fi
@@ -162,6 +178,7 @@ in_preset() {
   cmake --preset "$preset" "${OCTAVO_COMPILER_LAUNCHER[@]}" "${options[@]}"
   "${prefix[@]}" cmake --build --preset "$preset" --parallel "$jobs" "${target[@]}"
   echo "== $preset: built in $SECONDS s =="
+  [[ $run != soak ]] || return 0
   "${prefix[@]}" ctest --preset "$preset" "${choice[@]}" ${labels:+-LE "$labels"}
 }
 
@@ -178,4 +195,7 @@ done
 if [[ ${#failed[@]} -gt 0 ]]; then
   printf 'error: failed: %s\n' "${failed[@]}" >&2
   exit 1
+fi
+if [[ $run == soak ]]; then
+  exec python3 tests/soak.py --hours "$hours"
 fi

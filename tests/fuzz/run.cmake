@@ -3,7 +3,7 @@
 #   cmake -DTARGET=<program> -DCORPUS=<pack> -DSOURCE=<folder of words.dict> -DSEEDS=<files>
 #         -DWORK=<folder> -DSECONDS=<n> -DMAX_LENGTH=<bytes> -P run.cmake
 # From the environment: OCTAVO_FUZZ_SECONDS and OCTAVO_FUZZ_RUNS instead of SECONDS, OCTAVO_FUZZ_KEEP=1
-# to go on with what an earlier run found.
+# to go on with what an earlier run found, OCTAVO_SEED instead of seed 1.
 if(DEFINED ENV{OCTAVO_FUZZ_SECONDS})
   set(SECONDS "$ENV{OCTAVO_FUZZ_SECONDS}")
 endif()
@@ -17,6 +17,10 @@ endif()
 file(ARCHIVE_EXTRACT INPUT "${CORPUS}" DESTINATION "${WORK}/corpus" TOUCH)
 file(COPY ${SEEDS} DESTINATION "${WORK}/corpus")
 set(options "")
+set(seed 1)
+if(DEFINED ENV{OCTAVO_SEED})
+  set(seed "$ENV{OCTAVO_SEED}")
+endif()
 if(EXISTS "${SOURCE}/words.dict")
   list(APPEND options "-dict=${SOURCE}/words.dict")
 endif()
@@ -32,7 +36,7 @@ set(sanitizer "quarantine_size_mb=16:malloc_context_size=4")
 # A fuzzer may write into its own folder only: it is the home and the place of temporary files, too.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env "HOME=${WORK}" "TMPDIR=${WORK}"
                         "ASAN_OPTIONS=${sanitizer}"
-                        "${TARGET}" -max_total_time=${SECONDS} ${options} -seed=1 -entropic=0
+                        "${TARGET}" -max_total_time=${SECONDS} ${options} -seed=${seed} -entropic=0
                         -verbosity=0 -timeout=30 -rss_limit_mb=1024 -max_len=${MAX_LENGTH} -print_final_stats=1
                         -artifact_prefix=${WORK}/ "${WORK}/corpus"
                 WORKING_DIRECTORY "${WORK}"

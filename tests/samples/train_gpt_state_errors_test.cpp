@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/samples/program_run.h"
+#include "tests/support/seed.h"
 
 namespace gpt_test {
 namespace {
@@ -232,7 +233,7 @@ TEST(StateKill, whenever_a_program_is_killed_the_next_one_goes_on) {
     if (fs::exists(directory + "/te/latest")) all.insert(all.end(), {"--resume", directory});
     return replaced(small(all), "--steps", "60");
   };
-  std::mt19937 random(5);
+  std::mt19937_64 random(octavo::test::seed_or(5));
   int killed = 0, exit_code = -SIGKILL;
   for (int i = 0; i < 200 && exit_code != 0; ++i) {
     ChildProgram child(part(saved()));

@@ -10,6 +10,7 @@
 #include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/param_name.h"
+#include "tests/support/seed.h"
 
 namespace gpt {
 namespace {
@@ -254,7 +255,7 @@ TEST(Resume, save_every_and_keep_leave_the_last_checkpoints) {
 }
 
 // One bit of one file is another one: refused, or what is loaded is what was saved.
-void flip(int count, const char *run, unsigned seed) {
+void flip(int count, const char *run, uint64_t seed) {
   Options options = few_steps(1);
   options.save = directory("a");
   options.save_every = 2;
@@ -301,10 +302,10 @@ TEST(Resume, flipped_bits_of_a_sample) {
 
 // As many as the review of c7d3be9 flipped, of which 544 were trained on.
 TEST(ResumeRest, flipped_bits_588_times) {
-  flip(588, "te:recipe=delayed", 2);
+  flip(588, "te:recipe=delayed", octavo::test::seed_or(2));
 }
 TEST(ResumeRest, flipped_bits_588_times_in_what_the_program_keeps) {
-  flip(588, "fp32", 3);
+  flip(588, "fp32", octavo::test::seed_or(3));
 }
 
 TEST(Resume, names_of_directories_tell_runs_apart) {

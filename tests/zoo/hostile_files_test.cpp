@@ -21,6 +21,7 @@
 #include "sdk/src/probe/probe_spawn.h"
 #include "tests/sdk/plugin/elf_image.h"
 #include "tests/support/environment.h"
+#include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 
 namespace octavo {
@@ -185,7 +186,7 @@ TEST_F(HostileFiles, seeded_mutants) {
   const uint64_t count = full() ? 100000 : kIsSanitized ? 300 : 1500;
   const double begin = milliseconds(CLOCK_MONOTONIC);
   const Tally tally = run(count, [&](uint64_t i, const std::string &file, Tally &own) {
-    std::mt19937_64 random(kSeed + i);
+    std::mt19937_64 random(test::seed_or(kSeed) + i);
     std::string bytes = whole;
     for (uint64_t n = random() % 8 + 1; n > 0; --n) {
       const uint64_t place = i % 3 == 0          ? random() % 4096

@@ -1,0 +1,185 @@
+"""Long campaigns: tests that run for hours, each round with a seed of its own.
+
+  python3 tests/soak.py --hours 4 [--only NAME] [--seed N] [--ledger FILE]
+  soak.py --list | --self-test
+
+`bash tests/run.sh soak --hours 4` builds what this needs first. The campaign that has run for the
+shortest time is next, until the time is over; a round that has begun ends. Each round is a line of the
+ledger, docs/results/soak.md, from which the next call goes on: with the next seed of each campaign.
+A round that fails does not stop the others. Exit code 1: a round failed; its output lies in out/soak.
+"""
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LEDGER = ROOT / "docs" / "results" / "soak.md"
+SUMMARY, ROUNDS = "<!-- summary -->", "<!-- rounds -->"
+EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
+
+
+@dataclasses.dataclass
+class Campaign:
+    name: str
+    what: str
+    tests: str  # a regular expression of ctest
+    cases: int  # in a round; 0: counted by the fuzzers
+    preset: str = "torch"
+    variables: dict = dataclasses.field(default_factory=dict)
+
+
+CAMPAIGNS = [
+    Campaign("flips", "bits of checkpoints, refused or equal",
+             r"^(CheckpointFlipsTest\.as_many.*|ResumeRest\.flipped.*)$", 5 * 588),
+    Campaign("kills", "runs that are killed while they save, and resumed", r"^StateKill\.", 40),
+    Campaign("swaps", "exchanges of a library that is being checked", r"^PathPolicySwap\.", 10000,
+             variables={"OCTAVO_SWAP_TRIES": "10000"}),
+    Campaign("threads", "probe, open and close in 64 threads", r"^Stress\.", 2 * 64 * 100,
+             variables={"OCTAVO_STRESS_CYCLES": "100"}),
+    Campaign("allocations", "each allocation of seven kinds of call fails once",
+             r"^All/OutOfMemory\.every_allocation_fails_once/", 7),
+    Campaign("hostile", "damaged libraries through the check and its helper", r"^HostileFiles\.seeded", 1500),
+    Campaign("orders", "device code with threads and blocks in unfair orders",
+             r"^Cuda(Adam|Gemm|Prologue|Quantize|QuantizeWide|Scales|Sums|Values)\.", 1,
+             variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
+    Campaign("training", "FP8 ends where plain training does, at the default size",
+             r"^TrainGptDefaultSize\.", 1),
+] + [
+    Campaign(f"fuzz_{name}", "inputs of a fuzzer", rf"^Fuzz\.{name}$", 0, "cpu-asan",
+             {"OCTAVO_FUZZ_SECONDS": "120", "OCTAVO_FUZZ_KEEP": "1"})
+    for name in ("c_abi", "elf", "lock", "manifest", "state", "toml", "wire")
+]
+
+
+@dataclasses.dataclass
+class Round:
+    campaign: str
+    seed: int
+    cases: int
+    seconds: int
+    result: str
+    commit: str
+
+    def line(self):
+        return (f"| {self.campaign} | {self.seed} | {self.cases} | {self.seconds} | {self.result} "
+                f"| {self.commit} |")
+
+
+def read_rounds(text):
+    rounds = []
+    for line in text.partition(ROUNDS)[2].splitlines():
+        fields = [field.strip() for field in line.strip("| \n").split("|")]
+        if len(fields) == 6 and fields[1].isdigit():
+            rounds.append(Round(fields[0], int(fields[1]), int(fields[2]), int(fields[3]), *fields[4:]))
+    return rounds
+
+
+def written(text, rounds):
+    """The page with the tables of these rounds."""
+    out = [SUMMARY, "", "| Campaign | What | Rounds | Cases | Hours | Failed |", "|---|---|---:|---:|---:|---:|"]
+    for campaign in CAMPAIGNS:
+        own = [r for r in rounds if r.campaign == campaign.name]
+        out.append(f"| {campaign.name} | {campaign.what} | {len(own)} | {sum(r.cases for r in own):,} "
+                   f"| {sum(r.seconds for r in own) / 3600:.2f} | {sum(r.result != 'passed' for r in own)} |")
+    out.append(f"| together | | {len(rounds)} | {sum(r.cases for r in rounds):,} "
+               f"| {sum(r.seconds for r in rounds) / 3600:.2f} | {sum(r.result != 'passed' for r in rounds)} |")
+    out += ["", "## Rounds", "", ROUNDS, "", "| Campaign | Seed | Cases | Seconds | Result | Commit |",
+            "|---|---:|---:|---:|---|---|"] + [r.line() for r in rounds]
+    return text.partition(SUMMARY)[0] + "\n".join(out) + "\n"
+
+
+def next_campaign(campaigns, rounds):
+    spent = {c.name: 0 for c in campaigns}
+    for r in rounds:
+        if r.campaign in spent:
+            spent[r.campaign] += r.seconds
+    return min(campaigns, key=lambda c: spent[c.name])
+
+
+def next_seed(campaign, rounds):
+    return 1 + max((r.seed for r in rounds if r.campaign == campaign.name), default=0)
+
+
+def run(campaign, seed, commit):
+    variables = {name: value.format(seed=seed) for name, value in campaign.variables.items()}
+    log = ROOT / "out" / "soak" / f"{campaign.name}-{seed}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    build = ROOT / "build" / campaign.preset
+    if campaign.preset == "torch" and not build.is_dir():  # it has what cpu has, and more
+        build = ROOT / "build" / "cpu"
+    begin = time.monotonic()
+    done = subprocess.run(
+        ["ctest", "--test-dir", build, "-R", campaign.tests, "-V",
+         "--no-tests=error", "-j", "1"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OCTAVO_SEED": str(seed), **variables},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    log.write_text(done.stdout)
+    cases = campaign.cases or sum(int(n) for n in EXECUTED.findall(done.stdout))
+    result = "passed" if done.returncode == 0 and "(Skipped)" not in done.stdout else "**failed**"
+    return Round(campaign.name, seed, cases, round(time.monotonic() - begin), result, commit)
+
+
+def soak(options):
+    campaigns = [c for c in CAMPAIGNS if options.only in (None, c.name)]
+    if not campaigns:
+        sys.exit(f"error: --only: expected one of {', '.join(c.name for c in CAMPAIGNS)}, found {options.only}")
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
+                            capture_output=True, text=True).stdout.strip()
+    end = time.monotonic() + 3600 * options.hours
+    failed = []
+    while True:
+        rounds = read_rounds(options.ledger.read_text())
+        campaign = next_campaign(campaigns, rounds)
+        done = run(campaign, options.seed or next_seed(campaign, rounds), commit)
+        print(done.line(), flush=True)
+        draft = options.ledger.with_suffix(".draft")
+        draft.write_text(written(options.ledger.read_text(), rounds + [done]))
+        draft.replace(options.ledger)
+        if done.result != "passed":
+            failed.append(done)
+        if time.monotonic() >= end or options.seed:
+            break
+    for r in failed:
+        print(f"error: {r.campaign} failed with seed {r.seed}: see out/soak/{r.campaign}-{r.seed}.log; repeat with "
+              f"python3 tests/soak.py --only {r.campaign} --seed {r.seed}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def self_test():
+    page = f"# Soak\n\n{SUMMARY}\n"
+    a, b = CAMPAIGNS[0], CAMPAIGNS[1]
+    assert next_campaign([a, b], []) is a and next_seed(a, []) == 1
+    rounds = [Round(a.name, 1, 7, 60, "passed", "abc"), Round(b.name, 4, 2, 20, "**failed**", "abc")]
+    page = written(page, rounds)
+    assert read_rounds(page) == rounds and written(page, rounds) == page, page
+    assert next_campaign([a, b], rounds) is b and next_seed(b, rounds) == 5
+    assert f"| {b.name} | {b.what} | 1 | 2 | 0.01 | 1 |" in page, page
+    print("soak: the ledger reads what it writes")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--only")
+    parser.add_argument("--seed", type=int, help="one round with this seed")
+    parser.add_argument("--ledger", type=pathlib.Path, default=LEDGER)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        return self_test()
+    if options.list:
+        for campaign in CAMPAIGNS:
+            print(f"{campaign.name:14} {campaign.preset:9} {campaign.what}")
+        return 0
+    return soak(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
