@@ -20,7 +20,7 @@ Model sharded_model() {
 }
 
 // The last is more than any weight has: one rank with all of it.
-constexpr int64_t kRows[] = {7, 32, 128, 1000};
+constexpr int64_t kRowCounts[] = {7, 32, 128, 1000};
 
 void scribble(Host &host, uint32_t parameter, uint8_t pattern) {
   for (const Entry &e :
@@ -97,7 +97,7 @@ void check_shard(const Context &context) {
         w.set(w.rows() / 2, 2, -0.0);
       }
       bool is_one = false;
-      for (const int64_t rows : kRows) {
+      for (const int64_t rows : kRowCounts) {
         const auto plan = shard_plan(s, parameter, rows);
         is_one |= plan.has_value();
         if (plan) check_division(host, *plan, batch);

@@ -16,10 +16,6 @@ namespace {
 constexpr double kGradientBound = 0.25;
 const char *const kSendName = "send of the reduction";
 
-bool writes(uint8_t access) {
-  return access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE;
-}
-
 }  // namespace
 
 Reduction::Reduction(const Context &context, uint32_t world) : context_(context), world_(world) {

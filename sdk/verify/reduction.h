@@ -29,6 +29,11 @@ struct ReductionPlan {
   uint64_t state_bytes = 0;
 };
 
+// Whether a verb changes a slot with this access.
+inline bool writes(uint8_t access) {
+  return access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE;
+}
+
 // Those whose gradient slot a reduction writes, and of which this suite has a gradient.
 std::vector<uint32_t> reducible(const Session &s);
 ReductionPlan plan_of(const Session &s, const std::vector<uint32_t> &parameters, uint32_t world);

@@ -10,10 +10,6 @@
 namespace octavo::conformance {
 namespace {
 
-bool writes(uint8_t access) {
-  return access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE;
-}
-
 float combined(const std::vector<Rank> &ranks, uint64_t i, bool sum) {
   float all = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {

@@ -15,13 +15,13 @@ namespace octavo::conformance {
 namespace {
 
 // Two threads of one check may call verbs at once.
-std::mutex mutex;
+std::mutex steps_mutex;
 std::vector<Step> steps;
 
 }  // namespace
 
 void step(const std::string &name) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(steps_mutex);
   if (!steps.empty()) steps.back().passed = true;
   const auto known =
       std::find_if(steps.begin(), steps.end(), [&](const Step &s) { return s.name == name; });
@@ -37,7 +37,7 @@ void step(const std::string &name) {
 }
 
 std::vector<Step> take_steps(bool last_passed) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(steps_mutex);
   if (!steps.empty()) steps.back().passed = last_passed;
   return std::exchange(steps, {});
 }

@@ -178,10 +178,10 @@ TEST_F(CliImport, settings_of_a_script) {
 }
 
 TEST_F(CliImport, deepspeed) {
-  const auto json = [&](const std::string &text) {
+  const auto settings = [&](const std::string &text) {
     return import(text, {"--force"}, "ds_config.json");
   };
-  Finished f = json(
+  Finished f = settings(
       "{\"bf16\": {\"enabled\": true}, \"msamp\": {\"enabled\": true, \"use_te\": "
       "false}, \"zero_optimization\": {\"stage\": 2}}");
   EXPECT_EQ(f.exit_code, 0) << f.err;
@@ -190,14 +190,14 @@ TEST_F(CliImport, deepspeed) {
             "[fp8.msamp]\nopt_level = \"O1\"\n");
   EXPECT_THAT(f.out, ContainsRegex("bf16.enabled +true +stays: what does not run in fp8"));
   EXPECT_THAT(f.out, ContainsRegex("zero_optimization.. +... +stays: DeepSpeed"));
-  f = json("{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}}");
+  f = settings("{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}}");
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(result(), "schema = 1\nmixed_precision = \"bf16\"\n");
   EXPECT_THAT(f.err, HasSubstr("warning: mixed_precision is bf16, so nothing runs in FP8"));
-  EXPECT_EQ(json("{\"fp8\": {\"enabled\": true, \"margin\": 1}}").exit_code, 0);
+  EXPECT_EQ(settings("{\"fp8\": {\"enabled\": true, \"margin\": 1}}").exit_code, 0);
   EXPECT_THAT(result(), HasSubstr("[fp8.te]\nrecipe = \"delayed\"\nmargin = 1\n"));
-  EXPECT_EQ(json("{\"msamp\": {\"enabled\": true, \"use_te\": true}}").exit_code, 1);
-  f = json("{\"bf16\": {\"enabled\": \"auto\"}}");
+  EXPECT_EQ(settings("{\"msamp\": {\"enabled\": true, \"use_te\": true}}").exit_code, 1);
+  f = settings("{\"bf16\": {\"enabled\": \"auto\"}}");
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err, HasSubstr("where it is \"auto\", import the config.yaml of the launcher"));
 }

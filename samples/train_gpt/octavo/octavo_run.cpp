@@ -15,8 +15,8 @@ bool is_word(const std::string &s) {
   });
 }
 
-octavo::Run open(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-                 const std::string &device) {
+octavo::Run open_run(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
+                     const std::string &device) {
   // Settings rank above the file: "te:recipe=delayed" changes three keys and keeps the rest.
   octavo::Settings settings;
   if (spec.uses_fp8()) settings.path(config_path);
@@ -87,7 +87,7 @@ RunSpec parse_run(const std::string &name) {
 
 OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
                      Fused fused, const std::string &device)
-    : Run(open(spec, config_path, host, device)), fused_(fused) {}
+    : Run(open_run(spec, config_path, host, device)), fused_(fused) {}
 
 octavo::Added OctavoRun::add(Parameter &p, uint32_t flags) {
   octavo::Added added = add_parameter({p.name, p.rows, p.cols, flags});  // the name is a key, too

@@ -10,6 +10,9 @@
 
 namespace octavo::test {
 
+constexpr const char *kEntry = "octavo_plugin_query_v1";
+constexpr uint64_t kFar = uint64_t{1} << 35;  // an offset beyond every file
+
 class ElfImage {
  public:
   explicit ElfImage(std::string bytes) : bytes_(std::move(bytes)) {}

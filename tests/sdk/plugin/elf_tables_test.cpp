@@ -12,10 +12,9 @@
 namespace octavo {
 namespace {
 
+using test::kEntry;
+using test::kFar;
 using testing::StartsWith;
-
-constexpr const char *kEntry = "octavo_plugin_query_v1";
-constexpr uint64_t kFar = uint64_t{1} << 35;
 
 class ElfTables : public testing::Test {
  protected:

@@ -12,7 +12,8 @@
 namespace octavo {
 namespace {
 
-constexpr const char *kEntry = "octavo_plugin_query_v1";
+using test::kEntry;
+using test::kFar;
 
 class ElfTest : public testing::Test {
  protected:
@@ -93,8 +94,6 @@ std::function<void(test::ElfImage &)> segment(uint32_t type, Field field) {
 std::function<void(test::ElfImage &)> value(int64_t tag, uint64_t to) {
   return [=](test::ElfImage &i) { i.set_value(tag, to); };
 }
-
-constexpr uint64_t kFar = uint64_t{1} << 35;
 
 const std::vector<Damage> &damages() {
   static const std::vector<Damage> all = {
