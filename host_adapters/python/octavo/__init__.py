@@ -10,7 +10,7 @@ from .errors import (DeviceError, InternalError, InvalidError, OctavoError, Reso
 from .library import version
 from .run import Config, explain, list_plugins
 
-_TORCH = ("prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
+_TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
           "join")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",

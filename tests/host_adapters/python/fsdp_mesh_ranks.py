@@ -1,10 +1,13 @@
 """What each of four ranks of fsdp_mesh_test.py runs: HSDP, other meshes, and modules with weights of
 other shapes."""
 import functools
+import tempfile
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -47,6 +50,27 @@ def hsdp_run():
         model, optimizer = sharded(te(), order, mesh=mesh)
         found[order] = outcome(model, train(model, optimizer, STEPS))
     return found
+
+
+def saved_run():
+    """A checkpoint of all ranks in pairs, loaded on one mesh of four, while it is written in the
+    background; the test loads it without ranks, too, and removes the folder."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    model, optimizer = sharded(te(), mesh=mesh_of(2, 2))
+    train(model, optimizer, FEW)
+    weights, moments = get_state_dict(model, optimizer)
+    writing = dcp.async_save({"model": weights, "octavo": octavo.Stateful(model), "optimizer": moments},
+                             checkpoint_id=folder[0])
+    saved = outcome(model, [])
+    train(model, optimizer, FEW, FEW)
+    writing.result()
+    model, optimizer = sharded(te(), "shard first", seed=7, mesh=mesh_of(4))
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "octavo": octavo.Stateful(model), "optimizer": moments}
+    dcp.load(state, checkpoint_id=folder[0])
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    return {"folder": folder[0], "saved": saved, "another mesh": outcome(model, [])}
 
 
 def smaller_run():
@@ -197,6 +221,6 @@ def values_run():
     return found
 
 
-RUNS = {"hsdp": hsdp_run, "smaller": smaller_run, "two models": functools.partial(two_models_run, 2),
+RUNS = {"hsdp": hsdp_run, "smaller": smaller_run, "saved": saved_run, "two models": functools.partial(two_models_run, 2),
         "two models, HSDP": functools.partial(two_models_run, 2, 1), "modules": modules_run,
         "uneven": uneven_run, "values": values_run}

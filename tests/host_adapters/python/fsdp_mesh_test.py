@@ -1,8 +1,13 @@
 """fully_shard on four ranks of gloo: HSDP, other meshes, and modules with weights of other shapes."""
-import pytest
+import shutil
 
+import pytest
+import torch.distributed.checkpoint as dcp
+
+import octavo
+from conftest import te
 from fsdp_mesh_ranks import FEW, MODULES, RUNS, STEPS, WORLD
-from fsdp_parts import assert_equal, ranks_of
+from fsdp_parts import Net, assert_equal, outcome, ranks_of
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +23,21 @@ def test_hsdp_has_the_bits_of_ddp_that_adds_in_its_order(ranks, order):
         runs = rank["hsdp"]
         assert len(set(runs["ddp"]["losses"])) == STEPS
         assert_equal(runs[order], runs["ddp"])
+
+
+def test_a_checkpoint_of_a_mesh_loads_on_another_one_and_without_ranks(ranks):
+    folder = ranks[0]["saved"]["folder"]
+    try:
+        for rank in ranks:
+            assert_equal(rank["saved"]["another mesh"], rank["saved"]["saved"])
+        model = Net(seed=8)
+        octavo.prepare(model, overrides=te())
+        state = {"model": model.state_dict(), "octavo": octavo.Stateful(model)}
+        dcp.load(state, checkpoint_id=folder, no_dist=True)
+        model.load_state_dict(state["model"])
+        assert_equal(outcome(model, []), ranks[0]["saved"]["saved"])
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_resharding_to_fewer_ranks(ranks):

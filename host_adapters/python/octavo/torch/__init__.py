@@ -15,9 +15,9 @@ from .prepared import session_of
 from .restore import restore
 from .session import Session
 from .slots import Weight, site_of
-from .state import load_state_dict, report, state_dict
+from .state import Stateful, load_state_dict, report, state_dict
 
-__all__ = ["Adam", "Linear", "clip_grad_norm_", "join", "linear", "load_state_dict", "prepare", "refresh",
+__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "join", "linear", "load_state_dict", "prepare", "refresh",
            "report", "restore", "session_of", "state_dict", "step"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.

@@ -8,6 +8,7 @@ from ..errors import InvalidError, VersionError
 
 METADATA = "octavo.metadata"
 HASH = "octavo.blake2b"
+SEAL = (METADATA, HASH)
 
 
 def _bytes(tensor):

@@ -118,6 +118,33 @@ def load_state_dict(model, state):
     session.slots_changed()
 
 
+class Stateful:
+    """The FP8 state of a model for torch.distributed.checkpoint, next to the state of the model:
+
+        dcp.save({"model": model_state, "octavo": octavo.Stateful(model), "optimizer": optimizer_state})
+
+    The state is that of state_dict, with the metadata as bytes, so that a checkpoint of other options
+    is refused by load_state_dict. It is equal on all ranks and is written once, so it loads on any
+    number of ranks and any mesh; copies are made when it is asked for, as async_save needs. dcp.load
+    restores in the order of the keys: the model's must come before this one. Raises StateError for a
+    model that was not prepared.
+    """
+
+    def __init__(self, model):
+        session_of(model)
+        self._model = model
+
+    def state_dict(self):
+        state = state_dict(self._model)
+        return {**state, **{key: bytes(state[key].numpy()) for key in hashes.SEAL}}
+
+    def load_state_dict(self, state):
+        """Raises what octavo.load_state_dict raises."""
+        sealed = {key: torch.frombuffer(bytearray(state[key]), dtype=torch.uint8)
+                  for key in hashes.SEAL if key in state}
+        load_state_dict(self._model, {**state, **sealed})
+
+
 def snapshot(session):
     """What the next session of the same model may keep: (backend, {key: (slot, tensor)}, {name:
     torch parameter})."""
