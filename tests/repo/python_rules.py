@@ -27,7 +27,8 @@ class Rule:
 RULES = {
     # `import octavo` loads no framework: each one is for the files that adapt it.
     "host_adapters/python": Rule(only={
-        "torch": r"octavo/(torch/.*|lightning\.py)", "lightning": r"octavo/lightning\.py",
+        "torch": r"octavo/(torch/.*|accelerate\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
+        "accelerate": r"octavo/accelerate\.py",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/transformers\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),

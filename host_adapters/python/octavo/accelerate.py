@@ -1,5 +1,9 @@
 """Octavo with Hugging Face Accelerate.
 
+    from octavo.accelerate import Accelerator     # in place of: from accelerate import Accelerator
+
+makes mixed_precision="fp8" Octavo's, in a script that is otherwise unchanged. And
+
     model, optimizer, loader = octavo.accelerate.prepare(accelerator, model, optimizer, loader,
                                                          config="octavo.toml")
 
@@ -7,8 +11,16 @@ replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare 
 training, for a model on accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the
 slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
-from .errors import UnsupportedError
+import inspect
+import os
+
+import accelerate
+import torch
+
+from . import launched
+from .errors import InvalidError, UnsupportedError
 from .torch import ddp
+from .torch.prepared import is_prepared
 from .torch.prepare import prepare as prepare_model
 from .torch.state import load_state_dict, state_dict
 
@@ -24,6 +36,28 @@ class Checkpoint:
 
     def load_state_dict(self, state):
         load_state_dict(self._model, state)
+
+
+def _prepare(accelerator, prepare_rest, objects, options):
+    """Converts the one model of `objects`, with its optimizer if there is one, and gives all of them, in their
+    order, to prepare_rest."""
+    models = [i for i, o in enumerate(objects) if isinstance(o, torch.nn.Module)]
+    optimizers = [i for i, o in enumerate(objects) if isinstance(o, torch.optim.Optimizer)]
+    if len(models) != 1 or len(optimizers) > 1:
+        raise UnsupportedError(f"accelerator.prepare: expected one model and at most one optimizer, found {len(models)} "
+                               f"and {len(optimizers)}; call it once for each model, with its optimizer")
+    objects, at = list(objects), models[0]
+    if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
+        objects[at].to(accelerator.device)
+    if optimizers:
+        objects[at], objects[optimizers[0]] = prepare_model(objects[at], objects[optimizers[0]], **options)
+    else:
+        objects[at], _ = prepare_model(objects[at], **options)
+    checkpoint = Checkpoint(objects[at])
+    prepared = prepare_rest(*objects)
+    accelerator.register_for_checkpointing(checkpoint)
+    ddp.join(prepared[at] if len(objects) > 1 else prepared)
+    return prepared
 
 
 def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None):
@@ -42,11 +76,58 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
         raise UnsupportedError(
             'accelerator: expected mixed_precision "no" or "bf16", found "fp8", which would '
             "convert the model a second time; choose bf16 and configure FP8 in octavo.toml")
-    if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
-        model.to(accelerator.device)
-    model, optimizer = prepare_model(model, optimizer, config, filter=filter, overrides=overrides)
-    checkpoint = Checkpoint(model)
-    prepared = accelerator.prepare(model, optimizer, *rest)
-    accelerator.register_for_checkpointing(checkpoint)
-    ddp.join(prepared[0])
-    return prepared
+    return _prepare(accelerator, accelerator.prepare, (model, optimizer, *rest),
+                    {"config": config, "filter": filter, "overrides": overrides})
+
+
+class Accelerator(accelerate.Accelerator):
+    """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
+
+    It takes the arguments of its base class, and octavo_config: a file or an octavo.Config. Without
+    octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
+    exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
+    runs in bf16, as with Accelerate, and mixed_precision is "bf16".
+
+    prepare takes one model with at most one optimizer in a call. Raises the errors of octavo.prepare,
+    InvalidError for a malformed variable, and UnsupportedError for settings that Octavo has not.
+    """
+
+    def __init__(self, *args, octavo_config=None, **kwargs):
+        given = inspect.signature(accelerate.Accelerator.__init__).bind(self, *args, **kwargs)
+        asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        self._octavo = None
+        if str(getattr(asked, "value", asked)).lower() != "fp8":
+            if octavo_config is not None:
+                raise InvalidError(f"Accelerator: octavo_config is used with mixed_precision=\"fp8\", found {asked!r}")
+        else:
+            handlers = list(given.arguments.get("kwargs_handlers") or ())
+            recipes = [s for s in map(launched.settings_of, handlers) if s is not None]
+            if len(recipes) + (octavo_config is not None) > 1:
+                raise InvalidError("Accelerator: expected one of octavo_config and a recipe in kwargs_handlers, found "
+                                   f"octavo_config={octavo_config!r} and {len(recipes)} recipes; leave the others out")
+            given.arguments["kwargs_handlers"] = [h for h in handlers if launched.settings_of(h) is None] or None
+            given.arguments["mixed_precision"] = "bf16"
+            self._octavo = {"config": octavo_config}
+            if octavo_config is None:
+                from_launcher = any(name.startswith(launched.PREFIX) for name in os.environ)
+                if recipes or from_launcher:
+                    self._octavo["overrides"] = launched.overrides(recipes[0] if recipes else os.environ)
+        super().__init__(*given.args[1:], **given.kwargs)
+
+    @property
+    def fp8_backend(self):
+        """None of Accelerate's own: it would convert the model a second time where the launcher names one."""
+        if self._octavo is None:
+            return super().fp8_backend
+        return accelerate.utils.dataclasses.FP8BackendType.NO
+
+    def prepare(self, *args, **kwargs):
+        is_new = any(isinstance(o, torch.nn.Module) and not is_prepared(o) for o in args)
+        if self._octavo is None or not is_new:
+            return super().prepare(*args, **kwargs)
+        return _prepare(self, lambda *objects: super(Accelerator, self).prepare(*objects, **kwargs), args, self._octavo)
+
+    def prepare_model(self, model, device_placement=None, evaluation_mode=False):
+        if self._octavo is not None and not evaluation_mode and not is_prepared(model):
+            return self.prepare(model)
+        return super().prepare_model(model, device_placement, evaluation_mode)

@@ -1,0 +1,199 @@
+"""octavo.accelerate.Accelerator: a script of Accelerate with mixed_precision="fp8", whose import is changed."""
+import os
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import torch
+
+import octavo
+from conftest import kind, session, te
+from octavo import launched
+
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+from octavo.accelerate import Accelerator  # noqa: E402  needs accelerate
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"))
+import tiny_gpt  # noqa: E402
+
+# What `accelerate launch --mixed_precision fp8 --fp8_backend te` of Accelerate 1.15 exports without further options.
+LAUNCHED = {"ACCELERATE_MIXED_PRECISION": "fp8", "ACCELERATE_FP8_BACKEND": "te",
+            "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL": "False", "ACCELERATE_FP8_MARGIN": "0",
+            "ACCELERATE_FP8_INTERVAL": "1", "ACCELERATE_FP8_FORMAT": "HYBRID",
+            "ACCELERATE_FP8_AMAX_HISTORY_LEN": "1024", "ACCELERATE_FP8_AMAX_COMPUTE_ALGO": "most_recent",
+            "ACCELERATE_FP8_OVERRIDE_FPROP": "False", "ACCELERATE_FP8_OVERRIDE_DGRAD": "False",
+            "ACCELERATE_FP8_OVERRIDE_WGRAD": "False", "ACCELERATE_FP8_OPT_LEVEL": "O2",
+            "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER": "1", "ACCELERATE_FP8_PAD_INNER_DIM": "1"}
+
+
+@pytest.fixture(autouse=True)
+def one_accelerator(monkeypatch):
+    """Accelerate keeps its settings for the process: each test begins without."""
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
+        monkeypatch.delenv(name)
+    yield
+    reset()
+
+
+def reset():
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    accelerate.state.GradientState._reset_state()
+
+
+def made():
+    model = tiny_gpt.Gpt()
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def train(a, model, optimizer, steps=4):
+    losses = []
+    for tokens in tiny_gpt.batches(steps):
+        loss = model(tokens)
+        a.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def accelerator(**settings):
+    return Accelerator(**{"mixed_precision": "fp8", "cpu": kind() == "cpu", **settings})
+
+
+def launch(monkeypatch, **changed):
+    for name, value in {**LAUNCHED, **{launched.PREFIX + k: v for k, v in changed.items()}}.items():
+        monkeypatch.setenv(name, value)
+
+
+def options(model):
+    run = session(model).run
+    return run.backend, run.options()
+
+
+def test_fp8_is_that_of_octavo_accelerate_prepare():
+    a = accelerate.Accelerator(mixed_precision="bf16", cpu=kind() == "cpu")
+    expected = train(a, *octavo.accelerate.prepare(a, *made()))
+    reset()
+    a = accelerator()
+    model, optimizer = made()
+    its_optimizer, its_model = a.prepare(optimizer, model)  # in any order
+    assert train(a, its_model, its_optimizer) == expected
+    assert a.mixed_precision == "bf16"
+
+
+@pytest.mark.parametrize("mixed_precision", ["no", "bf16"])
+def test_any_other_precision_is_that_of_accelerate(mixed_precision):
+    found = []
+    for kind_of in (accelerate.Accelerator, Accelerator):
+        reset()
+        a = kind_of(mixed_precision=mixed_precision, cpu=kind() == "cpu")
+        found.append(train(a, *a.prepare(*made())))
+    assert found[0] == found[1]
+
+
+def test_a_file_chooses(tmp_path):
+    (tmp_path / "octavo.toml").write_text('[fp8]\nbackend = "msamp"\n[fp8.msamp]\nopt_level = "O1"\n')
+    a = accelerator(octavo_config=tmp_path / "octavo.toml")
+    model, _ = a.prepare(*made())
+    backend, found = options(model)
+    assert backend == "msamp" and "O1" in str(found)
+
+
+def test_what_the_launcher_exports_arrives(monkeypatch):
+    launch(monkeypatch, MARGIN="2", AMAX_HISTORY_LEN="16", FORMAT="E4M3", OVERRIDE_WGRAD="True")
+    a = Accelerator(cpu=kind() == "cpu")
+    model, optimizer = a.prepare(*made())
+    backend, found = options(model)
+    assert backend == "te"
+    expected = octavo.prepare(*made(), overrides=te(
+        "delayed", margin=2, amax_history_len=16, fp8_format="E4M3", amax_compute_algo="most_recent",
+        override_linear_precision="wgrad", use_autocast_during_eval=False))[0]
+    assert found == options(expected)[1]
+    train(a, model, optimizer, 2)
+
+
+@pytest.mark.parametrize("changed, backend, key", [
+    ({"BACKEND": "msamp", "OPT_LEVEL": "O1"}, "msamp", ("opt_level", "O1")),
+    ({"BACKEND": "AO"}, "te", ("recipe", "current")),
+    ({"USE_MXFP8_BLOCK_SCALING": "true"}, "te", ("recipe", "mx"))])
+def test_backends_of_the_launcher(monkeypatch, changed, backend, key):
+    launch(monkeypatch, **changed)
+    model, _ = Accelerator(cpu=kind() == "cpu").prepare(*made())
+    name, found = options(model)
+    assert name == backend and key[0] in str(found) and key[1] in str(found)
+
+
+@pytest.mark.parametrize("handler, values", [
+    ("TERecipeKwargs", {"fp8_format": "E4M3", "margin": 1, "interval": 1, "amax_history_len": 32,
+                        "amax_compute_algo": "max", "override_linear_precision": (True, False, True),
+                        "use_autocast_during_eval": True}),
+    ("TERecipeKwargs", {"margin": 3}),
+    ("MSAMPRecipeKwargs", {"opt_level": "O1"})])
+def test_recipe_objects_mean_what_octavo_import_makes_of_them(handler, values, tmp_path):
+    program = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin" / "octavo"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    texts = [f"{k}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in values.items()]
+    done = subprocess.run([program, "import", "--kwargs", handler, *texts, "--output", tmp_path / "octavo.toml"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    table = tomllib.loads((tmp_path / "octavo.toml").read_text())["fp8"]
+    imported = {"fp8.backend": table["backend"],
+                **{f"fp8.{table['backend']}.{k}": v for k, v in table.get(table["backend"], {}).items()}}
+    recipe = type(handler, (accelerate.utils.KwargsHandler,), {})()
+    recipe.__dict__.update(values)
+    assert launched.overrides(launched.settings_of(recipe)) == imported
+    a = accelerator(kwargs_handlers=[recipe])
+    assert options(a.prepare(*made())[0])[0] == table["backend"]
+
+
+def test_save_state_has_the_fp8_state(tmp_path):
+    a = accelerator()
+    model, optimizer = a.prepare(*made())
+    train(a, model, optimizer)
+    a.save_state(str(tmp_path))
+    expected = train(a, model, optimizer)
+    reset()
+    a = accelerator()
+    model, optimizer = a.prepare(*made())
+    a.load_state(str(tmp_path))
+    assert train(a, model, optimizer) == expected
+
+
+def test_prepare_model_converts_for_training_alone():
+    a = accelerator()
+    assert octavo.torch.session_of(a.prepare_model(tiny_gpt.Gpt())) is not None
+    with pytest.raises(octavo.StateError):
+        octavo.torch.session_of(a.prepare_model(tiny_gpt.Gpt(), evaluation_mode=True))
+
+
+@pytest.mark.parametrize("changed, error, message", [
+    ({"MARGIN": "1.5"}, octavo.InvalidError, "ACCELERATE_FP8_MARGIN: expected a whole number, found '1.5'"),
+    ({"OVERRIDE_DGRAD": "maybe"}, octavo.InvalidError, "ACCELERATE_FP8_OVERRIDE_DGRAD: expected true or false"),
+    ({"BACKEND": "deepspeed"}, octavo.InvalidError, "ACCELERATE_FP8_BACKEND: expected te, msamp or ao"),
+    ({"INTERVAL": "4"}, octavo.UnsupportedError, "ACCELERATE_FP8_INTERVAL: expected 1, found 4")])
+def test_variables_that_mean_nothing(monkeypatch, changed, error, message):
+    launch(monkeypatch, **changed)
+    with pytest.raises(error, match=message):
+        Accelerator(cpu=kind() == "cpu")
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(octavo.InvalidError, match='octavo_config is used with mixed_precision="fp8", found .bf16'):
+        accelerator(mixed_precision="bf16", octavo_config="octavo.toml")
+    recipe = type("MSAMPRecipeKwargs", (accelerate.utils.KwargsHandler,), {})()
+    recipe.opt_level = "O1"
+    with pytest.raises(octavo.InvalidError, match="expected one of octavo_config and a recipe"):
+        accelerator(octavo_config="octavo.toml", kwargs_handlers=[recipe])
+    recipe = type("AORecipeKwargs", (accelerate.utils.KwargsHandler,), {})()
+    recipe.module_filter_func = print
+    with pytest.raises(octavo.UnsupportedError, match="layers.skip"):
+        accelerator(kwargs_handlers=[recipe])
+
+
+def test_two_models_in_one_call():
+    a = accelerator()
+    with pytest.raises(octavo.UnsupportedError, match="expected one model and at most one optimizer, found 2 and 1"):
+        a.prepare(*made(), tiny_gpt.Gpt())
