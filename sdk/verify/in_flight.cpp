@@ -13,8 +13,8 @@
 namespace octavo::conformance {
 namespace {
 
-InFlight own{"", -1, 0, 0, "", 0};
-InFlight *page = &own;
+InFlight unshared{"", -1, 0, 0, "", 0};
+InFlight *page = &unshared;
 std::mutex mutex;
 
 }  // namespace
@@ -28,7 +28,7 @@ void share_in_flight() {
       mmap(nullptr, sizeof(InFlight), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) throw Failure(text("mmap of a shared page: ", std::strerror(errno)));
   page = static_cast<InFlight *>(shared);
-  *page = own;
+  *page = unshared;
 }
 
 void calling(const std::string &verb, int64_t rows, uint32_t x_dtype, uint32_t y_dtype) {

@@ -9,7 +9,7 @@ namespace octavo::conformance {
 namespace {
 
 constexpr std::chrono::seconds kPatience{3};
-thread_local int self = -1;
+thread_local int this_thread = -1;
 
 }  // namespace
 
@@ -23,22 +23,22 @@ void Turns::wait(std::unique_lock<std::mutex> &lock, int thread) {
 
 void Turns::begin(int thread) {
   std::unique_lock<std::mutex> lock(mutex_);
-  self = thread;
+  this_thread = thread;
   ++begun_;
   wait(lock, thread);
 }
 
 void Turns::end() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ended_[self] = true;
+  ended_[this_thread] = true;
   changed_.notify_all();
 }
 
 void Turns::pass() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (free_ || self < 0) return;
-  if (seed_ == 0 || mix(seed_, passes_++) % 2 == 0) turn_ = 1 - self;
-  wait(lock, self);
+  if (free_ || this_thread < 0) return;
+  if (seed_ == 0 || mix(seed_, passes_++) % 2 == 0) turn_ = 1 - this_thread;
+  wait(lock, this_thread);
 }
 
 }  // namespace octavo::conformance
