@@ -1,4 +1,6 @@
-// First match by name wins; the current directory and the linker's path are never searched.
+// First match by name wins; the current directory and the linker's path are never searched. Places
+// relative to the configuration file come last: a file that came with a repository adds plugins,
+// and replaces none.
 #include "sdk/src/plugin/discovery.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
@@ -20,6 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kPrivileged = "this process has more rights than its user";
+constexpr const char *kInstalled =
+    "a plugin of this name is installed, and the folder of a configuration file replaces none; "
+    "rename it, or name its directory in OCTAVO_PLUGIN_PATH";
 constexpr const char *kRelative = "relative, and the current directory never matters";
 
 std::string environment(const char *name) {
@@ -32,7 +38,6 @@ class Finder {
   explicit Finder(bool privileged) : privileged_(privileged) {}
 
   Discovery run(const Config &config, const octavo_open_desc &desc) {
-    const fs::path base(config.directory);
     for (const auto &[key, setting] : config.manifests) {
       const std::string &path = std::get<std::string>(setting.value);
       const bool relative = fs::path(path).is_relative();
@@ -41,23 +46,14 @@ class Finder {
                       "plugin.manifest: expected an absolute path, since there is no configuration "
                       "file to be relative to, found \"",
                       path, "\"");
-      const std::string full = relative ? (base / path).string() : path;
-      const std::string origin = "[[plugin]] in " + config.name;
-      if (relative && privileged_)
-        ignore(full, origin, kPrivileged, true);
-      else
-        add(full, origin);
+      if (!relative) add(path, "[[plugin]] in " + config.name);
     }
     for (const std::string &directory : split(environment("OCTAVO_PLUGIN_PATH"), ':'))
       search(directory, "OCTAVO_PLUGIN_PATH", true, privileged_);
     for (const std::string &directory : config[key::kPluginPath]) {
-      const bool relative = fs::path(directory).is_relative();
-      const bool joined = relative && !config.directory.empty();
-      search(joined ? (base / directory).string() : directory, "plugins.path", true,
-             joined && privileged_);
+      if (config.directory.empty() || fs::path(directory).is_absolute())
+        search(directory, "plugins.path", true, false);
     }
-    if (!config.directory.empty())
-      search((base / "plugins").string(), "next to the config file", false, privileged_);
     if (desc.plugin_dirs == nullptr && desc.plugin_dir_count != 0)
       throw Failure(OCTAVO_INVALID, "octavo.discovery", "plugin_dirs: expected the address of ",
                     desc.plugin_dir_count,
@@ -75,10 +71,34 @@ class Finder {
       search(home + "/.local/lib/octavo/plugins", "user library directory", false, privileged_);
     const fs::path own = fs::path(liboctavo_file()).parent_path();
     search((own / "octavo/plugins").string(), kOwnPlace, false, false);
+    if (!config.directory.empty()) search_near(config);
     return std::move(result_);
   }
 
  private:
+  // The places that are relative to the configuration file.
+  void search_near(const Config &config) {
+    const fs::path base(config.directory);
+    const size_t others = result_.manifests.size();
+    for (const auto &[key, setting] : config.manifests) {
+      const fs::path path = std::get<std::string>(setting.value);
+      if (path.is_absolute()) continue;
+      const std::string full = (base / path).string(), origin = "[[plugin]] in " + config.name;
+      if (privileged_)
+        ignore(full, origin, kPrivileged, true);
+      else
+        add(full, origin);
+    }
+    for (const std::string &directory : config[key::kPluginPath])
+      if (fs::path(directory).is_relative())
+        search((base / directory).string(), "plugins.path", true, privileged_);
+    search((base / "plugins").string(), "next to the config file", false, privileged_);
+    const auto installed = std::span(result_.manifests).first(others);
+    for (const FoundManifest &m : std::span(result_.manifests).subspan(others))
+      if (std::ranges::any_of(installed, [&](const auto &i) { return i.name == m.name; }))
+        ignore(m.path, m.origin, kInstalled, true);
+  }
+
   void ignore(const std::string &what, const std::string &origin, const char *why, bool asked) {
     result_.places.push_back({what, origin, false, why, asked});
   }

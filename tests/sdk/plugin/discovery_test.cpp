@@ -42,9 +42,11 @@ class DiscoveryTest : public testing::Test {
 };
 
 TEST_F(DiscoveryTest, order_and_shadowing) {
-  const std::string entry = plant("own", "x");
+  const std::string named = plant("named", "x");
+  plant("own", "x");
   plant("env1", "x");
   plant("env2", "x");
+  plant("absolute", "x");
   plant("path", "x");
   plant("plugins", "x");
   plant("binding", "x");
@@ -53,19 +55,40 @@ TEST_F(DiscoveryTest, order_and_shadowing) {
   environment.set("XDG_DATA_HOME", dir / "data");
   const std::string file =
       dir.write("octavo.toml",
-                "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[plugins]\npath = "
-                "[\"path\"]\n");
+                "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[[plugin]]\nmanifest = \"" +
+                    named + "\"\n[plugins]\npath = [\"path\", \"" + (dir / "absolute") + "\"]\n");
   Request r;
   r.path(file).plugins(dir / "binding");
   const Discovery d = find(r);
   EXPECT_THAT(origins(d),
               ElementsAre("[[plugin]] in " + file, "OCTAVO_PLUGIN_PATH", "OCTAVO_PLUGIN_PATH",
-                          "plugins.path", "next to the config file", "given by the host",
-                          "user data directory"));
+                          "plugins.path", "given by the host", "user data directory",
+                          "[[plugin]] in " + file, "plugins.path", "next to the config file"));
   ASSERT_NE(d.find("x"), nullptr);
-  EXPECT_EQ(d.find("x")->path, entry);
-  for (size_t i = 1; i < d.manifests.size(); ++i) EXPECT_EQ(d.manifests[i].shadowed_by, entry);
+  EXPECT_EQ(d.find("x")->path, named);
+  for (size_t i = 1; i < d.manifests.size(); ++i) EXPECT_EQ(d.manifests[i].shadowed_by, named);
   EXPECT_THAT(d.names(), ElementsAre("x"));
+}
+
+// A repository that is cloned brings its own octavo.toml, and may bring a library with a known
+// name.
+TEST_F(DiscoveryTest, the_folder_of_a_file_replaces_no_installed_plugin) {
+  const std::string installed = plant("data/octavo/plugins", "x");
+  environment.set("XDG_DATA_HOME", dir / "data");
+  const std::string own = plant("own", "x"), path = plant("path", "x"),
+                    folder = plant("plugins", "x");
+  const std::string added = plant("plugins", "y");
+  const std::string file = dir.write(
+      "octavo.toml",
+      "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[plugins]\npath = [\"path\"]\n");
+  const Discovery d = find(Request().path(file));
+  EXPECT_EQ(d.find("x")->path, installed);
+  EXPECT_EQ(d.find("y")->path, added);
+  std::vector<std::string> ignored;
+  for (const SearchPlace &p : d.places)
+    if (!p.ignored.empty() && p.asked) ignored.push_back(p.directory);
+  EXPECT_THAT(ignored, ElementsAre(own, path, folder));
+  EXPECT_THAT(d.places.back().ignored, testing::StartsWith("a plugin of this name is installed"));
 }
 
 TEST_F(DiscoveryTest, each_place_on_its_own) {
@@ -227,9 +250,9 @@ TEST_F(DiscoveryTest, privileged_process) {
     ignored.push_back(place.directory);
     if (place.asked) asked.push_back(place.directory);
   }
-  EXPECT_THAT(ignored, ElementsAre(entry, dir / "env", dir / "path", dir / "plugins",
-                                   dir / "data/octavo/plugins"));
-  EXPECT_THAT(asked, ElementsAre(entry, dir / "env", dir / "path"));
+  EXPECT_THAT(ignored, ElementsAre(dir / "env", dir / "data/octavo/plugins", entry, dir / "path",
+                                   dir / "plugins"));
+  EXPECT_THAT(asked, ElementsAre(dir / "env", entry, dir / "path"));
   environment.unset("XDG_DATA_HOME");
   environment.set("HOME", dir / "home");
   EXPECT_THAT(origins(discover(load_config(desc), desc, true)),
