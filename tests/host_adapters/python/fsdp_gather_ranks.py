@@ -10,7 +10,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import octavo
 from conftest import session, te
 from fsdp_parts import FEW, adamw, backward, batch, gathering, outcome, sharded, train
-from fsdp_ranks import RECIPES, RUNS as RUNS_OF_VALUES, evaluation_run
+from fsdp_ranks import RECIPES, RUNS as RUNS_OF_VALUES, equal_run, evaluation_run
 from fsdp_wire import wire_run
 from octavo import _abi
 from octavo.torch import ops
@@ -105,7 +105,8 @@ def whole_run():
             "equal": torch.equal(loaded, model.stem.weight.full_tensor().chunk(2)[dist.get_rank()])}
 
 
-RUNS = {**RUNS_OF_VALUES, "layers": layers_run, "wire": wire_run, "whole": whole_run,
+RUNS = {**RUNS_OF_VALUES, **{f"equal {r}": functools.partial(equal_run, r, FEW) for r in RECIPES},
+        "layers": layers_run, "wire": wire_run, "whole": whole_run,
         "bfloat16": functools.partial(both, functools.partial(policy_run, torch.bfloat16)),
         "float16": functools.partial(both, functools.partial(policy_run, torch.float16)),
         "seen": functools.partial(both, functools.partial(by_hand_run, seen)),

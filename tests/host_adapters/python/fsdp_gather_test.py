@@ -5,14 +5,14 @@ import pathlib
 import pytest
 
 from fsdp_gather_ranks import RUNS
-from fsdp_parts import FEW, LINEARS, assert_equal, ranks_of
+from fsdp_parts import FEW, LINEARS, ORDERS, assert_equal, ranks_of
 from fsdp_ranks import RECIPES, WORLD
 from fsdp_test import (assert_all_equal, test_a_gradient_with_inf_on_one_rank_is_a_step_of_no_rank,
                        test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop,
                        test_accumulation_without_synchronisation, test_activation_checkpointing,
                        test_caches_have_bytes_only_while_weights_are_gathered,
                        test_caches_stay_with_weights_that_stay, test_check_every, test_compiled,
-                       test_fifty_steps_have_the_bits_of_ddp, test_grad_scaler,
+                       test_grad_scaler,
                        test_mixed_precision_is_a_step_of_a_bfloat16_model,
                        test_models_that_begin_without_memory,
                        test_offload_policy_where_shards_are_on_the_cpu_anyway, test_reshard_after_forward)
@@ -24,6 +24,12 @@ LEFT_OUT = ("short", "evaluation")  # in fsdp_short_test.py; reads the weight it
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     return ranks_of(tmp_path_factory, WORLD, RUNS, [name for name in RUNS if name not in LEFT_OUT], gather="fp8")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_few_steps_have_the_bits_of_ddp(ranks, recipe, order):
+    assert_all_equal(ranks, f"equal {recipe}", [order], FEW)
 
 
 def test_what_is_gathered_of_each_layer(ranks):

@@ -31,8 +31,8 @@ def fsdp_run(recipe="delayed", order="prepare first", steps=FEW, **options):
     return outcome(model, train(model, optimizer, steps))
 
 
-def equal_run(recipe):
-    return {"ddp": ddp_run(recipe, STEPS), **{order: fsdp_run(recipe, order, STEPS) for order in ORDERS}}
+def equal_run(recipe, steps=STEPS):
+    return {"ddp": ddp_run(recipe, steps), **{order: fsdp_run(recipe, order, steps) for order in ORDERS}}
 
 
 def short_run():

@@ -21,6 +21,13 @@ class Fault(Exception):
     pass
 
 
+def sources_of(compiled: Path) -> list:
+    """The sources of a compiler call, which may be one unit of several."""
+    if compiled.parent.name != "Unity":
+        return [str(compiled)]
+    return re.findall(r'^#include "(.+)"$', compiled.read_text(), re.MULTILINE)
+
+
 class Program:
     """A test program of the build, and how it came about."""
 
@@ -42,7 +49,7 @@ class Program:
         """Like the build compiles `source`, with the files under `folder` before those of the tree."""
         for line in self.commands:
             words = shlex.split(line)
-            if "-c" not in words or words[words.index("-c") + 1] != str(source):
+            if "-c" not in words or sources_of(Path(words[words.index("-c") + 1])) != [str(source)]:
                 continue
             kept = [w for i, w in enumerate(words)
                     if w not in ("-MD", "-MT", "-MF", "-c", "-o") and
