@@ -31,7 +31,7 @@ LAUNCHED = {"ACCELERATE_MIXED_PRECISION": "fp8", "ACCELERATE_FP8_BACKEND": "te",
 @pytest.fixture(autouse=True)
 def one_accelerator(monkeypatch):
     """Accelerate keeps its settings for the process: each test begins without."""
-    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
+    for name in [name for name in os.environ if name in LAUNCHED or name.startswith(launched.PREFIX)]:
         monkeypatch.delenv(name)
     yield
     reset()
