@@ -10,6 +10,8 @@
 #include <memory>
 
 #include "octavo/hpp/text.hpp"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
 
 namespace octavo::cli {
 namespace {
@@ -160,6 +162,18 @@ int exit_code(octavo_status status) {
     case OCTAVO_INVALID: return kWrongInput;
     default: return kInternal;
   }
+}
+
+int failed(const Failure &failure) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "error: %s\n", take_words(failure.what()).c_str());
+  return exit_code(failure.status());
+}
+
+void add_python_option(CLI::App &app, std::string &program) {
+  app.add_option("--python", program,
+                 "also ask this Python for its octavo and torch, as in --python python3")
+      ->check(problem_of_empty);
 }
 
 }  // namespace octavo::cli

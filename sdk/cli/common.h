@@ -2,11 +2,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "octavo/hpp/host/settings.hpp"
+
+namespace octavo {
+class Failure;
+}
 
 namespace octavo::cli {
 
@@ -60,6 +65,18 @@ std::string plugin_of(const std::string &target);
 void print_line(void *ctx, octavo_str text);
 
 int exit_code(octavo_status status);
+
+// Prints what went wrong to stderr, after what is on stdout, and returns the exit code.
+int failed(const Failure &failure);
+
+// Prints a value of nlohmann/json; bytes that are no UTF-8 are replaced.
+template <typename Json>
+void put_json(const Json &value) {
+  std::puts(value.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+// --python, for doctor and env.
+void add_python_option(CLI::App &app, std::string &program);
 
 // Of the library at run time and of the ABI, in one line.
 std::string versions();

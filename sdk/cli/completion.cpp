@@ -30,6 +30,15 @@ std::string words_of(const Described &command, bool options) {
   return words;
 }
 
+// The cases, in bash and zsh, that note in a variable which command the words so far are.
+void print_places(const Described &program, const char *variable) {
+  for_each_command(program, [&](const Described &d) {
+    if (!d.path.empty())
+      std::printf("      %s) %s=%s ;;\n", quoted_word(d.path).c_str(), variable,
+                  quoted_word(d.path).c_str());
+  });
+}
+
 void print_bash(const Described &program) {
   std::puts(
       "# octavo in bash: source <(octavo completion bash)\n"
@@ -37,11 +46,7 @@ void print_bash(const Described &program) {
       "  local word=${COMP_WORDS[COMP_CWORD]} path= commands= options= i\n"
       "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
       "    case \"${path:+$path }${COMP_WORDS[i]}\" in");
-  for_each_command(program, [](const Described &d) {
-    if (!d.path.empty())
-      std::printf("      %s) path=%s ;;\n", quoted_word(d.path).c_str(),
-                  quoted_word(d.path).c_str());
-  });
+  print_places(program, "path");
   std::puts("    esac\n  done\n  case $path in");
   for_each_command(program, [](const Described &d) {
     std::printf("    %s) commands=%s options=%s ;;\n", quoted_word(d.path).c_str(),
@@ -70,11 +75,7 @@ void print_zsh(const Described &program) {
       "  local -a commands options\n"
       "  for word in ${words[2,CURRENT-1]}; do\n"
       "    case \"${place:+$place }$word\" in");
-  for_each_command(program, [](const Described &d) {
-    if (!d.path.empty())
-      std::printf("      %s) place=%s ;;\n", quoted_word(d.path).c_str(),
-                  quoted_word(d.path).c_str());
-  });
+  print_places(program, "place");
   std::puts("    esac\n  done\n  case $place in");
   for_each_command(program, [](const Described &d) {
     std::printf("    %s)\n      commands=(", quoted_word(d.path).c_str());

@@ -20,7 +20,7 @@ int run_doctor(const Doctor &doctor) {
   octavo_status status = OCTAVO_OK;
   const doctor::Json model = doctor::examine(doctor.request.settings(), doctor.python, &status);
   if (doctor.json)
-    std::puts(model.dump(2, ' ', false, doctor::Json::error_handler_t::replace).c_str());
+    put_json(model);
   else
     doctor::print_page(model);
   if (status != OCTAVO_OK) return exit_code(status);
@@ -35,10 +35,7 @@ void add_doctor(CLI::App &app, int &exit) {
   auto doctor = std::make_shared<Doctor>();
   doctor->request.add_config_options(*command);
   doctor->request.add_locked_option(*command);
-  command
-      ->add_option("--python", doctor->python,
-                   "also ask this Python for its octavo and torch, as in --python python3")
-      ->check(problem_of_empty);
+  add_python_option(*command, doctor->python);
   command->add_flag("--json", doctor->json, "print JSON");
   command->footer(
       "Exit codes: 0 FP8 runs, whatever the warnings; 1 nothing that the configuration allows "

@@ -182,15 +182,12 @@ void add_env(CLI::App &app, int &exit) {
       "env", "Print what a report of a fault needs, without names, paths and keys of yours");
   auto all = std::make_shared<Env>();
   all->request.add_config_options(*command);
-  command
-      ->add_option("--python", all->python,
-                   "also ask this Python for its octavo and torch, as in --python python3")
-      ->check(problem_of_empty);
+  add_python_option(*command, all->python);
   command->add_flag("--json", all->json, "print JSON");
   command->callback([all, &exit] {
     const Model model = describe(all->request.settings(), all->python);
     if (all->json)
-      std::puts(model.dump(2, ' ', false, Model::error_handler_t::replace).c_str());
+      put_json(model);
     else
       print_env(model);
     exit = kOk;

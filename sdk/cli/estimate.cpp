@@ -7,7 +7,6 @@
 #include "sdk/cli/estimate/print.h"
 #include "sdk/cli/page.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/utf8.h"
 
 namespace octavo::cli {
 namespace {
@@ -83,7 +82,7 @@ void print_json(const Estimate &e, const estimate::Shapes &shapes, const Sizes &
     }
     j["columns"].push_back(one);
   }
-  std::puts(j.dump(2, ' ', false, estimate::Json::error_handler_t::replace).c_str());
+  put_json(j);
 }
 
 void print_estimate(const Estimate &e, const estimate::Shapes &shapes, const Sizes &sizes,
@@ -115,8 +114,7 @@ int run_estimate(const Estimate &e) {
     for (const estimate::Column &c : columns)
       if (!c.refused.empty() && !e.backends.empty()) return kRefused;
   } catch (const Failure &f) {
-    std::fprintf(stderr, "error: %s\n", take_words(f.what()).c_str());
-    return exit_code(f.status());
+    return failed(f);
   }
   return kOk;
 }

@@ -92,8 +92,7 @@ int run_import(const ImportCommand &c) {
     write_config(c.output, toml, c.force);
     std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
   } catch (const Failure &f) {
-    std::fprintf(stderr, "error: %s\n", take_words(f.what()).c_str());
-    return exit_code(f.status());
+    return failed(f);
   }
   return kOk;
 }

@@ -6,7 +6,6 @@
 #include "sdk/cli/wizard/wizard.h"
 #include "sdk/cli/written.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/utf8.h"
 
 namespace octavo::cli {
 namespace {
@@ -28,9 +27,7 @@ int run_init(const Init &init) {
     std::printf("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n",
                 text.c_str(), asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
   } catch (const Failure &f) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "error: %s\n", take_words(f.what()).c_str());
-    return exit_code(f.status());
+    return failed(f);
   }
   return kOk;
 }

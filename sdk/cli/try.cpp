@@ -143,7 +143,7 @@ int run(Try &all) {
     std::fflush(stdout);
   }
   result["passed"] = passed;
-  if (all.as_json) std::puts(result.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  if (all.as_json) put_json(result);
   return passed ? kOk : kRefused;
 }
 

@@ -22,20 +22,7 @@ from .errors import InvalidError, UnsupportedError
 from .torch import ddp
 from .torch.prepared import is_prepared
 from .torch.prepare import prepare as prepare_model
-from .torch.state import load_state_dict, state_dict
-
-
-class Checkpoint:
-    """The FP8 state of a prepared model, for accelerator.register_for_checkpointing."""
-
-    def __init__(self, model):
-        self._model = model
-
-    def state_dict(self):
-        return state_dict(self._model)
-
-    def load_state_dict(self, state):
-        load_state_dict(self._model, state)
+from .torch.state import Stateful
 
 
 def _prepare(accelerator, prepare_rest, objects, options):
@@ -53,7 +40,7 @@ def _prepare(accelerator, prepare_rest, objects, options):
         objects[at], objects[optimizers[0]] = prepare_model(objects[at], objects[optimizers[0]], **options)
     else:
         objects[at], _ = prepare_model(objects[at], **options)
-    checkpoint = Checkpoint(objects[at])
+    checkpoint = Stateful(objects[at])
     prepared = prepare_rest(*objects)
     accelerator.register_for_checkpointing(checkpoint)
     ddp.join(prepared[at] if len(objects) > 1 else prepared)
@@ -100,12 +87,12 @@ class Accelerator(accelerate.Accelerator):
             if octavo_config is not None:
                 raise InvalidError(f"Accelerator: octavo_config is used with mixed_precision=\"fp8\", found {asked!r}")
         else:
-            handlers = list(given.arguments.get("kwargs_handlers") or ())
-            recipes = [s for s in map(launched.settings_of, handlers) if s is not None]
+            handlers = [(h, launched.settings_of(h)) for h in given.arguments.get("kwargs_handlers") or ()]
+            recipes = [settings for _, settings in handlers if settings is not None]
             if len(recipes) + (octavo_config is not None) > 1:
                 raise InvalidError("Accelerator: expected one of octavo_config and a recipe in kwargs_handlers, found "
                                    f"octavo_config={octavo_config!r} and {len(recipes)} recipes; leave the others out")
-            given.arguments["kwargs_handlers"] = [h for h in handlers if launched.settings_of(h) is None] or None
+            given.arguments["kwargs_handlers"] = [h for h, settings in handlers if settings is None] or None
             given.arguments["mixed_precision"] = "bf16"
             self._octavo = {"config": octavo_config}
             if octavo_config is None:

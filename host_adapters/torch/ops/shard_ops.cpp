@@ -1,29 +1,18 @@
 // octavo.shard/1 as torch ops, and its plan for the Python package.
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <exception>
 
 #include "host_adapters/torch/core/host.h"
 #include "host_adapters/torch/core/shard.h"
 #include "registry.h"
+#include "tensors.h"
 
 namespace octavo::ops {
 namespace {
 
-using core::View;
-using torch::stable::Tensor;
-using Tensors = std::vector<Tensor>;
-using Ids = std::vector<int64_t>;
-
-View view(const Tensor &t) {
-  return View(t.get());
-}
-
 void shard_measure(int64_t run, const Ids &parameters, const Tensors &shards, const Tensor &amax) {
-  core::Views views;
-  for (const Tensor &t : shards) views.push_back(view(t));
-  core::shard_measure(*find(run), parameters, views, view(amax));
+  core::shard_measure(*find(run), parameters, views(shards), view(amax));
 }
 
 void shard_cast(int64_t run, int64_t parameter, const Tensor &shard, const Tensor &amax,

@@ -1,36 +1,18 @@
 // What runs once a step, as torch ops: end_step, and the verbs of optimizers and of gradient
 // reduction.
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <optional>
 
 #include "host_adapters/torch/core/optimizer.h"
 #include "host_adapters/torch/core/reduction.h"
 #include "registry.h"
+#include "tensors.h"
 
 namespace octavo::ops {
 namespace {
 
-using core::View;
 using std::optional;
-using torch::stable::Tensor;
-using Tensors = std::vector<Tensor>;
-using Ids = std::vector<int64_t>;
-
-View view(const Tensor &t) {
-  return View(t.get());
-}
-
-View view(const optional<Tensor> &t) {
-  return t ? view(*t) : View();
-}
-
-core::Views views(const Tensors &tensors) {
-  core::Views out;
-  for (const Tensor &t : tensors) out.push_back(view(t));
-  return out;
-}
 
 void end_step(int64_t run) {
   const auto e = find(run);

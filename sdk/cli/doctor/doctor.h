@@ -14,6 +14,9 @@ using Json = nlohmann::ordered_json;
 // *status: what octavo_open would answer.
 Json examine(const octavo::Settings &settings, const std::string &python, octavo_status *status);
 
+// A text of an object; empty where there is none.
+std::string text_of(const Json &j, const char *key);
+
 // What is wrong, worst first: an array of {severity, about, text, evidence, remedy, apply, page}.
 // `j`: the model so far; `report`: that of octavo_explain.
 Json findings_of(const Json &j, const Json &report);

@@ -23,10 +23,6 @@ Json finding(const char *severity, const char *about, const std::string &text,
   return f;
 }
 
-std::string text_of(const Json &j, const char *key) {
-  return j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
-}
-
 void add_run(Json &all, const Json &j, const Json &report) {
   const bool refused = report.contains("first_refusal");
   if (report["runs"].is_null())
@@ -122,6 +118,10 @@ void add_python(Json &all, const Json &j) {
 }
 
 }  // namespace
+
+std::string text_of(const Json &j, const char *key) {
+  return j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
+}
 
 Json findings_of(const Json &j, const Json &report) {
   Json all = Json::array();

@@ -8,10 +8,6 @@
 namespace octavo::cli::doctor {
 namespace {
 
-std::string str(const Json &j, const char *key) {
-  return j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
-}
-
 std::string mebibytes(const Json &bytes) {
   return concat(bytes.get<uint64_t>() >> 20, " MiB");
 }
@@ -22,22 +18,23 @@ void print_machine(const Page &page, const Json &j) {
     return;
   }
   const Json &cpu = j["machine"]["cpu"], &cuda = j["machine"]["cuda"];
-  page.row("machine", concat(str(cpu, "model"), ", ", cpu["cores"].get<uint64_t>(), " cores, ",
+  page.row("machine", concat(text_of(cpu, "model"), ", ", cpu["cores"].get<uint64_t>(), " cores, ",
                              mebibytes(cpu["memory_bytes"])));
   std::string features;
   for (const Json &f : cpu["features"])
     features += (features.empty() ? "" : " ") + f.get<std::string>();
   page.more(features.empty() ? "no vector units that kernels choose by" : features);
-  page.row("kernels", j.contains("kernels") ? str(j, "kernels") + ", speed class " + str(j, "speed")
-                                            : "none: no device was opened");
-  page.row("gpu",
-           str(cuda, "text") +
-               (cuda.contains("driver_version") ? ", version " + str(cuda, "driver_version") : ""));
+  page.row("kernels", j.contains("kernels")
+                          ? text_of(j, "kernels") + ", speed class " + text_of(j, "speed")
+                          : "none: no device was opened");
+  page.row("gpu", text_of(cuda, "text") + (cuda.contains("driver_version")
+                                               ? ", version " + text_of(cuda, "driver_version")
+                                               : ""));
   for (const Json &d : cuda["devices"])
-    page.more(concat(d["index"].get<int>(), ": ", str(d, "name"), ", capability ",
-                     str(d, "capability"), ", ", mebibytes(d["free_bytes"]), " of ",
+    page.more(concat(d["index"].get<int>(), ": ", text_of(d, "name"), ", capability ",
+                     text_of(d, "capability"), ", ", mebibytes(d["free_bytes"]), " of ",
                      mebibytes(d["memory_bytes"]), " free"));
-  if (!cuda["devices"].empty()) page.more("FP8: " + str(cuda, "fp8"));
+  if (!cuda["devices"].empty()) page.more("FP8: " + text_of(cuda, "fp8"));
   if (j["machine"].contains("loader"))
     for (const auto &[name, value] : j["machine"]["loader"].items())
       page.row("loader", name + " = " + value.get<std::string>());
@@ -49,11 +46,11 @@ void print_python(const Page &page, const Json &j) {
     return;
   }
   const Json &python = j["python"];
-  page.row("python", str(python, "program") +
-                         (python.contains("python") ? ", Python " + str(python, "python") : "") +
-                         ", octavo " +
-                         (python.contains("octavo") ? str(python, "octavo") : "none") + ", torch " +
-                         (str(python, "torch").empty() ? "none" : str(python, "torch")));
+  page.row("python",
+           text_of(python, "program") +
+               (python.contains("python") ? ", Python " + text_of(python, "python") : "") +
+               ", octavo " + (python.contains("octavo") ? text_of(python, "octavo") : "none") +
+               ", torch " + (text_of(python, "torch").empty() ? "none" : text_of(python, "torch")));
 }
 
 void print_plugins(const Page &page, const Json &j) {
@@ -61,11 +58,11 @@ void print_plugins(const Page &page, const Json &j) {
   const char *name = "plugins";
   for (const Json &p : j["plugins"]) {
     std::string text =
-        concat(padded(str(p, "name"), 14), padded(str(p, "version"), 8),
-               p["accepted"].get<bool>() ? "accepted, " : "refused, ", str(p, "how"));
+        concat(padded(text_of(p, "name"), 14), padded(text_of(p, "version"), 8),
+               p["accepted"].get<bool>() ? "accepted, " : "refused, ", text_of(p, "how"));
     page.row(name, text);
     name = "";
-    for (const Json &v : p["verdicts"]) page.more("  " + str(v, "text"));
+    for (const Json &v : p["verdicts"]) page.more("  " + text_of(v, "text"));
   }
   if (j["plugins"].empty()) page.row(name, "none was found");
 }
@@ -73,66 +70,66 @@ void print_plugins(const Page &page, const Json &j) {
 void print_trust(const Page &page, const Json &j) {
   if (j.contains("trust")) {
     const Json &t = j["trust"];
-    page.row("trust", concat(str(t, "mode"), " (", str(t, "origin"), "), ", t["pins"].get<size_t>(),
-                             " pins, ", t["keys"].get<size_t>(), " keys, ",
+    page.row("trust", concat(text_of(t, "mode"), " (", text_of(t, "origin"), "), ",
+                             t["pins"].get<size_t>(), " pins, ", t["keys"].get<size_t>(), " keys, ",
                              t["locked"].get<bool>() ? "locked" : "not locked", ", umask ",
-                             str(t, "umask")));
+                             text_of(t, "umask")));
     const char *name = "folders";
     for (const Json &f : t["folders"]) {
-      page.row(name, str(f, "directory") + (f.contains("ignored")
-                                                ? " (ignored: " + str(f, "ignored") + ")"
-                                            : f.contains("problem") ? " (refused)"
-                                                                    : ""));
+      page.row(name, text_of(f, "directory") + (f.contains("ignored")
+                                                    ? " (ignored: " + text_of(f, "ignored") + ")"
+                                                : f.contains("problem") ? " (refused)"
+                                                                        : ""));
       name = "";
     }
   }
   if (!j.contains("cache")) return;
   const Json &c = j["cache"];
   page.row("cache", c.contains("problem")
-                        ? "not used: " + str(c, "problem")
+                        ? "not used: " + text_of(c, "problem")
                         : concat(c["results"].get<size_t>(), " results, ", c["stale"].get<size_t>(),
-                                 " stale, in ", str(c, "directory")));
+                                 " stale, in ", text_of(c, "directory")));
 }
 
 void print_run(const Page &page, const Json &j) {
-  page.row("config", str(j, "config") + (j.contains("without_configuration")
-                                             ? "; what is above was looked at without it"
-                                             : ""));
+  page.row("config", text_of(j, "config") + (j.contains("without_configuration")
+                                                 ? "; what is above was looked at without it"
+                                                 : ""));
   // A file is read where it is named, never because it is here.
-  if (str(j, "config") == "(no file)" && std::filesystem::exists("octavo.toml"))
+  if (text_of(j, "config") == "(no file)" && std::filesystem::exists("octavo.toml"))
     page.more("octavo doctor octavo.toml looks at the one in this folder");
   if (j["runs"].is_null())
     page.row("runs", "nothing");
   else if (j.contains("backend"))
-    page.row("runs", str(j, "runs") + " by " + str(j["backend"], "id") + " " +
-                         str(j["backend"], "version") + " on " + str(j, "device"));
+    page.row("runs", text_of(j, "runs") + " by " + text_of(j["backend"], "id") + " " +
+                         text_of(j["backend"], "version") + " on " + text_of(j, "device"));
   else
-    page.row("runs", str(j, "runs") + " on " + str(j, "device"));
+    page.row("runs", text_of(j, "runs") + " on " + text_of(j, "device"));
 }
 
 }  // namespace
 
 void print_page(const Json &j) {
   const Page page;
-  page.row("octavo", str(j, "octavo"));
+  page.row("octavo", text_of(j, "octavo"));
   print_machine(page, j);
   print_python(page, j);
   print_plugins(page, j);
   print_trust(page, j);
   print_run(page, j);
   for (const Json &f : j["findings"]) {
-    page.row(str(f, "severity"), str(f, "text"));
-    if (f.contains("evidence")) page.more("found: " + str(f, "evidence"));
-    if (f.contains("page")) page.more("see " + str(f, "page"));
+    page.row(text_of(f, "severity"), text_of(f, "text"));
+    if (f.contains("evidence")) page.more("found: " + text_of(f, "evidence"));
+    if (f.contains("page")) page.more("see " + text_of(f, "page"));
   }
   const Json &first = j["first"];
   if (first.is_null())
     page.unbroken("fix first", "nothing is wrong: FP8 runs here");
   else if (first.contains("apply"))
-    page.unbroken("fix first", str(first, "apply"));
+    page.unbroken("fix first", text_of(first, "apply"));
   else
     page.unbroken("fix first",
-                  first.contains("remedy") ? str(first, "remedy") : str(first, "text"));
+                  first.contains("remedy") ? text_of(first, "remedy") : text_of(first, "text"));
 }
 
 }  // namespace octavo::cli::doctor

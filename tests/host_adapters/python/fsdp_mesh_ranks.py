@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import octavo
 from conftest import session, te
 from fsdp_parts import WIDTH, Net, adamw, gathering, outcome, sharded, train
+from stateful_test import parts
 
 WORLD, STEPS, FEW = 4, 50, 5
 
@@ -59,15 +60,12 @@ def saved_run():
     dist.broadcast_object_list(folder)
     model, optimizer = sharded(te(), mesh=mesh_of(2, 2))
     train(model, optimizer, FEW)
-    weights, moments = get_state_dict(model, optimizer)
-    writing = dcp.async_save({"model": weights, "octavo": octavo.Stateful(model), "optimizer": moments},
-                             checkpoint_id=folder[0])
+    writing = dcp.async_save(parts(model, optimizer), checkpoint_id=folder[0])
     saved = outcome(model, [])
     train(model, optimizer, FEW, FEW)
     writing.result()
     model, optimizer = sharded(te(), "shard first", seed=7, mesh=mesh_of(4))
-    weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "octavo": octavo.Stateful(model), "optimizer": moments}
+    state = parts(model, optimizer)
     dcp.load(state, checkpoint_id=folder[0])
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     return {"folder": folder[0], "saved": saved, "another mesh": outcome(model, [])}

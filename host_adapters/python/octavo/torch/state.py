@@ -119,7 +119,8 @@ def load_state_dict(model, state):
 
 
 class Stateful:
-    """The FP8 state of a model for torch.distributed.checkpoint, next to the state of the model:
+    """The FP8 state of a model as an object, for Accelerate's register_for_checkpointing and for
+    torch.distributed.checkpoint, next to the state of the model:
 
         dcp.save({"model": model_state, "octavo": octavo.Stateful(model), "optimizer": optimizer_state})
 
@@ -139,10 +140,10 @@ class Stateful:
         return {**state, **{key: bytes(state[key].numpy()) for key in hashes.SEAL}}
 
     def load_state_dict(self, state):
-        """Raises what octavo.load_state_dict raises."""
-        sealed = {key: torch.frombuffer(bytearray(state[key]), dtype=torch.uint8)
-                  for key in hashes.SEAL if key in state}
-        load_state_dict(self._model, {**state, **sealed})
+        """Also takes the result of octavo.state_dict. Raises what octavo.load_state_dict raises."""
+        load_state_dict(self._model, {
+            key: torch.frombuffer(bytearray(value), dtype=torch.uint8) if isinstance(value, bytes) else value
+            for key, value in state.items()})
 
 
 def snapshot(session):
