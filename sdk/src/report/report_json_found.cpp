@@ -40,6 +40,7 @@ Json list_model(const Negotiation &n) {
   for (const SearchPlace &p : n.discovery.places) {
     places.push_back({{"directory", p.directory}, {"origin", p.origin}, {"exists", p.exists}});
     if (!p.ignored.empty()) places.back()["ignored"] = p.ignored;
+    if (p.waits) places.back()["waits"] = true;
     if (!p.exists || !p.ignored.empty() || n.trust.mode == "dev") continue;
     Remedy remedy;
     const std::string problem =
