@@ -73,12 +73,23 @@ ProcessState::ProcessState() {
   threads_ = entries("/proc/self/task").size();
   dl_iterate_phdr(
       [](dl_phdr_info *info, size_t, void *to) {
-        const std::string path(info->dlpi_name);
-        auto &all = *static_cast<decltype(libraries_) *>(to);
-        if (!path.empty()) all[path.substr(path.rfind('/') + 1)].push_back(path);
+        static_cast<ProcessState *>(to)->add_library(info->dlpi_name);
         return 0;
       },
-      &libraries_);
+      this);
+}
+
+void ProcessState::add_library(std::string path) {
+  if (path.empty()) return;
+  // A library that was opened by a descriptor, which is liboctavo's.
+  const std::string by = concat("/proc/", getpid(), "/fd/");
+  if (path.starts_with(by)) {
+    const auto descriptor = descriptors_.find(std::atoi(path.c_str() + by.size()));
+    if (descriptor == descriptors_.end()) return;
+    path = descriptor->second;
+    descriptors_.erase(descriptor);
+  }
+  libraries_[path.substr(path.rfind('/') + 1)].push_back(path);
 }
 
 std::vector<std::string> ProcessState::changes(const ProcessState &later) const {

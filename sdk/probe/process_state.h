@@ -20,6 +20,8 @@ class ProcessState {
   std::vector<std::string> changes(const ProcessState &later) const;
 
  private:
+  void add_library(std::string path);
+
   static constexpr int kSignals = 65;
   struct Handler {
     void *function = nullptr;

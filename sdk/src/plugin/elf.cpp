@@ -71,11 +71,17 @@ void find_entry(const ElfDynamic &dynamic, const ElfSegments &segments, ElfCheck
   }
 }
 
-void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+// `path`: by which the library is opened.
+NeededSearch search_of(const std::string &path, const ElfDynamic &dynamic) {
   NeededSearch search;
   search.origin = std::filesystem::path(path).parent_path().string();
   search.rpath = dynamic.rpath();
   search.runpath = dynamic.runpath();
+  return search;
+}
+
+void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+  const NeededSearch search = search_of(path, dynamic);
   check.needed = dynamic.needed();
   for (const std::string &name : check.needed) {
     const NeededFile file = find_needed(name, search);
@@ -100,6 +106,22 @@ ElfCheck inspect_elf(const std::string &path) {
     check.problem = f.text();
   }
   return check;
+}
+
+bool needs_the_same(const std::string &library, const std::string &name) {
+  std::string problem;
+  const auto file = ElfFile::open(name, &problem);
+  if (!file) return false;
+  try {
+    const ElfSegments segments(*file);
+    const ElfDynamic dynamic(segments);
+    const NeededSearch search = search_of(library, dynamic), other = search_of(name, dynamic);
+    return std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
+      return find_needed(needed, search).path == find_needed(needed, other).path;
+    });
+  } catch (const Failure &) {
+    return false;
+  }
 }
 
 std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check) {

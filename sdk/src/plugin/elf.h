@@ -27,6 +27,11 @@ struct ElfCheck {
 // Reads headers and tables by offset, never maps and never runs anything.
 ElfCheck inspect_elf(const std::string &path);
 
+// Whether the system's loader finds the same libraries for a library when it opens it by `name`,
+// another name of the file in another directory: it may search next to that. False, too, where that
+// cannot be found out.
+bool needs_the_same(const std::string &library, const std::string &name);
+
 // The refusal that follows from a check; nothing when the file may be opened.
 std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check);
 
