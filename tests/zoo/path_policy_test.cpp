@@ -38,6 +38,12 @@ void bring_along(PolicyTree &t) {
   t.directories.clear();
 }
 
+// The canary is in a library that the plugin needs, in the folder `needs` next to it.
+std::string need(PolicyTree &t) {
+  t.dir.copy(OCTAVO_CANARY_NEEDY_PLUGIN, "site/plugins/fake.so");
+  return t.dir.copy(OCTAVO_CANARY_NEED, "site/plugins/needs/octavo_canary_need.so");
+}
+
 #include "tests/zoo/path_policy_cases.inc"
 
 class PathPolicy : public testing::TestWithParam<Case> {

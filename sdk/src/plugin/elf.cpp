@@ -90,6 +90,20 @@ void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck
   }
 }
 
+// Calls it unless the file is no sound library.
+template <typename Look>
+void with_dynamic(const std::string &path, const Look &look) {
+  std::string problem;
+  const auto file = ElfFile::open(path, &problem);
+  if (!file) return;
+  try {
+    const ElfSegments segments(*file);
+    look(ElfDynamic(segments));
+  } catch (const Failure &) {
+    return;  // inspect_elf says why
+  }
+}
+
 }  // namespace
 
 ElfCheck inspect_elf(const std::string &path) {
@@ -108,20 +122,25 @@ ElfCheck inspect_elf(const std::string &path) {
   return check;
 }
 
+std::vector<std::string> named_needs(const std::string &library) {
+  std::vector<std::string> found;
+  with_dynamic(library, [&](const ElfDynamic &dynamic) {
+    const NeededSearch search = search_of(library, dynamic);
+    for (const std::string &needed : dynamic.needed())
+      if (std::string path = find_named(needed, search); !path.empty()) found.push_back(path);
+  });
+  return found;
+}
+
 bool needs_the_same(const std::string &library, const std::string &name) {
-  std::string problem;
-  const auto file = ElfFile::open(name, &problem);
-  if (!file) return false;
-  try {
-    const ElfSegments segments(*file);
-    const ElfDynamic dynamic(segments);
+  bool is_same = false;
+  with_dynamic(name, [&](const ElfDynamic &dynamic) {
     const NeededSearch search = search_of(library, dynamic), other = search_of(name, dynamic);
-    return std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
+    is_same = std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
       return find_needed(needed, search).path == find_needed(needed, other).path;
     });
-  } catch (const Failure &) {
-    return false;
-  }
+  });
+  return is_same;
 }
 
 std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check) {
