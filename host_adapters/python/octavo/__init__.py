@@ -11,7 +11,7 @@ from .library import version
 from .run import Config, explain, list_plugins
 
 _TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
-          "join")
+          "join", "telemetry")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",
            "StateError", "UnsupportedError", "VersionError", "explain", "list_plugins", "version",
