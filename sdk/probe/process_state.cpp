@@ -2,7 +2,6 @@
 #include "process_state.h"
 
 #include <dirent.h>
-#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #endif
 
 #include "sdk/src/base/text.h"
+#include "sdk/src/machine/open_libraries.h"
 
 namespace octavo::probe {
 namespace {
@@ -71,25 +71,8 @@ ProcessState::ProcessState() {
   for (const std::string &name : entries("/proc/self/fd"))
     descriptors_[std::atoi(name.c_str())] = link_target("/proc/self/fd/" + name);
   threads_ = entries("/proc/self/task").size();
-  dl_iterate_phdr(
-      [](dl_phdr_info *info, size_t, void *to) {
-        static_cast<ProcessState *>(to)->add_library(info->dlpi_name);
-        return 0;
-      },
-      this);
-}
-
-void ProcessState::add_library(std::string path) {
-  if (path.empty()) return;
-  // A library that was opened by a descriptor, which is liboctavo's.
-  const std::string by = concat("/proc/", getpid(), "/fd/");
-  if (path.starts_with(by)) {
-    const auto descriptor = descriptors_.find(std::atoi(path.c_str() + by.size()));
-    if (descriptor == descriptors_.end()) return;
-    path = descriptor->second;
-    descriptors_.erase(descriptor);
-  }
-  libraries_[path.substr(path.rfind('/') + 1)].push_back(path);
+  libraries_ = open_libraries();
+  for (const int fd : library_descriptors()) descriptors_.erase(fd);  // liboctavo's
 }
 
 std::vector<std::string> ProcessState::changes(const ProcessState &later) const {

@@ -20,8 +20,6 @@ class ProcessState {
   std::vector<std::string> changes(const ProcessState &later) const;
 
  private:
-  void add_library(std::string path);
-
   static constexpr int kSignals = 65;
   struct Handler {
     void *function = nullptr;
@@ -35,8 +33,7 @@ class ProcessState {
   std::array<Handler, kSignals> handlers_{};
   std::map<int, std::string> descriptors_;  // number -> what it is
   size_t threads_ = 0;
-  std::map<std::string, std::vector<std::string>>
-      libraries_;  // file name -> paths of what is loaded
+  std::map<std::string, std::vector<std::string>> libraries_;  // see open_libraries()
 };
 
 }  // namespace octavo::probe

@@ -3,14 +3,18 @@
 It takes half a minute, since both backends train for 200 steps, stop and resume.
 """
 import errno
+import itertools
 import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
+import time
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import octavo
 from conftest import kind, msamp, session, te
@@ -178,6 +182,28 @@ def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
     with pytest.raises(ResourceError, match="No space left"):
         saving._write({"a": torch.zeros(2)}, path, 2)
     assert torch.equal(saving._read(path, 1)["a"], kept["a"])
+
+
+def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path):
+    path, last, draw = str(tmp_path / FILE), 0, random.Random(11)
+    for _ in range(12):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for number in itertools.count(last + 1):
+                saving._write({"a": torch.full((1 << 16,), float(number), device="cpu")}, path, number)
+                os.write(writer, b"1") if number == last + 1 else None
+        os.read(reader, 1)  # some saves, and a part of one
+        time.sleep(draw.random() / 20)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
+        with safe_open(path, "pt") as file:
+            found = int(file.metadata()[saving.STEP])
+        assert found > last
+        assert torch.equal(saving._read(path, found)["a"], torch.full((1 << 16,), float(found), device="cpu"))
+        last = found
 
 
 def test_the_log_says_where_layers_went_and_which_steps_were_skipped(tmp_path):

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import InternalError, error
 from . import ops
+from .collective import collective
 
 NONE, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER_SUM = range(6)
 
@@ -86,14 +87,14 @@ class Flight:
         """Waits for the collective in flight, runs the next stage and starts its collective.
         Returns False if no stage is left."""
         if self.work is not None:
-            self.work.wait()
+            collective(self.work.wait)
             self.work = None
         b = self.bucket
         if self.next == len(b.stages):
             return False
         ops.run("run_stage", self.number, b.ids, self.next, self.world, self.recv, self.send,
                 self.state)
-        self.work = self._begin(b.stages[self.next])
+        self.work = collective(self._begin, b.stages[self.next])
         self.next += 1
         return True
 
