@@ -13,10 +13,10 @@ SMALLEST = 2.0**-149
 LARGEST = torch.finfo(torch.float32).max
 
 
-def made(overrides):
+def made(overrides, **settings):
     torch.manual_seed(3)
     model = nn.ModuleDict({"used": nn.Linear(32, 32), "unused": nn.Linear(32, 32)})
-    return octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), overrides=overrides)
+    return octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), overrides=overrides, **settings)
 
 
 def slot(model, name):
@@ -45,7 +45,7 @@ def test_no_value_spoils_a_scale(recipe, value):
 
 def test_casts_that_saturate_or_vanish_are_counted():
     """Delayed scaling begins with the scale 1 and E4M3 ends at 448, so the counts are known."""
-    model, optimizer = made(te("delayed", telemetry=True))
+    model, optimizer = made(te("delayed", telemetry=True), telemetry=1)
     x = torch.ones(16, 32)
     x[0, :5], x[1, :7] = 500.0, 2.0**-12
     for batch in range(1, 3):
