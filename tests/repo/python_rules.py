@@ -28,7 +28,9 @@ RULES = {
     # `import octavo` loads no framework: each one is for the files that adapt it.
     "host_adapters/python": Rule(only={
         "torch": r"octavo/(torch/.*|accelerate\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
-        "accelerate": r"octavo/accelerate\.py",
+        "accelerate": r"octavo/accelerate\.py", "jax": r"octavo/jax/.*",
+        "flax": r"octavo/jax/(linear|linen|nnx)\.py", "optax": r"octavo/jax/optimizer\.py",
+        "numpy": r"octavo/jax/.*",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/transformers\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),

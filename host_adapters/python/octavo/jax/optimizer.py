@@ -1,0 +1,72 @@
+"""The backend's own Adam as an optax transformation, for weights that the backend keeps in slots."""
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+
+from .. import _abi
+from ..errors import UnsupportedError
+from . import ffi
+from .parameters import optimizer_bytes, optimizer_list
+from .state import State, check_alive
+
+
+class AdamState(NamedTuple):
+    """What adam keeps beside the slots, which hold moments and step counts."""
+    count: object  # int32: calls of update, for schedules
+
+
+def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_scale=1.0):
+    """The Adam of a backend with octavo.optimizer/1, as an optax.GradientTransformation.
+
+    Its updates are opaque: update(state, adam_state) takes the State of octavo.jax.value_and_grad, whose
+    slots hold gradients, and returns (the State with stepped weights and cleared gradients, the next
+    adam_state); there is nothing to add, so optax.apply_updates has no part in it. Parameters that the
+    host keeps are optax's as ever. A step whose gradients have Inf or NaN changes nothing.
+    learning_rate: a float or an optax schedule; gradient_scale multiplies every gradient. Hyperparameters
+    are arrays of the program, so a schedule compiles nothing anew. Raises UnsupportedError for a backend
+    without it.
+    """
+    def init(state):
+        check_alive(state)
+        if not state.session.run.has("optimizer"):
+            raise UnsupportedError(f"adam: expected a backend with octavo.optimizer/1, found "
+                                   f"{state.session.run.backend or 'none'}; step the parameters with optax")
+        return AdamState(jnp.zeros((), jnp.int32))
+
+    def update(state, adam_state, params=None):
+        del params
+        check_alive(state)
+        rate = learning_rate(adam_state.count) if callable(learning_rate) else learning_rate
+        hyper = jnp.stack([jnp.asarray(v, jnp.float32) for v in (
+            rate, b1, b2, eps, weight_decay, gradient_scale, 0, 0)])
+        return _step(state, hyper), AdamState(adam_state.count + 1)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _step(state, hyper):
+    session, slots = state.session, dict(state.slots)
+    for spec in session.specs.values():
+        if not spec.gradient_slots:
+            continue
+        places = optimizer_list(session, spec)
+        values = {p.slot: slots[session.key(session.slots[p.slot])] for p in places
+                  if p.access in (_abi.ACCESS_READ, _abi.ACCESS_UPDATE)}
+        _, written, _ = ffi.verb(
+            "optimizer_step", (session.number, spec.parameter, spec.count), places, values,
+            [hyper, _skip(state)], workspace=optimizer_bytes(session, spec))
+        for id, value in written.items():
+            slots[session.key(session.slots[id])] = value
+        for p in spec.gradient_slots:
+            if session.slots[p.slot].role == _abi.ROLE_GRADIENT:
+                key = session.key(session.slots[p.slot])
+                slots[key] = jnp.zeros_like(slots[key])
+    return State(session, slots)
+
+
+def _skip(state):
+    for slot in state.session.slots:
+        if slot.role == _abi.ROLE_NONFINITE:
+            return state.slots[state.session.key(slot)].reshape(1)
+    return jnp.zeros(1)
