@@ -13,7 +13,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from .. import _abi
-from ..errors import ResourceError, UnsupportedError, VersionError, error
+from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
 from ..library import folder, liboctavo
 
 OLDEST = (0, 8)  # jax.ffi with input_output_aliases, and the header that the library is built with
@@ -113,13 +113,13 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
         how = access or place.access
         if how in (_abi.ACCESS_NONE, _abi.ACCESS_ACCUMULATE):
             continue
+        shape = (*target[2:], *place.shape) if target[2] > 1 else place.shape
         if how != _abi.ACCESS_WRITE:
-            operands.append(values[place.slot])
+            operands.append(_checked(name, values[place.slot], shape, place))
         if how != _abi.ACCESS_READ:
             if how == _abi.ACCESS_UPDATE:
                 aliases[len(operands) - 1] = len(outputs)
-            stacked = target[2:] if target[2] > 1 else ()
-            outputs.append(jax.ShapeDtypeStruct((*stacked, *place.shape), place.dtype))
+            outputs.append(jax.ShapeDtypeStruct(shape, place.dtype))
             written.append(place.slot)
     if record is not None and record.size:
         flags |= RECORDS
@@ -134,6 +134,14 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
     after = len(results) + len(written)
     return (out[:len(results)], dict(zip(written, out[len(results):after])),
             out[after] if flags & RECORDS else None)
+
+
+def _checked(name, value, shape, place):
+    if value.shape == shape and value.dtype == place.dtype:
+        return value
+    raise InvalidError(f"{name}: slot {place.slot}: expected {list(shape)} of "
+                       f"{np.dtype(place.dtype).name}, found {list(value.shape)} of {value.dtype.name}; "
+                       "is this the state of another model?")
 
 
 def _no_vmap(function, name):

@@ -45,8 +45,8 @@ def empty_record(spec, gradient):
     to. Leaves of `count` > 1 are stacked."""
     stacked = (spec.count,) if spec.count > 1 else ()
     sums = len(spec.indices(_abi.COMBINE_SUM)) + bool(spec.gradient_slots)
-    return {"max": jnp.zeros((*stacked, len(spec.indices(_abi.COMBINE_MAX)))),
-            "sum": jnp.zeros((*stacked, sums)), "gradient": gradient}
+    return {"max": jnp.zeros((*stacked, len(spec.indices(_abi.COMBINE_MAX))), jnp.float32),
+            "sum": jnp.zeros((*stacked, sums), jnp.float32), "gradient": gradient}
 
 
 def differentiable(record):
@@ -139,7 +139,7 @@ def _forward(spec, flags, x, weight, bias, reads, is_trained):
         record(spec.forward), spec.plan.forward_workspace.bytes(rows),
         flags | (0 if bias is None else BIAS))
     records = [r for r in (recorded, of_forward) if r is not None]
-    return y, saved, values, jnp.concatenate(records) if records else jnp.zeros(0)
+    return y, saved, values, jnp.concatenate(records) if records else jnp.zeros(0, jnp.float32)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

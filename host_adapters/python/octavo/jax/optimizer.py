@@ -69,4 +69,4 @@ def _skip(state):
     for slot in state.session.slots:
         if slot.role == _abi.ROLE_NONFINITE:
             return state.slots[state.session.key(slot)].reshape(1)
-    return jnp.zeros(1)
+    return jnp.zeros(1, jnp.float32)

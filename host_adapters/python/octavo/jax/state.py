@@ -98,10 +98,10 @@ def _contribution(slot, parts, is_max):
         return (every.max() if is_max else every.sum()).reshape(1, 1)
     out, end = [], 0
     for place, value in sorted(parts, key=lambda part: part[0].first):
-        out += [jnp.zeros(place.first - end)] if place.first > end else []
+        out += [jnp.zeros(place.first - end, jnp.float32)] if place.first > end else []
         out.append(value.reshape(-1))
         end = place.first + value.size
-    out += [jnp.zeros(slot.cols - end)] if slot.cols > end else []
+    out += [jnp.zeros(slot.cols - end, jnp.float32)] if slot.cols > end else []
     return jnp.concatenate(out).reshape(1, slot.cols)
 
 
