@@ -12,7 +12,8 @@ import sys
 import tree
 
 # Modules of this tree that another folder may import by name -> the folder that has them.
-SHARED = {"octavo": "host_adapters/python", "tiny_gpt": "samples/python"}
+SHARED = {"octavo": "host_adapters/python", "tiny_gpt": "samples/python",
+          "byte_gpt": "samples/python"}
 
 
 class Rule:
@@ -35,7 +36,8 @@ RULES = {
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The scripts in plain/ train without Octavo, for comparison.
-    "samples/python": Rule({"torch", "transformers", "accelerate", "lightning"},
+    "samples/python": Rule({"torch", "transformers", "accelerate", "lightning", "jax", "flax", "optax",
+                            "numpy"},
                            only={"host_adapters/python": r"(?!plain/).*"}),
     # Speaks to liboctavo through its headers alone.
     "samples/python_host": Rule({"cffi"}),

@@ -1,14 +1,16 @@
-"""The backend's own Adam as an optax transformation, for weights that the backend keeps in slots."""
+"""Octavo in optax: the backend's own Adam, for weights that it keeps in slots, and a State that a
+program's optimizer carries along."""
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import optax
 
 from .. import _abi
-from ..errors import UnsupportedError
+from ..errors import InvalidError, UnsupportedError
 from . import ffi
 from .parameters import optimizer_bytes, optimizer_list
-from .state import State, check_alive
+from .gradients import Gradients, OptimizerState
+from .state import State, check_alive, end_step
 
 
 class AdamState(NamedTuple):
@@ -41,6 +43,35 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
         hyper = jnp.stack([jnp.asarray(v, jnp.float32) for v in (
             rate, b1, b2, eps, weight_decay, gradient_scale, 0, 0)])
         return _step(state, hyper), AdamState(adam_state.count + 1)
+
+    return optax.GradientTransformation(init, update)
+
+
+def with_state(optimizer, state, adam=None, axis_name=None):
+    """An optax.GradientTransformation that carries a State in its own state and ends the step.
+
+    optimizer: any optax transformation, of the host's parameters; adam: octavo.jax.adam, for a backend
+    that keeps weights; axis_name: as of octavo.jax.end_step. Its update takes the Gradients of
+    octavo.jax.value_and_grad(fun)(optimizer_state, ...); updates are those of `optimizer`. Raises
+    InvalidError for a backend that keeps weights without adam.
+    """
+    check_alive(state)
+    if adam is None and any(s.gradient_slots for s in state.session.specs.values()):
+        raise InvalidError(f"with_state: expected adam=octavo.jax.adam(...), since "
+                           f"{state.session.run.backend} steps the weights that it keeps, found None")
+
+    def init(params):
+        return OptimizerState(state, optimizer.init(params), adam and adam.init(state))
+
+    def update(gradients, carried, params=None):
+        if not isinstance(gradients, Gradients):
+            raise InvalidError("gradients: expected those of octavo.jax.value_and_grad(fun)(optimizer_state, "
+                               f"...), found {type(gradients).__name__}")
+        updates, inner = optimizer.update(gradients.values, carried.inner, params)
+        next_state, adam_state = gradients.state, carried.adam
+        if adam is not None:
+            next_state, adam_state = adam.update(next_state, adam_state)
+        return updates, OptimizerState(end_step(next_state, axis_name), inner, adam_state)
 
     return optax.GradientTransformation(init, update)
 

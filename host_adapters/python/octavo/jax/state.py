@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import _abi
-from ..errors import InvalidError, StateError
+from ..errors import InvalidError, StateError, UnsupportedError
 from . import ffi
 from .linear import Site, empty_record
 from .session import open_session
@@ -37,6 +37,11 @@ class State:
     def accepted(self):
         """The names that run through the backend."""
         return tuple(self.session.specs)
+
+    @property
+    def declined(self):
+        """The names that stay with the host; octavo.jax.report has the reasons."""
+        return frozenset(self.session.verdicts) - frozenset(self.session.specs)
 
     def site(self, name, record=None):
         spec = self.session.specs.get(name)
@@ -139,6 +144,11 @@ def end_step(state, axis_name=None):
     """
     check_alive(state)
     session, slots = state.session, dict(state.slots)
+    if axis_name is not None and any(spec.gradient_slots for spec in session.specs.values()):
+        raise UnsupportedError(
+            f"end_step: expected a backend whose gradients are the host's, to average them over "
+            f"{axis_name}, found {session.run.backend}, whose octavo.gradients/1 this host does not call; "
+            "train on one device, or use fp8.backend = \"te\"")
     if axis_name is not None:
         for slot in session.slots:
             if slot.flags & _abi.SLOT_REDUCE:

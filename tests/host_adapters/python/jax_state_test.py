@@ -1,0 +1,99 @@
+"""The State as a pytree: checkpoints by orbax, data parallel training by shard_map, optax around it."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import PartitionSpec
+
+import octavo
+import octavo.jax as oj
+from conftest import msamp
+from jax_parts import batch, loss, overrides, same, train_step, weights
+
+
+def test_orbax_restores_the_bits(tmp_path):
+    step = jax.jit(train_step)
+    state, p = oj.init(weights(), overrides=overrides()), weights()
+    for i in range(2):
+        _, p, state = step(state, p, batch(i))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "step", {"state": state, "parameters": p})
+        checkpointer.wait_until_finished()
+        new = {"state": oj.init(weights(), overrides=overrides()), "parameters": weights(seed=9)}
+        restored = checkpointer.restore(tmp_path / "step", new)
+    assert isinstance(restored["state"], oj.State)
+    assert same(step(state, p, batch(2)), step(restored["state"], restored["parameters"], batch(2)))
+
+
+def test_shard_map_agrees_on_scales():
+    """Two ranks with a half of the batch each derive the scales of one rank with all of it."""
+    if jax.device_count() < 2:
+        pytest.fail("expected XLA_FLAGS=--xla_force_host_platform_device_count=2")
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    replicated, split = PartitionSpec(), PartitionSpec("data")
+
+    def ranks_step(state, p, x):
+        value, gradients, state = oj.value_and_grad(loss)(state, p, x)
+        gradients = jax.tree.map(lambda g: jax.lax.pmean(g, "data"), gradients)
+        p = jax.tree.map(lambda w, g: w - 0.1 * g, p, gradients)
+        return jax.lax.pmean(value, "data"), p, oj.end_step(state, axis_name="data")
+
+    ranked = jax.jit(jax.shard_map(ranks_step, mesh=mesh, in_specs=(replicated, replicated, split),
+                                   out_specs=replicated, check_vma=False))
+
+    x = jnp.concatenate([batch(), batch(5)])
+    both = oj.init(weights(), overrides=overrides())
+    _, p, both = ranked(both, weights(), x)
+    parts = [oj.value_and_grad(loss)(oj.init(weights(), overrides=overrides()), weights(), half)[2]
+             for half in jnp.split(x, 2)]
+    for name in ("x/amax", "dy/amax", "w/amax"):
+        expected = jnp.maximum(*(part.slots[name] for part in parts))
+        assert same(both.slots[name + "_history"][-1:], expected), name
+    shards = [s.data for s in both.slots["x/scale"].addressable_shards]
+    assert len(shards) == 2 and same(shards[0], shards[1])
+    assert bool(jnp.isfinite(p["up"]).all())
+
+
+def test_gradients_of_the_backend_are_not_combined_over_ranks():
+    state = oj.init(weights(), overrides={"layers.min_gain": "off", **msamp()})
+    with pytest.raises(octavo.UnsupportedError, match="octavo.gradients/1"):
+        oj.end_step(state, axis_name="data")
+
+
+def test_optax_carries_the_state():
+    p, state = weights(), oj.init(weights(), overrides=overrides())
+    optimizer = oj.with_state(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)), state)
+    carried = optimizer.init(p)
+
+    @jax.jit
+    def step(p, carried, x):
+        value, gradients = oj.value_and_grad(loss)(carried, p, x)
+        updates, carried = optimizer.update(gradients, carried, p)
+        return optax.apply_updates(p, updates), carried, value
+
+    for i in range(3):
+        p, carried, value = step(p, carried, batch(i))
+    assert float(jnp.abs(carried.octavo.slots["x/scale"] - 1).min()) > 0
+    with pytest.raises(octavo.InvalidError, match="value_and_grad"):
+        optimizer.update(p, carried, p)
+    with pytest.raises(octavo.InvalidError, match="adam=octavo.jax.adam"):
+        oj.with_state(optax.sgd(1.0), oj.init(weights(), overrides={"layers.min_gain": "off", **msamp()}))
+
+
+def test_a_step_with_inf_changes_no_weight_of_the_backend():
+    state = oj.init(weights(), overrides={"layers.min_gain": "off", **msamp()})
+    adam = oj.adam(optax.constant_schedule(1e-2))
+    before = oj.read_parameter(state, "up")
+    np.testing.assert_allclose(before, weights()["up"], rtol=0.01)
+
+    def product(x, factor):
+        return (oj.linear(oj.current()["up"], x) * factor).sum()
+
+    for factor, is_skipped in ((jnp.inf, True), (1.0, False)):
+        _, _, state = oj.value_and_grad(product)(state, batch(), factor)
+        state, adam_state = adam.update(state, adam.init(state))
+        state = oj.end_step(state)
+        assert same(oj.read_parameter(state, "up"), before) is is_skipped
+        assert int(state.slots["up/step"][0, 0]) == (0 if is_skipped else 1)
