@@ -38,7 +38,7 @@ Entry make_entry(const Registration &given) {
   e.backend = octavo_run_backend(given.run);
   e.optimizer = octavo_run_optimizer(given.run);
   e.session = octavo_run_session(given.run);
-  e.device = octavo_run_session_desc(given.run)->device.type;
+  e.device = octavo_run_session_desc(given.run)->device;
   e.lists[OCTAVO_VERB_END_STEP].push_back(
       list_of(e.run, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0));
   e.weight_workspace.assign(given.parameter_count, 0);

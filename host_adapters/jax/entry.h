@@ -26,7 +26,7 @@ struct Entry {
   const octavo_backend *backend = nullptr;
   const octavo_optimizer *optimizer = nullptr;
   octavo_session *session = nullptr;
-  uint32_t device = OCTAVO_DEVICE_CPU;
+  octavo_device device = {OCTAVO_DEVICE_CPU, 0};
   std::vector<List> lists[kVerbs];  // by verb, then by object
   std::vector<octavo_linear_plan> plans;
   std::vector<uint64_t> weight_workspace;  // by parameter: the largest of its linears

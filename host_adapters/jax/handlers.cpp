@@ -183,16 +183,21 @@ ffi::Error failure(octavo_status status, const std::string &what) {
   return ffi::Error(code, "[octavo status " + std::to_string(status) + "] " + what);
 }
 
+std::string name_of(octavo_device d) {
+  return d.type == OCTAVO_DEVICE_CUDA ? "GPU " + std::to_string(d.index) : "the CPU";
+}
+
 template <Verb verb>
-ffi::Error guarded(uint32_t device, void *stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                   int64_t run, int64_t object, int64_t count, int64_t flags) {
+ffi::Error guarded(octavo_device device, void *stream, ffi::RemainingArgs args,
+                   ffi::RemainingRets rets, int64_t run, int64_t object, int64_t count,
+                   int64_t flags) {
   try {
     with_entry(run, [&](const Entry &entry) {
-      if (entry.device != device)
-        refuse(std::string("expected a call on the ") +
-               (entry.device == OCTAVO_DEVICE_CUDA ? "GPU" : "CPU") +
-               ", where octavo.jax.init opened the run, found one on another platform; move the "
-               "arrays there, or call octavo.jax.init(device=...)");
+      if (entry.device.type != device.type || entry.device.index != device.index)
+        refuse("expected a call on " + name_of(entry.device) +
+               ", where octavo.jax.init opened the run, found one on " + name_of(device) +
+               "; move the arrays there, or call octavo.jax.init(device=...), in one process for "
+               "each GPU");
       Call call(args, rets, flags);
       verb({entry, object, count, stream}, call);
     });
@@ -210,13 +215,13 @@ ffi::Error on_cpu(ffi::ThreadPool threads, ffi::RemainingArgs args, ffi::Remaini
   const Pool pool = {threads.num_threads(),
                      [&threads](std::function<void()> task) { threads.Schedule(std::move(task)); }};
   const UsePool use(pool);
-  return guarded<verb>(OCTAVO_DEVICE_CPU, nullptr, args, rets, run, object, count, flags);
+  return guarded<verb>({OCTAVO_DEVICE_CPU, 0}, nullptr, args, rets, run, object, count, flags);
 }
 
 template <Verb verb>
-ffi::Error on_cuda(void *stream, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t run,
-                   int64_t object, int64_t count, int64_t flags) {
-  return guarded<verb>(OCTAVO_DEVICE_CUDA, stream, args, rets, run, object, count, flags);
+ffi::Error on_cuda(void *stream, int32_t index, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                   int64_t run, int64_t object, int64_t count, int64_t flags) {
+  return guarded<verb>({OCTAVO_DEVICE_CUDA, index}, stream, args, rets, run, object, count, flags);
 }
 
 }  // namespace
@@ -230,13 +235,14 @@ ffi::Error on_cuda(void *stream, ffi::RemainingArgs args, ffi::RemainingRets ret
       .Attr<int64_t>("object") \
       .Attr<int64_t>("count")  \
       .Attr<int64_t>("flags")
-#define OCTAVO_HANDLERS(verb)                                               \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                            \
-      octavo_jax_##verb##_cpu, octavo::jax::on_cpu<octavo::jax::verb>,      \
-      xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>() OCTAVO_ATTRIBUTES); \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                            \
-      octavo_jax_##verb##_cuda, octavo::jax::on_cuda<octavo::jax::verb>,    \
-      xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<void *>>() OCTAVO_ATTRIBUTES)
+#define OCTAVO_HANDLERS(verb)                                                                      \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
+      octavo_jax_##verb##_cpu, octavo::jax::on_cpu<octavo::jax::verb>,                             \
+      xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>() OCTAVO_ATTRIBUTES);                        \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
+      octavo_jax_##verb##_cuda, octavo::jax::on_cuda<octavo::jax::verb>,                           \
+      xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<void *>>().Ctx<xla::ffi::DeviceOrdinal>() \
+          OCTAVO_ATTRIBUTES)
 
 #pragma GCC visibility push(default)
 OCTAVO_HANDLERS(quantize);

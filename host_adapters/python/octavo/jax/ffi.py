@@ -16,7 +16,7 @@ from .. import _abi
 from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
 from ..library import folder, liboctavo
 
-OLDEST = (0, 8)  # jax.ffi with input_output_aliases, and the header that the library is built with
+OLDEST = (0, 10)  # jaxlib with the version of the FFI that the library is built with
 VERBS = ("quantize", "forward", "backward", "end_step", "optimizer_step", "write_parameter",
          "read_parameter")
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # of jax.ffi -> of the symbols
