@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "frame.h"
 #include "host_adapters/jax/entry.h"
+#include "tests/support/environment.h"
 
 extern "C" {
 XLA_FFI_Handler octavo_jax_quantize_cuda, octavo_jax_forward_cuda, octavo_jax_backward_cuda,
@@ -192,7 +191,18 @@ class OnDevice {
   int64_t number_ = 0;
 };
 
-class JaxHandlers : public testing::TestWithParam<const char *> {};
+// A made-up GPU (tests/misconfigurations/fake_gpu.c).
+struct MadeUpGpu {
+  MadeUpGpu() {
+    environment.set("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06");
+    environment.set("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS);
+  }
+  Environment environment;
+};
+
+class JaxHandlers : public testing::TestWithParam<const char *> {
+  MadeUpGpu gpu_;
+};
 
 TEST_P(JaxHandlers, on_cuda_leave_what_the_calls_of_cpp_leave) {
   OnDevice expected(GetParam()), found(GetParam());
@@ -207,6 +217,7 @@ TEST_P(JaxHandlers, on_cuda_leave_what_the_calls_of_cpp_leave) {
 INSTANTIATE_TEST_SUITE_P(All, JaxHandlers, testing::Values("delayed", "current", "block"));
 
 TEST(JaxHandlersRefuse, another_gpu_and_a_run_that_is_gone) {
+  const MadeUpGpu gpu;
   OnDevice there("current");
   EXPECT_THAT(there.by_handlers(3), HasSubstr("[octavo status 2] expected a call on GPU 0"));
   EXPECT_THAT(
