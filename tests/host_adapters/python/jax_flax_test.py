@@ -84,7 +84,7 @@ def test_mnist_of_nnx_in_fp8(plain_mnist):
     state, found = by_nnx(nnx.Linear, overrides("current"))
     assert set(state.accepted) == {"linear1", "linear2"}
     assert found != plain_mnist and found[-1] < found[0] / 2
-    assert abs(found[-1] - plain_mnist[-1]) < 0.1
+    assert abs(found[-1] - plain_mnist[-1]) < 0.2
 
 
 def test_mnist_of_nnx_with_our_layer_and_weights_of_the_backend(plain_mnist):

@@ -115,8 +115,13 @@ def test_a_gradient_slot_has_one_use():
             x = oj.linear(oj.current()["layer"], x)
         return x.sum()
 
-    with pytest.raises(octavo.UnsupportedError, match="found two.*gradient slot"):
-        oj.value_and_grad(twice)(state, batch())
+    def in_a_loop(x):
+        return jax.lax.scan(lambda y, _: (oj.linear(oj.current()["layer"], y), None), x, None,
+                            length=2)[0].sum()
+
+    for function in (twice, jax.checkpoint(twice), in_a_loop):
+        with pytest.raises(octavo.UnsupportedError, match="found two.*gradient slot"):
+            oj.value_and_grad(function)(state, batch())
     with pytest.raises(octavo.InvalidError, match="keeps in slots"):
         oj.init({"layer": jax.ShapeDtypeStruct((32, 32), jnp.float32)},
                 overrides={"layers.min_gain": "off", **msamp()})

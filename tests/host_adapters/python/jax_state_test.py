@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 import octavo
 import octavo.jax as oj
 from conftest import msamp
+from octavo import _abi
 from jax_parts import batch, loss, overrides, same, train_step, weights
 
 
@@ -27,7 +28,8 @@ def test_orbax_restores_the_bits(tmp_path):
     assert same(step(state, p, batch(2)), step(restored["state"], restored["parameters"], batch(2)))
 
 
-def test_shard_map_agrees_on_scales():
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_shard_map_agrees_on_scales(is_checked):
     """Two ranks with a half of the batch each derive the scales of one rank with all of it."""
     if jax.device_count() < 2:
         pytest.fail("expected XLA_FLAGS=--xla_force_host_platform_device_count=2")
@@ -36,24 +38,27 @@ def test_shard_map_agrees_on_scales():
 
     def ranks_step(state, p, x):
         value, gradients, state = oj.value_and_grad(loss)(state, p, x)
-        gradients = jax.tree.map(lambda g: jax.lax.pmean(g, "data"), gradients)
+        # With check_vma JAX has added gradients of what all ranks share.
+        gradients = jax.tree.map(lambda g: g / 2 if is_checked else jax.lax.pmean(g, "data"), gradients)
         p = jax.tree.map(lambda w, g: w - 0.1 * g, p, gradients)
         return jax.lax.pmean(value, "data"), p, oj.end_step(state, axis_name="data")
 
     ranked = jax.jit(jax.shard_map(ranks_step, mesh=mesh, in_specs=(replicated, replicated, split),
-                                   out_specs=replicated, check_vma=False))
+                                   out_specs=replicated, check_vma=is_checked))
 
-    x = jnp.concatenate([batch(), batch(5)])
+    x = jnp.concatenate([batch(), 2 * batch(5)])  # ranks whose maxima differ
     both = oj.init(weights(), overrides=overrides())
     _, p, both = ranked(both, weights(), x)
-    parts = [oj.value_and_grad(loss)(oj.init(weights(), overrides=overrides()), weights(), half)[2]
+    parts = [oj.value_and_grad(loss)(oj.init(weights(), overrides=overrides()), weights(), half)
              for half in jnp.split(x, 2)]
     for name in ("x/amax", "dy/amax", "w/amax"):
-        expected = jnp.maximum(*(part.slots[name] for part in parts))
+        expected = jnp.maximum(*(part.slots[name] for _, _, part in parts))
         assert same(both.slots[name + "_history"][-1:], expected), name
     shards = [s.data for s in both.slots["x/scale"].addressable_shards]
     assert len(shards) == 2 and same(shards[0], shards[1])
-    assert bool(jnp.isfinite(p["up"]).all())
+    for name in p:
+        step = sum(gradients[name] for _, gradients, _ in parts) / 2 * 0.1
+        np.testing.assert_allclose(weights()[name] - p[name], step, rtol=1e-3, atol=1e-6)
 
 
 def test_gradients_of_the_backend_are_not_combined_over_ranks():
@@ -97,3 +102,22 @@ def test_a_step_with_inf_changes_no_weight_of_the_backend():
         state = oj.end_step(state)
         assert same(oj.read_parameter(state, "up"), before) is is_skipped
         assert int(state.slots["up/step"][0, 0]) == (0 if is_skipped else 1)
+
+
+def test_gradients_of_the_backend_add_up_over_micro_batches():
+    """Also where a micro-batch does not use a layer."""
+    config = {"layers.min_gain": "off", **msamp()}
+
+    def product(names, x):
+        return sum((oj.linear(oj.current()[n], x if n == "up" else x @ jnp.eye(32, 64)) ** 2).sum()
+                   for n in names)
+
+    def gradient(parts):
+        state = oj.init(weights(), overrides=config)
+        for names in parts:
+            _, _, state = oj.value_and_grad(lambda x, names=names: product(names, x))(state, batch())
+        return [oj.read_parameter(state, n, _abi.ROLE_GRADIENT) for n in ("up", "down")]
+
+    once, twice = gradient([("up", "down")]), gradient([("up", "down"), ("up",)])
+    assert same(once[1], twice[1])
+    np.testing.assert_allclose(twice[0], 2 * once[0], rtol=0.1, atol=0.1 * float(once[0].max()))

@@ -131,9 +131,19 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
     numbers = dict(zip(("run", "object", "count"), map(np.int64, target)), flags=np.int64(flags))
     call = jax.ffi.ffi_call(f"octavo_{name}", outputs, input_output_aliases=aliases)
     out = _no_vmap(lambda *a: tuple(call(*a, **numbers)), name)(*operands)
+    out = varying(out, operands)  # as XLA cannot know
     after = len(results) + len(written)
     return (out[:len(results)], dict(zip(written, out[len(results):after])),
             out[after] if flags & RECORDS else None)
+
+
+def varying(tree, others):
+    """The tree as one that differs between the ranks of shard_map where any of `others` does."""
+    def axes_of(leaves):
+        return frozenset().union(*(jax.typeof(leaf).manual_axis_type.varying for leaf in leaves))
+
+    axes = axes_of(jax.tree.leaves(others))
+    return jax.tree.map(lambda leaf: jax.lax.pcast(leaf, tuple(axes - axes_of([leaf])), to="varying"), tree)
 
 
 def _checked(name, value, shape, place):

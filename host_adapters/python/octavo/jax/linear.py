@@ -1,9 +1,7 @@
 """y = x w^T + b by a backend, differentiable: the only place that calls its linear verbs.
 
 A call quantizes the weight, so codes never outlive the weight that they were made of. What casts
-record comes back as the cotangent of the site's record: the maximum over all uses of a site, also of
-uses in loops, since the record has flax's fm32, a float32 whose cotangents are combined by maximum
-(https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html, Fp8DotGeneralOp).
+record comes back as the cotangent of the site's record, see cotangents.
 """
 import dataclasses
 import functools
@@ -11,12 +9,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.linen.fp8_ops import fm32
 from jax import lax
 
 from .. import _abi
-from ..errors import InvalidError, UnsupportedError
-from .ffi import BIAS, DB, DW, DX, OCTAVO_DTYPES, SAVE, verb
+from ..errors import InvalidError
+from .cotangents import MAXIMUM, array_of, once
+from .ffi import BIAS, DB, DW, DX, OCTAVO_DTYPES, SAVE, varying, verb
 from .layout import accumulators
 
 
@@ -28,9 +26,6 @@ class Site:
     spec: object
     reads: dict
     record: object = None
-
-    def __post_init__(self):
-        self.is_used = False
 
     def tree_flatten(self):
         return (self.reads, self.record), self.spec
@@ -44,19 +39,26 @@ def empty_record(spec, gradient):
     """A record in which nothing is recorded. gradient: slot id -> the gradient slots that uses add
     to. Leaves of `count` > 1 are stacked."""
     stacked = (spec.count,) if spec.count > 1 else ()
-    sums = len(spec.indices(_abi.COMBINE_SUM)) + bool(spec.gradient_slots)
-    return {"max": jnp.zeros((*stacked, len(spec.indices(_abi.COMBINE_MAX))), jnp.float32),
-            "sum": jnp.zeros((*stacked, sums), jnp.float32), "gradient": gradient}
+    sums = len(spec.indices(_abi.COMBINE_SUM)) + bool(spec.gradient_slots)  # and the number of uses
+    maxima = jnp.zeros((*stacked, len(spec.indices(_abi.COMBINE_MAX))), jnp.float32)
+    # In shard_map each rank's own, or JAX would add up what the ranks record.
+    axes = tuple(jax.sharding.get_abstract_mesh().manual_axes)
+    maxima, sums = (lax.pcast(v, axes, to="varying") if axes else v
+                    for v in (maxima, jnp.zeros((*stacked, sums), jnp.float32)))
+    return {"max": maxima, "sum": sums, "gradient": gradient}
 
 
 def differentiable(record):
     """A record as what is differentiated by."""
-    return {**record, "max": lax.convert_element_type(record["max"], fm32)}
+    return {**record, "max": lax.convert_element_type(record["max"], MAXIMUM),
+            "gradient": {id: lax.convert_element_type(g, once(g.dtype))
+                         for id, g in record["gradient"].items()}}
 
 
 def plain(record):
     """The reverse. An unused site's maximum is -inf there, and 0 here."""
-    return {**record, "max": jnp.maximum(lax.convert_element_type(record["max"], jnp.float32), 0)}
+    return {**record, "max": jnp.maximum(array_of(record["max"]), 0),
+            "gradient": {id: array_of(g) for id, g in record["gradient"].items()}}
 
 
 def linear(site, x, weight=None, bias=None, *, evaluation=False):
@@ -87,13 +89,8 @@ def linear(site, x, weight=None, bias=None, *, evaluation=False):
     if bias is not None:
         bias = jnp.asarray(bias)
         _check_operand(spec, "bias", bias, spec.n)
-    if spec.gradient_slots and site.record is not None:
-        if site.is_used:
-            raise UnsupportedError(
-                f"linear {spec.name}: expected one use in a differentiated function, found two; JAX "
-                "would add the FP8 codes of its gradient slot: use a backend whose gradients are the "
-                "host's (fp8.backend = \"te\"), or accumulate over micro-batches, one use each")
-        site.is_used = True
+    # In shard_map JAX then adds the gradients of what ranks share, outside of _linear.
+    x, weight, bias = varying((x, weight, bias), (x, weight, bias, site.record))
     return _linear(spec, _abi.FORWARD_EVALUATION if evaluation else 0, x, weight, bias, site.reads,
                    site.record)
 
@@ -123,11 +120,14 @@ def _forward(spec, flags, x, weight, bias, reads, is_trained):
     for p in spec.quantize + spec.forward:
         if p.is_native:
             values[p.slot] = weight
-    is_recording = is_trained
-    record = functools.partial(lambda list: _zeros(list) if is_recording else None)
-    _, made, recorded = verb("quantize", _target(spec, spec.parameter), spec.quantize, values,
-                             record=record(spec.quantize), workspace=spec.weight_workspace)
-    values.update(made)
+    def record(list):
+        return _zeros(list) if is_trained else None
+
+    recorded = None
+    if any(p.access != _abi.ACCESS_NONE for p in spec.quantize):
+        _, made, recorded = verb("quantize", _target(spec, spec.parameter), spec.quantize, values,
+                                 record=record(spec.quantize), workspace=spec.weight_workspace)
+        values.update(made)
     rows = int(np.prod(x.shape[:-1]))
     results = [jax.ShapeDtypeStruct((*x.shape[:-1], spec.n), x.dtype)]
     if is_trained:
@@ -172,8 +172,8 @@ def _linear_fwd(spec, flags, x, weight, bias, reads, record):
         wanted |= _abi.BACKWARD_SKIP_WEIGHT
     values = {p.slot: values[p.slot] for p in spec.backward if p.access == _abi.ACCESS_READ}
     if spec.gradient_slots:
-        values.update(record["gradient"] if has_record else
-                      {p.slot: jnp.zeros(p.shape, p.dtype) for p in spec.gradient_slots})
+        values.update({p.slot: array_of(record["gradient"][p.slot]) if has_record
+                       else jnp.zeros(p.shape, p.dtype) for p in spec.gradient_slots})
     needs_x = x if spec.plan.flags & _abi.LINEAR_NEEDS_X else None
     static = _Static(wanted, x.shape, x.dtype, None if bias is None else bias.dtype, has_record)
     return y, (saved, values, recorded, needs_x, static)
@@ -205,8 +205,8 @@ def _linear_bwd(spec, flags, residual, dy):
         sums = recorded[spec.indices(_abi.COMBINE_SUM)]
         if spec.gradient_slots:
             sums = jnp.append(sums, jnp.float32(1))
-        record = {"max": lax.convert_element_type(recorded[spec.indices(_abi.COMBINE_MAX)], fm32),
-                  "sum": sums, "gradient": written}
+        record = differentiable({"max": recorded[spec.indices(_abi.COMBINE_MAX)], "sum": sums,
+                                 "gradient": written})
     return gradients.get(DX), gradients.get(DW), gradients.get(DB), None, record
 
 

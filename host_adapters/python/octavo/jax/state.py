@@ -84,7 +84,9 @@ class State:
                 at[p.combine] += p.size
                 pieces.setdefault(p.slot, []).append((p, of_kind[..., first:first + p.size]))
             for id, gradient in record["gradient"].items():
-                new[self.session.key(self.session.slots[id])] = gradient
+                key = self.session.key(self.session.slots[id])
+                is_used = record["sum"][..., -1].reshape(-1, 1, 1) > 0
+                new[key] = jnp.where(is_used, gradient, new[key]).reshape(new[key].shape)
         for id, parts in pieces.items():
             slot = self.session.slots[id]
             key, is_max = self.session.key(slot), slot.combine == _abi.COMBINE_MAX
