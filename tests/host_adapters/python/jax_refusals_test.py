@@ -30,6 +30,8 @@ def test_float64_is_refused_and_x64_mode_is_not(state):
             oj.init({"up": jnp.zeros((4, 4), jnp.float64)}, overrides=overrides())
     with pytest.raises(octavo.InvalidError, match="int32"):
         step(state, p, jnp.ones((16, 32), jnp.int32))
+    with pytest.raises(octavo.InvalidError, match="int32.*argnums"):
+        oj.value_and_grad(lambda x: x.sum())(state, jnp.ones(3, jnp.int32))
 
 
 def test_a_donated_state_is_refused(state):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 
+from ..errors import InvalidError
 from .linear import differentiable, plain
 from .state import State, check_alive
 
@@ -84,6 +85,11 @@ def value_and_grad(fun, argnums=0, has_aux=False):
 
     @jax.jit
     def run(state, *args):
+        for leaf in jax.tree.leaves([args[n] for n in numbers]):
+            if not jax.dtypes.issubdtype(leaf.dtype, jax.numpy.inexact):
+                raise InvalidError(f"value_and_grad: expected floating point arrays in the arguments "
+                                   f"{list(numbers)}, found {leaf.dtype}; give argnums of those to "
+                                   "differentiate by")
         def inner(records, *inner_args):
             with use(state), use(state.sites(records)):
                 return fun(*inner_args)
