@@ -37,6 +37,7 @@ class Call {
       : args_(args), rets_(rets), flags_(flags) {}
 
   bool has(int64_t flag) const { return (flags_ & flag) != 0; }
+  int64_t flags() const { return flags_; }
   uint32_t contract_flags() const { return static_cast<uint32_t>(flags_ & 0xFF); }
 
   ffi::AnyBuffer operand() { return *args_.get<ffi::AnyBuffer>(check(arg_++, args_.size())); }

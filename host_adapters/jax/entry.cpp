@@ -1,6 +1,7 @@
 // Runs by number. A compiled program names its run by it, and may outlive the run.
 #include "entry.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -37,14 +38,20 @@ Entry make_entry(const Registration &given) {
   e.run = given.run;
   e.backend = octavo_run_backend(given.run);
   e.optimizer = octavo_run_optimizer(given.run);
+  e.gradients = octavo_run_gradients(given.run);
   e.session = octavo_run_session(given.run);
   e.device = octavo_run_session_desc(given.run)->device;
   e.lists[OCTAVO_VERB_END_STEP].push_back(
       list_of(e.run, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0));
   e.weight_workspace.assign(given.parameter_count, 0);
   for (uint32_t p = 0; p < given.parameter_count; ++p) {
-    for (const uint32_t verb : {OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_VERB_OPTIMIZER_STEP})
+    for (const uint32_t verb :
+         {OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_VERB_REDUCE})
       e.lists[verb].push_back(list_of(e.run, verb, OCTAVO_OWNER_PARAMETER, p));
+    const List &reduce = e.lists[OCTAVO_VERB_REDUCE].back();
+    if (std::any_of(reduce.begin(), reduce.end(),
+                    [](const Place &place) { return place.access != OCTAVO_ACCESS_NONE; }))
+      e.reduced.push_back(p);
     e.rows.push_back(given.shapes[2 * p]);
     e.cols.push_back(given.shapes[2 * p + 1]);
   }
@@ -91,6 +98,18 @@ const List &Entry::list(uint32_t verb, int64_t object) const {
                     std::to_string(objects.size()),
                 OCTAVO_INVALID, {});
   return objects[static_cast<size_t>(object)];
+}
+
+uint64_t Entry::optimizer_bytes(int64_t first, int64_t count) const {
+  if (optimizer == nullptr)
+    throw Error("octavo.optimizer/1: the backend has none; step its parameters with optax",
+                OCTAVO_UNSUPPORTED, {});
+  std::vector<uint32_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<uint32_t>(first + i));
+  uint64_t bytes = 0;
+  host().require(optimizer->workspace_bytes(session, ids.data(), ids.size(), &bytes),
+                 "workspace_bytes");
+  return bytes;
 }
 
 Host &host() {

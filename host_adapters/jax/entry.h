@@ -19,12 +19,13 @@ struct Place {
 };
 
 using List = std::vector<Place>;
-constexpr uint32_t kVerbs = OCTAVO_VERB_OPTIMIZER_STEP + 1;
+constexpr uint32_t kVerbs = OCTAVO_VERB_REDUCE + 1;
 
 struct Entry {
   const octavo_run *run = nullptr;
   const octavo_backend *backend = nullptr;
   const octavo_optimizer *optimizer = nullptr;
+  const octavo_gradients *gradients = nullptr;
   octavo_session *session = nullptr;
   octavo_device device = {OCTAVO_DEVICE_CPU, 0};
   std::vector<List> lists[kVerbs];  // by verb, then by object
@@ -32,9 +33,12 @@ struct Entry {
   std::vector<uint64_t> weight_workspace;  // by parameter: the largest of its linears
   std::vector<int64_t> n, k;               // of each linear
   std::vector<int64_t> rows, cols;         // of each parameter
+  std::vector<uint32_t> reduced;           // parameters whose gradients the backend keeps
 
   // Throws Error for an object that the run does not have.
   const List &list(uint32_t verb, int64_t object) const;
+  // The workspace of the optimizer's verbs for `count` parameters from `first` on. Throws Error.
+  uint64_t optimizer_bytes(int64_t first, int64_t count) const;
 };
 
 // What a host gives: a sealed run, and the shapes that it described.

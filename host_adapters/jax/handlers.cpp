@@ -1,5 +1,5 @@
-// The verbs as XLA FFI handlers, one symbol for each platform, and the functions that the Python
-// package calls. Nothing here links Python or jaxlib: XLA passes its functions in each call.
+// The verbs as XLA FFI handlers, one symbol for each platform. Nothing here links Python or jaxlib:
+// XLA passes its functions in each call.
 #include <exception>
 
 #include "call.h"
@@ -104,23 +104,9 @@ void end_step(const Target &t, Call &c) {
   check(t.run.backend->end_step(t.run.session, &call), "end_step");
 }
 
-const octavo_optimizer *optimizer(const Target &t) {
-  if (t.run.optimizer != nullptr) return t.run.optimizer;
-  throw Error("octavo.optimizer/1: the backend has none; step its parameters with optax",
-              OCTAVO_UNSUPPORTED, {});
-}
-
-uint64_t optimizer_bytes(const Target &t) {
-  std::vector<uint32_t> ids;
-  for (int64_t i = 0; i < t.count; ++i) ids.push_back(static_cast<uint32_t>(t.object + i));
-  uint64_t bytes = 0;
-  check(optimizer(t)->workspace_bytes(t.run.session, ids.data(), ids.size(), &bytes),
-        "workspace_bytes");
-  return bytes;
-}
-
+// The size is asked first: an error where the backend has no optimizer.
 void *optimizer_workspace(const Target &t, Call &c) {
-  return c.bytes(optimizer_bytes(t), "workspace");
+  return c.bytes(t.run.optimizer_bytes(t.object, t.count), "workspace");
 }
 
 // hyper, skip, slots -> slots, workspace. The slots of `count` parameters are stacked.
@@ -140,7 +126,7 @@ void optimizer_step(const Target &t, Call &c) {
   call.count = items.size();
   call.workspace = optimizer_workspace(t, c);
   c.end();
-  check(optimizer(t)->optimizer_step(t.run.session, &call), "optimizer_step");
+  check(t.run.optimizer->optimizer_step(t.run.session, &call), "optimizer_step");
 }
 
 octavo_parameter_call parameter_call(const Target &t, Call &c, octavo_tensor *plain) {
@@ -160,7 +146,7 @@ void write_parameter(const Target &t, Call &c) {
   octavo_tensor plain = Call::matrix(c.operand(), t.run.cols[t.object], "plain");
   c.take(list, OCTAVO_ACCESS_UPDATE);
   const octavo_parameter_call call = parameter_call(t, c, &plain);
-  check(optimizer(t)->write_parameter(t.run.session, &call), "write_parameter");
+  check(t.run.optimizer->write_parameter(t.run.session, &call), "write_parameter");
 }
 
 // slots -> plain, workspace; flags: the role
@@ -169,7 +155,42 @@ void read_parameter(const Target &t, Call &c) {
   octavo_tensor plain = Call::matrix(c.result(), t.run.cols[t.object], "plain");
   c.take(list, OCTAVO_ACCESS_READ);
   const octavo_parameter_call call = parameter_call(t, c, &plain);
-  check(optimizer(t)->read_parameter(t.run.session, &call), "read_parameter");
+  check(t.run.optimizer->read_parameter(t.run.session, &call), "read_parameter");
+}
+
+// recv, state, slots of all reduced parameters, record? -> send, state, slots, record?; object: the
+// stage, flags >> 16: the number of ranks
+void run_stage(const Target &t, Call &c) {
+  if (t.run.gradients == nullptr)
+    throw Error("octavo.gradients/1: the backend has none", OCTAVO_UNSUPPORTED, {});
+  auto call = call_of<octavo_gradient_call>(t, OCTAVO_KIND_GRADIENT_CALL);
+  call.stage = static_cast<uint32_t>(t.object);
+  call.world = static_cast<uint32_t>(c.flags() >> 16);
+  uint64_t buffer = 0, state = 0;
+  const std::vector<uint32_t> &ids = t.run.reduced;
+  check(octavo_reduction_bytes(t.run.run, ids.data(), ids.size(), call.world, &buffer, &state),
+        "octavo_reduction_bytes");
+  call.recv = c.operand_bytes(buffer, "recv");
+  const ffi::AnyBuffer before = c.operand();
+  call.send = c.bytes(buffer, "send");
+  call.state = c.bytes(state, "state");
+  Call::same(before, call.state, "state");
+  List all;
+  for (const uint32_t id : ids) {
+    const List &list = t.run.list(OCTAVO_VERB_REDUCE, id);
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  c.take(all);
+  c.end();
+  std::vector<octavo_parameter_item> items;
+  void *const *pointers = c.pointers();
+  for (const uint32_t id : ids) {
+    items.push_back({id, 0, pointers, nullptr});
+    pointers += t.run.list(OCTAVO_VERB_REDUCE, id).size();
+  }
+  call.items = items.data();
+  call.count = items.size();
+  check(t.run.gradients->run_stage(t.run.session, &call), "run_stage");
 }
 
 using Verb = void (*)(const Target &, Call &);
@@ -252,50 +273,5 @@ OCTAVO_HANDLERS(end_step);
 OCTAVO_HANDLERS(optimizer_step);
 OCTAVO_HANDLERS(write_parameter);
 OCTAVO_HANDLERS(read_parameter);
+OCTAVO_HANDLERS(run_stage);
 #pragma GCC visibility pop
-
-// The functions below are called by the Python package, one thread at a time per run.
-
-OCTAVO_EXPORT const octavo_host *octavo_jax_host(void) {
-  return octavo::jax::host().get();
-}
-
-// The diagnostics since the last call, as a string that the next call on this thread overwrites.
-OCTAVO_EXPORT const char *octavo_jax_take_diagnostics(void) {
-  thread_local std::string all;
-  all.clear();
-  for (const octavo::Diagnostic &d : octavo::jax::host().take())
-    if (d.severity >= OCTAVO_SEVERITY_WARNING)
-      all += (all.empty() ? "" : "\n") + d.domain + ": " + d.text;
-  return all.c_str();
-}
-
-// Returns the run's number. The run must stay open until octavo_jax_release.
-OCTAVO_EXPORT int64_t octavo_jax_register(const octavo::jax::Registration *given) {
-  return octavo::jax::enter(*given);
-}
-
-// The workspace of the optimizer's verbs for `count` parameters from `first` on. Negative: a
-// status, and octavo_jax_take_diagnostics has the reason.
-OCTAVO_EXPORT int64_t octavo_jax_optimizer_bytes(int64_t number, uint32_t first, uint32_t count) {
-  int64_t bytes = 0;
-  try {
-    octavo::jax::with_entry(number, [&](const octavo::jax::Entry &entry) {
-      bytes = static_cast<int64_t>(octavo::jax::optimizer_bytes({entry, first, count, nullptr}));
-    });
-  } catch (const octavo::Error &e) {
-    octavo_diagnostic d = octavo::make<octavo_diagnostic>(OCTAVO_KIND_DIAGNOSTIC);
-    const std::string what = e.what();
-    d.severity = OCTAVO_SEVERITY_ERROR;
-    d.domain = OCTAVO_STR("octavo.jax");
-    d.text = octavo::borrow(what);
-    octavo::jax::host().get()->diagnose(octavo::jax::host().get()->ctx, &d);
-    return -static_cast<int64_t>(e.status());
-  }
-  return bytes;
-}
-
-// Waits for calls in flight.
-OCTAVO_EXPORT void octavo_jax_release(int64_t number) {
-  octavo::jax::leave(number);
-}

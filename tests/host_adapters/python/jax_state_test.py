@@ -61,10 +61,41 @@ def test_shard_map_agrees_on_scales(is_checked):
         np.testing.assert_allclose(weights()[name] - p[name], step, rtol=1e-3, atol=1e-6)
 
 
-def test_gradients_of_the_backend_are_not_combined_over_ranks():
-    state = oj.init(weights(), overrides={"layers.min_gain": "off", **msamp()})
-    with pytest.raises(octavo.UnsupportedError, match="octavo.gradients/1"):
-        oj.end_step(state, axis_name="data")
+@pytest.mark.parametrize("is_stacked", [False, True])
+def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
+    """Both ranks hold the mean of their gradients in FP8, and step alike."""
+    config = {"layers.min_gain": "off", **msamp()}
+    value = jnp.stack([weights()["up"]] * 2) if is_stacked else weights()["up"]
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    adam = oj.adam(1e-2, axis_name="data")
+
+    def product(x):
+        site = oj.current()["up"]
+        if is_stacked:
+            return jax.lax.scan(lambda total, s: (total + (oj.linear(s, x)**2).sum(), None), 0.0, site)[0]
+        return (oj.linear(site, x)**2).sum()
+
+    def gradient(state, x):
+        return oj.value_and_grad(product, ())(state, x)[2]
+
+    def ranks_step(state, x):
+        averaged = oj.average_gradients(gradient(state, x), "data")
+        mean = oj.read_parameter(averaged, "up", _abi.ROLE_GRADIENT)
+        stepped, _ = adam.update(gradient(state, x), adam.init(state))
+        weight = oj.read_parameter(oj.end_step(stepped, "data"), "up")
+        return mean[None], weight[None], averaged.slots["reduce/added"]
+
+    ranked = jax.jit(jax.shard_map(ranks_step, mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec("data")),
+                                   out_specs=PartitionSpec("data"), check_vma=False))
+    x = jnp.concatenate([batch(), 2 * batch(5)])
+    means, stepped, added = ranked(oj.init({"up": value}, overrides=config), x)
+    assert same(means[0], means[1]) and same(stepped[0], stepped[1])
+    assert float(added.sum()) > 0
+    halves = [oj.read_parameter(gradient(oj.init({"up": value}, overrides=config), half), "up",
+                                _abi.ROLE_GRADIENT) for half in jnp.split(x, 2)]
+    expected = sum(halves) / 2
+    assert float(jnp.linalg.norm(means[0] - expected) / jnp.linalg.norm(expected)) < 0.08
+    assert not same(stepped[0], oj.read_parameter(oj.init({"up": value}, overrides=config), "up"))
 
 
 def test_optax_carries_the_state():

@@ -12,9 +12,10 @@ from .gradients import current, use, value_and_grad
 from .linear import Site, linear
 from .optimizer import adam, with_state
 from .parameters import read_parameter
+from .reduction import average_gradients
 from .nnx import Linear, prepare
 from .state import State, close, end_step, init, report
 
-__all__ = ["Linear", "Site", "State", "adam", "close", "current", "dot_general", "end_step", "init",
+__all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "current", "dot_general", "end_step", "init",
            "linear", "prepare", "read_parameter", "report", "use", "value_and_grad",
            "with_state"]

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from .. import _abi
+from .. import _abi, stages
 from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
 from ..library import folder, liboctavo
 
 OLDEST = (0, 10)  # jaxlib with the version of the FFI that the library is built with
 VERBS = ("quantize", "forward", "backward", "end_step", "optimizer_step", "write_parameter",
-         "read_parameter")
+         "read_parameter", "run_stage")
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # of jax.ffi -> of the symbols
 BIAS, SAVE, DX, DW, DB, RECORDS = 256, 512, 1024, 2048, 4096, 8192  # host_adapters/jax/call.h
 
@@ -57,8 +57,11 @@ def library():
     lib.octavo_jax_register.restype = ctypes.c_int64
     lib.octavo_jax_register.argtypes = [ctypes.POINTER(Registration)]
     lib.octavo_jax_release.argtypes = [ctypes.c_int64]
-    lib.octavo_jax_optimizer_bytes.restype = ctypes.c_int64
-    lib.octavo_jax_optimizer_bytes.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32]
+    lib.octavo_jax_optimizer_bytes.restype = ctypes.c_uint32
+    lib.octavo_jax_optimizer_bytes.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32,
+                                               ctypes.POINTER(ctypes.c_uint64)]
+    lib.octavo_jax_plan.restype = ctypes.c_uint32
+    lib.octavo_jax_plan.argtypes = [ctypes.c_int64, ctypes.c_uint32, *stages.OUTPUTS]
     for verb in VERBS:
         for platform, suffix in PLATFORMS.items():
             handler = getattr(lib, f"octavo_jax_{verb}_{suffix}")
@@ -90,25 +93,31 @@ def release(number):
 def optimizer_bytes(number, first, count):
     """The workspace of the optimizer's verbs for `count` parameters from `first` on. Raises an
     OctavoError."""
-    bytes = library().octavo_jax_optimizer_bytes(number, first, count)
-    if bytes < 0:
-        raise error(-bytes, take_diagnostics() or "workspace_bytes of octavo.optimizer/1")
-    return bytes
+    bytes = ctypes.c_uint64()
+    status = library().octavo_jax_optimizer_bytes(number, first, count, ctypes.byref(bytes))
+    if status:
+        raise error(status, take_diagnostics() or "workspace_bytes of octavo.optimizer/1")
+    return bytes.value
+
+
+def plan(number, world):
+    """The reduction over `world` ranks of all gradients that the backend keeps: ([stages.Stage], bytes of
+    send and of recv, bytes of state). Raises an OctavoError."""
+    return stages.collect(take_diagnostics, library().octavo_jax_plan, number, world)
 
 
 def verb(name, target, places, values, given=(), results=(), record=None, workspace=0, flags=0,
-         access=None):
+         access=None, shared=None):
     """One call of a verb inside of a JAX program.
 
     target: (run, object, count of stacked objects); places: the Places of the object's list; values:
     slot id -> array, of every place that the verb reads; given, results: the operands and the
     jax.ShapeDtypeStructs in front of the slots; record: f32 [number of accumulators], or None: record
-    nothing; workspace: bytes; access: how every place is used instead of its own access.
+    nothing; workspace: bytes, None: the verb has none; access: how every place is used instead of its own
+    access; shared: index of a given operand -> that of the result in the same memory.
     Returns (results, {slot id: what was written}, the new record or None). Any thread.
     """
-    operands, outputs, aliases, written = list(given), list(results), {}, []
-    if name == "backward" and flags & DB and not flags & _abi.BACKWARD_OVERWRITE:
-        aliases[len(given) - 1] = len(results) - 1
+    operands, outputs, aliases, written = list(given), list(results), dict(shared or {}), []
     for place in places:
         how = access or place.access
         if how in (_abi.ACCESS_NONE, _abi.ACCESS_ACCUMULATE):
@@ -126,7 +135,7 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
         aliases[len(operands)] = len(outputs)
         operands.append(record)
         outputs.append(jax.ShapeDtypeStruct(record.shape, jnp.float32))
-    if name != "end_step":
+    if workspace is not None:
         outputs.append(jax.ShapeDtypeStruct((workspace,), jnp.uint8))
     numbers = dict(zip(("run", "object", "count"), map(np.int64, target)), flags=np.int64(flags))
     call = jax.ffi.ffi_call(f"octavo_{name}", outputs, input_output_aliases=aliases)

@@ -191,12 +191,15 @@ def _linear_bwd(spec, flags, residual, dy):
     results = [jax.ShapeDtypeStruct(*shapes[bit]) for bit in wanted]
     overwrite = 0 if spec.gradient_slots else _abi.BACKWARD_OVERWRITE
     given = [dy, saved] if x is None else [dy, x, saved]
+    shared = {}
     if spec.gradient_slots and DB in wanted:  # the backend adds to it, too
+        shared[len(given)] = wanted.index(DB)
         given.append(jnp.zeros(spec.n, static.bias_dtype))
     out, written, of_backward = verb(
         "backward", _target(spec, spec.linear), spec.backward, values,
         given, results, _zeros(spec.backward),
-        spec.plan.backward_workspace.bytes(rows), static.wanted | overwrite)
+        spec.plan.backward_workspace.bytes(rows), static.wanted | overwrite,
+        shared=shared)
     gradients = dict(zip(wanted, out))
     record = None
     if static.has_record:

@@ -10,6 +10,7 @@ from ..errors import InvalidError, UnsupportedError
 from . import ffi
 from .parameters import optimizer_bytes, optimizer_list
 from .gradients import Gradients, OptimizerState
+from .reduction import average_gradients
 from .state import State, check_alive, end_step
 
 
@@ -18,14 +19,15 @@ class AdamState(NamedTuple):
     count: object  # int32: calls of update, for schedules
 
 
-def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_scale=1.0):
+def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_scale=1.0,
+         axis_name=None):
     """The Adam of a backend with octavo.optimizer/1, as an optax.GradientTransformation.
 
     Its updates are opaque: update(state, adam_state) takes the State of octavo.jax.value_and_grad, whose
     slots hold gradients, and returns (the State with stepped weights and cleared gradients, the next
     adam_state); there is nothing to add, so optax.apply_updates has no part in it. Parameters that the
     host keeps are optax's as ever. A step whose gradients have Inf or NaN changes nothing.
-    learning_rate: a float or an optax schedule; gradient_scale multiplies every gradient. Hyperparameters
+    axis_name: of shard_map, to average the gradients first. learning_rate: a float or an optax schedule; gradient_scale multiplies every gradient. Hyperparameters
     are arrays of the program, so a schedule compiles nothing anew. Raises UnsupportedError for a backend
     without it.
     """
@@ -39,6 +41,8 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
     def update(state, adam_state, params=None):
         del params
         check_alive(state)
+        if axis_name is not None:
+            state = average_gradients(state, axis_name)
         rate = learning_rate(adam_state.count) if callable(learning_rate) else learning_rate
         hyper = jnp.stack([jnp.asarray(v, jnp.float32) for v in (
             rate, b1, b2, eps, weight_decay, gradient_scale, 0, 0)])

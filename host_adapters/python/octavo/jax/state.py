@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import _abi
-from ..errors import InvalidError, StateError, UnsupportedError
+from ..errors import InvalidError, StateError
 from . import ffi
 from .linear import Site, empty_record
 from .session import open_session
@@ -146,11 +146,6 @@ def end_step(state, axis_name=None):
     """
     check_alive(state)
     session, slots = state.session, dict(state.slots)
-    if axis_name is not None and any(spec.gradient_slots for spec in session.specs.values()):
-        raise UnsupportedError(
-            f"end_step: expected a backend whose gradients are the host's, to average them over "
-            f"{axis_name}, found {session.run.backend}, whose octavo.gradients/1 this host does not call; "
-            "train on one device, or use fp8.backend = \"te\"")
     if axis_name is not None:
         for slot in session.slots:
             if slot.flags & _abi.SLOT_REDUCE:
@@ -160,7 +155,8 @@ def end_step(state, axis_name=None):
     if not session.end_step:
         return State(session, slots)
     values = {p.slot: slots[session.key(session.slots[p.slot])] for p in session.end_step}
-    _, written, _ = ffi.verb("end_step", (session.number, 0, 1), session.end_step, values)
+    _, written, _ = ffi.verb("end_step", (session.number, 0, 1), session.end_step, values,
+                               workspace=None)
     slots.update({session.key(session.slots[id]): value for id, value in written.items()})
     return State(session, slots)
 
