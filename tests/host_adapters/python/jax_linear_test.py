@@ -1,5 +1,6 @@
 """JAX's transformations give what the plain program gives, bit for bit; and programs copy no slot."""
 import re
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 import octavo
 import octavo.jax as oj
 from jax_parts import batch, call, loss, mlp, overrides, same, train_step, weights
+from octavo import library
 
 
 def run_steps(of, steps=3, state=None, p=None):
@@ -119,6 +121,14 @@ def test_programs_alias_every_slot_and_trace_once():
         live.append(sum(a.nbytes for a in jax.live_arrays() if not a.is_deleted()))
     assert len(traces) == 1
     assert live[1] == live[2] == live[3]
+
+
+def test_the_library_needs_neither_python_nor_jaxlib():
+    path = library.folder() / "liboctavo_jax.so"
+    text = subprocess.run(["readelf", "-W", "-d", path], check=True, capture_output=True, text=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*?)\]", text))
+    assert {n.split(".so")[0] for n in needed} <= {
+        "liboctavo", "libstdc++", "libgcc_s", "libc", "libm", "ld-linux-x86-64"}
 
 
 def test_vmap_is_refused_with_its_reason():

@@ -61,8 +61,8 @@ def prepare(model, config=None, *, overrides=None, device=None):
             if owns:
                 layer.kernel = None
         elif owns:
-            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since {state.session.run.backend} "
-                                   "keeps its weight, found nnx.Linear; use the former in the model, or "
+            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since "
+                                   f"{state.session.run.backend} keeps its weight, found nnx.Linear; use the former in the model, or "
                                    "fp8.backend = \"te\"")
         else:
             layer.dot_general = dot_general(name)

@@ -27,9 +27,9 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
     slots hold gradients, and returns (the State with stepped weights and cleared gradients, the next
     adam_state); there is nothing to add, so optax.apply_updates has no part in it. Parameters that the
     host keeps are optax's as ever. A step whose gradients have Inf or NaN changes nothing.
-    axis_name: of shard_map, to average the gradients first. learning_rate: a float or an optax schedule; gradient_scale multiplies every gradient. Hyperparameters
-    are arrays of the program, so a schedule compiles nothing anew. Raises UnsupportedError for a backend
-    without it.
+    axis_name: of shard_map, to average the gradients first. learning_rate: a float or an optax schedule;
+    gradient_scale multiplies every gradient. Hyperparameters are arrays of the program, so a schedule
+    compiles nothing anew. Raises UnsupportedError for a backend without it.
     """
     def init(state):
         check_alive(state)
