@@ -6,7 +6,7 @@
 #   plain     samples/train_gpt, a program without an ML library, once per method (the default)
 #   torch     samples/torch_gpt, the same model on LibTorch; downloads torch, 570 MB, once
 #   pytorch   samples/python/pytorch.py, three changed lines of a PyTorch script; the same download
-#   jax       samples/python/jax_gpt.py, three lines of a JAX script; downloads JAX, too, 190 MB
+#   jax       samples/python/jax_gpt.py, three lines of a JAX script; downloads JAX, too, 150 MB
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."

@@ -99,7 +99,7 @@ if [[ ${#presets[@]} -eq 0 ]]; then
   fi
 fi
 case $run in
-  main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 840 MB once." ;;
+  main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 800 MB once." ;;
   soak) echo "Long campaigns for ${hours:=1} hours, after a build of half an hour on 2 cores." ;;
   rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 40 minutes on 2 cores." ;;
   all) echo "The selected tests of: ${presets[*]}" ;;

@@ -96,7 +96,7 @@ size_of() {
   case $1 in
     torch) echo "570 MB, 1.4 GB on the disk" ;;
     ecosystem) echo "73 MB, 350 MB on the disk" ;;
-    jax) echo "190 MB, 640 MB on the disk" ;;
+    jax) echo "150 MB, 610 MB on the disk" ;;
     oracles) echo "8 MB, 50 MB on the disk" ;;
     wheel) echo "1 MB, 3 MB on the disk" ;;
     disassembler) echo "5 MB, 5 MB on the disk" ;;

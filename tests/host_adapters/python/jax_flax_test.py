@@ -141,48 +141,42 @@ def next_tokens(seed, rows=8):
     return (start + 3 * jnp.arange(17)) % 16
 
 
-def lm_losses(cls, config, is_scanned=False):
+def lm_losses(cls, config, is_scanned=False, steps=20):
     model = Lm(cls, is_scanned)
     variables = Lm(None, is_scanned).init(jax.random.key(0), next_tokens(0)[:, :-1])
-    state = None
-    if config and not is_scanned:
+    if not is_scanned:
         state, variables = linen.prepare(model, variables, next_tokens(0)[:, :-1], overrides=config)
-    elif config:
+    else:
         names = {f"blocks/Dense_{i}": shape for i, shape in enumerate([(64, 32), (32, 64)])}
         names.update({f"blocks/MultiHeadDotProductAttention_0/{part}": (32, 32)
                       for part in ("query", "key", "value", "out")})
         state = oj.init({name: jax.ShapeDtypeStruct((2, *shape), jnp.float32)
                          for name, shape in names.items()}, overrides=config)
 
-    def loss(p, tokens, _):
-        more = {"octavo": linen.variables()} if state is not None and is_scanned else {}
+    def loss(p, tokens):
+        more = {"octavo": linen.variables()} if is_scanned else {}
         return cross_entropy(model.apply({"params": p, **more}, tokens[:, :-1]), tokens[:, 1:])
 
-    tx, p = optax.adam(3e-3), variables["params"]
+    tx, p = optax.adam(1e-2), variables["params"]
     tx_state, losses = tx.init(p), []
 
     @jax.jit
     def step(p, tx_state, state, tokens):
-        if state is None:
-            value, gradients = jax.value_and_grad(loss)(p, tokens, None)
-        else:
-            value, gradients, state = oj.value_and_grad(loss)(state, p, tokens, jnp.zeros(()))
-            state = oj.end_step(state)
+        value, gradients, state = oj.value_and_grad(loss)(state, p, tokens)
         updates, tx_state = tx.update(gradients, tx_state, p)
-        return value, optax.apply_updates(p, updates), tx_state, state
+        return value, optax.apply_updates(p, updates), tx_state, oj.end_step(state)
 
-    for i in range(30):
+    for i in range(steps):
         value, p, tx_state, state = step(p, tx_state, state, next_tokens(i))
         losses.append(float(value))
     return state, losses
 
 
 def test_lm1b_of_linen_by_one_argument():
-    _, expected = lm_losses(None, None)
     state, found = lm_losses(linen.DotGeneral, overrides("delayed"))
     assert len(state.accepted) == 2 * 6
-    assert found != expected and found[-1] < 0.5 * found[0]
-    assert abs(found[-1] - expected[-1]) < 0.1
+    assert float(jnp.abs(state.slots["dy/scale"] - 1).min()) > 0  # every layer recorded
+    assert found[-1] < 0.5 * found[0]
 
 
 def test_scanned_layers_of_linen():

@@ -1,4 +1,6 @@
 """The State as a pytree: checkpoints by orbax, data parallel training by shard_map, optax around it."""
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -152,3 +154,23 @@ def test_gradients_of_the_backend_add_up_over_micro_batches():
     once, twice = gradient([("up", "down")]), gradient([("up", "down"), ("up",)])
     assert same(once[1], twice[1])
     np.testing.assert_allclose(twice[0], 2 * once[0], rtol=0.1, atol=0.1 * float(once[0].max()))
+
+
+def test_threads_give_the_same_bits():
+    """Programs of several runs at once, whose kernels share the threads of XLA."""
+    sizes = {"up": (512, 128), "down": (128, 512)}
+    p, x = weights(sizes), batch(rows=256, cols=128)
+    found = []
+
+    def run():
+        state, step = oj.init(p, overrides=overrides()), jax.jit(train_step)
+        for _ in range(4):
+            value, stepped, after = step(state, p, x)
+            found.append((value, stepped, after.slots))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert len(found) == 12 and all(same(f, found[0]) for f in found)
