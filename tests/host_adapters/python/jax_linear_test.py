@@ -79,12 +79,17 @@ def test_a_layer_that_is_used_twice_records_the_maximum(is_loop):
     assert float(state.slots["x/amax"][0, 0]) == expected
 
 
-def test_micro_batches_record_what_one_batch_records():
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_micro_batches_record_what_one_batch_records(is_loop):
     p, x = weights(), batch()
-    whole = oj.value_and_grad(lambda p, x: mlp(p, x).sum())(oj.init(p, overrides=overrides()), p, x)[2]
-    parts = oj.init(p, overrides=overrides())
-    for half in jnp.split(x, 2):
-        _, _, parts = oj.value_and_grad(lambda p, x: mlp(p, x).sum())(parts, p, half)
+    gradient = oj.value_and_grad(lambda p, x: mlp(p, x).sum())
+    whole = gradient(oj.init(p, overrides=overrides()), p, x)[2]
+    parts, halves = oj.init(p, overrides=overrides()), jnp.stack(jnp.split(x, 2))
+    if is_loop:
+        parts, _ = jax.lax.scan(lambda state, half: (gradient(state, p, half)[2], None), parts, halves)
+    else:
+        for half in halves:
+            _, _, parts = gradient(parts, p, half)
     assert same(whole.slots, parts.slots)
 
 
