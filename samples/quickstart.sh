@@ -2,10 +2,11 @@
 # From a fresh clone on Debian 12 to a trained FP8 model: installs what is missing, builds, trains
 # a small GPT on the CPU, and prints the path of the report.
 #
-# Usage: samples/quickstart.sh [--host plain|torch|pytorch] [options of the program]
+# Usage: samples/quickstart.sh [--host plain|torch|pytorch|jax] [options of the program]
 #   plain     samples/train_gpt, a program without an ML library, once per method (the default)
 #   torch     samples/torch_gpt, the same model on LibTorch; downloads torch, 570 MB, once
 #   pytorch   samples/python/pytorch.py, three changed lines of a PyTorch script; the same download
+#   jax       samples/python/jax_gpt.py, three lines of a JAX script; downloads JAX, too, 150 MB
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -17,8 +18,8 @@ source samples/torch_env/paths.sh
 host=plain
 if [[ ${1:-} == --host ]]; then
   host=${2:-}
-  if [[ ! $host =~ ^(plain|torch|pytorch)$ ]]; then
-    echo "error: --host: expected plain, torch or pytorch, found ${host:-nothing}" >&2
+  if [[ ! $host =~ ^(plain|torch|pytorch|jax)$ ]]; then
+    echo "error: --host: expected plain, torch, pytorch or jax, found ${host:-nothing}" >&2
     exit 2
   fi
   shift 2
@@ -30,10 +31,14 @@ install_missing "${packages[@]}"
 
 options=()
 if [[ $host != plain ]]; then
-  bash samples/torch_env/install.sh
-  root=$(torch_env_root)
-  options+=(-DOCTAVO_BUILD_TORCH_OPS=ON -DOCTAVO_TORCH_ROOT="$root")
-  [[ $host != torch ]] || options+=(-DOCTAVO_BUILD_TORCH=ON)
+  groups=(torch)
+  [[ $host != jax ]] || groups+=(jax)
+  bash samples/torch_env/install.sh "${groups[@]}"
+  case $host in
+    jax) options+=(-DOCTAVO_BUILD_JAX=ON -DOCTAVO_JAX_INCLUDE="$(jax_env_include)") ;;
+    torch) options+=(-DOCTAVO_BUILD_TORCH=ON) ;;&
+    *) options+=(-DOCTAVO_BUILD_TORCH_OPS=ON -DOCTAVO_TORCH_ROOT="$(torch_env_root)") ;;
+  esac
 fi
 
 use_ccache "$PWD"
@@ -47,14 +52,16 @@ mkdir -p "$out"
 case $host in
   plain) "$build/bin/train_gpt" --out "$out" "$@" ;;
   torch) "$build/bin/torch_gpt" --out "$out" "$@" ;;
-  pytorch)
+  pytorch | jax)
+    script=samples/python/pytorch.py
+    [[ $host != jax ]] || script=samples/python/jax_gpt.py
     OCTAVO_LIBRARY_DIR="$PWD/$build/lib" PYTHONPATH="$PWD/host_adapters/python" \
-      "$(torch_env_python)" samples/python/pytorch.py "$@"
+      "$(torch_env_python)" "$script" "$@"
     ;;
 esac
 
-if [[ $host == pytorch ]]; then
-  echo "The script and its plain version: samples/python/pytorch.py, samples/python/plain/pytorch.py"
+if [[ -n ${script:-} ]]; then
+  echo "The script and its plain version: $script, samples/python/plain/${script##*/}"
 elif [[ ! -s $out/report.html ]]; then
   echo "error: expected the program to write $out/report.html, found none" >&2
   exit 1

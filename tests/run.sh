@@ -99,7 +99,7 @@ if [[ ${#presets[@]} -eq 0 ]]; then
   fi
 fi
 case $run in
-  main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 650 MB once." ;;
+  main) echo "The main tests of every component. Expect up to 12 minutes on 2 cores, and downloads of 800 MB once." ;;
   soak) echo "Long campaigns for ${hours:=1} hours, after a build of half an hour on 2 cores." ;;
   rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 40 minutes on 2 cores." ;;
   all) echo "The selected tests of: ${presets[*]}" ;;
@@ -143,6 +143,14 @@ if has_preset torch && ! install_torch_env torch ecosystem; then
     leave_out torch
   fi
 fi
+jax=no
+if has_preset torch && selects '[Jj]ax|[Tt]orch|[Pp]ython'; then
+  if install_torch_env torch jax; then
+    jax=yes
+  else
+    echo "The tests of the adapter for JAX: skipped, the group jax cannot be installed here, see above"
+  fi
+fi
 # A run that selects other tests needs no download.
 if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
   install_torch_env torch ecosystem oracles wheel ||
@@ -163,6 +171,7 @@ in_preset() {
   local options=("-DOCTAVO_LABELS_LEFT_OUT=${left_out//|/;}")
   if [[ $preset == torch ]]; then
     options+=("-DOCTAVO_TORCH_ROOT=$(torch_env_root)" "-DOCTAVO_PYTHON=$(torch_env_python)")
+    [[ $jax == no ]] || options+=(-DOCTAVO_BUILD_JAX=ON "-DOCTAVO_JAX_INCLUDE=$(jax_env_include)")
   fi
   if [[ $run =~ ^(main|rest)$ && $preset =~ ^(cpu|torch)$ ]]; then
     target=(--target "octavo_$run")

@@ -1,5 +1,5 @@
 # Included by project() when pip builds the wheel: without OCTAVO_TORCH_ROOT, the torch of the
-# building Python gives the headers.
+# building Python gives the headers; its jaxlib, where it has one, those of the handlers for JAX.
 if(NOT OCTAVO_TORCH_ROOT)
   if(DEFINED ENV{OCTAVO_TORCH_ROOT})
     set(octavo_torch_found "$ENV{OCTAVO_TORCH_ROOT}")
@@ -16,4 +16,17 @@ if(NOT OCTAVO_TORCH_ROOT)
       ".cache/torch/bin/python, or install torch 2.11 or later")
   endif()
   set(OCTAVO_TORCH_ROOT "${octavo_torch_found}" CACHE PATH "The torch folder of an installed wheel")
+endif()
+if(NOT DEFINED OCTAVO_BUILD_JAX)
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" -c
+      "from importlib.util import find_spec as find; s = find('jaxlib')\nif s: print(s.submodule_search_locations[0])"
+    OUTPUT_VARIABLE octavo_jaxlib_found OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(IS_DIRECTORY "${octavo_jaxlib_found}/include")
+    set(OCTAVO_BUILD_JAX ON CACHE BOOL "Build the XLA handlers for JAX")
+    set(OCTAVO_JAX_INCLUDE "${octavo_jaxlib_found}/include" CACHE PATH "XLA's FFI headers")
+  else()
+    message(STATUS "octavo.jax is not in this wheel: ${Python3_EXECUTABLE} has no jaxlib; "
+                   "samples/torch_env/install.sh jax installs it")
+  endif()
 endif()

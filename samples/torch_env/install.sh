@@ -3,8 +3,8 @@
 #
 # Usage: samples/torch_env/install.sh [group...]
 #        samples/torch_env/install.sh --check [group...]
-#   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), oracles (what
-#             tests/oracles compares with), wheel (what builds a wheel), disassembler (of device code);
+#   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), jax (what
+#             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel), disassembler (of device code);
 #             <group>.txt lists each
 #   --check   installs nothing; says whether these groups are complete
 #
@@ -32,7 +32,7 @@ for argument in "$@"; do
   elif [[ $argument =~ ^[a-z]+$ && -f $here/$argument.txt ]]; then
     groups+=("$argument")
   else
-    echo "error: expected a group (torch, ecosystem, oracles, wheel, disassembler), found $argument" >&2
+    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, disassembler), found $argument" >&2
     exit 2
   fi
 done
@@ -96,6 +96,7 @@ size_of() {
   case $1 in
     torch) echo "570 MB, 1.4 GB on the disk" ;;
     ecosystem) echo "73 MB, 350 MB on the disk" ;;
+    jax) echo "150 MB, 610 MB on the disk" ;;
     oracles) echo "8 MB, 50 MB on the disk" ;;
     wheel) echo "1 MB, 3 MB on the disk" ;;
     disassembler) echo "5 MB, 5 MB on the disk" ;;

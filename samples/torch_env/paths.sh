@@ -13,6 +13,16 @@ torch_env_python() {
   echo "$(torch_env_folder)/bin/python"
 }
 
+# jax_env_include: the folder of XLA's FFI headers, for C++ builds: $OCTAVO_JAX_INCLUDE, else the
+# environment's; fails without output when there is none.
+jax_env_include() {
+  local python include
+  python=$(torch_env_python)
+  include=${OCTAVO_JAX_INCLUDE:-$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/jaxlib/include}
+  [[ -f $include/xla/ffi/api/ffi.h ]] || return 1
+  echo "$include"
+}
+
 # torch_env_root: a torch package's folder, with include/ and lib/, for C++ builds.
 # $OCTAVO_TORCH_ROOT, else the environment's; fails without output when there is none.
 torch_env_root() {

@@ -12,7 +12,8 @@ import sys
 import tree
 
 # Modules of this tree that another folder may import by name -> the folder that has them.
-SHARED = {"octavo": "host_adapters/python", "tiny_gpt": "samples/python"}
+SHARED = {"octavo": "host_adapters/python", "tiny_gpt": "samples/python",
+          "byte_gpt": "samples/python"}
 
 
 class Rule:
@@ -28,12 +29,15 @@ RULES = {
     # `import octavo` loads no framework: each one is for the files that adapt it.
     "host_adapters/python": Rule(only={
         "torch": r"octavo/(torch/.*|accelerate\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
-        "accelerate": r"octavo/accelerate\.py",
+        "accelerate": r"octavo/accelerate\.py", "jax": r"octavo/jax/.*",
+        "flax": r"octavo/jax/(cotangents|linen|nnx)\.py", "optax": r"octavo/jax/optimizer\.py",
+        "numpy": r"octavo/jax/.*",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/transformers\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The scripts in plain/ train without Octavo, for comparison.
-    "samples/python": Rule({"torch", "transformers", "accelerate", "lightning"},
+    "samples/python": Rule({"torch", "transformers", "accelerate", "lightning", "jax", "flax", "optax",
+                            "numpy"},
                            only={"host_adapters/python": r"(?!plain/).*"}),
     # Speaks to liboctavo through its headers alone.
     "samples/python_host": Rule({"cffi"}),

@@ -5,26 +5,10 @@ import torch
 import torch.distributed as dist
 
 from .. import _abi
-from ..errors import InternalError, error
+from .. import stages
+from ..stages import ALL_GATHER, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, NONE
 from . import ops
 from .collective import collective
-
-NONE, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER_SUM = range(6)
-
-
-class Stage(ctypes.Structure):
-    """As octavo_gradient_stage."""
-    _fields_ = [("size", ctypes.c_uint32), ("kind", ctypes.c_uint32),
-                ("collective", ctypes.c_uint32), ("dtype", ctypes.c_uint32),
-                ("send_count", ctypes.c_uint64), ("recv_count", ctypes.c_uint64)]
-
-
-class _Sizes(ctypes.Structure):
-    _fields_ = [("stage_count", ctypes.c_uint64), ("buffer_bytes", ctypes.c_uint64),
-                ("state_bytes", ctypes.c_uint64)]
-
-
-_MOST_STAGES = 64
 
 
 def plan(number, ids, world):
@@ -36,17 +20,9 @@ def plan(number, ids, world):
     function = ops.library().octavo_torch_plan
     function.restype = ctypes.c_uint32
     function.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint64,
-                         ctypes.c_uint32, ctypes.POINTER(Stage), ctypes.c_uint64,
-                         ctypes.POINTER(_Sizes)]
-    stages, sizes = (Stage * _MOST_STAGES)(), _Sizes()
-    status = function(number, (ctypes.c_uint32 * len(ids))(*ids), len(ids), world, stages,
-                      _MOST_STAGES, ctypes.byref(sizes))
-    if status:
-        raise error(status, ops.take_diagnostics() or f"plan_reduction returned status {status}")
-    if sizes.stage_count > _MOST_STAGES:
-        raise InternalError(f"plan_reduction: expected at most {_MOST_STAGES} stages, found "
-                            f"{sizes.stage_count}; correct the backend")
-    return list(stages[:sizes.stage_count]), sizes.buffer_bytes, sizes.state_bytes
+                         ctypes.c_uint32, *stages.OUTPUTS]
+    return stages.collect(ops.take_diagnostics, function, number,
+                          (ctypes.c_uint32 * len(ids))(*ids), len(ids), world)
 
 
 def _bytes(count, device):

@@ -1,0 +1,21 @@
+"""FP8 training in JAX, through the plugins that serve every host.
+
+    state = octavo.jax.init({"up": up, "down": down}, "octavo.toml")
+    value, gradients, state = octavo.jax.value_and_grad(loss)(state, parameters, batch)
+    state = octavo.jax.end_step(state)
+
+`prepare` makes the State of a flax.nnx model, `linen.prepare` that of a flax.linen one, and `with_state`
+lets an optax optimizer carry it. All that lives from step to step is in the State, a pytree.
+"""
+from .dot_general import dot_general
+from .gradients import current, use, value_and_grad
+from .linear import Site, linear
+from .optimizer import adam, with_state
+from .parameters import read_parameter
+from .reduction import average_gradients
+from .nnx import Linear, prepare
+from .state import State, close, end_step, init, report
+
+__all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "current", "dot_general", "end_step", "init",
+           "linear", "prepare", "read_parameter", "report", "use", "value_and_grad",
+           "with_state"]

@@ -1,0 +1,176 @@
+"""The library of XLA handlers, and calls of it inside of JAX programs.
+
+Programs refer to a run by number, so one that outlives its run gets StateError's text from XLA instead
+of a crash. A failure inside a program is JAX's own exception, whose text begins with
+"[octavo status N]" and ends with the remedy.
+"""
+import ctypes
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from .. import _abi, stages
+from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
+from ..library import folder, liboctavo
+
+OLDEST = (0, 10)  # jaxlib with the version of the FFI that the library is built with
+VERBS = ("quantize", "forward", "backward", "end_step", "optimizer_step", "write_parameter",
+         "read_parameter", "run_stage")
+PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # of jax.ffi -> of the symbols
+BIAS, SAVE, DX, DW, DB, RECORDS = 256, 512, 1024, 2048, 4096, 8192  # host_adapters/jax/call.h
+
+DTYPES = {_abi.F32: jnp.float32, _abi.BF16: jnp.bfloat16, _abi.F16: jnp.float16,
+          _abi.I32: jnp.int32, _abi.U8: jnp.uint8, _abi.E4M3FN: jnp.float8_e4m3fn,
+          _abi.E5M2: jnp.float8_e5m2, _abi.E8M0FNU: jnp.float8_e8m0fnu}
+OCTAVO_DTYPES = {np.dtype(v): k for k, v in DTYPES.items() if k in (_abi.F32, _abi.BF16, _abi.F16)}
+
+
+class Registration(ctypes.Structure):
+    """As octavo::jax::Registration."""
+    _fields_ = [("run", ctypes.c_void_p), ("shapes", ctypes.POINTER(ctypes.c_int64)),
+                ("weights", ctypes.POINTER(ctypes.c_uint32)), ("parameter_count", ctypes.c_uint32),
+                ("linear_count", ctypes.c_uint32)]
+
+
+@functools.lru_cache(maxsize=None)
+def library():
+    """Loads the library once and registers its handlers with XLA for the CPU and for CUDA. Raises
+    ResourceError or VersionError with the remedy."""
+    liboctavo()
+    path = folder() / "liboctavo_jax.so"
+    if not path.exists():
+        raise ResourceError(f"liboctavo_jax.so: expected it in {path.parent}, found none; this build "
+                            "of octavo has no JAX support: install octavo[jax], or build with "
+                            "OCTAVO_BUILD_JAX=ON")
+    if tuple(int(v) for v in jax.__version__.split(".")[:2]) < OLDEST:
+        raise VersionError(f"jax: expected {OLDEST[0]}.{OLDEST[1]} or later, found {jax.__version__}; "
+                           "upgrade jax and jaxlib")
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as e:
+        raise ResourceError(f"{path}: expected a library that loads: {e}") from e
+    lib.octavo_jax_host.restype = ctypes.c_void_p
+    lib.octavo_jax_take_diagnostics.restype = ctypes.c_char_p
+    lib.octavo_jax_register.restype = ctypes.c_int64
+    lib.octavo_jax_register.argtypes = [ctypes.POINTER(Registration)]
+    lib.octavo_jax_release.argtypes = [ctypes.c_int64]
+    lib.octavo_jax_optimizer_bytes.restype = ctypes.c_uint32
+    lib.octavo_jax_optimizer_bytes.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32,
+                                               ctypes.POINTER(ctypes.c_uint64)]
+    lib.octavo_jax_plan.restype = ctypes.c_uint32
+    lib.octavo_jax_plan.argtypes = [ctypes.c_int64, ctypes.c_uint32, *stages.OUTPUTS]
+    for verb in VERBS:
+        for platform, suffix in PLATFORMS.items():
+            handler = getattr(lib, f"octavo_jax_{verb}_{suffix}")
+            jax.ffi.register_ffi_target(f"octavo_{verb}", jax.ffi.pycapsule(handler),
+                                        platform=platform)
+    return lib
+
+
+def take_diagnostics():
+    """Returns and clears what the backend said outside of programs."""
+    return library().octavo_jax_take_diagnostics().decode("utf-8", "replace")
+
+
+def register(run, shapes, weights):
+    """Registers a sealed run and returns its number. shapes: (rows, cols) of each parameter; weights:
+    the parameter of each linear. The run must stay open until release."""
+    flat = [size for shape in shapes for size in shape]
+    given = Registration(run.handle, (ctypes.c_int64 * max(len(flat), 1))(*flat),
+                         (ctypes.c_uint32 * max(len(weights), 1))(*weights), len(shapes),
+                         len(weights))
+    return library().octavo_jax_register(ctypes.byref(given))
+
+
+def release(number):
+    """Waits for calls in flight of this run; later ones fail."""
+    library().octavo_jax_release(number)
+
+
+def optimizer_bytes(number, first, count):
+    """The workspace of the optimizer's verbs for `count` parameters from `first` on. Raises an
+    OctavoError."""
+    bytes = ctypes.c_uint64()
+    status = library().octavo_jax_optimizer_bytes(number, first, count, ctypes.byref(bytes))
+    if status:
+        raise error(status, take_diagnostics() or "workspace_bytes of octavo.optimizer/1")
+    return bytes.value
+
+
+def plan(number, world):
+    """The reduction over `world` ranks of all gradients that the backend keeps: ([stages.Stage], bytes of
+    send and of recv, bytes of state). Raises an OctavoError."""
+    return stages.collect(take_diagnostics, library().octavo_jax_plan, number, world)
+
+
+def verb(name, target, places, values, given=(), results=(), record=None, workspace=0, flags=0,
+         access=None, shared=None):
+    """One call of a verb inside of a JAX program.
+
+    target: (run, object, count of stacked objects); places: the Places of the object's list; values:
+    slot id -> array, of every place that the verb reads; given, results: the operands and the
+    jax.ShapeDtypeStructs in front of the slots; record: f32 [number of accumulators], or None: record
+    nothing; workspace: bytes, None: the verb has none; access: how every place is used instead of its own
+    access; shared: index of a given operand -> that of the result in the same memory.
+    Returns (results, {slot id: what was written}, the new record or None). Any thread.
+    """
+    operands, outputs, aliases, written = list(given), list(results), dict(shared or {}), []
+    for place in places:
+        how = access or place.access
+        if how in (_abi.ACCESS_NONE, _abi.ACCESS_ACCUMULATE):
+            continue
+        shape = (*target[2:], *place.shape) if target[2] > 1 else place.shape
+        if how != _abi.ACCESS_WRITE:
+            operands.append(_checked(name, values[place.slot], shape, place))
+        if how != _abi.ACCESS_READ:
+            if how == _abi.ACCESS_UPDATE:
+                aliases[len(operands) - 1] = len(outputs)
+            outputs.append(jax.ShapeDtypeStruct(shape, place.dtype))
+            written.append(place.slot)
+    if record is not None and record.size:
+        flags |= RECORDS
+        aliases[len(operands)] = len(outputs)
+        operands.append(record)
+        outputs.append(jax.ShapeDtypeStruct(record.shape, jnp.float32))
+    if workspace is not None:
+        outputs.append(jax.ShapeDtypeStruct((workspace,), jnp.uint8))
+    numbers = dict(zip(("run", "object", "count"), map(np.int64, target)), flags=np.int64(flags))
+    call = jax.ffi.ffi_call(f"octavo_{name}", outputs, input_output_aliases=aliases)
+    out = _no_vmap(lambda *a: tuple(call(*a, **numbers)), name)(*operands)
+    out = varying(out, operands)  # as XLA cannot know
+    after = len(results) + len(written)
+    return (out[:len(results)], dict(zip(written, out[len(results):after])),
+            out[after] if flags & RECORDS else None)
+
+
+def varying(tree, others):
+    """The tree as one that differs between the ranks of shard_map where any of `others` does."""
+    def axes_of(leaves):
+        return frozenset().union(*(jax.typeof(leaf).manual_axis_type.varying for leaf in leaves))
+
+    axes = axes_of(jax.tree.leaves(others))
+    return jax.tree.map(lambda leaf: jax.lax.pcast(leaf, tuple(axes - axes_of([leaf])), to="varying"), tree)
+
+
+def _checked(name, value, shape, place):
+    if value.shape == shape and value.dtype == place.dtype:
+        return value
+    raise InvalidError(f"{name}: slot {place.slot}: expected {list(shape)} of "
+                       f"{np.dtype(place.dtype).name}, found {list(value.shape)} of {value.dtype.name}; "
+                       "is this the state of another model?")
+
+
+def _no_vmap(function, name):
+    refusing = custom_vmap(function)
+
+    @refusing.def_vmap
+    def refuse(axis_size, in_batched, *operands):
+        raise UnsupportedError(
+            f"{name}: expected a call without jax.vmap, found one over {axis_size} examples; the "
+            "scales of a layer are those of its whole batch, and a map over examples would give each "
+            "its own: pass the batch as leading dimensions of x, and scan over layers with lax.scan")
+
+    return refusing

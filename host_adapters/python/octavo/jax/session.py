@@ -1,0 +1,113 @@
+"""An open run whose tensors are JAX's: the layouts of its linears, and of its state."""
+import weakref
+
+import jax
+import numpy as np
+
+from .. import _abi
+from ..errors import InvalidError, UnsupportedError
+from ..run import Config, Run
+from . import ffi
+from .layout import Spec, places
+
+DEVICES = {"cpu": _abi.DEVICE_CPU, "gpu": _abi.DEVICE_CUDA, "cuda": _abi.DEVICE_CUDA}
+
+
+class Session:
+    """Opens a run for linears and seals it. It holds no tensor.
+
+    config: a Config; linears: name -> array or jax.ShapeDtypeStruct, the weight [N, K], or [L, N, K] of
+    stacked linears; platform: "cpu" or "gpu"; frozen: names without a gradient. `specs` has a Spec for
+    every accepted name, `verdicts` a Verdict for each. Raises OctavoError; no run is open then.
+    Comparisons are by identity, as of what JAX's caches of programs need.
+    """
+
+    def __init__(self, config, linears, platform, frozen=()):
+        library = ffi.library()
+        if platform not in DEVICES:
+            raise UnsupportedError(f"platform {platform!r}: expected one of {', '.join(DEVICES)}, for "
+                                   "which this version has kernels; give octavo.jax.init(device=...)")
+        self.platform = platform
+        self.run = Run(config, library.octavo_jax_host(), ffi.take_diagnostics, (DEVICES[platform], 0))
+        try:
+            self._describe(linears, set(frozen))
+        except BaseException:
+            self.run.close()
+            raise
+        self._release = weakref.finalize(self, _close, self.number, self.run)
+
+    def _describe(self, linears, frozen):
+        self.verdicts, accepted, shapes, weights = {}, [], [], []
+        for name, weight in linears.items():
+            shape, dtype = tuple(weight.shape), np.dtype(weight.dtype)
+            if dtype not in ffi.OCTAVO_DTYPES or len(shape) not in (2, 3) or 0 in shape:
+                raise InvalidError(f"linear {name}: weight: expected [N, K] or [L, N, K] of float32, "
+                                   f"bfloat16 or float16, found {list(shape)} of {dtype.name}")
+            *stack, n, k = shape
+            ids = [self._add(name if not stack else f"{name}.{i}", n, k, dtype, name in frozen)
+                   for i in range(stack[0] if stack else 1)]
+            self.verdicts[name] = ids[0][2]
+            taken = [pair for *pair, verdict in ids if verdict.accepted]
+            if taken and len(taken) < len(ids):
+                raise UnsupportedError(f"linear {name}: expected {len(ids)} stacked linears that are all "
+                                       f"taken or all declined, found {len(taken)} taken; give "
+                                       "layers.skip a pattern for all of them")
+            if taken:
+                accepted.append((name, taken, n, k, dtype))
+                shapes += [(n, k)] * len(taken)
+                weights += [parameter for parameter, _ in taken]
+        if self.run.backend:
+            self.run.seal()
+        self.slots = self.run.slots() if self.run.backend else []
+        self.number = ffi.register(self.run, shapes, weights) if self.run.backend else 0
+        self.specs = {name: self._spec(*rest, name=name) for name, *rest in accepted}
+        self.parameter_names = {spec.parameter + i: spec.name for spec in self.specs.values()
+                                for i in range(spec.count)}
+        self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
+
+    def _add(self, name, n, k, dtype, is_frozen):
+        flags = _abi.PARAMETER_LINEAR_WEIGHT | (_abi.PARAMETER_FROZEN if is_frozen else 0)
+        parameter, verdict = self.run.add_parameter(name, n, k, ffi.OCTAVO_DTYPES[dtype], flags)
+        if not verdict.accepted:
+            return None, None, verdict
+        linear, verdict = self.run.add_linear(name, parameter)
+        return parameter, linear, verdict
+
+    def _spec(self, ids, n, k, dtype, name):
+        (parameter, linear), run = ids[0], self.run
+        lists = [places(run, self.slots, verb, kind, id) for verb, kind, id in (
+            (_abi.VERB_QUANTIZE_WEIGHT, _abi.OWNER_PARAMETER, parameter),
+            (_abi.VERB_FORWARD, _abi.OWNER_LINEAR, linear),
+            (_abi.VERB_BACKWARD, _abi.OWNER_LINEAR, linear))]
+        plan = run.plan(linear)
+        return Spec(self.number, name, linear, parameter, len(ids), n, k, dtype, plan,
+                    plan.weight_workspace, *lists)
+
+    def is_kept(self, slot):
+        """Whether a slot is of the state: not the host's own, and not made anew by each quantize."""
+        return not slot.flags & _abi.SLOT_NATIVE and (
+            slot.access[_abi.VERB_QUANTIZE_WEIGHT] != _abi.ACCESS_WRITE)
+
+    def key(self, slot):
+        """The name of a slot of the state, which stacked parameters share."""
+        if slot.owner_kind == _abi.OWNER_SESSION:
+            return slot.name
+        return f"{self.parameter_names[slot.owner]}/{slot.name}"
+
+    def close(self):
+        """Closes the run; programs that use it fail afterwards. Idempotent."""
+        self._release()
+
+
+def _close(number, run):
+    if number:
+        ffi.release(number)
+    run.close()
+
+
+def default_platform():
+    return jax.default_backend()
+
+
+def open_session(linears, config, overrides, platform, frozen):
+    return Session(Config.of(config, overrides), linears, platform or default_platform(), frozen)

@@ -1,0 +1,183 @@
+"""The state of a run as a pytree: every slot that lives from step to step."""
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .. import _abi
+from ..errors import InvalidError, StateError
+from . import ffi
+from .linear import Site, empty_record
+from .session import open_session
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """Scales, histories and accumulators, and with a backend that owns them weights, gradients and
+    moments: name -> array. A pytree: jit it, donate it, save it with orbax. session: what the names
+    mean; it is a constant of programs. Immutable; each function returns a new one."""
+    session: object
+    slots: dict
+
+    def tree_flatten_with_keys(self):
+        names = tuple(sorted(self.slots))
+        return [(jax.tree_util.DictKey(n), self.slots[n]) for n in names], (self.session, names)
+
+    @classmethod
+    def tree_unflatten(cls, aux, leaves):
+        return cls(aux[0], dict(zip(aux[1], leaves)))
+
+    def __getitem__(self, name):
+        """The Site of a linear, for octavo.jax.linear. Raises InvalidError for an unknown name."""
+        return self.site(name)
+
+    @property
+    def accepted(self):
+        """The names that run through the backend."""
+        return tuple(self.session.specs)
+
+    @property
+    def declined(self):
+        """The names that stay with the host; octavo.jax.report has the reasons."""
+        return frozenset(self.session.verdicts) - frozenset(self.session.specs)
+
+    def site(self, name, record=None):
+        spec = self.session.specs.get(name)
+        if spec is None:
+            verdict = self.session.verdicts.get(name)
+            raise InvalidError(
+                f"linear {name}: expected one of {', '.join(self.session.specs) or 'none'}, found "
+                + ("no such name; is this the state of another model?" if verdict is None else
+                   f"one that stays with the host: {verdict}; compute it with jax.numpy"))
+        return Site(spec, {id: self._of(spec, p) for id, p in spec.read.items()}, record)
+
+    def _of(self, spec, place):
+        """The array of a place for one linear, with a leading dimension for stacked ones."""
+        slot = self.session.slots[place.slot]
+        value = self.slots[self.session.key(slot)]
+        if not place.is_pooled:
+            return value
+        columns = value[0, place.first:place.first + place.size * spec.count]
+        return columns.reshape(spec.count, place.size) if spec.count > 1 else columns
+
+    def records(self):
+        """A record for every linear, in which nothing is recorded; gradient slots are in it as they
+        are now, so that more micro-batches add to them."""
+        return {name: empty_record(spec, {p.slot: self._of(spec, p) for p in spec.gradient_slots})
+                for name, spec in self.session.specs.items()}
+
+    def sites(self, records=None):
+        """Every Site by name, with these records or none."""
+        return {name: self.site(name, records and records[name]) for name in self.session.specs}
+
+    def merged(self, records):
+        """The state with what these records hold combined into its accumulators."""
+        pieces, new = {}, dict(self.slots)
+        for name, spec in self.session.specs.items():
+            record = records[name]
+            at = {_abi.COMBINE_MAX: 0, _abi.COMBINE_SUM: 0}
+            for p in spec.recorded:
+                of_kind = record["max" if p.combine == _abi.COMBINE_MAX else "sum"]
+                first = at[p.combine]
+                at[p.combine] += p.size
+                pieces.setdefault(p.slot, []).append((p, of_kind[..., first:first + p.size]))
+            for id, gradient in record["gradient"].items():
+                key = self.session.key(self.session.slots[id])
+                is_used = record["sum"][..., -1].reshape(-1, 1, 1) > 0
+                new[key] = jnp.where(is_used, gradient, new[key]).reshape(new[key].shape)
+        for id, parts in pieces.items():
+            slot = self.session.slots[id]
+            key, is_max = self.session.key(slot), slot.combine == _abi.COMBINE_MAX
+            new[key] = _combine(new[key], _contribution(slot, parts, is_max), is_max)
+        return State(self.session, new)
+
+
+def _combine(a, b, is_max):
+    return jnp.maximum(a, b) if is_max else a + b
+
+
+def _contribution(slot, parts, is_max):
+    """What all linears recorded in one slot, in its shape."""
+    if not parts[0][0].is_pooled:
+        every = jnp.concatenate([v.reshape(-1) for _, v in parts])
+        return (every.max() if is_max else every.sum()).reshape(1, 1)
+    out, end = [], 0
+    for place, value in sorted(parts, key=lambda part: part[0].first):
+        out += [jnp.zeros(place.first - end, jnp.float32)] if place.first > end else []
+        out.append(value.reshape(-1))
+        end = place.first + value.size
+    out += [jnp.zeros(slot.cols - end, jnp.float32)] if slot.cols > end else []
+    return jnp.concatenate(out).reshape(1, slot.cols)
+
+
+def init(linears, config=None, *, overrides=None, device=None, frozen=()):
+    """Opens a run for these linears and returns its State.
+
+    linears: name -> the weight [N, K], or [L, N, K] of L linears that lax.scan goes over, as an array
+    or, where the host keeps weights, a jax.ShapeDtypeStruct; config: the path of an octavo.toml or
+    None; overrides: a dict with dotted keys; device: "cpu" or "gpu", default: JAX's; frozen: names of
+    weights without a gradient. A linear that the backend declines is not in `State.accepted`; its
+    reason is in octavo.jax.report. Setup; one thread. Raises OctavoError.
+    """
+    session = open_session(linears, config, overrides, device, frozen)
+    slots = {}
+    for slot in session.slots:
+        if not session.is_kept(slot):
+            continue
+        key, dtype = session.key(slot), ffi.DTYPES.get(slot.dtype, jnp.uint8)
+        count = 1 if slot.owner_kind == _abi.OWNER_SESSION else session.specs[
+            session.parameter_names[slot.owner]].count
+        stacked = (count,) if count > 1 else ()
+        slots.setdefault(key, jnp.full((*stacked, slot.rows, slot.cols), slot.initial, dtype))
+    state = State(session, slots)
+    from .parameters import write_weights
+    return write_weights(state, linears)
+
+
+def end_step(state, axis_name=None):
+    """Derives the next scales and clears the accumulators: once a step, after the optimizer.
+
+    state: a State of octavo.jax.value_and_grad; axis_name: the axes of shard_map or pmap over which
+    the ranks hold parts of one batch, whose maxima are combined first, so that all derive one scale.
+    Returns the next State, in the memory of `state` where a jit donates it. Any thread. Raises
+    StateError for a state that was donated.
+    """
+    check_alive(state)
+    session, slots = state.session, dict(state.slots)
+    if axis_name is not None:
+        for slot in session.slots:
+            if slot.flags & _abi.SLOT_REDUCE:
+                key = session.key(slot)
+                reduce = lax.pmax if slot.combine == _abi.COMBINE_MAX else lax.psum
+                slots[key] = reduce(slots[key], axis_name)
+    if not session.end_step:
+        return State(session, slots)
+    values = {p.slot: slots[session.key(session.slots[p.slot])] for p in session.end_step}
+    _, written, _ = ffi.verb("end_step", (session.number, 0, 1), session.end_step, values,
+                               workspace=None)
+    slots.update({session.key(session.slots[id]): value for id, value in written.items()})
+    return State(session, slots)
+
+
+def check_alive(state):
+    """Raises InvalidError for what is no State, StateError for one whose arrays were donated."""
+    if not isinstance(state, State):
+        raise InvalidError(f"state: expected a State of octavo.jax.init, found {type(state).__name__}")
+    for name, value in state.slots.items():
+        if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) \
+                and value.is_deleted():
+            raise StateError(f"state: {name}: expected an array, found one that was donated to a "
+                             "program; keep what the program returned, and pass that on")
+
+
+def report(state, format="text"):
+    """What was requested, what was tried, what runs, and where each layer went. format: "text",
+    "tree" or "json"."""
+    return state.session.run.report(format)
+
+
+def close(state):
+    """Closes the run of a state; its programs fail afterwards. Idempotent."""
+    state.session.close()

@@ -1,0 +1,111 @@
+"""What a linear of octavo.jax costs beside jax.numpy's dot where only the call counts, and beside the
+kernels' own time where they do.
+
+  OCTAVO_LIBRARY_DIR=build/torch/lib PYTHONPATH=host_adapters/python:tests/host_adapters/python \\
+    .cache/torch/bin/python tests/bench/python/jax_adapter.py [--repetitions N]
+
+Run by hand after a build with OCTAVO_BUILD_JAX=ON. One core, recipe current of te; CPU time of the
+process, medians of both sides in turns.
+
+  n = 4      a compiled program of 50 products in a row, microseconds a product: dot, forward without
+             and with gradients. A product of octavo is two calls: the cast of the weight, and forward
+  n = 1024   y, dx and dw of x [1024, 1024] by one compiled program, and by the same verbs through
+             ctypes: the kernels' own time. Exit code 1: more than 1.05 of it
+"""
+import argparse
+import os
+import statistics
+import sys
+import time
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before XLA counts the cores
+
+import jax
+import jax.numpy as jnp
+import torch
+
+import octavo.jax as oj
+from plain_host import PlainHost
+
+GATE = 1.05
+OVERRIDES = {"mixed_precision": "fp8", "layers.min_gain": "off", "fp8.backend": "te",
+             "fp8.te.recipe": "current"}
+COUNT = 50
+
+
+def medians(sides, repetitions, calls):
+    """Microseconds of CPU a call of each side; the first round does not count."""
+    times = {name: [] for name in sides}
+    for repetition in range(repetitions + 1):
+        for name, call in sides.items():
+            start = time.process_time()
+            for _ in range(calls):
+                call()
+            if repetition:
+                times[name].append((time.process_time() - start) / calls * 1e6)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def compiled(function, *arguments):
+    program = jax.jit(function).lower(*arguments).compile()
+    return lambda: jax.block_until_ready(program(*arguments))
+
+
+def small(repetitions):
+    weights, x = [jnp.eye(4) * (1 + i / 1024) for i in range(COUNT)], jnp.ones((4, 4))
+    state = oj.init({"l": weights[0]}, overrides=OVERRIDES)
+
+    def chain(product):
+        def run(weights, x):
+            for weight in weights:  # all different: XLA would make one call of equal ones
+                x = product(weight, x)
+            return x
+        return run
+
+    by_dot = chain(lambda weight, x: jnp.dot(x, weight.T, precision="highest"))
+    by_octavo = chain(lambda weight, x: oj.linear(state["l"], x, weight))
+    sides = {}
+    for name, run in (("dot", by_dot), ("octavo", by_octavo)):
+        sides[name, "forward"] = compiled(run, weights, x)
+        sides[name, "step"] = compiled(jax.grad(lambda w, x, run=run: run(w, x).sum(), (0, 1)), weights, x)
+    found = medians(sides, repetitions, 20)
+    for mode in ("forward", "step"):
+        dot, ours = (found[name, mode] / COUNT for name in ("dot", "octavo"))
+        print(f"n = 4     {mode:<8} dot {dot:8.2f} us   octavo {ours:8.2f} us   ratio {ours / dot:6.2f}")
+
+
+def large(repetitions):
+    n = 1024
+    random = torch.Generator().manual_seed(0)
+    weight, x, dy = (torch.randn(n, n, generator=random) for _ in range(3))
+    host = PlainHost(OVERRIDES, weight, torch.zeros(n))
+
+    def by_kernels():
+        host.quantize()
+        host.forward(x)
+        host.backward(dy)
+
+    arrays = [jnp.asarray(t.numpy()) for t in (weight, torch.zeros(n), x, dy)]
+    state = oj.init({"l": arrays[0]}, overrides=OVERRIDES)
+
+    def step(weight, bias, x, dy):
+        y, back = jax.vjp(lambda *a: oj.linear(state["l"], a[2], a[0], a[1]), weight, bias, x)
+        return y, back(dy)
+
+    found = medians({"kernels": by_kernels, "octavo": compiled(step, *arrays)}, repetitions, 1)
+    ratio = found["octavo"] / found["kernels"]
+    print(f"n = 1024  step     kernels {found['kernels']:8.0f} us   octavo {found['octavo']:8.0f} us   "
+          f"ratio {ratio:6.3f}")
+    return ratio
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--repetitions", type=int, default=15)
+    repetitions = parser.parse_args().repetitions
+    small(repetitions)
+    return large(repetitions)
+
+
+if __name__ == "__main__":
+    sys.exit(main() > GATE)

@@ -1,0 +1,139 @@
+"""Bad input is an exception with the remedy: of this package while JAX traces or opens a run, JAX's own,
+with the same text, when a program runs. None ends the process."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import octavo
+import octavo.jax as oj
+from conftest import msamp
+from jax_parts import batch, loss, mlp, overrides, train_step, weights
+from octavo import library
+from octavo.jax import ffi
+
+
+@pytest.fixture
+def state():
+    return oj.init(weights(), overrides=overrides())
+
+
+def test_float64_is_refused_and_x64_mode_is_not(state):
+    p, x = weights(), batch()
+    step = jax.jit(train_step)
+    expected = step(state, p, x)[0]
+    with jax.enable_x64(True):
+        assert float(step(state, p, x)[0]) == float(expected)
+        with pytest.raises(octavo.InvalidError, match="float64.*astype.*jax_enable_x64"):
+            step(state, p, jnp.asarray(np.asarray(x), jnp.float64))
+        with pytest.raises(octavo.InvalidError, match="float64"):
+            oj.init({"up": jnp.zeros((4, 4), jnp.float64)}, overrides=overrides())
+    with pytest.raises(octavo.InvalidError, match="int32"):
+        step(state, p, jnp.ones((16, 32), jnp.int32))
+    with pytest.raises(octavo.InvalidError, match="int32.*argnums"):
+        oj.value_and_grad(lambda x: x.sum())(state, jnp.ones(3, jnp.int32))
+
+
+def test_a_donated_state_is_refused(state):
+    p = weights()
+    step = jax.jit(train_step, donate_argnums=0)
+    step(state, p, batch())
+    with pytest.raises(octavo.StateError, match="donated.*keep what the program returned"):
+        oj.end_step(state)
+    with pytest.raises(octavo.StateError, match="donated"):
+        oj.value_and_grad(loss)(state, p, batch())
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):  # JAX's own, before a program runs
+        step(state, p, batch())
+
+
+def test_the_state_of_another_model_is_refused(state):
+    other = weights({"up": (48, 32), "down": (32, 48)})
+    with pytest.raises(octavo.InvalidError, match=r"expected \[64, 32\].*found \[48, 32\]"):
+        oj.value_and_grad(loss)(state, other, batch())
+    with pytest.raises(octavo.InvalidError, match="last dimension of 32"):
+        oj.value_and_grad(loss)(state, weights(), batch(cols=31))
+    with pytest.raises(octavo.InvalidError, match="no such name"):
+        state["gate"]
+    strange = oj.State(state.session, {**state.slots, "x/amax_history": jnp.zeros((3, 2))})
+    with pytest.raises(octavo.InvalidError, match=r"expected \[1024, 2\].*found \[3, 2\].*another model"):
+        oj.end_step(strange)
+
+
+@pytest.mark.parametrize("operands, object, found", [
+    ((), 0, "operands or results"), ((np.zeros((3, 2), np.float32),), 0, "expected 4 bytes, found 24"),
+    ((), 7, "expected a number below 2")])
+def test_a_call_with_other_buffers_is_refused_by_the_handler(state, operands, object, found):
+    name = "octavo_end_step" if object == 0 else "octavo_quantize"
+    call = jax.ffi.ffi_call(name, [jax.ShapeDtypeStruct((6,) if operands else (1,), jnp.float32)])
+    numbers = dict(run=np.int64(state.session.number), object=np.int64(object), count=np.int64(1),
+                   flags=np.int64(0))
+    with pytest.raises(Exception, match="octavo status 2.*" + found):
+        jax.block_until_ready(jax.jit(lambda *a: call(*a, **numbers))(*operands))
+
+
+def test_other_batch_sizes_compile_anew_and_run(state):
+    step = jax.jit(train_step)
+    for rows in (1, 16, 17):
+        assert bool(jnp.isfinite(step(state, weights(), batch(rows=rows))[0]))
+    assert mlp_shape(state, 0) == (0, 32)
+
+
+def mlp_shape(state, rows):
+    with oj.use(state):
+        return jax.jit(mlp)(weights(), batch(rows=rows)).shape
+
+
+def test_a_closed_run_fails_with_its_reason(state):
+    step = jax.jit(train_step)
+    jax.block_until_ready(step(state, weights(), batch()))
+    oj.close(state)
+    with pytest.raises(Exception, match="octavo status 3.*octavo.jax.init") as raised:
+        jax.block_until_ready(step(state, weights(), batch()))
+    assert isinstance(octavo.errors.from_op(raised.value), octavo.StateError)
+
+
+def test_wrong_platforms_and_missing_plugins_are_refused():
+    with pytest.raises(octavo.UnsupportedError, match="tpu.*cpu, gpu"):
+        oj.init(weights(), overrides=overrides(), device="tpu")
+    with pytest.raises(octavo.OctavoError, match="cuda"):
+        oj.init(weights(), overrides=overrides(), device="gpu")
+    with pytest.raises(octavo.OctavoError, match="nosuch"):
+        oj.init(weights(), overrides=overrides(**{"fp8.backend": "nosuch"}))
+
+
+def test_a_missing_library_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "liboctavo.so").symlink_to(library.folder() / "liboctavo.so")
+    monkeypatch.setenv("OCTAVO_LIBRARY_DIR", str(tmp_path))
+    with pytest.raises(octavo.ResourceError, match=r"octavo\[jax\]"):
+        ffi.library.__wrapped__()
+
+
+def test_a_gradient_slot_has_one_use():
+    p = weights({"layer": (32, 32)})
+    state = oj.init(p, overrides={"layers.min_gain": "off", **msamp()})
+
+    def twice(x):
+        for _ in range(2):
+            x = oj.linear(oj.current()["layer"], x)
+        return x.sum()
+
+    def in_a_loop(x):
+        return jax.lax.scan(lambda y, _: (oj.linear(oj.current()["layer"], y), None), x, None,
+                            length=2)[0].sum()
+
+    for function in (twice, jax.checkpoint(twice), in_a_loop):
+        with pytest.raises(octavo.UnsupportedError, match="found two.*gradient slot"):
+            oj.value_and_grad(function)(state, batch())
+    with pytest.raises(octavo.InvalidError, match="keeps in slots"):
+        oj.init({"layer": jax.ShapeDtypeStruct((32, 32), jnp.float32)},
+                overrides={"layers.min_gain": "off", **msamp()})
+    with pytest.raises(octavo.UnsupportedError, match="optax"):
+        oj.adam(1e-3).init(oj.init(p, overrides=overrides()))
+
+
+def test_a_declined_linear_says_why():
+    state = oj.init(weights(), overrides=overrides(**{"layers.skip": "down"}))
+    assert state.accepted == ("up",)
+    with pytest.raises(octavo.InvalidError, match="stays with the host"):
+        state["down"]
+    assert "down" in oj.report(state)
