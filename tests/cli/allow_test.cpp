@@ -17,7 +17,7 @@ class CliAllow : public Cli {
 TEST_F(CliAllow, nothing_runs_before_it_and_its_remedy_works) {
   const Finished before = octavo({"explain", config});
   EXPECT_EQ(before.exit_code, 1);
-  EXPECT_THAT(before.out + before.err, HasSubstr("run `octavo allow " + config + "`"));
+  EXPECT_THAT(before.out + before.err, HasSubstr("run `octavo allow " + config + "` if you trust"));
   EXPECT_THAT(before.err, HasSubstr("code here, which nobody has allowed"));
   const Finished allowed = octavo({"allow", config});
   EXPECT_EQ(allowed.exit_code, 0) << allowed.err;

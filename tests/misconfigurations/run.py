@@ -43,6 +43,9 @@ class Situation:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith(("OCTAVO_", "XDG_")) and k not in {"HOME", "NO_COLOR"}}
         self.environment["XDG_CACHE_HOME"] = self.directory + "/cache"
+        self.environment["XDG_DATA_HOME"] = self.directory + "/data"
+        self.environment["OCTAVO_PLUGIN_PATH"] = str(place.plugins)
+        self.environment["PATH"] = os.path.dirname(self.octavo) + os.pathsep + os.environ["PATH"]
         self.environment.update(case.environment)
         if case.gpu is not None:
             self.environment["OCTAVO_FAKE_GPU"] = case.gpu

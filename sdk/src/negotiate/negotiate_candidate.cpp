@@ -54,11 +54,12 @@ Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
 Remedy remedy_for_missing(const Negotiation &n, const Candidate &c,
                           const std::vector<std::string> &names) {
   if (const SearchPlace *place = n.discovery.unsearched_with(c.id)) {
-    const std::string allow = "run `octavo allow " + n.config.name + "`";
-    if (place->waits) return Remedy("look at what is there, then " + allow);
+    const std::string allow = "octavo allow " + n.config.name;
+    if (place->waits) return run_command(allow, " if you trust what is there");
     std::vector<std::string> paths = n.config[key::kPluginPath];
     paths.push_back("plugins");
-    return Remedy("name its folder, then " + allow, n.config.change(key::kPluginPath, paths));
+    return Remedy("name its folder, then run `" + allow + "`",
+                  n.config.change(key::kPluginPath, paths));
   }
   const std::string near = nearest(c.id, names);
   if (!near.empty()) return Remedy("did you mean \"" + near + "\"?", renamed(n.config, c, near));
