@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_explain(app, exit);
   octavo::cli::add_doctor(app, exit);
   octavo::cli::add_env(app, exit);
+  octavo::cli::add_allow(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_lock(app, exit);
   octavo::cli::add_manifest(app, exit);

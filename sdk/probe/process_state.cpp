@@ -2,7 +2,6 @@
 #include "process_state.h"
 
 #include <dirent.h>
-#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #endif
 
 #include "sdk/src/base/text.h"
+#include "sdk/src/machine/open_libraries.h"
 
 namespace octavo::probe {
 namespace {
@@ -71,14 +71,8 @@ ProcessState::ProcessState() {
   for (const std::string &name : entries("/proc/self/fd"))
     descriptors_[std::atoi(name.c_str())] = link_target("/proc/self/fd/" + name);
   threads_ = entries("/proc/self/task").size();
-  dl_iterate_phdr(
-      [](dl_phdr_info *info, size_t, void *to) {
-        const std::string path(info->dlpi_name);
-        auto &all = *static_cast<decltype(libraries_) *>(to);
-        if (!path.empty()) all[path.substr(path.rfind('/') + 1)].push_back(path);
-        return 0;
-      },
-      &libraries_);
+  libraries_ = open_libraries();
+  for (const int fd : library_descriptors()) descriptors_.erase(fd);  // liboctavo's
 }
 
 std::vector<std::string> ProcessState::changes(const ProcessState &later) const {

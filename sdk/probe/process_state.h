@@ -33,8 +33,7 @@ class ProcessState {
   std::array<Handler, kSignals> handlers_{};
   std::map<int, std::string> descriptors_;  // number -> what it is
   size_t threads_ = 0;
-  std::map<std::string, std::vector<std::string>>
-      libraries_;  // file name -> paths of what is loaded
+  std::map<std::string, std::vector<std::string>> libraries_;  // see open_libraries()
 };
 
 }  // namespace octavo::probe

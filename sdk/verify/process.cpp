@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "report.h"
@@ -64,6 +65,16 @@ std::vector<std::string> ProcessWatch::changes() {
   return found;
 }
 
+std::string file_of_code(const void *address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  const std::string name = info.dli_fname;
+  char target[PATH_MAX];
+  const ssize_t size =
+      name.starts_with("/proc/") ? readlink(name.c_str(), target, sizeof target) : -1;
+  return size < 0 ? name : std::string(target, static_cast<size_t>(size));
+}
+
 std::vector<std::string> symbols_of_libc(const std::string &library) {
   std::vector<std::string> found;
   void *handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -74,10 +85,8 @@ std::vector<std::string> symbols_of_libc(const std::string &library) {
         "close",  "exit",   "_exit",       "abort",   "fork",   "signal",  "sigaction",
         "getenv", "setenv", "setlocale",   "dlopen",  "dlsym",  "mmap",    "pthread_create",
         "_Znwm",  "_ZdlPv", "__cxa_throw", "expf",    "sqrtf"}) {
-    Dl_info info{};
     void *symbol = dlsym(handle, name);
-    if (symbol != nullptr && dladdr(symbol, &info) != 0 && info.dli_fname == library)
-      found.emplace_back(name);
+    if (symbol != nullptr && file_of_code(symbol) == library) found.emplace_back(name);
   }
   dlclose(handle);
   return found;

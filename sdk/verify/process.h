@@ -31,6 +31,9 @@ class ProcessWatch {
   bool global_ = false;  // a plugin's symbol is visible to everyone
 };
 
+// The file that holds this code, also where it was opened by a descriptor; empty: none.
+std::string file_of_code(const void *address);
+
 // Names of the C library's that `library` defines for itself.
 std::vector<std::string> symbols_of_libc(const std::string &library);
 

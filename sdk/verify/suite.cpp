@@ -1,7 +1,6 @@
 // Opening a backend through liboctavo, and what is kept of the messages.
 #include "suite.h"
 
-#include <dlfcn.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -70,12 +69,6 @@ std::string place_of(const octavo_session_desc &desc) {
               ", kernels ", text_of(desc.caps->id), ")");
 }
 
-std::string library_of(const octavo_backend *backend) {
-  Dl_info info{};
-  const auto function = reinterpret_cast<const void *>(backend->list_options);
-  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
-}
-
 Record run_here(const Check &check, const Settings &settings) {
   static Messages messages;
   messages.all.clear();
@@ -95,7 +88,7 @@ Record run_here(const Check &check, const Settings &settings) {
     target.shard = octavo_run_shard(run.get());
     OCTAVO_TAKE(target.desc, octavo_run_session_desc(run.get()));
     record.place = place_of(target.desc);
-    record.library = library_of(target.backend);
+    record.library = file_of_code(reinterpret_cast<const void *>(target.backend->list_options));
     target.changes = [&] { return watch.changes(); };
     target.symbols_of_libc = [&] { return symbols_of_libc(record.library); };
     record.result = run_check(check, target, settings.seed);

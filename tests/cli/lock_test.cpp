@@ -12,6 +12,8 @@ using testing::HasSubstr;
 class CliLock : public Cli {
  protected:
   CliLock() {
+    environment.set("XDG_DATA_HOME", dir / "data");
+    EXPECT_EQ(octavo({"allow", dir / "plugins"}).exit_code, 0);
     config =
         dir.write("octavo.toml",
                   "[fp8]\nbackend = \"fake\"\n[plugins]\ntrust = \"dev\"\npath = [\"plugins\"]\n");

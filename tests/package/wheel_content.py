@@ -16,6 +16,8 @@ import tempfile
 import zipfile
 
 LIBRARIES = "octavo/lib"
+PROGRAMS = ("octavo", "octavo-check-elf", "octavo-probe")
+NOTICES = ("boost", "cli11", "nlohmann_json", "tomlplusplus", "yaml-cpp")
 # What every Linux with torch has. Anything else has to be in the wheel.
 SYSTEM = re.compile(
     r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|libtorch_cpu|libc10)\.so(\.\d+)?")
@@ -26,7 +28,8 @@ def expected_files(root):
     package = root / "host_adapters/python"
     names = {str(p.relative_to(package)) for p in (package / "octavo").rglob("*.py")}
     names |= {f"{LIBRARIES}/liboctavo.so", f"{LIBRARIES}/liboctavo_torch_ops.so",
-              f"{LIBRARIES}/octavo/octavo-probe"}
+              *(f"{LIBRARIES}/octavo/{program}" for program in PROGRAMS)}
+    names |= {f"octavo/docs/reasons/{page.name}" for page in (root / "docs/reasons").glob("*.md")}
     plugins = [plugin for lists in (root / "plugins").glob("*/CMakeLists.txt")
                for plugin in re.findall(r"^\s*octavo_add_plugin\((\S+)", lists.read_text(), re.M)]
     for plugin in plugins:
@@ -46,7 +49,7 @@ def dynamic(path):
 
 
 def library_faults(folder, names):
-    libraries = [name for name in sorted(names) if re.search(r"\.so(\.\d+)*$", name)]
+    libraries = [name for name in sorted(names) if re.search(r"(\.so(\.\d+)*|/octavo|/octavo-probe)$", name)]
     inside = {pathlib.PurePosixPath(name).name for name in libraries}
     for name in libraries:
         for tag, value in dynamic(folder / name):
@@ -61,7 +64,8 @@ def library_faults(folder, names):
 def check(root, wheel, without):
     expected, plugins, version = expected_files(root)
     metadata = f"octavo-{version}.dist-info"
-    expected |= {f"{metadata}/METADATA", f"{metadata}/licenses/LICENSE"}
+    expected |= {f"{metadata}/{name}" for name in ("METADATA", "entry_points.txt", "licenses/LICENSE")}
+    expected |= {f"{metadata}/licenses/{library}.txt" for library in NOTICES}
     if not plugins:
         yield f"expected plugins in {root / 'plugins'}, found none"
     file = f"octavo-{version}-py3-none-linux_x86_64.whl"

@@ -46,7 +46,7 @@ wheel=${wheels[0]}
 content=(python3 -B "$root/tests/package/wheel_content.py" "$root" "$wheel")
 "${content[@]}" || fail "the content is not as expected, see above"
 # A comparison that misses a missing file proves nothing.
-for name in octavo/lib/octavo/plugins/te.so octavo/lib/liboctavo_torch_ops.so; do
+for name in octavo/lib/octavo/plugins/te.so octavo/lib/octavo/octavo; do
   seen=$("${content[@]}" --without "$name") &&
     fail "wheel_content.py did not see that $name was left out"
   [[ $seen == *"missing in the wheel: $name"* ]] ||
@@ -68,6 +68,12 @@ site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("p
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/torch_env.pth"
 
 cd -- "$work"
+# The program that pip puts on PATH, with the plugins of the same wheel.
+said=$("$work/venv/bin/octavo" doctor 2>&1) || fail "octavo doctor failed: $said"
+[[ $said == *"$site/octavo/lib/octavo/plugins"* ]] ||
+  fail "expected that octavo doctor names plugins below $site, found: $said"
+"$work/venv/bin/octavo" init --yes >/dev/null || fail "octavo init --yes failed"
+"$work/venv/bin/octavo" try te >/dev/null || fail "octavo try te failed"
 "$work/venv/bin/python" -B - "$site" "$root" <<'PYTHON' ||
 import pathlib
 import re

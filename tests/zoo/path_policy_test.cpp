@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 
+#include "sdk/src/file/allowed.h"
 #include "sdk/src/file/privilege_file.h"
 
 namespace octavo::test {
@@ -29,6 +30,18 @@ void PrintTo(const Case &c, std::ostream *out) {
 
 void mode(const std::string &path, mode_t m) {
   if (chmod(path.c_str(), m) != 0) throw std::runtime_error("cannot chmod " + path);
+}
+
+// The plugin comes with a configuration file that names its folder.
+void bring_along(PolicyTree &t) {
+  t.config = t.dir.write("site/octavo.toml", "[plugins]\npath = [\"plugins\"]\n");
+  t.directories.clear();
+}
+
+// The canary is in a library that the plugin needs, in the folder `needs` next to it.
+std::string need(PolicyTree &t) {
+  t.dir.copy(OCTAVO_CANARY_NEEDY_PLUGIN, "site/plugins/fake.so");
+  return t.dir.copy(OCTAVO_CANARY_NEED, "site/plugins/needs/octavo_canary_need.so");
 }
 
 #include "tests/zoo/path_policy_cases.inc"

@@ -242,18 +242,30 @@ TEST_F(ZooProbe, second_runtime_is_a_warning) {
   const std::string name = std::filesystem::path(info.dli_fname).filename();
   if (name.find("libstdc++") != 0) GTEST_SKIP() << "the C++ library is part of " << own;
   Environment outer;
-  outer.set("FAKE_SECOND", dir.copy(own, "second/" + name));
-  EXPECT_THAT(probe(), HasSubstr("the plugin brings a second " + name + ": "));
+  const std::string copy = dir.copy(own, "second/" + name);
+  outer.set("FAKE_SECOND", copy);
+  EXPECT_THAT(probe(), HasSubstr("the plugin brings a second libstdc++: "));
+  EXPECT_THAT(probe(), Not(HasSubstr("loader     several ")));
+  // And those that the host has brought itself, which no plugin's trial sees.
+  void *second = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(second, nullptr) << dlerror();
+  const std::string text = probe();
+  dlclose(second);
+  EXPECT_THAT(text, testing::ContainsRegex("\nloader     several libstdc\\+\\+: [^\n]*, "));
+  EXPECT_THAT(text, HasSubstr(copy));
 }
 
 // What the loader was told for this process: shown, since it is code that no plugin brought.
 TEST_F(ZooProbe, variables_of_the_loader_are_shown) {
-  Environment outer;
-  outer.unset("LD_PRELOAD");
-  outer.set("LD_LIBRARY_PATH", "/nowhere");
-  EXPECT_THAT(probe(), HasSubstr("\nloader     LD_LIBRARY_PATH = /nowhere\n"));
-  outer.set("LD_LIBRARY_PATH", "");
-  EXPECT_THAT(probe(), Not(HasSubstr("LD_LIBRARY_PATH")));
+  for (const std::string name : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"}) {
+    Environment outer;
+    for (const char *other : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"}) outer.unset(other);
+    EXPECT_THAT(probe(), Not(HasSubstr("\nloader ")));
+    outer.set(name, "/nowhere");
+    EXPECT_THAT(probe(), HasSubstr("\nloader     " + name + " = /nowhere\n"));
+    outer.set(name, "");
+    EXPECT_THAT(probe(), Not(HasSubstr(name)));
+  }
 }
 
 TEST_F(ZooProbe, a_refusal_is_remembered_in_this_process) {

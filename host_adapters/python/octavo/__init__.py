@@ -8,13 +8,13 @@ does.
 from .errors import (DeviceError, InternalError, InvalidError, OctavoError, ResourceError,
                      StateError, UnsupportedError, VersionError)
 from .library import version
-from .run import Config, explain, list_plugins
+from .run import Config, explain, list_plugins, probe
 
 _TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
-          "join")
+          "join", "telemetry")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",
-           "StateError", "UnsupportedError", "VersionError", "explain", "list_plugins", "version",
+           "StateError", "UnsupportedError", "VersionError", "explain", "list_plugins", "probe", "version",
            *_TORCH]
 
 

@@ -16,20 +16,23 @@ from .torch import optimizer as optimizers
 from .torch.prepare import prepare
 from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
+from .torch.telemetry import telemetry
 
 
 class OctavoPrecision(Precision):
     """A precision plugin for one LightningModule at a time.
 
-    config, filter, overrides: as in octavo.prepare. The module is converted in place before
+    config, filter, overrides, telemetry: as in octavo.prepare. The module is converted in place before
     configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
-    configure_optimizers returns. Lightning's checkpoints include the FP8 state.
+    configure_optimizers returns. Lightning's checkpoints include the FP8 state. The Trainer's loggers get
+    what octavo.telemetry(flat=True) gives of each step that is recorded.
     """
     precision = "bf16-mixed"
 
-    def __init__(self, config=None, *, filter=None, overrides=None):
-        self._arguments = dict(config=config, filter=filter, overrides=overrides)
+    def __init__(self, config=None, *, filter=None, overrides=None, telemetry=0):
+        self._arguments = dict(config=config, filter=filter, overrides=overrides, telemetry=telemetry)
         self._module = None
+        self._logged = None  # the step whose telemetry the loggers have
 
     def convert_module(self, module):
         trainer = getattr(module, "_trainer", None)
@@ -69,7 +72,17 @@ class OctavoPrecision(Precision):
                 "another optimizer with OctavoPrecision")
         result = functools.partial(self._wrap_closure, model, optimizer, closure)()
         optimizer.step(**kwargs)
+        if self._arguments["telemetry"]:
+            self._log(model)
         return result
+
+    def _log(self, model):
+        taken = telemetry(model)
+        if taken is None or taken["step"] == self._logged:
+            return
+        self._logged = taken["step"]
+        for logger in model.trainer.loggers:
+            logger.log_metrics(telemetry(model, flat=True), step=taken["step"])
 
     def report(self, format="text"):
         """octavo.report of the module. Raises StateError before there is a module."""

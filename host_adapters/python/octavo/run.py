@@ -173,6 +173,15 @@ def list_plugins(config=None, format="text", overrides=None):
     return text
 
 
+def probe(config=None, format="text", overrides=None):
+    """Reports processor, memory, driver and devices, what the system's loader was told and has open in
+    this process, and the trial of every plugin in the helper process. Arguments as in explain."""
+    status, text, said = _report(liboctavo().octavo_probe, config, overrides, format)
+    if status:
+        raise error(status, said)
+    return text
+
+
 class Run:
     """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
     or by default what the configuration says."""

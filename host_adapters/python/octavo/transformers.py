@@ -19,6 +19,7 @@ from .torch import optimizer as optimizers
 from .torch.prepare import prepare
 from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
+from .torch.telemetry import telemetry
 
 FILE = "octavo.safetensors"
 STEP = "octavo.step"
@@ -31,17 +32,17 @@ class OctavoCallback(transformers.TrainerCallback):
     Pass it in the Trainer's argument `callbacks`. A callback that is added later is too late,
     because the Trainer has used the model by then.
 
-    config, filter, overrides: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
+    config, filter, overrides, telemetry: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
     each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
     then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir.
 
-    octavo_fp8_layers, octavo_host_layers and octavo_skipped_steps are added to the Trainer's
-    log_history and to the logs that later callbacks receive. The logger "octavo" receives the
+    octavo_fp8_layers, octavo_host_layers, octavo_skipped_steps and what octavo.telemetry(flat=True) gives
+    are added to the Trainer's log_history and to the logs that later callbacks receive. The logger "octavo" receives the
     report when training begins.
     """
 
-    def __init__(self, config=None, *, filter=None, overrides=None, resume=None):
-        self._arguments = dict(config=config, filter=filter, overrides=overrides)
+    def __init__(self, config=None, *, filter=None, overrides=None, resume=None, telemetry=0):
+        self._arguments = dict(config=config, filter=filter, overrides=overrides, telemetry=telemetry)
         self._resume = resume
         self._joined = None  # the torch optimizer that steps the model
         self.counts = {}     # added to every log
@@ -109,6 +110,8 @@ class OctavoCallback(transformers.TrainerCallback):
 
     def on_log(self, args, state, control, model=None, logs=None, **kwargs):
         values = {**self.counts, "octavo_skipped_steps": session_of(model).skipped_steps}
+        if self._arguments["telemetry"]:
+            values.update(telemetry(model, flat=True))
         if logs is not None:
             logs.update(values)
         if state.log_history:

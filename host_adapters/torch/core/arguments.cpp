@@ -87,15 +87,17 @@ bool is_transposed(View t) {
 
 }  // namespace
 
-Pointers::Pointers(const List &list, bool records) {
+Pointers::Pointers(const Entry &e, const List &list, bool records) {
   data_ = few_.data();
   if (list.slots.size() > few_.size()) {
     many_.resize(list.slots.size());
     data_ = many_.data();
   }
   std::copy(list.slots.begin(), list.slots.end(), data_);
-  if (records) return;
-  for (const uint32_t at : list.accumulators) data_[at] = nullptr;
+  if (!records)
+    for (const uint32_t at : list.accumulators) data_[at] = nullptr;
+  else if (!list.statistics.empty() && !e.coupling.samples())
+    for (const uint32_t at : list.statistics) data_[at] = nullptr;
 }
 
 WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list, View weight,

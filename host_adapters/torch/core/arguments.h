@@ -33,7 +33,7 @@ Call call_of(const Entry &e, uint32_t kind) {
 class Pointers {
  public:
   // records: whether accumulators are passed.
-  Pointers(const List &list, bool records);
+  Pointers(const Entry &e, const List &list, bool records);
   Pointers(const Pointers &) = delete;
   Pointers &operator=(const Pointers &) = delete;
 

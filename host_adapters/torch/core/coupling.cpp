@@ -41,7 +41,7 @@ void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered)
   const List &list = list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   if (list.slots.empty()) return;
   check_held(e, parameter, list);
-  Pointers pointers(list, true);
+  Pointers pointers(e, list, true);
   const WeightMatrix matrix(e, parameter, list, weight, is_gathered, &pointers);
   Workspace workspace(e, e.weight_workspace[parameter]);
   auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL);
@@ -56,7 +56,7 @@ void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered)
 void end_step(const Entry &e) {
   const List &list = list_of(e, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   if (!list.slots.empty()) {
-    Pointers pointers(list, true);
+    Pointers pointers(e, list, true);
     auto call = call_of<octavo_step_call>(e, OCTAVO_KIND_STEP_CALL);
     call.slots = pointers.data();
     check(e.backend->end_step(e.session, &call), "end_step");

@@ -57,6 +57,7 @@ enum Since : uint8_t {
   kMarked,
   kCaptured,  // stays: a CUDA graph holds a forward, whose replays nobody announces
   kHalf,      // stays: a backward had a dy in f16, of which GradScaler inspects gradients
+  kQuietly,   // the host's word: casts record nothing for telemetry
   kSinceCount
 };
 
@@ -98,6 +99,8 @@ class Coupling {
     return get(flags_.since[kForward]) || get(flags_.since[kBackward]) ||
            get(flags_.since[kCaptured]);
   }
+  // Whether casts record what telemetry asks for.
+  bool samples() const { return get(flags_.since[kQuietly]) == 0; }
   // Codes and records are those of another time: nothing ran since, and every weight is quantized
   // when a forward needs it.
   void forget();

@@ -21,6 +21,10 @@ size_t offset_of(const octavo_slot &slot, const octavo_slot_use &use) {
   return is_range ? static_cast<size_t>(use.first) * OCTAVO_DTYPE_BITS(slot.dtype) / 8 : 0;
 }
 
+bool is_telemetry(uint32_t role) {
+  return role >= OCTAVO_ROLE_SATURATED && role <= OCTAVO_ROLE_NOISE;
+}
+
 // Appends one use to a list.
 void append(const Registration &given, const octavo_slot_use &use, size_t verb, List *list) {
   const octavo_slot *slot = octavo_run_slot(given.run, use.slot);
@@ -40,7 +44,9 @@ void append(const Registration &given, const octavo_slot_use &use, size_t verb, 
     return;
   }
   list->slots[at] = static_cast<char *>(given.slots[use.slot]) + offset_of(*slot, use);
-  if (access == OCTAVO_ACCESS_ACCUMULATE) list->accumulators.push_back(at);
+  if (access != OCTAVO_ACCESS_ACCUMULATE) return;
+  list->accumulators.push_back(at);
+  if (is_telemetry(slot->role)) list->statistics.push_back(at);
 }
 
 ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner) {

@@ -25,6 +25,7 @@ struct Native {
 struct List {
   std::vector<void *> slots;           // null: not accessed, or native
   std::vector<uint32_t> accumulators;  // positions that are null when nothing is recorded
+  std::vector<uint32_t> statistics;    // of these: those of telemetry
   std::vector<Native> natives;
 
   // The native position of a role; null when the verb does not access it.

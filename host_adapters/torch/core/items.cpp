@@ -34,7 +34,7 @@ Items::Items(const Entry &e, uint32_t verb, const ParameterSet &given, View hype
   for (size_t i = 0; i < given.ids.size(); ++i) {
     const int64_t id = given.ids[i];
     const List &list = list_of(e, verb, OCTAVO_OWNER_PARAMETER, id);
-    Pointers &pointers = lists_.emplace_back(list, true);
+    Pointers &pointers = lists_.emplace_back(e, list, true);
     for (const Native &native : list.natives) {
       const bool is_weight = native.role == OCTAVO_ROLE_WEIGHT;
       const Views &from = is_weight ? given.weights : given.gradients;

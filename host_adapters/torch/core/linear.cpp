@@ -30,7 +30,7 @@ struct ForwardCall {
         list(list_of(e, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, in.linear)),
         shape(e.shapes[static_cast<size_t>(in.linear)]),
         plan(e.plans[static_cast<size_t>(in.linear)]),
-        pointers(list, (in.flags & kQuiet) == 0),
+        pointers(e, list, (in.flags & kQuiet) == 0),
         call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
     call.linear = static_cast<uint32_t>(in.linear);
     call.flags = flags_of(in.flags);
@@ -178,7 +178,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   const List &list = list_of(e, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, in.linear);
   const LinearShape &shape = e.shapes[static_cast<size_t>(in.linear)];
   const octavo_linear_plan &plan = e.plans[static_cast<size_t>(in.linear)];
-  Pointers pointers(list, true);
+  Pointers pointers(e, list, true);
   const bool is_gathered = (in.flags & kOfGathered) != 0 && in.weight;
   const bool is_packed = (in.flags & kOfPacked) != 0;
   std::optional<WeightMatrix> weight_matrix;

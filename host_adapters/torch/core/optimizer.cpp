@@ -49,7 +49,7 @@ using ParameterVerb = octavo_status (*)(const octavo_session *, const octavo_par
 void exchange(const Entry &e, ParameterVerb octavo_optimizer::*verb, const char *name,
               int64_t parameter, int64_t role, View plain) {
   check_dense(e, plain, "plain");
-  Pointers pointers(list_of(e, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter),
+  Pointers pointers(e, list_of(e, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter),
                     true);
   Workspace workspace(e, workspace_bytes(e, {static_cast<uint32_t>(parameter)}));
   octavo_tensor m = matrix(plain, plain.dim() > 0 ? plain.last() : 1);

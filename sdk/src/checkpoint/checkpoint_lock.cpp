@@ -14,6 +14,7 @@
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_names.h"
 #include "sdk/src/checkpoint/checkpoint_texts.h"
+#include "sdk/src/file/size_signal.h"
 
 namespace octavo {
 namespace {
@@ -74,6 +75,7 @@ bool CheckpointLock::begin(const std::string &directory, const std::string &path
     return !is_held_;
   }
   const std::string text = lock_text(run_id);
+  const HeldSizeSignal held;
   if (ftruncate(file_.get(), 0) != 0 ||
       pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     fail_call(path, "a file that can be written", errno, "free space");

@@ -38,8 +38,13 @@ class Loader {
     const std::string path(view(desc_.config_path));
     config_.name = path.empty() ? "(no file)" : path;
     if (!path.empty()) {
-      const auto parent = std::filesystem::absolute(path).parent_path();
-      config_.directory = parent.string();
+      std::error_code error;
+      const auto absolute = std::filesystem::absolute(path, error);
+      if (error)
+        throw Failure(OCTAVO_INVALID, kConfigDomain, path,
+                      ": expected a current directory for a relative path, found none (",
+                      error.message(), "); change to one, or give an absolute path");
+      config_.directory = absolute.parent_path().string();
     }
     std::string text(view(desc_.config_text));
     if (desc_.config_text.data == nullptr) {

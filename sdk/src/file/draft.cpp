@@ -12,6 +12,7 @@
 
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/file/size_signal.h"
 
 namespace octavo {
 
@@ -32,6 +33,7 @@ namespace {
 // Calls put(next, bytes) until everything is written.
 template <typename Put>
 bool write_all(const void *from, uint64_t bytes, Put put) {
+  const HeldSizeSignal held;
   const char *next = static_cast<const char *>(from);
   while (bytes > 0) {
     const ssize_t written = put(next, bytes);

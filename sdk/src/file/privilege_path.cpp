@@ -30,7 +30,7 @@ std::string octal(mode_t mode) {
 }
 
 // As one word of a shell.
-std::string quoted(const std::string &path) {
+std::string for_shell(const std::string &path) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("/._-+:@%,=", c) != nullptr;
   };
@@ -112,7 +112,7 @@ class Walk {
 
   std::string judge_owner(const std::string &path, const struct stat &status) {
     if (status.st_uid == 0 || status.st_uid == owner_) return {};
-    remedy_ = run_command("chown -h root " + quoted(path));
+    remedy_ = run_command("chown -h root " + for_shell(path));
     return concat(path, " belongs to user ", status.st_uid, ", expected root",
                   owner_ == kNobody ? std::string() : concat(" or user ", owner_));
   }
@@ -124,7 +124,7 @@ class Walk {
     // Who is in a group is for the system's databases to say, also of one with the user's own name.
     const bool group = (status.st_mode & S_IWGRP) != 0, others = (status.st_mode & S_IWOTH) != 0;
     remedy_ =
-        run_command(concat("chmod ", group ? "g" : "", others ? "o" : "", "-w ", quoted(path)));
+        run_command(concat("chmod ", group ? "g" : "", others ? "o" : "", "-w ", for_shell(path)));
     return path + " has mode " + octal(status.st_mode) + ", writable by group or others";
   }
 

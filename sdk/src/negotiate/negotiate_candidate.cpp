@@ -50,19 +50,29 @@ Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
   return config.change(key::kBackend, name);
 }
 
+// How to get a plugin that is not there.
+Remedy remedy_for_missing(const Negotiation &n, const Candidate &c,
+                          const std::vector<std::string> &names) {
+  if (const SearchPlace *place = n.discovery.unsearched_with(c.id)) {
+    const std::string allow = "run `octavo allow " + n.config.name + "`";
+    if (place->waits) return Remedy("look at what is there, then " + allow);
+    std::vector<std::string> paths = n.config[key::kPluginPath];
+    paths.push_back("plugins");
+    return Remedy("name its folder, then " + allow, n.config.change(key::kPluginPath, paths));
+  }
+  const std::string near = nearest(c.id, names);
+  if (!near.empty()) return Remedy("did you mean \"" + near + "\"?", renamed(n.config, c, near));
+  return Remedy("install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path");
+}
+
 void not_found(const Negotiation &n, Candidate &c) {
   n.discovery.must_know(c.id);
   const std::vector<std::string> names = n.discovery.names();
-  const std::string near = nearest(c.id, names);
   c.verdicts.push_back(
       {OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE, OCTAVO_REASON_MANIFEST,
        "no backend \"" + c.id + "\" is installed; found " + enumerate(names),
        "looked for " + c.id + ".octavo-plugin.toml in " + n.discovery.places_text(),
-       near.empty()
-           ? Remedy(
-                 "install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path")
-           : Remedy("did you mean \"" + near + "\"?", renamed(n.config, c, near)),
-       Stage::kDiscovery});
+       remedy_for_missing(n, c, names), Stage::kDiscovery});
 }
 
 bool offers(const LoadedPlugin &plugin, Offer wanted) {

@@ -1,6 +1,6 @@
 // First match by name wins; the current directory and the linker's path are never searched. Places
-// relative to the configuration file come last: a file that came with a repository adds plugins,
-// and replaces none.
+// relative to the configuration file come last: a file that came with a repository adds plugins
+// once its reader has allowed that, and replaces none.
 #include "sdk/src/plugin/discovery.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/file/allowed.h"
 #include "sdk/src/file/listing.h"
 #include "sdk/src/file/probe_places.h"
 #include "sdk/src/plugin/manifest.h"
@@ -26,6 +27,13 @@ constexpr const char *kPrivileged = "this process has more rights than its user"
 constexpr const char *kInstalled =
     "a plugin of this name is installed, and the folder of a configuration file replaces none; "
     "rename it, or name its directory in OCTAVO_PLUGIN_PATH";
+constexpr const char *kNotAllowed =
+    "plugins that a configuration file brings along run code here, which nobody has allowed; look "
+    "at "
+    "them, then run `octavo allow` with that file, or name the directory in OCTAVO_PLUGIN_PATH";
+constexpr const char *kNotNamed =
+    "it holds plugins, and the configuration file next to it does not name it; add it to "
+    "plugins.path";
 constexpr const char *kRelative = "relative, and the current directory never matters";
 
 std::string environment(const char *name) {
@@ -84,19 +92,44 @@ class Finder {
       const fs::path path = std::get<std::string>(setting.value);
       if (path.is_absolute()) continue;
       const std::string full = (base / path).string(), origin = "[[plugin]] in " + config.name;
-      if (privileged_)
-        ignore(full, origin, kPrivileged, true);
-      else
-        add(full, origin);
+      if (may_search((base / path).parent_path().string(), full, origin)) add(full, origin);
     }
-    for (const std::string &directory : config[key::kPluginPath])
-      if (fs::path(directory).is_relative())
-        search((base / directory).string(), "plugins.path", true, privileged_);
-    search((base / "plugins").string(), "next to the config file", false, privileged_);
+    for (const std::string &named : config[key::kPluginPath]) {
+      if (fs::path(named).is_absolute()) continue;
+      const std::string full = (base / named).string();
+      if (may_search(full, full, "plugins.path")) search(full, "plugins.path", true, false);
+    }
+    look_at_plugins((base / "plugins").string());
     const auto installed = std::span(result_.manifests).first(others);
     for (const FoundManifest &m : std::span(result_.manifests).subspan(others))
       if (std::ranges::any_of(installed, [&](const auto &i) { return i.name == m.name; }))
         ignore(m.path, m.origin, kInstalled, true);
+  }
+
+  // Otherwise `what`, which is in this directory, is ignored.
+  bool may_search(const std::string &directory, const std::string &what,
+                  const std::string &origin) {
+    if (privileged_) {
+      ignore(what, origin, kPrivileged, true);
+      return false;
+    }
+    std::error_code error;
+    if (!fs::exists(directory, error) || is_allowed(directory)) return true;
+    ignore(what, origin, kNotAllowed, true);
+    result_.places.back().waits = true;
+    return false;
+  }
+
+  // The usual name, where a plugin that nobody names must not be missed in silence.
+  void look_at_plugins(const std::string &directory) {
+    const auto is_it = [&](const SearchPlace &p) {
+      return fs::path(p.directory).lexically_normal() == fs::path(directory).lexically_normal();
+    };
+    int error = 0;
+    if (privileged_ || std::ranges::any_of(result_.places, is_it)) return;
+    if (files_in(directory, kManifestSuffix, &error).empty()) return;
+    ignore(directory, "next to the config file", kNotNamed, true);
+    result_.places.back().unnamed = true;
   }
 
   void ignore(const std::string &what, const std::string &origin, const char *why, bool asked) {
@@ -158,6 +191,16 @@ std::string Discovery::places_text() const {
                                         : ", does not exist") +
                     ")");
   return enumerate(texts);
+}
+
+const SearchPlace *Discovery::unsearched_with(const std::string &name) const {
+  const std::string file = name + std::string(kManifestSuffix);
+  std::error_code error;
+  for (const SearchPlace &p : places)
+    if ((p.waits || p.unnamed) && (fs::path(p.directory).filename() == file ||
+                                   fs::exists(fs::path(p.directory) / file, error)))
+      return &p;
+  return nullptr;
 }
 
 void Discovery::must_know(const std::string &name) const {

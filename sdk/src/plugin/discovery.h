@@ -16,9 +16,11 @@ struct SearchPlace {
   std::string directory;
   std::string origin;  // "OCTAVO_PLUGIN_PATH", "next to the config file", ...
   bool exists = false;
-  std::string ignored;  // why it is not searched; empty: it is
-  bool asked = false;   // somebody named it, so that ignoring it is worth a warning
-  bool closed = false;  // this user may not read it, so nobody knows what it holds
+  std::string ignored;   // why it is not searched; empty: it is
+  bool asked = false;    // somebody named it, so that ignoring it is worth a warning
+  bool waits = false;    // it would be searched if the user allowed it
+  bool unnamed = false;  // it would wait if the configuration file next to it named it
+  bool closed = false;   // this user may not read it, so nobody knows what it holds
 };
 
 struct FoundManifest {
@@ -35,12 +37,15 @@ struct Discovery {
   const FoundManifest *find(const std::string &name) const;
   std::vector<std::string> names() const;
   std::string places_text() const;  // for "looked in ..."
+  // The place that waits or is unnamed and holds the plugin `name`; null: there is none.
+  const SearchPlace *unsearched_with(const std::string &name) const;
   // Throws Shortage when a place is closed: whether it holds the plugin `name` is not known.
   void must_know(const std::string &name) const;
 };
 
-// Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, `plugins` next to the config file,
-// the binding's directories, the user's data directory, octavo/plugins next to liboctavo. What a
+// Order: [[plugin]] entries, OCTAVO_PLUGIN_PATH, plugins.path, the binding's directories, the
+// user's data directory, octavo/plugins next to liboctavo; then what the configuration file names
+// relative to itself, of which only directories that the user has allowed are searched. What a
 // privileged process's user alone controls is ignored: the variable, the user's data directory, and
 // everything relative to the configuration file. Throws Shortage for a place that somebody named
 // and that this user may not read.

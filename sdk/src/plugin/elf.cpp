@@ -71,16 +71,36 @@ void find_entry(const ElfDynamic &dynamic, const ElfSegments &segments, ElfCheck
   }
 }
 
-void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+// `path`: by which the library is opened.
+NeededSearch search_of(const std::string &path, const ElfDynamic &dynamic) {
   NeededSearch search;
   search.origin = std::filesystem::path(path).parent_path().string();
   search.rpath = dynamic.rpath();
   search.runpath = dynamic.runpath();
+  return search;
+}
+
+void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+  const NeededSearch search = search_of(path, dynamic);
   check.needed = dynamic.needed();
   for (const std::string &name : check.needed) {
     const NeededFile file = find_needed(name, search);
     if (file.path.empty()) check.not_found.push_back(name);
     if (file.only_here) check.preload.push_back(file.path);
+  }
+}
+
+// Calls it unless the file is no sound library.
+template <typename Look>
+void with_dynamic(const std::string &path, const Look &look) {
+  std::string problem;
+  const auto file = ElfFile::open(path, &problem);
+  if (!file) return;
+  try {
+    const ElfSegments segments(*file);
+    look(ElfDynamic(segments));
+  } catch (const Failure &) {
+    return;  // inspect_elf says why
   }
 }
 
@@ -100,6 +120,27 @@ ElfCheck inspect_elf(const std::string &path) {
     check.problem = f.text();
   }
   return check;
+}
+
+std::vector<std::string> named_needs(const std::string &library) {
+  std::vector<std::string> found;
+  with_dynamic(library, [&](const ElfDynamic &dynamic) {
+    const NeededSearch search = search_of(library, dynamic);
+    for (const std::string &needed : dynamic.needed())
+      if (std::string path = find_named(needed, search); !path.empty()) found.push_back(path);
+  });
+  return found;
+}
+
+bool needs_the_same(const std::string &library, const std::string &name) {
+  bool is_same = false;
+  with_dynamic(name, [&](const ElfDynamic &dynamic) {
+    const NeededSearch search = search_of(library, dynamic), other = search_of(name, dynamic);
+    is_same = std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
+      return find_needed(needed, search).path == find_needed(needed, other).path;
+    });
+  });
+  return is_same;
 }
 
 std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check) {

@@ -27,6 +27,15 @@ struct ElfCheck {
 // Reads headers and tables by offset, never maps and never runs anything.
 ElfCheck inspect_elf(const std::string &path);
 
+// What the system's loader would take for a library, of its needs, from the places that the library
+// or LD_LIBRARY_PATH names. Empty, too, for a file that is no sound library.
+std::vector<std::string> named_needs(const std::string &library);
+
+// Whether the system's loader finds the same libraries for a library when it opens it by `name`,
+// another name of the file in another directory: it may search next to that. False, too, where that
+// cannot be found out.
+bool needs_the_same(const std::string &library, const std::string &name);
+
 // The refusal that follows from a check; nothing when the file may be opened.
 std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &check);
 

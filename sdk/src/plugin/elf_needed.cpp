@@ -102,7 +102,8 @@ std::string opened(const std::string &name) {
   return search.found;
 }
 
-std::string search_files(const std::string &name, const NeededSearch &search) {
+// In the places that the library, or the environment, names.
+std::string search_named(const std::string &name, const NeededSearch &search) {
   if (name.find('/') != std::string::npos) {
     std::string path = name;
     replace_all(path, "ORIGIN", search.origin);
@@ -115,9 +116,14 @@ std::string search_files(const std::string &name, const NeededSearch &search) {
   if (found.empty() && variable != nullptr)
     found = in_directories(name, directories(variable, ';', search.origin));
   if (found.empty()) found = in_directories(name, directories(search.runpath, ':', search.origin));
-  if (found.empty())
-    for (const std::string &path : paths_in_cache(search.cache, name))
-      if (found.empty() && fits(path)) found = path;
+  return found;
+}
+
+std::string search_files(const std::string &name, const NeededSearch &search) {
+  std::string found = search_named(name, search);
+  if (!found.empty() || name.find('/') != std::string::npos) return found;
+  for (const std::string &path : paths_in_cache(search.cache, name))
+    if (found.empty() && fits(path)) found = path;
   if (found.empty()) found = in_directories(name, system_directories());
   return found;
 }
@@ -131,6 +137,10 @@ NeededFile find_needed(const std::string &name, const NeededSearch &search) {
   if (std::find(usual.begin(), usual.end(), directory) != usual.end()) return {here, false};
   if (std::string path = search_files(name, search); !path.empty()) return {path, false};
   return {here, !here.empty() && here.front() == '/'};
+}
+
+std::string find_named(const std::string &name, const NeededSearch &search) {
+  return opened(name).empty() ? search_named(name, search) : std::string();
 }
 
 std::vector<std::string> paths_in_cache(const std::string &cache_file, const std::string &name) {

@@ -22,6 +22,10 @@ struct NeededFile {
 // with raised privileges), DT_RUNPATH, /etc/ld.so.cache, the system's directories.
 NeededFile find_needed(const std::string &name, const NeededSearch &search);
 
+// Where DT_RPATH, LD_LIBRARY_PATH or DT_RUNPATH lead to it, or a name with a slash; empty: nowhere,
+// or the process has opened a library of this name.
+std::string find_named(const std::string &name, const NeededSearch &search);
+
 // The paths that a cache file of ldconfig lists under `name`; nothing from a file that is damaged.
 std::vector<std::string> paths_in_cache(const std::string &cache_file, const std::string &name);
 

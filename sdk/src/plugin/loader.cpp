@@ -10,6 +10,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
 #include "sdk/src/base/shortage.h"
@@ -17,6 +18,7 @@
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/file/privilege_mapping.h"
+#include "sdk/src/plugin/checked_name.h"
 #include "sdk/src/plugin/elf.h"
 
 namespace octavo {
@@ -48,6 +50,7 @@ const octavo_host *process_host() {
 struct Registry {
   struct Kept {
     std::string sha256;
+    Descriptor file;  // by which it was opened: the number belongs to this library from then on
     std::unique_ptr<boost::dll::shared_library> library;
   };
   ForkLock mutex{"loaded a plugin"};
@@ -128,11 +131,12 @@ class Handshake {
                      manifest_.library +
                          ": was replaced after this process opened it, and an opened library stays",
                      "start the process again", Stage::kLoad};
+    CheckedName checked(manifest_.library, manifest_.checked.get());
     try {
       auto opened = std::make_unique<dll::shared_library>(
-          manifest_.library, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+          checked.name(), dll::load_mode::rtld_now | dll::load_mode::rtld_local);
       const dll::shared_library *library = opened.get();
-      Registry::Kept kept{plugin_->sha256, std::move(opened)};
+      Registry::Kept kept{plugin_->sha256, checked.keep(), std::move(opened)};
       opened_before[manifest_.library] = std::move(kept);
       if (library->has(OCTAVO_PLUGIN_SYMBOL)) {
         check_mapping(*library);
@@ -146,10 +150,10 @@ class Handshake {
           Stage::kLoad};
     } catch (const std::system_error &e) {
       refuse_noexec();
-      if (names_shortage(e.what()) || is_found(e.what()))
-        throw Shortage(manifest_.library + ": cannot be loaded: " + e.what(), kMakeRoom,
-                       Stage::kLoad);
-      throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + e.what(),
+      const std::string words = checked.in_own_words(e.what());
+      if (names_shortage(words) || is_found(words))
+        throw Shortage(manifest_.library + ": cannot be loaded: " + words, kMakeRoom, Stage::kLoad);
+      throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + words,
                      "install what is missing, or reinstall the plugin", Stage::kLoad};
     }
   }

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "sdk/src/file/privilege_path.h"
+#include "sdk/src/machine/open_libraries.h"
 #include "sdk/src/plugin/manifest_requires.h"
 #include "sdk/src/probe/probe_cache.h"
 #include "sdk/src/report/report_json.h"
@@ -40,6 +41,7 @@ Json list_model(const Negotiation &n) {
   for (const SearchPlace &p : n.discovery.places) {
     places.push_back({{"directory", p.directory}, {"origin", p.origin}, {"exists", p.exists}});
     if (!p.ignored.empty()) places.back()["ignored"] = p.ignored;
+    if (p.waits) places.back()["waits"] = true;
     if (!p.exists || !p.ignored.empty() || n.trust.mode == "dev") continue;
     Remedy remedy;
     const std::string problem =
@@ -81,6 +83,10 @@ Json hardware_model(const Negotiation &n) {
     if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
       loader[name] = value;
   if (!loader.empty()) j["loader"] = loader;
+  Json several = Json::object();
+  for (const auto &[name, files] : open_libraries())
+    if (files.size() > 1) several[name] = files;
+  if (!several.empty()) j["duplicates"] = several;
   const ProbeCacheSurvey cache = survey_probe_cache();
   j["probe_cache"] = {
       {"directory", cache.directory}, {"results", cache.results}, {"stale", cache.stale}};

@@ -199,6 +199,9 @@ void hardware_text(const Json &j, const Lines &lines) {
   if (j.contains("loader"))
     for (const auto &[name, value] : j["loader"].items())
       lines(pad("loader", 11) + name + " = " + scalar(value));
+  if (j.contains("duplicates"))
+    for (const auto &[name, files] : j["duplicates"].items())
+      lines(pad("loader", 11) + "several " + name + ": " + leaf_text(files));
   const Json &cache = j["probe_cache"];
   lines(pad("cache", 11) +
         (cache.contains("problem")

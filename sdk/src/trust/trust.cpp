@@ -7,6 +7,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/file/privilege_path.h"
+#include "sdk/src/plugin/elf.h"
 #include "sdk/src/trust/signature.h"
 
 namespace octavo {
@@ -78,9 +79,25 @@ class Check {
         path_problem(manifest_.library, *manifest_.checked, owner, Links::kRefuse, &remedy);
     if (problem.empty())
       problem = path_problem(manifest_.path, *manifest_.file, owner, Links::kFollow, &remedy);
+    if (problem.empty()) problem = problem_of_needs(owner, &remedy);
     if (!problem.empty())
       refuse(refusal(), problem,
              remedy.empty() ? Remedy(kReadRemedy) : Remedy(remedy.text + kOwnerRemedy, remedy.fix));
+  }
+
+  // What the library needs runs with it, so who can replace that can replace the library.
+  std::string problem_of_needs(uid_t owner, Remedy *remedy) const {
+    for (const std::string &path : named_needs(manifest_.library)) {
+      try {
+        const CheckedFile file(path, kTrustDomain);
+        const std::string whole = fs::absolute(path).string();
+        const std::string problem = path_problem(whole, file, owner, Links::kFollow, remedy);
+        if (!problem.empty()) return concat(manifest_.library, " needs ", path, ": ", problem);
+      } catch (const Failure &f) {
+        return concat(manifest_.library, " needs ", path, ": ", f.text());
+      }
+    }
+    return {};
   }
 
   void stated_hash(const std::string &sha256) const {

@@ -60,7 +60,9 @@ def saved_run():
     dist.broadcast_object_list(folder)
     model, optimizer = sharded(te(), mesh=mesh_of(2, 2))
     train(model, optimizer, FEW)
-    writing = dcp.async_save(parts(model, optimizer), checkpoint_id=folder[0])
+    # Its thread would send on the training's group, in another order on each rank.
+    writers = dist.new_group(backend="gloo")
+    writing = dcp.async_save(parts(model, optimizer), checkpoint_id=folder[0], process_group=writers)
     saved = outcome(model, [])
     train(model, optimizer, FEW, FEW)
     writing.result()

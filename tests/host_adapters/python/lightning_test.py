@@ -63,9 +63,9 @@ class Module(lightning.LightningModule):
 
 def fit(module, steps, folder, checkpoint=None, batches=None, **settings):
     """batches: of an epoch; without it one epoch has all steps."""
-    settings = {"gradient_clip_val": 1.0, "enable_checkpointing": False, **settings}
+    settings = {"gradient_clip_val": 1.0, "enable_checkpointing": False, "logger": False, **settings}
     trainer = lightning.Trainer(
-        max_steps=steps, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        max_steps=steps, accelerator="cpu", devices=1, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=str(folder), **settings)
     loader = DataLoader(tiny_gpt.text((batches or steps) * ROWS), batch_size=ROWS)
     with warnings.catch_warnings():
@@ -199,3 +199,22 @@ def test_optimizers_that_cannot_be_joined_are_refused(tmp_path):
         fit(Module(optimizer=torch.optim.LBFGS), 1, tmp_path, **plugins("te"))
     with pytest.raises(UnsupportedError, match="AdamW"):
         fit(Module(optimizer=torch.optim.SGD), 1, tmp_path, **plugins("msamp"))
+
+
+class Kept(lightning.pytorch.loggers.logger.DummyLogger):
+    def __init__(self):
+        super().__init__()
+        self.steps = {}
+
+    def log_metrics(self, metrics, step=None):
+        if any(name.startswith("octavo/") for name in metrics):
+            assert step not in self.steps
+            self.steps[step] = metrics
+
+
+def test_telemetry_goes_to_the_loggers(tmp_path):
+    logger = Kept()
+    precision = OctavoPrecision(overrides=te(telemetry=True), telemetry=2)
+    fit(Module(), 5, tmp_path, plugins=[precision], logger=logger)
+    assert sorted(logger.steps) == [0, 2, 4]
+    assert all(20 < metrics["octavo/sqnr_db/w/gpt.head.weight"] < 40 for metrics in logger.steps.values())

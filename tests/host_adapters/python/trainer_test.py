@@ -3,14 +3,18 @@
 It takes half a minute, since both backends train for 200 steps, stop and resume.
 """
 import errno
+import itertools
 import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
+import time
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import octavo
 from conftest import kind, msamp, session, te
@@ -180,6 +184,28 @@ def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
     assert torch.equal(saving._read(path, 1)["a"], kept["a"])
 
 
+def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path):
+    path, last, draw = str(tmp_path / FILE), 0, random.Random(11)
+    for _ in range(12):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for number in itertools.count(last + 1):
+                saving._write({"a": torch.full((1 << 16,), float(number), device="cpu")}, path, number)
+                os.write(writer, b"1") if number == last + 1 else None
+        os.read(reader, 1)  # some saves, and a part of one
+        time.sleep(draw.random() / 20)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
+        with safe_open(path, "pt") as file:
+            found = int(file.metadata()[saving.STEP])
+        assert found > last
+        assert torch.equal(saving._read(path, found)["a"], torch.full((1 << 16,), float(found), device="cpu"))
+        last = found
+
+
 def test_the_log_says_where_layers_went_and_which_steps_were_skipped(tmp_path):
     class Spoil(transformers.TrainerCallback):
         """Says in the third step what a cast of Inf would say."""
@@ -222,3 +248,11 @@ def test_training_twice_joins_the_optimizer_once(tmp_path):
     assert ops.calls(number, _abi.VERB_END_STEP) == 3
     trainer.train()
     assert ops.calls(number, _abi.VERB_END_STEP) == 6
+
+
+def test_telemetry_is_logged(tmp_path):
+    trainer = trainer_of(tmp_path, 5, [OctavoCallback(overrides=te(telemetry=True), telemetry=2)], logging_steps=1)
+    trainer.train()
+    values = logged(trainer, "octavo/sqnr_db/w/model.layers.0.mlp.up_proj.weight")
+    assert len(values) == 6 and values[0] == values[1] != values[2] == values[3] != values[4]  # and the summary
+    assert all(20 < v < 40 for v in values)

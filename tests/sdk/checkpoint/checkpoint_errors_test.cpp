@@ -1,8 +1,6 @@
 // What octavo_store_load refuses, with which words; and saves that the system refuses.
 #include <sys/resource.h>
 
-#include <csignal>
-
 #include "tests/sdk/checkpoint/checkpoint_runs.h"
 #include "tests/support/sealed_checkpoint.h"
 
@@ -130,7 +128,8 @@ TEST_F(CheckpointErrorsTest, a_directory_that_cannot_take_the_files) {
   EXPECT_THAT(r->error(), testing::HasSubstr("directory of its own"));
 }
 
-// A limit on the size of files answers a write as a full disk does: in the middle.
+// A limit on the size of files answers a write as a full disk does, in the middle, and sends
+// SIGXFSZ, which would end this process.
 TEST_F(CheckpointErrorsTest, a_disk_that_is_full_leaves_the_old_file) {
   const auto r = open();
   const std::string directory = saved("c", 1, 1);
@@ -139,12 +138,10 @@ TEST_F(CheckpointErrorsTest, a_disk_that_is_full_leaves_the_old_file) {
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
   const rlimit small = {4096, old.rlim_max};
-  signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   r->fill(9);
   const octavo_status status = r->save(directory, 2);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
-  signal(SIGXFSZ, SIG_DFL);
   EXPECT_EQ(status, OCTAVO_RESOURCE);
   EXPECT_THAT(r->error(), testing::HasSubstr("a file that can be written"));
   EXPECT_EQ(read_text(path), before);

@@ -9,6 +9,7 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/file/allowed.h"
 #include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/request.h"
@@ -27,6 +28,12 @@ class DiscoveryTest : public testing::Test {
   std::string plant(const std::string &directory, const std::string &name) {
     return dir.write(directory + "/" + name + ".octavo-plugin.toml", "");
   }
+  // The same in a folder of a configuration file that the user has allowed.
+  std::string plant_allowed(const std::string &directory, const std::string &name) {
+    const std::string path = plant(directory, name);
+    allow(dir / directory);
+    return path;
+  }
   Discovery find(const Request &r) {
     const octavo_open_desc desc = r.desc();
     return discover(load_config(desc), desc);
@@ -37,22 +44,29 @@ class DiscoveryTest : public testing::Test {
     return all;
   }
 
+  // What somebody named and what is ignored all the same.
+  static std::vector<std::string> asked_in_vain(const Discovery &d) {
+    std::vector<std::string> ignored;
+    for (const SearchPlace &p : d.places)
+      if (!p.ignored.empty() && p.asked) ignored.push_back(p.directory);
+    return ignored;
+  }
+
   test::Environment environment;
   test::TempDir dir;
 };
 
 TEST_F(DiscoveryTest, order_and_shadowing) {
+  environment.set("OCTAVO_PLUGIN_PATH", dir / "env1:" + (dir / "env2"));
+  environment.set("XDG_DATA_HOME", dir / "data");
   const std::string named = plant("named", "x");
-  plant("own", "x");
+  plant_allowed("own", "x");
   plant("env1", "x");
   plant("env2", "x");
   plant("absolute", "x");
-  plant("path", "x");
-  plant("plugins", "x");
+  plant_allowed("path", "x");
   plant("binding", "x");
   plant("data/octavo/plugins", "x");
-  environment.set("OCTAVO_PLUGIN_PATH", dir / "env1:" + (dir / "env2"));
-  environment.set("XDG_DATA_HOME", dir / "data");
   const std::string file =
       dir.write("octavo.toml",
                 "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[[plugin]]\nmanifest = \"" +
@@ -63,7 +77,7 @@ TEST_F(DiscoveryTest, order_and_shadowing) {
   EXPECT_THAT(origins(d),
               ElementsAre("[[plugin]] in " + file, "OCTAVO_PLUGIN_PATH", "OCTAVO_PLUGIN_PATH",
                           "plugins.path", "given by the host", "user data directory",
-                          "[[plugin]] in " + file, "plugins.path", "next to the config file"));
+                          "[[plugin]] in " + file, "plugins.path"));
   ASSERT_NE(d.find("x"), nullptr);
   EXPECT_EQ(d.find("x")->path, named);
   for (size_t i = 1; i < d.manifests.size(); ++i) EXPECT_EQ(d.manifests[i].shadowed_by, named);
@@ -73,22 +87,63 @@ TEST_F(DiscoveryTest, order_and_shadowing) {
 // A repository that is cloned brings its own octavo.toml, and may bring a library with a known
 // name.
 TEST_F(DiscoveryTest, the_folder_of_a_file_replaces_no_installed_plugin) {
-  const std::string installed = plant("data/octavo/plugins", "x");
   environment.set("XDG_DATA_HOME", dir / "data");
-  const std::string own = plant("own", "x"), path = plant("path", "x"),
-                    folder = plant("plugins", "x");
-  const std::string added = plant("plugins", "y");
+  const std::string installed = plant("data/octavo/plugins", "x");
+  const std::string own = plant_allowed("own", "x"), path = plant_allowed("path", "x");
+  const std::string added = plant("path", "y");
   const std::string file = dir.write(
       "octavo.toml",
       "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[plugins]\npath = [\"path\"]\n");
   const Discovery d = find(Request().path(file));
   EXPECT_EQ(d.find("x")->path, installed);
   EXPECT_EQ(d.find("y")->path, added);
-  std::vector<std::string> ignored;
-  for (const SearchPlace &p : d.places)
-    if (!p.ignored.empty() && p.asked) ignored.push_back(p.directory);
-  EXPECT_THAT(ignored, ElementsAre(own, path, folder));
+  EXPECT_THAT(asked_in_vain(d), ElementsAre(own, path));
   EXPECT_THAT(d.places.back().ignored, testing::StartsWith("a plugin of this name is installed"));
+}
+
+TEST_F(DiscoveryTest, the_folder_of_a_file_waits_until_the_user_allows_it) {
+  const std::string own = plant("own", "x"), path = plant("path", "y");
+  const std::string file = dir.write(
+      "octavo.toml",
+      "[[plugin]]\nmanifest = \"own/x.octavo-plugin.toml\"\n[plugins]\npath = [\"path\"]\n");
+  Request r;
+  r.path(file);
+  for (const bool can_record : {false, true}) {
+    if (can_record) environment.set("XDG_DATA_HOME", dir / "data");
+    const Discovery d = find(r);
+    EXPECT_THAT(d.names(), ElementsAre());
+    EXPECT_THAT(asked_in_vain(d), ElementsAre(own, dir / "path"));
+    EXPECT_THAT(d.places.back().ignored, HasSubstr("run `octavo allow` with that file"));
+    ASSERT_NE(d.unsearched_with("x"), nullptr);
+    EXPECT_EQ(d.unsearched_with("x")->directory, own);
+    EXPECT_EQ(d.unsearched_with("y")->directory, dir / "path");
+    EXPECT_EQ(d.unsearched_with("z"), nullptr);
+  }
+  allow(dir / "path");
+  EXPECT_THAT(find(r).names(), ElementsAre("y"));
+  allow(dir / "own");
+  EXPECT_THAT(find(r).names(), ElementsAre("x", "y"));
+  disallow(dir / "path");
+  EXPECT_THAT(find(r).names(), ElementsAre("x"));
+}
+
+// The usual name for such a folder: its plugins are not left out in silence.
+TEST_F(DiscoveryTest, plugins_next_to_a_file_that_does_not_name_them) {
+  environment.set("XDG_DATA_HOME", dir / "data");
+  const std::string file = dir.write("octavo.toml", "[plugins]\n");
+  dir.make_directory("plugins");
+  EXPECT_THAT(asked_in_vain(find(Request().path(file))), ElementsAre());
+  plant_allowed("plugins", "x");
+  const Discovery d = find(Request().path(file));
+  EXPECT_THAT(asked_in_vain(d), ElementsAre(dir / "plugins"));
+  EXPECT_THAT(d.places.back().ignored, HasSubstr("add it to plugins.path"));
+  EXPECT_EQ(d.find("x"), nullptr);
+  ASSERT_NE(d.unsearched_with("x"), nullptr);
+  EXPECT_TRUE(d.unsearched_with("x")->unnamed);
+  dir.write("octavo.toml", "[plugins]\npath = [\"./plugins\"]\n");
+  const Discovery named = find(Request().path(file));
+  EXPECT_THAT(asked_in_vain(named), ElementsAre());
+  EXPECT_NE(named.find("x"), nullptr);
 }
 
 TEST_F(DiscoveryTest, each_place_on_its_own) {
@@ -250,8 +305,7 @@ TEST_F(DiscoveryTest, privileged_process) {
     ignored.push_back(place.directory);
     if (place.asked) asked.push_back(place.directory);
   }
-  EXPECT_THAT(ignored, ElementsAre(dir / "env", dir / "data/octavo/plugins", entry, dir / "path",
-                                   dir / "plugins"));
+  EXPECT_THAT(ignored, ElementsAre(dir / "env", dir / "data/octavo/plugins", entry, dir / "path"));
   EXPECT_THAT(asked, ElementsAre(dir / "env", entry, dir / "path"));
   environment.unset("XDG_DATA_HOME");
   environment.set("HOME", dir / "home");

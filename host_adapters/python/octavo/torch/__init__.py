@@ -16,9 +16,10 @@ from .restore import restore
 from .session import Session
 from .slots import Weight, site_of
 from .state import Stateful, load_state_dict, report, state_dict
+from .telemetry import telemetry
 
 __all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "join", "linear", "load_state_dict", "prepare", "refresh",
-           "report", "restore", "session_of", "state_dict", "step"]
+           "report", "restore", "session_of", "state_dict", "step", "telemetry"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.
 torch.serialization.add_safe_globals([

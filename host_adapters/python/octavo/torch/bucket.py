@@ -8,6 +8,7 @@ from .. import _abi
 from .. import stages
 from ..stages import ALL_GATHER, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, NONE
 from . import ops
+from .collective import collective
 
 
 def plan(number, ids, world):
@@ -62,14 +63,14 @@ class Flight:
         """Waits for the collective in flight, runs the next stage and starts its collective.
         Returns False if no stage is left."""
         if self.work is not None:
-            self.work.wait()
+            collective(self.work.wait)
             self.work = None
         b = self.bucket
         if self.next == len(b.stages):
             return False
         ops.run("run_stage", self.number, b.ids, self.next, self.world, self.recv, self.send,
                 self.state)
-        self.work = self._begin(b.stages[self.next])
+        self.work = collective(self._begin, b.stages[self.next])
         self.next += 1
         return True
 

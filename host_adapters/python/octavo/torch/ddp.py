@@ -13,6 +13,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import InvalidError, StateError
 from . import digest
+from .collective import collective
 from .groups import group_of, is_distributed, note_wrapper, wrapper_of
 from .prepared import session_of
 from .reduction import BUCKET_BYTES, Reducer, slot_gradients
@@ -61,7 +62,7 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     root = dist.get_global_rank(group, 0)
     for slot, tensor in zip(session.slots, session.tensors):
         if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
-            dist.broadcast(tensor.view(torch.uint8), root, group=group)
+            collective(dist.broadcast, tensor.view(torch.uint8), root, group=group)
     session.slots_changed()
     _checked.add(session)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -109,7 +110,7 @@ def _combine(tensors, op, group):
     if not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
-    dist.all_reduce(flat, op, group=group)
+    collective(dist.all_reduce, flat, op, group=group)
     for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
         tensor.copy_(part.view_as(tensor))
 

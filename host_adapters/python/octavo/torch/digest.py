@@ -9,6 +9,7 @@ from .. import _abi
 from ..errors import StateError
 from ..library import version
 from . import gpus
+from .collective import collective
 
 # What each number of a digest stands for, with the remedy.
 _PARTS = (("the version of octavo", "install the same version everywhere"),
@@ -50,7 +51,7 @@ def compare(session, group, with_values=True):
     mine = torch.tensor([len(session.sites), *of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
-    dist.all_gather(every, mine, group=group)
+    collective(dist.all_gather, every, mine, group=group)
     for rank, other in enumerate(every):
         for i, (what, remedy) in enumerate(_PARTS):
             if other[1 + i] != every[0][1 + i]:

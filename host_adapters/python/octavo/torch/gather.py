@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from ..errors import StateError, UnsupportedError
 from . import caches, ops
+from .collective import collective
 from .foreign import local
 from .prepared import holder_of
 from .slots import BACKWARD
@@ -133,7 +134,7 @@ class Gather:
             maxima = torch.zeros(len(own), dtype=torch.float32, device=session.device)
             ops.run("shard_measure", session.number, [c.weight.id for c in own],
                     [local(c.weight.parameter).detach() for c in own], maxima)
-            dist.all_reduce(maxima, dist.ReduceOp.MAX, group=own[0].group())
+            collective(dist.all_reduce, maxima, dist.ReduceOp.MAX, group=own[0].group())
             for c, amax in zip(own, maxima.split(1)):
                 c.amax, c.version = amax, c.now()
         self.is_stale = False

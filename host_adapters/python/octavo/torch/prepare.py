@@ -19,6 +19,7 @@ from .session import Session
 from .slots import Weight
 from .state import carry, snapshot
 from .steps import end
+from .telemetry import Telemetry
 
 
 def _check_model(model):
@@ -125,7 +126,7 @@ def _check_wrapper(session, model):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            check_every=0, gather=None):
+            check_every=0, gather=None, telemetry=0):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, and
@@ -136,7 +137,8 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     together; None: that of the mesh of fully_shard, or of the DistributedDataParallel which is put
     around it, if any. check_every:
     in every check_every-th step, compares checksums of the weights and raises StateError if one was
-    changed in a way that leaves no trace; 0: never. gather: what fully_shard gathers of weights:
+    changed in a way that leaves no trace; 0: never. telemetry: in every telemetry-th step, keeps what casts
+    record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
     "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
     are gathered all the same, and why.
 
@@ -154,15 +156,16 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
-    if not isinstance(check_every, int) or check_every < 0:
-        raise InvalidError(f"check_every: expected a number of steps from 0, found {check_every!r}")
+    for name, steps in (("check_every", check_every), ("telemetry", telemetry)):
+        if not isinstance(steps, int) or steps < 0:
+            raise InvalidError(f"{name}: expected a number of steps from 0, found {steps!r}")
     if gather not in (None, *gathers.CHOICES):
         raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
     before = model.__dict__.get("octavo_session")
     check_whole(before)
     if before is None:
         made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather)
-        _check_weights(session_of(model), check_every)
+        _watch(session_of(model), check_every, telemetry)
         return made
     config = before.config if config is None else Config.of(config)
     kept, again = snapshot(before), make_plain(model, before)
@@ -178,7 +181,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     if optimizer is not None and joined is not optimizer:
         after.clear_moments(p for group in joined.param_groups for p in group["params"])
     after.skipped_steps = before.skipped_steps
-    _check_weights(after, check_every)
+    _watch(after, check_every, telemetry)
     for adam in optimizers.adams_of(before):
         if optimizer is None and after.needs_own_optimizer:
             adam.session = after
@@ -186,9 +189,10 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     return model, joined
 
 
-def _check_weights(session, every):
-    if every:
-        session.check = Check(every)
+def _watch(session, check_every, telemetry):
+    session.telemetry = Telemetry(session, telemetry)
+    if check_every:
+        session.check = Check(check_every)
         session.check.begin_step(session)
 
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import StateError
 from .bucket import Bucket, Flight
+from .collective import collective
 from .gradient import absorb, begin
 from .groups import wrapper_of
 
@@ -130,7 +131,7 @@ class Reducer:
         order += [w.id for b in self.buckets for w in b.weights if w.id not in self._expected]
         ids = torch.tensor(order, device=self.session.device)
         root = dist.get_global_rank(self.group, 0)
-        dist.broadcast(ids, root, group=self.group)
+        collective(dist.broadcast, ids, root, group=self.group)
         self._cut([self.session.weights[i] for i in ids.tolist()])
 
     def finish(self):

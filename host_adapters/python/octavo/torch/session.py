@@ -47,6 +47,7 @@ class Session(Stored):
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
         self.check = None         # check.Check
+        self.telemetry = None     # telemetry.Telemetry
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip

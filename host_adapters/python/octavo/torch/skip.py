@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import UnsupportedError
+from .collective import collective
 from .device import is_captured
 from .foreign import local
 from .groups import group_of, is_distributed
@@ -37,7 +38,7 @@ def _on_any_rank(session, flag):
     if group is None:
         return flag
     found = flag.float()
-    dist.all_reduce(found, dist.ReduceOp.MAX, group=group)
+    collective(dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
     return found > 0
 
 

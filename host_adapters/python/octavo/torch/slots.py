@@ -45,7 +45,7 @@ class Weight:
 
 CODES, HOST, MOVED = 1, 2, 4         # octavo::core::Stale
 REPLAYS = 2                          # octavo::core::Added
-FORWARD, BACKWARD, TO_END, CAPTURED, HALF = range(5)  # octavo::core::Since
+FORWARD, BACKWARD, TO_END, CAPTURED, HALF, QUIETLY = range(6)  # octavo::core::Since
 
 
 class Flags:
@@ -54,7 +54,8 @@ class Flags:
     def __init__(self, parameters, gradients=b""):
         self.gradients = (ctypes.c_uint8 * max(parameters, 1))(*gradients)
         self.weights = (ctypes.c_uint8 * max(parameters, 1))()
-        self.since = (ctypes.c_uint8 * 5)()
+        self.since = (ctypes.c_uint8 * 6)()
+        self.since[QUIETLY] = True  # unless telemetry.Telemetry asks
 
     def set(self, id, bits):
         self.weights[id] |= bits

@@ -69,7 +69,11 @@ def end(session):
     if not session.is_combined:
         ddp.before_step(session)
     session.is_combined = False
+    if session.telemetry is not None:
+        session.telemetry.end_step(session)
     session.end_step()
+    if session.telemetry is not None:
+        session.telemetry.begin_step(session)
     if session.check is not None:
         session.check.begin_step(session)
 

@@ -1,0 +1,38 @@
+"""The program `octavo`, as `python -m octavo` and as the wheel puts it on PATH."""
+import os
+import sys
+
+from . import library
+from .errors import OctavoError, ResourceError
+
+
+def program():
+    """The path of the compiled program. Raises ResourceError if it is missing."""
+    folder = library.folder()
+    places = [folder / "octavo" / "octavo", folder.parent / "bin" / "octavo"]  # of a wheel, of a build
+    for place in places:
+        if place.is_file():
+            return place
+    raise ResourceError(f"octavo: expected the program {' or '.join(map(str, places))}, found none; "
+                        "install the wheel of octavo again")
+
+
+def arguments(given, python=sys.executable):
+    """`doctor` and `env` also ask the Python that runs this, unless they are told another one."""
+    asks_python = given[:1] in (["doctor"], ["env"])
+    is_named = any(word == "--python" or word.startswith("--python=") for word in given)
+    return [*given, "--python", python] if asks_python and not is_named and python else list(given)
+
+
+def main():
+    """Replaces this process by the program. Exit code 3: it is not there."""
+    try:
+        path = program()
+        os.execv(path, [str(path), *arguments(sys.argv[1:])])
+    except (OctavoError, OSError) as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""octavo.telemetry: what the casts of a step recorded, as plain numbers.
+
+A backend that counts (te with `telemetry = true`) has slots for it. They are used in every Nth step
+alone, and read at its end, once the ranks are combined: in the other steps casts count nothing, and
+the host reads nothing from the device.
+"""
+import math
+
+import torch
+
+from .. import _abi
+from ..errors import StateError
+from .prepared import session_of
+from .slots import QUIETLY
+
+ROLES = {_abi.ROLE_AMAX: "amax", _abi.ROLE_AMAX_HISTORY: "amax", _abi.ROLE_SCALE: "scale",
+         _abi.ROLE_SATURATED: "saturated", _abi.ROLE_UNDERFLOW: "underflow",
+         _abi.ROLE_SIGNAL: "signal", _abi.ROLE_NOISE: "noise"}
+
+
+def _columns(session):
+    """[(operand, tensor, what, slot, column)] of everything that is recorded: "x", "blocks.0.up",
+    "amax". Row 0 of a history is live; a live maximum of its own comes before it."""
+    found = {}
+    for slot in sorted(session.slots, key=lambda s: s.role == _abi.ROLE_AMAX_HISTORY):
+        operand, slash, _ = slot.name.partition("/")
+        if slot.role in ROLES and slash and slot.dtype == _abi.F32:
+            for column, tensor in enumerate(slot.labels):
+                found.setdefault((operand, tensor, ROLES[slot.role]), (slot.id, column))
+    return [(*key, *place) for key, place in found.items()]
+
+
+def _sqnr(signal, noise):
+    """10 log10(signal / noise) in decibels; None: nothing was lost, or nothing was cast."""
+    if not (signal > 0 and noise > 0) or math.isinf(signal) or math.isinf(noise):
+        return None
+    return 10 * math.log10(signal / noise)
+
+
+class Telemetry:
+    """The state of one session's telemetry: every: steps from one record to the next; 0: none."""
+
+    def __init__(self, session, every):
+        self.every = every
+        self.taken = None
+        self._steps = 0
+        self._columns = _columns(session) if every else []
+        self._slots = sorted({slot for *_, slot, _ in self._columns})
+        self._ask(session)
+
+    def _ask(self, session):
+        session.flags.since[QUIETLY] = not self.is_due
+
+    @property
+    def is_due(self):
+        """Whether the step that runs now is recorded: the first one, and every Nth from there."""
+        return self.every > 0 and self._steps % self.every == 0
+
+    def end_step(self, session):
+        """Before a boundary, with the records of all ranks."""
+        if self.is_due:
+            self.taken = {"step": self._steps, "skipped_steps": session.skipped_steps,
+                          "casts": self._read(session)}
+
+    def begin_step(self, session):
+        """After a boundary."""
+        self._steps += 1
+        self._ask(session)
+
+    def _read(self, session):
+        rows = [session.tensors[i][0].reshape(-1) for i in self._slots]
+        values = torch.cat(rows).tolist() if rows else []  # one copy from the device
+        begins, at = {}, 0
+        for slot, row in zip(self._slots, rows):
+            begins[slot], at = at, at + row.numel()
+        casts = {}
+        for operand, tensor, what, slot, column in self._columns:
+            casts.setdefault((operand, tensor), {})[what] = values[begins[slot] + column]
+        out = []
+        for (operand, tensor), numbers in casts.items():
+            if "signal" in numbers and "noise" in numbers:
+                numbers["sqnr_db"] = _sqnr(numbers.pop("signal"), numbers.pop("noise"))
+            out.append({"operand": operand, "tensor": tensor, **numbers})
+        return out
+
+
+def telemetry(model, flat=False):
+    """What the casts recorded in the last step that octavo.prepare(telemetry=N) asked for.
+
+    Returns {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor
+    that is cast]}; None before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor`
+    (the layer, of w the weight), `amax` (largest absolute value) and `scale` where the recipe keeps
+    them, and with `fp8.te.telemetry = true` also `saturated` and `underflow` (numbers of elements) and
+    `sqnr_db` (None: nothing was lost). Sums are over all ranks. flat: {"octavo/amax/x/blocks.0.up":
+    2.5, ...} instead, floats alone, as writers of metrics take them; {} before the first step ended.
+    Raises StateError for a model without telemetry. Does not wait for the device.
+    """
+    kept = session_of(model).telemetry
+    if kept is None or not kept.every:
+        raise StateError("octavo.telemetry: expected a model that records, found one prepared without; "
+                         "give octavo.prepare(..., telemetry=25), and set fp8.te.telemetry = true for counts")
+    if not flat:
+        return kept.taken
+    if kept.taken is None:
+        return {}
+    out = {"octavo/skipped_steps": float(kept.taken["skipped_steps"])}
+    for cast in kept.taken["casts"]:
+        for what, value in cast.items():
+            if isinstance(value, float):
+                out[f"octavo/{what}/{cast['operand']}/{cast['tensor']}"] = value
+    return out

@@ -1,0 +1,52 @@
+"""`python -m octavo`: the program `octavo` of the same installation."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from octavo import __main__ as program
+
+
+def octavo(*words, **environment):
+    return subprocess.run([sys.executable, "-B", "-m", "octavo", *words], env={**os.environ, **environment},
+                          text=True, capture_output=True)
+
+
+def test_it_is_the_program_of_this_installation():
+    said = octavo("version")
+    assert (said.returncode, said.stderr) == (0, "")
+    own = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin/octavo"
+    assert said.stdout == subprocess.run([own, "version"], text=True, capture_output=True).stdout
+
+
+def test_exit_codes_and_arguments_arrive():
+    said = octavo("explain", "--set", "fp8.backend=none of these")
+    assert said.returncode == 1
+    assert 'no backend "none of these" is installed' in said.stdout
+    assert octavo("no-such-command").returncode == 2
+
+
+def test_doctor_asks_this_python():
+    found = json.loads(octavo("doctor", "--json").stdout)["python"]
+    assert found["program"] == sys.executable
+    assert found["package"] == str(pathlib.Path(program.__file__).parent)
+
+
+@pytest.mark.parametrize("given, expected", [
+    ([], []), (["list", "--json"], ["list", "--json"]),
+    (["doctor"], ["doctor", "--python", "P"]), (["env", "--json"], ["env", "--json", "--python", "P"]),
+    (["doctor", "--python", "Q"], ["doctor", "--python", "Q"]), (["env", "--python=Q"], ["env", "--python=Q"])])
+def test_which_python_is_asked(given, expected):
+    assert program.arguments(given, "P") == expected
+
+
+def test_an_installation_without_the_program(tmp_path):
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    (lib / "liboctavo.so").touch()
+    said = octavo("version", OCTAVO_LIBRARY_DIR=str(lib))
+    assert said.returncode == 3
+    assert said.stderr == (f"error: octavo: expected the program {lib}/octavo/octavo or {tmp_path}/bin/octavo, "
+                           "found none; install the wheel of octavo again\n")
