@@ -246,11 +246,10 @@ TEST_F(ZooProbe, second_runtime_is_a_warning) {
   outer.set("FAKE_SECOND", copy);
   EXPECT_THAT(probe(), HasSubstr("the plugin brings a second libstdc++: "));
   EXPECT_THAT(probe(), Not(HasSubstr("loader     several ")));
-  // And those that the host has brought itself, which no plugin's trial sees.
-  void *second = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(second, nullptr) << dlerror();
+  // And those that the host has brought itself, which no plugin's trial sees. It stays open: the
+  // memory that it keeps for exceptions would count as leaked without it.
+  ASSERT_NE(dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
   const std::string text = probe();
-  dlclose(second);
   EXPECT_THAT(text, testing::ContainsRegex("\nloader     several libstdc\\+\\+: [^\n]*, "));
   EXPECT_THAT(text, HasSubstr(copy));
 }
