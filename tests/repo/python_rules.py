@@ -180,7 +180,7 @@ def check(root):
 PLANTED = [  # file, content, part of the message; None: legal
     ("host_adapters/python/octavo/__init__.py", "def f():\n    from . import torch\n", None),
     ("host_adapters/python/octavo/errors.py", "import re\n", None),
-    ("host_adapters/python/octavo/library.py", "import numpy\n", "of numpy; host_adapters/python"),
+    ("host_adapters/python/octavo/library.py", "import numpy\n", "numpy is for octavo/jax"),
     ("host_adapters/python/octavo/run.py", "def f():\n    import torch\n", "torch is for octavo/"),
     ("host_adapters/python/octavo/missing.py", "from .nowhere import f\n", "which does not exist"),
     ("host_adapters/python/octavo/transformers.py",
