@@ -137,7 +137,7 @@ bool needs_the_same(const std::string &library, const std::string &name) {
   with_dynamic(name, [&](const ElfDynamic &dynamic) {
     const NeededSearch search = search_of(library, dynamic), other = search_of(name, dynamic);
     is_same = std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
-      return find_needed(needed, search).path == find_needed(needed, other).path;
+      return find_named(needed, search) == find_named(needed, other);  // the rest is the system's
     });
   });
   return is_same;
