@@ -271,7 +271,7 @@ TEST_F(Negotiate, lock_of_lists_that_repeat) {
       dir.write("octavo.toml",
                 "[fp8]\npreference = [\"fake\", \"fake\"]\nfallback = [\"no\", \"fp16\", \"bf16\", "
                 "\"fake\"]\n[plugins]\ntrust = \"dev\"\n");
-  request_.path(file);
+  request_.path(file).plugins(dir / "plugins");
   const octavo_open_desc d = request_.desc();
   std::string out;
   ASSERT_EQ(octavo_lock(&d, Request::append_line, &out), OCTAVO_OK) << error();
