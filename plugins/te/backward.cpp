@@ -34,12 +34,13 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   if (dgrad) {
     p.multiply(dy.by_rows(), c[cache_].by_columns(), c.dx());
   } else if (c.wants_dx()) {
-    octavo_tensor w = c[weight_];
     if (r.dgrad == Operands::kDequantized) {
-      w = p.workspace().tensor(c.n(), c.k(), OCTAVO_F32);
+      octavo_tensor w = p.workspace().tensor(c.n(), c.k(), c.dy().dtype);
       p.decode(c[cache_].by_rows(), w);
+      p.multiply(plain(c.dy()), transposed(w), c.dx());
+    } else {
+      multiply_plain(p, c.dy(), transposed(c[weight_]), c.dx());
     }
-    p.multiply(plain(c.dy()), transposed(w), c.dx());
   }
 
   if (c.wants_dw()) {
@@ -48,7 +49,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
       p.multiply(dy.by_columns(), x.by_columns(), c.dw(), nullptr, how);
     } else {
       if (r.wgrad == Operands::kDequantized) {
-        plain_x = p.workspace().tensor(c.m(), c.k(), OCTAVO_F32);
+        plain_x = p.workspace().tensor(c.m(), c.k(), c.dy().dtype);
         p.decode(x.by_rows(), plain_x);
       }
       p.multiply(transposed(c.dy()), transposed(plain_x), c.dw(), nullptr, how);

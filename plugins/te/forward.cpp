@@ -63,7 +63,7 @@ void Te::forward(Pass &p, const ForwardCall &c) const {
   if (runs_fp8)
     p.multiply(x.by_rows(), c[cache_].by_rows(), c.y(), c.bias(),
                r.blocks() ? 0 : uint32_t{kFastAccumulation});
-  if (runs_plain) p.multiply(plain(c.x()), plain(c[weight_]), c.y(), c.bias());
+  if (runs_plain) multiply_plain(p, p.read(c.x()), plain(c[weight_]), c.y(), c.bias());
 }
 
 }  // namespace octavo::te

@@ -34,4 +34,9 @@ class Te : public author::FusedBackend<Te, Options>, public author::Shards<Te> {
   author::ObservedSlot w_, x_, dy_;
 };
 
+// d = a w^T + bias in the host's precision, which is the dtype of a: an f32 weight is rounded to
+// it, as Transformer Engine's cast_if_needed and torch.autocast do. w may be transposed.
+void multiply_plain(author::Pass &p, const octavo_tensor &a, author::Operand w, octavo_tensor &d,
+                    const octavo_tensor *bias = nullptr);
+
 }  // namespace octavo::te

@@ -151,10 +151,12 @@ class TeLayer {
 
   // dw and db start from what `g` holds when it has their shapes.
   void backward(Matrix dy, Matrix x, Gradients &g, uint32_t flags = 0) {
+    backward(tensor_of(dy), tensor_of(x), g, flags);
+  }
+  void backward(const octavo_tensor &dy, const octavo_tensor &x, Gradients &g, uint32_t flags = 0) {
     g.dx = Matrix(dy.rows, weight_.cols, -1.0f);
     if (g.dw.v.empty()) g.dw = Matrix(weight_.rows, weight_.cols);
     if (g.db.v.empty()) g.db = Matrix(1, weight_.rows);
-    const octavo_tensor tdy = tensor_of(dy), tx = tensor_of(x);
     octavo_tensor tdx = tensor_of(g.dx), tdw = tensor_of(g.dw), tdb = tensor_of(g.db);
     const AlignedBytes workspace(bytes(plan_.backward_workspace, dy.rows));
     const auto slots = list(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR);
@@ -162,8 +164,8 @@ class TeLayer {
     c.size = sizeof(c);
     c.kind = OCTAVO_KIND_BACKWARD_CALL;
     c.flags = flags;
-    c.dy = &tdy;
-    c.x = (plan_.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &tx : nullptr;
+    c.dy = &dy;
+    c.x = (plan_.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &x : nullptr;
     c.dx = &tdx;
     c.dw = &tdw;
     c.db = &tdb;

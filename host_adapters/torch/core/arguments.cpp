@@ -66,7 +66,7 @@ Owned empty_of(const Entry &e, const int64_t *sizes, size_t dims, uint32_t dtype
   return Owned(handle);
 }
 
-// The values in a dtype of OCTAVO_... that has all of them.
+// The values in a dtype of OCTAVO_..., rounded to nearest even.
 Owned converted(View t, uint32_t dtype) {
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &handle));
@@ -132,6 +132,17 @@ WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list,
     weight = dense_->view();
   }
   pointers->set(native->at, const_cast<void *>(weight.data()));
+}
+
+Bias::Bias(const Entry &e, View bias, int64_t cols, uint32_t dtype, int64_t linear) {
+  if (!bias) return;
+  check_operand(e, bias, cols, "bias", linear);
+  check_dense(e, bias, "bias");
+  if (bias.dtype() == OCTAVO_F32 && dtype != OCTAVO_F32) {
+    rounded_ = converted(bias, dtype);
+    bias = rounded_;
+  }
+  row_ = row(bias);
 }
 
 octavo_tensor matrix(View t, int64_t cols) {

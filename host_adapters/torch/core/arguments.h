@@ -84,6 +84,18 @@ class WeightMatrix {
   std::optional<Dense> dense_;
 };
 
+// The bias of a product in `dtype`, as [1, N]. Float32 is rounded to 16 bits, as torch.autocast,
+// Transformer Engine and MS-AMP do, so that kernels can add it within the product.
+class Bias {
+ public:
+  Bias(const Entry &e, View bias, int64_t cols, uint32_t dtype, int64_t linear);
+  const octavo_tensor *get() const { return row_.cols > 0 ? &row_ : nullptr; }  // null: no bias
+
+ private:
+  Owned rounded_;
+  octavo_tensor row_ = {};
+};
+
 // Uninitialized, on the run's device. dtype: OCTAVO_...
 Owned empty(const Entry &e, std::initializer_list<int64_t> sizes, uint32_t dtype);
 Owned empty_bytes(const Entry &e, uint64_t bytes);

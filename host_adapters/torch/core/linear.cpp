@@ -121,14 +121,14 @@ Forwarded linear_forward(const Entry &e, const ForwardInput &in, View x) {
   check_operand(e, x, f.shape.k, "x", in.linear);
   const Dense x_dense(x);
   const octavo_tensor xm = matrix(x_dense.view(), f.shape.k);
-  const octavo_tensor bm = optional_row(e, in.bias, f.shape.n, "bias", in.linear);
+  const Bias bias(e, in.bias, f.shape.n, x.dtype(), in.linear);
   f.settle(in);
   Owned y = empty_with_last(e, x, f.shape.n);
   octavo_tensor ym = matrix(y, f.shape.n);
   Owned saved = f.make_saved(xm.rows, in.flags);
   Workspace workspace(
       e, octavo_extent_bytes(&f.plan.forward_workspace, static_cast<uint64_t>(xm.rows)));
-  f.take(&xm, &ym, in.bias ? &bm : nullptr, saved, workspace.data());
+  f.take(&xm, &ym, bias.get(), saved, workspace.data());
   check(e.backend->linear_forward(e.session, &f.call), "linear_forward", e, OCTAVO_OWNER_LINEAR,
         in.linear);
   f.ran();
@@ -147,7 +147,7 @@ Fused fused_forward(const Entry &e, const ForwardInput &in, const PrologueInput 
   const octavo_tensor xm = matrix(x_dense.view(), in_cols);
   const octavo_tensor gm = optional_row(e, prologue.gamma, f.shape.k, "gamma", in.linear);
   const octavo_tensor bm = optional_row(e, prologue.beta, f.shape.k, "beta", in.linear);
-  const octavo_tensor bias = optional_row(e, in.bias, f.shape.n, "bias", in.linear);
+  const Bias bias(e, in.bias, f.shape.n, x.dtype(), in.linear);
   f.settle(in);
 
   const bool is_layer_norm = prologue.op == OCTAVO_PROLOGUE_LAYER_NORM;
@@ -164,7 +164,7 @@ Fused fused_forward(const Entry &e, const ForwardInput &in, const PrologueInput 
   shape_of_x.cols = shape_of_x.stride = f.shape.k;
   out.saved = f.make_saved(xm.rows, in.flags);
   Workspace workspace(e, octavo_extent_bytes(&extent, static_cast<uint64_t>(xm.rows)));
-  f.take(&shape_of_x, &ym, in.bias ? &bias : nullptr, out.saved, workspace.data());
+  f.take(&shape_of_x, &ym, bias.get(), out.saved, workspace.data());
   auto call = make<octavo_fused_forward_call>(OCTAVO_KIND_FUSED_FORWARD_CALL);
   call.forward = &f.call;
   call.prologue = &p;

@@ -140,8 +140,9 @@ class PlainHost:
         self.x, rows = x, x.shape[0]
         y = torch.empty(rows, self.weight.shape[0], dtype=x.dtype, device="cpu")
         self.saved = torch.empty(self.plan.saved.bytes(rows), dtype=torch.uint8, device="cpu")
+        bias = self.bias.to(x.dtype)
         self._call(self.table, LINEAR_FORWARD, ForwardCall(
-            linear=self.linear, x=Matrix.of(x), y=Matrix.of(y), bias=Matrix.of(self.bias),
+            linear=self.linear, x=Matrix.of(x), y=Matrix.of(y), bias=Matrix.of(bias),
             slots=self._list(_abi.VERB_FORWARD, _abi.OWNER_LINEAR, 0),
             saved=self.saved.data_ptr(),
             workspace=self._bytes(self.plan.forward_workspace.bytes(rows))))

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "kernels/format/float16.h"
+
 namespace testing_torch {
 namespace {
 
@@ -101,6 +103,16 @@ octavo_tensor PlainHost::matrix(const void *data, int64_t rows, int64_t cols,
   return {const_cast<void *>(data), rows, cols, cols, dtype, 0};
 }
 
+// A bias has the dtype of y.
+octavo_tensor PlainHost::rounded_bias() {
+  if (dtype_ == OCTAVO_F32) return matrix(bias_.data(), 1, n_, OCTAVO_F32);
+  rounded_bias_.resize(bias_.size());
+  std::transform(bias_.begin(), bias_.end(), rounded_bias_.begin(), [&](float v) {
+    return dtype_ == OCTAVO_BF16 ? octavo::encode_bf16(v) : octavo::encode_f16(v);
+  });
+  return matrix(rounded_bias_.data(), 1, n_, dtype_);
+}
+
 void PlainHost::quantize() {
   auto call = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
   call.slots = octavo_store_slots(store_, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, 0);
@@ -111,7 +123,7 @@ void PlainHost::quantize() {
 void PlainHost::forward(const void *x, int64_t m, void *y) {
   octavo_tensor x_tensor = matrix(x, m, k_, dtype_);
   octavo_tensor y_tensor = matrix(y, m, n_, dtype_);
-  octavo_tensor bias = matrix(bias_.data(), 1, n_, OCTAVO_F32);
+  octavo_tensor bias = rounded_bias();
   auto call = make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
   call.x = &x_tensor;
   call.y = &y_tensor;
@@ -128,7 +140,7 @@ void PlainHost::forward(const void *x, int64_t m, void *y) {
 void PlainHost::evaluate(const void *x, int64_t m, void *y) {
   octavo_tensor x_tensor = matrix(x, m, k_, dtype_);
   octavo_tensor y_tensor = matrix(y, m, n_, dtype_);
-  octavo_tensor bias = matrix(bias_.data(), 1, n_, OCTAVO_F32);
+  octavo_tensor bias = rounded_bias();
   const uint32_t uses = octavo_run_use_count(run_, OCTAVO_OWNER_LINEAR, 0);
   void *const *given = octavo_store_slots(store_, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, 0);
   std::vector<void *> slots(given, given + uses);

@@ -5,6 +5,7 @@
 #include <octavo/octavo.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ class PlainHost {
   static void check(octavo_status status, const char *what);
   bool native(uint32_t parameter, uint32_t role) const;
   octavo_tensor matrix(const void *data, int64_t rows, int64_t cols, uint32_t dtype) const;
+  octavo_tensor rounded_bias();
 
   octavo_run *run_ = nullptr;
   octavo_store *store_ = nullptr;
@@ -54,6 +56,7 @@ class PlainHost {
   uint32_t dtype_;
   std::vector<float> weight_;
   std::vector<float> bias_;
+  std::vector<uint16_t> rounded_bias_;
   std::vector<float> bias_gradient_;
   uint32_t ids_[2] = {};
   std::vector<unsigned char> saved_;

@@ -65,8 +65,9 @@ def linear(site, x, weight=None, bias=None, *, evaluation=False):
     """y = x weight^T + bias through the backend.
 
     site: a Site of a state; x: [..., K] in float32, bfloat16 or float16; weight: [N, K] in the dtype
-    at octavo.jax.init, None where the backend owns it; bias: [N] or None; evaluation: the model is not
-    being trained, and the backend may compute in the host's precision. Returns y [..., N] in x's dtype.
+    at octavo.jax.init, None where the backend owns it; bias: [N] or None, added in the dtype of x;
+    evaluation: the model is not being trained, and the backend may compute in the host's
+    precision. Returns y [..., N] in x's dtype.
     Differentiable by x, weight and bias; works under jit, checkpoint, scan and shard_map, not under
     vmap. Any thread. Raises InvalidError or UnsupportedError while JAX traces.
     """
@@ -133,6 +134,8 @@ def _forward(spec, flags, x, weight, bias, reads, is_trained):
     if is_trained:
         flags |= SAVE
         results.append(jax.ShapeDtypeStruct((spec.plan.saved.bytes(rows),), jnp.uint8))
+    if bias is not None and bias.dtype == jnp.float32:
+        bias = bias.astype(x.dtype)  # which kernels can add within the product
     given = [x] if bias is None else [x, bias]
     (y, *saved), _, of_forward = verb(
         "forward", _target(spec, spec.linear), spec.forward, values, given, results,
