@@ -177,8 +177,11 @@ octavo_status check_quantize_stats(const Caller &caller, const octavo_quantize_s
   check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
   if (is_block) {
     check_block_scale(&check, c->scale_inv, "scale_inv", *c->codes);
+  } else if (is_row_scaled(c->scale_inv)) {
+    check_row_scale(&check, c->scale_inv, "scale_inv", c->codes->rows);
   } else {
-    check.scale(c->scale_inv, "scale_inv", false, " or a block granularity (2, 3, 4, 7)");
+    check.scale(c->scale_inv, "scale_inv", false,
+                ", 1 (of rows) or a block granularity (2, 3, 4, 7)");
   }
   check.accumulators({{c->saturated, "saturated"},
                       {c->underflow, "underflow"},

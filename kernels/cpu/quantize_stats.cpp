@@ -31,9 +31,8 @@ void count_segment(const Context &context, const octavo_quantize_stats &c, int64
     const float limit = limit_of(scale_inv, largest_of(c.codes->dtype));
     context.level->stats.count(values + start, codes + start, length, scale_inv, limit, stats);
   };
-  if (!is_block_granularity(s.granularity)) {
-    return count_elements(0, count, scale_value(&s));
-  }
+  if (is_row_scaled(&s)) return count_elements(0, count, row_scale_inv(s, row));
+  if (!is_block_granularity(s.granularity)) return count_elements(0, count, scale_value(&s));
   const char *scales = scale_row(s, row);
   const int64_t length = block_cols(s.granularity);
   for (int64_t start = 0; start < count; start += length) {

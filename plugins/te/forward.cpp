@@ -11,7 +11,7 @@ Cast Te::by_recipe(const Observation &seen, float *nonfinite) const {
   how.amax = seen.amax;
   how.scale = seen.scale;
   how.rule = recipe_.delayed() ? uint32_t{OCTAVO_RULE_GIVEN} : recipe_.rule;
-  how.eps = static_cast<float>(options().amax_epsilon);
+  how.eps = recipe_.eps;
   return how;
 }
 
@@ -62,7 +62,7 @@ void Te::forward(Pass &p, const ForwardCall &c) const {
 
   if (runs_fp8)
     p.multiply(x.by_rows(), c[cache_].by_rows(), c.y(), c.bias(),
-               r.blocks() ? 0 : uint32_t{kFastAccumulation});
+               r.per_tensor() || r.rows() ? uint32_t{kFastAccumulation} : 0);
   if (runs_plain) multiply_plain(p, p.read(c.x()), plain(c[weight_]), c.y(), c.bias());
 }
 

@@ -7,16 +7,16 @@ void Options::list(author::OptionList<Options> &l) {
   using O = Options;
   l.add("recipe", &O::recipe,
         "delayed: scales from the amax of earlier steps; current: from this tensor; block: of 128 "
-        "elements; mx: of 32 elements, powers of two")
-      .choices({"delayed", "current", "block", "mx"});
+        "elements; mx: of 32 elements, powers of two; rowwise: of rows, powers of two")
+      .choices({"delayed", "current", "block", "mx", "rowwise"});
   l.add("profile", &O::profile,
         "whose arithmetic the recipe follows; default: Transformer Engine's; te2-delayed-unfused: "
-        "its Python path; ocp-mx: OCP Microscaling 1.0")
+        "its Python path; ocp-mx: OCP Microscaling 1.0; torchao-rowwise: torchao's rowwise")
       .choices({"default", "te2-delayed-fused", "te2-delayed-unfused", "te2-current", "te2-block",
-                "te2-mx", "ocp-mx"});
+                "te2-mx", "ocp-mx", "torchao-rowwise"});
   l.add("fp8_format", &O::fp8_format,
         "HYBRID: float8_e4m3fn forward, float8_e5m2 gradients; E4M3: one format; default: HYBRID "
-        "for delayed and current, E4M3 for block and mx")
+        "for delayed and current, E4M3 for block, mx and rowwise")
       .choices({"default", "HYBRID", "E4M3", "E5M2"});
   l.add("margin", &O::margin, "the scale is divided by 2^margin; delayed only").range(0, 30);
   l.add("interval", &O::interval, "steps between two computations of a scale; only 1 is possible")
@@ -51,7 +51,8 @@ void Options::list(author::OptionList<Options> &l) {
         "scales are rounded down to powers of two; current only");
   l.add("block_scaling_fp32_scales", &O::block_scaling_fp32_scales,
         "scales are not rounded to powers of two; block only");
-  l.add("amax_epsilon", &O::amax_epsilon, "a smaller amax counts as this; current and block only")
+  l.add("amax_epsilon", &O::amax_epsilon,
+        "a smaller amax counts as this; current and block only; rowwise has 1e-12")
       .range(0, 1e38);
   l.add("fp8_dpa", &O::fp8_dpa, "only false is possible: attention stays with the host");
   l.add("fp8_mha", &O::fp8_mha, "only false is possible: attention stays with the host");

@@ -1,6 +1,7 @@
 // The options of the te backend, by the names, defaults and ranges of Transformer Engine's recipes
-// (transformer_engine/common/recipe) and of Accelerate's TERecipeKwargs. What Transformer Engine
-// keeps in environment variables (powers of two, fp32 scales) is an option, too.
+// (transformer_engine/common/recipe), of Accelerate's TERecipeKwargs, and of torchao's rowwise.
+// What Transformer Engine keeps in environment variables (powers of two, fp32 scales) is an option,
+// too.
 #pragma once
 
 #include "octavo/plugin.hpp"
@@ -8,7 +9,7 @@
 namespace octavo::te {
 
 // In the order of the texts that options.cpp names.
-enum class Scaling { kDelayed, kCurrent, kBlock, kMx };
+enum class Scaling { kDelayed, kCurrent, kBlock, kMx, kRowwise };
 enum class Profile {
   kDefault,
   kTe2DelayedFused,
@@ -16,7 +17,8 @@ enum class Profile {
   kTe2Current,
   kTe2Block,
   kTe2Mx,
-  kOcpMx
+  kOcpMx,
+  kTorchaoRowwise
 };
 enum class Format { kDefault, kHybrid, kE4m3, kE5m2 };
 enum class Algorithm { kMax, kMostRecent };

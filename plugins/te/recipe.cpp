@@ -6,7 +6,8 @@ namespace {
 
 // [recipes]
 // Defaults of Transformer Engine's classes DelayedScaling, Float8CurrentScaling, Float8BlockScaling
-// and MXFP8BlockScaling, in the order of Scaling.
+// and MXFP8BlockScaling, and of torchao's recipe "rowwise" (float8/config.py: from_recipe_name at
+// revision 36027d8), in the order of Scaling.
 constexpr struct {
   const char *hybrid, *e4m3;
   Profile profile;
@@ -21,6 +22,8 @@ constexpr struct {
      Profile::kTe2Block, Format::kE4m3, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128},
     {"MX block scaling, HYBRID", "MX block scaling, E4M3",  //
      Profile::kTe2Mx, Format::kE4m3, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32},
+    {"scales of rows, HYBRID", "scales of rows, E4M3",  //
+     Profile::kTorchaoRowwise, Format::kE4m3, OCTAVO_PER_ROW, OCTAVO_PER_ROW},
 };
 // [/recipes]
 
@@ -37,7 +40,11 @@ constexpr struct {
     {Scaling::kBlock, OCTAVO_RULE_POW2},
     {Scaling::kMx, OCTAVO_RULE_MX_UP},
     {Scaling::kMx, OCTAVO_RULE_MX_FLOOR},
+    {Scaling::kRowwise, OCTAVO_RULE_POW2},
 };
+
+// torchao's lower bound of an amax (float8/float8_utils.py: EPS).
+constexpr float kRowwiseEps = 1e-12F;
 
 const auto &row_of(Scaling scaling) {
   return kRecipes[static_cast<size_t>(scaling)];
@@ -67,6 +74,7 @@ Recipe recipe_of(const Options &o) {
   if (o.amax_overflow == AmaxOverflow::kRecover) r.history |= OCTAVO_HISTORY_DROP_NONFINITE;
   if (o.current_scaling_power_2_scales) r.rule = OCTAVO_RULE_POW2;
   if (o.block_scaling_fp32_scales) r.rule = OCTAVO_RULE_QUOTIENT;
+  r.eps = r.scaling == Scaling::kRowwise ? kRowwiseEps : static_cast<float>(o.amax_epsilon);
   r.operand_granularity = row.operand_granularity;
   // A session of another recipe is refused, by the name of the option alone.
   const bool is_2d = o.mxfp8_2d_quantization && r.scaling == Scaling::kMx;

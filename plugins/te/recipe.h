@@ -1,4 +1,4 @@
-// What a session computes: Transformer Engine's recipes as data.
+// What a session computes: the recipes of Transformer Engine, and torchao's rowwise, as data.
 #pragma once
 
 #include "options.h"
@@ -19,20 +19,22 @@ struct Recipe {
   uint32_t operand_granularity = OCTAVO_PER_TENSOR;  // x and dy
   uint32_t weight_granularity = OCTAVO_PER_TENSOR;
   uint32_t gradient_dtype = OCTAVO_E5M2;  // HYBRID; E4M3 uses one format throughout
+  float eps = 0;                          // a smaller amax counts as this
   Operands fprop = Operands::kFp8;
   Operands dgrad = Operands::kFp8;
   Operands wgrad = Operands::kFp8;
   bool evaluates_in_fp8 = false;
 
   bool delayed() const { return scaling == Scaling::kDelayed; }
-  bool blocks() const { return operand_granularity != OCTAVO_PER_TENSOR; }
+  bool per_tensor() const { return operand_granularity == OCTAVO_PER_TENSOR; }
+  bool rows() const { return operand_granularity == OCTAVO_PER_ROW; }
   // Which products read codes of the weight, of x and of dy.
   bool casts_weight() const { return fprop == Operands::kFp8 || dgrad != Operands::kPlain; }
   bool casts_x() const { return fprop == Operands::kFp8 || wgrad == Operands::kFp8; }
   bool casts_dy() const { return dgrad == Operands::kFp8 || wgrad == Operands::kFp8; }
   // Nothing but fprop reads the codes [N, K], and per tensor: any order of them will do.
   bool may_pack_weight() const {
-    return fprop == Operands::kFp8 && dgrad != Operands::kDequantized && !blocks();
+    return fprop == Operands::kFp8 && dgrad != Operands::kDequantized && per_tensor();
   }
   // Whether some forward call runs on plain operands.
   bool forward_reads_weight() const { return fprop == Operands::kPlain || !evaluates_in_fp8; }

@@ -15,7 +15,8 @@ using author::set_key;
 const author::OptionRule<O> kRules[] = {
     {[](const O &o) {
        return o.use_mxfp8_block_scaling &&
-              (o.recipe == Scaling::kCurrent || o.recipe == Scaling::kBlock);
+              (o.recipe == Scaling::kCurrent || o.recipe == Scaling::kBlock ||
+               o.recipe == Scaling::kRowwise);
      },
      "use_mxfp8_block_scaling chooses the recipe mx, but another recipe is named",
      set_key("fp8.te.recipe", "\"mx\"", ", or use_mxfp8_block_scaling = false"),

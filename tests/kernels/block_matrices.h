@@ -19,6 +19,7 @@ inline bool is_mx(uint32_t granularity) {
 }
 
 inline int64_t length_of(uint32_t granularity) {
+  if (granularity == OCTAVO_PER_ROW) return int64_t{1} << 40;
   return is_mx(granularity) ? 32 : 128;
 }
 

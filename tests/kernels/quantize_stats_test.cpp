@@ -115,9 +115,9 @@ void expect_near(const Stats &found, const Stats &wanted) {
 TEST(QuantizeStats, equals_a_recount_for_every_granularity_and_dtype) {
   Kernels kernels(3);
   const int64_t shapes[][2] = {{1, 1}, {3, 31}, {33, 129}, {130, 700}, {70, 1025}};
-  for (const uint32_t granularity :
-       {uint32_t{OCTAVO_PER_TENSOR}, uint32_t{OCTAVO_BLOCK_1X128}, uint32_t{OCTAVO_BLOCK_128X128},
-        uint32_t{OCTAVO_BLOCK_1X32}, uint32_t{OCTAVO_BLOCK_32X32}}) {
+  for (const uint32_t granularity : {uint32_t{OCTAVO_PER_TENSOR}, uint32_t{OCTAVO_PER_ROW},
+                                     uint32_t{OCTAVO_BLOCK_1X128}, uint32_t{OCTAVO_BLOCK_128X128},
+                                     uint32_t{OCTAVO_BLOCK_1X32}, uint32_t{OCTAVO_BLOCK_32X32}}) {
     for (const uint32_t in_dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
       for (const uint32_t code_dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2}) {
         for (const auto &shape : shapes) {
@@ -297,6 +297,10 @@ TEST_F(InvalidQuantizeStats, tensors_and_scales) {
   call_.scale_inv = &scale;
   scale.granularity = OCTAVO_FLAT_256;
   expect_refused(OCTAVO_UNSUPPORTED, "scale_inv.granularity = 5");
+  call_.scale_inv = &scale;
+  scale.granularity = OCTAVO_PER_ROW;
+  scale.stride = 0;
+  expect_refused(OCTAVO_INVALID, "scale_inv.stride = 0");
   call_.scale_inv = &scale;
   scale.granularity = OCTAVO_BLOCK_1X128;
   scale.stride = 1;

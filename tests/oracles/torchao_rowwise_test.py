@@ -1,8 +1,9 @@
-"""torchao's recipe rowwise_with_gw_hp against the sample rowwise_plugin, forward and backward.
+"""torchao's recipes rowwise and rowwise_with_gw_hp against te's recipe rowwise and the sample
+rowwise_plugin, forward and backward.
 
 With emulate=True torchao multiplies in fp32 what the codes stand for, on a CPU and without rounding
-to bfloat16. The sample has the same scales, and so the same codes; the results may differ by the
-order of fp32 sums only. The plugin is found through OCTAVO_PLUGIN_PATH.
+to bfloat16. Ours have the same scales, and so the same codes; the results may differ by the order of
+fp32 sums only. The sample is found through OCTAVO_PLUGIN_PATH.
 
 Usage: torchao_rowwise_test.py <linear_probe>
 """
@@ -21,7 +22,12 @@ SHAPES = ((16, 16, 16), (32, 48, 64), (128, 64, 256), (1, 1, 1), (5, 7, 3), (17,
           (1, 64, 1000), (127, 129, 131))
 
 
-def torchao_linear(x, w, dy, recipe="rowwise_with_gw_hp", **changes):
+# torchao's recipe: the backend that has it, and its options.
+BACKENDS = {"rowwise": ("te", ['recipe = "rowwise"']), "rowwise_with_gw_hp": ("rowwise", [])}
+WITH_GW_HP = "rowwise_with_gw_hp"
+
+
+def torchao_linear(x, w, dy, recipe=WITH_GW_HP, **changes):
     """y, dx, dw of torchao's layer with float32 master weights."""
     plain = torch.nn.Linear(w.shape[1], w.shape[0], bias=False)
     with torch.no_grad():
@@ -35,14 +41,16 @@ def torchao_linear(x, w, dy, recipe="rowwise_with_gw_hp", **changes):
     return y.detach().numpy(), tx.grad.numpy(), layer.weight.grad.numpy()
 
 
-def octavo_linear(program, data):
-    return probe.octavo_linear(program, [], *data, backend="rowwise")
+def octavo_linear(program, data, recipe=WITH_GW_HP):
+    backend, options = BACKENDS[recipe]
+    return probe.octavo_linear(program, options, *data, backend=backend)
 
 
 def compare(report, program, case, data):
-    found = octavo_linear(program, data)
-    for name, e, f in zip(("y", "dx", "dw"), torchao_linear(*data), found):
-        report.at_least(probe.EQUAL_CODES_DB, e, f, f"{case}: {name}")
+    for recipe in BACKENDS:
+        found = octavo_linear(program, data, recipe)
+        for name, e, f in zip(("y", "dx", "dw"), torchao_linear(*data, recipe=recipe), found):
+            report.at_least(probe.EQUAL_CODES_DB, e, f, f"{recipe}, {case}: {name}")
 
 
 def uneven_rows(random, shape):

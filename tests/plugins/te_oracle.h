@@ -1,7 +1,8 @@
 // What te's recipes make of a tensor, written from the rules, and products of it in float64.
 //
 // Rules: Transformer Engine, common/recipe/recipe_common.cuh (quotient, powers of two, block) and
-// common/util/ptx.cuh (MX, rounded up); OCP Microscaling Formats 1.0 (MX, rounded down).
+// common/util/ptx.cuh (MX, rounded up); OCP Microscaling Formats 1.0 (MX, rounded down); torchao,
+// float8/float8_utils.py (rows: powers of two, an amax of at least 1e-12).
 #pragma once
 
 #include <cfloat>
@@ -143,14 +144,20 @@ inline const std::vector<TeRecipe> &te_recipes() {
        {{"recipe", "\"mx\""}, {"profile", "\"ocp-mx\""}},
        {kMxFloor, 1, 32},
        {kMxFloor, 1, 32}},
+      {"rowwise", {{"recipe", "\"rowwise\""}}, {kPow2, 1, 0, 1e-12f}, {kPow2, 1, 0, 1e-12f}},
+      {"rowwise_hybrid",
+       {{"recipe", "\"rowwise\""}, {"fp8_format", "\"HYBRID\""}},
+       {kPow2, 1, 0, 1e-12f},
+       {kPow2, 1, 0, 1e-12f},
+       true},
   };
   return all;
 }
-// The four recipes with their defaults.
+// The recipes with their defaults.
 inline std::vector<TeRecipe> plain_te_recipes() {
   std::vector<TeRecipe> out;
   for (const TeRecipe &r : te_recipes())
-    for (const char *name : {"delayed", "current", "block", "mx"})
+    for (const char *name : {"delayed", "current", "block", "mx", "rowwise"})
       if (std::string(r.name) == name) out.push_back(r);
   return out;
 }

@@ -29,6 +29,7 @@ def test_another_word():
 @pytest.mark.parametrize("overrides, says", [
     (msamp("O1"), "found msamp: .*octavo.shard/1: the backend has none"),
     (te(telemetry=True), "found te: .*expected a cast without telemetry"),
+    (te("rowwise"), "found te: .*expected one scale or one for each block, found scales of rows"),
     (te(override_linear_precision="dgrad"), "found te: .*reads the weight itself")])
 def test_a_backend_or_options_without_codes_of_shards(overrides, says):
     model = mlp(32, 64, 16)

@@ -105,7 +105,7 @@ def test_nothing_records_without_it():
         octavo.telemetry(model)
 
 
-@pytest.mark.parametrize("recipe", ["delayed", "current", "block", "mx"])
+@pytest.mark.parametrize("recipe", ["delayed", "current", "block", "mx", "rowwise"])
 def test_no_bit_depends_on_it(recipe):
     runs = []
     for telemetry, every in ((False, 0), (True, 0), (True, 2)):

@@ -75,7 +75,7 @@ TEST_F(CudaCapabilities, products_are_those_of_tensor_cores) {
 TEST_F(CudaCapabilities, recipes_that_no_tensor_core_multiplies_are_refused_with_another) {
   for (const Gpu &gpu : kGpus) {
     use(gpu.capability);
-    for (const char *recipe : {"delayed", "current", "block", "mx"}) {
+    for (const char *recipe : {"delayed", "current", "block", "mx", "rowwise"}) {
       const std::string name = recipe;
       const bool runs = name == "block" ? gpu.has_long : name != "mx" || gpu.has_mx;
       const Asked r(recipe);

@@ -120,7 +120,8 @@ TEST(CudaValues, change_of_dtype_as_the_cpu) {
 TEST(CudaValues, statistics_as_the_cpu) {
   Devices devices;
   uint64_t seed = 1;
-  for (const uint32_t granularity : {OCTAVO_PER_TENSOR, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_32X32}) {
+  for (const uint32_t granularity :
+       {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_32X32}) {
     for (const uint32_t dtype : kPlain) {
       for (const int64_t cols : {1, 700}) {
         Twins twins(seed++);

@@ -29,7 +29,11 @@ const std::vector<OptionRow> &rows() {
       {"recipe",
        "delayed",
        true,
-       {{"delayed"}, {"current", "current"}, {"block", "block"}, {"mx", "mx"}}},
+       {{"delayed"},
+        {"current", "current"},
+        {"block", "block"},
+        {"mx", "mx"},
+        {"rowwise", "rowwise"}}},
       {"profile",
        "default",
        true,
@@ -39,7 +43,8 @@ const std::vector<OptionRow> &rows() {
         {"te2-current", "current"},
         {"te2-block", "block"},
         {"te2-mx", "mx"},
-        {"ocp-mx", "mx"}}},
+        {"ocp-mx", "mx"},
+        {"torchao-rowwise", "rowwise"}}},
       {"fp8_format", "default", true, {{"default"}, {"HYBRID"}, {"E4M3"}}},
       {"margin", "0", false, {{"0"}, {"3"}, {"30"}}},
       {"interval", "1", false, {{"1"}}},
@@ -205,8 +210,8 @@ TEST_F(TeOptions, wrong_type_and_no_choice) {
   EXPECT_EQ(by_file("recipe = 1", "recipe"),
             "octavo.toml:2:1: fp8.te.recipe: expected a text, found an integer (1)");
   EXPECT_EQ(by_file("recipe = \"delay\"", "recipe"),
-            "octavo.toml:2:1: fp8.te.recipe: expected \"delayed\", \"current\", \"block\" or "
-            "\"mx\", found \"delay\"; "
+            "octavo.toml:2:1: fp8.te.recipe: expected \"delayed\", \"current\", \"block\", "
+            "\"mx\" or \"rowwise\", found \"delay\"; "
             "did you mean \"delayed\"?");
   EXPECT_EQ(by_override("fp8_format", "hybrid"),
             "override: fp8.te.fp8_format: expected \"default\", \"HYBRID\", \"E4M3\" or "
