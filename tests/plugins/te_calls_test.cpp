@@ -183,7 +183,8 @@ TEST_P(TeCalls, second_seal_adds_its_own_pools) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, TeCalls, testing::Values("delayed", "current", "block", "mx", "rowwise"),
+INSTANTIATE_TEST_SUITE_P(Recipes, TeCalls,
+                         testing::Values("delayed", "current", "block", "mx", "rowwise"),
                          [](const testing::TestParamInfo<const char *> &each) {
                            return std::string(each.param);
                          });
