@@ -17,8 +17,8 @@ def waits(session, slot):
     """Whether it is for codes of a weight that is sharded, or without memory (meta)."""
     if not is_cache(slot):
         return False
-    p = session.weights[slot.owner].parameter
-    return p.is_meta or is_dtensor(p)
+    w = session.weights[slot.owner]
+    return w.parameter.is_meta or is_dtensor(w.parameter) and w.parallel is None
 
 
 def by_weight(slots):

@@ -44,6 +44,10 @@ class _LinearConverter:
 
     def apply(self, module, sites):
         module.octavo_site = sites[""]
+        if sites[""].weight.parallel is not None:
+            from .parallel_linear import ParallelLinear  # torch's DTensor takes a while to import
+            module.__class__ = counterpart(type(module), ParallelLinear)
+            return
         plain = type(module) is torch.nn.Linear
         module.__class__ = Linear if plain else counterpart(type(module), Linear)
 

@@ -56,8 +56,8 @@ def check_weight(site, given):
         if is_dtensor(given):
             raise UnsupportedError(
                 f"{name}: expected a torch.nn.Parameter, found a sharded one ({kind.__name__}, "
-                "tensor parallelism); leave the layer out with the filter of octavo.prepare, or use "
-                "fully_shard or DistributedDataParallel")
+                "tensor parallelism); call parallelize_module before octavo.prepare, or leave the layer out "
+                "with the filter of octavo.prepare")
         if kind is torch.Tensor:
             raise UnsupportedError(
                 f"{name}: expected the parameter, whose values backend {session.run.backend} has in "

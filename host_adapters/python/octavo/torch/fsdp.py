@@ -9,7 +9,7 @@ FSDP fills anew; the codes have memory as long as that has.
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import StateError, UnsupportedError
-from . import caches
+from . import caches, tensor_parallel
 from .foreign import is_dtensor, is_fsdp_shard, local
 from .gather import extend
 from .prepared import holder_of
@@ -23,6 +23,8 @@ def placed(session, weights, value):
     for a sharding that octavo does not follow."""
     if value is None or session.is_closed:
         return
+    if weights[0].parallel is not None:
+        return tensor_parallel.placed(session, weights, value)
     if is_dtensor(value):
         _shard(session, weights, value)
     elif weights[0].is_sharded:
@@ -96,8 +98,8 @@ def check(session, name, shard):
     if not is_fsdp_shard(shard):
         raise UnsupportedError(
             f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "
-            "tensor-parallel layer (parallelize_module, distribute_tensor); leave the layer out with the "
-            "filter of octavo.prepare, or use fully_shard without it")
+            "tensor-parallel layer (parallelize_module, distribute_tensor); call parallelize_module before "
+            "octavo.prepare, without fully_shard, or leave the layer out with the filter of octavo.prepare")
     mesh, here = shard.device_mesh.device_type, local(shard).device.type
     if here not in (mesh, "meta"):
         raise UnsupportedError(
@@ -110,7 +112,7 @@ def check_all(session):
     way that the session cannot follow, and for one without values that the backend would keep."""
     for weights in session.of_linears():
         p = weights[0].parameter
-        if is_dtensor(p):
+        if is_dtensor(p) and weights[0].parallel is None:
             check(session, weights[0].name, p)
     empty = next((w for w in session.weights if w.parameter.is_meta), None)
     if empty is not None and session.needs_own_optimizer:
@@ -125,6 +127,8 @@ def prepared(session):
     need no codes yet."""
     for weights in session.of_linears():
         p = weights[0].parameter
+        if weights[0].parallel is not None:
+            continue
         if is_dtensor(p):
             adopt(session, weights, p)
         if is_dtensor(p) or p.is_meta:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from .. import _abi
 from ..errors import StateError
-from . import ops
+from . import ops, tensor_parallel
 from .prepared import holder_of, modules_alive
 
 
@@ -95,6 +95,9 @@ def _of_meshes(session):
 def _found_group(session):
     if session.is_sharded:
         return _of_meshes(session)
+    mesh = tensor_parallel.mesh_of(session)
+    if mesh is not None:
+        return mesh.get_group()
     wrapper = wrapper_of(session)
     return None if wrapper is None else wrapper.process_group
 

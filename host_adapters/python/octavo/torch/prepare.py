@@ -5,13 +5,12 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, fsdp, gather as gathers, gpus, ops, parameter
+from . import ddp, fsdp, gather as gathers, gpus, ops, parameter, tensor_parallel
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .check import Check
 from .converted import attach
 from .discover import discover
-from .foreign import sharded_by
 from .groups import is_initialized, note_active_wrapper, wrapper_around
 from .prepared import is_prepared, session_of
 from .restore import check_whole, make_plain, put_back
@@ -31,12 +30,6 @@ def _check_model(model):
     if found:
         raise StateError(f"model: expected the plain model, found {found.pop()}; call octavo.prepare "
                          "before wrapping or compiling it")
-    sharded = sharded_by(model)
-    if sharded and not sharded.startswith("fully_shard"):
-        raise UnsupportedError(
-            f"model: expected whole parameters or shards of fully_shard, found {sharded}, whose shards "
-            "octavo does not convert; use fully_shard or DistributedDataParallel around the prepared "
-            "model")
     if is_prepared(model) and "octavo_session" not in model.__dict__:
         part = next(n for n, m in model.named_modules() if "octavo_session" in m.__dict__)
         raise StateError(f"model: expected a plain model or one that octavo.prepare returned, found one "
@@ -75,6 +68,8 @@ def _open(model, config, accept):
     excluded, reasons = set(), {}
     while True:  # terminates: each round excludes at least one more linear
         found = discover(model, accept, excluded)
+        if tensor_parallel.is_in(model):
+            tensor_parallel.assign(found.weights)
         pairs = [(name, weight) for c in found.candidates for name, weight in c.linears.values()]
         session = Session(config, _with_others(model, found), pairs)
         conflicts = {}
@@ -129,13 +124,13 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
             check_every=0, gather=None, telemetry=0):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
-    model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, and
-    parameters may be without memory (meta). optimizer: a torch optimizer of its parameters, or None;
+    model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
+    parallelize_module before, and parameters may be without memory (meta). optimizer: a torch optimizer of its parameters, or None;
     octavo.join takes one that is made later. config: the path of an octavo.toml, or None for the defaults. overrides: a
     dict with precedence over the file: {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool:
     return False to exclude a module. group: the process group whose ranks train this model
-    together; None: that of the mesh of fully_shard, or of the DistributedDataParallel which is put
-    around it, if any. check_every:
+    together; None: that of the mesh of fully_shard or parallelize_module, or of the
+    DistributedDataParallel which is put around it, if any. check_every:
     in every check_every-th step, compares checksums of the weights and raises StateError if one was
     changed in a way that leaves no trace; 0: never. telemetry: in every telemetry-th step, keeps what casts
     record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
@@ -206,6 +201,7 @@ def _convert(model, optimizer, config, accept, group, gather):
         _check_converts(session)
         _check_wrapper(session, model)
         fsdp.check_all(session)
+        tensor_parallel.check(session)
         session.gather = gathers.opened(session, gather, model,
                                         lambda w: _shared_with(model, found.candidates, w))
         joined = optimizers.join(session, optimizer)

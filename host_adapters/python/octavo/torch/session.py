@@ -12,7 +12,7 @@ from .. import _abi
 from ..errors import InvalidError, StateError
 from ..run import Run
 from . import caches, cublas, device, ops, parameter
-from .foreign import is_dtensor
+from .foreign import is_dtensor, local
 from .gather import Gather
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
@@ -73,7 +73,7 @@ class Session(Stored):
     def _describe(self):
         self.weights, self.verdicts, accepted = [], {}, []
         for w in self._candidates:
-            rows, cols = w.of(torch.empty(w.parameter.shape, device="meta")).shape
+            rows, cols = w.of(torch.empty(w.held, device="meta")).shape
             w.shape = (rows, cols)
             if w.is_frozen is None:
                 w.is_frozen = not w.parameter.requires_grad
@@ -115,7 +115,8 @@ class Session(Stored):
         self._by_parameter = {}
         for w in self.weights:
             self._by_parameter.setdefault(id(w.parameter), []).append(w)
-            w.value = None if w.parameter.is_meta or is_dtensor(w.parameter) else w.parameter
+            is_elsewhere = w.parameter.is_meta or is_dtensor(w.parameter) and w.parallel is None
+            w.value = None if is_elsewhere else local(w.parameter)
         self.flags = Flags(len(self.weights), gradients)
         plans = [self.run.plan(id) for id, _, _ in self._accepted]
         self.gradient_slots = {

@@ -5,6 +5,7 @@ import dataclasses
 import torch
 
 from .. import _abi
+from .foreign import local
 
 MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
 
@@ -31,6 +32,12 @@ class Weight:
     is_packed: bool = False      # of what is sharded: its codes are gathered, see gather
     value: object = None         # what forwards multiply by: the parameter, or what FSDP gathered of it
     version: object = None       # of the shard that was gathered last
+    parallel: object = None      # tensor_parallel.Style: `parameter` is this rank's part of a weight
+
+    @property
+    def held(self):
+        """The shape of what this rank multiplies by."""
+        return self.parameter.shape if self.parallel is None else local(self.parameter).shape
 
     def of(self, tensor):
         """The part of a tensor with the shape of the parameter, as [rows, cols]."""
