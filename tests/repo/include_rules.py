@@ -27,6 +27,7 @@ PACKAGES = {
     "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
+    "mpi": "mpi", "MPI::": "mpi",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
@@ -86,6 +87,8 @@ RULES = {
     # What every kernels table refuses: descriptors and texts, no device.
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
+    # The sums of ranks in CPU memory.
+    "kernels/mpi": Rule(KERNELS | {"mpi"}),
     "kernels/*": Rule(KERNELS),
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),

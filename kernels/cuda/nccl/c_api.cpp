@@ -52,10 +52,11 @@ octavo_status on(octavo_nccl *c, const char *verb, Body &&body) {
 
 octavo_status run(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
                   uint64_t send_count, void *recv, uint64_t recv_count, void *stream) {
-  return on(static_cast<octavo_nccl *>(ctx), nccl::name_of_collective(collective),
-            [&](nccl::Communicator &c) {
-              return c.run({collective, dtype, send, send_count, recv, recv_count, stream});
-            });
+  return on(
+      static_cast<octavo_nccl *>(ctx), octavo::name_of_collective(collective),
+      [&](nccl::Communicator &c) {
+        return c.run(nccl::Call{collective, dtype, send, send_count, recv, recv_count, stream});
+      });
 }
 
 octavo_status broadcast(void *ctx, uint32_t root, void *data, uint64_t bytes, void *stream) {

@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "kernels/check/collective.h"
 #include "kernels/cuda/device_scope.h"
-#include "kernels/cuda/nccl/call.h"
 #include "kernels/cuda/nccl/library.h"
 #include "kernels/cuda/nccl/octavo_nccl.h"
 #include "kernels/cuda/nccl/pending.h"
@@ -23,6 +23,7 @@
 namespace octavo::cuda::nccl {
 
 constexpr uint32_t kMostRanks = 4096;
+using Call = CollectiveCall;
 
 class Communicator {
  public:

@@ -1,9 +1,6 @@
 // Every collective over the fake libnccl against octavo_ranks: the same bits, the same refusals.
 #include <gmock/gmock.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <numeric>
 #include <random>
 
@@ -11,34 +8,12 @@
 #include "tests/support/collective.h"
 #include "tests/support/param_name.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/refused_collectives.h"
 
 namespace octavo::test {
 namespace {
 
 using testing::Each;
-
-std::vector<uint32_t> bits(const Values &v) {
-  std::vector<uint32_t> b(v.size());
-  if (!v.empty()) std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
-  return b;
-}
-
-// Values of mixed sizes, so that the order of a sum shows in its last bits; with `special`, some
-// are NaN, infinite or -0.
-Values random_values(std::mt19937 &random, size_t count, bool special) {
-  std::normal_distribution<float> normal;
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  Values v(count);
-  for (float &x : v) {
-    x = std::ldexp(normal(random), exponent(random));
-    if (!special || random() % 5 != 0) continue;
-    const float odd[] = {std::numeric_limits<float>::quiet_NaN(), -0.0f, 0.0f,
-                         std::numeric_limits<float>::infinity(),
-                         -std::numeric_limits<float>::infinity()};
-    x = odd[random() % 5];
-  }
-  return v;
-}
 
 class NcclCollectives : public testing::TestWithParam<uint32_t> {
  protected:
@@ -207,35 +182,9 @@ TEST(NcclRefusals, answer_as_octavo_ranks) {
   for (const octavo_status s : nccl.open()) ASSERT_EQ(s, OCTAVO_OK) << nccl.listener(0).first();
   RankThreads ranks(2);
   Values memory[2] = {Values(64), Values(64)};
-  struct Case {
-    uint32_t collective, dtype;
-    uint64_t send_count, recv_count;
-    int send_at, recv_at;  // bytes into the rank's memory; -1: null
-    const char *text;
-  };
-  const Case cases[] = {
-      {OCTAVO_COLLECTIVE_NONE, OCTAVO_F32, 4, 4, 0, 64, "found OCTAVO_COLLECTIVE_NONE"},
-      {99, OCTAVO_F32, 4, 4, 0, 64, "found collective 99 of dtype"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, 12345, 4, 8, 0, 64, "of dtype 12345"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_U8, 4, 4, 0, 64, "all_reduce_sum: expected f32"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_BF16, 4, 4, 0, 64, "all_reduce_max: expected f32"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 5, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, 5, 5, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 7, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM, OCTAVO_F32, 4, 4, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, uint64_t{1} << 63, 0, 0, 64, "do not fit"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, uint64_t{1} << 62, uint64_t{1} << 62, 0, 64,
-       "fewer than 2^63 bytes"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, -1, 64, "send: expected an address"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, -1, "recv: expected an address"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 2, 64, "expected a multiple of 4"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, 8, "apart or equal"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 8, 64, 64, "send and recv apart, found"}};
-  for (const Case &k : cases) {
+  for (const RefusedCollective &k : kRefusedCollectives) {
     const auto body = [&](uint32_t rank, const octavo_collective &c) {
-      auto *base = reinterpret_cast<char *>(memory[rank].data());
-      return c.run(c.ctx, k.collective, k.dtype, k.send_at < 0 ? nullptr : base + k.send_at,
-                   k.send_count, k.recv_at < 0 ? nullptr : base + k.recv_at, k.recv_count, nullptr);
+      return run(c, k, memory[rank].data());
     };
     const int before = fake().operations;
     EXPECT_EQ(nccl.run(body), ranks.run(body)) << k.text;
