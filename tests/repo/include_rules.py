@@ -28,12 +28,14 @@ PACKAGES = {
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
     "mpi": "mpi", "MPI::": "mpi",
+    # Libraries of this tree for hosts, by the names of their installed headers.
+    "octavo_mpi": "kernels/mpi", "octavo_nccl": "kernels/cuda",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
 }
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|(unistd|dlfcn|elf|link|fcntl|"
-                    r"spawn|pthread|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
+                    r"spawn|pthread|netdb|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
                     r"fnmatch|semaphore|malloc|sanitizer/\w+)\.h")
 LANGUAGE = {"c", "c++"}
 
@@ -98,7 +100,8 @@ RULES = {
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
     "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src"}),
-    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"})
+    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"},
+                  headers={"octavo_mpi.h", "octavo_nccl.h"} if room.endswith("/octavo") else ())
        for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.
     "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch"} | set(GPT_ROOMS),

@@ -14,7 +14,7 @@ struct octavo_nccl {
   explicit octavo_nccl(const octavo_nccl_desc &desc) : communicator(desc) { init_table(); }
   void init_table();
   nccl::Communicator communicator;
-  octavo_collective table = {};
+  octavo_collective table = {}, host_table = {};
 };
 
 namespace {
@@ -64,6 +64,20 @@ octavo_status broadcast(void *ctx, uint32_t root, void *data, uint64_t bytes, vo
             [&](nccl::Communicator &c) { return c.broadcast(root, data, bytes, stream); });
 }
 
+octavo_status run_on_host(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
+                          uint64_t send_count, void *recv, uint64_t recv_count, void *stream) {
+  return on(static_cast<octavo_nccl *>(ctx), octavo::name_of_collective(collective),
+            [&](nccl::Communicator &c) {
+              return c.run_on_host(
+                  nccl::Call{collective, dtype, send, send_count, recv, recv_count, stream});
+            });
+}
+
+octavo_status broadcast_on_host(void *ctx, uint32_t root, void *data, uint64_t bytes, void *) {
+  return on(static_cast<octavo_nccl *>(ctx), "broadcast",
+            [&](nccl::Communicator &c) { return c.broadcast_on_host(root, data, bytes); });
+}
+
 octavo_status check_desc(const Caller &caller, const octavo_nccl_desc &d) {
   const char *verb = "octavo_nccl_open";
   if ((d.id == nullptr) == (d.comm == nullptr))
@@ -102,6 +116,9 @@ void octavo_nccl::init_table() {
   table.ctx = this;
   table.run = run;
   table.broadcast = broadcast;
+  host_table = table;
+  host_table.run = run_on_host;
+  host_table.broadcast = broadcast_on_host;
 }
 
 octavo_status octavo_nccl_get_id(const octavo_host *host, octavo_str library, octavo_nccl_id *out) {
@@ -153,7 +170,7 @@ octavo_status octavo_nccl_open(const octavo_nccl_desc *desc, octavo_nccl **out) 
       made->communicator.close();
       return status;
     }
-    made->table.world = made->communicator.world();
+    made->table.world = made->host_table.world = made->communicator.world();
     *out = made.release();
     return status;
   });
@@ -161,6 +178,10 @@ octavo_status octavo_nccl_open(const octavo_nccl_desc *desc, octavo_nccl **out) 
 
 const octavo_collective *octavo_nccl_collective(octavo_nccl *c) {
   return c == nullptr ? nullptr : &c->table;
+}
+
+const octavo_collective *octavo_nccl_host_collective(octavo_nccl *c) {
+  return c == nullptr ? nullptr : &c->host_table;
 }
 
 octavo_status octavo_nccl_check(octavo_nccl *c) {

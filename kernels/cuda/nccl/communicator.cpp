@@ -211,6 +211,7 @@ void Communicator::close() {
   if (is_own_ || pending_.empty()) {
     pending_.close();
     if (scratch_ != nullptr) cudaFree(scratch_);
+    release_staged();
   }
   scratch_ = nullptr;
 }

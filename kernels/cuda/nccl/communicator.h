@@ -42,6 +42,10 @@ class Communicator {
   octavo_status run(const Call &call);
   octavo_status broadcast(uint32_t root, void *data, uint64_t bytes, void *stream);
 
+  /* host_memory.cpp */
+  octavo_status run_on_host(const Call &call);
+  octavo_status broadcast_on_host(uint32_t root, void *data, uint64_t bytes);
+
   /* failure.cpp */
   octavo_status check();
   void abort();
@@ -81,6 +85,17 @@ class Communicator {
   octavo_status wait_for_pending(const char *verb);
   octavo_status end_own();
 
+  /* host_memory.cpp */
+  struct Staged {
+    void *data = nullptr;
+    uint64_t bytes = 0;
+    octavo_status grow(uint64_t wanted);
+  };
+  template <typename Body>
+  octavo_status stage(const char *verb, const void *send, uint64_t send_bytes, void *recv,
+                      uint64_t recv_bytes, Body &&body);
+  void release_staged();
+
   /* watch.cpp */
   void start_watching();
   void watch();
@@ -96,6 +111,8 @@ class Communicator {
   Clock::duration deadline_{};
   uint64_t scratch_bytes_ = 0;
   float *scratch_ = nullptr; /* on the device */
+  Staged staged_[2];         /* there, too: what is sent and received for CPU memory */
+  cudaStream_t stream_ = nullptr;
   const pid_t process_;
 
   std::mutex mutex_; /* guards pending_ and the calls of NCCL */

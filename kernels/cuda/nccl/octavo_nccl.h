@@ -71,6 +71,9 @@ OCTAVO_EXPORT octavo_status octavo_nccl_open(const octavo_nccl_desc *desc,
                                              octavo_nccl **out) OCTAVO_PHASE_SETUP;
 /* The same address until close, also over reopen. Null for null. */
 OCTAVO_EXPORT const octavo_collective *octavo_nccl_collective(octavo_nccl *c);
+/* The same ranks for operands in CPU memory, such as losses and norms: they go through memory of
+ * the device, `stream` is ignored, and a call returns when its result is there. */
+OCTAVO_EXPORT const octavo_collective *octavo_nccl_host_collective(octavo_nccl *c);
 /* OCTAVO_OK, or OCTAVO_DEVICE once the communicator has failed or was aborted; asks NCCL, waits for
  * nothing. */
 OCTAVO_EXPORT octavo_status octavo_nccl_check(octavo_nccl *c) OCTAVO_THREAD_ANY;

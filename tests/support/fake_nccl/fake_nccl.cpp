@@ -8,10 +8,19 @@
 #include <map>
 #include <string>
 
+#ifdef FAKE_NCCL_SHARED
+#include "shared_clique.h"
+#else
 #include "clique.h"
+#endif
+#include <unistd.h>
 
 using namespace octavo::cuda::nccl;
+#ifdef FAKE_NCCL_SHARED
+using Clique = fake_nccl::SharedClique;
+#else
 using fake_nccl::Clique;
+#endif
 using fake_nccl::Control;
 using fake_nccl::Request;
 
@@ -74,7 +83,8 @@ Result state_of(const Comm &c) {
 }
 
 // Waits in the call, as a communicator that blocks does.
-Result wait(Comm &c, std::unique_lock<std::mutex> &lock) {
+template <typename Lock>
+Result wait(Comm &c, Lock &lock) {
   c.clique->changed.wait(lock, [&] { return c.is_gone || state_of(c) != kInProgress; });
   return c.is_gone ? kInternalError : state_of(c);
 }
@@ -143,7 +153,11 @@ void end(Comm *c, bool is_abort) {
 Comm *join(int world, const UniqueId &id, int rank, bool blocks, Result *result) {
   const std::lock_guard lock(registry_mutex);
   auto &clique = cliques[std::string(id.internal, sizeof(id.internal))];
+#ifdef FAKE_NCCL_SHARED
+  if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal), world);
+#else
   if (clique == nullptr) clique = std::make_shared<Clique>(world);
+#endif
   const std::lock_guard in_clique(clique->mutex);
   const char *error = clique->world() != static_cast<size_t>(world) ? "ranks of different worlds"
                                                                     : clique->join(rank);
@@ -168,7 +182,7 @@ EXPORT Result ncclGetVersion(int *version) {
 EXPORT Result ncclGetUniqueId(UniqueId *id) {
   const std::lock_guard lock(registry_mutex);
   std::memset(id, 0, sizeof(*id));
-  std::snprintf(id->internal, sizeof(id->internal), "fake %d", next_id++);
+  std::snprintf(id->internal, sizeof(id->internal), "octavo_fake_nccl.%d.%d", getpid(), next_id++);
   return static_cast<Result>(fake_nccl_control()->get_id_result);
 }
 #ifndef FAKE_NCCL_WITHOUT_CONFIG

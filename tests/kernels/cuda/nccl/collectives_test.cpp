@@ -116,6 +116,43 @@ TEST_P(NcclCollectives, moved_elements_of_every_width) {
   }
 }
 
+// Operands that no device has: the same bits, and there when the call returns.
+TEST_P(NcclCollectives, of_cpu_memory) {
+  for (uint32_t collective = OCTAVO_COLLECTIVE_ALL_REDUCE_MAX;
+       collective <= OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM; ++collective) {
+    for (const size_t unit : {0u, 1u, 5000u, 40001u}) {
+      std::mt19937 random(collective + static_cast<uint32_t>(unit));
+      const Sizes n = sizes(collective, unit, GetParam());
+      std::vector<Values> send, found(GetParam(), Values(n.recv)), expected = found;
+      for (uint32_t r = 0; r < GetParam(); ++r)
+        send.push_back(random_values(random, n.send, false));
+      EXPECT_THAT(nccl.each([&](uint32_t r) {
+        return run(*octavo_nccl_host_collective(nccl.get(r)), collective, send[r], found[r]);
+      }),
+                  Each(octavo_status{OCTAVO_OK}));
+      ranks.run([&](uint32_t r, const octavo_collective &c) {
+        return run(c, collective, send[r], expected[r]);
+      });
+      EXPECT_TRUE(found == expected) << "collective " << collective << ", unit " << unit;
+    }
+  }
+  std::vector<Values> data(GetParam(), Values(7));
+  data.back() = Values(7, 3.0f);
+  EXPECT_THAT(nccl.each([&](uint32_t r) {
+    const octavo_collective &c = *octavo_nccl_host_collective(nccl.get(r));
+    return c.broadcast(c.ctx, GetParam() - 1, data[r].data(), 28, nullptr);
+  }),
+              Each(octavo_status{OCTAVO_OK}));
+  EXPECT_THAT(data, Each(Values(7, 3.0f)));
+  // What one rank can tell is refused as by the other table.
+  const octavo_collective &c = *octavo_nccl_host_collective(nccl.get(0));
+  EXPECT_EQ(c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_U8, data[0].data(), 4,
+                  data[0].data(), 4, nullptr),
+            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(c.broadcast(c.ctx, GetParam(), data[0].data(), 4, nullptr), OCTAVO_INVALID);
+  EXPECT_EQ(c.world, GetParam());
+}
+
 TEST_P(NcclCollectives, runs_on_the_given_stream) {
   std::vector<cudaStream_t> streams(2 * GetParam());
   for (cudaStream_t &s : streams) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
