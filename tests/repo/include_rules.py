@@ -84,7 +84,8 @@ RULES = {
                              "sdk/src/file/allowed.h", "sdk/src/file/draft.h",
                              "sdk/src/checkpoint/checkpoint_set.h",
                              "sdk/src/checkpoint/checkpoint_texts.h",
-                             "sdk/src/checkpoint/checkpoint_work.h"}),
+                             "sdk/src/checkpoint/checkpoint_work.h",
+                             "sdk/src/store/shared_out.h"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
