@@ -210,13 +210,13 @@ int64_t number_of(const char *name, int64_t low, int64_t high, const std::string
   char *end = nullptr;
   const int64_t value = text == nullptr ? 0 : std::strtoll(text, &end, 10);
   const bool fits = text != nullptr && *text != 0 && *end == 0 && value >= low && value <= high;
-  expect(
-      fits, std::string(name) + ", for engine \"nccl\" (" + origin + ")",
-      "a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
-          ", as torchrun sets it",
-      text == nullptr ? "no such variable" : "\"" + std::string(text) + "\"",
-      "start it as in: torchrun --no-python --nproc-per-node 4 train_gpt ..., or choose engine = "
-      "\"threads\"");
+  expect(fits, std::string(name) + ", for engine \"nccl\" (" + origin + ")",
+         "a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
+             ", as torchrun sets it",
+         text == nullptr ? "no such variable" : "\"" + std::string(text) + "\"",
+         "start it as in: torchrun --no-python --nproc-per-node 4 -- train_gpt ..., or choose "
+         "engine = "
+         "\"threads\"");
   return value;
 }
 
