@@ -80,19 +80,13 @@ octavo_status broadcast_on_host(void *ctx, uint32_t root, void *data, uint64_t b
 
 octavo_status check_desc(const Caller &caller, const octavo_nccl_desc &d) {
   const char *verb = "octavo_nccl_open";
-  if ((d.id == nullptr) == (d.comm == nullptr))
-    return report_error(caller, OCTAVO_INVALID,
-                        "%s: expected either id or comm, found %s; the other one is null", verb,
-                        d.id == nullptr ? "none" : "both");
-  if (d.id != nullptr && (d.world < 1 || d.world > nccl::kMostRanks || d.rank >= d.world))
+  if (d.id == nullptr)
+    return report_error(caller, OCTAVO_INVALID, "%s: id: expected that of rank 0, found null",
+                        verb);
+  if (d.world < 1 || d.world > nccl::kMostRanks || d.rank >= d.world)
     return report_error(caller, OCTAVO_INVALID,
                         "%s: expected 1 to %u ranks and a rank below them, found rank %u of %u",
                         verb, nccl::kMostRanks, d.rank, d.world);
-  if (d.comm != nullptr && (d.world != 0 || d.rank != 0 || d.device != 0))
-    return report_error(caller, OCTAVO_INVALID,
-                        "%s: expected world, rank and device 0 with comm, which says them; found "
-                        "rank %u of %u on device %d",
-                        verb, d.rank, d.world, d.device);
   if (d.scratch_bytes != 0 && (d.scratch_bytes < kLeastScratch || d.scratch_bytes % 8 != 0))
     return report_error(caller, OCTAVO_INVALID,
                         "%s: expected scratch_bytes of 0 or a multiple of 8 from %llu on, found "
@@ -193,11 +187,6 @@ void octavo_nccl_abort(octavo_nccl *c) {
     one.abort();
     return OCTAVO_OK;
   });
-}
-
-octavo_status octavo_nccl_reopen(octavo_nccl *c, const octavo_nccl_id *id, void *comm) {
-  return on(c, "octavo_nccl_reopen",
-            [&](nccl::Communicator &one) { return one.reopen("octavo_nccl_reopen", id, comm); });
 }
 
 void octavo_nccl_close(octavo_nccl *c) {

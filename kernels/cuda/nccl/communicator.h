@@ -1,7 +1,7 @@
 /* One rank's communicator: its NCCL handle, the first failure, and the thread that watches.
  *
- * Every call of NCCL but one is made under `mutex_`, and for a communicator that was made here none
- * blocks there, since it is a non-blocking one: an answer "in progress" is waited for with the lock
+ * Every call of NCCL but one is made under `mutex_`, and none blocks there, since
+ * the communicator is a non-blocking one: an answer "in progress" is waited for with the lock
  * free. The exception is ncclCommAbort when a call does not come back after the deadline.
  */
 #pragma once
@@ -31,11 +31,8 @@ class Communicator {
   Communicator(const Communicator &) = delete;
   Communicator &operator=(const Communicator &) = delete;
 
-  /* communicator.cpp. start: for open and reopen; leaves a failed communicator on failure. close
-   * waits for what is pending. */
+  /* communicator.cpp. close waits for what is pending. */
   octavo_status open(const octavo_nccl_desc &desc);
-  octavo_status start(const char *verb, const octavo_nccl_id *id, void *comm);
-  octavo_status reopen(const char *verb, const octavo_nccl_id *id, void *comm);
   void close();
 
   /* operations.cpp */
@@ -62,7 +59,7 @@ class Communicator {
   using Lock = std::unique_lock<std::mutex>;
 
   /* failure.cpp. The first failure is kept and reported to the host, later ones are not; whichever
-   * it is, the communicator is aborted, if it is ours, and `status` comes back. */
+   * it is, the communicator is aborted, and `status` comes back. */
   octavo_status fail(octavo_status status, const char *format, ...)
       __attribute__((format(printf, 3, 4)));
   octavo_status fail_nccl(const char *verb, const char *function, Result result);
@@ -78,7 +75,6 @@ class Communicator {
                                 Result result);
 
   /* communicator.cpp */
-  octavo_status adopt(const char *verb, Comm *comm);
   octavo_status make(const char *verb, const octavo_nccl_id &id);
   octavo_status compare_scratch(const char *verb);
   octavo_status exchange_scratch(const char *verb, cudaStream_t stream, uint64_t *all);
@@ -106,8 +102,7 @@ class Communicator {
   uint32_t world_ = 0;
   uint32_t rank_ = 0;
   int device_ = 0;
-  std::atomic<bool> is_own_{false}; /* made here, not the host's */
-  unsigned blocks_ = 1;             /* of one launch */
+  unsigned blocks_ = 1; /* of one launch */
   Clock::duration deadline_{};
   uint64_t scratch_bytes_ = 0;
   float *scratch_ = nullptr; /* on the device */

@@ -150,7 +150,7 @@ void end(Comm *c, bool is_abort) {
   c->clique->changed.notify_all();
 }
 
-Comm *join(int world, const UniqueId &id, int rank, bool blocks, Result *result) {
+[[maybe_unused]] Comm *join(int world, const UniqueId &id, int rank, bool blocks, Result *result) {
   const std::lock_guard lock(registry_mutex);
   auto &clique = cliques[std::string(id.internal, sizeof(id.internal))];
 #ifdef FAKE_NCCL_SHARED
@@ -202,14 +202,6 @@ EXPORT Result ncclCommInitRankConfig(Comm **comm, int world, UniqueId id, int ra
   return kInProgress;
 }
 #endif
-// What a host of its own calls; waits for the other ranks.
-EXPORT Result ncclCommInitRank(Comm **comm, int world, UniqueId id, int rank) {
-  Result result = kSuccess;
-  *comm = join(world, id, rank, true, &result);
-  if (*comm == nullptr) return result;
-  std::unique_lock lock((*comm)->clique->mutex);
-  return wait(**comm, lock);
-}
 EXPORT Result ncclCommFinalize(Comm *c) {
   const std::lock_guard lock(c->clique->mutex);
   if (c->is_gone) return violate("ncclCommFinalize of a communicator that is gone");
@@ -241,18 +233,6 @@ EXPORT Result ncclCommGetAsyncError(Comm *c, Result *error) {
   const std::lock_guard lock(c->clique->mutex);
   if (c->is_gone) return violate("ncclCommGetAsyncError of a communicator that is gone");
   *error = state_of(*c);
-  return kSuccess;
-}
-EXPORT Result ncclCommCount(const Comm *c, int *count) {
-  *count = static_cast<int>(c->clique->world());
-  return kSuccess;
-}
-EXPORT Result ncclCommCuDevice(const Comm *c, int *device) {
-  *device = c->device;
-  return kSuccess;
-}
-EXPORT Result ncclCommUserRank(const Comm *c, int *rank) {
-  *rank = c->rank;
   return kSuccess;
 }
 EXPORT const char *ncclGetErrorString(Result) {
