@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sdk/src/base/text.h"
 #include "sdk/src/store/shared_out.h"
 
 namespace octavo::cli::plan {
