@@ -1,9 +1,11 @@
 // train_gpt: trains one small model in several precisions and says how far FP8 is from fp32.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <thread>
 
 #include "model/error.h"
 #include "report/report.h"
@@ -13,6 +15,14 @@
 
 namespace gpt {
 namespace {
+
+std::string program = "train_gpt";  // in messages; ranks as processes add theirs
+
+// At once, since ranks as processes share standard error.
+void complain(const std::string &what) {
+  const std::string text = program + ": " + what + "\n";
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 void describe(const Options &options, const Corpus &corpus, Progress &progress) {
   progress.note("text: " + grouped(corpus.train.size()) + " bytes in training, " +
@@ -25,8 +35,8 @@ void describe(const Options &options, const Corpus &corpus, Progress &progress) 
                 " steps of " + std::to_string(options.batch) + " sequences");
 }
 
-void print_results(const Options &options, const std::vector<RunResult> &results) {
-  std::cout << "\n" << result_tables(results, wants_color(STDOUT_FILENO));
+void print_results(const Options &options, const std::vector<RunResult> &results, bool color) {
+  std::cout << "\n" << result_tables(results, color);
   for (const RunResult &result : results) {
     if (result.skipped_steps == 0) continue;
     std::cout << "\n" << result.name << ": " << result.skipped_steps;
@@ -44,26 +54,40 @@ int run(int argc, char **argv) {
   Options options;
   if (!parse_options(argc, argv, options)) return kExitDone;
 
+  Distributed distributed = read_distributed(options.config);
+  if (!options.device.empty()) distributed.on_cuda = options.device == "cuda";
+  Team team(distributed, options.ranks_are_given ? static_cast<uint32_t>(options.ranks) : 0);
+  options.ranks = team.world();
+  if (team.count() < team.world()) program += ": rank " + std::to_string(team.first());
   // Everything that can be wrong is found before the first step.
-  const Corpus corpus = load_corpus(options.text, options.size.context);
-  for (const RunSpec &spec : options.runs) check_run(spec, options, corpus);
-  const std::vector<DirectoryLock> locks = lock_saves(options);
-  prepare_directory("--out", options.out);
+  Corpus corpus;
+  std::vector<DirectoryLock> locks;
+  team.together([&] {
+    check_ranks(options);
+    corpus = load_corpus(options.text, options.size.context);
+    for (const RunSpec &spec : options.runs) check_run(spec, options, corpus, team.settings());
+    if (!team.has_root()) return;
+    locks = lock_saves(options);
+    prepare_directory("--out", options.out);
+  });
 
   catch_interrupts();
-  Progress progress(options.quiet);
-  MetricsLog log(options.out + "/metrics.jsonl");
+  Progress progress(options.quiet, team.has_root());
+  MetricsLog log(team.has_root() ? options.out + "/metrics.jsonl" : "");
   describe(options, corpus, progress);
 
   std::vector<RunResult> results;
   for (size_t i = 0; i < options.runs.size() && !interrupted(); ++i) {
     progress.start_run(options.runs[i].name, i, options.runs.size(), options.steps);
-    results.push_back(train(options.runs[i], {options, corpus, progress, log}));
+    results.push_back(train(options.runs[i], {options, corpus, progress, log, team}));
+    if (!team.has_root()) continue;
     progress.end_run(results.back());
     write_atomically(options.out + "/report.html",
                      report_html(options, corpus, results, interrupted()));
   }
-  print_results(options, results);
+  if (!team.has_root()) return exit_code();
+  // mpirun gives its processes terminals that are none.
+  print_results(options, results, wants_color(STDOUT_FILENO) && team.count() == team.world());
   if (!options.quiet) {
     std::cout << "\nreport: " << options.out << "/report.html\nmetrics: " << options.out
               << "/metrics.jsonl\n";
@@ -87,11 +111,18 @@ int main(int argc, char **argv) {
                 "a place that can be written", "that a write failed",
                 "free space, or write to another file");
     return exit;
+  } catch (const gpt::SaidByAnotherRank &) {
+    return gpt::kExitUser;
+  } catch (const gpt::LostRank &e) {
+    gpt::complain(e.what());
+    // A launcher ends all when the first one ends; by then the others have said what they know.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return gpt::kExitLost;
   } catch (const gpt::UserError &e) {
-    std::cerr << "train_gpt: " << e.what() << "\n";
+    gpt::complain(e.what());
     return gpt::kExitUser;
   } catch (const std::exception &e) {
-    std::cerr << "train_gpt: internal error: " << e.what() << "\n";
+    gpt::complain(std::string("internal error: ") + e.what());
     return gpt::kExitInternal;
   }
 }

@@ -97,6 +97,7 @@ void add_list(CLI::App &app, int &exit);
 void add_doctor(CLI::App &app, int &exit);
 void add_env(CLI::App &app, int &exit);
 void add_estimate(CLI::App &app, int &exit);
+void add_plan(CLI::App &app, int &exit);
 void add_explain(CLI::App &app, int &exit);
 void add_check_elf(CLI::App &app, int &exit);
 void add_checkpoint(CLI::App &app, int &exit);

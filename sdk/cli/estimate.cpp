@@ -5,6 +5,7 @@
 #include "common.h"
 #include "sdk/cli/estimate/ledger.h"
 #include "sdk/cli/estimate/print.h"
+#include "sdk/cli/estimate/sizes.h"
 #include "sdk/cli/page.h"
 #include "sdk/src/base/failure.h"
 
@@ -19,51 +20,19 @@ struct Estimate {
   bool json = false;
 };
 
-constexpr const char *kDefaults[] = {"te", "msamp:opt_level=O1", "msamp:opt_level=O2",
-                                     "msamp:opt_level=O3"};
-
-struct Sizes {
-  uint64_t parameters = 0, linears = 0, in_linears = 0;
-  double widths = 0;  // of what linears read and write
-};
-
-// Refuses what 64 bits could not add up: 16 bytes an element, and some more for a cast.
-Sizes sizes_of(const std::string &path, const estimate::Shapes &shapes, uint64_t rows) {
-  constexpr double kMost = 0x1p56;
-  Sizes s;
-  double all = 0;
-  for (const estimate::Tensor &t : shapes.tensors) {
-    all += static_cast<double>(t.rows) * static_cast<double>(t.cols);
-    if (t.linear.empty()) continue;
-    s.widths += static_cast<double>(t.rows) + static_cast<double>(t.cols);
-  }
-  if (all > kMost || s.widths * static_cast<double>(rows) > kMost)
-    throw Failure(
-        OCTAVO_INVALID, estimate::kEstimateDomain, path,
-        ": expected fewer than 2^56 elements in tensors and in the rows of linears, found "
-        "more");
-  for (const estimate::Tensor &t : shapes.tensors) {
-    s.parameters += t.count();
-    if (t.linear.empty()) continue;
-    ++s.linears;
-    s.in_linears += t.count();
-  }
-  return s;
-}
-
 std::vector<estimate::Column> columns_of(const Estimate &e, const estimate::Shapes &shapes,
                                          uint64_t rows) {
   std::vector<estimate::Column> all = {estimate::host_column("fp32", shapes, rows, false),
                                        estimate::host_column("bf16", shapes, rows, true)};
   std::vector<std::string> backends = e.backends;
-  if (backends.empty()) backends.assign(std::begin(kDefaults), std::end(kDefaults));
+  if (backends.empty()) backends = estimate::usual_backends();
   for (const std::string &text : backends)
     all.push_back(
         estimate::backend_column(e.request.settings(), estimate::parse_named(text), shapes, rows));
   return all;
 }
 
-void print_json(const Estimate &e, const estimate::Shapes &shapes, const Sizes &sizes,
+void print_json(const Estimate &e, const estimate::Shapes &shapes, const estimate::Sizes &sizes,
                 const std::vector<estimate::Column> &columns) {
   estimate::Json j = {{"octavo", octavo::version()}, {"model", e.model},
                       {"kind", shapes.kind},         {"parameters", sizes.parameters},
@@ -85,7 +54,7 @@ void print_json(const Estimate &e, const estimate::Shapes &shapes, const Sizes &
   put_json(j);
 }
 
-void print_estimate(const Estimate &e, const estimate::Shapes &shapes, const Sizes &sizes,
+void print_estimate(const Estimate &e, const estimate::Shapes &shapes, const estimate::Sizes &sizes,
                     const std::vector<estimate::Column> &columns) {
   const Page page;
   page.row("model", concat(e.model, " (", shapes.kind, "): ", sizes.parameters, " parameters, ",
@@ -105,7 +74,7 @@ int run_estimate(const Estimate &e) {
   try {
     const estimate::Shapes shapes = estimate::read_shapes(e.model);
     const uint64_t rows = e.batch * e.sequence;
-    const Sizes sizes = sizes_of(e.model, shapes, rows);
+    const estimate::Sizes sizes = estimate::sizes_of(e.model, shapes, rows);
     const std::vector<estimate::Column> columns = columns_of(e, shapes, rows);
     if (e.json)
       print_json(e, shapes, sizes, columns);

@@ -67,9 +67,10 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   EXPECT_THAT(f.out, HasSubstr("Exit codes: 0 done; 1 nothing that the configuration allows can "
                                "run here; 2 wrong arguments or configuration; 3 another failure; 4 "
                                "of doctor: something runs, but not in FP8"));
-  for (const char *command : {"list", "explain", "doctor", "env", "estimate", "completion", "man",
-                              "config", "import", "init", "lock", "manifest", "new", "probe", "try",
-                              "verify", "checkpoint", "check-elf", "version"})
+  for (const char *command :
+       {"list",  "explain", "doctor", "env",        "estimate",  "plan",     "completion",
+        "man",   "config",  "import", "init",       "lock",      "manifest", "new",
+        "probe", "try",     "verify", "checkpoint", "check-elf", "version"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
 }
 

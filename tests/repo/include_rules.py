@@ -27,12 +27,15 @@ PACKAGES = {
     "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
+    "mpi": "mpi", "MPI::": "mpi",
+    # Libraries of this tree for hosts, by the names of their installed headers.
+    "octavo_mpi": "kernels/mpi", "octavo_nccl": "kernels/cuda",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
 }
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|(unistd|dlfcn|elf|link|fcntl|"
-                    r"spawn|pthread|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
+                    r"spawn|pthread|netdb|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
                     r"fnmatch|semaphore|malloc|sanitizer/\w+)\.h")
 LANGUAGE = {"c", "c++"}
 
@@ -81,11 +84,14 @@ RULES = {
                              "sdk/src/file/allowed.h", "sdk/src/file/draft.h",
                              "sdk/src/checkpoint/checkpoint_set.h",
                              "sdk/src/checkpoint/checkpoint_texts.h",
-                             "sdk/src/checkpoint/checkpoint_work.h"}),
+                             "sdk/src/checkpoint/checkpoint_work.h",
+                             "sdk/src/store/shared_out.h"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
+    # The sums of ranks in CPU memory.
+    "kernels/mpi": Rule(KERNELS | {"mpi"}),
     "kernels/*": Rule(KERNELS),
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
@@ -95,7 +101,8 @@ RULES = {
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
     "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src"}),
-    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"})
+    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"},
+                  headers={"octavo_mpi.h", "octavo_nccl.h"} if room.endswith("/octavo") else ())
        for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.
     "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch"} | set(GPT_ROOMS),

@@ -77,10 +77,12 @@ std::string some_text(size_t bytes) {
   return text;
 }
 
-ChildProgram::ChildProgram(const std::vector<std::string> &arguments, bool as_nobody) {
-  output_path_ = test_directory() + "/stdout";
-  errors_path_ = test_directory() + "/stderr";
-  std::vector<std::string> words = {TRAIN_GPT_PROGRAM};
+ChildProgram::ChildProgram(const std::vector<std::string> &arguments, bool as_nobody,
+                           const std::vector<std::string> &launcher, const std::string &name) {
+  output_path_ = test_directory() + "/" + name + "stdout";
+  errors_path_ = test_directory() + "/" + name + "stderr";
+  std::vector<std::string> words = launcher;
+  words.push_back(TRAIN_GPT_PROGRAM);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char *> pointers;
   for (std::string &word : words) pointers.push_back(word.data());

@@ -17,7 +17,11 @@ struct Finished {
 class ChildProgram {
  public:
   // As the user who runs the tests, or without the powers of root.
-  explicit ChildProgram(const std::vector<std::string> &arguments, bool as_nobody = false);
+  // launcher: a program with arguments that starts it, such as mpirun. name: of the files of its
+  // outputs, where a test has several programs.
+  explicit ChildProgram(const std::vector<std::string> &arguments, bool as_nobody = false,
+                        const std::vector<std::string> &launcher = {},
+                        const std::string &name = "");
   ~ChildProgram();
   ChildProgram(const ChildProgram &) = delete;
   ChildProgram &operator=(const ChildProgram &) = delete;

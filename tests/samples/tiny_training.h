@@ -34,7 +34,8 @@ inline RunResult train_once(const Options &options, const std::string &run,
   if (options.ranks == 1) with_threads.threads = threads_count;
   Progress progress(true);
   MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
-  return train(parse_run(run), {with_threads, corpus, progress, log});
+  Team team(Distributed(), static_cast<uint32_t>(options.ranks));
+  return train(parse_run(run), {with_threads, corpus, progress, log, team});
 }
 
 // Everything that a run computes, without what a clock says.

@@ -3,10 +3,10 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "samples/train_gpt/octavo/slot_statistics.h"
 #include "samples/train_gpt/run/replica.h"
+#include "tests/samples/model_shapes.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
@@ -17,23 +17,6 @@ namespace {
 using nlohmann::json;
 
 class EstimateOfTraining : public testing::TestWithParam<const char *> {};
-
-// The model as a shapes file: biases belong to their linears, the rest are parameters.
-json shapes_of(Model &model) {
-  json linears = json::array(), parameters = json::array();
-  std::set<const Parameter *> named;
-  for (Linear *l : model.linears()) {
-    named.insert({&l->weight(), l->bias()});
-    linears.push_back({{"name", l->name()},
-                       {"n", l->weight().rows},
-                       {"k", l->weight().cols},
-                       {"bias", l->bias() != nullptr}});
-  }
-  for (const Parameter *p : model.parameters())
-    if (named.count(p) == 0)
-      parameters.push_back({{"name", p->name}, {"rows", p->rows}, {"cols", p->cols}});
-  return {{"linears", linears}, {"parameters", parameters}};
-}
 
 // What the linears of the training save for all of its rows.
 uint64_t saved_bytes(Replica &replica) {

@@ -66,7 +66,9 @@ TEST(Training, evaluation_leaves_no_trace_in_the_training) {
   for (unsigned char &byte : corpus.validation) byte = static_cast<unsigned char>(byte ^ 0x55);
   Progress progress(true);
   MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
-  const RunResult second = train(parse_run("te:recipe=delayed"), {options, corpus, progress, log});
+  Team team(Distributed(), 1);
+  const RunResult second =
+      train(parse_run("te:recipe=delayed"), {options, corpus, progress, log, team});
   ASSERT_EQ(first.steps.size(), second.steps.size());
   for (size_t i = 0; i < first.steps.size(); ++i) {
     EXPECT_EQ(first.steps[i].loss, second.steps[i].loss) << "step " << i + 1;

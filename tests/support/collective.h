@@ -1,9 +1,12 @@
-// The sizes of a collective's operands, and one call of it, as tests of every implementation need
-// them.
+// The operands of a collective and one call of it, as tests of every implementation need them.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
 #include <vector>
 
 #include "octavo/octavo.h"
@@ -31,6 +34,29 @@ inline Sizes sizes(uint32_t collective, size_t unit, size_t world) {
     case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: return {unit * world, unit};
     default: return {unit, unit};
   }
+}
+
+inline std::vector<uint32_t> bits(const Values &v) {
+  std::vector<uint32_t> b(v.size());
+  if (!v.empty()) std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
+  return b;
+}
+
+// Values of mixed sizes, so that the order of a sum shows in its last bits; with `special`, some
+// are NaN, infinite or -0.
+inline Values random_values(std::mt19937 &random, size_t count, bool special) {
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> exponent(-12, 12);
+  Values v(count);
+  for (float &x : v) {
+    x = std::ldexp(normal(random), exponent(random));
+    if (!special || random() % 5 != 0) continue;
+    const float odd[] = {std::numeric_limits<float>::quiet_NaN(), -0.0f, 0.0f,
+                         std::numeric_limits<float>::infinity(),
+                         -std::numeric_limits<float>::infinity()};
+    x = odd[random() % 5];
+  }
+  return v;
 }
 
 }  // namespace octavo::test

@@ -182,11 +182,33 @@ def probe(config=None, format="text", overrides=None):
     return text
 
 
+def _refuse_engine(config):
+    """Raises InvalidError for another [distributed] engine than threads. It is read only where the
+    configuration has the word."""
+    keys = " ".join(key for key, _ in config.overrides)
+    try:
+        keys += config.frozen().text
+    except (OSError, UnicodeDecodeError):
+        return  # octavo_open says what is wrong with the file
+    if "distributed" not in keys:
+        return
+    status, text, said = _report(liboctavo().octavo_check_config, config, None, "json")
+    if status:
+        raise error(status, said)
+    engine = json.loads(text)["settings"]["distributed.engine"]
+    if engine["value"] != "threads":
+        raise InvalidError(
+            f'{engine["origin"]}: distributed.engine: expected "threads" in a program on PyTorch or JAX, whose '
+            f'ranks are its framework\'s, found "{engine["value"]}"; leave the key out, and start the ranks as '
+            f'the framework does')
+
+
 class Run:
     """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
     or by default what the configuration says."""
 
     def __init__(self, config, host_address=None, take=None, device=(_abi.DEVICE_AUTO, 0)):
+        _refuse_engine(config)
         self._library = liboctavo()
         self._host = None
         if host_address is None:

@@ -14,7 +14,7 @@ struct octavo_nccl {
   explicit octavo_nccl(const octavo_nccl_desc &desc) : communicator(desc) { init_table(); }
   void init_table();
   nccl::Communicator communicator;
-  octavo_collective table = {};
+  octavo_collective table = {}, host_table = {};
 };
 
 namespace {
@@ -52,10 +52,11 @@ octavo_status on(octavo_nccl *c, const char *verb, Body &&body) {
 
 octavo_status run(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
                   uint64_t send_count, void *recv, uint64_t recv_count, void *stream) {
-  return on(static_cast<octavo_nccl *>(ctx), nccl::name_of_collective(collective),
-            [&](nccl::Communicator &c) {
-              return c.run({collective, dtype, send, send_count, recv, recv_count, stream});
-            });
+  return on(
+      static_cast<octavo_nccl *>(ctx), octavo::name_of_collective(collective),
+      [&](nccl::Communicator &c) {
+        return c.run(nccl::Call{collective, dtype, send, send_count, recv, recv_count, stream});
+      });
 }
 
 octavo_status broadcast(void *ctx, uint32_t root, void *data, uint64_t bytes, void *stream) {
@@ -63,21 +64,29 @@ octavo_status broadcast(void *ctx, uint32_t root, void *data, uint64_t bytes, vo
             [&](nccl::Communicator &c) { return c.broadcast(root, data, bytes, stream); });
 }
 
+octavo_status run_on_host(void *ctx, uint32_t collective, uint32_t dtype, const void *send,
+                          uint64_t send_count, void *recv, uint64_t recv_count, void *stream) {
+  return on(static_cast<octavo_nccl *>(ctx), octavo::name_of_collective(collective),
+            [&](nccl::Communicator &c) {
+              return c.run_on_host(
+                  nccl::Call{collective, dtype, send, send_count, recv, recv_count, stream});
+            });
+}
+
+octavo_status broadcast_on_host(void *ctx, uint32_t root, void *data, uint64_t bytes, void *) {
+  return on(static_cast<octavo_nccl *>(ctx), "broadcast",
+            [&](nccl::Communicator &c) { return c.broadcast_on_host(root, data, bytes); });
+}
+
 octavo_status check_desc(const Caller &caller, const octavo_nccl_desc &d) {
   const char *verb = "octavo_nccl_open";
-  if ((d.id == nullptr) == (d.comm == nullptr))
-    return report_error(caller, OCTAVO_INVALID,
-                        "%s: expected either id or comm, found %s; the other one is null", verb,
-                        d.id == nullptr ? "none" : "both");
-  if (d.id != nullptr && (d.world < 1 || d.world > nccl::kMostRanks || d.rank >= d.world))
+  if (d.id == nullptr)
+    return report_error(caller, OCTAVO_INVALID, "%s: id: expected that of rank 0, found null",
+                        verb);
+  if (d.world < 1 || d.world > nccl::kMostRanks || d.rank >= d.world)
     return report_error(caller, OCTAVO_INVALID,
                         "%s: expected 1 to %u ranks and a rank below them, found rank %u of %u",
                         verb, nccl::kMostRanks, d.rank, d.world);
-  if (d.comm != nullptr && (d.world != 0 || d.rank != 0 || d.device != 0))
-    return report_error(caller, OCTAVO_INVALID,
-                        "%s: expected world, rank and device 0 with comm, which says them; found "
-                        "rank %u of %u on device %d",
-                        verb, d.rank, d.world, d.device);
   if (d.scratch_bytes != 0 && (d.scratch_bytes < kLeastScratch || d.scratch_bytes % 8 != 0))
     return report_error(caller, OCTAVO_INVALID,
                         "%s: expected scratch_bytes of 0 or a multiple of 8 from %llu on, found "
@@ -101,6 +110,9 @@ void octavo_nccl::init_table() {
   table.ctx = this;
   table.run = run;
   table.broadcast = broadcast;
+  host_table = table;
+  host_table.run = run_on_host;
+  host_table.broadcast = broadcast_on_host;
 }
 
 octavo_status octavo_nccl_get_id(const octavo_host *host, octavo_str library, octavo_nccl_id *out) {
@@ -152,7 +164,7 @@ octavo_status octavo_nccl_open(const octavo_nccl_desc *desc, octavo_nccl **out) 
       made->communicator.close();
       return status;
     }
-    made->table.world = made->communicator.world();
+    made->table.world = made->host_table.world = made->communicator.world();
     *out = made.release();
     return status;
   });
@@ -160,6 +172,10 @@ octavo_status octavo_nccl_open(const octavo_nccl_desc *desc, octavo_nccl **out) 
 
 const octavo_collective *octavo_nccl_collective(octavo_nccl *c) {
   return c == nullptr ? nullptr : &c->table;
+}
+
+const octavo_collective *octavo_nccl_host_collective(octavo_nccl *c) {
+  return c == nullptr ? nullptr : &c->host_table;
 }
 
 octavo_status octavo_nccl_check(octavo_nccl *c) {
@@ -171,11 +187,6 @@ void octavo_nccl_abort(octavo_nccl *c) {
     one.abort();
     return OCTAVO_OK;
   });
-}
-
-octavo_status octavo_nccl_reopen(octavo_nccl *c, const octavo_nccl_id *id, void *comm) {
-  return on(c, "octavo_nccl_reopen",
-            [&](nccl::Communicator &one) { return one.reopen("octavo_nccl_reopen", id, comm); });
 }
 
 void octavo_nccl_close(octavo_nccl *c) {

@@ -1,4 +1,4 @@
-/* Opening a communicator on one device, from an id or from the host's own, and ending it. */
+/* Opening a communicator on one device, and ending it. */
 #include "kernels/cuda/nccl/communicator.h"
 
 #include <unistd.h>
@@ -30,10 +30,7 @@ bool Communicator::is_inherited() const {
 octavo_status Communicator::open(const octavo_nccl_desc &desc) {
   const char *verb = "octavo_nccl_open";
   octavo_status status = find_library(caller_, verb, desc.library, &nccl_);
-  if (status == OCTAVO_OK && desc.comm != nullptr)
-    status = adopt(verb, static_cast<Comm *>(desc.comm));
   if (status != OCTAVO_OK) return status;
-  is_own_ = desc.id != nullptr;
   failed_.store(false);
   const DeviceScope device(device_);
   int multiprocessors = 1;
@@ -46,69 +43,8 @@ octavo_status Communicator::open(const octavo_nccl_desc &desc) {
   if (error != cudaSuccess) return fail_cuda(verb, error);
   blocks_ = 8 * static_cast<unsigned>(multiprocessors);
   start_watching();
-  return start(verb, desc.id, desc.comm);
-}
-
-octavo_status Communicator::start(const char *verb, const octavo_nccl_id *id, void *comm) {
-  const DeviceScope device(device_);
-  if (device.error() != cudaSuccess) return fail_cuda(verb, device.error());
-  {
-    const Lock lock(mutex_);
-    pending_.forget();
-    comm_.store(static_cast<Comm *>(comm));
-    const std::lock_guard failure(failure_mutex_);
-    failure_.clear();
-    failed_.store(false);
-  }
-  octavo_status status = id == nullptr ? OCTAVO_OK : make(verb, *id);
-  if (status == OCTAVO_OK) status = compare_scratch(verb);
-  return status;
-}
-
-octavo_status Communicator::reopen(const char *verb, const octavo_nccl_id *id, void *comm) {
-  if (!has_failed())
-    return report_error(caller_, OCTAVO_WRONG_STATE,
-                        "%s: expected a communicator that has failed, found one that works; end it "
-                        "on every rank with octavo_nccl_abort first",
-                        verb);
-  if ((id == nullptr) == (comm == nullptr) || (id != nullptr) != is_own_)
-    return report_error(caller_, OCTAVO_INVALID,
-                        "%s: expected %s, as it was opened, and the other one null", verb,
-                        is_own_ ? "a new id" : "a new communicator of the host");
-  if (comm != nullptr) {
-    const octavo_status status = adopt(verb, static_cast<Comm *>(comm));
-    if (status != OCTAVO_OK) return status;
-  }
-  return start(verb, id, comm);
-}
-
-/* What the host's communicator says of itself; nothing is kept of one that does not fit. */
-octavo_status Communicator::adopt(const char *verb, Comm *comm) {
-  int world = 0, rank = 0, device = 0;
-  Result result = nccl_->CommCount(comm, &world);
-  if (result == kSuccess) result = nccl_->CommUserRank(comm, &rank);
-  if (result == kSuccess) result = nccl_->CommCuDevice(comm, &device);
-  if (result != kSuccess)
-    return report_error(caller_, status_of(result),
-                        "%s: expected a communicator that says its world, rank and device, found "
-                        "%s: %s; hand in one that ncclCommInitRank has completed",
-                        verb, name_of(result), nccl_->GetErrorString(result));
-  if (world_ != 0) { /* known from open, and read by the watching thread */
-    if (static_cast<uint32_t>(world) == world_ && static_cast<uint32_t>(rank) == rank_ &&
-        device == device_)
-      return OCTAVO_OK;
-    return report_error(caller_, OCTAVO_INVALID,
-                        "%s: expected a communicator of rank %u of %u on device %d, found rank %d "
-                        "of %d on device %d; open another octavo_nccl for it",
-                        verb, rank_, world_, device_, rank, world, device);
-  }
-  if (world > static_cast<int>(kMostRanks))
-    return report_error(caller_, OCTAVO_INVALID, "%s: expected at most %u ranks, found %d", verb,
-                        kMostRanks, world);
-  world_ = static_cast<uint32_t>(world);
-  rank_ = static_cast<uint32_t>(rank);
-  device_ = device;
-  return OCTAVO_OK;
+  status = make(verb, *desc.id);
+  return status == OCTAVO_OK ? compare_scratch(verb) : status;
 }
 
 octavo_status Communicator::make(const char *verb, const octavo_nccl_id &id) {
@@ -195,7 +131,7 @@ octavo_status Communicator::end_own() {
 
 void Communicator::close() {
   const DeviceScope device(device_);
-  if (!has_failed() && wait_for_pending("octavo_nccl_close") == OCTAVO_OK && is_own_) end_own();
+  if (!has_failed() && wait_for_pending("octavo_nccl_close") == OCTAVO_OK) end_own();
   if (watcher_.joinable()) {
     {
       const std::lock_guard lock(watch_mutex_);
@@ -206,12 +142,9 @@ void Communicator::close() {
   }
   const Lock lock(mutex_);
   pending_.look();
-  /* What the host's communicator still does after a failure ends when the host aborts it, and
-   * until then it writes here: such memory is left to the process. */
-  if (is_own_ || pending_.empty()) {
-    pending_.close();
-    if (scratch_ != nullptr) cudaFree(scratch_);
-  }
+  pending_.close();
+  if (scratch_ != nullptr) cudaFree(scratch_);
+  release_staged();
   scratch_ = nullptr;
 }
 

@@ -1,7 +1,7 @@
 /* One rank's communicator: its NCCL handle, the first failure, and the thread that watches.
  *
- * Every call of NCCL but one is made under `mutex_`, and for a communicator that was made here none
- * blocks there, since it is a non-blocking one: an answer "in progress" is waited for with the lock
+ * Every call of NCCL but one is made under `mutex_`, and none blocks there, since
+ * the communicator is a non-blocking one: an answer "in progress" is waited for with the lock
  * free. The exception is ncclCommAbort when a call does not come back after the deadline.
  */
 #pragma once
@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "kernels/check/collective.h"
 #include "kernels/cuda/device_scope.h"
-#include "kernels/cuda/nccl/call.h"
 #include "kernels/cuda/nccl/library.h"
 #include "kernels/cuda/nccl/octavo_nccl.h"
 #include "kernels/cuda/nccl/pending.h"
@@ -23,6 +23,7 @@
 namespace octavo::cuda::nccl {
 
 constexpr uint32_t kMostRanks = 4096;
+using Call = CollectiveCall;
 
 class Communicator {
  public:
@@ -30,16 +31,17 @@ class Communicator {
   Communicator(const Communicator &) = delete;
   Communicator &operator=(const Communicator &) = delete;
 
-  /* communicator.cpp. start: for open and reopen; leaves a failed communicator on failure. close
-   * waits for what is pending. */
+  /* communicator.cpp. close waits for what is pending. */
   octavo_status open(const octavo_nccl_desc &desc);
-  octavo_status start(const char *verb, const octavo_nccl_id *id, void *comm);
-  octavo_status reopen(const char *verb, const octavo_nccl_id *id, void *comm);
   void close();
 
   /* operations.cpp */
   octavo_status run(const Call &call);
   octavo_status broadcast(uint32_t root, void *data, uint64_t bytes, void *stream);
+
+  /* host_memory.cpp */
+  octavo_status run_on_host(const Call &call);
+  octavo_status broadcast_on_host(uint32_t root, void *data, uint64_t bytes);
 
   /* failure.cpp */
   octavo_status check();
@@ -57,7 +59,7 @@ class Communicator {
   using Lock = std::unique_lock<std::mutex>;
 
   /* failure.cpp. The first failure is kept and reported to the host, later ones are not; whichever
-   * it is, the communicator is aborted, if it is ours, and `status` comes back. */
+   * it is, the communicator is aborted, and `status` comes back. */
   octavo_status fail(octavo_status status, const char *format, ...)
       __attribute__((format(printf, 3, 4)));
   octavo_status fail_nccl(const char *verb, const char *function, Result result);
@@ -73,12 +75,22 @@ class Communicator {
                                 Result result);
 
   /* communicator.cpp */
-  octavo_status adopt(const char *verb, Comm *comm);
   octavo_status make(const char *verb, const octavo_nccl_id &id);
   octavo_status compare_scratch(const char *verb);
   octavo_status exchange_scratch(const char *verb, cudaStream_t stream, uint64_t *all);
   octavo_status wait_for_pending(const char *verb);
   octavo_status end_own();
+
+  /* host_memory.cpp */
+  struct Staged {
+    void *data = nullptr;
+    uint64_t bytes = 0;
+    octavo_status grow(uint64_t wanted);
+  };
+  template <typename Body>
+  octavo_status stage(const char *verb, const void *send, uint64_t send_bytes, void *recv,
+                      uint64_t recv_bytes, Body &&body);
+  void release_staged();
 
   /* watch.cpp */
   void start_watching();
@@ -90,11 +102,12 @@ class Communicator {
   uint32_t world_ = 0;
   uint32_t rank_ = 0;
   int device_ = 0;
-  std::atomic<bool> is_own_{false}; /* made here, not the host's */
-  unsigned blocks_ = 1;             /* of one launch */
+  unsigned blocks_ = 1; /* of one launch */
   Clock::duration deadline_{};
   uint64_t scratch_bytes_ = 0;
   float *scratch_ = nullptr; /* on the device */
+  Staged staged_[2];         /* there, too: what is sent and received for CPU memory */
+  cudaStream_t stream_ = nullptr;
   const pid_t process_;
 
   std::mutex mutex_; /* guards pending_ and the calls of NCCL */

@@ -37,9 +37,8 @@ octavo_status Communicator::fail(octavo_status status, const char *format, ...) 
   return status;
 }
 
-/* Whoever takes the handle aborts it: once. A communicator of the host stays with it. */
+/* Whoever takes the handle aborts it: once. */
 void Communicator::abort_own() {
-  if (!is_own_) return;
   Comm *comm = comm_.exchange(nullptr);
   if (comm != nullptr) nccl_->CommAbort(comm);
 }
@@ -52,8 +51,8 @@ octavo_status Communicator::refuse_after_failure(const char *verb, const char *f
   }
   return report_error(
       caller_, OCTAVO_DEVICE,
-      "%s: %s, since the communicator of rank %u of %u has failed (%s); open it again on "
-      "every rank with octavo_nccl_reopen",
+      "%s: %s, since the communicator of rank %u of %u has failed (%s); close it, and open one on "
+      "every rank with a new id",
       verb, fate, rank_, world_, first.c_str());
 }
 
@@ -67,7 +66,7 @@ octavo_status Communicator::fail_nccl(const char *verb, const char *function, Re
               detail == nullptr || *detail == 0 ? "" : detail,
               detail == nullptr || *detail == 0 ? "" : ")",
               result == kRemoteError
-                  ? "another rank is gone: end it or start it anew, then open this one again"
+                  ? "another rank is gone: end it or start it anew, then open all of them again"
                   : "NCCL_DEBUG=WARN lets NCCL say more");
 }
 
@@ -128,7 +127,6 @@ void Communicator::abort() {
     failure_ = "the host called octavo_nccl_abort";
     failed_.store(true, std::memory_order_release);
   }
-  if (!is_own_) return;
   /* A call that does not come back is what an abort is to end. */
   Lock lock(mutex_, std::defer_lock);
   for (int i = 0; i < 100 && !lock.try_lock(); ++i)

@@ -29,9 +29,6 @@ const char *load(void *handle, Functions &f) {
   take(f.CommDestroy, "ncclCommDestroy");
   take(f.CommAbort, "ncclCommAbort");
   take(f.CommGetAsyncError, "ncclCommGetAsyncError");
-  take(f.CommCount, "ncclCommCount");
-  take(f.CommCuDevice, "ncclCommCuDevice");
-  take(f.CommUserRank, "ncclCommUserRank");
   take(f.GetErrorString, "ncclGetErrorString");
   take(f.GetLastError, "ncclGetLastError");
   take(f.AllGather, "ncclAllGather");

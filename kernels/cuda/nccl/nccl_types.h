@@ -48,9 +48,6 @@ struct Functions {
   Result (*CommDestroy)(Comm *comm);
   Result (*CommAbort)(Comm *comm);
   Result (*CommGetAsyncError)(Comm *comm, Result *error);
-  Result (*CommCount)(const Comm *comm, int *count);
-  Result (*CommCuDevice)(const Comm *comm, int *device);
-  Result (*CommUserRank)(const Comm *comm, int *rank);
   const char *(*GetErrorString)(Result result);
   const char *(*GetLastError)(Comm *comm);
   Result (*AllGather)(const void *send, void *recv, size_t count, DataType type, Comm *comm,

@@ -19,7 +19,7 @@
  * ranks wait for this one until their deadline, unless it calls octavo_nccl_abort.
  *
  * Threads: calls through the table come from one thread at a time per communicator, any thread;
- * octavo_nccl_check and octavo_nccl_abort are THREAD_ANY; open, reopen and close run alone.
+ * octavo_nccl_check and octavo_nccl_abort are THREAD_ANY; open and close run alone.
  *
  * fork: CUDA does not survive it. In a child every call answers OCTAVO_WRONG_STATE and touches
  * nothing; open anew after exec.
@@ -43,11 +43,7 @@ typedef struct octavo_nccl_desc {
   uint32_t world;
   uint32_t rank;
   int32_t device; /* the CUDA device of this rank */
-  /* One of the two, the other null. With `comm`, an ncclComm_t of the host: world, rank and device
-   * are 0 and read from it; it must come from the same `library`, stays the host's, and is never
-   * aborted or destroyed here: after a failure the host aborts it. */
   const octavo_nccl_id *id;
-  void *comm;
   const octavo_host
       *host;          /* diagnose gets every text, from any thread; outlives the communicator */
   octavo_str library; /* path of NCCL; empty: "libnccl.so.2" by the usual search */
@@ -69,19 +65,16 @@ OCTAVO_EXPORT octavo_status octavo_nccl_get_id(const octavo_host *host, octavo_s
  * the deadline passed; OCTAVO_INVALID: the desc, or ranks with different scratch_bytes. */
 OCTAVO_EXPORT octavo_status octavo_nccl_open(const octavo_nccl_desc *desc,
                                              octavo_nccl **out) OCTAVO_PHASE_SETUP;
-/* The same address until close, also over reopen. Null for null. */
+/* The same address until close. Null for null. */
 OCTAVO_EXPORT const octavo_collective *octavo_nccl_collective(octavo_nccl *c);
+/* The same ranks for operands in CPU memory, such as losses and norms: they go through memory of
+ * the device, `stream` is ignored, and a call returns when its result is there. */
+OCTAVO_EXPORT const octavo_collective *octavo_nccl_host_collective(octavo_nccl *c);
 /* OCTAVO_OK, or OCTAVO_DEVICE once the communicator has failed or was aborted; asks NCCL, waits for
  * nothing. */
 OCTAVO_EXPORT octavo_status octavo_nccl_check(octavo_nccl *c) OCTAVO_THREAD_ANY;
-/* Ends what is pending on this rank; the others notice by an error of NCCL or by their deadline. A
- * communicator of the host is only given up: the host aborts it. */
+/* Ends what is pending on this rank; the others notice by an error of NCCL or by their deadline. */
 OCTAVO_EXPORT void octavo_nccl_abort(octavo_nccl *c) OCTAVO_THREAD_ANY;
-/* After a failure or an abort: the same world again, every rank at the same time, with a new id, or
- * with a new communicator of the host, as it was opened. OCTAVO_WRONG_STATE while it works. Fails
- * as open does and stays failed then, so that it can be tried again. */
-OCTAVO_EXPORT octavo_status octavo_nccl_reopen(octavo_nccl *c, const octavo_nccl_id *id,
-                                               void *comm) OCTAVO_PHASE_SETUP;
 /* Every rank. Pending operations end first, within the deadline; then they are aborted. */
 OCTAVO_EXPORT void octavo_nccl_close(octavo_nccl *c) OCTAVO_PHASE_SETUP;
 

@@ -139,7 +139,7 @@ class Operation {
 };
 
 octavo_status Communicator::run(const Call &c) {
-  octavo_status status = check_call(caller_, c, world_);
+  octavo_status status = check_collective(caller_, c, world_);
   if (status != OCTAVO_OK) return status;
   const uint64_t width = element_bytes(c.dtype);
   Operation o(*this, name_of_collective(c.collective), c.send_count * width, c.stream);

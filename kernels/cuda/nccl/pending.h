@@ -31,8 +31,6 @@ class Pending {
   cudaError_t order(cudaStream_t stream);
   /* Forgets what has ended; the time without an end begins anew with each. */
   cudaError_t look();
-  /* The communicator was aborted: nothing of this is waited for. */
-  void forget() { count_ = 0; }
 
   bool empty() const { return count_ == 0; }
   const Operation &oldest() const { return entries_[first_].operation; }

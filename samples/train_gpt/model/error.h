@@ -1,7 +1,7 @@
 // The errors that the user can do something about.
 //
-// UserError ends the program with exit code 2; every other exception is a defect and ends it with
-// 1.
+// UserError ends the program with exit code 2, LostRank with 3; every other exception is a defect
+// and ends it with 1.
 #ifndef TRAIN_GPT_ERROR_H
 #define TRAIN_GPT_ERROR_H
 
@@ -17,6 +17,14 @@ class UserError : public std::runtime_error {
       : std::runtime_error(where + "\n  expected: " + expected + "\n  found:    " + found +
                            "\n  remedy:   " + remedy) {}
 };
+// Ranks as processes: another one went, and this one cannot go on.
+class LostRank : public UserError {
+ public:
+  using UserError::UserError;
+};
+// Another rank ends with an error, and prints it.
+struct SaidByAnotherRank {};
+
 // Throws UserError unless the condition holds.
 inline void expect(bool holds, const std::string &where, const std::string &expected,
                    const std::string &found, const std::string &remedy) {
@@ -24,7 +32,7 @@ inline void expect(bool holds, const std::string &where, const std::string &expe
 }
 
 // After a signal: 128 and its number, see run/terminal.h.
-enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2 };
+enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitLost = 3 };
 
 }  // namespace gpt
 

@@ -16,11 +16,14 @@ bool is_word(const std::string &s) {
 }
 
 octavo::Run open_run(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-                     const std::string &device) {
+                     const std::string &device, const RankSettings &rank) {
   // Settings rank above the file: "te:recipe=delayed" changes three keys and keeps the rest.
   octavo::Settings settings;
   if (spec.uses_fp8()) settings.path(config_path);
   if (spec.uses_fp8() && !device.empty()) settings.set("device.kind", device);
+  if (spec.uses_fp8() && !rank.run_id.empty()) settings.set("checkpoint.run_id", rank.run_id);
+  if (spec.uses_fp8() && rank.device_index >= 0)
+    settings.device({OCTAVO_DEVICE_CUDA, rank.device_index});
   if (spec.kind == RunSpec::Kind::kFp32) settings.set("mixed_precision", "no");
   if (spec.kind == RunSpec::Kind::kBf16) settings.set("mixed_precision", "bf16");
   if (spec.kind == RunSpec::Kind::kBackend) {
@@ -33,16 +36,11 @@ octavo::Run open_run(const RunSpec &spec, const std::string &config_path, Octavo
     octavo::Run run(settings, &host);
     if (run.precision() != "fp16") return run;
   } catch (const octavo::Error &e) {
-    std::string said;
-    for (const octavo::Diagnostic &d : e.diagnostics()) {
-      if (d.severity < OCTAVO_SEVERITY_WARNING) continue;
-      said += d.severity == OCTAVO_SEVERITY_WARNING ? "\nwarning: " : "\nerror: ";
-      said += (d.domain.empty() ? "" : d.domain + ": ") + d.text;
-    }
+    const std::string words = said(e.diagnostics());
     throw UserError("--run " + spec.name,
                     "fp32, bf16, config, or an FP8 backend that Octavo can open here",
                     "octavo_open answered status " + std::to_string(e.status()) +
-                        (said.empty() ? "" : ":") + said,
+                        (words.empty() ? "" : ":") + words,
                     "follow the messages above; `octavo explain` shows every candidate");
   }
   throw UserError("--run " + spec.name, "mixed_precision \"no\", \"bf16\" or \"fp8\"", "\"fp16\"",
@@ -50,6 +48,16 @@ octavo::Run open_run(const RunSpec &spec, const std::string &config_path, Octavo
 }
 
 }  // namespace
+
+std::string said(const std::vector<octavo::Diagnostic> &diagnostics) {
+  std::string all;
+  for (const octavo::Diagnostic &d : diagnostics) {
+    if (d.severity < OCTAVO_SEVERITY_WARNING) continue;
+    all += d.severity == OCTAVO_SEVERITY_WARNING ? "\nwarning: " : "\nerror: ";
+    all += (d.domain.empty() ? "" : d.domain + ": ") + d.text;
+  }
+  return all;
+}
 
 RunSpec parse_run(const std::string &name) {
   const auto accept = [&](bool fine, const std::string &found) {
@@ -86,8 +94,8 @@ RunSpec parse_run(const std::string &name) {
 }
 
 OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-                     Fused fused, const std::string &device)
-    : Run(open_run(spec, config_path, host, device)), fused_(fused) {}
+                     Fused fused, const std::string &device, const RankSettings &rank)
+    : Run(open_run(spec, config_path, host, device, rank)), fused_(fused) {}
 
 octavo::Added OctavoRun::add(Parameter &p, uint32_t flags) {
   octavo::Added added = add_parameter({p.name, p.rows, p.cols, flags});  // the name is a key, too

@@ -17,7 +17,28 @@
 namespace gpt {
 
 using octavo::text;
-using Communicator = octavo::Collective;  // one rank's side
+
+// One rank's side, for values in CPU memory, and a collective for tensors on the rank's GPU. null:
+// those go through CPU memory, too.
+class Communicator : public octavo::Collective {
+ public:
+  Communicator() = default;
+  Communicator(const octavo::Collective &values, const octavo_collective *on_device = nullptr)
+      : octavo::Collective(values), on_device_(on_device) {}
+  const octavo_collective *on_device() const { return on_device_; }
+
+ private:
+  const octavo_collective *on_device_ = nullptr;
+};
+
+// What a rank as a process opens its runs with.
+struct RankSettings {
+  std::string run_id;     // of its checkpoints; empty: that of the configuration
+  int device_index = -1;  // of its GPU; -1: the first
+};
+
+// "\nerror: te: ..." for each warning and error.
+std::string said(const std::vector<octavo::Diagnostic> &diagnostics);
 
 // Diagnostics and the pool of the kernels: one object, alive until the program ends.
 struct OctavoHost : octavo::Host {
@@ -58,7 +79,8 @@ class OctavoRun : public octavo::Run {
   // device: "cpu" or "cuda"; empty: what the configuration says. Throws UserError with everything
   // that Octavo said when nothing can run.
   OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
-            Fused fused = Fused::kNo, const std::string &device = {});
+            Fused fused = Fused::kNo, const std::string &device = {},
+            const RankSettings &rank = {});
   OctavoRun(const OctavoRun &) = delete;
   OctavoRun &operator=(const OctavoRun &) = delete;
 
@@ -102,7 +124,10 @@ class OctavoRun : public octavo::Run {
   octavo::DeviceBuffer &workspace() { return workspace_; }  // of all calls, one after the other
   // After the seal; the second for functions of liboctavo, null when alone.
   const Communicator &communicator() const { return communicator_; }
-  const octavo_collective *collective() const { return collective_->table(); }
+  const octavo_collective *collective() const {
+    const bool is_direct = communicator_.on_device() != nullptr && !memory_.is_host();
+    return is_direct ? communicator_.on_device() : collective_->table();
+  }
 
  private:
   const Fused fused_;

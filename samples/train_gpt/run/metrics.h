@@ -55,7 +55,7 @@ nlohmann::json to_json(const std::string &run, int64_t step, const CastRecord &r
 // metrics.jsonl: one object per line, flushed line by line, so a killed run keeps what it had.
 class MetricsLog {
  public:
-  // Starts an empty file; throws UserError.
+  // Starts an empty file; throws UserError. Without a path nothing is written.
   explicit MetricsLog(const std::string &path);
   void write(const nlohmann::json &object);
 

@@ -23,8 +23,13 @@ constexpr const char *kFooter = R"(Runs (--run, --backend):
   Default without:          fp32 bf16 reference te:recipe=delayed te:recipe=current msamp
 
 Ranks (--ranks):
-  Data parallel training: each rank is a thread with a model of its own and takes an equal share of
-  every batch; gradients are averaged over the ranks. A backend may share optimizer states out.
+  Data parallel training: each rank has a model of its own and takes an equal share of every batch;
+  gradients are averaged over the ranks. A backend may share optimizer states out.
+  [distributed] engine of octavo.toml chooses what a rank is, and the numbers are the same:
+    threads  a thread of this program, as many as --ranks says
+    mpi      a process, as many as were started by: mpirun -n 4 train_gpt octavo.toml ...
+    nccl     a process with the GPU of its LOCAL_RANK, started by torchrun --no-python
+  Rank 0 prints and writes. --threads are then shared by the ranks of a machine.
 
 Checkpoints (--save, --save-every, --keep, --resume):
   --save writes one after the last step of each run, also when it is interrupted or ended early by
@@ -58,6 +63,7 @@ Exit codes:
   0    done
   1    a defect of this program or of a backend
   2    the command line, the text, --out or the configuration cannot be used; nothing was trained
+  3    another rank, a process, was lost; the message says which, and when it was noticed
   130  interrupted by SIGINT (Ctrl-C): metrics.jsonl, report.html and the checkpoint of --save hold
        what was done until then
   143  the same by SIGTERM
@@ -84,14 +90,17 @@ void check(const std::vector<Number> &numbers, const Options &o) {
   expect(o.size.width % o.size.heads == 0, "--heads",
          "a divisor of --width " + std::to_string(o.size.width), std::to_string(o.size.heads),
          "change --heads or --width");
-  expect(o.batch % o.ranks == 0, "--ranks", "a divisor of --batch " + std::to_string(o.batch),
-         std::to_string(o.ranks), "change one: every rank takes as many sequences as the others");
   expect(o.rate > 0.0 && o.rate <= 1.0, "--rate", "more than 0 and at most 1",
          std::to_string(o.rate), "choose a learning rate in this range, such as 0.005");
   expect(!o.prompt.empty(), "--prompt", "at least one byte", "an empty text", "give a prompt");
 }
 
 }  // namespace
+
+void check_ranks(const Options &o) {
+  expect(o.batch % o.ranks == 0, "--ranks", "a divisor of --batch " + std::to_string(o.batch),
+         std::to_string(o.ranks), "change one: every rank takes as many sequences as the others");
+}
 
 bool parse_options(int argc, char **argv, Options &options) {
   CLI::App app(kAbout, "train_gpt");
@@ -159,6 +168,7 @@ bool parse_options(int argc, char **argv, Options &options) {
     throw UserError("command line", "the options that --help lists", e.what(),
                     "run train_gpt --help");
   }
+  options.ranks_are_given = app.count("--ranks") > 0;
   const std::map<std::string, Fused> ways = {
       {"no", Fused::kNo}, {"apply", Fused::kApply}, {"yes", Fused::kYes}};
   expect(ways.count(fused) > 0, "--fused", "no, apply or yes", "\"" + fused + "\"",

@@ -19,7 +19,8 @@ struct Options {
   double rate = 5e-3;
   uint64_t seed = 1;
   int64_t threads = 0;
-  int64_t ranks = 1;  // data parallel, as threads of this program
+  int64_t ranks = 1;             // data parallel
+  bool ranks_are_given = false;  // on the command line
   std::string out = "out/train_gpt";
   std::string save;        // directory of checkpoints; empty: none
   std::string resume;      // where to go on from; empty: from the start
@@ -35,6 +36,8 @@ struct Options {
   int64_t inject_inf = 0;        // one backward call in so many gets an infinite gradient; 0: none
 };
 
+// Throws UserError unless every rank gets as many sequences as the others.
+void check_ranks(const Options &options);
 // Throws UserError; returns false when --help was asked for and printed.
 bool parse_options(int argc, char **argv, Options &options);
 

@@ -9,10 +9,10 @@ namespace gpt {
 // Layers that stay with the program are fp32, so that a difference to fp32 comes from FP8 alone;
 // with mixed_precision = "bf16" they are bf16.
 Replica::Replica(const RunSpec &spec, const Options &options, const Threads &threads,
-                 OctavoHost &host, const Communicator &communicator)
+                 OctavoHost &host, const Communicator &communicator, const RankSettings &rank)
     : options_(options),
       share_(options.batch / communicator.world()),
-      octavo_(spec, options.config, host, options.fused, options.device),
+      octavo_(spec, options.config, host, options.fused, options.device, rank),
       model_(options.size, share_, options.seed,
              octavo_.precision() == "bf16" ? Precision::kBf16 : Precision::kFp32, threads) {
   attach(model_, octavo_, communicator);

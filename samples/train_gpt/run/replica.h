@@ -18,7 +18,7 @@ class Replica {
  public:
   // Negotiates, builds, allocates; communicates with nobody yet.
   Replica(const RunSpec &spec, const Options &options, const Threads &threads, OctavoHost &host,
-          const Communicator &communicator);
+          const Communicator &communicator, const RankSettings &rank = {});
 
   // Every rank calls these. start comes first, once; take_step trains on this rank's share of the
   // batch. Loss, norm and skipped are those of the whole batch and equal on every rank.

@@ -33,6 +33,13 @@ void catch_interrupts() {
 bool interrupted() {
   return g_signal != 0;
 }
+int interrupt_signal() {
+  return g_signal;
+}
+void interrupt(int signal) {
+  int none = 0;
+  g_signal.compare_exchange_strong(none, signal);
+}
 int exit_code() {
   return interrupted() ? 128 + g_signal : 0;
 }
@@ -78,14 +85,15 @@ std::string table(const std::vector<std::vector<std::string>> &rows, size_t left
   return all;
 }
 
-Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(bool quiet, bool speaks)
+    : quiet_(quiet || !speaks), speaks_(speaks), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void Progress::note(const std::string &line) {
   if (!quiet_) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 void Progress::warn(const std::string &line) {
-  std::fprintf(stderr, "train_gpt: warning: %s\n", line.c_str());
+  if (speaks_) std::fprintf(stderr, "train_gpt: warning: %s\n", line.c_str());
 }
 
 void Progress::start_run(const std::string &name, size_t index, size_t count, int64_t steps) {

@@ -23,7 +23,8 @@ std::string table(const std::vector<std::vector<std::string>> &rows, size_t left
 // for the tables.
 class Progress {
  public:
-  explicit Progress(bool quiet);
+  // speaks: false on the ranks as processes that are not the first.
+  explicit Progress(bool quiet, bool speaks = true);
 
   void start_run(const std::string &name, size_t index, size_t count, int64_t steps);
   void step(const StepRecord &record);
@@ -34,7 +35,7 @@ class Progress {
   void warn(const std::string &line);
 
  private:
-  bool quiet_, terminal_;
+  bool quiet_, speaks_, terminal_;
   std::string title_;
   int64_t steps_ = 0;
   std::string validation_;
@@ -45,6 +46,9 @@ class Progress {
 // one ends the program. One that was ignored at the start, as nohup has it, stays ignored.
 void catch_interrupts();
 bool interrupted();
+// The signal, 0: none; and as if it had come here, for one that came to another rank.
+int interrupt_signal();
+void interrupt(int signal);
 // What the program ends with: 128 and the signal's number after an interrupt, else 0.
 int exit_code();
 

@@ -15,11 +15,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Rank {
-  Rank(const RunSpec &spec, const Options &options, uint32_t threads_count,
-       const Communicator &communicator)
+  Rank(const RunSpec &spec, const Options &options, uint32_t threads_count, const Team &team,
+       uint32_t rank)
       : threads(threads_count),
         host(threads),
-        replica(spec, options, threads, host, communicator) {}
+        replica(spec, options, threads, host, team.member(rank), team.settings()) {}
 
   Threads threads;
   OctavoHost host;
@@ -31,21 +31,21 @@ class Run {
  public:
   Run(const RunSpec &spec, const Training &training)
       : training_(training),
-        key_(run_key(spec, training.options, training.corpus)),
-        group_(static_cast<uint32_t>(training.options.ranks)) {
-    const auto ranks = static_cast<uint32_t>(training.options.ranks);
+        team_(training.team),
+        key_(run_key(spec, training.options, training.corpus)) {
     auto threads = static_cast<uint32_t>(training.options.threads);
-    if (ranks > 1) threads = threads_per_rank(threads, ranks);
+    if (team_.near() > 1) threads = threads_per_rank(threads, team_.near());
     // One after the other: what cannot run is found before any thread starts.
-    for (uint32_t i = 0; i < ranks; ++i)
-      ranks_.push_back(std::make_unique<Rank>(spec, training.options, threads, group_.member(i)));
+    for (uint32_t i = 0; i < team_.count(); ++i)
+      ranks_.push_back(
+          std::make_unique<Rank>(spec, training.options, threads, team_, team_.first() + i));
     describe(spec);
   }
 
   RunResult train() {
-    group_.run([this](uint32_t rank) { train_rank(ranks_[rank]->replica); });
+    team_.run([this](uint32_t rank) { train_rank(ranks_[rank - team_.first()]->replica); });
     const Options &options = training_.options;
-    for (const auto &rank : ranks_) result_.injected += rank->replica.injected();
+    describe_ranks();
     summarize(result_, options);
     if (result_.validation_loss) {
       Model &model = ranks_.front()->replica.model();
@@ -75,13 +75,27 @@ class Run {
     // Every rank gets the same ones.
     for (const octavo::Diagnostic &d : ranks_.front()->host.take())
       if (d.severity == OCTAVO_SEVERITY_WARNING) training_.progress.warn(spec.name + ": " + d.text);
-    for (const auto &rank : ranks_) {
-      result_.memory.push_back(rank->replica.memory());
-      for (const auto &[role, bytes] : slot_bytes(rank->replica.octavo()))
-        result_.bytes[role] += bytes;
-    }
     for (const Linear *linear : root.model().linears())
       result_.placements.push_back({linear->name(), linear->placement(), linear->reason()});
+  }
+
+  // What each rank keeps, of those in other processes, too.
+  void describe_ranks() {
+    nlohmann::json own = nlohmann::json::array();
+    for (const auto &rank : ranks_) {
+      Replica &replica = rank->replica;
+      own.push_back({{"memory", replica.memory()},
+                     {"bytes", slot_bytes(replica.octavo())},
+                     {"injected", replica.injected()}});
+    }
+    for (const std::string &text : team_.gather(own.dump())) {
+      for (const nlohmann::json &rank : nlohmann::json::parse(text)) {
+        result_.memory.push_back(rank["memory"]);
+        result_.injected += rank["injected"].get<int64_t>();
+        for (const auto &[role, bytes] : rank["bytes"].items())
+          result_.bytes[role] += bytes.get<uint64_t>();
+      }
+    }
   }
 
   void train_rank(Replica &replica) {
@@ -100,8 +114,7 @@ class Run {
     const int64_t first = step;
     for (; step < end; ++step) {
       if (options.save_every > 0 && step > first && step % options.save_every == 0) save();
-      // One rank looks at the flag, or the ranks could disagree and wait for each other.
-      if (replica.communicator().root_says(root && interrupted())) break;
+      if (stopped(replica.communicator())) break;
       const auto start = Clock::now();
       StepRecord record = replica.take_step(training_.corpus, step);
       if (!root) continue;
@@ -114,19 +127,30 @@ class Run {
     save();
   }
 
+  // Whether a signal came to any rank. All look at what was sent, or they could disagree and wait
+  // for each other.
+  static bool stopped(const Communicator &communicator) {
+    int signal = 0;
+    for (const double one : communicator.gather(interrupt_signal()))
+      if (signal == 0) signal = static_cast<int>(one);
+    if (signal != 0) interrupt(signal);
+    return signal != 0;
+  }
+
   const Training &training_;
+  Team &team_;
   const nlohmann::json key_;
-  octavo::Ranks group_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   RunResult result_;
 };
 
 }  // namespace
 
-void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus) {
+void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus,
+               const RankSettings &rank) {
   const Threads threads(1);
   OctavoHost host(threads);
-  OctavoRun(spec, options.config, host, options.fused, options.device);
+  OctavoRun(spec, options.config, host, options.fused, options.device, rank);
   check_state(spec, options, run_key(spec, options, corpus));
 }
 
@@ -136,7 +160,9 @@ uint32_t threads_per_rank(uint32_t threads, uint32_t ranks) {
 }
 
 RunResult train(const RunSpec &spec, const Training &training) {
-  return Run(spec, training).train();
+  RunResult result;
+  training.team.guarded([&] { result = Run(spec, training).train(); });
+  return result;
 }
 
 int64_t batches_to_evaluate(const Options &options, int64_t step) {

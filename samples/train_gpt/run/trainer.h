@@ -3,6 +3,7 @@
 #define TRAIN_GPT_TRAINER_H
 
 #include "../model/corpus.h"
+#include "../octavo/team.h"
 #include "options.h"
 #include "terminal.h"
 
@@ -14,12 +15,14 @@ struct Training {
   const Corpus &corpus;
   Progress &progress;
   MetricsLog &log;
+  Team &team;
 };
 
 // Opens and closes what the run needs, so that a run that cannot work fails before any training.
-void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus);
+void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus,
+               const RankSettings &rank = {});
 
-// The share of one rank when `ranks` share `threads` (0: one per core); at least 1.
+// The share of one rank when `ranks` of a machine share `threads` (0: one per core); at least 1.
 uint32_t threads_per_rank(uint32_t threads, uint32_t ranks);
 
 // Trains until the last step or until an interrupt.

@@ -4,26 +4,12 @@
 
 #include <set>
 
-#include "octavo/octavo.hpp"
 #include "sdk/src/base/failure.h"
 
 namespace octavo::cli::estimate {
 namespace {
 
-constexpr uint64_t kF32 = 4, kBf16 = 2;
-
-Part part_of(const octavo_slot &slot) {
-  switch (slot.role) {
-    case OCTAVO_ROLE_WEIGHT: return kWeight;
-    case OCTAVO_ROLE_GRADIENT: return kGradient;
-    case OCTAVO_ROLE_EXP_AVG: return kExpAvg;
-    case OCTAVO_ROLE_EXP_AVG_SQ: return kExpAvgSq;
-    case OCTAVO_ROLE_MASTER_WEIGHT: return kMasterWeight;
-    case OCTAVO_ROLE_WEIGHT_CACHE: return kWeightCache;
-    case OCTAVO_ROLE_COUNTER: return slot.owner_kind == OCTAVO_OWNER_PARAMETER ? kStep : kFp8State;
-    default: return kFp8State;
-  }
-}
+constexpr uint64_t kBf16 = 2;
 
 // x of the linears that need it, each tensor once; another width of a shared one is another tensor.
 class Inputs {
@@ -46,11 +32,6 @@ std::string refusal_of(const octavo::Error &e) {
   return e.what();
 }
 
-struct Placed {
-  const Tensor *tensor;
-  uint32_t parameter = OCTAVO_NONE, linear = OCTAVO_NONE;
-};
-
 // In the order in which hosts add: linears first, the rest where the backend steps weights.
 std::vector<Placed> place(octavo::Run &run, const Shapes &shapes) {
   std::vector<Placed> all;
@@ -66,16 +47,6 @@ std::vector<Placed> place(octavo::Run &run, const Shapes &shapes) {
       p.parameter = run.add_parameter({p.tensor->name, p.tensor->rows, p.tensor->cols, 0}).id;
   run.seal();
   return all;
-}
-
-void add_host_tensors(const octavo::Run &run, const Placed &p, Column &c) {
-  const bool known = p.parameter != OCTAVO_NONE;
-  const uint64_t plain = p.tensor->count() * kF32;
-  if (!known || !run.owns(p.parameter)) c.bytes[kWeight] += plain;
-  if (!known || !run.owns(p.parameter, OCTAVO_ROLE_GRADIENT)) c.bytes[kGradient] += plain;
-  if (known && run.optimizer() != nullptr) return;
-  c.bytes[kExpAvg] += plain;
-  c.bytes[kExpAvgSq] += plain;
 }
 
 }  // namespace
@@ -120,42 +91,84 @@ Column host_column(const std::string &name, const Shapes &shapes, uint64_t rows,
   return c;
 }
 
-Column backend_column(const octavo::Settings &settings, const Named &named, const Shapes &shapes,
-                      uint64_t rows) {
-  Column c;
-  c.name = named.text;
+Model seal_model(const octavo::Settings &settings, const Named &named, const Shapes &shapes) {
   octavo::Settings own = settings;
   own.set("mixed_precision", "fp8").set("fp8.backend", named.backend);
   for (const auto &[key, value] : named.options)
     own.parse("fp8." + named.backend + "." + key, value);
+  Model m;
   try {
-    octavo::Run run(own);
-    if (run.backend_id() != named.backend) {
-      c.refused = named.backend + " does not run here; octavo explain shows why";
-      return c;
-    }
-    Inputs inputs(rows);
-    for (const Placed &p : place(run, shapes)) {
-      add_host_tensors(run, p, c);
-      if (p.tensor->linear.empty()) continue;
-      bool needs_x = true;
-      if (p.linear != OCTAVO_NONE) {
-        const octavo_linear_plan &plan = run.plan(p.linear);
-        ++c.in_fp8;
-        needs_x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0;
-        if (rows > 0) c.bytes[kSaved] += octavo_extent_bytes(&plan.saved, rows);
-      }
-      if (needs_x) c.bytes[kSaved] += inputs.bytes_of(*p.tensor, kBf16);
-    }
-    for (const octavo_slot &slot : run.slots())
-      if ((slot.flags & OCTAVO_SLOT_NATIVE) == 0)
-        c.bytes[part_of(slot)] += static_cast<uint64_t>(slot.rows) *
-                                  static_cast<uint64_t>(slot.cols) * OCTAVO_DTYPE_BITS(slot.dtype) /
-                                  8;
+    m.run.emplace(own);
+    if (m.run->backend_id() == named.backend)
+      m.placed = place(*m.run, shapes);
+    else
+      m.refused = named.backend + " does not run here; octavo explain shows why";
   } catch (const octavo::Error &e) {
     if (e.status() != OCTAVO_UNSUPPORTED) throw Failure(e.status(), kEstimateDomain, refusal_of(e));
-    c.refused = refusal_of(e);
+    m.refused = refusal_of(e);
   }
+  return m;
+}
+
+HostTensors host_tensors(const octavo::Run &run, const Placed &p) {
+  const bool known = p.parameter != OCTAVO_NONE;
+  return {!known || !run.owns(p.parameter), !known || !run.owns(p.parameter, OCTAVO_ROLE_GRADIENT),
+          !known || run.optimizer() == nullptr};
+}
+
+void add_host_tensors(const HostTensors &host, uint64_t elements, Column &c) {
+  if (host.weight) c.bytes[kWeight] += elements * kF32;
+  if (host.gradient) c.bytes[kGradient] += elements * kF32;
+  if (!host.moments) return;
+  c.bytes[kExpAvg] += elements * kF32;
+  c.bytes[kExpAvgSq] += elements * kF32;
+}
+
+void add_linears(const Model &model, uint64_t rows, Column &c) {
+  Inputs inputs(rows);
+  for (const Placed &p : model.placed) {
+    if (p.tensor->linear.empty()) continue;
+    bool needs_x = true;
+    if (p.linear != OCTAVO_NONE) {
+      const octavo_linear_plan &plan = model.run->plan(p.linear);
+      ++c.in_fp8;
+      needs_x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0;
+      if (rows > 0) c.bytes[kSaved] += octavo_extent_bytes(&plan.saved, rows);
+    }
+    if (needs_x) c.bytes[kSaved] += inputs.bytes_of(*p.tensor, kBf16);
+  }
+}
+
+Part part_of(const octavo_slot &slot) {
+  switch (slot.role) {
+    case OCTAVO_ROLE_WEIGHT: return kWeight;
+    case OCTAVO_ROLE_GRADIENT: return kGradient;
+    case OCTAVO_ROLE_EXP_AVG: return kExpAvg;
+    case OCTAVO_ROLE_EXP_AVG_SQ: return kExpAvgSq;
+    case OCTAVO_ROLE_MASTER_WEIGHT: return kMasterWeight;
+    case OCTAVO_ROLE_WEIGHT_CACHE: return kWeightCache;
+    case OCTAVO_ROLE_COUNTER: return slot.owner_kind == OCTAVO_OWNER_PARAMETER ? kStep : kFp8State;
+    default: return kFp8State;
+  }
+}
+
+uint64_t bytes_of(const octavo_slot &slot) {
+  return static_cast<uint64_t>(slot.rows) * static_cast<uint64_t>(slot.cols) *
+         OCTAVO_DTYPE_BITS(slot.dtype) / 8;
+}
+
+Column backend_column(const octavo::Settings &settings, const Named &named, const Shapes &shapes,
+                      uint64_t rows) {
+  const Model model = seal_model(settings, named, shapes);
+  Column c;
+  c.name = named.text;
+  c.refused = model.refused;
+  if (!c.refused.empty()) return c;
+  for (const Placed &p : model.placed)
+    add_host_tensors(host_tensors(*model.run, p), p.tensor->count(), c);
+  add_linears(model, rows, c);
+  for (const octavo_slot &slot : model.run->slots())
+    if ((slot.flags & OCTAVO_SLOT_NATIVE) == 0) c.bytes[part_of(slot)] += bytes_of(slot);
   return c;
 }
 

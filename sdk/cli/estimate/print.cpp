@@ -54,7 +54,7 @@ std::string front(const Page &page, const std::string &name) {
 
 }  // namespace
 
-void print_table(const std::vector<Column> &columns, bool with_saved) {
+void print_table(const std::vector<Column> &columns, bool with_saved, const char *refused) {
   const uint64_t most = largest(columns);
   const int unit = most < (uint64_t{1} << 23) ? 10 : most < (uint64_t{1} << 33) ? 20 : 30;
   const Page page;
@@ -69,7 +69,7 @@ void print_table(const std::vector<Column> &columns, bool with_saved) {
   for (const Column &c : columns) {
     std::string line = front(page, c.name);
     if (!c.refused.empty()) {
-      page.line(line + "  does not run here");
+      page.line(concat(line, "  ", refused));
       continue;
     }
     for (const Group &g : groups())

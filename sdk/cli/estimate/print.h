@@ -7,7 +7,9 @@
 
 namespace octavo::cli::estimate {
 
-void print_table(const std::vector<Column> &columns, bool with_saved);
+// refused: in the place of the numbers of a column that has none.
+void print_table(const std::vector<Column> &columns, bool with_saved,
+                 const char *refused = "does not run here");
 void print_bars(const std::vector<Column> &columns);
 
 }  // namespace octavo::cli::estimate

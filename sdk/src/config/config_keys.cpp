@@ -67,6 +67,8 @@ const std::vector<ConfigKey> &config_keys() {
       row(key::kProbe, "auto", {"auto", "always", "never"}),
       row(key::kProbeTimeout, 2000, {},
           KeyRange{1, kMaxProbeTimeout, concat("1 to ", kMaxProbeTimeout)}),
+      row(key::kEngine, "threads", {"threads", "mpi", "nccl"}),
+      row(key::kTimeout, 600, {}, KeyRange{1, 86400, "1 to 86400"}),
       row(key::kCheckpointRunId, ""),
   };
   return table;

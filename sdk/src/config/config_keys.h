@@ -44,6 +44,10 @@ inline constexpr List kKeys{"plugins.keys"};
 inline constexpr Flag kLocked{"plugins.locked"};
 inline constexpr Text kProbe{"plugins.probe"};
 inline constexpr Number kProbeTimeout{"plugins.probe_timeout_ms"};
+// What carries the bytes between ranks of a host that leaves it to Octavo, and the seconds that one
+// operation may take.
+inline constexpr Text kEngine{"distributed.engine"};
+inline constexpr Number kTimeout{"distributed.timeout_s"};
 inline constexpr Text kCheckpointRunId{"checkpoint.run_id"};  // empty: one of this process
 
 }  // namespace key

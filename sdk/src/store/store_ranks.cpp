@@ -8,13 +8,10 @@
 #include "sdk/src/base/handles.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/ranks/rank_call.h"
+#include "sdk/src/store/shared_out.h"
 #include "sdk/src/store/store.h"
 
 namespace {
-
-bool is_written(uint8_t access) {
-  return access == OCTAVO_ACCESS_UPDATE || access == OCTAVO_ACCESS_WRITE;
-}
 
 std::string answered(const char *what, octavo_status status) {
   return octavo::concat(": the host's ", what, " answered status ", status);
@@ -48,9 +45,7 @@ void octavo_store::find_exchanged() {
       const bool listed =
           std::any_of(published_.begin() + static_cast<std::ptrdiff_t>(first), published_.end(),
                       [&](const Published &e) { return e.slot == s.id; });
-      if (own && !listed && s.shard != OCTAVO_SHARD_WHOLE &&
-          is_written(s.access[OCTAVO_VERB_OPTIMIZER_STEP]))
-        published_.push_back({s.id, root});
+      if (own && !listed && octavo::is_published(s)) published_.push_back({s.id, root});
     }
   }
 }

@@ -35,6 +35,18 @@ def test_model_without_linears(overrides):
         octavo.prepare(nn.Sequential(nn.Linear(4, 4)), overrides=overrides, filter=lambda m, n: False)
 
 
+@pytest.mark.parametrize("engine", ["mpi", "nccl"])
+def test_engine_of_ranks_that_are_no_frameworks(engine, tmp_path):
+    path = tmp_path / "octavo.toml"
+    path.write_text(f'[distributed]\nengine = "{engine}"\n')
+    with pytest.raises(octavo.InvalidError, match=f'toml:2:1: distributed.engine: expected "threads".*found "{engine}"'):
+        octavo.prepare(mlp(32, 64, 16), config=str(path))
+    with pytest.raises(octavo.InvalidError, match="override: distributed.engine"):
+        octavo.prepare(mlp(32, 64, 16), overrides={"distributed.engine": engine})
+    path.write_text('[distributed]\nengine = "threads"\ntimeout_s = 60\n')
+    assert octavo.prepare(mlp(32, 64, 16), config=str(path))
+
+
 @pytest.fixture
 def one_rank(tmp_path):
     dist.init_process_group(staged.backend(kind()), f"file://{tmp_path}/store", rank=0, world_size=1)

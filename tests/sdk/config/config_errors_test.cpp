@@ -43,8 +43,9 @@ class ConfigErrors : public testing::Test {
       "fp8.require.native, fp8.require.deterministic, fp8.require.graph_capture, "
       "fp8.require.speed, fp8.require.encodings, fp8.require.scaling, fp8.require.recipes, "
       "layers.skip, layers.min_gain, device.kind, plugins.path, plugins.trust, plugins.pins, "
-      "plugins.keys, plugins.locked, plugins.probe, plugins.probe_timeout_ms and "
-      "checkpoint.run_id; a backend's options are set in [fp8.<backend>]";
+      "plugins.keys, plugins.locked, plugins.probe, plugins.probe_timeout_ms, "
+      "distributed.engine, distributed.timeout_s and checkpoint.run_id; a backend's options are "
+      "set in [fp8.<backend>]";
   Environment environment;
 };
 
@@ -101,6 +102,12 @@ TEST_F(ConfigErrors, bad_choice) {
     expect(std::string("plugins.probe_timeout_ms = ") + ms,
            std::string("octavo.toml:1:9: plugins.probe_timeout_ms: expected 1 to 600000, found ") +
                ms);
+  for (const char *s : {"0", "86401"})
+    expect(std::string("distributed.timeout_s = ") + s,
+           std::string("octavo.toml:1:13: distributed.timeout_s: expected 1 to 86400, found ") + s);
+  expect("distributed.engine = \"gloo\"",
+         "octavo.toml:1:13: distributed.engine: expected \"threads\", \"mpi\" or \"nccl\", found "
+         "\"gloo\"");
   expect("plugins.trust = \"everyone\"",
          "octavo.toml:1:9: plugins.trust: expected \"owner\", \"pinned\", \"signed\" or \"dev\", "
          "found \"everyone\"");

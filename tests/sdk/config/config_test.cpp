@@ -50,8 +50,10 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "plugins.locked"), "false");
   EXPECT_EQ(value(c, "plugins.probe"), "\"auto\"");
   EXPECT_EQ(value(c, "plugins.probe_timeout_ms"), "2000");
+  EXPECT_EQ(value(c, "distributed.engine"), "\"threads\"");
+  EXPECT_EQ(value(c, "distributed.timeout_s"), "600");
   EXPECT_EQ(value(c, "checkpoint.run_id"), "\"\"");
-  EXPECT_EQ(c.settings.size(), 23u);
+  EXPECT_EQ(c.settings.size(), 25u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 
@@ -80,6 +82,7 @@ const Case kCases[] = {
     {"layers.skip", "layers.skip = [\"*head*\"]", 8, "[\"*head*\"]", "*embed*", "[\"*embed*\"]"},
     {"layers.min_gain", "layers.min_gain = \"off\"", 8, "\"off\"", "torchao", "\"torchao\""},
     {"device.kind", "device.kind = \"cpu\"", 8, "\"cpu\"", "cuda", "\"cuda\""},
+    {"distributed.engine", "distributed.engine = \"mpi\"", 13, "\"mpi\"", "nccl", "\"nccl\""},
     {"plugins.path", "plugins.path = [\"p\", \"q\"]", 9, "[\"p\", \"q\"]", "r", "[\"r\"]"},
     {"plugins.trust", "plugins.trust = \"dev\"", 9, "\"dev\"", "owner", "\"owner\""},
     {"plugins.pins", "plugins.pins = [\"a:1\"]", 9, "[\"a:1\"]", "b:2", "[\"b:2\"]"},

@@ -8,10 +8,19 @@
 #include <map>
 #include <string>
 
+#ifdef FAKE_NCCL_SHARED
+#include "shared_clique.h"
+#else
 #include "clique.h"
+#endif
+#include <unistd.h>
 
 using namespace octavo::cuda::nccl;
+#ifdef FAKE_NCCL_SHARED
+using Clique = fake_nccl::SharedClique;
+#else
 using fake_nccl::Clique;
+#endif
 using fake_nccl::Control;
 using fake_nccl::Request;
 
@@ -74,7 +83,8 @@ Result state_of(const Comm &c) {
 }
 
 // Waits in the call, as a communicator that blocks does.
-Result wait(Comm &c, std::unique_lock<std::mutex> &lock) {
+template <typename Lock>
+Result wait(Comm &c, Lock &lock) {
   c.clique->changed.wait(lock, [&] { return c.is_gone || state_of(c) != kInProgress; });
   return c.is_gone ? kInternalError : state_of(c);
 }
@@ -140,10 +150,14 @@ void end(Comm *c, bool is_abort) {
   c->clique->changed.notify_all();
 }
 
-Comm *join(int world, const UniqueId &id, int rank, bool blocks, Result *result) {
+[[maybe_unused]] Comm *join(int world, const UniqueId &id, int rank, bool blocks, Result *result) {
   const std::lock_guard lock(registry_mutex);
   auto &clique = cliques[std::string(id.internal, sizeof(id.internal))];
+#ifdef FAKE_NCCL_SHARED
+  if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal), world);
+#else
   if (clique == nullptr) clique = std::make_shared<Clique>(world);
+#endif
   const std::lock_guard in_clique(clique->mutex);
   const char *error = clique->world() != static_cast<size_t>(world) ? "ranks of different worlds"
                                                                     : clique->join(rank);
@@ -168,7 +182,7 @@ EXPORT Result ncclGetVersion(int *version) {
 EXPORT Result ncclGetUniqueId(UniqueId *id) {
   const std::lock_guard lock(registry_mutex);
   std::memset(id, 0, sizeof(*id));
-  std::snprintf(id->internal, sizeof(id->internal), "fake %d", next_id++);
+  std::snprintf(id->internal, sizeof(id->internal), "octavo_fake_nccl.%d.%d", getpid(), next_id++);
   return static_cast<Result>(fake_nccl_control()->get_id_result);
 }
 #ifndef FAKE_NCCL_WITHOUT_CONFIG
@@ -188,14 +202,6 @@ EXPORT Result ncclCommInitRankConfig(Comm **comm, int world, UniqueId id, int ra
   return kInProgress;
 }
 #endif
-// What a host of its own calls; waits for the other ranks.
-EXPORT Result ncclCommInitRank(Comm **comm, int world, UniqueId id, int rank) {
-  Result result = kSuccess;
-  *comm = join(world, id, rank, true, &result);
-  if (*comm == nullptr) return result;
-  std::unique_lock lock((*comm)->clique->mutex);
-  return wait(**comm, lock);
-}
 EXPORT Result ncclCommFinalize(Comm *c) {
   const std::lock_guard lock(c->clique->mutex);
   if (c->is_gone) return violate("ncclCommFinalize of a communicator that is gone");
@@ -227,18 +233,6 @@ EXPORT Result ncclCommGetAsyncError(Comm *c, Result *error) {
   const std::lock_guard lock(c->clique->mutex);
   if (c->is_gone) return violate("ncclCommGetAsyncError of a communicator that is gone");
   *error = state_of(*c);
-  return kSuccess;
-}
-EXPORT Result ncclCommCount(const Comm *c, int *count) {
-  *count = static_cast<int>(c->clique->world());
-  return kSuccess;
-}
-EXPORT Result ncclCommCuDevice(const Comm *c, int *device) {
-  *device = c->device;
-  return kSuccess;
-}
-EXPORT Result ncclCommUserRank(const Comm *c, int *rank) {
-  *rank = c->rank;
   return kSuccess;
 }
 EXPORT const char *ncclGetErrorString(Result) {

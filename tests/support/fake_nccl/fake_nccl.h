@@ -1,5 +1,5 @@
 // What a test may script and count of the fake libnccl.so.2, which computes on the CPU with the
-// ranks as threads of one process.
+// ranks as threads of one process; with FAKE_NCCL_SHARED as processes of one machine.
 //
 // The library is opened by its path; fake_nccl_control() in it answers this struct. A rank's
 // operation ends when all ranks have made theirs: a communicator that does not block answers "in

@@ -1,9 +1,6 @@
 // Every collective over the fake libnccl against octavo_ranks: the same bits, the same refusals.
 #include <gmock/gmock.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <numeric>
 #include <random>
 
@@ -11,34 +8,12 @@
 #include "tests/support/collective.h"
 #include "tests/support/param_name.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/refused_collectives.h"
 
 namespace octavo::test {
 namespace {
 
 using testing::Each;
-
-std::vector<uint32_t> bits(const Values &v) {
-  std::vector<uint32_t> b(v.size());
-  if (!v.empty()) std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
-  return b;
-}
-
-// Values of mixed sizes, so that the order of a sum shows in its last bits; with `special`, some
-// are NaN, infinite or -0.
-Values random_values(std::mt19937 &random, size_t count, bool special) {
-  std::normal_distribution<float> normal;
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  Values v(count);
-  for (float &x : v) {
-    x = std::ldexp(normal(random), exponent(random));
-    if (!special || random() % 5 != 0) continue;
-    const float odd[] = {std::numeric_limits<float>::quiet_NaN(), -0.0f, 0.0f,
-                         std::numeric_limits<float>::infinity(),
-                         -std::numeric_limits<float>::infinity()};
-    x = odd[random() % 5];
-  }
-  return v;
-}
 
 class NcclCollectives : public testing::TestWithParam<uint32_t> {
  protected:
@@ -141,6 +116,43 @@ TEST_P(NcclCollectives, moved_elements_of_every_width) {
   }
 }
 
+// Operands that no device has: the same bits, and there when the call returns.
+TEST_P(NcclCollectives, of_cpu_memory) {
+  for (uint32_t collective = OCTAVO_COLLECTIVE_ALL_REDUCE_MAX;
+       collective <= OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM; ++collective) {
+    for (const size_t unit : {0u, 1u, 5000u, 40001u}) {
+      std::mt19937 random(collective + static_cast<uint32_t>(unit));
+      const Sizes n = sizes(collective, unit, GetParam());
+      std::vector<Values> send, found(GetParam(), Values(n.recv)), expected = found;
+      for (uint32_t r = 0; r < GetParam(); ++r)
+        send.push_back(random_values(random, n.send, false));
+      EXPECT_THAT(nccl.each([&](uint32_t r) {
+        return run(*octavo_nccl_host_collective(nccl.get(r)), collective, send[r], found[r]);
+      }),
+                  Each(octavo_status{OCTAVO_OK}));
+      ranks.run([&](uint32_t r, const octavo_collective &c) {
+        return run(c, collective, send[r], expected[r]);
+      });
+      EXPECT_TRUE(found == expected) << "collective " << collective << ", unit " << unit;
+    }
+  }
+  std::vector<Values> data(GetParam(), Values(7));
+  data.back() = Values(7, 3.0f);
+  EXPECT_THAT(nccl.each([&](uint32_t r) {
+    const octavo_collective &c = *octavo_nccl_host_collective(nccl.get(r));
+    return c.broadcast(c.ctx, GetParam() - 1, data[r].data(), 28, nullptr);
+  }),
+              Each(octavo_status{OCTAVO_OK}));
+  EXPECT_THAT(data, Each(Values(7, 3.0f)));
+  // What one rank can tell is refused as by the other table.
+  const octavo_collective &c = *octavo_nccl_host_collective(nccl.get(0));
+  EXPECT_EQ(c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_U8, data[0].data(), 4,
+                  data[0].data(), 4, nullptr),
+            OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(c.broadcast(c.ctx, GetParam(), data[0].data(), 4, nullptr), OCTAVO_INVALID);
+  EXPECT_EQ(c.world, GetParam());
+}
+
 TEST_P(NcclCollectives, runs_on_the_given_stream) {
   std::vector<cudaStream_t> streams(2 * GetParam());
   for (cudaStream_t &s : streams) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
@@ -207,35 +219,9 @@ TEST(NcclRefusals, answer_as_octavo_ranks) {
   for (const octavo_status s : nccl.open()) ASSERT_EQ(s, OCTAVO_OK) << nccl.listener(0).first();
   RankThreads ranks(2);
   Values memory[2] = {Values(64), Values(64)};
-  struct Case {
-    uint32_t collective, dtype;
-    uint64_t send_count, recv_count;
-    int send_at, recv_at;  // bytes into the rank's memory; -1: null
-    const char *text;
-  };
-  const Case cases[] = {
-      {OCTAVO_COLLECTIVE_NONE, OCTAVO_F32, 4, 4, 0, 64, "found OCTAVO_COLLECTIVE_NONE"},
-      {99, OCTAVO_F32, 4, 4, 0, 64, "found collective 99 of dtype"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, 12345, 4, 8, 0, 64, "of dtype 12345"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_U8, 4, 4, 0, 64, "all_reduce_sum: expected f32"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_BF16, 4, 4, 0, 64, "all_reduce_max: expected f32"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 5, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, 5, 5, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 7, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM, OCTAVO_F32, 4, 4, 0, 64, "do not fit 2 ranks"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, uint64_t{1} << 63, 0, 0, 64, "do not fit"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, uint64_t{1} << 62, uint64_t{1} << 62, 0, 64,
-       "fewer than 2^63 bytes"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, -1, 64, "send: expected an address"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, -1, "recv: expected an address"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 2, 64, "expected a multiple of 4"},
-      {OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, 4, 4, 0, 8, "apart or equal"},
-      {OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, 4, 8, 64, 64, "send and recv apart, found"}};
-  for (const Case &k : cases) {
+  for (const RefusedCollective &k : kRefusedCollectives) {
     const auto body = [&](uint32_t rank, const octavo_collective &c) {
-      auto *base = reinterpret_cast<char *>(memory[rank].data());
-      return c.run(c.ctx, k.collective, k.dtype, k.send_at < 0 ? nullptr : base + k.send_at,
-                   k.send_count, k.recv_at < 0 ? nullptr : base + k.recv_at, k.recv_count, nullptr);
+      return run(c, k, memory[rank].data());
     };
     const int before = fake().operations;
     EXPECT_EQ(nccl.run(body), ranks.run(body)) << k.text;

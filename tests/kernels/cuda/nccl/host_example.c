@@ -43,14 +43,10 @@ octavo_status combine_gradients(const struct launcher *l, octavo_nccl *ranks,
 /* After a failure, on every rank, once the launcher has brought them together: the weights and the
  * optimizer's state then come from the last checkpoint. */
 octavo_status open_again(const struct launcher *l, const octavo_host *host, octavo_str library,
-                         octavo_nccl *ranks) {
-  octavo_nccl_id id = {{0}};
-  octavo_status status = OCTAVO_OK;
-  octavo_nccl_abort(ranks);
-  if (l->rank == 0) status = octavo_nccl_get_id(host, library, &id);
-  l->send_from_rank_0(l->ctx, &status, sizeof(status));
-  if (status != OCTAVO_OK) return status;
-  l->send_from_rank_0(l->ctx, &id, sizeof(id));
-  return octavo_nccl_reopen(ranks, &id, NULL);
+                         octavo_nccl **ranks) {
+  octavo_nccl_abort(*ranks);
+  octavo_nccl_close(*ranks);
+  *ranks = NULL;
+  return open_ranks(l, host, library, ranks);
 }
 /* [/again] */

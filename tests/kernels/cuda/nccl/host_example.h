@@ -29,7 +29,7 @@ struct step {
 };
 octavo_status combine_gradients(const struct launcher *l, octavo_nccl *ranks, const struct step *s);
 octavo_status open_again(const struct launcher *l, const octavo_host *host, octavo_str library,
-                         octavo_nccl *ranks);
+                         octavo_nccl **ranks);
 
 #ifdef __cplusplus
 }

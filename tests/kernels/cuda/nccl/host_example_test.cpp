@@ -77,7 +77,7 @@ TEST_F(NcclExample, goes_on_after_a_lost_rank) {
       Each(octavo_status{OCTAVO_DEVICE}));
   EXPECT_THAT(world.each([&](uint32_t rank) {
     const launcher l = launcher_of(ranks[rank]);
-    octavo_status status = open_again(&l, world.listener(rank).host(), library, handles[rank]);
+    octavo_status status = open_again(&l, world.listener(rank).host(), library, &handles[rank]);
     if (status == OCTAVO_OK) status = step(l, handles[rank]);
     return status;
   }),

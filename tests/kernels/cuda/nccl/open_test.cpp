@@ -96,16 +96,10 @@ TEST_F(NcclOpen, descs_that_make_no_sense) {
     const char *text;
   };
   const Case cases[] = {
-      {[](octavo_nccl_desc &d) { d.id = nullptr; }, "expected either id or comm, found none"},
-      {[](octavo_nccl_desc &d) { d.comm = &d; }, "expected either id or comm, found both"},
+      {[](octavo_nccl_desc &d) { d.id = nullptr; }, "id: expected that of rank 0, found null"},
       {[](octavo_nccl_desc &d) { d.world = 0; }, "found rank 0 of 0"},
       {[](octavo_nccl_desc &d) { d.rank = 1; }, "found rank 1 of 1"},
       {[](octavo_nccl_desc &d) { d.world = 4097; }, "expected 1 to 4096 ranks"},
-      {[](octavo_nccl_desc &d) {
-         d.comm = &d;
-         d.id = nullptr;
-       },
-       "expected world, rank and device 0 with comm"},
       {[](octavo_nccl_desc &d) { d.scratch_bytes = 65528; }, "from 65536 on, found 65528"},
       {[](octavo_nccl_desc &d) { d.scratch_bytes = 65537; }, "multiple of 8"},
       {[](octavo_nccl_desc &d) { d.library.data = nullptr; }, "library: expected an address"},
@@ -200,113 +194,6 @@ TEST_F(NcclOpen, shorter_desc) {
   octavo_nccl_close(out);
 }
 
-// The pieces of a host that has NCCL of its own.
-struct HostComms {
-  explicit HostComms(NcclWorld &world) : comms(world.world()) {
-    UniqueId id;
-    fake_function<Result (*)(UniqueId *)>("ncclGetUniqueId")(&id);
-    world.each([&](uint32_t rank) -> octavo_status {
-      return fake_function<Result (*)(Comm **, int, UniqueId, int)>("ncclCommInitRank")(
-          &comms[rank], static_cast<int>(world.world()), id, static_cast<int>(rank));
-    });
-  }
-  static void abort(Comm *c) { fake_function<Result (*)(Comm *)>("ncclCommAbort")(c); }
-  static void destroy(Comm *c) { fake_function<Result (*)(Comm *)>("ncclCommDestroy")(c); }
-  std::vector<Comm *> comms;
-};
-
-class NcclOfTheHost : public NcclOpen {
- protected:
-  octavo_status open_one(uint32_t rank, Comm *comm) {
-    octavo_nccl_desc d = world.desc(rank);
-    d.id = nullptr;
-    d.world = d.rank = 0;
-    d.comm = comm;
-    return octavo_nccl_open(&d, &opened[rank]);
-  }
-  std::vector<octavo_status> sum() {
-    return world.each([&](uint32_t rank) {
-      const octavo_collective &c = *octavo_nccl_collective(opened[rank]);
-      value[rank] = static_cast<float>(rank + 1);
-      return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, &value[rank], 1,
-                   &value[rank], 1, nullptr);
-    });
-  }
-  void close() {
-    world.each([&](uint32_t rank) -> octavo_status {
-      octavo_nccl_close(opened[rank]);
-      return OCTAVO_OK;
-    });
-  }
-  NcclWorld world{2};
-  octavo_nccl *opened[2] = {};
-  float value[2] = {};
-};
-
-TEST_F(NcclOfTheHost, stays_the_hosts) {
-  HostComms host(world);
-  EXPECT_THAT(world.each([&](uint32_t rank) { return open_one(rank, host.comms[rank]); }),
-              Each(octavo_status{OCTAVO_OK}))
-      << world.listener(0).first();
-  EXPECT_EQ(octavo_nccl_collective(opened[1])->world, 2u);
-  EXPECT_THAT(sum(), Each(octavo_status{OCTAVO_OK}));
-  EXPECT_THAT(value, Each(3.0f));
-  close();
-  EXPECT_EQ(fake().alive, 2);
-  EXPECT_EQ(fake().aborts + fake().destroys, 0);
-  for (Comm *c : host.comms) HostComms::destroy(c);
-}
-
-// Given up, not aborted: that is the host's part, and a new one goes on.
-TEST_F(NcclOfTheHost, is_replaced_after_a_failure) {
-  HostComms host(world);
-  world.each([&](uint32_t rank) { return open_one(rank, host.comms[rank]); });
-  octavo_nccl_abort(opened[0]);
-  octavo_nccl_abort(opened[1]);
-  EXPECT_THAT(sum(), Each(octavo_status{OCTAVO_DEVICE}));
-  EXPECT_EQ(fake().aborts, 0);
-  for (Comm *c : host.comms) HostComms::abort(c);
-  HostComms next(world);
-  EXPECT_EQ(octavo_nccl_reopen(opened[0], &id, nullptr), OCTAVO_INVALID);
-  EXPECT_THAT(world.listener(0).last(), HasSubstr("expected a new communicator of the host"));
-  EXPECT_EQ(octavo_nccl_reopen(opened[0], nullptr, next.comms[1]), OCTAVO_INVALID);
-  EXPECT_THAT(world.listener(0).last(),
-              HasSubstr("expected a communicator of rank 0 of 2 on device 0, found rank 1 of 2"));
-  EXPECT_THAT(world.each([&](uint32_t rank) {
-    return octavo_nccl_reopen(opened[rank], nullptr, next.comms[rank]);
-  }),
-              Each(octavo_status{OCTAVO_OK}));
-  EXPECT_THAT(sum(), Each(octavo_status{OCTAVO_OK}));
-  EXPECT_THAT(value, Each(3.0f));
-  close();
-  for (Comm *c : next.comms) HostComms::destroy(c);
-}
-
-// A blocking communicator waits in NCCL's call; only its host can end that, but the host is told.
-TEST_F(NcclOfTheHost, call_that_does_not_come_back) {
-  fake().at_rank = 0;
-  fake().blocks_at = 1;
-  world.deadline_ms = 500;
-  HostComms host(world);
-  world.each([&](uint32_t rank) { return open_one(rank, host.comms[rank]); });
-  EXPECT_THAT(world.each([&](uint32_t rank) -> octavo_status {
-    const octavo_collective &c = *octavo_nccl_collective(opened[rank]);
-    if (rank == 0)
-      return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, &value[0], 1, &value[0], 1,
-                   nullptr);
-    while (world.listener(0).texts().empty()) usleep(1000);
-    EXPECT_EQ(fake().aborts, 0);
-    EXPECT_EQ(octavo_nccl_check(opened[0]), OCTAVO_DEVICE);
-    HostComms::abort(host.comms[0]);
-    return OCTAVO_DEVICE;
-  }),
-              Each(octavo_status{OCTAVO_DEVICE}));
-  EXPECT_THAT(world.listener(0).first(), HasSubstr("expected an end within 500 ms"));
-  octavo_nccl_abort(opened[1]);
-  close();
-  HostComms::destroy(host.comms[1]);
-}
-
 TEST_F(NcclOpen, closed_while_a_peer_is_gone) {
   fake().finalize_hangs = true;
   octavo_nccl_desc d = desc();
@@ -330,7 +217,6 @@ TEST_F(NcclOpen, child_of_fork) {
                    nullptr) != OCTAVO_WRONG_STATE;
     wrong += c.broadcast(c.ctx, 0, &value, 4, nullptr) != OCTAVO_WRONG_STATE;
     wrong += octavo_nccl_check(out) != OCTAVO_WRONG_STATE;
-    wrong += octavo_nccl_reopen(out, &id, nullptr) != OCTAVO_WRONG_STATE;
     octavo_nccl_abort(out);
     octavo_nccl_close(out);
     wrong += fake().aborts + fake().destroys;

@@ -74,9 +74,6 @@ TEST(NcclHeader, functions) {
   EXPECT_TRUE(same_call(decltype(&ncclCommDestroy){}, f.CommDestroy));
   EXPECT_TRUE(same_call(decltype(&ncclCommAbort){}, f.CommAbort));
   EXPECT_TRUE(same_call(decltype(&ncclCommGetAsyncError){}, f.CommGetAsyncError));
-  EXPECT_TRUE(same_call(decltype(&ncclCommCount){}, f.CommCount));
-  EXPECT_TRUE(same_call(decltype(&ncclCommCuDevice){}, f.CommCuDevice));
-  EXPECT_TRUE(same_call(decltype(&ncclCommUserRank){}, f.CommUserRank));
   EXPECT_TRUE(same_call(decltype(&ncclGetErrorString){}, f.GetErrorString));
   EXPECT_TRUE(same_call(decltype(&ncclGetLastError){}, f.GetLastError));
   EXPECT_TRUE(same_call(decltype(&ncclAllGather){}, f.AllGather));

@@ -4,7 +4,9 @@
 #ifndef OCTAVO_HPP_HOST_RANKS_HPP
 #define OCTAVO_HPP_HOST_RANKS_HPP
 
+#include <algorithm>
 #include <exception>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -42,6 +44,20 @@ class Collective {
     double sum = 0;
     for (const double one : gather(mine)) sum += one;
     return sum / static_cast<double>(world());
+  }
+  // The text of each rank, in their order.
+  std::vector<std::string> gather_texts(const std::string &mine) const {
+    const std::vector<double> sizes = gather(static_cast<double>(mine.size()));
+    const auto longest = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+    std::string sent = mine, all = mine;
+    sent.resize(longest);
+    all.resize(longest * world());
+    if (table_ != nullptr && longest > 0)
+      run(OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_U8, sent.data(), longest, all.data(), all.size());
+    std::vector<std::string> texts;
+    for (size_t rank = 0; rank < sizes.size(); ++rank)
+      texts.push_back(all.substr(rank * longest, static_cast<size_t>(sizes[rank])));
+    return texts;
   }
   // What rank 0 passes, on every rank.
   bool root_says(bool mine) const { return gather(mine ? 1 : 0).front() != 0; }

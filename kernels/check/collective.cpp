@@ -1,7 +1,7 @@
 /* The checks of one rank: counts, dtypes and addresses, by the comment of octavo_collective. */
-#include "kernels/cuda/nccl/call.h"
+#include "kernels/check/collective.h"
 
-namespace octavo::cuda::nccl {
+namespace octavo {
 namespace {
 
 /* Half of what a pointer can span: the sum of two ranges cannot wrap. */
@@ -18,7 +18,7 @@ bool is_multiple(uint64_t whole, uint64_t part, uint64_t world) {
   return whole % world == 0 && whole / world == part;
 }
 
-bool counts_fit(const Call &c, uint64_t world) {
+bool counts_fit(const CollectiveCall &c, uint64_t world) {
   switch (c.collective) {
     case OCTAVO_COLLECTIVE_ALL_TO_ALL:
       return c.send_count == c.recv_count && c.send_count % world == 0;
@@ -48,7 +48,7 @@ octavo_status check_memory(const Caller &caller, const char *verb, const char *n
   return OCTAVO_OK;
 }
 
-bool overlap(const Call &c, uint64_t width) {
+bool overlap(const CollectiveCall &c, uint64_t width) {
   const auto send = reinterpret_cast<uintptr_t>(c.send);
   const auto recv = reinterpret_cast<uintptr_t>(c.recv);
   return c.send_count != 0 && c.recv_count != 0 && send < recv + c.recv_count * width &&
@@ -82,7 +82,7 @@ uint64_t element_bytes(uint32_t dtype) {
   }
 }
 
-octavo_status check_call(const Caller &caller, const Call &c, uint32_t world) {
+octavo_status check_collective(const Caller &caller, const CollectiveCall &c, uint32_t world) {
   const char *verb = name_of_collective(c.collective);
   if (c.collective == OCTAVO_COLLECTIVE_NONE)
     return report_error(caller, OCTAVO_INVALID,
@@ -127,4 +127,4 @@ octavo_status check_broadcast(const Caller &caller, uint32_t root, const void *d
   return check_memory(caller, "broadcast", "data", data, bytes, 1, 1);
 }
 
-}  // namespace octavo::cuda::nccl
+}  // namespace octavo

@@ -1,0 +1,77 @@
+// The ranks of a training: all of them as threads of this program, or this process as one of them.
+#ifndef TRAIN_GPT_TEAM_H
+#define TRAIN_GPT_TEAM_H
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "distributed.h"
+#include "octavo_run.h"
+
+namespace gpt {
+
+// This process's rank, on a library that carries the bytes. The destructor leaves the others.
+class ProcessRank {
+ public:
+  virtual ~ProcessRank() = default;
+  virtual Communicator communicator() const = 0;
+  // Whether another rank was lost, or the library failed; its words are in host().
+  virtual bool has_failed() = 0;
+  virtual void abort() noexcept = 0;               // the others need not wait for this one
+  virtual int device_index() const { return -1; }  // the GPU of this rank; -1: any
+
+  octavo::Host &host() { return host_; }
+
+ private:
+  octavo::Host host_;
+};
+std::unique_ptr<ProcessRank> open_mpi(const Distributed &distributed);
+std::unique_ptr<ProcessRank> open_nccl(const Distributed &distributed);
+
+class Team {
+ public:
+  // ranks: of the command line; 0: one, or as many as the launcher started. Throws UserError.
+  Team(const Distributed &distributed, uint32_t ranks);
+
+  uint32_t world() const { return world_; }
+  // The ranks of this process: count() from first() on. Of all ranks, one process has the root.
+  uint32_t first() const { return communicator_.rank(); }
+  uint32_t count() const { return process_ == nullptr ? world_ : 1; }
+  bool has_root() const { return first() == 0; }
+  // Ranks that share this machine's cores.
+  uint32_t near() const { return near_; }
+  Communicator member(uint32_t rank) const {
+    return process_ == nullptr ? Communicator(threads_->member(rank)) : communicator_;
+  }
+  // What the runs of this process are opened with.
+  const RankSettings &settings() const { return settings_; }
+
+  // Calls body(rank) for each rank of this process, at once.
+  void run(const std::function<void(uint32_t)> &body);
+  // What ranks as processes do alike: whatever one of them throws, the others leave, too, and one
+  // process prints an error that all of them have. Without communication in it.
+  void together(const std::function<void()> &body);
+  // The same, with communication in it: the others are woken from it.
+  void guarded(const std::function<void()> &body);
+  // The text of each process, in their order.
+  std::vector<std::string> gather(const std::string &mine) const {
+    return process_ == nullptr ? std::vector<std::string>{mine} : communicator_.gather_texts(mine);
+  }
+
+ private:
+  void count_near();
+  void share_run_id(const Distributed &distributed);
+
+  std::optional<octavo::Ranks> threads_;
+  std::unique_ptr<ProcessRank> process_;
+  Communicator communicator_;  // of the process; alone where ranks are threads
+  uint32_t world_ = 1, near_ = 1;
+  RankSettings settings_;
+};
+
+}  // namespace gpt
+
+#endif
