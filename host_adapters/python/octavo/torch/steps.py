@@ -53,6 +53,8 @@ def before(session, optimizer):
         return
     earlier = skip.earlier(session, optimizer)
     session.is_skipping = False
+    if session.gather is not None:
+        session.gather.check_readers()
     if session.check is not None:
         session.check.compare(session)
     ddp.before_step(session, absorbed)
