@@ -193,4 +193,7 @@ def test_plugins_that_octavo_does_not_follow_are_refused(name, match):
         mixed_precision, is_fsdp2 = "no", False
         distributed_type = accelerate.DistributedType[name]
 
+        def prepare(self, *objects):
+            raise AssertionError("prepared")
+
     assert_refused(Plugged(), match)

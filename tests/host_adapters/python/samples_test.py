@@ -14,7 +14,7 @@ import pytest
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
 SCRIPTS = ["pytorch", "ddp", "with_accelerate", "trainer", "with_lightning"]
 # These run in the tests of their frameworks.
-SHARDED = ["sharded_accelerate", "sharded_lightning", "sharded_sft", "sharded_trainer"]
+SHARDED = ["sharded_accelerate", "sharded_deepspeed", "sharded_lightning", "sharded_sft", "sharded_trainer"]
 FP8_LAYERS = {"trainer": 14}  # of Llama: 7 in each of two blocks; others: 4 in each
 
 

@@ -37,6 +37,14 @@ def wrapper_around(model):
                  and any(part is model for part in m.modules())), None)
 
 
+def _check_engine(model):
+    """Raises StateError for a model in an engine of DeepSpeed, whose group and steps octavo.deepspeed knows."""
+    engines = [m for m in modules_alive() if any(c.__name__ == "DeepSpeedEngine" for c in type(m).__mro__)]
+    if any(part is model for engine in engines for part in engine.modules()):
+        raise StateError("the model: expected an engine of octavo.deepspeed.initialize, found one of deepspeed.initialize, "
+                         "whose ranks would not combine their scales; call the former with the plain model")
+
+
 def note_active_wrapper(model, args):
     """A forward pre-hook of a prepared model: it runs inside of DDP's forward."""
     if torch.compiler.is_compiling():
@@ -67,6 +75,8 @@ def wrapper_of(session):
     found = wrapper_around(holder_of(session))
     if found is not None:
         note_wrapper(session, found)
+    elif session.group is None:
+        _check_engine(holder_of(session))
     return found
 
 
