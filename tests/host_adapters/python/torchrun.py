@@ -35,7 +35,7 @@ def _port():
         return s.getsockname()[1]
 
 
-def _rank_main(run, folder, rank, world, port):
+def _rank_main(main, folder, rank, world, port):
     code = 1
     try:
         log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -46,9 +46,7 @@ def _rank_main(run, folder, rank, world, port):
         torch.set_num_threads(1)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-        torch.save(run(folder), folder / f"{rank}.pt")
-        if dist.is_initialized():
-            dist.barrier()  # nobody's connection ends while another rank still sends
+        main()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -56,15 +54,27 @@ def _rank_main(run, folder, rank, world, port):
         os._exit(code)  # no thread of gloo outlives the interpreter
 
 
-def ranks_of(run, folder, world=2, seconds=200):
-    """What run(folder) returned on each rank. Fails with the last lines of a rank that failed, and after `seconds`."""
-    folder, port = pathlib.Path(folder), _port()
-    alive, ended = {}, None
+def start(main, folder, world):
+    """Forks the ranks, each of which calls main() and writes to <folder>/<rank>.log: {pid: rank}."""
+    port, pids = _port(), {}
     for rank in range(world):
         pid = os.fork()
         if pid == 0:
-            _rank_main(run, folder, rank, world, port)
-        alive[pid] = rank
+            _rank_main(main, folder, rank, world, port)
+        pids[pid] = rank
+    return pids
+
+
+def _found(run, folder):
+    torch.save(run(folder), folder / f"{os.environ['RANK']}.pt")
+    if dist.is_initialized():
+        dist.barrier()  # nobody's connection ends while another rank still sends
+
+
+def ranks_of(run, folder, world=2, seconds=200):
+    """What run(folder) returned on each rank. Fails with the last lines of a rank that failed, and after `seconds`."""
+    folder, ended = pathlib.Path(folder), None
+    alive = start(lambda: _found(run, folder), folder, world)
     end = time.monotonic() + seconds
     while alive and ended is None:
         for pid in list(alive):

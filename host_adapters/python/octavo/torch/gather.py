@@ -135,7 +135,8 @@ class Gather:
             maxima = torch.zeros(len(own), dtype=torch.float32, device=session.device)
             ops.run("shard_measure", session.number, [c.weight.id for c in own],
                     [local(c.weight.parameter).detach() for c in own], maxima)
-            collective(dist.all_reduce, maxima, dist.ReduceOp.MAX, group=own[0].group())
+            collective(session, "all_reduce of the maxima of shards", dist.all_reduce, maxima, dist.ReduceOp.MAX,
+                       group=own[0].group())
             for c, amax in zip(own, maxima.split(1)):
                 c.amax, c.version = amax, c.now()
         self.is_stale = False

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import StateError
 from . import ops
+from .collective import deadline_of
 from .prepared import holder_of, modules_alive
 
 
@@ -99,7 +100,9 @@ def _of_meshes(session):
     mesh = meshes[ranks]
     if mesh.ndim == 1:
         return mesh.get_group()
-    return dist.new_group(list(ranks), use_local_synchronization=True)
+    # Without a timeout of its own it would wait for half an hour, whatever the program chose.
+    return dist.new_group(list(ranks), use_local_synchronization=True,
+                          timeout=deadline_of(mesh.get_group(0), session.device))
 
 
 def _found_group(session):

@@ -38,7 +38,7 @@ def _on_any_rank(session, flag):
     if group is None:
         return flag
     found = flag.float()
-    collective(dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
+    collective(session, "all_reduce of whether gradients are finite", dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
     return found > 0
 
 
