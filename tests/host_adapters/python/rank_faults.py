@@ -168,7 +168,7 @@ def play(fault, folder, references):
     texts = [log(folder, rank) for rank in others]
     if fault.inside and KINDS[fault.kind] == 75 and fault.kind != "killed saving":
         for text in texts:
-            assert re.search(r"octavo\.errors\.DeviceError: all_reduce of (maxima|the maxima of shards), in step "
+            assert re.search(r"octavo\.errors\.DeviceError: (all_reduce of (the )?maxima|all_gather of what)[^,]*, in step "
                              rf"{fault.step} of this process: expected .* within its timeout of 2 s", text), f"{fault}\n{text}"
     if references is None:
         return texts, max(ended[rank][1] - struck for rank in others)
