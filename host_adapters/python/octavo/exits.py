@@ -33,8 +33,12 @@ def exit_code(error):
     if isinstance(failures, dict):  # CheckpointException of torch: {rank: (exception, trace)}
         codes = [exit_code(each[0]) for each in failures.values() if isinstance(each, tuple)]
         return next((code for code in (FILES, RESTART, CONFIGURATION, INTERNAL) if code in codes), OTHER)
-    is_of_ranks = any(c.__name__ == "DistError" for c in type(error).__mro__)
-    return RESTART if is_of_ranks or isinstance(error, RuntimeError) and "/gloo/" in str(error) else OTHER
+    if any(c.__name__ == "DistError" for c in type(error).__mro__):
+        return RESTART
+    if isinstance(error, RuntimeError):  # torch's words for a transport, and for a file that is short
+        words = {"/gloo/": RESTART, "inline_container": FILES}
+        return next((code for word, code in words.items() if word in str(error)), OTHER)
+    return OTHER
 
 
 @contextlib.contextmanager
