@@ -37,6 +37,8 @@ CAMPAIGNS = [
     Campaign("flips", "bits of checkpoints, refused or equal",
              r"^(CheckpointFlipsTest\.as_many.*|ResumeRest\.flipped.*)$", 5 * 588),
     Campaign("kills", "runs that are killed while they save, and resumed", r"^StateKill\.", 3),  # at least
+    Campaign("ranks", "faults of one rank of 2 to 4, and the restart after them", r"^Python\.rank_faults$", 10,
+             variables={"OCTAVO_RANK_FAULTS": "10"}),
     Campaign("swaps", "exchanges of a library that is being checked", r"^PathPolicySwap\.", 10000,
              variables={"OCTAVO_SWAP_TRIES": "10000"}),
     Campaign("threads", "probe, open and close in 64 threads", r"^Stress\.", 2 * 64 * 100,

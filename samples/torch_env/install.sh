@@ -4,8 +4,8 @@
 # Usage: samples/torch_env/install.sh [group...]
 #        samples/torch_env/install.sh --check [group...]
 #   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), jax (what
-#             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel), disassembler (of device code);
-#             <group>.txt lists each
+#             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel),
+#             disassembler (of device code), trl, deepspeed; <group>.txt and <group>.apart.txt list each
 #   --check   installs nothing; says whether these groups are complete
 #
 # The folder is $OCTAVO_TORCH_ENV, else .cache/torch of the repository, which git ignores. Each
@@ -29,10 +29,10 @@ for argument in "$@"; do
     check_only=yes
   elif [[ $argument == torch ]]; then
     :
-  elif [[ $argument =~ ^[a-z]+$ && -f $here/$argument.txt ]]; then
+  elif [[ $argument =~ ^[a-z]+$ && (-f $here/$argument.txt || -f $here/$argument.apart.txt) ]]; then
     groups+=("$argument")
   else
-    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, disassembler), found $argument" >&2
+    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, disassembler, trl, deepspeed), found $argument" >&2
     exit 2
   fi
 done
@@ -44,7 +44,7 @@ cannot() {
 
 # stamp_of <group>: what <folder>/stamps/<group> holds when the group is complete.
 stamp_of() {
-  cat "$here/$1.txt"
+  [[ ! -f $here/$1.txt ]] || cat "$here/$1.txt"
   [[ ! -f $here/$1.apart.txt ]] || cat "$here/$1.apart.txt"
   [[ $1 != torch ]] || cat "$here/cuda_stand_ins.py"
 }
@@ -100,6 +100,8 @@ size_of() {
     oracles) echo "8 MB, 50 MB on the disk" ;;
     wheel) echo "1 MB, 3 MB on the disk" ;;
     disassembler) echo "5 MB, 5 MB on the disk" ;;
+    trl) echo "60 MB, 280 MB on the disk" ;;
+    deepspeed) echo "5 MB, 35 MB on the disk" ;;
   esac
 }
 
@@ -116,9 +118,12 @@ pip_install() {
 install_group() {
   echo "Torch environment: downloading the group $1 ($(size_of "$1")) from the Python package" \
     "index into $folder"
-  pip_install "$1.txt"
+  [[ ! -f $here/$1.txt ]] || pip_install "$1.txt"
   if [[ -f $here/$1.apart.txt ]]; then
-    pip_install "$1.apart.txt" --target "$folder/apart" --upgrade
+    # A folder for each group, so that a program finds no other one's; oracles has the outer one.
+    local apart=apart/$1
+    [[ $1 != oracles ]] || apart=apart
+    DS_BUILD_OPS=0 pip_install "$1.apart.txt" --target "$folder/$apart" --upgrade
   fi
   if [[ $1 == torch ]]; then
     "$python" "$here/cuda_stand_ins.py" \

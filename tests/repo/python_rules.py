@@ -28,8 +28,8 @@ class Rule:
 RULES = {
     # `import octavo` loads no framework: each one is for the files that adapt it.
     "host_adapters/python": Rule(only={
-        "torch": r"octavo/(torch/.*|accelerate\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
-        "accelerate": r"octavo/accelerate\.py", "jax": r"octavo/jax/.*",
+        "torch": r"octavo/(torch/.*|accelerate\.py|deepspeed\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
+        "accelerate": r"octavo/accelerate\.py", "deepspeed": r"octavo/deepspeed\.py", "jax": r"octavo/jax/.*",
         "flax": r"octavo/jax/(cotangents|linen|nnx)\.py", "optax": r"octavo/jax/optimizer\.py",
         "numpy": r"octavo/jax/.*",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/transformers\.py"}),
@@ -37,7 +37,7 @@ RULES = {
     "sdk/cli": Rule(),
     # The scripts in plain/ train without Octavo, for comparison.
     "samples/python": Rule({"torch", "transformers", "accelerate", "lightning", "jax", "flax", "optax",
-                            "numpy"},
+                            "numpy", "deepspeed", "trl", "datasets", "tokenizers"},
                            only={"host_adapters/python": r"(?!plain/).*"}),
     # Speaks to liboctavo through its headers alone.
     "samples/python_host": Rule({"cffi"}),

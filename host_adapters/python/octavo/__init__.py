@@ -7,6 +7,7 @@ does.
 """
 from .errors import (DeviceError, InternalError, InvalidError, OctavoError, ResourceError,
                      StateError, UnsupportedError, VersionError)
+from .exits import exit_code, exits
 from .library import version
 from .run import Config, explain, list_plugins, probe
 
@@ -14,7 +15,7 @@ _TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_
           "join", "telemetry")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",
-           "StateError", "UnsupportedError", "VersionError", "explain", "list_plugins", "probe", "version",
+           "StateError", "UnsupportedError", "VersionError", "exit_code", "exits", "explain", "list_plugins", "probe", "version",
            *_TORCH]
 
 

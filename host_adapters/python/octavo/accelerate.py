@@ -20,9 +20,14 @@ import torch
 from . import launched
 from .errors import InvalidError, UnsupportedError
 from .torch import ddp
-from .torch.prepared import is_prepared
 from .torch.prepare import prepare as prepare_model
+from .torch.prepared import is_prepared, session_of
+from .torch.restore import restore
 from .torch.state import Stateful
+
+
+_INSTEAD = {"FSDP": "set fsdp_version=2", "MEGATRON_LM": "leave its plugin out",
+            "DEEPSPEED": "leave its plugin out, and call octavo.deepspeed.initialize"}
 
 
 def _prepare(accelerator, prepare_rest, objects, options):
@@ -33,6 +38,11 @@ def _prepare(accelerator, prepare_rest, objects, options):
     if len(models) != 1 or len(optimizers) > 1:
         raise UnsupportedError(f"accelerator.prepare: expected one model and at most one optimizer, found {len(models)} "
                                f"and {len(optimizers)}; call it once for each model, with its optimizer")
+    kind = getattr(getattr(accelerator, "distributed_type", None), "name", "NO")
+    if kind in ("DEEPSPEED", "MEGATRON_LM") or (kind == "FSDP" and not accelerator.is_fsdp2):
+        found = {"FSDP": "FullyShardedDataParallelPlugin(fsdp_version=1)"}.get(kind, kind)
+        raise UnsupportedError(f"accelerator: expected one process, DistributedDataParallel or FSDP2, found {found}; "
+                               f"{_INSTEAD[kind]}")
     objects, at = list(objects), models[0]
     if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
         objects[at].to(accelerator.device)
@@ -40,6 +50,12 @@ def _prepare(accelerator, prepare_rest, objects, options):
         objects[at], objects[optimizers[0]] = prepare_model(objects[at], objects[optimizers[0]], **options)
     else:
         objects[at], _ = prepare_model(objects[at], **options)
+    if getattr(accelerator, "is_fsdp2", False) and session_of(objects[at]).needs_own_optimizer:
+        backend = session_of(objects[at]).run.backend
+        restore(objects[at])
+        raise UnsupportedError(
+            f"accelerator: expected a backend that leaves weights in the model, as FSDP2 needs, found {backend}; set "
+            'fp8.backend = "te", or leave out fsdp_plugin')
     checkpoint = Stateful(objects[at])
     prepared = prepare_rest(*objects)
     accelerator.register_for_checkpointing(checkpoint)
@@ -47,11 +63,11 @@ def _prepare(accelerator, prepare_rest, objects, options):
     return prepared
 
 
-def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None):
+def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None, gather=None):
     """Calls octavo.prepare, then accelerator.prepare(model, optimizer, *rest), and returns the
     values of the latter.
 
-    config, filter, overrides: as in octavo.prepare. Call it on every rank. The FP8 state is
+    config, filter, overrides, gather: as in octavo.prepare. Call it on every rank. The FP8 state is
     registered with the accelerator, so that save_state and load_state restore it bit for bit.
     Accelerate identifies registered objects by their order: register other objects in the same
     order in every run.
@@ -64,13 +80,14 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
             'accelerator: expected mixed_precision "no" or "bf16", found "fp8", which would '
             "convert the model a second time; choose bf16 and configure FP8 in octavo.toml")
     return _prepare(accelerator, accelerator.prepare, (model, optimizer, *rest),
-                    {"config": config, "filter": filter, "overrides": overrides})
+                    {"config": config, "filter": filter, "overrides": overrides, "gather": gather})
 
 
 class Accelerator(accelerate.Accelerator):
     """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
 
-    It takes the arguments of its base class, and octavo_config: a file or an octavo.Config. Without
+    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, and octavo_gather: the
+    gather of octavo.prepare. Without
     octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
     exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
     runs in bf16, as with Accelerate, and mixed_precision is "bf16".
@@ -79,13 +96,14 @@ class Accelerator(accelerate.Accelerator):
     InvalidError for a malformed variable, and UnsupportedError for settings that Octavo has not.
     """
 
-    def __init__(self, *args, octavo_config=None, **kwargs):
+    def __init__(self, *args, octavo_config=None, octavo_gather=None, **kwargs):
         given = inspect.signature(accelerate.Accelerator.__init__).bind(self, *args, **kwargs)
         asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self._octavo = None
         if str(getattr(asked, "value", asked)).lower() != "fp8":
-            if octavo_config is not None:
-                raise InvalidError(f"Accelerator: octavo_config is used with mixed_precision=\"fp8\", found {asked!r}")
+            if octavo_config is not None or octavo_gather is not None:
+                raise InvalidError("Accelerator: octavo_config and octavo_gather are used with mixed_precision=\"fp8\", "
+                                   f"found {asked!r}; choose it or leave them out")
         else:
             handlers = [(h, launched.settings_of(h)) for h in given.arguments.get("kwargs_handlers") or ()]
             recipes = [settings for _, settings in handlers if settings is not None]
@@ -94,7 +112,7 @@ class Accelerator(accelerate.Accelerator):
                                    f"octavo_config={octavo_config!r} and {len(recipes)} recipes; leave the others out")
             given.arguments["kwargs_handlers"] = [h for h, settings in handlers if settings is None] or None
             given.arguments["mixed_precision"] = "bf16"
-            self._octavo = {"config": octavo_config}
+            self._octavo = {"config": octavo_config, "gather": octavo_gather}
             if octavo_config is None:
                 from_launcher = any(name.startswith(launched.PREFIX) for name in os.environ)
                 if recipes or from_launcher:

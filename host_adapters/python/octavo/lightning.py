@@ -22,15 +22,15 @@ from .torch.telemetry import telemetry
 class OctavoPrecision(Precision):
     """A precision plugin for one LightningModule at a time.
 
-    config, filter, overrides, telemetry: as in octavo.prepare. The module is converted in place before
+    config, filter, overrides, gather, telemetry: as in octavo.prepare. The module is converted in place before
     configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
     configure_optimizers returns. Lightning's checkpoints include the FP8 state. The Trainer's loggers get
     what octavo.telemetry(flat=True) gives of each step that is recorded.
     """
     precision = "bf16-mixed"
 
-    def __init__(self, config=None, *, filter=None, overrides=None, telemetry=0):
-        self._arguments = dict(config=config, filter=filter, overrides=overrides, telemetry=telemetry)
+    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, telemetry=0):
+        self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
         self._module = None
         self._logged = None  # the step whose telemetry the loggers have
 

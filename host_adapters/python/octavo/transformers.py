@@ -32,7 +32,7 @@ class OctavoCallback(transformers.TrainerCallback):
     Pass it in the Trainer's argument `callbacks`. A callback that is added later is too late,
     because the Trainer has used the model by then.
 
-    config, filter, overrides, telemetry: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
+    config, filter, overrides, gather, telemetry: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
     each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
     then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir.
 
@@ -41,8 +41,8 @@ class OctavoCallback(transformers.TrainerCallback):
     report when training begins.
     """
 
-    def __init__(self, config=None, *, filter=None, overrides=None, resume=None, telemetry=0):
-        self._arguments = dict(config=config, filter=filter, overrides=overrides, telemetry=telemetry)
+    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, resume=None, telemetry=0):
+        self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
         self._resume = resume
         self._joined = None  # the torch optimizer that steps the model
         self.counts = {}     # added to every log

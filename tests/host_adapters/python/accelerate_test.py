@@ -171,9 +171,29 @@ def test_accelerates_own_fp8_is_refused():
         def prepare(self, *objects):
             raise AssertionError("prepared")
 
+    assert_refused(Fp8Accelerator(), 'found "fp8".*choose bf16')
+
+
+def assert_refused(accelerator, match):
     model, optimizer = made()
     before = {n: type(m) for n, m in model.named_modules()}
-    with pytest.raises(UnsupportedError, match='found "fp8".*choose bf16'):
-        octavo.accelerate.prepare(Fp8Accelerator(), model, optimizer, overrides=te())
+    with pytest.raises(UnsupportedError, match=match):
+        octavo.accelerate.prepare(accelerator, model, optimizer, overrides=te())
     assert {n: type(m) for n, m in model.named_modules()} == before
     assert "octavo_session" not in vars(model)
+
+
+@pytest.mark.parametrize("name, match", [
+    ("FSDP", r"found FullyShardedDataParallelPlugin\(fsdp_version=1\); set fsdp_version=2"),
+    ("DEEPSPEED", "found DEEPSPEED;.*octavo.deepspeed.initialize"), ("MEGATRON_LM", "found MEGATRON_LM; leave")])
+def test_plugins_that_octavo_does_not_follow_are_refused(name, match):
+    class Plugged:
+        """Stands for an Accelerator with one of these plugins, which ask for packages and devices that need
+        not be here."""
+        mixed_precision, is_fsdp2 = "no", False
+        distributed_type = accelerate.DistributedType[name]
+
+        def prepare(self, *objects):
+            raise AssertionError("prepared")
+
+    assert_refused(Plugged(), match)

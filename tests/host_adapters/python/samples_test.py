@@ -13,6 +13,8 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
 SCRIPTS = ["pytorch", "ddp", "with_accelerate", "trainer", "with_lightning"]
+# These run in the tests of their frameworks.
+SHARDED = ["sharded_accelerate", "sharded_deepspeed", "sharded_lightning", "sharded_sft", "sharded_trainer"]
 FP8_LAYERS = {"trainer": 14}  # of Llama: 7 in each of two blocks; others: 4 in each
 
 
@@ -38,7 +40,7 @@ def losses(output):
     return [float(v) for v in re.findall(r"\bloss (\d+\.\d+)", output)]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", SCRIPTS + SHARDED)
 def test_three_lines_bring_fp8(name):
     plain, fp8 = ((FOLDER / part / f"{name}.py").read_text().splitlines()
                   for part in ("plain", "."))

@@ -51,7 +51,7 @@ class Flight:
     """The reduction of one bucket. Between two calls of `advance`, a collective is in flight."""
 
     def __init__(self, bucket, session, group):
-        self.bucket, self.number, self.group = bucket, session.number, group
+        self.bucket, self.session, self.number, self.group = bucket, session, session.number, group
         self.world = dist.get_world_size(group)
         self.send, self.recv, self.state = (_bytes(count, session.device) for count in (
             bucket.buffer_bytes, bucket.buffer_bytes, bucket.state_bytes))
@@ -63,14 +63,14 @@ class Flight:
         """Waits for the collective in flight, runs the next stage and starts its collective.
         Returns False if no stage is left."""
         if self.work is not None:
-            collective(self.work.wait)
+            collective(self.session, "exchange of gradients", self.work.wait)
             self.work = None
         b = self.bucket
         if self.next == len(b.stages):
             return False
         ops.run("run_stage", self.number, b.ids, self.next, self.world, self.recv, self.send,
                 self.state)
-        self.work = collective(self._begin, b.stages[self.next])
+        self.work = collective(self.session, "exchange of gradients", self._begin, b.stages[self.next])
         self.next += 1
         return True
 

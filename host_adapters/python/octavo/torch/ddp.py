@@ -62,7 +62,8 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     root = dist.get_global_rank(group, 0)
     for slot, tensor in zip(session.slots, session.tensors):
         if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
-            collective(dist.broadcast, tensor.view(torch.uint8), root, group=group)
+            collective(session, f"broadcast of slot {slot.name}", dist.broadcast, tensor.view(torch.uint8), root,
+                       group=group)
     session.slots_changed()
     _checked.add(session)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -105,12 +106,13 @@ def before_clip(session):
         reducer.finish()
 
 
-def _combine(tensors, op, group):
+def _combine(session, tensors, op, group):
     """Combines these float32 tensors in place with a single all-reduce."""
     if not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
-    collective(dist.all_reduce, flat, op, group=group)
+    what = "maxima" if op == dist.ReduceOp.MAX else "counts"
+    collective(session, f"all_reduce of {what}", dist.all_reduce, flat, op, group=group)
     for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
         tensor.copy_(part.view_as(tensor))
 
@@ -127,8 +129,8 @@ def reduce_slots(session):
     group = group_of(session)
     if group is not None:
         _start(session, group)
-        _combine(_slots(session, _abi.COMBINE_MAX), dist.ReduceOp.MAX, group)
-        _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
+        _combine(session, _slots(session, _abi.COMBINE_MAX), dist.ReduceOp.MAX, group)
+        _combine(session, _slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
 
 
 def _start(session, group):
@@ -161,10 +163,10 @@ def before_step(session, absorbed=()):
     flags = torch.tensor([float(reducer.has_work()),
                           *(float(w.id not in reducer.filled) for w in weights)],
                          device=session.device)
-    _combine([*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
+    _combine(session, [*_slots(session, _abi.COMBINE_MAX), flags], dist.ReduceOp.MAX, group)
     flags = flags.tolist()
     if flags[0] > 0:
         reducer.finish()
     reducer.compiled = False
     reducer.drop_unused({w.id: flags[1 + i] > 0 for i, w in enumerate(weights)})
-    _combine(_slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)
+    _combine(session, _slots(session, _abi.COMBINE_SUM), dist.ReduceOp.SUM, group)

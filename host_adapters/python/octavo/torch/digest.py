@@ -51,7 +51,7 @@ def compare(session, group, with_values=True):
     mine = torch.tensor([len(session.sites), *of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
-    collective(dist.all_gather, every, mine, group=group)
+    collective(session, "all_gather of what the ranks train", dist.all_gather, every, mine, group=group)
     for rank, other in enumerate(every):
         for i, (what, remedy) in enumerate(_PARTS):
             if other[1 + i] != every[0][1 + i]:

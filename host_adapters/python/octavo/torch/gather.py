@@ -59,6 +59,7 @@ class Codes:
     def __init__(self, session, weight, packet_bytes):
         self.session, self.weight, self.packet_bytes = session, weight, packet_bytes
         self.amax = self.version = None
+        self.has_run = False  # its layer, in some step before
 
     def now(self):
         p = self.weight.parameter
@@ -134,10 +135,24 @@ class Gather:
             maxima = torch.zeros(len(own), dtype=torch.float32, device=session.device)
             ops.run("shard_measure", session.number, [c.weight.id for c in own],
                     [local(c.weight.parameter).detach() for c in own], maxima)
-            collective(dist.all_reduce, maxima, dist.ReduceOp.MAX, group=own[0].group())
+            collective(session, "all_reduce of the maxima of shards", dist.all_reduce, maxima, dist.ReduceOp.MAX,
+                       group=own[0].group())
             for c, amax in zip(own, maxima.split(1)):
                 c.amax, c.version = amax, c.now()
         self.is_stale = False
+
+    def check_readers(self):
+        """Raises StateError where other code than its layer read a weight whose codes were gathered: it got
+        NaN, and so did the loss. Such a weight has a gradient, though its layer never ran."""
+        for name, c in self.codes.items():
+            if not c.has_run and c.weight.parameter.grad is not None:
+                linears = [site for site in self.session.sites.values() if site.weight is c.weight]
+                c.has_run = any(ops.forwards(self.session.number, site.id) for site in linears)
+                if not c.has_run:
+                    raise StateError(
+                        f"{name}: expected a weight that its layer alone reads, since its codes are gathered, found "
+                        "that other code read it and got NaN; leave the layer out by layers.skip or the filter of "
+                        'octavo.prepare, or set gather="values"')
 
     def layers(self):
         """What is gathered of each weight that is sharded, for octavo.report."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from .. import _abi
 from ..errors import StateError
 from . import ops, tensor_parallel
+from .collective import deadline_of
 from .prepared import holder_of, modules_alive
 
 
@@ -37,6 +38,14 @@ def wrapper_around(model):
                  and any(part is model for part in m.modules())), None)
 
 
+def _check_engine(model):
+    """Raises StateError for a model in an engine of DeepSpeed, whose group and steps octavo.deepspeed knows."""
+    engines = [m for m in modules_alive() if any(c.__name__ == "DeepSpeedEngine" for c in type(m).__mro__)]
+    if any(part is model for engine in engines for part in engine.modules()):
+        raise StateError("the model: expected an engine of octavo.deepspeed.initialize, found one of deepspeed.initialize, "
+                         "whose ranks would not combine their scales; call the former with the plain model")
+
+
 def note_active_wrapper(model, args):
     """A forward pre-hook of a prepared model: it runs inside of DDP's forward."""
     if torch.compiler.is_compiling():
@@ -58,7 +67,7 @@ def wrapper_of(session):
     the first boundary, and then whenever the number of boundaries has doubled.
     """
     found = _known(session)
-    if found is not None:
+    if found is not None or session.is_sharded or session.steppers:  # these are in none
         return found
     count = ops.calls(session.number, _abi.VERB_END_STEP)
     if count < session.search_at:
@@ -67,6 +76,8 @@ def wrapper_of(session):
     found = wrapper_around(holder_of(session))
     if found is not None:
         note_wrapper(session, found)
+    elif session.group is None:
+        _check_engine(holder_of(session))
     return found
 
 
@@ -89,7 +100,9 @@ def _of_meshes(session):
     mesh = meshes[ranks]
     if mesh.ndim == 1:
         return mesh.get_group()
-    return dist.new_group(list(ranks), use_local_synchronization=True)
+    # Without a timeout of its own it would wait for half an hour, whatever the program chose.
+    return dist.new_group(list(ranks), use_local_synchronization=True,
+                          timeout=deadline_of(mesh.get_group(0), session.device))
 
 
 def _found_group(session):

@@ -25,7 +25,7 @@ def _check_model(model):
     if not isinstance(model, torch.nn.Module):
         raise InvalidError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
     wrappers = {"DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule",
-                "DataParallel"}
+                "DataParallel", "DeepSpeedEngine"}
     found = wrappers.intersection(c.__name__ for c in type(model).__mro__)
     if found:
         raise StateError(f"model: expected the plain model, found {found.pop()}; call octavo.prepare "

@@ -131,7 +131,8 @@ class Reducer:
         order += [w.id for b in self.buckets for w in b.weights if w.id not in self._expected]
         ids = torch.tensor(order, device=self.session.device)
         root = dist.get_global_rank(self.group, 0)
-        collective(dist.broadcast, ids, root, group=self.group)
+        collective(self.session, "broadcast of the order of gradients", dist.broadcast, ids, root,
+                   group=self.group)
         self._cut([self.session.weights[i] for i in ids.tolist()])
 
     def finish(self):

@@ -51,6 +51,7 @@ class Session(Stored):
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
+        self.steppers = weakref.WeakSet()     # optimizers of other parameters that step this model; see steps.follow
         self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
         self.is_sharded = False   # by fully_shard
         self.gather = None        # gather.Gather, if fully_shard gathers codes

@@ -34,11 +34,11 @@ def _are_finite(session, optimizer):
 
 def _on_any_rank(session, flag):
     """Whether a bool tensor is set on any rank that has a part of the gradients."""
-    group = group_of(session) if session.is_sharded else None
+    group = group_of(session) if session.is_sharded or session.steppers else None
     if group is None:
         return flag
     found = flag.float()
-    collective(dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
+    collective(session, "all_reduce of whether gradients are finite", dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
     return found > 0
 
 
@@ -90,7 +90,7 @@ def _decide_there(session, optimizer, earlier):
     found = (flag > MARKED).float()
     if session.flags.since[HALF] or session.is_silent:
         norms = [torch.linalg.vector_norm(g, float("inf")).float() for g in _gradients(optimizer)]
-        if norms or session.is_sharded:
+        if norms or session.is_sharded or session.steppers:
             norms.append(torch.zeros((), device=session.device))
             lost = _on_any_rank(session, ~torch.isfinite(torch.stack(norms)).all())
             found = torch.maximum(found, ((flag > 0) & lost).float())

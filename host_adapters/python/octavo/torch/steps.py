@@ -6,7 +6,8 @@ step whose backward met Inf or NaN, and derive the next scales. Nothing happens 
 recorded anything since the last boundary.
 
 An optimizer of other parameters may hold copies of the model's, which its owner writes back through
-`.data` (DeepSpeed's ZeRO). After it, a session with gradients takes every weight for changed, and
+`.data` (DeepSpeed's ZeRO). Where `follow` names it, its steps are the boundaries. After another one, a
+session with gradients takes every weight for changed, and
 its next forward is the boundary. A training loop without optimizers has its boundary in the forward
 that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.step.
 """
@@ -14,7 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from . import ddp, skip
 from .session import disable, open_sessions
-from .slots import BACKWARD, TO_END
+from .slots import BACKWARD, FORWARD, TO_END
 
 
 def _sessions(optimizer):
@@ -23,7 +24,28 @@ def _sessions(optimizer):
     if not sessions:
         return []
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return [(s, s.has_any(parameters)) for s in sessions]
+    return [(s, optimizer in s.steppers or s.has_any(parameters)) for s in sessions]
+
+
+def follow(session, model, optimizer):
+    """From now on the steps of this optimizer are the boundaries of a session, whatever its parameters are, and
+    nothing else is: its owner may gather weights anew in each pass, which are no other weights."""
+    session.steppers.add(optimizer)
+    for module in model.modules():
+        if "octavo_session_ref" in module.__dict__:
+            module.register_forward_pre_hook(_moved_is_no_step)
+
+
+def forget(session):
+    """A step that its owner left out: the next one begins without its records."""
+    session.drop_records()
+    session.flags.since[FORWARD] = session.flags.since[BACKWARD] = 0
+
+
+def _moved_is_no_step(module, args):
+    session = module.__dict__.get("octavo_session_ref")
+    if session is not None and session.steppers:
+        session.flags.since[BACKWARD] = 0
 
 
 @disable
@@ -53,6 +75,8 @@ def before(session, optimizer):
         return
     earlier = skip.earlier(session, optimizer)
     session.is_skipping = False
+    if session.gather is not None:
+        session.gather.check_readers()
     if session.check is not None:
         session.check.compare(session)
     ddp.before_step(session, absorbed)

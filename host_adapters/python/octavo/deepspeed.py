@@ -1,0 +1,107 @@
+"""Octavo with DeepSpeed: ZeRO 1, 2 and 3, and without ZeRO.
+
+    engine, optimizer, loader, scheduler = octavo.deepspeed.initialize(model=model, optimizer=optimizer, config=settings,
+                                                                       octavo_config="octavo.toml")
+
+replaces deepspeed.initialize. The ranks combine their maxima, the steps of DeepSpeed's optimizer are the
+boundaries of the FP8 state, and a step whose backward met Inf or NaN changes nothing, as everywhere else.
+Checkpoints carry the FP8 state as client_state:
+
+    engine.save_checkpoint(folder, client_state={"octavo": octavo.state_dict(model)})
+    _, saved = engine.load_checkpoint(folder)
+    octavo.load_state_dict(model, saved["octavo"])
+"""
+import inspect
+import json
+import os
+import weakref
+
+import deepspeed
+import torch
+
+from .errors import InvalidError, UnsupportedError
+from .torch import steps
+from .torch.prepare import prepare
+from .torch.prepared import session_of
+from .torch.restore import restore
+
+
+_engines = weakref.WeakKeyDictionary()   # session -> a reference to its engine
+_left_out = weakref.WeakKeyDictionary()  # session -> the engine's count that _forget_left_out has seen
+
+
+def initialize(*args, octavo_config=None, filter=None, overrides=None, **kwargs):
+    """Calls octavo.prepare, then deepspeed.initialize, and returns what the latter does.
+
+    Takes the arguments of deepspeed.initialize. octavo_config, filter, overrides: as config, filter and
+    overrides of octavo.prepare. With bf16 in DeepSpeed's configuration the model is cast before. Call it on
+    every rank.
+
+    Raises UnsupportedError for a backend that keeps weights or gradients in its own format, for fp16, pipelines
+    and models of deepspeed.zero.Init, and the errors of octavo.prepare. The model is plain after an error, of
+    DeepSpeed, too.
+    """
+    given = inspect.signature(deepspeed.initialize).bind(*args, **kwargs).arguments
+    model, optimizer, config = given.get("model"), given.get("optimizer"), given.get("config")
+    if config is None:
+        config = given.get("config_params") or getattr(given.get("args"), "deepspeed_config", None)
+    _check(model)
+    if _is_on(config, "fp16"):
+        raise UnsupportedError("deepspeed: expected bf16 or full precision, found fp16, whose loss scaling leaves out "
+                               "steps where no optimizer sees it; enable bf16 in its place")
+    if _is_on(config, "bf16"):
+        model.to(torch.bfloat16)
+    prepare(model, optimizer if isinstance(optimizer, torch.optim.Optimizer) else None, octavo_config,
+            filter=filter, overrides=overrides)
+    try:
+        session = session_of(model)
+        if session.needs_own_optimizer:
+            raise UnsupportedError(
+                f"deepspeed: expected a backend that leaves weights and gradients in the model, found "
+                f'{session.run.backend}; set fp8.backend = "te", or use DistributedDataParallel')
+        made = deepspeed.initialize(*args, **kwargs)
+    except BaseException:
+        restore(model)
+        raise
+    engine = made[0]
+    session.group = engine.data_parallel_group
+    stepped = engine.optimizer
+    while stepped is not None and not isinstance(stepped, torch.optim.Optimizer):
+        stepped = getattr(stepped, "optimizer", None)
+    if stepped is not None:
+        steps.follow(session, model, stepped)
+    _engines[session] = weakref.ref(engine)
+    model.register_forward_pre_hook(_forget_left_out)
+    return made
+
+
+def _forget_left_out(model, args):
+    """DeepSpeed leaves out a step whose gradients it finds infinite, before it calls the optimizer. What casts
+    recorded of that step is no part of the next one."""
+    session = session_of(model)
+    engine = _engines.get(session, lambda: None)()
+    if engine is not None and engine.skipped_steps > _left_out.get(session, 0):
+        session.skipped_steps += engine.skipped_steps - _left_out.get(session, 0)
+        _left_out[session] = engine.skipped_steps
+        steps.forget(session)
+
+
+def _check(model):
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidError(f"deepspeed: expected model=<a torch.nn.Module>, found {type(model).__name__}; name it in "
+                           "the call of octavo.deepspeed.initialize")
+    if isinstance(model, deepspeed.PipelineModule):
+        raise UnsupportedError("deepspeed: expected a model without pipeline stages, found a PipelineModule; leave the "
+                               "pipeline out")
+    partitioned = next((n for n, p in model.named_parameters() if hasattr(p, "ds_tensor")), None)
+    if partitioned is not None:
+        raise UnsupportedError(f"{partitioned}: expected a whole parameter, found one that deepspeed.zero.Init has "
+                               "partitioned; make the model outside of it, and let ZeRO 3 partition it")
+
+
+def _is_on(config, name):
+    if isinstance(config, (str, os.PathLike)):
+        with open(config, encoding="utf-8") as file:
+            config = json.load(file)
+    part = config.get(name) if isinstance(config, dict) else None
+    return bool(part and part.get("enabled"))

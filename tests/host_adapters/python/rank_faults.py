@@ -1,0 +1,186 @@
+"""Faults of one rank in a training of several, seeded: what the others learn, and whether a restart has the bits of a
+run without a break. The program is samples/python/restart.py."""
+import argparse
+import dataclasses
+import functools
+import os
+import random
+import re
+import resource
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import FileSystemWriter
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as torch_optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import octavo
+from fsdp_parts import assert_equal, plain
+from torchrun import start
+
+import restart  # of SAMPLES
+import tiny_gpt
+
+STEPS, EVERY, TIMEOUT = 4, 2, 2.0
+HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": None}
+# kind -> the exit codes of the other ranks; none: the run ends well
+KINDS = {"killed": 75, "killed saving": 75, "stopped": 75, "late": 75, "short of data": 75, "disk full": 74, "slow": 0}
+OWN = {"killed": -signal.SIGKILL, "killed saving": -signal.SIGKILL, "stopped": None, "late": 75, "short of data": 0,
+       "disk full": 74, "slow": 0}
+
+
+@dataclasses.dataclass
+class Fault:
+    kind: str
+    how: str
+    world: int
+    rank: int
+    step: int     # of the optimizer, from 1
+    inside: bool  # before Octavo's own collective of this step; else after it
+
+    def __str__(self):
+        return f"{self.kind}, {self.how}, rank {self.rank} of {self.world} {'in' if self.inside else 'after'} step {self.step}"
+
+
+def drawn(seed, count):
+    """Every kind in turn, in places that the seed draws."""
+    draw, kinds = random.Random(seed), list(KINDS)
+    for i in range(count):
+        world = draw.choice((2, 2, 3, 4))
+        yield Fault(kinds[(seed + i) % len(kinds)], draw.choice(list(HOW)), world, draw.randrange(world),
+                    draw.randrange(1, STEPS), draw.random() < 0.5)
+
+
+def made(how):
+    model = tiny_gpt.Gpt()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if how == "ddp":
+        model, optimizer = octavo.prepare(model, optimizer, tiny_gpt.CONFIG)
+        # Else DDP forms other buckets after its first step. The order of a sum of three depends on them, and so would
+        # the bits of a process that begins later.
+        return DistributedDataParallel(model, find_unused_parameters=True), optimizer
+    octavo.prepare(model, None, tiny_gpt.CONFIG, **HOW[how])
+    for block in model.blocks:
+        restart.fully_shard(block)
+    restart.fully_shard(model)
+    return model, octavo.join(model, torch.optim.AdamW(model.parameters(), lr=3e-3))
+
+
+def _strike(fault, folder):
+    """What happens to this process."""
+    (folder / "struck").write_text(repr(time.monotonic()))
+    if fault.kind.startswith("killed"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault.kind == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif fault.kind in ("slow", "late"):
+        time.sleep(TIMEOUT / 2 if fault.kind == "slow" else TIMEOUT + 3)
+    elif fault.kind == "short of data":
+        os._exit(0)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+def arm(fault, folder):
+    seen = []
+
+    def count(*_):
+        seen.append(1)
+        if len(seen) == fault.step and fault.kind != "killed saving":
+            _strike(fault, folder)
+
+    handle = register_optimizer_step_pre_hook(count)
+    if fault.inside:  # Octavo's hook comes first otherwise
+        torch_optimizer._global_optimizer_pre_hooks.move_to_end(handle.id, last=False)
+    if fault.kind == "killed saving":
+        write = FileSystemWriter.write_data
+
+        def write_data(self, *arguments):
+            if len(seen) >= fault.step:
+                _strike(fault, folder)
+            return write(self, *arguments)
+
+        FileSystemWriter.write_data = write_data
+
+
+def _rank_main(folder, how, fault):
+    restart.made = functools.partial(made, how)
+    if fault is not None and int(os.environ["RANK"]) == fault.rank:
+        arm(fault, folder)
+    with octavo.exits():
+        options = argparse.Namespace(steps=STEPS, every=EVERY, folder=folder / "saved", timeout=TIMEOUT)
+        model, losses = restart.train(options)
+        inner = getattr(model, "module", model)
+        torch.save({"losses": losses, "weights": {n: plain(p) for n, p in inner.named_parameters()},
+                    "octavo": octavo.state_dict(inner)}, folder / f"{os.environ['RANK']}.pt")
+        dist.barrier()
+
+
+def run(folder, how, world, fault=None):
+    """{rank: (exit code, when it ended)}; a rank that is stopped, or hangs 3 s longer than it may, is killed: None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    alive = start(functools.partial(_rank_main, folder, how, fault), folder, world)
+    ended, end = {}, time.monotonic() + 60
+    while alive and time.monotonic() < end:
+        for pid in list(alive):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                ended[alive.pop(pid)] = os.waitstatus_to_exitcode(status), time.monotonic()
+        if fault is not None and (folder / "struck").exists():
+            text = (folder / "struck").read_text()
+            if text:
+                end = min(end, float(text) + 2 * TIMEOUT + 8)
+            if set(alive.values()) == {fault.rank} and fault.kind == "stopped":
+                break
+        time.sleep(0.01)
+    for pid, rank in alive.items():
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        ended[rank] = None, time.monotonic()
+    return ended
+
+
+@functools.cache
+def unbroken(folder, how, world):
+    """The outcome of each rank of a run without a fault."""
+    assert {code for code, _ in run(folder, how, world).values()} == {0}, log(folder, 0)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)]
+
+
+def log(folder, rank):
+    return (folder / f"{rank}.log").read_text()
+
+
+def play(fault, folder, references):
+    """Plays a fault and, where `references` is a folder, the restart after it, and checks both. Returns what the other
+    ranks said, and the seconds until the last of them ended."""
+    ended = run(folder, fault.how, fault.world, fault)
+    struck = float((folder / "struck").read_text())
+    others = [rank for rank in range(fault.world) if rank != fault.rank]
+    for rank in others:
+        code, when = ended[rank]
+        assert code == KINDS[fault.kind], f"{fault}: rank {rank} ended with {code}\n{log(folder, rank)[-3000:]}"
+        assert KINDS[fault.kind] != 75 or when - struck < TIMEOUT + 2, f"{fault}: rank {rank}, {when - struck:.1f} s"
+    assert ended[fault.rank][0] == OWN[fault.kind], f"{fault}: {ended}\n{log(folder, fault.rank)[-3000:]}"
+    texts = [log(folder, rank) for rank in others]
+    if fault.inside and KINDS[fault.kind] == 75 and fault.kind != "killed saving":
+        for text in texts:
+            assert re.search(r"octavo\.errors\.DeviceError: (all_reduce of (the )?maxima|all_gather of what)[^,]*, in step "
+                             rf"{fault.step} of this process: expected .* within its timeout of 2 s", text), f"{fault}\n{text}"
+    if references is None:
+        return texts, max(ended[rank][1] - struck for rank in others)
+    if KINDS[fault.kind]:
+        whole = {path.parent.name for path in (folder / "saved").glob("step-*/.metadata")}
+        assert f"step-{STEPS}" not in whole, fault
+        assert {code for code, _ in run(folder, fault.how, fault.world).values()} == {0}, f"{fault}: {log(folder, 0)}"
+    for rank, expected in enumerate(unbroken(references / f"{fault.how}-{fault.world}", fault.how, fault.world)):
+        found = torch.load(folder / f"{rank}.pt", weights_only=False)
+        if KINDS[fault.kind]:
+            begin = max((int(name.removeprefix("step-")) for name in whole), default=0)
+            assert len(found["losses"]) == STEPS - begin, fault
+            expected = {**expected, "losses": expected["losses"][begin:]}
+        assert_equal(found, expected)
+    return texts, max((ended[rank][1] - struck for rank in others), default=0.0)
