@@ -38,13 +38,13 @@ for path in "$include_dir"/octavo/*.h; do
     compile "$cxx" c++ "$standard" "$header" "${warnings[@]}"
   done
 done
-# The C++ wrappers own no layout, so padding is no fault in them. Alone they compile in one standard for
-# each compiler, and all together in both.
+# The C++ wrappers own no layout, so padding is no fault in them. Their parts compile alone with gcc, in
+# one standard; what hosts and plugins include, with each compiler in both.
 for path in "$include_dir"/octavo/*.hpp "$include_dir"/octavo/hpp/*.hpp \
   "$include_dir"/octavo/hpp/*/*.hpp; do
   header=${path#"$include_dir/octavo/"}
   for standard in c++17 c++20; do
-    [[ $standard == "$wrappers" || $header != */* ]] || continue
+    [[ $header != */* || ($standard == "$wrappers" && $cxx == g++*) ]] || continue
     compile "$cxx" c++ "$standard" "$header" \
       -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Werror
   done
