@@ -11,6 +11,9 @@
 
 namespace gpt_test {
 
+// In the error of a rank that others left.
+inline constexpr const char *kIsLost = "expected: every rank to take part until the end";
+
 // An octavo.toml with this engine, and `more` behind it.
 inline std::string config(const std::string &engine, const std::string &more = {}) {
   const std::string path = test_directory() + "/" + engine + ".toml";

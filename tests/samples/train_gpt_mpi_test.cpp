@@ -14,10 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr const char *kIsLost = "expected: every rank to take part until the end";
-
-std::vector<std::string> launcher(int ranks) {
-  return octavo::test::as_ranks(TRAIN_GPT_MPIRUN, ranks, {});
+std::vector<std::string> launcher(int ranks, int grace = 1) {
+  return octavo::test::as_ranks(TRAIN_GPT_MPIRUN, ranks, {}, grace);
 }
 
 Finished run_ranks(int ranks, const std::vector<std::string> &arguments) {
@@ -102,7 +100,7 @@ void lose_rank_2(const Loss &loss) {
   const std::string out = test_directory() + "/out";
   const std::string toml = config("mpi", "timeout_s = " + std::to_string(loss.timeout_s) + "\n");
   ChildProgram program(replaced(small({toml, "--run", "te"}), "--steps", "1000000"), false,
-                       launcher(4));
+                       launcher(4, 3));
   ASSERT_GE(wait_for_lines(out + "/metrics.jsonl", 5), 5);
   const std::vector<pid_t> rank_2 = processes(2);
   ASSERT_EQ(rank_2.size(), 1u);

@@ -16,8 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char *kIsLost = "expected: every rank to take part until the end";
-
 int bound_socket(uint16_t port, uint16_t *found) {
   const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in a = {};
