@@ -84,7 +84,7 @@ def _strike(fault, folder):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
-def arm(fault, folder):
+def _arm(fault, folder):
     seen = []
 
     def count(*_):
@@ -109,7 +109,7 @@ def arm(fault, folder):
 def _rank_main(folder, how, fault):
     restart.made = functools.partial(made, how)
     if fault is not None and int(os.environ["RANK"]) == fault.rank:
-        arm(fault, folder)
+        _arm(fault, folder)
     with octavo.exits():
         options = argparse.Namespace(steps=STEPS, every=EVERY, folder=folder / "saved", timeout=TIMEOUT)
         model, losses = restart.train(options)
