@@ -214,8 +214,9 @@ def test_parameters_of_before_are_let_go(mesh):
 def test_every_test_of_the_page_exists():
     here = pathlib.Path(__file__).parent
     page = (here.parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
-    sources = "".join(f.read_text(encoding="utf-8") for f in [*here.glob("fsdp_*test.py"), here / "fsdp_test.py",
-                                                              here / "refusals_test.py"])
+    sources = "".join(f.read_text(encoding="utf-8") for f in [*here.glob("fsdp_*test.py"), *here.glob("sharded_*test.py"),
+                                                              *(here / f"{name}_test.py" for name in (
+                                                                  "deepspeed", "fsdp", "refusals", "rank_faults", "sft"))])
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 25
     assert named <= set(re.findall(r"^def (test_\w+)\(", sources, re.M))
