@@ -18,6 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import octavo
+import rank_network
 from fsdp_parts import assert_equal, plain
 from torchrun import start
 
@@ -28,9 +29,10 @@ STEPS, EVERY = 4, 2
 TIMEOUT = 4.0  # more than a rank that is well may need for a step on a machine that does other things, too
 HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": None}
 # kind -> the exit codes of the other ranks; none: the run ends well
-KINDS = {"killed": 75, "killed saving": 75, "stopped": 75, "late": 75, "short of data": 75, "disk full": 74, "slow": 0}
+KINDS = {"killed": 75, "killed saving": 75, "stopped": 75, "late": 75, "short of data": 75, "disk full": 74, "slow": 0,
+         "link down": 75}
 OWN = {"killed": -signal.SIGKILL, "killed saving": -signal.SIGKILL, "stopped": None, "late": 75, "short of data": 0,
-       "disk full": 74, "slow": 0}
+       "disk full": 74, "slow": 0, "link down": 75}
 
 
 @dataclasses.dataclass
@@ -43,16 +45,18 @@ class Fault:
     inside: bool  # before Octavo's own collective of this step; else after it
 
     def __str__(self):
-        return f"{self.kind}, {self.how}, rank {self.rank} of {self.world} {'in' if self.inside else 'after'} step {self.step}"
+        when = "in" if self.inside else "after"
+        return f"{self.kind}, {self.how}, rank {self.rank} of {self.world} {when} step {self.step}"
 
 
 def drawn(seed, count):
     """Every kind in turn, in places that the seed draws."""
     draw, kinds = random.Random(seed), list(KINDS)
     for i in range(count):
-        world = draw.choice((2, 2, 3, 4))
-        yield Fault(kinds[(seed + i) % len(kinds)], draw.choice(list(HOW)), world, draw.randrange(world),
-                    draw.randrange(1, STEPS), draw.random() < 0.5)
+        kind = kinds[(seed + i) % len(kinds)]
+        world = 2 if kind == "link down" else draw.choice((2, 2, 3, 4))
+        yield Fault(kind, draw.choice(list(HOW)), world, draw.randrange(world), draw.randrange(1, STEPS),
+                    draw.random() < 0.5)
 
 
 def made(how):
@@ -79,6 +83,8 @@ def _strike(fault, folder):
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault.kind in ("slow", "late"):
         time.sleep(TIMEOUT / 2 if fault.kind == "slow" else TIMEOUT + 3)
+    elif fault.kind == "link down":
+        rank_network.take_down()
     elif fault.kind == "short of data":
         os._exit(0)
     else:
@@ -123,7 +129,9 @@ def _rank_main(folder, how, fault):
 def run(folder, how, world, fault=None):
     """{rank: (exit code, when it ended)}; a rank that is stopped, or hangs 3 s longer than it may, is killed: None."""
     folder.mkdir(parents=True, exist_ok=True)
-    alive = start(functools.partial(_rank_main, folder, how, fault), folder, world)
+    main = functools.partial(_rank_main, folder, how, fault)
+    is_linked = fault is not None and fault.kind == "link down"
+    alive = rank_network.start_linked(main, folder) if is_linked else start(main, folder, world)
     ended, end = {}, time.monotonic() + 60
     while alive and time.monotonic() < end:
         for pid in list(alive):
