@@ -74,3 +74,5 @@ def test_the_other_rank_learns_of_it_in_time(learned, backend, end):
     assert kind == "DeviceError" and seconds < TIMEOUT + 2, (kind, text, seconds)
     found = "Connection closed by peer" if end == "killed" else "Timed out"
     assert found in text and "start every rank again from a checkpoint" in text
+    purpose = "all_reduce of maxima" if backend == "te" else "exchange of gradients"
+    assert text.startswith(f"{purpose}, in step 3 of this process: ") and f"its timeout of {TIMEOUT} s" in text

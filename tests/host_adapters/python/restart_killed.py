@@ -3,12 +3,24 @@ third step, the first time."""
 import os
 import pathlib
 import runpy
+import signal
+import sys
 
-from rank_faults import Fault, arm
-from torchrun import SAMPLES
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+SAMPLES = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
+steps = []
+
+
+def kill_in_the_third(*_):
+    steps.append(1)
+    if len(steps) == 3:
+        pathlib.Path("struck").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 if __name__ == "__main__":
-    fault = Fault("killed", "fsdp", 2, 1, 3, True)
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and int(os.environ["RANK"]) == fault.rank:
-        arm(fault, pathlib.Path())
+    sys.path.append(str(SAMPLES))
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
+        register_optimizer_step_pre_hook(kill_in_the_third)
     runpy.run_path(str(SAMPLES / "restart.py"), run_name="__main__")

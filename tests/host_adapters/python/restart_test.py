@@ -50,8 +50,8 @@ def test_a_killed_rank_is_restarted_and_the_result_has_the_same_bits(tmp_path):
     folder = tmp_path / "killed"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
-         "--monitor-interval", "0.1", str(pathlib.Path(__file__).with_name("restart_killed.py")), *OPTIONS,
+        [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "--max-restarts", "1", "--monitor-interval", "0.1", str(pathlib.Path(__file__).with_name("restart_killed.py")), *OPTIONS,
          str(folder / "saved")], capture_output=True, text=True, timeout=200, cwd=folder, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-12000:]

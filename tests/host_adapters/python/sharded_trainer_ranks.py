@@ -110,12 +110,11 @@ def sft_error(folder):
 
 def run_sft(folder):
     with contextlib.ExitStack() as stack:
-        found = {"ddp": trained(sft(folder / "ddp", save_strategy="no"))}
+        found = {"ddp": trained(sft(folder / "ddp", skip="", save_strategy="no"))}
         stack.enter_context(sharding_on_cpus())
         options = {**FSDP, "fsdp_config": {**FSDP["fsdp_config"], "state_dict_type": KINDS[0]}}
         found["fsdp"] = trained(sft(folder / "fsdp", "fp8", **options))
         found["resumed"] = trained(sft(folder / "fsdp", "fp8", **options), str(folder / "fsdp" / f"checkpoint-{SAVED}"))
-        found["values"] = trained(sft(folder / "values", None, "", save_strategy="no", **FSDP))
         found["sample"] = sample("sharded_sft", folder)
         found["error"] = sft_error(folder / "error")
     return found
