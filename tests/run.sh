@@ -12,7 +12,7 @@
 #             preset torch that they select, or of cpu where they select none that needs torch
 #
 # rest runs: the plain tests that the first command left out (packages, models, oracles, benches,
-# exhaustive comparisons), then every test of cpu-asan, with each fuzzer for OCTAVO_FUZZ_SECONDS (10),
+# exhaustive comparisons), then every test of cpu-asan, with each fuzzer for OCTAVO_FUZZ_SECONDS (5),
 # then the tests of cpu-tsan. docs/testing.md lists what runs where, docs/results/clock.md how long.
 #
 # torch and the libraries that tests compare with are downloaded once, into .cache/torch. Without
@@ -111,7 +111,7 @@ install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
 jobs=$(env -u OMP_NUM_THREADS nproc)
 # Threads of other libraries would only fight with those under test.
 export OMP_NUM_THREADS=1
-export OCTAVO_FUZZ_SECONDS=${OCTAVO_FUZZ_SECONDS:-10}
+export OCTAVO_FUZZ_SECONDS=${OCTAVO_FUZZ_SECONDS:-5}
 
 # install_torch_env <group...>: fails only when that is not possible here, with the reason in print.
 install_torch_env() {
