@@ -12,9 +12,9 @@
  * Waiting: operations are MPI's nonblocking ones, asked until they end. `stream` is ignored; a call
  * returns when its result is there. An operation that takes longer than the deadline, a process of
  * this machine that ended (asked of the kernel, within 50 ms), an error of MPI and octavo_mpi_abort
- * of any rank are failures: OCTAVO_DEVICE, the other ranks are told, and every later call answers
- * OCTAVO_DEVICE at once. The communicator is of no use then, and MPI must not be finalized: end the
- * process.
+ * of any rank are failures: OCTAVO_DEVICE, the other ranks get a message, and every later call
+ * answers OCTAVO_DEVICE at once. The communicator is of no use then, and MPI must not be finalized:
+ * end the process.
  *
  * Threads: calls through the table come from one thread at a time per communicator, any thread; a
  * second one at the same time gets OCTAVO_WRONG_STATE. octavo_mpi_check and octavo_mpi_abort are

@@ -21,12 +21,6 @@ octavo_tensor columns_of(octavo_tensor t, int64_t first, int64_t count) {
   return t;
 }
 
-octavo_tensor rows_of(octavo_tensor t, int64_t first, int64_t count) {
-  t.data = static_cast<char *>(t.data) + first * t.stride * (OCTAVO_DTYPE_BITS(t.dtype) / 8);
-  t.rows = count;
-  return t;
-}
-
 }  // namespace
 
 void multiply_plain(Pass &p, const octavo_tensor &a, Operand w, octavo_tensor &d,
@@ -36,7 +30,7 @@ void multiply_plain(Pass &p, const octavo_tensor &a, Operand w, octavo_tensor &d
 
   const bool by_columns = w.layout == Layout::kTransposed;
   const auto part_of = [&](int64_t first, int64_t count) {
-    return by_columns ? columns_of(w.codes, first, count) : rows_of(w.codes, first, count);
+    return by_columns ? columns_of(w.codes, first, count) : rows_of(&w.codes, first, count);
   };
   const int64_t fitting = kPartBytes / 2 / std::max<int64_t>(w.summed(), 1);
   const int64_t count = std::min(w.kept(), std::max(kPartRows, fitting / kPartRows * kPartRows));

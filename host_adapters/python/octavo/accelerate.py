@@ -50,12 +50,12 @@ def _prepare(accelerator, prepare_rest, objects, options):
         objects[at], objects[optimizers[0]] = prepare_model(objects[at], objects[optimizers[0]], **options)
     else:
         objects[at], _ = prepare_model(objects[at], **options)
-    if getattr(accelerator, "is_fsdp2", False) and session_of(objects[at]).needs_own_optimizer:
-        backend = session_of(objects[at]).run.backend
-        restore(objects[at])
-        raise UnsupportedError(
-            f"accelerator: expected a backend that leaves weights in the model, as FSDP2 needs, found {backend}; set "
-            'fp8.backend = "te", or leave out fsdp_plugin')
+    if getattr(accelerator, "is_fsdp2", False):
+        try:
+            session_of(objects[at]).expect_weights_in_model("accelerator", "FSDP2", "leave out fsdp_plugin")
+        except UnsupportedError:
+            restore(objects[at])
+            raise
     checkpoint = Stateful(objects[at])
     prepared = prepare_rest(*objects)
     accelerator.register_for_checkpointing(checkpoint)

@@ -55,10 +55,7 @@ def initialize(*args, octavo_config=None, filter=None, overrides=None, **kwargs)
             filter=filter, overrides=overrides)
     try:
         session = session_of(model)
-        if session.needs_own_optimizer:
-            raise UnsupportedError(
-                f"deepspeed: expected a backend that leaves weights and gradients in the model, found "
-                f'{session.run.backend}; set fp8.backend = "te", or use DistributedDataParallel')
+        session.expect_weights_in_model("deepspeed", "ZeRO", "use DistributedDataParallel")
         made = deepspeed.initialize(*args, **kwargs)
     except BaseException:
         restore(model)

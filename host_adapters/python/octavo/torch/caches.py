@@ -2,7 +2,6 @@
 gathered: between its passes they take no bytes, as the whole weight takes none."""
 from .. import _abi
 from . import ops
-from .foreign import is_dtensor
 from .slots import CODES
 
 
@@ -15,10 +14,7 @@ def is_cache(slot):
 
 def waits(session, slot):
     """Whether it is for codes of a weight that is sharded, or without memory (meta)."""
-    if not is_cache(slot):
-        return False
-    w = session.weights[slot.owner]
-    return w.parameter.is_meta or is_dtensor(w.parameter) and w.parallel is None
+    return is_cache(slot) and session.weights[slot.owner].is_elsewhere
 
 
 def by_weight(slots):

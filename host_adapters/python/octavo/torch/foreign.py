@@ -6,9 +6,14 @@ from ..errors import StateError, UnsupportedError
 _REMEDY = "call octavo.prepare(model, optimizer) again, which takes the model as it is now"
 
 
+def is_a(thing, name):
+    """Whether a class of its type has this name, of a library that need not be imported."""
+    return any(c.__name__ == name for c in type(thing).__mro__)
+
+
 def is_dtensor(tensor):
     """Whether it is a DTensor of torch.distributed."""
-    return any(c.__name__ == "DTensor" for c in type(tensor).__mro__)
+    return is_a(tensor, "DTensor")
 
 
 def is_fsdp_shard(dtensor):
@@ -26,13 +31,9 @@ def local(tensor):
         return tensor.to_local()
 
 
-def sharded_by(model):
-    """What shards the parameters of a model: "fully_shard", "DTensor parameters", or None."""
-    if any(c.__name__ == "FSDPModule" for m in model.modules() for c in type(m).__mro__):
-        return "fully_shard (FSDP2)"
-    if any(is_dtensor(p) for p in model.parameters()):
-        return "DTensor parameters (parallelize_module, distribute_tensor)"
-    return None
+def is_fsdp(model):
+    """Whether fully_shard has wrapped the model or a part of it."""
+    return any(is_a(m, "FSDPModule") for m in model.modules())
 
 
 def check_weight(site, given):

@@ -90,11 +90,7 @@ def _fill(session, weights, value):
 
 def check(session, name, shard):
     """Raises UnsupportedError unless the session can follow a weight that is sharded like this."""
-    backend = session.run.backend
-    if session.needs_own_optimizer:
-        raise UnsupportedError(
-            f"{name}: expected a backend that leaves weights in the model, as fully_shard needs, found "
-            f'{backend}; set fp8.backend = "te", or use DistributedDataParallel')
+    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel")
     if not is_fsdp_shard(shard):
         raise UnsupportedError(
             f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "
@@ -126,12 +122,10 @@ def prepared(session):
     """At the end of octavo.prepare: what was sharded before follows, and weights without memory (meta)
     need no codes yet."""
     for weights in session.of_linears():
-        p = weights[0].parameter
-        if weights[0].parallel is not None:
-            continue
-        if is_dtensor(p):
-            adopt(session, weights, p)
-        if is_dtensor(p) or p.is_meta:
+        w = weights[0]
+        if is_dtensor(w.parameter) and w.parallel is None:
+            adopt(session, weights, w.parameter)
+        if w.is_elsewhere:
             caches.release(session, weights)
     if session.gather is not None and session.is_sharded:
         extend(session)

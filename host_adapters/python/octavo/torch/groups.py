@@ -13,6 +13,7 @@ from .. import _abi
 from ..errors import StateError
 from . import ops, tensor_parallel
 from .collective import deadline_of
+from .foreign import is_a
 from .prepared import holder_of, modules_alive
 
 
@@ -33,17 +34,20 @@ def is_distributed(group=None):
 
 def wrapper_around(model):
     """The DistributedDataParallel of this process around a model: a search of some milliseconds."""
-    return next((m for m in modules_alive()
-                 if isinstance(m, torch.nn.parallel.DistributedDataParallel)
-                 and any(part is model for part in m.modules())), None)
+    return _around(model, modules_alive(), _is_wrapper)
 
 
-def _check_engine(model):
-    """Raises StateError for a model in an engine of DeepSpeed, whose group and steps octavo.deepspeed knows."""
-    engines = [m for m in modules_alive() if any(c.__name__ == "DeepSpeedEngine" for c in type(m).__mro__)]
-    if any(part is model for engine in engines for part in engine.modules()):
-        raise StateError("the model: expected an engine of octavo.deepspeed.initialize, found one of deepspeed.initialize, "
-                         "whose ranks would not combine their scales; call the former with the plain model")
+def _around(model, modules, is_one):
+    """The first of these modules that is one, and contains a model; None if there is none."""
+    return next((m for m in modules if is_one(m) and any(part is model for part in m.modules())), None)
+
+
+def _is_wrapper(module):
+    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+
+
+def _is_engine(module):
+    return is_a(module, "DeepSpeedEngine")
 
 
 def note_active_wrapper(model, args):
@@ -73,11 +77,14 @@ def wrapper_of(session):
     if count < session.search_at:
         return None
     session.search_at = 2 * count or 1
-    found = wrapper_around(holder_of(session))
+    model, modules = holder_of(session), modules_alive()
+    found = _around(model, modules, _is_wrapper)
     if found is not None:
         note_wrapper(session, found)
-    elif session.group is None:
-        _check_engine(holder_of(session))
+    elif session.group is None and _around(model, modules, _is_engine) is not None:
+        # octavo.deepspeed would know its group and its steps.
+        raise StateError("the model: expected an engine of octavo.deepspeed.initialize, found one of deepspeed.initialize, "
+                         "whose ranks would not combine their scales; call the former with the plain model")
     return found
 
 

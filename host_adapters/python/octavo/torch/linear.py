@@ -78,8 +78,9 @@ def linear(site, x, weight, bias=None, training=True):
     site: the use of the weight; x: [..., K]; weight: the torch parameter, a differentiable part of
     it, or another tensor of its shape to multiply by; for a weight in slots the parameter, or None.
     bias: [N] or None; float32 is rounded to the dtype of x, as autocast does. Returns [..., N] in the
-    dtype of x. Thread-safe, unless two threads train one layer at once. Raises InvalidError for another dtype or K, and if the model was moved or cast
-    after octavo.prepare; raises StateError after close.
+    dtype of x. Thread-safe, unless two threads train one layer at once. Raises InvalidError for
+    another dtype or K, and if the model was moved or cast after octavo.prepare; raises StateError
+    after close.
     """
     if is_compiling():
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)

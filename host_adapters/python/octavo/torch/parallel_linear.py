@@ -15,7 +15,7 @@ class _AddOnce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y, bias, is_first):
         ctx.bias_dtype = bias.dtype
-        return y + bias.to(y.dtype) if is_first else y.clone()
+        return y + bias.to(y.dtype) if is_first else y.view_as(y)
 
     @staticmethod
     def backward(ctx, dy):

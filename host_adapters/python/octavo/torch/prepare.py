@@ -125,13 +125,13 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
-    parallelize_module before, and parameters may be without memory (meta). optimizer: a torch optimizer of its parameters, or None;
-    octavo.join takes one that is made later. config: the path of an octavo.toml, or None for the defaults. overrides: a
-    dict with precedence over the file: {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool:
-    return False to exclude a module. group: the process group whose ranks train this model
-    together; None: that of the mesh of fully_shard or parallelize_module, or of the
-    DistributedDataParallel which is put around it, if any. check_every:
-    in every check_every-th step, compares checksums of the weights and raises StateError if one was
+    parallelize_module before, and parameters may be without memory (meta). optimizer: a torch
+    optimizer of its parameters, or None; octavo.join takes one that is made later. config: the path of
+    an octavo.toml, or None for the defaults. overrides: a dict with precedence over the file:
+    {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool: return False to exclude a module.
+    group: the process group whose ranks train this model together; None: that of the mesh of
+    fully_shard or parallelize_module, or of the DistributedDataParallel which is put around it, if any.
+    check_every: in every check_every-th step, compares checksums of the weights and raises StateError if one was
     changed in a way that leaves no trace; 0: never. telemetry: in every telemetry-th step, keeps what casts
     record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
     "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values

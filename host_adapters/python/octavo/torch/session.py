@@ -9,10 +9,10 @@ import weakref
 import torch
 
 from .. import _abi
-from ..errors import InvalidError, StateError
+from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Run
 from . import caches, cublas, device, ops, parameter
-from .foreign import is_dtensor, local
+from .foreign import local
 from .gather import Gather
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
@@ -116,8 +116,7 @@ class Session(Stored):
         self._by_parameter = {}
         for w in self.weights:
             self._by_parameter.setdefault(id(w.parameter), []).append(w)
-            is_elsewhere = w.parameter.is_meta or is_dtensor(w.parameter) and w.parallel is None
-            w.value = None if is_elsewhere else local(w.parameter)
+            w.value = None if w.is_elsewhere else local(w.parameter)
         self.flags = Flags(len(self.weights), gradients)
         plans = [self.run.plan(id) for id, _, _ in self._accepted]
         self.gradient_slots = {
@@ -149,6 +148,14 @@ class Session(Stored):
         own = weakref.ref(self)
         return (ops.COMBINE(lambda _: ops.answer(lambda: own().combine())),
                 ops.SETTLE(lambda _, id: ops.answer(lambda: own().before_forward(own().weights[id]))))
+
+    def expect_weights_in_model(self, where, needed_by, instead):
+        """Raises UnsupportedError for a backend that keeps weights or gradients in slots. where: what the
+        error begins with; needed_by: what cannot work then; instead: the other remedy than te."""
+        if self.needs_own_optimizer:
+            raise UnsupportedError(
+                f"{where}: expected a backend that leaves weights in the model, as {needed_by} needs, found "
+                f'{self.run.backend}; set fp8.backend = "te", or {instead}')
 
     def linear_name(self, id):
         return self._accepted[id][1]

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from .. import _abi
-from .foreign import local
+from .foreign import is_dtensor, local
 
 MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
 
@@ -33,6 +33,12 @@ class Weight:
     value: object = None         # what forwards multiply by: the parameter, or what FSDP gathered of it
     version: object = None       # of the shard that was gathered last
     parallel: object = None      # tensor_parallel.Style: `parameter` is this rank's part of a weight
+
+    @property
+    def is_elsewhere(self):
+        """Whether its values come later: the parameter is without memory (meta), or a shard that FSDP
+        gathers."""
+        return self.parameter.is_meta or is_dtensor(self.parameter) and self.parallel is None
 
     @property
     def held(self):

@@ -4,6 +4,7 @@ import torch
 from .. import _abi
 from ..errors import InvalidError
 from . import fsdp, ops, parameter
+from .foreign import local
 from .gradient import SlotGradient, absorb, apply_factor, is_plain
 from .slots import CODES, HOST, MOVED, REPLAYS
 
@@ -47,7 +48,7 @@ class Stored:
         """Uses another torch parameter in the place of a weight's."""
         ws = self._by_parameter.pop(id(weight.parameter), [weight])
         for w in ws:
-            w.parameter = w.value = new
+            w.parameter, w.value = new, new if w.parallel is None else local(new)
         self._by_parameter[id(new)] = ws
 
     def trains(self, p):

@@ -8,7 +8,7 @@ has the forward.
 import dataclasses
 
 from ..errors import StateError, UnsupportedError
-from .foreign import is_dtensor, local, sharded_by
+from .foreign import is_dtensor, is_fsdp
 from .slots import CODES, MOVED
 
 _REMEDY = ("use ColwiseParallel or RowwiseParallel over a mesh of one dimension, or leave the layer out "
@@ -28,7 +28,7 @@ class Style:
 
 def is_in(model):
     """Whether parallelize_module, and not fully_shard, sharded parameters of a model."""
-    return (sharded_by(model) or "").startswith("DTensor")
+    return not is_fsdp(model) and any(map(is_dtensor, model.parameters()))
 
 
 def assign(weights):
@@ -62,10 +62,8 @@ def check(session):
     """Before octavo.prepare changes anything. Raises UnsupportedError for a backend that takes weights
     out of the model."""
     w = next((w for w in session.weights if w.parallel is not None), None)
-    if w is not None and session.needs_own_optimizer:
-        raise UnsupportedError(
-            f"{w.name}: expected a backend that leaves weights in the model, as tensor parallelism needs, "
-            f'found {session.run.backend}; set fp8.backend = "te", or leave parallelize_module out')
+    if w is not None:
+        session.expect_weights_in_model(w.name, "tensor parallelism", "leave parallelize_module out")
 
 
 def placed(session, weights, value):
@@ -81,7 +79,6 @@ def placed(session, weights, value):
             "for other modules than tensor-parallel ones, or octavo.prepare again")
     session.replace(weights[0], value)
     for w in weights:
-        w.value = local(value)
         session.flags.set(w.id, CODES | MOVED)
 
 
