@@ -136,7 +136,7 @@ TEST_F(CliPlan, refuses_what_is_not_there_by_name) {
     EXPECT_EQ(f.exit_code, code) << f.out << f.err;
     EXPECT_THAT(std::regex_replace(f.out + f.err, std::regex("\\s+"), " "), HasSubstr(text));
   };
-  refused({"--mesh", "2x2x2"}, 2, "found 3; tensor and pipeline parallelism are not there yet");
+  refused({"--mesh", "2x2x2"}, 2, "found 3; tensor and pipeline parallelism are not planned");
   for (const char *mesh : {"0", "8x", "x", "-1", "8,8", "4097"})
     refused({"--mesh", mesh}, 2, "expected sizes from 1 to 4096");
   refused({"--mesh", "128x64"}, 2, "expected at most 4096 ranks, found 8192");

@@ -28,10 +28,9 @@ Mesh parse_mesh(const std::string &text, const std::string &parallel) {
     if (sizes.size() <= 2) world *= size;
   }
   if (sizes.size() > 2)
-    throw Failure(
-        OCTAVO_INVALID, kPlanDomain, "--mesh ", text,
-        ": expected one dimension or two, replicas and shards, found ", sizes.size(),
-        "; tensor and pipeline parallelism are not there yet: plan the mesh of one stage");
+    throw Failure(OCTAVO_INVALID, kPlanDomain, "--mesh ", text,
+                  ": expected one dimension or two, replicas and shards, found ", sizes.size(),
+                  "; tensor and pipeline parallelism are not planned: plan the mesh of one stage");
   if (world > kMostRanks)
     throw Failure(OCTAVO_INVALID, kPlanDomain, "--mesh ", text, ": expected at most ", kMostRanks,
                   " ranks, found ", world);
