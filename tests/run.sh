@@ -186,6 +186,7 @@ in_preset() {
   fi
 
   echo "== $preset =="
+  rm -f "build/$preset/Testing/Temporary/LastTestsFailed.log"
   SECONDS=0
   cmake --preset "$preset" "${OCTAVO_COMPILER_LAUNCHER[@]}" "${options[@]}"
   "${prefix[@]}" cmake --build --preset "$preset" --parallel "$jobs" "${target[@]}"
@@ -195,16 +196,29 @@ in_preset() {
 }
 
 use_ccache "$PWD"
-# A preset that fails leaves the others their turn, so that one run shows everything.
+# A preset that fails leaves the others their turn, so that one run shows everything. Its failed tests
+# are printed once more at the end, where a long log is read first. rest repeats what main found.
+mkdir -p build
+[[ $run == rest ]] || rm -f build/failed_main.txt
+failures=build/failed_$run.txt
+rm -f "$failures"
 failed=()
 for preset in "${presets[@]}"; do
   set +e  # `||` would also let the commands inside fail
   (set -e; in_preset "$preset")
   code=$?
   set -e
-  [[ $code -eq 0 ]] || failed+=("$preset (exit code $code)")
+  if [[ $code -ne 0 ]]; then
+    failed+=("$preset (exit code $code)")
+    python3 tests/failed.py "build/$preset" >>"$failures" || true
+  fi
 done
+if [[ $run == rest && -s build/failed_main.txt ]]; then
+  echo "The last bash tests/run.sh failed, too:"
+  cat build/failed_main.txt
+fi
 if [[ ${#failed[@]} -gt 0 ]]; then
+  cat "$failures"
   printf 'error: failed: %s\n' "${failed[@]}" >&2
   exit 1
 fi
