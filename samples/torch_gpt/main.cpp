@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "../train_gpt/model/error.h"
-#include "../train_gpt/octavo/distributed.h"
 #include "../train_gpt/report/report.h"
 #include "../train_gpt/run/files.h"
 #include "../train_gpt/run/terminal.h"
@@ -21,7 +20,6 @@ void check(const gpt::Options &options) {
                          "leave it out, or use train_gpt");
   };
   if (options.ranks != 1) refuse("--ranks");
-  if (gpt::read_distributed(options.config).engine != "threads") refuse("distributed.engine");
   if (!options.save.empty() || !options.resume.empty() || options.stop_after != 0)
     refuse("--save, --resume and --stop-after");
   if (options.inject_inf != 0) refuse("--inject-inf");

@@ -1,5 +1,5 @@
-"""samples/python/restart.py: torchrun restarts it after a SIGKILL of one rank, and its last checkpoint has the bits of
-a run without a break."""
+"""samples/python/restart.py and a program in C++: torchrun restarts them after a SIGKILL of one rank, and their last
+checkpoint has the bits of a run without a break."""
 import functools
 import os
 import pathlib
@@ -64,6 +64,25 @@ def test_a_killed_rank_is_restarted_and_the_result_has_the_same_bits(tmp_path):
                                found[name].view(torch.uint8) if value.dim() else found[name]), name
         else:
             assert value == found[name], name
+
+
+@pytest.mark.skipif("OCTAVO_RESTART_HOST" not in os.environ, reason="octavo::torch is not built (OCTAVO_BUILD_TORCH)")
+def test_a_killed_rank_of_a_program_in_cpp_is_restarted(tmp_path):
+    def saved(name, *fault):
+        folder = tmp_path / name
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node", "2",
+             "--max-restarts", "1", "--monitor-interval", "0.1", os.environ["OCTAVO_RESTART_HOST"], str(folder), *fault],
+            capture_output=True, text=True, timeout=200, cwd=folder, check=False)
+        assert done.returncode == 0, done.stderr[-12000:]
+        # optimizer.pt names parameters by their addresses; the weights after six steps show its values.
+        return done.stdout, {f.relative_to(folder): f.read_bytes() for f in folder.glob("6/*/*.pt") if f.stem != "optimizer"}
+
+    _, expected = saved("plain")
+    said, found = saved("killed", "1", "4", "kill")
+    assert "steps 4 to 6" in said
+    assert len(expected) == 4 and found == expected
 
 
 def test_a_configuration_that_is_wrong_ends_with_its_own_code(tmp_path):

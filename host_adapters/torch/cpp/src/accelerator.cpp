@@ -12,10 +12,13 @@
 #include "gradient_average.h"
 #include "prepared.h"
 #include "process_group.h"
+#include "settings.h"
 
 namespace octavo::torch {
 
 struct Accelerator::Impl {
+  explicit Impl(Config given) : config(std::move(given)), group(timeout_of(config)) {}
+
   Config config;
   int64_t accumulation_steps = 1;
   ProcessGroup group;
@@ -36,14 +39,13 @@ struct Accelerator::Impl {
   }
 };
 
-Accelerator::Accelerator(Config config, int64_t gradient_accumulation_steps)
-    : impl_(std::make_unique<Impl>()) {
+Accelerator::Accelerator(Config config, int64_t gradient_accumulation_steps) {
   if (gradient_accumulation_steps < 1)
     throw Error(OCTAVO_INVALID,
                 "Accelerator: expected gradient_accumulation_steps of 1 or more, "
                 "found " +
                     std::to_string(gradient_accumulation_steps));
-  impl_->config = std::move(config);
+  impl_ = std::make_unique<Impl>(std::move(config));
   impl_->accumulation_steps = gradient_accumulation_steps;
 }
 
@@ -77,8 +79,10 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
   if (impl_->group.world() > 1) {
     const at::NoGradGuard no_grad;
     check_models(impl_->group, module);
-    for (at::Tensor &tensor : module.parameters()) impl_->group.broadcast(tensor, 0);
-    for (at::Tensor &tensor : module.buffers()) impl_->group.broadcast(tensor, 0);
+    for (at::Tensor &tensor : module.parameters())
+      impl_->group.broadcast(tensor, 0, "broadcast of parameters");
+    for (at::Tensor &tensor : module.buffers())
+      impl_->group.broadcast(tensor, 0, "broadcast of buffers");
   }
   try {
     impl_->prepared.emplace(octavo::torch::prepare(module, optimizer, impl_->config));
@@ -97,7 +101,10 @@ Prepared &Accelerator::prepare(::torch::nn::Module &module, ::torch::optim::Opti
   state.is_due = [own] { return own->sync; };
   // All processes agree on the scales and on whether to skip the step.
   if (impl_->group.world() > 1) {
-    state.before_step = [own] { combine_slots(*own->prepared->impl().run, own->group); };
+    state.before_step = [own] {
+      combine_slots(*own->prepared->impl().run, own->group);
+      own->group.note_step();
+    };
     state.run->on_combine(state.before_step);
     impl_->average.emplace(state, impl_->group, impl_->averaging);
   }
@@ -171,7 +178,8 @@ Accelerator::Autocast Accelerator::autocast(at::ScalarType dtype) {
 at::Tensor Accelerator::gather(const at::Tensor &tensor) {
   const at::NoGradGuard no_grad;
   const at::Tensor own = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
-  return impl_->group.world() == 1 ? own.detach() : at::cat(impl_->group.all_gather(own.detach()));
+  return impl_->group.world() == 1 ? own.detach()
+                                   : at::cat(impl_->group.all_gather(own.detach(), "gather()"));
 }
 
 at::Tensor Accelerator::reduce(const at::Tensor &tensor, const std::string &reduction) {
@@ -180,13 +188,13 @@ at::Tensor Accelerator::reduce(const at::Tensor &tensor, const std::string &redu
                 "reduce: expected \"sum\" or \"mean\", found \"" + reduction + "\"");
   const at::NoGradGuard no_grad;
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  impl_->group.all_reduce(result, ProcessGroup::Combine::kSum);
+  impl_->group.all_reduce(result, ProcessGroup::Combine::kSum, "reduce()");
   if (reduction == "mean") result = result / impl_->group.world();
   return result;
 }
 
 void Accelerator::wait_for_everyone() {
-  impl_->group.barrier();
+  impl_->group.barrier("wait_for_everyone()");
 }
 
 int64_t Accelerator::process_index() const {

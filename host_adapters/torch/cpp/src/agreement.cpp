@@ -37,7 +37,7 @@ void check(ProcessGroup &group, const std::vector<Shared> &values) {
   const at::Tensor own = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   auto *hashes = own.mutable_data_ptr<int64_t>();
   for (const Shared &shared : values) *hashes++ = hash_of(shared.value);
-  const std::vector<at::Tensor> all = group.all_gather(own);
+  const std::vector<at::Tensor> all = group.all_gather(own, "all_gather of what the ranks train");
   for (size_t rank = 1; rank < all.size(); ++rank)
     for (size_t i = 0; i < values.size(); ++i)
       if (all[rank].const_data_ptr<int64_t>()[i] != all[0].const_data_ptr<int64_t>()[i])
@@ -70,7 +70,7 @@ void check_gpus(ProcessGroup &group, const at::Device &device) {
                             std::max<int32_t>(device.index(), 0)};
   const std::string gpu = core::gpu_of(own);
   const at::Tensor hash = at::full({1}, gpu.empty() ? 0 : hash_of(gpu), at::kLong);
-  const std::vector<at::Tensor> all = group.all_gather(hash);
+  const std::vector<at::Tensor> all = group.all_gather(hash, "all_gather of the GPUs of the ranks");
   for (size_t rank = 1; rank < all.size(); ++rank)
     for (size_t other = 0; other < rank; ++other)
       if (const auto *one = all[rank].const_data_ptr<int64_t>();

@@ -1,6 +1,13 @@
 // octavo::torch::Error, also for what fails in the core.
 #include "octavo/torch/error.h"
 
+#include <c10/util/Exception.h>
+#include <sysexits.h>
+
+#include <filesystem>
+#include <ios>
+#include <string_view>
+
 #include "host_adapters/torch/core/error.h"
 #include "host_adapters/torch/core/host.h"
 
@@ -21,6 +28,25 @@ Error::Error(octavo_status status, const std::string &text, std::vector<Diagnost
       diagnostics_(std::move(diagnostics)) {}
 
 Error::~Error() = default;
+
+int exit_code(const std::exception &error) {
+  constexpr int kRestart = EX_TEMPFAIL, kFiles = EX_IOERR;
+  if (const auto *own = dynamic_cast<const Error *>(&error)) {
+    switch (own->status()) {
+      case OCTAVO_DEVICE: return kRestart;
+      case OCTAVO_RESOURCE: return kFiles;
+      case OCTAVO_INTERNAL: return EX_SOFTWARE;
+      default: return EX_CONFIG;
+    }
+  }
+  if (dynamic_cast<const c10::DistError *>(&error) != nullptr) return kRestart;
+  if (dynamic_cast<const std::ios_base::failure *>(&error) != nullptr ||
+      dynamic_cast<const std::filesystem::filesystem_error *>(&error) != nullptr)
+    return kFiles;
+  const std::string_view text = error.what();  // of torch's transport, and of a short file
+  if (text.find("/gloo/") != std::string_view::npos) return kRestart;
+  return text.find("inline_container") != std::string_view::npos ? kFiles : 1;
+}
 
 }  // namespace octavo::torch
 

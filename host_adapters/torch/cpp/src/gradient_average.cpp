@@ -206,7 +206,8 @@ void GradientAverage::drop_unused() {
   at::Tensor used = at::zeros({static_cast<int64_t>(items_.size())}, at::kFloat);
   auto *flags = used.mutable_data_ptr<float>();
   for (size_t i = 0; i < items_.size(); ++i) flags[i] = items_[i]->filled ? 0.0f : 1.0f;
-  if (!items_.empty()) group_.all_reduce(used, ProcessGroup::Combine::kMax);
+  if (!items_.empty())
+    group_.all_reduce(used, ProcessGroup::Combine::kMax, "all_reduce of which gradients are used");
   for (size_t i = 0; i < items_.size(); ++i) {
     if (flags[i] != 0.0f) continue;
     items_[i]->tensor.mutable_grad() = at::Tensor();
@@ -216,8 +217,10 @@ void GradientAverage::drop_unused() {
 void combine_slots(Run &run, ProcessGroup &group) {
   for (auto &[tensor, combine] : run.reduced_slots()) {
     at::Tensor slot = tensor;
-    group.all_reduce(slot, combine == OCTAVO_COMBINE_MAX ? ProcessGroup::Combine::kMax
-                                                         : ProcessGroup::Combine::kSum);
+    group.all_reduce(
+        slot,
+        combine == OCTAVO_COMBINE_MAX ? ProcessGroup::Combine::kMax : ProcessGroup::Combine::kSum,
+        "all_reduce of scales");
   }
 }
 

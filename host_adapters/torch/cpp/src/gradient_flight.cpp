@@ -11,6 +11,8 @@
 namespace octavo::torch {
 namespace {
 
+constexpr const char *kWhat = "exchange of gradients";
+
 class NativeFlight : public GradientFlight {
  public:
   NativeFlight(std::vector<at::Tensor> gradients, ProcessGroup &group)
@@ -18,7 +20,7 @@ class NativeFlight : public GradientFlight {
     std::vector<at::Tensor> flat;
     for (const at::Tensor &g : gradients_) flat.push_back(g.reshape({-1}));
     sum_ = at::cat(flat);
-    wait_ = group.start(OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, sum_, sum_);
+    wait_ = group.start(OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, sum_, sum_, kWhat);
   }
 
   bool advance() override {
@@ -63,7 +65,7 @@ class SlotFlight : public GradientFlight {
     const octavo_gradient_stage &stage = plan_.stages[next_++];
     if (stage.collective == OCTAVO_COLLECTIVE_NONE) return true;
     wait_ = group_.start(stage.collective, part(send_, stage.dtype, stage.send_count),
-                         part(recv_, stage.dtype, stage.recv_count));
+                         part(recv_, stage.dtype, stage.recv_count), kWhat);
     return true;
   }
 

@@ -41,8 +41,34 @@ struct ProcessGroup::Backends {
   c10::intrusive_ptr<c10d::Backend> device;         // null: none was given
 };
 
-ProcessGroup::ProcessGroup()
-    : world_(number("WORLD_SIZE", 1, 1, 65536)), backends_(std::make_unique<Backends>()) {
+// Calls, or waits: an exception of torch's transport becomes an Error that says what to do.
+template <class Fn>
+auto ProcessGroup::answered(const char *what, Fn call) const {
+  const auto fail = [&](const std::string &found) {
+    throw Error(OCTAVO_DEVICE,
+                std::string(what) + ", in step " + std::to_string(step_) +
+                    " of this process: expected an answer of all " + std::to_string(world_) +
+                    " ranks within the timeout of " + std::to_string(timeout_.count()) +
+                    " s, found: " + found +
+                    "; a rank has ended or hangs: see what it printed last, then start every rank "
+                    "again from a checkpoint");
+  };
+  try {
+    return call();
+  } catch (const Error &) {
+    throw;
+  } catch (const c10::Error &e) {
+    fail(e.what_without_backtrace());
+  } catch (const std::exception &e) {
+    fail(e.what());
+  }
+  throw;  // not reached
+}
+
+ProcessGroup::ProcessGroup(std::chrono::seconds timeout)
+    : timeout_(timeout),
+      world_(number("WORLD_SIZE", 1, 1, 65536)),
+      backends_(std::make_unique<Backends>()) {
   rank_ = number("RANK", 0, 0, world_ - 1);
   local_rank_ = number("LOCAL_RANK", 0, 0, world_ - 1);
   if (world_ == 1) return;
@@ -57,14 +83,19 @@ ProcessGroup::ProcessGroup()
   options.port = static_cast<uint16_t>(number("MASTER_PORT", 0, 1, 65535));
   // torchrun may serve the store itself.
   options.isServer = rank_ == 0 && variable("TORCHELASTIC_USE_AGENT_STORE") != "True";
-  auto store =
-      c10::make_intrusive<c10d::PrefixStore>("octavo/" + variable("TORCHELASTIC_RESTART_COUNT"),
-                                             c10::make_intrusive<c10d::TCPStore>(address, options));
+  options.timeout = timeout_;
   auto gloo = c10d::ProcessGroupGloo::Options::create();
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
       address == "localhost" || address == "127.0.0.1" ? "127.0.0.1" : ""));
-  backends_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
-                                                                static_cast<int>(world_), gloo);
+  gloo->timeout = timeout_;
+  answered("meeting of the ranks", [&] {
+    // torchrun keeps its store from one start of the ranks to the next.
+    auto store = c10::make_intrusive<c10d::PrefixStore>(
+        "octavo/" + variable("TORCHELASTIC_RESTART_COUNT"),
+        c10::make_intrusive<c10d::TCPStore>(address, options));
+    backends_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
+                                                                  static_cast<int>(world_), gloo);
+  });
 }
 
 ProcessGroup::~ProcessGroup() = default;
@@ -95,36 +126,43 @@ c10d::Backend &ProcessGroup::backend_of(const at::Tensor &tensor) {
   return *backends_->device;
 }
 
-void ProcessGroup::all_reduce(at::Tensor &tensor, Combine combine) {
+void ProcessGroup::all_reduce(at::Tensor &tensor, Combine combine, const char *what) {
   if (world_ == 1) return;
   c10d::AllreduceOptions options;
   options.reduceOp = combine == Combine::kSum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
   std::vector<at::Tensor> tensors = {tensor};
-  backend_of(tensor).allreduce(tensors, options)->wait();
+  answered(what, [&] { backend_of(tensor).allreduce(tensors, options)->wait(); });
 }
 
-void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root) {
+void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root, const char *what) {
   if (world_ == 1) return;
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors = {tensor};
-  backend_of(tensor).broadcast(tensors, options)->wait();
+  answered(what, [&] { backend_of(tensor).broadcast(tensors, options)->wait(); });
 }
 
-std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor &tensor) {
+std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor &tensor, const char *what) {
   if (world_ == 1) return {tensor};
   std::vector<std::vector<at::Tensor>> outputs(1);
   std::vector<at::Tensor> inputs = {tensor.contiguous()};
   for (int64_t i = 0; i < world_; ++i) outputs[0].push_back(at::empty_like(inputs[0]));
-  backend_of(tensor).allgather(outputs, inputs)->wait();
+  answered(what, [&] { backend_of(tensor).allgather(outputs, inputs)->wait(); });
   return outputs[0];
 }
 
-void ProcessGroup::barrier() {
-  if (world_ > 1) backends_->gloo->barrier()->wait();
+void ProcessGroup::barrier(const char *what) {
+  if (world_ > 1) answered(what, [&] { backends_->gloo->barrier()->wait(); });
 }
 
 ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &send,
+                                       const at::Tensor &recv, const char *what) {
+  return answered(what, [&]() -> Wait {
+    return [this, what, wait = begin(collective, send, recv)] { answered(what, wait); };
+  });
+}
+
+ProcessGroup::Wait ProcessGroup::begin(uint32_t collective, const at::Tensor &send,
                                        const at::Tensor &recv) {
   at::Tensor in = send;
   at::Tensor out = recv;

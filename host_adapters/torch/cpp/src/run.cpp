@@ -1,13 +1,12 @@
 // Opening a run, describing the model to it, and its report.
 #include "run.h"
 
-#include <octavo/hpp/host/settings.hpp>
-
 #include "device.h"
 #include "handles.h"
 #include "host_adapters/torch/core/error.h"
 #include "host_adapters/torch/core/host.h"
 #include "host_adapters/torch/core/optimizer.h"
+#include "settings.h"
 
 namespace octavo::torch {
 namespace {
@@ -17,33 +16,6 @@ std::string reason_of(const octavo_verdict &v) {
   if (v.evidence.size > 0) reason += " (" + text(v.evidence) + ")";
   if (v.decision == OCTAVO_DECLINE && v.remedy.size > 0) reason += "; " + text(v.remedy);
   return reason;
-}
-
-Settings settings_of(const Config &config, const octavo_device &device) {
-  Settings settings;
-  settings.path(config.path).device(device);
-  if (!config.text.empty()) settings.text(config.text);
-  for (const auto &[key, value] : config.overrides)
-    std::visit([&, &name = key](const auto &v) { settings.set(name, v); }, value);
-  for (const std::string &directory : config.plugin_dirs) settings.plugin_dir(directory);
-  return settings;
-}
-
-std::string name_of(const Config &config) {
-  return config.path.empty() ? "the configuration" : config.path;
-}
-
-// Throws with what was said unless the status is OCTAVO_OK.
-void check(octavo_status status, const std::string &call, const std::string &object) {
-  if (status == OCTAVO_OK) return;
-  core::raise(status, call + " of " + object + " answered " + status_name(status));
-}
-
-template <class Fn>
-std::string lines_of(const std::string &call, const std::string &object, Fn fn) {
-  Lines lines;
-  check(fn(Lines::line, &lines), call, object);
-  return lines.take();
 }
 
 // A function of the host that the core calls: no exception crosses it.
@@ -70,6 +42,7 @@ std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor) {
 }
 
 Run::Run(const Config &config, const at::Device &device) : memory_(device) {
+  timeout_of(config);  // refuses another engine
   octavo_run *run = nullptr;
   check(settings_of(config, open_device_of(device))
             .with_desc(core::host(),
@@ -259,15 +232,6 @@ std::string Run::backend_id() const {
 
 std::string Run::precision() const {
   return text(octavo_run_precision(handle()));
-}
-
-std::string explain(const Config &config, const std::string &format) {
-  return settings_of(config, {OCTAVO_DEVICE_AUTO, 0})
-      .with_desc(core::host(), [&](const octavo_open_desc &desc) {
-        return lines_of("octavo_explain", name_of(config), [&](octavo_line line, void *ctx) {
-          return octavo_explain(&desc, borrow(format), line, ctx);
-        });
-      });
 }
 
 }  // namespace octavo::torch

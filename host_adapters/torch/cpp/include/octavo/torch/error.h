@@ -3,6 +3,7 @@
 
 #include <octavo/abi.h>
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ class OCTAVO_TORCH_API Error : public std::runtime_error {
   ~Error() override;
 
   // OCTAVO_INVALID: malformed input; OCTAVO_UNSUPPORTED: well formed, but not possible here;
-  // OCTAVO_WRONG_STATE: legal at another time; OCTAVO_RESOURCE: a file or memory.
+  // OCTAVO_WRONG_STATE: legal at another time; OCTAVO_RESOURCE: a file or memory; OCTAVO_DEVICE: a
+  // device, its driver, or another rank.
   octavo_status status() const { return status_; }
   const std::vector<Diagnostic> &diagnostics() const { return diagnostics_; }
 
@@ -34,5 +36,16 @@ class OCTAVO_TORCH_API Error : public std::runtime_error {
   octavo_status status_;
   std::vector<Diagnostic> diagnostics_;
 };
+
+// How a program ends after an exception, so that what started it knows what helps: codes of
+// sysexits.h, as octavo.exits() of the Python package.
+//   75  a rank ended, hangs or came late: start every rank again from a checkpoint
+//   74  a disk is full, or a file cannot be written or read: free it, then start again
+//   78  the configuration, the program or a version has to change
+//   70  a fault of Octavo or of a plugin
+//    1  anything else
+// Leave with _Exit where ranks were lost: threads of torch may be in a collective that nobody
+// answers.
+OCTAVO_TORCH_API int exit_code(const std::exception &error);
 
 }  // namespace octavo::torch
