@@ -132,6 +132,8 @@ class Slot:
     access: tuple
     name: str
     labels: tuple  # the object of each column of a pooled slot, else ()
+    scale_slot: int = _abi.NONE  # the slot with its scale_inv
+    granularity: int = 0         # of those: _abi.PER_TENSOR, ...
 
 
 def _lines(call):
@@ -290,7 +292,8 @@ class Run:
             s = self._library.octavo_run_slot(self.handle, i).contents
             labels = tuple(str(s.labels[k]) for k in range(s.cols)) if s.labels else ()
             out.append(Slot(s.id, s.owner_kind, s.owner, s.role, s.dtype, s.flags, s.combine,
-                            s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels))
+                            s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels,
+                            s.scale_slot, s.granularity))
         return out
 
     def uses(self, owner_kind, owner):

@@ -1,0 +1,103 @@
+"""The codes that linears multiply by, as tensors of torch: what octavo.export writes."""
+import dataclasses
+
+import torch
+
+from .. import _abi
+from .converted import Converted
+from .linear import Linear, linear
+
+BLOCKS = {_abi.PER_TENSOR: None, _abi.PER_ROW: "row", _abi.BLOCK_128X128: (128, 128), _abi.BLOCK_1X32: (1, 32),
+          _abi.BLOCK_32X32: (32, 32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Codes:
+    """The weight of one linear: values = codes * scale_inv of their block."""
+    codes: torch.Tensor      # float8_e4m3fn [N, K], a copy
+    scale_inv: torch.Tensor  # float32, or float8_e8m0fnu for blocks of 32: [1, 1], [N, 1] or a block each
+    block: object            # None: one scale; "row"; or (rows, columns)
+    x_scale_inv: object      # of the input, a float; None: from the values of each forward
+
+    def values(self):
+        """float32 [N, K]."""
+        scales = self.scale_inv.float()
+        if isinstance(self.block, tuple):
+            for dim, size in enumerate(self.block):
+                scales = scales.repeat_interleave(size, dim).narrow(dim, 0, self.codes.shape[dim])
+        return self.codes.float() * scales
+
+
+def of_model(model, session):
+    """({module: Codes}, {module: why it has none}) of every module of the model that octavo.prepare looked at."""
+    found, why = {}, dict(session.left_out)
+    why.update({name: str(verdict) for name, verdict in session.verdicts.items() if not verdict.accepted})
+    uses = _uses(model)
+    for name, module in model.named_modules():
+        if not isinstance(module, Converted):
+            continue
+        reason = _reason(session, module, uses)
+        if reason is None:
+            found[name] = _codes(session, module.octavo_site)
+        else:
+            why[name] = reason
+    return found, why
+
+
+def _uses(model):
+    """{id of a parameter: the number of modules that have it}"""
+    uses = {}
+    for module in model.modules():
+        for p in module._parameters.values():
+            if p is not None:
+                uses[id(p)] = uses.get(id(p), 0) + 1
+    return uses
+
+
+def _reason(session, module, uses):
+    """Why the codes of a converted module are not a weight of their own; None: they are."""
+    if not isinstance(module, Linear):
+        return f"{type(module).__name__} is no nn.Linear: its weights are several matrices, or transposed"
+    weight = module.octavo_site.weight
+    if uses[id(weight.parameter)] > 1:
+        return "another module reads its weight, which has values there"
+    slot = _slot(session, weight)
+    if slot is None:
+        return f"{session.run.backend} keeps no E4M3 codes of it, row by row, with scales of their own"
+    if slot.granularity in (_abi.BLOCK_1X32, _abi.BLOCK_32X32) and session.device.type != "cpu":
+        return "the scales of blocks of 32 are in the order of the GPU's products"
+    return None
+
+
+def _slot(session, weight):
+    """The codes [N, K] that forwards read; None: there are none."""
+    n, k = weight.shape
+    for slot in session.slots:
+        if (slot.owner_kind == _abi.OWNER_PARAMETER and slot.owner == weight.id and slot.dtype == _abi.E4M3FN
+                and slot.role in (_abi.ROLE_WEIGHT, _abi.ROLE_WEIGHT_CACHE) and slot.access[_abi.VERB_FORWARD]
+                and slot.rows >= n and slot.cols >= k and slot.scale_slot != _abi.NONE
+                and slot.granularity in BLOCKS):
+            return slot
+    return None
+
+
+def _codes(session, site):
+    n, k = site.weight.shape
+    slot = _slot(session, site.weight)
+    # A forward of no rows brings the codes up to date, as the next forward would, and records nothing.
+    with torch.no_grad():
+        weight = None if not site.is_native else site.weight.value
+        linear(site, torch.empty((0, k), dtype=site.weight.parameter.dtype, device=session.device), weight)
+    scales = session.tensors[slot.scale_slot]
+    if session.slots[slot.scale_slot].dtype == _abi.E8M0FNU:
+        scales = scales.view(torch.float8_e8m0fnu)
+    codes = session.tensors[slot.id].view(torch.float8_e4m3fn)[:n, :k].clone()
+    return Codes(codes, scales.clone(), BLOCKS[slot.granularity], _x_scale_inv(session, site.name))
+
+
+def _x_scale_inv(session, name):
+    """1 / the scale of x that the next step uses, where it comes from a history of maxima."""
+    for slot in session.slots:
+        if slot.name == "x/scale" and slot.role == _abi.ROLE_SCALE and name in slot.labels:
+            return 1.0 / session.tensors[slot.id][0, slot.labels.index(name)].item()
+    return None

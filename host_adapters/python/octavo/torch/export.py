@@ -1,0 +1,169 @@
+"""octavo.export: a trained model as a checkpoint with FP8 weights, for engines that serve it.
+
+Weights are the codes and scales that training multiplies by; nothing is quantized again. Two layouts:
+
+  "fp8"                 fine-grained FP8 of transformers, as DeepSeek-V3's checkpoints: weight, weight_scale_inv
+  "compressed-tensors"  of the library of that name, which vLLM and llm-compressor use: weight, weight_scale
+"""
+import copy
+import json
+import os
+import pathlib
+
+import torch
+
+from ..errors import InvalidError, UnsupportedError
+from . import codes as codes_of_model
+from .prepared import session_of
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def export(model, folder, layout="fp8"):
+    """Writes <folder>/model.safetensors and <folder>/config.json, which say how to read it in their
+    `quantization_config`.
+
+    model: what octavo.prepare returned, in one process. A model of transformers gets its own config, so that
+    from_pretrained(folder) loads it; without a GPU transformers multiplies the codes out. Other modules get a
+    config.json with the quantization alone. Everything that is no codes keeps its dtype and its values.
+
+    Returns {linear: reason} of the layers that are written with plain values: those that did not train in FP8, and
+    those whose codes the layout cannot hold. The model does not change, nor does the next step.
+
+    Raises InvalidError for another layout, UnsupportedError where no layer has codes for it, where ranks share the
+    weights, or without safetensors; StateError for a model that was not prepared. Files appear whole or not at all.
+    """
+    if layout not in _LAYOUTS:
+        raise InvalidError(f"octavo.export: layout: expected {' or '.join(map(repr, _LAYOUTS))}, found {layout!r}")
+    try:
+        from safetensors.torch import save
+    except ImportError as e:
+        raise UnsupportedError("octavo.export: expected the package safetensors, found none; "
+                               "run pip install safetensors") from e
+    session = session_of(model)
+    if any(w.is_sharded or w.parallel is not None for w in session.weights):
+        raise UnsupportedError("octavo.export: expected a model whose weights are whole in this process, found shards; "
+                               "load its checkpoint into an unsharded model and export that")
+    found, why = codes_of_model.of_model(model, session)
+    fits = _LAYOUTS[layout]
+    for name, codes in list(found.items()):
+        reason = fits.reason(codes)
+        if reason:
+            why[name] = reason
+            del found[name]
+    if not found:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
+        raise UnsupportedError(f"octavo.export: expected a layer whose codes the layout {layout!r} can hold, found none "
+                               f"({reasons}); choose a recipe or a layout that docs/export.md lists")
+    plain = sorted(name for name, module in model.named_modules()
+                   if isinstance(module, torch.nn.Linear) and name not in found)
+    # Another scale of x in each linear, or none at all: what one step of the recipe uses for all of them.
+    static = all(c.x_scale_inv is not None for c in found.values())
+    tensors = _state(model, found, lambda c: fits.tensors(c, static))
+    config = _config_of(model)
+    config["quantization_config"] = fits.config(next(iter(found.values())), plain, static)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    _write(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+    return why
+
+
+def _state(model, found, tensors_of):
+    """The tensors of the file: each memory once, under its first name."""
+    state, seen = {}, set()
+    for key, value in model.state_dict().items():
+        module, _, leaf = key.rpartition(".")
+        if leaf == "weight" and module in found:
+            state.update({f"{module}.{name}": t for name, t in tensors_of(found[module]).items()})
+            continue
+        if not isinstance(value, torch.Tensor):
+            continue
+        place = (value.data_ptr(), value.shape, value.stride())
+        if value.numel() and place in seen:
+            continue
+        seen.add(place)
+        state[key] = value.detach().cpu().contiguous()
+    # Two tensors over one memory, such as a buffer that is a view: safetensors refuses them.
+    return {key: t.clone() if t.untyped_storage().nbytes() != t.nbytes else t for key, t in state.items()}
+
+
+def _config_of(model):
+    if not hasattr(getattr(model, "config", None), "to_dict"):
+        return {}
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    return json.loads(config.to_json_string())
+
+
+def _write(path, data):
+    new = path.with_name(path.name + ".new")
+    try:
+        with open(new, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+class _FineGrained:
+    """transformers.FineGrainedFP8Config."""
+
+    @staticmethod
+    def reason(c):
+        if c.block == "row":
+            return "the layout 'fp8' has no scale of a whole row; use 'compressed-tensors'"
+        if isinstance(c.block, tuple) and any(size % part for size, part in zip(c.codes.shape, c.block)):
+            return f"readers of the layout 'fp8' expect whole blocks of {c.block[0]} x {c.block[1]}, found a weight " \
+                   f"{list(c.codes.shape)}"
+        return None
+
+    @staticmethod
+    def tensors(c, static):
+        scale = c.scale_inv if c.block else c.scale_inv.reshape(())
+        out = {"weight": c.codes.cpu(), "weight_scale_inv": scale.cpu()}
+        if static:
+            out["activation_scale"] = torch.tensor(c.x_scale_inv)
+        return out
+
+    @staticmethod
+    def config(c, plain, static):
+        return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "static" if static else "dynamic",
+                "weight_block_size": list(c.block) if c.block else None, "modules_to_not_convert": plain,
+                "scale_fmt": "ue8m0" if c.scale_inv.dtype == torch.float8_e8m0fnu else "float"}
+
+
+class _CompressedTensors:
+    """compressed_tensors.QuantizationConfig with the format float-quantized."""
+
+    @staticmethod
+    def reason(c):
+        if c.scale_inv.dtype != torch.float32:
+            return "the format float-quantized of 'compressed-tensors' has float32 scales, found blocks of 32 with " \
+                   "powers of two; use 'fp8'"
+        return None
+
+    @staticmethod
+    def tensors(c, static):
+        out = {"weight": c.codes.cpu(), "weight_scale": (c.scale_inv if c.block else c.scale_inv.reshape(1)).cpu()}
+        if static:
+            out["input_scale"] = torch.tensor([c.x_scale_inv])
+        return out
+
+    @staticmethod
+    def config(c, plain, static):
+        eight = {"num_bits": 8, "type": "float", "symmetric": True}
+        weights = {**eight, "strategy": {None: "tensor", "row": "channel"}.get(c.block, "block"), "dynamic": False}
+        inputs = {**eight, "strategy": "tensor", "dynamic": False} if static else \
+            {**eight, "strategy": "token", "dynamic": True}
+        if isinstance(c.block, tuple):
+            weights["block_structure"] = list(c.block)
+            inputs.update(strategy="group", group_size=c.block[1])
+        return {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": inputs}},
+                "ignore": plain}
+
+
+_LAYOUTS = {"fp8": _FineGrained, "compressed-tensors": _CompressedTensors}

@@ -1,0 +1,203 @@
+"""octavo.export: transformers loads the codes that training multiplied by, and nothing else changes."""
+import json
+import resource
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import (AutoModelForCausalLM, CompressedTensorsConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM)
+from transformers.utils import is_compressed_tensors_available
+
+import octavo
+from export_parts import TINY, check_linears, plain_of, tokens, train, trained, values
+from octavo.torch import session_of
+
+
+def te(recipe, **more):
+    return {"fp8.backend": "te", "fp8.te.recipe": recipe, **{f"fp8.te.{key}": value for key, value in more.items()}}
+
+
+def msamp(level):
+    return {"fp8.backend": "msamp", "fp8.msamp.opt_level": level}
+
+
+# What each layout holds, and the granularity that its config names.
+HOLDS = {"fp8": [("delayed", None, "static"), ("current", None, "dynamic"), ("block", [128, 128], "dynamic"),
+                 ("mx", [1, 32], "dynamic"), ("O1", None, "static"), ("O2", None, "static"), ("O3", None, "static")],
+         "compressed-tensors": [("delayed", "tensor", "tensor"), ("current", "tensor", "token"),
+                                ("rowwise", "channel", "token"), ("block", "block", "group"),
+                                ("O1", "tensor", "tensor"), ("O3", "tensor", "tensor")]}
+REFUSED = [("fp8", "rowwise", "no scale of a whole row; use 'compressed-tensors'"),
+           ("compressed-tensors", "mx", "found blocks of 32 with powers of two; use 'fp8'")]
+
+
+def options_of(recipe):
+    return msamp(recipe) if recipe.startswith("O") else te(recipe)
+
+
+def load(folder, layout):
+    """The model with its codes multiplied out: all that transformers does on a CPU with the layout "fp8"."""
+    how = {"quantization_config": CompressedTensorsConfig(dequantize=True)} if layout != "fp8" else {}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **how).eval()
+
+
+def loads(layout):
+    if layout == "compressed-tensors" and not is_compressed_tensors_available():
+        pytest.skip("the package compressed-tensors, group oracles of samples/torch_env, is missing")
+
+
+@pytest.mark.parametrize("layout, recipe, weights, inputs",
+                         [(layout, *row) for layout, rows in HOLDS.items() for row in rows])
+def test_transformers_loads_what_training_multiplied_by(tmp_path, layout, recipe, weights, inputs):
+    loads(layout)
+    model, _ = trained(options_of(recipe))
+    assert octavo.export(model, tmp_path, layout) == {"lm_head": "excluded by the filter"}
+    config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
+    if layout == "fp8":
+        assert (config["weight_block_size"], config["activation_scheme"]) == (weights, inputs)
+        assert config["modules_to_not_convert"] == ["lm_head"]
+    else:
+        group = config["config_groups"]["group_0"]
+        assert (group["weights"]["strategy"], group["input_activations"]["strategy"]) == (weights, inputs)
+        assert config["ignore"] == ["lm_head"]
+    expected = values(model)
+    assert len(expected) == 14
+    loaded = load(tmp_path, layout)
+    for name, value in expected.items():
+        assert torch.equal(loaded.get_submodule(name).weight, value), name
+    ids = tokens(TINY, 2, 16, 9)
+    with torch.no_grad():
+        served = loaded(input_ids=ids).logits
+        assert torch.equal(served, plain_of(model, expected)(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "block", "O3"])
+def test_the_file_has_the_codes_and_scales_of_the_slots(tmp_path, recipe):
+    model, _ = trained(options_of(recipe))
+    octavo.export(model, tmp_path)
+    session, name = session_of(model), "model.layers.1.mlp.up_proj"
+    slots = {(s.owner_kind, s.owner, s.name): s for s in session.slots}
+    weight = session.sites[name].weight
+    codes = slots[(2, weight.id, "weight" if recipe == "O3" else "weight_cache")]
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.get_slice(f"{name}.weight").get_dtype() == "F8_E4M3"
+        assert torch.equal(file.get_tensor(f"{name}.weight").view(torch.uint8), session.tensors[codes.id])
+        scale = file.get_tensor(f"{name}.weight_scale_inv")
+        assert torch.equal(scale.flatten(), session.tensors[codes.scale_slot].flatten())
+        assert list(scale.shape) == ([2, 1] if recipe == "block" else [])
+        if recipe != "block":
+            x = slots[(1, 0xFFFFFFFF, "x/scale")] if (1, 0xFFFFFFFF, "x/scale") in slots else next(
+                s for s in session.slots if s.name == "x/scale" and name in s.labels)
+            expected = 1 / session.tensors[x.id][0, x.labels.index(name)]
+            assert file.get_tensor(f"{name}.activation_scale") == expected
+
+
+def test_evaluation_in_fp8_is_within_the_bound_of_its_casts(tmp_path):
+    model, _ = trained(te("block", use_autocast_during_eval=True))
+    octavo.export(model, tmp_path)
+    used = check_linears(model, values(model), tokens(TINY, 2, 16, 9))
+    assert 0.01 < used <= 1
+
+
+def test_serving_casts_inputs_as_training_does(tmp_path):
+    """compressed-tensors' own forward casts x with the exported scale. Both have the same codes, so that their logits
+    differ by the order of float32 sums alone; casts with other scales differ by 4 % here."""
+    loads("compressed-tensors")
+    model, _ = trained(te("delayed", use_autocast_during_eval=True), steps=3)
+    octavo.export(model, tmp_path, "compressed-tensors")
+    served, ids = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval(), tokens(TINY, 2, 16, 9)
+    with torch.no_grad():
+        ours, theirs = model.eval()(input_ids=ids).logits, served(input_ids=ids).logits
+        unquantized = plain_of(model, values(model))(input_ids=ids).logits
+    assert (ours - theirs).norm() < 1e-5 * ours.norm()
+    assert (ours - unquantized).norm() > 1e-2 * ours.norm()
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "block", "O3"])
+def test_an_export_between_steps_changes_no_byte_of_the_run(tmp_path, recipe):
+    def run(exports):
+        model, optimizer = trained(options_of(recipe))
+        if exports:
+            octavo.export(model, tmp_path)
+        losses = [train(model, optimizer, tokens(TINY, 2, 16, seed)) for seed in (5, 6)]
+        return losses, octavo.state_dict(model), model.state_dict()
+
+    (losses, state, weights), (others, other_state, other_weights) = run(False), run(True)
+    assert losses == others
+    for one, two in ((state, other_state), (weights, other_weights)):
+        for name, value in one.items():
+            assert torch.equal(value.reshape(-1).view(torch.uint8), two[name].reshape(-1).view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("layout, recipe, reason", REFUSED)
+def test_what_a_layout_cannot_hold_is_refused(tmp_path, layout, recipe, reason):
+    model, _ = trained(te(recipe), steps=1)
+    with pytest.raises(octavo.UnsupportedError, match=reason):
+        octavo.export(model, tmp_path / "out", layout)
+    assert not (tmp_path / "out").exists()
+
+
+def test_layers_without_codes_of_their_own_keep_their_values(tmp_path):
+    model, _ = trained(te("block"), {"intermediate_size": 192}, steps=1)
+    why = octavo.export(model, tmp_path)
+    names = {name for name, reason in why.items() if "expect whole blocks of 128 x 128" in reason}
+    assert names == {f"model.layers.{i}.mlp.{part}" for i in range(2) for part in ("gate_proj", "up_proj", "down_proj")}
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    for name in names:
+        assert torch.equal(loaded.get_submodule(name).weight, model.get_submodule(name).weight), name
+
+
+def test_a_tied_head_keeps_the_values_of_its_embedding(tmp_path):
+    model = LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True))
+    octavo.prepare(model, overrides=te("delayed"))
+    ids = tokens(TINY, 2, 16, 1)
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert octavo.export(model, tmp_path) == {"lm_head": "another module reads its weight, which has values there"}
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert torch.equal(loaded.lm_head.weight, model.model.embed_tokens.weight)
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+
+
+def test_modules_that_are_no_linears_are_named(tmp_path):
+    torch.manual_seed(1)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=16, n_embd=128, n_layer=1, n_head=2))
+    octavo.prepare(model, overrides=te("delayed"))
+    ids = tokens({"vocab_size": 256}, 2, 16, 1)
+    model(input_ids=ids, labels=ids).loss.backward()
+    with pytest.raises(octavo.UnsupportedError, match="expected a layer whose codes.*Conv1D is no nn.Linear"):
+        octavo.export(model, tmp_path)
+
+
+def test_a_module_without_a_config_gets_one_of_the_quantization_alone(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 16))
+    octavo.prepare(model, overrides=te("current"))
+    octavo.export(model, tmp_path)
+    assert list(json.loads((tmp_path / "config.json").read_text())) == ["quantization_config"]
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert {"0.weight", "0.weight_scale_inv", "0.bias", "1.running_mean", "2.weight"} < set(file.keys())
+
+
+def test_refusals(tmp_path):
+    plain = torch.nn.Linear(32, 32)
+    with pytest.raises(octavo.StateError):
+        octavo.export(plain, tmp_path)
+    octavo.prepare(plain, overrides=te("current"))
+    with pytest.raises(octavo.InvalidError, match="layout: expected 'fp8' or 'compressed-tensors', found 'gguf'"):
+        octavo.export(plain, tmp_path, "gguf")
+
+
+def test_a_full_disk_leaves_the_last_export(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    octavo.prepare(model, overrides=te("current"))
+    octavo.export(model, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    model[0].weight.data.mul_(2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError):
+            octavo.export(model, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
