@@ -23,4 +23,7 @@ def __getattr__(name):
     if name in _TORCH:
         from . import torch
         return getattr(torch, name)
+    if name == "debug":
+        from .torch import debug
+        return debug
     raise AttributeError(f"module 'octavo' has no attribute {name!r}")
