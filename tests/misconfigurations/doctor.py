@@ -1,7 +1,7 @@
 """`octavo doctor` names the one thing that is missing, with what to do, on its last line.
 
   doctor.py <octavo> --zoo DIR --fake-gpu DIR --schema FILE [--only NAME]   machines of this file
-  doctor.py ... --every   also: on every misconfiguration it names what `octavo explain` refuses first
+  doctor.py ... --every   instead: on every misconfiguration it names what `octavo explain` refuses first
 
 Each machine is looked at as JSON, which must keep to the schema, and as a page, which must be 80 columns
 wide but for words that are longer and for the last line, which people paste.
@@ -10,7 +10,9 @@ import argparse
 import dataclasses
 import json
 import os
+import pathlib
 import platform
+import subprocess
 import sys
 import tempfile
 
@@ -19,6 +21,7 @@ import schema
 from case import Case, Place, fake
 
 COLUMNS = 80
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "host_adapters/python/octavo"
 
 
 @dataclasses.dataclass
@@ -30,11 +33,13 @@ class Machine:
     last: str = ""                # words of the last line
     more: tuple = ()              # arguments
     umask: int = 0o022
+    loads: bool = False           # its Python loads liboctavo
 
 
 def machine(name, exit_code, about="", reason="", says=(), last="", more=(), umask=0o022, **case):
     case.setdefault("gpu", "")    # whatever this machine has
-    return Machine(Case(name, reason, **case), exit_code, about, says, last, more, umask)
+    setup = case.get("setup")
+    return Machine(Case(name, reason, **case), exit_code, about, says, last, more, umask, getattr(setup, "loads", False))
 
 
 def requires(text):
@@ -64,9 +69,39 @@ def python_without_octavo(place):
     place.write("python", '#!/bin/sh\nexec python3 -S -I "$@"\n', 0o755)
 
 
-def python_with_another_octavo(place):
-    place.write("python", "#!/bin/sh\n" + "echo '" + json.dumps(
-        {"python": "3.12.0", "octavo": "0.0.9", "package": "/x/octavo", "torch": "2.11.0"}) + "'\n", 0o755)
+def python_that_says(**answer):
+    """A program that prints this answer, whatever it is asked."""
+    def setup(place):
+        place.write("python", f"#!/bin/sh\necho '{json.dumps({'python': '3.12.0', 'package': '/x/octavo', **answer})}'\n", 0o755)
+    return setup
+
+
+def python_with(*installed, wheels=(), path=("site", str(PACKAGE.parent)), library=True, ops=True, entry=""):
+    """A Python with these distributions ("torch 2.11.0") in the folder site, this package, and the liboctavo of the
+    program. wheels: (folder, version) of octavo as a wheel; path: sys.path; entry: what octavo.backends names."""
+    def distribution(place, folder, name, version, points=""):
+        info = f"{folder}/{name}-{version}.dist-info"
+        place.write(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        place.write(f"{info}/entry_points.txt", points)
+
+    def setup(place):
+        for each in installed:
+            distribution(place, "site", *each.split())
+        if entry:
+            distribution(place, "site", "someone", "1.0", f"[octavo.backends]\nsomeone = {entry}\n")
+        for folder, version in wheels:
+            distribution(place, folder, "octavo", version)
+            (place.directory / folder / "octavo").symlink_to(PACKAGE)
+        (place.directory / "lib").mkdir()
+        if library:
+            build = pathlib.Path(sys.argv[1]).resolve().parents[1] / "lib"
+            (place.directory / "lib/liboctavo.so").symlink_to(build / "liboctavo.so")
+        if ops:
+            place.write("lib/liboctavo_torch_ops.so", "")
+        place.write("python", f"#!/bin/sh\nexport PYTHONPATH={':'.join(str(place.directory / each) for each in path)} "
+                              f'OCTAVO_LIBRARY_DIR={place.directory}/lib\nexec python3 -S -B "$@"\n', 0o755)
+    setup.loads = library
+    return setup
 
 
 def missing_feature():
@@ -79,6 +114,7 @@ def missing_feature():
     return next((k.replace("_", "") for k in known if k not in has), None)
 
 
+VERSION = subprocess.run([sys.argv[1], "--version"], capture_output=True, text=True, check=True).stdout.split()[1].strip(",")
 FAKE = '[fp8]\nbackend = "fake"\n'
 CUDA = '[device]\nkind = "cuda"\n'
 MACHINES = [
@@ -123,12 +159,45 @@ MACHINES = [
     machine("umask that lets the group write", 0, "umask", "", ("0002",), "run `umask 022`", umask=0o002),
     machine("lock file that is missing", 1, "run", "lock", ("there is no lock file",), "run `octavo lock ",
             config='[fp8]\nbackend = "te"\n[plugins]\nlocked = true\n'),
-    machine("Python without octavo", 0, "python", "", ("no package octavo", "install the wheel"), "",
-            more=("--python", "./python"), setup=python_without_octavo),
-    machine("Python with another octavo", 0, "python", "", ("octavo 0.0.9", "this program is octavo"), "",
-            more=("--python", "./python"), setup=python_with_another_octavo),
-    machine("Python that is not there", 0, "python", "", ("cannot be run: No such file",), "",
-            more=("--python", "./absent")),
+]
+
+
+def of_python(name, says, last="", about="python", setup=None, program="./python", **more):
+    return machine(name, 0, about, "", says, last, more=("--python", program), setup=setup, **more)
+
+
+TORCH = "torch 2.11.0"
+MACHINES += [
+    of_python("Python that is sound", (), "nothing is wrong", about="", setup=python_with(TORCH)),
+    of_python("Python that is sound, with a wheel", (), "nothing is wrong", about="", setup=python_with(TORCH, wheels=[("site", VERSION)], path=["site"])),
+    of_python("Python with jax alone", (), "nothing is wrong", about="", setup=python_with("jax 0.10.2", ops=False)),
+    of_python("Python without octavo", ("no package octavo", "install the wheel"), setup=python_without_octavo),
+    of_python("Python with another octavo", ("octavo 0.0.9", "this program is octavo"),
+              setup=python_that_says(octavo="0.0.9", torch="2.11.0")),
+    of_python("Python that is not there", ("cannot be run: No such file",), program="./absent"),
+    of_python("Python that fails", ("found a program that fails",),
+              setup=lambda place: place.write("python", "#!/bin/sh\nexit 3\n", 0o755)),
+    of_python("Python that says something else", ("expected an answer in JSON",),
+              setup=lambda place: place.write("python", "#!/bin/sh\necho hello\n", 0o755)),
+    of_python("Python without liboctavo", ("liboctavo.so: expected it in", "OCTAVO_LIBRARY_DIR"),
+              setup=python_with(TORCH, library=False)),
+    of_python("Python without torch and jax", ("expected torch or jax, found neither",), "run `python -m pip install torch`",
+              setup=python_with()),
+    of_python("torch that is too old", ("expected torch 2.11 or later, found 2.10.1+cpu",),
+              "run `python -m pip install --upgrade torch`", setup=python_with("torch 2.10.1+cpu")),
+    of_python("octavo that was built without torch", ("liboctavo_torch_ops.so", "built without torch"),
+              setup=python_with(TORCH, ops=False)),
+    of_python("two octavos", (f"expected one octavo, found {VERSION} in ", f" and {VERSION} in "),
+              "run `python -m pip uninstall octavo`",
+              setup=python_with(TORCH, wheels=[("first", VERSION), ("site", VERSION)], path=["first", "site"])),
+    of_python("wheel with another liboctavo", ("expected liboctavo 9.9.9, as the package says, found " + VERSION,),
+              setup=python_with(TORCH, wheels=[("site", "9.9.9")], path=["site"])),
+    of_python("checkout before the wheel", ("expected the octavo that is installed in", "take that folder out of PYTHONPATH"),
+              setup=python_with(TORCH, wheels=[("site", VERSION)], path=[str(PACKAGE.parent), "site"])),
+    of_python("backend whose package is gone", ("expected the package absent_backend",),
+              setup=python_with(TORCH, entry="absent_backend")),
+    of_python("torch without CUDA on a machine with a GPU", ("expected a torch for CUDA", "found 2.11.0+cpu"),
+              setup=python_with("torch 2.11.0+cpu"), gpu="capability=90"),
 ]
 if FEATURE := missing_feature():
     MACHINES.append(machine("processor without a feature", 1, "run", "require", (FEATURE,), "replace line 2",
@@ -191,10 +260,14 @@ def main():
         parser.add_argument(name, required=True)
     parser.add_argument("--every", metavar="EXPLAIN_SCHEMA")
     parser.add_argument("--only")
+    parser.add_argument("--sanitized", action="store_true", help="a plain Python cannot load this liboctavo")
     options = parser.parse_args()
     options.zoo, options.fake_gpu = os.path.abspath(options.zoo), os.path.abspath(options.fake_gpu)
     validator = schema.Validator.of_file(options.schema)
-    todo = [(m.case.name, check, m, validator) for m in MACHINES]
+    machines = [m for m in MACHINES if not (options.sanitized and m.loads)]
+    if len(machines) < len(MACHINES):
+        print(f"left out: {len(MACHINES) - len(machines)} Pythons that load liboctavo, which a sanitizer is part of")
+    todo = [(m.case.name, check, m, validator) for m in machines]
     if options.every:
         explained = schema.Validator.of_file(options.every)
         todo = [(c.name, check_case, c, explained) for c in run.CASES]

@@ -115,6 +115,19 @@ void add_python(Json &all, const Json &j) {
                           text_of(python, "program") + " has octavo " + theirs +
                               ", and this program is octavo " + ours,
                           ""));
+  if (python.contains("problems"))
+    for (const Json &problem : python["problems"])
+      all.push_back(finding("warning", "python",
+                            text_of(python, "program") + ": " + text_of(problem, "text"),
+                            text_of(problem, "apply")));
+  const Json *cuda = j.contains("machine") ? &j["machine"]["cuda"] : nullptr;
+  const bool has_gpu = cuda != nullptr && cuda->contains("devices") && !(*cuda)["devices"].empty();
+  if (const std::string torch = text_of(python, "torch");
+      has_gpu && torch.size() > 4 && torch.compare(torch.size() - 4, 4, "+cpu") == 0)
+    all.push_back(finding("warning", "python",
+                          text_of(python, "program") + ": expected a torch for CUDA, since this " +
+                              "machine has a GPU, found " + torch + ", which computes on the CPU",
+                          ""));
 }
 
 }  // namespace

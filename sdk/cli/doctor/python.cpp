@@ -34,6 +34,9 @@ try:
         import octavo
         found["package"] = list(octavo.__path__)[0]
         found["octavo"] = octavo.version()
+        if importlib.util.find_spec("octavo.installation"):
+            from octavo import installation
+            found["problems"] = installation.problems()
 except Exception as e:
     found["problem"] = f"octavo cannot be used: {e}"
 try:

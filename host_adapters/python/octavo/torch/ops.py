@@ -10,6 +10,7 @@ import torch
 
 from .. import _abi
 from ..errors import OctavoError, ResourceError, UnsupportedError, VersionError, error, from_op
+from ..installation import OPS, TORCH, numbers
 from ..library import folder, liboctavo
 from . import fakes
 from .op_numbers import (ASK_TORCH, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
@@ -54,14 +55,13 @@ def library():
     """Loads the op library once and returns it. Raises ResourceError or VersionError with the
     remedy."""
     liboctavo()
-    path = folder() / "liboctavo_torch_ops.so"
+    path = folder() / OPS
     if not path.exists():
-        raise ResourceError(f"liboctavo_torch_ops.so: expected it in {path.parent}, found none; this "
+        raise ResourceError(f"{OPS}: expected it in {path.parent}, found none; this "
                             "build of octavo has no torch support: install the wheel, or build with "
                             "OCTAVO_BUILD_TORCH_OPS=ON")
-    version = tuple(int(v) for v in torch.__version__.split(".")[:2])
-    if version < (2, 11):
-        raise VersionError(f"torch: expected 2.11 or later, whose stable ABI {path.name} uses, found "
+    if numbers(torch.__version__) < TORCH:
+        raise VersionError(f"torch: expected {'.'.join(map(str, TORCH))} or later, whose stable ABI {path.name} uses, found "
                            f"{torch.__version__}; upgrade torch")
     try:
         torch.ops.load_library(str(path))

@@ -1,0 +1,69 @@
+"""What is wrong with the Python that octavo is installed in, for `octavo doctor`. Imports no framework."""
+import importlib.metadata
+import importlib.util
+import pathlib
+import sys
+
+from . import library
+
+PYTHON, TORCH = (3, 10), (2, 11)  # the oldest that work; the stable ABI of torch that the op library uses
+OPS = "liboctavo_torch_ops.so"
+
+
+def numbers(version):
+    """(2, 11) of "2.11.0+cpu"."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def version_of(distribution):
+    """The version of an installed distribution; None: it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _octavos():
+    """[(version, folder)] of the distributions called octavo, in the order of sys.path."""
+    found = {}
+    for each in importlib.metadata.distributions(name="octavo"):
+        found.setdefault(str(pathlib.Path(each.locate_file("")).resolve()), each.version)
+    return [(version, folder) for folder, version in found.items()]
+
+
+def problems():
+    """[{"text": what was expected and found, "apply": a command, or ""}], worst first."""
+    return list(_problems())
+
+
+def _problems():
+    def problem(text, apply=""):
+        return {"text": text, "apply": apply}
+
+    here = pathlib.Path(__file__).parent
+    if sys.version_info[:2] < PYTHON:
+        yield problem(f"expected Python {'.'.join(map(str, PYTHON))} or later, found {sys.version.split()[0]}")
+    octavos = _octavos()
+    if len(octavos) > 1:
+        places = " and ".join(f"{version} in {folder}" for version, folder in octavos)
+        yield problem(f"expected one octavo, found {places}; the first one counts", "run `python -m pip uninstall octavo`")
+    elif octavos and not here.is_relative_to(octavos[0][1]):
+        yield problem(f"expected the octavo that is installed in {octavos[0][1]}, found that of {here} before it on sys.path; "
+                      "take that folder out of PYTHONPATH")
+    own = library.version()
+    if octavos and octavos[0][0] != own:
+        yield problem(f"expected liboctavo {octavos[0][0]}, as the package says, found {own} in {library.folder()}; "
+                      "unset OCTAVO_LIBRARY_DIR, or install the wheel again")
+    torch = version_of("torch")
+    if torch is None and version_of("jax") is None:
+        yield problem("expected torch or jax, found neither", "run `python -m pip install torch`")
+    if torch is not None and numbers(torch) < TORCH:
+        yield problem(f"expected torch {'.'.join(map(str, TORCH))} or later, found {torch}",
+                      "run `python -m pip install --upgrade torch`")
+    if torch is not None and not (library.folder() / OPS).exists():
+        yield problem(f"expected {OPS} in {library.folder()}, found none: this octavo was built without torch; "
+                      "install the wheel, or build with OCTAVO_BUILD_TORCH_OPS=ON")
+    for entry in importlib.metadata.entry_points(group="octavo.backends"):
+        if importlib.util.find_spec(entry.value.partition(":")[0].partition(".")[0]) is None:
+            yield problem(f"expected the package {entry.value}, which the entry point {entry.name} of octavo.backends names, "
+                          "found none; its plugin is not found: install it again")
