@@ -1,5 +1,7 @@
 // octavo man: a page of man(7) for the program or for a command.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "common.h"
@@ -25,8 +27,9 @@ std::string roff(const std::string &text) {
   return all;
 }
 
-void print_paragraphs(const std::string &text) {
-  for (const std::string &line : split_lines(text)) std::printf(".PP\n%s\n", roff(line).c_str());
+void print_paragraphs(std::FILE *to, const std::string &text) {
+  for (const std::string &line : split_lines(text))
+    std::fprintf(to, ".PP\n%s\n", roff(line).c_str());
 }
 
 std::string synopsis(const Described &d) {
@@ -38,31 +41,50 @@ std::string synopsis(const Described &d) {
   return all + " [\\fIOPTIONS\\fR]";
 }
 
-void print_options(const Described &d) {
+void print_options(std::FILE *to, const Described &d) {
   if (d.options.empty()) return;
-  std::puts(".SH OPTIONS");
+  std::fputs(".SH OPTIONS\n", to);
   for (const DescribedOption &o : d.options) {
     std::string names = o.place.empty() ? "" : "\\fI" + roff(o.place) + "\\fR";
     for (const std::string &name : o.names)
       names += (names.empty() ? "" : ", ") + ("\\fB" + roff(name) + "\\fR");
     if (o.takes_value && o.place.empty()) names += " \\fIVALUE\\fR";
-    std::printf(".TP\n%s\n%s\n", names.c_str(), roff(o.description).c_str());
+    std::fprintf(to, ".TP\n%s\n%s\n", names.c_str(), roff(o.description).c_str());
   }
 }
 
-void print_man(const Described &d) {
+// "octavo-config-check"
+std::string title_of(const Described &d) {
   std::string title = d.path.empty() ? "octavo" : "octavo " + d.path;
   for (char &c : title) c = c == ' ' ? '-' : c;
-  std::printf(".TH \"%s\" 1 \"\" \"octavo %s\" \"Octavo\"\n", roff(title).c_str(),
-              octavo::version().c_str());
-  std::printf(".SH NAME\n%s \\- %s\n", roff(title).c_str(), roff(d.description).c_str());
-  std::printf(".SH SYNOPSIS\n%s\n", synopsis(d).c_str());
-  print_options(d);
-  if (!d.commands.empty()) std::puts(".SH COMMANDS");
+  return title;
+}
+
+void print_man(std::FILE *to, const Described &d) {
+  const std::string title = title_of(d);
+  std::fprintf(to, ".TH \"%s\" 1 \"\" \"octavo %s\" \"Octavo\"\n", roff(title).c_str(),
+               octavo::version().c_str());
+  std::fprintf(to, ".SH NAME\n%s \\- %s\n", roff(title).c_str(), roff(d.description).c_str());
+  std::fprintf(to, ".SH SYNOPSIS\n%s\n", synopsis(d).c_str());
+  print_options(to, d);
+  if (!d.commands.empty()) std::fputs(".SH COMMANDS\n", to);
   for (const Described &c : d.commands)
-    std::printf(".TP\n\\fB%s\\fR\n%s\n", roff(c.name).c_str(), roff(c.description).c_str());
-  if (!d.footer.empty()) std::puts(".SH NOTES");
-  print_paragraphs(d.footer);
+    std::fprintf(to, ".TP\n\\fB%s\\fR\n%s\n", roff(c.name).c_str(), roff(c.description).c_str());
+  if (!d.footer.empty()) std::fputs(".SH NOTES\n", to);
+  print_paragraphs(to, d.footer);
+}
+
+// Every page as a file of this folder, as an installation has them.
+void write_pages(const Described &program, const std::string &folder) {
+  const auto write = [&](const Described &d) {
+    const std::string path = folder + "/" + title_of(d) + ".1";
+    std::FILE *file = std::fopen(path.c_str(), "w");
+    if (file != nullptr) print_man(file, d);
+    if (file == nullptr || std::ferror(file) != 0 || std::fclose(file) != 0)
+      throw CLI::ValidationError("--into", path + " cannot be written: " + std::strerror(errno));
+  };
+  write(program);
+  for_each_command(program, write);
 }
 
 const Described *find(const Described &from, const std::string &path) {
@@ -79,11 +101,15 @@ void add_man(CLI::App &app, int &exit) {
       app.add_subcommand("man", "Print the manual page of the program or of a command");
   auto words = std::make_shared<std::vector<std::string>>();
   command->add_option("command", *words, "its name, as in config check; without one, the program");
+  auto folder = std::make_shared<std::string>();
+  command->add_option("--into", *folder, "write every page to this folder");
   command->footer("To read one: octavo man explain | man -l -");
-  command->callback([&app, words, &exit] {
+  command->callback([&app, words, folder, &exit] {
     std::string path;
     for (const std::string &word : *words) path += (path.empty() ? "" : " ") + word;
     const Described program = describe_program(app);
+    exit = kOk;
+    if (!folder->empty()) return write_pages(program, *folder);
     const Described *found = find(program, path);
     if (found == nullptr) {
       std::vector<std::string> known;
@@ -94,8 +120,7 @@ void add_man(CLI::App &app, int &exit) {
                                      (near.empty() ? "; octavo --help lists the commands"
                                                    : "; did you mean \"" + near + "\"?"));
     }
-    print_man(*found);
-    exit = kOk;
+    print_man(stdout, *found);
   });
 }
 

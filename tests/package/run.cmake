@@ -41,6 +41,15 @@ if(count LESS 3)
   message(FATAL_ERROR "expected the manifests of three plugins, found ${manifests}")
 endif()
 
+# A page for each command, and what shells read by themselves.
+foreach(file IN ITEMS bash-completion/completions/octavo zsh/site-functions/_octavo
+                      fish/vendor_completions.d/octavo.fish man/man1/octavo.1 man/man1/octavo-config-check.1)
+  file(SIZE "${WORK}/prefix/share/${file}" size)
+  if(size LESS 300)
+    message(FATAL_ERROR "expected share/${file} in the installation, found ${size} bytes")
+  endif()
+endforeach()
+
 # Copies, so that nothing of this tree can be reached by a relative path.
 file(COPY "${SOURCE}/samples/minimal_plugin" "${SOURCE}/tests/package/consumer"
           "${SOURCE}/tests/package/missing" DESTINATION "${WORK}")
