@@ -18,6 +18,13 @@ bool is_kept_by_one(const estimate::Model &model, const octavo_slot &s, const Me
   return s.shard == OCTAVO_SHARD_WHOLE && model.run->optimizer() != nullptr && mesh.world() > 1;
 }
 
+// Codes of a weight and their scales, which quantize_weight makes again.
+bool is_made_again(const octavo_slot &s) {
+  return s.owner_kind == OCTAVO_OWNER_PARAMETER &&
+         s.access[OCTAVO_VERB_QUANTIZE_WEIGHT] == OCTAVO_ACCESS_WRITE &&
+         (s.flags & OCTAVO_SLOT_CHECKPOINT) == 0;
+}
+
 void add(Column &to, const Column &from) {
   for (size_t part = 0; part < estimate::kParts; ++part) to.bytes[part] += from.bytes[part];
 }
@@ -67,7 +74,7 @@ Ranks ranks_of(const estimate::Model &model, const Mesh &mesh, uint64_t rows) {
   std::vector<Column> own(mesh.world());
   for (const octavo_slot &s : run.slots()) {
     if ((s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
-    if (mesh.is_sharded() && s.role == OCTAVO_ROLE_WEIGHT_CACHE) continue;
+    if (mesh.is_sharded() && is_made_again(s)) continue;
     Column &to = is_kept_by_one(model, s, mesh) ? own[owners[s.owner]] : common;
     to.bytes[estimate::part_of(s)] += estimate::bytes_of(s);
   }
