@@ -63,7 +63,9 @@ class Adam(torch.optim.Optimizer):
                              "plain again, or that was prepared for another optimizer; use that one")
         if self._changes_nothing():
             return loss
-        ids, rows = [], []
+        if session.owners is not None:
+            session.owners.check_step()
+        ids, rows, among = [], [], []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             rate = group["lr"]
@@ -71,16 +73,19 @@ class Adam(torch.optim.Optimizer):
                 rate = float(rate)
             for p in group["params"]:
                 weights = session.weights_of(p)
+                among += weights
                 factor = _factor(p, weights)
                 if factor is None:
                     continue
                 for w in weights:
+                    if not session.steps(w):
+                        continue
                     rows.append([rate, beta1, beta2, group["eps"], group["weight_decay"], factor,
                                  0.0, 0.0])
                     ids.append(w.id)
-        if ids:
-            session.optimizer_step(ids, self._hyper(rows),
-                                   getattr(self, "found_inf", session.nonfinite))
+        if ids or session.owners is not None:
+            session.optimizer_step(ids, self._hyper(rows) if ids else None,
+                                   getattr(self, "found_inf", session.nonfinite), among)
         session.clear_graph_gradients()
         return loss
 
