@@ -17,9 +17,9 @@ from octavo.torch import owners
 LEVELS, STEPS, FEW = ("O1", "O2", "O3"), 10, 3
 
 
-def made(level, shards, seed=0, model=None, group=None, **options):
+def made(level, shards, seed=0, model=None, group=None, dtype=torch.float32, **options):
     """(model, optimizer, the model in DistributedDataParallel)."""
-    model = model or Net(seed)
+    model = (model or Net(seed)).to(dtype)
     # [prepare]
     model, optimizer = octavo.prepare(model, adamw(model), overrides=msamp(level, **options), group=group,
                                       shard_optimizer_state=shards)

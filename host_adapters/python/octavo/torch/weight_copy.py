@@ -101,12 +101,17 @@ class Copy:
             return
         session, values = self.session(), raw(p)
         if not session.can_read(p):
+            # The owner keeps its master where the values equal those that it reads. Of float32 they are exact, so
+            # the codes that this rank makes of them are the owner's in either case.
+            if values.dtype != torch.float32:
+                raise StateError(
+                    f"{session.weights_of(p)[0].name}: expected a write inside of octavo.full_state(model), since the "
+                    f"parameter is {values.dtype} and another rank holds its master (shard_optimizer_state), found one "
+                    "outside; enter it on every rank, or load the state of octavo.state_dict afterwards")
             session.write(p, values)
             del values
             return self._let_go(p, session)
-        # Ranks without its master write whatever came. All ranks then have the same codes.
-        is_new = now != self.seen and session.shares_master(p)
-        if is_new or not torch.equal(session.read(p), values):
+        if not torch.equal(session.read(p), values):
             session.write(p, values)
             values.copy_(session.read(p))
         self.seen = now
