@@ -90,7 +90,8 @@ def _fill(session, weights, value):
 
 def check(session, name, shard):
     """Raises UnsupportedError unless the session can follow a weight that is sharded like this."""
-    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel")
+    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel, "
+                                    "with octavo.prepare(shard_optimizer_state=True) for states on one rank each")
     if not is_fsdp_shard(shard):
         raise UnsupportedError(
             f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "

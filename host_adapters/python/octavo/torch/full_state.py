@@ -3,9 +3,9 @@ import contextlib
 
 import torch
 
-from ..errors import InvalidError
+from ..errors import InvalidError, UnsupportedError
 from .parameter import SlotParameter
-from .prepared import session_of
+from .prepared import is_prepared, session_of
 
 
 @contextlib.contextmanager
@@ -41,6 +41,15 @@ def full_state(model, to=None):
             for p in session.owned_parameters():  # also on their owners, for copies that are alike on every rank
                 if p.octavo_copy.is_real and session.shares_master(p):
                     p.octavo_copy.drop(p)
+
+
+def expect_whole(model, where, why):
+    """Raises UnsupportedError for a prepared model whose optimizer state is sharded. where, why: of the error."""
+    if is_prepared(model) and session_of(model).owners is not None:
+        raise UnsupportedError(
+            f"{where}: expected optimizer state that is whole on every rank, since {why}, found a model of "
+            "octavo.prepare(shard_optimizer_state=True); leave it out, or train with octavo.accelerate.Accelerator or a "
+            "loop of your own")
 
 
 def sharded_state_dict(model):

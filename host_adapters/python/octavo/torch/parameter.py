@@ -33,7 +33,7 @@ _METADATA |= {getattr(_T, name) for name in (
     "new_full", "new_tensor") if hasattr(_T, name)}
 _METADATA |= {torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like,
               torch.rand_like, torch.randn_like, torch.is_floating_point, torch.is_complex,
-              torch.numel, torch.result_type, torch.is_same_size}
+              torch.numel, torch.result_type, torch.is_same_size, torch._has_compatible_shallow_copy_type}
 _GET_DATA, _SET_DATA = _T.data.__get__, _T.data.__set__
 _GET_GRADIENT, _SET_GRADIENT = _T.grad.__get__, _T.grad.__set__
 _HOOKS = {_T.register_hook, _T.register_post_accumulate_grad_hook}
@@ -74,7 +74,11 @@ class SlotParameter(torch.nn.Parameter):
             return True
         if func is _T.stride:
             return torch.empty(args[0].shape, device="meta").stride(*args[1:], **kwargs)
+        if func is _T.to and _is_there(*args, **kwargs):
+            return args[0]
         if func == _SET_DATA:
+            if args[1] is args[0] and not args[0].octavo_copy.is_real:
+                return None  # Module.to, which has changed nothing
             return args[0].octavo_copy.replace(args[0], args[1])
         if func in _REQUIRES_GRAD:
             with _disabled():
@@ -120,6 +124,13 @@ class SlotParameter(torch.nn.Parameter):
 
     def __reduce_ex__(self, protocol):
         return torch.nn.Parameter(self.detach().clone(), self.requires_grad).__reduce_ex__(protocol)
+
+
+def _is_there(p, *args, **kwargs):
+    """Whether p.to(*args, **kwargs) asks for what p is. torch takes "cpu:0" for another device than "cpu"."""
+    with _disabled():
+        out = torch.empty(0, dtype=p.dtype, device=p.device).to(*args, **kwargs)
+        return (out.dtype, out.device) == (p.dtype, p.device) and not kwargs.get("copy")
 
 
 def _parameters(values):

@@ -156,6 +156,8 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     for name, steps in (("check_every", check_every), ("telemetry", telemetry)):
         if not isinstance(steps, int) or steps < 0:
             raise InvalidError(f"{name}: expected a number of steps from 0, found {steps!r}")
+    if shard_optimizer_state not in (None, False, True):
+        raise InvalidError(f"shard_optimizer_state: expected True, False or None, found {shard_optimizer_state!r}")
     if gather not in (None, *gathers.CHOICES):
         raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
     before = model.__dict__.get("octavo_session")
