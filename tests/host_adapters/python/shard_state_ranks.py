@@ -20,12 +20,9 @@ LEVELS, STEPS, FEW = ("O1", "O2", "O3"), 10, 3
 def made(level, shards, seed=0, model=None, group=None, dtype=torch.float32, **options):
     """(model, optimizer, the model in DistributedDataParallel)."""
     model = (model or Net(seed)).to(dtype)
-    # [prepare]
     model, optimizer = octavo.prepare(model, adamw(model), overrides=msamp(level, **options), group=group,
                                       shard_optimizer_state=shards)
-    wrapped = DistributedDataParallel(model, process_group=group)
-    # [/prepare]
-    return model, optimizer, wrapped
+    return model, optimizer, DistributedDataParallel(model, process_group=group)
 
 
 def whole(model):
@@ -281,9 +278,20 @@ def pairs_run():
 
 
 def short_run():
-    model, optimizer, wrapped = made("O3", True)
+    model, overrides, file = Net(), msamp("O3"), io.BytesIO()
+    # [prepare]
+    model, optimizer = octavo.prepare(model, adamw(model), overrides=overrides, shard_optimizer_state=True)
+    wrapped = DistributedDataParallel(model)
+    # [/prepare]
     losses = train(wrapped, optimizer, FEW)
-    return {"ddp": trained("O3", None, FEW), "sharded": {"losses": losses, **whole(model)}, "read": said(model.state_dict)}
+    # [full]
+    with octavo.full_state(model):
+        torch.save({"model": model.state_dict(), "octavo": octavo.state_dict(model)}, file)
+    # [/full]
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    return {"ddp": trained("O3", None, FEW), "read": said(model.state_dict), "report": octavo.report(model),
+            "sharded": {"losses": losses, "weights": saved["model"], "octavo": saved["octavo"]}}
 
 
 RUNS = {"short": short_run, "equal": equal_run, "options": options_run, "overflow": overflow_run, "scaler": scaler_run,

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import octavo
@@ -32,6 +33,13 @@ def test_a_backend_without_such_states(mesh, overrides, found):
                                                       'with fully_shard or ZeroRedundancyOptimizer, or set fp8.backend = "msamp"'):
         prepared(overrides, model)
     assert is_plain(model)
+
+
+def test_zero_redundancy_optimizer(mesh):
+    model = mlp(32, 64, 16)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
+    with pytest.raises(octavo.UnsupportedError, match=r"found ZeroRedundancyOptimizer.*octavo.prepare\(shard_optimizer_state=True\)"):
+        octavo.prepare(model, optimizer, overrides=msamp())
 
 
 def test_no_process_group():

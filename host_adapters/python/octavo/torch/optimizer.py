@@ -6,6 +6,7 @@ import torch
 from ..errors import InvalidError, StateError, UnsupportedError
 from . import ddp
 from .device import is_captured
+from .foreign import is_a
 from .gradient import SlotGradient
 from .prepared import session_of
 from .session import disable
@@ -174,6 +175,8 @@ def join(session, optimizer):
                            "step them: convert them before octavo.prepare")
     remedy = 'use torch.optim.AdamW or Adam, or fp8.backend = "te", which steps with any optimizer'
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
+        if is_a(optimizer, "ZeroRedundancyOptimizer"):
+            remedy = "use torch.optim.AdamW with octavo.prepare(shard_optimizer_state=True)"
         _refuse(session, optimizer, "Adam or AdamW", remedy)
     if optimizer.state:
         raise InvalidError("optimizer: expected one without steps, found moments in it; call "

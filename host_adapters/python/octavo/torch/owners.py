@@ -70,6 +70,11 @@ class Owners:
         """Whether this rank steps a Weight. One without WHOLE slots is stepped on every rank."""
         return self.owner.get(weight.id, self.rank) == self.rank
 
+    def share(self):
+        """What octavo.report says of it."""
+        mine = sum(owner == self.rank for owner in self.owner.values())
+        return {"rank": self.rank, "ranks": self.world, "parameters": mine, "of": len(self.owner)}
+
     def publish(self, session, weights):
         """Sends what steps of these Weights wrote from their owners to all ranks. The same Weights on every
         rank, whether or not this step had gradients for them."""

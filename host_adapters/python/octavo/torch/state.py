@@ -248,6 +248,8 @@ def report(model, format="text"):
         out["skipped_steps"] = session.skipped_steps
         if session.gather is not None:
             out["gather"] = session.gather.layers()
+        if session.owners is not None:
+            out["optimizer_state"] = session.owners.share()
         return json.dumps(out, indent=2)
     lines = [text]
     if session.left_out:
@@ -257,6 +259,9 @@ def report(model, format="text"):
     if session.gather is not None and session.is_sharded:
         lines.append("gathered by fully_shard")
         lines += [f"  {name}: {how}" for name, how in session.gather.layers().items()]
+    if session.owners is not None:
+        lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
+            **session.owners.share()))
     idle = never_ran(session)
     if idle and calls["linear_forward"]:
         lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "
