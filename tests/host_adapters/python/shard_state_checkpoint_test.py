@@ -7,9 +7,9 @@ import torch.distributed.checkpoint as dcp
 
 import octavo
 from conftest import msamp
-from fsdp_parts import Net, adamw, assert_equal, ranks_of
+from fsdp_parts import adamw, assert_equal, ranks_of
 from shard_state_checkpoint_ranks import files_run, load, loading_run, saving_run
-from shard_state_ranks import LEVELS
+from shard_state_ranks import LEVELS, Net
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,32 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import fsdp_mesh_ranks
 import octavo
 from conftest import msamp, session
-from fsdp_parts import Net, adamw, backward, train
+from fsdp_parts import CLASSES, WIDTH, adamw, backward, train
 from octavo.torch import owners
 
 LEVELS, STEPS, FEW = ("O1", "O2", "O3"), 10, 3
+MODULES = ("attention", "tied", "transposed")  # of fsdp_mesh_ranks
+FORMATS = {"random": {"state_rounding": "stochastic", "weight_rounding": "stochastic"},
+           "groups": {"state_format": "coat", "state_skip": "head*"}, "msamp04": {"profile": "msamp04"},
+           "no caches": {"weight_cache": False, "gradient_accumulation": "fp32"}}
+
+
+class Net(nn.Module):
+    """Linears of several sizes, and parameters that stay with torch."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.stem = nn.Linear(WIDTH, 48)
+        self.blocks = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 64), nn.GELU(), nn.Linear(64, 48, bias=False))
+        self.head = nn.Linear(48, CLASSES)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(x + self.blocks(x))
 
 
 def made(level, shards, seed=0, model=None, group=None, dtype=torch.float32, **options):
@@ -81,8 +101,8 @@ def options_run():
         found["chunks"] = {"ddp": trained("O3", None, FEW), "sharded": trained("O3", True, FEW)}
     finally:
         owners.CHUNK = before
-    random = {"state_rounding": "stochastic", "weight_rounding": "stochastic"}
-    found["random"] = {"ddp": trained("O2", None, FEW, **random), "sharded": trained("O2", True, FEW, **random)}
+    for name, options in FORMATS.items():
+        found[name] = {"ddp": trained("O3", None, FEW, **options), "sharded": trained("O3", True, FEW, **options)}
     found["two optimizers"] = {name: two_optimizers(shards) for name, shards in (("ddp", None), ("sharded", True))}
     return found
 
@@ -101,6 +121,20 @@ def two_optimizers(shards):
         first.step()
         second.step()
     return {"losses": losses, **whole(model)}
+
+
+def modules_run():
+    """Weights that are a part of a parameter, that several modules read, and that are transposed."""
+    found = {}
+    for name in MODULES:
+        make, _ = fsdp_mesh_ranks.MODULES[name]
+        for how, shards in (("ddp", None), ("sharded", True)):
+            torch.manual_seed(0)
+            model = make()
+            model, optimizer = octavo.prepare(model, adamw(model), overrides=msamp("O3"), shard_optimizer_state=shards)
+            losses = fsdp_mesh_ranks.learn(DistributedDataParallel(model), optimizer)
+            found.setdefault(name, {})[how] = {"losses": losses, **whole(model)}
+    return found
 
 
 def overflow_run():
@@ -294,6 +328,6 @@ def short_run():
             "sharded": {"losses": losses, "weights": saved["model"], "octavo": saved["octavo"]}}
 
 
-RUNS = {"short": short_run, "equal": equal_run, "options": options_run, "overflow": overflow_run, "scaler": scaler_run,
+RUNS = {"short": short_run, "equal": equal_run, "options": options_run, "modules": modules_run, "overflow": overflow_run, "scaler": scaler_run,
         "ledger": ledger_run, "reads": reads_run, "copies": copies_run, "stages": stages_run,
         "refusals": refusals_run, "pairs": pairs_run}

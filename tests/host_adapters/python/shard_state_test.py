@@ -8,7 +8,7 @@ import torch
 from fsdp_parts import assert_equal, bytes_of, ranks_of
 from octavo import _abi
 from octavo.__main__ import program
-from shard_state_ranks import FEW, LEVELS, RUNS, STEPS
+from shard_state_ranks import FORMATS, LEVELS, MODULES, RUNS, STEPS
 
 WORLDS = (2, 4)
 
@@ -52,10 +52,16 @@ def test_a_step_sends_its_weights_in_one_collective(ranks, world):
             assert rank["equal"][level]["calls"] == [("exchange of stepped weights", "all_gather_into_tensor")] * STEPS
 
 
-@pytest.mark.parametrize("name", ["chunks", "random", "two optimizers"])
+@pytest.mark.parametrize("name", ["chunks", *FORMATS, "two optimizers"])
 def test_other_ways_have_the_bits_of_ddp(ranks, name):
     for rank in ranks[2]:
         assert_same(rank["options"][name])
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_have_the_bits_of_ddp(ranks, name):
+    for rank in ranks[2]:
+        assert_same(rank["modules"][name])
 
 
 def test_ranks_in_pairs_have_the_bits_of_ddp_in_pairs(ranks):

@@ -195,7 +195,7 @@ class Session(Stored):
         if state["gather"] is not None:
             self.gather = Gather(self, state["gather"])
         self._open()
-        self.owners = state["owners"]
+        self.owners = state.get("owners")
         self.group = None if self.owners is None else self.owners.group
         self.tensors = [self._allocate(s) if t is None else t for s, t in zip(self.slots, state["tensors"])]
         mine = [None if s.flags & _abi.SLOT_NATIVE else (s.rows, s.cols) for s in self.slots]
