@@ -43,8 +43,8 @@ def ignore_slots(model, session):
 
 def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     """Broadcasts the slots of rank 0, as DDP does with parameters, and lets ddp.no_sync() postpone
-    the reduction of slots as well. With shard_optimizer_state it raises StateError where slots differ. Optional; call it on every rank, once, after
-    DistributedDataParallel(model).
+    the reduction of slots as well. Optional; call it on every rank, once, after
+    DistributedDataParallel(model). With shard_optimizer_state the slots must be equal already: else StateError.
 
     group: the process group. bucket_bytes: the size of the float32 gradients that are reduced
     together. overlap=False: reduce only at the end of backward, for models whose use of layers

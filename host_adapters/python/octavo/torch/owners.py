@@ -9,7 +9,6 @@ import torch.distributed as dist
 
 from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ops
 from .caches import hold_slots, is_released, release_slots
 from .collective import collective
 
@@ -37,7 +36,7 @@ class Owners:
 
     def __init__(self, session, group, is_named):
         self.whole = {s.id for s in session.slots if s.shard == _abi.SHARD_WHOLE}
-        if not self.whole:
+        if not self.whole or not session.run.has("optimizer"):
             raise UnsupportedError(
                 "shard_optimizer_state: expected a backend that keeps optimizer states in slots, found "
                 f"{session.run.backend or session.run.precision}, with which they are torch's; leave it out and shard "

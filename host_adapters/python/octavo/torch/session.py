@@ -25,8 +25,8 @@ class Session(Stored):
     """Opens a run for a model and allocates its slots.
 
     config: a Config; weights: a Weight for every parameter to describe to the backend; linears:
-    [(name, Weight)]; owners_of(session): an owners.Owners or None. The model does not change. `verdicts` has a Verdict per linear; a declined
-    linear has no site in `sites`. Raises OctavoError; no run is open then.
+    [(name, Weight)]; owners_of(session): an owners.Owners or None. The model does not change. `verdicts`
+    has a Verdict per linear; a declined linear has no site in `sites`. Raises OctavoError; no run is open then.
     """
 
     def __init__(self, config, weights, linears, owners_of=lambda session: None):

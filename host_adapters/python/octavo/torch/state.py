@@ -152,7 +152,8 @@ class Stateful:
     is refused by load_state_dict. Each slot is written once: it is equal on all ranks, or with
     octavo.prepare(shard_optimizer_state=True) on one of them. So it loads on any number of ranks and any mesh,
     sharded or not; copies are made when it is asked for, as async_save needs. dcp.load
-    restores in the order of the keys: the model's must come before this one. Raises StateError for a
+    restores in the order of the keys: the model's must come before this one. register_for_checkpointing saves the
+    state of one rank, so a sharded one needs octavo.accelerate.Accelerator or octavo.full_state. Raises StateError for a
     model that was not prepared.
     """
 
