@@ -3,6 +3,8 @@ without."""
 import contextlib
 import copy
 import io
+import pathlib
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -255,6 +257,21 @@ def copies_run():
     return found
 
 
+def export_run():
+    """The file of octavo.export on rank 0, and what it says without the whole state."""
+    found = {}
+    for name, shards in (("ddp", None), ("sharded", True)):
+        model, optimizer, wrapped = made("O3", shards)
+        train(wrapped, optimizer, FEW)
+        with tempfile.TemporaryDirectory() as folder:
+            found[f"{name} alone"] = said(octavo.export, model, folder)
+            with octavo.full_state(model, to=0):
+                if dist.get_rank() == 0:
+                    octavo.export(model, folder)
+                    found[name] = pathlib.Path(folder, "model.safetensors").read_bytes()
+    return found
+
+
 def stages_run():
     """The next stage and octavo.restore, inside of full_state."""
     found = {}
@@ -329,5 +346,5 @@ def short_run():
 
 
 RUNS = {"short": short_run, "equal": equal_run, "options": options_run, "modules": modules_run, "overflow": overflow_run, "scaler": scaler_run,
-        "ledger": ledger_run, "reads": reads_run, "copies": copies_run, "stages": stages_run,
+        "ledger": ledger_run, "reads": reads_run, "copies": copies_run, "export": export_run, "stages": stages_run,
         "refusals": refusals_run, "pairs": pairs_run}

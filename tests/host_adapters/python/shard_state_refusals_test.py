@@ -66,6 +66,21 @@ def test_fully_shard(mesh, order):
     assert order == "after" or is_plain(model)
 
 
+@pytest.mark.parametrize("shards", [None, True])
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_fully_shard_of_the_rest(mesh, order, shards):
+    """With the weights of linears in ignored_params, biases and norms would be sharded and never stepped."""
+    model = mlp(32, 64, 16)
+    linears = {p for p in model.parameters() if p.dim() == 2}
+    with pytest.raises(octavo.UnsupportedError, match="0.bias: expected a backend that leaves weights in the model, as fully_shard needs"):
+        if order == "before":
+            fully_shard(model, mesh=mesh, ignored_params=linears)
+        model, optimizer = prepared(msamp(), model, shards)
+        fully_shard(model, mesh=mesh, ignored_params=linears)
+        step(model, optimizer)
+    assert order == "after" or is_plain(model)
+
+
 def test_tensor_parallelism(mesh):
     model = mlp(32, 64, 16)
     parallelize_module(model, mesh, {"0": ColwiseParallel()})

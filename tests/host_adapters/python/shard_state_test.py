@@ -156,6 +156,13 @@ def test_copies(ranks):
         assert torch.equal(bytes_of(value), bytes_of(state[name])), name
 
 
+def test_an_export_inside_of_full_state(ranks):
+    for rank in ranks[2]:
+        assert rank["export"]["ddp alone"] == "no error"
+        assert rank["export"]["sharded alone"].startswith("StateError") and "octavo.full_state" in rank["export"]["sharded alone"]
+    assert ranks[2][0]["export"]["sharded"] == ranks[2][0]["export"]["ddp"] != b""
+
+
 def test_another_stage_and_a_plain_model_inside_of_full_state(ranks):
     for rank in ranks[2]:
         found = rank["stages"]

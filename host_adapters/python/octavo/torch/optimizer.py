@@ -4,11 +4,11 @@ import weakref
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ddp
+from . import ddp, fsdp
 from .device import is_captured
 from .foreign import is_a
 from .gradient import SlotGradient
-from .prepared import session_of
+from .prepared import holder_of, session_of
 from .session import disable
 from .slots import BACKWARD, CAPTURED
 
@@ -35,6 +35,7 @@ class Adam(torch.optim.Optimizer):
     def _start(self):
         self.octavo_found_inf = True  # it takes found_inf: see skip
         self._pinned, self._of_graphs = None, []
+        self._has_looked = False  # for fully_shard of what it steps
         _adams.add(self)
 
     def __getstate__(self):
@@ -66,6 +67,10 @@ class Adam(torch.optim.Optimizer):
             return loss
         if session.owners is not None:
             session.owners.check_step()
+        if not self._has_looked:
+            model = holder_of(session)
+            fsdp.check_rest(session, () if model is None else model.named_parameters())
+            self._has_looked = True
         ids, rows, among = [], [], []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]

@@ -213,6 +213,7 @@ def _convert(model, optimizer, config, accept, group, gather, shards):
         _check_wrapper(session, model)
         fsdp.check_all(session)
         tensor_parallel.check(session)
+        fsdp.check_rest(session, ((w.name, w.parameter) for w in session.weights))
         session.gather = gathers.opened(session, gather, model,
                                         lambda w: _shared_with(model, found.candidates, w))
         joined = optimizers.join(session, optimizer)
