@@ -95,14 +95,22 @@ def equal_run():
     return found
 
 
-def options_run():
-    """Other ways through the same code: chunks of a few bytes, random roundings, a closure, two optimizers."""
-    before, found = owners.CHUNK, {}
+def chunks_run():
+    """Weights that travel in many chunks, of which some ranks have more than others."""
+    before, calls = owners.CHUNK, []
     owners.CHUNK = 1000
     try:
-        found["chunks"] = {"ddp": trained("O3", None, FEW), "sharded": trained("O3", True, FEW)}
+        with counted(calls):
+            sharded = trained("O3", True, FEW)
     finally:
         owners.CHUNK = before
+    assert {name for _, name in calls} == {"all_gather_into_tensor", "broadcast"}
+    return {"ddp": trained("O3", None, FEW), "sharded": sharded}
+
+
+def options_run():
+    """Other ways through the same code: formats, and two optimizers with clipping."""
+    found = {"chunks": chunks_run()}
     for name, options in FORMATS.items():
         found[name] = {"ddp": trained("O3", None, FEW, **options), "sharded": trained("O3", True, FEW, **options)}
     found["two optimizers"] = {name: two_optimizers(shards) for name, shards in (("ddp", None), ("sharded", True))}
@@ -322,10 +330,11 @@ def refusals_run():
 
 
 def pairs_run():
-    """On four ranks, pairs that share nothing."""
+    """On four ranks: pairs that share nothing, and all of them in many chunks."""
     pairs = dist.new_group([0, 2]), dist.new_group([1, 3])
     group = pairs[dist.get_rank() % 2]
-    return {"ddp": trained("O3", None, FEW, group=group), "sharded": trained("O3", True, FEW, group=group)}
+    return {"ddp": trained("O3", None, FEW, group=group), "sharded": trained("O3", True, FEW, group=group),
+            "chunks": chunks_run()}
 
 
 def short_run():

@@ -67,6 +67,7 @@ def test_modules_have_the_bits_of_ddp(ranks, name):
 def test_ranks_in_pairs_have_the_bits_of_ddp_in_pairs(ranks):
     for rank in ranks[4]:
         assert_same(rank["pairs"])
+        assert_same(rank["pairs"]["chunks"])
 
 
 def test_an_overflow_on_one_rank_is_a_step_of_no_rank(ranks):

@@ -14,20 +14,21 @@ from shard_state_ranks import said, whole
 STEPS, SAVED = 4, 2
 
 
-def accelerator_of(make=Accelerator, **options):
+def reset():
     """Accelerate keeps its settings for the process: each run begins without."""
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=False)
     accelerate.state.GradientState._reset_state()
-    return make(cpu=True, **options)
 
 
 def prepared(shards):
+    reset()
+    model, optimizer = made()
+    config = octavo.Config.of(None, msamp("O3"))
     # [accelerate]
-    a = accelerator_of(mixed_precision="fp8", octavo_config=octavo.Config.of(None, msamp("O3")),
-                       octavo_shard_optimizer_state=shards)
-    model, optimizer = a.prepare(*made())
+    accelerator = Accelerator(mixed_precision="fp8", octavo_config=config, octavo_shard_optimizer_state=shards, cpu=True)
+    model, optimizer = accelerator.prepare(model, optimizer)
     # [/accelerate]
-    return a, model, optimizer
+    return accelerator, model, optimizer
 
 
 def run_of(folder, shards):
@@ -55,11 +56,13 @@ def refusals():
         model, optimizer = made()
         return octavo.prepare(model, optimizer, overrides=msamp("O2"), shard_optimizer_state=True)
 
-    plain = accelerator_of(accelerate.Accelerator)
+    reset()
+    plain = accelerate.Accelerator(cpu=True)
     found = {"accelerate": said(octavo.accelerate.prepare, plain, *sharded()),
              "transformers": said(lambda: OctavoCallback().on_init_end(None, None, None, sharded()[0])),
              "lightning": said(lambda: OctavoPrecision().convert_module(sharded()[0]))}
-    a = accelerator_of(mixed_precision="fp8", octavo_shard_optimizer_state=True)
+    reset()
+    a = Accelerator(mixed_precision="fp8", octavo_shard_optimizer_state=True, cpu=True)
     model, optimizer = made()
     found["te"] = said(a.prepare, model, optimizer)
     found["te is plain"] = "octavo_session" not in vars(model) and type(model.head) is torch.nn.Linear
