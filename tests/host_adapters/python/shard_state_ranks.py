@@ -18,10 +18,9 @@ from fsdp_parts import CLASSES, WIDTH, adamw, backward, train
 from octavo.torch import owners
 
 LEVELS, STEPS, FEW = ("O1", "O2", "O3"), 10, 3
-MODULES = ("attention", "tied", "transposed")  # of fsdp_mesh_ranks
+MODULES = ("attention", "tied")  # of fsdp_mesh_ranks
 FORMATS = {"random": {"state_rounding": "stochastic", "weight_rounding": "stochastic"},
-           "groups": {"state_format": "coat", "state_skip": "head*"}, "msamp04": {"profile": "msamp04"},
-           "no caches": {"weight_cache": False, "gradient_accumulation": "fp32"}}
+           "groups": {"state_format": "coat", "state_skip": "head*", "weight_cache": False}, "msamp04": {"profile": "msamp04"}}
 
 
 class Net(nn.Module):
@@ -134,7 +133,7 @@ def two_optimizers(shards):
 
 
 def modules_run():
-    """Weights that are a part of a parameter, that several modules read, and that are transposed."""
+    """Weights that are a part of a parameter, and that several modules read."""
     found = {}
     for name in MODULES:
         make, _ = fsdp_mesh_ranks.MODULES[name]
