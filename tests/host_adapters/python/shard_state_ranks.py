@@ -245,7 +245,7 @@ def copies_run():
     """Deep copies: outside they are sharded, too, inside of full_state they are whole."""
     model, optimizer, wrapped = made("O3", True)
     train(wrapped, optimizer, FEW)
-    copied, its_optimizer = copy.deepcopy((model, optimizer))
+    its_optimizer, copied = copy.deepcopy((optimizer, model))
     with octavo.full_state(model):
         alone, alone_optimizer = copy.deepcopy((model, optimizer))
         file = io.BytesIO()

@@ -12,7 +12,8 @@ from .prepared import is_prepared, session_of
 def full_state(model, to=None):
     """Inside, every rank holds the whole optimizer state, or with to=<rank of the group> that rank alone: what
     a model without shard_optimizer_state can do works, such as model.state_dict(), octavo.state_dict, copy.deepcopy,
-    torch.save(model) and octavo.restore. Steps do not. Changes of weights have to be the same on every rank.
+    torch.save(model) and octavo.restore. Steps do not. Changes of weights have to be the same on every rank, so with
+    to= there may be none.
 
         with octavo.full_state(model):
             torch.save(model.state_dict(), path)

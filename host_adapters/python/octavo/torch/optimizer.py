@@ -39,7 +39,8 @@ class Adam(torch.optim.Optimizer):
         _adams.add(self)
 
     def __getstate__(self):
-        return {**super().__getstate__(), "session": self.session, "_source": None}
+        # The session first: copies of its parameters then know that it is copied, too.
+        return {"session": self.session, **super().__getstate__(), "_source": None}
 
     def __setstate__(self, state):
         super().__setstate__(state)

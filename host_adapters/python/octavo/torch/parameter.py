@@ -115,7 +115,7 @@ class SlotParameter(torch.nn.Parameter):
             session = self.octavo_copy.session()
             if self.octavo_copy.is_real:
                 values = raw(self).clone()
-            elif id(holder_of(session)) in memo and not session.can_read(self):
+            elif not session.can_read(self) and (id(session) in memo or id(holder_of(session)) in memo):
                 values = placeholder(self)  # the copy of the session has it in slots
             else:
                 values = session.read(self)
