@@ -2,6 +2,7 @@
 import datetime
 import json
 import os
+import re
 import signal
 import time
 
@@ -80,6 +81,7 @@ def learned(tmp_path_factory):
 def test_the_other_rank_learns_of_it_in_time(learned, backend, end):
     kind, text, seconds = learned[backend, end]
     assert kind == "DeviceError" and seconds < TIMEOUT + 2, (kind, text, seconds)
-    found = "Connection closed by peer" if end == "killed" else "Timed out"
-    assert found in text and "start every rank again from a checkpoint" in text
+    # It is a reset where the one that ended had not read what this one sent.
+    found = "Connection (closed|reset) by peer" if end == "killed" else "Timed out"
+    assert re.search(found, text) and "start every rank again from a checkpoint" in text
     assert text.startswith(f"{PURPOSES[backend]}, in step 3 of this process: ") and f"its timeout of {TIMEOUT} s" in text
