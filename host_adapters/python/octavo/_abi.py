@@ -124,6 +124,7 @@ OWNER_SESSION, OWNER_PARAMETER, OWNER_LINEAR = 1, 2, 3
  VERB_REDUCE) = range(6)
 ACCESS_NONE, ACCESS_READ, ACCESS_WRITE, ACCESS_UPDATE, ACCESS_ACCUMULATE = range(5)
 COMBINE_MAX, COMBINE_SUM = 1, 2
+SHARD_WHOLE = 1
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128, BLOCK_1X32, _, BLOCK_32X32 = range(7)
 SLOT_CHECKPOINT, SLOT_NATIVE, SLOT_REDUCE = 1, 2, 4
 GRADIENT_NONE, GRADIENT_TENSOR, GRADIENT_SLOT = 0, 1, 2
@@ -170,6 +171,9 @@ def declare(library):
         "octavo_run_shard": (c.c_void_p, [run]),
         "octavo_run_precision": (Str, [run]),
         "octavo_run_backend_id": (Str, [run]),
+        "octavo_store_open_sharded": (c.c_uint32, [run, c.c_uint32, c.c_uint32, pointer(c.c_void_p)]),
+        "octavo_store_owner": (c.c_uint32, [c.c_void_p, c.c_uint32]),
+        "octavo_store_close": (None, [c.c_void_p]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(library, name)

@@ -11,6 +11,7 @@ replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare 
 training, for a model on accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the
 slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
+import contextlib
 import inspect
 import os
 
@@ -20,6 +21,7 @@ import torch
 from . import launched
 from .errors import InvalidError, UnsupportedError
 from .torch import ddp
+from .torch.full_state import expect_whole, full_state
 from .torch.prepare import prepare as prepare_model
 from .torch.prepared import is_prepared, session_of
 from .torch.restore import restore
@@ -44,6 +46,11 @@ def _prepare(accelerator, prepare_rest, objects, options):
         raise UnsupportedError(f"accelerator: expected one process, DistributedDataParallel or FSDP2, found {found}; "
                                f"{_INSTEAD[kind]}")
     objects, at = list(objects), models[0]
+    if not isinstance(accelerator, Accelerator):
+        expect_whole(objects[at], "accelerator", "save_state reads the state of one rank")
+    if options.get("shard_optimizer_state") and getattr(accelerator, "is_fsdp2", False):
+        raise UnsupportedError("accelerator: expected DistributedDataParallel with octavo_shard_optimizer_state=True, found "
+                               "FSDP2; leave out fsdp_plugin, or octavo_shard_optimizer_state and set fp8.backend = \"te\"")
     if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
         objects[at].to(accelerator.device)
     if optimizers:
@@ -86,8 +93,9 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
 class Accelerator(accelerate.Accelerator):
     """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
 
-    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, and octavo_gather: the
-    gather of octavo.prepare. Without
+    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, and octavo_gather and
+    octavo_shard_optimizer_state: gather and shard_optimizer_state of octavo.prepare. With the latter, save_state, load_state and
+    get_state_dict gather the whole state on every rank. Without
     octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
     exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
     runs in bf16, as with Accelerate, and mixed_precision is "bf16".
@@ -96,14 +104,14 @@ class Accelerator(accelerate.Accelerator):
     InvalidError for a malformed variable, and UnsupportedError for settings that Octavo has not.
     """
 
-    def __init__(self, *args, octavo_config=None, octavo_gather=None, **kwargs):
+    def __init__(self, *args, octavo_config=None, octavo_gather=None, octavo_shard_optimizer_state=None, **kwargs):
         given = inspect.signature(accelerate.Accelerator.__init__).bind(self, *args, **kwargs)
         asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self._octavo = None
         if str(getattr(asked, "value", asked)).lower() != "fp8":
-            if octavo_config is not None or octavo_gather is not None:
-                raise InvalidError("Accelerator: octavo_config and octavo_gather are used with mixed_precision=\"fp8\", "
-                                   f"found {asked!r}; choose it or leave them out")
+            if (octavo_config, octavo_gather, octavo_shard_optimizer_state) != (None, None, None):
+                raise InvalidError("Accelerator: octavo_config, octavo_gather and octavo_shard_optimizer_state are used "
+                                   f"with mixed_precision=\"fp8\", found {asked!r}; choose it or leave them out")
         else:
             handlers = [(h, launched.settings_of(h)) for h in given.arguments.get("kwargs_handlers") or ()]
             recipes = [settings for _, settings in handlers if settings is not None]
@@ -112,7 +120,8 @@ class Accelerator(accelerate.Accelerator):
                                    f"octavo_config={octavo_config!r} and {len(recipes)} recipes; leave the others out")
             given.arguments["kwargs_handlers"] = [h for h, settings in handlers if settings is None] or None
             given.arguments["mixed_precision"] = "bf16"
-            self._octavo = {"config": octavo_config, "gather": octavo_gather}
+            self._octavo = {"config": octavo_config, "gather": octavo_gather,
+                            "shard_optimizer_state": octavo_shard_optimizer_state}
             if octavo_config is None:
                 from_launcher = any(name.startswith(launched.PREFIX) for name in os.environ)
                 if recipes or from_launcher:
@@ -136,3 +145,21 @@ class Accelerator(accelerate.Accelerator):
         if self._octavo is not None and not evaluation_mode and not is_prepared(model):
             return self.prepare(model)
         return super().prepare_model(model, device_placement, evaluation_mode)
+
+    def _full_states(self):
+        with contextlib.ExitStack() as stack:
+            for model in filter(is_prepared, self._models):
+                stack.enter_context(full_state(model))
+            return stack.pop_all()
+
+    def save_state(self, *args, **kwargs):
+        with self._full_states():
+            return super().save_state(*args, **kwargs)
+
+    def load_state(self, *args, **kwargs):
+        with self._full_states():
+            return super().load_state(*args, **kwargs)
+
+    def get_state_dict(self, model, *args, **kwargs):
+        with full_state(model) if is_prepared(model) else contextlib.nullcontext():
+            return super().get_state_dict(model, *args, **kwargs)

@@ -21,6 +21,7 @@ import torch
 
 from .errors import InvalidError, UnsupportedError
 from .torch import steps
+from .torch.full_state import expect_whole
 from .torch.prepare import prepare
 from .torch.prepared import session_of
 from .torch.restore import restore
@@ -46,6 +47,7 @@ def initialize(*args, octavo_config=None, filter=None, overrides=None, **kwargs)
     if config is None:
         config = given.get("config_params") or getattr(given.get("args"), "deepspeed_config", None)
     _check(model)
+    expect_whole(model, "deepspeed", "its engine steps other parameters")
     if _is_on(config, "fp16"):
         raise UnsupportedError("deepspeed: expected bf16 or full precision, found fp16, whose loss scaling leaves out "
                                "steps where no optimizer sees it; enable bf16 in its place")

@@ -13,6 +13,7 @@ from lightning.pytorch.plugins.precision import Precision
 from .errors import StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
+from .torch.full_state import expect_whole
 from .torch.prepare import prepare
 from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
@@ -35,6 +36,7 @@ class OctavoPrecision(Precision):
         self._logged = None  # the step whose telemetry the loggers have
 
     def convert_module(self, module):
+        expect_whole(module, "OctavoPrecision", "Lightning reads the state of the rank that saves")
         trainer = getattr(module, "_trainer", None)
         if trainer is not None:  # Lightning moves the module after this, which is too late for slots
             module.to(trainer.strategy.root_device)

@@ -126,6 +126,7 @@ class Slot:
     dtype: int
     flags: int
     combine: int
+    shard: int
     rows: int
     cols: int
     initial: float
@@ -292,7 +293,7 @@ class Run:
             s = self._library.octavo_run_slot(self.handle, i).contents
             labels = tuple(str(s.labels[k]) for k in range(s.cols)) if s.labels else ()
             out.append(Slot(s.id, s.owner_kind, s.owner, s.role, s.dtype, s.flags, s.combine,
-                            s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels,
+                            s.shard, s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels,
                             s.scale_slot, s.granularity))
         return out
 
@@ -303,6 +304,20 @@ class Run:
             u = self._library.octavo_run_use(self.handle, owner_kind, owner, i).contents
             out.append((u.slot, u.first, u.count))
         return out
+
+    def owners(self, rank, world):
+        """The rank that keeps the WHOLE slots of each parameter, by id, where `world` ranks share them out. This
+        rank's own for a parameter without such slots."""
+        store = ctypes.c_void_p()
+        self._check(self._library.octavo_store_open_sharded(self.handle, rank, world, ctypes.byref(store)),
+                    "octavo_store_open_sharded")
+        try:
+            found = []
+            while (owner := self._library.octavo_store_owner(store, len(found))) != _abi.NONE:
+                found.append(owner)
+            return found
+        finally:
+            self._library.octavo_store_close(store)
 
     def plan(self, linear):
         """A copy of the octavo_linear_plan of a linear."""

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from .errors import InvalidError, ResourceError, StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
+from .torch.full_state import expect_whole
 from .torch.prepare import prepare
 from .torch.prepared import session_of
 from .torch.state import load_state_dict, report, state_dict
@@ -48,6 +49,7 @@ class OctavoCallback(transformers.TrainerCallback):
         self.counts = {}     # added to every log
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
+        expect_whole(model, "OctavoCallback", "the Trainer saves models on one rank alone")
         prepare(model, None, **self._arguments)
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):

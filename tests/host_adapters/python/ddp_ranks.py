@@ -208,6 +208,23 @@ def compiled_run(rank):
     return {"norms": torch.stack(norms), "state": octavo.state_dict(model)}
 
 
+def sharded_run(rank):
+    """Weights and slots after three steps, with optimizer state on both ranks, and on one each."""
+    found = {}
+    for how in ("eager", "compiled"):
+        for shards in (None, True):
+            model = Net()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            model, optimizer = octavo.prepare(model, optimizer, overrides=msamp("O3"), shard_optimizer_state=shards)
+            if how == "compiled":
+                model.compile(backend="aot_eager")
+            train(DistributedDataParallel(model), optimizer, 3, rank, WORLD)
+            with octavo.full_state(model):
+                state = {**octavo.state_dict(model), **{n: t.clone() for n, t in model.state_dict().items()}}
+            found[how, shards] = {"state": state, "masters": session(model).bytes_by_role()[_abi.ROLE_MASTER_WEIGHT]}
+    return found
+
+
 def one_gpu_run(rank):
     """What octavo.prepare says where NCCL would find both ranks on one GPU: to rank 0, which comes first,
     to rank 1, to it on another GPU, and on the first once rank 0 has left that. The driver and the name
@@ -249,7 +266,7 @@ RUNS = {"te": te_run, "te hook": lambda rank: te_run(rank, default_hooks.allredu
         "order": lambda rank: [order_run(rank, True), order_run(rank, False)],
         "mean": mean_run, "unused": unused_run,
         "unequal": unequal_run, "late": late_run, "compiled": compiled_run,
-        "one gpu": one_gpu_run}
+        "sharded": sharded_run, "one gpu": one_gpu_run}
 
 
 def rank_main(rank, folder, device):

@@ -96,6 +96,16 @@ def spans(events, name):
 FIRST_OF_A_BUCKET = ("octavo::run_stage", "c10d::alltoall_base_")
 
 
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_optimizer_state_on_one_rank_each_gives_the_same_bits(ranks, how):
+    """On every device; the rest is in shard_state_test.py."""
+    for rank in ranks:
+        whole, sharded = rank["sharded"][how, None], rank["sharded"][how, True]
+        assert_equal_bits(sharded["state"], whole["state"])
+        assert sharded["masters"] < whole["masters"]
+    assert sum(rank["sharded"][how, True]["masters"] for rank in ranks) == ranks[0]["sharded"][how, None]["masters"]
+
+
 def test_fp8_collectives_begin_before_the_last_gradient_exists(ranks):
     """By torch's own clock. The gradient that comes last is that of the first layer: the last
     linear_backward."""

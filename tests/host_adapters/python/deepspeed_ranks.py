@@ -132,8 +132,12 @@ def refusals():
             model = tiny_gpt.Gpt()
         octavo.deepspeed.initialize(model=model, config=settings(3), overrides=te("delayed"))
 
+    def sharded():
+        model, _ = octavo.prepare(made()[0], overrides=msamp("O2"), shard_optimizer_state=True)
+        octavo.deepspeed.initialize(model=model, config=settings(1))
+
     model, optimizer = made()
-    found = {"msamp": said(lambda: octavo.deepspeed.initialize(
+    found = {"sharded": said(sharded), "msamp": said(lambda: octavo.deepspeed.initialize(
         model=model, optimizer=optimizer, config=settings(1), overrides=msamp("O2")))}
     found["plain"] = "octavo_session" not in vars(model) and type(model.head) is torch.nn.Linear
     found["fp16"] = said(lambda: engine_of(1, fp16={"enabled": True}))

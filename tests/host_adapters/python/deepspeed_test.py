@@ -56,7 +56,8 @@ def test_a_checkpoint_resumes_with_the_same_bits(ranks):
 
 
 @pytest.mark.parametrize("what, kind, text", [
-    ("msamp", "UnsupportedError", 'set fp8.backend = "te"'), ("fp16", "UnsupportedError", "enable bf16"),
+    ("msamp", "UnsupportedError", 'set fp8.backend = "te"'),
+    ("sharded", "UnsupportedError", "found a model of octavo.prepare(shard_optimizer_state=True)"), ("fp16", "UnsupportedError", "enable bf16"),
     ("no model", "InvalidError", "found NoneType"), ("zero.Init", "UnsupportedError", "deepspeed.zero.Init"),
     ("without octavo", "StateError", "octavo.deepspeed.initialize"), ("engine", "StateError", "DeepSpeedEngine")])
 def test_what_is_refused(ranks, what, kind, text):

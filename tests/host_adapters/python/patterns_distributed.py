@@ -151,6 +151,27 @@ def zero(prepare):
     compare(prepare, loop)
 
 
+@pattern(AREA, "DDP with octavo.prepare(shard_optimizer_state=True)")
+def sharded_states(prepare):
+    def loop(p):
+        with one_rank():
+            model, optimizer = start(p, shard_optimizer_state=True)
+            return learn(model, optimizer, call=DistributedDataParallel(model))
+    compare(prepare, loop)
+
+
+@pattern(AREA, "octavo.full_state around a state_dict, loaded into a plain model")
+def full_state(prepare):
+    with one_rank():
+        model, optimizer = start(prepare, shard_optimizer_state="msamp" in prepare.overrides.values())
+        learn(model, optimizer, 5, call=DistributedDataParallel(model))
+        with octavo.full_state(model):
+            state = model.state_dict()
+    plain = network()
+    plain.load_state_dict(state)
+    same(values(plain), values(model))
+
+
 @pattern(AREA, "the state_dict of DDP (keys with module.), loaded into a plain model")
 def ddp_state(prepare):
     with one_rank():

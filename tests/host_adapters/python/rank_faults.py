@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import octavo
 import rank_network
+from conftest import msamp
 from fsdp_parts import assert_equal, plain
 from torchrun import start
 
@@ -27,7 +28,8 @@ import tiny_gpt
 
 STEPS, EVERY = 4, 2
 TIMEOUT = 4.0  # more than a rank that is well may need for a step on a machine that does other things, too
-HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": None}
+HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": {},
+       "sharded": {"overrides": msamp("O2"), "shard_optimizer_state": True}}
 # kind -> the exit codes of the other ranks; none: the run ends well
 KINDS = {"killed": 75, "killed saving": 75, "stopped": 75, "late": 75, "short of data": 75, "disk full": 74, "slow": 0,
          "link down": 75}
@@ -62,8 +64,8 @@ def drawn(seed, count):
 def made(how):
     model = tiny_gpt.Gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    if how == "ddp":
-        model, optimizer = octavo.prepare(model, optimizer, tiny_gpt.CONFIG)
+    if how in ("ddp", "sharded"):
+        model, optimizer = octavo.prepare(model, optimizer, tiny_gpt.CONFIG, **HOW[how])
         # Else DDP forms other buckets after its first step. The order of a sum of three depends on them, and so would
         # the bits of a process that begins later.
         return DistributedDataParallel(model, find_unused_parameters=True), optimizer

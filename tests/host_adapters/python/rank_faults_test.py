@@ -9,7 +9,7 @@ from rank_faults import KINDS, Fault, drawn, play
 
 # With a restart, and without.
 FIXED = [Fault("killed", "gather", 2, 1, 3, True), Fault("disk full", "gather", 2, 1, 3, False),
-         Fault("slow", "gather", 2, 0, 2, True)]
+         Fault("slow", "gather", 2, 0, 2, True), Fault("killed saving", "sharded", 2, 1, 3, False)]
 ALONE = [Fault("killed saving", "fsdp", 2, 0, 2, False), Fault("stopped", "ddp", 2, 1, 1, True),
          Fault("late", "ddp", 2, 0, 2, False), Fault("short of data", "ddp", 3, 2, 2, True),
          Fault("link down", "fsdp", 2, 1, 2, True)]

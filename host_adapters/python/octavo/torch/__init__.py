@@ -7,6 +7,7 @@ from .conv1d import Conv1D
 from .counterpart import become
 from .experts import Experts
 from .export import export
+from .full_state import full_state, sharded_state_dict
 from .groups import note_active_wrapper
 from .join import join
 from .linear import Linear, linear
@@ -19,8 +20,8 @@ from .slots import Weight, site_of
 from .state import Stateful, load_state_dict, report, state_dict
 from .telemetry import telemetry
 
-__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "export", "join", "linear", "load_state_dict", "prepare", "refresh",
-           "report", "restore", "session_of", "state_dict", "step", "telemetry"]
+__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "export", "full_state", "join", "linear", "load_state_dict",
+           "prepare", "refresh", "report", "restore", "session_of", "sharded_state_dict", "state_dict", "step", "telemetry"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.
 torch.serialization.add_safe_globals([

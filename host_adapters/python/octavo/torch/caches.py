@@ -1,4 +1,4 @@
-"""Memory of weight caches that comes and goes. A weight that FSDP shards has codes only while it is
+"""Memory of slots, above all of weight caches, that comes and goes. A weight that FSDP shards has codes only while it is
 gathered: between its passes they take no bytes, as the whole weight takes none."""
 from .. import _abi
 from . import ops
@@ -28,10 +28,14 @@ def by_weight(slots):
 
 def release(session, weights):
     """Frees the codes of these Weights. No forward may need them before hold."""
-    freed = [s for w in weights for s in session.caches.get(w.id, ())
-             if session.tensors[s.id].untyped_storage().nbytes()]
     for w in weights:
         session.flags.set(w.id, CODES)
+    release_slots(session, [s for w in weights for s in session.caches.get(w.id, ())])
+
+
+def release_slots(session, slots):
+    """Frees the memory of these slots. No verb may need them before hold_slots."""
+    freed = [s for s in slots if session.tensors[s.id].untyped_storage().nbytes()]
     if freed:
         ops.move_slots(session.number, [s.id for s in freed], [None] * len(freed))
     for s in freed:
@@ -40,18 +44,22 @@ def release(session, weights):
 
 def hold(session, weights):
     """Gives the codes of these Weights memory, which the next forward or backward fills."""
-    ids, addresses = [], []
-    for w in weights:
-        for s in session.caches.get(w.id, ()):
-            tensor = session.tensors[s.id]
-            storage, size = tensor.untyped_storage(), tensor.numel() * tensor.element_size()
-            if storage.nbytes() != size:
-                storage.resize_(size)
-                ids.append(s.id)
-                addresses.append(tensor.data_ptr())
-                session.flags.set(w.id, CODES)
-    if ids:
-        ops.move_slots(session.number, ids, addresses)
+    for s in hold_slots(session, [s for w in weights for s in session.caches.get(w.id, ())]):
+        session.flags.set(s.owner, CODES)
+
+
+def hold_slots(session, slots):
+    """Gives these slots memory, without values. Returns those that had none."""
+    made = []
+    for s in slots:
+        tensor = session.tensors[s.id]
+        storage, size = tensor.untyped_storage(), tensor.numel() * tensor.element_size()
+        if storage.nbytes() != size:
+            storage.resize_(size)
+            made.append(s)
+    if made:
+        ops.move_slots(session.number, [s.id for s in made], [session.tensors[s.id].data_ptr() for s in made])
+    return made
 
 
 def are_released(session, weights):

@@ -44,7 +44,7 @@ def ignore_slots(model, session):
 def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     """Broadcasts the slots of rank 0, as DDP does with parameters, and lets ddp.no_sync() postpone
     the reduction of slots as well. Optional; call it on every rank, once, after
-    DistributedDataParallel(model).
+    DistributedDataParallel(model). With shard_optimizer_state the slots must be equal already: else StateError.
 
     group: the process group. bucket_bytes: the size of the float32 gradients that are reduced
     together. overlap=False: reduce only at the end of backward, for models whose use of layers
@@ -54,20 +54,24 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
     session = session_of(model)
     if not is_distributed(group):
         return model
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        note_wrapper(session, model)
     session.group = group if group is not None else group_of(session) or dist.group.WORLD
     group = session.group
     if bucket_bytes < 1:
         raise InvalidError(f"bucket_bytes: expected 1 or more, found {bucket_bytes}")
-    digest.compare(session, group, with_values=False)
-    root = dist.get_global_rank(group, 0)
-    for slot, tensor in zip(session.slots, session.tensors):
-        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
-            collective(session, f"broadcast of slot {slot.name}", dist.broadcast, tensor.view(torch.uint8), root,
-                       group=group)
-    session.slots_changed()
+    if session.owners is not None:
+        session.owners.check_group(group)
+        session.owners.check_wrapper(wrapper_of(session))
+    digest.compare(session, group, with_values=session.owners is not None)
+    if session.owners is None:  # else rank 0 has not all of them, and the ranks began with the same
+        root = dist.get_global_rank(group, 0)
+        for slot, tensor in zip(session.slots, session.tensors):
+            if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
+                collective(session, f"broadcast of slot {slot.name}", dist.broadcast, tensor.view(torch.uint8), root,
+                           group=group)
+        session.slots_changed()
     _checked.add(session)
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        note_wrapper(session, model)
     if slot_gradients(session):
         _reducers[session] = Reducer(session, group, bucket_bytes, overlap)
     return model
@@ -142,6 +146,8 @@ def _start(session, group):
             "scales are combined in each one, found join(); set fp8.te.reduce_amax = false, or give "
             "every rank the same number of batches")
     if session not in _checked:
+        if session.owners is not None:
+            session.owners.check_wrapper(wrapper)
         digest.compare(session, group)
         _checked.add(session)
 

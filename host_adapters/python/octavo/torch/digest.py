@@ -15,6 +15,7 @@ from .collective import collective
 _PARTS = (("the version of octavo", "install the same version everywhere"),
           ("the backend or its plugin file", "install the same plugin everywhere"),
           ("the options of the backend", "use one octavo.toml"),
+          ("shard_optimizer_state of octavo.prepare", "give it on every rank, or on none"),
           ("the layers (names)", "build the same model on every rank"),
           ("the layers (shapes and dtypes)", "build the same model on every rank"),
           ("the weights in slots", "use the same seed on every rank before creating the model, or "
@@ -26,10 +27,12 @@ def _number(text):
 
 
 def _values(session):
-    """A checksum of the slots that must be equal on every rank before the first step."""
+    """A checksum of the slots that must be equal on every rank before the first step. Of a sharded optimizer
+    state, each rank has slots of its own."""
+    own = set() if session.owners is None else session.owners.whole
     value = 0
     for slot, tensor in zip(session.slots, session.tensors):
-        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel():
+        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel() and slot.id not in own:
             value = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy(), value)
     return value
 
@@ -41,7 +44,7 @@ def of(session, with_values):
     shapes = [(n, session.sites[n].n, session.sites[n].k, str(session.sites[n].weight.parameter.dtype))
               for n in names]
     return [_number(version()), _number(session.run.identity()), _number(repr(options)),
-            _number(repr(names)), _number(repr(shapes)), _values(session) if with_values else 0]
+            int(session.owners is not None), _number(repr(names)), _number(repr(shapes)), _values(session) if with_values else 0]
 
 
 def compare(session, group, with_values=True):

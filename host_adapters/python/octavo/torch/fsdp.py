@@ -88,9 +88,22 @@ def _fill(session, weights, value):
     caches.hold(session, weights)
 
 
+def _expect_weights_in_model(session, name):
+    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel, "
+                                    "with octavo.prepare(shard_optimizer_state=True) for states on one rank each")
+
+
+def check_rest(session, named_parameters):
+    """The same where the weights of linears were left out (ignored_params): the backend steps what is left."""
+    if session.needs_own_optimizer:
+        for name, p in named_parameters:
+            if is_dtensor(p):
+                _expect_weights_in_model(session, name)
+
+
 def check(session, name, shard):
     """Raises UnsupportedError unless the session can follow a weight that is sharded like this."""
-    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel")
+    _expect_weights_in_model(session, name)
     if not is_fsdp_shard(shard):
         raise UnsupportedError(
             f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "

@@ -8,7 +8,6 @@ from ..errors import InvalidError, VersionError
 
 METADATA = "octavo.metadata"
 HASH = "octavo.blake2b"
-SEAL = (METADATA, HASH)
 
 
 def _bytes(tensor):
@@ -25,6 +24,17 @@ def of_all(tensors):
     the interpreter."""
     with ThreadPoolExecutor(thread_name_prefix="octavo-hash") as pool:
         return dict(zip(tensors, pool.map(of, tensors.values())))
+
+
+def single_key(key):
+    """The entry that holds the hash of one tensor, where the metadata does not."""
+    return f"{HASH}/{key}"
+
+
+def single_of(state):
+    """{key: hash} of the tensors of a state whose hashes are entries of their own."""
+    return {key[len(HASH) + 1:]: bytes(_bytes(value).numpy()).hex() for key, value in state.items()
+            if key.startswith(HASH + "/")}
 
 
 def seal(text):

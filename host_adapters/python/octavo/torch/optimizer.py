@@ -4,10 +4,11 @@ import weakref
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ddp
+from . import ddp, fsdp
 from .device import is_captured
+from .foreign import is_a
 from .gradient import SlotGradient
-from .prepared import session_of
+from .prepared import holder_of, session_of
 from .session import disable
 from .slots import BACKWARD, CAPTURED
 
@@ -34,10 +35,12 @@ class Adam(torch.optim.Optimizer):
     def _start(self):
         self.octavo_found_inf = True  # it takes found_inf: see skip
         self._pinned, self._of_graphs = None, []
+        self._has_looked = False  # for fully_shard of what it steps
         _adams.add(self)
 
     def __getstate__(self):
-        return {**super().__getstate__(), "session": self.session, "_source": None}
+        # The session first: copies of its parameters then know that it is copied, too.
+        return {"session": self.session, **super().__getstate__(), "_source": None}
 
     def __setstate__(self, state):
         super().__setstate__(state)
@@ -63,7 +66,13 @@ class Adam(torch.optim.Optimizer):
                              "plain again, or that was prepared for another optimizer; use that one")
         if self._changes_nothing():
             return loss
-        ids, rows = [], []
+        if session.owners is not None:
+            session.owners.check_step()
+        if not self._has_looked:
+            model = holder_of(session)
+            fsdp.check_rest(session, () if model is None else model.named_parameters())
+            self._has_looked = True
+        ids, rows, among = [], [], []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             rate = group["lr"]
@@ -71,16 +80,19 @@ class Adam(torch.optim.Optimizer):
                 rate = float(rate)
             for p in group["params"]:
                 weights = session.weights_of(p)
+                among += weights
                 factor = _factor(p, weights)
                 if factor is None:
                     continue
                 for w in weights:
+                    if not session.steps(w):
+                        continue
                     rows.append([rate, beta1, beta2, group["eps"], group["weight_decay"], factor,
                                  0.0, 0.0])
                     ids.append(w.id)
-        if ids:
-            session.optimizer_step(ids, self._hyper(rows),
-                                   getattr(self, "found_inf", session.nonfinite))
+        if ids or session.owners is not None:
+            session.optimizer_step(ids, self._hyper(rows) if ids else None,
+                                   getattr(self, "found_inf", session.nonfinite), among)
         session.clear_graph_gradients()
         return loss
 
@@ -169,6 +181,8 @@ def join(session, optimizer):
                            "step them: convert them before octavo.prepare")
     remedy = 'use torch.optim.AdamW or Adam, or fp8.backend = "te", which steps with any optimizer'
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
+        if is_a(optimizer, "ZeroRedundancyOptimizer"):
+            remedy = "use torch.optim.AdamW with octavo.prepare(shard_optimizer_state=True)"
         _refuse(session, optimizer, "Adam or AdamW", remedy)
     if optimizer.state:
         raise InvalidError("optimizer: expected one without steps, found moments in it; call "

@@ -7,16 +7,15 @@ each other: a step of the backend's optimizer updates the copy in place, and a w
 written to the slots before the next forward needs them. A step frees a copy that nothing holds.
 """
 import sys
-import weakref
 
 import torch
 
-from ..errors import DeviceError, StateError, UnsupportedError
-from .slots import HOST
+from ..errors import UnsupportedError
+from .prepared import holder_of
+from .weight_copy import Copy, placeholder, raw, set_raw
 
 _T = torch.Tensor
 _disabled = torch._C.DisableTorchFunctionSubclass
-_use_count = torch._C._storage_Use_Count
 
 # Functions that need no values.
 _METADATA = {getattr(_T, name).__get__ for name in (
@@ -34,133 +33,14 @@ _METADATA |= {getattr(_T, name) for name in (
     "new_full", "new_tensor") if hasattr(_T, name)}
 _METADATA |= {torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like,
               torch.rand_like, torch.randn_like, torch.is_floating_point, torch.is_complex,
-              torch.numel, torch.result_type, torch.is_same_size}
+              torch.numel, torch.result_type, torch.is_same_size, torch._has_compatible_shallow_copy_type}
 _GET_DATA, _SET_DATA = _T.data.__get__, _T.data.__set__
 _GET_GRADIENT, _SET_GRADIENT = _T.grad.__get__, _T.grad.__set__
 _HOOKS = {_T.register_hook, _T.register_post_accumulate_grad_hook}
 _REQUIRES_GRAD = {_T.requires_grad.__set__, _T.requires_grad_}
+# Methods that write every element of their first argument and read none of it.
+_OVERWRITES = {_T.copy_, _T.fill_, _T.zero_, _T.normal_, _T.uniform_}
 _ESCAPES = {_GET_DATA, _T.data_ptr, _T.untyped_storage, _T.storage, _T.numpy, _T.__dlpack__}
-
-
-def raw(p):
-    """The memory of a parameter as a plain tensor, which autograd does not follow."""
-    with _disabled():
-        return p.data
-
-
-def set_raw(p, data):
-    with _disabled():
-        p.data = data
-
-
-def version(p):
-    with _disabled():
-        return p._version
-
-
-def placeholder(p):
-    """A tensor with the shape and dtype of the parameter over one NaN."""
-    with _disabled():
-        return torch.full((), float("nan"), dtype=p.dtype, device=p.device).expand(p.shape)
-
-
-class Copy:
-    """The copy in torch's memory of one parameter in slots."""
-
-    def __init__(self, session, parameter):
-        self._session = weakref.ref(session)
-        self._ids = [w.id for w in session.weights_of(parameter)]
-        self.is_real = False
-        self.seen = 0            # the version that the slots have
-        self.is_suspect = False  # raw memory was handed out: writes leave no trace
-
-    def session(self):
-        session = self._session()
-        if session is None or session.is_closed:
-            raise StateError("this parameter's values were in slots of a session that is closed; call "
-                             "octavo.restore before the model goes, or read its state_dict")
-        return session
-
-    def graph_gradient(self, p):
-        session = self._session()
-        return None if session is None or session.is_closed else session.graph_gradient(p)
-
-    def drop_graph_gradient(self, p):
-        session = self._session()
-        if session is not None and not session.is_closed:
-            session.drop_graph_gradient(p)
-
-    def _flag(self, on):
-        flags = self.session().flags
-        for id in self._ids:
-            (flags.set if on else flags.clear)(id, HOST)
-
-    def make_real(self, p):
-        """Reads the slots into memory of torch, unless it is there."""
-        if self.is_real:
-            return
-        set_raw(p, self.session().read(p))
-        self.is_real, self.seen = True, version(p)
-        self._flag(True)
-
-    def replace(self, p, data):
-        """p.data = data, also by model.to(...)."""
-        here = self.session().device
-        if data.device != here:
-            raise DeviceError(
-                f"a weight in slots: expected values on {here}, where the model was prepared, found "
-                f"them on {data.device}; call octavo.restore(model), move it and prepare it again")
-        set_raw(p, data)
-        self.is_real, self.is_suspect, self.seen = True, True, -1
-        self._flag(True)
-
-    def settle(self, p):
-        """Writes to the slots what was written to the copy."""
-        if not self.is_real:
-            return
-        now = version(p)
-        if now == self.seen and not self.is_suspect:
-            return
-        session, values = self.session(), raw(p)
-        if not torch.equal(session.read(p), values):
-            session.write(p, values)
-            values.copy_(session.read(p))
-        self.seen = now
-        self.is_suspect = self.is_suspect and _holders(values) > 0
-
-    def follow(self, p):
-        """After a step: gives the memory back, or updates it where something holds it."""
-        if not self.is_real:
-            return
-        values = raw(p)
-        if _holders(values) > 0 or not p.requires_grad:
-            values.copy_(self.session().read(p))
-            self.seen = version(p)
-            return
-        del values
-        self.drop(p)
-
-    def drop(self, p):
-        """Gives the memory back. A graph that saved the values for its backward is told by their
-        version."""
-        torch.autograd.graph.increment_version(p)
-        set_raw(p, placeholder(p))
-        self.is_real = self.is_suspect = False
-        self._flag(False)
-
-
-def _holders(values):
-    """How many tensors but the parameter and `values` refer to this memory."""
-    return _use_count(values.untyped_storage()._cdata) - _ALONE
-
-
-def _alone():
-    p = torch.nn.Parameter(torch.zeros(2))
-    values = p.data
-    return _use_count(values.untyped_storage()._cdata)
-
-
-_ALONE = _alone()
 
 
 class SlotParameter(torch.nn.Parameter):
@@ -194,19 +74,30 @@ class SlotParameter(torch.nn.Parameter):
             return True
         if func is _T.stride:
             return torch.empty(args[0].shape, device="meta").stride(*args[1:], **kwargs)
+        if func is _T.to and _is_there(*args, **kwargs):
+            return args[0]
         if func == _SET_DATA:
+            if args[1] is args[0] and not args[0].octavo_copy.is_real:
+                return None  # Module.to, which has changed nothing
             return args[0].octavo_copy.replace(args[0], args[1])
         if func in _REQUIRES_GRAD:
             with _disabled():
                 out = func(*args, **kwargs)
             args[0].octavo_copy.session().trains(args[0])
             return out
-        for p in _parameters(args) + _parameters(kwargs.values()):
-            p.octavo_copy.make_real(p)
-            if func in _ESCAPES:
-                p.octavo_copy.is_suspect = True
-        with _disabled():
-            return func(*args, **kwargs)
+        is_blank = (func in _OVERWRITES and isinstance(args[0], SlotParameter)
+                    and args[0].octavo_copy.make_blank(args[0]))
+        try:
+            for p in _parameters(args) + _parameters(kwargs.values()):
+                p.octavo_copy.make_real(p)
+                if func in _ESCAPES:
+                    p.octavo_copy.is_suspect = True
+            with _disabled():
+                return func(*args, **kwargs)
+        except BaseException:
+            if is_blank:
+                args[0].octavo_copy.drop(args[0])
+            raise
 
     def detach(self):
         """As in torch. Raises UnsupportedError inside of torch.nn.Parameter(weight), which cannot
@@ -221,13 +112,25 @@ class SlotParameter(torch.nn.Parameter):
     def __deepcopy__(self, memo):
         """A plain parameter with the values; the copy of the session takes it into its slots."""
         if id(self) not in memo:
-            values = self.octavo_copy.session().read(self) if not self.octavo_copy.is_real else (
-                raw(self).clone())
+            session = self.octavo_copy.session()
+            if self.octavo_copy.is_real:
+                values = raw(self).clone()
+            elif not session.can_read(self) and (id(session) in memo or id(holder_of(session)) in memo):
+                values = placeholder(self)  # the copy of the session has it in slots
+            else:
+                values = session.read(self)
             memo[id(self)] = torch.nn.Parameter(values, self.requires_grad)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
         return torch.nn.Parameter(self.detach().clone(), self.requires_grad).__reduce_ex__(protocol)
+
+
+def _is_there(p, *args, **kwargs):
+    """Whether p.to(*args, **kwargs) asks for what p is. torch takes "cpu:0" for another device than "cpu"."""
+    with _disabled():
+        out = torch.empty(0, dtype=p.dtype, device=p.device).to(*args, **kwargs)
+        return (out.dtype, out.device) == (p.dtype, p.device) and not kwargs.get("copy")
 
 
 def _parameters(values):

@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..run import Config
-from . import ddp, fsdp, gather as gathers, gpus, ops, parameter, tensor_parallel
+from . import ddp, fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .check import Check
@@ -61,7 +61,7 @@ def _shared_with(model, candidates, weight):
     return None
 
 
-def _open(model, config, accept):
+def _open(model, config, accept, owners_of):
     """Returns (Session, Discovery). If another module reads a weight that the backend would keep in
     slots, the linears of the weight stay with the host and the session is opened again without
     them."""
@@ -71,7 +71,7 @@ def _open(model, config, accept):
         if tensor_parallel.is_in(model):
             tensor_parallel.assign(found.weights)
         pairs = [(name, weight) for c in found.candidates for name, weight in c.linears.values()]
-        session = Session(config, _with_others(model, found), pairs)
+        session = Session(config, _with_others(model, found), pairs, owners_of)
         conflicts = {}
         for w in session.weights:
             reader = None if w.is_native else _shared_with(model, found.candidates, w)
@@ -121,7 +121,7 @@ def _check_wrapper(session, model):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            check_every=0, gather=None, telemetry=0):
+            check_every=0, gather=None, telemetry=0, shard_optimizer_state=None):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
@@ -135,7 +135,9 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     changed in a way that leaves no trace; 0: never. telemetry: in every telemetry-th step, keeps what casts
     record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
     "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
-    are gathered all the same, and why.
+    are gathered all the same, and why. shard_optimizer_state: True for a backend that keeps moments and master
+    weights in slots: each rank of the group, which then is that of all ranks by default, holds those of its share
+    of the parameters, steps these, and sends the others their weights; see octavo.full_state.
 
     Returns (model, optimizer). The model is the same object. The optimizer is the same object if
     the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
@@ -144,7 +146,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
 
     For a model that is prepared already, this is the next stage: it takes the model, the optimizer
     and the configuration as they are now, and keeps the scales of layers that stay. config=None,
-    overrides=None and gather=None then mean those of before. Moments in slots start anew for another
+    overrides=None, gather=None and shard_optimizer_state=None then mean those of before. Moments in slots start anew for another
     optimizer; without one, the backend's Adam of before goes on.
 
     On an OctavoError, model and optimizer are unchanged. Call it from one thread.
@@ -154,20 +156,27 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     for name, steps in (("check_every", check_every), ("telemetry", telemetry)):
         if not isinstance(steps, int) or steps < 0:
             raise InvalidError(f"{name}: expected a number of steps from 0, found {steps!r}")
+    if shard_optimizer_state not in (None, False, True):
+        raise InvalidError(f"shard_optimizer_state: expected True, False or None, found {shard_optimizer_state!r}")
     if gather not in (None, *gathers.CHOICES):
         raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
     before = model.__dict__.get("octavo_session")
     check_whole(before)
     if before is None:
-        made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather)
+        made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather,
+                        bool(shard_optimizer_state))
         _watch(session_of(model), check_every, telemetry)
         return made
     config = before.config if config is None else Config.of(config)
+    if group is None and (before.owners is None or before.owners.is_named):
+        group = before.group
+    if shard_optimizer_state is None:
+        shard_optimizer_state = before.owners is not None
     kept, again = snapshot(before), make_plain(model, before)
     try:
-        model, joined = _convert(model, optimizer, Config.of(config, overrides), filter,
-                                 group if group is not None else before.group,
-                                 gather or ("fp8" if before.gather is not None else None))
+        model, joined = _convert(model, optimizer, Config.of(config, overrides), filter, group,
+                                 gather or ("fp8" if before.gather is not None else None),
+                                 shard_optimizer_state)
     except BaseException:
         again()
         raise
@@ -191,17 +200,20 @@ def _watch(session, check_every, telemetry):
         session.check.begin_step(session)
 
 
-def _convert(model, optimizer, config, accept, group, gather):
-    session, found = _open(model, config, accept)
-    session.group = group
+def _convert(model, optimizer, config, accept, group, gather, shards):
+    ranks = owners.group_for(shards, group)
+    session, found = _open(model, config, accept, lambda opened: None if ranks is None else owners.Owners(
+        opened, ranks, group is not None))
+    session.group = group if ranks is None else ranks
     undo, taken, converted, hook = [], [], [], None
     layouts = [(w.parameter, w.parameter.data) for w in found.weights if w.transposed]
     try:
-        gpus.check(session, group)
+        gpus.check(session, session.group)
         _check_converts(session)
         _check_wrapper(session, model)
         fsdp.check_all(session)
         tensor_parallel.check(session)
+        fsdp.check_rest(session, ((w.name, w.parameter) for w in session.weights))
         session.gather = gathers.opened(session, gather, model,
                                         lambda w: _shared_with(model, found.candidates, w))
         joined = optimizers.join(session, optimizer)

@@ -47,7 +47,11 @@ def make_plain(model, session):
 
 def check_whole(session):
     """Raises UnsupportedError for a session of a sharded model: FSDP's own classes are made on top of
-    the converted ones."""
+    the converted ones. Raises StateError where other ranks hold a part of its state."""
+    if session is not None and not session.holds_all():
+        raise StateError(
+            "model: expected its whole state on this rank, found optimizer state that is sharded; do this inside of "
+            "octavo.full_state(model), on every rank")
     if session is not None and session.is_sharded:
         raise UnsupportedError(
             "model: expected one that is not sharded, found fully_shard (FSDP2) around its converted "

@@ -25,11 +25,11 @@ class Session(Stored):
     """Opens a run for a model and allocates its slots.
 
     config: a Config; weights: a Weight for every parameter to describe to the backend; linears:
-    [(name, Weight)]. The model does not change. `verdicts` has a Verdict per linear; a declined
-    linear has no site in `sites`. Raises OctavoError; no run is open then.
+    [(name, Weight)]; owners_of(session): an owners.Owners or None. The model does not change. `verdicts`
+    has a Verdict per linear; a declined linear has no site in `sites`. Raises OctavoError; no run is open then.
     """
 
-    def __init__(self, config, weights, linears):
+    def __init__(self, config, weights, linears, owners_of=lambda session: None):
         self.config = config
         self.linears = linears
         self.left_out = {}        # linears that were never added: name -> reason
@@ -37,12 +37,18 @@ class Session(Stored):
         self._start()
         self._candidates = weights
         self._open()
+        try:
+            self.owners = owners_of(self)
+        except BaseException:
+            self.run.close()
+            raise
         self.tensors = [self._allocate(slot) for slot in self.slots]
         self._bind()
 
     def _start(self):
         """What a copy does not take over."""
         self.group = None         # the process group that the user gave
+        self.owners = None        # owners.Owners, with shard_optimizer_state
         self.holder = None        # weak reference to the model that octavo.prepare returned
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
@@ -103,7 +109,7 @@ class Session(Stored):
             return None
         dtype = ops.TORCH_DTYPES.get(slot.dtype, torch.uint8)
         made = torch.full((slot.rows, slot.cols), slot.initial, dtype=dtype, device=self.device)
-        if caches.waits(self, slot):
+        if caches.waits(self, slot) or self.owners is not None and not self.owners.keeps(slot):
             made.untyped_storage().resize_(0)
         return made
 
@@ -157,6 +163,14 @@ class Session(Stored):
                 f"{where}: expected a backend that leaves weights in the model, as {needed_by} needs, found "
                 f'{self.run.backend}; set fp8.backend = "te", or {instead}')
 
+    def steps(self, weight):
+        """Whether this rank steps a Weight: every rank, or its owner alone."""
+        return self.owners is None or self.owners.steps(weight)
+
+    def holds_all(self):
+        """Whether this rank has every slot."""
+        return self.owners is None or self.owners.holds_all(self)
+
     def linear_name(self, id):
         return self._accepted[id][1]
 
@@ -165,7 +179,10 @@ class Session(Stored):
     def __getstate__(self):
         self.settle_all()
         return {"config": self.config.frozen(), "weights": self._candidates,
-                "linears": self.linears, "left_out": self.left_out, "tensors": self.tensors,
+                "linears": self.linears, "left_out": self.left_out,
+                "owners": None if self.holds_all() else self.owners,
+                "tensors": [None if self.owners is not None and t is not None and caches.is_released(t) else t
+                            for t in self.tensors],
                 "skipped_steps": self.skipped_steps,
                 "gather": None if self.gather is None else self.gather.values,
                 "gradients": bytes(g & ~REPLAYS for g in self.flags.gradients)}
@@ -178,7 +195,9 @@ class Session(Stored):
         if state["gather"] is not None:
             self.gather = Gather(self, state["gather"])
         self._open()
-        self.tensors = state["tensors"]
+        self.owners = state.get("owners")
+        self.group = None if self.owners is None else self.owners.group
+        self.tensors = [self._allocate(s) if t is None else t for s, t in zip(self.slots, state["tensors"])]
         mine = [None if s.flags & _abi.SLOT_NATIVE else (s.rows, s.cols) for s in self.slots]
         theirs = [None if t is None else tuple(t.shape) for t in self.tensors]
         if mine != theirs:

@@ -16,7 +16,7 @@ _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
 
 def _keys(session):
     """The slots of a checkpoint: {key: slot}, with the keys of octavo_store_save
-    (docs/checkpoints.md)."""
+    (docs/checkpoints.md), also those that another rank holds."""
     keys = {}
     for slot in session.slots:
         if not slot.flags & _abi.SLOT_CHECKPOINT or session.tensors[slot.id] is None:
@@ -34,6 +34,20 @@ def _keys(session):
     return keys
 
 
+def _held(session):
+    """Those of them that this rank holds."""
+    return {key: slot for key, slot in _keys(session).items() if not is_released(session.tensors[slot.id])}
+
+
+def _copies(session, keys):
+    """{key: a copy}, with FP8 codes in torch's FP8 dtypes."""
+    out = {}
+    for key, slot in keys.items():
+        copy = session.tensors[slot.id].clone()
+        out[key] = copy.view(_FP8[slot.dtype]) if slot.dtype in _FP8 else copy
+    return out
+
+
 def _metadata(session, keys):
     return {"schema": SCHEMA, "backend": session.run.backend, "options": session.run.options(),
             "labels": {key: list(slot.labels) for key, slot in keys.items() if slot.labels}}
@@ -45,17 +59,21 @@ def state_dict(model):
     Contains copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, a uint8 tensor of
     JSON with the backend, its options, the objects of pooled columns and the hash of each tensor,
     and a uint8 tensor with the hash of that JSON. Works with torch.load(weights_only=True) and with
-    safetensors. Call it between steps. Raises StateError for a model that was not prepared.
+    safetensors. Call it between steps. Of a sharded optimizer state it has what this rank holds, and inside of
+    octavo.full_state all. Raises StateError for a model that was not prepared.
     """
     session = session_of(model)
     session.settle_all()
-    keys = _keys(session)
-    out = {}
-    for key, slot in keys.items():
-        copy = session.tensors[slot.id].clone()
-        out[key] = copy.view(_FP8[slot.dtype]) if slot.dtype in _FP8 else copy
+    keys = _held(session)
+    out = _copies(session, keys)
     metadata = {**_metadata(session, keys), "blake2b": hashes.of_all(out)}
-    return {**out, **hashes.seal(json.dumps(metadata, sort_keys=True).encode())}
+    if not session.holds_all():
+        metadata["rank"] = f"rank {session.owners.rank} of {session.owners.world}"
+    return {**out, **_sealed(metadata)}
+
+
+def _sealed(metadata):
+    return hashes.seal(json.dumps(metadata, sort_keys=True).encode())
 
 
 def _columns(key, slot, labels):
@@ -75,13 +93,14 @@ def load_state_dict(model, state):
     """Restores the result of state_dict bit for bit: the next step equals the next step of the
     model that was saved. Load the model's own state dict first.
 
-    Requires the same model, backend and options; pooled columns are matched by layer name. Raises
+    Requires the same model, backend and options; pooled columns are matched by layer name. With a sharded
+    optimizer state it takes the state of this rank, or a whole one, of which it uses what this rank holds. Raises
     InvalidError for any other state and for a damaged one, by the name of the tensor, and
     VersionError for one of another schema; no slot changes then. Raises StateError for a model that
     was not prepared.
     """
     session = session_of(model)
-    keys = _keys(session)
+    every, keys = _keys(session), _held(session)
     found = json.loads(hashes.opened(state))
     here = _metadata(session, keys)
     if found["schema"] != SCHEMA:
@@ -93,7 +112,12 @@ def load_state_dict(model, state):
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
                                f"{difference[0]}; load it with the configuration of the save")
     missing = sorted(set(keys) - set(state))
-    unknown = sorted(set(state) - set(keys) - {hashes.METADATA, hashes.HASH})
+    single = hashes.single_of(state)
+    unknown = sorted(set(state) - set(every) - {hashes.METADATA, hashes.HASH, *map(hashes.single_key, single)})
+    if missing and "rank" in found:
+        raise InvalidError(f"the state: expected what this rank holds of a sharded optimizer state, or a whole one, found "
+                           f"that of {found['rank']} without {missing[0]}; load the file of this rank, or save inside of "
+                           "octavo.full_state")
     if missing or unknown:
         raise InvalidError(f"the state: expected the slots of this model; {len(missing)} are missing "
                            f"({', '.join(missing[:3])}), {len(unknown)} unknown "
@@ -108,7 +132,7 @@ def load_state_dict(model, state):
                                f"{tuple(value.shape)} of {value.dtype}; load a checkpoint of this model")
         columns = _columns(key, slot, found["labels"])
         values[key] = value if columns is None else value[:, columns]
-    hashes.check(found["blake2b"], {key: state[key] for key in keys})
+    hashes.check({**found["blake2b"], **single}, {key: state[key] for key in keys})
     for slot in session.slots:
         tensor = session.tensors[slot.id]
         if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
@@ -125,9 +149,11 @@ class Stateful:
         dcp.save({"model": model_state, "octavo": octavo.Stateful(model), "optimizer": optimizer_state})
 
     The state is that of state_dict, with the metadata as bytes, so that a checkpoint of other options
-    is refused by load_state_dict. It is equal on all ranks and is written once, so it loads on any
-    number of ranks and any mesh; copies are made when it is asked for, as async_save needs. dcp.load
-    restores in the order of the keys: the model's must come before this one. Raises StateError for a
+    is refused by load_state_dict. Each slot is written once: it is equal on all ranks, or with
+    octavo.prepare(shard_optimizer_state=True) on one of them. So it loads on any number of ranks and any mesh,
+    sharded or not; copies are made when it is asked for, as async_save needs. dcp.load
+    restores in the order of the keys: the model's must come before this one. register_for_checkpointing saves the
+    state of one rank, so a sharded one needs octavo.accelerate.Accelerator or octavo.full_state. Raises StateError for a
     model that was not prepared.
     """
 
@@ -136,8 +162,16 @@ class Stateful:
         self._model = model
 
     def state_dict(self):
-        state = state_dict(self._model)
-        return {**state, **{key: bytes(state[key].numpy()) for key in hashes.SEAL}}
+        session = session_of(self._model)
+        session.settle_all()
+        keys = _held(session)
+        out = _copies(session, keys)
+        found = hashes.of_all(out)
+        # The metadata is equal on all ranks. So the hash of a slot that may be on one rank comes with it.
+        single = [key for key, slot in keys.items() if slot.shard == _abi.SHARD_WHOLE]
+        seal = _sealed({**_metadata(session, keys), "blake2b": {k: found[k] for k in keys if k not in single}})
+        return {**out, **{key: bytes(value.numpy()) for key, value in seal.items()},
+                **{hashes.single_key(key): bytes.fromhex(found[key]) for key in single}}
 
     def load_state_dict(self, state):
         """Also takes the result of octavo.state_dict. Raises what octavo.load_state_dict raises."""
@@ -169,7 +203,7 @@ def carry(session, kept):
                 continue  # another layer took the place
         before, values = old[key]
         target = session.tensors[slot.id]
-        if (before.dtype, before.rows) != (slot.dtype, slot.rows):
+        if (before.dtype, before.rows) != (slot.dtype, slot.rows) or is_released(target):
             continue
         if slot.labels and before.labels:
             for column, name in enumerate(slot.labels):
@@ -215,6 +249,8 @@ def report(model, format="text"):
         out["skipped_steps"] = session.skipped_steps
         if session.gather is not None:
             out["gather"] = session.gather.layers()
+        if session.owners is not None:
+            out["optimizer_state"] = session.owners.share()
         return json.dumps(out, indent=2)
     lines = [text]
     if session.left_out:
@@ -224,6 +260,9 @@ def report(model, format="text"):
     if session.gather is not None and session.is_sharded:
         lines.append("gathered by fully_shard")
         lines += [f"  {name}: {how}" for name, how in session.gather.layers().items()]
+    if session.owners is not None:
+        lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
+            **session.owners.share()))
     idle = never_ran(session)
     if idle and calls["linear_forward"]:
         lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "

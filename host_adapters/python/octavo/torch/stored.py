@@ -2,8 +2,9 @@
 import torch
 
 from .. import _abi
-from ..errors import InvalidError
+from ..errors import InvalidError, StateError
 from . import fsdp, ops, parameter
+from .caches import is_released
 from .foreign import local
 from .gradient import SlotGradient, absorb, apply_factor, is_plain
 from .slots import CODES, HOST, MOVED, REPLAYS
@@ -60,7 +61,13 @@ class Stored:
     @torch.no_grad()
     def read(self, p, role=_abi.ROLE_MASTER_WEIGHT):
         """The plain values of a role (_abi.ROLE_...), in the shape and dtype of the parameter. A
-        weight without a master is its own."""
+        weight without a master is its own. Raises StateError for what another rank holds."""
+        if not self.can_read(p, role):
+            missing = self.owners.missing(self, self.weights_of(p), role)
+            raise StateError(
+                f"{missing.name}: expected a read on rank {self.owners.owner[missing.id]}, which alone holds these values "
+                f"since the optimizer state is sharded, found one on rank {self.owners.rank}; read it inside of "
+                "octavo.full_state(model), which every rank enters, or save octavo.sharded_state_dict(model)")
         out = torch.empty(p.shape, dtype=p.dtype, device=p.device)
         for w in self.weights_of(p):
             plain = torch.empty(w.shape, dtype=p.dtype, device=p.device)
@@ -77,6 +84,14 @@ class Stored:
             ops.run("write_parameter", self.number, w.id, role, plain)
             if role != _abi.ROLE_GRADIENT:
                 self.flags.set(w.id, CODES | MOVED)
+
+    def can_read(self, p, role=_abi.ROLE_MASTER_WEIGHT):
+        """Whether this rank holds the values of a role."""
+        return self.owners is None or self.owners.missing(self, self.weights_of(p), role) is None
+
+    def shares_master(self, p):
+        """Whether one rank alone holds its master weight."""
+        return self.owners is not None and self.owners.has_role(self.weights_of(p), _abi.ROLE_MASTER_WEIGHT)
 
     @torch.no_grad()
     def settle(self, p):
@@ -147,13 +162,18 @@ class Stored:
                 *self._natives(weights))
         return out
 
-    def optimizer_step(self, ids, hyper, skip=None):
-        """One step of octavo.optimizer/1 for these parameters. hyper: float32 [len(ids), 8], see
-        octavo/optimizer.h; skip: float32 [1] or None, not 0: nothing changes."""
+    def optimizer_step(self, ids, hyper, skip=None, among=()):
+        """One step of octavo.optimizer/1 for these parameters, which this rank steps. hyper: float32
+        [len(ids), 8], see octavo/optimizer.h; skip: float32 [1] or None, not 0: nothing changes.
+        among: the Weights that all ranks step together, with shard_optimizer_state."""
         self.settle_all()  # what was written since the forward counts
         weights = [self.weights[i] for i in ids]
-        ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, skip,
-                *self._natives(weights))
+        if ids:
+            ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, skip,
+                    *self._natives(weights))
+        if self.owners is not None:
+            self.owners.publish(self, among)
+            weights = among
         for w in weights:
             torch.autograd.graph.increment_version(w.parameter)
             self.flags.set(w.id, CODES)
@@ -167,18 +187,20 @@ class Stored:
         names = {(s.owner, s.name) for s in slots if s.role in _MOMENTS}
         for s in slots:
             # A moment's scale has its name with a suffix.
-            if any(o == s.owner and (s.name == n or s.name.startswith(n + "/")) for o, n in names):
+            named = any(o == s.owner and (s.name == n or s.name.startswith(n + "/")) for o, n in names)
+            if named and not is_released(self.tensors[s.id]):
                 self.tensors[s.id].fill_(s.initial)
 
     def _natives(self, weights):
         """(weights, gradients): torch's own tensors that a step of these Weights takes."""
         found = []
         for role in (_abi.ROLE_WEIGHT, _abi.ROLE_GRADIENT):
-            found.append([self._native(w, role) for w in weights if (w.id, role) in self._stepped])
+            found.append([self.native(w, role) for w in weights if (w.id, role) in self._stepped])
         return found
 
     @staticmethod
-    def _native(w, role):
+    def native(w, role):
+        """Torch's own tensor, as a step of this Weight takes it."""
         if role == _abi.ROLE_GRADIENT:
             return w.of(w.parameter.grad).contiguous()
         own = w.of(w.parameter.detach())

@@ -1,0 +1,177 @@
+"""Optimizer state on one rank each: octavo.prepare(shard_optimizer_state=True).
+
+A slot with OCTAVO_SHARD_WHOLE (octavo/slots.h) has memory on the owner of its parameter alone. Which rank
+that is, liboctavo says. The owner steps the parameter, and then publishes what its step wrote to other slots
+and to torch's own weight.
+"""
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+from ..errors import InvalidError, StateError, UnsupportedError
+from .caches import hold_slots, is_released, release_slots
+from .collective import collective
+
+CHUNK = 25 << 20  # bytes of each rank that travel together
+
+
+def group_for(shard, group):
+    """The process group that shares the states out, None if nobody asked for it. group: of octavo.prepare.
+    Raises StateError without torch.distributed, and InvalidError for a group of other ranks."""
+    if not shard:
+        return None
+    if not (dist.is_available() and dist.is_initialized()):
+        raise StateError("shard_optimizer_state: expected ranks that share the states out, found no process group; call "
+                         "torch.distributed.init_process_group before octavo.prepare, or leave it out")
+    found = group if group is not None else dist.group.WORLD
+    if dist.get_rank(found) < 0:
+        raise InvalidError(f"group: expected one that has this process, rank {dist.get_rank()}, found ranks "
+                           f"{dist.get_process_group_ranks(found)}; call octavo.prepare on these alone")
+    return found
+
+
+class Owners:
+    """Who holds the WHOLE slots of which parameter of a session. Raises UnsupportedError for a backend
+    without such slots."""
+
+    def __init__(self, session, group, is_named):
+        self.whole = {s.id for s in session.slots if s.shard == _abi.SHARD_WHOLE}
+        if not self.whole or not session.run.has("optimizer"):
+            raise UnsupportedError(
+                "shard_optimizer_state: expected a backend that keeps optimizer states in slots, found "
+                f"{session.run.backend or session.run.precision}, with which they are torch's; leave it out and shard "
+                'with fully_shard or ZeroRedundancyOptimizer, or set fp8.backend = "msamp"')
+        self.group = group
+        self.is_named = is_named  # by the user: else it must be that of DistributedDataParallel
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        owners = session.run.owners(self.rank, self.world)
+        self.owner = {s.owner: owners[s.owner] for s in session.slots if s.id in self.whole}
+        self._ids = {}  # (parameter, role): its WHOLE slots
+        for s in session.slots:
+            if s.id in self.whole:
+                self._ids.setdefault((s.owner, s.role), []).append(s.id)
+        self.is_gathering = False  # inside of octavo.full_state
+
+    def __deepcopy__(self, memo):
+        copied = object.__new__(Owners)
+        copied.__dict__.update(self.__dict__, is_gathering=False)
+        return copied
+
+    def __reduce__(self):
+        raise StateError("a model whose optimizer state is sharded: expected octavo.full_state(model) around code that "
+                         "pickles it, found none; enter it on every rank, or save octavo.state_dict of each rank")
+
+    def keeps(self, slot):
+        """Whether this rank has a slot."""
+        return slot.id not in self.whole or self.owner[slot.owner] == self.rank
+
+    def steps(self, weight):
+        """Whether this rank steps a Weight. One without WHOLE slots is stepped on every rank."""
+        return self.owner.get(weight.id, self.rank) == self.rank
+
+    def share(self):
+        """What octavo.report says of it."""
+        mine = sum(owner == self.rank for owner in self.owner.values())
+        return {"rank": self.rank, "ranks": self.world, "parameters": mine, "of": len(self.owner)}
+
+    def publish(self, session, weights):
+        """Sends what steps of these Weights wrote from their owners to all ranks. The same Weights on every
+        rank, whether or not this step had gradients for them."""
+        weights, parts = {w.id: w for w in weights}, [[] for _ in range(self.world)]
+        for s in session.slots:
+            if self._is_published(s) and s.owner in weights:
+                tensor = session.tensors[s.id]
+                parts[self.owner[s.owner]].append(
+                    session.native(weights[s.owner], s.role) if tensor is None else tensor)
+        exchange(session, "exchange of stepped weights", self.group, parts)
+
+    def _is_published(self, slot):
+        return (slot.owner_kind == _abi.OWNER_PARAMETER and slot.owner in self.owner and slot.id not in self.whole
+                and slot.access[_abi.VERB_OPTIMIZER_STEP] in (_abi.ACCESS_WRITE, _abi.ACCESS_UPDATE))
+
+    def fill(self, session, to):
+        """Gives WHOLE slots memory and values on one rank of the group, or on every one (None)."""
+        parts = [[] for _ in range(self.world)]
+        for slot in session.slots:
+            if slot.id in self.whole:
+                parts[self.owner[slot.owner]].append(session.tensors[slot.id])
+        if to in (None, self.rank):
+            hold_slots(session, [s for s in session.slots if s.id in self.whole])
+        exchange(session, "octavo.full_state", self.group, parts)
+
+    def release(self, session):
+        """Frees what other ranks own."""
+        release_slots(session, [s for s in session.slots if not self.keeps(s)])
+
+    def missing(self, session, weights, role):
+        """The first of these Weights of which this rank does not hold the slot of a role; None if it holds all."""
+        return next((w for w in weights for i in self._ids.get((w.id, role), ()) if is_released(session.tensors[i])), None)
+
+    def has_role(self, weights, role):
+        """Whether a role of these Weights is on their owners alone."""
+        return any((w.id, role) in self._ids for w in weights)
+
+    def holds_all(self, session):
+        """Whether this rank has every slot, as inside of octavo.full_state."""
+        return not any(is_released(session.tensors[i]) for i in self.whole)
+
+    def check_step(self):
+        if self.is_gathering:
+            raise StateError("optimizer: expected a step outside of octavo.full_state, found one inside of it, where "
+                             "copies of the optimizer state would stay behind; leave it first")
+
+    def check_wrapper(self, wrapper):
+        """Raises StateError unless the DistributedDataParallel around the model has these ranks."""
+        if wrapper is None and not self.is_named and self.world > 1:
+            raise StateError(
+                "shard_optimizer_state: expected DistributedDataParallel around the model, which averages the gradients "
+                "that are not in slots, found none; wrap the model, or average them yourself and name the ranks in "
+                "octavo.prepare(group=)")
+        if wrapper is not None:
+            self.check_group(wrapper.process_group)
+
+    def check_group(self, group):
+        """The same for another group of the training."""
+        here, found = dist.get_process_group_ranks(self.group), dist.get_process_group_ranks(group)
+        if found != here:
+            raise StateError(f"shard_optimizer_state: expected one group of ranks, {here}, which share the states out, "
+                             f"found gradients averaged over ranks {found}; name the latter in octavo.prepare(group=)")
+
+
+def exchange(session, what, group, parts):
+    """Every rank gets what each rank has. parts: for each rank of the group its tensors, equal in number and
+    size on every rank; here they are filled, but for those without memory. Collectives of whole chunks; where
+    few ranks have more than the others, these send alone."""
+    rank, world = dist.get_rank(group), len(parts)
+    sizes = [sum(t.numel() * t.element_size() for t in own) for own in parts]
+    for first in range(0, max(sizes) if world > 1 else 0, CHUNK):
+        senders = [r for r in range(world) if sizes[r] > first]
+        width = min(CHUNK, max(sizes) - first)
+        sent = torch.empty(width, dtype=torch.uint8, device=session.device)
+        for piece, place in _pieces(parts[rank], first, width):
+            sent[place].copy_(piece)
+        if 2 * len(senders) > world:
+            received = torch.empty(world, width, dtype=torch.uint8, device=session.device)
+            collective(session, what, dist.all_gather_into_tensor, received.view(-1), sent, group=group)
+        else:
+            received = {r: sent if r == rank else torch.empty_like(sent) for r in senders}
+            for r in senders:
+                collective(session, what, dist.broadcast, received[r], dist.get_global_rank(group, r), group=group)
+        for r in senders:
+            if r != rank:
+                for piece, place in _pieces(parts[r], first, width):
+                    piece.copy_(received[r][place])
+
+
+def _pieces(tensors, first, width):
+    """[(bytes of a tensor, their place in a chunk)] of the bytes from `first` of all these tensors, one after
+    the other. Those without memory are left out."""
+    found, at = [], 0
+    for t in tensors:
+        size = t.numel() * t.element_size()
+        begin, end = max(first, at), min(first + width, at + size)
+        if begin < end and not is_released(t):
+            flat = t.view(-1).view(torch.uint8)
+            found.append((flat[begin - at:end - at], slice(begin - first, end - first)))
+        at += size
+    return found

@@ -1,0 +1,164 @@
+"""The copy in torch's memory of a weight in slots, for code other than linears: see parameter.py."""
+import weakref
+
+import torch
+
+from ..errors import DeviceError, StateError
+from .slots import HOST
+
+_disabled = torch._C.DisableTorchFunctionSubclass
+_use_count = torch._C._storage_Use_Count
+
+
+def raw(p):
+    """The memory of a parameter as a plain tensor, which autograd does not follow."""
+    with _disabled():
+        return p.data
+
+
+def set_raw(p, data):
+    with _disabled():
+        p.data = data
+
+
+def version(p):
+    with _disabled():
+        return p._version
+
+
+def placeholder(p):
+    """A tensor with the shape and dtype of the parameter over one NaN."""
+    with _disabled():
+        return torch.full((), float("nan"), dtype=p.dtype, device=p.device).expand(p.shape)
+
+
+class Copy:
+    """The copy in torch's memory of one parameter in slots."""
+
+    def __init__(self, session, parameter):
+        self._session = weakref.ref(session)
+        self._ids = [w.id for w in session.weights_of(parameter)]
+        self.is_real = False
+        self.seen = 0            # the version that the slots have
+        self.is_suspect = False  # raw memory was handed out: writes leave no trace
+
+    def session(self):
+        session = self._session()
+        if session is None or session.is_closed:
+            raise StateError("this parameter's values were in slots of a session that is closed; call "
+                             "octavo.restore before the model goes, or read its state_dict")
+        return session
+
+    def graph_gradient(self, p):
+        session = self._session()
+        return None if session is None or session.is_closed else session.graph_gradient(p)
+
+    def drop_graph_gradient(self, p):
+        session = self._session()
+        if session is not None and not session.is_closed:
+            session.drop_graph_gradient(p)
+
+    def _flag(self, on):
+        flags = self.session().flags
+        for id in self._ids:
+            (flags.set if on else flags.clear)(id, HOST)
+
+    def make_real(self, p):
+        """Reads the slots into memory of torch, unless it is there."""
+        if self.is_real:
+            return
+        set_raw(p, self.session().read(p))
+        self.is_real, self.seen = True, version(p)
+        self._flag(True)
+
+    def make_blank(self, p):
+        """Gives it memory for values that overwrite all of it, where those of the slots cannot be read. Returns
+        whether it did."""
+        is_blank = not self.is_real and not self.session().can_read(p)
+        if is_blank:
+            set_raw(p, placeholder(p).clone())
+            self.is_real, self.seen = True, -1
+            self._flag(True)
+        return is_blank
+
+    def replace(self, p, data):
+        """p.data = data, also by model.to(...)."""
+        here = self.session().device
+        if data.device != here:
+            raise DeviceError(
+                f"a weight in slots: expected values on {here}, where the model was prepared, found "
+                f"them on {data.device}; call octavo.restore(model), move it and prepare it again")
+        set_raw(p, data)
+        self.is_real, self.is_suspect, self.seen = True, True, -1
+        self._flag(True)
+
+    def settle(self, p):
+        """Writes to the slots what was written to the copy."""
+        if not self.is_real:
+            return
+        now = version(p)
+        if now == self.seen and not self.is_suspect:
+            return
+        session, values = self.session(), raw(p)
+        if not session.can_read(p):
+            # The owner keeps its master where the values equal those that it reads. Of float32 they are exact, so
+            # the codes that this rank makes of them are the owner's in either case.
+            if values.dtype != torch.float32:
+                raise StateError(
+                    f"{session.weights_of(p)[0].name}: expected a write inside of octavo.full_state(model), since the "
+                    f"parameter is {values.dtype} and another rank holds its master (shard_optimizer_state), found one "
+                    "outside; enter it on every rank, or load the state of octavo.state_dict afterwards")
+            session.write(p, values)
+            del values
+            return self._let_go(p, session)
+        if not torch.equal(session.read(p), values):
+            session.write(p, values)
+            values.copy_(session.read(p))
+        self.seen = now
+        self.is_suspect = self.is_suspect and _holders(values) > 0
+
+    def follow(self, p):
+        """After a step: gives the memory back, or updates it where something holds it."""
+        if not self.is_real:
+            return
+        session, values = self.session(), raw(p)
+        if not session.can_read(p):
+            del values
+            return self._let_go(p, session)
+        if _holders(values) > 0 or not p.requires_grad:
+            values.copy_(session.read(p))
+            self.seen = version(p)
+            return
+        del values
+        self.drop(p)
+
+    def _let_go(self, p, session):
+        """Gives back memory that this rank cannot update. Raises StateError where something else holds it."""
+        if _holders(raw(p)) > 0:
+            raise StateError(
+                f"{session.weights_of(p)[0].name}: expected a weight that only its parameter refers to, since another rank "
+                "holds its master (shard_optimizer_state) and this one cannot keep a copy current, found another "
+                "reference to its memory; write with weight.copy_(values) alone, or inside of octavo.full_state(model)")
+        self.drop(p)
+
+    def drop(self, p):
+        """Gives the memory back. A graph that saved the values for its backward is told by their
+        version."""
+        torch.autograd.graph.increment_version(p)
+        set_raw(p, placeholder(p))
+        self.is_real = self.is_suspect = False
+        self._flag(False)
+
+
+def _holders(values):
+    """How many tensors but the parameter and `values` refer to this memory."""
+    return _use_count(values.untyped_storage()._cdata) - _ALONE
+
+
+def _alone():
+    p = torch.nn.Parameter(torch.zeros(2))
+    values = p.data
+    return _use_count(values.untyped_storage()._cdata)
+
+
+_ALONE = _alone()
