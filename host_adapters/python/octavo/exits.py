@@ -36,7 +36,7 @@ def exit_code(error):
     if any(c.__name__ == "DistError" for c in type(error).__mro__):
         return RESTART
     if isinstance(error, RuntimeError):  # torch's words for a transport, and for a file that is short
-        words = {"/gloo/": RESTART, "inline_container": FILES}
+        words = {"/gloo/": RESTART, "caused pair closure": RESTART, "inline_container": FILES}
         return next((code for word, code in words.items() if word in str(error)), OTHER)
     return OTHER
 

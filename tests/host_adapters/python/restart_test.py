@@ -105,6 +105,7 @@ class CheckpointException(BaseException):
     (octavo.InvalidError("a key"), 78), (octavo.UnsupportedError("a backend"), 78), (octavo.StateError("a call"), 78),
     (octavo.VersionError("a version"), 78), (octavo.InternalError("a bug"), 70), (RuntimeError("shapes"), 1),
     (RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:1] Connection closed by peer"), 75),
+    (RuntimeError("Application timeout caused pair closure"), 75),
     (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"), 74),
     (torch.distributed.DistBackendError("NCCL"), 75), (torch.distributed.DistStoreError("wait timeout"), 75),
     (CheckpointException(OSError(27, "File too large"), RuntimeError("shapes")), 74),

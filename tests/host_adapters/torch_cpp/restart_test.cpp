@@ -147,6 +147,7 @@ TEST(ExitCode, says_what_helps) {
   EXPECT_EQ(exit_code(std::runtime_error("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:1] "
                                          "Connection closed by peer")),
             EX_TEMPFAIL);
+  EXPECT_EQ(exit_code(std::runtime_error("Application timeout caused pair closure")), EX_TEMPFAIL);
   EXPECT_EQ(exit_code(fs::filesystem_error("write", std::error_code())), EX_IOERR);
   EXPECT_EQ(exit_code(std::runtime_error("shapes")), 1);
 }

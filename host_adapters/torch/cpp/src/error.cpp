@@ -44,7 +44,8 @@ int exit_code(const std::exception &error) {
       dynamic_cast<const std::filesystem::filesystem_error *>(&error) != nullptr)
     return kFiles;
   const std::string_view text = error.what();  // of torch's transport, and of a short file
-  if (text.find("/gloo/") != std::string_view::npos) return kRestart;
+  for (const char *of_gloo : {"/gloo/", "caused pair closure"})
+    if (text.find(of_gloo) != std::string_view::npos) return kRestart;
   return text.find("inline_container") != std::string_view::npos ? kFiles : 1;
 }
 
