@@ -73,7 +73,7 @@ class Pilot:
 
 
 def pilot(plan, ledger):
-    """The deviation of a difference, pooled over the pilot's recipes."""
+    """The deviation of a difference, pooled over the pilot's recipes, of which the control is none."""
     deviations, squares, freedom = {}, 0.0, 0
     for record in ledger.runs:
         wanted = plan.settings(plan.recipe(record["recipe"]))
@@ -85,8 +85,9 @@ def pilot(plan, ledger):
         pairs = _pairs(plan, ledger, plan.recipe(name), plan.pilot_seeds())
         expect(len(pairs) > 1, str(ledger.path), f"two or more pairs of {name}", len(pairs), "Run: study.py pilot")
         deviations[name] = paired.deviation(paired.differences(*zip(*pairs.values())))
-        squares += deviations[name] ** 2 * (len(pairs) - 1)
-        freedom += len(pairs) - 1
+        if name != plan.control.name:
+            squares += deviations[name] ** 2 * (len(pairs) - 1)
+            freedom += len(pairs) - 1
     pooled = (squares / freedom) ** 0.5
     return Pilot(deviations, pooled, freedom, deviation_bound(pooled, freedom, plan.test["confidence"]))
 

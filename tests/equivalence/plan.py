@@ -18,14 +18,14 @@ KEYS = {
     "pilot": {"first_seed", "seeds", "recipes"},
     "recipe": {"name", "run", "head", "nudge"},
 }
-HEADS = {"fp8", "host", "bf16"}
+HEADS = {"fp8", "host", "bf16", "fp32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     name: str
     run: str    # of train_gpt --run
-    head: str   # "fp8" or "host"; "bf16" for runs without FP8
+    head: str   # its precision: "fp8", or that of the "host"; "bf16" or "fp32" for runs without FP8
     nudge: bool = False
 
 
@@ -102,7 +102,7 @@ def _check(plan):
     names = [r.name for r in plan.everything]
     for recipe in plan.everything:
         expect(recipe.head in HEADS and names.count(recipe.name) == 1, f"{plan.path}, recipe {recipe.name}",
-               "a name of its own and the head fp8, host or bf16", f"{recipe.head}", "Correct the plan.")
+               "a name of its own and the head fp8, host, bf16 or fp32", f"{recipe.head}", "Correct the plan.")
     expect(plan.control.run == plan.base.run, f"{plan.path}, the second recipe",
            f"the base's run {plan.base.run} with nudge = true", plan.control.run, "Correct the plan.")
     seeds = [m.seeds for m in plan.margins]
