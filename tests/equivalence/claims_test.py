@@ -2,6 +2,7 @@
 
 Runs here are records of the test's choice.
 """
+import pathlib
 import sys
 import unittest
 import xml.etree.ElementTree
@@ -10,9 +11,12 @@ sys.dont_write_bytecode = True
 
 import analysis
 import chart
+import plan as plans
 from errors import StudyError
 from fixture import BASE, PLAN, Folder, noisy
 from ledger import Ledger
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Claims(Folder):
@@ -73,12 +77,26 @@ class Claims(Folder):
         self.record(range(1, 4), bf16=noisy(0.0, 0.0), **{"te current": noisy(0.1, 0.2)})
         found = analysis.pilot(self.plan, Ledger(self.ledger_path))
         self.assertEqual(found.freedom, 2)
+        # The control is shown and not pooled: it parts late, so its differences are smaller.
+        self.record(range(1, 4), control=noisy(0.0, 0.01))
+        self.plan.pilot["recipes"].append("control")
+        again = analysis.pilot(self.plan, Ledger(self.ledger_path))
+        self.assertEqual((again.pooled, again.freedom), (found.pooled, 2))
+        self.assertLess(again.deviations["control"], again.deviations["te current"])
         self.assertGreater(found.bound, found.pooled)
         for margin, needed, power in analysis.seeds_by_power(self.plan, found.bound):
             self.assertEqual(needed <= margin.seeds, power >= 0.9)
         other = self.write_plan(PLAN.replace("steps = 12", "steps = 13"))
         with self.assertRaises(StudyError):
             analysis.pilot(other, Ledger(self.ledger_path))
+
+
+class Committed(unittest.TestCase):
+    def test_the_plan_has_the_seeds_that_its_pilot_asks_for(self):
+        plan = plans.load(HERE / "plan.toml")
+        found = analysis.pilot(plan, Ledger(HERE.parents[1] / "docs/results/equivalence/pilot.jsonl"))
+        for margin, needed, _ in analysis.seeds_by_power(plan, found.bound):
+            self.assertEqual(margin.seeds, needed)
 
 
 if __name__ == "__main__":
