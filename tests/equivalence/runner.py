@@ -105,13 +105,14 @@ def check_text(plan):
 
 def run_until(program, plan, ledger, work, deadline, jobs, say):
     """Begins runs until the deadline and waits for those that have begun. Returns how many ended."""
-    def interrupt(number, _):
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # A signal is looked at between two steps, so that no run and no record is lost in the middle of one.
+    signals = []
+    before = {s: signal.signal(s, lambda number, _: signals.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
     waiting, running, done = list(work), [], 0
     try:
         while waiting or running:
+            if signals:
+                raise KeyboardInterrupt
             while waiting and len(running) < jobs and time.monotonic() < deadline:
                 running.append(program.start(plan, *waiting.pop(0)))
             if not running:
@@ -127,7 +128,8 @@ def run_until(program, plan, ledger, work, deadline, jobs, say):
     finally:
         for run in running:
             run.end()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return done
 
 

@@ -29,7 +29,8 @@ class Study(Folder):
         super().setUp()
         (self.folder / "text").write_text("".join(WORDS[i % 7:] for i in range(100)))
         text = PLAN.replace("PATH", str(self.folder / "text")).replace("SHA256", text_hash(self.folder / "text"))
-        for old, new in (("seeds = 6", "seeds = 3"), ("seeds = 10", "seeds = 4"), ("steps = 12", "steps = 60")):
+        for old, new in (("seeds = 6", "seeds = 60"), ("seeds = 10", "seeds = 80"), ("steps = 12", "steps = 60"),
+                         ("first_seed = 1\n", "first_seed = 1001\n")):
             text = text.replace(old, new)
         self.plan = self.write_plan(text)
 
