@@ -46,7 +46,8 @@ class Plan(Folder):
                 ("alpha = 0.05", "alhpa = 0.05", "[test]"), ("schema = 1", "schema = 2", "schema"),
                 ("seeds = 6", "seeds = 12", "rising numbers of seeds"),
                 ("first_seed = 1\n", "first_seed = 110\n", "pilot"),
-                ('head = "host"', 'head = "hsot"', "fp8, host, bf16 or fp32"), ("nudge = true", "nudge = false", "nudge"),
+                ('head = "host"', 'head = "hsot"', "fp8, host, bf16 or fp32"),
+                ("nudge = true", "nudge = false", "nudge"),
                 ('name = "te current"', 'name = "control"', "a name of its own"),
                 ('"te current"]', '"te"]', "names of recipes"), ("[train]", "[train", "TOML")):
             with self.assertRaises(StudyError) as raised:
