@@ -23,6 +23,7 @@ void check(const gpt::Options &options) {
   if (!options.save.empty() || !options.resume.empty() || options.stop_after != 0)
     refuse("--save, --resume and --stop-after");
   if (options.inject_inf != 0) refuse("--inject-inf");
+  if (options.nudge) refuse("--nudge");
   if (options.fused != gpt::Fused::kNo) refuse("--fused");
   if (options.device == "cuda" && !torch::cuda::is_available())
     throw gpt::UserError("--device cuda", "a GPU that torch can use", "none",

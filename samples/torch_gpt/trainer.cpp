@@ -150,7 +150,7 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
         gpt::training_batch(corpus, options.batch, options.size.context, options.seed, step);
     gpt::StepRecord record;
     record.step = step + 1;
-    record.rate = gpt::learning_rate(options.rate, step, options.steps);
+    record.rate = gpt::learning_rate(options.rate, options.end_rate, step, options.steps);
     set_rate(optimizer.optimizer(), record.rate);  // FP8: 2 of 3
     optimizer.zero_grad();
     at::Tensor loss;

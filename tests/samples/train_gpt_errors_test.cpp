@@ -142,6 +142,8 @@ TEST(TrainGptErrors, values_out_of_range) {
   expect_refused(run(replaced(small({}), "--context", "1")), {"--context"});
   expect_refused(run(small({"--rate", "2"})), {"--rate", "at most 1"});
   expect_refused(run(small({"--rate", "nan"})), {"--rate"});
+  expect_refused(run(small({"--end-rate", "1.5"})), {"--end-rate", "0 to 1"});
+  expect_refused(run(small({"--end-rate", "nan"})), {"--end-rate"});
   expect_refused(run(small({"--prompt", ""})), {"--prompt"});
   expect_refused(run(small({"--seed", "x"})), {"--seed", "--help"});
   expect_refused(run(small({"--no-such-option"})), {"--no-such-option", "--help"});

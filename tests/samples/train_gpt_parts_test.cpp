@@ -155,13 +155,21 @@ TEST(Precision, bf16_rounds_to_nearest_even) {
   EXPECT_TRUE(std::isnan(round_bf16(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(LearningRate, ends_where_it_is_asked_to) {
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 0.0, 10, 100), 1.0);
+  EXPECT_NEAR(learning_rate(1.0, 0.0, 55, 100), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(1.0, 0.0, 100, 100), 0.0, 1e-12);
+  EXPECT_GT(learning_rate(1.0, 0.0, 99, 100), 0.0) << "the last step moves the weights, too";
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 1.0, 77, 100), 1.0);
+}
+
 TEST(LearningRate, warms_up_and_falls_to_a_tenth) {
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 0, 100), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 9, 100), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100), 1.0);
-  EXPECT_NEAR(learning_rate(1.0, 55, 100), 0.55, 1e-12);
-  EXPECT_NEAR(learning_rate(1.0, 100, 100), 0.1, 1e-12);
-  EXPECT_GT(learning_rate(1.0, 0, 1), 0.0);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 0.1, 0, 100), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 0.1, 9, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 0.1, 10, 100), 1.0);
+  EXPECT_NEAR(learning_rate(1.0, 0.1, 55, 100), 0.55, 1e-12);
+  EXPECT_NEAR(learning_rate(1.0, 0.1, 100, 100), 0.1, 1e-12);
+  EXPECT_GT(learning_rate(1.0, 0.1, 0, 1), 0.0);
 }
 
 TEST(RunSpec, takes_a_name_with_settings_apart) {

@@ -62,6 +62,8 @@ TEST(StateErrors, another_command_line) {
   }
   expect_refused(run(resumed("fp32", {"--seed", "2"})), {"seed 2 as on", "seed 1"});
   expect_refused(run(resumed("fp32", {"--rate", "0.25"})), {"rate 0.25 as on"});
+  expect_refused(run(resumed("fp32", {"--end-rate", "0"})), {"end_rate 0.0 as on"});
+  expect_refused(run(resumed("fp32", {"--nudge"})), {"nudge true as on"});
   write_text(test_directory() + "/text", some_text(7000));
   expect_refused(run(resumed("fp32")), {"text "});
 }

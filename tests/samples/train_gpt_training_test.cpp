@@ -43,6 +43,35 @@ TEST(Training, another_seed_is_another_run) {
   EXPECT_NE(numbers(train_once(options, "fp32", 1)), first);
 }
 
+TEST(Training, a_nudge_moves_one_weight_by_one_unit) {
+  const Threads threads(1);
+  Model model(tiny().size, 1, 1, Precision::kFp32, threads);
+  Model nudged(tiny().size, 1, 1, Precision::kFp32, threads);
+  nudged.nudge();
+  int64_t moved = 0;
+  for (size_t p = 0; p < model.parameters().size(); ++p) {
+    const Buffer<float> &before = model.parameters()[p]->value;
+    const Buffer<float> &after = nudged.parameters()[p]->value;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (after[i] == before[i]) continue;
+      ++moved;
+      EXPECT_EQ(after[i], std::nextafter(before[i], INFINITY)) << model.parameters()[p]->name;
+    }
+  }
+  EXPECT_EQ(moved, 1);
+}
+
+// In fp32: where operands are rounded to fewer bits it takes more steps than a tiny run has.
+TEST(Training, a_nudged_run_begins_alike_and_ends_apart) {
+  Options options = tiny();
+  const RunResult plain = train_once(options, "fp32", 1);
+  options.nudge = true;
+  const RunResult nudged = train_once(options, "fp32", 1);
+  EXPECT_NEAR(nudged.steps.front().loss, plain.steps.front().loss, 1e-5);
+  EXPECT_NE(nudged.steps.back().loss, plain.steps.back().loss);
+  EXPECT_NEAR(nudged.train_loss, plain.train_loss, 1e-3);
+}
+
 TEST(Training, precisions_are_not_the_same_arithmetic) {
   const std::vector<double> fp32 = numbers(train_once(tiny(), "fp32", 1));
   const std::vector<double> bf16 = numbers(train_once(tiny(), "bf16", 1));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "simd.h"
 
@@ -82,6 +83,11 @@ Model::Model(const ModelSize &size, int64_t batch, uint64_t seed, Precision prec
   gradient_.reset(floats);
   logits_.reset(rows * static_cast<size_t>(kBytes));
   initialize(seed);
+}
+
+void Model::nudge() {
+  float &first = positions_.value[0];
+  first = std::nextafter(first, std::numeric_limits<float>::infinity());
 }
 
 void Model::initialize(uint64_t seed) {

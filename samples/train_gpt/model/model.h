@@ -25,6 +25,9 @@ class Model {
   Model(const Model &) = delete;
   Model &operator=(const Model &) = delete;
 
+  // Before the first step: moves one weight that every forward reads, the first of the positions,
+  // by one unit in the last place.
+  void nudge();
   // After each change of the weights, before the next forward.
   void weights_changed();
   // tokens and targets [batch * time], time <= context. The mean loss in nats; with training, the

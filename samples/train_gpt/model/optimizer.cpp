@@ -71,12 +71,12 @@ class AdamW : public Optimizer {
 
 }  // namespace
 
-double learning_rate(double peak, int64_t step, int64_t steps) {
+double learning_rate(double peak, double end, int64_t step, int64_t steps) {
   const int64_t warm_up = std::max<int64_t>(steps / 10, 1);
   if (step < warm_up) return peak * static_cast<double>(step + 1) / static_cast<double>(warm_up);
   const double rest = static_cast<double>(std::max<int64_t>(steps - warm_up, 1));
   const double progress = static_cast<double>(step - warm_up) / rest;
-  return peak * (0.1 + 0.45 * (1.0 + std::cos(std::numbers::pi * progress)));
+  return peak * (end + 0.5 * (1.0 - end) * (1.0 + std::cos(std::numbers::pi * progress)));
 }
 
 std::unique_ptr<Optimizer> make_adamw(std::vector<Parameter *> parameters, const Threads &threads) {

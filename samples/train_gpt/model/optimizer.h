@@ -18,8 +18,8 @@ struct AdamWOptions {
   double clip = 1.0;   // largest global norm of the gradient
 };
 
-// Linear warm-up over the first tenth of the steps, then a cosine down to a tenth of `peak`.
-double learning_rate(double peak, int64_t step, int64_t steps);
+// Linear warm-up over the first tenth of the steps, then a cosine down to peak * end.
+double learning_rate(double peak, double end, int64_t step, int64_t steps);
 
 class Optimizer {
  public:

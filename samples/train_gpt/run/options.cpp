@@ -59,6 +59,11 @@ Faults (--inject-inf):
   Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
   infinite element. Such a step is skipped: no weight changes. The report counts these steps.
 
+Rounding alone (--nudge):
+  Training is chaotic: two runs that differ in one last bit end apart. --nudge moves one weight that
+  every step reads, the first of the positions, by one unit in the last place before the first step.
+  How far a run then ends from the same one without it is what rounding alone does.
+
 Exit codes:
   0    done
   1    a defect of this program or of a backend
@@ -92,6 +97,8 @@ void check(const std::vector<Number> &numbers, const Options &o) {
          "change --heads or --width");
   expect(o.rate > 0.0 && o.rate <= 1.0, "--rate", "more than 0 and at most 1",
          std::to_string(o.rate), "choose a learning rate in this range, such as 0.005");
+  expect(o.end_rate >= 0.0 && o.end_rate <= 1.0, "--end-rate", "0 to 1, a share of --rate",
+         std::to_string(o.end_rate), "choose a share such as 0.1, or 0 to end at rest");
   expect(!o.prompt.empty(), "--prompt", "at least one byte", "an empty text", "give a prompt");
 }
 
@@ -152,6 +159,10 @@ bool parse_options(int argc, char **argv, Options &options) {
       ->capture_default_str();
   app.add_flag("--quiet", options.quiet, "print the final tables only");
   app.add_option("--rate", options.rate, "peak learning rate")->capture_default_str();
+  app.add_option("--end-rate", options.end_rate, "where the schedule ends, as a share of --rate")
+      ->type_name("SHARE")
+      ->capture_default_str();
+  app.add_flag("--nudge", options.nudge, "move one weight by one unit at first, see below");
   app.add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
   app.add_option("--device", options.device, "where the backend computes, see below")
       ->type_name("cpu|cuda")

@@ -17,6 +17,8 @@ struct Options {
   ModelSize size;
   int64_t batch = 16, steps = 450;
   double rate = 5e-3;
+  double end_rate = 0.1;  // the share of `rate` that the schedule falls to
+  bool nudge = false;     // one weight starts one unit in the last place away
   uint64_t seed = 1;
   int64_t threads = 0;
   int64_t ranks = 1;             // data parallel

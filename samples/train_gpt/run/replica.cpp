@@ -15,6 +15,7 @@ Replica::Replica(const RunSpec &spec, const Options &options, const Threads &thr
       octavo_(spec, options.config, host, options.fused, options.device, rank),
       model_(options.size, share_, options.seed,
              octavo_.precision() == "bf16" ? Precision::kBf16 : Precision::kFp32, threads) {
+  if (options.nudge) model_.nudge();
   attach(model_, octavo_, communicator);
   optimizer_ = steps_in_slots() ? make_backend_optimizer(octavo_, model_.parameters())
                                 : make_adamw(model_.parameters(), threads);
@@ -45,7 +46,7 @@ StepRecord Replica::take_step(const Corpus &corpus, int64_t step) {
   record.step = step + 1;
   prepare_sampling(step);
   if (fault_) fault_->start_step(step);
-  record.rate = learning_rate(options_.rate, step, options_.steps);
+  record.rate = learning_rate(options_.rate, options_.end_rate, step, options_.steps);
   const int64_t context = options_.size.context;
   const Batch batch = training_batch(corpus, options_.batch, context, options_.seed, step);
   const int64_t first = communicator().rank() * share_ * context;

@@ -144,6 +144,8 @@ json run_key(const RunSpec &spec, const Options &options, const Corpus &corpus) 
           {"batch", options.batch},
           {"steps", options.steps},
           {"rate", options.rate},
+          {"end_rate", options.end_rate},
+          {"nudge", options.nudge},
           {"layers", options.size.layers},
           {"heads", options.size.heads},
           {"width", options.size.width},
