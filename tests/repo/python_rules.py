@@ -32,7 +32,7 @@ RULES = {
         "accelerate": r"octavo/accelerate\.py", "deepspeed": r"octavo/deepspeed\.py", "jax": r"octavo/jax/.*",
         "flax": r"octavo/jax/(cotangents|linen|nnx)\.py", "optax": r"octavo/jax/optimizer\.py",
         "numpy": r"octavo/jax/.*",
-        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/(transformers|torch/(debug|export))\.py"}),
+        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/(transformers|torch/export)\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The scripts in plain/ train without Octavo, for comparison.

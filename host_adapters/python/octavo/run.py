@@ -133,8 +133,8 @@ class Slot:
     access: tuple
     name: str
     labels: tuple  # the object of each column of a pooled slot, else ()
-    scale_slot: int = _abi.NONE  # the slot with its scale_inv
-    granularity: int = 0         # of those: _abi.PER_TENSOR, ...
+    scale_slot: int   # the slot with its scale_inv, or _abi.NONE
+    granularity: int  # of those: _abi.PER_TENSOR, ...
 
 
 def _lines(call):

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from .errors import InvalidError, ResourceError, StateError, UnsupportedError
+from .files import replace
 from .torch import ddp
 from .torch import optimizer as optimizers
 from .torch.full_state import expect_whole
@@ -125,24 +126,11 @@ def _folder(args, state):
 
 
 def _write(tensors, path, step):
-    """The file appears complete or not at all, also after a loss of power."""
-    partial = path + ".partial"
     try:
-        save_file(tensors, partial, metadata={STEP: str(step)})
-        _to_disk(partial, os.O_RDWR)
-        os.replace(partial, path)
-        _to_disk(os.path.dirname(path), os.O_RDONLY)
+        replace(path, lambda partial: save_file(tensors, partial, metadata={STEP: str(step)}))
     except (OSError, SafetensorError) as e:
         raise ResourceError(f"{path}: expected to write it, found: {e}; free the disk or choose another "
                             "output_dir, then save again") from e
-
-
-def _to_disk(path, flags):
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(path, step):

@@ -8,14 +8,16 @@ import contextlib
 import copy
 import dataclasses
 import fnmatch
+import glob
 import math
-import pathlib
 
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
+from ..files import replace
 from . import codes, state
 from .converted import Converted
+from .export import safetensors
 from .prepared import session_of
 
 
@@ -123,7 +125,7 @@ def bisect(model, step, optimizer=None, *, bad=None, tolerance=0.1):
     def replay(chosen):
         before.restore()
         others = [name for name in layers if name not in chosen]
-        with plain(model, *map(_literal, others)) if others else contextlib.nullcontext():
+        with plain(model, *map(glob.escape, others)) if others else contextlib.nullcontext():
             value = step()
         if torch.is_tensor(value):
             value = value.detach().clone()
@@ -142,10 +144,6 @@ def bisect(model, step, optimizer=None, *, bad=None, tolerance=0.1):
         return Found(tuple(_search(replay, layers)), tuple(replays))
     finally:
         before.restore()
-
-
-def _literal(name):
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def _search(replay, layers):
@@ -183,7 +181,7 @@ def dump(model, path, *patterns):
 
     Raises InvalidError for a pattern that matches none, StateError for a model that was not prepared.
     """
-    from safetensors.torch import save_file
+    save_file = safetensors("octavo.debug.dump").save_file
     session = session_of(model)
     modules = _converted(model, patterns or ("*",))
     tensors, hooks = {}, []
@@ -218,9 +216,4 @@ def dump(model, path, *patterns):
         if name in found:
             keep(f"{name}/weight_codes", found[name].codes)
             keep(f"{name}/weight_scale_inv", found[name].scale_inv)
-    new = pathlib.Path(f"{path}.new")
-    try:
-        save_file({key: t.contiguous() for key, t in tensors.items()}, new)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    replace(path, lambda partial: save_file({key: t.contiguous() for key, t in tensors.items()}, partial))

@@ -7,16 +7,25 @@ Weights are the codes and scales that training multiplies by; nothing is quantiz
 """
 import copy
 import json
-import os
 import pathlib
 
 import torch
 
 from ..errors import InvalidError, UnsupportedError
+from ..files import replace
 from . import codes as codes_of_model
 from .prepared import session_of
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def safetensors(where):
+    """The module safetensors.torch. Raises UnsupportedError, which names the caller, without the package."""
+    try:
+        import safetensors.torch
+    except ImportError as e:
+        raise UnsupportedError(f"{where}: expected the package safetensors, found none; run pip install safetensors") from e
+    return safetensors.torch
 
 
 def export(model, folder, layout="fp8"):
@@ -35,11 +44,7 @@ def export(model, folder, layout="fp8"):
     """
     if layout not in _LAYOUTS:
         raise InvalidError(f"octavo.export: layout: expected {' or '.join(map(repr, _LAYOUTS))}, found {layout!r}")
-    try:
-        from safetensors.torch import save
-    except ImportError as e:
-        raise UnsupportedError("octavo.export: expected the package safetensors, found none; "
-                               "run pip install safetensors") from e
+    save = safetensors("octavo.export").save
     session = session_of(model)
     if any(w.is_sharded or w.parallel is not None for w in session.weights):
         raise UnsupportedError("octavo.export: expected a model whose weights are whole in this process, found shards; "
@@ -57,15 +62,16 @@ def export(model, folder, layout="fp8"):
                                f"({reasons}); choose a recipe or a layout that docs/export.md lists")
     plain = sorted(name for name, module in model.named_modules()
                    if isinstance(module, torch.nn.Linear) and name not in found)
-    # Another scale of x in each linear, or none at all: what one step of the recipe uses for all of them.
+    # A config says once for all linears whether x has a scale of its own (static) or one of each forward.
     static = all(c.x_scale_inv is not None for c in found.values())
     tensors = _state(model, found, lambda c: fits.tensors(c, static))
     config = _config_of(model)
     config["quantization_config"] = fits.config(next(iter(found.values())), plain, static)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
-    _write(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+    for name, data in ((WEIGHTS, save(tensors, metadata={"format": "pt"})),
+                       (CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())):
+        replace(folder / name, lambda partial, data=data: pathlib.Path(partial).write_bytes(data))
     return why
 
 
@@ -94,18 +100,6 @@ def _config_of(model):
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     return json.loads(config.to_json_string())
-
-
-def _write(path, data):
-    new = path.with_name(path.name + ".new")
-    try:
-        with open(new, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 class _FineGrained:
