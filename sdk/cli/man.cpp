@@ -100,9 +100,10 @@ void add_man(CLI::App &app, int &exit) {
   CLI::App *command =
       app.add_subcommand("man", "Print the manual page of the program or of a command");
   auto words = std::make_shared<std::vector<std::string>>();
-  command->add_option("command", *words, "its name, as in config check; without one, the program");
+  CLI::Option *name = command->add_option("command", *words,
+                                          "its name, as in config check; without one, the program");
   auto folder = std::make_shared<std::string>();
-  command->add_option("--into", *folder, "write every page to this folder");
+  command->add_option("--into", *folder, "write every page to this folder")->excludes(name);
   command->footer("To read one: octavo man explain | man -l -");
   command->callback([&app, words, folder, &exit] {
     std::string path;

@@ -41,28 +41,28 @@ struct ProcessGroup::Backends {
   c10::intrusive_ptr<c10d::Backend> device;         // null: none was given
 };
 
+void ProcessGroup::fail(const char *what, const std::string &found) const {
+  throw Error(OCTAVO_DEVICE,
+              std::string(what) + ", in step " + std::to_string(step_) +
+                  " of this process: expected an answer of all " + std::to_string(world_) +
+                  " ranks within the timeout of " + std::to_string(timeout_.count()) +
+                  " s, found: " + found +
+                  "; a rank has ended or hangs: see what it printed last, then start every rank "
+                  "again from a checkpoint");
+}
+
 // Calls, or waits: an exception of torch's transport becomes an Error that says what to do.
 template <class Fn>
 auto ProcessGroup::answered(const char *what, Fn call) const {
-  const auto fail = [&](const std::string &found) {
-    throw Error(OCTAVO_DEVICE,
-                std::string(what) + ", in step " + std::to_string(step_) +
-                    " of this process: expected an answer of all " + std::to_string(world_) +
-                    " ranks within the timeout of " + std::to_string(timeout_.count()) +
-                    " s, found: " + found +
-                    "; a rank has ended or hangs: see what it printed last, then start every rank "
-                    "again from a checkpoint");
-  };
   try {
     return call();
   } catch (const Error &) {
     throw;
   } catch (const c10::Error &e) {
-    fail(e.what_without_backtrace());
+    fail(what, e.what_without_backtrace());
   } catch (const std::exception &e) {
-    fail(e.what());
+    fail(what, e.what());
   }
-  throw;  // not reached
 }
 
 ProcessGroup::ProcessGroup(std::chrono::seconds timeout)

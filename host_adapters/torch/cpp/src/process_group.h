@@ -63,6 +63,7 @@ class ProcessGroup {
   Wait begin(uint32_t collective, const at::Tensor &send, const at::Tensor &recv);
   template <class Fn>
   auto answered(const char *what, Fn call) const;
+  [[noreturn]] void fail(const char *what, const std::string &found) const;
 
   const std::chrono::seconds timeout_;
   int64_t step_ = 1;
