@@ -2,6 +2,7 @@
 import ast
 import dataclasses
 import importlib.util
+import json
 import pathlib
 import re
 import sys
@@ -38,9 +39,12 @@ def first_cells(text):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sample_trains_in_fp8(name):
     model, losses = sample(name).main(steps=8)
-    report = octavo.report(model)
-    layers = re.findall(r"^ +(\S+) .*\bfp8\b", report, re.M)
-    assert len(layers) == (8 if name == "torchao" else 9), report
+    # [counted]
+    report = json.loads(octavo.report(model, "json"))
+    in_fp8 = [layer["name"] for layer in report["layers"] if layer["placed"] == "fp8"]
+    assert in_fp8 and report["calls"]["linear_forward"] > 0 and not report["never_ran"], report
+    # [/counted]
+    assert len(in_fp8) == (8 if name == "torchao" else 9)
     assert losses[-1] < losses[0] - 0.1
 
 
