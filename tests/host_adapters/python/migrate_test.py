@@ -93,10 +93,11 @@ def test_plain_values_load_before_and_after_prepare():
 
 
 def test_torchao_ends_at_the_same_loss():
-    float8 = pytest.importorskip("torchao.float8", reason="torchao is not installed (the group oracles has it)")
-    convert_to_float8_training, Float8LinearConfig = float8.convert_to_float8_training, float8.Float8LinearConfig
+    pytest.importorskip("torchao.float8", reason="torchao is not installed (the group oracles has it)")
     steps, losses = 20, []
     # [torchao]
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
     model = tiny_gpt.Gpt()
     config = Float8LinearConfig(emulate=True)
     convert_to_float8_training(model, config=config, module_filter_fn=lambda module, name: name != "head")
