@@ -143,7 +143,7 @@ class Loaded(html.parser.HTMLParser):
         if tag == "link" and set((given.get("rel") or "").split()) & RELATIONS:
             self.found.append(given.get("href"))
         if "mermaid" in (given.get("class") or "").split():
-            self.found.append("https://unpkg.com/mermaid")  # as soon as there is a diagram
+            self.found.append("//mermaid")  # the theme loads its script from another host as soon as there is a diagram
 
 
 def foreign(url):
