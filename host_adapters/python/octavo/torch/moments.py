@@ -22,15 +22,15 @@ def _counters(session, p):
 
 
 def check(adam, state_dict):
-    """{position: {"step": int, "exp_avg": tensor, "exp_avg_sq": tensor}}; empty where the state has no moments, or
-    groups of other sizes, which torch refuses. Raises StateError."""
+    """{position: {"step": int, "exp_avg": tensor, "exp_avg_sq": tensor}} of parameters whose moments are in slots;
+    empty where the state has none of them, or groups of other sizes, which torch refuses. Raises StateError."""
     state, parameters = state_dict.get("state", {}), _parameters(adam)
     order = [i for group in state_dict["param_groups"] for i in group["params"]]
     if not state or len(order) != len(parameters):
         return {}
     found = {}
     for at, (key, p) in enumerate(zip(order, parameters)):
-        if key not in state:
+        if key not in state or not adam.session.weights_of(p):
             continue
         where, own = f"optimizer state of parameter {at}", state[key]
         if set(own) != _KEYS:
@@ -48,6 +48,13 @@ def check(adam, state_dict):
                                  f"in {name}; load an earlier state")
         found[at] = {**own, "step": int(step)}
     return found
+
+
+def others(adam, state_dict):
+    """The state without the moments of parameters that have them in slots."""
+    order = [i for group in state_dict["param_groups"] for i in group["params"]]
+    kept = {key for key, p in zip(order, _parameters(adam)) if not adam.session.weights_of(p)}
+    return {**state_dict, "state": {key: own for key, own in state_dict["state"].items() if key in kept}}
 
 
 @torch.no_grad()

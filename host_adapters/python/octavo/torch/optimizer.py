@@ -54,7 +54,7 @@ class Adam(torch.optim.Optimizer):
         start anew. The backend rounds moments to its formats. A state without any, as state_dict() gives it, leaves
         the slots alone. Raises StateError before anything changes."""
         found = moments.check(self, state_dict)
-        super().load_state_dict({**state_dict, "state": {}} if found else state_dict)
+        super().load_state_dict(moments.others(self, state_dict) if found else state_dict)
         if found:
             moments.write(self, found)
         if self._source is not None:
@@ -63,7 +63,8 @@ class Adam(torch.optim.Optimizer):
     def torch_state_dict(self):
         """The state that torch's AdamW or Adam loads: the groups, and per parameter `step`, `exp_avg` and
         `exp_avg_sq`, in the parameter's shape and dtype. Raises StateError for moments that another rank holds."""
-        return {**self.state_dict(), "state": moments.read(self)}
+        own = self.state_dict()
+        return {**own, "state": {**own["state"], **moments.read(self)}}
 
     @disable
     @torch.no_grad()
