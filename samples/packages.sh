@@ -3,6 +3,7 @@
 # tests/run.sh, which state what they need; it says what it is about to install before it does.
 
 # libopenmpi-dev, openmpi-bin: liboctavo_mpi is built and tested where they are.
+# minisign: docs/operate.md signs with it.
 # libyaml-cpp-dev: `octavo import` reads the YAML of Accelerate.
 OCTAVO_BUILD_PACKAGES=(
   g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
@@ -10,7 +11,7 @@ OCTAVO_BUILD_PACKAGES=(
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3
-  libopenmpi-dev openmpi-bin python3-dev python3-venv python3-cffi bindgen cargo rustc rustfmt binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools
+  libopenmpi-dev openmpi-bin python3-dev python3-venv python3-cffi bindgen cargo rustc rustfmt binutils ccache valgrind libdnnl-dev libopenblas-dev abigail-tools minisign
 )
 
 is_installed() {

@@ -6,14 +6,14 @@
 #        tests/run.sh soak [--hours N]      campaigns of tests/soak.py for N (1) hours, after a build
 #        tests/run.sh PRESET... [OPTION]... every test of these presets
 #   presets   cpu, torch (cpu and the adapters for torch), cpu-asan (clang, AddressSanitizer and
-#             UndefinedBehaviorSanitizer, fuzzers), cpu-tsan, cuda (nvcc compiles the CUDA kernels for
-#             four architectures, some ten minutes)
+#             UndefinedBehaviorSanitizer, fuzzers), cpu-tsan, cpu-aarch64 (cross-compiled, run by qemu),
+#             cuda (nvcc compiles the CUDA kernels for four architectures, some ten minutes)
 #   options   -L, -LE, -R, -E <regular expression>, passed to ctest. Without a preset: every test of
 #             preset torch that they select, or of cpu where they select none that needs torch
 #
 # rest runs: the plain tests that the first command left out (packages, models, oracles, benches,
 # exhaustive comparisons), then every test of cpu-asan, with each fuzzer for OCTAVO_FUZZ_SECONDS (5),
-# then the tests of cpu-tsan. docs/testing.md lists what runs where, docs/results/clock.md how long.
+# then the tests of cpu-tsan and of cpu-aarch64. docs/testing.md lists what runs where, docs/results/clock.md how long.
 #
 # torch and the libraries that tests compare with are downloaded once, into .cache/torch. Without
 # network the tests that need them are skipped, with the reason in print. The last lines are ctest's
@@ -43,7 +43,7 @@ while [[ $# -gt 0 ]]; do
       hours=$2
       shift
       ;;
-    cpu | torch | cuda | cpu-asan | cpu-tsan) presets+=("$1") ;;
+    cpu | torch | cuda | cpu-asan | cpu-tsan | cpu-aarch64) presets+=("$1") ;;
     -L | -LE | -R | -E)
       if [[ $# -lt 2 ]]; then
         echo "error: $1 expects a regular expression" >&2
@@ -59,7 +59,7 @@ while [[ $# -gt 0 ]]; do
       shift
       ;;
     *)
-      echo "error: expected rest, soak, cpu, torch, cuda, cpu-asan, cpu-tsan, -L, -LE, -R or -E, found $1" >&2
+      echo "error: expected rest, soak, cpu, torch, cuda, cpu-asan, cpu-tsan, cpu-aarch64, -L, -LE, -R or -E, found $1" >&2
       exit 2
       ;;
   esac
@@ -91,7 +91,7 @@ may_be_cpu=no
 if [[ ${#presets[@]} -eq 0 ]]; then
   may_be_cpu=yes
   presets=(torch)
-  [[ $run != rest ]] || presets+=(cpu-asan cpu-tsan)
+  [[ $run != rest ]] || presets+=(cpu-asan cpu-tsan cpu-aarch64)
   [[ $run != soak ]] || presets+=(cpu-asan)
   if ! selects '[Tt]orch|[Pp]ython'; then
     presets=(cpu)
@@ -135,6 +135,12 @@ if has_preset cuda && ! command -v nvcc >/dev/null; then
   echo "Preset cuda: skipped, nvcc of CUDA Toolkit 13.0 was not found on PATH"
   leave_out cuda
 fi
+if has_preset cpu-aarch64; then
+  code=0
+  bash samples/aarch64.sh || code=$?
+  [[ $code -eq 0 || $code -eq 77 ]] || exit "$code"
+  [[ $code -eq 0 ]] || leave_out cpu-aarch64
+fi
 if has_preset torch && ! install_torch_env torch ecosystem; then
   echo "Preset torch: skipped, the groups torch and ecosystem cannot be installed here, see above"
   if [[ $may_be_cpu == yes ]]; then
@@ -155,8 +161,8 @@ fi
 if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
   install_torch_env torch ecosystem oracles wheel ||
     echo "The tests labelled torch and oracles will be skipped where they lack a package, see above"
-  for group in trl deepspeed; do
-    install_torch_env torch ecosystem "$group" || echo "The tests of $group will be skipped, see above"
+  for group in trl deepspeed site; do
+    install_torch_env torch ecosystem "$group" || echo "The tests that need $group will be skipped, see above"
   done
   if command -v nvcc >/dev/null; then
     install_torch_env torch disassembler || echo "CudaStatic.check will read what ptxas says alone, see above"
@@ -168,7 +174,7 @@ in_preset() {
   local preset=$1 labels=$excluded_labels left_out= prefix=() target=() choice=("${selection[@]}")
   # Sanitizers make exhaustive and timed tests slow without finding more, and headers, pages,
   # packages and comparisons with other libraries are the same in every preset. One thread cannot race.
-  [[ $preset != cpu-* ]] || left_out="exhaustive|bench|abi|docs|package|torch|oracles"
+  [[ ! $preset =~ san$ ]] || left_out="exhaustive|bench|abi|docs|package|torch|oracles"
   [[ $preset != cpu-tsan ]] || left_out+="|samples|vectors|fuzz|single_thread"
   labels+="${labels:+${left_out:+|}}$left_out"
   local options=("-DOCTAVO_LABELS_LEFT_OUT=${left_out//|/;}")
@@ -179,6 +185,10 @@ in_preset() {
   if [[ $run =~ ^(main|rest)$ && $preset =~ ^(cpu|torch)$ ]]; then
     target=(--target "octavo_$run")
     choice=(-L "^$run\$")
+  fi
+  if [[ $preset == cpu-aarch64 ]]; then
+    target=(--target octavo_aarch64)
+    choice=(-L '^(aarch64|vectors)$' "${selection[@]}")
   fi
   # ThreadSanitizer cannot map its shadow memory when the kernel randomizes addresses widely.
   if [[ $preset == cpu-tsan ]] && setarch -R true 2>/dev/null; then

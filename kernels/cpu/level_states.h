@@ -1,13 +1,15 @@
 /* kernels/cpu/level_states.h: blocks of optimizer states in vectors; included by level.cpp only.
  *
- * Dynamic range expansion is a logarithm and a power in fp64 for every element. Here they are the
- * operations of kernels/format/power.h in the same order, for as many elements as a vector holds;
- * what that file does by branches and by integers of 64 bits is done by selection and by exact
- * conversions, since older instruction sets lack the rest. Groups whose numbers are not those of a
- * state that was ever written go through the functions of kernels/format.
+ * level_expanded.h estimates most groups of dynamic range expansion. The others take a logarithm
+ * and a power in fp64 for every element. Here they are the operations of kernels/format/power.h in
+ * the same order, for as many elements as a vector holds; what that file does by branches and by
+ * integers of 64 bits is done by selection and by exact conversions, since older instruction sets
+ * lack the rest. Groups whose numbers are not those of a state that was ever written go through the
+ * functions of kernels/format.
  */
 #pragma once
 
+#include "kernels/cpu/level_expanded.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/update_loops.h"
@@ -113,12 +115,19 @@ void contract_lanes(const ExpandedGroup &g, float *values) {
   *reinterpret_cast<FloatsInMemory *>(values) = is_usable ? reinterpret_cast<Floats>(joined) : in;
 }
 
-constexpr int64_t kStateGroup = 128;
 static_assert(kStateGroup % kDoubles == 0);
 
 void encode_expanded_row(const ExpandedGroup &g, const float *values, int64_t n, uint8_t *codes) {
   if (!is_written(g)) {
     for (int64_t i = 0; i < n; ++i) codes[i] = encode_expanded(g, values[i]);
+    return;
+  }
+  if (can_estimate(g)) {
+    const ExpandedEstimate e = {1.0f / g.center, g.exponent,
+                                static_cast<float>(log2_of(static_cast<double>(g.scale_inv)))};
+    for (int64_t first = 0; first < n; first += kStateGroup)
+      encode_estimated(g, e, values + first, n - first < kStateGroup ? n - first : kStateGroup,
+                       codes + first);
     return;
   }
   for (int64_t first = 0; first < n; first += kStateGroup) {
@@ -134,6 +143,15 @@ void decode_expanded_row(const ExpandedGroup &g, const uint8_t *codes, int64_t n
   if (!is_written(g)) {
     for (int64_t i = 0; i < n; ++i) values[i] = decode_expanded(g, codes[i]);
     return;
+  }
+  const double k = static_cast<double>(g.exponent);
+  const float sixteenths = g.exponent * 16.0f;
+  if (sixteenths == static_cast<float>(static_cast<int>(sixteenths))) {
+    const double *powers = expanded_powers(static_cast<int>(sixteenths));
+    const double factor =
+        exp2_of(log2_of(static_cast<double>(g.scale_inv)) / k) * static_cast<double>(g.center);
+    if (factor * powers[1] >= 0x1p-126 && factor * powers[126] <= 0x1p127)
+      return decode_estimated(g, powers, factor, codes, n, values);
   }
   for (int64_t first = 0; first < n; first += kStateGroup) {
     const int64_t count = n - first < kStateGroup ? n - first : kStateGroup;

@@ -61,7 +61,8 @@ struct StateLoops {
   BlockRange (*range)(const float *values, int64_t n);
   /* codes[i] = encode_flat(scale_inv, values[i]). */
   void (*encode_flat)(float scale_inv, const float *values, int64_t n, uint8_t *codes);
-  /* codes[i] = encode_expanded(group, values[i]). */
+  /* codes[i] = encode_expanded(group, values[i]); the values are those that the group was made of.
+   */
   void (*encode_expanded)(const ExpandedGroup &group, const float *values, int64_t n,
                           uint8_t *codes);
   /* values[i] = decode_expanded(group, codes[i]). */

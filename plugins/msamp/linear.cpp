@@ -62,7 +62,9 @@ Operand Msamp::weight(Pass &p, const Addresses &c, const Parameter &w,
 void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
   Codes x = c.keeps() ? p.saved_columns(c.k(), OCTAVO_E4M3FN) : Codes();
   p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN);
-  p.cast(c.x(), x, delayed(c[x_]));
+  const author::Observation seen = c[x_];
+  p.cast(c.x(), x, delayed(seen));
+  p.record(c.x(), x.by_rows(), seen.statistics);
   const Operand w = weight(p, c, c.weight, kRows);
   // MS-AMP 0.4.0 adds the bias to the rounded product.
   const uint32_t rounds = options().parity() ? uint32_t{author::kBiasAfter} : 0;
@@ -72,7 +74,9 @@ void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
 // dx = dy w, dw += dy^T x, db += column sums of dy
 void Msamp::backward(Pass &p, const author::BackwardCall &c) const {
   Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? author::kBothDirections : kRows);
-  p.cast(c.dy(), dy, delayed(c[dy_], c[nonfinite_]));
+  const author::Observation seen = c[dy_];
+  p.cast(c.dy(), dy, delayed(seen, c[nonfinite_]));
+  p.record(c.dy(), dy.by_rows(), seen.statistics);
   if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, author::kColumns), c.dx());
   if (c.wants_dw()) add_weight_gradient(p, c, dy);
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());

@@ -81,6 +81,8 @@ void Options::list(author::OptionList<Options> &l) {
       .range(0, static_cast<double>(int64_t{1} << 40));
   l.add("weight_cache", &Options::weight_cache,
         "false: weights are cast in every call, which saves their FP8 copies");
+  l.add("telemetry", &Options::telemetry,
+        "counts what each cast of x and dy saturates and flushes to 0, and its signal and noise");
 }
 
 }  // namespace octavo::msamp

@@ -67,6 +67,7 @@ struct Options {
   Prescale prescale = Prescale::kProfile;
   uint64_t one_shot_bytes = 262144;
   bool weight_cache = true;
+  bool telemetry = false;
 
   static void list(author::OptionList<Options> &l);
 

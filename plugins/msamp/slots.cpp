@@ -57,6 +57,7 @@ void Msamp::declare(Slots &s) {
   author::Observed operand;
   operand.history = options().amax_history_len;
   operand.counts = true;
+  operand.statistics = options().telemetry;
   operand.operand = "x", operand.verb = OCTAVO_VERB_FORWARD;
   x_ = s.observe(operand);
   operand.operand = "dy", operand.verb = OCTAVO_VERB_BACKWARD;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "model/error.h"
+#include "model/simd.h"
 #include "report/report.h"
 #include "run/files.h"
 #include "run/state.h"
@@ -53,6 +54,7 @@ void print_results(const Options &options, const std::vector<RunResult> &results
 int run(int argc, char **argv) {
   Options options;
   if (!parse_options(argc, argv, options)) return kExitDone;
+  if (options.portable) simd_in_use() = &kSimdBaseline;
 
   Distributed distributed = read_distributed(options.config);
   if (!options.device.empty()) distributed.on_cuda = options.device == "cuda";

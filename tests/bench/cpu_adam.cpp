@@ -3,7 +3,8 @@
 //
 // The fp32 opponents are our own table's step and a plain AVX-512 loop. "fp8_and_weight" also casts
 // the master weight to the E4M3 weight that products read. "fp8_shrinking" rounds the first moment
-// as msamp-fixed does.
+// as msamp-fixed does. "block" and "coat" have both moments in E4M3 with a scale for 256 elements,
+// and with dynamic range expansion in groups of 128 (state_format of msamp).
 #include <cmath>
 #include <cstring>
 
@@ -33,7 +34,8 @@ const float *hyper() {
 
 enum class Extra { kNone, kWeight, kShrinking };
 
-void step_row(benchmark::State &state, octavo_adam_item item, Extra extra) {
+void step_row(benchmark::State &state, octavo_adam_item item, Extra extra,
+              uint32_t granularity = OCTAVO_PER_TENSOR) {
   const bool casts_weight = extra == Extra::kWeight;
   int32_t step = 100;
   item.step = &step;
@@ -42,6 +44,7 @@ void step_row(benchmark::State &state, octavo_adam_item item, Extra extra) {
   c.items = &item;
   c.count = 1;
   c.rule = OCTAVO_RULE_MSAMP;
+  c.state_granularity = granularity;
   c.workspace = workspace_of("adam.workspace", c);
 
   octavo_tensor weight = tensor(nullptr, kRows, kCols, OCTAVO_E4M3FN);
@@ -133,6 +136,46 @@ void fp8_row(benchmark::State &state, Extra extra) {
   step_row(state, item, extra);
 }
 
+// Codes and scales of a moment in groups, made from |normals|^power.
+float *fill_grouped(const octavo_tensor &t, const std::string &name, uint32_t granularity,
+                    bool is_square) {
+  const int64_t block = granularity == OCTAVO_FLAT_256 ? 256 : 128;
+  const int64_t scales = kCount / block * (granularity == OCTAVO_FLAT_256 ? 1 : 3);
+  auto *scale_inv = memory_of<float>(name + ".scales", static_cast<uint64_t>(scales));
+  auto *values = memory_of<float>("adam.plain.rows", kCols);
+  const float *source = normals("adam.normals", int64_t{2} << 20);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float *from = source + row % 512 * kCols;
+    for (int64_t i = 0; i < kCols; ++i) values[i] = is_square ? from[i] * from[i] : from[i];
+    const octavo_tensor in = tensor(values, 1, kCols, OCTAVO_F32);
+    octavo_tensor out = tensor(static_cast<uint8_t *>(t.data) + row * kCols, 1, kCols, t.dtype);
+    octavo_scale where = tensor_scale(scale_inv + row * (scales / kRows));
+    where.granularity = granularity;
+    auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+    c.in = &in;
+    c.out = &out;
+    c.out_scale_inv = &where;
+    c.format_max = 448.0f;
+    kernels().quantize(context(), &c);
+  }
+  return scale_inv;
+}
+
+void grouped_row(benchmark::State &state, uint32_t granularity, Extra extra) {
+  octavo_adam_item item{};
+  item.weight = matrix("adam.master", OCTAVO_F16);
+  item.gradient = matrix("adam.gradient", OCTAVO_E4M3FN);
+  item.exp_avg = matrix("adam.exp_avg", OCTAVO_E4M3FN);
+  item.exp_avg_sq = matrix("adam.grouped.exp_avg_sq", OCTAVO_E4M3FN);
+  float master_scale_inv = fill_scaled(item.weight, false);
+  const float gradient_scale_inv = fill_scaled(item.gradient, false);
+  item.weight_scale_inv = &master_scale_inv;
+  item.gradient_scale_inv = &gradient_scale_inv;
+  item.exp_avg_scale_inv = fill_grouped(item.exp_avg, "adam.grouped.m", granularity, false);
+  item.exp_avg_sq_scale_inv = fill_grouped(item.exp_avg_sq, "adam.grouped.v", granularity, true);
+  step_row(state, item, extra, granularity);
+}
+
 octavo_adam_item f32_item() {
   octavo_adam_item item{};
   item.weight = tensor(normals("adam.f32.weight", kCount), kRows, kCols, OCTAVO_F32);
@@ -166,6 +209,9 @@ void add_adam() {
   benchmark::RegisterBenchmark("Adam/fp8", fp8_row, Extra::kNone);
   benchmark::RegisterBenchmark("Adam/fp8_and_weight", fp8_row, Extra::kWeight);
   benchmark::RegisterBenchmark("Adam/fp8_shrinking", fp8_row, Extra::kShrinking);
+  benchmark::RegisterBenchmark("Adam/block", grouped_row, OCTAVO_FLAT_256, Extra::kShrinking);
+  benchmark::RegisterBenchmark("Adam/coat", grouped_row, OCTAVO_EXPANDED_128, Extra::kShrinking);
+  benchmark::RegisterBenchmark("Adam/coat_nearest", grouped_row, OCTAVO_EXPANDED_128, Extra::kNone);
   benchmark::RegisterBenchmark(
       "Adam/ours_f32", [](benchmark::State &state) { step_row(state, f32_item(), Extra::kNone); });
   benchmark::RegisterBenchmark("Adam/plain_f32", plain_row);

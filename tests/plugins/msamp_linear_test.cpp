@@ -134,6 +134,61 @@ TEST_P(MsampLinear, default_window_is_sixteen_steps) {
   }
 }
 
+// Of a cast: elements beyond the range, elements that became 0, sums of squares of values and
+// errors.
+struct Counts {
+  Counts(const Matrix &m, const Quantized &q, const Format &f) {
+    for (size_t i = 0; i < m.v.size(); ++i) {
+      const double value = m.v[i], code = q.codes.v[i];
+      saturated +=
+          std::fabs(value) > static_cast<double>(q.scale_inv) * static_cast<double>(f.max) ? 1 : 0;
+      underflow += value != 0 && code == 0 ? 1 : 0;
+      signal += value * value;
+      const double error = value - code * static_cast<double>(q.scale_inv);
+      noise += error * error;
+    }
+  }
+  float saturated = 0, underflow = 0;
+  double signal = 0, noise = 0;
+};
+
+TEST_P(MsampLinear, telemetry_counts_the_casts_of_x_and_dy) {
+  Layer counted(std::string(GetParam().lines) + "\ntelemetry = true", 1),
+      plain(GetParam().lines, 1);
+  for (const float amplitude :
+       {1.0f, 16.0f}) {  // the second step's values outgrow the scale of the first
+    Matrix x = rough_matrix(kM, kK, 10, amplitude), dy = rough_matrix(kM, kN, 50, amplitude);
+    x.v[1] = std::ldexp(x.v[1], -30), dy.v[2] = std::ldexp(dy.v[2], -40);
+    const Counts of_x(x, counted.x.cast(x), kE4m3), of_dy(dy, counted.dy.cast(dy), kE5m2);
+    Matrix y[2], dx[2];
+    for (Layer *layer : {&counted, &plain}) {
+      const int i = layer == &plain ? 1 : 0;
+      ASSERT_EQ(layer->m.forward(layer->linear, x, y[i]), OCTAVO_OK) << layer->m.error();
+      ASSERT_EQ(layer->m.backward(layer->linear, dy, dx[i]), OCTAVO_OK) << layer->m.error();
+    }
+    expect_same(y[1], y[0], "y");
+    expect_same(dx[1], dx[0], "dx");
+    for (const auto &[operand, counts] : {std::pair{"x", of_x}, std::pair{"dy", of_dy}}) {
+      const auto found = [&, name = std::string(operand)](const char *what) {
+        return *counted.m.floats(name + what);
+      };
+      EXPECT_EQ(found("/saturated"), counts.saturated) << operand;
+      EXPECT_EQ(found("/underflow"), counts.underflow) << operand;
+      EXPECT_GE(counts.underflow, 1) << operand;
+      EXPECT_EQ(counts.saturated > 0, amplitude > 1) << operand;
+      // At most 35 terms, each with a few roundings to fp32.
+      EXPECT_NEAR(found("/signal"), counts.signal, 50 * 0x1p-24 * counts.signal) << operand;
+      EXPECT_NEAR(found("/noise"), counts.noise, 50 * 0x1p-24 * (counts.noise + counts.signal))
+          << operand;
+    }
+    for (Layer *layer : {&counted, &plain}) {
+      ASSERT_EQ(layer->m.end_step(), OCTAVO_OK);
+    }
+    EXPECT_EQ(*counted.m.floats("x/saturated"), 0.0f);
+    counted.x.end_step(amax_of(x)), counted.dy.end_step(amax_of(dy));
+  }
+}
+
 // Micro-batches of one step: the slot holds the re-cast sum after each of them.
 TEST_P(MsampLinear, accumulates_over_micro_batches) {
   Layer l(GetParam().lines);

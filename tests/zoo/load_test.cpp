@@ -103,9 +103,9 @@ TEST_F(ZooLoad, library_for_another_processor) {
   bytes[18] = static_cast<char>(0x08);  // e_machine: MIPS
   bytes[19] = 0;
   put_file(bytes);
-  const std::string own = std::string(kTuple) == "linux-x86_64" ? "62" : "183";
-  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
-                    "), found class 2, machine 8");
+  const std::string own = std::string(kTuple) == "linux-x86_64" ? "x86-64" : "aarch64";
+  expect_unloadable("expected a library for this processor, 64-bit " + own +
+                    ", found one for 64-bit ELF machine 8");
 }
 
 TEST_F(ZooLoad, object_file_named_so) {
@@ -164,14 +164,15 @@ TEST_F(ZooLoad, libraries_of_other_systems) {
   elf32[16] = 3;
   elf32[18] = 3;  // i386
   put_file(elf32);
-  const std::string own = std::string(kTuple) == "linux-x86_64" ? "62" : "183";
-  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
-                    "), found class 1, machine 3");
+  const bool is_x86 = std::string(kTuple) == "linux-x86_64";
+  const std::string own = is_x86 ? "x86-64" : "aarch64", foreign = is_x86 ? "aarch64" : "x86-64";
+  expect_unloadable("expected a library for this processor, 64-bit " + own +
+                    ", found one for 32-bit x86");
   std::string other = read_text(fake_library("good"));
-  other[18] = static_cast<char>(own == "62" ? 183 : 62);
+  other[18] = static_cast<char>(is_x86 ? 183 : 62);
   put_file(other);
-  expect_unloadable("expected a library for this processor (64 bits, ELF machine " + own +
-                    "), found class 2, machine " + (own == "62" ? "183" : "62"));
+  expect_unloadable("expected a library for this processor, 64-bit " + own +
+                    ", found one for 64-bit " + foreign);
   put_file("MZ" + std::string(254, '\0'));  // Windows
   expect_unloadable("expected an ELF shared library, found a file of 256 bytes that is none");
   put_file("\xcf\xfa\xed\xfe" + std::string(252, '\0'));  // macOS

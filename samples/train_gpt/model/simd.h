@@ -2,7 +2,8 @@
 //
 // The choice is made at run time, so one program runs everywhere and still uses AVX2 or AVX-512.
 // Results are bit-identical for any number of threads, but differ in the last bits between levels,
-// since FMA rounds once where multiply and add round twice.
+// since FMA rounds once where multiply and add round twice. The baseline gives the same bits on
+// every processor.
 #ifndef TRAIN_GPT_SIMD_H
 #define TRAIN_GPT_SIMD_H
 
@@ -28,7 +29,7 @@ extern const Simd kSimdAvx2;
 extern const Simd kSimdAvx512;
 
 // The best level that this processor and the operating system run.
-[[gnu::always_inline]] inline const Simd &simd() {
+[[gnu::always_inline]] inline const Simd &best_simd() {
 #if defined(__x86_64__)
   static const bool avx512 = __builtin_cpu_supports("avx512f");
   static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -36,6 +37,14 @@ extern const Simd kSimdAvx512;
 #else
   return kSimdBaseline;
 #endif
+}
+// What simd() gives: the best level, or the baseline after --portable. Set before threads use it.
+[[gnu::always_inline]] inline const Simd *&simd_in_use() {
+  static const Simd *level = &best_simd();
+  return level;
+}
+[[gnu::always_inline]] inline const Simd &simd() {
+  return *simd_in_use();
 }
 
 }  // namespace gpt

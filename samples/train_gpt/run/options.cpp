@@ -64,6 +64,11 @@ Rounding alone (--nudge):
   every step reads, the first of the positions, by one unit in the last place before the first step.
   How far a run then ends from the same one without it is what rounding alone does.
 
+Processors (--portable):
+  The loops of this program use fused multiply-adds where the processor has them, so its losses differ
+  in the last digits between processors. --portable takes the loops that every processor has: slower,
+  and the same bits on all of them. What backends compute has the same bits anyway.
+
 Exit codes:
   0    done
   1    a defect of this program or of a backend
@@ -163,6 +168,7 @@ bool parse_options(int argc, char **argv, Options &options) {
       ->type_name("SHARE")
       ->capture_default_str();
   app.add_flag("--nudge", options.nudge, "move one weight by one unit at first, see below");
+  app.add_flag("--portable", options.portable, "the same bits on every processor, see below");
   app.add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
   app.add_option("--device", options.device, "where the backend computes, see below")
       ->type_name("cpu|cuda")

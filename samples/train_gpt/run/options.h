@@ -19,6 +19,7 @@ struct Options {
   double rate = 5e-3;
   double end_rate = 0.1;  // the share of `rate` that the schedule falls to
   bool nudge = false;     // one weight starts one unit in the last place away
+  bool portable = false;  // the baseline's loops: the same bits on every processor
   uint64_t seed = 1;
   int64_t threads = 0;
   int64_t ranks = 1;             // data parallel

@@ -17,6 +17,22 @@ constexpr uint64_t kPage = 4096;
   fail_elf("the file is truncated: its headers name more than its ", size, " bytes");
 }
 
+// "64-bit x86-64", as a user names a processor.
+std::string processor(const int elf_class, const uint16_t machine) {
+  const std::string bits = elf_class == ELFCLASS64   ? "64-bit "
+                           : elf_class == ELFCLASS32 ? "32-bit "
+                                                     : "";
+  switch (machine) {
+    case EM_X86_64: return bits + "x86-64";
+    case EM_AARCH64: return bits + "aarch64";
+    case EM_386: return bits + "x86";
+    case EM_ARM: return bits + "arm";
+    case EM_PPC64: return bits + "ppc64";
+    case EM_RISCV: return bits + "riscv";
+    default: return bits + "ELF machine " + std::to_string(machine);
+  }
+}
+
 bool within(uint64_t begin, uint64_t bytes, uint64_t from, uint64_t length) {
   return begin >= from && begin - from <= length && bytes <= length - (begin - from);
 }
@@ -55,8 +71,8 @@ void ElfSegments::check_header(Elf64_Ehdr *header) const {
              " bytes that is none");
   if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB ||
       h.e_machine != kElfMachine)
-    fail_elf("expected a library for this processor (64 bits, ELF machine ", kElfMachine,
-             "), found class ", h.e_ident[EI_CLASS], ", machine ", h.e_machine);
+    fail_elf("expected a library for this processor, ", processor(ELFCLASS64, kElfMachine),
+             ", found one for ", processor(h.e_ident[EI_CLASS], h.e_machine));
   if (h.e_ident[EI_VERSION] != EV_CURRENT || h.e_version != EV_CURRENT)
     fail_elf("expected ELF version 1, found ", h.e_version);
   if (h.e_ident[EI_OSABI] != ELFOSABI_SYSV && h.e_ident[EI_OSABI] != ELFOSABI_GNU)

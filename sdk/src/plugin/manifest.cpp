@@ -126,7 +126,10 @@ class Reader {
   // linux-x86_64 = "x.so", or = { file = "x.so", sha256 = "..." }
   bool accept_library(const TomlEntry &entry) {
     if (entry.path[1] != platform_tuple()) {
-      other_platforms_.push_back(entry.path[1]);
+      // A table of two keys is one platform.
+      if (std::find(other_platforms_.begin(), other_platforms_.end(), entry.path[1]) ==
+          other_platforms_.end())
+        other_platforms_.push_back(entry.path[1]);
       return true;
     }
     if (entry.path.size() == 2 || (entry.path.size() == 3 && entry.path[2] == "file")) {

@@ -48,7 +48,8 @@ constexpr const char *kFlags[] = {"fp8.require.native",
                                   "fp8.te.current_scaling_power_2_scales",
                                   "fp8.te.use_mxfp8_block_scaling",
                                   "fp8.te.reduce_amax",
-                                  "fp8.msamp.weight_cache"};
+                                  "fp8.msamp.weight_cache",
+                                  "fp8.msamp.telemetry"};
 constexpr const char *kNumbers[] = {"fp8.te.margin",
                                     "fp8.te.amax_history_len",
                                     "fp8.te.amax_epsilon",

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import session, te
+from conftest import msamp, session, te
 
 ROWS, K, N = 32, 48, 64
 
@@ -149,6 +149,23 @@ def test_a_writer_of_metrics():
     # [/watch]
     assert {step for _, step in written} == {0, 25, 50, 75}
     assert ("octavo/saturated/dy/2", 75) in written
+
+
+def test_msamp_counts_the_casts_of_x_and_dy():
+    model = model_of()
+    model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0),
+                                      overrides=msamp("O2", telemetry=True), telemetry=1)
+    seen = []
+
+    def look(step):
+        record = octavo.telemetry(model)
+        counted = [c for c in record["casts"] if "saturated" in c]
+        assert {(c["operand"], c["tensor"]) for c in counted} == {(o, t) for o in ("x", "dy") for t in ("0", "2")}
+        # In the warm-up a tensor is cast with its own scale: no element saturates, E4M3 keeps 4 bits.
+        assert all(c["saturated"] == 0 and c["sqnr_db"] > 20 for c in counted), counted
+        seen.append(record["step"])
+    train(model, optimizer, 3, after=look)
+    assert seen == [0, 1, 2]
 
 
 def test_a_compiled_model_records_in_the_same_steps():

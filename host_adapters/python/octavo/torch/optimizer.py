@@ -4,7 +4,7 @@ import weakref
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ddp, fsdp, fsdp_rest
+from . import ddp, fsdp, fsdp_rest, moments
 from .device import is_captured
 from .foreign import is_a, is_dtensor
 from .gradient import SlotGradient
@@ -23,7 +23,8 @@ class Adam(torch.optim.Optimizer):
     octavo.prepare makes it from a torch Adam or AdamW. The two share their parameter groups, so
     schedulers created before or after see the same lr. Moments and step counts are in slots:
     octavo.state_dict contains them, state_dict() contains the groups only, and the state of what fully_shard
-    has (fsdp_rest.Rest). Use it from one thread.
+    has (fsdp_rest.Rest). States of torch's Adam and AdamW load, and torch_state_dict() is one. Use it from one
+    thread.
     """
 
     _rest = None
@@ -50,10 +51,23 @@ class Adam(torch.optim.Optimizer):
         self._start()
 
     def load_state_dict(self, state_dict):
-        """Loads the groups. Schedulers created for the original optimizer use them as well."""
-        super().load_state_dict(state_dict)
+        """Loads the groups. Schedulers created for the original optimizer use them as well.
+
+        From a state of torch's Adam or AdamW it also takes the moments and steps; parameters that have none there
+        start anew. The backend rounds moments to its formats. A state without any, as state_dict() gives it, leaves
+        the slots alone. Raises StateError before anything changes."""
+        found = moments.check(self, state_dict)
+        super().load_state_dict(moments.others(self, state_dict) if found else state_dict)
+        if found:
+            moments.write(self, found)
         if self._source is not None:
             self._source.param_groups = self.param_groups
+
+    def torch_state_dict(self):
+        """The state that torch's AdamW or Adam loads: the groups, and per parameter `step`, `exp_avg` and
+        `exp_avg_sq`, in the parameter's shape and dtype. Raises StateError for moments that another rank holds."""
+        own = self.state_dict()
+        return {**own, "state": {**own["state"], **moments.read(self)}}
 
     @disable
     @torch.no_grad()

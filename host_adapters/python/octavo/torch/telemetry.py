@@ -90,15 +90,16 @@ def telemetry(model, flat=False):
     Returns {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor
     that is cast]}; None before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor`
     (the layer, of w the weight), `amax` (largest absolute value) and `scale` where the recipe keeps
-    them, and with `fp8.te.telemetry = true` also `saturated` and `underflow` (numbers of elements) and
-    `sqnr_db` (None: nothing was lost). Sums are over all ranks. flat: {"octavo/amax/x/blocks.0.up":
+    them. With `fp8.te.telemetry = true`, or that of msamp for x and dy, it also has `saturated` and `underflow`
+    (numbers of elements) and `sqnr_db` (None: nothing was lost). Sums are over all ranks. flat: {"octavo/amax/x/blocks.0.up":
     2.5, ...} instead, floats alone, as writers of metrics take them; {} before the first step ended.
     Raises StateError for a model without telemetry. Does not wait for the device.
     """
     kept = session_of(model).telemetry
     if kept is None or not kept.every:
         raise StateError("octavo.telemetry: expected a model that records, found one prepared without; "
-                         "give octavo.prepare(..., telemetry=25), and set fp8.te.telemetry = true for counts")
+                         "give octavo.prepare(..., telemetry=25), and set telemetry = true in the backend's table for "
+                         "counts")
     if not flat:
         return kept.taken
     if kept.taken is None:

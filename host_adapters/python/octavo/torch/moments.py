@@ -1,0 +1,82 @@
+"""Moments between the backend's slots and the states of torch's Adam and AdamW."""
+import torch
+
+from .. import _abi
+from ..errors import StateError
+
+_ROLES = {"exp_avg": _abi.ROLE_EXP_AVG, "exp_avg_sq": _abi.ROLE_EXP_AVG_SQ}
+_KEYS = {"step", *_ROLES}
+_REMEDY = "load a state of torch.optim.AdamW or Adam for the same parameters in the same order"
+
+
+def _parameters(adam):
+    return [p for group in adam.param_groups for p in group["params"]]
+
+
+def _counters(session, p):
+    """The step counts of a parameter, i32[1] each, that this rank holds."""
+    ids = {w.id for w in session.weights_of(p)}
+    return [session.tensors[s.id] for s in session.slots
+            if s.role == _abi.ROLE_COUNTER and s.owner_kind == _abi.OWNER_PARAMETER and s.owner in ids
+            and session.can_read(p, _abi.ROLE_COUNTER)]
+
+
+def check(adam, state_dict):
+    """{position: {"step": int, "exp_avg": tensor, "exp_avg_sq": tensor}} of parameters whose moments are in slots;
+    empty where the state has none of them, or groups of other sizes, which torch refuses. Raises StateError."""
+    state, parameters = state_dict.get("state", {}), _parameters(adam)
+    order = [i for group in state_dict["param_groups"] for i in group["params"]]
+    if not state or len(order) != len(parameters):
+        return {}
+    found = {}
+    for at, (key, p) in enumerate(zip(order, parameters)):
+        if key not in state or not adam.session.weights_of(p):
+            continue
+        where, own = f"optimizer state of parameter {at}", state[key]
+        if set(own) != _KEYS:
+            raise StateError(f"{where}: expected step, exp_avg and exp_avg_sq, found {', '.join(map(str, own))}; {_REMEDY}")
+        step = float(own["step"])
+        if not 0 <= step < 2**31 or step != int(step):
+            raise StateError(f"{where}: expected a whole number of steps below 2^31, found {step}; {_REMEDY}")
+        for name in _ROLES:
+            value = own[name]
+            shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+            if shape != tuple(p.shape):
+                raise StateError(f"{where}: expected {name} of shape {tuple(p.shape)}, found {shape}; {_REMEDY}")
+            if not value.isfinite().all() or (name == "exp_avg_sq" and (value < 0).any()):
+                raise StateError(f"{where}: expected finite moments and no second one below 0, found another value "
+                                 f"in {name}; load an earlier state")
+        found[at] = {**own, "step": int(step)}
+    return found
+
+
+def others(adam, state_dict):
+    """The state without the moments of parameters that have them in slots."""
+    order = [i for group in state_dict["param_groups"] for i in group["params"]]
+    kept = {key for key, p in zip(order, _parameters(adam)) if not adam.session.weights_of(p)}
+    return {**state_dict, "state": {key: own for key, own in state_dict["state"].items() if key in kept}}
+
+
+@torch.no_grad()
+def write(adam, found):
+    """Writes what check gave. Slots that another rank holds are written there."""
+    session, parameters = adam.session, _parameters(adam)
+    session.clear_moments(parameters)
+    for at, own in found.items():
+        p = parameters[at]
+        for name, role in _ROLES.items():
+            if session.can_read(p, role):
+                session.write(p, own[name].to(p.device), role)
+        for counter in _counters(session, p):
+            counter.fill_(own["step"])
+
+
+def read(adam):
+    """{position: state} of the parameters that were stepped."""
+    session, found = adam.session, {}
+    for at, p in enumerate(_parameters(adam)):
+        counters = _counters(session, p)
+        step = max((int(c.item()) for c in counters), default=0)
+        if step > 0 or not session.can_read(p, _abi.ROLE_COUNTER):
+            found[at] = {"step": torch.tensor(float(step)), **{n: session.read(p, r) for n, r in _ROLES.items()}}
+    return found

@@ -1,0 +1,27 @@
+# Toolchain file: compiles for linux-aarch64 on another machine, with Debian's cross compiler.
+#
+#   bash samples/aarch64.sh
+#   cmake --preset cpu-aarch64
+#
+# samples/aarch64.sh installs the compiler, qemu-user and the libraries that Octavo links, these into
+# OCTAVO_AARCH64_ROOT. What is built starts here through qemu-aarch64.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+
+set(OCTAVO_AARCH64_ROOT "${CMAKE_CURRENT_LIST_DIR}/../../.cache/aarch64" CACHE PATH
+    "Folder with usr/lib/aarch64-linux-gnu of libsodium and yaml-cpp")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES OCTAVO_AARCH64_ROOT)
+file(REAL_PATH "${OCTAVO_AARCH64_ROOT}" root)
+set(CMAKE_FIND_ROOT_PATH "${root}")
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+
+# The loader's path is that of the cross compiler's package, since /lib has none. `qemu-aarch64 -L` would
+# do without, but hides the root directory from programs that inspect it.
+set(libraries /usr/aarch64-linux-gnu/lib)
+set(CMAKE_EXE_LINKER_FLAGS_INIT
+    "-Wl,--dynamic-linker=${libraries}/ld-linux-aarch64.so.1 -Wl,-rpath-link,${root}/usr/lib/aarch64-linux-gnu")
+set(CMAKE_CROSSCOMPILING_EMULATOR
+    qemu-aarch64 -E "LD_LIBRARY_PATH=${libraries}:${root}/usr/lib/aarch64-linux-gnu")
