@@ -16,7 +16,7 @@ namespace {
 
 struct Plan {
   Request request;
-  std::string model, mesh, parallel, gather = "values", dtype = "float32";
+  std::string model, mesh, parallel, gather = "values", dtype = "float32", gradients = "all";
   std::vector<std::string> backends;
   uint64_t batch = 0, sequence = 0;
   bool json = false;
@@ -41,7 +41,8 @@ Planned planned(const Plan &p, const std::string &backend, const estimate::Shape
   if (!one.refused.empty()) return one;
   const plan::Gather gather = {p.gather == "fp8", p.dtype == "float32" ? 4u : 2u};
   one.ranks = plan::ranks_of(model, mesh, p.batch * p.sequence);
-  one.wire = plan::wire_of(model, mesh, gather);
+  const plan::Means means = p.gradients == "owner" ? plan::Means::kOwner : plan::Means::kAll;
+  one.wire = plan::wire_of(model, mesh, gather, means);
   one.in_fp8 = one.ranks.of_fullest.in_fp8;
   return one;
 }
@@ -145,6 +146,9 @@ int run_plan(const Plan &p) {
     if (!mesh.is_sharded() && (p.gather != "values" || p.dtype != "float32"))
       throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gather, --dtype: expected fully_shard, ",
                     "which gathers weights, found ddp; add --parallel fsdp");
+    if (mesh.is_sharded() && p.gradients != "all")
+      throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gradients: expected ddp, in which every ",
+                    "rank has the whole model, found fully_shard; add --parallel ddp");
     const estimate::Shapes shapes = estimate::read_shapes(p.model);
     const estimate::Sizes sizes = estimate::sizes_of(p.model, shapes, p.batch * p.sequence);
     std::vector<std::string> backends = p.backends;
@@ -186,6 +190,11 @@ void add_plan(CLI::App &app, int &exit) {
       ->check(CLI::IsMember({"ddp", "fsdp"}));
   command->add_option("--gather", p->gather, "what fully_shard gathers of weights: values or fp8")
       ->check(CLI::IsMember({"values", "fp8"}));
+  command
+      ->add_option("--gradients", p->gradients,
+                   "who gets the means of gradients in slots: all ranks, or owner: the rank that "
+                   "steps the parameter, as shard_optimizer_state of Python. Usual: all")
+      ->check(CLI::IsMember({"all", "owner"}));
   command->add_option("--dtype", p->dtype, "of gathered values: float32, bfloat16 or float16")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   command

@@ -119,6 +119,30 @@ TEST_F(CliPlan, more_ranks_than_this_machine) {
   EXPECT_EQ(te["fullest"]["total"], te["least"]["total"]);
 }
 
+// Three weights of 131072 elements, each of another rank: 4 buckets of one exchange or two.
+TEST_F(CliPlan, means_that_owners_alone_get) {
+  const uint64_t elements = 3 * 131072;
+  for (const auto &[exchange, given] :
+       {std::pair("0", elements / 4), std::pair("1099511627776", elements)}) {
+    const std::string backend = std::string("msamp:one_shot_bytes=") + exchange;
+    const json all = planned("model.json", {"--mesh", "4", "--backend", backend});
+    EXPECT_EQ(operation(all, "gradients", "all_gather")["sent"], 3 * given);
+    const json owner =
+        planned("model.json", {"--mesh", "4", "--backend", backend, "--gradients", "owner"});
+    const json o = operation(owner, "gradients", "gather");
+    EXPECT_EQ(o["calls"], 3);
+    EXPECT_EQ(o["given"], given);
+    EXPECT_EQ(o["sent"], given * 3 / 4);
+    for (const json &other : owner["wire"])
+      EXPECT_FALSE(other["what"] == "gradients" && other["collective"] == "all_gather") << owner;
+    for (const char *what : {"fullest", "least", "all"}) EXPECT_EQ(owner[what], all[what]);
+  }
+  // MS-AMP's own scale of a reduction is on every rank, so all of them get the mean.
+  const json parity = planned(
+      "model.json", {"--mesh", "4", "--backend", "msamp:profile=msamp04", "--gradients", "owner"});
+  EXPECT_GT(operation(parity, "gradients", "all_gather")["sent"], 0);
+}
+
 TEST_F(CliPlan, prints_ranks_and_wire) {
   const Finished f = plan("model.json", {"--mesh", "8x8", "--gather", "fp8"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
@@ -142,6 +166,7 @@ TEST_F(CliPlan, refuses_what_is_not_there_by_name) {
   refused({"--mesh", "128x64"}, 2, "expected at most 4096 ranks, found 8192");
   refused({"--mesh", "8", "--gather", "fp8"}, 2, "add --parallel fsdp");
   refused({"--mesh", "8", "--dtype", "bfloat16"}, 2, "add --parallel fsdp");
+  refused({"--mesh", "8x8", "--gradients", "owner"}, 2, "add --parallel ddp");
   refused({"--mesh", "8x8", "--backend", "msamp"}, 1,
           "msamp keeps them in slots; choose the backend te, or --parallel ddp");
   refused({"--mesh", "8x8", "--gather", "fp8", "--backend", "reference"}, 1,

@@ -12,7 +12,7 @@ from .library import version
 from .run import Config, explain, list_plugins, probe
 
 _TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
-          "join", "telemetry", "export", "full_state", "sharded_state_dict")
+          "join", "telemetry", "export", "full_state", "sharded_state_dict", "kept_parameters")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",
            "StateError", "UnsupportedError", "VersionError", "exit_code", "exits", "explain", "list_plugins", "probe", "version",

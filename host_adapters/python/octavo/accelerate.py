@@ -2,7 +2,8 @@
 
     from octavo.accelerate import Accelerator     # in place of: from accelerate import Accelerator
 
-makes mixed_precision="fp8" Octavo's, in a script that is otherwise unchanged. And
+makes mixed_precision="fp8" Octavo's, in a script that is otherwise unchanged: every other name of accelerate is here,
+too. And
 
     model, optimizer, loader = octavo.accelerate.prepare(accelerator, model, optimizer, loader,
                                                          config="octavo.toml")
@@ -30,6 +31,13 @@ from .torch.state import Stateful
 
 _INSTEAD = {"FSDP": "set fsdp_version=2", "MEGATRON_LM": "leave its plugin out",
             "DEEPSPEED": "leave its plugin out, and call octavo.deepspeed.initialize"}
+
+
+def __getattr__(name):
+    """A script imports other names in the same line: from accelerate import Accelerator, DistributedType."""
+    if name.startswith("_") or not hasattr(accelerate, name):
+        raise AttributeError(f"module 'octavo.accelerate' has no attribute {name!r}")
+    return getattr(accelerate, name)
 
 
 def _prepare(accelerator, prepare_rest, objects, options):

@@ -37,6 +37,15 @@ uint64_t shard_elements(const estimate::Tensor &t, uint32_t shards) {
   return rows == 1 ? part(cols) : part(rows) * cols;
 }
 
+std::map<uint32_t, uint32_t> owners_of(const octavo::Run &run, uint32_t world) {
+  WholeElements whole;
+  for (const octavo_slot &s : run.slots()) add_whole(whole, s);
+  std::vector<uint64_t> loads(world);
+  std::map<uint32_t, uint32_t> owners;
+  share_out(whole, loads, [&](uint32_t parameter, uint32_t rank) { owners[parameter] = rank; });
+  return owners;
+}
+
 std::string refusal_of(const estimate::Model &model, const Mesh &mesh, bool codes) {
   const octavo::Run &run = *model.run;
   bool keeps_gradients = false, keeps_weights = run.optimizer() != nullptr;
@@ -65,17 +74,12 @@ Ranks ranks_of(const estimate::Model &model, const Mesh &mesh, uint64_t rows) {
     estimate::add_host_tensors(
         estimate::host_tensors(run, p),
         mesh.is_sharded() ? shard_elements(*p.tensor, mesh.shards) : p.tensor->count(), common);
-  WholeElements whole;
-  for (const octavo_slot &s : run.slots())
-    if (is_kept_by_one(model, s, mesh)) add_whole(whole, s);
-  std::vector<uint64_t> loads(mesh.world());
-  std::map<uint32_t, uint32_t> owners;
-  share_out(whole, loads, [&](uint32_t parameter, uint32_t rank) { owners[parameter] = rank; });
+  const auto owners = owners_of(run, mesh.world());
   std::vector<Column> own(mesh.world());
   for (const octavo_slot &s : run.slots()) {
     if ((s.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
     if (mesh.is_sharded() && is_made_again(s)) continue;
-    Column &to = is_kept_by_one(model, s, mesh) ? own[owners[s.owner]] : common;
+    Column &to = is_kept_by_one(model, s, mesh) ? own[owners.at(s.owner)] : common;
     to.bytes[estimate::part_of(s)] += estimate::bytes_of(s);
   }
   const auto by_total = [](const Column &a, const Column &b) { return a.total() < b.total(); };

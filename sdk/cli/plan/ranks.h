@@ -1,6 +1,8 @@
 // What each rank of a mesh keeps, by what the backend describes.
 #pragma once
 
+#include <map>
+
 #include "sdk/cli/estimate/ledger.h"
 #include "sdk/cli/plan/mesh.h"
 
@@ -13,6 +15,9 @@ struct Ranks {
 
 // rows: of x, of one rank. For a backend that this mesh can have.
 Ranks ranks_of(const estimate::Model &model, const Mesh &mesh, uint64_t rows);
+
+// The rank that keeps the WHOLE slots of each parameter that has some.
+std::map<uint32_t, uint32_t> owners_of(const octavo::Run &run, uint32_t world);
 
 // Rows of the first dimension that a shard of a tensor has, the last ones padded: a vector is
 // divided along its elements. And the elements of that shard.

@@ -3,6 +3,7 @@
 #include "sdk/cli/plan/wire.h"
 
 #include <algorithm>
+#include <set>
 
 #include "sdk/cli/plan/ranks.h"
 #include "sdk/src/store/shared_out.h"
@@ -16,6 +17,11 @@ using estimate::Placed;
 // Elements of gradients in slots that are reduced together, as train_gpt cuts them.
 constexpr uint64_t kBucketElements = uint64_t{1} << 20;
 
+// The same in Python: 25 MiB in fp32, shared out among the buckets of all owners.
+constexpr uint64_t kPythonElements = (uint64_t{25} << 20) / kF32;
+// What a gather to one rank is in these tables, which octavo/gradients.h has not.
+constexpr uint32_t kGather = 1000;
+
 const char *name_of(uint32_t collective) {
   switch (collective) {
     case OCTAVO_COLLECTIVE_ALL_REDUCE_MAX: return "all_reduce_max";
@@ -23,6 +29,7 @@ const char *name_of(uint32_t collective) {
     case OCTAVO_COLLECTIVE_ALL_TO_ALL: return "all_to_all";
     case OCTAVO_COLLECTIVE_ALL_GATHER: return "all_gather";
     case OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM: return "reduce_scatter_sum";
+    case kGather: return "gather";
     default: return "broadcast";
   }
 }
@@ -59,8 +66,9 @@ octavo_status add_stage(void *ctx, const octavo_gradient_stage *s) {
   return OCTAVO_OK;
 }
 
+// is_owned: one rank alone needs the means, so the last exchange goes to it.
 void add_bucket(const octavo::Run &run, const std::vector<uint32_t> &bucket, uint32_t world,
-                Sum &sum) {
+                bool is_owned, Sum &sum) {
   std::vector<octavo_gradient_stage> stages;
   auto asked = octavo::make<octavo_gradient_plan>(OCTAVO_KIND_GRADIENT_PLAN);
   asked.world = world;
@@ -69,20 +77,46 @@ void add_bucket(const octavo::Run &run, const std::vector<uint32_t> &bucket, uin
   asked.ctx = &stages;
   asked.stage = add_stage;
   run.host().require(run.gradients()->plan_reduction(run.session(), &asked), "plan_reduction");
+  const size_t n = stages.size();
+  if (is_owned && n > 1 && stages[n - 1].collective == OCTAVO_COLLECTIVE_NONE &&
+      stages[n - 2].collective == OCTAVO_COLLECTIVE_ALL_GATHER)
+    stages[n - 2].collective = kGather;
   for (const octavo_gradient_stage &s : stages)
     if (s.collective != OCTAVO_COLLECTIVE_NONE)
       sum.add("gradients", s.collective, world, s.send_count * OCTAVO_DTYPE_BITS(s.dtype) / 8);
 }
 
+// The ranks that step parameters, by parameter: where one has more slots than its gradient that a
+// reduction writes, every rank needs what it writes, and the parameter is left out.
+std::map<uint32_t, uint32_t> roots_of(const octavo::Run &run, uint32_t world) {
+  std::map<uint32_t, uint32_t> roots = owners_of(run, world);
+  std::set<uint32_t> kept;
+  for (const octavo_slot &s : run.slots())
+    if (s.role == OCTAVO_ROLE_GRADIENT) kept.insert({s.id, s.scale_slot});
+  for (const octavo_slot &s : run.slots()) {
+    const uint8_t access = s.access[OCTAVO_VERB_REDUCE];
+    if (s.owner_kind == OCTAVO_OWNER_PARAMETER && kept.count(s.id) == 0 &&
+        (access == OCTAVO_ACCESS_WRITE || access == OCTAVO_ACCESS_UPDATE))
+      roots.erase(s.owner);
+  }
+  return roots;
+}
+
 // The last of the model first: in this order backward finishes them.
-void add_data_parallel(const estimate::Model &model, uint32_t world, Sum &sum) {
+void add_data_parallel(const estimate::Model &model, uint32_t world, Means means, Sum &sum) {
   const octavo::Run &run = *model.run;
-  std::vector<uint32_t> bucket;
-  uint64_t elements = 0;
-  const auto end_bucket = [&] {
-    if (!bucket.empty()) add_bucket(run, bucket, world, sum);
-    bucket.clear();
-    elements = 0;
+  const bool to_owners = means == Means::kOwner && run.optimizer() != nullptr && world > 1;
+  const auto roots = to_owners ? roots_of(run, world) : std::map<uint32_t, uint32_t>();
+  const uint64_t limit = to_owners ? kPythonElements / world : kBucketElements;
+  struct Bucket {
+    std::vector<uint32_t> parameters;
+    uint64_t elements = 0;
+  };
+  std::map<uint32_t, Bucket> open;  // by the rank that gets the means; OCTAVO_NONE: all
+  const auto end_bucket = [&](uint32_t root) {
+    Bucket &b = open[root];
+    if (!b.parameters.empty()) add_bucket(run, b.parameters, world, root != OCTAVO_NONE, sum);
+    b = {};
   };
   for (auto p = model.placed.rbegin(); p != model.placed.rend(); ++p) {
     const uint64_t count = p->tensor->count();
@@ -90,11 +124,13 @@ void add_data_parallel(const estimate::Model &model, uint32_t world, Sum &sum) {
       sum.add("gradients", OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, world, count * kF32);
       continue;
     }
-    if (elements + count > kBucketElements) end_bucket();
-    bucket.push_back(p->parameter);
-    elements += count;
+    const auto found = roots.find(p->parameter);
+    const uint32_t root = found == roots.end() ? OCTAVO_NONE : found->second;
+    if (open[root].elements + count > limit) end_bucket(root);
+    open[root].parameters.push_back(p->parameter);
+    open[root].elements += count;
   }
-  end_bucket();
+  for (const auto &[root, bucket] : std::map<uint32_t, Bucket>(open)) end_bucket(root);
   const bool is_shared_out = run.optimizer() != nullptr &&
                              std::any_of(run.slots().begin(), run.slots().end(),
                                          [](auto &s) { return s.shard == OCTAVO_SHARD_WHOLE; });
@@ -143,13 +179,13 @@ uint64_t Wire::sent() const {
   return all;
 }
 
-Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather) {
+Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather, Means means) {
   const octavo::Run &run = *model.run;
   Sum sum;
   if (mesh.is_sharded())
     add_fully_sharded(model, mesh, gather, sum);
   else
-    add_data_parallel(model, mesh.world(), sum);
+    add_data_parallel(model, mesh.world(), means, sum);
   for (const octavo_slot &s : run.slots())
     if ((s.flags & OCTAVO_SLOT_REDUCE) != 0)
       sum.add("maxima and counts",

@@ -14,7 +14,7 @@ namespace octavo::cli::plan {
 // ranks.
 struct Operation {
   std::string what;        // "gradients", "weights", "maxima and counts"
-  std::string collective;  // "all_reduce_sum", ...
+  std::string collective;  // "all_reduce_sum", ...; "gather": to one rank
   uint32_t ranks = 1;      // that take part
   uint64_t calls = 0, given = 0, sent = 0;
 };
@@ -24,6 +24,10 @@ struct Gather {
   uint64_t value_bytes = 4;  // of an element otherwise
 };
 
+// Who gets the means of gradients in slots: every rank, as in train_gpt; or the owner of a
+// parameter alone, as with octavo.prepare(shard_optimizer_state=True).
+enum class Means { kAll, kOwner };
+
 struct Wire {
   std::vector<Operation> operations;
   size_t gathered_codes = 0;  // weights whose codes are gathered
@@ -31,6 +35,6 @@ struct Wire {
 };
 
 // For what refusal_of (ranks.h) does not refuse.
-Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather);
+Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather, Means means);
 
 }  // namespace octavo::cli::plan

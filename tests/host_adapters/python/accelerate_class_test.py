@@ -197,3 +197,13 @@ def test_two_models_in_one_call():
     a = accelerator()
     with pytest.raises(octavo.UnsupportedError, match="expected one model and at most one optimizer, found 2 and 1"):
         a.prepare(*made(), tiny_gpt.Gpt())
+
+
+def test_every_other_name_is_that_of_accelerate():
+    import accelerate
+
+    import octavo.accelerate
+    assert octavo.accelerate.DistributedType is accelerate.DistributedType
+    assert octavo.accelerate.Accelerator is not accelerate.Accelerator
+    for name in ("Nothing", "__path__"):
+        assert not hasattr(octavo.accelerate, name)

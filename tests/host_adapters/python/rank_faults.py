@@ -1,5 +1,8 @@
 """Faults of one rank in a training of several, seeded: what the others learn, and whether a restart has the bits of a
-run without a break. The program is samples/python/restart.py."""
+run without a break. The program is samples/python/restart.py.
+
+What plays a fault waits most of the time, for timeouts. So it is a generator, of which `in_lanes` runs several at once.
+"""
 import argparse
 import dataclasses
 import functools
@@ -129,12 +132,13 @@ def _rank_main(folder, how, fault):
 
 
 def run(folder, how, world, fault=None):
-    """{rank: (exit code, when it ended)}; a rank that is stopped, or hangs 3 s longer than it may, is killed: None."""
+    """Returns {rank: (exit code, when it ended)}; a rank that is stopped, or hangs 3 s longer than it may, is killed: None."""
     folder.mkdir(parents=True, exist_ok=True)
     main = functools.partial(_rank_main, folder, how, fault)
     is_linked = fault is not None and fault.kind == "link down"
     alive = rank_network.start_linked(main, folder) if is_linked else start(main, folder, world)
     ended, end = {}, time.monotonic() + 60
+    yield
     while alive and time.monotonic() < end:
         for pid in list(alive):
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -146,7 +150,7 @@ def run(folder, how, world, fault=None):
                 end = min(end, float(text) + 2 * TIMEOUT + 8)
             if set(alive.values()) == {fault.rank} and fault.kind == "stopped":
                 break
-        time.sleep(0.01)
+        yield
     for pid, rank in alive.items():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -154,10 +158,14 @@ def run(folder, how, world, fault=None):
     return ended
 
 
-@functools.cache
 def unbroken(folder, how, world):
-    """The outcome of each rank of a run without a fault."""
-    assert {code for code, _ in run(folder, how, world).values()} == {0}, log(folder, 0)
+    """Returns the outcome of each rank of a run without a fault, which the first one that asks for it makes."""
+    if not folder.exists():
+        ended = yield from run(folder, how, world)
+        (folder / "ended").write_text(" ".join(str(code) for code, _ in ended.values()))
+    while not (folder / "ended").exists():
+        yield
+    assert set((folder / "ended").read_text().split()) == {"0"}, log(folder, 0)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)]
 
 
@@ -168,7 +176,7 @@ def log(folder, rank):
 def play(fault, folder, references):
     """Plays a fault and, where `references` is a folder, the restart after it, and checks both. Returns what the other
     ranks said, and the seconds until the last of them ended."""
-    ended = run(folder, fault.how, fault.world, fault)
+    ended = yield from run(folder, fault.how, fault.world, fault)
     assert (folder / "struck").exists(), f"{fault}: the run ended before it: {ended}\n{log(folder, 0)[-3000:]}"
     struck = float((folder / "struck").read_text())
     others = [rank for rank in range(fault.world) if rank != fault.rank]
@@ -188,8 +196,10 @@ def play(fault, folder, references):
     if KINDS[fault.kind]:
         whole = {path.parent.name for path in (folder / "saved").glob("step-*/.metadata")}
         assert f"step-{STEPS}" not in whole, fault
-        assert {code for code, _ in run(folder, fault.how, fault.world).values()} == {0}, f"{fault}: {log(folder, 0)}"
-    for rank, expected in enumerate(unbroken(references / f"{fault.how}-{fault.world}", fault.how, fault.world)):
+        again = yield from run(folder, fault.how, fault.world)
+        assert {code for code, _ in again.values()} == {0}, f"{fault}: {log(folder, 0)}"
+    unbroken_ranks = yield from unbroken(references / f"{fault.how}-{fault.world}", fault.how, fault.world)
+    for rank, expected in enumerate(unbroken_ranks):
         found = torch.load(folder / f"{rank}.pt", weights_only=False)
         if KINDS[fault.kind]:
             begin = max((int(name.removeprefix("step-")) for name in whole), default=0)
@@ -197,3 +207,22 @@ def play(fault, folder, references):
             expected = {**expected, "losses": expected["losses"][begin:]}
         assert_equal(found, expected)
     return texts, max((ended[rank][1] - struck for rank in others), default=0.0)
+
+
+def in_lanes(jobs, lanes):
+    """Runs generators, `lanes` of them at once: {name: what it returned, or its AssertionError}. jobs: {name: generator}."""
+    waiting, running, found = list(jobs.items()), [], {}
+    while waiting or running:
+        while waiting and len(running) < lanes:
+            running.append(waiting.pop(0))
+        for name, job in list(running):
+            try:
+                next(job)
+                continue
+            except StopIteration as end:
+                found[name] = end.value
+            except AssertionError as error:
+                found[name] = error
+            running.remove((name, job))
+        time.sleep(0.01)
+    return found

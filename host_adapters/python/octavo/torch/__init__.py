@@ -7,6 +7,7 @@ from .conv1d import Conv1D
 from .counterpart import become
 from .experts import Experts
 from .export import export
+from .fsdp_rest import kept_parameters
 from .full_state import full_state, sharded_state_dict
 from .groups import note_active_wrapper
 from .join import join
@@ -20,8 +21,9 @@ from .slots import Weight, site_of
 from .state import Stateful, load_state_dict, report, state_dict
 from .telemetry import telemetry
 
-__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "export", "full_state", "join", "linear", "load_state_dict",
-           "prepare", "refresh", "report", "restore", "session_of", "sharded_state_dict", "state_dict", "step", "telemetry"]
+__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "export", "full_state", "join", "kept_parameters", "linear",
+           "load_state_dict", "prepare", "refresh", "report", "restore", "session_of", "sharded_state_dict", "state_dict", "step",
+           "telemetry"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.
 torch.serialization.add_safe_globals([

@@ -9,6 +9,7 @@ from .. import stages
 from ..stages import ALL_GATHER, ALL_REDUCE_MAX, ALL_REDUCE_SUM, ALL_TO_ALL, NONE
 from . import ops
 from .collective import collective
+from .owned_gradients import OwnedGradients
 
 
 def plan(number, ids, world):
@@ -39,12 +40,13 @@ def _elements(buffer, dtype, count):
 
 
 class Bucket:
-    """Parameters that are reduced together."""
+    """Parameters that are reduced together. root: the rank of the group that alone needs their mean, or None."""
 
-    def __init__(self, session, weights, world):
+    def __init__(self, session, weights, world, root=None):
         self.weights = weights
         self.ids = [w.id for w in weights]
         self.stages, self.buffer_bytes, self.state_bytes = plan(session.number, self.ids, world)
+        self.root = root if root is not None and OwnedGradients.ends_at_root(self.stages) else None
 
 
 class Flight:
@@ -52,7 +54,7 @@ class Flight:
 
     def __init__(self, bucket, session, group):
         self.bucket, self.session, self.number, self.group = bucket, session, session.number, group
-        self.world = dist.get_world_size(group)
+        self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
         self.send, self.recv, self.state = (_bytes(count, session.device) for count in (
             bucket.buffer_bytes, bucket.buffer_bytes, bucket.state_bytes))
         self.next = 0
@@ -68,11 +70,16 @@ class Flight:
         b = self.bucket
         if self.next == len(b.stages):
             return False
-        ops.run("run_stage", self.number, b.ids, self.next, self.world, self.recv, self.send,
-                self.state)
+        if b.root is None or self.next + 1 < len(b.stages):
+            self._run()
+        elif b.root == self.rank:
+            self.session.owners.gradients.run_last(self.session, self.world, self._run)
         self.work = collective(self.session, "exchange of gradients", self._begin, b.stages[self.next])
         self.next += 1
         return True
+
+    def _run(self):
+        ops.run("run_stage", self.number, self.bucket.ids, self.next, self.world, self.recv, self.send, self.state)
 
     def _begin(self, stage):
         kind, world = stage.collective, self.world
@@ -86,6 +93,8 @@ class Flight:
             self.wire_bytes += 2 * one // world
             op = dist.ReduceOp.MAX if kind == ALL_REDUCE_MAX else dist.ReduceOp.SUM
             return dist.all_reduce(recv, op, group=self.group, async_op=True)
+        if self.bucket.root is not None and self.next + 2 == len(self.bucket.stages):
+            return self._gather(send, recv)
         if kind == ALL_GATHER:
             self.wire_bytes += one
             return dist.all_gather_into_tensor(recv, send, group=self.group, async_op=True)
@@ -93,3 +102,12 @@ class Flight:
         if kind == ALL_TO_ALL:
             return dist.all_to_all_single(recv, send, group=self.group, async_op=True)
         return dist.reduce_scatter_tensor(recv, send, group=self.group, async_op=True)
+
+    def _gather(self, send, recv):
+        """What ALL_GATHER would give every rank, for the root alone."""
+        root, received = dist.get_global_rank(self.group, self.bucket.root), None
+        if self.bucket.root == self.rank:
+            received = list(recv.chunk(self.world))
+        else:
+            self.wire_bytes += send.nbytes
+        return dist.gather(send, received, dst=root, group=self.group, async_op=True)

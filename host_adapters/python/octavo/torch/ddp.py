@@ -73,7 +73,7 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
         session.slots_changed()
     _checked.add(session)
     if slot_gradients(session):
-        _reducers[session] = Reducer(session, group, bucket_bytes, overlap)
+        _reducers[session] = Reducer(session, group, _start, bucket_bytes, overlap)
     return model
 
 
@@ -83,7 +83,7 @@ def reducer_of(session):
     if session not in _reducers:
         if group_of(session) is None or not slot_gradients(session):
             return None
-        _reducers[session] = Reducer(session, session.group)
+        _reducers[session] = Reducer(session, session.group, _start)
     return _reducers[session]
 
 

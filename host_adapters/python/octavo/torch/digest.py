@@ -9,6 +9,7 @@ from .. import _abi
 from ..errors import StateError
 from ..library import version
 from . import gpus
+from .caches import is_released
 from .collective import collective
 
 # What each number of a digest stands for, with the remedy.
@@ -32,7 +33,8 @@ def _values(session):
     own = set() if session.owners is None else session.owners.whole
     value = 0
     for slot, tensor in zip(session.slots, session.tensors):
-        if tensor is not None and slot.flags & _abi.SLOT_CHECKPOINT and tensor.numel() and slot.id not in own:
+        is_here = tensor is not None and tensor.numel() and not is_released(tensor)
+        if is_here and slot.flags & _abi.SLOT_CHECKPOINT and slot.id not in own:
             value = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy(), value)
     return value
 

@@ -89,12 +89,14 @@ def _fill(session, weights, value):
 
 
 def _expect_weights_in_model(session, name):
-    session.expect_weights_in_model(name, "fully_shard", "use DistributedDataParallel, "
-                                    "with octavo.prepare(shard_optimizer_state=True) for states on one rank each")
+    session.expect_weights_in_model(
+        name, "fully_shard", "use DistributedDataParallel, with octavo.prepare(shard_optimizer_state=True) for states on one "
+        "rank each, or after that fully_shard(model, ignored_params=octavo.kept_parameters(model)) and octavo.join")
 
 
 def check_rest(session, named_parameters):
-    """The same where the weights of linears were left out (ignored_params): the backend steps what is left."""
+    """The same where the weights of linears were left out (ignored_params), and octavo.join did not learn of the rest:
+    the backend would step what is left."""
     if session.needs_own_optimizer:
         for name, p in named_parameters:
             if is_dtensor(p):

@@ -54,6 +54,8 @@ class SlotGradient(torch.Tensor):
     def store(self, values):
         """Replaces the gradient by plain values, which are rounded to the backend's format."""
         self.session.write(self.weights[0].parameter, values, _abi.ROLE_GRADIENT)
+        for w in self.weights:
+            self.session.gradient_is_anew(w)
         self.begun.update(w.id for w in self.weights)
         self.factor = ONE
         return self
@@ -67,7 +69,7 @@ class SlotGradient(torch.Tensor):
         return self
 
     def apply_factor(self):
-        if self.factor is not ONE:
+        if self.factor is not ONE and not self.session.shares_gradient(self.weights):
             self.store(self.plain())
 
     def norm_2(self):
@@ -154,8 +156,11 @@ def begin(session, weight):
         gradient = _new(session, weight.parameter)
         gradient.begun.update(w.id for w in gradient.weights if session.has_graph_gradient(w))
     if weight.id in gradient.begun:
+        if session.owners is not None:
+            session.owners.gradients.expect_anew(weight)
         return 0
     gradient.begun.add(weight.id)
+    session.gradient_is_anew(weight)
     return _abi.BACKWARD_OVERWRITE
 
 

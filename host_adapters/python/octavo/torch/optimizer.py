@@ -4,9 +4,9 @@ import weakref
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ddp, fsdp, moments
+from . import ddp, fsdp, fsdp_rest, moments
 from .device import is_captured
-from .foreign import is_a
+from .foreign import is_a, is_dtensor
 from .gradient import SlotGradient
 from .prepared import holder_of, session_of
 from .session import disable
@@ -22,13 +22,16 @@ class Adam(torch.optim.Optimizer):
 
     octavo.prepare makes it from a torch Adam or AdamW. The two share their parameter groups, so
     schedulers created before or after see the same lr. Moments and step counts are in slots:
-    octavo.state_dict contains them, state_dict() contains the groups only. States of torch's Adam and
-    AdamW load, and torch_state_dict() is one. Use it from one thread.
+    octavo.state_dict contains them, state_dict() contains the groups only, and the state of what fully_shard
+    has (fsdp_rest.Rest). States of torch's Adam and AdamW load, and torch_state_dict() is one. Use it from one
+    thread.
     """
 
-    def __init__(self, session, source):
+    _rest = None
+
+    def __init__(self, session, source, rest=None):
         self.session = session
-        self._source = source
+        self._source, self._rest = source, rest
         groups = source.param_groups
         super().__init__(groups, {k: groups[0][k] for k in ("lr", "betas", "eps", "weight_decay")})
         self._start()
@@ -79,10 +82,12 @@ class Adam(torch.optim.Optimizer):
             raise StateError("optimizer: expected a prepared model, found one that octavo.restore made "
                              "plain again, or that was prepared for another optimizer; use that one")
         if self._changes_nothing():
+            if self._rest is not None:
+                self._rest.step(self)
             return loss
         if session.owners is not None:
             session.owners.check_step()
-        if not self._has_looked:
+        if not self._has_looked and self._rest is None:
             model = holder_of(session)
             fsdp.check_rest(session, () if model is None else model.named_parameters())
             self._has_looked = True
@@ -108,6 +113,8 @@ class Adam(torch.optim.Optimizer):
             session.optimizer_step(ids, self._hyper(rows) if ids else None,
                                    getattr(self, "found_inf", session.nonfinite), among)
         session.clear_graph_gradients()
+        if self._rest is not None:
+            self._rest.step(self)
         return loss
 
     def _hyper(self, rows):
@@ -187,8 +194,10 @@ def join(session, optimizer):
     if isinstance(optimizer, Adam):
         optimizer.session = session
         return optimizer
+    model = holder_of(session)
+    has_rest = model is not None and fsdp_rest.adopt(session, model, optimizer)
     unknown = [str(p.dtype) for g in optimizer.param_groups for p in g["params"]
-               if p.requires_grad and not session.weights_of(p)]
+               if p.requires_grad and not session.weights_of(p) and not (has_rest and is_dtensor(p))]
     if unknown:
         raise InvalidError(f"optimizer: expected parameters in float32, bfloat16 or float16, found "
                            f"{', '.join(sorted(set(unknown)))}; backend {session.run.backend} cannot "
@@ -212,7 +221,7 @@ def join(session, optimizer):
                     f'set fp8.{session.run.backend}.optimizer = "{wanted}"')
     if adams_of(session):  # another stage
         session.clear_moments([p for group in optimizer.param_groups for p in group["params"]])
-    return Adam(session, optimizer)
+    return Adam(session, optimizer, fsdp_rest.Rest(optimizer) if has_rest else None)
 
 
 def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):

@@ -1,8 +1,8 @@
 """Optimizer state on one rank each: octavo.prepare(shard_optimizer_state=True).
 
 A slot with OCTAVO_SHARD_WHOLE (octavo/slots.h) has memory on the owner of its parameter alone. Which rank
-that is, liboctavo says. The owner steps the parameter, and then publishes what its step wrote to other slots
-and to torch's own weight.
+that is, liboctavo says. The owner gets the mean of the gradient (owned_gradients.py), steps the parameter, and
+then publishes what its step wrote to other slots and to torch's own weight.
 """
 import torch
 import torch.distributed as dist
@@ -11,6 +11,7 @@ from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
 from .caches import hold_slots, is_released, release_slots
 from .collective import collective
+from .owned_gradients import OwnedGradients
 
 CHUNK = 25 << 20  # bytes of each rank that travel together
 
@@ -42,10 +43,11 @@ class Owners:
                 f"{session.run.backend or session.run.precision}, with which they are torch's; leave it out and shard "
                 'with fully_shard or ZeroRedundancyOptimizer, or set fp8.backend = "msamp"')
         self.group = group
-        self.is_named = is_named  # by the user: else it must be that of DistributedDataParallel
+        self.is_named = is_named  # by the user or fully_shard: else it must be that of DistributedDataParallel
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         owners = session.run.owners(self.rank, self.world)
         self.owner = {s.owner: owners[s.owner] for s in session.slots if s.id in self.whole}
+        self.gradients = OwnedGradients(session, self.owner, self.rank)
         self._ids = {}  # (parameter, role): its WHOLE slots
         for s in session.slots:
             if s.id in self.whole:
@@ -54,7 +56,7 @@ class Owners:
 
     def __deepcopy__(self, memo):
         copied = object.__new__(Owners)
-        copied.__dict__.update(self.__dict__, is_gathering=False)
+        copied.__dict__.update(self.__dict__, is_gathering=False, gradients=self.gradients.copied(self.owner))
         return copied
 
     def __reduce__(self):
@@ -68,6 +70,18 @@ class Owners:
     def steps(self, weight):
         """Whether this rank steps a Weight. One without WHOLE slots is stepped on every rank."""
         return self.owner.get(weight.id, self.rank) == self.rank
+
+    def lets_go(self, slot, parameters):
+        """Whether a slot is one of the optimizer state of these parameters (ids)."""
+        return slot.id in self.whole and slot.owner in parameters
+
+    def let_go(self, session, parameters):
+        """fully_shard has these parameters (ids) and averages what is in no slot, over the same ranks."""
+        self.whole -= {s.id for s in session.slots if self.lets_go(s, parameters)}
+        self._ids = {key: ids for key, ids in self._ids.items() if key[0] not in parameters}
+        for i in parameters:
+            self.owner.pop(i, None)
+        self.is_named = True
 
     def share(self):
         """What octavo.report says of it."""
@@ -90,14 +104,23 @@ class Owners:
                 and slot.access[_abi.VERB_OPTIMIZER_STEP] in (_abi.ACCESS_WRITE, _abi.ACCESS_UPDATE))
 
     def fill(self, session, to):
-        """Gives WHOLE slots memory and values on one rank of the group, or on every one (None)."""
-        parts = [[] for _ in range(self.world)]
+        """Gives WHOLE slots memory and values on one rank of the group, or on every one (None), and all ranks the
+        gradients that one of them has."""
+        parts = self.gradients.parts(session, None, self.world)
         for slot in session.slots:
             if slot.id in self.whole:
                 parts[self.owner[slot.owner]].append(session.tensors[slot.id])
         if to in (None, self.rank):
             hold_slots(session, [s for s in session.slots if s.id in self.whole])
         exchange(session, "octavo.full_state", self.group, parts)
+        self.gradients.squares.clear()
+
+    def spread(self, session, weights):
+        """Gives all ranks those gradients of these Weights that one of them has. The same Weights on every rank."""
+        if any(w.id in self.gradients.squares for w in weights):
+            exchange(session, "exchange of gradients", self.group, self.gradients.parts(session, weights, self.world))
+            for w in weights:
+                self.gradients.is_anew(w)
 
     def release(self, session):
         """Frees what other ranks own."""
@@ -105,6 +128,8 @@ class Owners:
 
     def missing(self, session, weights, role):
         """The first of these Weights of which this rank does not hold the slot of a role; None if it holds all."""
+        if role == _abi.ROLE_GRADIENT:
+            return next((w for w in weights if self.gradients.is_elsewhere(w)), None)
         return next((w for w in weights for i in self._ids.get((w.id, role), ()) if is_released(session.tensors[i])), None)
 
     def has_role(self, weights, role):

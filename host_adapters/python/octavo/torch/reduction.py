@@ -28,7 +28,8 @@ class Reducer:
     starts as soon as its last gradient was added, while backward continues.
     """
 
-    def __init__(self, session, group, bucket_bytes=BUCKET_BYTES, overlap=True):
+    def __init__(self, session, group, start, bucket_bytes=BUCKET_BYTES, overlap=True):
+        self._start = start  # called before the first collective: what the ranks must agree on
         self._session, self.group, self.overlap = weakref.ref(session), group, overlap
         self.wire_bytes = 0
         self.early = 0            # buckets that started during a backward pass
@@ -54,16 +55,25 @@ class Reducer:
 
     def _cut(self, weights):
         """Forms the buckets in this order of gradients, which is the same on every rank."""
-        parts, size = [], 0
-        for w in weights:
-            add = 4 * w.shape[0] * w.shape[1]
-            if not parts or size + add > self._bucket_bytes:
-                parts, size = parts + [[]], 0
-            parts[-1].append(w)
-            size += add
-        world = dist.get_world_size(self.group)
-        self.buckets = [Bucket(self.session, part, world) for part in parts]
+        world, owned = dist.get_world_size(self.group), self._owned()
+        parts, last, sizes, ends = [], {}, {}, []  # last, sizes: of the bucket of each owner that takes more
+        limit = self._bucket_bytes // (1 if owned is None else world)  # as many bytes in flight
+        for at, w in enumerate(weights):
+            root, add = None if owned is None else owned.root(w), 4 * w.shape[0] * w.shape[1]
+            if root not in last or sizes[root] + add > limit:
+                last[root], sizes[root] = len(parts), 0
+                parts.append((root, []))
+                ends.append(at)
+            parts[last[root]][1].append(w)
+            ends[last[root]] = at
+            sizes[root] += add
+        order = sorted(range(len(parts)), key=ends.__getitem__)  # in which backward completes them
+        self.buckets = [Bucket(self.session, parts[i][1], world, parts[i][0]) for i in order]
         self._bucket_of = {w.id: i for i, b in enumerate(self.buckets) for w in b.weights}
+
+    def _owned(self):
+        """owned_gradients.OwnedGradients; None where every rank steps every parameter."""
+        return None if self.session.owners is None else self.session.owners.gradients
 
     def _is_synchronizing(self):
         wrapper = wrapper_of(self.session)
@@ -95,6 +105,9 @@ class Reducer:
 
     def _begin_next(self):
         self._flights = [f for f in self._flights if self._step(f)]
+        if self._start is not None:
+            self._start(self.session, self.group)
+            self._start = None
         bucket = self.buckets[self._begun]
         self._begun += 1
         self._fill(bucket)
@@ -118,6 +131,9 @@ class Reducer:
                 self.filled.add(w.id)
                 begin(self.session, w)
                 self.session.clear_gradient(w)
+        owned = self._owned()
+        if owned is not None:  # what no backward has reached since the last reduction counts again
+            self.session.owners.spread(self.session, bucket.weights)
 
     def _end_of_backward(self):
         seen = self._seen
@@ -142,6 +158,9 @@ class Reducer:
                 self._begin_next()
             while self._flights:
                 self._flights = [f for f in self._flights if self._step(f)]
+            owned = self._owned()
+            if owned is not None:
+                owned.note(self.session, [w for b in self.buckets if b.root is not None for w in b.weights], self.group)
         finally:
             self._flights, self._begun, self._seen = [], 0, {}
             self._queued = self.pending = False

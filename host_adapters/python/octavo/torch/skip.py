@@ -7,6 +7,7 @@ the answer as a tensor: torch's fused optimizers, and the backend's own. Others 
 import torch
 import torch.distributed as dist
 
+from .. import _abi
 from ..errors import UnsupportedError
 from .collective import collective
 from .device import is_captured
@@ -20,21 +21,26 @@ def _takes_found_inf(optimizer):
         optimizer, "octavo_found_inf")
 
 
-def _gradients(optimizer):
+def _gradients(session, optimizer):
     """This rank's parts of the gradients; a rank may have no part of one."""
     found = [local(p.grad) for group in optimizer.param_groups for p in group["params"]
-             if p.grad is not None]
+             if p.grad is not None and session.can_read(p, _abi.ROLE_GRADIENT)]
     return [g for g in found if g.numel()]
 
 
 def _are_finite(session, optimizer):
-    finite = all(bool(torch.isfinite(g).all()) for g in _gradients(optimizer))
+    finite = all(bool(torch.isfinite(g).all()) for g in _gradients(session, optimizer))
     return not _on_any_rank(session, torch.tensor(not finite, device=session.device))
+
+
+def _has_parts(session):
+    """Whether other ranks may have gradients that this one has not."""
+    return bool(session.is_sharded or session.steppers or session.owners is not None)
 
 
 def _on_any_rank(session, flag):
     """Whether a bool tensor is set on any rank that has a part of the gradients."""
-    group = group_of(session) if session.is_sharded or session.steppers else None
+    group = group_of(session) if _has_parts(session) else None
     if group is None:
         return flag
     found = flag.float()
@@ -89,8 +95,8 @@ def _decide_there(session, optimizer, earlier):
     flag = session.nonfinite.reshape(())
     found = (flag > MARKED).float()
     if session.flags.since[HALF] or session.is_silent:
-        norms = [torch.linalg.vector_norm(g, float("inf")).float() for g in _gradients(optimizer)]
-        if norms or session.is_sharded or session.steppers:
+        norms = [torch.linalg.vector_norm(g, float("inf")).float() for g in _gradients(session, optimizer)]
+        if norms or _has_parts(session):
             norms.append(torch.zeros((), device=session.device))
             lost = _on_any_rank(session, ~torch.isfinite(torch.stack(norms)).all())
             found = torch.maximum(found, ((flag > 0) & lost).float())

@@ -21,7 +21,7 @@ from .slots import BACKWARD, FORWARD, TO_END
 def _sessions(optimizer):
     """[(session, whether the optimizer has parameters of it)] of all that are open."""
     sessions = open_sessions()
-    if not sessions:
+    if not sessions or getattr(optimizer, "octavo_is_part", False):
         return []
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return [(s, optimizer in s.steppers or s.has_any(parameters)) for s in sessions]

@@ -67,7 +67,9 @@ class Stored:
             raise StateError(
                 f"{missing.name}: expected a read on rank {self.owners.owner[missing.id]}, which alone holds these values "
                 f"since the optimizer state is sharded, found one on rank {self.owners.rank}; read it inside of "
-                "octavo.full_state(model), which every rank enters, or save octavo.sharded_state_dict(model)")
+                "octavo.full_state(model), which every rank enters, or "
+                + ("take its norm, which every rank has" if role == _abi.ROLE_GRADIENT
+                   else "save octavo.sharded_state_dict(model)"))
         out = torch.empty(p.shape, dtype=p.dtype, device=p.device)
         for w in self.weights_of(p):
             plain = torch.empty(w.shape, dtype=p.dtype, device=p.device)
@@ -118,6 +120,16 @@ class Stored:
 
     def clear_gradient(self, weight):
         self.gradient_slots[weight.id].zero_()
+        self.gradient_is_anew(weight)
+
+    def gradient_is_anew(self, weight):
+        """Its slot has another content than the last reduction left."""
+        if self.owners is not None:
+            self.owners.gradients.is_anew(weight)
+
+    def shares_gradient(self, weights):
+        """Whether one rank alone has the gradient of one of these Weights."""
+        return self.owners is not None and any(w.id in self.owners.gradients.squares for w in weights)
 
     def has_graph_gradient(self, weight):
         """Whether a compiled graph has added to the gradient slot since it was cleared, or may have,
@@ -156,7 +168,17 @@ class Stored:
         return found
 
     def gradient_sum(self, weights):
-        """The sum of squares of the gradients of these weights, float32 [1]."""
+        """The sum of squares of the gradients of these weights, float32 [1], also where other ranks have them."""
+        if not self.shares_gradient(weights):
+            return self.sum_of_squares(weights)
+        total = torch.zeros(1, dtype=torch.float32, device=self.device)
+        for w in weights:  # one after the other, as the backend adds them
+            found = self.owners.gradients.sum_of_squares(w)
+            total = total + (self.sum_of_squares([w]) if found is None else found)
+        return total
+
+    def sum_of_squares(self, weights):
+        """The same of what is in the slots of this rank."""
         out = torch.zeros(1, dtype=torch.float32, device=self.device)
         ops.run("sum_of_squares", self.number, [w.id for w in weights], out,
                 *self._natives(weights))
