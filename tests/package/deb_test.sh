@@ -106,20 +106,20 @@ tar -C "$work/debian" -xf "$base"
 mkdir -- "$work/debian/packages"
 cp -- "${packages[@]}" "$work/program.c" "$work/use.sh" "$work/debian/packages"
 
-# files: everything but what dpkg and the loader's cache say of any package.
+# files: everything but what apt, dpkg and the loader's cache note of any package.
 cat >"$work/debian/packages/all.sh" <<'ALL'
 set -eu
 mount -t proc proc /proc
 export HOME=/root
 files() {
-  find / -xdev \( -path /packages -o -path /var/lib/dpkg -o -path /var/log -o -path /tmp -o -path /proc -o -path /var/cache \) \
+  find / -xdev \( -path /packages -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/log -o -path /tmp -o -path /proc -o -path /var/cache \) \
     -prune -o -print | LC_ALL=C sort
 }
 files >/packages/before
-dpkg -i /packages/*.deb
+apt-get install -y --no-install-recommends /packages/*.deb
 dpkg --audit
 sh /packages/use.sh /usr /packages/program.c "$1"
-rm -rf /root/.local /root/.cache
+rm -rf /root/.local /root/.cache  # of the user who ran octavo
 names=$(for file in /packages/*.deb; do dpkg-deb -f "$file" Package; done)
 dpkg -r $names
 dpkg -P $names

@@ -59,6 +59,7 @@ release "$out" --only deb,tarball --key "$work/key" "$@"
   fail "expected one line of SHA256SUMS for each file, found $(cat "$out/SHA256SUMS")"
 minisign -Vq -p "$work/key.pub" -m "$out/SHA256SUMS" || fail "the signature of SHA256SUMS does not hold"
 "$(torch_env_python)" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$out" || fail "the page and the packages differ, see above"
 code=0
 bash "$root/tests/package/deb_test.sh" "$out" ${mode:+"$mode"} || code=$?
 [[ $code -eq 0 ]] || exit "$code"
@@ -87,6 +88,10 @@ works() {
   [[ $said != *"=> /usr"* && $said != *"=> /lib"* && $said != *"not found"* ]] || fail "expected libraries below $1, found: $said"
 }
 works "${unpacked[0]}"
+libc=$(PYTHONPATH=$root/sdk/packaging "$(torch_env_python)" -B -c \
+  'import sys, wheel_backend; print(wheel_backend.floor(sys.argv[1]))' "${unpacked[0]}")
+grep -q "^| \[tarball\].* glibc $libc," "$root/docs/install.md" ||
+  fail "the tarball needs glibc $libc, and docs/install.md states another one"
 "${install[@]}" --dry-run >/dev/null || fail "install.sh --dry-run failed"
 [[ ! -e $work/prefix ]] || fail "install.sh --dry-run wrote to $work/prefix"
 mkdir -p -- "$work/prefix/bin"
