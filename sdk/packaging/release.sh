@@ -95,7 +95,9 @@ done
 # pip unpacks the source package in a folder below this one, and would take another name of the compiler.
 use_ccache "$work"
 export CCACHE_BASEDIR=$work
-options=("${OCTAVO_COMPILER_LAUNCHER[@]}" -DCMAKE_C_COMPILER=/usr/bin/cc -DCMAKE_CXX_COMPILER=/usr/bin/c++ "${options[@]}")
+for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" -DCMAKE_C_COMPILER=/usr/bin/cc -DCMAKE_CXX_COMPILER=/usr/bin/c++; do
+  [[ " ${options[*]}" == *" ${option%%=*}="* ]] || options+=("$option")  # pip makes a list of what is given twice
+done
 
 # files_of_tree: what git knows or would take in; without git, everything but build output and dotfolders.
 files_of_tree() {

@@ -26,6 +26,7 @@ fail() {
 }
 
 bash "$root/samples/torch_env/install.sh" torch release
+python=$(torch_env_python)
 # A tree without git states no time.
 [[ -e $root/.git ]] || export SOURCE_DATE_EPOCH=1700000000
 # release <folder> <argument...>
@@ -58,7 +59,7 @@ release "$out" --only deb,tarball --key "$work/key" "$@"
 [[ $(wc -l <"$out/SHA256SUMS") -eq $(find "$out" -name '*.deb' -o -name '*.xz' -o -name '*.json' | wc -l) ]] ||
   fail "expected one line of SHA256SUMS for each file, found $(cat "$out/SHA256SUMS")"
 minisign -Vq -p "$work/key.pub" -m "$out/SHA256SUMS" || fail "the signature of SHA256SUMS does not hold"
-"$(torch_env_python)" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
+"$python" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
 python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$out" || fail "the page and the packages differ, see above"
 code=0
 bash "$root/tests/package/deb_test.sh" "$out" ${mode:+"$mode"} || code=$?
@@ -88,7 +89,7 @@ works() {
   [[ $said != *"=> /usr"* && $said != *"=> /lib"* && $said != *"not found"* ]] || fail "expected libraries below $1, found: $said"
 }
 works "${unpacked[0]}"
-libc=$(PYTHONPATH=$root/sdk/packaging "$(torch_env_python)" -B -c \
+libc=$(PYTHONPATH=$root/sdk/packaging "$python" -B -c \
   'import sys, wheel_backend; print(wheel_backend.floor(sys.argv[1]))' "${unpacked[0]}")
 grep -q "^| \[tarball\].* glibc $libc," "$root/docs/install.md" ||
   fail "the tarball needs glibc $libc, and docs/install.md states another one"
