@@ -12,7 +12,7 @@
 #   --maintainer  of the Debian packages
 #   -D            more options of CMake
 #
-# Two calls on one commit write equal files, with the same compilers and packages: each part is built in a folder that is
+# Two calls on one commit are to write equal files, with the same compilers and packages: each part is built in a folder that is
 # made for it, and its times are the commit's. Objects come from ccache where it has them.
 set -euo pipefail
 
