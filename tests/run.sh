@@ -105,7 +105,9 @@ case $run in
   all) echo "The selected tests of: ${presets[*]}" ;;
 esac
 
-install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
+needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}")
+[[ $run == main ]] || needed+=("${OCTAVO_RELEASE_PACKAGES[@]}" debootstrap minisign)
+install_missing "${needed[@]}"
 
 # Before OMP_NUM_THREADS is set, since nproc obeys it.
 jobs=$(env -u OMP_NUM_THREADS nproc)
@@ -159,7 +161,7 @@ if has_preset torch && selects '[Jj]ax|[Tt]orch|[Pp]ython'; then
 fi
 # A run that selects other tests needs no download.
 if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
-  install_torch_env torch ecosystem oracles wheel ||
+  install_torch_env torch ecosystem oracles wheel release ||
     echo "The tests labelled torch and oracles will be skipped where they lack a package, see above"
   for group in trl deepspeed site; do
     install_torch_env torch ecosystem "$group" || echo "The tests that need $group will be skipped, see above"

@@ -51,6 +51,8 @@ CAMPAIGNS = [
              variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
+    Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
+    Campaign("releases", "two releases of one commit, each with an empty compiler cache, equal", r"^Package\.release_twice$", 2),
 ] + [
     Campaign(f"fuzz_{name}", "inputs of a fuzzer", rf"^Fuzz\.{name}$", 0, "cpu-asan",
              {"OCTAVO_FUZZ_SECONDS": "120", "OCTAVO_FUZZ_KEEP": "1"})

@@ -5,7 +5,8 @@
 #        samples/torch_env/install.sh --check [group...]
 #   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), jax (what
 #             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel),
-#             disassembler (of device code), trl, deepspeed, site (of the documents); <group>.txt and <group>.apart.txt list each
+#             release (what its test compares it with), disassembler (of device code), trl, deepspeed,
+#             site (of the documents); <group>.txt and <group>.apart.txt list each
 #   --check   installs nothing; says whether these groups are complete
 #
 # The folder is $OCTAVO_TORCH_ENV, else .cache/torch of the repository, which git ignores. Each
@@ -32,7 +33,7 @@ for argument in "$@"; do
   elif [[ $argument =~ ^[a-z]+$ && (-f $here/$argument.txt || -f $here/$argument.apart.txt) ]]; then
     groups+=("$argument")
   else
-    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, disassembler, trl, deepspeed, site), found $argument" >&2
+    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, release, disassembler, trl, deepspeed, site), found $argument" >&2
     exit 2
   fi
 done
@@ -99,6 +100,7 @@ size_of() {
     jax) echo "150 MB, 610 MB on the disk" ;;
     oracles) echo "8 MB, 50 MB on the disk" ;;
     wheel) echo "1 MB, 3 MB on the disk" ;;
+    release) echo "5 MB, 20 MB on the disk" ;;
     disassembler) echo "5 MB, 5 MB on the disk" ;;
     trl) echo "60 MB, 280 MB on the disk" ;;
     deepspeed) echo "5 MB, 35 MB on the disk" ;;

@@ -4,10 +4,12 @@
 Usage: wheel_content.py <root of the repository> <wheel> [--without <name in the wheel>]
 
 --without looks at the wheel as if that file were missing, which shows that the comparison sees it.
-Exit code 1 and one line for each fault; needs readelf.
+The platform tag is compared with auditwheel's tables. Exit code 1 and one line for each fault; needs readelf.
 """
 
 import hashlib
+from importlib import resources
+import json
 import pathlib
 import re
 import subprocess
@@ -61,6 +63,32 @@ def library_faults(folder, names):
                         yield f"{name}: expected {tag} entries below $ORIGIN, found '{entry}'"
 
 
+def policy(libc):
+    """auditwheel's newest symbol versions for distributions with a C library (x, y), by family."""
+    policies = json.loads(resources.files("auditwheel.policy").joinpath("manylinux-policy.json").read_text())
+    versions, = (one["symbol_versions"]["x86_64"] for one in policies if one["name"] == f"manylinux_{libc[0]}_{libc[1]}")
+    return {family: max(map(key, numbers)) for family, numbers in versions.items() if numbers}
+
+
+def key(version):
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def tag_faults(folder, names, libc):
+    """Symbols that are newer than the tag promises, and libraries with a symbol table."""
+    allowed = policy(libc)
+    for name in sorted(names):
+        if name.endswith("/") or (folder / name).open("rb").read(4) != b"\x7fELF":
+            continue
+        tables = subprocess.run(["readelf", "-W", "-V", "-S", str(folder / name)], check=True, capture_output=True,
+                                text=True).stdout
+        for family, number in sorted(set(re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)\b", tables))):
+            if key(number) > allowed[family]:
+                yield f"{name}: the tag promises C library {libc[0]}.{libc[1]}, but needs {family}_{number}"
+        if re.search(r" \.(symtab|debug_info) ", tables):
+            yield f"{name} is not stripped"
+
+
 def check(root, wheel, without):
     expected, plugins, version = expected_files(root)
     metadata = f"octavo-{version}.dist-info"
@@ -68,9 +96,9 @@ def check(root, wheel, without):
     expected |= {f"{metadata}/licenses/{library}.txt" for library in NOTICES}
     if not plugins:
         yield f"expected plugins in {root / 'plugins'}, found none"
-    file = f"octavo-{version}-py3-none-linux_x86_64.whl"
-    if wheel.name != file:
-        yield f"expected the file name {file}, found {wheel.name}"
+    tag = re.fullmatch(rf"octavo-{version}-py3-none-manylinux_(\d+)_(\d+)_x86_64\.whl", wheel.name)
+    if not tag:
+        yield f"expected the file name octavo-{version}-py3-none-manylinux_<x>_<y>_x86_64.whl, found {wheel.name}"
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if name != without}
         for name in sorted(expected - names):
@@ -88,6 +116,11 @@ def check(root, wheel, without):
             if f'sha256 = "{digest}"' not in pathlib.Path(f"{stem}.octavo-plugin.toml").read_text():
                 yield f"the manifest of {plugin} does not state the hash {digest} of its library"
         yield from library_faults(pathlib.Path(folder), names)
+        if tag:
+            yield from tag_faults(pathlib.Path(folder), names, (int(tag[1]), int(tag[2])))
+            stated = pathlib.Path(folder, metadata, "WHEEL").read_text()
+            if f"Tag: py3-none-{wheel.name.split('-')[-1][:-4]}\n" not in stated:
+                yield f"the file name states another tag than {metadata}/WHEEL:\n{stated}"
 
 
 def main():

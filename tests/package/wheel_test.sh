@@ -1,50 +1,40 @@
 #!/usr/bin/env bash
-# Builds the wheel of host_adapters/python and uses it as a user would: its content, an installation
-# in a fresh virtual environment, a call.
+# Builds the source package and from it the wheel, as a release does, and uses the wheel as a user would: its content, its
+# platform tag, an installation in a fresh virtual environment, a call.
 #
-# Usage: tests/package/wheel_test.sh [build folder [build type [-D<variable>=<value>...]]]
-#   build folder  kept and used again; a temporary one when none is given. With the type and the flags
-#                 of another build of this tree, next to that one, ccache has every object
+# Usage: tests/package/wheel_test.sh [-D<variable>=<value>...]
+#   -D  more options of CMake. With those of another build of this tree, ccache has every object
 #
-# Takes a minute and a half, since it builds as pip does and makes a virtual environment.
+# Takes a minute, since it builds as pip does and makes a virtual environment.
 # Exit code 77: torch or the build tools cannot be installed here, with the reason in print.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/packages.sh
-source "$root/samples/packages.sh"
 # shellcheck source=samples/torch_env/paths.sh
 source "$root/samples/torch_env/paths.sh"
 
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
-build=$work/build
-[[ $# -eq 0 ]] || build=$(realpath -m -- "$1")
-build_type=${2:-Release}
-variables=("${@:3}")
 
 fail() {
   echo "wheel: $1" >&2
   exit 1
 }
 
-bash "$root/samples/torch_env/install.sh" torch wheel
+bash "$root/samples/torch_env/install.sh" torch release
 python=$(torch_env_python)
-
-options=(-C "build-dir=$build" -C "cmake.build-type=$build_type")
-use_ccache "$root"
-for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" "${variables[@]}"; do
-  options+=(-C "cmake.define.${option#-D}")
-done
-"$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-  --no-cache-dir "${options[@]}" -w "$work/dist" "$root/host_adapters/python" ||
-  fail "pip wheel host_adapters/python failed, see above"
+# A tree without git states no time.
+[[ -e $root/.git ]] || export SOURCE_DATE_EPOCH=1700000000
+code=0
+bash "$root/sdk/packaging/release.sh" --worktree --only wheel --out "$work/dist" "$@" || code=$?
+[[ $code -eq 0 ]] || exit "$code"
 wheels=("$work"/dist/*.whl)
 [[ ${#wheels[@]} -eq 1 && -f ${wheels[0]} ]] || fail "expected one wheel, found ${wheels[*]}"
 wheel=${wheels[0]}
 
-content=(python3 -B "$root/tests/package/wheel_content.py" "$root" "$wheel")
+content=("$python" -B "$root/tests/package/wheel_content.py" "$root" "$wheel")
 "${content[@]}" || fail "the content is not as expected, see above"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$work/dist" || fail "the page and the wheel differ, see above"
 # A comparison that misses a missing file proves nothing.
 for name in octavo/lib/octavo/plugins/te.so octavo/lib/octavo/octavo; do
   seen=$("${content[@]}" --without "$name") &&
@@ -52,6 +42,13 @@ for name in octavo/lib/octavo/plugins/te.so octavo/lib/octavo/octavo; do
   [[ $seen == *"missing in the wheel: $name"* ]] ||
     fail "wheel_content.py: expected that it names $name, found: $seen"
 done
+# A tag that promises more systems than the symbols allow is seen, too.
+older=$work/older/$(basename -- "${wheel/manylinux_2_*_x86_64/manylinux_2_28_x86_64}")
+mkdir -p -- "$work/older"
+cp -- "$wheel" "$older"
+seen=$("$python" -B "$root/tests/package/wheel_content.py" "$root" "$older") &&
+  fail "wheel_content.py accepted the tag of ${older##*/}"
+[[ $seen == *"but needs GLIBC"* ]] || fail "wheel_content.py: expected that it names the symbol that is too new, found: $seen"
 
 # Nothing of this tree or of this user may decide what follows.
 for name in "${!OCTAVO_@}" PYTHONPATH LD_LIBRARY_PATH; do

@@ -12,7 +12,7 @@ import sys
 import tree
 
 # Modules of this tree that another folder may import by name -> the folder that has them.
-SHARED = {"octavo": "host_adapters/python", "tiny_gpt": "samples/python",
+SHARED = {"octavo": "host_adapters/python", "check_elf": "sdk/cli", "tiny_gpt": "samples/python",
           "byte_gpt": "samples/python"}
 
 
@@ -35,6 +35,8 @@ RULES = {
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/(transformers|torch/export)\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),
+    # The wheel's tag follows from what check_elf reads.
+    "sdk/packaging": Rule(only={"scikit_build_core": r"wheel_backend\.py", "sdk/cli": r"wheel_backend\.py"}),
     # The scripts in plain/ train without Octavo, for comparison.
     "samples/python": Rule({"torch", "transformers", "accelerate", "lightning", "jax", "flax", "optax",
                             "numpy", "deepspeed", "trl", "datasets", "tokenizers"},

@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# Makes what a release of Octavo consists of, from one commit, on Debian 12: packages for Debian, a tarball that runs from any
+# folder, a source package and a wheel for pip, an SBOM and checksums.
+#
+# Usage: sdk/packaging/release.sh [--out DIR] [--worktree] [--only PART[,PART...]] [--key FILE]
+#                                 [--maintainer 'NAME <ADDRESS>'] [-D<variable>=<value>...]
+#   --out         a new or empty folder; out/release otherwise
+#   --worktree    takes the files of the working tree, without those that git ignores, in place of the commit HEAD. A tree
+#                 without git needs it, and SOURCE_DATE_EPOCH, the time of its commit
+#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise
+#   --key         a secret key of minisign, with which SHA256SUMS is signed; nothing is signed otherwise
+#   --maintainer  of the Debian packages
+#   -D            more options of CMake
+#
+# Two calls on one commit are to write equal files, with the same compilers and packages: each part is built in a folder that is
+# made for it, and its times are the commit's. Objects come from ccache where it has them.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=samples/packages.sh
+source "$root/samples/packages.sh"
+# shellcheck source=samples/torch_env/paths.sh
+source "$root/samples/torch_env/paths.sh"
+
+fail() {
+  echo "release: $1" >&2
+  exit "${2:-1}"
+}
+
+out=$root/out/release
+tree=
+key=
+maintainer='Octavo developers <octavo@example.org>'
+parts=(deb tarball sdist wheel)
+options=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --out | --only | --key | --maintainer)
+      [[ $# -ge 2 ]] || fail "$1 expects a value, found none" 2
+      case $1 in
+        --out) out=$2 ;;
+        --only) IFS=, read -r -a parts <<<"$2" ;;
+        --key) key=$2 ;;
+        --maintainer) maintainer=$2 ;;
+      esac
+      shift
+      ;;
+    --worktree) tree=working ;;
+    -D?*=*) options+=("$1") ;;
+    *) fail "expected --out, --worktree, --only, --key, --maintainer or -D<variable>=<value>, found $1" 2 ;;
+  esac
+  shift
+done
+for part in "${parts[@]}"; do
+  [[ $part =~ ^(deb|tarball|sdist|wheel)$ ]] || fail "--only expects deb, tarball, sdist or wheel, found '$part'" 2
+done
+[[ -z $key || -r $key ]] || fail "--key: expected a file that can be read, found $key" 2
+out=$(realpath -m -- "$out")
+[[ ! -e $out || -z $(ls -A -- "$out") ]] || fail "--out: expected a new or empty folder, found files in $out" 2
+[[ $(uname -sm) == "Linux x86_64" ]] || fail "expected Linux x86_64, found $(uname -sm)"
+commit=none
+if [[ -e $root/.git ]]; then
+  commit=$(git -C "$root" rev-parse --short HEAD) || fail "expected a git checkout with a commit in $root, see above"
+elif [[ $tree != working || ! ${SOURCE_DATE_EPOCH:-} =~ ^[0-9]+$ ]]; then
+  fail "expected a git checkout in $root, found none; give --worktree, and set SOURCE_DATE_EPOCH to the time of the sources"
+fi
+
+# makes <part...>: whether one of them is asked for.
+makes() {
+  local part
+  for part in "$@"; do
+    [[ " ${parts[*]} " != *" $part "* ]] || return 0
+  done
+  return 1
+}
+
+needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_RELEASE_PACKAGES[@]}")
+[[ -z $key ]] || needed+=(minisign)
+install_missing "${needed[@]}" || exit 77
+python=python3
+if makes sdist wheel; then
+  bash "$root/samples/torch_env/install.sh" torch jax wheel
+  python=$(torch_env_python)
+fi
+
+# Neither the place nor the user decides what is made.
+work=$(mktemp -d "${TMPDIR:-/tmp}/octavo-release.XXXXXX")
+trap 'rm -rf -- "$work"' EXIT
+umask 022
+[[ $commit == none ]] || SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct)
+export SOURCE_DATE_EPOCH TZ=UTC TMPDIR=$work
+for name in CFLAGS CXXFLAGS CPPFLAGS LDFLAGS DEB_BUILD_OPTIONS PYTHONPATH; do
+  unset "$name"
+done
+# pip unpacks the source package in a folder below this one, and would take another name of the compiler.
+use_ccache "$work"
+export CCACHE_BASEDIR=$work
+for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" -DCMAKE_C_COMPILER=/usr/bin/cc -DCMAKE_CXX_COMPILER=/usr/bin/c++; do
+  [[ " ${options[*]}" == *" ${option%%=*}="* ]] || options+=("$option")  # pip makes a list of what is given twice
+done
+
+# files_of_tree: what git knows or would take in; without git, everything but build output and dotfolders.
+files_of_tree() {
+  if [[ $commit == none ]]; then
+    find . \( -path './.*' -o -name build -o -name out -o -name target -o -name __pycache__ \) -prune -o -type f -print0
+  else
+    git ls-files -z --cached --others --exclude-standard
+  fi
+}
+
+# source_of <folder>: the files that are released.
+source_of() {
+  mkdir -p -- "$1"
+  if [[ $tree != working ]]; then
+    git -C "$root" archive HEAD | tar -x -C "$1"
+    return
+  fi
+  (cd -- "$root" && files_of_tree |
+    while IFS= read -r -d '' file; do [[ ! -e $file && ! -L $file ]] || printf '%s\0' "$file"; done |
+    tar --null --no-recursion -T - -cf -) | tar -x -C "$1" --no-same-permissions
+}
+
+version=$(sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$root/sdk/include/octavo/abi.h" |
+  paste -sd.)
+echo "Octavo $version of commit $commit${tree:+, with the changes of the working tree}"
+mkdir -p -- "$out"
+
+# logged <part> <command...>: shows the end of what a command said where it fails.
+logged() {
+  "${@:2}" >"$work/$1.log" 2>&1 || fail "$1: failed: ${*:2:6} ...
+$(tail -n 40 "$work/$1.log")"
+}
+
+make_deb() {
+  local source=$work/deb/octavo-$version
+  source_of "$source"
+  cp -r -- "$source/sdk/packaging/debian" "$source/debian"
+  sed -i "s/@MAINTAINER@/$maintainer/" "$source/debian/control"
+  printf 'octavo (%s-1) unstable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n' "$version" "$version" \
+    "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")" >"$source/debian/changelog"
+  OCTAVO_OPTIONS="${options[*]@Q}" logged deb env -C "$source" dpkg-buildpackage -b -us -uc
+  lintian --fail-on error --allow-root --tag-display-limit 0 "$work"/deb/*.changes ||
+    fail "lintian found errors in the packages, see above"
+  cp -- "$work"/deb/*.deb "$out"
+}
+
+make_tarball() {
+  local source=$work/tarball/octavo name=octavo-$version-linux-x86_64
+  source_of "$source"
+  logged tarball cmake -S "$source" -B "$source/build/tarball" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_INSTALL_LIBDIR=lib -DOCTAVO_PORTABLE=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DOCTAVO_BUILD_TESTS=OFF \
+    -DOCTAVO_BUILD_SAMPLES=OFF "${options[@]}"
+  logged tarball cmake --build "$source/build/tarball"
+  logged tarball cmake --install "$source/build/tarball" --prefix "$work/$name" --strip
+  (cd -- "$work/$name" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) >"$work/files.txt"
+  mv -- "$work/files.txt" "$work/$name/share/octavo/files.txt"
+  install -m 755 -- "$source/sdk/packaging/install.sh" "$work/$name/install.sh"
+  tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go-w -c "$name" |
+    xz -T1 >"$out/$name.tar.xz"
+}
+
+make_sdist() {
+  source_of "$work/sdist/octavo"
+  logged sdist env -C "$work/sdist/octavo" PYTHONPATH=sdk/packaging "$python" -B -c \
+    'import sys, wheel_backend; wheel_backend.build_sdist(sys.argv[1])' "$out"
+}
+
+# From the source package alone, as pip builds it for a user.
+make_wheel() {
+  local option settings=(-C build-dir=build/wheel)
+  for option in "${options[@]}"; do
+    case $option in
+      -DCMAKE_BUILD_TYPE=*) settings+=(-C "cmake.build-type=${option#*=}") ;;
+      *) settings+=(-C "cmake.define.${option#-D}") ;;
+    esac
+  done
+  logged wheel "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps --no-cache-dir \
+    "${settings[@]}" -w "$out" "$out/octavo-$version.tar.gz"
+}
+
+for part in deb tarball sdist wheel; do
+  if makes "$part" || { [[ $part == sdist ]] && makes wheel; }; then
+    SECONDS=0
+    "make_$part"
+    echo "$part: $SECONDS s"
+  fi
+done
+"$python" -B "$root/sdk/packaging/sbom.py" "$root" "$out" "$version" "$SOURCE_DATE_EPOCH" \
+  >"$work/octavo-$version.spdx.json" || fail "no SBOM, see above"
+mv -- "$work/octavo-$version.spdx.json" "$out"
+(cd -- "$out" && sha256sum -- * >"$work/SHA256SUMS" && mv -- "$work/SHA256SUMS" .)
+if [[ -n $key ]]; then
+  minisign -S -s "$key" -m "$out/SHA256SUMS" -t "octavo $version" || fail "minisign could not sign SHA256SUMS with $key"
+else
+  echo "SHA256SUMS is not signed: no --key was given"
+fi
+echo "In $out:"
+(cd -- "$out" && stat -c '%9s  %n' -- *)
