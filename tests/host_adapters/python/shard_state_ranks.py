@@ -241,6 +241,27 @@ def reads_run():
     return found
 
 
+def moments_run():
+    """Moments of torch's AdamW, loaded on every rank, and given back."""
+    source = Net(4)
+    torchs = adamw(source)
+    for step in range(FEW):  # the same on every rank
+        for p in source.parameters():
+            p.grad = torch.linspace(-1e-2, 3e-2 * step, p.numel()).view(p.shape)
+        torchs.step()
+    found = {}
+    for shards, name in ((None, "ddp"), (True, "sharded")):
+        model, optimizer, wrapped = made("O2", shards, 4)
+        optimizer.load_state_dict(copy.deepcopy(torchs.state_dict()))
+        found[name] = {"losses": train(wrapped, optimizer, FEW), **whole(model)}
+        if shards:
+            found["read"] = said(optimizer.torch_state_dict)
+        with octavo.full_state(model) if shards else contextlib.nullcontext():
+            found[name]["moments"] = {f"{at}/{k}": v for at, own in optimizer.torch_state_dict()["state"].items()
+                                      for k, v in own.items()}
+    return found
+
+
 def copies_run():
     """Deep copies: outside they are sharded, too, inside of full_state they are whole."""
     model, optimizer, wrapped = made("O3", True)
@@ -354,5 +375,5 @@ def short_run():
 
 
 RUNS = {"short": short_run, "equal": equal_run, "options": options_run, "modules": modules_run, "overflow": overflow_run, "scaler": scaler_run,
-        "ledger": ledger_run, "reads": reads_run, "copies": copies_run, "export": export_run, "stages": stages_run,
+        "ledger": ledger_run, "reads": reads_run, "moments": moments_run, "copies": copies_run, "export": export_run, "stages": stages_run,
         "refusals": refusals_run, "pairs": pairs_run}

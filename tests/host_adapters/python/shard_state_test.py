@@ -116,6 +116,16 @@ def test_the_bytes_of_a_rank_are_those_of_the_plan(ranks, tmp_path, level, world
         assert plan["all"]["bytes"][key] == sum(rank.get(role, 0) for rank in found), key
 
 
+def test_moments_of_adamw_load_on_their_owners_and_come_back(ranks):
+    for rank in ranks[2]:
+        found = rank["moments"]
+        assert_same(found)
+        moments, expected = (found[name]["moments"] for name in ("sharded", "ddp"))
+        assert moments.keys() == expected.keys() and all(torch.equal(v, expected[k]) for k, v in moments.items())
+        assert {float(v) for k, v in moments.items() if k.endswith("/step")} == {6.0}
+        assert found["read"].startswith("StateError: ") and "octavo.full_state(model)" in found["read"]
+
+
 def test_a_read_of_another_ranks_master_is_an_error(ranks):
     for number, rank in enumerate(ranks[2]):
         read = dict(rank["reads"]["read"])
