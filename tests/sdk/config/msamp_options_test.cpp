@@ -20,7 +20,7 @@ TEST_F(MsampOptions, defaults) {
       {"state_min_size", "0"},       {"weight_rounding", "nearest"},
       {"rounding_seed", "0"},        {"gradient_accumulation", "fp8"},
       {"prescale", "profile"},       {"one_shot_bytes", "262144"},
-      {"weight_cache", "true"}};
+      {"weight_cache", "true"},      {"telemetry", "false"}};
   for (const auto &[name, value] : expected) {
     Request r;
     EXPECT_EQ(seen(r, name), value) << name;
@@ -55,8 +55,9 @@ TEST_F(MsampOptions, every_legal_value_by_file) {
     EXPECT_EQ(by_file(std::string("state_min_size = ") + v, "state_min_size"), v);
   for (const char *v : {"0", "4294967295"})
     EXPECT_EQ(by_file(std::string("rounding_seed = ") + v, "rounding_seed"), v);
-  for (const char *v : {"true", "false"})
-    EXPECT_EQ(by_file(std::string("weight_cache = ") + v, "weight_cache"), v);
+  for (const char *name : {"weight_cache", "telemetry"})
+    for (const char *v : {"true", "false"})
+      EXPECT_EQ(by_file(std::string(name) + " = " + v, name), v) << name;
   EXPECT_EQ(by_file("amsgrad = false", "amsgrad"), "false");
 }
 
@@ -151,7 +152,7 @@ TEST_F(MsampOptions, unknown) {
             "override: unknown key \"fp8.msamp.recipe\"; backend msamp knows opt_level, profile, "
             "amax_history_len, optimizer, amsgrad, state_format, state_rounding, state_skip, "
             "state_min_size, weight_rounding, rounding_seed, gradient_accumulation, prescale, "
-            "one_shot_bytes and weight_cache");
+            "one_shot_bytes, weight_cache and telemetry");
 }
 
 TEST_F(MsampOptions, misspelt_table) {
