@@ -57,25 +57,30 @@ class Run:
         # Neither settings nor plugins of the user: those next to the program alone.
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("OCTAVO_", "XDG_"))}
         self.errors = open(pathlib.Path(self.folder, "errors"), "w+")
-        self.started = time.monotonic()
+        self.seconds = 0.0
         # A Ctrl-C is for the study: it ends its runs itself.
         variables |= {"HOME": self.folder, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.errors, env=variables,
                                         start_new_session=True)
 
-    def ended(self):
-        return self.process.poll() is not None
+    def ended(self, options=os.WNOHANG):
+        """Whether the process has ended. Processor seconds do not depend on what else the machine does."""
+        if self.process.returncode is None:
+            pid, status, usage = os.wait4(self.process.pid, options)
+            if pid:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+                self.seconds = usage.ru_utime + usage.ru_stime
+        return self.process.returncode is not None
 
     def end(self):
         if not self.ended():
             self.process.kill()
-            self.process.wait()
+            self.ended(options=0)
         self.errors.close()
         shutil.rmtree(self.folder)
 
     def record(self):
         """After the run has ended. A loss that is not finite is null."""
-        seconds = time.monotonic() - self.started
         name = f"{self.recipe.name}, seed {self.seed}"
         self.errors.seek(0)
         expect(self.process.returncode == 0, name, "exit code 0",
@@ -87,7 +92,7 @@ class Run:
                name, f"a validation loss after step {self.plan.train['steps']}", lines[-1:],
                f"Run it by hand: {' '.join(self.command)}")
         return {"recipe": self.recipe.name, "seed": self.seed, "loss": steps[-1]["validation_loss"],
-                "skipped": sum(s.get("skipped", False) for s in steps), "seconds": round(seconds, 1),
+                "skipped": sum(s.get("skipped", False) for s in steps), "seconds": round(self.seconds, 1),
                 "plan": self.plan.hash, "settings": self.plan.settings(self.recipe),
                 "build": self.program.build, "cpu": self.program.cpu}
 
@@ -143,7 +148,7 @@ def repeat(program, plan, ledger, say):
         backends.add(recipe.run.split(":")[0])
         run = program.start(plan, recipe, record["seed"])
         try:
-            run.process.wait()
+            run.ended(options=0)
             found = run.record()["loss"]
         finally:
             run.end()
