@@ -30,6 +30,7 @@ import restart  # of SAMPLES
 import tiny_gpt
 
 STEPS, EVERY = 4, 2
+LATE = 4.0  # seconds after the timeout: 2 where a run has the machine for itself, and two runs share two cores here
 TIMEOUT = 4.0  # more than a rank that is well may need for a step on a machine that does other things, too
 HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": {},
        "sharded": {"overrides": msamp("O2"), "shard_optimizer_state": True}}
@@ -183,7 +184,7 @@ def play(fault, folder, references):
     for rank in others:
         code, when = ended[rank]
         assert code == KINDS[fault.kind], f"{fault}: rank {rank} ended with {code}\n{log(folder, rank)[-3000:]}"
-        assert KINDS[fault.kind] != 75 or when - struck < TIMEOUT + 2, f"{fault}: rank {rank}, {when - struck:.1f} s"
+        assert KINDS[fault.kind] != 75 or when - struck < TIMEOUT + LATE, f"{fault}: rank {rank}, {when - struck:.1f} s"
     assert ended[fault.rank][0] == OWN[fault.kind], f"{fault}: {ended}\n{log(folder, fault.rank)[-3000:]}"
     texts = [log(folder, rank) for rank in others]
     if fault.inside and KINDS[fault.kind] == 75 and fault.kind != "killed saving":
