@@ -2,7 +2,7 @@
  * element; included by level.cpp only.
  *
  * Both ways estimate the result of kernels/format/block_state.h with a bound on the relative error.
- * A result of that definition lies between the estimate times (1 - slack) and times (1 + slack),
+ * A result of that definition is between the estimate times (1 - slack) and times (1 + slack),
  * and rounding is monotonic: where both round to the same number, the definition does. Elsewhere,
  * which is one element in thousands, the definition itself is computed.
  *

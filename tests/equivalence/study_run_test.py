@@ -99,7 +99,10 @@ class Study(Folder):
     def test_the_head_is_where_the_recipe_has_it(self):
         for recipe, head in zip(self.plan.recipes, ("te", "host fp32"), strict=True):
             run = runner.Program(BUILD).start(self.plan, recipe, 7)
-            run.ended(options=0)
+            deadline = time.monotonic() + 60
+            while not run.ended():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
             page = pathlib.Path(run.folder, "report.html").read_text()
             run.record()
             run.end()

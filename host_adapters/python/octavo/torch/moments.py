@@ -13,19 +13,21 @@ def _parameters(adam):
     return [p for group in adam.param_groups for p in group["params"]]
 
 
-def _counters(session, p):
-    """The step counts of a parameter, i32[1] each, that this rank holds."""
-    ids = {w.id for w in session.weights_of(p)}
-    return [session.tensors[s.id] for s in session.slots
-            if s.role == _abi.ROLE_COUNTER and s.owner_kind == _abi.OWNER_PARAMETER and s.owner in ids
-            and session.can_read(p, _abi.ROLE_COUNTER)]
+def _counters(session):
+    """{id of a Weight: its step count, i32[1]}."""
+    return {s.owner: session.tensors[s.id] for s in session.slots
+            if s.role == _abi.ROLE_COUNTER and s.owner_kind == _abi.OWNER_PARAMETER}
+
+
+def _order(state_dict):
+    return [i for group in state_dict["param_groups"] for i in group["params"]]
 
 
 def check(adam, state_dict):
     """{position: {"step": int, "exp_avg": tensor, "exp_avg_sq": tensor}} of parameters whose moments are in slots;
     empty where the state has none of them, or groups of other sizes, which torch refuses. Raises StateError."""
     state, parameters = state_dict.get("state", {}), _parameters(adam)
-    order = [i for group in state_dict["param_groups"] for i in group["params"]]
+    order = _order(state_dict)
     if not state or len(order) != len(parameters):
         return {}
     found = {}
@@ -52,8 +54,7 @@ def check(adam, state_dict):
 
 def others(adam, state_dict):
     """The state without the moments of parameters that have them in slots."""
-    order = [i for group in state_dict["param_groups"] for i in group["params"]]
-    kept = {key for key, p in zip(order, _parameters(adam)) if not adam.session.weights_of(p)}
+    kept = {key for key, p in zip(_order(state_dict), _parameters(adam)) if not adam.session.weights_of(p)}
     return {**state_dict, "state": {key: own for key, own in state_dict["state"].items() if key in kept}}
 
 
@@ -62,21 +63,24 @@ def write(adam, found):
     """Writes what check gave. Slots that another rank holds are written there."""
     session, parameters = adam.session, _parameters(adam)
     session.clear_moments(parameters)
+    counters = _counters(session)
     for at, own in found.items():
         p = parameters[at]
         for name, role in _ROLES.items():
             if session.can_read(p, role):
                 session.write(p, own[name].to(p.device), role)
-        for counter in _counters(session, p):
-            counter.fill_(own["step"])
+        for w in session.weights_of(p) if session.can_read(p, _abi.ROLE_COUNTER) else ():
+            if w.id in counters:
+                counters[w.id].fill_(own["step"])
 
 
 def read(adam):
     """{position: state} of the parameters that were stepped."""
     session, found = adam.session, {}
+    counters = _counters(session)
     for at, p in enumerate(_parameters(adam)):
-        counters = _counters(session, p)
-        step = max((int(c.item()) for c in counters), default=0)
-        if step > 0 or not session.can_read(p, _abi.ROLE_COUNTER):
+        is_here = session.can_read(p, _abi.ROLE_COUNTER)
+        step = max((int(counters[w.id]) for w in session.weights_of(p) if is_here and w.id in counters), default=0)
+        if step > 0 or not is_here:
             found[at] = {"step": torch.tensor(float(step)), **{n: session.read(p, r) for n, r in _ROLES.items()}}
     return found
