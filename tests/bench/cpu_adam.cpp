@@ -119,18 +119,25 @@ float fill_scaled(const octavo_tensor &t, bool is_square) {
   return 1.0f / scale;
 }
 
-void fp8_row(benchmark::State &state, Extra extra) {
+// The master weight, the gradient and the codes of the first moment; scale_invs: of the first two.
+octavo_adam_item coded_item(float *scale_invs) {
   octavo_adam_item item{};
   item.weight = matrix("adam.master", OCTAVO_F16);
   item.gradient = matrix("adam.gradient", OCTAVO_E4M3FN);
   item.exp_avg = matrix("adam.exp_avg", OCTAVO_E4M3FN);
+  scale_invs[0] = fill_scaled(item.weight, false);
+  scale_invs[1] = fill_scaled(item.gradient, false);
+  item.weight_scale_inv = scale_invs;
+  item.gradient_scale_inv = scale_invs + 1;
+  return item;
+}
+
+void fp8_row(benchmark::State &state, Extra extra) {
+  float scale_invs[2];
+  octavo_adam_item item = coded_item(scale_invs);
   item.exp_avg_sq = matrix("adam.exp_avg_sq", OCTAVO_F16);
-  float master_scale_inv = fill_scaled(item.weight, false);
-  const float gradient_scale_inv = fill_scaled(item.gradient, false);
   float exp_avg_scale_inv = fill_scaled(item.exp_avg, false);
   float exp_avg_sq_scale_inv = fill_scaled(item.exp_avg_sq, true);
-  item.weight_scale_inv = &master_scale_inv;
-  item.gradient_scale_inv = &gradient_scale_inv;
   item.exp_avg_scale_inv = &exp_avg_scale_inv;
   item.exp_avg_sq_scale_inv = &exp_avg_sq_scale_inv;
   step_row(state, item, extra);
@@ -162,15 +169,9 @@ float *fill_grouped(const octavo_tensor &t, const std::string &name, uint32_t gr
 }
 
 void grouped_row(benchmark::State &state, uint32_t granularity, Extra extra) {
-  octavo_adam_item item{};
-  item.weight = matrix("adam.master", OCTAVO_F16);
-  item.gradient = matrix("adam.gradient", OCTAVO_E4M3FN);
-  item.exp_avg = matrix("adam.exp_avg", OCTAVO_E4M3FN);
+  float scale_invs[2];
+  octavo_adam_item item = coded_item(scale_invs);
   item.exp_avg_sq = matrix("adam.grouped.exp_avg_sq", OCTAVO_E4M3FN);
-  float master_scale_inv = fill_scaled(item.weight, false);
-  const float gradient_scale_inv = fill_scaled(item.gradient, false);
-  item.weight_scale_inv = &master_scale_inv;
-  item.gradient_scale_inv = &gradient_scale_inv;
   item.exp_avg_scale_inv = fill_grouped(item.exp_avg, "adam.grouped.m", granularity, false);
   item.exp_avg_sq_scale_inv = fill_grouped(item.exp_avg_sq, "adam.grouped.v", granularity, true);
   step_row(state, item, extra, granularity);
