@@ -18,6 +18,10 @@
  * 4e-7 of it at most. Times k <= 16 that is 6.1e-6; the roundings of products and sums of numbers
  * up to 8.81 add 2.1e-6. So 2^y is off by 8.2e-6 ln 2 = 5.7e-6, the polynomial of exp2 adds 3e-7,
  * and the definition's own two roundings in fp32 add 1.2e-7. kEncodeSlack is 2^-16 = 15e-6.
+ *
+ * Values outside of the group's range give any y. The definition casts them to 448 from y = 8.81
+ * on, and to 0 below y = -10. So y is kept in [-30, 30], where exp2's exponent stays in its field.
+ * Where x times the reciprocal overflows or is subnormal, k >= 1/4 takes y out of [-22, 30].
  */
 #pragma once
 
@@ -30,6 +34,7 @@ namespace {
 
 constexpr double kDecodeSlack = 0x1p-37;
 constexpr float kEncodeSlack = 0x1p-16f;
+constexpr float kLargestPower = 30.0f;
 constexpr int64_t kStateGroup = 128;
 
 typedef float Estimates __attribute__((vector_size(kLanes * sizeof(float))));
@@ -84,7 +89,7 @@ inline void log2_estimates(Estimates *values) {
   for (int i = 0; i < kTogether; ++i) values[i] = exponent[i] + t[i] * sum[i];
 }
 
-/* 2^value for abs(value) < 64. */
+/* 2^value for abs(value) <= kLargestPower. */
 inline void exp2_estimates(Estimates *values) {
   constexpr float kMagic = 0x1.8p23f; /* rounds to an integer, which is in the low bits then */
   constexpr float kTerms[] = {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
@@ -125,7 +130,11 @@ inline void estimate_quotients(const ExpandedEstimate &e, const float *values, f
   }
   log2_estimates(quotients);
 #pragma GCC unroll 4
-  for (int i = 0; i < kTogether; ++i) quotients[i] = quotients[i] * e.exponent - e.log2_scale_inv;
+  for (int i = 0; i < kTogether; ++i) {
+    const Estimates y = quotients[i] * e.exponent - e.log2_scale_inv;
+    const Estimates largest = all_estimates(kLargestPower);
+    quotients[i] = y > largest ? largest : y < -largest ? -largest : y;
+  }
   exp2_estimates(quotients);
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; ++i) {

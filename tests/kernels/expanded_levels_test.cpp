@@ -38,11 +38,13 @@ void for_levels(Body &&body) {
   ASSERT_GT(count, 0);
 }
 
-/* Values of the group: its ends, random ones, the neighbours of each tie between two codes, 0, and
- * what takes no part. */
+/* Values of the group: its ends, random ones, the neighbours of each tie between two codes, 0, what
+ * takes no part, and values far outside of its range. */
 std::vector<float> values_of(const ExpandedGroup &g, BlockRange range, unsigned seed) {
   std::vector<float> values = {range.largest, range.smallest, 0.0f, -0.0f,
                                INFINITY,      -INFINITY,      NAN};
+  for (int power = -149; power < 128; power += 9)
+    values.push_back(std::ldexp(power % 2 == 0 ? 1.3f : -1.3f, power));
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> log2s(std::log2(range.smallest), std::log2(range.largest));
   for (int i = 0; i < 200; ++i) values.push_back(static_cast<float>(std::exp2(log2s(random))));
