@@ -62,8 +62,11 @@ class Ledger:
         (self.accepted if "accept" in record else self.runs).append(record.get("accept", record))
 
     def foreign(self, kind, own):
-        """Of `kind` "plan" or "build": what runs were made under, but for `own` and what was accepted."""
-        known = {own}.union(*(a[kind] for a in self.accepted))
+        """Of `kind` "plan" or "build": what runs were made under, but for `own` and what was accepted with it."""
+        known = {own}
+        for accepted in reversed(self.accepted):  # the last one names all before it
+            if known & set(accepted[kind]):
+                known.update(accepted[kind])
         return sorted({r[kind] for r in self.runs} - known)
 
     def guard(self, plan, build=None):

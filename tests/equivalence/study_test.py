@@ -76,6 +76,8 @@ class Guards(Folder):
             ledger.append({"accept": {"plan": [], "build": ["a", "b"], "reason": "The same sources.", "repeated": [
                 {"recipe": "bf16", "seed": 101, "recorded": 1.5, "found": 1.5}]}})
         ledger.guard(self.plan, "a")
+        with self.assertRaises(StudyError):
+            ledger.guard(self.plan, "c")
         self.assertEqual(self.study("report"), (0, ""))
         text = (self.folder / "equivalence.md").read_text()
         self.assertIn("The same sources. Of 1 runs that were repeated, 1 gave the same bits.", text)
