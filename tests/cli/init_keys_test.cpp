@@ -92,7 +92,7 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   init.answer("rowwise", std::string(kDown) + kDown + kUp + kEnter);
   init.answer("E5M2", "2\r");  // HYBRID
   init.answer("[no]: ", "yes\n");
-  init.answer("[none]: ", "*head*\n");
+  init.answer("[*head*]: ", "none\n");
   const std::string end = init.shown("");
   ASSERT_EQ(init.status(), 0) << end;
   const json report = explained();
@@ -100,6 +100,7 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   EXPECT_EQ(report["options"]["recipe"]["value"], "current");
   EXPECT_EQ(report["options"]["fp8_format"]["value"], "HYBRID");
   EXPECT_EQ(report["options"]["use_autocast_during_eval"]["value"], true);
+  EXPECT_THAT(end, HasSubstr("\nskip = []\r\n"));
 }
 
 TEST_F(CliInitKeys, the_terminal_is_as_before_after_each_way_out) {

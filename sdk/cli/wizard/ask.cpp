@@ -15,8 +15,11 @@ constexpr size_t kLongestAnswer = 4096;
 std::string words_of_value(const TomlValue &value) {
   if (const auto *text = std::get_if<std::string>(&value)) return *text;
   if (const auto *flag = std::get_if<bool>(&value)) return *flag ? "yes" : "no";
-  if (const auto *list = std::get_if<std::vector<std::string>>(&value); list && list->empty())
-    return "none";
+  if (const auto *list = std::get_if<std::vector<std::string>>(&value)) {
+    std::string words;
+    for (const std::string &one : *list) words += (words.empty() ? "" : ",") + one;
+    return list->empty() ? "none" : words;
+  }
   return show(value);
 }
 

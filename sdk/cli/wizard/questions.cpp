@@ -95,9 +95,10 @@ const std::vector<Question> &questions() {
       {"--history", "fp8.msamp.amax_history_len", "How many steps do scales look back?",
        "Steps that the scales of x and dy look back, 1 to 65536.", "msamp", nullptr, int64_t{16}},
       {"--skip", "layers.skip",
-       "Which layers stay out of FP8? Shell patterns, separated by commas, as in *head*,*embed*",
-       "Shell patterns of layers that stay with the host, as in \"*head*\".", nullptr, nullptr,
-       std::vector<std::string>{}},
+       "Which layers stay out of FP8? Shell patterns, separated by commas, or none",
+       "Shell patterns of layers that stay with the host. The head costs most of what FP8 costs: "
+       "docs/results/equivalence.md.",
+       nullptr, nullptr, std::vector<std::string>{"*head*"}},
   };
   return table;
 }
@@ -120,6 +121,7 @@ TomlValue value_of_answer(const Question &q, const std::string &answer) {
   }
   if (std::holds_alternative<std::vector<std::string>>(q.initial)) {
     std::vector<std::string> patterns;
+    if (text == "none") return patterns;
     for (const std::string &part : split(text, ','))
       if (!trim(part).empty()) patterns.push_back(trim(part));
     return patterns;
