@@ -59,6 +59,8 @@ struct octavo_run {
   const std::string &parameter_name(uint32_t parameter) const {
     return parameters_[parameter].name;
   }
+  // The options of the chosen backend that a rule gives to its layers; null: none.
+  const std::vector<octavo::EffectiveOption> &options_of(const octavo::LayerRule *rule) const;
   // How many slots there were after each seal.
   const std::vector<size_t> &seal_ends() const { return seal_ends_; }
 
@@ -79,8 +81,6 @@ struct octavo_run {
   octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict,
                       const octavo::LayerRule *rule, octavo_verdict *v);
   Decision decide(const std::string &name, const std::string &weight, int64_t n, int64_t k) const;
-  // The options of the chosen backend that a rule gives to its layers.
-  const std::vector<octavo::EffectiveOption> &options_of(const octavo::LayerRule *rule) const;
   std::vector<octavo_option_value> own_options(const octavo_linear_desc &d,
                                                const octavo::LayerRule *rule) const;
   octavo_status take_slot(const octavo_slot &s);

@@ -1,6 +1,8 @@
 // Opening a run, describing the model to it, and its report.
 #include "run.h"
 
+#include <sstream>
+
 #include "device.h"
 #include "handles.h"
 #include "host_adapters/torch/core/error.h"
@@ -223,6 +225,10 @@ std::vector<std::string> Run::options() const {
   const octavo_session_desc *desc = octavo_run_session_desc(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
     all.push_back(text(desc->options[i].name) + "=" + text(desc->options[i].value));
+  // Rules for layers, without the place in the file that a line ends with.
+  std::istringstream lines(report("text"));
+  for (std::string line; std::getline(lines, line) && line != "layers";)
+    if (line.rfind("rule ", 0) == 0) all.push_back(line.substr(0, line.rfind("  (")));
   return all;
 }
 
