@@ -27,16 +27,15 @@ def rule(recipe, match="two"):
     return {"layers.rule.0.match": match, "layers.rule.0.fp8.te.recipe": recipe}
 
 
-@pytest.mark.parametrize("recipe,other", [("delayed", "block"), ("block", "delayed")])
-def test_each_linear_trains_as_with_its_recipe_for_all(recipe, other):
-    mixed, alone, of_rule = trained(recipe, rule(other))[0], trained(recipe)[0], trained(other)[0]
+def test_each_linear_trains_as_with_its_recipe_for_all():
+    mixed, alone, of_rule = (trained(*of)[0] for of in (("delayed", rule("block")), ("delayed",), ("block",)))
     assert np.array_equal(mixed["one"], alone["one"])
     assert np.array_equal(mixed["two"], of_rule["two"])
     assert not np.array_equal(alone["two"], of_rule["two"])
 
 
 def test_histories_of_both_sets_of_options_are_in_the_state():
-    _, state = trained("delayed", {"layers.rule.0.match": "two", "layers.rule.0.fp8.te.amax_history_len": 3})
+    _, state = trained("delayed", {"layers.rule.0.match": "two", "layers.rule.0.fp8.te.amax_history_len": 3}, steps=1)
     assert {key: value.shape for key, value in state.slots.items() if key.startswith("x/amax_history")} == {
         "x/amax_history": (2, 1), "x/amax_history@2": (3, 1)}
     assert np.all(np.asarray(state.slots["x/amax_history@2"]).max(axis=0) > 0)
