@@ -129,3 +129,13 @@ def test_what_the_backend_does_not_follow_is_in_the_report():
     warnings = json.loads(octavo.report(model, "json"))["warnings"]
     assert any("layers.rule.0: no layer runs in FP8 with its options; mlp: a host samples" in w for w in warnings)
     assert layers_of(model)["mlp"]["verdict"]["remedy"] == "in layers.rule.0: leave the linear's own option out"
+
+
+def test_an_export_holds_one_kind_of_scales_and_says_what_is_left_plain(tmp_path):
+    model = nn.Sequential(*(nn.Linear(128, 128) for _ in range(3)))
+    model, _ = octavo.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), overrides={**te("block"), **rule("mx", "1")})
+    model(torch.randn(4, 128)).square().mean().backward()
+    why = octavo.export(model, tmp_path)
+    assert list(why) == ["1"] and "other scales than those of 0" in why["1"]
+    config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
+    assert config["weight_block_size"] == [128, 128] and config["modules_to_not_convert"] == ["1"]

@@ -232,6 +232,21 @@ std::vector<std::string> Run::options() const {
   return all;
 }
 
+std::map<std::string, std::string> Run::recipes_of_rules() const {
+  const std::string by = "; by layers.rule.", recipe = "recipe = \"";
+  std::map<std::string, std::string> all;
+  std::istringstream lines(report("text"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t rule = line.find(by), shape = line.find("  [", 2);
+    const size_t at = rule == std::string::npos ? rule : line.find(recipe, rule);
+    if (at == std::string::npos || shape == std::string::npos) continue;
+    const std::string name = line.substr(2, line.find_last_not_of(' ', shape) - 1);
+    const size_t begin = at + recipe.size();
+    all[name] = line.substr(begin, line.find('"', begin) - begin);
+  }
+  return all;
+}
+
 std::string Run::backend_id() const {
   return text(octavo_run_backend_id(handle()));
 }
