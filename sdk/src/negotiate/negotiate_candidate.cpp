@@ -193,6 +193,7 @@ void resolve_options(const Negotiation &n, Candidate &c) {
       declared, c.id,
       with_environment(declared, c.id,
                        given == n.config.backend_options.end() ? none : given->second));
+  c.rule_options.clear();
   for (const LayerRule &rule : n.config.layer_rules)
     c.rule_options.push_back(differing_options(declared, c.id, rule, c.options));
 }
