@@ -98,6 +98,26 @@ TEST_F(RulesTest, skip_comes_before_rules) {
   EXPECT_EQ(text_of(add("h.1").verdict.text), "runs in the host: layers.skip names it");
 }
 
+TEST_F(RulesTest, min_gain_comes_after_rules) {
+  ASSERT_EQ(open("layers.min_gain = \"torchao\"\n"
+                 "[[layers.rule]]\nmatch = \"a\"\nplace = \"fp8\"\n"
+                 "[[layers.rule]]\nmatch = \"b\"\nplace = \"host\"\n"),
+            OCTAVO_OK);
+  EXPECT_EQ(add("a").verdict.reason, uint32_t{OCTAVO_REASON_TOO_SMALL});
+  EXPECT_EQ(add("b").verdict.reason, uint32_t{OCTAVO_REASON_POLICY});
+  const json j = json::parse(report("json"));
+  EXPECT_FALSE(j["layers"][0].contains("rule"));
+  EXPECT_EQ(j["layers"][1]["rule"]["rule"], "layers.rule.1");
+}
+
+TEST_F(RulesTest, a_variable_sets_the_session_and_not_the_rule) {
+  environment.set("OCTAVO_FP8_FAKE_COUNT", "9");
+  ASSERT_EQ(open("[[layers.rule]]\nmatch = \"a\"\nfp8.fake.count = 7\n"), OCTAVO_OK);
+  add("a");
+  EXPECT_THAT(linear_options(), ElementsAre("count=7"));
+  EXPECT_THAT(report("text"), HasSubstr("option     count = 9  (OCTAVO_FP8_FAKE_COUNT)\n"));
+}
+
 TEST_F(RulesTest, a_weight_that_a_rule_keeps_keeps_its_layers) {
   ASSERT_EQ(open("[[layers.rule]]\nmatch = \"a\"\nplace = \"fp8\"\n"
                  "[[layers.rule]]\nmatch = \"*.weight\"\nplace = \"host\"\n"),
