@@ -36,6 +36,8 @@ bool Options::keeps_moments(std::string_view name, int64_t elements) const {
 }
 
 void Options::list(author::OptionList<Options> &l) {
+  l.per_session(
+      "all linears have the formats of the session: one optimizer and one reduction take them");
   l.add("opt_level", &Options::opt_level,
         "O1: f16 weights, FP8 gradients, fp32 moments; O2: moments in E4M3 and f16; O3: weights in "
         "E4M3 with an f16 master")

@@ -104,7 +104,33 @@ void check_refusals(const Context &context) {
   expect_no_trace(context, s, "a refused add_parameter or add_linear");
 }
 
+namespace {
+
+// One that ignored it would compute something else than it was asked for.
+void check_unknown_option(const Context &context) {
+  Session s(context);
+  octavo_verdict verdict;
+  uint32_t id = 0;
+  s.add(standard_model());
+  octavo_option_value unknown{};
+  unknown.name = OCTAVO_STR("octavo_verify_unknown");
+  unknown.value.type = OCTAVO_VALUE_INT;
+  octavo_linear_desc l = linear("with_an_option", 0);
+  l.options = &unknown;
+  l.option_count = 1;
+  const octavo_status status = s.add_linear(l, &verdict, &id);
+  expect(status == OCTAVO_OK && verdict.decision == OCTAVO_DECLINE &&
+             verdict.reason == OCTAVO_REASON_OPTION,
+         "add_linear with an option that no backend has answered ", status_name(status),
+         ", decision ", verdict.decision, ", reason ", verdict.reason,
+         "; expected OCTAVO_OK and a decline with OCTAVO_REASON_OPTION");
+  expect_no_trace(context, s, "a linear that was declined for its option");
+}
+
+}  // namespace
+
 void check_decline(const Context &context) {
+  check_unknown_option(context);
   Session s(context);
   octavo_verdict verdict;
   uint32_t id = 0;

@@ -20,6 +20,22 @@ import remedies
 import schema
 from case import Case, Place
 
+RULES = """
+# [rules]
+[fp8]
+backend = "te"
+te.recipe = "current"
+
+[[layers.rule]]
+match = "lm_*"
+place = "host"
+
+[[layers.rule]]
+match = ["body.*", "*.fc"]
+fp8.te.recipe = "block"
+# [/rules]
+"""
+
 # What a run says about its layers: configuration -> [(placed, reason)] of body.fc and lm_head.
 RUNS = {
     "": [("fp8", "none"), ("fp8", "none")],
@@ -28,6 +44,10 @@ RUNS = {
     'mixed_precision = "bf16"\n': [("host", "policy"), ("host", "policy")],
     'fp8.require.native = true\nfp8.fallback = ["bf16"]\n': [("host", "policy"), ("host", "policy")],
     'fp8.backend = "msamp"\nfp8.require.deterministic = true\n': [("fp8", "none"), ("fp8", "none")],
+    RULES: [("fp8", "none"), ("host", "policy")],
+    '[[layers.rule]]\nmatch = "*head*"\nfp8.te.telemetry = true\n': [("fp8", "none"), ("host", "option")],
+    '[fp8.te]\nmargin = 1\n[[layers.rule]]\nmatch = "*head*"\nfp8.te.recipe = "block"\n': [
+        ("fp8", "none"), ("host", "option")],
 }
 
 CASES = cases_config.CASES + cases_plugins.CASES + cases_machine.CASES

@@ -73,6 +73,11 @@ class Session {
     return nullptr;
   }
 
+  void *const *slots(uint32_t verb, uint32_t owner_kind, uint32_t owner) {
+    return list(verb, owner_kind, owner);
+  }
+  void *address(uint32_t slot) { return octavo_store_address(store_.get(), slot); }
+
   octavo_status quantize_weight(uint32_t parameter) {
     octavo_weight_call c{};
     c.size = sizeof(c);

@@ -22,6 +22,17 @@ inline Options tiny() {
   return options;
 }
 
+// For the run "config": three sets of options of te in one model, and the head with the host.
+inline std::string mixed_recipes() {
+  const std::string path = gpt_test::test_directory() + "/mixed.toml";
+  gpt_test::write_text(path,
+                       "[fp8]\nbackend = \"te\"\nte.amax_history_len = 4\n"
+                       "[[layers.rule]]\nmatch = \"*head*\"\nplace = \"host\"\n"
+                       "[[layers.rule]]\nmatch = \"*.fc?\"\nfp8.te.recipe = \"block\"\n"
+                       "[[layers.rule]]\nmatch = \"*.qkv\"\nfp8.te.amax_history_len = 3\n");
+  return path;
+}
+
 inline Corpus tiny_corpus(const Options &options) {
   gpt_test::write_text(options.text[0], gpt_test::some_text(6000));
   return load_corpus(options.text, options.size.context);

@@ -67,6 +67,7 @@ class EveryResumedRun : public testing::TestWithParam<Case> {};
 TEST_P(EveryResumedRun, computes_what_it_computes_in_one_go) {
   const auto [run, ranks] = GetParam();
   Options options = few_steps(ranks);
+  if (run == std::string("config")) options.config = mixed_recipes();
   options.save = directory("whole");
   const RunResult whole = train_once(options, run, 1);
 
@@ -93,15 +94,15 @@ TEST_P(EveryResumedRun, computes_what_it_computes_in_one_go) {
   EXPECT_EQ(names(found), names(expected));
   for (const auto &[name, content] : expected) EXPECT_TRUE(found.at(name) == content) << name;
   const bool sharded = std::string(run).rfind("msamp", 0) == 0;
-  const bool has_slots = sharded || std::string(run).rfind("te", 0) == 0;
+  const bool has_slots = !options.config.empty() || sharded || std::string(run).rfind("te", 0) == 0;
   EXPECT_EQ(expected.size(), has_slots ? (sharded ? ranks : 1) + kFilesOfRun : 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     TrainGpt, EveryResumedRun,
     testing::Values(Case{"fp32", 1}, Case{"fp32", 2}, Case{"bf16", 1}, Case{"te:recipe=delayed", 1},
-                    Case{"te:recipe=delayed", 2}, Case{"te:recipe=current", 1},
-                    Case{"msamp:opt_level=O1", 1}, Case{"msamp:opt_level=O2", 1},
+                    Case{"te:recipe=delayed", 2}, Case{"te:recipe=current", 1}, Case{"config", 1},
+                    Case{"config", 2}, Case{"msamp:opt_level=O1", 1}, Case{"msamp:opt_level=O2", 1},
                     Case{"msamp:opt_level=O2", 2}, Case{"msamp:opt_level=O3", 1},
                     Case{"msamp:opt_level=O3", 2}),
     [](const auto &case_) {

@@ -95,11 +95,12 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 }
 
 /* "count=4 ratio=0.5 verbose=0 mode=exact note=" */
-static void say_options(const octavo_session_desc *desc) {
+static void say_options(const octavo_host *host, const octavo_option_value *options,
+                        uint64_t count) {
   char line[512];
   size_t used = 0;
-  for (uint64_t i = 0; i < desc->option_count && used < sizeof line; ++i) {
-    const octavo_option_value *o = &desc->options[i];
+  for (uint64_t i = 0; i < count && used < sizeof line; ++i) {
+    const octavo_option_value *o = &options[i];
     used += (size_t)snprintf(line + used, sizeof line - used, "%s%.*s=", i == 0 ? "" : " ",
                              (int)o->name.size, o->name.data);
     if (used >= sizeof line) return;
@@ -115,7 +116,7 @@ static void say_options(const octavo_session_desc *desc) {
   const octavo_diagnostic d = {sizeof d,           OCTAVO_KIND_DIAGNOSTIC,
                                OCTAVO_OK,          OCTAVO_SEVERITY_INFO,
                                OCTAVO_STR("fake"), text(IS(TERMINAL) ? COMMANDS : line)};
-  desc->host->diagnose(desc->host->ctx, &d);
+  host->diagnose(host->ctx, &d);
 }
 
 static octavo_status check_session(const octavo_session_desc *desc,
@@ -142,7 +143,7 @@ static octavo_status check_session(const octavo_session_desc *desc,
     v.reason = OCTAVO_REASON_DEVICE;
     v.text = text("no");
   }
-  say_options(desc);
+  say_options(desc->host, desc->options, desc->option_count);
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
@@ -183,6 +184,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
 static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_verdict *v,
                                 uint32_t *id) {
   if (s->linear_count == CAPACITY || d->name.size > NAME) return OCTAVO_RESOURCE;
+  if (d->option_count > 0) say_options(s->host, d->options, d->option_count);
   const uint32_t l = s->linear_count++;
   s->weights[l] = d->weight;
   memcpy(s->names[l], d->name.data, d->name.size);

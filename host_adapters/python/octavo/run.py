@@ -329,6 +329,13 @@ class Run:
         options = json.loads(self.report("json")).get("options", {})
         return {name: option["value"] for name, option in options.items()}
 
+    def layer_options(self):
+        """The options that rules of the configuration give to layers in FP8: {layer: {name: value}}."""
+        found = {layer["name"]: layer.get("rule", {}).get("options", {})
+                 for layer in json.loads(self.report("json")).get("layers", []) if layer["placed"] == "fp8"}
+        return {name: {key: option["value"] for key, option in options.items()}
+                for name, options in found.items() if options}
+
     def identity(self):
         """The backend's id, version and file, as text that differs when its plugin does."""
         backend = json.loads(self.report("json")).get("backend") or {}

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char *kBackend = "octavo.backend";
 constexpr const char *kOption = "octavo.option.";
+constexpr const char *kLayerOption = "octavo.layer_option.";
 constexpr const char *kLabels = "octavo.labels.";
 
 std::string in_quotes(const std::string &text) {
@@ -94,6 +95,37 @@ void check_options(const CheckpointHeader &found, const octavo_run &run, const s
   }
 }
 
+// The options that rules give to layers in FP8: "<layer>.<option>", as text.
+std::map<std::string, std::string> layer_options(const octavo_run &run) {
+  std::map<std::string, std::string> all;
+  for (const LayerPlacement &layer : run.layers())
+    if (layer.verdict.decision != OCTAVO_DECLINE)
+      for (const EffectiveOption &o : run.options_of(layer.rule))
+        all[layer.name + "." + o.name] = option_text(o.setting.value);
+  return all;
+}
+
+void check_layer_options(const CheckpointHeader &found, const octavo_run &run,
+                         const std::string &where) {
+  const std::map<std::string, std::string> here = layer_options(run);
+  std::map<std::string, std::string> there;
+  for (const auto &[key, text] : found.metadata)
+    if (key.starts_with(kLayerOption)) there[key.substr(std::string(kLayerOption).size())] = text;
+  const auto shown = [](const auto &options, const std::string &key) {
+    const auto option = options.find(key);
+    return option == options.end() ? std::string("none of its own") : in_quotes(option->second);
+  };
+  const auto check = [&](const std::string &key) {
+    if (shown(here, key) != shown(there, key))
+      fail_checkpoint(OCTAVO_INVALID, where, "expected the option of a layer ", in_quotes(key),
+                      " as in this session, ", shown(here, key), ", found ", shown(there, key),
+                      "; give [[layers.rule]] as in the file, or load a checkpoint of this "
+                      "configuration");
+  };
+  for (const auto &[key, text] : here) check(key);
+  for (const auto &[key, text] : there) check(key);
+}
+
 void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const SavedSlot &saved,
                   const std::string &where) {
   const Json here = labels_of(slot);
@@ -164,6 +196,7 @@ std::map<std::string, std::string> run_texts(const octavo_run &run,
                                               {kBackend, backend_id(run)}};
   for (const EffectiveOption &o : run.negotiation().choice()->options)
     texts[kOption + o.name] = option_text(o.setting.value);
+  for (const auto &[key, text] : layer_options(run)) texts[kLayerOption + key] = text;
   for (const SavedSlot &saved : slots) {
     texts[kRole + saved.key] = role_name(run.slots()[saved.id].role);
     if (const Json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
@@ -179,6 +212,7 @@ void check_texts(const CheckpointHeader &found, const octavo_run &run,
                     in_quotes(backend_id(run)), ", found one of ", in_quotes(id),
                     "; set fp8.backend to it, or load another checkpoint");
   check_options(found, run, where);
+  check_layer_options(found, run, where);
   for (const SavedSlot &saved : slots)
     if (found.tensors.count(saved.key) != 0)
       check_labels(found, run.slots()[saved.id], saved, where);

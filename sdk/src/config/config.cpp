@@ -10,6 +10,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/remedy.h"
 #include "sdk/src/config/toml.h"
 
@@ -25,6 +26,7 @@ class Loader {
     environment("OCTAVO_MIXED_PRECISION", "mixed_precision");
     environment("OCTAVO_BACKEND", "fp8.backend");
     overrides();
+    config_.layer_rules = rules_.take();
     if (config_[key::kBackend] == "auto" && config_[key::kPreference].empty())
       fail_config(
           config_.origin(key::kPreference),
@@ -77,10 +79,11 @@ class Loader {
       const octavo_option_value &o = desc_.overrides[i];
       const std::string name(view(o.name));
       std::vector<std::string> path = split(name, '.');
-      // A backend's id may hold dots: fp8.<id>.<option>.
-      while (path.size() > 3 && path[0] == "fp8") {
-        path[1] += '.' + path[2];
-        path.erase(path.begin() + 2);
+      // A backend's id may hold dots: fp8.<id>.<option>, also in a rule.
+      const size_t id = LayerRuleReader::is_of_rules(path) ? 4 : 1;
+      while (path.size() > id + 2 && path[id - 1] == "fp8") {
+        path[id] += '.' + path[id + 1];
+        path.erase(path.begin() + static_cast<ptrdiff_t>(id) + 1);
       }
       TomlValue value;
       switch (o.value.type) {
@@ -107,6 +110,8 @@ class Loader {
       config_.manifests.push_back({dotted(path), {std::move(value), origin}});
       return;
     }
+    if (LayerRuleReader::is_of_rules(path))
+      return rules_.accept(path, std::move(value), origin, where);
     const std::string name = dotted(path);
     const Setting *core = config_.find(name);
     const auto *other = std::get_if<OtherToml>(&value);
@@ -137,6 +142,7 @@ class Loader {
 
   const octavo_open_desc &desc_;
   Config config_;
+  LayerRuleReader rules_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -21,6 +22,22 @@ inline constexpr const char *kOverride = "override";
 struct Setting {
   TomlValue value;
   std::string origin;
+};
+
+// One [[layers.rule]]: either a place, or options of backends that differ for its layers.
+struct LayerRule {
+  std::string key;               // "layers.rule.0"
+  Setting match;                 // shell patterns; its origin is the rule's
+  std::optional<Setting> place;  // "host", or "fp8" with the options of the session
+  // [fp8.<id>] of these layers, by id, then by option name.
+  std::map<std::string, std::map<std::string, Setting>> options;
+
+  const std::vector<std::string> &patterns() const {
+    static const std::vector<std::string> none;
+    const auto *texts = std::get_if<std::vector<std::string>>(&match.value);
+    return texts == nullptr ? none : *texts;
+  }
+  bool is_of_host() const { return place && std::get<std::string>(place->value) == "host"; }
 };
 
 inline constexpr char kConfigDomain[] = "octavo.config";
@@ -64,6 +81,7 @@ class Config {
   std::vector<std::pair<std::string, Setting>> manifests;
   // [fp8.<id>], by id, then by option name.
   std::map<std::string, std::map<std::string, Setting>> backend_options;
+  std::vector<LayerRule> layer_rules;  // in order: the first one that matches decides
 };
 
 // The largest plugins.probe_timeout_ms.

@@ -16,6 +16,7 @@
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/base/variables.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/meaning.h"
 
 namespace octavo {
@@ -182,8 +183,9 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
 
 std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption> &declared,
                                                const std::string &id,
-                                               const std::map<std::string, Setting> &given) {
-  const std::string prefix = "fp8." + id + ".";
+                                               const std::map<std::string, Setting> &given,
+                                               const std::string &rule) {
+  const std::string prefix = (rule.empty() ? "" : rule + ".") + "fp8." + id + ".";
   for (const auto &[name, setting] : given) {
     std::vector<std::string> names;
     bool known = false;
@@ -211,6 +213,20 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
           {o.name, o.help, {checked(o, prefix + o.name, found->second), found->second.origin}});
   }
   return effective;
+}
+
+std::vector<EffectiveOption> differing_options(const std::vector<DeclaredOption> &declared,
+                                               const std::string &id, const LayerRule &rule,
+                                               const std::vector<EffectiveOption> &session) {
+  const std::map<std::string, Setting> &given = options_for(rule, id);
+  std::vector<EffectiveOption> differing;
+  // Both are in the order of the declarations.
+  const std::vector<EffectiveOption> all = effective_options(declared, id, given, rule.key);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (given.count(all[i].name) != 0 &&
+        show(all[i].setting.value) != show(session[i].setting.value))
+      differing.push_back(all[i]);
+  return differing;
 }
 
 std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options) {

@@ -30,10 +30,17 @@ struct EffectiveOption {
 std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id);
 
 // Every declared option with its value. Throws Failure(OCTAVO_INVALID, "octavo.config", ...) for an
-// unknown option (nearest name), a wrong type, a value out of range or no choice.
+// unknown option (nearest name), a wrong type, a value out of range or no choice. `rule`: the key
+// of the rule that `given` stands in; empty: it is what the whole session has.
 std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption> &declared,
                                                const std::string &id,
-                                               const std::map<std::string, Setting> &given);
+                                               const std::map<std::string, Setting> &given,
+                                               const std::string &rule = {});
+
+// Those of `rule` that are given there and differ from the session's.
+std::vector<EffectiveOption> differing_options(const std::vector<DeclaredOption> &declared,
+                                               const std::string &id, const LayerRule &rule,
+                                               const std::vector<EffectiveOption> &session);
 
 // The array that crosses the C boundary; borrows the texts of `options`.
 std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options);

@@ -49,6 +49,12 @@ std::string Source::first_valid(const std::vector<Edit> &edits, const std::strin
 std::string Source::add(const Fix &f) const {
   if (name_.empty()) return "set `" + f.key + " = " + f.value + "`";
   std::vector<Edit> edits;
+  // Into a rule for layers, after its patterns.
+  for (const TomlEntry &e : entries_)
+    if (e.path.size() == 4 && e.path[1] == "rule" && e.path[3] == "match")
+      if (const std::string rule = dotted({e.path[0], e.path[1], e.path[2], ""});
+          f.key.starts_with(rule))
+        edits.push_back({e.end_line + 1, e.end_line, f.key.substr(rule.size()) + " = " + f.value});
   // Into the innermost table that the file has.
   for (size_t dot = f.key.rfind('.'); dot != std::string::npos && dot > 0;
        dot = f.key.rfind('.', dot - 1))
@@ -66,7 +72,10 @@ std::string Source::replace(const Fix &f) const {
   if (e->value_column > head.size() + 1 || e->end_column > tail.size() + 1) return {};
   std::string text = head.substr(0, e->value_column - 1) + f.value + tail.substr(e->end_column - 1);
   while (!text.empty() && text.back() == '\r') text.pop_back();
-  return first_valid({{e->value_line, e->end_line, text}}, f.key, f.value);
+  // Or the line of another key, in whose place this one is.
+  const std::string line_of_key = last_part(f.key) + " = " + f.value;
+  return first_valid({{e->value_line, e->end_line, text}, {e->line, e->end_line, line_of_key}},
+                     f.key, f.value);
 }
 
 std::string Source::rename(const Fix &f) const {

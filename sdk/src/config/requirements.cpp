@@ -83,7 +83,8 @@ const char *speed_class(const octavo_kernels_caps &caps) {
 
 void check_fp8_requirements(const Config &config, const octavo_kernels_caps &caps,
                             const Serves &serves, const std::string &backend,
-                            const std::string &recipe, std::vector<Verdict> &verdicts) {
+                            const std::vector<std::string> &recipes,
+                            std::vector<Verdict> &verdicts) {
   const std::string kernels = "kernels " + std::string(view(caps.id)) + ": ";
   const auto refuse = [&](uint32_t level, const std::string &key, const std::string &text,
                           const std::string &evidence, const std::string &instead) {
@@ -118,12 +119,14 @@ void check_fp8_requirements(const Config &config, const octavo_kernels_caps &cap
   };
   list(key::kEncodings, kEncodings, "");
   list(key::kScaling, kScaling, "scales of ");
-  const std::vector<std::string> &recipes = config[key::kRecipes];
-  if (recipes.empty() || std::find(recipes.begin(), recipes.end(), recipe) != recipes.end()) return;
-  std::vector<std::string> allowed = recipes;
+  const std::vector<std::string> &required = config[key::kRecipes];
+  const std::vector<std::string> other = left_of(recipes, required);
+  if (required.empty() || other.empty()) return;
+  const std::string &recipe = other.front();
+  std::vector<std::string> allowed = required;
   if (!recipe.empty()) allowed.push_back(recipe);
   refuse(OCTAVO_LEVEL_SESSION, key::kRecipes.name,
-         "one of " + enumerate(recipes) + " is required, backend " + backend +
+         "one of " + enumerate(required) + " is required, backend " + backend +
              (recipe.empty() ? " has no option recipe" : " would run " + recipe),
          recipe.empty() ? "no option recipe" : "recipe = \"" + recipe + "\"",
          recipe.empty() ? "[]" : show(TomlValue(allowed)));

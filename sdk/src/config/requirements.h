@@ -23,10 +23,11 @@ const char *speed_class(const octavo_kernels_caps &caps);
 using Serves = std::function<bool(const octavo_ability &)>;
 
 // Appends one declining verdict for everything that [fp8.require] demands and the kernels lack,
-// each with the key that demands it. `recipe`: the effective option of that name, empty without
-// one.
+// each with the key that demands it. `recipes`: the effective option of that name, empty without
+// one, and those of rules for layers.
 void check_fp8_requirements(const Config &config, const octavo_kernels_caps &caps,
                             const Serves &serves, const std::string &backend,
-                            const std::string &recipe, std::vector<Verdict> &verdicts);
+                            const std::vector<std::string> &recipes,
+                            std::vector<Verdict> &verdicts);
 
 }  // namespace octavo

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/unread.h"
 
 namespace octavo {
@@ -15,22 +17,27 @@ bool is_precision(const std::string &name) {
   return name == "no" || name == "fp16" || name == "bf16";
 }
 
-// A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check.
+// A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check;
+// also in a rule.
 void check_tables(const Negotiation &n) {
   const std::vector<std::string> names = n.discovery.names();
-  for (const auto &[id, options] : n.config.backend_options) {
-    if (std::find(names.begin(), names.end(), id) != names.end()) continue;
-    const std::string near = nearest(id, names);
-    const std::string where = options.empty() ? n.config.name : options.begin()->second.origin;
-    throw Failure(OCTAVO_INVALID, "octavo.config", where, ": table [fp8.", id, "]: no backend \"",
-                  id, "\" is installed; ",
-                  near.empty()
-                      ? "found " + enumerate(names) + "; looked in " + n.discovery.places_text()
-                      : "did you mean [fp8." + near + "]?")
-        .with_fix({.key = "fp8." + id,
-                   .origin = options.empty() ? "" : options.begin()->second.origin,
-                   .rename = near.empty() ? "" : "fp8." + near});
-  }
+  const auto check = [&](const std::string &prefix, const auto &tables) {
+    for (const auto &[id, options] : tables) {
+      if (std::find(names.begin(), names.end(), id) != names.end()) continue;
+      const std::string near = nearest(id, names);
+      const std::string where = options.empty() ? n.config.name : options.begin()->second.origin;
+      throw Failure(OCTAVO_INVALID, "octavo.config", where, ": table [", prefix, id,
+                    "]: no backend \"", id, "\" is installed; ",
+                    near.empty()
+                        ? "found " + enumerate(names) + "; looked in " + n.discovery.places_text()
+                        : concat("did you mean [", prefix, near, "]?"))
+          .with_fix({.key = prefix + id,
+                     .origin = options.empty() ? "" : options.begin()->second.origin,
+                     .rename = near.empty() ? "" : prefix + near});
+    }
+  };
+  check("fp8.", n.config.backend_options);
+  for (const LayerRule &rule : n.config.layer_rules) check(rule.key + ".fp8.", rule.options);
 }
 
 // Fallback "BF16" would be a backend that nobody has, and never bf16.
@@ -124,7 +131,11 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
 
 void check_all_options(Negotiation &n, const octavo_host *host) {
   check_tables(n);
-  for (const auto &[id, options] : n.config.backend_options) {
+  std::set<std::string> ids;
+  for (const auto &[id, options] : n.config.backend_options) ids.insert(id);
+  for (const LayerRule &rule : n.config.layer_rules)
+    for (const auto &[id, options] : rule.options) ids.insert(id);
+  for (const std::string &id : ids) {
     Candidate c;
     c.id = id;
     load_candidate(n, c, Offer::kBackend, host);

@@ -69,6 +69,8 @@ struct Candidate {
   std::optional<Manifest> described;  // the manifest, once it was read
   const LoadedPlugin *plugin = nullptr;
   std::vector<EffectiveOption> options;
+  // By rule of the configuration: the options that differ for its layers.
+  std::vector<std::vector<EffectiveOption>> rule_options;
 };
 
 struct Negotiation {

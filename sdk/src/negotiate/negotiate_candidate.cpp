@@ -5,6 +5,7 @@
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/options.h"
 #include "sdk/src/config/requirements.h"
 #include "sdk/src/plugin/manifest_requires.h"
@@ -112,9 +113,9 @@ std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manif
 }
 
 // What runs: the option recipe, unless Accelerate's switch of the same backend replaces it.
-std::string recipe_of(const Candidate &c) {
+std::string recipe_of(const std::vector<EffectiveOption> &options) {
   std::string recipe;
-  for (const EffectiveOption &o : c.options) {
+  for (const EffectiveOption &o : options) {
     if (const auto *text = std::get_if<std::string>(&o.setting.value); text && o.name == "recipe")
       recipe = *text;
     if (const auto *flag = std::get_if<bool>(&o.setting.value);
@@ -122,6 +123,14 @@ std::string recipe_of(const Candidate &c) {
       return "mx";
   }
   return recipe;
+}
+
+// The recipe of the session, then that of each rule that has one.
+std::vector<std::string> recipes_of(const Candidate &c) {
+  std::vector<std::string> recipes = {recipe_of(c.options)};
+  for (const std::vector<EffectiveOption> &options : c.rule_options)
+    if (const std::string recipe = recipe_of(options); !recipe.empty()) recipes.push_back(recipe);
+  return recipes;
 }
 
 // A backend that accepts and still gives a reason has something to say about it.
@@ -184,6 +193,9 @@ void resolve_options(const Negotiation &n, Candidate &c) {
       declared, c.id,
       with_environment(declared, c.id,
                        given == n.config.backend_options.end() ? none : given->second));
+  c.rule_options.clear();
+  for (const LayerRule &rule : n.config.layer_rules)
+    c.rule_options.push_back(differing_options(declared, c.id, rule, c.options));
 }
 
 octavo_session_desc describe_session(const Negotiation &n, const octavo_host *host,
@@ -260,7 +272,7 @@ void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
     check_fp8_requirements(
         n.config, n.device->caps(),
         [&](const octavo_ability &question) { return n.device->serves(question); }, c.id,
-        recipe_of(c), c.verdicts);
+        recipes_of(c), c.verdicts);
   if (!progress.end(Stage::kDevice, n.device_text)) return;
   ask_backend(n, c, host);
   progress.end(Stage::kSession);

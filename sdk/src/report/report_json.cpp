@@ -69,6 +69,25 @@ Json requirements_json(const Negotiation &n) {
   return j;
 }
 
+// What a rule gives to its layers: a place, or the options of the backend that runs.
+Json rule_json(const LayerRule &rule, const std::vector<EffectiveOption> &differing) {
+  Json j = {{"rule", rule.key}, {"origin", rule.match.origin}};
+  if (rule.place) j["place"] = to_json(rule.place->value);
+  Json options = Json::object();
+  for (const EffectiveOption &o : differing) options[o.name] = to_json(o.setting);
+  if (!rule.place) j["options"] = options;
+  return j;
+}
+
+// A negotiation without a backend resolves no options.
+Json rule_json(const Negotiation &n, size_t i) {
+  const Candidate *choice = n.choice();
+  static const std::vector<EffectiveOption> none;
+  return rule_json(n.config.layer_rules[i], choice != nullptr && i < choice->rule_options.size()
+                                                ? choice->rule_options[i]
+                                                : none);
+}
+
 }  // namespace
 
 std::vector<std::pair<uint32_t, uint64_t>> bytes_by_role(const octavo_run &run) {
@@ -117,6 +136,12 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
       j["min_gain"] = {{"value", n.config[key::kMinGain]},
                        {"origin", n.config.origin(key::kMinGain)},
                        {"effect", explain_min_gain(n.config[key::kMinGain], n.device->caps())}};
+    Json rules = Json::array();
+    for (size_t i = 0; i < n.config.layer_rules.size(); ++i) {
+      rules.push_back(rule_json(n, i));
+      rules.back()["match"] = n.config.layer_rules[i].patterns();
+    }
+    if (!rules.empty()) j["rules"] = rules;
   }
   const Source source = source_of(n.config);
   Json candidates = Json::array();
@@ -136,6 +161,8 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     layer["shape"] = {l.rows, l.cols};
     layer["placed"] = l.verdict.decision == OCTAVO_DECLINE ? "host" : "fp8";
     layer["verdict"] = to_json(l.verdict, how_to_apply(source, n, nullptr, l.verdict));
+    if (l.rule != nullptr)
+      layer["rule"] = rule_json(n, static_cast<size_t>(l.rule - n.config.layer_rules.data()));
     layers.push_back(layer);
   }
   j["layers"] = layers;

@@ -120,6 +120,13 @@ Json config_model(const Negotiation &n) {
   for (const auto &[id, options] : n.config.backend_options)
     for (const auto &[name, setting] : options)
       settings["fp8." + id + "." + name] = to_json(setting);
+  for (const LayerRule &rule : n.config.layer_rules) {
+    settings[rule.key + ".match"] = to_json(rule.match);
+    if (rule.place) settings[rule.key + ".place"] = to_json(*rule.place);
+    for (const auto &[id, options] : rule.options)
+      for (const auto &[name, setting] : options)
+        settings[rule.key + ".fp8." + id + "." + name] = to_json(setting);
+  }
   // Options that nothing sets, of the backends that were looked at.
   for (const auto &[id, options] : n.checked_options)
     for (const EffectiveOption &o : options)

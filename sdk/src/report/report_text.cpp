@@ -85,6 +85,15 @@ void conformance_text(const Json &j, const Lines &lines) {
         (scalar(c["report_sha256"]).empty() ? "" : ", report " + scalar(c["report_sha256"])));
 }
 
+// 'place = "host"', or 'recipe = "block", margin = 2'.
+std::string effect_of(const Json &rule) {
+  if (rule.contains("place")) return "place = " + dump(rule["place"]);
+  std::string text;
+  for (const auto &[name, o] : rule["options"].items())
+    text += (text.empty() ? "" : ", ") + name + " = " + dump(o["value"]);
+  return text.empty() ? "the options of the session" : text;
+}
+
 void probes_text(const Json &plugins, const Lines &lines) {
   if (plugins.empty()) return;
   lines("plugins");
@@ -125,6 +134,10 @@ void report_text(const Json &j, const Lines &lines) {
     if (j.contains("min_gain"))
       row("min_gain", scalar(j["min_gain"]["value"]) + " (" + scalar(j["min_gain"]["origin"]) +
                           "): " + scalar(j["min_gain"]["effect"]));
+    if (j.contains("rules"))
+      for (const Json &r : j["rules"])
+        row("rule", scalar(r["rule"]) + ": " + leaf_text(r["match"]) + ": " + effect_of(r) + "  (" +
+                        scalar(r["origin"]) + ")");
   }
   if (j.contains("warnings"))
     for (const Json &warning : j["warnings"]) row("warning", scalar(warning));
@@ -154,7 +167,9 @@ void report_text(const Json &j, const Lines &lines) {
     lines("  " + pad(scalar(l["name"]), width) + "  " +
           pad("[" + scalar(l["shape"][0]) + ", " + scalar(l["shape"][1]) + "]", 14) +
           pad(scalar(l["placed"]), 6) + scalar(l["verdict"]["text"]) +
-          (l["verdict"].contains("evidence") ? " (" + scalar(l["verdict"]["evidence"]) + ")" : ""));
+          (l["verdict"].contains("evidence") ? " (" + scalar(l["verdict"]["evidence"]) + ")" : "") +
+          (l.contains("rule") ? "; by " + scalar(l["rule"]["rule"]) + ": " + effect_of(l["rule"])
+                              : ""));
   layer_remedies(j["layers"], lines);
   lines("slot bytes");
   for (const auto &[role, bytes] : j["slot_bytes"].items())

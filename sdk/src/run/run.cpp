@@ -6,6 +6,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/config/layer_rules.h"
 #include "sdk/src/negotiate/min_gain.h"
 
 namespace {
@@ -16,6 +17,23 @@ std::string name_of(octavo_str given, const char *object) {
     octavo::fail_run(OCTAVO_INVALID, object, ": expected the address of a name of ", given.size,
                      " bytes, found null");
   return std::string(octavo::view(given));
+}
+
+// What to do about options of a rule that a backend does not follow: its own words, in the rule.
+void point_at(const octavo::LayerRule &rule, const std::string &backend, octavo::Verdict &v) {
+  octavo::Fix &fix = v.remedy.fix;
+  const std::map<std::string, octavo::Setting> &given = octavo::options_for(rule, backend);
+  const std::string prefix = "fp8." + backend + ".";
+  if (v.reason != OCTAVO_REASON_OPTION && !fix.key.starts_with(prefix)) return;
+  v.remedy.text = "in " + rule.key + ": " + v.remedy.text;
+  const auto found =
+      fix.key.starts_with(prefix) ? given.find(fix.key.substr(prefix.size())) : given.end();
+  if (fix.key.empty()) return;
+  fix.key = rule.key + "." + fix.key;
+  fix.origin = found == given.end() ? "default" : found->second.origin;
+  // An option that is to go may be all that the rule has.
+  if (fix.value.empty() && given.size() == 1)
+    fix = {.key = rule.key + ".place", .origin = fix.origin, .value = "\"fp8\""};
 }
 
 }  // namespace
@@ -50,34 +68,85 @@ std::string octavo_run::precision() const {
   return choice->is_precision ? choice->id : "fp8";
 }
 
-// Why a linear of this name and size stays with the host, whatever the backend: layers.skip, then
-// layers.min_gain.
-std::optional<octavo::Verdict> octavo_run::keep(const std::string &name, int64_t n,
-                                                int64_t k) const {
+// layers.skip, then the first rule for the name or its weight's, then layers.min_gain.
+octavo_run::Decision octavo_run::decide(const std::string &name, const std::string &weight,
+                                        int64_t n, int64_t k) const {
   const octavo::Config &config = negotiation_.config;
   std::vector<std::string> others = config[octavo::key::kSkip];
   for (const std::string &pattern : config[octavo::key::kSkip])
     if (octavo::matches(pattern, name)) {
       std::erase(others, pattern);
-      return octavo::Verdict{OCTAVO_LEVEL_LAYER,
-                             OCTAVO_DECLINE,
-                             OCTAVO_REASON_POLICY,
-                             "runs in the host: layers.skip names it",
-                             "pattern \"" + pattern + "\", " + config.origin(octavo::key::kSkip),
-                             {"remove the pattern to run the layer in FP8",
-                              config.change(octavo::key::kSkip, others)}};
+      return {octavo::Verdict{OCTAVO_LEVEL_LAYER,
+                              OCTAVO_DECLINE,
+                              OCTAVO_REASON_POLICY,
+                              "runs in the host: layers.skip names it",
+                              "pattern \"" + pattern + "\", " + config.origin(octavo::key::kSkip),
+                              {"remove the pattern to run the layer in FP8",
+                               config.change(octavo::key::kSkip, others)}}};
     }
-  return octavo::too_small(config, negotiation_.device->caps(), n, k);
+  const octavo::LayerRule *rule = octavo::rule_for(config.layer_rules, name, weight);
+  if (rule != nullptr && rule->is_of_host())
+    return {octavo::Verdict{
+                OCTAVO_LEVEL_LAYER,
+                OCTAVO_DECLINE,
+                OCTAVO_REASON_POLICY,
+                "runs in the host: " + rule->key + " names it",
+                "match = " + octavo::show(rule->match.value) + ", " + rule->match.origin,
+                {"set place = \"fp8\" in " + rule->key + " to run its layers in FP8",
+                 {.key = rule->key + ".place", .origin = rule->place->origin, .value = "\"fp8\""}}},
+            rule};
+  Decision decision = {octavo::too_small(config, negotiation_.device->caps(), n, k), rule};
+  if (decision.kept) decision.rule = nullptr;
+  return decision;
+}
+
+const std::vector<octavo::EffectiveOption> &octavo_run::options_of(
+    const octavo::LayerRule *rule) const {
+  static const std::vector<octavo::EffectiveOption> none;
+  if (rule == nullptr || session_ == nullptr) return none;
+  return negotiation_.choice()
+      ->rule_options[static_cast<size_t>(rule - negotiation_.config.layer_rules.data())];
+}
+
+// What the host gives for this linear stands above the rule.
+std::vector<octavo_option_value> octavo_run::own_options(const octavo_linear_desc &d,
+                                                         const octavo::LayerRule *rule) const {
+  if (d.options == nullptr && d.option_count != 0)
+    octavo::fail_run(OCTAVO_INVALID, "linear \"", octavo::view(d.name),
+                     "\": expected the address of ", d.option_count, " options, found null");
+  std::vector<octavo_option_value> own(d.options, d.options + d.option_count);
+  for (const octavo_option_value &value : octavo::lend_options(options_of(rule))) {
+    const auto is_same = [&](const octavo_option_value &host) {
+      return octavo::view(host.name) == octavo::view(value.name);
+    };
+    if (std::none_of(d.options, d.options + d.option_count, is_same)) own.push_back(value);
+  }
+  return own;
 }
 
 std::vector<std::string> octavo_run::unmet() const {
   std::vector<std::string> all;
   if (session_ == nullptr || layers_.empty()) return all;
-  for (const std::string &pattern : negotiation_.config[octavo::key::kSkip]) {
+  const auto check = [&](const std::string &key, const std::string &pattern) {
     const auto is_met = [&](const auto &named) { return octavo::matches(pattern, named.name); };
     if (std::none_of(layers_.begin(), layers_.end(), is_met) &&
         std::none_of(parameters_.begin(), parameters_.end(), is_met))
-      all.push_back("layers.skip: no layer or weight matches \"" + pattern + "\"");
+      all.push_back(key + ": no layer or weight matches \"" + pattern + "\"");
+  };
+  for (const std::string &pattern : negotiation_.config[octavo::key::kSkip])
+    check(octavo::key::kSkip.name, pattern);
+  for (const octavo::LayerRule &rule : negotiation_.config.layer_rules) {
+    for (const std::string &pattern : rule.patterns()) check(rule.key + ".match", pattern);
+    const octavo::LayerPlacement *first = nullptr;
+    bool is_followed = options_of(&rule).empty();
+    for (const octavo::LayerPlacement &layer : layers_) {
+      if (layer.rule != &rule) continue;
+      first = first == nullptr ? &layer : first;
+      is_followed = is_followed || layer.verdict.decision != OCTAVO_DECLINE;
+    }
+    if (first != nullptr && !is_followed)
+      all.push_back(octavo::concat(rule.key, ": no layer runs in FP8 with its options; ",
+                                   first->name, ": ", first->verdict.text));
   }
   if (linear_count_ == 0)
     all.push_back(octavo::concat("no layer runs in FP8: ", layers_.size(),
@@ -99,10 +168,11 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
     return OCTAVO_OK;
   }
   octavo_parameter_desc desc = d;
-  std::optional<octavo::Verdict> kept;
-  if ((d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0) kept = keep(name, d.rows, d.cols);
+  Decision decision;
+  if ((d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0)
+    decision = decide(name, name, d.rows, d.cols);
   // Such a weight is still a parameter of the model (optimizer states), but no linear's.
-  if (kept) desc.flags &= ~static_cast<uint32_t>(OCTAVO_PARAMETER_LINEAR_WEIGHT);
+  if (decision.kept) desc.flags &= ~static_cast<uint32_t>(OCTAVO_PARAMETER_LINEAR_WEIGHT);
   auto own = octavo::make<octavo_verdict>(OCTAVO_KIND_VERDICT);
   const octavo_status status = plugin()->backend.add_parameter(session_, &desc, &own, id);
   check_decision(own, "parameter", name);
@@ -117,7 +187,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
     octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave parameter \"", name,
                      "\" id ", *id, ", expected ", parameter_count_);
   ++parameter_count_;
-  parameters_.push_back({name, d.rows, d.cols, std::move(kept)});
+  parameters_.push_back({name, d.rows, d.cols, std::move(decision)});
   return OCTAVO_OK;
 }
 
@@ -132,9 +202,9 @@ void octavo_run::check_decision(const octavo_verdict &v, const char *object,
 }
 
 octavo_status octavo_run::place(const octavo_linear_desc &d, octavo::Verdict verdict,
-                                octavo_verdict *v) {
+                                const octavo::LayerRule *rule, octavo_verdict *v) {
   const Parameter &p = parameters_[d.weight];
-  layers_.push_back({std::string(octavo::view(d.name)), p.rows, p.cols, verdict});
+  layers_.push_back({std::string(octavo::view(d.name)), p.rows, p.cols, verdict, rule});
   verdicts_.push_back(std::move(verdict));
   octavo::lend_verdict(verdicts_.back(), v);
   return OCTAVO_OK;
@@ -154,13 +224,17 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
                   negotiation_.config[octavo::key::kMixedPrecision] == "fp8"
                       ? octavo::Remedy("fix what the candidates before this one were refused for")
                       : octavo::set_key("mixed_precision", "\"fp8\"", " to run the layer in FP8")},
-                 v);
+                 nullptr, v);
   const Parameter &weight = parameters_[d.weight];
-  std::optional<octavo::Verdict> kept = keep(name, weight.rows, weight.cols);
-  if (!kept) kept = weight.kept;
-  if (kept) return place(d, std::move(*kept), v);
+  Decision decision = decide(name, weight.name, weight.rows, weight.cols);
+  if (!decision.kept && weight.decision.kept) decision = weight.decision;
+  if (decision.kept) return place(d, std::move(*decision.kept), decision.rule, v);
+  const std::vector<octavo_option_value> options = own_options(d, decision.rule);
+  octavo_linear_desc desc = d;
+  desc.options = options.empty() ? nullptr : options.data();
+  desc.option_count = options.size();
   auto own = octavo::make<octavo_verdict>(OCTAVO_KIND_VERDICT);
-  const octavo_status status = plugin()->backend.add_linear(session_, &d, &own, id);
+  const octavo_status status = plugin()->backend.add_linear(session_, &desc, &own, id);
   check_decision(own, "linear", name);
   octavo::Verdict verdict = octavo::copy_verdict(own);
   if (status != OCTAVO_OK) {
@@ -171,12 +245,13 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   }
   if (verdict.decision == OCTAVO_DECLINE) {
     *id = OCTAVO_NONE;
+    if (!options_of(decision.rule).empty()) point_at(*decision.rule, plugin()->id, verdict);
   } else if (*id != linear_count_++) {
     broken_ = true;
     octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave linear \"", name, "\" id ",
                      *id, ", expected ", linear_count_ - 1);
   }
-  return place(d, std::move(verdict), v);
+  return place(d, std::move(verdict), decision.rule, v);
 }
 
 const std::deque<octavo_slot_use> *octavo_run::uses(uint32_t owner_kind, uint32_t owner) const {

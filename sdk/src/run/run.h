@@ -18,6 +18,7 @@ struct LayerPlacement {
   int64_t rows = 0;  // N
   int64_t cols = 0;  // K
   Verdict verdict;
+  const LayerRule *rule = nullptr;  // which decided; null: none did
 };
 
 template <typename... Part>
@@ -58,20 +59,30 @@ struct octavo_run {
   const std::string &parameter_name(uint32_t parameter) const {
     return parameters_[parameter].name;
   }
+  // The options of the chosen backend that a rule gives to its layers; null: none.
+  const std::vector<octavo::EffectiveOption> &options_of(const octavo::LayerRule *rule) const;
   // How many slots there were after each seal.
   const std::vector<size_t> &seal_ends() const { return seal_ends_; }
 
  private:
+  // What the configuration decides about one name, whatever the backend.
+  struct Decision {
+    std::optional<octavo::Verdict> kept{};    // why it stays with the host
+    const octavo::LayerRule *rule = nullptr;  // null: none is for it, or another key decided
+  };
   struct Parameter {
     std::string name;
     int64_t rows;
     int64_t cols;
-    std::optional<octavo::Verdict> kept;  // why its linears stay with the host
+    Decision decision;  // one that keeps it keeps its linears, too
   };
 
   void check_decision(const octavo_verdict &v, const char *object, const std::string &name);
-  octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict, octavo_verdict *v);
-  std::optional<octavo::Verdict> keep(const std::string &name, int64_t n, int64_t k) const;
+  octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict,
+                      const octavo::LayerRule *rule, octavo_verdict *v);
+  Decision decide(const std::string &name, const std::string &weight, int64_t n, int64_t k) const;
+  std::vector<octavo_option_value> own_options(const octavo_linear_desc &d,
+                                               const octavo::LayerRule *rule) const;
   octavo_status take_slot(const octavo_slot &s);
   octavo_status take_use(const octavo_slot_use &u);
 

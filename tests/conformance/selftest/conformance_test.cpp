@@ -108,6 +108,7 @@ constexpr Case kCases[] = {
     {"contract.refusals", kAcceptsAnyWeight, "unknown weight id"},
     {"contract.refusals", kBurnsId, "ids count from 0"},
     {"contract.decline", kDeclineEmits, "left a trace"},
+    {"contract.decline", kIgnoresLinearOptions, "an option that no backend has answered"},
     {"contract.slots", kHistoryInForward, "a history is never used in a hot verb"},
     {"contract.slots", kNonfiniteI32, "must be f32"},
     {"contract.slots", kColumnsReversed, "is column 5, which is labelled 'frozen'"},

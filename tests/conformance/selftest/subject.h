@@ -54,6 +54,7 @@ enum Fault : int64_t {
   kAcceptsAnyWeight,      // add_linear accepts an unknown weight id
   kBurnsId,               // a refused parameter uses up an id
   kDeclineEmits,          // a declined parameter leaves a slot behind
+  kIgnoresLinearOptions,  // a linear is accepted whatever its options are
   kHistoryInForward,      // the history of x stands in the list of forward
   kNonfiniteI32,          // the nonfinite slot is i32
   kReadsScaleOnHost,      // forward copies the scale with memcpy

@@ -114,6 +114,11 @@ octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octa
     return OCTAVO_INVALID;
   }
   verdict->level = OCTAVO_LEVEL_LAYER;
+  if (desc->option_count > 0 && s->fault != kIgnoresLinearOptions) {
+    verdict->decision = OCTAVO_DECLINE;
+    verdict->reason = OCTAVO_REASON_OPTION;
+    return OCTAVO_OK;
+  }
   verdict->decision = OCTAVO_ACCEPT_EMULATED;
   *id = static_cast<uint32_t>(s->linears.size());
   s->linears.push_back({{desc->name.data, desc->name.size}, desc->weight});

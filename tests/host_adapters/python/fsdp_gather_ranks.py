@@ -6,10 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import octavo
 from conftest import session, te
-from fsdp_parts import FEW, adamw, backward, batch, gathering, outcome, sharded, train
+from fsdp_parts import FEW, Net, adamw, backward, batch, gathering, outcome, sharded, train
 from fsdp_ranks import RECIPES, RUNS as RUNS_OF_VALUES, equal_run, evaluation_run
 from fsdp_wire import wire_run
 from octavo import _abi
@@ -27,6 +28,21 @@ def both(run):
 
 def layers_run():
     return {recipe: octavo.torch.session_of(sharded(te(recipe))[0]).gather.layers() for recipe in RECIPES}
+
+
+def mixed_run():
+    """Three recipes in one model, by rules for layers."""
+    rules = {**te("delayed"), "layers.rule.0.match": "*.up", "layers.rule.0.fp8.te.recipe": "current",
+             "layers.rule.1.match": "*.down", "layers.rule.1.fp8.te.recipe": "block"}
+    model = Net(0)
+    octavo.prepare(model, overrides=rules)
+    wrapped, optimizer = DistributedDataParallel(model), adamw(model)
+    found = {"ddp": outcome(wrapped, train(wrapped, optimizer, FEW))}
+    for gather in ("values", "fp8"):
+        gathering(gather)
+        model, optimizer = sharded(rules)
+        found[gather] = outcome(model, train(model, optimizer, FEW))
+    return {**found, "layers": octavo.torch.session_of(model).gather.layers()}
 
 
 def policy_run(dtype):
@@ -106,7 +122,7 @@ def whole_run():
 
 
 RUNS = {**RUNS_OF_VALUES, **{f"equal {r}": functools.partial(equal_run, r, FEW) for r in RECIPES},
-        "layers": layers_run, "wire": wire_run, "whole": whole_run,
+        "layers": layers_run, "mixed": mixed_run, "wire": wire_run, "whole": whole_run,
         "bfloat16": functools.partial(both, functools.partial(policy_run, torch.bfloat16)),
         "float16": functools.partial(both, functools.partial(policy_run, torch.float16)),
         "seen": functools.partial(both, functools.partial(by_hand_run, seen)),

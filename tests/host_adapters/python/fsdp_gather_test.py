@@ -32,6 +32,13 @@ def test_a_few_steps_have_the_bits_of_ddp(ranks, recipe, order):
     assert_all_equal(ranks, f"equal {recipe}", [order], FEW)
 
 
+def test_recipes_mixed_in_one_model_have_the_bits_of_ddp(ranks):
+    for rank in ranks:
+        for gather in ("values", "fp8"):
+            assert_equal(rank["mixed"][gather], rank["mixed"]["ddp"])
+        assert sorted(rank["mixed"]["layers"]) == sorted(f"{name}.weight" for name in LINEARS)
+
+
 def test_what_is_gathered_of_each_layer(ranks):
     """Half of the rows of a weight are no whole blocks of 128 where it has 128, nor of 32 in the head."""
     for rank in ranks:

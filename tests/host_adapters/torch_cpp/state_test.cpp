@@ -126,6 +126,36 @@ INSTANTIATE_TEST_SUITE_P(Backends, States,
                            return std::string(given.param.first) + "_" + given.param.second;
                          });
 
+// Block scaling has no state, so that only the rule itself tells the trainings apart.
+TEST(MixedRecipes, LayersNameTheirsAndOtherRulesAreRefused) {
+  const auto config = [](const char *recipe) {
+    return config_of("te", "current")
+        .set("layers.rule.0.match", "*.fc?")
+        .set("layers.rule.0.fp8.te.recipe", recipe);
+  };
+  const std::string directory = directory_of("mixed");
+  Training training(config("block"));
+  training.step(0);
+  for (const octavo::torch::Layer &layer : training.optimizer.layers())
+    EXPECT_EQ(layer.recipe, layer.name.find(".fc") != std::string::npos ? "block" : "current")
+        << layer.name;
+  training.optimizer.save_state(directory);
+  Training again(config("block"), 7);
+  again.optimizer.load_state(directory);
+  const double loss = again.step(1);
+  training.optimizer.load_state(directory);  // dropout draws from the saved generator
+  EXPECT_EQ(training.step(1), loss);
+  Training other(config("mx"), 7);
+  try {
+    other.optimizer.load_state(directory);
+    ADD_FAILURE() << "expected a refusal";
+  } catch (const Error &e) {
+    EXPECT_NE(std::string(e.what()).find("layers.rule.0: *.fc?: recipe = \"mx\""),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 // What Resume.AnotherProcessGoesOn starts; without its directory there is nothing to do.
 TEST(Resume, ChildProcess) {
   const char *directory = std::getenv("OCTAVO_TORCH_TEST_RESUME");

@@ -58,6 +58,47 @@ TEST_F(CheckpointErrorsTest, another_backend_or_option) {
                  OCTAVO_INVALID, {"options of backend msamp", "found \"x\""});
 }
 
+TEST_F(CheckpointErrorsTest, other_options_of_a_layer) {
+  CheckpointModel m;
+  m.backend = "te";
+  m.texts = {{"recipe", "current"}};
+  m.rules = {{"0.match", "down"}, {"0.fp8.te.recipe", "block"}};
+  const std::string directory = saved("c", 1, 1, 1, m);
+  EXPECT_EQ(open(m)->load(directory), OCTAVO_OK);
+  CheckpointModel other = m;
+  other.rules["0.fp8.te.recipe"] = "mx";
+  expect_refused(*open(other), directory, OCTAVO_INVALID,
+                 {"option of a layer \"down.recipe\"", "this session, \"mx\"", "found \"block\"",
+                  "[[layers.rule]]"});
+  other.rules["0.match"] = "up";
+  other.rules["0.fp8.te.recipe"] = "block";
+  expect_refused(*open(other), directory, OCTAVO_INVALID,
+                 {"option of a layer \"up.recipe\"", "found none of its own"});
+  other.rules.clear();
+  expect_refused(
+      *open(other), directory, OCTAVO_INVALID,
+      {"option of a layer \"down.recipe\"", "this session, none of its own", "found \"block\""});
+}
+
+// Two pools of one name, of the session's history and of the rule's.
+TEST_F(CheckpointErrorsTest, mixed_histories_come_back_and_others_are_refused) {
+  CheckpointModel m;
+  m.backend = "te";
+  m.texts.clear();
+  m.numbers["amax_history_len"] = 4;
+  m.rules = {{"0.match", "down"}, {"0.fp8.te.amax_compute_algo", "most_recent"}};
+  const auto saver = open(m);
+  saver->fill(3);
+  ASSERT_EQ(saver->save(dir / "m", 5), OCTAVO_OK) << saver->error();
+  const auto loader = open(m);
+  ASSERT_EQ(loader->load(dir / "m"), OCTAVO_OK) << loader->error();
+  EXPECT_EQ(loader->content(false), saver->content(false));
+  EXPECT_EQ(loader->content(false).size(), 12u);
+  m.rules["0.match"] = "*";
+  expect_refused(*open(m), dir / "m", OCTAVO_INVALID,
+                 {"option of a layer \"out.amax_compute_algo\""});
+}
+
 TEST_F(CheckpointErrorsTest, another_model) {
   const std::string directory = saved("c", 1, 1);
   CheckpointModel m;

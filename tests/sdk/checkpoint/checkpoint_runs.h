@@ -26,6 +26,7 @@ struct CheckpointModel {
   std::string backend = "msamp";
   std::map<std::string, std::string> texts = {{"opt_level", "O3"}};
   std::map<std::string, int64_t> numbers;
+  std::map<std::string, std::string> rules;  // keys below layers.rule
   std::vector<std::string> linears = {"up", "down", "out"};
   int64_t width = 8;
   bool with_bias = true;
@@ -93,6 +94,7 @@ class CheckpointTest : public testing::Test {
     r->request.set("plugins.trust", "dev").set("fp8.backend", m.backend);
     if (!m.run_id.empty()) r->request.set("checkpoint.run_id", m.run_id);
     for (const auto &[key, value] : m.texts) r->request.set("fp8." + m.backend + "." + key, value);
+    for (const auto &[key, value] : m.rules) r->request.set("layers.rule." + key, value);
     for (const auto &[key, value] : m.numbers) {
       r->request.set("fp8." + m.backend + "." + key, value);
     }

@@ -33,7 +33,7 @@ std::vector<Verdict> check(const std::string &wanted, const octavo_kernels_caps 
                            const std::string &recipe = "delayed", uint32_t lacking = 0) {
   std::vector<Verdict> verdicts;
   const Config config = load_config(test::Request().text("[fp8.require]\n" + wanted).desc());
-  check_fp8_requirements(config, caps, per_tensor_without(lacking), "te", recipe, verdicts);
+  check_fp8_requirements(config, caps, per_tensor_without(lacking), "te", {recipe}, verdicts);
   for (const Verdict &v : verdicts) {
     EXPECT_EQ(v.decision, uint32_t{OCTAVO_DECLINE});
     EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_REQUIRE});

@@ -139,6 +139,13 @@ fn the_table_has_the_plugins_names_and_the_headers_fingerprint() {
 }
 
 #[test]
+fn an_option_of_a_single_linear_is_declined() {
+    let mut f = Fixture::new("nowhere", "works");
+    assert_eq!((f.open(), f.add()), (OCTAVO_OK, OCTAVO_OK));
+    assert_eq!(f.reason_against_an_option(), OCTAVO_REASON_OPTION);
+}
+
+#[test]
 fn what_check_session_declines_does_not_open() {
     let mut f = Fixture::new("nowhere", "panics");
     assert_eq!(f.check(), (OCTAVO_OK, OCTAVO_ACCEPT));

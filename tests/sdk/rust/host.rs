@@ -140,6 +140,24 @@ impl Fixture {
         (l.name, l.weight) = (str_of("l"), id);
         unsafe { self.backend.add_linear.unwrap()(self.session, &l, &mut v, &mut id) }
     }
+    /// The reason by which a linear of the weight 0 with an option of its own is declined.
+    pub fn reason_against_an_option(&mut self) -> u32 {
+        let value = octavo_value {
+            type_: OCTAVO_VALUE_INT,
+            reserved: 0,
+            integer: 1,
+            real: 0.0,
+            text: str_of(""),
+        };
+        let option = octavo_option_value { name: str_of("any"), value };
+        let mut l: octavo_linear_desc = fresh();
+        (l.name, l.options, l.option_count) = (str_of("with_an_option"), &option, 1);
+        let mut id = OCTAVO_NONE;
+        let mut v: octavo_verdict = fresh();
+        let status = unsafe { self.backend.add_linear.unwrap()(self.session, &l, &mut v, &mut id) };
+        assert_eq!((status, id, v.decision), (OCTAVO_OK, OCTAVO_NONE, OCTAVO_DECLINE));
+        v.reason
+    }
     /// The status, and how many slots were emitted.
     pub fn seal(&mut self) -> (u32, u32) {
         let mut slots = 0_u32;

@@ -57,6 +57,7 @@ class Session:
                 shapes += [(n, k)] * len(taken)
                 weights += [parameter for parameter, _ in taken]
         if self.run.backend:
+            self._check_stacks(accepted)
             self.run.seal()
         self.slots = self.run.slots() if self.run.backend else []
         self.number = ffi.register(self.run, shapes, weights) if self.run.backend else 0
@@ -64,6 +65,15 @@ class Session:
         self.parameter_names = {spec.parameter + i: spec.name for spec in self.specs.values()
                                 for i in range(spec.count)}
         self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
+
+    def _check_stacks(self, accepted):
+        """One program computes all linears of a stack, so they have the same options."""
+        options = self.run.layer_options()
+        for name, ids, *_ in accepted:
+            found = [options.get(f"{name}.{i}", {}) for i in range(len(ids))]
+            if len(ids) > 1 and any(one != found[0] for one in found):
+                raise UnsupportedError(f"linear {name}: expected the same options for all {len(ids)} stacked linears, found "
+                                       f"{', '.join(map(str, found))}; give layers.rule a pattern for all of them")
 
     def _add(self, name, n, k, dtype, is_frozen):
         flags = _abi.PARAMETER_LINEAR_WEIGHT | (_abi.PARAMETER_FROZEN if is_frozen else 0)
@@ -91,7 +101,9 @@ class Session:
     def key(self, slot):
         """The name of a slot of the state, which stacked parameters share."""
         if slot.owner_kind == _abi.OWNER_SESSION:
-            return slot.name
+            # Each set of options has pools of its own.
+            copy = sum(s.owner_kind == _abi.OWNER_SESSION and s.name == slot.name for s in self.slots[:slot.id + 1])
+            return slot.name if copy == 1 else f"{slot.name}@{copy}"
         return f"{self.parameter_names[slot.owner]}/{slot.name}"
 
     def close(self):

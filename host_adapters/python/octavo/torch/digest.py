@@ -41,7 +41,7 @@ def _values(session):
 
 def of(session, with_values):
     """One int64 for each of _PARTS."""
-    options = sorted((k, repr(v)) for k, v in session.run.options().items())
+    options = [sorted((k, repr(v)) for k, v in session.run.options().items()), sorted(session.run.layer_options().items())]
     names = sorted(session.sites)
     shapes = [(n, session.sites[n].n, session.sites[n].k, str(session.sites[n].weight.parameter.dtype))
               for n in names]

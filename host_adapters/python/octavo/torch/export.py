@@ -5,6 +5,7 @@ Weights are the codes and scales that training multiplies by; nothing is quantiz
   "fp8"                 fine-grained FP8 of transformers, as DeepSeek-V3's checkpoints: weight, weight_scale_inv
   "compressed-tensors"  of the library of that name, which vLLM and llm-compressor use: weight, weight_scale
 """
+import collections
 import copy
 import json
 import pathlib
@@ -56,6 +57,8 @@ def export(model, folder, layout="fp8"):
         if reason:
             why[name] = reason
             del found[name]
+    why.update(_of_another_kind(found))
+    found = {name: codes for name, codes in found.items() if name not in why}
     if not found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
         raise UnsupportedError(f"octavo.export: expected a layer whose codes the layout {layout!r} can hold, found none "
@@ -73,6 +76,17 @@ def export(model, folder, layout="fp8"):
                        (CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())):
         replace(folder / name, lambda partial, data=data: pathlib.Path(partial).write_bytes(data))
     return why
+
+
+def _of_another_kind(found):
+    """A config names one kind of scales for all linears: {linear: reason} of those that have not the most common one."""
+    kinds = collections.Counter((codes.block, codes.scale_inv.dtype) for codes in found.values())
+    if len(kinds) < 2:
+        return {}
+    kept = kinds.most_common(1)[0][0]
+    first = next(name for name, codes in found.items() if (codes.block, codes.scale_inv.dtype) == kept)
+    return {name: f"its codes have other scales than those of {first} and more layers, and a config names one kind for all"
+            for name, codes in found.items() if (codes.block, codes.scale_inv.dtype) != kept}
 
 
 def _state(model, found, tensors_of):

@@ -50,6 +50,7 @@ def _copies(session, keys):
 
 def _metadata(session, keys):
     return {"schema": SCHEMA, "backend": session.run.backend, "options": session.run.options(),
+            "layer_options": session.run.layer_options(),
             "labels": {key: list(slot.labels) for key, slot in keys.items() if slot.labels}}
 
 
@@ -106,7 +107,8 @@ def load_state_dict(model, state):
     if found["schema"] != SCHEMA:
         raise VersionError(f"the state: expected schema {SCHEMA}, found {found['schema']!r}; load it with the "
                            "version of octavo that wrote it")
-    for what in ("backend", "options"):
+    found.setdefault("layer_options", {})  # of a state from before there were any
+    for what in ("backend", "options", "layer_options"):
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "

@@ -51,6 +51,16 @@ void check_optimizer(const Module &module, const ::torch::optim::Optimizer &opti
                                     "module->parameters()");
 }
 
+// Layers with one weight are one site, whatever their names.
+void name_recipes_of_rules(Prepared::Impl &impl) {
+  if (!impl.run->has_backend()) return;
+  for (const auto &[name, recipe] : impl.run->recipes_of_rules())
+    for (const Prepared::Impl::Placed &ruled : impl.layers)
+      if (ruled.layer.name == name && ruled.site != nullptr)
+        for (Prepared::Impl::Placed &placed : impl.layers)
+          if (placed.site == ruled.site) placed.layer.recipe = recipe;
+}
+
 // FP8 without a single layer in FP8 is an error.
 void check_something_runs(const Prepared::Impl &impl) {
   if (!impl.sites.empty() || !impl.run->has_backend()) return;
@@ -132,6 +142,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   } while (!place(*impl, walk, left_out));
   Run &run = *impl->run;
   check_something_runs(*impl);
+  name_recipes_of_rules(*impl);
   bool kept = false;
   for (const Parameter &p : run.parameters()) kept = kept || p.keeps_weight || p.keeps_gradient;
   if (kept) {

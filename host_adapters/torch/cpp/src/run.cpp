@@ -1,6 +1,8 @@
 // Opening a run, describing the model to it, and its report.
 #include "run.h"
 
+#include <sstream>
+
 #include "device.h"
 #include "handles.h"
 #include "host_adapters/torch/core/error.h"
@@ -223,6 +225,25 @@ std::vector<std::string> Run::options() const {
   const octavo_session_desc *desc = octavo_run_session_desc(handle());
   for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
     all.push_back(text(desc->options[i].name) + "=" + text(desc->options[i].value));
+  // Rules for layers, without the place in the file that a line ends with.
+  std::istringstream lines(report("text"));
+  for (std::string line; std::getline(lines, line) && line != "layers";)
+    if (line.rfind("rule ", 0) == 0) all.push_back(line.substr(0, line.rfind("  (")));
+  return all;
+}
+
+std::map<std::string, std::string> Run::recipes_of_rules() const {
+  const std::string by = "; by layers.rule.", recipe = "recipe = \"";
+  std::map<std::string, std::string> all;
+  std::istringstream lines(report("text"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t rule = line.find(by), shape = line.find("  [", 2);
+    const size_t at = rule == std::string::npos ? rule : line.find(recipe, rule);
+    if (at == std::string::npos || shape == std::string::npos) continue;
+    const std::string name = line.substr(2, line.find_last_not_of(' ', shape) - 1);
+    const size_t begin = at + recipe.size();
+    all[name] = line.substr(begin, line.find('"', begin) - begin);
+  }
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -108,6 +109,8 @@ class Run {
   std::string option(const std::string &name) const;
   // Every option as "name=value", in the backend's order.
   std::vector<std::string> options() const;
+  // Of layers to which a rule of the configuration gives another recipe: its name.
+  std::map<std::string, std::string> recipes_of_rules() const;
   std::string backend_id() const;
   std::string precision() const;
 

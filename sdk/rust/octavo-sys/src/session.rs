@@ -136,7 +136,12 @@ impl<B: Backend> Session<B> {
             places: Vec::new(),
             plan: None,
         };
-        let answer = self.backend.add_linear(&linear, weight);
+        let answer = if d.option_count == 0 {
+            self.backend.add_linear(&linear, weight)
+        } else {
+            let text = "this backend has no options for single linears";
+            Verdict::decline(OCTAVO_REASON_OPTION, text)
+        };
         keep(linear, &mut self.objects.linears, &answer, verdict, id);
         Ok(())
     }

@@ -8,6 +8,8 @@
 #ifndef OCTAVO_HPP_PLUGIN_BACKEND_HPP
 #define OCTAVO_HPP_PLUGIN_BACKEND_HPP
 
+#include <memory>
+
 #include "octavo/grouped.h"
 #include "octavo/hpp/plugin/calls.hpp"
 #include "octavo/hpp/plugin/options.hpp"
@@ -15,6 +17,14 @@
 #pragma GCC visibility push(hidden)
 namespace octavo {
 namespace author {
+
+#define OCTAVO_AUTHOR_DETECT(Name, verb) \
+  template <typename T, typename = void> \
+  struct Name : std::false_type {};      \
+  template <typename T>                  \
+  struct Name<T, std::void_t<decltype(&T::verb)>> : std::true_type {}
+OCTAVO_AUTHOR_DETECT(HasOptimizer, optimizer_step);
+OCTAVO_AUTHOR_DETECT(HasGradients, run_stage);
 
 template <typename Self, typename OptionsType = NoOptions>
 class Backend {
@@ -42,8 +52,14 @@ class Backend {
 
   const Device &device() const { return device_; }
   const Options &options() const { return options_; }
-  const Objects &objects() const { return objects_; }
-  const std::vector<SlotRule> &rules() const { return rules_; }
+  const Objects &objects() const { return session_ != nullptr ? session_->objects_ : objects_; }
+  const std::vector<SlotRule> &rules() const {
+    return session_ != nullptr ? session_->rules_ : rules_;
+  }
+
+  // What computes a linear, or casts a weight: this object, or one with the options of its own.
+  const Self &self_of(const Linear &l) const { return variant(l.variant); }
+  const Self &self_of(const Parameter &p) const { return variant(p.variant); }
 
   // ---- The verbs of octavo.backend/1. ----
 
@@ -63,18 +79,7 @@ class Backend {
     Verdicts verdicts(device_, nullptr);
     judge(device_, options_, verdicts);
     if (verdicts.declined()) throw Error(OCTAVO_UNSUPPORTED, verdicts.refusal());
-    Slots slots(device_);
-    self().declare(slots);
-    rules_ = slots.rules();
-    for (const SlotRule &r : rules_) {
-      // A verb under a wrong name leaves the default, which does nothing, in its place.
-      if (!casts_weights() && r.access[OCTAVO_VERB_QUANTIZE_WEIGHT] == OCTAVO_ACCESS_WRITE)
-        throw Error(OCTAVO_INTERNAL, "quantize_weight writes slot \"" + r.name +
-                                         "\", but the backend has no cast_weight()");
-      if (!finishes_steps() && r.access[OCTAVO_VERB_END_STEP] == OCTAVO_ACCESS_UPDATE)
-        throw Error(OCTAVO_INTERNAL, "end_step updates slot \"" + r.name +
-                                         "\", but the backend has no finish_step()");
-    }
+    state_slots({}, 0);
   }
 
   octavo_status add_parameter(const octavo_parameter_desc *d, octavo_verdict *verdict,
@@ -123,12 +128,24 @@ class Backend {
     l.id = static_cast<uint32_t>(objects_.linears.size());
     l.name = text(d->name);
     l.weight = d->weight;
-    const Verdict answer =
-        d->option_count == 0
-            ? self().take_linear(l, objects_.parameters[l.weight])
-            : decline(OCTAVO_REASON_OPTION, "this backend has no options for single linears",
-                      "leave the linear's own options out");
-    return keep(std::move(l), &objects_.linears, answer, verdict, id);
+    Parameter &w = objects_.parameters[l.weight];
+    std::unique_ptr<Self> fresh;
+    Verdict answer = choose_variant(*d, &l.variant, &fresh);
+    if (answer.decision != OCTAVO_DECLINE) answer = agree_on_weight(w, l.variant, answer);
+    if (answer.decision != OCTAVO_DECLINE) {
+      const std::string remark = std::move(answer.evidence);
+      answer = (fresh ? *fresh : variant(l.variant)).take_linear(l, w);
+      if (answer.evidence.empty()) answer.evidence = remark;
+    }
+    variants_.reserve(variants_.size() + 1);
+    const uint32_t variant = l.variant;
+    const octavo_status status = keep(std::move(l), &objects_.linears, answer, verdict, id);
+    if (answer.decision == OCTAVO_DECLINE) return status;
+    w.variant = variant;
+    if (fresh == nullptr) return status;
+    rules_ = std::move(fresh->rules_);
+    variants_.push_back(std::move(fresh));
+    return status;
   }
 
   octavo_status seal(const octavo_slot_sink *sink) {
@@ -192,6 +209,14 @@ class Backend {
   Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const;
 
  private:
+  const Self &variant(uint32_t number) const {
+    return number == 0 ? self() : *variants_[number - 1];
+  }
+  // variants.hpp
+  void state_slots(std::vector<SlotRule> before, uint32_t number);
+  Verdict choose_variant(const octavo_linear_desc &d, uint32_t *number,
+                         std::unique_ptr<Self> *fresh) const;
+  Verdict agree_on_weight(const Parameter &w, uint32_t number, Verdict answer) const;
   // Whether the class has its own; a default is a member of Backend.
   static constexpr bool casts_weights() {
     return !std::is_same_v<decltype(&Self::cast_weight), decltype(&Backend::cast_weight)>;
@@ -228,14 +253,17 @@ class Backend {
 
   Device device_;
   Options options_{};
-  std::vector<SlotRule> rules_;
+  std::vector<SlotRule> rules_;  // of all variants
   Objects objects_;
+  std::vector<std::unique_ptr<Self>> variants_;  // for options of linears, from 1 on
+  const Backend *session_ = nullptr;             // of a variant
 };
 
 }  // namespace author
 }  // namespace octavo
 #pragma GCC visibility pop
 
+#include "octavo/hpp/plugin/variants.hpp"
 #include "octavo/hpp/plugin/verbs.hpp"
 
 #endif

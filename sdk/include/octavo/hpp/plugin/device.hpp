@@ -118,14 +118,14 @@ struct Remedy {
   constexpr Remedy(const char *words) : more(words) {}
   constexpr Remedy(const char *key_, const char *value_, const char *more_)
       : key(key_), value(value_), more(more_) {}
-  // "set fp8.te.recipe = "mx", or ..."
+  // "set fp8.te.recipe = "mx", or ...". A key without a value is to be removed.
   std::string text() const {
-    return *key == 0 ? more : std::string("set ") + key + " = " + value + more;
+    return *value == 0 ? more : std::string("set ") + key + " = " + value + more;
   }
 
   const char *key = "";
   const char *value = "";  // in TOML
-  const char *more = "";   // what follows "set KEY = VALUE"; all of it without a key
+  const char *more = "";   // what follows "set KEY = VALUE"; all of it without a value
 };
 constexpr Remedy set_key(const char *key, const char *value, const char *more = "") {
   return {key, value, more};
@@ -172,6 +172,8 @@ class Verdicts {
       sink_->verdict(sink_->ctx, &v);
     }
     if (verdict.decision == OCTAVO_DECLINE && !declined()) refusal_ = verdict;
+    if (verdict.decision != OCTAVO_DECLINE && verdict.reason != OCTAVO_REASON_NONE)
+      remark_ = verdict.text;
   }
   void decline(uint32_t reason, const char *text, Remedy remedy = {}, std::string evidence = {}) {
     add(author::decline(reason, text, remedy, std::move(evidence)));
@@ -194,6 +196,9 @@ class Verdicts {
          "the kernels of this device lack a product of the recipe",
          describe(a) + " by " + describe(b), remedy);
   }
+  const Verdict &first_refusal() const { return refusal_; }
+  // What was said about options that are accepted; empty: nothing.
+  const char *remark() const { return remark_; }
   bool declined() const { return refusal_.decision == OCTAVO_DECLINE; }
   // The first one: what was expected, what was found, what to do.
   std::string refusal() const {
@@ -216,6 +221,7 @@ class Verdicts {
   const Device &device_;
   const octavo_verdict_sink *sink_;
   Verdict refusal_ = author::accept();
+  const char *remark_ = "";
 };
 
 }  // namespace author

@@ -52,7 +52,8 @@ class FusedBackend : public Backend<Self, OptionsType> {
     Pass p(this->device(), false, x.rows, forward.stream, forward.workspace, forward.saved);
     p.fuse(x, c->prologue);
     forward.x = &x;
-    this->self().forward(p, ForwardCall(l, this->objects().parameters[l.weight], forward, false));
+    this->self_of(l).forward(p,
+                             ForwardCall(l, this->objects().parameters[l.weight], forward, false));
     return p.status();
   }
 

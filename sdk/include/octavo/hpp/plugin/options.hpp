@@ -9,11 +9,13 @@
 //
 // The member's type is the option's type, its initializer the default. An enum is a choice of
 // texts: choices({"max", "most_recent"}) names its values from 0 on. Combinations that no session
-// can have are a table of OptionRule.
+// can have are a table of OptionRule. An option with per_linear() may differ for single linears:
+// those with other values than the session's are computed by an object of the class of their own.
 #ifndef OCTAVO_HPP_PLUGIN_OPTIONS_HPP
 #define OCTAVO_HPP_PLUGIN_OPTIONS_HPP
 
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <initializer_list>
@@ -50,6 +52,16 @@ class OptionList {
       if (is_enum_) option_.initial.text = choices_.at(enum_default_);
       return *this;
     }
+    // A linear may have a value of its own.
+    Entry &per_linear() {
+      is_per_linear_ = true;
+      return *this;
+    }
+    // Why no linear has one; a literal.
+    Entry &per_session(const char *why) {
+      why_ = why;
+      return *this;
+    }
 
    private:
     friend OptionList;
@@ -57,6 +69,8 @@ class OptionList {
     std::vector<octavo_str> choices_;
     bool is_enum_ = false;
     size_t enum_default_ = 0;
+    bool is_per_linear_ = false;
+    const char *why_ = nullptr;
     std::function<void(Options &, const octavo_value &)> set_;
     std::function<octavo_value(const Options &)> get_;
   };
@@ -117,6 +131,9 @@ class OptionList {
     return e;
   }
 
+  // Why no linear has values of its own for options that give no reason themselves; a literal.
+  void per_session(const char *why) { why_ = why; }
+
   // list_options
   octavo_status emit(const octavo_option_sink *sink) const {
     for (const Entry &e : entries_) {
@@ -129,9 +146,9 @@ class OptionList {
     return OCTAVO_OK;
   }
 
-  // The values of a session; liboctavo has checked them, so only a foreign host can be refused.
-  Options parse(const octavo_option_value *values, uint64_t count) const {
-    Options options;
+  // The values of a session, or of a linear on top of them; liboctavo has checked them, so only a
+  // foreign host can be refused.
+  Options parse(const octavo_option_value *values, uint64_t count, Options options = {}) const {
     for (const Entry &e : entries_) {
       for (uint64_t i = 0; i < count; ++i) {
         if (view(values[i].name) != view(e.option_.name)) continue;
@@ -144,6 +161,38 @@ class OptionList {
       }
     }
     return options;
+  }
+
+  // Whether a linear may have these values: the refusal of the first one that it may not.
+  Verdict take_for_linear(const octavo_option_value *values, uint64_t count) const {
+    bool has_any = why_ != nullptr;
+    for (const Entry &e : entries_) has_any = has_any || e.is_per_linear_;
+    for (uint64_t i = 0; i < count; ++i) {
+      const std::string name = text(values[i].name);
+      const Entry *found = nullptr;
+      for (const Entry &e : entries_)
+        if (view(e.option_.name) == name) found = &e;
+      if (found != nullptr && found->is_per_linear_) continue;
+      const char *text = !has_any                 ? "this backend has no options for single linears"
+                         : found == nullptr       ? "this backend has no such option"
+                         : found->why_ != nullptr ? found->why_
+                         : why_ != nullptr        ? why_
+                                                  : "the option is one of the whole session";
+      // Literals and kept texts end with a zero.
+      const std::string key = std::string("fp8.") + this_plugin.id.load() + "." + name;
+      return decline(OCTAVO_REASON_OPTION, text,
+                     {kept_text(key).data, "", "leave the linear's own option out"}, name);
+    }
+    return accept();
+  }
+  bool are_equal(const Options &a, const Options &b) const {
+    for (const Entry &e : entries_) {
+      const octavo_value x = e.get_(a), y = e.get_(b);
+      if (x.integer != y.integer || std::memcmp(&x.real, &y.real, sizeof x.real) != 0 ||
+          view(x.text) != view(y.text))
+        return false;
+    }
+    return true;
   }
 
   // "margin = 3", as a configuration has it.
@@ -164,6 +213,7 @@ class OptionList {
 
  private:
   Options defaults_{};
+  const char *why_ = nullptr;
   std::deque<Entry> entries_;  // addresses stay
 };
 

@@ -32,6 +32,7 @@ struct Parameter {
   uint32_t dtype = 0;
   uint32_t gradient_dtype = 0;
   uint32_t flags = 0;
+  uint32_t variant = 0;       // that of its linears
   bool has_linear = false;    // whether a linear of its own seal uses it
   bool has_gradient = false;  // whether its gradient is a slot that is not the host's own
   std::vector<Place> places;  // by rule
@@ -47,6 +48,7 @@ struct Linear {
   uint32_t id = 0;
   std::string name;
   uint32_t weight = 0;           // parameter id
+  uint32_t variant = 0;          // 0: the session's options; else which others
   bool needs_x = false;          // whether backward asks for x; known after its seal
   octavo_extent saved{1, 0, 0};  // likewise
   std::vector<Place> places;
@@ -82,6 +84,7 @@ using Verbs = std::vector<uint32_t>;  // OCTAVO_VERB_...
 struct SlotRule {
   enum class Kind { kSession, kParameter, kLinear, kLinearPool, kWeightPool };
   Kind kind = Kind::kSession;
+  uint32_t variant = 0;  // for whose objects; a session's slot is for all that state it alike
   std::string name;
   uint32_t role = OCTAVO_ROLE_OTHER;
   uint32_t dtype = OCTAVO_F32;  // 0: the parameter's own
@@ -116,6 +119,12 @@ struct SlotRule {
     flags |= OCTAVO_SLOT_REDUCE;
     combine = how;
     return *this;
+  }
+  // Whether two statements of a session's slot mean one slot.
+  bool is_same(const SlotRule &o) const {
+    return kind == o.kind && name == o.name && role == o.role && dtype == o.dtype &&
+           flags == o.flags && combine == o.combine && initial == o.initial && rows == o.rows &&
+           cols == o.cols && std::equal(std::begin(access), std::end(access), o.access);
   }
   bool is_pool() const { return kind == Kind::kLinearPool || kind == Kind::kWeightPool; }
   bool is_of_linear_verbs() const {

@@ -23,17 +23,22 @@ struct Objects {
   uint32_t session_size = 0;
   uint32_t sealed_parameters = 0;
   uint32_t sealed_linears = 0;
+  uint32_t sealed_variants = 1;
   uint32_t slots = 0;
 };
 
 class Sealer {
  public:
   Sealer(const std::vector<SlotRule> &rules, const Objects &objects, const octavo_slot_sink *sink)
-      : rules_(rules), now_(objects), sink_(sink) {}
+      : rules_(rules),
+        now_(objects),
+        sink_(sink),
+        weight_columns_(variants()),
+        linear_columns_(variants()) {}
 
   // Everything emitted, or the status of the sink and `objects` as it was.
   octavo_status run(Objects *objects) {
-    if (now_.session_places.empty()) session();
+    session();
     for (uint32_t i = now_.sealed_linears; i < now_.linears.size(); ++i)
       if (const uint32_t weight = now_.linears[i].weight; weight >= now_.sealed_parameters)
         now_.parameters[weight].has_linear = true;
@@ -44,12 +49,15 @@ class Sealer {
     if (status_ != OCTAVO_OK) return status_;
     now_.sealed_parameters = static_cast<uint32_t>(now_.parameters.size());
     now_.sealed_linears = static_cast<uint32_t>(now_.linears.size());
+    now_.sealed_variants = variants();
     *objects = std::move(now_);
     return OCTAVO_OK;
   }
 
  private:
   using Kind = SlotRule::Kind;
+
+  uint32_t variants() const { return rules_.empty() ? 1 : rules_.back().variant + 1; }
 
   // `places`: of the same object, in which every slot has its id.
   void emit(const SlotRule &r, uint32_t owner_kind, uint32_t owner, const Place &place,
@@ -115,34 +123,55 @@ class Sealer {
     return place;
   }
 
+  // What one variant stated before is another's, too.
+  const Place *stated_before(uint32_t rule) const {
+    for (uint32_t r = 0; r < rule; ++r)
+      if (rules_[r].variant != rules_[rule].variant && rules_[r].is_same(rules_[rule]))
+        return &now_.session_places[r];
+    return nullptr;
+  }
+
   void session() {
+    const auto known = static_cast<uint32_t>(now_.session_places.size());
     now_.session_places.resize(rules_.size());
     now_.session_pools.resize(rules_.size());
-    for (uint32_t r = 0; r < rules_.size(); ++r) {
+    for (uint32_t r = known; r < rules_.size(); ++r) {
       if (rules_[r].kind != Kind::kSession) continue;
       Place &p = now_.session_places[r];
+      if (const Place *before = stated_before(r)) {
+        p = *before;
+        continue;
+      }
       p = allot(rules_[r], rules_[r].cols);
       emit(rules_[r], OCTAVO_OWNER_SESSION, 0, p, now_.session_places);
       use_in_session(rules_[r], &p);
     }
   }
 
-  // The pools of this seal's linear weights, or of its linears.
-  void pools(bool of_linears) {
+  // The names of this seal's linear weights of a variant, or of its linears.
+  std::vector<octavo_str> labels_of(bool of_linears, uint32_t variant) const {
     std::vector<octavo_str> labels;
     if (of_linears) {
       for (size_t i = now_.sealed_linears; i < now_.linears.size(); ++i)
-        labels.push_back(borrow(now_.linears[i].name));
+        if (now_.linears[i].variant == variant) labels.push_back(borrow(now_.linears[i].name));
     } else {
       for (size_t i = now_.sealed_parameters; i < now_.parameters.size(); ++i)
-        if (now_.parameters[i].is_linear_weight())
-          labels.push_back(borrow(now_.parameters[i].name));
+        if (const Parameter &p = now_.parameters[i]; p.is_linear_weight() && p.variant == variant)
+          labels.push_back(borrow(p.name));
     }
+    return labels;
+  }
+
+  // The pools of this seal: each variant has its own.
+  void pools(bool of_linears) {
     std::vector<Place> &pools = of_linears ? linear_pools_ : weight_pools_;
     pools.resize(rules_.size());
-    if (labels.empty()) return;
+    std::vector<octavo_str> labels;
+    uint32_t variant = OCTAVO_NONE;
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       if (rules_[r].kind != (of_linears ? Kind::kLinearPool : Kind::kWeightPool)) continue;
+      if (rules_[r].variant != variant) labels = labels_of(of_linears, variant = rules_[r].variant);
+      if (labels.empty()) continue;
       pools[r] = allot(rules_[r], static_cast<int64_t>(labels.size()));
       emit(rules_[r], OCTAVO_OWNER_SESSION, 0, pools[r], pools, &labels);
       use_in_session(rules_[r], &pools[r]);
@@ -156,7 +185,9 @@ class Sealer {
     p.by_role.fill(OCTAVO_NONE);
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
-      if (rule.kind != Kind::kParameter || (rule.when && !rule.when(p))) continue;
+      if (rule.kind != Kind::kParameter || rule.variant != p.variant ||
+          (rule.when && !rule.when(p)))
+        continue;
       p.places[r] = allot(rule, p);
       if (rule.role < p.by_role.size() && p.by_role[rule.role] == OCTAVO_NONE)
         p.by_role[rule.role] = r;
@@ -165,6 +196,7 @@ class Sealer {
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
       Place &place = p.places[r];
+      if (rule.variant != p.variant) continue;
       if (rule.kind == Kind::kParameter && place.slot != OCTAVO_NONE) {
         if (rule.role == OCTAVO_ROLE_GRADIENT && !(rule.flags & OCTAVO_SLOT_NATIVE))
           p.has_gradient = true;
@@ -177,13 +209,13 @@ class Sealer {
       } else if (rule.kind == Kind::kWeightPool && p.is_linear_weight() &&
                  rule.is_of_parameter_verbs()) {
         place = weight_pools_[r];
-        use(OCTAVO_OWNER_PARAMETER, id, place.slot, weight_column_, 1);
+        use(OCTAVO_OWNER_PARAMETER, id, place.slot, weight_columns_[p.variant], 1);
       } else {
         continue;
       }
       place.position = next++;
     }
-    if (p.is_linear_weight()) ++weight_column_;
+    if (p.is_linear_weight()) ++weight_columns_[p.variant];
   }
 
   void linear(uint32_t id) {
@@ -192,6 +224,7 @@ class Sealer {
     l.places.assign(rules_.size(), Place());
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
+      if (rule.variant != l.variant) continue;
       if (rule.kind == Kind::kLinear && (!rule.when || rule.when(w)))
         l.places[r] = allot(rule, w);
       else if (rule.kind == Kind::kParameter && rule.is_of_linear_verbs())
@@ -201,6 +234,7 @@ class Sealer {
     for (uint32_t r = 0; r < rules_.size(); ++r) {
       const SlotRule &rule = rules_[r];
       Place &place = l.places[r];
+      if (rule.variant != l.variant) continue;
       if (place.slot != OCTAVO_NONE) {
         if (rule.kind == Kind::kLinear) emit(rule, OCTAVO_OWNER_LINEAR, id, place, l.places);
         use(OCTAVO_OWNER_LINEAR, id, place.slot);
@@ -209,12 +243,13 @@ class Sealer {
         use(OCTAVO_OWNER_LINEAR, id, place.slot);
       } else if (rule.kind == Kind::kLinearPool && rule.is_of_linear_verbs()) {
         place = linear_pools_[r];
-        use(OCTAVO_OWNER_LINEAR, id, place.slot, id - now_.sealed_linears, 1);
+        use(OCTAVO_OWNER_LINEAR, id, place.slot, linear_columns_[l.variant], 1);
       } else {
         continue;
       }
       place.position = next++;
     }
+    ++linear_columns_[l.variant];
   }
 
   const std::vector<SlotRule> &rules_;
@@ -222,7 +257,7 @@ class Sealer {
   const octavo_slot_sink *sink_;
   octavo_status status_ = OCTAVO_OK;
   std::vector<Place> weight_pools_, linear_pools_;
-  uint32_t weight_column_ = 0;
+  std::vector<uint32_t> weight_columns_, linear_columns_;  // the next ones, by variant
 };
 
 }  // namespace author

@@ -96,7 +96,8 @@ class Shards {
     if (cast.status() != OCTAVO_OK) return cast.status();
     if (place.status() != OCTAVO_OK) return place.status();
     plan->packet_bytes =
-        Packet(self().device(), self().weight_cast(call).cache, w, rows, rows, nullptr).bytes();
+        Packet(self().device(), self().self_of(w).weight_cast(call).cache, w, rows, rows, nullptr)
+            .bytes();
     plan->cast_workspace = cast.workspace_bytes();
     plan->place_workspace = place.workspace_bytes();
     return OCTAVO_OK;
@@ -179,7 +180,7 @@ class Shards {
       throw Error(OCTAVO_UNSUPPORTED,
                   about(w.name) + text + "; gather the values of this weight instead of its codes");
     };
-    const WeightCast cast = self().weight_cast(c);
+    const WeightCast cast = self().self_of(c.parameter).weight_cast(c);
     if (cast.reads_weight != nullptr) refuse(cast.reads_weight);
     if (!cast.cache.has_rows() && !cast.cache.has_columns())
       refuse("expected a weight with codes, found none");
@@ -206,7 +207,7 @@ class Shards {
   // The rank's rows to its packet. `rows`: those of the first rank.
   void cast_rows(Pass &p, const WeightCall &c, const octavo_tensor &shard, int64_t rows,
                  const float *amax, void *data) const {
-    const WeightCast w = self().weight_cast(c);
+    const WeightCast w = self().self_of(c.parameter).weight_cast(c);
     Codes codes = Packet(self().device(), w.cache, c.parameter, rows, shard.rows, data).codes;
     Cast how = w.how;
     how.amax = nullptr;  // recorded by place(), of all ranks
@@ -233,7 +234,7 @@ class Shards {
   // All packets into the cache, one after the other, and what else quantize_weight leaves.
   void place_all(Pass &p, const WeightCall &c, int64_t rows, const void *packets,
                  const float *amax) const {
-    const WeightCast w = self().weight_cast(c);
+    const WeightCast w = self().self_of(c.parameter).weight_cast(c);
     const int64_t n = c.parameter.rows;
     Codes cache = w.cache;
     const octavo_tensor packed = cache.rows;

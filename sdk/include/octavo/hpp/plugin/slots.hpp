@@ -45,7 +45,9 @@ struct Observed {
 
 class Slots {
  public:
-  explicit Slots(const Device &device) : device_(device) {}
+  // `before`: the rules of the variants before this one.
+  explicit Slots(const Device &device, std::vector<SlotRule> before = {}, uint32_t variant = 0)
+      : device_(device), rules_(std::move(before)), variant_(variant) {}
 
   // The host's own weight, read in place by these verbs.
   MatrixSlot native_weight(const Verbs &read_by) {
@@ -130,11 +132,13 @@ class Slots {
  private:
   uint32_t next() const { return static_cast<uint32_t>(rules_.size()); }
   uint32_t add(SlotRule r) {
+    r.variant = variant_;
     rules_.push_back(std::move(r));
     return next() - 1;
   }
   const Device &device_;
   std::vector<SlotRule> rules_;
+  uint32_t variant_;
 };
 
 inline CodesSlot Slots::weight_codes(const WeightCodes &w) {

@@ -29,13 +29,6 @@ const T *session_of(const octavo_session *s) {
   return reinterpret_cast<const T *>(s);
 }
 
-#define OCTAVO_AUTHOR_DETECT(Name, verb) \
-  template <typename T, typename = void> \
-  struct Name : std::false_type {};      \
-  template <typename T>                  \
-  struct Name<T, std::void_t<decltype(&T::verb)>> : std::true_type {}
-OCTAVO_AUTHOR_DETECT(HasOptimizer, optimizer_step);
-OCTAVO_AUTHOR_DETECT(HasGradients, run_stage);
 OCTAVO_AUTHOR_DETECT(HasFused, fused_forward);
 OCTAVO_AUTHOR_DETECT(HasGrouped, grouped_forward);
 OCTAVO_AUTHOR_DETECT(HasShard, shard_place);

@@ -70,7 +70,7 @@ Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Paramete
   if (next == Before::kEvaluation) c.flags = OCTAVO_FORWARD_EVALUATION;
   Pass p(device_, true, m, nullptr, nullptr, nullptr);
   if (fused) p.fuse(x, nullptr);
-  self().forward(p, ForwardCall(l, w, c, true));
+  self_of(l).forward(p, ForwardCall(l, w, c, true));
   return p;
 }
 
@@ -84,7 +84,7 @@ Pass Backend<Self, OptionsType>::measure_backward(const Linear &l, const Paramet
   octavo_backward_call c{};
   c.dy = &dy, c.x = &x, c.dx = &x, c.dw = w.has_gradient ? nullptr : &dw, c.db = &db;
   Pass p(device_, true, m, nullptr, nullptr, nullptr, true);
-  self().backward(p, BackwardCall(l, w, c, w.has_gradient, reads_x));
+  self_of(l).backward(p, BackwardCall(l, w, c, w.has_gradient, reads_x));
   return p;
 }
 
@@ -109,7 +109,7 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   plan.backward_workspace = extent_of(
       [&](int64_t m) { return measured(measure_backward(l, w, m, &reads_x)).workspace_bytes(); });
   Pass p(device_, true, 0, nullptr, nullptr, nullptr);
-  self().cast_weight(p, WeightCall(w, nullptr, true));
+  self_of(w).cast_weight(p, WeightCall(w, nullptr, true));
   plan.weight_workspace = measured(p).workspace_bytes();
   if (l.needs_x) plan.flags |= OCTAVO_LINEAR_NEEDS_X;
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
@@ -128,7 +128,7 @@ octavo_status Backend<Self, OptionsType>::quantize_weight(const octavo_weight_ca
   const Parameter &w = objects_.parameters[c->parameter];
   if (!w.is_linear_weight()) return OCTAVO_OK;
   Pass p(device_, false, 0, c->stream, c->workspace, nullptr);
-  self().cast_weight(p, WeightCall(w, c->slots, false));
+  self_of(w).cast_weight(p, WeightCall(w, c->slots, false));
   return p.status();
 }
 
@@ -136,7 +136,7 @@ template <typename Self, typename OptionsType>
 octavo_status Backend<Self, OptionsType>::linear_forward(const octavo_forward_call *c) const {
   const Linear &l = checked(*c);
   Pass p(device_, false, c->x->rows, c->stream, c->workspace, c->saved);
-  self().forward(p, ForwardCall(l, objects_.parameters[l.weight], *c, false));
+  self_of(l).forward(p, ForwardCall(l, objects_.parameters[l.weight], *c, false));
   return p.status();
 }
 
@@ -146,7 +146,7 @@ octavo_status Backend<Self, OptionsType>::linear_backward(const octavo_backward_
   const Parameter &w = objects_.parameters[l.weight];
   // `saved` is only read: the const that is cast away is the tensor struct's, which serves both.
   Pass p(device_, false, c->dy->rows, c->stream, c->workspace, const_cast<void *>(c->saved), true);
-  self().backward(p, BackwardCall(l, w, *c, w.has_gradient, nullptr));
+  self_of(l).backward(p, BackwardCall(l, w, *c, w.has_gradient, nullptr));
   return p.status();
 }
 
@@ -157,7 +157,7 @@ octavo_status Backend<Self, OptionsType>::end_step(const octavo_step_call *c) co
   if (objects_.session_places.empty() && !rules_.empty()) return OCTAVO_OK;
   Pass p(device_, false, 0, c->stream, nullptr, nullptr);
   const StepCall call(objects_, *c);
-  self().finish_step(p, call);
+  for (uint32_t v = 0; v < objects_.sealed_variants; ++v) variant(v).finish_step(p, call);
   for (const Place &place : objects_.cleared)
     if (float *data = call.entry(place.position); data != nullptr)
       p.clear(data, static_cast<uint64_t>(place.rows * place.cols) * sizeof(float));
