@@ -3,9 +3,12 @@
 pytorch/custom_recipes/reference_nvfp4.py of the published package computes casts and products in torch,
 on a CPU. Nothing else of the package is imported: modules with the names that the file asks for stand in
 for what needs CUDA.
+
+Usage: te_nvfp4.py FOLDER   writes the golden vectors of the family nvfp4, for tests/data/pack.py
 """
 
 import importlib.util
+import json
 import pathlib
 import sys
 import types
@@ -78,3 +81,80 @@ def scale_codes(scale):
 
 def amax_of(q, column):
     return numpy.float32(float(q.global_amax_col if column else q.global_amax_row))
+
+
+# ---- The vectors of tests/data/packs/vectors/nvfp4. ----
+
+WAYS = {"plain": {}, "square": {"square": True}, "hadamard": {"transforms": True}}
+# The part of a cast: its file, and what is in it.
+PARTS = {"codes": "codes of the rows, two in a byte, the first one in the low half",
+         "scales": "E4M3 scales of 16 elements of a row; of 16x16 elements, repeated for each row",
+         "codes_t": "codes of the transposed matrix", "scales_t": "scales of the transposed matrix",
+         "amax": "fp32 bits of the amax of the matrix and of its transposed or transformed form"}
+
+
+def cases():
+    """(name, matrix). The first two have multiples of 1/64 and of 1/8, so fp32 rounds no sum of their
+    transform."""
+    random = numpy.random.default_rng(2509)
+    normal = random.standard_normal((64, 256)) * numpy.exp2(random.integers(-3, 4, (64, 256)))
+    yield "normal_bf16", torch.from_numpy(numpy.round(normal * 64) / 64).to(torch.bfloat16)
+    yield "grid_fp32", torch.from_numpy(random.integers(-128, 129, (48, 96)).astype(numpy.float32) / 8)
+    yield "heavy_fp32", torch.from_numpy(random.standard_t(1.5, (32, 64)).astype(numpy.float32))
+    for name, scale in (("tiny", 1e-40), ("small", 1e-34), ("huge", 3.4e38)):
+        values = (random.uniform(-1, 1, (16, 32)) * scale).astype(numpy.float32)
+        yield f"{name}_fp32", torch.from_numpy(values)
+    yield "zeros_fp32", torch.zeros(16, 32)
+
+
+def arrays(reference, values, way):
+    q = reference.cast(values, **WAYS[way])
+    return {"codes": q.data.numpy(), "scales": scale_codes(q.scale), "codes_t": q.data_t.numpy(),
+            "scales_t": scale_codes(q.scale_t),
+            "amax": numpy.array([amax_of(q, 0), amax_of(q, 1)]).view(numpy.uint32)}
+
+
+def vectors():
+    """{path: content} of the family, and {path: (dtype, shape)} of its arrays."""
+    reference = Reference()
+    files, listed = {}, {}
+    source = "TransformerEngine 2.20.2 NVFP4QuantizerRef with torch 2.11.0"
+    for name, values in cases():
+        about = {}
+
+        def add(file, array, meaning, oracle):
+            dtype = {1: "u8", 2: "u16", 4: "u32"}[array.itemsize]
+            files[f"{name}/{file}.bin"] = array.tobytes()
+            listed[f"{name}/{file}.bin"] = (dtype, array.shape)
+            about[f"{file}.bin"] = {"dtype": dtype, "shape": list(array.shape), "meaning": meaning,
+                                    "oracle": oracle}
+
+        bits = values.view(torch.int16 if values.dtype == torch.bfloat16 else torch.int32).numpy()
+        add("x", bits, "bit patterns of the input", "numpy generator")
+        for way in WAYS:
+            # The sums of the transform have no order in the reference.
+            if way == "hadamard" and name not in ("normal_bf16", "grid_fp32", "zeros_fp32"):
+                continue
+            for part, array in arrays(reference, values, way).items():
+                add(f"{way}_{part}", array, PARTS[part], source)
+        manifest = {"byte_order": "little", "layout": "row-major", "files": about}
+        files[f"{name}/manifest.json"] = (json.dumps(manifest, indent=1) + "\n").encode()
+    return files, listed
+
+
+def write(folder):
+    """Writes the family, and prints its rows of tests/vectors/index.csv."""
+    files, listed = vectors()
+    for name, content in files.items():
+        path = pathlib.Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for name in sorted(listed):
+        dtype, shape = listed[name]
+        print(f"nvfp4/{name},{dtype},{'x'.join(map(str, shape))}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    write(sys.argv[1])
