@@ -5,7 +5,8 @@
 # Usage: samples/quickstart.sh [--host plain|torch|pytorch|jax] [options of the program]
 #   plain     samples/train_gpt, a program without an ML library, once per method (the default)
 #   torch     samples/torch_gpt, the same model on LibTorch; downloads torch, 570 MB, once
-#   pytorch   samples/python/pytorch.py, three changed lines of a PyTorch script; the same download
+#   pytorch   samples/python/pytorch.py, three changed lines of a PyTorch script, then
+#             samples/python/compare.py, the same model in fp32, bf16 and FP8; the same download
 #   jax       samples/python/jax_gpt.py, three lines of a JAX script; downloads JAX, too, 150 MB
 set -euo pipefail
 
@@ -55,14 +56,17 @@ case $host in
   pytorch | jax)
     script=samples/python/pytorch.py
     [[ $host != jax ]] || script=samples/python/jax_gpt.py
-    OCTAVO_LIBRARY_DIR="$PWD/$build/lib" PYTHONPATH="$PWD/host_adapters/python" \
-      "$(torch_env_python)" "$script" "$@"
+    export OCTAVO_LIBRARY_DIR="$PWD/$build/lib" PYTHONPATH="$PWD/host_adapters/python"
+    "$(torch_env_python)" "$script" "$@"
+    echo "The script and its plain version: $script, samples/python/plain/${script##*/}"
+    if [[ $host == pytorch ]]; then
+      PATH="$PWD/$build/bin:$PATH" "$(torch_env_python)" samples/python/compare.py --folder "$out" "$@"
+    fi
+    exit
     ;;
 esac
 
-if [[ -n ${script:-} ]]; then
-  echo "The script and its plain version: $script, samples/python/plain/${script##*/}"
-elif [[ ! -s $out/report.html ]]; then
+if [[ ! -s $out/report.html ]]; then
   echo "error: expected the program to write $out/report.html, found none" >&2
   exit 1
 else

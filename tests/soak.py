@@ -37,6 +37,8 @@ CAMPAIGNS = [
     Campaign("flips", "bits of checkpoints, refused or equal",
              r"^(CheckpointFlipsTest\.as_many.*|ResumeRest\.flipped.*)$", 5 * 588),
     Campaign("kills", "runs that are killed while they save, and resumed", r"^StateKill\.", 3),  # at least
+    Campaign("power", "power losses while a program saves, and the run after them", r"^PowerLoss\.", 300,
+             variables={"OCTAVO_POWER_LOSSES": "100"}),
     Campaign("ranks", "faults of one rank of 2 to 4, and the restart after them", r"^Python\.rank_faults$", 10,
              variables={"OCTAVO_RANK_FAULTS": "10"}),
     Campaign("swaps", "exchanges of a library that is being checked", r"^PathPolicySwap\.", 10000,

@@ -108,6 +108,7 @@ void add_man(CLI::App &app, int &exit);
 void add_manifest(CLI::App &app, int &exit);
 void add_new(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
+void add_report(CLI::App &app, int &exit);
 void add_try(CLI::App &app, int &exit);
 void add_verify(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);

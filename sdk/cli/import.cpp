@@ -89,7 +89,7 @@ int run_import(const ImportCommand &c) {
                    "--set mixed_precision=fp8 shows what would\n",
                    import.precision().c_str(), c.output.c_str());
     if (c.dry_run) return kOk;
-    write_config(c.output, toml, c.force);
+    write_file(c.output, toml, c.force);
     std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
   } catch (const Failure &f) {
     return failed(f);

@@ -23,7 +23,7 @@ int run_init(const Init &init) {
     wizard::Wizard asked(init.request, init.output, init.given, init.yes);
     asked.ask_all();
     const std::string text = asked.toml();
-    write_config(init.output, text, init.force);
+    write_file(init.output, text, init.force);
     std::printf("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n",
                 text.c_str(), asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
   } catch (const Failure &f) {

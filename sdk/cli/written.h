@@ -20,10 +20,10 @@ std::string toml_text(const std::string &head, const std::vector<TomlLine> &line
                       std::vector<size_t> *places = nullptr);
 
 // Throws Failure(OCTAVO_INVALID) where something of this name exists. Checked before any work is
-// done; write_config checks again.
+// done; write_file checks again.
 void refuse_existing(const std::string &path, bool force);
 
 // Throws Failure, and leaves what is there as it was: without `force`, for a path that exists.
-void write_config(const std::string &path, const std::string &text, bool force);
+void write_file(const std::string &path, const std::string &text, bool force);
 
 }  // namespace octavo::cli

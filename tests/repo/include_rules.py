@@ -76,7 +76,9 @@ RULES = {
     "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"},
                        only={"nlohmann": r"(record|results)\..*"},
                        headers={"sdk/src/base/utf8.h", "sdk/probe/process_state.h"}),
-    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify"}, links={"sdk/src"},
+    # The page of a training, for train_gpt and `octavo report`.
+    "sdk/page": Rule(LANGUAGE | {"nlohmann"}),
+    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify", "sdk/page"}, links={"sdk/src"},
                     only={"yaml-cpp": r"yaml\..*"},
                     headers={"sdk/src/base/utf8.h", "sdk/src/base/failure.h", "sdk/src/base/text.h",
                              "sdk/src/base/variables.h", "sdk/src/base/descriptor.h",
@@ -100,8 +102,9 @@ RULES = {
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
-    "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src"}),
-    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]), links={"sdk/src"},
+    "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
+    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]) | ({"sdk/page"} if room.endswith("/report") else set()),
+                  links={"sdk/src", "sdk/page"},
                   headers={"octavo_mpi.h", "octavo_nccl.h"} if room.endswith("/octavo") else ())
        for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.

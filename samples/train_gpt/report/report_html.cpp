@@ -1,14 +1,13 @@
-// Puts the data of the runs as JSON into the page of report_page.html, which draws itself.
+// The data of the runs, as the page takes it.
 #include <algorithm>
 #include <cmath>
 
 #include "../model/simd.h"
+#include "../run/terminal.h"
 #include "report.h"
+#include "sdk/page/run_page.h"
 
 namespace gpt {
-
-extern const char *const kReportPage;  // report_page.html, made a string by the build
-
 namespace {
 
 using nlohmann::json;
@@ -96,27 +95,33 @@ json configuration(const Options &o) {
 
 std::string report_html(const Options &options, const Corpus &corpus,
                         const std::vector<RunResult> &results, bool interrupted) {
-  json data = {{"interrupted", interrupted},
-               {"steps", options.steps},
-               {"ranks", options.ranks},
-               {"memory_parts", kMemoryNames},
-               {"prompt", options.prompt},
-               {"configuration", configuration(options)},
-               {"corpus",
-                {{"train_bytes", corpus.train.size()},
-                 {"validation_bytes", corpus.validation.size()},
-                 {"train_files", corpus.train_files},
-                 {"validation_files", corpus.validation_files},
-                 {"split", corpus.split},
-                 {"entropy", corpus.unigram_entropy}}},
-               {"runs", json::array()}};
+  const size_t count = results.size();
+  json data = {
+      {"title", "One small GPT, several precisions"},
+      {"kicker", "Octavo · train_gpt"},
+      {"lede", "A byte-level GPT trained " +
+                   (count == 1 ? "once" : std::to_string(count) + " times") +
+                   " from the same seed on the same batches, " + std::to_string(options.steps) +
+                   " steps each. Only the arithmetic of the linear layers differs. A "
+                   "model that knows byte frequencies alone would reach " +
+                   fixed(corpus.unigram_entropy, 3) + " nats."},
+      {"loss_unit", "nats per byte"},
+      {"interrupted", interrupted},
+      {"steps", options.steps},
+      {"ranks", options.ranks},
+      {"memory_parts", kMemoryNames},
+      {"prompt", options.prompt},
+      {"configuration", configuration(options)},
+      {"corpus",
+       {{"train_bytes", corpus.train.size()},
+        {"validation_bytes", corpus.validation.size()},
+        {"train_files", corpus.train_files},
+        {"validation_files", corpus.validation_files},
+        {"split", corpus.split},
+        {"entropy", corpus.unigram_entropy}}},
+      {"runs", json::array()}};
   for (const RunResult &result : results) data["runs"].push_back(run_json(result));
-  // In a script element only "</" could end the data early; invalid UTF-8 becomes U+FFFD.
-  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
-  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos;) text.replace(at, 2, "<\\/");
-  std::string page = kReportPage;
-  const std::string mark = "{{DATA}}";
-  return page.replace(page.find(mark), mark.size(), text);
+  return octavo::run_page(data);
 }
 
 }  // namespace gpt

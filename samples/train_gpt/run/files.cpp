@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "../model/error.h"
 
@@ -68,6 +70,17 @@ void sync_parent(const std::string &path) {
   if (!is_synced) fail(path, reason);
 }
 
+// A name that is not on disk takes all below it along: that of each directory made here is.
+void make_directory(const std::string &path, std::error_code &error) {
+  std::vector<fs::path> made;
+  for (fs::path next = fs::path(path); !next.empty() && !fs::exists(next, error);
+       next = next.parent_path())
+    made.push_back(next);
+  fs::create_directories(path, error);
+  if (error) return;
+  for (const fs::path &one : made) sync_parent(one.string());
+}
+
 }  // namespace
 
 void prepare_directory(const std::string &option, const std::string &directory) {
@@ -75,7 +88,7 @@ void prepare_directory(const std::string &option, const std::string &directory) 
   expect(!fs::exists(directory, error) || fs::is_directory(directory, error),
          option + " " + directory, "a directory that can be created, or one that exists",
          "a file of this name", "choose another " + option);
-  fs::create_directories(directory, error);
+  make_directory(directory, error);
   if (!error && access(directory.c_str(), W_OK | X_OK) != 0)
     error = {errno, std::generic_category()};
   expect(!error, option + " " + directory, "a directory that can be created and written to",
@@ -91,9 +104,8 @@ void write_atomically(const std::string &path, const std::string &content) {
 
 void make_directory(const std::string &path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  make_directory(path, error);
   if (error) fail(path, error.value());
-  sync_parent(path);
 }
 
 uint64_t fingerprint(const void *data, size_t bytes) {

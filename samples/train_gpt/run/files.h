@@ -11,7 +11,7 @@ namespace gpt {
 void prepare_directory(const std::string &option, const std::string &directory);
 // The file holds either its old content or all of the new one, never a part, and is on disk.
 void write_atomically(const std::string &path, const std::string &content);
-// Makes the directory if there is none; its name is on disk.
+// Makes the directory and those above it where there are none; their names are on disk.
 void make_directory(const std::string &path);
 
 // A number that tells damage apart, not intent: one byte that differs always gives another one,

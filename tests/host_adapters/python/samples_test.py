@@ -24,14 +24,14 @@ def changed_lines(plain, fp8):
     return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in blocks if tag != "equal")
 
 
-def run(script, tmp_path, steps=6):
+def run(script, tmp_path, steps=6, path=None):
     launcher = (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
                 if script.stem == "ddp" else [])
     done = subprocess.run(
         [sys.executable, "-B", *launcher, str(script), "--steps", str(steps), "--folder",
          str(tmp_path / "out")],
         capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"})
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": path or os.environ["PATH"]})
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -64,3 +64,16 @@ def test_both_versions_train(name, tmp_path):
     assert fp8 != plain
     layers = set(re.findall(r"^ +(\S+) .*\bfp8\b", output, re.M))
     assert len(layers) == FP8_LAYERS.get(name, 8), output
+
+
+def test_four_precisions_are_compared(tmp_path):
+    programs = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin"
+    output = run(FOLDER / "compare.py", tmp_path, path=f"{programs}:{os.environ['PATH']}")
+    rows = {line.split()[0]: line.split()[1:] for line in output.splitlines()[1:5]}
+    assert list(rows) == ["fp32", "bf16", "te", "msamp"], output
+    validation = {name: float(row[4]) for name, row in rows.items()}
+    assert all(loss == pytest.approx(validation["fp32"], rel=0.02) for loss in validation.values())
+    assert len({validation[name] for name in ("fp32", "te", "msamp")}) == 3, "each computes in another way"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert '"recipe":"O2"' in page

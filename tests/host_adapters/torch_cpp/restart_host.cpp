@@ -57,10 +57,8 @@ class Batches {
 // [restart]
 // The step of the last checkpoint that every rank has whole; 0: none.
 int64_t last_step(Accelerator &accelerator, const std::string &folder) {
-  const std::string own = "process_" + std::to_string(accelerator.process_index());
   int64_t step = kSteps;
-  while (step > 0 && !fs::exists(folder + "/" + std::to_string(step) + "/" + own + "/files.b2sum"))
-    --step;
+  while (step > 0 && !accelerator.has_state(folder + "/" + std::to_string(step))) --step;
   return accelerator.gather(torch::tensor(step)).min().item<int64_t>();
 }
 

@@ -12,6 +12,7 @@
 #include "gradient_average.h"
 #include "prepared.h"
 #include "process_group.h"
+#include "saved_files.h"
 #include "settings.h"
 
 namespace octavo::torch {
@@ -222,6 +223,10 @@ void Accelerator::load_state(const std::string &directory) {
   impl_->opened().load_state(impl_->own_directory(directory));
   impl_->batch = 0;
   wait_for_everyone();
+}
+
+bool Accelerator::has_state(const std::string &directory) const {
+  return has_files(impl_->own_directory(directory));
 }
 
 void Accelerator::free_memory() {

@@ -118,6 +118,22 @@ std::map<std::string, std::string> read_list(const fs::path &path) {
   return hashes;
 }
 
+// The name of a directory made here is on disk, and so is what is below it.
+fs::path made(const fs::path &directory) {
+  std::vector<fs::path> parents;
+  for (fs::path next = directory; !next.empty() && !fs::exists(next); next = next.parent_path())
+    parents.push_back(next.has_parent_path() ? next.parent_path() : fs::path("."));
+  fs::create_directories(directory);
+  for (const fs::path &parent : parents) {
+    const int descriptor = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool is_synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+    const int error = errno;
+    if (descriptor >= 0) ::close(descriptor);
+    if (!is_synced) fail(parent, "write", error);
+  }
+  return directory;
+}
+
 // The list that counts.
 fs::path list_in(const LockedDirectory &directory) {
   const fs::path later = directory / (std::string(kList) + kNew);
@@ -163,7 +179,7 @@ void LockedDirectory::sync() const {
 }
 
 FilesWriter::FilesWriter(const fs::path &directory)
-    : directory_((fs::create_directories(directory), directory), LockedDirectory::For::kWriting) {
+    : directory_(made(directory), LockedDirectory::For::kWriting) {
   rename_new_files(directory_);
 }
 
@@ -185,6 +201,10 @@ void FilesWriter::commit() {
   rename_file(directory_ / (list + ".tmp"), directory_ / list);
   directory_.sync();
   rename_new_files(directory_);
+}
+
+bool has_files(const fs::path &directory) {
+  return fs::exists(directory / kList) || fs::exists(directory / (std::string(kList) + kNew));
 }
 
 FilesReader::FilesReader(const fs::path &directory)

@@ -35,6 +35,9 @@ class LockedDirectory {
   int descriptor_;
 };
 
+// Whether a commit to this directory has ended.
+bool has_files(const std::filesystem::path &directory);
+
 class FilesWriter {
  public:
   // Creates the directory.

@@ -173,8 +173,22 @@ class Backend {
   // The linear of a well-formed call; verbs.hpp says what that is.
   const Linear &checked(const octavo_forward_call &c) const;
   const Linear &checked(const octavo_backward_call &c) const;
-  // The verbs without memory: what they take, and whether backward asks for x.
-  Pass measure_forward(const Linear &l, const Parameter &w, int64_t m, bool fused) const;
+  // The verbs without memory: what they take, and whether backward asks for x. What forward writes
+  // to `saved` before a backward, it may write to the workspace else.
+  enum class Before { kBackward, kNothing, kEvaluation };
+  Pass measure_forward(const Linear &l, const Parameter &w, int64_t m, Before next,
+                       bool fused = false) const;
+  // What is enough for each of these: bytes(m, next).
+  template <typename Bytes>
+  static octavo_extent largest_extent(Bytes bytes) {
+    octavo_extent all = extent_of([&](int64_t m) { return bytes(m, Before::kBackward); });
+    for (const Before next : {Before::kNothing, Before::kEvaluation}) {
+      const octavo_extent one = extent_of([&](int64_t m) { return bytes(m, next); });
+      all.bytes_per_row = std::max(all.bytes_per_row, one.bytes_per_row);
+      all.fixed_bytes = std::max(all.fixed_bytes, one.fixed_bytes);
+    }
+    return all;
+  }
   Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const;
 
  private:
@@ -186,8 +200,9 @@ class Backend {
     return !std::is_same_v<decltype(&Self::finish_step), decltype(&Backend::finish_step)>;
   }
   octavo_extent saved_extent(const Linear &l, const Parameter &w) const {
-    return extent_of([&](int64_t m) { return measure_forward(l, w, m, false).saved_bytes(); },
-                     measure_forward(l, w, 0, false).saved_rows());
+    return extent_of(
+        [&](int64_t m) { return measure_forward(l, w, m, Before::kBackward).saved_bytes(); },
+        measure_forward(l, w, 0, Before::kBackward).saved_rows());
   }
   void check_group(const uint32_t *linears, uint32_t count) const;
   static Options parse(const octavo_session_desc &desc) {

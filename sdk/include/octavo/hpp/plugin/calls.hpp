@@ -103,7 +103,7 @@ class ForwardCall : public Addresses {
   int64_t k() const { return weight.cols; }
   bool is_evaluation() const { return (raw.flags & OCTAVO_FORWARD_EVALUATION) != 0; }
   // Whether wgrad will follow, so that what it needs belongs into `saved`.
-  bool keeps() const { return !weight.is_frozen() && (measuring() || raw.saved != nullptr); }
+  bool keeps() const { return !weight.is_frozen() && raw.saved != nullptr; }
 };
 
 // linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy.

@@ -21,14 +21,16 @@ class FusedBackend : public Backend<Self, OptionsType> {
     if (l.needs_x) return OCTAVO_UNSUPPORTED;
     const Parameter &w = this->objects().parameters[l.weight];
     octavo_status status = OCTAVO_OK;
-    const auto measured = [&](int64_t m) {
-      const Pass p = this->measure_forward(l, w, m, true);
-      if (status == OCTAVO_OK) status = p.status();
-      return p;
+    using Next = typename Backend<Self, OptionsType>::Before;
+    const auto measured = [&](uint64_t (Pass::*bytes)() const) {
+      return this->largest_extent([&](int64_t m, Next next) {
+        const Pass p = this->measure_forward(l, w, m, next, true);
+        if (status == OCTAVO_OK) status = p.status();
+        return (p.*bytes)();
+      });
     };
-    const octavo_extent prologue =
-        extent_of([&](int64_t m) { return measured(m).prologue_bytes(); });
-    octavo_extent extent = extent_of([&](int64_t m) { return measured(m).workspace_bytes(); });
+    const octavo_extent prologue = measured(&Pass::prologue_bytes);
+    octavo_extent extent = measured(&Pass::workspace_bytes);
     if (status != OCTAVO_OK) return status;
     // Either what prologue_quantize needs, or x, whose end is moved to a piece's alignment.
     const auto width = static_cast<uint64_t>(w.cols) * sizeof(float);

@@ -61,12 +61,13 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
 
 template <typename Self, typename OptionsType>
 Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Parameter &w, int64_t m,
-                                                 bool fused) const {
+                                                 Before next, bool fused) const {
   octavo_tensor x{nullptr, m, w.cols, w.cols, OCTAVO_F32, 0};
   octavo_tensor y{nullptr, m, w.rows, w.rows, OCTAVO_F32, 0};
   octavo_tensor bias{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
   octavo_forward_call c{};
-  c.x = &x, c.y = &y, c.bias = &bias;
+  c.x = &x, c.y = &y, c.bias = &bias, c.saved = next == Before::kBackward ? &c : nullptr;
+  if (next == Before::kEvaluation) c.flags = OCTAVO_FORWARD_EVALUATION;
   Pass p(device_, true, m, nullptr, nullptr, nullptr);
   if (fused) p.fuse(x, nullptr);
   self().forward(p, ForwardCall(l, w, c, true));
@@ -100,8 +101,9 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
     if (status == OCTAVO_OK) status = p.status();
     return p;
   };
-  plan.forward_workspace = extent_of(
-      [&](int64_t m) { return measured(measure_forward(l, w, m, false)).workspace_bytes(); });
+  plan.forward_workspace = largest_extent([&](int64_t m, Before next) {
+    return measured(measure_forward(l, w, m, next)).workspace_bytes();
+  });
   plan.saved = l.saved;
   bool reads_x = false;
   plan.backward_workspace = extent_of(

@@ -115,6 +115,8 @@ class OCTAVO_TORCH_API Accelerator {
   // each also writes what is equal everywhere.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
+  // Whether a save_state of this process to that directory has ended, in an earlier program, too.
+  bool has_state(const std::string &directory) const;
 
   // Closes what prepare() made; the module is plain torch again.
   void free_memory();

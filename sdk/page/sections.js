@@ -1,4 +1,4 @@
-// The sections of report.html, from the results down to the configuration.
+// The sections of the page, from the results down to the configuration.
 function section(title, note, ...children) {
   const node = el('section', {}, el('h2', {}, title), note ? el('p', {class: 'note'}, note) : null, ...children);
   page.append(node);
@@ -17,43 +17,48 @@ const line = (r, i, more) => ({name: label(r.name), color: color(i), dash: dashe
 const named = (run, i) => [swatch(i), ...run.name.split(/(?<=[:,])/).flatMap(part => [part, el('wbr')])];
 
 // ---- the page ------------------------------------------------------------------------------
-const base = runs.find(r => r.name === 'fp32' && r.validation_loss !== null);
-const difference = run => base && run.validation_loss !== null ? (run.validation_loss / base.validation_loss - 1) * 100 : null;
-const fp8 = runs.filter(r => r.backend !== 'host' && difference(r) !== null);
+// The loss that runs are compared by: of the validation where all have one, else of the training.
+const byValidation = runs.every(r => isNumber(r.validation_loss)) || !!data.corpus;
+const ended = run => byValidation ? run.validation_loss : run.train_loss;
+const base = runs.find(r => r.name === 'fp32' && isNumber(ended(r)));
+const difference = run => base && isNumber(ended(run)) ? (ended(run) / ended(base) - 1) * 100 : null;
+const fp8 = runs.filter(r => r.backend && r.backend !== 'host' && difference(r) !== null);
 const worst = fp8.reduce((a, b) => !a || Math.abs(difference(b)) > Math.abs(difference(a)) ? b : a, null);
 
-let title = 'One small GPT, several precisions';
+let title = data.title;
 if (worst) {
   title = fp8.length === 1
     ? `FP8 ends ${Math.abs(difference(worst)).toFixed(2)} % ${difference(worst) >= 0 ? 'above' : 'below'} fp32`
     : `${fp8.length} FP8 runs end within ${Math.abs(difference(worst)).toFixed(2)} % of fp32`;
 }
 page.append(el('header', {},
-  el('p', {class: 'kicker'}, 'Octavo · train_gpt'),
+  el('p', {class: 'kicker'}, data.kicker),
   el('h1', {}, title),
-  el('p', {class: 'lede'}, `A byte-level GPT trained ${runs.length === 1 ? 'once' : runs.length + ' times'} from the same seed on the same batches, ${grouped(data.steps)} steps each. ` +
-    `Only the arithmetic of the linear layers differs. A model that knows byte frequencies alone would reach ${fixed(data.corpus.entropy, 3)} nats.`),
+  el('p', {class: 'lede'}, data.lede),
   data.interrupted ? el('p', {class: 'banner'}, 'The training was interrupted: this page shows what was done until then.') : null));
 
-section('Results', 'Losses in nats per byte; the train loss is the mean of the last 20 steps. Differences are of the validation loss, relative to fp32. Bytes: weights, gradients and optimizer states.',
-  card(tableOf(['Run', 'Backend', 'Recipe', 'Train loss', 'Validation', 'To fp32', 'Tokens/s', 'Bytes/param'],
-    runs.map((r, i) => [named(r, i), r.backend, r.recipe || '–', r.step.length ? fixed(r.train_loss, 4) : '–',
-      r.validation_loss === null ? 'stopped early' : fixed(r.validation_loss, 4),
+const withMemory = runs.every(r => r.memory);
+section('Results', `${data.loss_unit ? `Losses in ${data.loss_unit}; the` : 'The'} train loss is the mean of the last 20 values. Differences are of the ${byValidation ? 'validation' : 'train'} loss, relative to the run fp32.`
+  + (withMemory ? ' Bytes: weights, gradients and optimizer states.' : ''),
+  card(tableOf(['Run', 'Backend', 'Recipe', 'Train loss', 'Validation', 'To fp32', 'Tokens/s', ...(withMemory ? ['Bytes/param'] : [])],
+    runs.map((r, i) => [named(r, i), r.backend || '–', r.recipe || '–', isNumber(r.train_loss) ? fixed(r.train_loss, 4) : '–',
+      isNumber(r.validation_loss) ? fixed(r.validation_loss, 4) : data.corpus ? 'stopped early' : '–',
       difference(r) === null ? '–' : r === base ? '0' : signed(difference(r), 2) + ' %',
-      grouped(r.tokens_per_s), bytesText(trained(r.memory.ranks[r.memory.fullest].model))]), [3, 4, 5, 6, 7], [1, 2, 3, 6, 7])));
+      isNumber(r.tokens_per_s) ? grouped(r.tokens_per_s) : '–',
+      ...(withMemory ? [bytesText(trained(r.memory.ranks[r.memory.fullest].model))] : [])]), [3, 4, 5, 6, 7], [1, 2, 3, 6, 7])));
 
 const lossCard = card();
 section('Loss', 'Lines: training loss, smoothed. Circles: validation loss. Point at the chart for numbers.', lossCard);
 chart(lossCard, {
-  height: 400, unit: 'loss in nats per byte against step', detail: v => fixed(v, 4),
-  reference: {value: data.corpus.entropy, label: 'unigram entropy'},
+  height: 400, unit: `loss${data.loss_unit ? ' in ' + data.loss_unit : ''} against step`, detail: v => fixed(v, 4),
+  reference: data.corpus ? {value: data.corpus.entropy, label: 'unigram entropy'} : undefined,
   series: numbered.map(([r, i]) => line(r, i, {y: smooth(r.loss), marks: r.validation}))});
 
 skippedSection();
 
 if (base && runs.length > 1) {
   const other = card();
-  section('Difference to fp32', 'Smoothed training loss of each run relative to the fp32 run at the same step, in percent. The batches are the same, so what is left is the arithmetic.', other);
+  section('Difference to fp32', 'Smoothed training loss of each run relative to the fp32 run at the same step, in percent. With the same batches, what is left is the arithmetic.', other);
   const reference = smooth(base.loss);
   chart(other, {
     height: 300, unit: 'difference of the training loss to fp32 in percent', detail: v => signed(v, 2) + ' %',
@@ -64,7 +69,7 @@ if (base && runs.length > 1) {
 
 for (const run of runs) {
   const kinds = [['amax', 'x', 'amax of x'], ['scale', 'x', 'scale of x'], ['amax', 'dy', 'amax of dy'], ['scale', 'dy', 'scale of dy']];
-  const present = kinds.filter(([kind, tensor]) => Object.keys(run[kind]).some(k => k.startsWith(tensor + '/')));
+  const present = kinds.filter(([kind, tensor]) => Object.keys(run[kind] || {}).some(k => k.startsWith(tensor + '/')));
   if (!present.length) continue;
   const grid = el('div', {class: 'two'});
   const scaled = present.some(([kind]) => kind === 'scale');
@@ -75,14 +80,28 @@ for (const run of runs) {
     const place = card(el('h3', {}, heading));
     grid.append(place);
     const keys = Object.keys(run[kind]).filter(k => k.startsWith(tensor + '/')).sort();
+    const recorded = k => run.step.map((s, i) => [s, run[kind][k][i]]).slice(1).filter(p => isNumber(p[1]));
     chart(place, {height: 230, log: true, unit: heading,
-      series: keys.map((k, i) => ({name: k.slice(tensor.length + 1), color: color(i + 2), width: 1.4, x: run.step.slice(1), y: run[kind][k].slice(1)}))});
+      series: keys.map((k, i) => ({name: k.slice(tensor.length + 1), color: color(i + 2), width: 1.4, x: recorded(k).map(p => p[0]), y: recorded(k).map(p => p[1])}))});
   }
 }
 
 for (const run of runs) castsSection(run);
 
-const reducing = data.ranks > 1 ? numbered.filter(([r]) => 'prescale' in r.reduce || 'saturated' in r.reduce) : [];
+const otherNames = [...new Set(runs.flatMap(r => Object.keys(r.others || {})))];
+if (otherNames.length) {
+  const grid = el('div', {class: 'two'});
+  section('Other values', 'What else the program logged.', grid);
+  for (const name of otherNames) {
+    const place = card(el('h3', {}, name));
+    grid.append(place);
+    const logged = numbered.filter(([r]) => name in (r.others || {}));
+    chart(place, {height: 190, unit: name + ' against step', series: logged.map(([r, i]) => line(r, i,
+      {width: 1.4, x: r.others[name].map(p => p[0]), y: r.others[name].map(p => p[1])}))});
+  }
+}
+
+const reducing = data.ranks > 1 ? numbered.filter(([r]) => r.reduce && ('prescale' in r.reduce || 'saturated' in r.reduce)) : [];
 if (reducing.length) {
   const grid = el('div', {class: 'two'});
   section('Gradient reduction', 'Before ranks add their FP8 gradients they multiply by the pre-scale, so that the sum fits into the format. The backend lowers it when too many values saturate, else it grows.', grid);
@@ -95,7 +114,7 @@ if (reducing.length) {
   }
 }
 
-if (runs.length) {
+if (runs.length && runs.every(r => r.placements)) {
   const layers = runs[0].placements.map(p => p.layer);
   section('Placement', 'Where each linear layer ran. A layer that is skipped, or that a backend declines, keeps the host’s own product.',
     card(tableOf(['Layer', ...runs.map(r => r.name)],
@@ -106,9 +125,9 @@ if (runs.length) {
 }
 
 memorySection();
-const roles = [...new Set(runs.flatMap(r => Object.keys(r.bytes)))].sort();
+const roles = [...new Set(runs.flatMap(r => Object.keys(r.bytes || {})))].sort();
 if (roles.length) {
-  const owners = numbered.filter(([r]) => Object.keys(r.bytes).length);
+  const owners = numbered.filter(([r]) => Object.keys(r.bytes || {}).length);
   section('Memory in slots', 'Bytes that the program allocated for the backend, by the role of the slot' + (data.ranks > 1 ? ', all ranks together' : '') + '. '
     + 'Tensors that a backend leaves to the program, such as the weights of te or the biases of msamp, are not in slots: they count above only.',
     card(tableOf(['Run', ...roles], owners.map(([r, i]) => [named(r, i), ...roles.map(role => role in r.bytes ? grouped(r.bytes[role]) : '–')]), roles.map((_, i) => i + 1))));
@@ -125,8 +144,8 @@ if (sampled.length) {
   section('Sample', `${last.name} continues “${data.prompt}”.`, card(el('pre', {class: 'text'}, data.prompt + last.sample)));
 }
 const fileList = names => names.map(n => n.split('/').pop()).join(', ');
-section('Configuration', null, card(el('dl', {}, [
-  ...data.configuration,
+const corpus = data.corpus ? [
   ['training text', `${grouped(data.corpus.train_bytes)} bytes: ${fileList(data.corpus.train_files)}`],
   ['validation text', `${grouped(data.corpus.validation_bytes)} bytes: ${fileList(data.corpus.validation_files)}`],
-  ['split', data.corpus.split]].flatMap(([k, v]) => [el('dt', {}, k), el('dd', {}, String(v))]))));
+  ['split', data.corpus.split]] : [];
+section('Configuration', null, card(el('dl', {}, [...data.configuration, ...corpus].flatMap(([k, v]) => [el('dt', {}, k), el('dd', {}, String(v))]))));

@@ -1,4 +1,4 @@
-// Charts of report.html: hand-made SVG.
+// Charts of the page: hand-made SVG.
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const page = document.getElementById('page');
@@ -16,6 +16,7 @@ function el(name, attributes, ...children) {
   node.append(...children.flat().filter(c => c !== null && c !== undefined));
   return node;
 }
+const isNumber = x => typeof x === 'number' && Number.isFinite(x);
 const fixed = (x, n) => Number.isFinite(x) ? x.toFixed(n).replace('-', '−') : '–';
 const label = name => name.replace(/recipe=|opt_level=/, '');
 const grouped = n => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ' ');

@@ -1,6 +1,6 @@
 // Bytes per parameter as stacked bars: one bar a run, one segment a purpose.
-const parts = data.memory_parts;
-const extraParts = ['weight_cache', 'FP8 state'];  // beside weights, gradients and optimizer states
+const parts = data.memory_parts || [];
+const extraParts = ['weight_cache', 'FP8 state'];  // not weights, gradients or optimizer states
 const perParameter = use => use.bytes.map(b => b / use.parameters);
 const trained = use => perParameter(use).reduce((sum, b, i) => sum + (extraParts.includes(parts[i]) ? 0 : b), 0);
 const beside = use => perParameter(use).reduce((sum, b, i) => sum + (extraParts.includes(parts[i]) ? b : 0), 0);
@@ -21,7 +21,7 @@ function stackedBars(place, bars) {
 }
 
 function memorySection() {
-  if (!runs.length) return;
+  if (!runs.length || !runs.every(r => r.memory)) return;
   const several = data.ranks > 1;
   const headed = heading => {
     const node = card(el('h3', {}, heading));
