@@ -78,11 +78,14 @@ void transform(const Context &context, const Plan &plan, int64_t width, Piece &p
  */
 template <int64_t kRows, int64_t kCols>
 void measure(const float *values, int64_t width, int32_t *amax) {
-  for (int64_t i = 0; i < width / kCols; ++i) amax[i] = 0;
   for (int64_t r = 0; r < kRows; ++r) {
-    for (int64_t i = 0; i < width; ++i) {
-      const int32_t bits = float_bits(values[r * kWide + i]) & kMagnitudeMask;
-      amax[i / kCols] = amax[i / kCols] < bits ? bits : amax[i / kCols];
+    for (int64_t block = 0; block < width / kCols; ++block) {
+      int32_t most = r == 0 ? 0 : amax[block];
+      for (int64_t i = 0; i < kCols; ++i) {
+        const int32_t bits = float_bits(values[r * kWide + block * kCols + i]) & kMagnitudeMask;
+        most = most < bits ? bits : most;
+      }
+      amax[block] = most;
     }
   }
 }
@@ -98,7 +101,9 @@ template <int64_t kLength>
 void encode(const Output &output, const float *values, const float *factors, int64_t count,
             uint64_t first, uint64_t step, uint8_t *codes) {
   if (!output.is_random) {
-    for (int64_t i = 0; i < count; ++i) codes[i] = encode_e2m1(values[i] * factors[i / kLength]);
+    for (int64_t block = 0; block < count / kLength; ++block)
+      for (int64_t i = block * kLength; i < (block + 1) * kLength; ++i)
+        codes[i] = encode_e2m1(values[i] * factors[block]);
     return;
   }
   for (int64_t i = 0; i < count; ++i) {

@@ -144,10 +144,10 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
   } cases[] = {
       {"block", false, OCTAVO_BLOCK_1X128, "1x128", "mx"},
       {"block", false, OCTAVO_BLOCK_128X128, "128x128", "mx"},
-      {"mx", false, OCTAVO_BLOCK_1X32, "1x32", "block"},
-      {"mx", true, OCTAVO_BLOCK_32X32, "32x32", "block"},
       {"nvfp4", false, OCTAVO_BLOCK_1X16, "1x16", "mx"},
       {"nvfp4", false, OCTAVO_BLOCK_16X16, "16x16", "mx"},
+      {"mx", false, OCTAVO_BLOCK_1X32, "1x32", "block"},
+      {"mx", true, OCTAVO_BLOCK_32X32, "32x32", "block"},
   };
   for (const auto &each : cases) {
     SCOPED_TRACE(each.evidence);
