@@ -36,7 +36,7 @@ PACKAGES = {
 }
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|(unistd|dlfcn|elf|link|fcntl|"
                     r"spawn|pthread|netdb|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
-                    r"fnmatch|semaphore|malloc|sysexits|sanitizer/\w+)\.h")
+                    r"fnmatch|semaphore|termios|malloc|sysexits|sanitizer/\w+)\.h")
 LANGUAGE = {"c", "c++"}
 
 

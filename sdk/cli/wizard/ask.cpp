@@ -1,6 +1,8 @@
 // One question: by its flag, by its default, or on the terminal.
 #include <cstdio>
 
+#include "sdk/cli/page.h"
+#include "sdk/cli/wizard/menu.h"
 #include "sdk/cli/wizard/wizard.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/utf8.h"
@@ -18,16 +20,18 @@ std::string words_of_value(const TomlValue &value) {
   return show(value);
 }
 
+[[noreturn]] void fail_without_answer(const Question &q) {
+  std::puts("");
+  throw Failure(OCTAVO_INVALID, kInitDomain, "expected an answer to \"", q.text,
+                "\", found the end of standard input; ", q.flag,
+                " answers it, and --yes takes every default");
+}
+
 // A line of standard input.
 std::string read_answer(const Question &q) {
   std::string line;
   for (int c = std::getchar(); c != '\n'; c = std::getchar()) {
-    if (c == EOF && line.empty()) {
-      std::puts("");
-      throw Failure(OCTAVO_INVALID, kInitDomain, "expected an answer to \"", q.text,
-                    "\", found the end of standard input; ", q.flag,
-                    " answers it, and --yes takes every default");
-    }
+    if (c == EOF && line.empty()) fail_without_answer(q);
     if (c == EOF) break;
     if (line.size() == kLongestAnswer)
       throw Failure(OCTAVO_INVALID, kInitDomain, "expected an answer of at most ", kLongestAnswer,
@@ -58,15 +62,25 @@ TomlValue Wizard::default_of(const Question &q) const {
 
 TomlValue Wizard::ask(const Question &q) const {
   std::printf("\n%s\n", q.text);
+  const TomlValue initial = default_of(q);
   std::vector<std::string> numbered;
+  std::vector<Row> rows;
+  size_t first = 0;
   for (const Choice &c : q.choices) {
     const Verdict v = verdict_with(q, c.value);
     if (v.runs) numbered.push_back(c.value);
+    if (c.value == words_of_value(initial)) first = rows.size();
     const std::string number = v.runs ? std::to_string(numbered.size()) : "-";
-    std::printf("  %s  %-11s  %s\n", number.c_str(), c.value.c_str(),
-                take_words((v.runs ? c.what : "not here: " + v.reason).c_str()).c_str());
+    rows.push_back({number + "  " + padded(c.value, 11) + "  " +
+                        take_words((v.runs ? c.what : "not here: " + v.reason).c_str()),
+                    v.runs});
   }
-  const TomlValue initial = default_of(q);
+  if (!rows.empty() && has_keys()) {
+    const int chosen_row = choose(rows, first);
+    if (chosen_row < 0) fail_without_answer(q);
+    return value_of_answer(q, q.choices[static_cast<size_t>(chosen_row)].value);
+  }
+  for (const Row &row : rows) std::printf("  %s\n", row.text.c_str());
   while (true) {
     std::printf("[%s]: ", words_of_value(initial).c_str());
     std::fflush(stdout);
