@@ -27,14 +27,24 @@ bool is_state(uint32_t dtype, uint32_t granularity) {
   return is_state_granularity(granularity) && dtype == OCTAVO_E4M3FN;
 }
 
-Reason reason_against_quantize(const octavo_ability &q) {
+/* Codes of four bits, which have scales of blocks of 16 and no others. */
+bool is_fp4(uint32_t dtype, uint32_t granularity, const DeviceLimits &limits) {
+  return limits.takes_fp4 && dtype == OCTAVO_E2M1 && is_fp4_granularity(granularity);
+}
+
+Reason reason_against_quantize(const octavo_ability &q, const DeviceLimits &limits) {
   const bool is_code = is_dtype(q.dtype, Dtypes::kQuantized) &&
                        (q.granularity == OCTAVO_PER_TENSOR || q.granularity == OCTAVO_PER_ROW);
   const bool is_block = is_block_granularity(q.granularity) && is_dtype(q.dtype, Dtypes::kFloat8);
-  return is_code || is_block || is_state(q.dtype, q.granularity) ? nullptr : kNoFormat;
+  return is_code || is_block || is_state(q.dtype, q.granularity) ||
+                 is_fp4(q.dtype, q.granularity, limits)
+             ? nullptr
+             : kNoFormat;
 }
 
 Reason reason_against_gemm(const octavo_ability &q, const DeviceLimits &limits) {
+  if (is_fp4(q.dtype, q.granularity, limits) && is_fp4(q.b_dtype, q.b_granularity, limits))
+    return q.flags == 0 ? nullptr : "codes of four bits need K contiguous and in their own order";
   if (!is_operand(q.dtype, q.granularity) || !is_operand(q.b_dtype, q.b_granularity))
     return kNoFormat;
   const bool a_blocks = is_block_granularity(q.granularity);
@@ -55,14 +65,16 @@ Reason reason_against_gemm(const octavo_ability &q, const DeviceLimits &limits) 
 
 Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
   switch (q.call) {
-    case OCTAVO_KIND_QUANTIZE: return reason_against_quantize(q);
+    case OCTAVO_KIND_QUANTIZE: return reason_against_quantize(q, limits);
     case OCTAVO_KIND_GEMM: return reason_against_gemm(q, limits);
     case OCTAVO_KIND_DEQUANTIZE:
       return (is_operand(q.dtype, q.granularity) &&
               (q.granularity != OCTAVO_PER_ROW || is_dtype(q.dtype, Dtypes::kQuantized))) ||
-                     is_state(q.dtype, q.granularity)
+                     is_state(q.dtype, q.granularity) || is_fp4(q.dtype, q.granularity, limits)
                  ? nullptr
                  : kNoFormat;
+    case OCTAVO_KIND_QUANTIZE_FP4:
+      return is_fp4(q.dtype, q.granularity, limits) ? nullptr : kNoFormat;
     case OCTAVO_KIND_ADAM_ROUNDED:
       /* The call itself, or a format of its moments as for adam_step. */
       if (q.dtype == 0) return nullptr;
@@ -95,6 +107,7 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
     case OCTAVO_KIND_SCALE_VALUES:
     case OCTAVO_KIND_GRADIENT_SCALE:
     case OCTAVO_KIND_PRESCALE_UPDATE: return nullptr;
+    case OCTAVO_KIND_COUNT: return limits.takes_fp4 ? nullptr : "no such call";
     default: return "no such call";
   }
 }

@@ -27,6 +27,10 @@ inline bool has_row_scales(const octavo_quantize &c) {
   return is_row_scaled(c.out_scale_inv) || is_row_scaled(c.out_t_scale_inv);
 }
 
+inline bool is_fp4_scaled(const octavo_quantize &c) {
+  return has_fp4_blocks(c.out_scale_inv) || has_fp4_blocks(c.out_t_scale_inv);
+}
+
 inline bool is_block_scaled(const octavo_quantize &c) {
   return has_blocks(c.out_scale_inv) || has_blocks(c.out_t_scale_inv);
 }

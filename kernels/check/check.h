@@ -27,7 +27,8 @@ enum class Dtypes {
   kAny,       /* f32, bf16, f16, E4M3FN, E5M2 */
   kPlain,     /* f32, bf16, f16 */
   kQuantized, /* E4M3FN, E5M2, f16: what a scale_inv belongs to */
-  kFloat8     /* E4M3FN, E5M2 */
+  kFloat8,    /* E4M3FN, E5M2 */
+  kFp4        /* E2M1, in rows of whole blocks */
 };
 
 class Check {

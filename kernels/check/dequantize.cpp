@@ -5,16 +5,19 @@
 
 namespace octavo {
 
-octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c) {
+octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
+                               const DeviceLimits &limits) {
   Check check(caller, "dequantize");
   if (!check.call(c)) return check.status();
   const bool is_state = has_state_blocks(c->scale_inv);
   const bool is_block = has_blocks(c->scale_inv);
   const bool is_row = is_row_scaled(c->scale_inv);
+  const bool is_fp4 = limits.takes_fp4 && has_fp4_blocks(c->scale_inv);
   check.tensor(c->in, "in",
-               is_block ? Dtypes::kFloat8
-               : is_row ? Dtypes::kQuantized
-                        : Dtypes::kAny);
+               is_fp4     ? Dtypes::kFp4
+               : is_block ? Dtypes::kFloat8
+               : is_row   ? Dtypes::kQuantized
+                          : Dtypes::kAny);
   if (is_state) check_state_dense(&check, c->in, "in");
   if (is_state) check_state_codes(&check, c->in, "in");
   check.tensor(c->out, "out", Dtypes::kPlain);
@@ -23,6 +26,8 @@ octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c)
   if (is_state) {
     check_state_dense(&check, c->out, "out");
     check_state_scale(&check, c->scale_inv, "scale_inv");
+  } else if (is_fp4) {
+    check_fp4_scale(&check, c->scale_inv, "scale_inv", *c->in);
   } else if (is_block) {
     check_block_scale(&check, c->scale_inv, "scale_inv", *c->in);
   } else if (is_row) {

@@ -17,7 +17,8 @@ octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernel
   return OCTAVO_OK;
 }
 
-octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint64_t *bytes) {
+octavo_status check_workspace_bytes(const Caller &caller, const void *call,
+                                    const DeviceLimits &limits, uint64_t *bytes) {
   Check check(caller, "workspace_bytes");
   check.not_null(call, "call");
   check.not_null(bytes, "bytes");
@@ -42,6 +43,10 @@ octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint
     case OCTAVO_KIND_PACK:
     case OCTAVO_KIND_PRESCALE_UPDATE:
     case OCTAVO_KIND_ADAM_ROUNDED: return OCTAVO_OK;
+    case OCTAVO_KIND_QUANTIZE_FP4:
+    case OCTAVO_KIND_COUNT:
+      if (limits.takes_fp4) return OCTAVO_OK;
+      [[fallthrough]];
     default:
       check.fail(OCTAVO_UNSUPPORTED,
                  "kind = %u; expected the kind of a call struct of octavo/kernels.h", kind);

@@ -72,12 +72,29 @@ octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_
   return check.status();
 }
 
-octavo_status refuse_draft(const Caller &caller, const void *call) {
+octavo_status check_count(const Caller &caller, const octavo_count *c) {
+  Check check(caller, "count");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->count, "count");
+  check.accumulators({{c->count, "count"}});
+  return check.status();
+}
+
+octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceLimits &limits) {
   Check check(caller, "draft");
   check.not_null(call, "call");
-  if (check.ok())
+  if (!check.ok()) return check.status();
+  const uint32_t kind = kind_of(call);
+  constexpr uint32_t kPrescale = OCTAVO_KIND_PRESCALE_UPDATE, kAdam = OCTAVO_KIND_ADAM_ROUNDED;
+  if (limits.takes_fp4) {
+    check.fail(OCTAVO_UNSUPPORTED,
+               "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (quantize_fp4) or "
+               "%u (count)",
+               kind, kPrescale, kAdam, OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_KIND_COUNT);
+  } else {
     check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected %u (prescale_update) or %u (adam_rounded)",
-               kind_of(call), OCTAVO_KIND_PRESCALE_UPDATE, OCTAVO_KIND_ADAM_ROUNDED);
+               kind, kPrescale, kAdam);
+  }
   return check.status();
 }
 

@@ -49,8 +49,9 @@ void check_packed(Check *check, const octavo_gemm &c, const DeviceLimits &limits
 octavo_status check_operands(Check *check, const octavo_gemm *c, const DeviceLimits &limits,
                              uint64_t *workspace) {
   if (!check->call(c)) return check->status();
-  check->tensor(c->a, "a", Dtypes::kAny);
-  check->tensor(c->b, "b", Dtypes::kAny);
+  const bool is_fp4 = limits.takes_fp4 && has_fp4_blocks(c->a_scale_inv);
+  check->tensor(c->a, "a", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
+  check->tensor(c->b, "b", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
   constexpr uint32_t kLayouts = OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN | OCTAVO_GEMM_B_PACKED;
   check->flags(c->layout, kLayouts, "layout");
   if (!check->ok()) return check->status();
@@ -132,7 +133,9 @@ octavo_status check_gemm(const Caller &caller, const octavo_gemm *c, const Devic
       check.equal(c->bias->cols, shape.n, "bias.cols", "d.cols");
     }
   }
-  if (has_blocks(c->a_scale_inv) || has_blocks(c->b_scale_inv)) {
+  if (limits.takes_fp4 && (has_fp4_blocks(c->a_scale_inv) || has_fp4_blocks(c->b_scale_inv))) {
+    check_fp4_gemm(&check, *c);
+  } else if (has_blocks(c->a_scale_inv) || has_blocks(c->b_scale_inv)) {
     check_blocks(&check, *c);
   } else {
     check_plain_scale(&check, c->a_scale_inv, "a_scale_inv", *c->a);

@@ -3,19 +3,21 @@
  * Nothing here reads what a descriptor points to. The scales of a tensor [rows, cols] with blocks
  * of R x C are a matrix [ceil(rows / R), ceil(cols / C)]: f32 for blocks of 128, E8M0 for blocks
  * of 32. C is 128 or 32 in all of them, and R is 1 or C. Blocks of a state run over a dense matrix
- * in memory order, across rows.
+ * in memory order, across rows. Blocks of 16 are those of octavo/draft/fp4.h, for codes of four
+ * bits.
  */
 #pragma once
 
 #include "kernels/format/bits.h"
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
-#include "octavo/draft.h"
+#include "octavo/draft/fp4.h"
 
 namespace octavo {
 
 constexpr int64_t kLongBlock = 128; /* f32 scales */
 constexpr int64_t kMxBlock = 32;    /* E8M0 scales */
+constexpr int64_t kFp4Block = 16;   /* E4M3 scales */
 constexpr int64_t kFlatBlock = 256; /* of states */
 constexpr int64_t kExpandedBlock = 128;
 constexpr int64_t kExpandedScales = 3; /* floats for each of these */
@@ -24,8 +26,9 @@ inline int64_t divide_up(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
+/* Of one element that has a whole byte or more; of one that has less, 1. */
 inline int64_t dtype_bytes(uint32_t dtype) {
-  return OCTAVO_DTYPE_BITS(dtype) / 8;
+  return OCTAVO_DTYPE_BYTES(dtype, 1);
 }
 
 /* The largest finite value of any dtype that kernels take. */
@@ -39,8 +42,10 @@ inline float largest_of(uint32_t dtype) {
   }
 }
 
+/* In codes of four bits: the byte that holds it. */
 inline char *element(const octavo_tensor &t, int64_t row, int64_t col) {
-  return static_cast<char *>(t.data) + (row * t.stride + col) * dtype_bytes(t.dtype);
+  const int64_t bits = OCTAVO_DTYPE_BITS(t.dtype);
+  return static_cast<char *>(t.data) + (row * t.stride + col) * bits / 8;
 }
 
 /* No gaps between rows; a single row's stride says nothing. */
@@ -72,16 +77,26 @@ inline bool has_blocks(const octavo_scale *s) {
   return s != nullptr && is_block_granularity(s->granularity);
 }
 
+inline bool is_fp4_granularity(uint32_t granularity) {
+  return granularity == OCTAVO_BLOCK_1X16 || granularity == OCTAVO_BLOCK_16X16;
+}
+
+inline bool has_fp4_blocks(const octavo_scale *s) {
+  return s != nullptr && is_fp4_granularity(s->granularity);
+}
+
 inline bool is_mx_granularity(uint32_t granularity) {
   return granularity == OCTAVO_BLOCK_1X32 || granularity == OCTAVO_BLOCK_32X32;
 }
 
 inline int64_t block_cols(uint32_t granularity) {
+  if (is_fp4_granularity(granularity)) return kFp4Block;
   return is_mx_granularity(granularity) ? kMxBlock : kLongBlock;
 }
 
 inline int64_t block_rows(uint32_t granularity) {
-  const bool is_row = granularity == OCTAVO_BLOCK_1X128 || granularity == OCTAVO_BLOCK_1X32;
+  const bool is_row = granularity == OCTAVO_BLOCK_1X128 || granularity == OCTAVO_BLOCK_1X32 ||
+                      granularity == OCTAVO_BLOCK_1X16;
   return is_row ? 1 : block_cols(granularity);
 }
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "octavo/draft/rounding.h"
+#include "octavo/draft/fp4.h"
 
 namespace octavo {
 
@@ -36,6 +36,8 @@ OCTAVO_MINOR_0(octavo_copy, bytes);
 OCTAVO_MINOR_0(octavo_scale_values, reserved);
 OCTAVO_MINOR_0(octavo_prescale_update, high);
 OCTAVO_MINOR_0(octavo_adam_rounded, reserved);
+OCTAVO_MINOR_0(octavo_quantize_fp4, reserved);
+OCTAVO_MINOR_0(octavo_count, count);
 OCTAVO_MINOR_0(octavo_gradient_scale, max_norm);
 OCTAVO_MINOR_0(octavo_pack, out);
 #undef OCTAVO_MINOR_0

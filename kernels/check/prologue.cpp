@@ -117,7 +117,7 @@ octavo_status check_prologue_quantize(const Caller &caller, const octavo_prologu
   octavo_quantize q;
   OCTAVO_TAKE(q, c->quantize);
   q.in = &values;
-  return check_quantize(caller, &q);
+  return check_quantize(caller, &q, limits);
 }
 
 octavo_status check_prologue_workspace(const Caller &caller, const octavo_prologue_call *c,

@@ -147,7 +147,8 @@ void check_state(Check *check, const octavo_quantize &c) {
 
 }  // namespace
 
-octavo_status check_quantize(const Caller &caller, const octavo_quantize *c) {
+octavo_status check_quantize(const Caller &caller, const octavo_quantize *c,
+                             const DeviceLimits &limits) {
   Check check(caller, "quantize");
   if (!check.call(c)) return check.status();
   check.flags(c->flags, OCTAVO_QUANTIZE_KEEP_POSITIVE, "flags");
@@ -158,6 +159,8 @@ octavo_status check_quantize(const Caller &caller, const octavo_quantize *c) {
   if (!check.ok()) return check.status();
   if (is_state_scaled(*c)) {
     check_state(&check, *c);
+  } else if (limits.takes_fp4 && is_fp4_scaled(*c)) {
+    check_fp4_quantize(&check, *c);
   } else if (has_row_scales(*c) || is_block_scaled(*c)) {
     check_own_scales(&check, *c, has_row_scales(*c) ? kRows : kBlocks);
   } else {

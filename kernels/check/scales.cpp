@@ -30,11 +30,16 @@ void check_block_scale(Check *check, const octavo_scale *s, const char *name,
   if (!check->ok()) return;
   check->plain_scale(s, name);
   const bool is_mx = is_mx_granularity(s->granularity);
-  const uint32_t dtype = is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32;
+  const bool is_fp4 = is_fp4_granularity(s->granularity);
+  const uint32_t dtype = is_fp4 ? OCTAVO_E4M3FN : is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32;
   if (s->dtype != dtype) {
     return check->fail(OCTAVO_UNSUPPORTED,
                        "%s.dtype = 0x%x; expected 0x%x (%s), that of %s.granularity = %u", name,
-                       s->dtype, dtype, is_mx ? "float8_e8m0fnu" : "f32", name, s->granularity);
+                       s->dtype, dtype,
+                       is_fp4  ? "float8_e4m3fn"
+                       : is_mx ? "float8_e8m0fnu"
+                               : "f32",
+                       name, s->granularity);
   }
   const int64_t rows = divide_up(t.rows, block_rows(s->granularity));
   const int64_t cols = divide_up(t.cols, block_cols(s->granularity));

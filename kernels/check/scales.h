@@ -17,6 +17,14 @@ void check_row_scale(Check *check, const octavo_scale *s, const char *name, int6
 void check_block_scale(Check *check, const octavo_scale *s, const char *name,
                        const octavo_tensor &t);
 
+/* The same for codes of four bits; also what has no second level. s has blocks of 16. */
+void check_fp4_scale(Check *check, const octavo_scale *s, const char *name, const octavo_tensor &t);
+/* check->tensor, and rows of codes that are not whole blocks. */
+void check_fp4_tensor(Check *check, const octavo_tensor *t, const char *name);
+/* check_quantize and check_gemm of a call in which one operand or output has blocks of 16. */
+void check_fp4_quantize(Check *check, const octavo_quantize &c);
+void check_fp4_gemm(Check *check, const octavo_gemm &c);
+
 /* Refuses a checked tensor that is not dense, and codes other than E4M3FN. */
 void check_state_dense(Check *check, const octavo_tensor *t, const char *name);
 void check_state_codes(Check *check, const octavo_tensor *t, const char *name);

@@ -15,6 +15,7 @@ namespace octavo {
 struct DeviceLimits {
   const char *id;     /* caps.id, for texts */
   int64_t pack_rows;  /* caps.pack_rows; 0: there is no panel order */
+  bool takes_fp4;     /* octavo/draft/fp4.h */
   const void *device; /* handed to the functions below */
   /* Bytes of workspace for a gemm whose a, b and layout were checked; only their shapes and dtypes
    * and the flags may be looked at, d may be null. False: more than 2^63. */
@@ -30,15 +31,18 @@ octavo_status begin_describe(const Caller &caller, const char *id, octavo_kernel
 octavo_status begin_ability(const Caller &caller, const DeviceLimits &limits,
                             octavo_ability *question);
 /* Refuses a kind that is not that of a call; *bytes becomes 0. */
-octavo_status check_workspace_bytes(const Caller &caller, const void *call, uint64_t *bytes);
+octavo_status check_workspace_bytes(const Caller &caller, const void *call,
+                                    const DeviceLimits &limits, uint64_t *bytes);
 /* workspace_bytes of these two, for which memory without an address is legal. */
 octavo_status check_gemm_workspace(const Caller &caller, const octavo_gemm *c,
                                    const DeviceLimits &limits, uint64_t *bytes);
 octavo_status check_prologue_workspace(const Caller &caller, const octavo_prologue_call *c,
                                        const DeviceLimits &limits, uint64_t *bytes);
 
-octavo_status check_quantize(const Caller &caller, const octavo_quantize *c);
-octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c);
+octavo_status check_quantize(const Caller &caller, const octavo_quantize *c,
+                             const DeviceLimits &limits);
+octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
+                               const DeviceLimits &limits);
 octavo_status check_quantize_stats(const Caller &caller, const octavo_quantize_stats *c);
 octavo_status check_prologue(const Caller &caller, const octavo_prologue_call *c);
 octavo_status check_prologue_quantize(const Caller &caller, const octavo_prologue_call *c,
@@ -49,8 +53,11 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
 octavo_status check_delayed_scale_update(const Caller &caller,
                                          const octavo_delayed_scale_update *c);
 octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_update *c);
+octavo_status check_quantize_fp4(const Caller &caller, const octavo_quantize_fp4 *c,
+                                 const DeviceLimits &limits);
+octavo_status check_count(const Caller &caller, const octavo_count *c);
 /* Of a draft call that the kernels do not know; a null call, too. */
-octavo_status refuse_draft(const Caller &caller, const void *call);
+octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceLimits &limits);
 octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_scale *c);
 
 octavo_status check_gemm(const Caller &caller, const octavo_gemm *c, const DeviceLimits &limits);

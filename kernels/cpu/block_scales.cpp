@@ -4,19 +4,21 @@
  */
 #include "kernels/cpu/block_scales.h"
 
+#include "kernels/cpu/fp4.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
 
 void load_block_values(const Context &context, const octavo_tensor &codes, const octavo_scale &s,
                        int64_t row, int64_t col, int64_t count, float *values) {
-  context.level->load(codes.dtype, element(codes, row, col), count, values);
+  load_any(context, codes, row, col, count, values);
   const int64_t length = block_cols(s.granularity);
   const char *scales = scale_row(s, row);
   for (int64_t start = 0; start < count; start += length) {
     const int64_t rest = count - start;
-    context.level->multiply(values + start, rest < length ? rest : length,
-                            scale_inv_at(s, scales, (col + start) / length));
+    float factor = scale_inv_at(s, scales, (col + start) / length);
+    if (s.second != nullptr) factor = nvfp4_decode_factor(factor, *s.second);
+    context.level->multiply(values + start, rest < length ? rest : length, factor);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/rows.h"
 #include "kernels/format/e8m0.h"
+#include "kernels/format/float8.h"
 
 namespace octavo {
 
@@ -13,6 +14,8 @@ static_assert(kSegment % kLongBlock == 0 && kSegment % kMxBlock == 0,
 
 /* The multiplier of block `block` of a row of scales; see scale_row. */
 inline float scale_inv_at(const octavo_scale &s, const char *scales, int64_t block) {
+  if (s.dtype == OCTAVO_E4M3FN)
+    return decode_e4m3(reinterpret_cast<const uint8_t *>(scales)[block]);
   if (s.dtype == OCTAVO_E8M0FNU)
     return decode_e8m0(reinterpret_cast<const uint8_t *>(scales)[block]);
   return reinterpret_cast<const float *>(scales)[block];

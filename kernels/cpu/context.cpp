@@ -90,7 +90,7 @@ uint64_t prologue_workspace(const void *, const octavo_prologue_call &c) {
 
 DeviceLimits limits_of(const Context &context) {
   const int64_t pack_rows = context.level->dot == nullptr ? 0 : kDotCols;
-  return {context.level->id, pack_rows, nullptr, gemm_workspace, prologue_workspace};
+  return {context.level->id, pack_rows, true, nullptr, gemm_workspace, prologue_workspace};
 }
 
 octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink) {

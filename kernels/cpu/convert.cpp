@@ -80,7 +80,7 @@ octavo_status dequantize_rows(const Context &context, const octavo_dequantize &c
 
 octavo_status dequantize(const Context &context, const octavo_dequantize &c) {
   if (has_state_blocks(c.scale_inv)) return dequantize_state(context, c);
-  if (has_blocks(c.scale_inv)) return dequantize_blocks(context, c);
+  if (has_blocks(c.scale_inv) || has_fp4_blocks(c.scale_inv)) return dequantize_blocks(context, c);
   if (is_row_scaled(c.scale_inv)) return dequantize_rows(context, c);
 
   const float factor = scale_value(c.scale_inv);

@@ -6,6 +6,7 @@
  */
 #include "kernels/cpu/gemm.h"
 
+#include "kernels/cpu/fp4.h"
 #include "kernels/cpu/verbs.h"
 
 namespace octavo {
@@ -20,7 +21,7 @@ void pack_panel(const Context &context, const octavo_tensor &t, int64_t first, i
     float *out = panel + k * width;
     for (int row = 0; row < width; ++row) {
       float values[kChunk] = {};
-      if (row < rows) context.level->load(t.dtype, element(t, first + row, k), count, values);
+      if (row < rows) load_any(context, t, first + row, k, count, values);
       for (int64_t i = 0; i < count; ++i) out[i * width + row] = values[i];
     }
   }
@@ -183,6 +184,9 @@ octavo_status gemm(const Context &context, const octavo_gemm &c) {
     return multiply_panels<BlockSums>(context, c, panels, nullptr);
   }
   const RowScales scales(c);
+  if (has_fp4_blocks(c.a_scale_inv)) {
+    return multiply_panels<BlockSums>(context, c, panels, &scales);
+  }
   return multiply_panels<PlainSums>(context, c, panels, scales.is_scaled() ? &scales : nullptr);
 }
 

@@ -7,23 +7,21 @@
 namespace octavo {
 
 /* Both operands' multipliers of the elements of d as fp32; of the granularities PER_TENSOR and
- * PER_ROW. */
+ * PER_ROW, and of the second level of blocks of 16. */
 class RowScales {
  public:
-  explicit RowScales(const octavo_gemm &c) : c_(c) {}
+  explicit RowScales(const octavo_gemm &c);
 
   bool is_scaled() const { return c_.a_scale_inv != nullptr || c_.b_scale_inv != nullptr; }
-  void rows(int64_t row, int rows, float *out) const { fill(c_.a_scale_inv, row, rows, out); }
+  void rows(int64_t row, int rows, float *out) const;
   /* From `cols` to kMaxTileCols 0. */
-  void cols(int64_t col, int cols, float *out) const {
-    fill(c_.b_scale_inv, col, cols, out);
-    for (int i = cols; i < kMaxTileCols; ++i) out[i] = 0.0f;
-  }
+  void cols(int64_t col, int cols, float *out) const;
 
  private:
   static void fill(const octavo_scale *s, int64_t first, int count, float *out);
 
   const octavo_gemm &c_;
+  float second_ = 1.0f;
 };
 
 /* Block scales of both operands as f32 [blocks][width], packed on the stack, so that the workspace

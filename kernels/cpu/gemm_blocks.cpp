@@ -2,6 +2,7 @@
  * tiles.
  */
 #include "kernels/cpu/block_scales.h"
+#include "kernels/cpu/fp4.h"
 #include "kernels/cpu/gemm.h"
 
 namespace octavo {
@@ -20,6 +21,23 @@ void pack_block_scales(const octavo_scale &s, int64_t first, int rows, int width
 }
 
 }  // namespace
+
+RowScales::RowScales(const octavo_gemm &c) : c_(c) {
+  /* One factor of both, which is then that of the rows. */
+  if (has_fp4_blocks(c.a_scale_inv))
+    second_ = nvfp4_product_factor(*c.a_scale_inv->second, *c.b_scale_inv->second);
+}
+
+void RowScales::rows(int64_t row, int rows, float *out) const {
+  if (!has_fp4_blocks(c_.a_scale_inv)) return fill(c_.a_scale_inv, row, rows, out);
+  for (int i = 0; i < rows; ++i) out[i] = second_;
+}
+
+void RowScales::cols(int64_t col, int cols, float *out) const {
+  if (!has_fp4_blocks(c_.b_scale_inv)) fill(c_.b_scale_inv, col, cols, out);
+  for (int i = has_fp4_blocks(c_.b_scale_inv) ? 0 : cols; i < kMaxTileCols; ++i)
+    out[i] = i < cols ? 1.0f : 0.0f;
+}
 
 void RowScales::fill(const octavo_scale *s, int64_t first, int count, float *out) {
   for (int i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 #include "kernels/check/calls.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/block_scales.h"
+#include "kernels/cpu/fp4.h"
 #include "kernels/cpu/quantize_tile.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/state_blocks.h"
@@ -126,6 +127,7 @@ octavo_status quantize_tensor(const Context &context, const octavo_quantize &c) 
 
 octavo_status quantize(const Context &context, const octavo_quantize &c) {
   if (is_state_scaled(c)) return quantize_state(context, c);
+  if (is_fp4_scaled(c)) return quantize_fp4(context, c, {});
   if (has_row_scales(c)) return quantize_rows(context, c);
   if (is_block_scaled(c)) return quantize_blocks(context, c);
   return quantize_tensor(context, c);

@@ -1,4 +1,4 @@
-/* compute_amax, scale_from_amax, prescale_update and gradient_scale: all between values and
+/* compute_amax, scale_from_amax, prescale_update, count and gradient_scale: all between values and
  * factors.
  *
  * Pointers into a pool are aligned to one float only.
@@ -41,6 +41,12 @@ octavo_status prescale_update(const Context &, const octavo_prescale_update &c) 
   }
   *c.saturated = 0.0f;
   *c.added = 0.0f;
+  return OCTAVO_OK;
+}
+
+octavo_status count(const Context &, const octavo_count &c) {
+  constexpr float kLast = 0x1p24f - 1.0f;
+  *c.count = *c.count < kLast ? *c.count + 1.0f : 0.0f;
   return OCTAVO_OK;
 }
 

@@ -17,7 +17,7 @@ namespace {
 octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   const Context &context = context_of(ctx);
   const Caller caller = context.caller();
-  const octavo_status status = check_workspace_bytes(caller, call, bytes);
+  const octavo_status status = check_workspace_bytes(caller, call, limits_of(context), bytes);
   if (status != OCTAVO_OK) return status;
   switch (kind_of(call)) {
     case OCTAVO_KIND_GEMM:
@@ -52,7 +52,15 @@ octavo_status draft(void *ctx, const void *call) {
     case OCTAVO_KIND_ADAM_ROUNDED:
       return verb<check_adam_rounded, adam_rounded>(ctx,
                                                     static_cast<const octavo_adam_rounded *>(call));
-    default: return refuse_draft(context_of(ctx).caller(), call);
+    case OCTAVO_KIND_QUANTIZE_FP4:
+      return verb<check_quantize_fp4, quantize_fp4>(ctx,
+                                                    static_cast<const octavo_quantize_fp4 *>(call));
+    case OCTAVO_KIND_COUNT:
+      return verb<check_count, count>(ctx, static_cast<const octavo_count *>(call));
+    default: {
+      const Context &context = context_of(ctx);
+      return refuse_draft(context.caller(), call, limits_of(context));
+    }
   }
 }
 

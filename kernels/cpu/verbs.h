@@ -22,6 +22,8 @@ octavo_status sum_of_squares(const Context &context, const octavo_sum &c);
 octavo_status copy(const Context &context, const octavo_copy &c);
 octavo_status scale_values(const Context &context, const octavo_scale_values &c);
 octavo_status prescale_update(const Context &context, const octavo_prescale_update &c);
+octavo_status quantize_fp4(const Context &context, const octavo_quantize_fp4 &c);
+octavo_status count(const Context &context, const octavo_count &c);
 octavo_status quantize_stats(const Context &context, const octavo_quantize_stats &c);
 octavo_status prologue(const Context &context, const octavo_prologue_call &c);
 octavo_status prologue_quantize(const Context &context, const octavo_prologue_call &c);

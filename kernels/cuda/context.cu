@@ -135,7 +135,7 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
                         sizeof(Context));
   context->caller = caller;
   context->device = device.index;
-  context->limits = {"cuda", 0, context, gemm_workspace, prologue_workspace};
+  context->limits = {"cuda", 0, false, context, gemm_workspace, prologue_workspace};
   octavo_status status = capability_of(device.index, &context->capability);
   const DeviceScope scope(device.index);
   cudaError_t error = scope.error();

@@ -37,8 +37,9 @@ struct AsRow {
   AsRow &operator=(const AsRow &) = delete;
 };
 
-octavo_status check_with_workspace(const Caller &caller, const octavo_quantize *c) {
-  const octavo_status status = check_quantize(caller, c);
+octavo_status check_with_workspace(const Caller &caller, const octavo_quantize *c,
+                                   const DeviceLimits &limits) {
+  const octavo_status status = check_quantize(caller, c, limits);
   if (status != OCTAVO_OK) return status;
   const bool casts = c->out != nullptr || c->out_t != nullptr;
   const bool measures = casts && c->rule != OCTAVO_RULE_GIVEN && !is_state_scaled(*c) &&

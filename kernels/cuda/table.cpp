@@ -62,7 +62,7 @@ octavo_status ask_sum(const Caller &caller, const octavo_sum *c, uint64_t *bytes
 
 octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   const Context &context = context_of(ctx);
-  const octavo_status status = check_workspace_bytes(context.caller, call, bytes);
+  const octavo_status status = check_workspace_bytes(context.caller, call, context.limits, bytes);
   if (status != OCTAVO_OK) return status;
   switch (kind_of(call)) {
     case OCTAVO_KIND_GEMM:

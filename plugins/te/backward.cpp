@@ -16,7 +16,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   if (c.wants_dw() && r.wgrad == Operands::kPlain) plain_x = c.x();
   const Codes x =
       c.wants_dw() && r.wgrad != Operands::kPlain
-          ? p.saved_codes(wgrad ? kColumns : kRows, c.k(), OCTAVO_E4M3FN, r.operand_granularity)
+          ? p.saved_codes(wgrad ? kColumns : kRows, c.k(), r.operand_dtype, r.operand_granularity)
           : Codes();
 
   // dy to codes, where a product reads them. Else only a look at it, so that its amax and the flag
@@ -27,7 +27,11 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   Codes dy = dgrad || wgrad
                  ? p.codes(c.m(), c.n(), r.gradient_dtype, directions, r.operand_granularity)
                  : Codes();
-  if (dgrad || wgrad) p.cast(c.dy(), dy, by_recipe(seen, c[nonfinite_]));
+  Cast way = by_recipe(seen, c[nonfinite_]);
+  way.fp4_flags = r.dy_flags;
+  way.key = static_cast<uint64_t>(options().rounding_seed) << 32 | c.linear.id;
+  way.count = c[count_];
+  if (dgrad || wgrad) p.cast(c.dy(), dy, way);
   if (rows) p.record(c.dy(), dy.by_rows(), seen.statistics);
   if (p.may(!dgrad && !wgrad)) p.look(c.dy(), seen.amax, c[nonfinite_]);
 
@@ -59,7 +63,8 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
 }
 
-// Delayed scaling: the next scales from the amax of this step.
+// Delayed scaling: the next scales from the amax of this step. Stochastic rounding: other random
+// numbers.
 void Te::finish_step(Pass &p, const StepCall &c) const {
   const auto update = [&](const ObservedSlot &operand, uint32_t dtype) {
     update_scales(
@@ -70,6 +75,10 @@ void Te::finish_step(Pass &p, const StepCall &c) const {
   update(w_, OCTAVO_E4M3FN);
   update(x_, OCTAVO_E4M3FN);
   update(dy_, recipe_.gradient_dtype);
+  if (!recipe_.is_stochastic()) return;
+  auto count = p.call<octavo_count>(OCTAVO_KIND_COUNT);
+  count.count = c[count_];
+  p.run(&octavo_kernels::draft, count);
 }
 
 }  // namespace octavo::te

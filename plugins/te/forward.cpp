@@ -24,7 +24,7 @@ void Te::cast_weight(Pass &p, const WeightCall &c) const {
   // Statistics are taken of codes in the order of the weight, whatever the cache has.
   const bool packs = w.layout == Layout::kPacked;
   if (packs || (seen.statistics.wanted && !w.has_rows()))
-    p.add_rows(w, c.n(), c.k(), OCTAVO_E4M3FN, recipe_.weight_granularity);
+    p.add_rows(w, c.n(), c.k(), recipe_.operand_dtype, recipe_.weight_granularity);
   p.cast(c[weight_], w, by_recipe(seen));
   if (packs) p.pack(w.rows, cached);
   if (w.has_rows()) p.record(c[weight_], w.by_rows(), seen.statistics);
@@ -51,13 +51,15 @@ void Te::forward(Pass &p, const ForwardCall &c) const {
 
   // Backward wants the columns of x, or its rows to decode; fprop and statistics want the rows.
   Codes x = c.keeps() && r.wgrad != Operands::kPlain
-                ? p.saved_codes(r.wgrad == Operands::kFp8 ? kColumns : kRows, c.k(), OCTAVO_E4M3FN,
-                                r.operand_granularity)
+                ? p.saved_codes(r.wgrad == Operands::kFp8 ? kColumns : kRows, c.k(),
+                                r.operand_dtype, r.operand_granularity)
                 : Codes();
   const bool observes = x.has_columns() && seen.statistics.wanted;
   if (!x.has_rows() && (runs_fp8 || observes))
-    p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN, r.operand_granularity);
-  if (x.has_rows() || x.has_columns()) p.cast(c.x(), x, by_recipe(seen));
+    p.add_rows(x, c.m(), c.k(), r.operand_dtype, r.operand_granularity);
+  Cast how = by_recipe(seen);
+  how.fp4_flags = r.x_flags;
+  if (x.has_rows() || x.has_columns()) p.cast(c.x(), x, how);
   if (x.has_rows()) p.record(c.x(), x.by_rows(), seen.statistics);
 
   if (runs_fp8)

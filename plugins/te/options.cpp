@@ -7,18 +7,19 @@ void Options::list(author::OptionList<Options> &l) {
   using O = Options;
   l.add("recipe", &O::recipe,
         "delayed: scales from the amax of earlier steps; current: from this tensor; block: of 128 "
-        "elements; mx: of 32 elements, powers of two; rowwise: of rows, powers of two")
-      .choices({"delayed", "current", "block", "mx", "rowwise"})
+        "elements; mx: of 32 elements, powers of two; nvfp4: codes of 4 bits, of 16 elements; "
+        "rowwise: of rows, powers of two")
+      .choices({"delayed", "current", "block", "mx", "nvfp4", "rowwise"})
       .per_linear();
   l.add("profile", &O::profile,
         "whose arithmetic the recipe follows; default: Transformer Engine's; te2-delayed-unfused: "
         "its Python path; ocp-mx: OCP Microscaling 1.0; torchao-rowwise: torchao's rowwise")
       .choices({"default", "te2-delayed-fused", "te2-delayed-unfused", "te2-current", "te2-block",
-                "te2-mx", "ocp-mx", "torchao-rowwise"})
+                "te2-mx", "ocp-mx", "te2-nvfp4", "torchao-rowwise"})
       .per_linear();
   l.add("fp8_format", &O::fp8_format,
         "HYBRID: float8_e4m3fn forward, float8_e5m2 gradients; E4M3: one format; default: HYBRID "
-        "for delayed and current, E4M3 for block, mx and rowwise")
+        "for delayed and current, E4M3 for block, mx, nvfp4 (its scales) and rowwise")
       .choices({"default", "HYBRID", "E4M3", "E5M2"})
       .per_linear();
   // [per_linear]
@@ -76,6 +77,18 @@ void Options::list(author::OptionList<Options> &l) {
         "a smaller amax counts as this; current and block only; rowwise has 1e-12")
       .range(0, 1e38)
       .per_linear();
+  l.add("disable_rht", &O::disable_rht,
+        "true: no random Hadamard transform of the operands of wgrad; nvfp4 only")
+      .per_linear();
+  l.add("disable_stochastic_rounding", &O::disable_stochastic_rounding,
+        "true: gradients are rounded to nearest, too; nvfp4 only")
+      .per_linear();
+  l.add("disable_2d_quantization", &O::disable_2d_quantization,
+        "true: weights have one scale for 1 x 16 elements instead of 16 x 16; nvfp4 only")
+      .per_linear();
+  l.add("rounding_seed", &O::rounding_seed, "of stochastic roundings; nvfp4 only")
+      .range(0, 4294967295)
+      .per_session("one seed is for the whole session");
   l.add("fp8_dpa", &O::fp8_dpa, "only false is possible: attention stays with the host")
       .per_session("attention stays with the host");
   l.add("fp8_mha", &O::fp8_mha, "only false is possible: attention stays with the host")

@@ -9,7 +9,7 @@
 namespace octavo::te {
 
 // In the order of the texts that options.cpp names.
-enum class Scaling { kDelayed, kCurrent, kBlock, kMx, kRowwise };
+enum class Scaling { kDelayed, kCurrent, kBlock, kMx, kNvfp4, kRowwise };
 enum class Profile {
   kDefault,
   kTe2DelayedFused,
@@ -18,6 +18,7 @@ enum class Profile {
   kTe2Block,
   kTe2Mx,
   kOcpMx,
+  kTe2Nvfp4,
   kTorchaoRowwise
 };
 enum class Format { kDefault, kHybrid, kE4m3, kE5m2 };
@@ -44,6 +45,10 @@ struct Options {
   bool current_scaling_power_2_scales = false;
   bool block_scaling_fp32_scales = false;
   double amax_epsilon = 0;
+  bool disable_rht = false;
+  bool disable_stochastic_rounding = false;
+  bool disable_2d_quantization = false;
+  int64_t rounding_seed = 0;
   bool fp8_dpa = false;
   bool fp8_mha = false;
   bool telemetry = false;

@@ -11,8 +11,8 @@ namespace {
 
 // "N 20 -> 32, K 33 -> 48: 2.33 times the multiply-adds", or nothing without padding. M is padded,
 // too, but differs from call to call.
-std::string padding_of(const Device &device, const Parameter &w) {
-  const int64_t n = device.aligned(w.rows), k = device.aligned(w.cols);
+std::string padding_of(const Device &device, const Parameter &w, uint32_t dtype) {
+  const int64_t n = device.aligned(w.rows, dtype), k = device.aligned(w.cols, dtype);
   if (n == w.rows && k == w.cols) return {};
   std::string text;
   if (n != w.rows) text = "N " + std::to_string(w.rows) + " -> " + std::to_string(n);
@@ -37,6 +37,20 @@ Remedy another_recipe(const Device &device, Scaling scaling) {
   return set_key("fp8.te.recipe", "\"current\"");
 }
 
+// What nvfp4 calls besides casts and products as such.
+void need_fp4(const Device &device, const Recipe &r, Verdicts &verdicts) {
+  octavo_ability cast{};
+  cast.call = OCTAVO_KIND_QUANTIZE_FP4;
+  cast.dtype = r.operand_dtype;
+  cast.granularity = r.operand_granularity;
+  if (((r.x_flags | r.dy_flags) == 0 || device.serves(device.ask(cast))) &&
+      (!r.is_stochastic() || device.executes(OCTAVO_KIND_COUNT)))
+    return;
+  verdicts.decline(OCTAVO_REASON_KERNEL,
+                   "the kernels of this device lack the transform or the rounding of nvfp4",
+                   another_recipe(device, r.scaling), "no octavo/draft/fp4.h");
+}
+
 }  // namespace
 
 void Te::check(const Device &device, const Options &options, Verdicts &verdicts) {
@@ -44,9 +58,10 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
   const Recipe r = recipe_of(options);
   verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}});
   if (r.operand_granularity != OCTAVO_PER_TENSOR) {
-    const CodeFormat x{OCTAVO_E4M3FN, r.operand_granularity},
-        w{OCTAVO_E4M3FN, r.weight_granularity};
+    const CodeFormat x{r.operand_dtype, r.operand_granularity},
+        w{r.operand_dtype, r.weight_granularity};
     verdicts.need_product(x, w, another_recipe(device, r.scaling));
+    if (r.is_fp4() && !verdicts.declined()) need_fp4(device, r, verdicts);
   }
   if (verdicts.declined()) return;
   if (r.scaling == Scaling::kMx && r.gradient_dtype == OCTAVO_E5M2)
@@ -73,7 +88,7 @@ Verdict Te::take_parameter(const Parameter &p) const {
 
 Verdict Te::take_linear(const Linear &, const Parameter &w) const {
   Verdict v = accept(describe(recipe_));
-  v.evidence = padding_of(device(), w);
+  v.evidence = padding_of(device(), w, recipe_.operand_dtype);
   return v;
 }
 
@@ -90,6 +105,7 @@ void Te::declare(Slots &s) {
 
   // [slots]
   WeightCodes codes;
+  codes.dtype = r.operand_dtype;
   codes.granularity = r.weight_granularity;
   codes.packs_rows = r.may_pack_weight();
   if (r.fprop == Operands::kFp8) codes.rows_read_by.push_back(OCTAVO_VERB_FORWARD);
@@ -105,6 +121,13 @@ void Te::declare(Slots &s) {
   };
   if (r.casts_weight()) w_ = observe("w", OCTAVO_VERB_QUANTIZE_WEIGHT, SlotRule::Kind::kWeightPool);
   nonfinite_ = s.nonfinite();
+  if (r.is_stochastic()) {
+    SlotRule count = Slots::rule(SlotRule::Kind::kSession, "count", OCTAVO_ROLE_COUNTER);
+    count.flags = OCTAVO_SLOT_CHECKPOINT;
+    count.is_shared = false;  // each variant counts its own
+    count.read({OCTAVO_VERB_BACKWARD}).update({OCTAVO_VERB_END_STEP});
+    count_ = s.floats(std::move(count));
+  }
   if (r.casts_x()) x_ = observe("x", OCTAVO_VERB_FORWARD, SlotRule::Kind::kLinearPool);
   if (r.casts_dy()) dy_ = observe("dy", OCTAVO_VERB_BACKWARD, SlotRule::Kind::kLinearPool);
   // [/slots]

@@ -5,9 +5,9 @@ namespace octavo::te {
 namespace {
 
 // [recipes]
-// Defaults of Transformer Engine's classes DelayedScaling, Float8CurrentScaling, Float8BlockScaling
-// and MXFP8BlockScaling, and of torchao's recipe "rowwise" (float8/config.py: from_recipe_name at
-// revision 36027d8), in the order of Scaling.
+// Defaults of Transformer Engine's classes DelayedScaling, Float8CurrentScaling,
+// Float8BlockScaling, MXFP8BlockScaling and NVFP4BlockScaling, and of torchao's recipe "rowwise"
+// (float8/config.py: from_recipe_name at revision 36027d8), in the order of Scaling.
 constexpr struct {
   const char *hybrid, *e4m3;
   Profile profile;
@@ -22,6 +22,8 @@ constexpr struct {
      Profile::kTe2Block, Format::kE4m3, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128},
     {"MX block scaling, HYBRID", "MX block scaling, E4M3",  //
      Profile::kTe2Mx, Format::kE4m3, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32},
+    {"NVFP4 block scaling", "NVFP4 block scaling",  //
+     Profile::kTe2Nvfp4, Format::kE4m3, OCTAVO_BLOCK_1X16, OCTAVO_BLOCK_16X16},
     {"scales of rows, HYBRID", "scales of rows, E4M3",  //
      Profile::kTorchaoRowwise, Format::kE4m3, OCTAVO_PER_ROW, OCTAVO_PER_ROW},
 };
@@ -40,6 +42,7 @@ constexpr struct {
     {Scaling::kBlock, OCTAVO_RULE_POW2},
     {Scaling::kMx, OCTAVO_RULE_MX_UP},
     {Scaling::kMx, OCTAVO_RULE_MX_FLOOR},
+    {Scaling::kNvfp4, OCTAVO_RULE_NVFP4},
     {Scaling::kRowwise, OCTAVO_RULE_POW2},
 };
 
@@ -81,6 +84,12 @@ Recipe recipe_of(const Options &o) {
   r.weight_granularity = is_2d ? uint32_t{OCTAVO_BLOCK_32X32} : row.weight_granularity;
   const Format format = o.fp8_format == Format::kDefault ? row.format : o.fp8_format;
   if (format == Format::kE4m3) r.gradient_dtype = OCTAVO_E4M3FN;
+  if (r.scaling == Scaling::kNvfp4) {
+    r.operand_dtype = r.gradient_dtype = OCTAVO_E2M1;
+    if (o.disable_2d_quantization) r.weight_granularity = r.operand_granularity;
+    r.x_flags = o.disable_rht ? 0 : OCTAVO_FP4_HADAMARD;
+    r.dy_flags = r.x_flags | (o.disable_stochastic_rounding ? 0 : OCTAVO_FP4_STOCHASTIC);
+  }
   r.fprop = overridden(o, "fprop");
   r.dgrad = overridden(o, "dgrad");
   r.wgrad = overridden(o, "wgrad");

@@ -18,8 +18,11 @@ struct Recipe {
   uint32_t history = OCTAVO_HISTORY_TE;              // delayed: OCTAVO_HISTORY_...
   uint32_t operand_granularity = OCTAVO_PER_TENSOR;  // x and dy
   uint32_t weight_granularity = OCTAVO_PER_TENSOR;
-  uint32_t gradient_dtype = OCTAVO_E5M2;  // HYBRID; E4M3 uses one format throughout
-  float eps = 0;                          // a smaller amax counts as this
+  uint32_t operand_dtype = OCTAVO_E4M3FN;  // x and w
+  uint32_t gradient_dtype = OCTAVO_E5M2;   // HYBRID; E4M3 uses one format throughout
+  float eps = 0;                           // a smaller amax counts as this
+  uint32_t x_flags = 0;                    // OCTAVO_FP4_... of casts to E2M1
+  uint32_t dy_flags = 0;
   Operands fprop = Operands::kFp8;
   Operands dgrad = Operands::kFp8;
   Operands wgrad = Operands::kFp8;
@@ -27,6 +30,8 @@ struct Recipe {
 
   bool delayed() const { return scaling == Scaling::kDelayed; }
   bool per_tensor() const { return operand_granularity == OCTAVO_PER_TENSOR; }
+  bool is_fp4() const { return operand_dtype == OCTAVO_E2M1; }
+  bool is_stochastic() const { return casts_dy() && (dy_flags & OCTAVO_FP4_STOCHASTIC) != 0; }
   bool rows() const { return operand_granularity == OCTAVO_PER_ROW; }
   // Which products read codes of the weight, of x and of dy.
   bool casts_weight() const { return fprop == Operands::kFp8 || dgrad != Operands::kPlain; }

@@ -14,9 +14,8 @@ using author::set_key;
 
 const author::OptionRule<O> kRules[] = {
     {[](const O &o) {
-       return o.use_mxfp8_block_scaling &&
-              (o.recipe == Scaling::kCurrent || o.recipe == Scaling::kBlock ||
-               o.recipe == Scaling::kRowwise);
+       return o.use_mxfp8_block_scaling && o.recipe != Scaling::kDelayed &&
+              o.recipe != Scaling::kMx;
      },
      "use_mxfp8_block_scaling chooses the recipe mx, but another recipe is named",
      set_key("fp8.te.recipe", "\"mx\"", ", or use_mxfp8_block_scaling = false"),
@@ -85,6 +84,27 @@ const author::OptionRule<O> kRules[] = {
      "mxfp8_2d_quantization belongs to the recipe mx",
      set_key("fp8.te.mxfp8_2d_quantization", "false"),
      {"mxfp8_2d_quantization", "recipe"}},
+    {[](const O &o) { return is(o, Scaling::kNvfp4) && o.fp8_format == Format::kHybrid; },
+     "nvfp4 has one format for x, w and dy, with scales in E4M3",
+     set_key("fp8.te.fp8_format", "\"default\""),
+     {"fp8_format", "recipe"}},
+    {[](const O &o) {
+       return !is(o, Scaling::kNvfp4) &&
+              (o.disable_rht || o.disable_stochastic_rounding || o.disable_2d_quantization);
+     },
+     "only nvfp4 has a transform, stochastic rounding and blocks of 16 x 16 elements",
+     set_key("fp8.te.recipe", "\"nvfp4\"", ", or remove the option"),
+     {"disable_rht", "disable_stochastic_rounding", "disable_2d_quantization"}},
+    {[](const O &o) {
+       return o.rounding_seed != 0 && (!is(o, Scaling::kNvfp4) || o.disable_stochastic_rounding);
+     },
+     "only the stochastic rounding of nvfp4 has a seed",
+     set_key("fp8.te.rounding_seed", "0"),
+     {"rounding_seed", "disable_stochastic_rounding", "recipe"}},
+    {[](const O &o) { return is(o, Scaling::kNvfp4) && o.telemetry; },
+     "nothing measures how well codes of 4 bits represent values",
+     set_key("fp8.te.telemetry", "false"),
+     {"telemetry", "recipe"}},
     {[](const O &o) { return o.fp8_dpa || o.fp8_mha; },
      "this backend has linear layers only: attention stays with the host",
      set_key("fp8.te.fp8_dpa", "false", " and fp8_mha = false"),

@@ -31,6 +31,7 @@ class Te : public author::FusedBackend<Te, Options>, public author::Shards<Te> {
   author::MatrixSlot weight_;
   author::CodesSlot cache_;
   author::FloatSlot nonfinite_;
+  author::FloatSlot count_;  // of steps, for stochastic rounding
   author::ObservedSlot w_, x_, dy_;
 };
 

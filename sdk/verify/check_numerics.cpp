@@ -13,6 +13,12 @@
 // plus fp32 accumulation, K 2^-23 sum_k |u_k v_k| (products of codes are exact; the factor 2 covers
 // the magnitude of the quantized terms), plus the rounding of the result to its dtype.
 //
+// E2M1 has steps of a third of a block's largest element, and a stochastic rounding errs by up to
+// one. Where both operands are transformed by the same orthogonal matrix, 16 elements of a product
+// with |u| <= U and |v| <= V become as many with norms of at most 4 U and 4 V, whose sum is off by
+// at most 2 * 4 * 4 * 4 / 3 + 16 * (4 / 3)^2 < 5 * 16 times U V, and by the same share if only some
+// of the 16 are not 0. An error of 2.5 amax for each element covers that: d(u) d(v) > 5 U V.
+//
 // Where the scale is a slot, the errors of different elements are independent roundings, so they
 // cancel: the error of a sum has variance at most sum_k (u_k v_k)^2 (e_u^2 + e_v^2) / 3, because
 // a uniform error in [-h, h] has variance h^2 / 3. The mean square of all elements must stay below
@@ -22,18 +28,24 @@
 
 #include "all_checks.h"
 #include "host.h"
+#include "octavo/draft/fp4.h"
 #include "report.h"
 
 namespace octavo::conformance {
 namespace {
 
-// Largest relative error of one cast to any of these dtypes.
-double half_ulp(uint64_t dtypes) {
-  if ((dtypes & dtype_bit(OCTAVO_E5M2)) != 0) return 0x1p-3;
-  if ((dtypes & dtype_bit(OCTAVO_E4M3FN)) != 0) return 0x1p-4;
-  if ((dtypes & dtype_bit(OCTAVO_BF16)) != 0) return 0x1p-8;
-  if ((dtypes & dtype_bit(OCTAVO_F16)) != 0) return 0x1p-11;
-  return 0;
+// Largest error of one cast to any of these dtypes: as a share of the element, and of amax.
+struct CastError {
+  double relative;
+  double of_amax;
+};
+CastError error_of(uint64_t dtypes) {
+  if ((dtypes & dtype_bit(OCTAVO_E2M1)) != 0) return {0, 2.5};
+  if ((dtypes & dtype_bit(OCTAVO_E5M2)) != 0) return {0x1p-3, 0x1p-13};
+  if ((dtypes & dtype_bit(OCTAVO_E4M3FN)) != 0) return {0x1p-4, 0x1p-13};
+  if ((dtypes & dtype_bit(OCTAVO_BF16)) != 0) return {0x1p-8, 0x1p-13};
+  if ((dtypes & dtype_bit(OCTAVO_F16)) != 0) return {0x1p-11, 0x1p-13};
+  return {0, 0};
 }
 
 struct Operand {
@@ -48,10 +60,10 @@ struct Operand {
   double error(double v) const { return relative * std::fabs(v) + absolute; }
 };
 
-Operand operand(const Matrix &m, bool transposed, double relative) {
+Operand operand(const Matrix &m, bool transposed, CastError e) {
   double amax = 0;
   for (const double v : values_of(m)) amax = std::max(amax, std::fabs(v));
-  return {m, transposed, relative, relative > 0 ? amax * 0x1p-13 : 0};
+  return {m, transposed, e.relative, amax * e.of_amax};
 }
 
 double rounding(uint32_t dtype) {
@@ -120,9 +132,9 @@ void check_numerics(const Context &context) {
   const uint64_t weight_formats = s.kernels().quantized(OCTAVO_VERB_QUANTIZE_WEIGHT);
   const uint64_t x_formats = s.kernels().quantized(OCTAVO_VERB_FORWARD);
   const uint64_t dy_formats = s.kernels().quantized(OCTAVO_VERB_BACKWARD);
-  const double e_w = half_ulp(weight_formats | x_formats);
-  const double e_x = half_ulp(x_formats);
-  const double e_dy = half_ulp(dy_formats);
+  const CastError e_w = error_of(weight_formats | x_formats);
+  const CastError e_x = error_of(x_formats);
+  const CastError e_dy = error_of(dy_formats);
   Call overwrite;
   overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
   for (Batch &batch : host.batches()) {

@@ -10,6 +10,7 @@
 #include "all_checks.h"
 #include "between.h"
 #include "host.h"
+#include "octavo/draft/fp4.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -25,6 +26,7 @@ class BatchScales : public KernelsBetween<BatchScales> {
     table_.quantize = quantize;
     table_.gemm = gemm;
     table_.dequantize = dequantize;
+    table_.draft = draft;
   }
   void forget() {
     addresses_.clear();
@@ -48,13 +50,21 @@ class BatchScales : public KernelsBetween<BatchScales> {
     are_read_ |= scale != nullptr && addresses_.count(scale->data) != 0;
   }
   static octavo_status quantize(void *ctx, const octavo_quantize *c) {
+    note(c);
+    return watching_->real().quantize(ctx, c);
+  }
+  static octavo_status draft(void *ctx, const void *call) {
+    const auto *c = static_cast<const octavo_quantize_fp4 *>(call);
+    if (c->kind == OCTAVO_KIND_QUANTIZE_FP4) note(c->quantize);
+    return watching_->real().draft(ctx, call);
+  }
+  static void note(const octavo_quantize *c) {
     // A scale that is given is no constant either: this linear reads none from a slot.
     const bool is_of_batch =
         c->in->rows == kRows && (c->rule != OCTAVO_RULE_GIVEN || c->scale != nullptr);
     if (c->out_scale_inv != nullptr)
       watching_->write(c->out_scale_inv, is_of_batch && spans_rows(c->out_scale_inv->granularity));
     watching_->write(c->out_t_scale_inv, is_of_batch);  // its rows are columns of x
-    return watching_->real().quantize(ctx, c);
   }
   static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     watching_->read(c->a_scale_inv);

@@ -60,7 +60,10 @@ template <auto member, typename Call>
 octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   const HeapPause pause;
   auto &self = *static_cast<WrappedKernels *>(ctx);
-  if constexpr (!std::is_void_v<Call>) self.observe(*call);
+  if constexpr (std::is_void_v<Call>)
+    self.observe_draft(call);
+  else
+    self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
@@ -173,6 +176,11 @@ void WrappedKernels::observe(const octavo_quantize &call) {
   const uint32_t verb = verb_.load();
   if (call.out != nullptr) quantized_[verb] |= dtype_bit(call.out->dtype);
   if (call.out_t != nullptr) quantized_[verb] |= dtype_bit(call.out_t->dtype);
+}
+
+void WrappedKernels::observe_draft(const void *call) {
+  const auto &fp4 = *static_cast<const octavo_quantize_fp4 *>(call);
+  if (fp4.kind == OCTAVO_KIND_QUANTIZE_FP4) observe(*fp4.quantize);
 }
 
 void WrappedKernels::observe(const octavo_gemm &call) {

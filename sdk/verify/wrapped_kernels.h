@@ -12,15 +12,15 @@
 
 #include "arena.h"
 #include "fence.h"
-#include "octavo/kernels.h"
+#include "octavo/draft/fp4.h"
 #include "turns.h"
 
 namespace octavo::conformance {
 
 // A bit for each dtype that a cast writes; 0 for others.
 constexpr uint64_t dtype_bit(uint32_t dtype) {
-  constexpr uint32_t kDtypes[] = {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_BF16, OCTAVO_F16};
-  for (uint64_t i = 0; i < 4; ++i)
+  constexpr uint32_t kDtypes[] = {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E2M1};
+  for (uint64_t i = 0; i < 5; ++i)
     if (kDtypes[i] == dtype) return uint64_t{1} << i;
   return 0;
 }
@@ -61,6 +61,7 @@ class WrappedKernels {
 
   void observe(const octavo_quantize &call);
   void observe(const octavo_gemm &call);
+  void observe_draft(const void *call);
   template <typename Call>
   void observe(const Call &) {}
   void observe_workspace(const void *call, const void *workspace);

@@ -42,6 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Sound{"reference", "reference", {}}, Sound{"rowwise", "rowwise", {}},
                     Sound{"te_block", "te", {"fp8.te.recipe=block"}},
                     Sound{"te_mx", "te", {"fp8.te.recipe=mx"}},
+                    Sound{"te_nvfp4", "te", {"fp8.te.recipe=nvfp4"}},
                     Sound{"msamp_O1", "msamp", {"fp8.msamp.opt_level=O1"}},
                     Sound{"msamp_O3", "msamp", {"fp8.msamp.opt_level=O3"}},
                     Sound{"msamp_fp32_gradient",

@@ -27,6 +27,8 @@ RECIPES = {
               "x: one scale for 128 elements of a row", "w: one scale for 128 x 128"),
     "mx": ("mx: scales of 32 elements, powers of two", (12, 12), (12, 12),
            "x: one scale for 32 elements of a row", "w: the same"),
+    "nvfp4": ("nvfp4: scales of 1 x 16 elements for x and dy, of 16 x 16 for w, and one for the tensor", (12, 16),
+              (6, 16), "x: one scale for 16 elements of a row", "w: one scale for 16 x 16"),
     "rowwise": ("rowwise: a scale for each row of what a product multiplies, powers of two", (12, 1), (12, 1),
                 "x: one scale for a row", "w: one scale for a row"),
 }

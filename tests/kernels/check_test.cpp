@@ -47,7 +47,10 @@ class CheckOfADevice : public testing::Test {
   octavo_host host_ = {};
   const Caller caller_ = {&host_, "octavo.kernels.other"};
   uint64_t workspace_ = 0; /* what the device below asks for */
-  DeviceLimits limits_ = {"other.sm_0", 0, &workspace_,
+  DeviceLimits limits_ = {"other.sm_0",
+                          0,
+                          false,
+                          &workspace_,
                           [](const void *device, const octavo_gemm &, uint64_t *bytes) {
                             *bytes = *static_cast<const uint64_t *>(device);
                             return *bytes != UINT64_MAX;
@@ -74,7 +77,7 @@ class CheckOfADevice : public testing::Test {
 };
 
 TEST_F(CheckOfADevice, a_diagnostic_names_the_domain_of_its_caller) {
-  EXPECT_EQ(check_quantize(caller_, nullptr), OCTAVO_INVALID);
+  EXPECT_EQ(check_quantize(caller_, nullptr, limits_), OCTAVO_INVALID);
   EXPECT_EQ(domains_, std::vector<std::string>{"octavo.kernels.other"});
   EXPECT_EQ(texts_, std::vector<std::string>{"quantize: the call struct is null"});
 }
@@ -139,10 +142,36 @@ TEST_F(CheckOfADevice, prologue_quantize_needs_memory_only_where_the_device_keep
 
 TEST_F(CheckOfADevice, workspace_bytes_knows_the_kinds_of_calls) {
   uint64_t bytes = 1;
-  EXPECT_EQ(check_workspace_bytes(caller_, &gemm_, &bytes), OCTAVO_OK);
+  EXPECT_EQ(check_workspace_bytes(caller_, &gemm_, limits_, &bytes), OCTAVO_OK);
   EXPECT_EQ(bytes, 0u);
-  EXPECT_EQ(check_workspace_bytes(caller_, &host_, &bytes), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(check_workspace_bytes(caller_, &host_, limits_, &bytes), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(last_text(), HasSubstr("expected the kind of a call struct"));
+}
+
+TEST_F(CheckOfADevice, codes_of_four_bits_are_for_kernels_that_take_them) {
+  auto count = make_call<octavo_count>(OCTAVO_KIND_COUNT);
+  auto q = make_call<octavo_ability>(OCTAVO_KIND_ABILITY);
+  scale_inv_.granularity = OCTAVO_BLOCK_1X16;
+  for (const bool takes : {false, true}) {
+    limits_.takes_fp4 = takes;
+    uint64_t bytes = 1;
+    EXPECT_EQ(check_workspace_bytes(caller_, &count, limits_, &bytes),
+              takes ? OCTAVO_OK : OCTAVO_UNSUPPORTED);
+    refuse_draft(caller_, &gemm_, limits_);
+    EXPECT_EQ(last_text().find("quantize_fp4") != std::string::npos, takes);
+    for (const uint32_t call : {OCTAVO_KIND_QUANTIZE + 0u, OCTAVO_KIND_GEMM + 0u,
+                                OCTAVO_KIND_DEQUANTIZE + 0u, OCTAVO_KIND_QUANTIZE_FP4}) {
+      q.call = call;
+      q.dtype = q.b_dtype = OCTAVO_E2M1;
+      q.granularity = q.b_granularity = OCTAVO_BLOCK_1X16;
+      EXPECT_EQ(begin_ability(caller_, limits_, &q), OCTAVO_OK);
+      EXPECT_EQ(q.decision, takes ? uint32_t{OCTAVO_ACCEPT} : uint32_t{OCTAVO_DECLINE}) << call;
+    }
+    quantize_.in = values_.tensor();
+    EXPECT_NE(check_quantize(caller_, &quantize_, limits_), OCTAVO_OK);
+    EXPECT_THAT(last_text(),
+                HasSubstr(takes ? "rule = 0 with blocks of 16" : "granularity = 32769"));
+  }
 }
 
 }  // namespace

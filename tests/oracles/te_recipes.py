@@ -34,9 +34,12 @@ FUNCTION = "a configuration file cannot hold a function"
 ATTENTION = "this backend has linear layers only, so FP8 attention is refused instead of ignored"
 IGNORED = "TE's class ignores keywords that it does not know; every unknown key is an error here"
 NO_EFFECT = "TE ignores it with this recipe; here an option without effect is refused"
-NO_FP4 = "TE's class lets the FP4 format through; there are no FP4 kernels here"
+NO_FP4 = "TE's class lets the FP4 format through; here the recipe nvfp4 alone has it"
 PRODUCTS = "TE chooses the accumulator of cuBLAS; products accumulate in fp32 always here"
 TILES = "TE chooses between 1D and 2D blocks; here they are those of its default"
+
+ONE_FORMAT = "nvfp4 has one format of codes, so there is no option for it"
+NOT_HERE = "a variant of NVFP4 that is not here"
 
 CONFIGURATIONS = [
     ("delayed", {}, None),
@@ -130,6 +133,25 @@ CONFIGURATIONS = [
     ("mx", {"margin": 0}, None),
     ("mx", {"margin": 2}, "TE's class has the field, but its scales ignore it; refused here"),
     ("mx", {"fp8_dpa": True}, ATTENTION),
-    ("nvfp4", {}, "there are no FP4 kernels here"),
+    ("nvfp4", {}, None),
+    ("nvfp4", {"disable_rht": True}, None),
+    ("nvfp4", {"disable_stochastic_rounding": True}, None),
+    ("nvfp4", {"disable_2d_quantization": True}, None),
+    ("nvfp4", {"disable_rht": True, "disable_stochastic_rounding": True, "disable_2d_quantization": True}, None),
+    ("nvfp4", {"disable_rht": "often"}, None),
+    ("nvfp4", {"fp8_format": "@E4M3"}, None),
+    ("nvfp4", {"fp8_format": "@HYBRID"}, None),
+    ("nvfp4", {"fp8_format": "@E5M2"}, None),
+    ("nvfp4", {"fp4_format": "@E2M1"}, ONE_FORMAT),
+    ("nvfp4", {"fp4_format": "@E4M3"}, None),
+    ("nvfp4", {"backward_override": "high_precision"}, None),
+    ("nvfp4", {"backward_override": "dequantized"}, None),
+    ("nvfp4", {"backward_override": "bf16"}, None),
+    ("nvfp4", {"row_scaled_activation": True}, NOT_HERE),
+    ("nvfp4", {"nvfp4_4over6": "weights"}, NOT_HERE),
+    ("nvfp4", {"fp8_dpa": True}, ATTENTION),
+    ("nvfp4", {"amax_history_len": 16}, None),
+    ("nvfp4", {"margin": 2}, NO_EFFECT),
+    ("mx", {"disable_rht": True}, NO_EFFECT),
     ("custom", {"qfactory": function}, FUNCTION),
 ]

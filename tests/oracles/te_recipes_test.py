@@ -30,6 +30,11 @@ NO_OPTION = {
     "x_block_scaling_dim": "blocks of x are 1 x 128, which is TE's default",
     "w_block_scaling_dim": "blocks of w are 128 x 128, which is TE's default",
     "grad_block_scaling_dim": "blocks of dy are 1 x 128, which is TE's default",
+    "fp4_format": "codes are E2M1, the only format that TE allows",
+    "row_scaled_activation": "x has one second level of scales, which is TE's default",
+    "nvfp4_4over6": "blocks are scaled to 6, which is TE's default",
+    "nvfp4_4over6_e4m3_use_256": "of blocks that are scaled to 4 or 6",
+    "nvfp4_4over6_err_mode": "of blocks that are scaled to 4 or 6",
 }
 # The only field whose default Octavo spells otherwise: "default" chooses by recipe, so the numbers
 # of a layer have to show what it means.
@@ -162,9 +167,10 @@ def main(program, linear_probe):
         shown = ", ".join(f"{n}={as_option(v)}" for n, v in fields.items())
         report(f"{CLASSES[recipe]}({shown})", check(recipes, program, recipe, fields, difference))
         differences += difference is not None
-    for recipe in ("delayed", "current", "block", "mx"):
-        report(f"{CLASSES[recipe]}()", check_defaults(recipes, program, recipe) +
-               check_default_format(recipes, linear_probe, recipe))
+    for recipe in ("delayed", "current", "block", "mx", "nvfp4"):
+        report(f"{CLASSES[recipe]}()", check_defaults(recipes, program, recipe))
+    for recipe in ("delayed", "current", "block", "mx"):  # nvfp4 has one format
+        report(f"{CLASSES[recipe]}()", check_default_format(recipes, linear_probe, recipe))
 
     # The check has to see a wrong table.
     if not check(recipes, program, "delayed", {"fp8_format": "@E5M2"}, "planted"):
@@ -172,7 +178,7 @@ def main(program, linear_probe):
     if not check(recipes, program, "delayed", {"margin": -3}, None):
         report("planted agreement", ["expected a fault, found none"])
     print(f"{len(CONFIGURATIONS)} configurations, {differences} of them with a stated difference, "
-          f"and the defaults of 4 recipes: {failed} failed")
+          f"and the defaults of 5 recipes: {failed} failed")
     return 1 if failed else 0
 
 

@@ -144,6 +144,8 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
   } cases[] = {
       {"block", false, OCTAVO_BLOCK_1X128, "1x128", "mx"},
       {"block", false, OCTAVO_BLOCK_128X128, "128x128", "mx"},
+      {"nvfp4", false, OCTAVO_BLOCK_1X16, "1x16", "mx"},
+      {"nvfp4", false, OCTAVO_BLOCK_16X16, "16x16", "mx"},
       {"mx", false, OCTAVO_BLOCK_1X32, "1x32", "block"},
       {"mx", true, OCTAVO_BLOCK_32X32, "32x32", "block"},
   };
@@ -158,8 +160,9 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
     EXPECT_THAT(said[0].evidence, HasSubstr(each.evidence));
     EXPECT_THAT(said[0].remedy, HasSubstr(std::string("\"") + each.instead + "\""));
     expect_not_opened("lack a product");
-    LackingKernels::granularities() = {OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32,
-                                       OCTAVO_BLOCK_32X32};  // as of compute capability 8.9
+    LackingKernels::granularities() = {
+        OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32,
+        OCTAVO_BLOCK_1X16,  OCTAVO_BLOCK_16X16};  // as of compute capability 8.9
     EXPECT_THAT(declines(check())[0].remedy, HasSubstr("\"current\""));
     LackingKernels::granularities().clear();
     EXPECT_TRUE(declines(check()).empty());

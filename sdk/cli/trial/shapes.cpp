@@ -112,8 +112,9 @@ json try_shape(const octavo::Settings &settings, const Shape &shape, uint64_t se
       compare(
           dw, n, k, m, [&](int64_t j, int64_t row) { return out(row, j); }, in)};
   // Two casts: of x and w for y, of dy and another one for the gradients.
-  const double limits[] = {kAllowance * std::sqrt(2 * kE4m3 * kE4m3),
-                           kAllowance * std::sqrt(kE4m3 * kE4m3 + kE5m2 * kE5m2)};
+  const auto [e, e_dy] = errors_of(session.run);
+  const double limits[] = {kAllowance * std::sqrt(2 * e * e),
+                           kAllowance * std::sqrt(e * e + e_dy * e_dy)};
   const char *names[] = {"y", "dx", "dw"};
   json failures = json::array();
   for (int i = 0; i < 3; ++i) {

@@ -139,7 +139,8 @@ class Trial {
   }
 
   void check_gradient(const std::string &what, const Difference &d) {
-    const double noise = std::sqrt(casts() + layers_ * (kE5m2 * kE5m2 + kE4m3 * kE4m3));
+    const auto [e, e_dy] = errors_of(session_.run);
+    const double noise = std::sqrt(casts() + layers_ * (e_dy * e_dy + e * e));
     const double cosine = 1 / std::sqrt(1 + kAllowance * kAllowance * noise * noise);
     if (!(std::abs(d.size() - 1) <= noise))
       failures_.push_back(text(what, " has ", rounded(d.size()), " times the size of float32's, ",
@@ -199,7 +200,10 @@ class Trial {
   }
 
   // Squares of the relative error of outputs, over all layers in FP8.
-  double casts() const { return layers_ * 2 * kE4m3 * kE4m3; }
+  double casts() const {
+    const double e = errors_of(session_.run).forward;
+    return layers_ * 2 * e * e;
+  }
 
   // NaN compares as false, so it fails.
   void require(bool holds, const std::string &failure) {

@@ -21,7 +21,7 @@ from octavo import _abi
 from plain_host import PlainHost
 
 N, K, M, STEPS = 48, 40, 17, 3
-CASES = {**{f"te-{r}": te(r) for r in ("delayed", "current", "block", "mx", "rowwise")},
+CASES = {**{f"te-{r}": te(r) for r in ("delayed", "current", "block", "mx", "nvfp4", "rowwise")},
          **{f"msamp-{level}": msamp(level) for level in ("O1", "O2", "O3")}}
 ADAM = dict(lr=2.0**-6, betas=(0.9, 0.999), eps=1e-8, weight_decay=2.0**-4)
 

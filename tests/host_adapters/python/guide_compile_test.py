@@ -108,6 +108,10 @@ def test_aot_eager(name, make):
     compare(make, OVERRIDES[name], "aot_eager")
 
 
+def test_aot_eager_nvfp4():
+    compare(Mlp, te("nvfp4"), "aot_eager")
+
+
 @pytest.mark.parametrize("name", OVERRIDES)
 def test_inductor(name):
     compare(Both, OVERRIDES[name], "inductor")

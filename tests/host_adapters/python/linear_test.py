@@ -8,7 +8,7 @@ from conftest import session, te
 from octavo import _abi
 from octavo.torch import ops
 
-RECIPES = ["delayed", "current", "block", "mx", "rowwise"]
+RECIPES = ["delayed", "current", "block", "mx", "nvfp4", "rowwise"]
 
 
 def model_of(*sizes, dtype=torch.float32):

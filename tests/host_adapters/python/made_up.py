@@ -104,6 +104,7 @@ _NOT_THERE = (
     ("test_inductor", "inductor generates no code for this device"),
     ("[inductor", "inductor generates no code for this device"),
     ("-compiled]", "inductor generates no code for this device"),
+    ("nvfp4", "the kernels of CUDA have no codes of four bits"),
     ("test_cuda_without_one", "there is a GPU, which is made up"),
     ("(FSDP2)", _MESH),
     ("(tensor parallelism)", _MESH),

@@ -20,7 +20,7 @@ from conftest import msamp, session, te
 from linear_test import model_of, train
 
 CONFIGURATIONS = {"te-delayed": te("delayed", amax_history_len=16), "te-current": te("current"),
-                  "te-block": te("block"), "te-mx": te("mx"), "msamp-O1": msamp("O1"),
+                  "te-block": te("block"), "te-mx": te("mx"), "te-nvfp4": te("nvfp4"), "msamp-O1": msamp("O1"),
                   "msamp-O2": msamp("O2"), "msamp-O3": msamp("O3")}
 each = pytest.mark.parametrize("overrides", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 

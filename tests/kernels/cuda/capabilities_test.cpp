@@ -75,17 +75,21 @@ TEST_F(CudaCapabilities, products_are_those_of_tensor_cores) {
 TEST_F(CudaCapabilities, recipes_that_no_tensor_core_multiplies_are_refused_with_another) {
   for (const Gpu &gpu : kGpus) {
     use(gpu.capability);
-    for (const char *recipe : {"delayed", "current", "block", "mx", "rowwise"}) {
+    for (const char *recipe : {"delayed", "current", "block", "mx", "nvfp4", "rowwise"}) {
       const std::string name = recipe;
-      const bool runs = name == "block" ? gpu.has_long : name != "mx" || gpu.has_mx;
+      const bool runs = name == "block" ? gpu.has_long
+                        : name == "mx"  ? gpu.has_mx
+                                        : name != "nvfp4";
       const Asked r(recipe);
       RunPtr run;
       EXPECT_EQ(r.open(run), runs ? OCTAVO_OK : OCTAVO_UNSUPPORTED)
           << gpu.capability << " " << name << r.host.error();
       if (runs) continue;
       EXPECT_THAT(r.host.error(), HasSubstr("lack a product of the recipe"));
-      EXPECT_THAT(r.host.error(), HasSubstr(name == "mx" ? "from compute capability 10.0 on"
-                                                         : "with compute capability 9.0 only"));
+      EXPECT_THAT(r.host.error(),
+                  HasSubstr(name == "mx"      ? "from compute capability 10.0 on"
+                            : name == "nvfp4" ? "float4_e2m1fn"
+                                              : "with compute capability 9.0 only"));
       const char *other = gpu.has_mx ? "mx" : gpu.has_long ? "block" : "current";
       EXPECT_THAT(r.host.error(), HasSubstr(std::string("fp8.te.recipe = \"") + other + "\""));
     }

@@ -74,6 +74,10 @@ const std::vector<OptionRow> &rows() {
       {"current_scaling_power_2_scales", "false", false, {{"true", "current"}, {"false"}}},
       {"block_scaling_fp32_scales", "false", false, {{"true", "block"}, {"false"}}},
       {"amax_epsilon", "0.000000", false, {{"0.25", "current"}, {"0.5", "block"}, {"0.0"}}},
+      {"disable_rht", "false", false, {{"true", "nvfp4"}, {"false"}}},
+      {"disable_stochastic_rounding", "false", false, {{"true", "nvfp4"}, {"false"}}},
+      {"disable_2d_quantization", "false", false, {{"true", "nvfp4"}, {"false"}}},
+      {"rounding_seed", "0", false, {{"7", "nvfp4"}, {"4294967295", "nvfp4"}, {"0"}}},
       {"fp8_dpa", "false", false, {{"false"}}},
       {"fp8_mha", "false", false, {{"false"}}},
       {"telemetry", "false", false, {{"true"}, {"false"}}},
@@ -211,7 +215,7 @@ TEST_F(TeOptions, wrong_type_and_no_choice) {
             "octavo.toml:2:1: fp8.te.recipe: expected a text, found an integer (1)");
   EXPECT_EQ(by_file("recipe = \"delay\"", "recipe"),
             "octavo.toml:2:1: fp8.te.recipe: expected \"delayed\", \"current\", \"block\", "
-            "\"mx\" or \"rowwise\", found \"delay\"; "
+            "\"mx\", \"nvfp4\" or \"rowwise\", found \"delay\"; "
             "did you mean \"delayed\"?");
   EXPECT_EQ(by_override("fp8_format", "hybrid"),
             "override: fp8.te.fp8_format: expected \"default\", \"HYBRID\", \"E4M3\" or "
@@ -233,7 +237,8 @@ TEST_F(TeOptions, unknown) {
             "scaling_factor_compute_algo, reduce_amax, override_linear_precision, "
             "backward_override, use_autocast_during_eval, use_mxfp8_block_scaling, "
             "mxfp8_2d_quantization, current_scaling_power_2_scales, block_scaling_fp32_scales, "
-            "amax_epsilon, fp8_dpa, fp8_mha and telemetry");
+            "amax_epsilon, disable_rht, disable_stochastic_rounding, disable_2d_quantization, "
+            "rounding_seed, fp8_dpa, fp8_mha and telemetry");
 }
 
 TEST_F(TeOptions, misspelt_table) {

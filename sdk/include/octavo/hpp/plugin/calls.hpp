@@ -25,12 +25,14 @@ class Addresses {
   Codes operator[](const CodesSlot &slot) const {
     const Place &rows = place(slot.rows), &columns = place(slot.columns);
     const bool per_tensor = slot.granularity == OCTAVO_PER_TENSOR || slot.columns == OCTAVO_NONE;
-    return {tensor(rows), tensor(columns),
-            scale_of(slot.granularity, rows.cols, at(place(slot.scale_inv))),
-            per_tensor
-                ? octavo_scale{}
-                : scale_of(slot.granularity, columns.cols, at(place(slot.columns_scale_inv))),
-            rows.layout};
+    const octavo_tensor by_rows = codes(rows, slot), by_columns = codes(columns, slot);
+    return {
+        by_rows, by_columns,
+        scale_of(slot.granularity, by_rows.cols, at(place(slot.scale_inv)), floats(slot.second)),
+        per_tensor ? octavo_scale{}
+                   : scale_of(slot.granularity, by_columns.cols, at(place(slot.columns_scale_inv)),
+                              floats(slot.columns_second)),
+        rows.layout};
   }
   Observation operator[](const ObservedSlot &slot) const {
     Observation o;
@@ -56,6 +58,13 @@ class Addresses {
     return rule == OCTAVO_NONE ? kNone : places_[rule];
   }
   octavo_tensor tensor(const Place &p) const { return {at(p), p.rows, p.cols, p.cols, p.dtype, 0}; }
+  // Codes of four bits are bytes to the host, two codes each.
+  octavo_tensor codes(const Place &p, const CodesSlot &slot) const {
+    octavo_tensor t = tensor(p);
+    if (has_second(slot.granularity) && t.dtype == OCTAVO_U8)
+      t.dtype = OCTAVO_E2M1, t.cols *= 2, t.stride *= 2;
+    return t;
+  }
   float *floats(uint32_t rule) const { return static_cast<float *>(at(place(rule))); }
   void *at(const Place &p) const {
     return slots_ != nullptr && p.position != OCTAVO_NONE ? slots_[p.position] : nullptr;

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_HPP_PLUGIN_DEVICE_HPP
 #define OCTAVO_HPP_PLUGIN_DEVICE_HPP
 
+#include <algorithm>
 #include <initializer_list>
 #include <mutex>
 #include <set>
@@ -27,6 +28,7 @@ struct CodeFormat {
 inline std::string describe(CodeFormat f) {
   return std::string(f.dtype == OCTAVO_E4M3FN ? "float8_e4m3fn"
                      : f.dtype == OCTAVO_E5M2 ? "float8_e5m2"
+                     : f.dtype == OCTAVO_E2M1 ? "float4_e2m1fn"
                      : f.dtype == OCTAVO_F16  ? "float16"
                                               : "a dtype") +
          " with " + describe_scales(f.granularity);
@@ -85,8 +87,11 @@ class Device {
 
   // A power of two: a session on other kernels is refused.
   int64_t alignment() const { return alignment_; }
-  // A size as FP8 GEMMs need it; the difference is padding of zeros.
-  int64_t aligned(int64_t n) const { return round_up(n, alignment()); }
+  // A size as products of these codes need it; the difference is padding of zeros. Codes of four
+  // bits come in whole blocks of 16.
+  int64_t aligned(int64_t n, uint32_t dtype = OCTAVO_E4M3FN) const {
+    return round_up(n, dtype == OCTAVO_E2M1 ? std::max(alignment_, int64_t{16}) : alignment_);
+  }
   // Rows of a panel of weights that `pack` writes; 0: the kernels have no such order.
   int64_t pack_rows() const {
     return OCTAVO_HAS(caps_, octavo_kernels_caps, pack_rows)

@@ -66,6 +66,10 @@ struct Cast {
   float window = 0;
   const float *in_scale_inv = nullptr;  // of codes that are cast again
   uint32_t flags = 0;                   // OCTAVO_QUANTIZE_...
+  // Of codes in OCTAVO_E2M1; octavo_quantize_fp4 says what each is.
+  uint32_t fp4_flags = 0;
+  uint64_t key = 0;
+  const float *count = nullptr;
 };
 
 // Where to add how well codes represent a matrix: the sums of octavo_quantize_stats.

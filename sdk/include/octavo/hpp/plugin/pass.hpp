@@ -140,8 +140,11 @@ class Pass {
     return (bytes + 255) / 256 * 256;
   }
   octavo_scale scales(uint32_t granularity, int64_t rows, int64_t cols) {
-    return scale_of(granularity, cols, work_.take(scale_shape(granularity, rows, cols).bytes()));
+    void *data = work_.take(scale_shape(granularity, rows, cols).bytes());
+    void *second = has_second(granularity) ? work_.take(sizeof(float)) : nullptr;
+    return scale_of(granularity, cols, data, static_cast<float *>(second));
   }
+  void cast_fp4(const octavo_tensor &in, octavo_quantize &q, const Cast &how);
   void write_fused();
   void multiply_once(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,
                      uint32_t how);
@@ -167,7 +170,7 @@ class Pass {
 
 inline Codes Pass::codes(int64_t rows, int64_t cols, uint32_t dtype, Directions directions,
                          uint32_t granularity) {
-  const int64_t r = device_.aligned(rows), c = device_.aligned(cols);
+  const int64_t r = device_.aligned(rows, dtype), c = device_.aligned(cols, dtype);
   const bool per_tensor = granularity == OCTAVO_PER_TENSOR;
   const bool has_rows = (directions & kRows) != 0, has_columns = (directions & kColumns) != 0;
   octavo_scale of_rows{}, of_columns{};
@@ -179,7 +182,7 @@ inline Codes Pass::codes(int64_t rows, int64_t cols, uint32_t dtype, Directions 
 
 inline void Pass::add_rows(Codes &codes, int64_t rows, int64_t cols, uint32_t dtype,
                            uint32_t granularity) {
-  const int64_t r = device_.aligned(rows), c = device_.aligned(cols);
+  const int64_t r = device_.aligned(rows, dtype), c = device_.aligned(cols, dtype);
   const bool shares = granularity == OCTAVO_PER_TENSOR && codes.scale_inv.dtype != 0;
   if (!shares) codes.scale_inv = scales(granularity, r, c);
   codes.rows = work_.tensor(r, c, dtype);
@@ -195,7 +198,7 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
   const int64_t multiple =
       std::max({int64_t{16}, transposed ? block.cols : block.rows, device_.alignment()});
   saved_rows_ = std::max(saved_rows_, multiple);
-  const int64_t width = device_.aligned(cols), rows = round_up(m_, multiple);
+  const int64_t width = device_.aligned(cols, dtype), rows = round_up(m_, multiple);
   const auto bytes_of_scales = [&](int64_t n) {
     return transposed ? scale_shape(granularity, width, n).bytes()
                       : scale_shape(granularity, n, width).bytes();
@@ -205,7 +208,8 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
     saved_bytes_ += bytes;
     return at;
   };
-  char *codes = take(rows * width);
+  char *codes = take(transposed ? author::bytes_of(width, rows, dtype)
+                                : author::bytes_of(rows, width, dtype));
   // Scales whose number follows M take the same whole number of bytes for each row of x, which
   // makes the plan's formula exact; what that leaves over is cleared.
   const int64_t bytes = bytes_of_scales(rows);
@@ -214,7 +218,9 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
   char *scales = take(room);
   if (room > bytes && !reads_saved_)
     clear(scales == nullptr ? nullptr : scales + bytes, static_cast<uint64_t>(room - bytes));
-  const octavo_scale scale_inv = scale_of(granularity, transposed ? rows : width, scales);
+  char *second = has_second(granularity) ? take(sizeof(float)) : nullptr;
+  const octavo_scale scale_inv =
+      scale_of(granularity, transposed ? rows : width, scales, reinterpret_cast<float *>(second));
   const bool apart = transposed && !per_tensor;
   return {transposed ? octavo_tensor{} : octavo_tensor{codes, rows, width, width, dtype, 0},
           transposed ? octavo_tensor{codes, width, rows, rows, dtype, 0} : octavo_tensor{},

@@ -32,6 +32,7 @@ inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
   q.eps = how.eps;
   q.flags = how.flags;
   q.format_max = format_max((rows ? out.rows : out.columns).dtype);
+  if ((rows ? out.rows : out.columns).dtype == OCTAVO_E2M1) return cast_fp4(in, q, how);
   if (in.data != this) return run(&octavo_kernels::quantize, q);
   octavo_tensor shape = in;
   shape.data = nullptr;
@@ -49,6 +50,19 @@ inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
     q.in = fused_;
     run(&octavo_kernels::quantize, q);
   }
+}
+
+inline void Pass::cast_fp4(const octavo_tensor &in, octavo_quantize &q, const Cast &how) {
+  // No prologue is fused into this cast.
+  const octavo_tensor &values = read(in);
+  q.in = &values;
+  auto c = call<octavo_quantize_fp4>(OCTAVO_KIND_QUANTIZE_FP4);
+  c.flags = q.out_t != nullptr ? how.fp4_flags : how.fp4_flags & ~uint32_t{OCTAVO_FP4_HADAMARD};
+  if (c.flags == 0) return run(&octavo_kernels::quantize, q);
+  c.quantize = &q;
+  c.count = how.count;
+  c.key = how.key;
+  run(&octavo_kernels::draft, c);
 }
 
 inline void Pass::write_fused() {
@@ -96,7 +110,8 @@ inline void Pass::pack(const octavo_tensor &codes, octavo_tensor packed) {
 
 // Rows [first, first + count) of an operand in codes; `first` is where a block of scales begins.
 inline Operand rows_of(Operand o, int64_t first, int64_t count) {
-  o.codes.data = static_cast<char *>(o.codes.data) + first * o.codes.stride;
+  o.codes.data = static_cast<char *>(o.codes.data) +
+                 first * static_cast<int64_t>(OCTAVO_DTYPE_BYTES(o.codes.dtype, o.codes.stride));
   o.codes.rows = count;
   const Block block = block_of(o.scale_inv.granularity);
   if (block.rows > 0 && o.scale_inv.data != nullptr) {

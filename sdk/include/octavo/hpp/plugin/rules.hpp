@@ -66,6 +66,7 @@ struct FloatSlot {
 struct CodesSlot {
   uint32_t rows = OCTAVO_NONE, columns = OCTAVO_NONE, scale_inv = OCTAVO_NONE;
   uint32_t columns_scale_inv = OCTAVO_NONE;
+  uint32_t second = OCTAVO_NONE, columns_second = OCTAVO_NONE;  // of scales with two levels
   uint32_t granularity = OCTAVO_PER_TENSOR;
 };
 // One column for each linear, or each linear weight, of a seal.
@@ -84,7 +85,8 @@ using Verbs = std::vector<uint32_t>;  // OCTAVO_VERB_...
 struct SlotRule {
   enum class Kind { kSession, kParameter, kLinear, kLinearPool, kWeightPool };
   Kind kind = Kind::kSession;
-  uint32_t variant = 0;  // for whose objects; a session's slot is for all that state it alike
+  uint32_t variant = 0;   // for whose objects; a session's slot is for all that state it alike
+  bool is_shared = true;  // false: each variant has its own slot of the session
   std::string name;
   uint32_t role = OCTAVO_ROLE_OTHER;
   uint32_t dtype = OCTAVO_F32;  // 0: the parameter's own
@@ -122,9 +124,10 @@ struct SlotRule {
   }
   // Whether two statements of a session's slot mean one slot.
   bool is_same(const SlotRule &o) const {
-    return kind == o.kind && name == o.name && role == o.role && dtype == o.dtype &&
-           flags == o.flags && combine == o.combine && initial == o.initial && rows == o.rows &&
-           cols == o.cols && std::equal(std::begin(access), std::end(access), o.access);
+    return is_shared && o.is_shared && kind == o.kind && name == o.name && role == o.role &&
+           dtype == o.dtype && flags == o.flags && combine == o.combine && initial == o.initial &&
+           rows == o.rows && cols == o.cols &&
+           std::equal(std::begin(access), std::end(access), o.access);
   }
   bool is_pool() const { return kind == Kind::kLinearPool || kind == Kind::kWeightPool; }
   bool is_of_linear_verbs() const {

@@ -3,7 +3,7 @@
 #ifndef OCTAVO_HPP_PLUGIN_SCALES_HPP
 #define OCTAVO_HPP_PLUGIN_SCALES_HPP
 
-#include "octavo/draft.h"
+#include "octavo/draft/fp4.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -35,6 +35,8 @@ inline Block block_of(uint32_t granularity) {
     case OCTAVO_BLOCK_128X128: return {128, 128};
     case OCTAVO_BLOCK_1X32: return {1, 32};
     case OCTAVO_BLOCK_32X32: return {32, 32};
+    case OCTAVO_BLOCK_1X16: return {1, 16};
+    case OCTAVO_BLOCK_16X16: return {16, 16};
     default: return {0, 0};
   }
 }
@@ -48,6 +50,8 @@ inline const char *describe_scales(uint32_t granularity) {
     case OCTAVO_BLOCK_128X128: return "scales of 128x128 elements";
     case OCTAVO_BLOCK_1X32: return "scales of 1x32 elements";
     case OCTAVO_BLOCK_32X32: return "scales of 32x32 elements";
+    case OCTAVO_BLOCK_1X16: return "scales of 1x16 elements";
+    case OCTAVO_BLOCK_16X16: return "scales of 16x16 elements";
     default: return "scales of groups of elements";
   }
 }
@@ -65,16 +69,26 @@ inline ScaleShape scale_shape(uint32_t granularity, int64_t rows, int64_t cols) 
   if (granularity == OCTAVO_EXPANDED_128) return {divide_up(rows * cols, 128), 3, OCTAVO_F32};
   const Block b = block_of(granularity);
   return {b.rows == 0 ? 1 : divide_up(rows, b.rows), b.cols == 0 ? 1 : divide_up(cols, b.cols),
-          b.cols == 32 ? OCTAVO_E8M0FNU : OCTAVO_F32};
+          b.cols == 16   ? OCTAVO_E4M3FN
+          : b.cols == 32 ? OCTAVO_E8M0FNU
+                         : OCTAVO_F32};
+}
+
+// Whether they have a second level, one f32 for the tensor.
+inline bool has_second(uint32_t granularity) {
+  return granularity == OCTAVO_BLOCK_1X16 || granularity == OCTAVO_BLOCK_16X16;
 }
 
 // Their description, for a tensor with `cols` columns.
-inline octavo_scale scale_of(uint32_t granularity, int64_t cols, void *data) {
+inline octavo_scale scale_of(uint32_t granularity, int64_t cols, void *data,
+                             float *second = nullptr) {
   // In hot verbs mostly this one.
   if (granularity == OCTAVO_PER_TENSOR) return OCTAVO_SCALE(data, 0, OCTAVO_F32, granularity);
   const ScaleShape shape = scale_shape(granularity, 1, cols);
   const bool matrix = granularity != OCTAVO_FLAT_256 && granularity != OCTAVO_EXPANDED_128;
-  return OCTAVO_SCALE(data, matrix ? shape.cols : 0, shape.dtype, granularity);
+  octavo_scale scale = OCTAVO_SCALE(data, matrix ? shape.cols : 0, shape.dtype, granularity);
+  scale.second = second;
+  return scale;
 }
 
 }  // namespace author

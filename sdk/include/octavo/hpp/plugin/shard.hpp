@@ -195,6 +195,9 @@ class Shards {
             "warm-up");
       return;
     }
+    if (has_second(g))
+      refuse(std::string(describe_scales(g)) +
+             " have a second level, which follows from the whole weight");
     if (block.rows == 0 || block.cols == 0)
       refuse(std::string("expected one scale or one for each block, found ") + describe_scales(g));
     const int64_t multiple = std::max(

@@ -155,17 +155,20 @@ inline CodesSlot Slots::weight_codes(const WeightCodes &w) {
     for (const uint32_t verb : readers) r.read({verb});
     return r;
   };
-  const auto shape = [device](bool transposed, const Parameter &p) {
-    const int64_t n = device.aligned(p.rows), k = device.aligned(p.cols);
+  const auto shape = [device, dtype = w.dtype](bool transposed, const Parameter &p) {
+    const int64_t n = device.aligned(p.rows, dtype), k = device.aligned(p.cols, dtype);
     return transposed ? std::pair(k, n) : std::pair(n, k);
   };
   const auto codes = [&](bool transposed, uint32_t scale_rule) {
-    SlotRule r = one(w.name + (transposed ? "_t" : ""), OCTAVO_ROLE_WEIGHT_CACHE, w.dtype,
-                     transposed ? w.columns_read_by : w.rows_read_by);
+    // Two codes of four bits are one byte of the host's.
+    const bool is_fp4 = w.dtype == OCTAVO_E2M1;
+    SlotRule r = one(w.name + (transposed ? "_t" : ""), OCTAVO_ROLE_WEIGHT_CACHE,
+                     is_fp4 ? OCTAVO_U8 : w.dtype, transposed ? w.columns_read_by : w.rows_read_by);
     r.granularity = w.granularity;
     r.scale_rule = given ? w.scale_rule : scale_rule;
-    r.shape = [shape, transposed](const Parameter &p, int64_t *height, int64_t *width) {
+    r.shape = [shape, transposed, is_fp4](const Parameter &p, int64_t *height, int64_t *width) {
       std::tie(*height, *width) = shape(transposed, p);
+      if (is_fp4) *width /= 2;
     };
     if (!transposed && w.packs_rows) r.panel_rows = device.pack_rows();
     if (!transposed && w.rows_when)
@@ -186,11 +189,16 @@ inline CodesSlot Slots::weight_codes(const WeightCodes &w) {
     };
     return add(std::move(r));
   };
+  const auto second = [&](const char *suffix, const Verbs &readers) {
+    if (!has_second(w.granularity)) return uint32_t{OCTAVO_NONE};
+    return add(one(w.name + suffix + "/amax", OCTAVO_ROLE_OTHER, OCTAVO_F32, readers));
+  };
   CodesSlot slot;
   slot.granularity = w.granularity;
   if (rows) {
     slot.rows = codes(false, next() + (shares ? 2 : 1));
     if (!shares) slot.scale_inv = slot.columns_scale_inv = scale("", false, w.rows_read_by);
+    slot.second = second("", w.rows_read_by);
   }
   if (columns) {
     slot.columns = codes(true, next() + 1);
@@ -198,6 +206,7 @@ inline CodesSlot Slots::weight_codes(const WeightCodes &w) {
     if (shares) readers.insert(readers.end(), w.rows_read_by.begin(), w.rows_read_by.end());
     const bool per_tensor = w.granularity == OCTAVO_PER_TENSOR;
     slot.columns_scale_inv = scale(per_tensor ? "" : "_t", true, readers);
+    slot.columns_second = second("_t", w.columns_read_by);
     if (shares || !rows) slot.scale_inv = slot.columns_scale_inv;
   }
   return slot;

@@ -8,6 +8,11 @@
 namespace octavo {
 namespace author {
 
+// A dense matrix.
+inline int64_t bytes_of(int64_t rows, int64_t cols, uint32_t dtype) {
+  return rows * static_cast<int64_t>(OCTAVO_DTYPE_BYTES(dtype, cols));
+}
+
 // Hands out pieces of one buffer in order, each at a multiple of 256 bytes. Without a base it only
 // measures, so one function serves the plan and the verb, and the two cannot disagree.
 class Carver {
@@ -21,8 +26,7 @@ class Carver {
     return at;
   }
   octavo_tensor tensor(int64_t rows, int64_t cols, uint32_t dtype) {
-    const auto width = static_cast<int64_t>(OCTAVO_DTYPE_BITS(dtype) / 8);
-    return {take(rows * cols * width), rows, cols, cols, dtype, 0};
+    return {take(bytes_of(rows, cols, dtype)), rows, cols, cols, dtype, 0};
   }
   octavo_scale scale_inv() {
     return OCTAVO_SCALE(take(sizeof(float)), 0, OCTAVO_F32, OCTAVO_PER_TENSOR);

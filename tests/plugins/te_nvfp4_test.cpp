@@ -1,0 +1,163 @@
+// The recipe nvfp4 of te: padding, stochastic rounding over steps, and its slots. That its numbers
+// are those of Transformer Engine is in tests/oracles/te_nvfp4_test.py and
+// tests/kernels/golden_fp4_test.cpp.
+#include <cmath>
+
+#include "octavo/draft/fp4.h"
+#include "tests/plugins/te_layer.h"
+
+namespace octavo::test {
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+TeSetup setup_of(Options options, uint64_t alignment = 1) {
+  options["recipe"] = "\"nvfp4\"";
+  return {std::move(options), alignment, OCTAVO_PARAMETER_LINEAR_WEIGHT};
+}
+
+Matrix padded(const Matrix &m, int64_t rows, int64_t cols) {
+  Matrix out(rows, cols);
+  for (int64_t r = 0; r < m.rows; ++r)
+    for (int64_t c = 0; c < m.cols; ++c) out.at(r, c) = m.at(r, c);
+  return out;
+}
+
+// The part of `all` that `part` is.
+void expect_front(const Matrix &part, const Matrix &all, const char *name) {
+  for (int64_t r = 0; r < part.rows; ++r)
+    for (int64_t c = 0; c < part.cols; ++c)
+      ASSERT_EQ(part.at(r, c), all.at(r, c)) << name << " [" << r << ", " << c << "]";
+}
+
+TEST(TeNvfp4, sizes_are_padded_inside_and_it_does_not_show) {
+  const Matrix w = some_matrix(20, 33, 1, 0.5f), x = some_matrix(7, 33, 2, 3.0f),
+               dy = some_matrix(7, 20, 3, 0.1f);
+  for (const Options &options :
+       {Options{}, Options{{"disable_2d_quantization", "true"}},
+        Options{{"disable_rht", "true"}, {"disable_stochastic_rounding", "true"}}}) {
+    TeLayer wide(setup_of(options), padded(w, 32, 48));
+    wide.quantize_weight();
+    const Matrix expected = wide.forward(padded(x, 16, 48));
+    Gradients all;
+    wide.backward(padded(dy, 16, 32), padded(x, 16, 48), all);
+    for (const uint64_t alignment : {1, 16, 32}) {
+      TeLayer layer(setup_of(options, alignment), w);
+      layer.quantize_weight();
+      expect_front(layer.forward(x), expected, "y");
+      Gradients g;
+      layer.backward(dy, x, g);
+      // Codes of other sizes draw other numbers.
+      if (alignment == 32 && options.count("disable_stochastic_rounding") == 0) continue;
+      expect_front(g.dx, all.dx, "dx");
+      expect_front(g.dw, all.dw, "dw");
+    }
+  }
+}
+
+TEST(TeNvfp4, slots_and_verdict_say_what_it_takes) {
+  TeLayer layer(setup_of({}), some_matrix(20, 33, 1, 0.5f));
+  EXPECT_EQ(text_of(layer.verdict().text), "NVFP4 block scaling");
+  EXPECT_EQ(text_of(layer.verdict().evidence),
+            "N 20 -> 32, K 33 -> 48: 2.33 times the multiply-adds");
+  const struct {
+    const char *name;
+    uint32_t dtype;
+    int64_t rows, cols;
+  } slots[] = {{"weight_cache", OCTAVO_U8, 32, 24},
+               {"weight_cache/scale_inv", OCTAVO_E4M3FN, 2, 3},
+               {"weight_cache/amax", OCTAVO_F32, 1, 1},
+               {"weight_cache_t", OCTAVO_U8, 48, 16},
+               {"weight_cache_t/scale_inv", OCTAVO_E4M3FN, 3, 2},
+               {"weight_cache_t/amax", OCTAVO_F32, 1, 1},
+               {"count", OCTAVO_F32, 1, 1}};
+  for (const auto &slot : slots) {
+    const octavo_slot *found = layer.described(slot.name);
+    ASSERT_NE(found, nullptr) << slot.name;
+    EXPECT_EQ(found->dtype, slot.dtype) << slot.name;
+    EXPECT_EQ(found->rows, slot.rows) << slot.name;
+    EXPECT_EQ(found->cols, slot.cols) << slot.name;
+  }
+  EXPECT_EQ(layer.described("count")->flags, uint32_t{OCTAVO_SLOT_CHECKPOINT});
+  TeLayer nearest(setup_of({{"disable_stochastic_rounding", "true"}}),
+                  some_matrix(20, 33, 1, 0.5f));
+  EXPECT_EQ(nearest.described("count"), nullptr);
+}
+
+struct TeNvfp4Draws : testing::Test {
+  Gradients gradients(TeLayer &layer) {
+    Gradients g;
+    layer.backward(dy, x, g);
+    return g;
+  }
+  const Matrix w = some_matrix(32, 48, 1, 0.5f), x = some_matrix(32, 48, 2, 3.0f),
+               dy = some_matrix(32, 32, 3, 0.1f);
+};
+
+TEST_F(TeNvfp4Draws, follow_seed_and_step_and_nothing_else) {
+  TeLayer layer(setup_of({}), w), other(setup_of({{"rounding_seed", "7"}}), w);
+  for (TeLayer *l : {&layer, &other}) l->quantize_weight(), l->forward(x);
+  const Gradients first = gradients(layer);
+  EXPECT_EQ(gradients(layer).dx.v, first.dx.v) << "a backward may be repeated";
+  EXPECT_NE(gradients(other).dx.v, first.dx.v) << "another seed";
+  layer.end_step();
+  EXPECT_EQ(*layer.slot("count"), 1);
+  const Gradients second = gradients(layer);
+  EXPECT_NE(second.dx.v, first.dx.v);
+  EXPECT_NE(second.dw.v, first.dw.v);
+  // A session that goes on from the checkpoint of another.
+  *other.slot("count") = 41;
+  *layer.slot("count") = 41;
+  EXPECT_NE(gradients(layer).dx.v, second.dx.v);
+  TeLayer resumed(setup_of({}), w);
+  resumed.quantize_weight(), resumed.forward(x);
+  *resumed.slot("count") = 41;
+  EXPECT_EQ(gradients(resumed).dx.v, gradients(layer).dx.v);
+  EXPECT_EQ(gradients(resumed).dw.v, gradients(layer).dw.v);
+}
+
+TEST_F(TeNvfp4Draws, every_step_counts_also_one_that_hosts_skip) {
+  TeLayer layer(setup_of({}), w);
+  layer.quantize_weight(), layer.forward(x);
+  Matrix bad = dy;
+  bad.at(1, 1) = HUGE_VALF;
+  Gradients g;
+  layer.backward(bad, x, g);
+  EXPECT_EQ(*layer.slot("nonfinite"), 1);
+  layer.end_step();
+  EXPECT_EQ(*layer.slot("count"), 1);
+  EXPECT_EQ(*layer.slot("nonfinite"), 0);
+}
+
+double distance(const std::vector<double> &a, const std::vector<float> &b) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    error += std::pow(a[i] - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+// Of many steps the mean of dx is dy by what the codes of w stand for, which is dx with
+// backward_override "dequantized"; one step is far from it.
+TEST_F(TeNvfp4Draws, are_right_on_average) {
+  TeLayer layer(setup_of({}), w), exact(setup_of({{"backward_override", "\"dequantized\""}}), w);
+  for (TeLayer *l : {&layer, &exact}) l->quantize_weight(), l->forward(x);
+  const Matrix expected = gradients(exact).dx;
+  std::vector<double> mean(expected.v.size());
+  const int steps = 400;
+  double one = 0;
+  for (int step = 0; step < steps; ++step) {
+    const Matrix dx = gradients(layer).dx;
+    if (step == 0) one = distance({dx.v.begin(), dx.v.end()}, expected.v);
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(dx.v[i]) / steps;
+    layer.end_step();
+  }
+  // The mean of independent errors is 20 times smaller; saturation of a block's largest elements
+  // stays.
+  EXPECT_GT(one, 0.1);
+  EXPECT_LT(distance(mean, expected.v), one / 20 * 1.2 + 0.01);
+}
+
+}  // namespace
+}  // namespace octavo::test
