@@ -22,7 +22,8 @@ const Options kDefaults = {{"recipe", "\"delayed\""},
                            {"override_linear_precision", "\"none\""},
                            {"mxfp8_2d_quantization", "false"},
                            {"current_scaling_power_2_scales", "false"},
-                           {"block_scaling_fp32_scales", "false"}};
+                           {"block_scaling_fp32_scales", "false"},
+                           {"disable_rht", "false"}};
 
 struct Kind {
   const char *name;
@@ -39,6 +40,8 @@ const Kind kKinds[] = {
     {"block", {{"recipe", "\"block\""}, {"block_scaling_fp32_scales", "true"}}},
     {"mx", {{"recipe", "\"mx\""}, {"mxfp8_2d_quantization", "true"}}},
     {"rowwise", {{"recipe", "\"rowwise\""}}},
+    {"nvfp4", {{"recipe", "\"nvfp4\""}}},
+    {"nvfp4_without_rht", {{"recipe", "\"nvfp4\""}, {"disable_rht", "true"}}},
 };
 
 std::string lines(const Kind &kind, const std::string &prefix) {
