@@ -9,9 +9,9 @@
 namespace octavo::test {
 namespace {
 
-using Options = std::map<std::string, std::string>;
+using Given = std::map<std::string, std::string>;
 
-TeSetup setup_of(Options options, uint64_t alignment = 1) {
+TeSetup setup_of(Given options, uint64_t alignment = 1) {
   options["recipe"] = "\"nvfp4\"";
   return {std::move(options), alignment, OCTAVO_PARAMETER_LINEAR_WEIGHT};
 }
@@ -33,9 +33,9 @@ void expect_front(const Matrix &part, const Matrix &all, const char *name) {
 TEST(TeNvfp4, sizes_are_padded_inside_and_it_does_not_show) {
   const Matrix w = some_matrix(20, 33, 1, 0.5f), x = some_matrix(7, 33, 2, 3.0f),
                dy = some_matrix(7, 20, 3, 0.1f);
-  for (const Options &options :
-       {Options{}, Options{{"disable_2d_quantization", "true"}},
-        Options{{"disable_rht", "true"}, {"disable_stochastic_rounding", "true"}}}) {
+  for (const Given &options :
+       {Given{}, Given{{"disable_2d_quantization", "true"}},
+        Given{{"disable_rht", "true"}, {"disable_stochastic_rounding", "true"}}}) {
     TeLayer wide(setup_of(options), padded(w, 32, 48));
     wide.quantize_weight();
     const Matrix expected = wide.forward(padded(x, 16, 48));
