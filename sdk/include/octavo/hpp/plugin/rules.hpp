@@ -66,8 +66,8 @@ struct FloatSlot {
 struct CodesSlot {
   uint32_t rows = OCTAVO_NONE, columns = OCTAVO_NONE, scale_inv = OCTAVO_NONE;
   uint32_t columns_scale_inv = OCTAVO_NONE;
-  uint32_t second = OCTAVO_NONE, columns_second = OCTAVO_NONE;  // of scales with two levels
   uint32_t granularity = OCTAVO_PER_TENSOR;
+  uint32_t second = OCTAVO_NONE, columns_second = OCTAVO_NONE;  // of scales with two levels
 };
 // One column for each linear, or each linear weight, of a seal.
 struct PoolSlot {
