@@ -138,7 +138,9 @@ void LayerRuleReader::accept(const Texts &path, TomlValue value, const std::stri
 
 std::vector<LayerRule> LayerRuleReader::take() const {
   std::vector<LayerRule> rules;
-  for (const auto &[number, rule] : rules_) {
+  for (const auto &entry : rules_) {
+    const size_t number = entry.first;
+    const LayerRule &rule = entry.second;
     const auto refuse = [&](const std::string &text, const std::string &key, const char *what) {
       fail_config(rule.match.origin, rule.key + ": expected " + text,
                   ask(key, rule.match.origin, what));

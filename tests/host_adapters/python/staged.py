@@ -32,6 +32,9 @@ class Staged(dist.ProcessGroup):
     def allgather(self, outputs, inputs, options):
         return self._run(self._gloo.allgather, outputs, inputs, options)
 
+    def gather(self, outputs, inputs, options):
+        return self._run(self._gloo.gather, outputs, inputs, options)
+
     def _allgather_base(self, output, input, options):
         return self._run(self._gloo._allgather_base, output, input, options)
 

@@ -15,10 +15,21 @@ use crate::sys::*;
 impl<B: Backend> Session<B> {
     pub(crate) fn plan(&self, l: &Linear, w: &Parameter) -> Result<octavo_linear_plan, Error> {
         let mut plan: octavo_linear_plan = fresh();
-        plan.forward_workspace =
-            extent_of(MEASURED_ROWS, |m| Ok(self.measure_forward(l, w, m)?.workspace_bytes()))?;
-        let multiple = self.measure_forward(l, w, 0)?.saved_rows();
-        plan.saved = extent_of(multiple, |m| Ok(self.measure_forward(l, w, m)?.saved_bytes()))?;
+        // What forward writes to `saved` before a backward, it may write to the workspace else.
+        let forward = |saves, flags| {
+            extent_of(MEASURED_ROWS, |m| {
+                Ok(self.measure_forward(l, w, m, saves, flags)?.workspace_bytes())
+            })
+        };
+        plan.forward_workspace = forward(true, 0)?;
+        for one in [forward(false, 0)?, forward(false, OCTAVO_FORWARD_EVALUATION)?] {
+            let all = &mut plan.forward_workspace;
+            all.bytes_per_row = all.bytes_per_row.max(one.bytes_per_row);
+            all.fixed_bytes = all.fixed_bytes.max(one.fixed_bytes);
+        }
+        let multiple = self.measure_forward(l, w, 0, true, 0)?.saved_rows();
+        plan.saved =
+            extent_of(multiple, |m| Ok(self.measure_forward(l, w, m, true, 0)?.saved_bytes()))?;
         plan.backward_workspace =
             extent_of(MEASURED_ROWS, |m| Ok(self.measure_backward(l, w, m)?.0.workspace_bytes()))?;
         if self.measure_backward(l, w, MEASURED_ROWS)?.1 {
@@ -39,6 +50,8 @@ impl<B: Backend> Session<B> {
         linear: &'c Linear,
         weight: &'c Parameter,
         m: i64,
+        saves: bool,
+        flags: u32,
     ) -> Result<Pass<'c>, Error> {
         let matrix = |rows, cols| Tensor::new(null_mut(), rows, cols, OCTAVO_F32);
         let mut p = Pass::measure(&self.device, m);
@@ -48,8 +61,8 @@ impl<B: Backend> Session<B> {
             x: matrix(m, weight.cols),
             y: matrix(m, weight.rows),
             bias: Some(matrix(1, weight.rows)),
-            flags: 0,
-            saves: true,
+            flags,
+            saves,
             // SAFETY: without a list every address is null.
             addresses: unsafe { Addresses::new(&linear.places, null()) },
         };
