@@ -2,7 +2,7 @@
 
   combinations.py direct <host> <plugin.so> <age of the host: old or new>
   combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
-  combinations.py conformance <octavo> <plugin.so>
+  combinations.py conformance <octavo> <plugin.so>   fails DEFECTS, and nothing else
   combinations.py refused <octavo> <plugin.so>   a plugin of other headers, which explain names
 
 "old" is a binary of a snapshot, "new" was built with the headers of next_headers.py. The numbers are
@@ -23,6 +23,10 @@ NUMBERS = {
 }
 NUMBERS["next"] = NUMBERS["current"] = NUMBERS["rustcurrent"] = NUMBERS["minimal"]
 SLOTS = {"minimal": 2, "stateful": 5, "next": 3, "current": 5, "rustcurrent": 5}
+# What checks of today find in plugins of a snapshot: current.so and rustcurrent.so have the headers' own
+# sizes of a workspace without `saved`; stateful.c and the Rust crate never looked at options of a linear.
+DEFECTS = {"current": {"extents"}, "rustcurrent": {"contract.decline", "extents"},
+           "stateful": {"contract.decline"}}
 MANIFEST = """manifest_version = 1
 [plugin]
 name = "{name}"
@@ -136,7 +140,11 @@ def main(arguments):
             program, plugin = rest[0], pathlib.Path(rest[1])
             code, out, err = run([program, "verify", put(plugin, directory) / plugin.name], directory)
             print(out, err)
-            return code
+            failed = {line.split()[1].rstrip(":") for line in out.splitlines() if line.startswith("FAIL")}
+            known = DEFECTS.get(plugin.stem, set()) if golden else set()
+            if failed != known:
+                print(f"expected {sorted(known) or 'no check'} to fail, found {sorted(failed) or 'none'}")
+            return 0 if failed == known and (code == 0) == (not known) else 1
     sys.exit(__doc__)
 
 
