@@ -1,6 +1,8 @@
 /* The scales of gemm as fp32: per tensor and per row for the epilogue, blocks along K for the
  * tiles.
  */
+#include <algorithm>
+
 #include "kernels/cpu/block_scales.h"
 #include "kernels/cpu/fp4.h"
 #include "kernels/cpu/gemm.h"
@@ -30,13 +32,15 @@ RowScales::RowScales(const octavo_gemm &c) : c_(c) {
 
 void RowScales::rows(int64_t row, int rows, float *out) const {
   if (!has_fp4_blocks(c_.a_scale_inv)) return fill(c_.a_scale_inv, row, rows, out);
-  for (int i = 0; i < rows; ++i) out[i] = second_;
+  std::fill_n(out, rows, second_);
 }
 
 void RowScales::cols(int64_t col, int cols, float *out) const {
-  if (!has_fp4_blocks(c_.b_scale_inv)) fill(c_.b_scale_inv, col, cols, out);
-  for (int i = has_fp4_blocks(c_.b_scale_inv) ? 0 : cols; i < kMaxTileCols; ++i)
-    out[i] = i < cols ? 1.0f : 0.0f;
+  if (has_fp4_blocks(c_.b_scale_inv))
+    std::fill_n(out, cols, 1.0f);
+  else
+    fill(c_.b_scale_inv, col, cols, out);
+  std::fill(out + cols, out + kMaxTileCols, 0.0f);
 }
 
 void RowScales::fill(const octavo_scale *s, int64_t first, int count, float *out) {

@@ -14,27 +14,30 @@ namespace octavo {
 
 constexpr int32_t kLargestE2m1 = 0x40C00000; /* 6 */
 
-/* The sign of a code: that of every number below 0, so that -0 is code 0, as in the reference. */
-OCTAVO_HOST_DEVICE static inline int32_t sign_e2m1(int32_t bits, int32_t magnitude) {
-  return magnitude > 0 ? (bits >> 28) & 8 : 0;
-}
-
-/* To nearest even. What is above 6 gives 6. NaN gives 0: its scale is NaN, too. */
-OCTAVO_HOST_DEVICE static inline uint8_t encode_e2m1(float value) {
+/* What a code is rounded from: the magnitude, at most 6, as bits, and the sign's place in the code.
+ * NaN gives 0: its scale is NaN, too. -0 is code 0, as in the reference. */
+struct E2m1Source {
+  int32_t magnitude;
+  int32_t sign;
+};
+OCTAVO_HOST_DEVICE static inline E2m1Source e2m1_source(float value) {
   const int32_t bits = float_bits(value);
   const int32_t found = bits & kMagnitudeMask;
   const int32_t magnitude = found > kInfinityBits ? 0 : found;
-  const int32_t clamped = magnitude < kLargestE2m1 ? magnitude : kLargestE2m1;
-  return static_cast<uint8_t>(sign_e2m1(bits, magnitude) | round_to_code<1, 1>(clamped));
+  return {magnitude < kLargestE2m1 ? magnitude : kLargestE2m1,
+          magnitude > 0 ? (bits >> 28) & 8 : 0};
+}
+
+/* To nearest even. */
+OCTAVO_HOST_DEVICE static inline uint8_t encode_e2m1(float value) {
+  const E2m1Source from = e2m1_source(value);
+  return static_cast<uint8_t>(from.sign | round_to_code<1, 1>(from.magnitude));
 }
 
 /* Up with the probability (value - low) / (high - low), by random bits. */
 OCTAVO_HOST_DEVICE static inline uint8_t encode_e2m1_random(float value, uint32_t random) {
-  const int32_t bits = float_bits(value);
-  const int32_t found = bits & kMagnitudeMask;
-  const int32_t magnitude = found > kInfinityBits ? 0 : found;
-  const int32_t clamped = magnitude < kLargestE2m1 ? magnitude : kLargestE2m1;
-  return static_cast<uint8_t>(sign_e2m1(bits, magnitude) | round_by_bits<1, 1>(clamped, random));
+  const E2m1Source from = e2m1_source(value);
+  return static_cast<uint8_t>(from.sign | round_by_bits<1, 1>(from.magnitude, random));
 }
 
 /* The low four bits of `code`. */

@@ -3,6 +3,7 @@
 #include "sdk/cli/report/data.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "octavo/octavo.hpp"
@@ -17,7 +18,6 @@ const Names kValidation = {"validation_loss", "val_loss",  "eval_loss",
                            "val/loss",        "eval/loss", "valid_loss"};
 const Names kSpeed = {"tokens_per_s", "tokens_per_second", "train_tokens_per_second"};
 const Names kSkipped = {"octavo/skipped_steps", "octavo_skipped_steps", "skipped_steps"};
-constexpr const char *kCasts[] = {"saturated", "underflow", "sqnr_db"};
 
 struct Series {
   std::vector<std::pair<int64_t, double>> points;
@@ -49,57 +49,68 @@ Json points_of(const Series &series) {
   return points;
 }
 
-// "x/layer" of "octavo/amax/x/layer" or "amax/x/layer"; empty: another value.
-std::string tensor_of(const std::string &name, const std::string &kind) {
+// "octavo/amax/x/layer", or the same without "octavo/": what was recorded of one tensor.
+struct Recorded {
+  std::string kind, tensor;  // "amax", "x/layer"
+
+  bool is_count() const { return kind == "saturated" || kind == "underflow"; }
+  std::string operand() const { return tensor.substr(0, tensor.find('/')); }
+  std::string layer() const { return tensor.substr(tensor.find('/') + 1); }
+};
+
+std::optional<Recorded> recorded(const std::string &name) {
   const std::string plain = name.rfind("octavo/", 0) == 0 ? name.substr(7) : name;
-  return plain.rfind(kind + "/", 0) == 0 ? plain.substr(kind.size() + 1) : "";
+  const size_t slash = plain.find('/');
+  if (slash == std::string::npos || slash + 1 == plain.size()) return {};
+  Recorded r{plain.substr(0, slash), plain.substr(slash + 1)};
+  for (const char *kind : {"amax", "scale", "saturated", "underflow", "sqnr_db", "reduce"})
+    if (r.kind == kind) return r;
+  return {};
 }
 
 // {"x/layer": one number or null for each step of the loss}
 Json by_tensor(const Run &run, const std::string &kind, const std::vector<int64_t> &steps) {
   Json all = Json::object();
   for (size_t i = 0; i < steps.size(); ++i) {
-    const auto found = run.steps.find(steps[i]);
-    for (const auto &[name, value] : found->second) {
-      const std::string tensor = tensor_of(name, kind);
-      if (tensor.empty()) continue;
-      if (!all.contains(tensor)) all[tensor] = Json(std::vector<Json>(steps.size()));
-      all[tensor][i] = value;
+    for (const auto &[name, value] : run.steps.at(steps[i])) {
+      const std::optional<Recorded> r = recorded(name);
+      if (!r || r->kind != kind) continue;
+      if (!all.contains(r->tensor)) all[r->tensor] = Json(std::vector<Json>(steps.size()));
+      all[r->tensor][i] = value;
     }
   }
   return all;
+}
+
+// One number of the last of `samples` steps, into what is known of its operand.
+void add_cast(const Recorded &r, double value, int64_t step, size_t samples, Json &operand) {
+  if (operand.is_null()) operand = {{"sqnr_db", Json::array()}, {"worst", Json()}};
+  Json &worst = operand["worst"], &decibels = operand["sqnr_db"];
+  while (decibels.size() < samples) decibels.push_back(nullptr);
+  if (r.kind == "amax") operand["amax"] = std::max(operand.value("amax", 0.0), value);
+  if (r.is_count()) operand[r.kind] = operand.value(r.kind, 0.0) + value;
+  if (r.kind != "sqnr_db") return;
+  Json &least = decibels.back();
+  if (least.is_null() || value < least.get<double>()) least = value;
+  if (worst.is_null() || value < worst["db"].get<double>())
+    worst = {{"db", value}, {"tensor", r.layer()}, {"step", step}};
 }
 
 // Of each operand the worst layer of each step that has counts, and the sums.
 Json casts_of(const Run &run) {
   Json casts = {{"step", Json::array()}, {"operands", Json::object()}};
   for (const auto &[step, values] : run.steps) {
+    std::vector<std::pair<Recorded, double>> found;
     bool is_sampled = false;
     for (const auto &[name, value] : values)
-      for (const char *kind : kCasts) is_sampled |= !tensor_of(name, kind).empty();
+      if (const std::optional<Recorded> r = recorded(name); r && r->kind != "scale") {
+        is_sampled |= r->is_count() || r->kind == "sqnr_db";
+        if (r->kind != "reduce") found.emplace_back(*r, value);
+      }
     if (!is_sampled) continue;
     casts["step"].push_back(step);
-    for (const auto &[name, value] : values) {
-      for (const char *kind : {"saturated", "underflow", "sqnr_db", "amax"}) {
-        const std::string tensor = tensor_of(name, kind), text = kind;
-        if (tensor.empty()) continue;
-        Json &operand = casts["operands"][tensor.substr(0, tensor.find('/'))];
-        if (operand.is_null()) operand = {{"sqnr_db", Json::array()}, {"worst", Json()}};
-        Json &worst = operand["worst"], &decibels = operand["sqnr_db"];
-        while (decibels.size() < casts["step"].size()) decibels.push_back(nullptr);
-        if (text == "amax") {
-          operand[kind] = std::max(operand.value(kind, 0.0), value);
-        } else if (text != "sqnr_db") {
-          operand[kind] = operand.value(kind, 0.0) + value;
-        } else {
-          if (decibels.back().is_null() || value < decibels.back().get<double>())
-            decibels.back() = value;
-          if (worst.is_null() || value < worst["db"].get<double>())
-            worst = {
-                {"db", value}, {"tensor", tensor.substr(tensor.find('/') + 1)}, {"step", step}};
-        }
-      }
-    }
+    for (const auto &[r, value] : found)
+      add_cast(r, value, step, casts["step"].size(), casts["operands"][r.operand()]);
   }
   return casts;
 }
@@ -107,9 +118,7 @@ Json casts_of(const Run &run) {
 bool is_known(const std::string &name) {
   for (const Names *names : {&kLoss, &kValidation, &kSpeed, &kSkipped})
     if (std::find(names->begin(), names->end(), name) != names->end()) return true;
-  for (const char *kind : {"amax", "scale", "saturated", "underflow", "sqnr_db", "reduce"})
-    if (!tensor_of(name, kind).empty()) return true;
-  return name == "skipped" || name == "nonfinite";
+  return recorded(name) || name == "skipped" || name == "nonfinite";
 }
 
 Json others_of(const Run &run) {
@@ -171,9 +180,7 @@ Json page_data(const std::vector<Run> &runs) {
   return {{"title", runs.size() == 1 ? runs.front().name : std::to_string(runs.size()) + " runs"},
           {"kicker", "Octavo"},
           {"lede", "What the runs logged, up to step " + std::to_string(steps) + "."},
-          {"interrupted", false},
           {"steps", steps},
-          {"ranks", 1},
           {"prompt", ""},
           {"configuration", Json::array({Json::array({"octavo", octavo::version()})})},
           {"runs", all}};

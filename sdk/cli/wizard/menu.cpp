@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "sdk/cli/page.h"
+#include "sdk/src/base/utf8.h"
 
 namespace octavo::cli::wizard {
 namespace {
@@ -79,12 +80,10 @@ std::string cut(const std::string &text) {
   winsize size{};
   const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 8;
   const size_t columns = is_known ? size.ws_col - 1u : kPageColumns;
-  std::string shown = text;
-  while (columns_of(shown) > columns) shown.pop_back();
-  // No part of a character.
-  while (!shown.empty() && shown.size() < text.size() && (text[shown.size()] & 0xC0) == 0x80)
-    shown.pop_back();
-  return shown;
+  size_t end = 0;
+  for (size_t shown = 0; shown < columns && end < text.size(); ++shown)
+    end += std::max<size_t>(1, utf8_character(std::string_view(text).substr(end)));
+  return text.substr(0, end);
 }
 
 void draw(const std::vector<Row> &rows, size_t at, bool again) {

@@ -70,22 +70,13 @@ Json requirements_json(const Negotiation &n) {
 }
 
 // What a rule gives to its layers: a place, or the options of the backend that runs.
-Json rule_json(const LayerRule &rule, const std::vector<EffectiveOption> &differing) {
+Json rule_json(const Negotiation &n, const LayerRule &rule) {
   Json j = {{"rule", rule.key}, {"origin", rule.match.origin}};
   if (rule.place) j["place"] = to_json(rule.place->value);
   Json options = Json::object();
-  for (const EffectiveOption &o : differing) options[o.name] = to_json(o.setting);
+  for (const EffectiveOption &o : n.options_of(rule)) options[o.name] = to_json(o.setting);
   if (!rule.place) j["options"] = options;
   return j;
-}
-
-// A negotiation without a backend resolves no options.
-Json rule_json(const Negotiation &n, size_t i) {
-  const Candidate *choice = n.choice();
-  static const std::vector<EffectiveOption> none;
-  return rule_json(n.config.layer_rules[i], choice != nullptr && i < choice->rule_options.size()
-                                                ? choice->rule_options[i]
-                                                : none);
 }
 
 }  // namespace
@@ -137,9 +128,9 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
                        {"origin", n.config.origin(key::kMinGain)},
                        {"effect", explain_min_gain(n.config[key::kMinGain], n.device->caps())}};
     Json rules = Json::array();
-    for (size_t i = 0; i < n.config.layer_rules.size(); ++i) {
-      rules.push_back(rule_json(n, i));
-      rules.back()["match"] = n.config.layer_rules[i].patterns();
+    for (const LayerRule &rule : n.config.layer_rules) {
+      rules.push_back(rule_json(n, rule));
+      rules.back()["match"] = rule.patterns();
     }
     if (!rules.empty()) j["rules"] = rules;
   }
@@ -161,8 +152,7 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
     layer["shape"] = {l.rows, l.cols};
     layer["placed"] = l.verdict.decision == OCTAVO_DECLINE ? "host" : "fp8";
     layer["verdict"] = to_json(l.verdict, how_to_apply(source, n, nullptr, l.verdict));
-    if (l.rule != nullptr)
-      layer["rule"] = rule_json(n, static_cast<size_t>(l.rule - n.config.layer_rules.data()));
+    if (l.rule != nullptr) layer["rule"] = rule_json(n, *l.rule);
     layers.push_back(layer);
   }
   j["layers"] = layers;

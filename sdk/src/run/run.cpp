@@ -103,9 +103,7 @@ octavo_run::Decision octavo_run::decide(const std::string &name, const std::stri
 const std::vector<octavo::EffectiveOption> &octavo_run::options_of(
     const octavo::LayerRule *rule) const {
   static const std::vector<octavo::EffectiveOption> none;
-  if (rule == nullptr || session_ == nullptr) return none;
-  return negotiation_.choice()
-      ->rule_options[static_cast<size_t>(rule - negotiation_.config.layer_rules.data())];
+  return rule == nullptr ? none : negotiation_.options_of(*rule);
 }
 
 // What the host gives for this linear stands above the rule.

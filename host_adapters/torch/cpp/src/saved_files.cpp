@@ -118,6 +118,11 @@ std::map<std::string, std::string> read_list(const fs::path &path) {
   return hashes;
 }
 
+// 0, or the error. EINVAL: a file system whose directories have nothing to write.
+int sync_directory(int descriptor) {
+  return fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+}
+
 // The name of a directory made here is on disk, and so is what is below it.
 fs::path made(const fs::path &directory) {
   std::vector<fs::path> parents;
@@ -126,10 +131,9 @@ fs::path made(const fs::path &directory) {
   fs::create_directories(directory);
   for (const fs::path &parent : parents) {
     const int descriptor = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool is_synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-    const int error = errno;
+    const int error = descriptor < 0 ? errno : sync_directory(descriptor);
     if (descriptor >= 0) ::close(descriptor);
-    if (!is_synced) fail(parent, "write", error);
+    if (error != 0) fail(parent, "write", error);
   }
   return directory;
 }
@@ -173,9 +177,8 @@ LockedDirectory::~LockedDirectory() {
   ::close(descriptor_);
 }
 
-// EINVAL: a file system whose directories have nothing to write.
 void LockedDirectory::sync() const {
-  if (fsync(descriptor_) != 0 && errno != EINVAL) fail(path_, "write", errno);
+  if (const int error = sync_directory(descriptor_); error != 0) fail(path_, "write", error);
 }
 
 FilesWriter::FilesWriter(const fs::path &directory)
