@@ -64,7 +64,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
 }
 
 // Delayed scaling: the next scales from the amax of this step. Stochastic rounding: other random
-// numbers.
+// numbers, except after a step that hosts skip, as if it had not been.
 void Te::finish_step(Pass &p, const StepCall &c) const {
   const auto update = [&](const ObservedSlot &operand, uint32_t dtype) {
     update_scales(
@@ -78,6 +78,7 @@ void Te::finish_step(Pass &p, const StepCall &c) const {
   if (!recipe_.is_stochastic()) return;
   auto count = p.call<octavo_count>(OCTAVO_KIND_COUNT);
   count.count = c[count_];
+  count.skip = c[nonfinite_];
   p.run(&octavo_kernels::draft, count);
 }
 

@@ -157,6 +157,11 @@ TEST(Fp4Count, counts_and_begins_again) {
   EXPECT_EQ(next(41), 42);
   EXPECT_EQ(next(16777214), 16777215);
   EXPECT_EQ(next(16777215), 0);
+  float skip = 0;
+  c.skip = &skip;
+  EXPECT_EQ(next(41), 42);
+  skip = 1;
+  EXPECT_EQ(next(41), 41) << "a step that hosts skip";
   c.count = nullptr;
   EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_INVALID);
   EXPECT_THAT(kernels.host().last_text(), HasSubstr("count is null"));

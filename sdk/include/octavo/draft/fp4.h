@@ -55,12 +55,13 @@ typedef struct octavo_quantize_fp4 {
 } octavo_quantize_fp4;
 
 /* Arguments of the draft call count: *count becomes *count + 1, or 0 after 2^24 - 1, since f32
- * holds no further whole numbers. */
+ * holds no further whole numbers. It stays where *skip is not 0. */
 typedef struct octavo_count {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_COUNT */
   void *stream;
   float *count;
+  const float *skip; /* may be null */
 } octavo_count;
 
 #endif
