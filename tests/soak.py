@@ -51,6 +51,9 @@ CAMPAIGNS = [
     Campaign("orders", "device code with threads and blocks in unfair orders",
              r"^Cuda(Adam|Gemm|Prologue|Quantize|QuantizeWide|Scales|Sums|Values)\.", 1,
              variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
+    Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
+             r"^(Python\.made_up\.(again|guide_.*|lightning|models|patterns|real_weights|trainer)"
+             r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 30),
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
