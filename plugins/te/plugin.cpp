@@ -120,7 +120,7 @@ void Te::declare(Slots &s) {
     return s.observe(o);
   };
   if (r.casts_weight()) w_ = observe("w", OCTAVO_VERB_QUANTIZE_WEIGHT, SlotRule::Kind::kWeightPool);
-  nonfinite_ = s.nonfinite();
+  nonfinite_ = s.nonfinite(true);  // stochastic rounding; one slot for all variants
   if (r.is_stochastic()) {
     SlotRule count = Slots::rule(SlotRule::Kind::kSession, "count", OCTAVO_ROLE_COUNTER);
     count.flags = OCTAVO_SLOT_CHECKPOINT;

@@ -56,9 +56,10 @@ class Rules {
   void run(const std::string &what, const std::function<void()> &verb) {
     Arena &arena = host_.arena();
     const Snapshot start = arena.snapshot();
-    const Snapshot first = run_once(what, verb, 0x5A);
+    const Snapshot first = run_once(what, verb, 0x5A, 0x5A);
     arena.restore(start);
-    const Snapshot second = run_once(what, verb, 0xA5);
+    // Zeros, which a verb that reads what it may not is most likely to take for no value.
+    const Snapshot second = run_once(what, verb, 0xA5, 0);
     for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
       if (rule != kWrite && rule != kUpdate) return;
       const uint64_t at = difference(first, second, begin, bytes);
@@ -100,10 +101,12 @@ class Rules {
     return begin;
   }
 
-  Snapshot run_once(const std::string &what, const std::function<void()> &verb, uint8_t pattern) {
+  // pattern: flips what is not the verb's business; fill: of what it must overwrite.
+  Snapshot run_once(const std::string &what, const std::function<void()> &verb, uint8_t pattern,
+                    uint8_t fill) {
     Arena &arena = host_.arena();
     for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
-      if (rule == kWrite || rule == kScratch) std::memset(arena.base() + begin, pattern, bytes);
+      if (rule == kWrite || rule == kScratch) std::memset(arena.base() + begin, fill, bytes);
       if (rule == kKeep) flip(arena.base() + begin, bytes, pattern);
     });
     const Snapshot before = arena.snapshot();

@@ -100,7 +100,11 @@ class Sealer {
   void use_in_session(const SlotRule &rule, Place *place) {
     use(OCTAVO_OWNER_SESSION, 0, place->slot);
     place->position = now_.session_size++;
-    if (rule.access[OCTAVO_VERB_END_STEP] == OCTAVO_ACCESS_WRITE) now_.cleared.push_back(*place);
+    const uint8_t at_end = rule.access[OCTAVO_VERB_END_STEP];
+    // What finish_step() updates is its own business, but for this flag, which it may only look at.
+    if (at_end == OCTAVO_ACCESS_WRITE ||
+        (at_end == OCTAVO_ACCESS_UPDATE && rule.role == OCTAVO_ROLE_NONFINITE))
+      now_.cleared.push_back(*place);
   }
 
   // What the rule is for this parameter, or for a linear with this weight.

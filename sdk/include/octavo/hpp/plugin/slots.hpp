@@ -59,10 +59,12 @@ class Slots {
   }
 
   // The flag that a cast of dy met an Inf or NaN, which a saturating cast would hide.
-  FloatSlot nonfinite() {
+  // end_step_reads: finish_step() looks at it before it is cleared.
+  FloatSlot nonfinite(bool end_step_reads = false) {
     SlotRule r = rule(SlotRule::Kind::kSession, "nonfinite", OCTAVO_ROLE_NONFINITE);
     r.accumulate(OCTAVO_VERB_BACKWARD, OCTAVO_COMBINE_MAX);
     r.read({OCTAVO_VERB_OPTIMIZER_STEP});
+    if (end_step_reads) r.update({OCTAVO_VERB_END_STEP});
     return {add(std::move(r))};
   }
 
