@@ -1,4 +1,4 @@
-"""Validates JSON against the part of JSON Schema that docs/explain.schema.json uses.
+"""Validates JSON against the part of JSON Schema that docs/*.schema.json and `octavo config schema` use.
 
   schema.py --self-test <schema>   checks the schema itself, and that planted faults are seen
   schema.py <schema> <command...>   checks what a command prints
@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 
-KNOWN = {"$schema", "$id", "$defs", "$ref", "title", "description", "type", "enum", "pattern",
-         "minimum", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"}
+KNOWN = {"$schema", "$id", "$defs", "$ref", "title", "description", "default", "type", "enum", "pattern", "anyOf",
+         "minimum", "maximum", "minLength", "properties", "required", "additionalProperties", "minProperties",
+         "maxProperties", "items", "minItems", "maxItems"}
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None),
          "integer": int, "number": (int, float)}
 
@@ -38,6 +39,8 @@ class Validator:
         for key in ("properties", "$defs"):
             for name, inner in schema.get(key, {}).items():
                 self.check_schema(inner, f"{where}.{key}.{name}")
+        for i, inner in enumerate(schema.get("anyOf", [])):
+            self.check_schema(inner, f"{where}.anyOf[{i}]")
         for key in ("items", "additionalProperties"):
             if isinstance(schema.get(key), dict):
                 self.check_schema(schema[key], f"{where}.{key}")
@@ -51,13 +54,23 @@ class Validator:
         if not any(is_type(value, t) for t in types):
             return [f"{where}: expected {types}, found {value!r}"]
         found = []
+        if "anyOf" in schema:
+            each = [self.faults(value, one, where) for one in schema["anyOf"]]
+            found += [] if [] in each else each[0]
         if "enum" in schema and value not in schema["enum"]:
             found.append(f"{where}: expected one of {schema['enum']}, found {value!r}")
         if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
             found.append(f"{where}: expected {schema['pattern']}, found {value!r}")
         if "minimum" in schema and not isinstance(value, str) and value < schema["minimum"]:
             found.append(f"{where}: expected at least {schema['minimum']}, found {value}")
+        if "maximum" in schema and not isinstance(value, str) and value > schema["maximum"]:
+            found.append(f"{where}: expected at most {schema['maximum']}, found {value}")
+        if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+            found.append(f"{where}: expected {schema['minLength']} characters or more, found {value!r}")
         if isinstance(value, dict):
+            low, high = schema.get("minProperties", 0), schema.get("maxProperties", len(value))
+            if not low <= len(value) <= high:
+                found.append(f"{where}: expected {low} to {high} members, found {sorted(value)}")
             found += self.object_faults(value, schema, where)
         if isinstance(value, list):
             low, high = schema.get("minItems", 0), schema.get("maxItems", len(value))

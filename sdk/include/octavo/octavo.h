@@ -79,7 +79,8 @@ OCTAVO_EXPORT octavo_status octavo_list(const octavo_open_desc *desc, octavo_str
  * every plugin in the search path in the helper process. */
 OCTAVO_EXPORT octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format,
                                          octavo_line line, void *ctx);
-/* Reports the effective configuration: every key with its value and origin. */
+/* Reports the effective configuration: every key with its value and origin. The format "schema"
+ * gives the JSON Schema of octavo.toml, with the options of every backend in the search path. */
 OCTAVO_EXPORT octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format,
                                                 octavo_line line, void *ctx);
 /* Writes octavo.lock next to the configuration file: version, ABI and hashes of every backend that

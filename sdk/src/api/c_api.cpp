@@ -124,6 +124,15 @@ octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format, octa
 
 octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format, octavo_line line,
                                   void *ctx) {
+  if (octavo::view(format) == "schema") {
+    const octavo_open_desc d = own_copy(desc);
+    return guarded(d.host, [&]() {
+      given(line, "octavo_check_config", "line");
+      const std::unique_ptr<octavo_host> host = own_host(d.host);
+      const octavo::Negotiation n = octavo::prepare(d);
+      octavo::write_schema(octavo::options_of_backends(n, host.get()), octavo::Lines(line, ctx));
+    });
+  }
   return report_on(desc, "octavo_check_config", format, line, ctx, View::kConfig);
 }
 

@@ -34,42 +34,51 @@ void check_choice(const ConfigKey &key, const std::string &text, const TomlValue
 
 // One row of the table; the compiler compares the types.
 template <typename T>
-ConfigKey row(Key<T> key, std::type_identity_t<T> initial, std::vector<std::string> choices = {},
-              KeyRange range = {}) {
-  return {key.name, std::move(initial), std::move(choices), std::move(range)};
+ConfigKey row(Key<T> key, const char *help, std::type_identity_t<T> initial,
+              std::vector<std::string> choices = {}, KeyRange range = {}) {
+  return {key.name, help, std::move(initial), std::move(choices), std::move(range)};
 }
 
 }  // namespace
 
 const std::vector<ConfigKey> &config_keys() {
   static const std::vector<ConfigKey> table = {
-      row(key::kSchema, 1, {}, KeyRange{1, 1, "1, the only one that this version reads"}),
+      row(key::kSchema, "version of this file's format", 1, {},
+          KeyRange{1, 1, "1, the only one that this version reads"}),
       // "fp8" and not "no": a file that configures FP8 must never silently train without it.
-      row(key::kMixedPrecision, "fp8", {"no", "fp16", "bf16", "fp8"}),
-      row(key::kBackend, "auto"),
-      row(key::kPreference, {"te"}),
-      row(key::kFallback, {}),
-      row(key::kNative, false),
-      row(key::kDeterministic, false),
-      row(key::kGraphCapture, false),
-      row(key::kSpeed, "any", {"any", "vector", "native"}),
-      row(key::kEncodings, {}, encoding_names()),
-      row(key::kScaling, {}, scaling_names()),
-      row(key::kRecipes, {}),
-      row(key::kSkip, {}),
-      row(key::kMinGain, "auto", {"auto", "torchao", "off"}),
-      row(key::kDevice, "auto", {"auto", "cpu", "cuda"}),
-      row(key::kPluginPath, {}),
-      row(key::kTrust, "owner", {"owner", "pinned", "signed", "dev"}),
-      row(key::kPins, {}),
-      row(key::kKeys, {}),
-      row(key::kLocked, false),
-      row(key::kProbe, "auto", {"auto", "always", "never"}),
-      row(key::kProbeTimeout, 2000, {},
+      row(key::kMixedPrecision, "other than fp8: every linear stays with the host", "fp8",
+          {"no", "fp16", "bf16", "fp8"}),
+      row(key::kBackend, "id of the backend; auto tries fp8.preference in order", "auto"),
+      row(key::kPreference, "what backend = \"auto\" tries", {"te"}),
+      row(key::kFallback,
+          "tried when nothing else can run: backends, or bf16, fp16, no; empty: refuse", {}),
+      row(key::kNative, "FP8 units are required", false),
+      row(key::kDeterministic, "results that repeat bit for bit are required", false),
+      row(key::kGraphCapture, "calls that can be captured and replayed are required", false),
+      row(key::kSpeed, "the least class of speed", "any", {"any", "vector", "native"}),
+      row(key::kEncodings, "formats that the kernels must have", {}, encoding_names()),
+      row(key::kScaling, "granularities of scales that the kernels must have", {}, scaling_names()),
+      row(key::kRecipes, "the recipe that the backend runs must be one of these", {}),
+      row(key::kSkip, "shell patterns of layer or weight names that stay with the host", {}),
+      row(key::kMinGain, "which sizes stay with the host because FP8 would not be faster", "auto",
+          {"auto", "torchao", "off"}),
+      row(key::kDevice, "where to run, unless the host decides; auto is the CPU", "auto",
+          {"auto", "cpu", "cuda"}),
+      row(key::kPluginPath, "further directories to search, relative to this file", {}),
+      row(key::kTrust, "which files may be loaded", "owner", {"owner", "pinned", "signed", "dev"}),
+      row(key::kPins, "<name>:<sha256> of libraries that trust = \"pinned\" accepts", {}),
+      row(key::kKeys, "public keys of minisign for trust = \"signed\", or their files", {}),
+      row(key::kLocked, "refuse plugins that differ from octavo.lock", false),
+      row(key::kProbe, "whether a plugin first runs in a helper process", "auto",
+          {"auto", "always", "never"}),
+      row(key::kProbeTimeout, "milliseconds that the helper has for one plugin", 2000, {},
           KeyRange{1, kMaxProbeTimeout, concat("1 to ", kMaxProbeTimeout)}),
-      row(key::kEngine, "threads", {"threads", "mpi", "nccl"}),
-      row(key::kTimeout, 600, {}, KeyRange{1, 86400, "1 to 86400"}),
-      row(key::kCheckpointRunId, ""),
+      row(key::kEngine, "what carries the bytes between ranks of a host that leaves it to Octavo",
+          "threads", {"threads", "mpi", "nccl"}),
+      row(key::kTimeout, "seconds that one operation between ranks may take", 600, {},
+          KeyRange{1, 86400, "1 to 86400"}),
+      row(key::kCheckpointRunId,
+          "id of the run in its checkpoints; empty: one that this process draws", ""),
   };
   return table;
 }

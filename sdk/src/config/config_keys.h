@@ -61,6 +61,7 @@ struct KeyRange {
 
 struct ConfigKey {
   const char *name;
+  const char *help;  // what it means, for an editor
   TomlValue initial;
   std::vector<std::string> choices;  // of texts and of the elements of lists; empty: any
   KeyRange range;                    // of integers

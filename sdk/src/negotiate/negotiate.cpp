@@ -164,6 +164,26 @@ void check_all_options(Negotiation &n, const octavo_host *host) {
   }
 }
 
+std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host) {
+  std::vector<BackendOptions> backends;
+  for (const FoundManifest &found : n.discovery.manifests) {
+    if (!found.shadowed_by.empty()) continue;
+    Candidate c;
+    c.id = found.name;
+    load_candidate(n, c, Offer::kBackend, host);
+    if (c.plugin != nullptr) {
+      backends.push_back({c.id, declared_options(c.plugin->backend, c.id), ""});
+      continue;
+    }
+    const auto provides =
+        c.described ? c.described->provides.interfaces : std::vector<std::string>();
+    const auto is_backend = [](const std::string &id) { return id.starts_with("octavo.backend/"); };
+    if (!provides.empty() && std::none_of(provides.begin(), provides.end(), is_backend)) continue;
+    backends.push_back({c.id, {}, c.verdicts.empty() ? "cannot be loaded" : c.verdicts[0].text});
+  }
+  return backends;
+}
+
 std::string refusal(const Negotiation &n) {
   std::string text = "nothing that the configuration allows can run here";
   for (const Candidate &c : n.candidates) {

@@ -148,6 +148,15 @@ octavo_session_desc describe_session(const Negotiation &n, const octavo_host *ho
 // What a plugin is wanted for.
 enum class Offer { kBackend, kKernels };
 
+// What a backend of the search path declares; problem: why it could not be asked.
+struct BackendOptions {
+  std::string id;
+  std::vector<DeclaredOption> declared;
+  std::string problem;
+};
+// Loads every plugin that is not shadowed; those that are no backends are left out.
+std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host);
+
 // Discovery, manifest, trust, library, handshake: fills plugin, or leaves it null with the reason
 // in the verdicts, also when it does not offer what is wanted.
 void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host);

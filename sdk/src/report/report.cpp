@@ -78,6 +78,10 @@ void write_report(View view, const Negotiation &n, const octavo_run *run, Format
   }
 }
 
+void write_schema(const std::vector<BackendOptions> &backends, const Lines &lines) {
+  lines(dump(schema_model(backends), 2));
+}
+
 void write_problem(const octavo_open_desc &desc, const Verdict &problem, Format format,
                    const Lines &lines) {
   write(problem_model(desc, problem), format, lines, report_text);
