@@ -51,6 +51,10 @@ CAMPAIGNS = [
     Campaign("orders", "device code with threads and blocks in unfair orders",
              r"^Cuda(Adam|Gemm|Prologue|Quantize|QuantizeWide|Scales|Sums|Values)\.", 1,
              variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
+    Campaign("barriers", "barriers and shuffles of device code, each left out, which a test must miss",
+             r"^CudaBarriers\.each_is_needed$", 1),
+    Campaign("patterns", "small programs of docs/patterns.md, with two backends", r"^Python\.patterns_all$", 1),
+    Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
     Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
              r"^(Python\.made_up\.(again|guide_.*|lightning|models|patterns|real_weights|trainer)"
              r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 30),
