@@ -67,4 +67,13 @@ inline std::string read_text(const std::string &path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+// A file below /proc/<pid>; empty where the process ends before it is read.
+inline std::string read_of_process(const std::string &path) {
+  try {
+    return read_text(path);
+  } catch (const std::ios_base::failure &) {
+    return {};
+  }
+}
+
 }  // namespace octavo::test

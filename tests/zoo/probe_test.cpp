@@ -1,6 +1,5 @@
 // Plugins that would end, hang or bend the process that loads them: refused after the helper has
 // met them, at the stage where they did it.
-#include <dirent.h>
 #include <dlfcn.h>
 
 #include <chrono>
@@ -102,14 +101,12 @@ TEST_F(ZooProbe, foreign_bytes_are_no_answer) {
 // Which processes, besides this one, have the file mapped.
 std::vector<std::string> processes_with(const std::string &file) {
   std::vector<std::string> found;
-  DIR *proc = opendir("/proc");
-  while (const dirent *e = readdir(proc)) {
-    const std::string id(e->d_name);
+  for (const auto &entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string id = entry.path().filename();
     if (id.find_first_not_of("0123456789") != std::string::npos) continue;
     if (id == std::to_string(getpid())) continue;
-    if (read_text("/proc/" + id + "/maps").find(file) != std::string::npos) found.push_back(id);
+    if (read_of_process(entry.path() / "maps").find(file) != std::string::npos) found.push_back(id);
   }
-  closedir(proc);
   return found;
 }
 
