@@ -7,6 +7,7 @@
 #include "tests/samples/program_run.h"
 #include "tests/samples/ranked_files.h"
 #include "tests/support/mpi_run.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpt_test {
 namespace {
@@ -28,8 +29,9 @@ std::vector<pid_t> processes(int rank) {
   for (const auto &entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string words = read_of_process("/proc/" + name + "/cmdline");
-    const std::string variables = "\n" + read_of_process("/proc/" + name + "/environ");
+    const std::string words = octavo::test::read_of_process("/proc/" + name + "/cmdline");
+    const std::string variables =
+        "\n" + octavo::test::read_of_process("/proc/" + name + "/environ");
     const std::string wanted = std::string(1, '\0') + "OMPI_COMM_WORLD_RANK=";
     const size_t at = variables.find(wanted);
     if (words.find(test_directory()) == std::string::npos || at == std::string::npos) continue;
