@@ -61,6 +61,7 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
       if (view == View::kHardware)
         n.probes = octavo::probe_all(n.config, n.trust, n.discovery, n.hardware);
       if (view == View::kConfig) octavo::check_all_options(n, host.get());
+      if (view == View::kSchema) n.declared = octavo::options_of_backends(n, host.get());
       if (view == View::kRun) octavo::negotiate(n, d, host.get());
       octavo::write_report(view, n, nullptr, wanted, lines);
       return view == View::kRun && !n.chosen ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
@@ -124,16 +125,9 @@ octavo_status octavo_probe(const octavo_open_desc *desc, octavo_str format, octa
 
 octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format, octavo_line line,
                                   void *ctx) {
-  if (octavo::view(format) == "schema") {
-    const octavo_open_desc d = own_copy(desc);
-    return guarded(d.host, [&]() {
-      given(line, "octavo_check_config", "line");
-      const std::unique_ptr<octavo_host> host = own_host(d.host);
-      const octavo::Negotiation n = octavo::prepare(d);
-      octavo::write_schema(octavo::options_of_backends(n, host.get()), octavo::Lines(line, ctx));
-    });
-  }
-  return report_on(desc, "octavo_check_config", format, line, ctx, View::kConfig);
+  const bool schema = octavo::view(format) == "schema";
+  return report_on(desc, "octavo_check_config", schema ? octavo::borrow("json") : format, line, ctx,
+                   schema ? View::kSchema : View::kConfig);
 }
 
 octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx) {

@@ -73,6 +73,13 @@ struct Candidate {
   std::vector<std::vector<EffectiveOption>> rule_options;
 };
 
+// What a backend of the search path declares; problem: why it could not be asked.
+struct BackendOptions {
+  std::string id;
+  std::vector<DeclaredOption> declared;
+  std::string problem;
+};
+
 struct Negotiation {
   Config config;
   Discovery discovery;
@@ -87,8 +94,9 @@ struct Negotiation {
   std::map<std::string, std::vector<EffectiveOption>> checked_options;
   std::optional<size_t> chosen;  // index into candidates
 
-  std::vector<std::string> warnings;  // what the configuration asks for and nothing does
-  std::vector<ProbedPlugin> probes;   // of octavo_probe only
+  std::vector<std::string> warnings;     // what the configuration asks for and nothing does
+  std::vector<ProbedPlugin> probes;      // of octavo_probe only
+  std::vector<BackendOptions> declared;  // of the schema only
 
   const Candidate *choice() const { return chosen ? &candidates[*chosen] : nullptr; }
   // What a rule of `config` gives to its layers, of the backend that runs; empty: nothing, or none
@@ -148,12 +156,6 @@ octavo_session_desc describe_session(const Negotiation &n, const octavo_host *ho
 // What a plugin is wanted for.
 enum class Offer { kBackend, kKernels };
 
-// What a backend of the search path declares; problem: why it could not be asked.
-struct BackendOptions {
-  std::string id;
-  std::vector<DeclaredOption> declared;
-  std::string problem;
-};
 // Loads every plugin that is not shadowed; those that are no backends are left out.
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host);
 

@@ -82,12 +82,12 @@ Json rule_schema(const Json &backends) {
 
 }  // namespace
 
-Json schema_model(const std::vector<BackendOptions> &backends) {
+Json schema_model(const Negotiation &n) {
   Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "octavo.toml"}};
   root.update(table());
   for (const ConfigKey &key : config_keys()) place_of(root, key.name) = key_schema(key);
   Json tables = Json::object(), declared = Json::object();
-  for (const BackendOptions &backend : backends) {
+  for (const BackendOptions &backend : n.declared) {
     Json &options = declared[backend.id] = table();
     options["description"] = backend.problem.empty() ? "options of the backend " + backend.id
                                                      : "not checked: " + backend.problem;

@@ -75,11 +75,8 @@ void write_report(View view, const Negotiation &n, const octavo_run *run, Format
     case View::kPlugins: return write(list_model(n), format, lines, list_text);
     case View::kHardware: return write(hardware_model(n), format, lines, hardware_text);
     case View::kConfig: return write(config_model(n), format, lines, config_text);
+    case View::kSchema: return write(schema_model(n), format, lines, nullptr);  // JSON alone
   }
-}
-
-void write_schema(const std::vector<BackendOptions> &backends, const Lines &lines) {
-  lines(dump(schema_model(backends), 2));
 }
 
 void write_problem(const octavo_open_desc &desc, const Verdict &problem, Format format,

@@ -31,10 +31,9 @@ class Lines {
   bool is_terminal_ = false;
 };
 
-// What a report is about: a negotiation or a run, plugins, the machine with its probes, options.
-enum class View { kRun, kPlugins, kHardware, kConfig };
-// The JSON Schema of octavo.toml.
-void write_schema(const std::vector<BackendOptions> &backends, const Lines &lines);
+// What a report is about: a negotiation or a run, plugins, the machine with its probes, options,
+// and what octavo.toml may hold.
+enum class View { kRun, kPlugins, kHardware, kConfig, kSchema };
 
 // `run` adds layers and memory to View::kRun; null without one.
 void write_report(View view, const Negotiation &n, const octavo_run *run, Format format,

@@ -20,7 +20,7 @@ Json problem_model(const octavo_open_desc &desc, const Verdict &problem);
 Json list_model(const Negotiation &n);
 Json hardware_model(const Negotiation &n);
 Json config_model(const Negotiation &n);
-Json schema_model(const std::vector<BackendOptions> &backends);
+Json schema_model(const Negotiation &n);
 
 // Bytes of non-native slots by role, in order of first use.
 std::vector<std::pair<uint32_t, uint64_t>> bytes_by_role(const octavo_run &run);
