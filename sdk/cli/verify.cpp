@@ -85,8 +85,8 @@ int run(Verify &verify) {
 void add_verify(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
       "verify",
-      "Check that a backend keeps the contract: on the CPU, or with --set device.kind=cuda on "
-      "kernels for a device that reads this program's memory");
+      "Check that a backend keeps the contract: on the CPU, or with --set device.kind=cuda on a "
+      "GPU");
   auto v = std::make_shared<Verify>();
   command->add_option("plugin", v->target, "a plugin's name, its library or its manifest");
   v->request.add_plugin_options(*command);

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kReserved = uint64_t{4} << 30;  // address space; pages are taken when touched
 constexpr uint64_t kAlignment = 256;               // what the contract promises to backends
 constexpr uint64_t kRedZone = 256;
+constexpr uint64_t kLocked = uint64_t{16} << 20;  // bytes that are locked at once
 constexpr uint8_t kRedByte = 0xC3;
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -26,7 +27,7 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 
 }  // namespace
 
-Arena::Arena() : next_(kRedZone) {
+Arena::Arena(octavo_device device) : next_(kRedZone), lock_(device) {
   void *memory = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Failure("the suite could not map 4 GiB of address space");
@@ -36,6 +37,7 @@ Arena::Arena() : next_(kRedZone) {
 }
 
 Arena::~Arena() {
+  lock_.clear();
   munmap(base_, kReserved);
 }
 
@@ -44,13 +46,14 @@ uint8_t *Arena::allocate(uint64_t bytes, Use use, std::string name, uint32_t rol
   const uint64_t end = begin + bytes;
   next_ = round_up(end + kRedZone, kAlignment);
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  if (bytes > kReserved || next_ + page > kReserved) {
+  if (bytes > kReserved || next_ + page + kLocked > kReserved) {
     throw Failure(text(name, " needs ", bytes,
                        " bytes: the suite's 4 GiB do not suffice, so "
                        "check the size that the backend stated"));
   }
   std::memset(base_ + end, kRedByte, next_ - end);
   pages_ = round_up(next_, page);
+  for (; locked_ < pages_; locked_ += kLocked) lock_.lock(base_ + locked_, kLocked);
   regions_.push_back({begin, bytes, use, std::move(name), role});
   return base_ + begin;
 }

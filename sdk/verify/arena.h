@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "page_lock.h"
+
 namespace octavo::conformance {
 
 // kSum: a slot accumulated by addition, which depends on the number of calls.
@@ -26,7 +28,8 @@ using Snapshot = std::vector<uint8_t>;
 
 class Arena {
  public:
-  Arena();
+  // For kernels of this device.
+  explicit Arena(octavo_device device);
   ~Arena();
   Arena(const Arena &) = delete;
   Arena &operator=(const Arena &) = delete;
@@ -53,6 +56,8 @@ class Arena {
   uint8_t *base_;
   uint64_t next_;
   uint64_t pages_ = 0;
+  uint64_t locked_ = 0;  // bytes from base_ on
+  PageLock lock_;
   std::vector<Region> regions_;
 };
 

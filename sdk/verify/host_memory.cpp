@@ -22,7 +22,8 @@ uint64_t extent_bytes(const octavo_extent &extent, int64_t rows) {
   return octavo_extent_bytes(&extent, static_cast<uint64_t>(rows));
 }
 
-Host::Host(Session &session, uint64_t seed) : session_(session), seed_(seed) {
+Host::Host(Session &session, uint64_t seed)
+    : session_(session), seed_(seed), arena_(session.context().target.desc.device) {
   hyper_ = reinterpret_cast<float *>(
       arena_.allocate(OCTAVO_HYPER_COUNT * sizeof(float), Use::kTensor, "hyperparameters"));
   hyper_[OCTAVO_HYPER_LR] = 0.0625F;

@@ -36,9 +36,9 @@ void Host::run(uint32_t verb, const std::string &what, const std::function<octav
   const octavo_status status = call();
   session_.kernels().set_arena(nullptr);
   if (observer_ != nullptr) observer_->after(what);
-  expect(status == OCTAVO_OK, what, " answered ", status_name(status), "; expected OCTAVO_OK");
   const std::string violation = session_.kernels().take_violation();
   expect(violation.empty(), what, ": ", violation);
+  expect(status == OCTAVO_OK, what, " answered ", status_name(status), "; expected OCTAVO_OK");
   if (!concurrent_) arena_.check_red_zones(what);
 }
 

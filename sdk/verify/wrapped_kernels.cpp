@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "heap.h"
+#include "page_lock.h"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -67,7 +68,11 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
-  return (self.real_.kernels->*member)(self.real_.kernels_ctx, call);
+  const octavo_status status = (self.real_.kernels->*member)(self.real_.kernels_ctx, call);
+  const int error = wait_for(self.real_.device);  // memory is compared when a verb returns
+  if (error == 0) return status;
+  self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
+  return OCTAVO_DEVICE;
 }
 
 WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignment) {

@@ -3,7 +3,8 @@
  * OCTAVO_FAKE_GPU holds "key=value" pairs: init (what cuInit answers), cuda (12040 is CUDA 12.4),
  * driver (a text), count, capability (90), capturing (0 or 1), total and free (MiB), mig (0 or 1),
  * uuid (the last byte; without it the driver says none), gpus (what NVML counts; without it:
- * count). Unset keys are those of a healthy H100.
+ * count), lock and wait (what cuMemHostRegister and cuCtxSynchronize answer). Unset keys are those
+ * of a healthy H100.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,43 @@ static unsigned long long mebibytes(const char *key) {
 EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) {
   *bytes = mebibytes("total");
   return device >= 0 ? 0 : INVALID;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
+  static char contexts[16];
+  *context = &contexts[(unsigned)device % sizeof contexts];
+  return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
+  return device >= 0 ? 0 : INVALID;
+}
+
+static __thread void *current;
+
+EXPORT int cuCtxPushCurrent_v2(void *context) {
+  current = context;
+  return 0;
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **context) {
+  *context = current;
+  current = NULL;
+  return 0;
+}
+
+EXPORT int cuCtxSynchronize(void) {
+  return current != NULL ? number_of("wait", 0) : INVALID;
+}
+
+EXPORT int cuMemHostRegister_v2(void *begin, size_t bytes, unsigned flags) {
+  const int is_legal =
+      current != NULL && (size_t)begin % 4096 == 0 && bytes % 4096 == 0 && flags == 1;
+  return is_legal ? number_of("lock", 0) : INVALID;
+}
+
+EXPORT int cuMemHostUnregister(void *begin) {
+  return current != NULL && (size_t)begin % 4096 == 0 ? 0 : INVALID;
 }
 
 EXPORT int nvmlInit_v2(void) {
