@@ -75,11 +75,12 @@ void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
 void Msamp::backward(Pass &p, const author::BackwardCall &c) const {
   Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? author::kBothDirections : kRows);
   const author::Observation seen = c[dy_];
+  // While dy may still be in a cache.
+  if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   p.cast(c.dy(), dy, delayed(seen, c[nonfinite_]));
   p.record(c.dy(), dy.by_rows(), seen.statistics);
   if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, author::kColumns), c.dx());
   if (c.wants_dw()) add_weight_gradient(p, c, dy);
-  if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
 }
 
 // Into the gradient slot. In E4M3 the old codes are widened, the product is added in fp32, and the

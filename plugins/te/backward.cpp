@@ -31,6 +31,8 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   way.fp4_flags = r.dy_flags;
   way.key = static_cast<uint64_t>(options().rounding_seed) << 32 | c.linear.id;
   way.count = c[count_];
+  // While dy may still be in a cache.
+  if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   if (dgrad || wgrad) p.cast(c.dy(), dy, way);
   if (rows) p.record(c.dy(), dy.by_rows(), seen.statistics);
   if (p.may(!dgrad && !wgrad)) p.look(c.dy(), seen.amax, c[nonfinite_]);
@@ -59,8 +61,6 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
       p.multiply(transposed(c.dy()), transposed(plain_x), c.dw(), nullptr, how);
     }
   }
-
-  if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
 }
 
 // Delayed scaling: the next scales from the amax of this step. Stochastic rounding: other random

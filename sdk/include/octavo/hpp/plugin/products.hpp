@@ -213,11 +213,14 @@ inline void Pass::add(const octavo_tensor &in, octavo_tensor &out, bool accumula
 }
 
 inline void Pass::add_column_sums(const octavo_tensor &dy, octavo_tensor &db, bool accumulate) {
+  // Room for them whatever db is: a plan does not know its dtype.
   octavo_tensor sums = work_.tensor(1, dy.cols, OCTAVO_F32);
+  const bool is_direct = db.dtype == OCTAVO_F32;
   auto sum = call<octavo_sum>(OCTAVO_KIND_SUM);
-  sum.in = &dy, sum.out = sums.data;
+  sum.in = &dy, sum.out = is_direct ? db.data : sums.data;
+  sum.accumulate = is_direct && accumulate ? 1 : 0;
   run(&octavo_kernels::sum_rows, sum);
-  add(sums, db, accumulate);
+  if (!is_direct) add(sums, db, accumulate);
 }
 
 inline void Pass::clear(void *out, uint64_t bytes) {
