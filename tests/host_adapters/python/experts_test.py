@@ -126,6 +126,8 @@ def test_experts_without_tokens(make, backend):
 
 def test_an_index_past_the_last_expert_contributes_nothing():
     module = mixtral()
+    if not hasattr(module, "has_post_expert_norm"):
+        pytest.skip(f"transformers {transformers.__version__} reads no such index")
     x, index, weights = routing()
     index[::3, 1] = EXPERT_COUNT
     own, _ = octavo.prepare(copy.deepcopy(module), overrides=te("current"))

@@ -11,7 +11,7 @@ from .converted import Converted
 from .counterpart import computed, counterpart, product
 from .foreign import is_dtensor
 
-_FLAGS = ("has_gate", "has_bias", "has_post_expert_norm", "is_transposed")
+_FLAGS = ("has_gate", "has_bias", "is_transposed")
 
 
 def _names(module):
@@ -37,7 +37,7 @@ class Experts(Converted):
         y = self._products(first, hidden_states[order // k], counts)
         y = self._apply_gate(y) if self.has_gate else self.act_fn(y)
         y = self._products(second, y, counts)
-        if self.has_post_expert_norm:
+        if getattr(self, "has_post_expert_norm", False):  # not in every version of transformers
             y = self.post_expert_norm(y)
         y = y * top_k_weights.reshape(-1)[order].unsqueeze(-1)
         # Each row has its own place, so the sum over k does not depend on the order of experts.
