@@ -1,5 +1,6 @@
 // torch_gpt: train_gpt on LibTorch. Same model, same text, same report; the linears run in FP8 by
 // octavo::torch::prepare, see trainer.cpp.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <exception>
@@ -25,6 +26,9 @@ void check(const gpt::Options &options) {
   if (options.inject_inf != 0) refuse("--inject-inf");
   if (options.nudge) refuse("--nudge");
   if (options.fused != gpt::Fused::kNo) refuse("--fused");
+  // Linkers drop a library that no symbol is taken from; loaded, it registers what torch knows of
+  // GPUs.
+  if (options.device == "cuda") dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
   if (options.device == "cuda" && !torch::cuda::is_available())
     throw gpt::UserError("--device cuda", "a GPU that torch can use", "none",
                          "see what nvidia-smi says, or leave --device out");
