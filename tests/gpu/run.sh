@@ -44,7 +44,7 @@ build() {
 # pack <dir>: the part of the tree that the steps read, in the folders of a clone.
 pack() {
   mkdir -p -- "$1"
-  local target sodium
+  local target
   target=$(cd -- "$1" && pwd)
   cd -- "$root"
   (git describe --always --dirty 2>/dev/null || echo unknown) >"$target/VERSION_OF_PACK"
@@ -54,9 +54,9 @@ pack() {
   mkdir -p "$target/build/cuda/lib/octavo"
   cp -P build/cuda/lib/*.so* "$target/build/cuda/lib"
   cp -r build/cuda/lib/octavo/plugins "$target/build/cuda/lib/octavo"
-  # The one library of liboctavo that a bare system may lack.
-  sodium=$(ldd build/cuda/lib/liboctavo.so | sed -n 's/.*libsodium.* => \(\S*\) .*/\1/p')
-  [[ -z $sodium ]] || cp -L "$sodium" "$target/build/cuda/lib"
+  # What a bare system may lack: libraries that are not of the C or C++ runtime.
+  ldd build/cuda/lib/liboctavo.so build/cuda/bin/octavo | sed -n 's/.* => \(\/\S*\) .*/\1/p' | sort -u |
+    grep -vE '/(ld-linux|lib(c|m|gcc_s|stdc\+\+|octavo))[-.]' | xargs -r cp -L -t "$target/build/cuda/lib"
   du -sh "$target"
 }
 

@@ -38,7 +38,7 @@ def run(step, place, out, limit):
         try:
             process = subprocess.Popen(step.command, cwd=out, stdout=file, stderr=subprocess.STDOUT,
                                        start_new_session=True,
-                                       env={**os.environ, **plan.environment(place), **step.environment})
+                                       env={**os.environ, **plan.environment(place)})
         except OSError as error:
             return {"verdict": "failed", "reason": str(error), "seconds": 0}
         try:

@@ -91,7 +91,7 @@ class Runner(unittest.TestCase):
         code, said = self.machine.run("--only", "kernels", "--only", "memcheck")
         self.assertEqual(code, 0, said)
         self.assertEqual(self.machine.result("memcheck"), ("passed", ""))
-        self.assertIn("about 11 minutes", said)
+        self.assertIn("about 3 minutes", said)
         self.assertIn("a GPU that is made up", self.machine.page())
         self.assertNotIn("What was not done", self.machine.page())
 
@@ -119,6 +119,14 @@ class Runner(unittest.TestCase):
             self.assertIn(reason, said)
             self.assertIn(reason, self.machine.page())
         self.assertIn("What was not done, and why", self.machine.page())
+
+    def test_a_gpu_without_blocks_of_32(self):
+        self.machine.program("build/cuda/bin/octavo", "echo verified")
+        for capability, verdict in (("9.0", "not done"), ("10.0", "passed")):
+            self.machine.tool("nvidia-smi", f"case $* in *compute_cap*) echo {capability} ;; *) echo 'GPU 0: made up' ;; esac")
+            self.machine.run("--only", "conformance.te.mx", "--only", "conformance.te.block")
+            self.assertEqual(self.machine.result("conformance.te.mx")[0], verdict)
+            self.assertEqual(self.machine.result("conformance.te.block")[0], "passed")
 
     def test_without_torch(self):
         self.machine.tool("python", "echo \"No module named 'torch'\" >&2; exit 1")

@@ -4,8 +4,9 @@
 
 Sides of a goal are called in random order, each repetition for at least 2 ms between two CUDA events;
 medians are compared. Before that, every kind of call is checked against torch's arithmetic on a small
-matrix. Prints one line per goal and writes all figures as JSON. Exit codes: 1, a result was wrong; 4, a
-goal was missed; 5, a goal was not measured, with the reason in print; 77, there is no GPU.
+matrix. Prints one line per goal and writes all figures as JSON, after each goal. Exit codes: 1, a result was
+wrong or a goal broke off; 4, a goal was missed; 5, a goal was not measured, with the reason in print; 77,
+there is no GPU.
 
 --device cpu goes through all of it with a plugin that the CPU executes, on small matrices: a test of
 this program, whose times mean nothing and miss no goal.
@@ -18,6 +19,7 @@ import re
 import statistics
 import sys
 import time
+import traceback
 
 import torch
 
@@ -103,6 +105,24 @@ def machine(device):
             "multiprocessors": p.multi_processor_count, "cuda": torch.version.cuda}
 
 
+def judge(goal, bench):
+    """Measures one goal, prints its line and gives its figures."""
+    entry = {"goal": goal.name, "what": goal.what, "wanted": goal.wanted, "moonshot": goal.moonshot}
+    try:
+        result = goal.measure(bench)
+    except NotMeasured as reason:
+        print(f"{goal.name:5} not measured: {reason}", flush=True)
+        return {**entry, "not_measured": str(reason)}
+    except Exception as error:  # pylint: disable=broad-except -- the other goals are measured all the same
+        print(f"{goal.name:5} broke off: {traceback.format_exc()}", flush=True)
+        return {**entry, "verdict": "broke off", "not_measured": f"{type(error).__name__}: {error}"}
+    verdict = "met" if goal.is_met(result) else "missed"
+    print(f"{goal.name:5} {result.value:10.3f} {goal.wanted:>7} {goal.moonshot:>9} {verdict:8} {goal.what}"
+          f"{'; ' + result.wrong if result.wrong else ''}", flush=True)
+    return {**entry, "measured": result.value, "verdict": verdict, "wrong": result.wrong,
+            "details": result.details}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,33 +146,21 @@ def main():
     figures = {"machine": machine(arguments.device), "repetitions": arguments.repetitions,
                "goals": []}
     print(f"{'goal':5} {'measured':>10} {'goal':>7} {'moonshot':>9} {'':8} what")
-    missed, absent = 0, 0
+    verdicts = set()
     for goal in GOALS:
         if not re.search(arguments.only, goal.name):
             continue
-        entry = {"goal": goal.name, "what": goal.what, "wanted": goal.wanted, "moonshot": goal.moonshot}
-        try:
-            result = goal.measure(bench)
-        except NotMeasured as reason:
-            absent += 1
-            figures["goals"].append({**entry, "not_measured": str(reason)})
-            print(f"{goal.name:5} not measured: {reason}", flush=True)
-            continue
-        verdict = "met" if goal.is_met(result) else "missed"
-        missed += verdict == "missed"
-        figures["goals"].append({**entry, "measured": result.value, "verdict": verdict,
-                                 "wrong": result.wrong, "details": result.details})
-        print(f"{goal.name:5} {result.value:10.3f} {goal.wanted:>7} {goal.moonshot:>9} {verdict:8} {goal.what}"
-              f"{'; ' + result.wrong if result.wrong else ''}", flush=True)
-    if arguments.out:
-        with open(arguments.out, "w", encoding="utf-8") as out:
-            json.dump(figures, out, indent=1)
+        figures["goals"].append(judge(goal, bench))
+        verdicts.add(figures["goals"][-1].get("verdict", "not measured"))
+        if arguments.out:  # after each goal: the next one may be cut off
+            with open(arguments.out, "w", encoding="utf-8") as out:
+                json.dump(figures, out, indent=1)
     bench.kernels.close()
-    if wrong:
+    if wrong or "broke off" in verdicts:
         return 1
-    if missed and not bench.small:
+    if "missed" in verdicts and not bench.small:
         return 4
-    return 5 if absent else 0
+    return 5 if "not measured" in verdicts else 0
 
 
 if __name__ == "__main__":

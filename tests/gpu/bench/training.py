@@ -32,6 +32,12 @@ class Size:
 
 FULL = Size(width=2048, layers=24, heads=16, context=1024, batch=8, steps=60)  # 1.2 billion parameters
 SMALL = Size(width=64, layers=1, heads=2, context=16, batch=4, steps=12)
+# Timed only, in as many steps as a median needs.
+OTHERS = {"te current": {"fp8.backend": "te", "fp8.te.recipe": "current"},
+          "te block": {"fp8.backend": "te", "fp8.te.recipe": "block"},
+          "te rowwise": {"fp8.backend": "te", "fp8.te.recipe": "rowwise"},
+          "msamp O2": {"fp8.backend": "msamp", "fp8.msamp.opt_level": "O2"}}
+OTHERS_STEPS = 12
 
 
 @dataclasses.dataclass
@@ -41,6 +47,7 @@ class Run:
     seconds: float  # of a step, median
     losses: list
     report: str = ""
+    peak_gib: float = 0.0  # of the device's memory
 
     def loss(self):
         return sum(self.losses[-LAST:]) / len(self.losses[-LAST:])
@@ -92,6 +99,9 @@ def batches(size, device):
 def train(size, device, seed, prepare, around=contextlib.nullcontext):
     """One run; `prepare` takes and gives a model and its optimizer, `around` surrounds a forward."""
     torch.manual_seed(seed)
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     model = Gpt(size).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     model, optimizer, report = prepare(model, optimizer)
@@ -109,18 +119,20 @@ def train(size, device, seed, prepare, around=contextlib.nullcontext):
         losses.append(loss.item())  # waits for the device
         times.append(time.perf_counter() - start)
     how = {**dataclasses.asdict(size), "autocast": "bfloat16", "optimizer": "AdamW, fused", "device": device}
-    return Run(how, statistics.median(times[len(times) // 3:]), losses, report)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
+    return Run(how, statistics.median(times[len(times) // 3:]), losses, report, peak)
 
 
 def plain(model, optimizer):
     return model, optimizer, ""
 
 
-def with_octavo(model, optimizer):
-    import octavo
-    config = {"fp8.backend": "te", "fp8.te.recipe": "delayed"}
-    model, optimizer = octavo.prepare(model, optimizer, overrides=config)
-    return model, optimizer, str(octavo.report(model))
+def with_octavo(**config):
+    def prepare(model, optimizer):
+        import octavo
+        model, optimizer = octavo.prepare(model, optimizer, overrides=config)
+        return model, optimizer, str(octavo.report(model))
+    return prepare
 
 
 def with_te(side):
@@ -163,7 +175,7 @@ def measure(bench):
         raise NotMeasured(f"the package octavo is not at hand: {type(error).__name__}: {error}") from error
     size = bench.size(FULL, SMALL)
     bf16 = train(size, bench.device, 0, plain)
-    fp8 = train(size, bench.device, 0, with_octavo)
+    fp8 = train(size, bench.device, 0, with_octavo(**{"fp8.backend": "te", "fp8.te.recipe": "delayed"}))
     second = train(size, bench.device, 1, plain)
     result = judge(bf16, second, fp8)
     tokens = size.batch * size.context
@@ -171,7 +183,11 @@ def measure(bench):
     side, missing = transformer_engine_side.find(bench.device)
     if side:
         runs["te"] = train(size, bench.device, 0, with_te(side), side.fp8)
-    result.details += [{"run": name, "tokens_per_s": tokens / run.seconds, "loss": run.loss(),
+    few = dataclasses.replace(size, steps=OTHERS_STEPS)
+    others = {name: train(few, bench.device, 0, with_octavo(**config)) for name, config in OTHERS.items()}
+    result.details += [{"run": name, "tokens_per_s": tokens / run.seconds, "loss": run.loss(), "peak_gib": run.peak_gib,
                         "report": run.report} for name, run in runs.items()]
+    result.details += [{"run": name, "tokens_per_s": tokens / run.seconds, "peak_gib": run.peak_gib}
+                       for name, run in others.items()]
     result.details += [missing] if missing else []
     return result
