@@ -4,6 +4,7 @@ import torch
 
 import made_up
 import octavo
+import octavo.errors
 import on_cuda
 
 
@@ -25,6 +26,16 @@ def pytest_collection_modifyitems(config, items):
         made_up.use_in_frameworks({item.path.stem for item in items})
     if config.getoption("--device") == "cuda":
         on_cuda.skip(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        return (yield)
+    except octavo.errors.UnsupportedError as error:
+        if item.config.getoption("--device") == "cuda":
+            on_cuda.skip_what_the_gpu_lacks(error)
+        raise
 
 
 @pytest.fixture(autouse=True)

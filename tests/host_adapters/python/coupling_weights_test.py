@@ -109,7 +109,7 @@ def test_writes_through_data_are_seen_when_evaluation_begins_and_ends():
             octavo.refresh(model)
             assert torch.equal(model(x), seen[-1])
     # E4M3 keeps 4 bits; evaluation may run in a higher precision.
-    assert torch.allclose(seen[2], 4 * seen[0]) and torch.allclose(seen[1], seen[2] / 2, atol=0.1)
+    assert torch.allclose(seen[2], 4 * seen[0]) and torch.allclose(seen[1], seen[2] / 2, atol=0.25)
 
 
 def test_weights_of_inference_mode_have_no_version():

@@ -66,6 +66,7 @@ def train(make, overrides, backend):
     steps = []
     for rows in SIZES:
         x = torch.randn(rows, 4, 64).requires_grad_()
+        given = {f"{n} before": v for n, v in weights(model).items()} if not session(model).needs_own_optimizer else {}
         optimizer.zero_grad()
         y = call(x)
         y.backward(torch.randn_like(y))
@@ -73,7 +74,7 @@ def train(make, overrides, backend):
         before = slots(model)
         optimizer.step()
         after = {k: v for k, v in slots(model).items() if not k[2].startswith("gradient")}
-        steps.append(({"y": y.detach(), "dx": x.grad, **grads}, before, after))
+        steps.append(({"x": x.detach(), **given, "y": y.detach(), "dx": x.grad, **grads}, before, after))
     return steps, counter, model
 
 

@@ -80,6 +80,8 @@ def _on_made_up(self, plain, device="cpu", **options):
 
 def movable(model):
     """The same model, whose to() keeps the parameters, as it does from the CPU to a GPU."""
+    if torch.get_default_device().type == "cuda":
+        return model
     plain = model.to
 
     def to(device):

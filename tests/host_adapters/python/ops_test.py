@@ -185,7 +185,7 @@ def test_fake_tensors_stay_on_their_device(name):
     for _, arguments in SAMPLES[name]():
         expected = layout(op(*arguments))
         assert len(expected) == len(op._schema.returns)
-        for device in ("cuda:0", "cuda:1"):
+        for device in ("cuda:0", "cuda:1")[:torch.cuda.device_count() or 2]:
             with FakeTensorMode():
                 found = op(*tree_map_only(torch.Tensor, lambda t: torch.empty_strided(
                     t.shape, t.stride(), dtype=t.dtype, device=device), arguments))

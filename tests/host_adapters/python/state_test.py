@@ -16,7 +16,7 @@ from torch import nn
 
 import octavo
 from octavo.torch import hashes
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from linear_test import model_of, train
 
 CONFIGURATIONS = {"te-delayed": te("delayed", amax_history_len=16), "te-current": te("current"),
@@ -96,7 +96,9 @@ def test_whole_model_pickles_and_copies(overrides):
 
 
 FRESH = """
-import sys, torch, octavo
+import sys, torch, octavo, on_cuda
+if sys.argv[3] == "cuda":
+    on_cuda.use()
 from safetensors.torch import load_file
 sys.path.insert(0, sys.argv[1])
 from state_test import CONFIGURATIONS, prepared
@@ -113,7 +115,7 @@ def test_fresh_process_resumes_bit_for_bit(tmp_path):
     train(model, optimizer, steps=3)
     save_file(octavo.state_dict(model), tmp_path / "octavo.safetensors")
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    done = subprocess.run([sys.executable, "-B", "-c", FRESH, __file__.rpartition("/")[0], tmp_path],
+    done = subprocess.run([sys.executable, "-B", "-c", FRESH, __file__.rpartition("/")[0], tmp_path, kind()],
                           check=True, capture_output=True, text=True)
     assert done.stdout.strip() == str(train(model, optimizer, steps=2))
 
