@@ -96,11 +96,12 @@ def test_whole_model_pickles_and_copies(overrides):
 
 
 FRESH = """
-import sys, torch, octavo, on_cuda
-if sys.argv[3] == "cuda":
-    on_cuda.use()
+import sys, torch, octavo
 from safetensors.torch import load_file
 sys.path.insert(0, sys.argv[1])
+if sys.argv[3] == "cuda":
+    import on_cuda
+    on_cuda.use()
 from state_test import CONFIGURATIONS, prepared
 from linear_test import train
 model, optimizer = prepared(CONFIGURATIONS["msamp-O2"])
