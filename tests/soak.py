@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "docs" / "results" / "soak.md"
 SUMMARY, ROUNDS = "<!-- summary -->", "<!-- rounds -->"
+NOT_THERE = re.compile(r"No tests were found|_NOT_BUILT|Unable to find executable")
 EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
 
 
@@ -132,6 +133,9 @@ def run(campaign, seed, commit):
         env={**os.environ, "OMP_NUM_THREADS": "1", "OCTAVO_SEED": str(seed), **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     log.write_text(done.stdout)
+    if NOT_THERE.search(done.stdout):
+        sys.exit(f"error: {campaign.name}: expected built tests that match {campaign.tests} in {build}, found none or not "
+                 f"all; build that preset, as bash tests/run.sh soak does, see {log}")
     cases = campaign.cases or sum(int(n) for n in EXECUTED.findall(done.stdout))
     result = "passed" if done.returncode == 0 and "(Skipped)" not in done.stdout else "**failed**"
     return Round(campaign.name, seed, cases, round(time.monotonic() - begin), result, commit)
