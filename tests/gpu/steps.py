@@ -6,6 +6,7 @@ there, or nothing; a step whose need is not there is not done, and the page says
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import typing
@@ -115,6 +116,14 @@ def need_sanitizer(_):
         "compute-sanitizer is not on PATH: it is part of CUDA Toolkit (package cuda-sanitizer)"
 
 
+def python_tests(suite):
+    """The files whose tests run on the made-up device, and some more; patterns need many packages."""
+    text = (suite / "CMakeLists.txt").read_text(encoding="utf-8") if suite.is_dir() else ""
+    names = re.findall(r"set\(made_up ([^)]*)\)", text)
+    wanted = {*(names[0].split() if names else ()), "casts", "debug", "layer_rules", "moments"} - {"patterns"}
+    return [str(suite / f"{name}_test.py") for name in sorted(wanted)]
+
+
 def need_program(path):
     def need(place):
         at = getattr(place, path)
@@ -161,7 +170,9 @@ def steps(place, out):
     suite = place.root / "tests" / "host_adapters" / "python"
     packages = (need_torch, need_pytest, need_ops)
     found += [
-        Step("python", "the suite of the Python package on cuda", [*pytest, str(suite)], 9, packages),
+        Step("python", "tests of the Python package on cuda",
+             [*pytest, *(["-n", "8", "--dist", "worksteal"] if place.ask("import xdist")[0] == 0 else []),
+              *python_tests(suite)], 9, packages),
         Step("ddp", "two ranks of DistributedDataParallel on NCCL, as on the CPU",
              [*pytest, str(suite / "ddp_test.py")], 2, (need_two_gpus, *packages)),
         Step("all_gpus", "a rank on every GPU: states of te and msamp are equal on all of them",
