@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The first hour on a GPU: every step that needs one, and a page with what was found.
 #
-# Usage: tests/gpu/run.sh [OPTION...]              builds the preset cuda, then runs all steps, about an hour
+# Usage: tests/gpu/run.sh [OPTION...]              builds the preset cuda, then runs all steps: an hour of work,
+#                                                  of which several are done at once
 #        tests/gpu/run.sh --pack <dir>             builds, and puts into <dir> what a machine needs that has a
 #                                                  driver and no packages of a build
 #        tests/gpu/run.sh --run <dir> [OPTION...]  runs what was packed
@@ -9,6 +10,7 @@
 #            --only STEP (may be repeated): these steps alone; the page keeps what earlier calls found
 #            --out FOLDER, else $OUT, else out/gpu: logs and report.html, the page
 #            --limit SECONDS: the most that one step may take
+#            --jobs N: so many steps at once, but for those that measure time
 #
 # python3, or the interpreter that OCTAVO_PYTHON names, is asked for torch, pytest and Transformer Engine.
 # OCTAVO_CUDA_ARCHITECTURES: what is compiled for, 90-real by default. Exit codes: 1, a step failed; 77,

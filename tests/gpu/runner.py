@@ -1,12 +1,14 @@
 """Runs the steps of the first hour on a GPU and writes a report page; tests/gpu/run.sh starts it.
 
-  python3 runner.py [--root TREE] [--out FOLDER] [--only STEP]... [--limit SECONDS] [--plan]
+  python3 runner.py [--root TREE] [--out FOLDER] [--only STEP]... [--limit SECONDS] [--jobs N] [--plan]
 
---only: these steps, and the page then has what earlier calls left in FOLDER, too. --plan: says what would
-run, and why the rest would not. Exit codes: 0, nothing failed; 1, a step failed; 2, wrong usage; 77, there
-is no GPU. What was not done is on the page and in print, with its reason, and is no failure.
+--only: these steps, and the page then has what earlier calls left in FOLDER, too. --jobs: so many steps at
+once, after those that measure time, each of which runs alone. --plan: says what would run, and why the rest
+would not. Exit codes: 0, nothing failed; 1, a step failed; 2, wrong usage; 77, there is no GPU. What was not
+done is on the page and in print, with its reason, and is no failure.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -51,6 +53,21 @@ def run(step, place, out, limit):
     return {"verdict": kind, "reason": reason, "seconds": time.monotonic() - start}
 
 
+def results(chosen, place, out, arguments):
+    """Pairs of a step and its result as they come: steps that measure time alone, then the others."""
+    def done(step):
+        why = missing(step, place)
+        return step, {"verdict": "not done", "reason": why, "seconds": 0} if why else \
+            run(step, place, out, arguments.limit)
+    for step in chosen:
+        if step.alone:
+            yield done(step)
+    with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
+        for future in concurrent.futures.as_completed(
+                [pool.submit(done, step) for step in chosen if not step.alone]):
+            yield future.result()
+
+
 def machine(place):
     gpus = plan.gpus()
     _, torch = place.ask("import torch; print(torch.__version__, 'CUDA', torch.version.cuda)")
@@ -88,6 +105,7 @@ def main():
     parser.add_argument("--out", default=os.environ.get("OUT") or "out/gpu")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--limit", type=float, default=3600)
+    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)))
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--minutes", action="store_true", help="says how long all steps take together")
     arguments = parser.parse_args()
@@ -110,10 +128,7 @@ def main():
           f"logs and report.html in {out}", flush=True)
     told = machine(place)
     failed = False
-    for step in chosen:
-        why = missing(step, place)
-        result = {"verdict": "not done", "reason": why, "seconds": 0} if why else \
-            run(step, place, out, arguments.limit)
+    for step, result in results(chosen, place, out, arguments):
         keep(out, step, result)
         failed = failed or result["verdict"] == "failed"
         print(f"{result['verdict']:9} {result['seconds']:6.0f} s  {step.name}"

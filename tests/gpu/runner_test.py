@@ -102,6 +102,16 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.machine.result("initcheck"), ("passed", ""))  # each tool has its own verdict
         self.assertIn("a &lt;race&gt; in cast_kernel", self.machine.page())
 
+    def test_steps_run_at_once_but_for_those_that_measure(self):
+        meeting = self.machine.tools / "meeting"
+        meeting.mkdir()
+        self.machine.tool("compute-sanitizer",  # none ends before all have begun
+                          f"touch {meeting}/$$; until [ $(ls {meeting} | wc -l) = 4 ]; do sleep 0.05; done")
+        code, said = self.machine.run("--jobs", "4", "--limit", "60", "--only", "goals", *(
+            word for tool in steps.SANITIZERS for word in ("--only", tool)))
+        lines = [line.split()[3] for line in said.splitlines() if line.startswith(("passed", "failed"))]
+        self.assertEqual((code, lines[0].rstrip(":"), sorted(lines[1:])), (1, "goals", sorted(steps.SANITIZERS)))
+
     def test_a_step_that_does_not_end_is_ended(self):
         code, _ = self.machine.run("--only", "synccheck", "--limit", "1")
         self.assertEqual((code, self.machine.result("synccheck")), (1, ("failed", "not finished after 1.0 s")))

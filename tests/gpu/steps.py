@@ -36,6 +36,7 @@ class Step:
     minutes: int
     needs: tuple = ()
     codes: dict = dataclasses.field(default_factory=lambda: dict(SKIPPED))
+    alone: bool = False  # it measures time
 
 
 class Place:
@@ -191,4 +192,4 @@ def bench_step(place, out, name, what, only, minutes):
                              "--plugin", str(place.plugin), "--only", only, "--out", f"{out}/{name}.bench.json"],
                 minutes, (need_program("plugin"), need_torch),
                 {4: ("failed", "a goal was missed"), 5: ("not done", "a goal was not measured, see the log"),
-                 **SKIPPED})
+                 **SKIPPED}, alone=True)
