@@ -284,5 +284,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < arguments.ranks; ++i) pthread_join(threads[i], NULL);
   octavo_ranks_close(ranks);
   free_memory();
+  const int is_written = fflush(stdout) == 0 && ferror(stdout) == 0;
+  check(is_written ? OCTAVO_OK : OCTAVO_RESOURCE, "writing to standard output");
   return 0;
 }

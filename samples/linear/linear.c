@@ -97,5 +97,9 @@ int main(int argc, char **argv) {
   free(f.workspace);
   octavo_store_close(store);
   octavo_close(run);
+  if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+    fprintf(stderr, "linear: writing to standard output failed\n");
+    return 1;
+  }
   return status == OCTAVO_OK ? 0 : 1;
 }

@@ -53,5 +53,7 @@ int main(int argc, char **argv) {
   std::printf("y[0, :] =");
   for (int i = 0; i < N; ++i) std::printf(" %g", static_cast<double>(y[static_cast<size_t>(i)]));
   std::printf("\ndw[0, 0] = %g\n", static_cast<double>(dw[0]));
-  return 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  std::fputs("linear_cpp: writing to standard output failed\n", stderr);
+  return 1;
 }

@@ -197,4 +197,7 @@ int main(int argc, char **argv) {
     std::fprintf(stderr, "mlp_host: %s\n", error.what());
     return 1;
   }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  std::fputs("mlp_host: writing to standard output failed\n", stderr);
+  return 1;
 }

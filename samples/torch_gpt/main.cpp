@@ -66,7 +66,11 @@ int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   try {
-    return run(argc, argv);
+    const int exit = run(argc, argv);
+    gpt::expect(static_cast<bool>(std::cout.flush()) || gpt::interrupted(), "standard output",
+                "a place that can be written", "that a write failed",
+                "free space, or write to another file");
+    return exit;
   } catch (const gpt::UserError &e) {
     std::cerr << "torch_gpt: " << e.what() << "\n";
     return gpt::kExitUser;
