@@ -21,7 +21,7 @@ def verdict(text):
 
 def figures(out, results):
     """The table of goals, of the benches that wrote one."""
-    rows, machine = [], {}
+    rows, trainings, machine = [], [], {}
     for result in results:
         path = out / f"{result['name']}.bench.json"
         if not path.exists():
@@ -33,11 +33,15 @@ def figures(out, results):
             rows.append((goal["goal"], html.escape(goal["what"]), measured, goal["wanted"], goal["moonshot"],
                          verdict(goal.get("verdict", "not measured")) + html.escape(
                              f" {goal['wrong']}" if goal.get("wrong") else "")))
+            trainings += [(html.escape(d["run"]), f"{d['tokens_per_s']:,.0f}", f"{d.get('peak_gib', 0):.1f}",
+                           f"{d['loss']:.4f}" if "loss" in d else "")
+                          for d in goal.get("details", []) if isinstance(d, dict) and "run" in d]
     if not rows:
         return ""
     told = ", ".join(f"{k} {v}" for k, v in machine.items())
     return f"<h2>Figures</h2><p>{html.escape(told)}</p>" + table(
-        ("Goal", "What", "Measured", "Wanted", "Moonshot", "Verdict"), rows)
+        ("Goal", "What", "Measured", "Wanted", "Moonshot", "Verdict"), rows) + (
+        "<h2>Trainings of G13</h2>" + table(("Run", "Tokens a second", "Peak GiB", "Loss"), trainings) if trainings else "")
 
 
 def write(out, machine, results):

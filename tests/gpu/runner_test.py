@@ -26,6 +26,8 @@ PYTHON = """case "$*" in
 *bench.py*) for last; do :; done
   echo '{"machine": {"device": "made up"}, "goals": [
     {"goal": "G5", "what": "cast", "measured": 0.5, "wanted": 0.9, "moonshot": 0.97, "verdict": "missed"},
+    {"goal": "G8", "what": "trained", "measured": 1, "wanted": 1, "moonshot": 2, "verdict": "met",
+     "details": ["a reason", {"run": "te block", "tokens_per_s": 62594.2, "peak_gib": 39.3}]},
     {"goal": "G13", "what": "training", "not_measured": "no package", "wanted": 1, "moonshot": 2}]}' >"$last"
   exit 4 ;;
 *all_gpus.py*) exit 77 ;;
@@ -147,7 +149,7 @@ class Runner(unittest.TestCase):
     def test_a_missed_goal_fails_and_is_a_figure(self):
         code, _ = self.machine.run("--only", "goals")
         self.assertEqual((code, self.machine.result("goals")), (1, ("failed", "a goal was missed")))
-        for text in ("0.500", '<span class="missed">missed</span>', "no package"):
+        for text in ("0.500", '<span class="missed">missed</span>', "no package", "te block", "62,594"):
             self.assertIn(text, self.machine.page())
 
     def test_a_step_that_skips_itself_is_not_done(self):
