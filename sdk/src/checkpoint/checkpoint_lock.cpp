@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "octavo/hpp/size_signal.hpp"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_names.h"
 #include "sdk/src/checkpoint/checkpoint_texts.h"
-#include "sdk/src/file/size_signal.h"
 
 namespace octavo {
 namespace {

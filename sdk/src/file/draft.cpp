@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "octavo/hpp/size_signal.hpp"
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/text.h"
-#include "sdk/src/file/size_signal.h"
 
 namespace octavo {
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/hpp/size_signal.hpp"
 #include "octavo/torch/error.h"
 
 namespace octavo::torch {
@@ -67,6 +68,7 @@ class Output {
   Output &operator=(const Output &) = delete;
 
   void write(const void *from, size_t bytes) noexcept {
+    const HeldSizeSignal held;
     hash_.add(from, bytes);
     const char *next = static_cast<const char *>(from);
     while (bytes > 0 && error_ == 0) {

@@ -1,6 +1,6 @@
 // A write beyond the largest file of the process: an error of the write, and no signal for who did
 // not ask for one.
-#include "sdk/src/file/size_signal.h"
+#include "octavo/hpp/size_signal.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
