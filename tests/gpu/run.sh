@@ -58,7 +58,7 @@ pack() {
   cp -r build/cuda/lib/octavo/plugins "$target/build/cuda/lib/octavo"
   # What a bare system may lack: libraries that are not of the C or C++ runtime.
   ldd build/cuda/lib/liboctavo.so build/cuda/bin/octavo | sed -n 's/.* => \(\/\S*\) .*/\1/p' | sort -u |
-    grep -vE '/(ld-linux|lib(c|m|gcc_s|stdc\+\+|octavo))[-.]' | xargs -r cp -L -t "$target/build/cuda/lib"
+    { grep -vE '/(ld-linux|lib(c|m|gcc_s|stdc\+\+|octavo))[-.]' || true; } | xargs -r cp -L -t "$target/build/cuda/lib"
   du -sh "$target"
 }
 
