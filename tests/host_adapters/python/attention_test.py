@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import msamp, session, te
+from conftest import kind, msamp, session, te
 from octavo import _abi
 from octavo.torch import ops
 from octavo.torch.attention import MULTIHEAD_ATTENTION
@@ -132,7 +132,7 @@ def test_trains_with_four_products(backend):
     assert sorted(own.sites) == ["k", "out_proj", "q", "v"] and not own.left_out
     assert ops.calls(own.number, _abi.VERB_FORWARD) == 4 * 30
     assert ops.calls(own.number, _abi.VERB_BACKWARD) == 4 * 30
-    assert losses != reference and losses[-1] == pytest.approx(reference[-1], abs=0.02 * reference[0])
+    assert losses != reference and losses[-1] == pytest.approx(reference[-1], abs=0.02 if kind() == "cuda" else 0.01)
     assert losses[-1] < 0.1 * losses[0]
 
 
