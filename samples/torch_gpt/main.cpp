@@ -67,9 +67,7 @@ int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   try {
     const int exit = run(argc, argv);
-    gpt::expect(static_cast<bool>(std::cout.flush()) || gpt::interrupted(), "standard output",
-                "a place that can be written", "that a write failed",
-                "free space, or write to another file");
+    gpt::expect_written_output();
     return exit;
   } catch (const gpt::UserError &e) {
     std::cerr << "torch_gpt: " << e.what() << "\n";

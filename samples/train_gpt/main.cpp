@@ -108,10 +108,7 @@ int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   try {
     const int exit = gpt::run(argc, argv);
-    // A terminal that hung up takes no more text: the signal's code says what happened.
-    gpt::expect(static_cast<bool>(std::cout.flush()) || gpt::interrupted(), "standard output",
-                "a place that can be written", "that a write failed",
-                "free space, or write to another file");
+    gpt::expect_written_output();
     return exit;
   } catch (const gpt::SaidByAnotherRank &) {
     return gpt::kExitUser;

@@ -3,37 +3,67 @@
 
 #include <dlfcn.h>
 
+#include <type_traits>
+
 #include "report.h"
 
 namespace octavo::conformance {
 namespace {
 
-template <typename Function>
-Function *driver(const char *name) {
-  void *const library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-  if (library == nullptr) return nullptr;
-  void *const function = dlsym(library, name);
-  dlclose(library);  // whoever loaded it keeps it
-  return reinterpret_cast<Function *>(function);
+// Looked up once, when the kernels of a device are open. All of them, or `wait` is null.
+struct Driver {
+  int (*get)(int *device, int ordinal) = nullptr;
+  int (*retain)(void **context, int device) = nullptr;
+  int (*release)(int device) = nullptr;
+  int (*push)(void *context) = nullptr;
+  int (*pop)(void **context) = nullptr;
+  int (*add)(void *begin, size_t bytes, unsigned flags) = nullptr;
+  int (*remove)(void *begin) = nullptr;
+  int (*wait)() = nullptr;
+
+  Driver() {
+    void *const library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    if (library == nullptr) return;
+    bool has_all = true;
+    const auto find = [&](auto &function, const char *name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+      has_all = has_all && function != nullptr;
+    };
+    find(get, "cuDeviceGet");
+    find(retain, "cuDevicePrimaryCtxRetain");
+    find(release, "cuDevicePrimaryCtxRelease_v2");
+    find(push, "cuCtxPushCurrent_v2");
+    find(pop, "cuCtxPopCurrent_v2");
+    find(add, "cuMemHostRegister_v2");
+    find(remove, "cuMemHostUnregister");
+    find(wait, "cuCtxSynchronize");
+    dlclose(library);  // whoever loaded it keeps it
+    if (!has_all) wait = nullptr;
+  }
+};
+
+const Driver &driver() {
+  static const Driver found;
+  return found;
+}
+
+bool has_driver(octavo_device device) {
+  return device.type == OCTAVO_DEVICE_CUDA && driver().wait != nullptr;
 }
 
 // The primary context of a device, which the CUDA runtime uses, current in this thread.
 class Primary {
  public:
   explicit Primary(int index) {
-    const auto get = driver<int(int *, int)>("cuDeviceGet");
-    const auto retain = driver<int(void **, int)>("cuDevicePrimaryCtxRetain");
-    const auto push = driver<int(void *)>("cuCtxPushCurrent_v2");
     void *context = nullptr;
-    is_current_ = get != nullptr && retain != nullptr && push != nullptr &&
-                  get(&device_, index) == 0 && retain(&context, device_) == 0;
-    if (is_current_) push(context);
+    is_current_ = driver().get(&device_, index) == 0 && driver().retain(&context, device_) == 0;
+    if (is_current_) driver().push(context);
   }
   ~Primary() {
     if (!is_current_) return;
     void *context = nullptr;
-    driver<int(void **)>("cuCtxPopCurrent_v2")(&context);
-    driver<int(int)>("cuDevicePrimaryCtxRelease_v2")(device_);
+    driver().pop(&context);
+    driver().release(device_);
   }
   Primary(const Primary &) = delete;
   Primary &operator=(const Primary &) = delete;
@@ -46,12 +76,10 @@ class Primary {
 }  // namespace
 
 void PageLock::lock(void *begin, uint64_t bytes) {
-  if (device_.type != OCTAVO_DEVICE_CUDA || bytes == 0) return;
-  const auto add = driver<int(void *, size_t, unsigned)>("cuMemHostRegister_v2");
-  if (add == nullptr) return;
+  if (!has_driver(device_)) return;
   constexpr unsigned kForAllContexts = 1;  // CU_MEMHOSTREGISTER_PORTABLE
   const Primary primary(device_.index);
-  const int error = add(begin, bytes, kForAllContexts);
+  const int error = driver().add(begin, bytes, kForAllContexts);
   if (error != 0)
     throw Failure(text("the driver does not lock ", bytes,
                        " bytes of this program's memory, which the ",
@@ -62,18 +90,14 @@ void PageLock::lock(void *begin, uint64_t bytes) {
 void PageLock::clear() {
   if (locked_.empty()) return;
   const Primary primary(device_.index);
-  const auto remove = driver<int(void *)>("cuMemHostUnregister");
-  if (remove == nullptr) return;
-  for (void *const begin : locked_) remove(begin);
+  for (void *const begin : locked_) driver().remove(begin);
   locked_.clear();
 }
 
 int wait_for(octavo_device device) {
-  if (device.type != OCTAVO_DEVICE_CUDA) return 0;
-  const auto wait = driver<int()>("cuCtxSynchronize");
-  if (wait == nullptr) return 0;
+  if (!has_driver(device)) return 0;
   const Primary primary(device.index);
-  return wait();
+  return driver().wait();
 }
 
 }  // namespace octavo::conformance

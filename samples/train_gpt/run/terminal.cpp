@@ -8,6 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
+
+#include "../model/error.h"
 
 namespace gpt {
 namespace {
@@ -25,6 +28,12 @@ extern "C" void on_interrupt(int signal) {
 }
 
 }  // namespace
+
+void expect_written_output() {
+  expect(static_cast<bool>(std::cout.flush()) || interrupted(), "standard output",
+         "a place that can be written", "that a write failed",
+         "free space, or write to another file");
+}
 
 void catch_interrupts() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})

@@ -19,6 +19,10 @@ std::string grouped(uint64_t value);
 // The first row is the header. `left` columns from the left are text, the others are numbers.
 std::string table(const std::vector<std::vector<std::string>> &rows, size_t left, bool color);
 
+// Throws UserError if standard output was not written. A terminal that hung up takes no more text:
+// after a signal its code says what happened.
+void expect_written_output();
+
 // The last step on a terminal, a line now and then elsewhere, on standard error: standard output is
 // for the tables.
 class Progress {

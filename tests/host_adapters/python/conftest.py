@@ -4,7 +4,6 @@ import torch
 
 import made_up
 import octavo
-import octavo.errors
 import on_cuda
 
 
@@ -32,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_call(item):
     try:
         return (yield)
-    except octavo.errors.UnsupportedError as error:
+    except octavo.UnsupportedError as error:
         if item.config.getoption("--device") == "cuda":
             on_cuda.skip_what_the_gpu_lacks(error)
         raise
@@ -47,6 +46,13 @@ def seeded():
 def kind():
     """What torch.autocast and GradScaler call the device of the tests."""
     return torch.get_default_device().type
+
+
+def on_every_device(make):
+    """A module with the weights that it has on the CPU, on the device of the tests."""
+    with torch.device("cpu"):
+        module = make()
+    return module.to(torch.get_default_device())
 
 
 def te(recipe="delayed", **options):

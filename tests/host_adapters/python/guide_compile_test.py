@@ -70,7 +70,7 @@ def train(make, overrides, backend):
         x = torch.randn(rows, 4, 64, generator=data).requires_grad_()
         optimizer.zero_grad()
         y = call(x)
-        y.backward(torch.randn(y.shape, generator=data).to(y.dtype))
+        y.backward(torch.randn(y.shape, generator=data))
         grads = plain_gradients(model)
         before = slots(model)
         optimizer.step()

@@ -23,6 +23,11 @@
 namespace octavo::test {
 
 constexpr octavo_device kCuda = {OCTAVO_DEVICE_CUDA, 0};
+#ifdef OCTAVO_TESTS_ON_GPU
+constexpr bool kOnGpu = true;
+#else
+constexpr bool kOnGpu = false;
+#endif
 
 /* Both devices, opened. */
 class Devices {
@@ -93,9 +98,7 @@ class Twins {
     const int64_t count = rows * stride + skipped;
     const size_t index = add(static_cast<size_t>(count * bytes));
     for (int64_t i = 0; i < count; ++i) put(index, i, dtype, values);
-#ifdef OCTAVO_TESTS_ON_GPU
-    if (bytes > 1) buffers_[index].any_nan_of = dtype;
-#endif
+    if (kOnGpu && bytes > 1) buffers_[index].any_nan_of = dtype;
     copy_to_device(index);
     return {index, {nullptr, rows, cols, stride, dtype, 0}, skipped};
   }
@@ -123,9 +126,7 @@ class Twins {
     copy_to_device(index);
     return index;
   }
-  float *floats_at(int side, size_t index) {
-    return static_cast<float *>(data(side, index));
-  }
+  float *floats_at(int side, size_t index) { return static_cast<float *>(data(side, index)); }
 
   /* What a tensor of one side holds, gaps behind rows included. */
   std::vector<float> values(int side, const Tensor &t) {
@@ -144,9 +145,7 @@ class Twins {
     copy_to_device(index);
     return index;
   }
-  size_t bytes(size_t count, uint8_t fill) {
-    return bytes(std::vector<uint8_t>(count, fill));
-  }
+  size_t bytes(size_t count, uint8_t fill) { return bytes(std::vector<uint8_t>(count, fill)); }
   void *data(int side, size_t index) {
     return side == 0 ? buffers_[index].cpu.data() : buffers_[index].device.data();
   }
@@ -210,9 +209,7 @@ class Twins {
     buffers_.push_back({std::vector<uint8_t>(bytes), DeviceMemory(), 0});
     return buffers_.size() - 1;
   }
-  void copy_to_device(size_t index) {
-    buffers_[index].device = DeviceMemory(buffers_[index].cpu);
-  }
+  void copy_to_device(size_t index) { buffers_[index].device = DeviceMemory(buffers_[index].cpu); }
 
   void put(size_t index, int64_t i, uint32_t dtype, Values values) {
     if (values == Values::kTinyFirst) values = i < 144 ? Values::kTiny : Values::kNormal;
