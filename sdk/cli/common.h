@@ -90,6 +90,7 @@ using Report = octavo_status (*)(const octavo_open_desc *, octavo_str, octavo_li
 std::function<void()> printer(CLI::App &command, int &exit, Report report);
 
 // One function a command; each registers itself and stores its exit code.
+void add_advise(CLI::App &app, int &exit);
 void add_allow(CLI::App &app, int &exit);
 void add_import(CLI::App &app, int &exit);
 void add_init(CLI::App &app, int &exit);

@@ -60,7 +60,8 @@ void print_estimate(const Estimate &e, const estimate::Shapes &shapes, const est
   page.row("model", concat(e.model, " (", shapes.kind, "): ", sizes.parameters, " parameters, ",
                            sizes.in_linears, " of them in ", sizes.linears, " linears"));
   if (e.batch > 0)
-    page.row("batch", concat(e.batch, " sequences of ", e.sequence, ": ", e.batch * e.sequence,
+    page.row("batch", concat(e.batch, e.batch == 1 ? " sequence of " : " sequences of ", e.sequence,
+                             ": ", e.batch * e.sequence,
                              " rows; saved: what linears keep from forward to backward"));
   page.line();
   estimate::print_table(columns, e.batch > 0);

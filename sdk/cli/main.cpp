@@ -50,6 +50,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_init(app, exit);
   octavo::cli::add_try(app, exit);
   octavo::cli::add_estimate(app, exit);
+  octavo::cli::add_advise(app, exit);
   octavo::cli::add_plan(app, exit);
   octavo::cli::add_report(app, exit);
   octavo::cli::add_verify(app, exit);

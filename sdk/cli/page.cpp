@@ -39,8 +39,9 @@ void Page::line(const std::string &text) const {
 
 void Page::row(const std::string &name, const std::string &text) const {
   std::string front = name;
-  for (const std::string &whole : split_lines(plain_text(text, SIZE_MAX)))
-    for (const std::string &part : wrapped(whole, kPageColumns - kRowIndent)) {
+  for (const std::string &whole : split_lines(text))
+    for (const std::string &part :
+         wrapped(plain_text(whole, SIZE_MAX), kPageColumns - kRowIndent)) {
       line(padded(front, kRowIndent) + part);
       front.clear();
     }

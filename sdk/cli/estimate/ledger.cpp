@@ -37,8 +37,14 @@ std::vector<Placed> place(octavo::Run &run, const Shapes &shapes) {
   std::vector<Placed> all;
   for (const Tensor &t : shapes.tensors) {
     Placed p{&t};
-    if (!t.linear.empty()) p.parameter = run.add_parameter({t.name, t.rows, t.cols}).id;
-    if (p.parameter != OCTAVO_NONE) p.linear = run.add_linear(t.linear, p.parameter).id;
+    const auto ask = [&p](const octavo::Added &answer, uint32_t &id) {
+      id = answer.id;
+      if (!answer) p.refused = answer.verdict.text;
+    };
+    if (!t.linear.empty())
+      ask(run.add_parameter({.name = t.name, .rows = t.rows, .cols = t.cols, .dtype = t.dtype}),
+          p.parameter);
+    if (p.parameter != OCTAVO_NONE) ask(run.add_linear(t.linear, p.parameter), p.linear);
     all.push_back(p);
   }
   const bool steps = run.optimizer() != nullptr;
@@ -91,14 +97,15 @@ Column host_column(const std::string &name, const Shapes &shapes, uint64_t rows,
   return c;
 }
 
-Model seal_model(const octavo::Settings &settings, const Named &named, const Shapes &shapes) {
+Model seal_model(const octavo::Settings &settings, const Named &named, const Shapes &shapes,
+                 octavo::Host *host) {
   octavo::Settings own = settings;
   own.set("mixed_precision", "fp8").set("fp8.backend", named.backend);
   for (const auto &[key, value] : named.options)
     own.parse("fp8." + named.backend + "." + key, value);
   Model m;
   try {
-    m.run.emplace(own);
+    m.run.emplace(own, host);
     if (m.run->backend_id() == named.backend)
       m.placed = place(*m.run, shapes);
     else

@@ -47,6 +47,7 @@ inline constexpr uint64_t kF32 = 4;
 struct Placed {
   const Tensor *tensor;
   uint32_t parameter = OCTAVO_NONE, linear = OCTAVO_NONE;
+  std::string refused = {};  // why a linear is not with the backend
 };
 // The model as the backend sees it, sealed. Nothing is allocated.
 struct Model {
@@ -54,7 +55,9 @@ struct Model {
   std::string refused;  // why the backend does not run here; then there is nothing placed
   std::vector<Placed> placed;
 };
-Model seal_model(const octavo::Settings &settings, const Named &named, const Shapes &shapes);
+// host: null, or what outlives the model.
+Model seal_model(const octavo::Settings &settings, const Named &named, const Shapes &shapes,
+                 octavo::Host *host = nullptr);
 
 // Which fp32 tensors of a parameter stay with the host.
 struct HostTensors {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "octavo/tensor.h"
+
 namespace octavo::cli::estimate {
 
 using Json = nlohmann::ordered_json;
@@ -16,6 +18,7 @@ struct Tensor {
   // Of the weight [N, K] of a linear: the name of the linear, and of its input. Linears with the
   // same input read one tensor. Empty: a bias, a norm or an embedding.
   std::string linear = {}, input = {};
+  uint32_t dtype = OCTAVO_F32;  // in which the host keeps it
 
   uint64_t count() const { return static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols); }
 };

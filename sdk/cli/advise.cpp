@@ -1,0 +1,266 @@
+// octavo advise: which linears of a model FP8 makes faster on this machine, by measuring them.
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include "common.h"
+#include "sdk/cli/advise/advice.h"
+#include "sdk/cli/estimate/sizes.h"
+#include "sdk/cli/page.h"
+#include "sdk/cli/written.h"
+#include "sdk/src/base/failure.h"
+
+namespace octavo::cli {
+namespace {
+
+struct Advise {
+  Request request;
+  std::string model;
+  std::vector<std::string> backends;
+  uint64_t batch = 0, sequence = 0;
+  double seconds = 3;
+  bool json = false;
+};
+
+// What is measured, and what follows.
+struct Advice {
+  std::string kind, kernels;
+  bool is_emulated = false;
+  std::vector<advise::Measured> shapes;
+  std::vector<advise::Choice> choices;
+  double bf16 = 0;  // seconds of all linears of a step
+  size_t linears = 0;
+};
+
+std::vector<std::string> advised_backends() {
+  return {"te:recipe=delayed", "te:recipe=current", "te:recipe=rowwise",
+          "te:recipe=block",   "te:recipe=mx",      "msamp:opt_level=O2"};
+}
+
+std::string shape_text(const advise::Shape &s) {
+  return concat("[", s.n, ", ", s.k, "]");
+}
+
+Advice measure_all(const Advise &a) {
+  const estimate::Shapes model = estimate::read_shapes(a.model);
+  const uint64_t rows = a.batch * a.sequence;
+  estimate::sizes_of(a.model, model, rows);
+  std::vector<estimate::Named> backends;
+  for (const std::string &text : a.backends.empty() ? advised_backends() : a.backends)
+    backends.push_back(estimate::parse_named(text));
+  Advice out;
+  out.kind = model.kind;
+  advise::Meter meter(a.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
+  const std::vector<advise::Shape> shapes = advise::shapes_of(model);
+  for (const advise::Shape &s : shapes) {
+    std::fprintf(stderr, "measuring %s, shape %zu of %zu\n", shape_text(s).c_str(),
+                 out.shapes.size() + 1, shapes.size());
+    out.shapes.push_back(meter.measure(s));
+    const advise::Measured &m = out.shapes.back();
+    out.linears += s.linears.size();
+    out.bf16 += static_cast<double>(s.linears.size()) * advise::median(m.bf16);
+  }
+  out.kernels = meter.kernels();
+  out.is_emulated = meter.is_emulated();
+  out.choices = advise::choices(out.shapes);
+  return out;
+}
+
+std::vector<std::string> skipped(const Advice &all, const advise::Choice &choice) {
+  return advise::patterns(all.shapes, choice.faster, all.kind == "shapes" ? "" : "*");
+}
+
+void print_json(const Advise &a, const Advice &all) {
+  estimate::Json j = {{"octavo", octavo::version()},
+                      {"model", a.model},
+                      {"kind", all.kind},
+                      {"rows", a.batch * a.sequence},
+                      {"kernels", all.kernels},
+                      {"emulated", all.is_emulated},
+                      {"shapes", estimate::Json::array()},
+                      {"choices", estimate::Json::array()}};
+  for (const advise::Measured &m : all.shapes) {
+    estimate::Json one = {{"n", m.shape.n}, {"k", m.shape.k}, {"linears", m.shape.linears}};
+    if (!m.bf16.empty()) one["bf16_seconds"] = advise::median(m.bf16);
+    one["backends"] = estimate::Json::array();
+    for (const advise::Timed &t : m.backends) {
+      estimate::Json timed = {{"name", t.backend}};
+      if (!t.refused.empty()) {
+        timed["refused"] = t.refused;
+      } else {
+        timed["seconds"] = advise::median(t.seconds);
+        timed["rounds"] = t.seconds.size();
+        timed["faster"] = advise::gains(m, t);
+      }
+      one["backends"].push_back(timed);
+    }
+    j["shapes"].push_back(one);
+  }
+  j["bf16_seconds"] = all.bf16;
+  for (const advise::Choice &c : all.choices)
+    if (c.runs > 0)
+      j["choices"].push_back({{"name", c.backend},
+                              {"everywhere_seconds", c.everywhere},
+                              {"seconds", c.seconds},
+                              {"linears", c.linears},
+                              {"skip", skipped(all, c)}});
+  const advise::Choice *best = advise::best(all.choices);
+  j["best"] = best == nullptr ? estimate::Json() : estimate::Json(best->backend);
+  put_json(j);
+}
+
+std::string line_of(const std::string &name, double seconds, const std::string &rest) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%10.3f", 1000 * seconds);
+  return concat("  ", padded(name, 22), text, rest.empty() ? "" : "  ", rest);
+}
+
+std::string times(double slow, double fast) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%6.2f x", slow / fast);
+  return text;
+}
+
+void print_shape(const Page &page, const advise::Measured &m) {
+  page.line(concat(shape_text(m.shape), "  ", m.shape.linears.size(),
+                   m.shape.linears.size() == 1 ? " linear, " : " linears, as ",
+                   m.shape.linears.front()));
+  const double bf16 = advise::median(m.bf16);
+  if (!m.bf16.empty()) page.line(line_of("bf16", bf16, ""));
+  for (const advise::Timed &t : m.backends) {
+    const double seconds = advise::median(t.seconds);
+    if (t.refused.empty())
+      page.line(line_of(t.backend, seconds,
+                        times(bf16, seconds) + (advise::gains(m, t) ? "  faster" : "")));
+    else
+      page.line(concat("  ", padded(t.backend, 25), "refused"));
+  }
+  page.line();
+}
+
+// Each reason once, however many shapes it holds for.
+void print_refusals(const Page &page, const Advice &all) {
+  std::set<std::string> seen;
+  for (const advise::Measured &m : all.shapes)
+    for (const advise::Timed &t : m.backends)
+      if (!t.refused.empty() && seen.insert(t.backend + t.refused).second)
+        page.row("refused", concat(t.backend, ": ", t.refused));
+}
+
+// A number or a boolean as such, as --backend takes it; a text otherwise.
+TomlValue value_of_text(const std::string &text) {
+  const estimate::Json j = estimate::Json::parse(text, nullptr, false);
+  if (j.is_boolean()) return j.get<bool>();
+  if (j.is_number_integer()) return j.get<int64_t>();
+  if (j.is_number()) return j.get<double>();
+  return text;
+}
+
+// octavo.toml of the choice.
+void print_configuration(const Advice &all, const advise::Choice &choice) {
+  const estimate::Named named = estimate::parse_named(choice.backend);
+  std::vector<TomlLine> lines = {{"schema", int64_t{1}, ""},
+                                 {"mixed_precision", std::string("fp8"), ""},
+                                 {"fp8.backend", named.backend, ""}};
+  for (const auto &[key, value] : named.options)
+    lines.push_back({concat("fp8.", named.backend, ".", key), value_of_text(value), ""});
+  const std::vector<std::string> skip = skipped(all, choice);
+  if (!skip.empty()) lines.push_back({"layers.skip", skip, "Not faster in FP8."});
+  lines.push_back({"layers.min_gain", std::string("off"), "What is small was measured, too."});
+  std::printf("\n%s", toml_text("", lines).c_str());
+}
+
+void print_advice(const Advise &a, const Advice &all) {
+  const Page page;
+  page.row("model", concat(a.model, " (", all.kind, "): ", all.linears, " linears of ",
+                           all.shapes.size(), " shapes"));
+  page.row("batch", concat(a.batch, a.batch == 1 ? " sequence of " : " sequences of ", a.sequence,
+                           ": ", a.batch * a.sequence, " rows; x, weights and dy in bf16"));
+  if (!all.kernels.empty())
+    page.row("kernels", concat(all.kernels, all.is_emulated ? ", without units for FP8" : ""));
+  page.row("measured",
+           "casts, forward and backward of one linear, in milliseconds; medians of rounds that run "
+           "every line once");
+  page.line();
+  for (const advise::Measured &m : all.shapes) print_shape(page, m);
+  if (all.kernels.empty()) return print_refusals(page, all);
+  page.line("All linears of a step, and how many are faster");
+  page.line(line_of("bf16", all.bf16, ""));
+  for (const advise::Choice &c : all.choices)
+    if (c.runs > 0)
+      page.line(
+          line_of(c.backend, c.everywhere,
+                  concat(times(all.bf16, c.everywhere), "  ", c.linears, " of ", all.linears)));
+  page.line();
+  print_refusals(page, all);
+  const advise::Choice *best = advise::best(all.choices);
+  if (best == nullptr) {
+    page.row("advice",
+             "bf16, if speed is all that counts: FP8 makes no linear of this model faster here. "
+             "octavo estimate shows what FP8 saves in memory");
+    return;
+  }
+  page.row("advice",
+           concat(best->backend, ": the linears of a step take ",
+                  trimmed(times(all.bf16, best->seconds), " x"), " times less time than in bf16"));
+  print_configuration(all, *best);
+}
+
+int run_advise(const Advise &a) {
+  try {
+    const Advice all = measure_all(a);
+    if (a.json)
+      print_json(a, all);
+    else
+      print_advice(a, all);
+    bool refused = all.kernels.empty();
+    for (const advise::Measured &m : all.shapes)
+      for (const advise::Timed &t : m.backends)
+        refused = refused || (!a.backends.empty() && !t.refused.empty());
+    return refused ? kRefused : kOk;
+  } catch (const Failure &f) {
+    return failed(f);
+  } catch (const octavo::Error &e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return exit_code(e.status());
+  }
+}
+
+}  // namespace
+
+void add_advise(CLI::App &app, int &exit) {
+  CLI::App *command = app.add_subcommand(
+      "advise", "Measure a model's linears here, in bf16 and by backends, and say what is faster");
+  auto a = std::make_shared<Advise>();
+  command
+      ->add_option("model", a->model,
+                   "a config.json of Hugging Face, or a shapes file (docs/estimate.md)")
+      ->required()
+      ->check(problem_of_empty);
+  a->request.add_config_options(*command);
+  a->request.set_default("layers.min_gain=off");  // small layers are measured, too
+  command
+      ->add_option("--backend", a->backends,
+                   "this backend instead of five recipes of te and msamp's O2, as in "
+                   "te:recipe=block; may be given several times")
+      ->check(problem_of_empty)
+      ->allow_extra_args(false);
+  command->add_option("--batch", a->batch, "sequences of a step on this device")
+      ->required()
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--sequence", a->sequence, "tokens of a sequence")
+      ->required()
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      ->add_option("--seconds", a->seconds,
+                   "of measuring for each shape of a weight; at least five rounds run")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command->add_flag("--json", a->json, "print JSON");
+  command->footer(
+      "Exit codes: 0 done; 1 nothing that was asked for runs here; 2 wrong arguments, model or "
+      "configuration; 3 another failure");
+  command->callback([a, &exit] { exit = run_advise(*a); });
+}
+
+}  // namespace octavo::cli
