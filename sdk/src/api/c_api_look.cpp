@@ -12,8 +12,7 @@ using octavo::look;
 template <typename Table>
 const Table *table_of(const octavo_run *r, std::optional<Table> octavo::LoadedPlugin::*member) {
   return look(r, [&](const octavo_run &run) -> const Table * {
-    const octavo::LoadedPlugin *plugin = run.plugin();
-    return plugin != nullptr && plugin->*member ? &*(plugin->*member) : nullptr;
+    return run.plugin() != nullptr && run.tables().*member ? &*(run.tables().*member) : nullptr;
   });
 }
 
@@ -50,7 +49,7 @@ const octavo_linear_plan *octavo_run_plan(const octavo_run *r, uint32_t linear) 
 
 const octavo_backend *octavo_run_backend(const octavo_run *r) {
   return look(r, [](const octavo_run &run) {
-    return run.plugin() == nullptr ? nullptr : &run.plugin()->backend;
+    return run.plugin() == nullptr ? nullptr : &run.tables().backend;
   });
 }
 

@@ -12,6 +12,8 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kMostTraceStep = 1000000000;
+
 // `value` is the whole value, of which `text` is one element or all.
 void check_choice(const ConfigKey &key, const std::string &text, const TomlValue &value,
                   const std::string &origin, const std::string &where) {
@@ -79,6 +81,10 @@ const std::vector<ConfigKey> &config_keys() {
           KeyRange{1, 86400, "1 to 86400"}),
       row(key::kCheckpointRunId,
           "id of the run in its checkpoints; empty: one that this process draws", ""),
+      row(key::kTraceDirectory, "where a Chrome trace of a step is written; empty: nowhere", ""),
+      row(key::kTraceFirstStep, "the first step of the trace, from 1 on", 2, {},
+          KeyRange{1, kMostTraceStep, concat("1 to ", kMostTraceStep)}),
+      row(key::kTraceSteps, "steps of the trace", 1, {}, KeyRange{1, 1000, "1 to 1000"}),
   };
   return table;
 }

@@ -44,10 +44,13 @@ octavo_run::octavo_run(octavo::Negotiation negotiation, std::unique_ptr<octavo_h
   if (choice->is_precision) return;
   options_ = octavo::lend_options(choice->options);
   session_desc_ = octavo::describe_session(negotiation_, host_.get(), options_);
-  const octavo_status status = plugin()->backend.open_session(&session_desc_, &session_);
+  trace_ = octavo::RunTrace::of(negotiation_.config, *plugin(), session_desc_, host_.get());
+  const octavo_status status =
+      plugin()->backend.open_session(trace_ ? &trace_->desc() : &session_desc_, &session_);
   if (status != OCTAVO_OK || session_ == nullptr)
     octavo::fail_run(status != OCTAVO_OK ? status : OCTAVO_INTERNAL, "backend ", choice->id,
                      " accepted the session and then failed to open it: status ", status);
+  if (trace_) trace_->attach(session_);
 }
 
 octavo_run::~octavo_run() {
@@ -185,6 +188,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
     octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave parameter \"", name,
                      "\" id ", *id, ", expected ", parameter_count_);
   ++parameter_count_;
+  if (trace_) trace_->name_parameter(name);
   parameters_.push_back({name, d.rows, d.cols, std::move(decision)});
   return OCTAVO_OK;
 }
@@ -249,6 +253,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
     octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave linear \"", name, "\" id ",
                      *id, ", expected ", linear_count_ - 1);
   }
+  if (trace_ && verdict.decision != OCTAVO_DECLINE) trace_->name_linear(name);
   return place(d, std::move(verdict), decision.rule, v);
 }
 

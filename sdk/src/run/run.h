@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sdk/src/negotiate/negotiate.h"
+#include "sdk/src/run/run_trace.h"
 
 namespace octavo {
 
@@ -46,6 +47,8 @@ struct octavo_run {
   bool is_usable() const { return true; }
   const octavo::Negotiation &negotiation() const { return negotiation_; }
   const octavo::LoadedPlugin *plugin() const { return negotiation_.choice()->plugin; }
+  // The tables that hosts call: the plugin's, or those that write a trace.
+  const octavo::LoadedPlugin &tables() const { return trace_ ? trace_->tables() : *plugin(); }
   octavo_session *session() const { return session_; }
   const octavo_session_desc *session_desc() const { return session_ ? &session_desc_ : nullptr; }
   std::string precision() const;
@@ -90,6 +93,7 @@ struct octavo_run {
   std::unique_ptr<octavo_host> host_;
   std::vector<octavo_option_value> options_;
   octavo_session_desc session_desc_{};
+  std::unique_ptr<octavo::RunTrace> trace_;
   octavo_session *session_ = nullptr;
   std::deque<octavo_slot> slots_;
   std::vector<size_t> seal_ends_;

@@ -1,4 +1,5 @@
 """octavo.telemetry: counts of casts, recorded in some steps, that change nothing."""
+import json
 import math
 
 import pytest
@@ -194,3 +195,18 @@ def test_a_next_stage_and_a_copy():
 def test_steps_that_are_none(wrong):
     with pytest.raises(octavo.InvalidError, match="telemetry: expected a number of steps from 0"):
         octavo.prepare(model_of(), None, overrides=te(), telemetry=wrong)
+
+
+def test_a_trace_of_a_step(tmp_path):
+    """trace.directory in this host: the verbs and kernels of the second step."""
+    config = tmp_path / "octavo.toml"
+    config.write_text(f'mixed_precision = "fp8"\nfp8.backend = "te"\n[trace]\ndirectory = "{tmp_path}/trace"\n')
+    model = model_of()
+    model, optimizer = octavo.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), str(config))
+    train(model, optimizer, 3)
+    file, = (tmp_path / "trace").iterdir()
+    events = json.loads(file.read_text())
+    forward = [e["args"] for e in events if e["name"] == "linear_forward"]
+    assert forward == [{"linear": "0", "x": f"f32[{ROWS},{K}]"}, {"linear": "2", "x": f"f32[{ROWS},{N}]"}]
+    assert [e["args"]["number"] for e in events if e["name"] == "step"] == [2]
+    assert {"quantize", "gemm"} <= {e["name"] for e in events if e.get("cat") == "kernel"}

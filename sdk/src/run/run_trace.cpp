@@ -1,0 +1,200 @@
+// A verb is given its session alone, so the trace of a session is looked up; kernels are given the
+// trace itself as their context. Sizes come from the call's struct, never from memory of a device.
+#include "sdk/src/run/run_trace.h"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "octavo/fused.h"
+#include "octavo/gradients.h"
+#include "octavo/grouped.h"
+#include "octavo/optimizer.h"
+#include "octavo/shard.h"
+
+namespace octavo {
+namespace {
+
+struct Sessions {
+  std::shared_mutex mutex;
+  std::map<const octavo_session *, RunTrace *> traces;
+};
+Sessions &sessions() {
+  static Sessions all;
+  return all;
+}
+RunTrace *trace_of(const octavo_session *session) {
+  const std::shared_lock<std::shared_mutex> lock(sessions().mutex);
+  const auto found = sessions().traces.find(session);
+  return found == sessions().traces.end() ? nullptr : found->second;
+}
+
+// Runs a call, and adds it to the trace while that is on.
+template <typename Call, typename Run>
+octavo_status timed(RunTrace &trace, const char *category, const char *name, const Call *call,
+                    Run run) {
+  if (!trace.file().is_on()) return run();
+  const TraceFile::Clock::time_point begin = TraceFile::Clock::now();
+  const octavo_status status = run();
+  const TraceFile::Clock::time_point end = TraceFile::Clock::now();
+  try {
+    std::string words;
+    if constexpr (!std::is_void_v<Call>)
+      if (call != nullptr) words = args(trace.names(), *call);
+    trace.file().add(category, name, words, begin, end);
+  } catch (const std::bad_alloc &) {
+    return status;  // one event less
+  }
+  return status;
+}
+
+template <typename Table>
+const Table &table(const Table &t) {
+  return t;
+}
+template <typename Table>
+const Table &table(const std::optional<Table> &t) {
+  return *t;
+}
+
+// A verb of one of the plugin's tables.
+template <auto member, auto function, const char *name, typename F>
+struct Verb;
+template <auto member, auto function, const char *name, typename Call>
+struct Verb<member, function, name, octavo_status (*)(const octavo_session *, Call *)> {
+  static octavo_status call(const octavo_session *session, Call *c) {
+    RunTrace *trace = trace_of(session);
+    const octavo_status status = timed(*trace, "verb", name, c, [&] {
+      return (table(trace->real().*member).*function)(session, c);
+    });
+    if constexpr (std::is_same_v<Call, const octavo_step_call>) trace->file().end_step();
+    return status;
+  }
+};
+
+template <auto function, const char *name, typename Call>
+octavo_status kernel(void *ctx, const Call *c) {
+  RunTrace &trace = *static_cast<RunTrace *>(ctx);
+  const octavo_session_desc &real = trace.real_desc();
+  return timed(trace, "kernel", name, c,
+               [&] { return (real.kernels->*function)(real.kernels_ctx, c); });
+}
+octavo_status describe(void *ctx, octavo_kernels_caps *out) {
+  const octavo_session_desc &real = static_cast<RunTrace *>(ctx)->real_desc();
+  return real.kernels->describe(real.kernels_ctx, out);
+}
+octavo_status ability(void *ctx, octavo_ability *question) {
+  const octavo_session_desc &real = static_cast<RunTrace *>(ctx)->real_desc();
+  return real.kernels->ability(real.kernels_ctx, question);
+}
+octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
+  const octavo_session_desc &real = static_cast<RunTrace *>(ctx)->real_desc();
+  return real.kernels->workspace_bytes(real.kernels_ctx, call, bytes);
+}
+
+#define VERB(member, type, function)                                                            \
+  {                                                                                             \
+    static constexpr char kName[] = #function;                                                  \
+    if (has(tables.member))                                                                     \
+      table_of(tables.member).function =                                                        \
+          &Verb<&LoadedPlugin::member, &type::function, kName, decltype(type::function)>::call; \
+  }
+
+bool has(const octavo_backend &) {
+  return true;
+}
+template <typename Table>
+bool has(const std::optional<Table> &t) {
+  return t.has_value();
+}
+octavo_backend &table_of(octavo_backend &t) {
+  return t;
+}
+template <typename Table>
+Table &table_of(std::optional<Table> &t) {
+  return *t;
+}
+
+LoadedPlugin traced(const LoadedPlugin &plugin) {
+  LoadedPlugin tables = plugin;
+  VERB(backend, octavo_backend, quantize_weight)
+  VERB(backend, octavo_backend, linear_forward)
+  VERB(backend, octavo_backend, linear_backward)
+  VERB(backend, octavo_backend, end_step)
+  VERB(optimizer, octavo_optimizer, optimizer_step)
+  VERB(optimizer, octavo_optimizer, prepare_step)
+  VERB(optimizer, octavo_optimizer, read_parameter)
+  VERB(optimizer, octavo_optimizer, write_parameter)
+  VERB(fused, octavo_fused, linear_forward)
+  VERB(grouped, octavo_grouped, forward)
+  VERB(grouped, octavo_grouped, backward)
+  return tables;
+}
+#undef VERB
+
+#define KERNEL(function, type)                                        \
+  {                                                                   \
+    static constexpr char kName[] = #function;                        \
+    table.function = &kernel<&octavo_kernels::function, kName, type>; \
+  }
+octavo_kernels traced(const octavo_kernels &real) {
+  octavo_kernels table = real;
+  table.describe = &describe;
+  table.ability = &ability;
+  table.workspace_bytes = &workspace_bytes;
+  KERNEL(quantize, octavo_quantize)
+  KERNEL(dequantize, octavo_dequantize)
+  KERNEL(compute_amax, octavo_compute_amax)
+  KERNEL(scale_from_amax, octavo_scale_from_amax)
+  KERNEL(delayed_scale_update, octavo_delayed_scale_update)
+  KERNEL(gemm, octavo_gemm)
+  KERNEL(adam_step, octavo_adam_step)
+  KERNEL(sum_quantized, octavo_sum_quantized)
+  KERNEL(sum_rows, octavo_sum)
+  KERNEL(sum_of_squares, octavo_sum)
+  KERNEL(copy, octavo_copy)
+  KERNEL(scale_values, octavo_scale_values)
+  KERNEL(draft, void)
+  KERNEL(quantize_stats, octavo_quantize_stats)
+  KERNEL(prologue, octavo_prologue_call)
+  KERNEL(prologue_quantize, octavo_prologue_call)
+  KERNEL(gradient_scale, octavo_gradient_scale)
+  KERNEL(pack, octavo_pack)
+  return table;
+}
+#undef KERNEL
+
+}  // namespace
+
+std::unique_ptr<RunTrace> RunTrace::of(const Config &config, const LoadedPlugin &plugin,
+                                       const octavo_session_desc &desc, const octavo_host *host) {
+  TraceWindow window{config[key::kTraceDirectory], config[key::kTraceFirstStep],
+                     config[key::kTraceSteps]};
+  if (window.directory.empty()) return nullptr;
+  return std::unique_ptr<RunTrace>(new RunTrace(std::move(window), plugin, desc, host));
+}
+
+RunTrace::RunTrace(TraceWindow window, const LoadedPlugin &plugin, const octavo_session_desc &desc,
+                   const octavo_host *host)
+    : real_(plugin),
+      real_desc_(desc),
+      file_(std::move(window), host),
+      tables_(traced(plugin)),
+      kernels_(traced(*desc.kernels)),
+      desc_(desc) {
+  desc_.kernels = &kernels_;
+  desc_.kernels_ctx = this;
+}
+
+RunTrace::~RunTrace() {
+  const std::unique_lock<std::shared_mutex> lock(sessions().mutex);
+  sessions().traces.erase(session_);
+}
+
+void RunTrace::attach(const octavo_session *session) {
+  const std::unique_lock<std::shared_mutex> lock(sessions().mutex);
+  sessions().traces[session] = this;
+  session_ = session;
+}
+
+}  // namespace octavo
