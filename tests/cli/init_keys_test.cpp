@@ -93,6 +93,7 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   init.answer("E5M2", "2\r");  // HYBRID
   init.answer("[no]: ", "yes\n");
   init.answer("[*head*]: ", "none\n");
+  init.answer("nccl", std::string(kDown) + kEnter);  // mpi
   const std::string end = init.shown("");
   ASSERT_EQ(init.status(), 0) << end;
   const json report = explained();
@@ -101,6 +102,7 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   EXPECT_EQ(report["options"]["fp8_format"]["value"], "HYBRID");
   EXPECT_EQ(report["options"]["use_autocast_during_eval"]["value"], true);
   EXPECT_THAT(end, HasSubstr("\nskip = []\r\n"));
+  EXPECT_THAT(end, HasSubstr("\nengine = \"mpi\"\r\n"));
 }
 
 TEST_F(CliInitKeys, the_terminal_is_as_before_after_each_way_out) {

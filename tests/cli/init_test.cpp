@@ -64,11 +64,11 @@ TEST_F(CliInit, defaults_run_here) {
 }
 
 TEST_F(CliInit, options_arrive_at_te) {
-  const Finished f =
-      init({"--yes",       "--device", "cpu",         "--backend",  "te", "--recipe",
-            "delayed",     "--format", "E4M3",        "--history",  "32", "--algorithm",
-            "most_recent", "--margin", "3",           "--interval", "1",  "--eval",
-            "yes",         "--skip",   "*head*, lm.*"});
+  const Finished f = init({"--yes",        "--device",    "cpu",         "--backend", "te",
+                           "--recipe",     "delayed",     "--format",    "E4M3",      "--history",
+                           "32",           "--algorithm", "most_recent", "--margin",  "3",
+                           "--interval",   "1",           "--eval",      "yes",       "--skip",
+                           "*head*, lm.*", "--engine",    "mpi"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(options(), json({{"backend", "te"},
                              {"recipe", "delayed"},
@@ -80,6 +80,7 @@ TEST_F(CliInit, options_arrive_at_te) {
                              {"use_autocast_during_eval", true}}));
   EXPECT_EQ(core("device.kind"), "cpu");
   EXPECT_EQ(core("layers.skip"), json({"*head*", "lm.*"}));
+  EXPECT_EQ(core("distributed.engine"), "mpi");
 }
 
 TEST_F(CliInit, options_arrive_at_msamp_and_at_a_backend_of_others) {
@@ -91,7 +92,7 @@ TEST_F(CliInit, options_arrive_at_msamp_and_at_a_backend_of_others) {
 }
 
 TEST_F(CliInit, questions_take_numbers_words_and_defaults) {
-  const Finished f = asked("2\\n\\ncurrent\\n3\\nmaybe\\nyes\\n*head*\\n");
+  const Finished f = asked("2\\n\\ncurrent\\n3\\nmaybe\\nyes\\n*head*\\nnccl\\n");
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(options(), json({{"backend", "te"},
                              {"recipe", "current"},
@@ -99,6 +100,7 @@ TEST_F(CliInit, questions_take_numbers_words_and_defaults) {
                              {"use_autocast_during_eval", true}}));
   EXPECT_EQ(core("device.kind"), "cpu");
   EXPECT_EQ(core("layers.skip"), json({"*head*"}));
+  EXPECT_EQ(core("distributed.engine"), "nccl");
   EXPECT_THAT(f.out, AllOf(HasSubstr("\nOn which device?\n  1  auto "),
                            HasSubstr("\n  2  current "), HasSubstr("\n[delayed]: "),
                            HasSubstr("--eval: expected yes or no, found \"maybe\"\n[no]: "),
@@ -106,7 +108,7 @@ TEST_F(CliInit, questions_take_numbers_words_and_defaults) {
 }
 
 TEST_F(CliInit, what_this_machine_refuses_is_shown_with_the_reason) {
-  const Finished f = asked("\\n\\n\\nE5M2\\n\\n\\n\\n40\\n2\\n4\\n1\\n\\n\\n");
+  const Finished f = asked("\\n\\n\\nE5M2\\n\\n\\n\\n40\\n2\\n4\\n1\\n\\n\\n\\n");
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_THAT(f.out, HasSubstr("\n  -  E5M2         not here: pure E5M2 training is not"));
   EXPECT_THAT(f.out, HasSubstr("\n[default]: not here: pure E5M2 training is not supported"));

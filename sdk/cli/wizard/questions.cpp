@@ -100,6 +100,18 @@ const std::vector<Question> &questions() {
        "Shell patterns of layers that stay with the host. The head costs most of what FP8 costs: "
        "docs/results/equivalence.md.",
        nullptr, nullptr, std::vector<std::string>{"*head*"}},
+      {"--engine",
+       "distributed.engine",
+       "Where ranks are left to Octavo, what carries the bytes between them?",
+       "What carries the bytes between ranks, where a program leaves them to Octavo, as train_gpt "
+       "does. "
+       "PyTorch and JAX bring their own.",
+       nullptr,
+       nullptr,
+       std::string("threads"),
+       {{"threads", "ranks are threads of one process"},
+        {"mpi", "one process a rank, which mpirun starts: docs/mpi.md"},
+        {"nccl", "one process a GPU: docs/nccl.md"}}},
   };
   return table;
 }
