@@ -5,10 +5,29 @@
 #include "kernels/cuda/table.h"
 
 #include "kernels/check/calls.h"
+#include "kernels/cuda/ranges.h"
 #include "kernels/cuda/verbs.h"
 
 namespace octavo::cuda {
 namespace {
+
+OCTAVO_RANGE_NAME(quantize)
+OCTAVO_RANGE_NAME(dequantize)
+OCTAVO_RANGE_NAME(compute_amax)
+OCTAVO_RANGE_NAME(scale_from_amax)
+OCTAVO_RANGE_NAME(delayed_scale_update)
+OCTAVO_RANGE_NAME(gemm)
+OCTAVO_RANGE_NAME(adam_step)
+OCTAVO_RANGE_NAME(sum_quantized)
+OCTAVO_RANGE_NAME(sum_rows)
+OCTAVO_RANGE_NAME(sum_of_squares)
+OCTAVO_RANGE_NAME(copy)
+OCTAVO_RANGE_NAME(scale_values)
+OCTAVO_RANGE_NAME(draft)
+OCTAVO_RANGE_NAME(quantize_stats)
+OCTAVO_RANGE_NAME(prologue)
+OCTAVO_RANGE_NAME(prologue_quantize)
+OCTAVO_RANGE_NAME(gradient_scale)
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_KIND_KERNELS,
@@ -18,23 +37,23 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    describe,
                                    ability,
                                    workspace_bytes,
-                                   quantize,
-                                   dequantize,
-                                   compute_amax,
-                                   scale_from_amax,
-                                   delayed_scale_update,
-                                   gemm,
-                                   adam_step,
-                                   sum_quantized,
-                                   sum_rows,
-                                   sum_of_squares,
-                                   copy,
-                                   scale_values,
-                                   draft,
-                                   quantize_stats,
-                                   prologue,
-                                   prologue_quantize,
-                                   gradient_scale,
+                                   OCTAVO_RANGED(quantize, octavo_quantize),
+                                   OCTAVO_RANGED(dequantize, octavo_dequantize),
+                                   OCTAVO_RANGED(compute_amax, octavo_compute_amax),
+                                   OCTAVO_RANGED(scale_from_amax, octavo_scale_from_amax),
+                                   OCTAVO_RANGED(delayed_scale_update, octavo_delayed_scale_update),
+                                   OCTAVO_RANGED(gemm, octavo_gemm),
+                                   OCTAVO_RANGED(adam_step, octavo_adam_step),
+                                   OCTAVO_RANGED(sum_quantized, octavo_sum_quantized),
+                                   OCTAVO_RANGED(sum_rows, octavo_sum),
+                                   OCTAVO_RANGED(sum_of_squares, octavo_sum),
+                                   OCTAVO_RANGED(copy, octavo_copy),
+                                   OCTAVO_RANGED(scale_values, octavo_scale_values),
+                                   OCTAVO_RANGED(draft, void),
+                                   OCTAVO_RANGED(quantize_stats, octavo_quantize_stats),
+                                   OCTAVO_RANGED(prologue, octavo_prologue_call),
+                                   OCTAVO_RANGED(prologue_quantize, octavo_prologue_call),
+                                   OCTAVO_RANGED(gradient_scale, octavo_gradient_scale),
                                    pack};
 
 octavo_status ask_adam(const Caller &caller, const octavo_adam_step *c, uint64_t *bytes) {

@@ -26,7 +26,7 @@ PACKAGES = {
     "nlohmann/": "nlohmann", "nlohmann_json::": "nlohmann",
     "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
-    "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
+    "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "nvtx3/": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
     "mpi": "mpi", "MPI::": "mpi",
     # Libraries of this tree for hosts, by the names of their installed headers.
     "octavo_mpi": "kernels/mpi", "octavo_nccl": "kernels/cuda",
