@@ -44,7 +44,8 @@ octavo_run::octavo_run(octavo::Negotiation negotiation, std::unique_ptr<octavo_h
   if (choice->is_precision) return;
   options_ = octavo::lend_options(choice->options);
   session_desc_ = octavo::describe_session(negotiation_, host_.get(), options_);
-  trace_ = octavo::RunTrace::of(negotiation_.config, *plugin(), session_desc_, host_.get());
+  trace_ = octavo::RunTrace::of(negotiation_.config, *plugin(), session_desc_, host_.get(),
+                                negotiation_.trust.privileged);
   const octavo_status status =
       plugin()->backend.open_session(trace_ ? &trace_->desc() : &session_desc_, &session_);
   if (status != OCTAVO_OK || session_ == nullptr)

@@ -11,6 +11,7 @@
 #include "octavo/grouped.h"
 #include "octavo/optimizer.h"
 #include "octavo/shard.h"
+#include "sdk/src/base/failure.h"
 
 namespace octavo {
 namespace {
@@ -167,10 +168,16 @@ octavo_kernels traced(const octavo_kernels &real) {
 }  // namespace
 
 std::unique_ptr<RunTrace> RunTrace::of(const Config &config, const LoadedPlugin &plugin,
-                                       const octavo_session_desc &desc, const octavo_host *host) {
+                                       const octavo_session_desc &desc, const octavo_host *host,
+                                       bool privileged) {
   TraceWindow window{config[key::kTraceDirectory], config[key::kTraceFirstStep],
                      config[key::kTraceSteps]};
   if (window.directory.empty()) return nullptr;
+  if (privileged) {
+    diagnose(host, OCTAVO_SEVERITY_WARNING, OCTAVO_OK, "octavo.trace",
+             "trace.directory is not used: a privileged process writes no trace");
+    return nullptr;
+  }
   return std::unique_ptr<RunTrace>(new RunTrace(std::move(window), plugin, desc, host));
 }
 

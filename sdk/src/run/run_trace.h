@@ -14,10 +14,13 @@ namespace octavo {
 
 class RunTrace {
  public:
-  // Null: the configuration asks for no trace. desc: of the session that is to be opened; both
-  // outlive this. Throws Failure(OCTAVO_INVALID) for a directory that cannot be written.
+  // Null: the configuration asks for no trace, or the process is privileged, which is a warning:
+  // files of another owner are not written where a user's configuration says. desc: of the session
+  // that is to be opened; plugin, desc and host outlive this. Throws Failure(OCTAVO_INVALID) for a
+  // directory that cannot be written.
   static std::unique_ptr<RunTrace> of(const Config &config, const LoadedPlugin &plugin,
-                                      const octavo_session_desc &desc, const octavo_host *host);
+                                      const octavo_session_desc &desc, const octavo_host *host,
+                                      bool privileged);
   ~RunTrace();
   RunTrace(const RunTrace &) = delete;
   RunTrace &operator=(const RunTrace &) = delete;
