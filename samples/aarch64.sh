@@ -24,12 +24,12 @@ install_missing "${packages[@]}" || exit 77
 root=.cache/aarch64
 stamp=$root/installed
 wanted="${libraries[*]}"
-[[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
+[[ -f $stamp && -f $root/versions && $(<"$stamp") == "$wanted" ]] && exit 0
 
 echo "Unpacking Debian's libraries for arm64 into $root: ${libraries[*]}"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/debs" "$work/root"
+mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/control" "$work/debs" "$work/root"
 # Lists and packages of their own: the system's stay as they are.
 apt_arm64() {
   apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$work/lists" \
@@ -41,7 +41,11 @@ if ! apt_arm64 update || ! (cd -- "$work/debs" && apt_arm64 download "${librarie
 fi
 for deb in "$work"/debs/*.deb; do
   dpkg-deb -x "$deb" "$work/root"
+  dpkg-deb -e "$deb" "$work/control/${deb##*/}"
+  dpkg-deb -W --showformat='${Package} ${Version}\n' "$deb" >>"$work/root/versions"
 done
+# What a package that links these libraries depends on: for sdk/packaging/release.sh.
+cat "$work"/control/*/shlibs >"$work/root/shlibs"
 # The folder appears when it is complete.
 echo "$wanted" >"$work/root/installed"
 mkdir -p .cache

@@ -2,12 +2,14 @@
 # Makes what a release of Octavo consists of, from one commit, on Debian 12: packages for Debian, a tarball that runs from any
 # folder, a source package and a wheel for pip, an SBOM and checksums.
 #
-# Usage: sdk/packaging/release.sh [--out DIR] [--worktree] [--only PART[,PART...]] [--key FILE]
+# Usage: sdk/packaging/release.sh [--arch ARCH] [--out DIR] [--worktree] [--only PART[,PART...]] [--key FILE]
 #                                 [--maintainer 'NAME <ADDRESS>'] [-D<variable>=<value>...]
-#   --out         a new or empty folder; out/release otherwise
+#   --arch        x86_64 or aarch64, which is compiled for by Debian's cross compiler; x86_64 otherwise
+#   --out         a new or empty folder; out/release otherwise, out/release-aarch64 for aarch64
 #   --worktree    takes the files of the working tree, without those that git ignores, in place of the commit HEAD. A tree
 #                 without git needs it, and SOURCE_DATE_EPOCH, the time of its commit
-#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise
+#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise. For aarch64 deb or tarball: a
+#                 wheel links torch of its processor
 #   --key         a secret key of minisign, with which SHA256SUMS is signed; nothing is signed otherwise
 #   --maintainer  of the Debian packages
 #   -D            more options of CMake
@@ -27,17 +29,19 @@ fail() {
   exit "${2:-1}"
 }
 
-out=$root/out/release
+arch=x86_64
+out=
 tree=
 key=
 maintainer='Octavo developers <octavo@example.org>'
-parts=(deb tarball sdist wheel)
+parts=()
 options=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --out | --only | --key | --maintainer)
+    --arch | --out | --only | --key | --maintainer)
       [[ $# -ge 2 ]] || fail "$1 expects a value, found none" 2
       case $1 in
+        --arch) arch=$2 ;;
         --out) out=$2 ;;
         --only) IFS=, read -r -a parts <<<"$2" ;;
         --key) key=$2 ;;
@@ -47,15 +51,23 @@ while [[ $# -gt 0 ]]; do
       ;;
     --worktree) tree=working ;;
     -D?*=*) options+=("$1") ;;
-    *) fail "expected --out, --worktree, --only, --key, --maintainer or -D<variable>=<value>, found $1" 2 ;;
+    *) fail "expected --arch, --out, --worktree, --only, --key, --maintainer or -D<variable>=<value>, found $1" 2 ;;
   esac
   shift
 done
+case $arch in
+  x86_64) known=(deb tarball sdist wheel) ;;
+  aarch64) known=(deb tarball) ;;
+  *) fail "--arch expects x86_64 or aarch64, found '$arch'" 2 ;;
+esac
+[[ ${#parts[@]} -gt 0 ]] || parts=("${known[@]}")
 for part in "${parts[@]}"; do
   [[ $part =~ ^(deb|tarball|sdist|wheel)$ ]] || fail "--only expects deb, tarball, sdist or wheel, found '$part'" 2
+  [[ " ${known[*]} " == *" $part "* ]] || fail "--only expects ${known[*]} for $arch, found '$part'; make it without --arch" 2
 done
 [[ -z $key || -r $key ]] || fail "--key: expected a file that can be read, found $key" 2
-out=$(realpath -m -- "$out")
+suffix=${arch#x86_64}
+out=$(realpath -m -- "${out:-$root/out/release${suffix:+-$suffix}}")
 [[ ! -e $out || -z $(ls -A -- "$out") ]] || fail "--out: expected a new or empty folder, found files in $out" 2
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "expected Linux x86_64, found $(uname -sm)"
 commit=none
@@ -77,6 +89,7 @@ makes() {
 needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_RELEASE_PACKAGES[@]}")
 [[ -z $key ]] || needed+=(minisign)
 install_missing "${needed[@]}" || exit 77
+[[ $arch != aarch64 ]] || bash "$root/samples/aarch64.sh" || exit
 python=python3
 if makes sdist wheel; then
   bash "$root/samples/torch_env/install.sh" torch jax wheel
@@ -95,7 +108,9 @@ done
 # pip unpacks the source package in a folder below this one, and would take another name of the compiler.
 use_ccache "$work"
 export CCACHE_BASEDIR=$work
-for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" -DCMAKE_C_COMPILER=/usr/bin/cc -DCMAKE_CXX_COMPILER=/usr/bin/c++; do
+compilers=(-DCMAKE_C_COMPILER=/usr/bin/cc -DCMAKE_CXX_COMPILER=/usr/bin/c++)
+[[ $arch != aarch64 ]] || compilers=(-DCMAKE_TOOLCHAIN_FILE=sdk/cmake/aarch64.cmake -DOCTAVO_AARCH64_RELEASE=ON)
+for option in "${OCTAVO_COMPILER_LAUNCHER[@]}" "${compilers[@]}"; do
   [[ " ${options[*]}" == *" ${option%%=*}="* ]] || options+=("$option")  # pip makes a list of what is given twice
 done
 
@@ -108,9 +123,10 @@ files_of_tree() {
   fi
 }
 
-# source_of <folder>: the files that are released.
+# source_of <folder>: the files that are released, and next to them the libraries for aarch64, where its toolchain file looks.
 source_of() {
   mkdir -p -- "$1"
+  [[ $arch != aarch64 ]] || { mkdir -- "$1/.cache" && cp -r -- "$root/.cache/aarch64" "$1/.cache"; }
   if [[ $tree != working ]]; then
     git -C "$root" archive HEAD | tar -x -C "$1"
     return
@@ -138,14 +154,22 @@ make_deb() {
   sed -i "s/@MAINTAINER@/$maintainer/" "$source/debian/control"
   printf 'octavo (%s-1) unstable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n' "$version" "$version" \
     "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")" >"$source/debian/changelog"
-  OCTAVO_OPTIONS="${options[*]@Q}" logged deb env -C "$source" dpkg-buildpackage -b -us -uc
+  local libraries='' build=(dpkg-buildpackage -b -us -uc)
+  if [[ $arch == aarch64 ]]; then
+    # dpkg knows no packages for arm64 here: neither what must be installed, nor which one has a library.
+    build+=(-aarm64 "--build-profiles=cross,nocheck" -d)
+    libraries="/usr/aarch64-linux-gnu/lib:$source/.cache/aarch64/usr/lib/aarch64-linux-gnu"
+    cat -- "$root/.cache/aarch64/shlibs" /var/lib/dpkg/info/lib{c6,gcc-s1,stdc++6}-arm64-cross.shlibs |
+      sed 's/:arm64//' >"$source/debian/shlibs.local"
+  fi
+  OCTAVO_OPTIONS="${options[*]@Q}" OCTAVO_LIBRARIES=$libraries logged deb env -C "$source" "${build[@]}"
   lintian --fail-on error --allow-root --tag-display-limit 0 "$work"/deb/*.changes ||
     fail "lintian found errors in the packages, see above"
   cp -- "$work"/deb/*.deb "$out"
 }
 
 make_tarball() {
-  local source=$work/tarball/octavo name=octavo-$version-linux-x86_64
+  local source=$work/tarball/octavo name=octavo-$version-linux-$arch
   source_of "$source"
   logged tarball cmake -S "$source" -B "$source/build/tarball" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_INSTALL_LIBDIR=lib -DOCTAVO_PORTABLE=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DOCTAVO_BUILD_TESTS=OFF \
@@ -185,9 +209,12 @@ for part in deb tarball sdist wheel; do
     echo "$part: $SECONDS s"
   fi
 done
-"$python" -B "$root/sdk/packaging/sbom.py" "$root" "$out" "$version" "$SOURCE_DATE_EPOCH" \
-  >"$work/octavo-$version.spdx.json" || fail "no SBOM, see above"
-mv -- "$work/octavo-$version.spdx.json" "$out"
+sbom=octavo-$version${suffix:+-linux-$suffix}.spdx.json
+versions=()
+[[ $arch != aarch64 ]] || versions=("$root/.cache/aarch64/versions")
+"$python" -B "$root/sdk/packaging/sbom.py" "$root" "$out" "$version" "$SOURCE_DATE_EPOCH" "${versions[@]}" >"$work/$sbom" ||
+  fail "no SBOM, see above"
+mv -- "$work/$sbom" "$out"
 (cd -- "$out" && sha256sum -- * >"$work/SHA256SUMS" && mv -- "$work/SHA256SUMS" .)
 if [[ -n $key ]]; then
   minisign -S -s "$key" -m "$out/SHA256SUMS" -t "octavo $version" || fail "minisign could not sign SHA256SUMS with $key"

@@ -1,10 +1,14 @@
 """The SBOM of a release, SPDX 2.3 as JSON: every file that its packages install, and what other projects wrote in them.
 
-  sbom.py <root of the repository> <folder of the release> <version> <seconds since 1970> > octavo-<version>.spdx.json
+  sbom.py <root of the repository> <folder of the release> <version> <seconds since 1970> [<versions>]
+    > octavo-<version>.spdx.json
 
 Each package of the folder is listed with its hash, and with its files unless it is a source package. components.txt says
 which files hold code of other projects; their versions are those of the packages installed here. Whether a file holds a
 library or loads it is read from the file.
+
+<versions> is a file with a line `<package> <version>` for each package of another processor that the release was built with,
+which samples/aarch64.sh writes.
 """
 import hashlib
 import importlib.metadata
@@ -25,7 +29,7 @@ def fail(text):
     sys.exit(f"error: {text}")
 
 
-def components(root):
+def components(root, others):
     """(name, licence, holders, kind, package, version) for each line of components.txt that a package here answers."""
     for line in (root / "sdk/packaging/components.txt").read_text().splitlines():
         if not line or line.startswith("#"):
@@ -37,7 +41,7 @@ def components(root):
             if kind == "deb":
                 query = subprocess.run(["dpkg-query", "-W", "-f=${db:Status-Status} ${Version}", package],
                                        capture_output=True, text=True, check=False).stdout.split()
-                version = query[1] if query[:1] == ["installed"] else None
+                version = others.get(package) or (query[1] if query[:1] == ["installed"] else None)
             else:
                 try:
                     version = importlib.metadata.version(package)
@@ -78,8 +82,8 @@ def checksums(content):
 
 
 class Sbom:
-    def __init__(self, root, version, epoch):
-        self.components = list(components(root))
+    def __init__(self, root, version, epoch, others):
+        self.components = list(components(root, others))
         self.used = set()
         self.relations = []
         self.document = {
@@ -154,10 +158,11 @@ class Sbom:
 
 
 def main():
-    if len(sys.argv) != 5:
+    if len(sys.argv) not in (5, 6):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[2])
-    sbom = Sbom(pathlib.Path(sys.argv[1]), sys.argv[3], int(sys.argv[4]))
+    others = dict(line.split() for path in sys.argv[5:] for line in pathlib.Path(path).read_text().splitlines())
+    sbom = Sbom(pathlib.Path(sys.argv[1]), sys.argv[3], int(sys.argv[4]), others)
     packages = sorted(path for path in folder.iterdir() if path.suffix in (".deb", ".whl", ".xz", ".gz"))
     if not packages:
         fail(f"expected packages in {folder}, found none")

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Every program and library of an installation, judged as `octavo check-elf --strict` judges plugins.
 
-  hardened.py <source folder> <build folder> <cmake>
+  hardened.py <source folder> <build folder> <cmake>       installs the build into a temporary folder
+  hardened.py <source folder> --aarch64 <folder> <number>  looks at a folder that a package for linux-aarch64 was unpacked
+                                                           to, which holds <number> programs and libraries
 
-Installs the build into a temporary folder. Each file must have full RELRO and no path of this machine,
+Each file must have full RELRO and no path of this machine,
 find libraries relative to itself, load at any address, and have its writable memory apart from its code.
-Of all files together, some functions must check their stacks and some copies their sizes.
+Of all files together, some functions must check their stacks and some copies their sizes. Files for linux-aarch64 are of
+that processor, ask for the loader that its systems have, and need no library or symbol that Debian 12 lacks.
 Exit code 1 and one line for each fault.
 """
 import pathlib
@@ -14,38 +17,61 @@ import subprocess
 import sys
 import tempfile
 
-source, build, cmake = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+if len(sys.argv) != 4 and not (len(sys.argv) == 5 and sys.argv[2] == "--aarch64"):
+    sys.exit(__doc__)
+source = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(source / "sdk" / "cli"))
 import check_elf  # noqa: E402
 
 FEWEST = 7  # octavo, octavo-probe, liboctavo, three plugins, and a link to a library
 
 
-def faults(path, elf):
+LOADER = "/lib/ld-linux-aarch64.so.1"
+FOREIGN = check_elf.RUNTIME | {"liboctavo", "libsodium", "libyaml-cpp"}
+
+
+def foreign_faults(path, elf, header):
+    machine = re.search(r"Machine:\s+(.*)", header)[1]
+    if machine != "AArch64":
+        yield f"expected a file for AArch64, found one for {machine}"
+    loader = re.search(r"program interpreter: (.*)\]", header)
+    is_program = ".so" not in path.name
+    if is_program and (not loader or loader[1] != LOADER):
+        yield f"expected that the program asks for the loader {LOADER}, found {loader[1] if loader else 'none'}"
+    yield from check_elf.system_faults(elf, FOREIGN, check_elf.FLOORS)
+
+
+def faults(path, elf, build):
     yield from check_elf.memory_faults(elf)
     yield from check_elf.advice(elf)
     yield from check_elf.path_faults(elf)
-    header = subprocess.run(["readelf", "-h", path], check=True, capture_output=True, text=True).stdout
+    header = subprocess.run(["readelf", "-W", "-h", "-l", path], check=True, capture_output=True, text=True).stdout
     if not re.search(r"Type:\s+DYN", header):
         yield "has a fixed address; link it with -pie"
-    for folder in (str(source).encode(), build.encode()):
+    if not build:
+        yield from foreign_faults(path, elf, header)
+    for folder in (str(source).encode(), (build or "octavo-release.").encode()):
         if folder in path.read_bytes():
             yield f"holds the path {folder.decode()}"
 
 
 def main():
     found, wrong, symbols = 0, [], set()
+    build, least = ("", int(sys.argv[4])) if len(sys.argv) == 5 else (sys.argv[2], FEWEST)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([cmake, "--install", build, "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
+        if build:
+            subprocess.run([sys.argv[3], "--install", build, "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
+        else:
+            folder = sys.argv[3]
         for path in sorted(pathlib.Path(folder).rglob("*")):
             if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
                 continue
             found += 1
             elf = check_elf.Elf("readelf", path)
-            wrong += [f"{path.relative_to(folder)}: {fault}" for fault in faults(path, elf)]
+            wrong += [f"{path.relative_to(folder)}: {fault}" for fault in faults(path, elf, build)]
             symbols |= {name for name, _, defined in elf.symbols if not defined}
-    if found < FEWEST:
-        wrong.append(f"expected at least {FEWEST} programs and libraries, found {found}")
+    if found < least:
+        wrong.append(f"expected at least {least} programs and libraries, found {found}")
     if "__stack_chk_fail" not in symbols:
         wrong.append("no function checks its stack; compile with -fstack-protector-strong")
     if not any(re.fullmatch(r"__\w+_chk", name) for name in symbols):

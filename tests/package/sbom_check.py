@@ -21,6 +21,7 @@ EXPECTED = {
     ("tar.xz", "bin/octavo"): ({"cli11", "nlohmann_json", "yaml-cpp"}, {"libsodium"}),
     ("tar.xz", "lib/liboctavo.so.0.1.0"): ({"boost", "nlohmann_json", "tomlplusplus"}, {"libsodium"}),
     ("amd64.deb", "usr/bin/octavo"): ({"cli11", "nlohmann_json"}, {"libsodium", "yaml-cpp"}),
+    ("arm64.deb", "usr/bin/octavo"): ({"cli11", "nlohmann_json"}, {"libsodium", "yaml-cpp"}),
     ("whl", "octavo/lib/octavo/octavo"): ({"cli11", "nlohmann_json", "yaml-cpp"}, {"libsodium"}),
     ("whl", "octavo/lib/liboctavo_torch_ops.so"): ({"pytorch"}, set()),
 }

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# The Debian packages and the tarball that sdk/packaging/release.sh makes for linux-aarch64 on x86-64: checksums, SBOM, every
+# program and library, dependencies, manifests, and the program octavo of the tarball, which qemu-aarch64 runs.
+#
+# Usage: tests/package/aarch64_test.sh [-D<variable>=<value>...]
+#   -D  more options of CMake. With those of preset cpu-aarch64, ccache has every object of its build
+#
+# Exit code 77: a tool cannot be installed here, with the reason in print.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=samples/torch_env/paths.sh
+source "$root/samples/torch_env/paths.sh"
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+fail() {
+  echo "aarch64: $1" >&2
+  exit 1
+}
+
+# refused <part of the reason> <argument...>: release.sh says why, and makes nothing.
+refused() {
+  local reason=$1 seen
+  shift
+  seen=$(bash "$root/sdk/packaging/release.sh" --out "$work/refused" "$@" 2>&1) && fail "release.sh accepted $*"
+  [[ $seen == *"$reason"* ]] || fail "expected that release.sh $* says '$reason', found: $seen"
+  [[ ! -e $work/refused ]] || fail "release.sh $* made $work/refused"
+}
+refused "--arch expects x86_64 or aarch64, found 'arm'" --arch arm
+refused "--only expects deb tarball for aarch64, found 'wheel'" --arch aarch64 --only wheel
+
+bash "$root/samples/torch_env/install.sh" torch wheel release
+python=$(torch_env_python)
+# A tree without git states no time.
+[[ -e $root/.git ]] || export SOURCE_DATE_EPOCH=1700000000
+out=$work/out
+code=0
+bash "$root/sdk/packaging/release.sh" --arch aarch64 --worktree --out "$out" "$@" || code=$?
+[[ $code -eq 0 ]] || exit "$code"
+
+(cd -- "$out" && sha256sum --quiet -c SHA256SUMS) || fail "SHA256SUMS is wrong, see above"
+[[ $(wc -l <"$out/SHA256SUMS") -eq 8 ]] ||
+  fail "expected checksums of six Debian packages, a tarball and an SBOM, found $(cat "$out/SHA256SUMS")"
+"$python" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
+sodium=$(awk '$1 == "libsodium-dev" { print $2 }' "$root/.cache/aarch64/versions")
+grep -q "libsodium-dev@${sodium/+/%2B}\"" "$out"/*.spdx.json ||
+  fail "expected libsodium-dev $sodium in the SBOM, the version for arm64, found $(grep -o 'libsodium[^"]*' "$out"/*.spdx.json)"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$out" || fail "the page and the packages differ, see above"
+
+# What the packages depend on: what those for amd64 depend on, by the names of Debian.
+libraries='libc6, libgcc-s1, libstdc++6'
+for stated in "liboctavo0 arm64 liboctavo-bin, libsodium23, $libraries" "liboctavo-bin arm64 libsodium23, $libraries" \
+  "liboctavo-dev arm64 liboctavo0" "octavo arm64 liboctavo0, libsodium23, libyaml-cpp0.7, octavo-data, $libraries" \
+  "octavo-data all " "octavo-plugins arm64 $libraries"; do
+  read -r name architecture depends <<<"$stated"
+  package=("$out/${name}_"*.deb)
+  [[ -f ${package[0]} ]] || fail "expected the package $name in $out, found none"
+  dpkg-deb -x "${package[0]}" "$work/debs"
+  found=$(dpkg-deb -f "${package[0]}" Architecture)
+  [[ $found == "$architecture" ]] || fail "$name: expected the architecture $architecture, found $found"
+  found=$(dpkg-deb -f "${package[0]}" Depends | sed 's/ ([^)]*)//g; s/, /\n/g' | LC_ALL=C sort | paste -sd,)
+  expected=$(tr -d ' ' <<<"$depends" | tr , '\n' | LC_ALL=C sort | paste -sd,)
+  [[ $found == "$expected" ]] || fail "$name: expected that it depends on $expected, found $found"
+done
+
+tar -C "$work" -xf "$out"/octavo-*-linux-aarch64.tar.xz
+unpacked=$(echo "$work"/octavo-*-linux-aarch64)
+hardened=(python3 -B "$root/tests/package/hardened.py" "$root" --aarch64)
+"${hardened[@]}" "$unpacked" 7 || fail "programs or libraries of the tarball are not as they have to be, see above"
+"${hardened[@]}" "$work/debs" 6 || fail "programs or libraries of the Debian packages are not as they have to be, see above"
+libc=$(PYTHONPATH=$root/sdk/packaging "$python" -B -c \
+  'import sys, wheel_backend; print(wheel_backend.floor(sys.argv[1]))' "$unpacked")
+grep -q "^| \[tarball\].* glibc $libc," "$root/docs/install.md" ||
+  fail "the tarball needs glibc $libc, and docs/install.md states another one"
+# A check that misses a program of this processor proves nothing.
+mkdir -- "$work/planted"
+cp -- /bin/true "$work/planted"
+seen=$("${hardened[@]}" "$work/planted" 1) && fail "hardened.py accepted a program for x86-64"
+[[ $seen == *"expected a file for AArch64"* ]] || fail "expected that hardened.py names the processor, found: $seen"
+
+for folder in "$unpacked/lib" "$work/debs/usr/lib/aarch64-linux-gnu"; do
+  strict=(python3 -B "$root/sdk/cli/check_elf.py" --strict)
+  "${strict[@]}" "$folder/octavo/plugins" || fail "a plugin is no good neighbour, see above"
+  "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.0")" ||
+    fail "liboctavo is no good neighbour, see above"
+  for name in te msamp reference; do
+    library=$folder/octavo/plugins/$name
+    expected="linux-aarch64 = { file = \"$name.so\", sha256 = \"$(sha256sum "$library.so" | cut -d' ' -f1)\" }"
+    grep -qxF "$expected" "$library.octavo-plugin.toml" ||
+      fail "$library.octavo-plugin.toml: expected the line $expected, found $(grep linux- "$library.octavo-plugin.toml")"
+  done
+done
+for page in share/man/man1/octavo.1 share/bash-completion/completions/octavo; do
+  [[ -s $unpacked/$page ]] || fail "expected $page in the tarball, found none"
+done
+
+# The program, on this machine. No path of its system may be hidden from it, as qemu-aarch64 -L would do, so it is given to its
+# loader. liboctavo starts octavo-probe, and the kernel starts no program of another processor: a script does.
+system=/usr/aarch64-linux-gnu/lib
+start=(qemu-aarch64 "$system/ld-linux-aarch64.so.1" --library-path "$system")
+probe=$unpacked/libexec/octavo/octavo-probe
+mv -- "$probe" "$probe.aarch64"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\nexec %s "$0.aarch64" "$@"\n' "${start[*]}" >"$probe"
+chmod 755 "$probe"
+for name in "${!OCTAVO_@}" LD_LIBRARY_PATH; do
+  unset "$name"
+done
+export HOME=$work/home XDG_DATA_HOME=$work/home/data OMP_NUM_THREADS=1
+mkdir -- "$HOME"
+cd -- "$work"
+# says <part of what is printed> <argument of octavo...>
+says() {
+  local expected=$1 seen
+  shift
+  seen=$("${start[@]}" "$unpacked/bin/octavo" "$@" 2>&1) || fail "octavo $* failed: $seen"
+  [[ $seen == *"$expected"* ]] || fail "octavo $*: expected '$expected', found: $seen"
+}
+version=$(basename -- "$unpacked" -linux-aarch64)
+says "octavo ${version#octavo-}, " version
+says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" list
+says "nothing is wrong: FP8 runs here" doctor
+says " passed, 0 failed, " verify reference
+echo "aarch64: six Debian packages and a tarball made, checked, and octavo run from the tarball by qemu-aarch64"
