@@ -1,4 +1,7 @@
-"""Freezes today's ABI as tests/abi/<name>, once: `snapshot.py v1_rc1`. A snapshot is never overwritten.
+"""Freezes today's ABI as tests/abi/<name>, once. A snapshot is never overwritten.
+
+  snapshot.py v1_rc1             everything
+  snapshot.py --aarch64 v1_rc1   golden/aarch64 of a snapshot that has none, with its headers; all else stays as it is
 
 What it holds, and what tests compare with for as long as the major is supported:
   include/octavo/*.h   the C headers as they are
@@ -7,12 +10,13 @@ What it holds, and what tests compare with for as long as the major is supported
   golden/<compiler>/   plugins built from these headers, with their manifests
                        (gcc, clang: C; cpp: C++; rust: Rust)
   golden/host, golden/program   two small hosts, likewise: without and over liboctavo
+  golden/aarch64       C and C++ once more, for linux-aarch64 by Debian's cross compiler, with a BUILT.txt of its own
   BUILT.txt            with which compilers, on which system, from which folders, by git's hash of their
                        content, which `git log --find-object=HASH` finds
   SHA256SUMS           of every file above
 
-Needs gcc, g++, clang, cargo, bindgen, strip and abidw (Debian: abigail-tools), and a work tree without
-changes, so that git holds what was frozen.
+Needs gcc, g++, both also for aarch64, clang, cargo, bindgen, strip and abidw (Debian: abigail-tools), and a work tree
+without changes, so that git holds what was frozen.
 """
 import hashlib
 import os
@@ -47,6 +51,10 @@ BINARIES = {
     "host": ("gcc", "tests/abi/golden/host.c", ["-lm", "-ldl"]),
     "program": ("gcc", "tests/abi/golden/program.c", ["-ldl"]),
 }
+# Pages of 64 KiB: the one that RELRO would protect would fill each file with zeros.
+CROSS = "aarch64-linux-gnu-"
+CROSS_BINARIES = {output: (CROSS + compiler, source, ["-Wl,-z,norelro", *options])
+                  for output, (compiler, source, options) in BINARIES.items() if compiler in ("gcc", "g++")}
 SOURCES = ("sdk/include/octavo", "sdk/rust/octavo-sys", "samples/minimal_plugin", "samples/current_plugin",
            "samples/rust_plugin", "tests/abi/golden")
 MANIFEST = """\
@@ -59,7 +67,7 @@ description = "golden plugin of the ABI snapshot {snapshot}, built by {compiler}
 major = {major}
 minor = 0
 [library]
-linux-x86_64 = {{ file = "{name}.so", sha256 = "{sha256}" }}
+{platform} = {{ file = "{name}.so", sha256 = "{sha256}" }}
 """
 
 
@@ -83,37 +91,86 @@ def build_rust(include, source, binary):
         shutil.copy(pathlib.Path(name, "release", f"lib{binary.name}"), binary)
 
 
-def build_golden(target):
-    major = re.search(r"#define OCTAVO_ABI_MAJOR (\d+)", (INCLUDE / "octavo" / "abi.h").read_text())[1]
-    for output, (compiler, source, options) in BINARIES.items():
-        binary = target / "golden" / output
+def build_golden(target, folder, binaries, platform_name):
+    major = re.search(r"#define OCTAVO_ABI_MAJOR (\d+)", (target / "include" / "octavo" / "abi.h").read_text())[1]
+    for output, (compiler, source, options) in binaries.items():
+        binary = folder / output
         binary.parent.mkdir(parents=True, exist_ok=True)
         if compiler == "cargo":
             build_rust(target / "include", source, binary)
         else:
             # The C++ headers are compiled into the plugin, and not part of the ABI.
-            run(compiler, *(CPP if compiler == "g++" else C), f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
+            run(compiler, *(CPP if compiler.endswith("g++") else C), f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
                 source, "-o", str(binary), *LINK, *options)
         size, most = binary.stat().st_size, check_snapshots.most_bytes(binary)
         if size > most:
             sys.exit(f"{binary}: expected at most {most} bytes, found {size}")
         if binary.suffix == ".so":
             binary.with_suffix(".octavo-plugin.toml").write_text(MANIFEST.format(
-                name=binary.stem, snapshot=target.name, compiler=compiler, major=major, sha256=sha256(binary)))
+                name=binary.stem, platform=platform_name, snapshot=target.name, compiler=compiler, major=major, sha256=sha256(binary)))
 
 
-def write_record(target):
+def write_built(folder, sources, tools, link):
     system = re.search(r'PRETTY_NAME="(.*)"', pathlib.Path("/etc/os-release").read_text())[1]
-    lines = [*(f"{run('git', 'rev-parse', f'HEAD:{f}')} {f}" for f in SOURCES),
-             f"system   {system}, {platform.machine()}, {' '.join(platform.libc_ver())}",
-             f"gcc      {run('gcc', '--version').splitlines()[0]}",
-             f"g++      {run('g++', '--version').splitlines()[0]}",
-             f"clang    {run('clang', '--version').splitlines()[0]}",
-             f"rustc    {run('rustc', '--version')}, {run('bindgen', '--version')}",
-             f"abidw    {run('abidw', '--version')}", f"options  {' '.join(C[:4] + LINK)}"]
-    (target / "BUILT.txt").write_text("\n".join(lines) + "\n")
-    files = sorted(p for p in target.rglob("*") if p.is_file())
+    lines = [*(f"{run('git', 'rev-parse', f'HEAD:{f}')} {f}" for f in sources),
+             f"system   {system}, {platform.machine()}, {' '.join(platform.libc_ver())}", *tools,
+             f"options  {' '.join(C[:4] + link)}"]
+    (folder / "BUILT.txt").write_text("\n".join(lines) + "\n")
+
+
+def version_of(compiler):
+    return run(compiler, "--version").splitlines()[0]
+
+
+def write_sums(target):
+    files = sorted(p for p in target.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
     (target / "SHA256SUMS").write_text("".join(f"{sha256(p)}  {p.relative_to(target)}\n" for p in files))
+
+
+def build_native(target):
+    build_golden(target, target / "golden", BINARIES, "linux-x86_64")
+    write_built(target, SOURCES, [*(f"{name:8} {version_of(name)}" for name in ("gcc", "g++", "clang")),
+                                  f"rustc    {run('rustc', '--version')}, {run('bindgen', '--version')}",
+                                  f"abidw    {run('abidw', '--version')}"], LINK)
+
+
+def build_cross(target):
+    folder = target / "golden" / "aarch64"
+    build_golden(target, folder, CROSS_BINARIES, "linux-aarch64")
+    headers = str((target / "include" / "octavo").relative_to(ROOT))
+    write_built(folder, [headers if in_git(headers) else SOURCES[0], *(s for s in SOURCES if "rust" not in s)],
+                [f"{name:8} {version_of(CROSS + name)}" for name in ("gcc", "g++")], [*LINK, "-Wl,-z,norelro"])
+
+
+def in_git(path):
+    return bool(run("git", "ls-tree", "HEAD", path))
+
+
+def refuse_changes():
+    changed = run("git", "status", "--porcelain")
+    if changed:
+        sys.exit(f"expected a work tree without changes, found:\n{changed}\nCommit them first")
+
+
+def add_aarch64(name):
+    target = HERE / name
+    if not (target / "SHA256SUMS").is_file():
+        sys.exit(f"expected a snapshot in {target}, found none")
+    if (target / "golden" / "aarch64").exists():
+        sys.exit(f"{target}/golden/aarch64 exists. A snapshot is frozen: what was released stays as it was")
+    if not shutil.which(f"{CROSS}g++"):
+        sys.exit(f"expected {CROSS}g++, found none: bash samples/aarch64.sh")
+    faults = check_snapshots.check_snapshot(target)
+    if faults:
+        sys.exit("\n".join(faults))
+    refuse_changes()
+    try:
+        build_cross(target)
+        write_sums(target)
+    except BaseException:
+        shutil.rmtree(target / "golden" / "aarch64", ignore_errors=True)
+        raise
+    print(f"{target}/golden/aarch64: commit it, and never change it")
 
 
 def main(name):
@@ -125,25 +182,25 @@ def main(name):
                  "name, and write a change that is meant into tests/abi/approved_changes")
     if platform.machine() != "x86_64":
         sys.exit(f"expected x86_64, for which golden binaries are built, found {platform.machine()}")
-    for tool in ("gcc", "g++", "clang", "cargo", "rustc", "bindgen", "abidw"):
+    for tool in ("gcc", "g++", f"{CROSS}g++", "clang", "cargo", "rustc", "bindgen", "abidw"):
         if not shutil.which(tool):
-            sys.exit(f"expected {tool}, found none: apt-get install g++ clang cargo rustc bindgen abigail-tools")
-    changed = run("git", "status", "--porcelain")
-    if changed:
-        sys.exit(f"expected a work tree without changes, found:\n{changed}\nCommit them first")
+            sys.exit(f"expected {tool}, found none: apt-get install g++ g++-aarch64-linux-gnu clang cargo rustc bindgen "
+                     "abigail-tools")
+    refuse_changes()
     if abi_table.check(INCLUDE, HERE / "layout_v1.inc") != 0:
         sys.exit("the committed table is not that of the headers")
     try:
         shutil.copytree(INCLUDE / "octavo", target / "include" / "octavo",
                         ignore=lambda _, names: [n for n in names if not n.endswith(".h")])
         shutil.copy(HERE / "layout_v1.inc", target / "layout.inc")
-        build_golden(target)
+        build_native(target)
+        build_cross(target)
         library = target / "witness.so"
         witness.build(target / "include", library)
         run("abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", "--out-file",
             str(target / "abi.xml"), str(library))
         library.unlink()
-        write_record(target)
+        write_sums(target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)  # half a snapshot is none
         raise
@@ -151,6 +208,9 @@ def main(name):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) == 3 and sys.argv[1] == "--aarch64":
+        add_aarch64(sys.argv[2])
+    elif len(sys.argv) == 2:
+        main(sys.argv[1])
+    else:
         sys.exit(__doc__)
-    main(sys.argv[1])

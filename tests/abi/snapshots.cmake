@@ -1,4 +1,5 @@
-# What was frozen, against what is built: tampering, changes of the ABI, hosts and plugins of two ages.
+# What was frozen, against what is built: tampering, changes of the ABI, hosts and plugins of two ages. For another processor
+# the binaries that a snapshot has for it, which its emulator starts, and nothing that is the same everywhere.
 set(octavo_golden_dir "${CMAKE_CURRENT_SOURCE_DIR}/golden")
 set(octavo_next_dir "${CMAKE_CURRENT_BINARY_DIR}/next")
 
@@ -31,56 +32,80 @@ endforeach()
 # octavo_add_abi_test(<name> <script> <arguments...>)
 function(octavo_add_abi_test name script)
   add_test(NAME Abi.${name}
-           COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARGN})
-  set_tests_properties(Abi.${name} PROPERTIES LABELS abi TIMEOUT 300 SKIP_RETURN_CODE 77)
+           COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARGN})
+  set(labels abi)
+  if(CMAKE_CROSSCOMPILING)
+    list(APPEND labels aarch64)
+  endif()
+  set_tests_properties(Abi.${name} PROPERTIES LABELS "${labels}" TIMEOUT 300 SKIP_RETURN_CODE 77)
   octavo_run_in(rest Abi.${name})
 endfunction()
 
-octavo_add_abi_test(snapshots_are_unchanged check_snapshots.py "${CMAKE_CURRENT_SOURCE_DIR}")
-octavo_add_abi_test(snapshots_tampering_is_found check_snapshots.py --self-test
-                    "${CMAKE_CURRENT_SOURCE_DIR}")
+set(golden golden)
+set(combine combinations.py)
+if(CMAKE_CROSSCOMPILING)
+  # Golden programs ask for the loader where systems of that processor have it, so it is named.
+  set(golden golden/${CMAKE_SYSTEM_PROCESSOR})
+  set(words ${CMAKE_CROSSCOMPILING_EMULATOR} "/usr/${CMAKE_LIBRARY_ARCHITECTURE}/lib/ld-linux-${CMAKE_SYSTEM_PROCESSOR}.so.1")
+  list(JOIN words "|" words)
+  set(combine combinations.py --emulator ${CMAKE_SYSTEM_PROCESSOR} "${words}")
+else()
+  octavo_add_abi_test(snapshots_are_unchanged check_snapshots.py "${CMAKE_CURRENT_SOURCE_DIR}")
+  octavo_add_abi_test(snapshots_tampering_is_found check_snapshots.py --self-test
+                      "${CMAKE_CURRENT_SOURCE_DIR}")
+endif()
 set(next_host "$<TARGET_FILE:octavo_next_host>")
 set(next_program "$<TARGET_FILE:octavo_next_program>")
 set(next_plugin "$<TARGET_FILE:octavo_next_plugin>")
-octavo_add_abi_test(new_host_new_plugin combinations.py direct ${next_host} ${next_plugin} new)
-octavo_add_abi_test(new_program_new_plugin combinations.py library ${next_program}
+octavo_add_abi_test(new_host_new_plugin ${combine} direct ${next_host} ${next_plugin} new)
+octavo_add_abi_test(new_program_new_plugin ${combine} library ${next_program}
                     $<TARGET_FILE:octavo> ${next_plugin} new)
 
 file(GLOB octavo_snapshots CONFIGURE_DEPENDS LIST_DIRECTORIES TRUE "${CMAKE_CURRENT_SOURCE_DIR}/v*")
 file(STRINGS "${octavo_include}/octavo/abi.h" octavo_own_headers REGEX "^#define OCTAVO_ABI_HEADERS ")
 foreach(snapshot IN LISTS octavo_snapshots)
   cmake_path(GET snapshot FILENAME id)
-  file(GLOB plugins RELATIVE "${snapshot}/golden" "${snapshot}/golden/*/*.so")
+  file(GLOB plugins RELATIVE "${snapshot}/${golden}" "${snapshot}/${golden}/*/*.so")
   # Until 1.0 liboctavo runs what was built with its own headers, and refuses the rest by name.
   file(STRINGS "${snapshot}/include/octavo/abi.h" headers REGEX "^#define OCTAVO_ABI_HEADERS ")
   if(NOT headers STREQUAL octavo_own_headers)
     foreach(plugin IN LISTS plugins)
       string(REGEX REPLACE "[/.]" "_" name "${plugin}")
-      octavo_add_abi_test(${id}.refuses_${name} combinations.py refused $<TARGET_FILE:octavo_cli>
-                          "${snapshot}/golden/${plugin}")
+      octavo_add_abi_test(${id}.refuses_${name} ${combine} refused $<TARGET_FILE:octavo_cli>
+                          "${snapshot}/${golden}/${plugin}")
     endforeach()
     continue()
   endif()
-  set(old_host "${snapshot}/golden/host")
-  set(old_program "${snapshot}/golden/program")
-  octavo_add_abi_test(${id}.old_host_new_plugin combinations.py direct ${old_host} ${next_plugin} old)
-  octavo_add_abi_test(${id}.old_program_new_plugin combinations.py library ${old_program}
+  if(CMAKE_CROSSCOMPILING AND NOT plugins)
+    continue()  # an older snapshot, without binaries for this processor
+  endif()
+  set(old_host "${snapshot}/${golden}/host")
+  set(old_program "${snapshot}/${golden}/program")
+  octavo_add_abi_test(${id}.old_host_new_plugin ${combine} direct ${old_host} ${next_plugin} old)
+  octavo_add_abi_test(${id}.old_program_new_plugin ${combine} library ${old_program}
                       $<TARGET_FILE:octavo> ${next_plugin} old)
   foreach(plugin IN LISTS plugins)
     string(REGEX REPLACE "[/.]so$|[.]so$" "" name "${plugin}")
     string(REPLACE "/" "_" name "${name}")
-    set(file "${snapshot}/golden/${plugin}")
-    octavo_add_abi_test(${id}.old_host_old_${name} combinations.py direct ${old_host} ${file} old)
-    octavo_add_abi_test(${id}.new_host_old_${name} combinations.py direct ${next_host} ${file} new)
-    octavo_add_abi_test(${id}.old_program_old_${name} combinations.py library ${old_program}
+    set(file "${snapshot}/${golden}/${plugin}")
+    octavo_add_abi_test(${id}.old_host_old_${name} ${combine} direct ${old_host} ${file} old)
+    octavo_add_abi_test(${id}.new_host_old_${name} ${combine} direct ${next_host} ${file} new)
+    octavo_add_abi_test(${id}.old_program_old_${name} ${combine} library ${old_program}
                         $<TARGET_FILE:octavo> ${file} old)
-    octavo_add_abi_test(${id}.new_program_old_${name} combinations.py library ${next_program}
+    octavo_add_abi_test(${id}.new_program_old_${name} ${combine} library ${next_program}
                         $<TARGET_FILE:octavo> ${file} new)
-    octavo_add_abi_test(${id}.conformance_${name} combinations.py conformance
+    octavo_add_abi_test(${id}.conformance_${name} ${combine} conformance
                         $<TARGET_FILE:octavo_cli> ${file})
     octavo_add_abi_test(${id}.${name}_is_a_good_neighbour ../../sdk/cli/check_elf.py --readelf ${CMAKE_READELF} ${file})
   endforeach()
 endforeach()
+
+set(built octavo_next_host octavo_next_program octavo_next_plugin octavo octavo_cli)
+if(CMAKE_CROSSCOMPILING)
+  add_dependencies(octavo_aarch64 ${built})
+  return()
+endif()
+add_dependencies(octavo_rest ${built})
 
 # The newest snapshot is what changes are counted against.
 list(SORT octavo_snapshots COMPARE NATURAL ORDER DESCENDING)
@@ -88,4 +113,3 @@ list(GET octavo_snapshots 0 newest)
 octavo_add_abi_test(changes_are_approved guard.py "${newest}" "${octavo_include}"
                     "${CMAKE_CURRENT_SOURCE_DIR}/layout_v1.inc" --cc "${CMAKE_C_COMPILER}")
 octavo_add_abi_test(guard_finds_each_change guard_test.py "${newest}" "${CMAKE_C_COMPILER}")
-add_dependencies(octavo_rest octavo_next_host octavo_next_program octavo_next_plugin octavo octavo_cli)
