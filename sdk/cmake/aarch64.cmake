@@ -23,6 +23,8 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 # The loader's path is that of the cross compiler's package, since /lib has none. `qemu-aarch64 -L` would
 # do without, but hides the root directory from programs that inspect it.
 set(system /usr/aarch64-linux-gnu)
+# The emulator names this folder, and no program has to.
+list(APPEND CMAKE_PLATFORM_IMPLICIT_LINK_DIRECTORIES "${root}/usr/lib/aarch64-linux-gnu")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${root}/usr/lib/aarch64-linux-gnu")
 set(CMAKE_CROSSCOMPILING_EMULATOR
     qemu-aarch64 -E "LD_LIBRARY_PATH=${system}/lib:${root}/usr/lib/aarch64-linux-gnu")

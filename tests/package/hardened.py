@@ -9,6 +9,7 @@ Each file must have full RELRO and no path of this machine,
 find libraries relative to itself, load at any address, and have its writable memory apart from its code.
 Of all files together, some functions must check their stacks and some copies their sizes. Files for linux-aarch64 are of
 that processor, ask for the loader that its systems have, and need no library or symbol that Debian 12 lacks.
+A build's programs hold no path of this machine before they are installed, either: their build IDs would depend on it.
 Exit code 1 and one line for each fault.
 """
 import pathlib
@@ -55,6 +56,14 @@ def faults(path, elf, build):
             yield f"holds the path {folder.decode()}"
 
 
+def linked_faults(build):
+    for name in ("bin/octavo", "bin/octavo-probe", "lib/liboctavo.so"):
+        content = pathlib.Path(build, name).read_bytes()
+        for folder in (str(source), build):
+            if folder.encode() in content:
+                yield f"{name} of the build holds the path {folder}, so its build ID depends on it"
+
+
 def main():
     found, wrong, symbols = 0, [], set()
     build, least = ("", int(sys.argv[4])) if len(sys.argv) == 5 else (sys.argv[2], FEWEST)
@@ -70,6 +79,8 @@ def main():
             elf = check_elf.Elf("readelf", path)
             wrong += [f"{path.relative_to(folder)}: {fault}" for fault in faults(path, elf, build)]
             symbols |= {name for name, _, defined in elf.symbols if not defined}
+    if build:
+        wrong += linked_faults(build)
     if found < least:
         wrong.append(f"expected at least {least} programs and libraries, found {found}")
     if "__stack_chk_fail" not in symbols:
