@@ -36,7 +36,8 @@ RULES = {
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The wheel's tag follows from what check_elf reads.
-    "sdk/packaging": Rule(only={"scikit_build_core": r"wheel_backend\.py", "sdk/cli": r"wheel_backend\.py"}),
+    "sdk/packaging": Rule(only={"scikit_build_core": r"wheel_backend\.py", "sdk/cli": r"wheel_backend\.py",
+                                "conan": r"conan/.*"}),
     # The scripts in plain/ train without Octavo, for comparison.
     "samples/python": Rule({"torch", "transformers", "accelerate", "lightning", "jax", "flax", "optax",
                             "numpy", "deepspeed", "trl", "datasets", "tokenizers"},
