@@ -25,7 +25,7 @@ using GemmTile = void (*)(const float *a, const float *b, int64_t k, float *out)
 
 /* The same with one scale for each row, column and `length` steps of k: for every block, p is such
  * a chain, and sums[rows][tile_cols] += fl32(p * fl32(a_scale * b_scale)). Scales are f32
- * [blocks][rows] and [blocks][tile_cols]; products are exact. */
+ * [blocks][rows] and [blocks][tile_cols]; products are exact; sums begin at 64 bytes. */
 using GemmBlockTile = void (*)(const float *a, const float *b, int64_t k, int64_t length,
                                const float *a_scales, const float *b_scales, float *sums);
 
