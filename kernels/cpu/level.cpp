@@ -1,5 +1,5 @@
-/* One level of the CPU kernels, named by OCTAVO_LEVEL (baseline, avx2, avx512 or
- * avx512_bf16).
+/* One level of the CPU kernels, named by OCTAVO_LEVEL (baseline, avx2, avx512, avx512_bf16 or
+ * neon).
  *
  * Compiled once per level; see level.h for what must not appear here.
  */
@@ -8,6 +8,7 @@
 #include "kernels/cpu/level_cast.h"
 #include "kernels/cpu/level_dot.h"
 #include "kernels/cpu/level_history.h"
+#include "kernels/cpu/level_load_store.h"
 #include "kernels/cpu/level_prologue.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_stats.h"
@@ -25,8 +26,8 @@ namespace {
 constexpr Level make_level() {
   Level level = {OCTAVO_STRING(OCTAVO_LEVEL),
                  "cpu." OCTAVO_STRING(OCTAVO_LEVEL),
-                 &load_row,
-                 &store_row,
+                 load_all,
+                 store_all,
                  &cast_values,
                  &multiply_row,
                  &roll_history,

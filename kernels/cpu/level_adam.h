@@ -9,7 +9,9 @@
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/update_loops.h"
 
-#if defined(__SSE2__)
+#ifdef OCTAVO_NEON
+#include <arm_neon.h>
+#elif defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -23,6 +25,8 @@ inline Vector roots_of(Vector values) {
   return _mm256_sqrt_ps(values);
 #elif defined(__SSE2__)
   return _mm_sqrt_ps(values);
+#elif defined(OCTAVO_NEON)
+  return vsqrtq_f32(values);
 #else
   for (int i = 0; i < kLanes; ++i) values[i] = square_root(values[i]);
   return values;

@@ -9,41 +9,13 @@
 
 #include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/level_adam.h"
+#include "kernels/cpu/level_lanes.h"
 #include "kernels/cpu/level_update_codes.h"
 
 namespace octavo {
 namespace {
 
 #ifdef OCTAVO_CAST_VECTORS
-
-/* The largest unsigned pattern of all lanes. */
-inline int32_t highest_lane(UpdateBits bits) {
-  return largest_lane(as_lanes(bits));
-}
-
-#ifdef __AVX512BW__
-/* Not a number: not below, too. */
-inline LaneMask lanes_not_below(Vector a, Vector b) {
-  return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
-}
-inline Vector above_zero(Vector a) {
-  return _mm512_max_ps(a, Vector{});
-}
-/* a * b + c with one rounding; for bounds only, which no result shows. */
-inline Vector fused_sum(Vector a, Vector b, Vector c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-#else
-inline LaneMask lanes_not_below(Vector a, Vector b) {
-  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ));
-}
-inline Vector above_zero(Vector a) {
-  return _mm256_max_ps(a, Vector{});
-}
-inline Vector fused_sum(Vector a, Vector b, Vector c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-#endif
 
 /* The dtypes of one layout: gradient, weight and the two moments. */
 template <typename Gradient, typename Weight, typename ExpAvg, typename ExpAvgSq>
@@ -157,7 +129,7 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   Vector largest_weight = all_lanes(bits_float(highest_weight));
   for_groups<Layout>(span, false, [&](const char *gradient, char *const *tensors) {
     const AdamReader<Layout> reader(layout, gradient, tensors);
-    LaneMask matters = {};
+    LaneSet matters = {};
 #pragma GCC unroll 4
     for (int i = 0; i < kGroupVectors; ++i) {
       const AdamLanes old = reader.lanes(scales, i);
@@ -174,7 +146,7 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
       const Vector needed = distance * (distance * fused_sum(exp_avg_sq, root_factor, eps_squared));
       matters |= lanes_not_below(fused_sum(reach * slack, reach, floor), needed);
     }
-    if (__builtin_expect(matters == 0, 1)) return;
+    if (__builtin_expect(is_empty(matters), 1)) return;
     AdamExtras decayed = extras;
     decayed.undecayed_exp_avg = decayed.undecayed_exp_avg_sq = false;
     UpdateBits highest = {};

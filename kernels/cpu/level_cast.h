@@ -1,8 +1,8 @@
 /* kernels/cpu/level_cast.h: the loops of cast_loops.h: which way a call takes; included by
  * level.cpp only.
  *
- * Vector loops take f32 and bf16 (with AVX-512 also f16) to E4M3 and E5M2; everything else, and
- * scales that are not positive and finite, goes through the plain loops.
+ * Vector loops take f32 and bf16 (with AVX-512 and NEON also f16) to E4M3 and E5M2; everything
+ * else, and scales that are not positive and finite, goes through the plain loops.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ inline bool with_vectors(uint32_t in_dtype, uint32_t out_dtype, Body body) {
           body(InputBf16(), encode);
         }
         return true;
-#ifdef __AVX512BW__
+#ifdef OCTAVO_WIDENS_F16
       case OCTAVO_F16: body(InputF16(), encode); return true;
 #endif
       default: return false;
@@ -85,9 +85,15 @@ void cast_values(uint32_t dtype, const float *in, int64_t n, float scale, void *
   quantize_row<false>(OCTAVO_F32, dtype, in, n, scale, out);
 }
 
-constexpr CastLoops kCastLoops = {&quantize_row<false>, &quantize_row<true>, &quantize_each_row,
-                                  &quantize_blocks_row, &measure_any,        &measure_blocks_row,
-                                  &measure_each_any,    &transpose_bytes,    kLookUp};
+constexpr CastLoops kCastLoops = {&quantize_row<false>,
+                                  &quantize_row<kHasStreams>,
+                                  &quantize_each_row,
+                                  &quantize_blocks_row,
+                                  &measure_any,
+                                  &measure_blocks_row,
+                                  &measure_each_any,
+                                  &transpose_bytes,
+                                  kLookUp};
 
 #else
 

@@ -63,8 +63,7 @@ struct Encoder {
   Bits operator()(Bits y) const {
     const Bits clamped = smaller(y, limit);
     const Bits exponent = and_bits(larger(clamped, lowest), exponent_mask);
-    const Bits code = _mm256_srli_epi32(exponent, 23 - kMantissaBits);
-    return sum(clamped, _mm256_add_epi32(_mm256_add_epi32(exponent, code), offset));
+    return sum(clamped, plus(plus_shifted<23 - kMantissaBits>(exponent), offset));
   }
 #endif
 };
@@ -76,7 +75,13 @@ using EncoderE5m2 = Encoder<2, 15, 0x47600000>;
  * low_halves and high_halves, else they are in order. */
 template <bool kHalves>
 struct Packer {
-#ifdef __AVX512VBMI__
+#ifdef OCTAVO_NEON
+  Bits operator()(const Bits *sums, const Bits *raw) const {
+    const uint8x16_t top =
+        kHalves ? vuzp2q_u8(as_bytes(raw[0]), as_bytes(raw[1])) : bytes_of_four<true>(raw);
+    return bits_of(with_top_bits(top, bytes_of_four<false>(sums)));
+  }
+#elif defined(__AVX512VBMI__)
   struct Index {
     uint8_t at[64] = {};
     /* Where the byte `byte` of the sum of element i of 32 is in two vectors. */

@@ -29,7 +29,8 @@ struct InputBf16Wide {
   static Bits load(const char *from) { return widen_bf16(from); }
 };
 
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__) || defined(OCTAVO_NEON)
+#define OCTAVO_WIDENS_F16 1
 struct InputF16 {
   static constexpr int kBytes = 2;
   static constexpr bool kHalves = false;
@@ -63,10 +64,9 @@ struct Magnitudes {
         magnitudes[2 * half + 1] = high_halves(halves);
       }
     } else {
-      const Bits mask = all_of(kMagnitudeMask);
       for (int v = 0; v < 4; ++v) {
         raw[v] = Input::load(in + v * kCastLanes * Input::kBytes);
-        magnitudes[v] = and_bits(raw[v], mask);
+        magnitudes[v] = without_signs(raw[v]);
         if (sees) seen = larger(seen, magnitudes[v]);
       }
     }
@@ -184,7 +184,7 @@ ValueStats quantize_vectors(uint32_t in_dtype, uint32_t out_dtype, const void *i
     merge_stats(&all, part);
     begin += count;
   }
-  if (kStreams) _mm_sfence();
+  if (kStreams) end_streams();
   return all;
 }
 

@@ -23,9 +23,9 @@ inline Bits block_maxima(const char *in) {
     const Bits upper = and_bits(seen, all_of(Magnitudes<Input>::kUpperHalf));
     return larger(shift_left_16(seen), upper);
   } else {
-    Bits seen = and_bits(Input::load(in), all_of(kMagnitudeMask));
+    Bits seen = without_signs(Input::load(in));
     for (int i = kCastLanes; i < kLength; i += kCastLanes) {
-      seen = larger(seen, and_bits(Input::load(in + i * Input::kBytes), all_of(kMagnitudeMask)));
+      seen = larger(seen, without_signs(Input::load(in + i * Input::kBytes)));
     }
     return seen;
   }
@@ -44,10 +44,9 @@ ValueStats measure_blocks_vectors(uint32_t in_dtype, const void *in, int64_t n,
       maxima[block] =
           block_maxima<Input, kLength>(from + (first + block * kLength) * Input::kBytes);
     }
-    const __m128i four = four_maxima(maxima[0], maxima[1], maxima[2], maxima[3]);
-    _mm_storeu_si128(reinterpret_cast<__m128i *>(amax_bits + first / kLength), four);
-    const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-    const int32_t highest = _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+    const FourLanes four = four_maxima(maxima[0], maxima[1], maxima[2], maxima[3]);
+    store_four(amax_bits + first / kLength, four);
+    const int32_t highest = largest_of_four(four);
     ValueStats part = {highest, highest >= kInfinityBits};
     if (highest > kInfinityBits) {
       part = measure_blocks_plain(in_dtype, from + first * Input::kBytes, kFour, kLength,

@@ -7,7 +7,7 @@
  * unit of the format: the addition itself rounds to nearest even, once. The low bits of the addend
  * are the code of 2^e less the integer that y contributes, so the low byte of the sum is the code,
  * also where rounding carries into the next exponent. AVX-512 takes the addend from a table of
- * exponents, AVX2 computes it.
+ * exponents, AVX2 and NEON compute it.
  *
  * Signs are joined at the end, from the bytes that hold them in the input. NaN is not handled: it
  * shows as a magnitude above infinity in what a step has seen, and the caller repeats those
@@ -17,7 +17,10 @@
 
 #include "kernels/cpu/level_rows.h"
 
-#if defined(__AVX512BW__) || defined(__AVX2__)
+#ifdef OCTAVO_NEON
+#define OCTAVO_CAST_VECTORS 1
+#include "kernels/cpu/level_cast_neon.h"
+#elif defined(__AVX512BW__) || defined(__AVX2__)
 #define OCTAVO_CAST_VECTORS 1
 #include <immintrin.h>
 
@@ -39,6 +42,9 @@ constexpr int kCastLanes = 8;
 #define OCTAVO_WIDE_FLOATS(bits) _mm256_castsi256_ps(bits)
 #endif
 
+using FourLanes = __m128i;
+constexpr bool kHasStreams = true;
+
 inline Bits all_of(int32_t value) {
   return OCTAVO_WIDE(set1_epi32)(value);
 }
@@ -54,8 +60,14 @@ inline void store_bits(void *to, Bits value) {
 inline void stream_bits(void *to, Bits value) {
   OCTAVO_WIDE_BITS(stream)(static_cast<Bits *>(to), value);
 }
+inline void end_streams() {
+  _mm_sfence();
+}
 inline Bits and_bits(Bits a, Bits b) {
   return OCTAVO_WIDE_BITS(and)(a, b);
+}
+inline Bits without_signs(Bits a) { /* of fp32 */
+  return and_bits(a, all_of(kMagnitudeMask));
 }
 inline Bits shift_left_16(Bits a) {
   return OCTAVO_WIDE(slli_epi32)(a, 16);
@@ -77,6 +89,14 @@ inline Bits sum(Bits a, Bits b) {
   return OCTAVO_WIDE_BITS(castps)(
       OCTAVO_WIDE(add_ps)(OCTAVO_WIDE_FLOATS(a), OCTAVO_WIDE_FLOATS(b)));
 }
+inline Bits plus(Bits a, Bits b) {
+  return OCTAVO_WIDE(add_epi32)(a, b);
+}
+/* a + (a >> kShift) */
+template <int kShift>
+inline Bits plus_shifted(Bits a) {
+  return plus(a, OCTAVO_WIDE(srli_epi32)(a, kShift));
+}
 inline Bits low_halves(Bits a) { /* of each 128 bits, after zeros: bf16 as fp32 */
   return OCTAVO_WIDE(unpacklo_epi16)(OCTAVO_WIDE_BITS(setzero)(), a);
 }
@@ -84,7 +104,7 @@ inline Bits high_halves(Bits a) {
   return OCTAVO_WIDE(unpackhi_epi16)(OCTAVO_WIDE_BITS(setzero)(), a);
 }
 /* Four vectors to one: lane maxima of a, b, c and d, which are in order in the first 128 bits. */
-inline __m128i four_maxima(Bits a, Bits b, Bits c, Bits d) {
+inline FourLanes four_maxima(Bits a, Bits b, Bits c, Bits d) {
   const Bits ab = larger(OCTAVO_WIDE(unpacklo_epi32)(a, b), OCTAVO_WIDE(unpackhi_epi32)(a, b));
   const Bits cd = larger(OCTAVO_WIDE(unpacklo_epi32)(c, d), OCTAVO_WIDE(unpackhi_epi32)(c, d));
   const Bits all = larger(OCTAVO_WIDE(unpacklo_epi64)(ab, cd), OCTAVO_WIDE(unpackhi_epi64)(ab, cd));
@@ -115,15 +135,29 @@ inline Bits widen_bf16(const void *from) {
 #undef OCTAVO_WIDE_BITS
 #undef OCTAVO_WIDE_FLOATS
 
-constexpr int kCastStep = 4 * kCastLanes; /* elements that become one vector of codes */
-
+inline void store_four(int32_t *to, FourLanes four) {
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(to), four);
+}
 /* The largest of all fp32 patterns. */
 inline int32_t largest_lane(Bits a) {
-  const __m128i four = four_maxima(a, a, a, a);
-  return _mm_cvtsi128_si32(four);
+  return _mm_cvtsi128_si32(four_maxima(a, a, a, a));
+}
+inline int32_t largest_of_four(FourLanes four) { /* as signed numbers */
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
 }
 
 }  // namespace
 }  // namespace octavo
 
+#endif
+
+#ifdef OCTAVO_CAST_VECTORS
+namespace octavo {
+namespace {
+
+constexpr int kCastStep = 4 * kCastLanes; /* elements that become one vector of codes */
+
+}  // namespace
+}  // namespace octavo
 #endif

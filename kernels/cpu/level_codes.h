@@ -1,9 +1,9 @@
 /* kernels/cpu/level_codes.h: codes to 16-bit values by a table in registers; included by level.cpp
  * only.
  *
- * A code of 8 bits has 128 magnitudes, which fill four vectors of table; the sign bit moves to the
- * top of the result. What the table holds is the caller's matter, so a scale, a rounding and NaN
- * cost nothing.
+ * A code of 8 bits has 128 magnitudes, which fill four vectors of AVX-512 or 16 of NEON; the sign
+ * bit moves to the top of the result. What the table holds is the caller's matter, so a scale, a
+ * rounding and NaN cost nothing.
  */
 #pragma once
 
@@ -12,11 +12,62 @@
 namespace octavo {
 namespace {
 
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__) || defined(OCTAVO_NEON)
+
+/* The bf16 patterns of the magnitudes of a format of 8 bits: every one is a bf16 number. */
+template <int kMantissaBits, int kBias>
+struct Bf16Table {
+  uint16_t at[128] = {};
+  constexpr Bf16Table() {
+    constexpr int kUnits = 1 << kMantissaBits;
+    constexpr bool kHasInfinity = kMantissaBits == 2; /* E5M2 */
+    for (int code = 0; code < 128; ++code) {
+      int exponent = code / kUnits;
+      int mantissa = code % kUnits;
+      int bits = (exponent + 127 - kBias) << 7 | mantissa << (7 - kMantissaBits);
+      if (exponent == 0) {
+        exponent = 1;
+        for (; mantissa != 0 && mantissa < kUnits; mantissa *= 2) --exponent;
+        bits = (exponent + 127 - kBias) << 7 | (mantissa % kUnits) << (7 - kMantissaBits);
+        if (mantissa == 0) bits = 0;
+      }
+      if (!kHasInfinity && code == 127) bits = 0x7FC0;
+      if (kHasInfinity && code >= 124) bits = code == 124 ? 0x7F80 : 0x7FC0;
+      at[code] = static_cast<uint16_t>(bits);
+    }
+  }
+};
+template <int kMantissaBits, int kBias>
+constexpr Bf16Table<kMantissaBits, kBias> kBf16Of = {};
 
 /* 128 entries of 16 bits. */
 struct CodeTable {
-#ifdef __AVX512VBMI__
+#ifdef OCTAVO_NEON
+  /* Low and high bytes apart; an instruction looks up 64 of them. */
+  uint8x16x4_t low[2];
+  uint8x16x4_t high[2];
+
+  explicit CodeTable(const uint16_t *table) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const uint8x16x2_t bytes = vld2q_u8(reinterpret_cast<const uint8_t *>(table + 16 * i));
+      low[i / 4].val[i % 4] = bytes.val[0];
+      high[i / 4].val[i % 4] = bytes.val[1];
+    }
+  }
+
+  /* The values of 16 codes. */
+  void look_up(Bits codes, Bits *out) const {
+    const uint8x16_t index = vandq_u8(as_bytes(codes), vdupq_n_u8(0x7F));
+    /* Out of range below 64, where the second look-up then keeps what the first has found. */
+    const uint8x16_t upper_index = vsubq_u8(index, vdupq_n_u8(64));
+    const uint8x16_t lower = vqtbx4q_u8(vqtbl4q_u8(low[0], index), low[1], upper_index);
+    const uint8x16_t upper = vqtbx4q_u8(vqtbl4q_u8(high[0], index), high[1], upper_index);
+    const uint8x16_t top = veorq_u8(upper, veorq_u8(as_bytes(codes), index));
+    out[0] = bits_of(vzip1q_u8(lower, top));
+    out[1] = bits_of(vzip2q_u8(lower, top));
+  }
+#elif defined(__AVX512VBMI__)
   /* Low and high bytes apart, so that one look-up serves 64 codes. */
   Bits low[2];
   Bits high[2];
@@ -73,23 +124,23 @@ void look_up_row(const uint16_t *table, const uint8_t *codes, int64_t n, uint16_
                  bool streams) {
   const CodeTable values(table);
   int64_t i = 0;
-  if (streams) {
+  if (kHasStreams && streams) {
     const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % 64);
     const int64_t head = (64 - past) % 64 / 2;
     for (; i < head && i < n; ++i) out[i] = table[codes[i]];
-    for (; i + 64 <= n; i += 64) {
+    for (; i + kCastStep <= n; i += kCastStep) {
       Bits both[2];
       values.look_up(load_bits(codes + i), both);
       stream_bits(out + i, both[0]);
-      stream_bits(out + i + 32, both[1]);
+      stream_bits(out + i + kCastStep / 2, both[1]);
     }
-    _mm_sfence();
+    end_streams();
   }
-  for (; i + 64 <= n; i += 64) {
+  for (; i + kCastStep <= n; i += kCastStep) {
     Bits both[2];
     values.look_up(load_bits(codes + i), both);
     store_bits(out + i, both[0]);
-    store_bits(out + i + 32, both[1]);
+    store_bits(out + i + kCastStep / 2, both[1]);
   }
   for (; i < n; ++i) out[i] = table[codes[i]];
 }

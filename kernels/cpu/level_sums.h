@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "kernels/cpu/level_lanes.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_update_codes.h"
 #include "kernels/cpu/update_loops.h"
@@ -35,16 +36,6 @@ int64_t sum_few_codes(uint32_t dtype, const uint8_t *codes, uint64_t shards, uin
 
 #ifdef OCTAVO_CAST_VECTORS
 
-/* The lanes that are above the limit or not a number. */
-inline unsigned lanes_beyond(Vector values, float limit) {
-#ifdef __AVX512BW__
-  return _mm512_cmp_ps_mask(values, _mm512_set1_ps(limit), _CMP_NLE_UQ);
-#else
-  return static_cast<unsigned>(
-      _mm256_movemask_ps(_mm256_cmp_ps(values, _mm256_set1_ps(limit), _CMP_NLE_UQ)));
-#endif
-}
-
 template <typename Values>
 int64_t sum_groups(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,
                    int64_t n, float largest, uint8_t *out) {
@@ -65,14 +56,14 @@ int64_t sum_groups(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64
       highest = higher(highest, as_bits(sums[v]) & kMagnitudeMask);
     }
     const Vector magnitudes = as_values(highest); /* the largest one of each lane */
-    if (__builtin_expect(lanes_beyond(magnitudes, largest) != 0, 0)) {
-      if (lanes_beyond(magnitudes, kFloatMax) != 0) {
+    if (__builtin_expect(!is_empty(lanes_beyond(magnitudes, largest)), 0)) {
+      if (!is_empty(lanes_beyond(magnitudes, kFloatMax))) {
         outside += sum_few_codes(dtype, codes + i, shards, stride, kGroup, out + i);
         continue;
       }
       for (int v = 0; v < kGroupVectors; ++v) {
         const Vector magnitude = as_values(as_bits(sums[v]) & kMagnitudeMask);
-        outside += __builtin_popcount(lanes_beyond(magnitude, largest));
+        outside += count_of(lanes_beyond(magnitude, largest));
       }
     }
     auto codes_out = format.write(reinterpret_cast<char *>(out) + i);

@@ -9,6 +9,8 @@
 
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(OCTAVO_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace octavo {
@@ -20,6 +22,9 @@ constexpr int kTileRows = 12; /* 24 of 32 registers hold sums */
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
 constexpr int kTileRows = 6; /* 12 of 16 registers hold sums */
+#elif defined(OCTAVO_NEON)
+constexpr int kLanes = 4;
+constexpr int kTileRows = 12; /* 24 of 32 registers hold sums */
 #else
 constexpr int kLanes = 4;
 constexpr int kTileRows = 6;
@@ -38,10 +43,36 @@ inline void add_exact_product(Vector &sum, float factor, const Vector &values) {
   sum = _mm512_fmadd_ps(_mm512_set1_ps(factor), values, sum);
 #elif defined(__AVX2__) && defined(__FMA__)
   sum = _mm256_fmadd_ps(_mm256_set1_ps(factor), values, sum);
+#elif defined(OCTAVO_NEON)
+  sum = vfmaq_n_f32(sum, values, factor);
 #else
   sum += factor * values;
 #endif
 }
+
+/* The rows' factors of one step. */
+#ifdef OCTAVO_NEON
+/* Four are one load, since an instruction multiplies by a lane of a vector. */
+template <int kRows>
+struct Factors {
+  static constexpr int kWhole = kRows / kLanes * kLanes;
+  const float *rest;
+  Vector vectors[kRows / kLanes + 1];
+
+  explicit Factors(const float *a) : rest(a) {
+#pragma GCC unroll 3
+    for (int row = 0; row < kWhole; row += kLanes) {
+      vectors[row / kLanes] = *reinterpret_cast<const VectorInMemory *>(a + row);
+    }
+  }
+  float operator[](int row) const {
+    return row < kWhole ? vectors[row / kLanes][row % kLanes] : rest[row];
+  }
+};
+#else
+template <int>
+using Factors = const float *;
+#endif
 
 /* sums += the products of k steps. Inlined, so that sums stay in registers. */
 template <int kRows, bool kExact>
@@ -50,14 +81,15 @@ __attribute__((always_inline)) inline void add_products(const float *a, const fl
   for (int64_t step = 0; step < k; ++step, a += kRows, b += kTileCols) {
     const Vector left = *reinterpret_cast<const VectorInMemory *>(b);
     const Vector right = *reinterpret_cast<const VectorInMemory *>(b + kLanes);
+    const Factors<kRows> factors(a);
 #pragma GCC unroll 12
     for (int row = 0; row < kRows; ++row) {
       if constexpr (kExact) {
-        add_exact_product(sums[row][0], a[row], left);
-        add_exact_product(sums[row][1], a[row], right);
+        add_exact_product(sums[row][0], factors[row], left);
+        add_exact_product(sums[row][1], factors[row], right);
       } else {
-        sums[row][0] += a[row] * left;
-        sums[row][1] += a[row] * right;
+        sums[row][0] += factors[row] * left;
+        sums[row][1] += factors[row] * right;
       }
     }
   }

@@ -8,7 +8,9 @@
 
 #include "kernels/cpu/level_cast_vectors.h"
 
-#ifdef __SSE2__
+#ifdef OCTAVO_NEON
+#include <arm_neon.h>
+#elif defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -23,9 +25,23 @@ inline void transpose_rest(const uint8_t *in, int64_t in_stride, int64_t rows, i
   }
 }
 
-#ifdef __SSE2__
+#if defined(__SSE2__) || defined(OCTAVO_NEON)
 
-#ifdef __AVX512BW__
+#ifdef OCTAVO_NEON
+using Columns = uint8x16_t;
+inline Columns interleave_low(Columns a, Columns b) {
+  return vzip1q_u8(a, b);
+}
+inline Columns interleave_high(Columns a, Columns b) {
+  return vzip2q_u8(a, b);
+}
+inline Columns load_part_rows(const uint8_t *in, int64_t) {
+  return vld1q_u8(in);
+}
+inline void store_column(uint8_t *out, Columns column, bool) {
+  vst1q_u8(out, column);
+}
+#elif defined(__AVX512BW__)
 using Columns = __m512i;
 inline Columns interleave_low(Columns a, Columns b) {
   return _mm512_unpacklo_epi8(a, b);
@@ -107,7 +123,9 @@ void transpose_bytes(const uint8_t *in, int64_t in_stride, int64_t rows, int64_t
   }
   transpose_rest(in + whole_cols, in_stride, rows, cols - whole_cols, out + whole_cols * out_stride,
                  out_stride);
+#ifdef __SSE2__
   if (streams) _mm_sfence();
+#endif
 }
 
 #else

@@ -1,12 +1,12 @@
 /* kernels/cpu/level_update_codes.h: kGroup codes of E4M3 or E5M2 to and from four vectors of fp32,
  * as level_update_values.h does for wider formats; included by level.cpp only.
  *
- * Where bytes can be permuted, codes are decoded by a table of bf16 patterns, since all magnitudes
- * of both formats are bf16 numbers; else by the arithmetic of kernels/format. They are encoded as
- * in level_cast_codes.h.
+ * Where bytes can be permuted, codes are decoded by a table of bf16 patterns (level_codes.h), else
+ * by the arithmetic of kernels/format. They are encoded as in level_cast_codes.h.
  */
 #pragma once
 
+#include "kernels/cpu/level_codes.h"
 #include "kernels/cpu/level_update_values.h"
 
 #ifdef OCTAVO_CAST_VECTORS
@@ -15,26 +15,14 @@ namespace octavo {
 namespace {
 
 #ifdef __AVX512VBMI__
-/* The bf16 patterns of the magnitudes of a format of 8 bits, one byte of each. */
+/* One byte of each entry of Bf16Table. */
 template <int kMantissaBits, int kBias, bool kHigh>
 struct Bf16Bytes {
   uint8_t at[128] = {};
   constexpr Bf16Bytes() {
-    constexpr int kUnits = 1 << kMantissaBits;
-    constexpr bool kHasInfinity = kMantissaBits == 2; /* E5M2 */
+    const Bf16Table<kMantissaBits, kBias> table;
     for (int code = 0; code < 128; ++code) {
-      int exponent = code / kUnits;
-      int mantissa = code % kUnits;
-      int bits = (exponent + 127 - kBias) << 7 | mantissa << (7 - kMantissaBits);
-      if (exponent == 0) {
-        exponent = 1;
-        for (; mantissa != 0 && mantissa < kUnits; mantissa *= 2) --exponent;
-        bits = (exponent + 127 - kBias) << 7 | (mantissa % kUnits) << (7 - kMantissaBits);
-        if (mantissa == 0) bits = 0;
-      }
-      if (!kHasInfinity && code == 127) bits = 0x7FC0;
-      if (kHasInfinity && code >= 124) bits = code == 124 ? 0x7F80 : 0x7FC0;
-      at[code] = static_cast<uint8_t>(kHigh ? bits >> 8 : bits & 0xFF);
+      at[code] = static_cast<uint8_t>(kHigh ? table.at[code] >> 8 : table.at[code] & 0xFF);
     }
   }
 };
@@ -46,7 +34,18 @@ struct Float8Values {
   const Encoder encode = {};
   const Packer<false> pack = {};
 
-#ifdef __AVX512VBMI__
+#ifdef OCTAVO_NEON
+  const CodeTable table = CodeTable(kBf16Of<kMantissaBits, kBias>.at);
+
+  void load(const char *from, Group &out) const {
+    Bits halves[2];
+    table.look_up(load_bits(from), halves);
+    for (int i = 0; i < 2; ++i) {
+      out[2 * i] = as_floats(low_halves(halves[i]));
+      out[2 * i + 1] = as_floats(high_halves(halves[i]));
+    }
+  }
+#elif defined(__AVX512VBMI__)
   alignas(64) static constexpr Bf16Bytes<kMantissaBits, kBias, false> kLow = {};
   alignas(64) static constexpr Bf16Bytes<kMantissaBits, kBias, true> kHigh = {};
   const Bits low0 = load_bits(kLow.at);

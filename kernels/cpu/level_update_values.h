@@ -47,7 +47,15 @@ using LaneMask = int;
 #endif
 constexpr LaneMask kAllLanes = static_cast<LaneMask>((1u << kLanes) - 1);
 
-#ifdef __AVX512BW__
+#ifdef OCTAVO_NEON
+using HalfBits = uint16x4_t;
+inline HalfBits load_halves(const void *from) {
+  return vld1_u16(static_cast<const uint16_t *>(from));
+}
+inline void store_halves(void *to, HalfBits halves) {
+  vst1_u16(static_cast<uint16_t *>(to), halves);
+}
+#elif defined(__AVX512BW__)
 using HalfBits = __m256i; /* kLanes values of 16 bits */
 using ByteBits = __m128i; /* kLanes codes */
 inline HalfBits load_halves(const void *from) {
@@ -111,7 +119,20 @@ struct F16Values {
   static constexpr int kBytes = 2;
   static constexpr int kStep = kLanes * kBytes;
 
-#ifdef __AVX512BW__
+#ifdef OCTAVO_NEON
+  static Vector widen(HalfBits halves) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(halves));
+  }
+  template <bool kSaturates>
+  static HalfBits narrow(Vector value, LaneMask raised) {
+    const Vector largest = Vector{} + kMaxF16;
+    if (kSaturates) value = vmaxq_f32(vminq_f32(value, largest), -largest);
+    const HalfBits halves = vreinterpret_u16_f16(vcvt_f16_f32(value));
+    if (raised == 0) return halves;
+    const HalfBits is_positive = vmovn_u32(reinterpret_cast<Bits>(value > 0.0f));
+    return vmax_u16(halves, vshr_n_u16(is_positive, 15));
+  }
+#elif defined(__AVX512BW__)
   static Vector widen(HalfBits halves) {
     return _mm512_cvtph_ps(halves);
   }

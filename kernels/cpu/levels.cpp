@@ -1,7 +1,7 @@
 /* The list of levels in this build, best first, and what each demands of a CPU.
  *
- * OCTAVO_X86_LEVELS says whether the build system compiled the x86 levels; the demands here repeat
- * the flags in CMakeLists.txt.
+ * OCTAVO_X86_LEVELS and OCTAVO_ARM_LEVELS say which levels the build system compiled; the demands
+ * here repeat the flags in CMakeLists.txt.
  */
 #include "kernels/cpu/level.h"
 
@@ -11,6 +11,9 @@ namespace octavo {
 extern const Level level_avx512_bf16;
 extern const Level level_avx512;
 extern const Level level_avx2;
+#endif
+#ifdef OCTAVO_ARM_LEVELS
+extern const Level level_neon;
 #endif
 extern const Level level_baseline;
 
@@ -37,7 +40,7 @@ bool has_avx10_2() {
 }
 #endif
 
-bool has_baseline() {
+bool has_all_it_needs() {
   return true;
 }
 
@@ -50,7 +53,10 @@ const LevelEntry kLevels[] = {
     {"avx512", &level_avx512, &has_avx512},
     {"avx2", &level_avx2, &has_avx2},
 #endif
-    {"baseline", &level_baseline, &has_baseline},
+#ifdef OCTAVO_ARM_LEVELS
+    {"neon", &level_neon, &has_all_it_needs}, /* a part of every aarch64 */
+#endif
+    {"baseline", &level_baseline, &has_all_it_needs},
 };
 const int kLevelCount = sizeof(kLevels) / sizeof(kLevels[0]);
 

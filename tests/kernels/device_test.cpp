@@ -86,7 +86,7 @@ TEST(Device, the_baseline_always_works_and_a_missing_level_is_an_error) {
   const std::vector<std::string> supported = supported_levels();
   ASSERT_FALSE(supported.empty());
   EXPECT_EQ(supported.front(), "baseline");
-  for (const char *level : {"avx2", "avx512", "avx512_bf16"}) {
+  for (const char *level : {"avx2", "avx512", "avx512_bf16", "neon"}) {
     if (std::count(supported.begin(), supported.end(), level) == 1) continue;
     Kernels kernels(1, level);
     EXPECT_NE(kernels.status(), OCTAVO_OK);

@@ -121,7 +121,7 @@ class Kernels {
 /* The levels that this CPU has; the baseline is always one of them. */
 inline std::vector<std::string> supported_levels() {
   std::vector<std::string> levels;
-  for (const char *name : {"baseline", "avx2", "avx512", "avx512_bf16"}) {
+  for (const char *name : {"baseline", "avx2", "avx512", "avx512_bf16", "neon"}) {
     if (Kernels(0, name).status() == OCTAVO_OK) levels.emplace_back(name);
   }
   return levels;

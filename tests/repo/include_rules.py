@@ -34,7 +34,7 @@ PACKAGES = {
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
 }
-SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|(unistd|dlfcn|elf|link|fcntl|"
+SYSTEM = re.compile(r"(sys|linux|asm|arpa|netinet)/\w+\.h|\w*intrin\.h|arm_neon\.h|(unistd|dlfcn|elf|link|fcntl|"
                     r"spawn|pthread|netdb|sched|dirent|poll|pwd|cpuid|execinfo|ucontext|getopt|glob|ftw|"
                     r"fnmatch|semaphore|termios|malloc|sysexits|sanitizer/\w+)\.h")
 LANGUAGE = {"c", "c++"}
@@ -255,6 +255,7 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("sdk/probe/main.cpp", "#include \"sdk/src/run/run.h\"\n", None),
     ("kernels/cpu/table.h", "#include <stdint.h>\n", None),
     ("kernels/cpu/gemm.h", "#include <immintrin.h>\n", None),
+    ("kernels/cpu/gemm_neon.h", "#include <arm_neon.h>\n", None),
     ("sdk/src/negotiate/open.cpp", "#include \"kernels/cpu/table.h\"\n", None),
     ("sdk/src/negotiate/hot.cpp", "#include \"kernels/cpu/gemm.h\"\n", "includes kernels/cpu/gemm.h"),
     ("kernels/format/float8.h", "#include <stdint.h>\n", None),
