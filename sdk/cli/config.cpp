@@ -1,19 +1,73 @@
 // octavo config: the effective configuration with the origin of every value, and what may be
 // configured.
+#include <map>
 #include <memory>
 
 #include "common.h"
+#include "sdk/cli/imports/import.h"
+#include "sdk/src/base/failure.h"
 
 namespace octavo::cli {
+namespace {
+
+// Lines of a report whose "override" is a variable of accelerate launch.
+struct LaunchedLines {
+  std::map<std::string, std::string> origins;  // by key
+  std::string key;                             // of the JSON object that is open
+
+  static void line(void *ctx, octavo_str text) {
+    auto &self = *static_cast<LaunchedLines *>(ctx);
+    std::string shown(text.data, text.size);
+    const size_t begin = shown.find_first_not_of(' ');
+    if (begin != std::string::npos && shown[begin] == '"' && shown.ends_with("\": {"))
+      self.key = shown.substr(begin + 1, shown.size() - begin - 5);
+    const size_t end = shown.find_first_of(" =");
+    const auto found = self.origins.find(begin == 0 ? shown.substr(0, end) : self.key);
+    for (const char *word : {"(override)", "\"origin\": \"override\""}) {
+      const size_t at = shown.rfind(word);
+      if (found == self.origins.end() || at == std::string::npos) continue;
+      shown.replace(shown.find("override", at), 8, found->second);
+      break;
+    }
+    std::puts(shown.c_str());
+  }
+};
+
+int show_launched(Request &request) {
+  try {
+    LaunchedLines lines;
+    const imports::Import launched = imports::read_launcher(lines.origins);
+    for (const std::string &one : request.assignments())
+      lines.origins.erase(one.substr(0, one.find('=')));  // the command line wins
+    for (const imports::Assignment &a : launched.settings)
+      request.set_default(a.key + "=" + show(a.value));
+    return exit_code(request.ask([&](const octavo_open_desc &d) {
+      return octavo_check_config(&d, request.format(), LaunchedLines::line, &lines);
+    }));
+  } catch (const Failure &f) {
+    return failed(f);
+  }
+}
+
+}  // namespace
 
 void add_config(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand("config", "Show or check a configuration");
   command->require_subcommand(0, 1);
-  auto show = std::make_shared<bool>(false);
+  auto show = std::make_shared<bool>(false), launched = std::make_shared<bool>(false);
   command->add_flag("--show-origin", *show,
                     "print every key with its value and its origin: file:line:column, environment "
                     "variable, override or default");
-  const auto print = printer(*command, exit, octavo_check_config);
+  auto request = std::make_shared<Request>();
+  request->add_config_options(*command);
+  request->add_locked_option(*command);
+  request->add_format_options(*command);
+  command
+      ->add_flag("--launcher", *launched,
+                 "with --show-origin: show what octavo.accelerate makes of the variables that "
+                 "accelerate launch exports")
+      ->excludes("--config")
+      ->excludes("--tree");
   CLI::App *check = command->add_subcommand(
       "check",
       "Check a file with the options of its backends, and print every value with its origin");
@@ -22,17 +76,23 @@ void add_config(CLI::App &app, int &exit) {
       "schema",
       "Print the JSON Schema of octavo.toml for editors, with the options of every installed "
       "backend");
-  auto request = std::make_shared<Request>();
-  request->add_plugin_options(*schema);
-  schema->callback([request, &exit] {
-    exit = exit_code(request->ask([](const octavo_open_desc &d) {
+  auto of_schema = std::make_shared<Request>();
+  of_schema->add_plugin_options(*schema);
+  schema->callback([of_schema, &exit] {
+    exit = exit_code(of_schema->ask([](const octavo_open_desc &d) {
       return octavo_check_config(&d, OCTAVO_STR("schema"), print_line, nullptr);
     }));
   });
-  command->callback([check, schema, show, print] {
+  command->callback([check, schema, show, launched, request, &exit] {
     if (check->parsed() || schema->parsed()) return;
     if (!*show) throw CLI::RequiredError("config: --show-origin or a subcommand");
-    print();
+    if (*launched) {
+      exit = show_launched(*request);
+      return;
+    }
+    exit = exit_code(request->ask([&](const octavo_open_desc &d) {
+      return octavo_check_config(&d, request->format(), print_line, nullptr);
+    }));
   });
 }
 

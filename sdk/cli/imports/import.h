@@ -1,6 +1,7 @@
 // The tables of keys, and what becomes of each key that a file or the arguments have.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,10 @@ void settle(Import &import);
 // Throws Failure for a key that no table has, a value out of range, and a source without any
 // setting of a precision.
 Import translate(std::vector<Found> found, const std::string &file, unsigned where);
+
+// What accelerate launch exports to this process. origins: of each key that is set, the variables
+// that set it. Throws Failure(OCTAVO_INVALID) for what has no counterpart, and without variables.
+Import read_launcher(std::map<std::string, std::string> &origins);
 
 // Whether it is a file of Accelerate or of DeepSpeed. Throws Failure where it is neither.
 unsigned kind_of_file(const std::vector<Found> &found, const std::string &file, bool is_json);

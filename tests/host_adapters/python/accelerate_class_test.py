@@ -1,4 +1,5 @@
 """octavo.accelerate.Accelerator: a script of Accelerate with mixed_precision="fp8", whose import is changed."""
+import json
 import os
 import pathlib
 import subprocess
@@ -147,6 +148,31 @@ def test_recipe_objects_mean_what_octavo_import_makes_of_them(handler, values, t
     assert launched.overrides(launched.settings_of(recipe)) == imported
     a = accelerator(kwargs_handlers=[recipe])
     assert options(a.prepare(*made())[0])[0] == table["backend"]
+
+
+@pytest.mark.parametrize("changed", [
+    {}, {"MARGIN": "3", "FORMAT": "E4M3", "AMAX_HISTORY_LEN": "32", "AMAX_COMPUTE_ALGO": "MAX"},
+    {"OVERRIDE_FPROP": "true", "OVERRIDE_WGRAD": "1", "USE_AUTOCAST_DURING_EVAL": "yes"},
+    {"USE_MXFP8_BLOCK_SCALING": "true"}, {"BACKEND": "MSAMP"}, {"BACKEND": "msamp", "OPT_LEVEL": "O1"}, {"BACKEND": "AO"}])
+def test_the_program_shows_what_arrives(monkeypatch, changed):
+    """octavo config --show-origin --launcher has the values of launched.overrides, with the variables they are from."""
+    program = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin" / "octavo"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    launch(monkeypatch, **changed)
+    done = subprocess.run([program, "config", "--show-origin", "--launcher", "--json"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    shown = {key: s for key, s in json.loads(done.stdout)["settings"].items() if s["origin"] != "default"}
+    assert shown.pop("mixed_precision") == {"value": "fp8", "origin": "ACCELERATE_MIXED_PRECISION"}
+    assert {key: s["value"] for key, s in shown.items()} == launched.overrides(os.environ)
+    for key, s in shown.items():
+        last = key.split(".")[-1].upper().removeprefix("FP8_")
+        expected = {"RECIPE": "octavo.accelerate", "OVERRIDE_LINEAR_PRECISION": ", ".join(
+            f"ACCELERATE_FP8_OVERRIDE_{p}" for p in ("FPROP", "DGRAD", "WGRAD"))}
+        if changed.get("USE_MXFP8_BLOCK_SCALING"):
+            expected["RECIPE"] = "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING"
+        assert s["origin"] == expected.get(last, f"ACCELERATE_FP8_{last}"), key
 
 
 def test_save_state_has_the_fp8_state(tmp_path):
