@@ -87,7 +87,7 @@ const octavo_gradients &gradients_of(const octavo_run &r) {
   if (plugin == nullptr || !plugin->gradients)
     fail(OCTAVO_UNSUPPORTED, "the chosen backend has no " OCTAVO_GRADIENTS_ID
                              ": its gradients are the host's own, reduce them there");
-  return *plugin->gradients;
+  return *r.tables().gradients;
 }
 
 // Fills `plan` for its parameters; a status that is not OCTAVO_OK is the backend's.

@@ -65,6 +65,7 @@ template <auto member, auto function, const char *name, typename Call>
 struct Verb<member, function, name, octavo_status (*)(const octavo_session *, Call *)> {
   static octavo_status call(const octavo_session *session, Call *c) {
     RunTrace *trace = trace_of(session);
+    if (trace == nullptr) return OCTAVO_INVALID;  // not a session of these tables
     const octavo_status status = timed(*trace, "verb", name, c, [&] {
       return (table(trace->real().*member).*function)(session, c);
     });
@@ -123,12 +124,18 @@ LoadedPlugin traced(const LoadedPlugin &plugin) {
   VERB(backend, octavo_backend, linear_backward)
   VERB(backend, octavo_backend, end_step)
   VERB(optimizer, octavo_optimizer, optimizer_step)
+  VERB(optimizer, octavo_optimizer, sum_of_squares)
   VERB(optimizer, octavo_optimizer, prepare_step)
   VERB(optimizer, octavo_optimizer, read_parameter)
   VERB(optimizer, octavo_optimizer, write_parameter)
+  VERB(gradients, octavo_gradients, run_stage)
   VERB(fused, octavo_fused, linear_forward)
+  VERB(fused, octavo_fused, apply)
   VERB(grouped, octavo_grouped, forward)
   VERB(grouped, octavo_grouped, backward)
+  VERB(shard, octavo_shard, measure)
+  VERB(shard, octavo_shard, cast)
+  VERB(shard, octavo_shard, place)
   return tables;
 }
 #undef VERB

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/json.h"
@@ -104,10 +105,11 @@ void TraceFile::end_step() noexcept {
     step_ += 1;
     step_began_ = now;
     is_on_ = step_ >= window_.first && step_ < window_.first + window_.count;
+    if (step_ < window_.first + window_.count) return;
   } catch (const std::exception &e) {
-    fail(e.what());
+    return fail(e.what());
   }
-  if (step_ >= window_.first + window_.count) finish();
+  finish();
 }
 
 // Under the lock.
@@ -125,11 +127,12 @@ void TraceFile::finish() noexcept {
   try {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_over_ || file_ < 0) return;
-    is_over_ = true;
     is_on_ = false;
     pending_ += "\n]\n";
     flush();
-    if (close(file_) != 0) throw std::system_error(errno, std::generic_category());
+    if (close(std::exchange(file_, -1)) != 0)
+      throw std::system_error(errno, std::generic_category());
+    is_over_ = true;
   } catch (const std::exception &e) {
     fail(e.what());
   }
@@ -137,8 +140,13 @@ void TraceFile::finish() noexcept {
 
 void TraceFile::fail(const std::string &what) noexcept {
   is_on_ = false;
-  is_over_ = true;
   try {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (is_over_) return;
+      is_over_ = true;
+      if (file_ >= 0) close(std::exchange(file_, -1));
+    }
     diagnose(host_, OCTAVO_SEVERITY_WARNING, OCTAVO_RESOURCE, kTraceDomain,
              concat(path_, ": the trace ends here: ", what, "; training goes on"));
   } catch (const std::exception &) {

@@ -1,9 +1,11 @@
 // The trace of a run: what is in the file, that the bits stay, and what goes wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -205,6 +207,29 @@ TEST_F(RunTrace, belongs_to_one_process) {
     (*layer.end)();
   }
   EXPECT_THAT(names(events(), "verb"), ElementsAre("linear_forward", "end_step"));
+}
+
+// As a disk that fills up: the file may not grow.
+TEST_F(RunTrace, a_write_that_fails_ends_the_trace) {
+  Layer layer(traced());
+  layer.calls->forward();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none = {16, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  (*layer.end)();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  layer.step();
+  EXPECT_THAT(warnings(layer.host), HasSubstr(".json: the trace ends here: File too large"));
+  EXPECT_EQ(layer.host.diagnostics().size(), 1U) << "said once";
+}
+
+TEST_F(RunTrace, another_session_is_refused) {
+  Layer layer(traced());
+  octavo_step_call call{};
+  EXPECT_EQ(layer.run.backend()->end_step(nullptr, &call), OCTAVO_INVALID);
 }
 
 TEST_F(RunTrace, too_short_a_run_is_a_warning) {
