@@ -52,8 +52,9 @@ TEST(LevelTiles, every_height_is_a_chain) {
       for (const int64_t k : {0, 1, 7, 100}) {
         for (const bool is_exact : {false, true}) {
           const auto make = is_exact ? &codes : &numbers;
-          const std::vector<float> a = make(static_cast<size_t>(k * rows), 1);
-          const std::vector<float> b = make(static_cast<size_t>(k * cols), 2);
+          const int64_t steps = std::max<int64_t>(k, 1); /* an address, also where k is 0 */
+          const std::vector<float> a = make(static_cast<size_t>(steps * rows), 1);
+          const std::vector<float> b = make(static_cast<size_t>(steps * cols), 2);
           std::vector<float> out(static_cast<size_t>(rows * cols), 99.0f);
           (is_exact ? level.exact : level.ordered)[rows - 1](a.data(), b.data(), k, out.data());
           for (int64_t at = 0; at < rows * cols; ++at) {

@@ -83,10 +83,12 @@ TEST(Levels, load_and_store) {
   const std::vector<float> values = floats();
   for (const uint32_t dtype : kPlain) {
     expect_equal_levels([&](const Level &level, Bytes *out) {
-      out->resize(values.size() * 5);
-      const auto n = static_cast<int64_t>(values.size());
-      for (const int64_t size : kSizes) level.store(dtype, values.data(), size, out->data() + size);
-      level.store(dtype, values.data(), n, out->data() + 217);
+      constexpr int64_t kFirst = 217; /* the sizes begin before it */
+      const int64_t width = width_of(dtype), n = static_cast<int64_t>(values.size());
+      out->resize(static_cast<size_t>((kFirst + n) * width));
+      for (const int64_t size : kSizes)
+        level.store(dtype, values.data(), size, out->data() + size * width);
+      level.store(dtype, values.data(), n, out->data() + kFirst * width);
     });
   }
 }
