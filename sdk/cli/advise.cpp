@@ -201,8 +201,9 @@ void print_advice(const Advise &a, const Advice &all) {
     return;
   }
   page.row("advice",
-           concat(best->backend, ": the linears of a step take ",
-                  trimmed(times(all.bf16, best->seconds), " x"), " times less time than in bf16"));
+           concat(best->backend, " for ", best->linears, " of ", all.linears,
+                  " linears: with it all linears of a step are ",
+                  trimmed(times(all.bf16, best->seconds), " x"), " times as fast as in bf16"));
   print_configuration(all, *best);
 }
 

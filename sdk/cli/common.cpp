@@ -71,8 +71,9 @@ void Request::add_format_options(CLI::App &app) {
   app.add_flag("--tree", tree_, "print a tree")->excludes(json);
 }
 
-std::function<void()> printer(CLI::App &command, int &exit, Report report) {
-  auto request = std::make_shared<Request>();
+std::function<void()> printer(CLI::App &command, int &exit, Report report,
+                              std::shared_ptr<Request> request) {
+  if (request == nullptr) request = std::make_shared<Request>();
   request->add_config_options(command);
   request->add_locked_option(command);
   request->add_format_options(command);

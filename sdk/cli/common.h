@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,9 @@ std::string problem_of_empty(const std::string &argument);
 // A function of octavo.h that prints a report.
 using Report = octavo_status (*)(const octavo_open_desc *, octavo_str, octavo_line, void *);
 // Adds the options of a command that prints one, and returns what prints it.
-std::function<void()> printer(CLI::App &command, int &exit, Report report);
+// request: null for one of its own.
+std::function<void()> printer(CLI::App &command, int &exit, Report report,
+                              std::shared_ptr<Request> request = nullptr);
 
 // One function a command; each registers itself and stores its exit code.
 void add_advise(CLI::App &app, int &exit);

@@ -59,9 +59,7 @@ void add_config(CLI::App &app, int &exit) {
                     "print every key with its value and its origin: file:line:column, environment "
                     "variable, override or default");
   auto request = std::make_shared<Request>();
-  request->add_config_options(*command);
-  request->add_locked_option(*command);
-  request->add_format_options(*command);
+  const auto print = printer(*command, exit, octavo_check_config, request);
   command
       ->add_flag("--launcher", *launched,
                  "with --show-origin: show what octavo.accelerate makes of the variables that "
@@ -83,16 +81,13 @@ void add_config(CLI::App &app, int &exit) {
       return octavo_check_config(&d, OCTAVO_STR("schema"), print_line, nullptr);
     }));
   });
-  command->callback([check, schema, show, launched, request, &exit] {
+  command->callback([check, schema, show, launched, request, print, &exit] {
     if (check->parsed() || schema->parsed()) return;
     if (!*show) throw CLI::RequiredError("config: --show-origin or a subcommand");
-    if (*launched) {
+    if (*launched)
       exit = show_launched(*request);
-      return;
-    }
-    exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      return octavo_check_config(&d, request->format(), print_line, nullptr);
-    }));
+    else
+      print();
   });
 }
 

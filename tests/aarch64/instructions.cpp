@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/level.h"
 #include "kernels/cpu/table.h"
+#include "octavo/hpp/text.hpp"
 #include "octavo/kernels.h"
 
 extern "C" __attribute__((noinline)) void octavo_mark() {
@@ -55,14 +56,6 @@ struct Numbers {
   }
 };
 
-template <typename Call>
-Call call_of(uint32_t kind) {
-  Call c = {};
-  c.size = sizeof(c);
-  c.kind = kind;
-  return c;
-}
-
 class Verbs {
  public:
   Verbs() {
@@ -86,7 +79,7 @@ class Verbs {
     float amax = 0.0f;
     const float scale = 1.7f;
     const octavo_scale scale_inv = OCTAVO_SCALE(&inverse, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
-    auto c = call_of<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+    auto c = make<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
     c.in = &in.tensor;
     (turns ? c.out_t : c.out) = &out.tensor;
     c.out_scale_inv = &scale_inv;
@@ -100,7 +93,7 @@ class Verbs {
     Numbers out(to);
     float inverse = 0.3f;
     const octavo_scale scale_inv = OCTAVO_SCALE(&inverse, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
-    auto c = call_of<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+    auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
     c.in = &in.tensor;
     c.scale_inv = OCTAVO_DTYPE_BITS(from) == 8 ? &scale_inv : nullptr;
     c.out = &out.tensor;
@@ -110,7 +103,7 @@ class Verbs {
   void sum_codes() {
     const Numbers in(OCTAVO_E4M3FN, 4 * kRows);
     Numbers out(OCTAVO_E4M3FN);
-    auto c = call_of<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+    auto c = make<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
     c.codes = in.tensor.data;
     c.out = out.tensor.data;
     c.count = c.shard_stride = kElements;
@@ -146,7 +139,7 @@ class Verbs {
     }
     item.step = &step;
     item.hyper = hyper;
-    auto c = call_of<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
+    auto c = make<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
     c.items = &item;
     c.count = 1;
     c.rule = OCTAVO_RULE_MSAMP;

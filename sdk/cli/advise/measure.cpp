@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "octavo/kernels.h"
+#include "sdk/cli/trial/plain.h"
 
 namespace octavo::cli::advise {
 namespace {
@@ -16,12 +17,12 @@ constexpr int kBf16Shift = 16;  // a bf16 is the upper half of an fp32
 
 // Numbers of [-1, 1) on the run's device, in bf16.
 octavo::DeviceBuffer numbers(const octavo::Memory &memory, int64_t count, uint64_t seed) {
-  octavo::Array<uint16_t> values(static_cast<size_t>(count));
+  trial::Floats floats(static_cast<size_t>(count));
+  trial::fill(floats, seed, 1);
+  octavo::Array<uint16_t> values(floats.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    seed = seed * 6364136223846793005U + 1442695040888963407U;
-    const float value = static_cast<float>(seed >> 40U) * 0x1p-23F - 1;
     uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
+    std::memcpy(&bits, &floats[i], sizeof bits);
     values[i] = static_cast<uint16_t>(bits >> kBf16Shift);
   }
   octavo::DeviceBuffer buffer(memory, values.bytes());

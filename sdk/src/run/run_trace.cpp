@@ -49,9 +49,21 @@ octavo_status timed(RunTrace &trace, const char *category, const char *name, con
   return status;
 }
 
+// A table that every plugin has, or one that it may have.
+bool has(const octavo_backend &) {
+  return true;
+}
 template <typename Table>
-const Table &table(const Table &t) {
+bool has(const std::optional<Table> &t) {
+  return t.has_value();
+}
+template <typename Table>
+Table &table(Table &t) {
   return t;
+}
+template <typename Table>
+Table &table(std::optional<Table> &t) {
+  return *t;
 }
 template <typename Table>
 const Table &table(const std::optional<Table> &t) {
@@ -98,24 +110,9 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   {                                                                                             \
     static constexpr char kName[] = #function;                                                  \
     if (has(tables.member))                                                                     \
-      table_of(tables.member).function =                                                        \
+      table(tables.member).function =                                                           \
           &Verb<&LoadedPlugin::member, &type::function, kName, decltype(type::function)>::call; \
   }
-
-bool has(const octavo_backend &) {
-  return true;
-}
-template <typename Table>
-bool has(const std::optional<Table> &t) {
-  return t.has_value();
-}
-octavo_backend &table_of(octavo_backend &t) {
-  return t;
-}
-template <typename Table>
-Table &table_of(std::optional<Table> &t) {
-  return *t;
-}
 
 LoadedPlugin traced(const LoadedPlugin &plugin) {
   LoadedPlugin tables = plugin;

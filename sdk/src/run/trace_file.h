@@ -19,7 +19,7 @@ struct TraceWindow {
   int64_t first = 1, count = 1;
 };
 
-// Thread-safe. What cannot be written is said once, as a warning: training goes on.
+// Thread-safe. A failed write is reported once, as a warning, and training goes on.
 class TraceFile {
  public:
   using Clock = std::chrono::steady_clock;
