@@ -62,6 +62,7 @@ CAMPAIGNS = [
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
+    Campaign("processors", "PyTorch for aarch64 by qemu: the wheel, and weights equal to those of x86-64", r"^Package\.aarch64_torch$", 7),
     Campaign("releases", "two releases of one commit, each with an empty compiler cache, equal", r"^Package\.release_twice$", 2),
 ] + [
     Campaign(f"fuzz_{name}", "inputs of a fuzzer", rf"^Fuzz\.{name}$", 0, "cpu-asan",

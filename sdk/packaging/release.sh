@@ -8,8 +8,7 @@
 #   --out         a new or empty folder; out/release otherwise, out/release-aarch64 for aarch64
 #   --worktree    takes the files of the working tree, without those that git ignores, in place of the commit HEAD. A tree
 #                 without git needs it, and SOURCE_DATE_EPOCH, the time of its commit
-#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise. For aarch64 deb or tarball: a
-#                 wheel links torch of its processor
+#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise
 #   --key         a secret key of minisign, with which SHA256SUMS is signed; nothing is signed otherwise
 #   --maintainer  of the Debian packages
 #   -D            more options of CMake
@@ -57,13 +56,13 @@ while [[ $# -gt 0 ]]; do
 done
 case $arch in
   x86_64) known=(deb tarball sdist wheel) ;;
-  aarch64) known=(deb tarball) ;;
+  aarch64) known=(deb tarball wheel) ;;
   *) fail "--arch expects x86_64 or aarch64, found '$arch'" 2 ;;
 esac
 [[ ${#parts[@]} -gt 0 ]] || parts=("${known[@]}")
 for part in "${parts[@]}"; do
   [[ $part =~ ^(deb|tarball|sdist|wheel)$ ]] || fail "--only expects deb, tarball, sdist or wheel, found '$part'" 2
-  [[ " ${known[*]} " == *" $part "* ]] || fail "--only expects ${known[*]} for $arch, found '$part'; make it without --arch" 2
+  [[ " ${known[*]} " == *" $part "* ]] || fail "--only expects ${known[*]} for $arch, found '$part', which is the same for every processor; make it without --arch" 2
 done
 [[ -z $key || -r $key ]] || fail "--key: expected a file that can be read, found $key" 2
 suffix=${arch#x86_64}
@@ -183,15 +182,20 @@ make_tarball() {
     xz -T1 >"$out/$name.tar.xz"
 }
 
+# The source package is the same for every processor, and only one release has it.
+sources=$out
+[[ $arch == x86_64 ]] || sources=$work/sources
 make_sdist() {
+  mkdir -p -- "$sources"
   source_of "$work/sdist/octavo"
   logged sdist env -C "$work/sdist/octavo" PYTHONPATH=sdk/packaging "$python" -B -c \
-    'import sys, wheel_backend; wheel_backend.build_sdist(sys.argv[1])' "$out"
+    'import sys, wheel_backend; wheel_backend.build_sdist(sys.argv[1])' "$sources"
 }
 
 # From the source package alone, as pip builds it for a user.
 make_wheel() {
   local option settings=(-C build-dir=build/wheel)
+  [[ $arch != aarch64 ]] || settings+=(-C "cmake.define.OCTAVO_AARCH64_ROOT=$root/.cache/aarch64")
   for option in "${options[@]}"; do
     case $option in
       -DCMAKE_BUILD_TYPE=*) settings+=(-C "cmake.build-type=${option#*=}") ;;
@@ -199,7 +203,7 @@ make_wheel() {
     esac
   done
   logged wheel "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps --no-cache-dir \
-    "${settings[@]}" -w "$out" "$out/octavo-$version.tar.gz"
+    "${settings[@]}" -w "$out" "$sources/octavo-$version.tar.gz"
 }
 
 for part in deb tarball sdist wheel; do

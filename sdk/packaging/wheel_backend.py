@@ -1,8 +1,8 @@
 """What pip calls to build the wheel: scikit-build-core, then a platform tag that states what the libraries need.
 
 scikit-build-core tags `linux_x86_64`, which promises nothing and which package indexes refuse. The tag here is
-`manylinux_<x>_<y>_x86_64` for the oldest C library <x>.<y> whose symbols, together with the C++ library of its time, the
-ELF files inside need. libtorch is no part of the promise: it comes with the dependency `torch`.
+`manylinux_<x>_<y>_<processor>` for the oldest C library <x>.<y> whose symbols, together with the C++ library of its time, the
+ELF files inside need, and for the processor that they are made for, which a cross compiler chooses. libtorch is no part of the promise: it comes with the dependency `torch`.
 """
 import base64
 import hashlib
@@ -28,6 +28,7 @@ NEWEST_OF_LIBC = {
     "GCC": [("4.8.0", "2.17"), ("7.0.0", "2.27"), ("12.0.0", "2.35")],
 }
 OLDEST = "2.17"
+PROCESSORS = {62: "x86_64", 183: "aarch64"}  # e_machine of ELF
 
 
 def libc_of(family, number):
@@ -40,12 +41,25 @@ def libc_of(family, number):
                 None)
 
 
+def elf_files(folder):
+    return [path for path in sorted(pathlib.Path(folder).rglob("*"))
+            if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
+
+
+def processor(folder):
+    """The name that platform tags have for the processor of all ELF files below a folder."""
+    found = {path: int.from_bytes(path.open("rb").read(20)[18:], sys.byteorder) for path in elf_files(folder)}
+    numbers = set(found.values())
+    if len(numbers) != 1 or not numbers <= PROCESSORS.keys():
+        listed = ", ".join(f"{path.relative_to(folder)}: {PROCESSORS.get(number, number)}" for path, number in found.items())
+        raise SystemExit(f"error: expected ELF files for one of {', '.join(PROCESSORS.values())}, found {listed or 'none'}")
+    return PROCESSORS[numbers.pop()]
+
+
 def floor(folder):
     """The oldest C library that every ELF file below a folder runs with."""
     oldest = OLDEST
-    for path in sorted(pathlib.Path(folder).rglob("*")):
-        if not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
-            continue
+    for path in elf_files(folder):
         for family, number in check_elf.Elf("readelf", path).versions.items():
             libc = libc_of(family, number)
             if libc is None:
@@ -83,5 +97,5 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(wheel) as content:
             content.extractall(folder)
-        libc = floor(folder)
-    return tagged(wheel, f"manylinux_{libc.replace('.', '_')}_{platform.machine()}").name
+        tag = f"manylinux_{floor(folder).replace('.', '_')}_{processor(folder)}"
+    return tagged(wheel, tag).name

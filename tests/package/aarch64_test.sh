@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The Debian packages and the tarball that sdk/packaging/release.sh makes for linux-aarch64 on x86-64: checksums, SBOM, every
-# program and library, dependencies, manifests, and the program octavo of the tarball, which qemu-aarch64 runs.
+# The Debian packages, the tarball and the wheel that sdk/packaging/release.sh makes for linux-aarch64 on x86-64: checksums,
+# SBOM, every program and library, dependencies, manifests, and the program octavo of tarball and wheel, which qemu-aarch64
+# runs. tests/package/aarch64_torch_test.sh trains with the wheel.
 #
 # Usage: tests/package/aarch64_test.sh [-D<variable>=<value>...]
 #   -D  more options of CMake. With those of preset cpu-aarch64, ccache has every object of its build
@@ -27,12 +28,12 @@ refused() {
   [[ ! -e $work/refused ]] || fail "release.sh $* made $work/refused"
 }
 refused "--arch expects x86_64 or aarch64, found 'arm'" --arch arm
-refused "--only expects deb tarball for aarch64, found 'wheel'" --arch aarch64 --only wheel
+refused "--only expects deb tarball wheel for aarch64, found 'sdist'" --arch aarch64 --only sdist
 
 # Preset cpu-aarch64 needs no torch, so this test downloads none.
-groups=(torch wheel release)
+groups=(torch jax wheel release)
 if ! bash "$root/samples/torch_env/install.sh" --check "${groups[@]}"; then
-  echo "aarch64: skipped, what checks an SBOM is missing; run bash samples/torch_env/install.sh ${groups[*]}" >&2
+  echo "aarch64: skipped, headers of torch and jaxlib, or what checks an SBOM, are missing; run bash samples/torch_env/install.sh ${groups[*]}" >&2
   exit 77
 fi
 python=$(torch_env_python)
@@ -44,8 +45,8 @@ bash "$root/sdk/packaging/release.sh" --arch aarch64 --worktree --out "$out" "$@
 [[ $code -eq 0 ]] || exit "$code"
 
 (cd -- "$out" && sha256sum --quiet -c SHA256SUMS) || fail "SHA256SUMS is wrong, see above"
-[[ $(wc -l <"$out/SHA256SUMS") -eq 8 ]] ||
-  fail "expected checksums of six Debian packages, a tarball and an SBOM, found $(cat "$out/SHA256SUMS")"
+[[ $(wc -l <"$out/SHA256SUMS") -eq 9 ]] ||
+  fail "expected checksums of six Debian packages, a tarball, a wheel and an SBOM, found $(cat "$out/SHA256SUMS")"
 "$python" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
 sodium=$(awk '$1 == "libsodium-dev" { print $2 }' "$root/.cache/aarch64/versions")
 grep -q "libsodium-dev@${sodium/+/%2B}\"" "$out"/*.spdx.json ||
@@ -73,8 +74,19 @@ unpacked=$(echo "$work"/octavo-*-linux-aarch64)
 hardened=(python3 -B "$root/tests/package/hardened.py" "$root" --aarch64)
 "${hardened[@]}" "$unpacked" 7 || fail "programs or libraries of the tarball are not as they have to be, see above"
 "${hardened[@]}" "$work/debs" 6 || fail "programs or libraries of the Debian packages are not as they have to be, see above"
+"$python" -B "$root/tests/package/wheel_content.py" "$root" "$out"/*.whl || fail "the content of the wheel is not as expected, see above"
+wheel=$work/wheel/octavo/lib
+python3 -m zipfile -e "$out"/*.whl "$work/wheel"
+chmod 755 "$wheel"/octavo/octavo*
+"${hardened[@]}" "$work/wheel" 9 || fail "programs or libraries of the wheel are not as they have to be, see above"
+# torch binds the symbols of the library of ops when it loads it. They are names of C, the same for every processor.
+missing=$(comm -23 <(nm -D --undefined-only "$wheel/liboctavo_torch_ops.so" | awk '$1 == "U" && !/@/ { print $2 }' | LC_ALL=C sort) \
+  <(nm -D --defined-only "$(torch_env_root)/lib/libtorch_cpu.so" "$wheel/liboctavo.so" | awk '{ print $3 }' | LC_ALL=C sort))
+[[ -z $missing ]] || fail "neither torch nor liboctavo has these symbols of liboctavo_torch_ops.so: $missing"
 libc=$(PYTHONPATH=$root/sdk/packaging "$python" -B -c \
   'import sys, wheel_backend; print(wheel_backend.floor(sys.argv[1]))' "$unpacked")
+[[ $(basename -- "$out"/*.whl) == *"-manylinux_${libc/./_}_aarch64.whl" ]] ||
+  fail "the tarball needs glibc $libc, and the wheel states another one: $(basename -- "$out"/*.whl)"
 grep -q "^| \[tarball\].* glibc $libc," "$root/docs/install.md" ||
   fail "the tarball needs glibc $libc, and docs/install.md states another one"
 # A check that misses a program of this processor proves nothing.
@@ -103,27 +115,31 @@ done
 # loader. liboctavo starts octavo-probe, and the kernel starts no program of another processor: a script does.
 system=/usr/aarch64-linux-gnu/lib
 start=(qemu-aarch64 "$system/ld-linux-aarch64.so.1" --library-path "$system")
-probe=$unpacked/libexec/octavo/octavo-probe
-mv -- "$probe" "$probe.aarch64"
-# shellcheck disable=SC2016
-printf '#!/bin/sh\nexec %s "$0.aarch64" "$@"\n' "${start[*]}" >"$probe"
-chmod 755 "$probe"
+for probe in "$unpacked/libexec/octavo/octavo-probe" "$wheel/octavo/octavo-probe"; do
+  mv -- "$probe" "$probe.aarch64"
+  # shellcheck disable=SC2016
+  printf '#!/bin/sh\nexec %s "$0.aarch64" "$@"\n' "${start[*]}" >"$probe"
+  chmod 755 "$probe"
+done
 for name in "${!OCTAVO_@}" LD_LIBRARY_PATH; do
   unset "$name"
 done
 export HOME=$work/home XDG_DATA_HOME=$work/home/data OMP_NUM_THREADS=1
 mkdir -- "$HOME"
 cd -- "$work"
-# says <part of what is printed> <argument of octavo...>
+# says <part of what is printed> <program> <argument...>
 says() {
   local expected=$1 seen
   shift
-  seen=$("${start[@]}" "$unpacked/bin/octavo" "$@" 2>&1) || fail "octavo $* failed: $seen"
-  [[ $seen == *"$expected"* ]] || fail "octavo $*: expected '$expected', found: $seen"
+  seen=$("${start[@]}" "$@" 2>&1) || fail "$* failed: $seen"
+  [[ $seen == *"$expected"* ]] || fail "$*: expected '$expected', found: $seen"
 }
 version=$(basename -- "$unpacked" -linux-aarch64)
-says "octavo ${version#octavo-}, " version
-says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" list
-says "nothing is wrong: FP8 runs here" doctor
-says " passed, 0 failed, " verify reference
-echo "aarch64: six Debian packages and a tarball made, checked, and octavo run from the tarball by qemu-aarch64"
+says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$unpacked/bin/octavo" list
+says "$wheel/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$wheel/octavo/octavo" list
+for octavo in "$unpacked/bin/octavo" "$wheel/octavo/octavo"; do
+  says "octavo ${version#octavo-}, " "$octavo" version
+  says "nothing is wrong: FP8 runs here" "$octavo" doctor
+  says " passed, 0 failed, " "$octavo" verify reference
+done
+echo "aarch64: six Debian packages, a tarball and a wheel made, checked, and octavo of both run by qemu-aarch64"

@@ -28,7 +28,7 @@ FEWEST = 7  # octavo, octavo-probe, liboctavo, three plugins, and a link to a li
 
 
 LOADER = "/lib/ld-linux-aarch64.so.1"
-FOREIGN = check_elf.RUNTIME | {"liboctavo", "libsodium", "libyaml-cpp"}
+FOREIGN = check_elf.RUNTIME | {"liboctavo", "libsodium", "libtorch_cpu", "libyaml-cpp"}
 
 
 def foreign_faults(path, elf, header):

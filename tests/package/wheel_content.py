@@ -4,7 +4,7 @@
 Usage: wheel_content.py <root of the repository> <wheel> [--without <name in the wheel>]
 
 --without looks at the wheel as if that file were missing, which shows that the comparison sees it.
-The platform tag is compared with auditwheel's tables. Exit code 1 and one line for each fault; needs readelf.
+The platform tag, for x86-64 or aarch64, is compared with auditwheel's tables. Exit code 1 and one line for each fault; needs readelf.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ PROGRAMS = ("octavo", "octavo-check-elf", "octavo-probe")
 NOTICES = ("boost", "cli11", "nlohmann_json", "tomlplusplus", "yaml-cpp")
 # What every Linux with torch has. Anything else has to be in the wheel.
 SYSTEM = re.compile(
-    r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|libtorch_cpu|libc10)\.so(\.\d+)?")
+    r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-(x86-64|aarch64)|libtorch_cpu|libc10)\.so(\.\d+)?")
 
 
 def expected_files(root):
@@ -63,10 +63,10 @@ def library_faults(folder, names):
                         yield f"{name}: expected {tag} entries below $ORIGIN, found '{entry}'"
 
 
-def policy(libc):
-    """auditwheel's newest symbol versions for distributions with a C library (x, y), by family."""
+def policy(libc, processor):
+    """auditwheel's newest symbol versions for distributions of a processor with a C library (x, y), by family."""
     policies = json.loads(resources.files("auditwheel.policy").joinpath("manylinux-policy.json").read_text())
-    versions, = (one["symbol_versions"]["x86_64"] for one in policies if one["name"] == f"manylinux_{libc[0]}_{libc[1]}")
+    versions, = (one["symbol_versions"][processor] for one in policies if one["name"] == f"manylinux_{libc[0]}_{libc[1]}")
     return {family: max(map(key, numbers)) for family, numbers in versions.items() if numbers}
 
 
@@ -74,9 +74,9 @@ def key(version):
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def tag_faults(folder, names, libc):
+def tag_faults(folder, names, libc, processor):
     """Symbols that are newer than the tag promises, and libraries with a symbol table."""
-    allowed = policy(libc)
+    allowed = policy(libc, processor)
     for name in sorted(names):
         if name.endswith("/") or (folder / name).open("rb").read(4) != b"\x7fELF":
             continue
@@ -96,9 +96,9 @@ def check(root, wheel, without):
     expected |= {f"{metadata}/licenses/{library}.txt" for library in NOTICES}
     if not plugins:
         yield f"expected plugins in {root / 'plugins'}, found none"
-    tag = re.fullmatch(rf"octavo-{version}-py3-none-manylinux_(\d+)_(\d+)_x86_64\.whl", wheel.name)
+    tag = re.fullmatch(rf"octavo-{version}-py3-none-manylinux_(\d+)_(\d+)_(x86_64|aarch64)\.whl", wheel.name)
     if not tag:
-        yield f"expected the file name octavo-{version}-py3-none-manylinux_<x>_<y>_x86_64.whl, found {wheel.name}"
+        yield f"expected the file name octavo-{version}-py3-none-manylinux_<x>_<y>_<processor>.whl, found {wheel.name}"
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if name != without}
         for name in sorted(expected - names):
@@ -117,7 +117,7 @@ def check(root, wheel, without):
                 yield f"the manifest of {plugin} does not state the hash {digest} of its library"
         yield from library_faults(pathlib.Path(folder), names)
         if tag:
-            yield from tag_faults(pathlib.Path(folder), names, (int(tag[1]), int(tag[2])))
+            yield from tag_faults(pathlib.Path(folder), names, (int(tag[1]), int(tag[2])), tag[3])
             stated = pathlib.Path(folder, metadata, "WHEEL").read_text()
             if f"Tag: py3-none-{wheel.name.split('-')[-1][:-4]}\n" not in stated:
                 yield f"the file name states another tag than {metadata}/WHEEL:\n{stated}"

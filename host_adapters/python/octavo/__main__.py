@@ -18,7 +18,7 @@ def program():
 
 
 def arguments(given, python=sys.executable):
-    """`doctor` and `env` also ask the Python that runs this, unless they are told another one."""
+    """`doctor` and `env` also ask the Python that runs this, unless another one is named."""
     asks_python = given[:1] in (["doctor"], ["env"])
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
     return [*given, "--python", python] if asks_python and not is_named and python else list(given)

@@ -9,7 +9,8 @@
 #
 # Targets
 #   OctavoTorch::cpu     full LibTorch, CPU side; rebuilt for each minor version of torch
-#   OctavoTorch::stable  libraries of ops on the stable ABI: one binary for torch 2.11 and later
+#   OctavoTorch::stable  libraries of ops on the stable ABI: one binary for torch 2.11 and later. The only one
+#                        when cross-compiling: its headers are the same for every processor
 # Variables: OctavoTorch_FOUND, OctavoTorch_VERSION, OctavoTorch_INCLUDE_DIR, OctavoTorch_LIBRARY_DIR
 include(FindPackageHandleStandardArgs)
 
@@ -17,8 +18,12 @@ find_path(OctavoTorch_INCLUDE_DIR torch/headeronly/version.h
           HINTS "${OCTAVO_TORCH_ROOT}/include" NO_DEFAULT_PATH)
 get_filename_component(OctavoTorch_PREFIX "${OctavoTorch_INCLUDE_DIR}" DIRECTORY)
 set(OctavoTorch_LIBRARY_DIR "${OctavoTorch_PREFIX}/lib")
-find_library(OctavoTorch_CPU_LIBRARY torch_cpu HINTS "${OctavoTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
-find_library(OctavoTorch_C10_LIBRARY c10 HINTS "${OctavoTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
+set(OctavoTorch_LIBRARIES)
+if(NOT CMAKE_CROSSCOMPILING)
+  find_library(OctavoTorch_CPU_LIBRARY torch_cpu HINTS "${OctavoTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
+  find_library(OctavoTorch_C10_LIBRARY c10 HINTS "${OctavoTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
+  set(OctavoTorch_LIBRARIES OctavoTorch_CPU_LIBRARY OctavoTorch_C10_LIBRARY)
+endif()
 if(OctavoTorch_INCLUDE_DIR)
   file(STRINGS "${OctavoTorch_INCLUDE_DIR}/torch/headeronly/version.h" OctavoTorch_VERSION_LINES
        REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
@@ -26,13 +31,20 @@ if(OctavoTorch_INCLUDE_DIR)
   list(JOIN OctavoTorch_VERSION_LINES "." OctavoTorch_VERSION)
 endif()
 find_package_handle_standard_args(OctavoTorch
-  REQUIRED_VARS OctavoTorch_CPU_LIBRARY OctavoTorch_C10_LIBRARY OctavoTorch_INCLUDE_DIR
+  REQUIRED_VARS ${OctavoTorch_LIBRARIES} OctavoTorch_INCLUDE_DIR
   VERSION_VAR OctavoTorch_VERSION
   REASON_FAILURE_MESSAGE
     "expected the torch folder of a wheel (2.11 or later) in OCTAVO_TORCH_ROOT, found \"${OCTAVO_TORCH_ROOT}\": \
 install torch with pip and give -DOCTAVO_TORCH_ROOT=<site-packages>/torch")
 
-if(OctavoTorch_FOUND AND NOT TARGET OctavoTorch::cpu)
+if(OctavoTorch_FOUND AND CMAKE_CROSSCOMPILING AND NOT TARGET OctavoTorch::torch_cpu_lib)
+  # The symbols are bound when the library is loaded, so the linker needs the name of torch's library alone.
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/torch_cpu.c" CONTENT "typedef int octavo_torch_cpu;\n")
+  add_library(octavo_torch_cpu_name SHARED "${CMAKE_CURRENT_BINARY_DIR}/torch_cpu.c")
+  set_target_properties(octavo_torch_cpu_name PROPERTIES
+    OUTPUT_NAME torch_cpu LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/torch_cpu")
+  add_library(OctavoTorch::torch_cpu_lib ALIAS octavo_torch_cpu_name)
+elseif(OctavoTorch_FOUND AND NOT TARGET OctavoTorch::torch_cpu_lib)
   # The wheel's own neighbour comes first: there the loader finds it without any help.
   find_path(OCTAVO_CUDA_LIBDIR libcudart.so.13
             HINTS "${OctavoTorch_PREFIX}/../nvidia/cu13/lib" "$ENV{CUDA_HOME}/lib64"
@@ -63,7 +75,9 @@ if(OctavoTorch_FOUND AND NOT TARGET OctavoTorch::cpu)
       "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:LINKER:-rpath,${OCTAVO_CUDA_LIBDIR}>"
       "LINKER:-rpath-link,${OCTAVO_CUDA_LIBDIR}")
   endif()
+endif()
 
+if(OctavoTorch_FOUND AND NOT TARGET OctavoTorch::stable)
   # torch is loaded RTLD_LOCAL, so libtorch_cpu must be NEEDED by name although nothing of it is
   # bound at link time; no RPATH, since the loaded soname satisfies it in every version.
   add_library(OctavoTorch::stable INTERFACE IMPORTED)
