@@ -1,8 +1,9 @@
 """What pip calls to build the wheel: scikit-build-core, then a platform tag that states what the libraries need.
 
 scikit-build-core tags `linux_x86_64`, which promises nothing and which package indexes refuse. The tag here is
-`manylinux_<x>_<y>_<processor>` for the oldest C library <x>.<y> whose symbols, together with the C++ library of its time, the
-ELF files inside need, and for the processor that they are made for, which a cross compiler chooses. libtorch is no part of the promise: it comes with the dependency `torch`.
+`manylinux_<x>_<y>_<processor>`: for the oldest C library <x>.<y> whose symbols, together with the C++ library of its time,
+the ELF files inside need, and for their processor, which a cross compiler chooses. libtorch is no part of the promise: it
+comes with the extra `torch`.
 """
 import base64
 import hashlib

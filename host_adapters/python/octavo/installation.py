@@ -7,12 +7,18 @@ import sys
 from . import library
 
 PYTHON, TORCH = (3, 10), (2, 11)  # the oldest that work; the stable ABI of torch that the op library uses
+NEXT_TORCH = (3, 0)  # torch keeps that ABI at least until then
 OPS = "liboctavo_torch_ops.so"
 
 
 def numbers(version):
     """(2, 11) of "2.11.0+cpu"."""
     return tuple(int(part) for part in version.split(".")[:2])
+
+
+def dotted(version):
+    """"2.11" of (2, 11)."""
+    return ".".join(map(str, version))
 
 
 def version_of(distribution):
@@ -42,7 +48,7 @@ def _problems():
 
     here = pathlib.Path(__file__).parent
     if sys.version_info[:2] < PYTHON:
-        yield problem(f"expected Python {'.'.join(map(str, PYTHON))} or later, found {sys.version.split()[0]}")
+        yield problem(f"expected Python {dotted(PYTHON)} or later, found {sys.version.split()[0]}")
     octavos = _octavos()
     if len(octavos) > 1:
         places = " and ".join(f"{version} in {folder}" for version, folder in octavos)
@@ -57,9 +63,9 @@ def _problems():
     torch = version_of("torch")
     if torch is None and version_of("jax") is None:
         yield problem("expected torch or jax, found neither", "run `python -m pip install torch`")
-    if torch is not None and numbers(torch) < TORCH:
-        yield problem(f"expected torch {'.'.join(map(str, TORCH))} or later, found {torch}",
-                      "run `python -m pip install --upgrade torch`")
+    if torch is not None and not TORCH <= numbers(torch) < NEXT_TORCH:
+        yield problem(f"expected torch {dotted(TORCH)} or later, below {dotted(NEXT_TORCH)}, found {torch}",
+                      f"run `python -m pip install 'torch>={dotted(TORCH)},<{dotted(NEXT_TORCH)}'`")
     if torch is not None and not (library.folder() / OPS).exists():
         yield problem(f"expected {OPS} in {library.folder()}, found none: this octavo was built without torch; "
                       "install the wheel, or build with OCTAVO_BUILD_TORCH_OPS=ON")

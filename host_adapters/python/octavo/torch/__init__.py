@@ -1,4 +1,5 @@
 """The PyTorch adapter: see octavo.prepare."""
+from . import requirement  # noqa: F401, before all others
 import torch
 
 from ..run import Config, Verdict
