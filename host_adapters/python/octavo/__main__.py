@@ -17,11 +17,20 @@ def program():
                         "install the wheel of octavo again")
 
 
+# The commands that look for plugins.
+SEARCHING = ("advise", "config", "doctor", "env", "estimate", "explain", "init", "list", "lock", "plan", "probe", "try", "verify")
+
+
 def arguments(given, python=sys.executable):
-    """`doctor` and `env` also ask the Python that runs this, unless another one is named."""
-    asks_python = given[:1] in (["doctor"], ["env"])
+    """What is given, and what only Python knows: `doctor` and `env` also ask the Python that runs this, unless another one is
+    named, and plugins of installed packages are found as `octavo.prepare` finds them."""
+    added = []
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
-    return [*given, "--python", python] if asks_python and not is_named and python else list(given)
+    if given[:1] in (["doctor"], ["env"]) and not is_named and python:
+        added += ["--python", python]
+    if given[:1] and given[0] in SEARCHING:
+        added += [word for folder in library.plugin_directories() for word in ("--plugin-dir", folder)]
+    return [*given, *added]
 
 
 def main():

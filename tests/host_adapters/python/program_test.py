@@ -2,6 +2,8 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -40,6 +42,30 @@ def test_doctor_asks_this_python():
     (["doctor", "--python", "Q"], ["doctor", "--python", "Q"]), (["env", "--python=Q"], ["env", "--python=Q"])])
 def test_which_python_is_asked(given, expected):
     assert program.arguments(given, "P") == expected
+
+
+def test_plugins_of_installed_packages_are_found(tmp_path):
+    lib = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"])
+    package = tmp_path / "octavo_mine"
+    info = tmp_path / "octavo_mine-1.0.0.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "__init__.py").touch()
+    for name in ("msamp.so", "msamp.octavo-plugin.toml"):
+        shutil.copy2(lib / "octavo/plugins" / name, package)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: octavo-mine\nVersion: 1.0.0\n")
+    (info / "entry_points.txt").write_text("[octavo.backends]\nmine = octavo_mine\n")
+    said = octavo("list", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    assert said.returncode == 0, said.stderr
+    assert f"{package}/msamp.octavo-plugin.toml (given by the host)" in said.stdout
+
+
+def test_which_commands_search_for_plugins():
+    said = octavo("completion", "bash").stdout
+    commands = dict(re.findall(r"^    '([\w-]+)'\).* options='([^']*)'", said, re.M))
+    assert len(commands) > len(program.SEARCHING)
+    searching = {name for name, options in commands.items() if "--plugin-dir" in options.split()}
+    assert searching == set(program.SEARCHING)
 
 
 def test_an_installation_without_the_program(tmp_path):
