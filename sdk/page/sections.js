@@ -101,7 +101,7 @@ if (otherNames.length) {
   }
 }
 
-const reducing = data.ranks > 1 ? numbered.filter(([r]) => r.reduce && ('prescale' in r.reduce || 'saturated' in r.reduce)) : [];
+const reducing = data.ranks !== 1 ? numbered.filter(([r]) => r.reduce && ('prescale' in r.reduce || 'saturated' in r.reduce)) : [];
 if (reducing.length) {
   const grid = el('div', {class: 'two'});
   section('Gradient reduction', 'Before ranks add their FP8 gradients they multiply by the pre-scale, so that the sum fits into the format. The backend lowers it when too many values saturate, else it grows.', grid);

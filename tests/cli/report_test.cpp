@@ -44,7 +44,7 @@ TEST_F(CliReport, lines_of_json_with_casts_and_texts) {
 {"run":"fp32","step":2,"loss":2.0,"validation_loss":2.0,"lr":0.5}
 {"run":"te","step":1,"loss":4.0,"octavo/amax/x/up":2.5,"octavo/scale/x/up":8.0,"skipped":true}
 {"run":"te","step":1,"operand":"x","tensor":"up","saturated":3,"underflow":0,"sqnr_db":31.5}
-{"run":"te","step":2,"loss":2.1,"validation_loss":2.02,"amax":{"x/up":3.5}}
+{"run":"te","step":2,"loss":2.1,"validation_loss":2.02,"amax":{"x/up":3.5},"reduce":{"prescale":0.5}}
 
 {"run":"te","backend":"te","recipe":"delayed","report":"</script><b>"}
 {"run":"te","step":3,"lo)");
@@ -60,6 +60,7 @@ TEST_F(CliReport, lines_of_json_with_casts_and_texts) {
   EXPECT_EQ(te["loss"], json({4.0, 2.1}));
   EXPECT_EQ(te["validation"], json({{2, 2.02}}));
   EXPECT_EQ(te["amax"], json({{"x/up", {2.5, 3.5}}}));
+  EXPECT_EQ(te["reduce"], json({{"prescale", {nullptr, 0.5}}}));
   EXPECT_EQ(te["scale"], json({{"x/up", {8.0, nullptr}}}));
   EXPECT_EQ(te["skipped_steps"], 1);
   EXPECT_EQ(te["report"], "</script><b>");

@@ -157,6 +157,7 @@ Json run_data(const Run &run) {
                {"skipped_steps", skipped_of(run)},
                {"amax", by_tensor(run, "amax", steps)},
                {"scale", by_tensor(run, "scale", steps)},
+               {"reduce", by_tensor(run, "reduce", steps)},
                {"casts", casts_of(run)},
                {"others", others_of(run)}};
   for (const auto &[key, text] : run.texts) data[key] = text;
