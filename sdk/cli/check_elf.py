@@ -64,6 +64,11 @@ class Elf:
         # Rust's standard library puts one function there, which keeps the arguments of the program.
         # Debian 12's leaves no mark in .comment, only paths in its messages.
         self.start_up = 1 + (re.search(rb"\brustc version |/rustc[-/][\w.]+/library/", content) is not None)
+        # nvcc's objects register their device code, 24 bytes of this section each, and its static runtime has two.
+        modules = re.search(r"\.nvFatBinSegment\s+PROGBITS\s+\S+ \S+ ([0-9a-f]+)", read("-S"))
+        if modules:
+            self.start_up += int(modules[1], 16) // 24
+            self.start_up += 2 * (not any(name.startswith("libcudart.so") for name in self.needed))
         self.is_bound_at_load = re.search(r"\(BIND_NOW\)|\(FLAGS(?:_1)?\).*\bNOW\b", dynamic) is not None
         self.source_paths = sorted({found for found in SOURCE_PATH.findall(content)
                                     if not found.startswith(SYSTEM_PATH)})

@@ -86,15 +86,15 @@ function(octavo_add_plugin id)
   if(arg_DIRECTORY)
     return()
   endif()
-  install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
-  install(FILES "${directory}/${id}.octavo-plugin.toml"
-          DESTINATION "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
-  octavo_state_hash_("${id}" "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
+  octavo_install_plugin_("${id}" "${CMAKE_INSTALL_LIBDIR}/octavo/plugins")
 endfunction()
 
-# octavo_state_hash_(<id> <destination> [<more for install>...]): the installed manifest states the
-# SHA-256 of the installed library, which may have been stripped.
-function(octavo_state_hash_ id destination)
+# octavo_install_plugin_(<id> <destination> [<more for install>...]): library and manifest. The installed
+# manifest states the SHA-256 of the installed library, which may have been stripped.
+function(octavo_install_plugin_ id destination)
+  get_target_property(built octavo_plugin_${id} LIBRARY_OUTPUT_DIRECTORY)
+  install(TARGETS octavo_plugin_${id} LIBRARY DESTINATION "${destination}" ${ARGN})
+  install(FILES "${built}/${id}.octavo-plugin.toml" DESTINATION "${destination}" ${ARGN})
   install(CODE "
     set(octavo_stem \"${destination}/${id}\")
     if(NOT IS_ABSOLUTE \"\${octavo_stem}\")

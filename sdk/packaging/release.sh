@@ -8,7 +8,8 @@
 #   --out         a new or empty folder; out/release otherwise, out/release-aarch64 for aarch64
 #   --worktree    takes the files of the working tree, without those that git ignores, in place of the commit HEAD. A tree
 #                 without git needs it, and SOURCE_DATE_EPOCH, the time of its commit
-#   --only        deb, tarball, sdist or wheel, which brings sdist along; everything otherwise
+#   --only        deb, tarball, sdist, wheel, which brings sdist along, or cuda; everything but cuda otherwise. cuda is the wheel
+#                 octavo-cuda with the kernels for NVIDIA GPUs, and needs nvcc of CUDA Toolkit 13.0 on PATH
 #   --key         a secret key of minisign, with which SHA256SUMS is signed; nothing is signed otherwise
 #   --maintainer  of the Debian packages
 #   -D            more options of CMake
@@ -55,14 +56,14 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 case $arch in
-  x86_64) known=(deb tarball sdist wheel) ;;
-  aarch64) known=(deb tarball wheel) ;;
+  x86_64) usual=(deb tarball sdist wheel) known=("${usual[@]}" cuda) ;;
+  aarch64) usual=(deb tarball wheel) known=("${usual[@]}") ;;
   *) fail "--arch expects x86_64 or aarch64, found '$arch'" 2 ;;
 esac
-[[ ${#parts[@]} -gt 0 ]] || parts=("${known[@]}")
+[[ ${#parts[@]} -gt 0 ]] || parts=("${usual[@]}")
 for part in "${parts[@]}"; do
-  [[ $part =~ ^(deb|tarball|sdist|wheel)$ ]] || fail "--only expects deb, tarball, sdist or wheel, found '$part'" 2
-  [[ " ${known[*]} " == *" $part "* ]] || fail "--only expects ${known[*]} for $arch, found '$part', which is the same for every processor; make it without --arch" 2
+  [[ $part =~ ^(deb|tarball|sdist|wheel|cuda)$ ]] || fail "--only expects deb, tarball, sdist, wheel or cuda, found '$part'" 2
+  [[ " ${known[*]} " == *" $part "* ]] || fail "--only expects ${known[*]} for $arch, found '$part'; make it without --arch" 2
 done
 [[ -z $key || -r $key ]] || fail "--key: expected a file that can be read, found $key" 2
 suffix=${arch#x86_64}
@@ -90,7 +91,10 @@ needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_RELEASE_PACKAGES[@]}")
 install_missing "${needed[@]}" || exit 77
 [[ $arch != aarch64 ]] || bash "$root/samples/aarch64.sh" || exit
 python=python3
-if makes sdist wheel; then
+if makes cuda; then
+  command -v nvcc >/dev/null || fail "--only cuda: expected nvcc of CUDA Toolkit 13.0 on PATH, found none"
+fi
+if makes sdist wheel cuda; then
   bash "$root/samples/torch_env/install.sh" torch jax wheel
   python=$(torch_env_python)
 fi
@@ -206,7 +210,20 @@ make_wheel() {
     "${settings[@]}" -w "$out" "$sources/octavo-$version.tar.gz"
 }
 
-for part in deb tarball sdist wheel; do
+make_cuda() {
+  local source=$work/cuda/octavo option settings=()
+  source_of "$source"
+  cp -- "$source/LICENSE" "$source/sdk/packaging/cuda"
+  for option in "${options[@]}"; do
+    settings+=("${option#-D}")
+  done
+  logged cuda env -C "$source/sdk/packaging/cuda" PYTHONPATH=.. "$python" -B -c \
+    'import sys, wheel_backend; wheel_backend.build_wheel(sys.argv[1], {"build-dir": "build", **{
+       "cmake.build-type" if option.startswith("CMAKE_BUILD_TYPE=") else "cmake.define." + option.split("=", 1)[0]:
+       option.split("=", 1)[1] for option in sys.argv[2:]}})' "$out" "${settings[@]}"
+}
+
+for part in deb tarball sdist wheel cuda; do
   if makes "$part" || { [[ $part == sdist ]] && makes wheel; }; then
     SECONDS=0
     "make_$part"

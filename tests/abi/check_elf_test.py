@@ -39,6 +39,12 @@ CASES = {
     "not_rust": ("__attribute__((constructor)) static void early(void) {}\nextern const char at[];\n"
                  "__attribute__((used)) const char at[] = \"/usr/src/thing/library/std\";", [], [],
                  "runs 1 static constructors"),
+    "nvcc": ("__attribute__((constructor)) static void one(void) {}\n__attribute__((constructor)) static void two(void) {}\n"
+             "__attribute__((constructor)) static void runtime(void) {}\n"
+             "__attribute__((used, section(\".nvFatBinSegment\"))) static long module[3] = {1};", [], [], None),
+    "not_nvcc": ("".join(f"__attribute__((constructor)) static void early{i}(void) {{}}\n" for i in range(4)) +
+                 "__attribute__((used, section(\".nvFatBinSegment\"))) static long module[3] = {1};", [], [],
+                 "runs 1 static constructors"),
     "lld": ("", [], [], None),  # see align_stack_to_0
     "needed": ("", ["-Wl,--no-as-needed", "-lresolv"], [], "needs libresolv.so.2; expected only"),
     "needed_and_allowed": ("", ["-Wl,--no-as-needed", "-lresolv"], ["--may-need", "libresolv"], None),

@@ -47,7 +47,7 @@ fi
 
 # Bad input is refused, and nothing is made.
 seen=$(bash "$root/sdk/packaging/release.sh" --only rpm 2>&1) && fail "--only rpm was accepted"
-[[ $seen == *"expects deb, tarball, sdist or wheel, found 'rpm'"* ]] || fail "expected that --only names its values, found: $seen"
+[[ $seen == *"expects deb, tarball, sdist, wheel or cuda, found 'rpm'"* ]] || fail "expected that --only names its values, found: $seen"
 seen=$(bash "$root/sdk/packaging/release.sh" --out "$root/sdk" 2>&1) && fail "a folder with files was accepted"
 [[ $seen == *"expected a new or empty folder, found files in"* ]] || fail "expected that --out is refused, found: $seen"
 
