@@ -51,7 +51,7 @@ def judge(scratch, group, mutant, parser, code, limits):
             return "not compiled", ""
         if scratch.code_of(mutant.file) == code:
             return "equal code", ""
-        built, said = scratch.make(*group.programs)
+        built, said = scratch.make(*group.targets())
         if not built:  # an inline function that is gone, say
             return "not compiled", said[-200:]
         by, _ = scratch.test(group, limits)
@@ -72,7 +72,7 @@ def run_group(group, mutator, scratch, options, known):
     file = ROOT / f"out/mutation/{group.name}-{options.seed}{'-again' if options.again else ''}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     todo = in_order(group, mutator, options, ROOT / f"out/mutation/{group.name}-{options.seed}.jsonl")
-    built, said = scratch.make(*group.programs)
+    built, said = scratch.make(*group.targets())
     if not built:
         sys.exit(f"error: {group.name}: the tree without a mutant does not compile:\n{said[-3000:]}")
     by, seconds = scratch.test(group)
