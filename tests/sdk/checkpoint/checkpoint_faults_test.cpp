@@ -82,6 +82,31 @@ TEST_F(CheckpointFaultsTest, every_other_call) {
   EXPECT_GT(sweep("pread", EIO, false), 5);
 }
 
+// A signal that comes while the k-th piece is read.
+TEST_F(CheckpointFaultsTest, reads_that_a_signal_ends_are_made_again) {
+  int reads = 0;
+  for (int k = 1; k <= reads + 1; ++k) {
+    run->fill(3);
+    const FailingCall failing("pread", EINTR, k);
+    ASSERT_EQ(run->load(dir / "c"), OCTAVO_OK) << k << ": " << run->error();
+    EXPECT_TRUE(run->content(false) == expected) << k;
+    reads = std::max(reads, failing.calls() - 1);
+  }
+  EXPECT_GT(reads, 5);
+}
+
+TEST_F(CheckpointFaultsTest, file_that_becomes_shorter_while_it_is_read) {
+  int shorter = 0;
+  for (int k = 1; k < 12; ++k) {
+    const FailingCall failing("pread", 0, k, 1, 0);
+    if (run->load(dir / "c") == OCTAVO_OK) continue;
+    if (run->error().find("more bytes, found the end; the file became shorter") !=
+        std::string::npos)
+      ++shorter;
+  }
+  EXPECT_GT(shorter, 5);
+}
+
 TEST_F(CheckpointFaultsTest, closing_what_was_written) {
   run->fill(2);
   // The lock is closed last; the second file that is closed is the draft of the rank.
