@@ -136,6 +136,10 @@ TEST_F(CheckpointErrorsTest, other_metadata) {
   expect_refused(*r,
                  edited("\"octavo.labels.session/x/scale\"", "\"octavo.labels.session/x/scalx\""),
                  OCTAVO_INVALID, {"session/x/scale", "labels of 3 columns", "found none"});
+  const std::string place = R"("octavo.labels.session/x/scale":")";
+  expect_refused(
+      *r, edited(place + R"([\"up\",\"down\",\"out\"]")", place + R"({\"up\":\"down\",\"o\":1}")"),
+      OCTAVO_INVALID, {"session/x/scale", "labels of 3 columns", "found other ones"});
 }
 
 TEST_F(CheckpointErrorsTest, names_that_are_not_utf_8) {

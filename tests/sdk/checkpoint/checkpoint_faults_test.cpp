@@ -1,5 +1,7 @@
 // Saves in which one call of the system fails, for every call that there is: the save says so, and
 // the last checkpoint is as it was.
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 
@@ -109,6 +111,17 @@ TEST_F(CheckpointFaultsTest, file_that_becomes_shorter_while_it_is_read) {
       ++shorter;
   }
   EXPECT_GT(shorter, 5);
+}
+
+// A program may have closed its standard input.
+TEST_F(CheckpointFaultsTest, files_with_descriptor_0) {
+  const int input = dup(0);
+  close(0);
+  const octavo_status saved = run->save(dir / "c", 2), loaded = run->load(dir / "c");
+  ASSERT_EQ(dup2(input, 0), 0);
+  close(input);
+  EXPECT_EQ(saved, OCTAVO_OK) << run->error();
+  EXPECT_EQ(loaded, OCTAVO_OK) << run->error();
 }
 
 TEST_F(CheckpointFaultsTest, closing_what_was_written) {
