@@ -32,6 +32,16 @@ TEST_F(CheckpointErrorsTest, files_that_are_missing) {
                  {"files of 3 ranks", "no rank-0001-of-0003.safetensors"});
 }
 
+TEST_F(CheckpointErrorsTest, files_without_a_header) {
+  const auto r = open();
+  const std::string directory = saved("short", 1, 1);
+  const std::string path = directory + "/rank-0000-of-0001.safetensors";
+  put_file(path, std::string(7, '\0'));
+  expect_refused(*r, directory, OCTAVO_INVALID, {"expected at least 8 bytes, found 7"});
+  put_file(path, std::string(8, '\0'));
+  expect_refused(*r, directory, OCTAVO_INVALID, {"expected a header that begins with {"});
+}
+
 TEST_F(CheckpointErrorsTest, files_of_several_checkpoints) {
   const auto r = open();
   const std::string two = saved("two", 2, 1), three = saved("three", 3, 1);
