@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/negotiate/negotiate.h"
@@ -204,6 +206,13 @@ TEST_F(AskBackend, that_does_not_answer) {
   EXPECT_EQ(c.verdicts[1].reason, uint32_t{OCTAVO_REASON_ABI});
   EXPECT_EQ(c.verdicts[1].text, "check_session gave no verdict; expected one or more");
   EXPECT_EQ(c.verdicts[1].remedy.text, "install a corrected build of the plugin");
+  plugin.backend.check_session = [](const octavo_session_desc *,
+                                    const octavo_verdict_sink *) -> octavo_status {
+    throw std::runtime_error("out of luck");
+  };
+  ask_backend(n, c, host.get());
+  EXPECT_THAT(c.verdicts.back().text,
+              testing::MatchesRegex("check_session failed with status 7.*out of luck.*"));
 }
 
 }  // namespace
