@@ -16,7 +16,12 @@ import math
 import os
 import pathlib
 import sys
-import tomllib
+
+try:
+    import tomllib
+except ImportError:
+    print("skipped: expected Python 3.11 or newer, which reads TOML, found", sys.version.split()[0])
+    sys.exit(77)
 
 import mutants
 from groups import GROUPS, ROOT
