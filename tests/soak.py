@@ -59,6 +59,8 @@ CAMPAIGNS = [
     Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
              r"^(Python\.made_up\.(again|guide_.*|lightning|models|patterns|real_weights|trainer)"
              r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 30),
+    Campaign("mutation", "changed lines of trust, elf, negotiate and checkpoint, which a unit test must notice",
+             r"^Mutation\.sample$", 80),
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),

@@ -32,6 +32,16 @@ TEST_F(CheckpointErrorsTest, files_that_are_missing) {
                  {"files of 3 ranks", "no rank-0001-of-0003.safetensors"});
 }
 
+TEST_F(CheckpointErrorsTest, files_without_a_header) {
+  const auto r = open();
+  const std::string directory = saved("short", 1, 1);
+  const std::string path = directory + "/rank-0000-of-0001.safetensors";
+  put_file(path, std::string(7, '\0'));
+  expect_refused(*r, directory, OCTAVO_INVALID, {"expected at least 8 bytes, found 7"});
+  put_file(path, std::string(8, '\0'));
+  expect_refused(*r, directory, OCTAVO_INVALID, {"expected a header that begins with {"});
+}
+
 TEST_F(CheckpointErrorsTest, files_of_several_checkpoints) {
   const auto r = open();
   const std::string two = saved("two", 2, 1), three = saved("three", 3, 1);
@@ -136,6 +146,10 @@ TEST_F(CheckpointErrorsTest, other_metadata) {
   expect_refused(*r,
                  edited("\"octavo.labels.session/x/scale\"", "\"octavo.labels.session/x/scalx\""),
                  OCTAVO_INVALID, {"session/x/scale", "labels of 3 columns", "found none"});
+  const std::string place = R"("octavo.labels.session/x/scale":")";
+  expect_refused(
+      *r, edited(place + R"([\"up\",\"down\",\"out\"]")", place + R"({\"up\":\"down\",\"o\":1}")"),
+      OCTAVO_INVALID, {"session/x/scale", "labels of 3 columns", "found other ones"});
 }
 
 TEST_F(CheckpointErrorsTest, names_that_are_not_utf_8) {

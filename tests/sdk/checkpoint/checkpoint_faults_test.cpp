@@ -1,5 +1,7 @@
 // Saves in which one call of the system fails, for every call that there is: the save says so, and
 // the last checkpoint is as it was.
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 
@@ -80,6 +82,46 @@ TEST_F(CheckpointFaultsTest, every_other_call) {
   EXPECT_GT(sweep("close", EIO, false), 5);
   EXPECT_GT(sweep("fstat", EIO, false), 0);
   EXPECT_GT(sweep("pread", EIO, false), 5);
+}
+
+// A signal that comes while the k-th piece is read.
+TEST_F(CheckpointFaultsTest, reads_that_a_signal_ends_are_made_again) {
+  int reads = 0;
+  for (int k = 1; k <= reads + 1; ++k) {
+    run->fill(3);
+    const FailingCall failing("pread", EINTR, k);
+    ASSERT_EQ(run->load(dir / "c"), OCTAVO_OK) << k << ": " << run->error();
+    EXPECT_TRUE(run->content(false) == expected) << k;
+    reads = std::max(reads, failing.calls() - 1);
+  }
+  EXPECT_GT(reads, 5);
+  for (int k = 1; k <= reads; ++k) {
+    const FailingCall failing("pread", EPERM, k);  // any other error is final
+    EXPECT_EQ(run->load(dir / "c"), OCTAVO_RESOURCE) << k;
+  }
+}
+
+TEST_F(CheckpointFaultsTest, file_that_becomes_shorter_while_it_is_read) {
+  int shorter = 0;
+  for (int k = 1; k < 12; ++k) {
+    const FailingCall failing("pread", 0, k, 1, 0);
+    if (run->load(dir / "c") == OCTAVO_OK) continue;
+    if (run->error().find("more bytes, found the end; the file became shorter") !=
+        std::string::npos)
+      ++shorter;
+  }
+  EXPECT_GT(shorter, 5);
+}
+
+// A program may have closed its standard input.
+TEST_F(CheckpointFaultsTest, files_with_descriptor_0) {
+  const int input = dup(0);
+  close(0);
+  const octavo_status saved = run->save(dir / "c", 2), loaded = run->load(dir / "c");
+  ASSERT_EQ(dup2(input, 0), 0);
+  close(input);
+  EXPECT_EQ(saved, OCTAVO_OK) << run->error();
+  EXPECT_EQ(loaded, OCTAVO_OK) << run->error();
 }
 
 TEST_F(CheckpointFaultsTest, closing_what_was_written) {

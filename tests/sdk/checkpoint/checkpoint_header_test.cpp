@@ -6,6 +6,7 @@
 
 #include "octavo/tensor.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/checkpoint/checkpoint_texts.h"
 
 namespace octavo {
 namespace {
@@ -141,6 +142,22 @@ TEST(CheckpointHeader, what_is_written_reads_back) {
       EXPECT_EQ(back.tensors.at(name).shape, t.shape);
       EXPECT_EQ(back.tensors.at(name).begin, t.begin);
       EXPECT_EQ(back.tensors.at(name).end, t.end);
+    }
+  }
+}
+
+TEST(CheckpointHeader, numbers_of_its_texts) {
+  CheckpointHeader h;
+  h.metadata["n"] = "18446744073709551615";
+  EXPECT_EQ(number_text(h, "n", "f"), UINT64_MAX);
+  for (const char *wrong : {"", "x", "7x", "7 ", " 7", "-1", "7.0", "18446744073709551616"}) {
+    h.metadata["n"] = wrong;
+    try {
+      number_text(h, "n", "f");
+      ADD_FAILURE() << wrong << ": accepted";
+    } catch (const Failure &f) {
+      EXPECT_EQ(f.text(), std::string("f: expected a number as n, found \"") + wrong +
+                              "\"; the file is damaged: restore it");
     }
   }
 }

@@ -149,6 +149,10 @@ TEST_F(CheckpointSetTest, manifests_that_no_save_writes) {
   expect_refused(*r, directory, OCTAVO_INVALID, {"manifest.json", "no hash of itself"});
   put_file(path, "");
   expect_refused(*r, directory, OCTAVO_INVALID, {"manifest.json", "no hash of itself"});
+  fs::resize_file(path, 64 << 20);
+  expect_refused(*r, directory, OCTAVO_INVALID, {"manifest.json", "no hash of itself"});
+  fs::resize_file(path, (64 << 20) + 1);
+  expect_refused(*r, directory, OCTAVO_INVALID, {"manifest.json", "more than 64 MiB"});
   fs::remove(path);
   fs::create_directory(path);
   expect_refused(*r, directory, OCTAVO_RESOURCE, {"manifest.json", "a file that can be read"});

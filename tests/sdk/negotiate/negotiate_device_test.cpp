@@ -2,16 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "tests/support/environment.h"
 #include "tests/support/request.h"
+#include "tests/support/temp_dir.h"
 
 namespace octavo {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr octavo_device kCpu = {OCTAVO_DEVICE_CPU, 0};
 
@@ -64,6 +68,27 @@ TEST_F(NegotiateDevice, gpu_without_kernels) {
             "plugin");
 }
 
+// What refuses the plugin of the kernels, and not the device, keeps its remedy.
+TEST_F(NegotiateDevice, gpu_with_kernels_that_cannot_be_loaded) {
+  const test::TempDir dir;
+  n.hardware.cuda_driver = true;
+  n.hardware.cuda_version = 12040;
+  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, uint64_t{8} << 30, uint64_t{8} << 30}};
+  const std::string manifest = dir.write("kernels-cuda.octavo-plugin.toml", "rubbish");
+  n.discovery.manifests = {{"kernels-cuda", manifest, "given by the host", ""}};
+  std::string remedy;
+  for (const uint32_t type : {OCTAVO_DEVICE_CUDA, OCTAVO_DEVICE_AUTO}) {
+    n.config[key::kDevice] = type == OCTAVO_DEVICE_CUDA ? "cpu" : "cuda";
+    n.device_verdicts.clear();
+    choose(type);
+    ASSERT_EQ(n.device_verdicts.size(), 1u);
+    EXPECT_THAT(n.device_verdicts[0].text, HasSubstr(manifest));
+    if (remedy.empty()) remedy = n.device_verdicts[0].remedy.text;
+    EXPECT_EQ(n.device_verdicts[0].remedy.text, remedy);
+  }
+  EXPECT_THAT(remedy, Not(HasSubstr("OCTAVO_DEVICE")));
+}
+
 // Kernels that fail in one of two ways, and how often their device was closed.
 int closed = 0;
 octavo_status open_status = OCTAVO_OK;
@@ -101,6 +126,26 @@ TEST_F(NegotiateDevice, kernels_that_do_not_open) {
     EXPECT_EQ(v.evidence.empty(), *forced == '\0');
     EXPECT_EQ(v.remedy.empty(), *forced == '\0');
   }
+}
+
+TEST_F(NegotiateDevice, kernels_that_do_not_answer) {
+  octavo_kernels kernels = *octavo_cpu_kernels();
+  kernels.probe_device = [](octavo_device, const octavo_verdict_sink *) {
+    return octavo_status{OCTAVO_INTERNAL};
+  };
+  open_kernels(n, kCpu, kernels, nullptr, host.get());
+  kernels.probe_device = [](octavo_device, const octavo_verdict_sink *) {
+    return octavo_status{OCTAVO_OK};
+  };
+  open_kernels(n, kCpu, kernels, nullptr, host.get());
+  ASSERT_EQ(n.device_verdicts.size(), 2u);
+  EXPECT_EQ(n.device_verdicts[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
+  EXPECT_EQ(n.device_verdicts[0].text, "probe_device failed with status 7");
+  EXPECT_EQ(n.device_verdicts[1].reason, uint32_t{OCTAVO_REASON_ABI});
+  EXPECT_EQ(n.device_verdicts[1].text, "probe_device gave no verdict; expected one or more");
+  for (const Verdict &v : n.device_verdicts)
+    EXPECT_EQ(v.remedy.text, "set device.kind = \"cpu\" or \"auto\"");
+  EXPECT_EQ(n.device, nullptr);
 }
 
 // A backend that would emulate FP8 on a device that has the units.
@@ -141,6 +186,33 @@ TEST_F(AskBackend, units_are_required_and_would_be_emulated) {
   EXPECT_EQ(c.verdicts.back().text,
             "fp8.require.native: FP8 units are required, backend fake would emulate them");
   EXPECT_EQ(c.verdicts.back().evidence, "as you like");
+  EXPECT_EQ(c.verdicts.back().remedy.text,
+            "set fp8.require.native = false, or run where the requirement is met");
+}
+
+TEST_F(AskBackend, that_does_not_answer) {
+  plugin.backend.check_session = [](const octavo_session_desc *, const octavo_verdict_sink *) {
+    return octavo_status{OCTAVO_INTERNAL};
+  };
+  ask_backend(n, c, host.get());
+  plugin.backend.check_session = [](const octavo_session_desc *, const octavo_verdict_sink *) {
+    return octavo_status{OCTAVO_OK};
+  };
+  ask_backend(n, c, host.get());
+  ASSERT_EQ(c.verdicts.size(), 2u);
+  EXPECT_EQ(c.verdicts[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
+  EXPECT_EQ(c.verdicts[0].text, "check_session failed with status 7");
+  EXPECT_EQ(c.verdicts[0].remedy.text, "see the diagnostics of the plugin");
+  EXPECT_EQ(c.verdicts[1].reason, uint32_t{OCTAVO_REASON_ABI});
+  EXPECT_EQ(c.verdicts[1].text, "check_session gave no verdict; expected one or more");
+  EXPECT_EQ(c.verdicts[1].remedy.text, "install a corrected build of the plugin");
+  plugin.backend.check_session = [](const octavo_session_desc *,
+                                    const octavo_verdict_sink *) -> octavo_status {
+    throw std::runtime_error("out of luck");
+  };
+  ask_backend(n, c, host.get());
+  EXPECT_THAT(c.verdicts.back().text,
+              testing::MatchesRegex("check_session failed with status 7.*out of luck.*"));
 }
 
 }  // namespace

@@ -65,9 +65,11 @@ TEST_F(NegotiateRemedy, without_the_candidate) {
   n.config[key::kFallback] = {"fake", "bf16"};
   EXPECT_TRUE(has(applied("", &c), "[\"bf16\"]"));
   c.is_fallback = false;
-  n.candidates.push_back({});
-  n.candidates.back().id = "te";
-  EXPECT_FALSE(takes_te());
+  for (const char *id : {"another", "zebra", "te"}) {
+    n.candidates.push_back({});
+    n.candidates.back().id = id;
+    EXPECT_EQ(takes_te(), n.candidates.size() < 3) << id;
+  }
   n.candidates.clear();
   n.discovery.manifests[0].origin = "given by the host";
   EXPECT_FALSE(takes_te());

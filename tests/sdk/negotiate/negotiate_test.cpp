@@ -103,6 +103,9 @@ TEST_F(Negotiate, fallback_to_bf16_is_reported) {
   ASSERT_EQ(open(), OCTAVO_OK) << error();
   EXPECT_EQ(precision(), "bf16");
   EXPECT_EQ(chosen(), "");
+  std::string report;
+  EXPECT_EQ(octavo_report(run.get(), borrow("text"), Request::append_line, &report), OCTAVO_OK);
+  EXPECT_THAT(report, HasSubstr("the host's own linears run in bf16; no FP8"));
   ASSERT_EQ(warnings().size(), 1u);
   EXPECT_THAT(warnings()[0], StartsWith("falling back to \"bf16\" as fp8.fallback permits: "));
   EXPECT_THAT(warnings()[0], HasSubstr("absent: no backend \"absent\" is installed"));
@@ -247,6 +250,48 @@ TEST_F(Negotiate, empty_table_of_a_backend_that_is_not_installed) {
   EXPECT_THAT(error(), StartsWith("octavo.toml: table [fp8.nothing_like_it]: no backend "));
 }
 
+TEST_F(Negotiate, backend_that_cannot_list_its_options) {
+  put_fake(dir, "plugins", "list_options");
+  request().text("[fp8]\nbackend = \"fake\"\nfallback = [\"te\"]").plugins(dir / "plugins");
+  ASSERT_EQ(open(), OCTAVO_OK) << error();
+  EXPECT_EQ(chosen(), "te");
+  std::string out;
+  EXPECT_EQ(request_.print(octavo_explain, "text", out), OCTAVO_OK);
+  EXPECT_THAT(out, HasSubstr("backend fake: list_options failed with status 7"));
+  EXPECT_THAT(out, HasSubstr("install a corrected build of the plugin"));
+  request_.set("fp8.fake.window", 16);
+  EXPECT_EQ(request_.print(octavo_check_config, "text", out), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(error(), StartsWith("table [fp8.fake] cannot be checked; backend fake: "));
+}
+
+TEST_F(Negotiate, relative_search_path_is_ignored_with_a_warning) {
+  request().set("fp8.backend", "te").plugins("here/plugins");
+  ASSERT_EQ(open(), OCTAVO_OK) << error();
+  EXPECT_THAT(warnings(), ElementsAre(StartsWith("here/plugins (given by the host) is ignored: ")));
+}
+
+// Also of those that cannot be loaded; plugins of kernels alone have none.
+TEST_F(Negotiate, options_of_all_backends) {
+  put_fake(dir, "plugins", "no_symbol");
+  request().plugins(dir / "plugins");
+  const auto schema = [&](const std::string &provides) {
+    dir.write("plugins/fake.octavo-plugin.toml", fake_manifest() + provides);
+    std::string out;
+    EXPECT_EQ(request_.print(octavo_check_config, "schema", out), OCTAVO_OK) << error();
+    return out;
+  };
+  const auto with = [&](const std::string &interfaces) {
+    return schema("[provides]\ninterfaces = [" + interfaces + "]\n");
+  };
+  const auto fake = HasSubstr("\"fake\": {");
+  EXPECT_THAT(schema(""), HasSubstr("\"te\": {"));
+  EXPECT_THAT(schema(""), fake);
+  EXPECT_THAT(schema(""), HasSubstr("expected the symbol octavo_plugin_query_v1, found none"));
+  EXPECT_THAT(with("\"octavo.backend/1\""), fake);
+  EXPECT_THAT(with("\"octavo.backend/1\", \"octavo.kernels/1\""), fake);
+  EXPECT_THAT(with("\"octavo.kernels/1\""), testing::Not(fake));
+}
+
 // Options can be checked only where their backend can be asked.
 TEST_F(Negotiate, configuration_of_a_backend_that_cannot_be_loaded) {
   put_fake(dir, "plugins", "no_symbol");
@@ -277,6 +322,19 @@ TEST_F(Negotiate, lock_of_lists_that_repeat) {
   ASSERT_EQ(octavo_lock(&d, Request::append_line, &out), OCTAVO_OK) << error();
   EXPECT_EQ(out.find("fake 1.2.3"), 0u);
   EXPECT_EQ(out.find("fake 1.2.3", 1), std::string::npos);
+  EXPECT_THAT(warnings(), ElementsAre());
+}
+
+TEST_F(Negotiate, lock_without_what_cannot_be_loaded) {
+  put_fake(dir, "plugins");
+  request_.path(dir.write(
+      "octavo.toml", "[fp8]\npreference = [\"absent\", \"fake\"]\n[plugins]\ntrust = \"dev\"\n"));
+  request_.plugins(dir / "plugins");
+  const octavo_open_desc d = request_.desc();
+  std::string out;
+  ASSERT_EQ(octavo_lock(&d, Request::append_line, &out), OCTAVO_OK) << error();
+  EXPECT_EQ(out.find("fake 1.2.3"), 0u);
+  EXPECT_THAT(warnings(), ElementsAre(StartsWith("absent is not locked: nothing that the ")));
 }
 
 }  // namespace

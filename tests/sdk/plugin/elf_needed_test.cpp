@@ -86,9 +86,23 @@ TEST_F(ElfNeededTest, privileged_process) {
   {
     const test::FailingCall secure("getauxval", 0, 1, 100, 1);
     EXPECT_EQ(find(), "");
+    search.runpath = dir / "b";
+    EXPECT_EQ(find(), dir / "b/libx.so.1");
   }
   EXPECT_EQ(find(), dir / "a/libx.so.1");
 }
+
+#if defined(__x86_64__)
+TEST_F(ElfNeededTest, builds_for_newer_processors) {
+  search.runpath = dir / "a";
+  for (const std::string level : {"2", "3", "4"}) {  // the newest counts
+    const std::string name = "a/glibc-hwcaps/x86-64-v" + level + "/libv.so.1";
+    EXPECT_EQ(find("libv.so.1").find(name), std::string::npos);
+    dir.copy(OCTAVO_ZOO_DIR "/fake_good.so", name);
+    EXPECT_EQ(find("libv.so.1"), dir / name);
+  }
+}
+#endif
 
 TEST_F(ElfNeededTest, files_of_another_kind_do_not_count) {
   dir.write("a/libt.so.1", "GROUP ( libx.so.1 )\n");

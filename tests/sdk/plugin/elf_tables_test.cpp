@@ -58,6 +58,7 @@ TEST_F(ElfTables, headers) {
     return with([&] { image.change_segment(type, field); });
   };
   EXPECT_EQ(segment(PT_LOAD, [](Elf64_Phdr &p) { p.p_align = 0; }), "");
+  EXPECT_EQ(segment(PT_LOAD, [](Elf64_Phdr &p) { p.p_align = 1; }), "");
   EXPECT_EQ(segment(PT_LOAD, [](Elf64_Phdr &p) { p.p_align = 0x10000; }), "");
   EXPECT_THAT(with([&] {
                 for (uint64_t i = 0; i < image.header().e_phnum; ++i) {
@@ -185,6 +186,72 @@ TEST_F(ElfTables, kinds_of_entries) {
   EXPECT_EQ(entry([](Elf64_Sym &s) { s.st_other = STV_INTERNAL; }), hidden);
 }
 
+TEST_F(ElfTables, most_segments) {
+  const auto with = [&](uint16_t count) {
+    image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
+    const uint64_t at = image.offset(image.grow(count * sizeof(Elf64_Phdr)));
+    const std::vector<Elf64_Phdr> own = image.segments();
+    for (size_t i = 0; i < own.size(); ++i) image.put(at + i * sizeof(Elf64_Phdr), own[i]);
+    Elf64_Ehdr h = image.header();
+    h.e_phoff = at;
+    h.e_phnum = count;  // the others are zero: PT_NULL
+    image.put(0, h);
+    return problem();
+  };
+  EXPECT_EQ(with(128), "");
+  EXPECT_EQ(with(129), "expected program headers of 56 bytes, found 129 of 56");
+}
+
+TEST_F(ElfTables, most_dynamic_entries) {
+  const auto with = [&](uint64_t count) {
+    image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
+    const uint64_t own =
+        image.get<Elf64_Phdr>(image.segment(PT_DYNAMIC)).p_filesz / sizeof(Elf64_Dyn);
+    Elf64_Dyn other{};
+    other.d_tag = DT_DEBUG;
+    image.add_entries(std::vector<Elf64_Dyn>(count - own, other));
+    return problem();
+  };
+  EXPECT_EQ(with(1024), "");
+  EXPECT_EQ(with(1025), "expected a dynamic section of entries of 16 bytes, found 16400 bytes");
+}
+
+// Its last page counts whole, since the system's loader protects pages.
+TEST_F(ElfTables, end_of_what_is_read_only_after_relocation) {
+  const auto with = [&](uint64_t more) {
+    image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
+    const uint64_t begin = image.grow(16);  // in the last segment
+    uint64_t address = 0, bytes = 0;
+    for (uint64_t i = 0; i < image.header().e_phnum; ++i) {
+      const uint64_t at = image.header().e_phoff + i * sizeof(Elf64_Phdr);
+      auto s = image.get<Elf64_Phdr>(at);
+      if (s.p_type != PT_LOAD || begin < s.p_vaddr || begin >= s.p_vaddr + s.p_memsz) continue;
+      s.p_memsz = (s.p_vaddr + s.p_memsz + 4095) / 4096 * 4096 - s.p_vaddr;
+      image.put(at, s);
+      address = s.p_vaddr;
+      bytes = s.p_memsz + s.p_vaddr % 4096;
+    }
+    image.change_segment(PT_GNU_RELRO, [&](Elf64_Phdr &p) {
+      p.p_vaddr = address;
+      p.p_memsz = bytes + more;
+    });
+    return problem();
+  };
+  EXPECT_EQ(with(0), "");
+  EXPECT_THAT(with(1), StartsWith("its read-only-after-relocation segment is outside"));
+}
+
+TEST_F(ElfTables, entry_of_major_zero_is_none) {
+  image.replace(kEntry, "octavo_plugin_query_v0");
+  const uint32_t entry = image.symbol_index("octavo_plugin_query_v0");
+  image.change_symbol("octavo_plugin_query_v0", [](Elf64_Sym &s) { s.st_other = STV_HIDDEN; });
+  image.set_tag(DT_GNU_HASH, DT_HASH);
+  std::vector<uint32_t> words = {1, entry + 1, entry};
+  words.resize(3 + entry + 1, 0);
+  image.put_words(DT_HASH, words);
+  expect_entry(0);
+}
+
 TEST_F(ElfTables, symbols_with_other_names) {
   const auto named = [&](uint32_t name) {
     image.change_symbol(kEntry, [=](Elf64_Sym &s) { s.st_name = name; });
@@ -220,6 +287,13 @@ TEST_F(ElfTables, gnu_hash_that_lies) {
   image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
   image.put_words(DT_GNU_HASH, words);
   EXPECT_EQ(problem(), "a chain of its hash table (DT_GNU_HASH) has no end");
+  words.resize(7 + 4096);
+  words.push_back(3);  // the end, one step too late
+  image.put_words(DT_GNU_HASH, words);
+  EXPECT_EQ(problem(), "a chain of its hash table (DT_GNU_HASH) has no end");
+  words.erase(words.begin() + 7);
+  image.put_words(DT_GNU_HASH, words);
+  expect_entry(0);
   words.resize(10);
   words.push_back(3);
   image.put_words(DT_GNU_HASH, words);
@@ -297,6 +371,7 @@ TEST_F(ElfTables, notes) {
     });
   };
   EXPECT_EQ(note([](Elf64_Nhdr &n) { n.n_type = 99; }), "");
+  EXPECT_EQ(note([](Elf64_Nhdr &n) { n.n_type = NT_GNU_ABI_TAG; }), "");
   EXPECT_EQ(note([](Elf64_Nhdr &n) { n.n_namesz = 5; }), "");
   EXPECT_EQ(note([](Elf64_Nhdr &n) { n.n_descsz = 65; }), "");
   EXPECT_EQ(id([&] { image.put(at + sizeof(Elf64_Nhdr), 'X'); }), "");

@@ -118,8 +118,18 @@ TEST(Signature, changed_trusted_comment) {
   EXPECT_EQ(problem(kText, changed), kOtherComment);
 }
 
+TEST(Signature, another_algorithm) {
+  std::string changed = kHashed;
+  changed.replace(changed.find("RUSw"), 4, "RUWw");  // "EE" in place of "ED"
+  EXPECT_EQ(problem(kText, changed), "expected an Ed25519 signature, found another algorithm");
+}
+
 TEST(Signature, another_text) {
   EXPECT_EQ(problem(kText, "-----BEGIN PGP SIGNATURE-----\n"),
+            "expected the four lines of a signature of minisign, found something else");
+  std::string longer = kHashed;
+  longer.replace(longer.find("oAU=\n"), 4, "oAUA");  // one byte more
+  EXPECT_EQ(problem(kText, longer),
             "expected the four lines of a signature of minisign, found something else");
 }
 

@@ -7,7 +7,13 @@ namespace {
 
 using testing::HasSubstr;
 
-class TrustModes : public TrustTest {};
+class TrustModes : public TrustTest {
+ protected:
+  // The text with empty lines, which mean nothing, up to so many bytes.
+  static std::string padded(const std::string &text, size_t bytes) {
+    return text + std::string(bytes - text.size(), '\n');
+  }
+};
 
 TEST_F(TrustModes, pinned_needs_a_pin) {
   EXPECT_FALSE(check("pinned"));
@@ -81,15 +87,21 @@ TEST_F(TrustModes, signed_refuses_what_is_not_signed) {
   EXPECT_FALSE(check("signed"));
   expect(OCTAVO_REASON_TRUST,
          kRefuses + std::string("its manifest does not state the library's hash"),
-         "found no sha256");
+         manifest.path + ": expected [library] " + platform_tuple() +
+             " = { file = ..., sha256 = ... }, found no sha256");
+  EXPECT_EQ(verdicts[0].remedy.text, "state the hash in the manifest and sign it again");
   manifest.sha256 = kAbc;
   EXPECT_FALSE(check("signed"));
   expect(OCTAVO_REASON_TRUST, kRefuses + std::string("its manifest is not signed"),
          manifest.path + ".sig: cannot be read: No such file or directory");
+  EXPECT_EQ(verdicts[0].remedy.text, "run `minisign -S -x " + manifest.path + ".sig -m " +
+                                         manifest.path + "` as its author");
   dir.write("p/x.octavo-plugin.toml.sig", other.sign("text"));
   EXPECT_FALSE(check("signed"));
   expect(OCTAVO_REASON_TRUST, kRefuses + std::string("its signature does not hold"),
-         "expected a signature of one of the keys");
+         manifest.path + ".sig: expected a signature of one of the keys");
+  EXPECT_EQ(verdicts[0].remedy.text,
+            "install the plugin as its author signed it, or add the author's key to plugins.keys");
   dir.write("p/x.octavo-plugin.toml.sig", signer.sign("texu"));
   EXPECT_FALSE(check("signed"));
   expect(OCTAVO_REASON_TRUST, kRefuses + std::string("its signature does not hold"),
@@ -101,6 +113,37 @@ TEST_F(TrustModes, signed_refuses_what_is_not_signed) {
   EXPECT_FALSE(check("signed"));
   expect(OCTAVO_REASON_TRUST, "a public key cannot be used",
          "expected a public key of minisign, found something else");
+  EXPECT_EQ(verdicts[0].remedy.text,
+            "name a key of minisign, or a file that holds one, in plugins.keys");
+}
+
+TEST_F(TrustModes, longest_signature_and_key) {
+  const test::Signer signer;
+  manifest.sha256 = kAbc;
+  policy.keys = {dir.write("k.pub", padded(signer.public_file(), 4 << 10))};
+  const std::string path = dir / "p/x.octavo-plugin.toml.sig";
+  dir.write("p/x.octavo-plugin.toml.sig", padded(signer.sign("text"), 4 << 10));
+  EXPECT_TRUE(check("signed")) << verdicts[0].evidence;
+  dir.write("p/x.octavo-plugin.toml.sig", padded(signer.sign("text"), (4 << 10) + 1));
+  EXPECT_FALSE(check("signed"));
+  EXPECT_EQ(verdicts[0].evidence, path + ": expected at most 4 KiB, found a file of 4097 bytes");
+  dir.write("k.pub", padded(signer.public_file(), (4 << 10) + 1));
+  dir.write("p/x.octavo-plugin.toml.sig", signer.sign("text"));
+  EXPECT_FALSE(check("signed"));
+  EXPECT_EQ(verdicts[0].evidence,
+            (dir / "k.pub") + ": expected at most 4 KiB, found a file of 4097 bytes");
+}
+
+TEST_F(TrustModes, longest_lock_file) {
+  Config config;
+  config[key::kTrust] = "pinned";
+  config.directory = dir.path();
+  Lock lock;
+  lock.plugins = {locked_plugin(manifest, kAbc, {})};
+  dir.write("octavo.lock", padded(lock_text(lock), 256 << 10));
+  EXPECT_TRUE(trust_policy(config, false).lock);
+  dir.write("octavo.lock", padded(lock_text(lock), (256 << 10) + 1));
+  EXPECT_FALSE(trust_policy(config, false).lock);
 }
 
 // The signature covers the manifest, the manifest the library.

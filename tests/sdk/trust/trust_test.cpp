@@ -1,5 +1,9 @@
 // Owner, mode and hash of plugins, in ordinary processes and in privileged ones.
+#include <cerrno>
+
+#include "tests/sdk/plugin/elf_image.h"
 #include "tests/sdk/trust/trust_files.h"
+#include "tests/support/failing_calls.h"
 
 namespace octavo {
 namespace {
@@ -18,6 +22,29 @@ TEST_F(TrustTest, library_that_the_group_can_write) {
   check("owner");
   EXPECT_EQ(verdicts[0].remedy.text, "run `chmod g-w " + manifest.library +
                                          "`, or set plugins.trust = \"dev\" while developing");
+}
+
+// At each call of `open` in turn, one of which is that of the needed library.
+TEST_F(TrustTest, needed_library_that_cannot_be_opened) {
+  test::ElfImage image(test::read_text(OCTAVO_ELF_SAMPLE));
+  const std::string needed = dir.write("n/libneeded.so.1", image.bytes(), 0755);
+  const uint64_t name = image.add_name("libneeded.so.1"), place = image.add_name(dir / "n");
+  Elf64_Dyn need{}, path{};
+  need.d_tag = DT_NEEDED;
+  need.d_un.d_val = name;
+  path.d_tag = DT_RUNPATH;
+  path.d_un.d_val = place;
+  image.add_entries({need, path});
+  dir.write("p/x.so", image.bytes(), 0755);
+  ASSERT_TRUE(check("owner"));
+  std::vector<std::string> found;
+  for (int call = 1; call < 12; ++call) {
+    const test::FailingCall open("open", EACCES, call);
+    if (!check("owner")) found.push_back(verdicts[0].evidence);
+  }
+  EXPECT_THAT(found, testing::Contains(manifest.library + " needs " + needed + ": " + needed +
+                                       ": cannot be read: Permission denied; check the path and "
+                                       "its permissions"));
 }
 
 TEST_F(TrustTest, manifest_that_others_can_write) {
@@ -64,8 +91,8 @@ TEST_F(TrustTest, symlinked_library_is_no_regular_file) {
 TEST_F(TrustTest, hash_is_checked_under_every_trust) {
   manifest.sha256 = kAbc;
   EXPECT_TRUE(check("owner"));
-  manifest.sha256[0] = '0';
-  for (const char *trust : {"owner", "dev"}) {
+  for (const auto &[trust, digit] : {std::pair("owner", '0'), std::pair("dev", 'f')}) {
+    manifest.sha256[0] = digit;
     EXPECT_FALSE(check(trust));
     ASSERT_EQ(verdicts.size(), 1u);
     EXPECT_EQ(verdicts[0].reason, uint32_t{OCTAVO_REASON_TRUST});
@@ -82,6 +109,16 @@ TEST_F(TrustTest, missing_library_has_no_hash) {
   EXPECT_EQ(sha256, "");
   EXPECT_FALSE(check("owner"));
   EXPECT_THAT(verdicts[0].evidence, HasSubstr(manifest.library + " cannot be inspected"));
+}
+
+TEST_F(TrustTest, library_that_cannot_be_opened) {
+  const test::FailingCall open("open", EACCES);
+  EXPECT_FALSE(check("owner"));
+  expect(OCTAVO_REASON_TRUST, "plugins.trust = \"owner\" refuses the file",
+         manifest.library + " cannot be inspected: " + manifest.library +
+             ": cannot be read: Permission denied");
+  EXPECT_EQ(verdicts[0].remedy.text,
+            "reinstall the plugin where this user can read it, and start the process again");
 }
 
 TEST_F(TrustTest, manifest_that_was_replaced_after_it_was_read) {
@@ -103,6 +140,7 @@ TEST_F(TrustTest, dev_is_not_for_privileged_processes) {
   EXPECT_FALSE(check("dev"));
   expect(OCTAVO_REASON_TRUST, "plugins.trust = \"dev\" is not for a process with raised privileges",
          "this process is set-uid, set-gid or has file capabilities");
+  EXPECT_EQ(verdicts[0].remedy.text, "set plugins.trust = \"owner\"");
 }
 
 TEST_F(TrustTest, files_of_the_user_do_not_count_in_a_privileged_process) {
