@@ -227,7 +227,8 @@ TEST(CudaAdam, scales_of_many_parts_as_the_cpu) {
       for (Twins::Tensor *t : {&all.back().weight, &all.back().gradient, &all.back().exp_avg})
         t->buffer = twins.bytes(codes);
     }
-    run(devices, kLayouts[3], all, twins, {OCTAVO_DECAY_DECOUPLED, 0, 0.0f, {}});
+    for (const bool is_one_pass : {true, false})
+      run(devices, kLayouts[3], all, twins, {OCTAVO_DECAY_DECOUPLED, 0, 0.0f, {}, {}, is_one_pass});
   }
 }
 
