@@ -76,6 +76,7 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
     case OCTAVO_KIND_QUANTIZE_FP4:
       return is_fp4(q.dtype, q.granularity, limits) ? nullptr : kNoFormat;
     case OCTAVO_KIND_ADAM_ROUNDED:
+    case OCTAVO_KIND_ADAM_ONE_PASS:
       /* The call itself, or a format of its moments as for adam_step. */
       if (q.dtype == 0) return nullptr;
       [[fallthrough]];

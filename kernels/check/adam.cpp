@@ -110,4 +110,22 @@ octavo_status check_adam_rounded(const Caller &caller, const octavo_adam_rounded
   return check.ok() ? check_adam_step(caller, c->step) : check.status();
 }
 
+octavo_status check_adam_one_pass(const Caller &caller, const octavo_adam_one_pass *c) {
+  Check check(caller, "adam_one_pass");
+  if (!check.call(c)) return check.status();
+  check.not_null(c->rounded, "rounded");
+  if (!check.ok()) return check.status();
+  const octavo_status status = check_adam_rounded(caller, c->rounded);
+  if (status != OCTAVO_OK) return status;
+  const octavo_adam_step &step = *c->rounded->step;
+  for (uint64_t i = 0; i < step.count && check.ok(); ++i) {
+    if (!has_tensor_scale(step, step.items[i])) continue;
+    check.not_null(c->amax, "amax");
+    if (!check.ok()) break;
+    check.not_null(c->amax[i], "amax[i]");
+    check.accumulators({{c->amax[i], "amax[i]"}});
+  }
+  return check.status();
+}
+
 }  // namespace octavo

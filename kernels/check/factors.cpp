@@ -85,15 +85,17 @@ octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceL
   check.not_null(call, "call");
   if (!check.ok()) return check.status();
   const uint32_t kind = kind_of(call);
-  constexpr uint32_t kPrescale = OCTAVO_KIND_PRESCALE_UPDATE, kAdam = OCTAVO_KIND_ADAM_ROUNDED;
+  constexpr uint32_t kPrescale = OCTAVO_KIND_PRESCALE_UPDATE, kAdam = OCTAVO_KIND_ADAM_ROUNDED,
+                     kOnePass = OCTAVO_KIND_ADAM_ONE_PASS;
   if (limits.takes_fp4) {
     check.fail(OCTAVO_UNSUPPORTED,
-               "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (quantize_fp4) or "
-               "%u (count)",
-               kind, kPrescale, kAdam, OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_KIND_COUNT);
+               "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (quantize_fp4), %u "
+               "(count) or %u (adam_one_pass)",
+               kind, kPrescale, kAdam, OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_KIND_COUNT, kOnePass);
   } else {
-    check.fail(OCTAVO_UNSUPPORTED, "kind = %u; expected %u (prescale_update) or %u (adam_rounded)",
-               kind, kPrescale, kAdam);
+    check.fail(OCTAVO_UNSUPPORTED,
+               "kind = %u; expected %u (prescale_update), %u (adam_rounded) or %u (adam_one_pass)",
+               kind, kPrescale, kAdam, kOnePass);
   }
   return check.status();
 }

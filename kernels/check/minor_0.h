@@ -7,6 +7,7 @@
 #pragma once
 
 #include "octavo/draft/fp4.h"
+#include "octavo/draft/one_pass.h"
 
 namespace octavo {
 
@@ -36,6 +37,7 @@ OCTAVO_MINOR_0(octavo_copy, bytes);
 OCTAVO_MINOR_0(octavo_scale_values, reserved);
 OCTAVO_MINOR_0(octavo_prescale_update, high);
 OCTAVO_MINOR_0(octavo_adam_rounded, reserved);
+OCTAVO_MINOR_0(octavo_adam_one_pass, amax);
 OCTAVO_MINOR_0(octavo_quantize_fp4, reserved);
 OCTAVO_MINOR_0(octavo_count, skip);
 OCTAVO_MINOR_0(octavo_gradient_scale, max_norm);

@@ -65,6 +65,7 @@ octavo_status check_pack(const Caller &caller, const octavo_pack *c, const Devic
 
 octavo_status check_adam_step(const Caller &caller, const octavo_adam_step *c);
 octavo_status check_adam_rounded(const Caller &caller, const octavo_adam_rounded *c);
+octavo_status check_adam_one_pass(const Caller &caller, const octavo_adam_one_pass *c);
 octavo_status check_sum_quantized(const Caller &caller, const octavo_sum_quantized *c);
 octavo_status check_sum_rows(const Caller &caller, const octavo_sum *c);
 octavo_status check_sum_of_squares(const Caller &caller, const octavo_sum *c);

@@ -40,10 +40,12 @@ class SharedStats {
 
   float amax() const { return bits_float(amax_bits_.load(std::memory_order_relaxed)); }
 
+  bool nonfinite() const { return nonfinite_.load(std::memory_order_relaxed); }
+
   /* Adds what was seen to a call's accumulators, either of which may be null. */
   void publish(float *amax_target, float *nonfinite_target) const {
     if (amax_target != nullptr) accumulate_max(amax_target, amax());
-    if (nonfinite_target != nullptr && nonfinite_.load(std::memory_order_relaxed)) {
+    if (nonfinite_target != nullptr && nonfinite()) {
       accumulate_max(nonfinite_target, 1.0f);
     }
   }

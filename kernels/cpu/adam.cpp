@@ -13,48 +13,13 @@
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/adam_item.h"
+#include "kernels/cpu/adam_spans.h"
 #include "kernels/cpu/verbs.h"
 #include "kernels/format/scale_rules.h"
 #include "octavo/draft/rounding.h"
 
 namespace octavo {
 namespace {
-
-/* Calls body(span) for long runs of the segments [begin, end), the last ones first where asked. */
-template <typename Body>
-void for_spans(const Step &s, int64_t begin, int64_t end, bool goes_back, Body &&body) {
-  constexpr int64_t kRun = 64; /* segments: long enough for what a call sets up */
-  const int64_t cols = s.gradient.cols;
-  const int64_t per_row = divide_up(cols, kSegment);
-  const auto call = [&](int64_t first, int64_t last) {
-    const int64_t row = first / per_row;
-    const int64_t col = first % per_row * kSegment;
-    const int64_t left = cols - col;
-    const int64_t whole = (last - first) * kSegment;
-    AdamSpan span = {element(s.gradient, row, col), {}, whole < left ? whole : left};
-    for (int i = 0; i < kAdamTensors; ++i) {
-      span.tensors[i] = element(s.targets[i].tensor, row, col);
-    }
-    body(span);
-  };
-  if (goes_back) {
-    for (int64_t last = end; last > begin;) {
-      const int64_t row_begin = (last - 1) / per_row * per_row;
-      int64_t first = last - kRun > row_begin ? last - kRun : row_begin;
-      if (first < begin) first = begin;
-      call(first, last);
-      last = first;
-    }
-    return;
-  }
-  for (int64_t first = begin; first < end;) {
-    const int64_t row_end = (first / per_row + 1) * per_row;
-    int64_t last = first + kRun < row_end ? first + kRun : row_end;
-    if (last > end) last = end;
-    call(first, last);
-    first = last;
-  }
-}
 
 /* The largest new values where all are numbers; else *are_numbers is false. */
 octavo_status measure_fused(const Step &s, float *amax, bool *are_numbers) {
@@ -137,6 +102,8 @@ octavo_status choose_scales(Step *s, uint32_t rule) {
   return OCTAVO_OK;
 }
 
+}  // namespace
+
 octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
                              const octavo_adam_item &item, const Rounding &rounding) {
   const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
@@ -151,6 +118,8 @@ octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
   *item.step = step;
   return OCTAVO_OK;
 }
+
+namespace {
 
 octavo_status step_adam(const Context &context, const octavo_adam_step &c, Rounding rounding,
                         const uint64_t *keys) {

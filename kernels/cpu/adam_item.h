@@ -46,4 +46,8 @@ void compute_segment(const Step &s, const AdamPlan &plan, int64_t row, int64_t c
 void store_target(const Step &s, int which, int64_t row, int64_t col, int64_t count,
                   const float *values, const float *old_exp_avg);
 
+/* The whole step, with scales of its new values. */
+octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
+                             const octavo_adam_item &item, const Rounding &rounding);
+
 }  // namespace octavo

@@ -44,6 +44,20 @@ inline Vector all_lanes(float value) {
   return Vector{} + value;
 }
 
+/* limited of kernels/format: where an operand is NaN, the instructions return the second one. */
+inline Vector limited_lanes(Vector values, Vector limit) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(-limit, _mm512_min_ps(limit, values));
+#elif defined(__AVX2__)
+  return _mm256_max_ps(-limit, _mm256_min_ps(limit, values));
+#elif defined(__SSE2__)
+  return _mm_max_ps(-limit, _mm_min_ps(limit, values));
+#else
+  const Vector below = values > limit ? limit : values;
+  return below < -limit ? -limit : below;
+#endif
+}
+
 /* AdamFactors in every lane. */
 struct AdamVectors {
   Vector beta1;
@@ -55,6 +69,7 @@ struct AdamVectors {
   Vector eps;
   Vector keep;
   Vector l2;
+  Vector ratio_limit;
 
   explicit AdamVectors(const AdamFactors &f)
       : beta1(all_lanes(f.beta1)),
@@ -65,7 +80,8 @@ struct AdamVectors {
         root_correction2(all_lanes(f.root_correction2)),
         eps(all_lanes(f.eps)),
         keep(all_lanes(f.keep)),
-        l2(all_lanes(f.l2)) {}
+        l2(all_lanes(f.l2)),
+        ratio_limit(all_lanes(f.ratio_limit)) {}
 
   Vector new_exp_avg(Vector old, Vector gradient) const {
     return beta1 * old + one_minus_beta1 * gradient;
@@ -73,9 +89,11 @@ struct AdamVectors {
   Vector new_exp_avg_sq(Vector old, Vector gradient) const {
     return beta2 * old + one_minus_beta2 * (gradient * gradient);
   }
+  template <bool kLimits>
   Vector change(Vector exp_avg, Vector exp_avg_sq) const {
     const Vector denominator = roots_of(exp_avg_sq) / root_correction2 + eps;
-    return step_size * (exp_avg / denominator);
+    const Vector ratio = exp_avg / denominator;
+    return step_size * (kLimits ? limited_lanes(ratio, ratio_limit) : ratio);
   }
 };
 
@@ -93,8 +111,8 @@ struct AdamExtras {
 };
 
 /* What is stored: with the decay of L2 a moment may be stored without it. kIsPlain: without extras.
- */
-template <bool kIsPlain>
+ * kLimits: the factors may have a ratio_limit. */
+template <bool kIsPlain, bool kLimits = !kIsPlain>
 inline AdamLanes adam_lanes(const AdamVectors &f, const AdamExtras &extras, const AdamLanes &old,
                             Vector gradient) {
   const Vector kept = old.weight * f.keep;
@@ -102,7 +120,7 @@ inline AdamLanes adam_lanes(const AdamVectors &f, const AdamExtras &extras, cons
   AdamLanes lanes;
   lanes.exp_avg = f.new_exp_avg(old.exp_avg, decayed);
   lanes.exp_avg_sq = f.new_exp_avg_sq(old.exp_avg_sq, decayed);
-  lanes.weight = kept - f.change(lanes.exp_avg, lanes.exp_avg_sq);
+  lanes.weight = kept - f.change<kLimits>(lanes.exp_avg, lanes.exp_avg_sq);
   if (!kIsPlain && extras.undecayed_exp_avg) lanes.exp_avg = f.new_exp_avg(old.exp_avg, gradient);
   if (!kIsPlain && extras.undecayed_exp_avg_sq) {
     lanes.exp_avg_sq = f.new_exp_avg_sq(old.exp_avg_sq, gradient);
@@ -154,7 +172,7 @@ void step_values(const AdamPlan &plan, const float *gradient, int64_t n, float *
 
 void step_rows(const AdamPlan &plan, const float *gradient, int64_t n, float *weight,
                float *exp_avg, float *exp_avg_sq) {
-  if (plan.factors.l2 == 0.0f) {
+  if (plan.factors.l2 == 0.0f && plan.factors.ratio_limit == bits_float(kInfinityBits)) {
     step_values<true>(plan, gradient, n, weight, exp_avg, exp_avg_sq);
   } else {
     step_values<false>(plan, gradient, n, weight, exp_avg, exp_avg_sq);

@@ -171,9 +171,28 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   if (limited > peaks->bits[kExpAvgSq]) peaks->bits[kExpAvgSq] = limited;
 }
 
-/* kShrinks: exp_avg, whose codes have 8 bits, is rounded by OCTAVO_ROUND_SHRINKING. */
-template <typename Layout, bool kIsPlain, bool kShrinks>
-void write_span(const AdamPlan &all, const AdamSpan &span) {
+/* The largest of what a span stored, lane by lane, as FusedAdamLoops.pass has it. */
+struct StoredPeaks {
+  UpdateBits of[kAdamTensors] = {};
+
+  void raise(const AdamLanes &scaled, UpdateBits exp_avg_code) {
+    of[kWeight] = higher(of[kWeight], as_bits(scaled.weight) & kMagnitudeMask);
+    of[kExpAvg] = higher(of[kExpAvg], exp_avg_code);
+    of[kExpAvgSq] = higher(of[kExpAvgSq], as_bits(scaled.exp_avg_sq)); /* not below 0 */
+  }
+  void add_to(AdamPeaks *peaks) const {
+    for (int i = 0; i < kAdamTensors; ++i) {
+      const int32_t highest = highest_lane(of[i]);
+      if (highest > peaks->bits[i]) peaks->bits[i] = highest;
+    }
+  }
+};
+
+/* kShrinks: exp_avg, whose codes have 8 bits, is rounded by OCTAVO_ROUND_SHRINKING. kIsOnePass: for
+ * adam_one_pass, which saturates where it was given wrong peaks. */
+template <typename Layout, bool kIsPlain, bool kShrinks, bool kIsOnePass = false>
+void write_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks = nullptr) {
+  constexpr bool kSaturates = !kIsPlain || kIsOnePass;
   const AdamPlan plan = kIsPlain ? with_folded_scales(all) : all;
   const AdamVectors f(plan.factors);
   const AdamExtras extras(plan);
@@ -182,6 +201,7 @@ void write_span(const AdamPlan &all, const AdamSpan &span) {
   const Vector new_scale_inv = all_lanes(1.0f / plan.new_scale[kExpAvg]);
   const Vector limit = all_lanes(decay_limit(all.factors.beta1));
   const Layout layout;
+  StoredPeaks stored;
   for_groups<Layout>(span, true, [&](const char *gradient, char *const *tensors) {
     const AdamReader<Layout> reader(layout, gradient, tensors);
     auto weights = layout.weight.write(tensors[kWeight]);
@@ -190,23 +210,26 @@ void write_span(const AdamPlan &all, const AdamSpan &span) {
 #pragma GCC unroll 4
     for (int i = 0; i < kGroupVectors; ++i) {
       const AdamLanes old = reader.lanes(scales, i);
-      AdamLanes lanes = adam_lanes<kIsPlain>(f, extras, old, reader.gradient(scales, i));
+      AdamLanes lanes =
+          adam_lanes<kIsPlain, kSaturates>(f, extras, old, reader.gradient(scales, i));
       const Vector value = lanes.exp_avg;
       if (Layout::kBytes[kExpAvg] < 4) lanes.exp_avg *= scales.now[kExpAvg];
       if (Layout::kBytes[kExpAvgSq] < 4) lanes.exp_avg_sq *= scales.now[kExpAvgSq];
       if (Layout::kBytes[kWeight] < 4) lanes.weight *= scales.now[kWeight];
-      weights.template set<!kIsPlain>(i, lanes.weight, 0);
-      exp_avgs.template set<!kIsPlain>(i, lanes.exp_avg, 0);
+      weights.template set<kSaturates>(i, lanes.weight, 0);
+      exp_avgs.template set<kSaturates>(i, lanes.exp_avg, 0);
       if constexpr (kShrinks) {
         const Vector old_value = kIsPlain ? old.exp_avg * scales.old[kExpAvg] : old.exp_avg;
         exp_avgs.shrink(i, value, old_value, limit, new_scale_inv);
       }
-      exp_avg_sqs.template set<!kIsPlain>(i, lanes.exp_avg_sq, raised);
+      exp_avg_sqs.template set<kSaturates>(i, lanes.exp_avg_sq, raised);
+      if constexpr (kIsOnePass) stored.raise(lanes, exp_avgs.magnitude(i));
     }
     weights.finish();
     exp_avgs.finish();
     exp_avg_sqs.finish();
   });
+  if constexpr (kIsOnePass) stored.add_to(peaks);
 }
 
 #endif

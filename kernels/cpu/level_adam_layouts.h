@@ -92,7 +92,28 @@ void write_plan(const AdamPlan &plan, const AdamSpan &span) {
   }
 }
 
-constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &measure_plan, &write_plan};
+template <typename Layout, bool kShrinks>
+void pass_layout(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored) {
+  if (is_plain(plan)) {
+    write_span<Layout, true, kShrinks, true>(plan, span, stored);
+  } else {
+    write_span<Layout, false, kShrinks, true>(plan, span, stored);
+  }
+}
+
+template <typename Layout>
+void pass_codes(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored) {
+  plan.rounding[kExpAvg] == OCTAVO_ROUND_NEAREST_EVEN
+      ? pass_layout<Layout, false>(plan, span, stored)
+      : pass_layout<Layout, true>(plan, span, stored);
+}
+
+void pass_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored) {
+  plan.gradient_dtype == OCTAVO_E4M3FN ? pass_codes<CodesFromCodes>(plan, span, stored)
+                                       : pass_codes<CodesFromF32>(plan, span, stored);
+}
+
+constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &measure_plan, &write_plan, &pass_plan};
 constexpr const FusedAdamLoops *kFusedAdam = &kFusedAdamLoops;
 
 #else

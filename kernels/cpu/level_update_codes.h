@@ -118,6 +118,8 @@ struct Float8Values {
                                  static_cast<UpdateBits>(stored + stored > to_value + from);
       sums[i] = as_lanes(as_bits(sums[i]) + is_less);
     }
+    /* The code of vector i without its sign. */
+    UpdateBits magnitude(int i) const { return as_bits(sums[i]) & 0xFF; }
     void finish() const { store_bits(to, format.pack(sums, raw)); }
   };
   Reader read(const char *from) const {

@@ -52,6 +52,9 @@ octavo_status draft(void *ctx, const void *call) {
     case OCTAVO_KIND_ADAM_ROUNDED:
       return verb<check_adam_rounded, adam_rounded>(ctx,
                                                     static_cast<const octavo_adam_rounded *>(call));
+    case OCTAVO_KIND_ADAM_ONE_PASS:
+      return verb<check_adam_one_pass, adam_one_pass>(
+          ctx, static_cast<const octavo_adam_one_pass *>(call));
     case OCTAVO_KIND_QUANTIZE_FP4:
       return verb<check_quantize_fp4, quantize_fp4>(ctx,
                                                     static_cast<const octavo_quantize_fp4 *>(call));

@@ -53,6 +53,10 @@ struct FusedAdamLoops {
   void (*measure)(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks);
   /* Writes the new values with the new scales; all of them must be finite. */
   void (*write)(const AdamPlan &plan, const AdamSpan &span);
+  /* The same for adam_one_pass, which measures nothing before it: where all tensors have a scale
+   * and their new values are numbers. Raises *stored to the largest magnitude of the codes of
+   * exp_avg, and of the others' new values times their new scales. */
+  void (*pass)(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored);
 };
 
 /* Blocks of optimizer states, see kernels/format/block_state.h; values are finite or not. */
@@ -91,6 +95,8 @@ struct UpdateLoops {
   const FusedAdamLoops *fused; /* null: none on this level */
   StateLoops states;
   RoundingLoops rounding;
+  /* The largest code of E4M3, without signs. */
+  uint8_t (*highest_code)(const uint8_t *codes, int64_t n);
   /* out[i] = cast(sum over shards, in order, of the value of codes[shard * stride + i]) for E4M3FN
    * or E5M2; returns how many sums were beyond the largest finite code. */
   int64_t (*sum_codes)(uint32_t dtype, const uint8_t *codes, uint64_t shards, uint64_t stride,

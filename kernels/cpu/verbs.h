@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/context.h"
+#include "octavo/draft/one_pass.h"
 
 namespace octavo {
 
@@ -16,6 +17,7 @@ octavo_status delayed_scale_update(const Context &context, const octavo_delayed_
 octavo_status gemm(const Context &context, const octavo_gemm &c);
 octavo_status adam_step(const Context &context, const octavo_adam_step &c);
 octavo_status adam_rounded(const Context &context, const octavo_adam_rounded &c);
+octavo_status adam_one_pass(const Context &context, const octavo_adam_one_pass &c);
 octavo_status sum_quantized(const Context &context, const octavo_sum_quantized &c);
 octavo_status sum_rows(const Context &context, const octavo_sum &c);
 octavo_status sum_of_squares(const Context &context, const octavo_sum &c);

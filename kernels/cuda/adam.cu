@@ -1,6 +1,6 @@
 /* adam_step: lists of tensors, as many in a launch as its arguments hold. */
 #include "kernels/check/calls.h"
-#include "kernels/cuda/device/adam.cuh"
+#include "kernels/cuda/device/adam_one_pass.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/verbs.h"
 
@@ -42,12 +42,20 @@ uint64_t step_bytes(uint64_t count) {
   return (most * sizeof(AdamStep) + 15) / 16 * 16;
 }
 
+uint64_t all_chunks(const octavo_adam_step &c) {
+  uint64_t chunks = 0;
+  for (uint64_t i = 0; i < c.count; ++i) chunks += static_cast<uint64_t>(chunks_of(c.items[i]));
+  return chunks;
+}
+
 /* What a draft call adds to an adam_step. */
 struct AdamCall {
   const char *verb;
   void *workspace;
   uint32_t rounding[kAdamTensors];
   const uint64_t *keys; /* null: nothing is stochastic */
+  bool is_one_pass;
+  float *const *amax; /* of adam_one_pass */
 
   bool rounds() const { return (rounding[0] | rounding[1] | rounding[2]) != 0; }
 };
@@ -57,7 +65,8 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
   bool is_scaled = false;
   for (uint64_t i = 0; i < c.count; ++i) is_scaled = is_scaled || has_tensor_scale(c, c.items[i]);
   if (is_scaled && call.workspace == nullptr) {
-    return l.fail(refuse_null_workspace(l.context().caller, call.verb, adam_workspace(c)));
+    const uint64_t bytes = call.is_one_pass ? one_pass_workspace(c) : adam_workspace(c);
+    return l.fail(refuse_null_workspace(l.context().caller, call.verb, bytes));
   }
   for (uint64_t first = 0; first < c.count;) {
     AdamList list = {};
@@ -72,18 +81,28 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
       const octavo_adam_item &item = c.items[first];
       list.items[list.count] = item_of(item, list.chunks);
       if (call.keys != nullptr) list.items[list.count].key = call.keys[first];
+      if (call.is_one_pass && has_tensor_scale(c, item))
+        list.items[list.count].amax = call.amax[first];
       ++list.count;
       list.chunks += chunks_of(item);
       measures = measures || has_tensor_scale(c, item);
     }
     list.blocks = static_cast<int>(blocks_for(l.context(), list.chunks));
     const dim3 blocks(static_cast<unsigned>(list.blocks));
+    const dim3 items(static_cast<unsigned>(list.count));
+    auto *workspace = static_cast<char *>(call.workspace);
+    if (measures) list.steps = reinterpret_cast<AdamStep *>(workspace);
+    if (measures && call.is_one_pass) {
+      list.peaks = reinterpret_cast<int32_t(*)[kAdamTensors + 1]>(workspace + step_bytes(c.count));
+      l.run(blocks, dim3(kThreads), peak_adam_kernel, list);
+      l.run(items, dim3(kThreads), bound_adam_kernel, list);
+      l.run(blocks, dim3(kThreads), pass_adam_kernel, list);
+      continue;
+    }
     if (measures) {
-      auto *workspace = static_cast<char *>(call.workspace);
-      list.steps = reinterpret_cast<AdamStep *>(workspace);
       list.parts = reinterpret_cast<int32_t(*)[kAdamTensors]>(workspace + step_bytes(c.count));
       l.run(blocks, dim3(kThreads), measure_adam_kernel, list);
-      l.run(dim3(static_cast<unsigned>(list.count)), dim3(kThreads), scale_adam_kernel, list);
+      l.run(items, dim3(kThreads), scale_adam_kernel, list);
     }
     l.run(blocks, dim3(kThreads), call.rounds() ? round_adam_kernel : write_adam_kernel, list);
     if (!measures) l.run(dim3(1), dim3(kAdamItems), finish_adam_kernel, list);
@@ -94,14 +113,16 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
 
 /* The steps of a launch, then the parts of all chunks, which launches share one after the other. */
 uint64_t adam_workspace(const octavo_adam_step &c) {
-  uint64_t chunks = 0;
-  for (uint64_t i = 0; i < c.count; ++i) chunks += static_cast<uint64_t>(chunks_of(c.items[i]));
-  return step_bytes(c.count) + chunks * sizeof(int32_t[kAdamTensors]);
+  return step_bytes(c.count) + all_chunks(c) * sizeof(int32_t[kAdamTensors]);
+}
+
+uint64_t one_pass_workspace(const octavo_adam_step &c) {
+  return step_bytes(c.count) + all_chunks(c) * sizeof(int32_t[kAdamTensors + 1]);
 }
 
 octavo_status adam_step(void *ctx, const octavo_adam_step *c) {
   return run_verb<check_adam_step>(ctx, "adam_step", c, [&](Launcher &l) {
-    launch_adam(l, *c, {"adam_step", c->workspace, {}, nullptr});
+    launch_adam(l, *c, {"adam_step", c->workspace, {}, nullptr, false, nullptr});
   });
 }
 
@@ -111,7 +132,22 @@ octavo_status adam_rounded(void *ctx, const octavo_adam_rounded *c) {
                 {"adam_rounded",
                  c->workspace,
                  {c->weight_rounding, c->exp_avg_rounding, c->exp_avg_sq_rounding},
-                 c->keys});
+                 c->keys,
+                 false,
+                 nullptr});
+  });
+}
+
+octavo_status adam_one_pass(void *ctx, const octavo_adam_one_pass *c) {
+  return run_verb<check_adam_one_pass>(ctx, "adam_one_pass", c, [&](Launcher &l) {
+    const octavo_adam_rounded &r = *c->rounded;
+    launch_adam(l, *r.step,
+                {"adam_one_pass",
+                 c->workspace,
+                 {r.weight_rounding, r.exp_avg_rounding, r.exp_avg_sq_rounding},
+                 r.keys,
+                 true,
+                 c->amax});
   });
 }
 

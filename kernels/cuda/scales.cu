@@ -29,6 +29,8 @@ octavo_status draft(void *ctx, const void *call) {
   const uint32_t kind = call == nullptr ? 0 : kind_of(call);
   if (kind == OCTAVO_KIND_ADAM_ROUNDED)
     return adam_rounded(ctx, static_cast<const octavo_adam_rounded *>(call));
+  if (kind == OCTAVO_KIND_ADAM_ONE_PASS)
+    return adam_one_pass(ctx, static_cast<const octavo_adam_one_pass *>(call));
   if (kind != OCTAVO_KIND_PRESCALE_UPDATE)
     return refuse_draft(context_of(ctx).caller, call, context_of(ctx).limits);
   const auto *c = static_cast<const octavo_prescale_update *>(call);

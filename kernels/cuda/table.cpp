@@ -70,6 +70,16 @@ octavo_status ask_adam_rounded(const Caller &caller, const octavo_adam_rounded *
   return check.ok() ? ask_adam(caller, c->step, bytes) : check.status();
 }
 
+octavo_status ask_adam_one_pass(const Caller &caller, const octavo_adam_one_pass *c,
+                                uint64_t *bytes) {
+  Check check(caller, "workspace_bytes of adam_one_pass");
+  if (check.call(c)) check.not_null(c->rounded, "rounded");
+  const octavo_status status =
+      check.ok() ? ask_adam_rounded(caller, c->rounded, bytes) : check.status();
+  if (status == OCTAVO_OK) *bytes = one_pass_workspace(*c->rounded->step);
+  return status;
+}
+
 octavo_status ask_sum(const Caller &caller, const octavo_sum *c, uint64_t *bytes) {
   Check check(caller, "workspace_bytes of sum_rows and sum_of_squares");
   if (check.call(c)) check.not_null(c->in, "in");
@@ -96,6 +106,9 @@ octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
     case OCTAVO_KIND_ADAM_ROUNDED:
       return ask_adam_rounded(context.caller, static_cast<const octavo_adam_rounded *>(call),
                               bytes);
+    case OCTAVO_KIND_ADAM_ONE_PASS:
+      return ask_adam_one_pass(context.caller, static_cast<const octavo_adam_one_pass *>(call),
+                               bytes);
     case OCTAVO_KIND_SUM_QUANTIZED: *bytes = sum_quantized_workspace(context); return OCTAVO_OK;
     case OCTAVO_KIND_SUM:
       return ask_sum(context.caller, static_cast<const octavo_sum *>(call), bytes);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/context.h"
+#include "octavo/draft/one_pass.h"
 
 namespace octavo::cuda {
 
@@ -23,6 +24,7 @@ octavo_status copy(void *ctx, const octavo_copy *c);
 octavo_status scale_values(void *ctx, const octavo_scale_values *c);
 octavo_status draft(void *ctx, const void *call);
 octavo_status adam_rounded(void *ctx, const octavo_adam_rounded *c);
+octavo_status adam_one_pass(void *ctx, const octavo_adam_one_pass *c);
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c);
 octavo_status prologue(void *ctx, const octavo_prologue_call *c);
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c);
@@ -38,6 +40,7 @@ octavo_status synchronize(void *ctx);
 /* Bytes of workspace; the functions of DeviceLimits. */
 uint64_t quantize_workspace();
 uint64_t adam_workspace(const octavo_adam_step &c);
+uint64_t one_pass_workspace(const octavo_adam_step &c);
 uint64_t sum_quantized_workspace(const Context &context);
 uint64_t sum_workspace(const octavo_sum &c);
 bool gemm_workspace(const void *device, const octavo_gemm &c, uint64_t *bytes);

@@ -54,8 +54,9 @@ struct AdamFactors {
   float step_size;        /* lr / (1 - beta1^t) */
   float root_correction2; /* sqrt(1 - beta2^t) */
   float eps;
-  float keep; /* 1 - lr * weight_decay; 1 with L2 */
-  float l2;   /* weight_decay with L2; else 0 */
+  float keep;        /* 1 - lr * weight_decay; 1 with L2 */
+  float l2;          /* weight_decay with L2; else 0 */
+  float ratio_limit; /* see one_pass.h; infinity: none */
 };
 
 /* `step` starts at 1. */
@@ -78,6 +79,7 @@ OCTAVO_HOST_DEVICE static inline AdamFactors adam_factors(const float *hyper, in
   f.eps = hyper[OCTAVO_HYPER_EPS];
   f.keep = decay_is_l2 ? 1.0f : static_cast<float>(1.0 - lr * static_cast<double>(decay));
   f.l2 = decay_is_l2 ? decay : 0.0f;
+  f.ratio_limit = bits_float(kInfinityBits);
   return f;
 }
 
@@ -98,6 +100,13 @@ OCTAVO_HOST_DEVICE static inline AdamMoments adam_moments(const AdamFactors &f,
           f.beta2 * old.exp_avg_sq + f.one_minus_beta2 * (gradient * gradient)};
 }
 
+/* The value with a magnitude of at most `limit`; NaN stays, and a limit that is NaN limits nothing.
+ */
+OCTAVO_HOST_DEVICE static inline float limited(float value, float limit) {
+  const float below = value > limit ? limit : value;
+  return below < -limit ? -limit : below;
+}
+
 /* `gradient` is already multiplied by its scale_inv and by OCTAVO_HYPER_GRAD_SCALE. */
 OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
                                                           float gradient) {
@@ -105,7 +114,7 @@ OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, 
   const float g = f.l2 == 0.0f ? gradient : gradient + f.l2 * weight;
   const AdamMoments moments = adam_moments(f, old, g);
   const float denominator = square_root(moments.exp_avg_sq) / f.root_correction2 + f.eps;
-  const float change = f.step_size * (moments.exp_avg / denominator);
+  const float change = f.step_size * limited(moments.exp_avg / denominator, f.ratio_limit);
   return {weight - change, moments.exp_avg, moments.exp_avg_sq};
 }
 

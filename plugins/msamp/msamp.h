@@ -63,8 +63,12 @@ class Msamp : public author::Backend<Msamp, Options>,
   void prescale(Pass &p, const author::Reduction &r, float *scale, uint64_t n) const;
   void add_codes(Pass &p, const author::Reduction &r, uint64_t elements, float count_as) const;
 
+  // One Adam step with scales from bounds.
+  void step_in_one_pass(Pass &p, const author::StepGroup &g, octavo_adam_rounded &rounded) const;
+
   author::CodesSlot weight_, master_, cache_, gradient_;
   author::FloatSlot nonfinite_;
+  author::FloatSlot amax_;  // of what Adam stores, with state_scale = "bound"
   author::ObservedSlot x_, dy_;
   // Of reductions: elements that saturated, all elements, what gradients are multiplied by, and the
   // kept scale of one gradient (msamp04 only).

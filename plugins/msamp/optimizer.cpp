@@ -15,7 +15,7 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
   adam.state_granularity = options().state_granularity();
   adam.flags = options().parity() ? 0 : OCTAVO_ADAM_KEEP_POSITIVE;
   const Roundings roundings = options().roundings();
-  if (roundings.any()) {
+  if (roundings.any() || options().bounds_scales()) {
     // A stream of random bits for each parameter, whoever steps it; the step count is the kernels'.
     uint64_t keys[author::StepGroup::kMost];
     for (uint64_t i = 0; i < g.size(); ++i)
@@ -26,7 +26,11 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
     rounded.weight_rounding = roundings.weight;
     rounded.exp_avg_rounding = roundings.exp_avg;
     rounded.exp_avg_sq_rounding = roundings.exp_avg_sq;
-    p.run(&octavo_kernels::draft, rounded);
+    if (options().bounds_scales()) {
+      step_in_one_pass(p, g, rounded);
+    } else {
+      p.run(&octavo_kernels::draft, rounded);
+    }
   } else {
     p.run(&octavo_kernels::adam_step, adam);
   }
@@ -38,11 +42,25 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
   }
 }
 
+// The kernels keep the amaxes of what they store from step to step.
+void Msamp::step_in_one_pass(Pass &p, const author::StepGroup &g,
+                             octavo_adam_rounded &rounded) const {
+  float *amaxes[author::StepGroup::kMost];
+  for (uint64_t i = 0; i < g.size(); ++i) amaxes[i] = g[i][amax_];
+  auto one_pass = p.call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
+  one_pass.rounded = &rounded;
+  one_pass.amax = amaxes;
+  p.run(&octavo_kernels::draft, one_pass);
+}
+
 // The scale follows from the values. The E4M3 weight of O3 always comes from the f16 master, so
 // that every rank has the same codes: from the master's slot or, on ranks that do not own it, from
 // a piece of the workspace.
 void Msamp::write(Pass &p, const author::WriteCall &c) const {
   Codes out = c.stored(c.role);
+  // What the kernels know of the codes is of the old ones.
+  if (options().bounds_scales() && c.role != OCTAVO_ROLE_GRADIENT && c[amax_] != nullptr)
+    p.clear(c[amax_], OCTAVO_AMAX_COUNT * sizeof(float));
   if (out.by_rows().is_plain()) return p.add(c.plain, out.rows, false);
   Cast how = by_rule();
   if (c.role == OCTAVO_ROLE_EXP_AVG_SQ && !options().parity())

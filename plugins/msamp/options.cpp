@@ -60,6 +60,10 @@ void Options::list(author::OptionList<Options> &l) {
         "of moments in codes; shrinking: a decay is never undone; nearest: to nearest even, as "
         "MS-AMP; stochastic; profile: shrinking with msamp-fixed, nearest with msamp04")
       .choices({"profile", "shrinking", "nearest", "stochastic"});
+  l.add("state_scale", &Options::state_scale,
+        "of moments and the weights that Adam steps; exact: of the new values, as MS-AMP, in two "
+        "passes; bound: of a bound that the old ones give, in one pass")
+      .choices({"exact", "bound"});
   l.add("state_skip", &Options::state_skip,
         "shell patterns of parameters whose moments stay in fp32, separated by commas");
   l.add("state_min_size", &Options::state_min_size,

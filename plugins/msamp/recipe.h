@@ -4,7 +4,7 @@
 // what MS-AMP leaves no choice about.
 #pragma once
 
-#include "octavo/draft/rounding.h"
+#include "octavo/draft/one_pass.h"
 #include "octavo/plugin.hpp"
 
 namespace octavo::msamp {
@@ -16,6 +16,7 @@ enum class States { kLevel, kE4m3Block, kCoat };
 enum class Accumulation { kFp8, kFp32 };
 enum class Prescale { kProfile, kAuto, kSqrt, kFull, kNone };
 enum class StateRounding { kProfile, kShrinking, kNearest, kStochastic };
+enum class StateScale { kExact, kBound };
 enum class WeightRounding { kNearest, kStochastic };
 
 // The dtypes of one parameter's tensors; 0: none.
@@ -59,6 +60,7 @@ struct Options {
   bool amsgrad = false;
   States state_format = States::kLevel;
   StateRounding state_rounding = StateRounding::kProfile;
+  StateScale state_scale = StateScale::kExact;
   std::string state_skip;
   uint64_t state_min_size = 0;
   WeightRounding weight_rounding = WeightRounding::kNearest;
@@ -87,6 +89,11 @@ struct Options {
     Formats f = kLevels[static_cast<size_t>(opt_level)];
     if (state_format != States::kLevel) f.exp_avg = f.exp_avg_sq = OCTAVO_E4M3FN;
     return f;
+  }
+  // Whether a step's scales come from bounds. With moments in fp32 it has one pass anyway, but for
+  // the scale of the weight.
+  bool bounds_scales() const {
+    return state_scale == StateScale::kBound && formats().exp_avg != OCTAVO_F32;
   }
   // Whether state_skip or state_min_size leave the moments of a parameter in fp32.
   bool keeps_moments(std::string_view name, int64_t elements) const;

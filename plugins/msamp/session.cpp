@@ -24,6 +24,13 @@ void Msamp::check(const author::Device &device, const Options &o, author::Verdic
         OCTAVO_REASON_OPTION, "msamp04 rounds to nearest even, as MS-AMP does",
         author::set_key("fp8.msamp.profile", "\"msamp-fixed\"",
                         ", or state_rounding = \"nearest\" and weight_rounding = \"nearest\""));
+  if (o.parity() && o.state_scale == StateScale::kBound)
+    return verdicts.decline(
+        OCTAVO_REASON_OPTION, "msamp04 takes scales from the new values, as MS-AMP does",
+        author::set_key("fp8.msamp.state_scale", "\"exact\"", ", or profile = \"msamp-fixed\""));
+  if (o.bounds_scales() && !device.executes(OCTAVO_KIND_ADAM_ONE_PASS))
+    return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels take scales from new values only",
+                            author::set_key("fp8.msamp.state_scale", "\"exact\""));
   if (o.roundings().any() && !device.executes(OCTAVO_KIND_ADAM_ROUNDED))
     return verdicts.decline(OCTAVO_REASON_KERNEL,
                             "the kernels round moments and weights to nearest even only",

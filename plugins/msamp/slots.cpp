@@ -164,6 +164,12 @@ void Msamp::declare_states(Slots &s) {
   };
   moment("exp_avg", OCTAVO_ROLE_EXP_AVG, f.exp_avg);
   moment("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, f.exp_avg_sq);
+  if (options().bounds_scales()) {
+    SlotRule amax = Slots::rule(SlotRule::Kind::kParameter, "state_amax", OCTAVO_ROLE_OTHER);
+    amax.cols = OCTAVO_AMAX_COUNT;
+    amax.when = is_trained;
+    amax_ = s.floats(state(amax));
+  }
   SlotRule step = Slots::rule(SlotRule::Kind::kParameter, "step", OCTAVO_ROLE_COUNTER);
   step.dtype = OCTAVO_I32;
   step.when = is_trained;

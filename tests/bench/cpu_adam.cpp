@@ -3,12 +3,14 @@
 //
 // The fp32 opponents are our own table's step and a plain AVX-512 loop. "fp8_and_weight" also casts
 // the master weight to the E4M3 weight that products read. "fp8_shrinking" rounds the first moment
-// as msamp-fixed does. "block" and "coat" have both moments in E4M3 with a scale for 256 elements,
-// and with dynamic range expansion in groups of 128 (state_format of msamp).
+// as msamp-fixed does; "fp8_one_pass" and "coat_one_pass" do so with scales from bounds (the draft
+// call adam_one_pass; 12 bytes a parameter). "block" and "coat" have both moments in E4M3 with a
+// scale for 256 elements, and with dynamic range expansion in groups of 128 (state_format of
+// msamp).
 #include <cmath>
 #include <cstring>
 
-#include "octavo/draft/rounding.h"
+#include "octavo/draft/one_pass.h"
 #include "octavo/optimizer.h"
 #include "tests/bench/avx512.h"
 #include "tests/bench/bench.h"
@@ -32,7 +34,7 @@ const float *hyper() {
   return values;
 }
 
-enum class Extra { kNone, kWeight, kShrinking };
+enum class Extra { kNone, kWeight, kShrinking, kOnePass };
 
 void step_row(benchmark::State &state, octavo_adam_item item, Extra extra,
               uint32_t granularity = OCTAVO_PER_TENSOR) {
@@ -64,10 +66,19 @@ void step_row(benchmark::State &state, octavo_adam_item item, Extra extra,
   rounded.step = &c;
   rounded.workspace = c.workspace;
   rounded.exp_avg_rounding = OCTAVO_ROUND_SHRINKING;
+  float amax[OCTAVO_AMAX_COUNT] = {};
+  float *const amaxes[] = {amax};
+  auto one_pass = make_call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
+  one_pass.rounded = &rounded;
+  one_pass.workspace = c.workspace;
+  one_pass.amax = amaxes;
   const auto run = [&] {
+    if (extra == Extra::kOnePass) return kernels().draft(context(), &one_pass);
     return extra == Extra::kShrinking ? kernels().draft(context(), &rounded)
                                       : kernels().adam_step(context(), &c);
   };
+  /* The first step of one pass measures its tensors. */
+  if (!passed(state, run(), "adam_step")) return;
   for (auto _ : state) {
     if (!passed(state, run(), "adam_step")) return;
     if (casts_weight && !passed(state, kernels().quantize(context(), &q), "quantize")) return;
@@ -210,6 +221,9 @@ void add_adam() {
   benchmark::RegisterBenchmark("Adam/fp8", fp8_row, Extra::kNone);
   benchmark::RegisterBenchmark("Adam/fp8_and_weight", fp8_row, Extra::kWeight);
   benchmark::RegisterBenchmark("Adam/fp8_shrinking", fp8_row, Extra::kShrinking);
+  benchmark::RegisterBenchmark("Adam/fp8_one_pass", fp8_row, Extra::kOnePass);
+  benchmark::RegisterBenchmark("Adam/coat_one_pass", grouped_row, OCTAVO_EXPANDED_128,
+                               Extra::kOnePass);
   benchmark::RegisterBenchmark("Adam/block", grouped_row, OCTAVO_FLAT_256, Extra::kShrinking);
   benchmark::RegisterBenchmark("Adam/coat", grouped_row, OCTAVO_EXPANDED_128, Extra::kShrinking);
   benchmark::RegisterBenchmark("Adam/coat_nearest", grouped_row, OCTAVO_EXPANDED_128, Extra::kNone);

@@ -3,7 +3,7 @@
  */
 #include <gtest/gtest.h>
 
-#include "octavo/draft/rounding.h"
+#include "octavo/draft/one_pass.h"
 #include "octavo/optimizer.h"
 #include "tests/kernels/guard_case.h"
 #include "tests/kernels/state_oracle.h"
@@ -87,7 +87,9 @@ void expect_step(const Layout &layout, int64_t rows, int64_t cols, unsigned turn
                            ", turn " + std::to_string(turn);
   expect_guarded(name, [&](const Kernels &kernels, CallMemory &memory) {
     std::vector<octavo_adam_item> all(static_cast<size_t>(items));
+    std::vector<float *> amaxes;
     for (octavo_adam_item &item : all) {
+      amaxes.push_back(memory.output(std::vector<float>(OCTAVO_AMAX_COUNT, 0.0f)));
       item.weight = memory.output(weight);
       item.gradient = memory.input(gradient);
       item.exp_avg = memory.output(exp_avg);
@@ -123,7 +125,11 @@ void expect_step(const Layout &layout, int64_t rows, int64_t cols, unsigned turn
     if (turn % 5 == 2)
       rounded.weight_rounding = rounded.exp_avg_rounding = rounded.exp_avg_sq_rounding =
           OCTAVO_ROUND_STOCHASTIC;
+    auto one_pass = make_call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
+    one_pass.rounded = &rounded;
+    one_pass.amax = amaxes.data();
     memory.seal();
+    if (turn % 5 == 3) return kernels.table->draft(kernels.ctx(), &one_pass);
     return turn % 5 == 0 ? kernels.table->adam_step(kernels.ctx(), &c)
                          : kernels.table->draft(kernels.ctx(), &rounded);
   });

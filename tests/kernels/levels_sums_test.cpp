@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -152,7 +153,8 @@ TEST(LevelSums, steps_sums_and_roundings) {
     const std::vector<float> in = numbers(size, 1);
     expect_equal_levels([&](const Level &level, Bytes *out) {
       AdamPlan plan = {};
-      plan.factors = {0.9f, 0.999f, 0.1f, 0.001f, 2e-3f, 0.08f, 1e-8f, 0.999f, 0.0f};
+      plan.factors = {0.9f,  0.999f, 0.1f,   0.001f, 2e-3f,
+                      0.08f, 1e-8f,  0.999f, 0.0f,   std::numeric_limits<float>::infinity()};
       plan.gradient_scale = 1.5f;
       for (const float l2 : {0.0f, 0.01f}) {
         plan.factors.l2 = l2;

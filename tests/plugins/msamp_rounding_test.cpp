@@ -32,8 +32,9 @@ double moved_when_dead(const std::string &lines) {
 TEST(MsampRounding, a_dead_row_stops_in_every_state_format) {
   const double exact = moved_when_dead("opt_level = \"O1\"");
   EXPECT_GT(exact, 1.0);
-  for (const char *lines : {"opt_level = \"O2\"", "opt_level = \"O3\"",
-                            "state_format = \"e4m3-block\"", "state_format = \"coat\""})
+  for (const char *lines :
+       {"opt_level = \"O2\"", "opt_level = \"O3\"", "state_format = \"e4m3-block\"",
+        "state_format = \"coat\"", "state_scale = \"bound\""})
     EXPECT_LE(moved_when_dead(lines), 2 * exact) << lines;
   EXPECT_GT(moved_when_dead("state_rounding = \"nearest\""), 4 * exact);
   EXPECT_GT(moved_when_dead("profile = \"msamp04\""), 4 * exact);

@@ -25,6 +25,7 @@ class MsampSharding : public testing::TestWithParam<const char *> {
     if (stochastic_)
       r->request.set("fp8.msamp.state_rounding", "stochastic")
           .set("fp8.msamp.weight_rounding", "stochastic");
+    if (bounds_) r->request.set("fp8.msamp.state_scale", "bound");
     r->host = std::make_unique<OwningHost>(r->request, rank, world);
     for (uint32_t i = 0; i < kLinearCount; ++i)
       r->host->add_linear(some_matrix(kLinears[i].first, kLinears[i].second, i, 0.5f));
@@ -71,6 +72,7 @@ class MsampSharding : public testing::TestWithParam<const char *> {
 
   Environment environment;
   bool stochastic_ = false;
+  bool bounds_ = false;
 };
 
 // ZeRO's greedy assignment, from its definition.
@@ -100,6 +102,19 @@ TEST_P(MsampSharding, stochastic_roundings_equal_those_of_one_rank) {
   const auto alone = train(1);
   EXPECT_NE(alone[0]->host->read(0, OCTAVO_ROLE_WEIGHT).v,
             nearest[0]->host->read(0, OCTAVO_ROLE_WEIGHT).v);
+  for (const uint32_t world : {2U, 3U}) {
+    const auto all = train(world);
+    for (uint32_t p = 0; p < kParameters; ++p)
+      expect_same(all[world - 1]->host->read(p, OCTAVO_ROLE_WEIGHT),
+                  alone[0]->host->read(p, OCTAVO_ROLE_WEIGHT),
+                  "parameter " + std::to_string(p) + " of " + std::to_string(world) + " ranks");
+  }
+}
+
+// The amaxes that bounds come from are of whole parameters, so one rank has them.
+TEST_P(MsampSharding, scales_from_bounds_equal_those_of_one_rank) {
+  bounds_ = true;
+  const auto alone = train(1);
   for (const uint32_t world : {2U, 3U}) {
     const auto all = train(world);
     for (uint32_t p = 0; p < kParameters; ++p)

@@ -82,10 +82,8 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
 #pragma unroll
   for (int k = 0; k < kAdamTensors; ++k) {
     if (!layout.is_scaled[k]) continue;
-    const float largest = item.dtype[k] == OCTAVO_E4M3FN ? kMaxE4m3
-                          : item.dtype[k] == OCTAVO_E5M2 ? kMaxE5m2
-                                                         : kMaxF16;
-    step.new_scale[k] = scale_by_rule(list.rule, bits_float(stats[k].amax_bits), 1.0f, largest, 0);
+    step.new_scale[k] = scale_by_rule(list.rule, bits_float(stats[k].amax_bits), 1.0f,
+                                      largest_code(item.dtype[k]), 0);
     *item.scale_inv[k] = 1.0f / step.new_scale[k];
   }
   list.steps[which] = step;

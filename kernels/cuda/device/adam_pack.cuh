@@ -22,6 +22,7 @@ struct AdamItem {
   void *data[kAdamTensors + 1];
   int64_t stride[kAdamTensors + 1];
   float *scale_inv[kAdamTensors + 1]; /* null: plain */
+  float *amax;                        /* of adam_one_pass; null: none */
   int32_t *step;
   const float *hyper;
   int64_t count;
@@ -60,8 +61,9 @@ struct AdamList {
   int blocks; /* of the launches over chunks */
   int64_t chunks;
   const float *skip;
-  int32_t (*parts)[kAdamTensors]; /* amax bits; an item's are those from its first chunk on */
-  AdamStep *steps;                /* of every item; null: nothing of the list has such a scale */
+  int32_t (*parts)[kAdamTensors];     /* amax bits; an item's are those from its first chunk on */
+  int32_t (*peaks)[kAdamTensors + 1]; /* in place of parts, for adam_one_pass */
+  AdamStep *steps; /* of every item; null: nothing of the list has such a scale */
   uint32_t rule;
   uint32_t decay_mode;
   uint32_t state_granularity;
@@ -85,6 +87,10 @@ struct AdamList {
     return item + 1 < count ? items[item + 1].first_chunk : chunks;
   }
 };
+
+__device__ inline float largest_code(uint32_t dtype) {
+  return dtype == OCTAVO_E4M3FN ? kMaxE4m3 : dtype == OCTAVO_E5M2 ? kMaxE5m2 : kMaxF16;
+}
 
 __device__ inline int32_t next_step(int32_t step) {
   return step == INT32_MAX ? step : step + 1;
@@ -152,6 +158,11 @@ struct AdamPack {
             decay_limit(step.factors.beta1)};
   }
 
+  __device__ RawPack load(int which) const {
+    if (is_whole()) return load_pack(at(which), item.bytes(which));
+    return load_each(item.data[which], item.bytes(which), item.stride[which], walk(), n, stage);
+  }
+
   /* old_exp_avg takes the old values of one; it may be null. */
   __device__ __forceinline__ void compute(bool is_stored, AdamValues &values,
                                           float *old_exp_avg = nullptr) const {
@@ -213,12 +224,17 @@ struct AdamPack {
     if (is_raised && (is_scaled || item.bytes(which) == 1)) raise_pack(dtype, values, &raw);
     return raw;
   }
-  /* Every lane of a warp calls it. */
-  template <bool kRounds>
-  __device__ __forceinline__ void store(const AdamValues &values, const float *old_exp_avg) const {
+  struct Nothing {
+    __device__ void operator()(int, const RawPack &) const {}
+  };
+  /* Every lane of a warp calls it. after(which, raw) follows the codes of each tensor. */
+  template <bool kRounds, typename After = Nothing>
+  __device__ __forceinline__ void store(const AdamValues &values, const float *old_exp_avg,
+                                        After &&after = {}) const {
 #pragma unroll
     for (int k = 0; k < kAdamTensors; ++k) {
       const RawPack raw = encode(k, values[k], kRounds ? rounding(k, old_exp_avg) : PackRounding{});
+      after(k, raw);
       if (is_whole())
         store_pack(at(k), item.bytes(k), raw);
       else if (n > 0)

@@ -38,7 +38,8 @@ constexpr Named kTexts[] = {{"fp8.te.recipe", "current"},
                             {"mixed_precision", "no"},
                             {"mixed_precision", "bf16"},
                             {"fp8.scripted.mode", "fast"},
-                            {"fp8.require.speed", "native"}};
+                            {"fp8.require.speed", "native"},
+                            {"fp8.msamp.state_scale", "bound"}};
 constexpr const char *kFlags[] = {"fp8.require.native",
                                   "fp8.require.deterministic",
                                   "plugins.locked",

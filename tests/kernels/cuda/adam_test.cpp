@@ -1,5 +1,5 @@
 /* adam_step of device code against the CPU's kernels, for every layout of states. */
-#include "octavo/draft/rounding.h"
+#include "octavo/draft/one_pass.h"
 #include "octavo/optimizer.h"
 #include "tests/kernels/cuda/twins.h"
 
@@ -30,7 +30,7 @@ constexpr Layout kLayouts[] = {
 struct Item {
   Twins::Tensor weight, gradient, exp_avg, exp_avg_sq;
   size_t scales[4];
-  size_t step, hyper;
+  size_t step, hyper, amax;
 };
 
 /* How the elements of an item are in memory. */
@@ -64,7 +64,8 @@ Item make_item(Twins &twins, const Layout &l, int64_t rows, int64_t cols, Place 
           tensor(l.exp_avg_sq, Values::kZero),
           {scale(1), scale(1), scale(blocks), scale(blocks)},
           twins.bytes(4, 0),
-          twins.floats(hyper)};
+          twins.floats(hyper),
+          twins.floats(std::vector<float>(OCTAVO_AMAX_COUNT, 0.0f))};
 }
 
 struct Case {
@@ -73,6 +74,7 @@ struct Case {
   float skip = 0.0f;
   Place place;
   uint32_t roundings[3] = {}; /* of weight, exp_avg and exp_avg_sq; not 0: a draft call */
+  bool is_one_pass = false;
 };
 
 void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins &twins,
@@ -102,8 +104,9 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
       c.decay_mode = how.decay;
       c.state_granularity = l.granularity;
       c.flags = how.flags;
-      Workspace workspace(side, cuda::adam_workspace(c));
-      if (how.roundings[0] + how.roundings[1] + how.roundings[2] == 0) {
+      Workspace workspace(side,
+                          how.is_one_pass ? cuda::one_pass_workspace(c) : cuda::adam_workspace(c));
+      if (!how.is_one_pass && how.roundings[0] + how.roundings[1] + how.roundings[2] == 0) {
         c.workspace = workspace.data();
         ASSERT_EQ(devices.run(side, &octavo_kernels::adam_step, c), OCTAVO_OK)
             << devices.last_text();
@@ -120,6 +123,16 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
       rounded.weight_rounding = how.roundings[0];
       rounded.exp_avg_rounding = how.roundings[1];
       rounded.exp_avg_sq_rounding = how.roundings[2];
+      if (how.is_one_pass) {
+        std::vector<float *> amaxes;
+        for (const Item &item : all) amaxes.push_back(twins.floats_at(side, item.amax));
+        octavo_adam_one_pass one_pass = {sizeof(one_pass), OCTAVO_KIND_ADAM_ONE_PASS,
+                                         nullptr,          &rounded,
+                                         workspace.data(), amaxes.data()};
+        ASSERT_EQ(devices.run(side, &octavo_kernels::draft, one_pass), OCTAVO_OK)
+            << devices.last_text();
+        continue;
+      }
       ASSERT_EQ(devices.run(side, &octavo_kernels::draft, rounded), OCTAVO_OK)
           << devices.last_text();
     }
@@ -167,6 +180,22 @@ TEST(CudaAdam, every_rounding_as_the_cpu) {
   }
 }
 
+TEST(CudaAdam, one_pass_as_the_cpu) {
+  Devices devices;
+  constexpr uint32_t kRandom = OCTAVO_ROUND_STOCHASTIC;
+  for (const Layout &l : kLayouts) {
+    for (const uint32_t decay : std::initializer_list<uint32_t>{
+             OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2, OCTAVO_DECAY_L2_MSAMP04}) {
+      if (decay == OCTAVO_DECAY_L2_MSAMP04 && l.granularity != OCTAVO_PER_TENSOR) continue;
+      const int64_t gap = l.granularity == OCTAVO_PER_TENSOR ? 2 : 0;
+      run(devices, l, 3, {decay, 0, 0.0f, {gap, 0}, {}, true});
+      run(devices, l, 40, {decay, 1, 0.0f, {}, {0, OCTAVO_ROUND_SHRINKING, 0}, true});
+      run(devices, l, 2, {decay, 1, 0.0f, {}, {kRandom, kRandom, kRandom}, true});
+      run(devices, l, 2, {decay, 1, 1.0f, {}, {}, true});
+    }
+  }
+}
+
 /* More chunks than blocks, so that a block has several of an item and of its neighbours. */
 TEST(CudaAdam, items_larger_than_a_grid) {
   Devices devices(1);
@@ -178,7 +207,9 @@ TEST(CudaAdam, items_larger_than_a_grid) {
           make_item(twins, l, 3, 1, place), make_item(twins, l, 200, 211, place),
           make_item(twins, l, 0, 7, place), make_item(twins, l, 1, 9001, place),
           make_item(twins, l, 64, 640, place)};
-      run(devices, l, all, twins, {OCTAVO_DECAY_L2, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, place});
+      for (const bool is_one_pass : {false, place.gap == 0 && place.skipped == 0})
+        run(devices, l, all, twins,
+            {OCTAVO_DECAY_L2, OCTAVO_ADAM_KEEP_POSITIVE, 0.0f, place, {}, is_one_pass});
     }
   }
 }
@@ -196,7 +227,8 @@ TEST(CudaAdam, scales_of_many_parts_as_the_cpu) {
       for (Twins::Tensor *t : {&all.back().weight, &all.back().gradient, &all.back().exp_avg})
         t->buffer = twins.bytes(codes);
     }
-    run(devices, kLayouts[3], all, twins, {OCTAVO_DECAY_DECOUPLED, 0, 0.0f, {}});
+    for (const bool is_one_pass : {true, false})
+      run(devices, kLayouts[3], all, twins, {OCTAVO_DECAY_DECOUPLED, 0, 0.0f, {}, {}, is_one_pass});
   }
 }
 

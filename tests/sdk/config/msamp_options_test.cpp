@@ -20,7 +20,8 @@ TEST_F(MsampOptions, defaults) {
       {"state_min_size", "0"},       {"weight_rounding", "nearest"},
       {"rounding_seed", "0"},        {"gradient_accumulation", "fp8"},
       {"prescale", "profile"},       {"one_shot_bytes", "262144"},
-      {"weight_cache", "true"},      {"telemetry", "false"}};
+      {"weight_cache", "true"},      {"telemetry", "false"},
+      {"state_scale", "exact"}};
   for (const auto &[name, value] : expected) {
     Request r;
     EXPECT_EQ(seen(r, name), value) << name;
@@ -40,6 +41,7 @@ TEST_F(MsampOptions, every_legal_value_by_file) {
       {"optimizer", {"adamw", "adam"}},
       {"state_format", {"level", "e4m3-block", "coat"}},
       {"state_rounding", {"profile", "shrinking", "nearest", "stochastic"}},
+      {"state_scale", {"exact", "bound"}},
       {"state_skip", {"", "*embedding*,head"}},
       {"weight_rounding", {"nearest", "stochastic"}},
       {"gradient_accumulation", {"fp8", "fp32"}},
@@ -73,6 +75,7 @@ TEST_F(MsampOptions, every_option_by_override) {
   EXPECT_EQ(by_override("one_shot_bytes", 4096), "4096");
   EXPECT_EQ(by_override("weight_cache", false), "false");
   EXPECT_EQ(by_override("state_rounding", "stochastic"), "stochastic");
+  EXPECT_EQ(by_override("state_scale", "bound"), "bound");
   EXPECT_EQ(by_override("state_skip", "wte"), "wte");
   EXPECT_EQ(by_override("state_min_size", 10), "10");
   EXPECT_EQ(by_override("weight_rounding", "stochastic"), "stochastic");
@@ -95,6 +98,11 @@ TEST_F(MsampOptions, msamp04_rounds_as_msamp) {
   EXPECT_EQ(by_file("profile = \"msamp04\"\nstate_rounding = \"nearest\"", "profile"), "msamp04");
 }
 
+TEST_F(MsampOptions, msamp04_takes_exact_scales) {
+  EXPECT_THAT(by_file("profile = \"msamp04\"\nstate_scale = \"bound\"", "profile"),
+              testing::HasSubstr("set fp8.msamp.state_scale = \"exact\""));
+}
+
 TEST_F(MsampOptions, out_of_range) {
   EXPECT_EQ(by_file("amax_history_len = 0", "amax_history_len"),
             "octavo.toml:2:1: fp8.msamp.amax_history_len: expected 1 to 65536, found 0");
@@ -113,7 +121,7 @@ TEST_F(MsampOptions, wrong_type) {
   EXPECT_EQ(by_file("amax_history_len = \"16\"", "amax_history_len"),
             "octavo.toml:2:1: fp8.msamp.amax_history_len: expected an integer, found a text "
             "(\"16\")");
-  for (const char *name : {"profile", "optimizer", "state_format", "state_rounding",
+  for (const char *name : {"profile", "optimizer", "state_format", "state_rounding", "state_scale",
                            "gradient_accumulation", "prescale"})
     EXPECT_EQ(by_override(name, 1), std::string("override: fp8.msamp.") + name +
                                         ": expected a text, found an integer (1)");
@@ -150,7 +158,8 @@ TEST_F(MsampOptions, unknown) {
             "\"fp8.msamp.weight_cache\"?");
   EXPECT_EQ(by_override("recipe", "delayed"),
             "override: unknown key \"fp8.msamp.recipe\"; backend msamp knows opt_level, profile, "
-            "amax_history_len, optimizer, amsgrad, state_format, state_rounding, state_skip, "
+            "amax_history_len, optimizer, amsgrad, state_format, state_rounding, state_scale, "
+            "state_skip, "
             "state_min_size, weight_rounding, rounding_seed, gradient_accumulation, prescale, "
             "one_shot_bytes, weight_cache and telemetry");
 }
