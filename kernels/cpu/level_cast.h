@@ -1,8 +1,8 @@
 /* kernels/cpu/level_cast.h: the loops of cast_loops.h: which way a call takes; included by
  * level.cpp only.
  *
- * Vector loops take f32 and bf16 (with AVX-512 and NEON also f16) to E4M3 and E5M2; everything
- * else, and scales that are not positive and finite, goes through the plain loops.
+ * Vector loops take f32, bf16 and f16 to E4M3 and E5M2; everything else, and scales that are not
+ * positive and finite, goes through the plain loops.
  */
 #pragma once
 
@@ -30,9 +30,7 @@ inline bool with_vectors(uint32_t in_dtype, uint32_t out_dtype, Body body) {
           body(InputBf16(), encode);
         }
         return true;
-#ifdef OCTAVO_WIDENS_F16
       case OCTAVO_F16: body(InputF16(), encode); return true;
-#endif
       default: return false;
     }
   };

@@ -29,14 +29,11 @@ struct InputBf16Wide {
   static Bits load(const char *from) { return widen_bf16(from); }
 };
 
-#if defined(__AVX512BW__) || defined(OCTAVO_NEON)
-#define OCTAVO_WIDENS_F16 1
 struct InputF16 {
   static constexpr int kBytes = 2;
   static constexpr bool kHalves = false;
   static Bits load(const char *from) { return widen_f16(from); }
 };
-#endif
 
 /* bf16 that stays packed while it is measured; its elements come out of order, so every element of
  * 2 * kCastLanes must have one scale. */

@@ -130,6 +130,10 @@ inline Bits widen_bf16(const void *from) {
   const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
   return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
 }
+inline Bits widen_f16(const void *from) {
+  const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
+  return _mm256_castps_si256(_mm256_cvtph_ps(halves));
+}
 #endif
 #undef OCTAVO_WIDE
 #undef OCTAVO_WIDE_BITS

@@ -146,31 +146,22 @@ struct F16Values {
   }
 #else
   static Vector widen(HalfBits halves) {
-    const UpdateBits half = widen_halves(halves);
-    const UpdateBits code = half & 0x7FFF;
-    const UpdateBits special =
-        code == 0x7C00 ? UpdateBits{} + kInfinityBits : ((code & 0x3FF) << 13 | kQuietNanBits);
-    const UpdateBits bits = code < 0x7C00 ? magnitude_of<10, 15>(code) : special;
-    return as_values(bits | (half & 0x8000) << 16);
+    return _mm256_cvtph_ps(halves);
   }
+  /* Also where nothing saturates, values are limited: that is as fast as to round alone. */
   template <bool kSaturates>
   static HalfBits narrow(Vector value, LaneMask raised) {
     constexpr int32_t kLargest = 0x477FE000;
-    constexpr int32_t kSmallestNormal = (128 - 15) << 23;
-    constexpr int32_t kAddend = (127 + 24 - 15 - 10) << 23;
     const UpdateBits bits = as_bits(value);
     const UpdateBits magnitude =
         as_bits(smaller(as_lanes(bits & kMagnitudeMask), all_of(kLargest)));
-    /* Both ways of round_to_code of kernels/format. */
-    const UpdateBits normal =
-        ((magnitude + 0xFFF + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10);
-    const UpdateBits subnormal =
-        as_bits(as_values(magnitude) + (Vector{} + bits_float(kAddend))) - kAddend;
-    UpdateBits code = magnitude < kSmallestNormal ? subnormal : normal;
-    if (raised != 0) code = ((code == 0) & (bits > 0)) ? UpdateBits{} + 1 : code;
-    code |= bits >> 16 & 0x8000;
-    const __m256i all = as_lanes(code);
-    return _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    const Vector limited = as_values(magnitude | (bits & ~kMagnitudeMask));
+    const HalfBits halves = _mm256_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT);
+    if (raised == 0) return halves;
+    const __m256i positive = as_lanes(bits > 0);
+    const __m128i is_positive =
+        _mm_packs_epi32(_mm256_castsi256_si128(positive), _mm256_extracti128_si256(positive, 1));
+    return _mm_max_epu16(halves, _mm_srli_epi16(is_positive, 15));
   }
 #endif
 

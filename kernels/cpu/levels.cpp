@@ -5,6 +5,10 @@
  */
 #include "kernels/cpu/level.h"
 
+#ifdef OCTAVO_X86_LEVELS
+#include <cpuid.h>
+#endif
+
 namespace octavo {
 
 #ifdef OCTAVO_X86_LEVELS
@@ -20,8 +24,14 @@ extern const Level level_baseline;
 namespace {
 
 #ifdef OCTAVO_X86_LEVELS
+/* clang 14's __builtin_cpu_supports does not know the name. */
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 bool has_avx512() {
