@@ -107,14 +107,17 @@ OCTAVO_HOST_DEVICE static inline float limited(float value, float limit) {
   return below < -limit ? -limit : below;
 }
 
-/* `gradient` is already multiplied by its scale_inv and by OCTAVO_HYPER_GRAD_SCALE. */
+/* `gradient` is already multiplied by its scale_inv and by OCTAVO_HYPER_GRAD_SCALE. kLimits: the
+ * factors may have a ratio_limit. */
+template <bool kLimits = true>
 OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
                                                           float gradient) {
   const float weight = old.weight * f.keep;
   const float g = f.l2 == 0.0f ? gradient : gradient + f.l2 * weight;
   const AdamMoments moments = adam_moments(f, old, g);
   const float denominator = square_root(moments.exp_avg_sq) / f.root_correction2 + f.eps;
-  const float change = f.step_size * limited(moments.exp_avg / denominator, f.ratio_limit);
+  const float ratio = moments.exp_avg / denominator;
+  const float change = f.step_size * (kLimits ? limited(ratio, f.ratio_limit) : ratio);
   return {weight - change, moments.exp_avg, moments.exp_avg_sq};
 }
 

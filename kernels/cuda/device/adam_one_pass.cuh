@@ -132,7 +132,7 @@ struct AdamUnknown {
         const AdamPack pack = {list, item, step, layout, stages + threadIdx.x, first, n};
         AdamValues values = {};
         float old_exp_avg[kPack] = {};
-        if (n > 0) pack.compute(true, values, old_exp_avg);
+        if (n > 0) pack.compute<true>(true, values, old_exp_avg);
         pack.store<true>(values, old_exp_avg, [&](int k, const RawPack &raw) {
           if (!layout.is_scaled[k]) return;
           float stored[kPack];

@@ -163,7 +163,8 @@ struct AdamPack {
     return load_each(item.data[which], item.bytes(which), item.stride[which], walk(), n, stage);
   }
 
-  /* old_exp_avg takes the old values of one; it may be null. */
+  /* old_exp_avg takes the old values of one; it may be null. kLimits: see adam_element. */
+  template <bool kLimits = false>
   __device__ __forceinline__ void compute(bool is_stored, AdamValues &values,
                                           float *old_exp_avg = nullptr) const {
     RawPack raw[kAdamTensors + 1];
@@ -192,7 +193,7 @@ struct AdamPack {
       const AdamElement old = {values[kWeight][i] * step.old_scale_inv[kWeight],
                                values[kExpAvg][i] * step.old_scale_inv[kExpAvg],
                                values[kExpAvgSq][i] * step.old_scale_inv[kExpAvgSq]};
-      const AdamElement next = adam_element(step.factors, old, g);
+      const AdamElement next = adam_element<kLimits>(step.factors, old, g);
       if (old_exp_avg != nullptr) old_exp_avg[i] = old.exp_avg;
       values[kWeight][i] = next.weight;
       values[kExpAvg][i] = next.exp_avg;

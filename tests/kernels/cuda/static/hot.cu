@@ -3,7 +3,7 @@
  * Taking an address instantiates a kernel without naming its parameters. A kernel that is new, or
  * has another name or other template arguments, needs its line here and its row in kernels.csv.
  */
-#include "kernels/cuda/device/adam.cuh"
+#include "kernels/cuda/device/adam_one_pass.cuh"
 #include "kernels/cuda/device/dequantize.cuh"
 #include "kernels/cuda/device/gemm_finish.cuh"
 #include "kernels/cuda/device/quantize_blocks.cuh"
@@ -31,6 +31,8 @@ const void *const kHot[] = {
     hot(measure_rows_kernel<Source, kWide>),
     hot(measure_adam_kernel),
     hot(write_adam_kernel),
+    hot(peak_adam_kernel),
+    hot(pass_adam_kernel),
     hot(sum_rows_kernel<Bf16>),
     hot(squares_kernel<F32>),
     hot(sum_quantized_kernel<E4m3>),
