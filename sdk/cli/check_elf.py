@@ -39,9 +39,9 @@ FOREIGN_CPP = re.compile(r"N[KVrRO]*(?:2at|3c10|5torch|4nccl)(?=[A-Z0-9])"
                          r"|^_ZN?[KVrRO]*\d+(?:nccl|torch|cublas|cuda|c10)")
 
 
-# Paths of sources that a compiler writes into debug information and messages. The C and C++ libraries
-# and Rust's bring some of their own.
-SOURCE_PATH = re.compile(rb"(?<![\w.$)}-])/[\w.+/ -]{1,200}\.(?:c|cc|cpp|cxx|cu|h|hpp|rs)\b")
+# Paths of sources that a compiler writes into debug information and messages, in a folder: fewer bytes are
+# found in machine code by chance. The C and C++ libraries and Rust's bring some of their own.
+SOURCE_PATH = re.compile(rb"(?<![\w.$)}-])/[\w.+ -]{1,100}/[\w.+/ -]{1,200}\.(?:c|cc|cpp|cxx|cu|h|hpp|rs)\b")
 SYSTEM_PATH = (b"/usr/", b"/rustc")
 
 
