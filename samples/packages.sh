@@ -71,6 +71,11 @@ install_missing() {
   return 1
 }
 
+# octavo_version <root>: the version that abi.h states, such as 0.1.0.
+octavo_version() {
+  sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$1/sdk/include/octavo/abi.h" | paste -sd.
+}
+
 # use_ccache <root>: sets OCTAVO_COMPILER_LAUNCHER to the CMake options that use ccache, where there is
 # one. Clones of the tree share its cache: paths below root count relative to it, and a precompiled
 # header by its content.

@@ -106,7 +106,7 @@ octavo_status choose_scales(Step *s, uint32_t rule) {
 
 octavo_status step_adam_item(const Context &context, const octavo_adam_step &c,
                              const octavo_adam_item &item, const Rounding &rounding) {
-  const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
+  const int32_t step = next_step(*item.step);
   Step s = make_step(context, c, item, step, rounding);
   octavo_status status = OCTAVO_OK;
   if (s.has_tensor_scale()) status = choose_scales(&s, c.rule);

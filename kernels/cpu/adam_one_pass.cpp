@@ -158,7 +158,7 @@ octavo_status pass_segments(const Step &s, float *kept) {
 
 octavo_status one_pass_item(const Context &context, const octavo_adam_step &c,
                             const octavo_adam_item &item, const Rounding &rounding, float *kept) {
-  const int32_t step = *item.step == INT32_MAX ? INT32_MAX : *item.step + 1;
+  const int32_t step = next_step(*item.step);
   Step s = make_step(context, c, item, step, rounding);
   AdamFactors &f = s.plan.factors;
   if (s.plan.is_scaled[kWeight]) f.ratio_limit = adam_ratio_limit(f);

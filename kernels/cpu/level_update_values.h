@@ -64,9 +64,6 @@ inline HalfBits load_halves(const void *from) {
 inline void store_halves(void *to, HalfBits halves) {
   _mm256_storeu_si256(static_cast<__m256i *>(to), halves);
 }
-inline UpdateBits widen_halves(HalfBits halves) {
-  return as_bits(_mm512_cvtepu16_epi32(halves));
-}
 inline UpdateBits widen_codes(const void *from) {
   return as_bits(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from))));
 }
@@ -77,9 +74,6 @@ inline HalfBits load_halves(const void *from) {
 }
 inline void store_halves(void *to, HalfBits halves) {
   _mm_storeu_si128(static_cast<__m128i *>(to), halves);
-}
-inline UpdateBits widen_halves(HalfBits halves) {
-  return as_bits(_mm256_cvtepu16_epi32(halves));
 }
 inline UpdateBits widen_codes(const void *from) {
   return as_bits(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i *>(from))));

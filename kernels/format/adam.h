@@ -59,6 +59,10 @@ struct AdamFactors {
   float ratio_limit; /* see one_pass.h; infinity: none */
 };
 
+OCTAVO_HOST_DEVICE static inline int32_t next_step(int32_t step) {
+  return step == INT32_MAX ? step : step + 1;
+}
+
 /* `step` starts at 1. */
 OCTAVO_HOST_DEVICE static inline AdamFactors adam_factors(const float *hyper, int32_t step,
                                                           bool decay_is_l2, AdamBetas betas) {

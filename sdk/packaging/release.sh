@@ -139,8 +139,7 @@ source_of() {
     tar --null --no-recursion -T - -cf -) | tar -x -C "$1" --no-same-permissions
 }
 
-version=$(sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$root/sdk/include/octavo/abi.h" |
-  paste -sd.)
+version=$(octavo_version "$root")
 echo "Octavo $version of commit $commit${tree:+, with the changes of the working tree}"
 mkdir -p -- "$out"
 
@@ -196,31 +195,35 @@ make_sdist() {
     'import sys, wheel_backend; wheel_backend.build_sdist(sys.argv[1])' "$sources"
 }
 
-# From the source package alone, as pip builds it for a user.
-make_wheel() {
-  local option settings=(-C build-dir=build/wheel)
-  [[ $arch != aarch64 ]] || settings+=(-C "cmake.define.OCTAVO_AARCH64_ROOT=$root/.cache/aarch64")
+# set_wheel: settings, what scikit-build-core is given.
+set_wheel() {
+  local option
+  settings=(build-dir=build/wheel)
   for option in "${options[@]}"; do
     case $option in
-      -DCMAKE_BUILD_TYPE=*) settings+=(-C "cmake.build-type=${option#*=}") ;;
-      *) settings+=(-C "cmake.define.${option#-D}") ;;
+      -DCMAKE_BUILD_TYPE=*) settings+=("cmake.build-type=${option#*=}") ;;
+      *) settings+=("cmake.define.${option#-D}") ;;
     esac
   done
+}
+
+# From the source package alone, as pip builds it for a user.
+make_wheel() {
+  local settings
+  set_wheel
+  [[ $arch != aarch64 ]] || settings+=("cmake.define.OCTAVO_AARCH64_ROOT=$root/.cache/aarch64")
   logged wheel "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps --no-cache-dir \
-    "${settings[@]}" -w "$out" "$sources/octavo-$version.tar.gz"
+    "${settings[@]/#/--config-settings=}" -w "$out" "$sources/octavo-$version.tar.gz"
 }
 
 make_cuda() {
-  local source=$work/cuda/octavo option settings=()
+  local source=$work/cuda/octavo settings
   source_of "$source"
   cp -- "$source/LICENSE" "$source/sdk/packaging/cuda"
-  for option in "${options[@]}"; do
-    settings+=("${option#-D}")
-  done
+  set_wheel
   logged cuda env -C "$source/sdk/packaging/cuda" PYTHONPATH=.. "$python" -B -c \
-    'import sys, wheel_backend; wheel_backend.build_wheel(sys.argv[1], {"build-dir": "build", **{
-       "cmake.build-type" if option.startswith("CMAKE_BUILD_TYPE=") else "cmake.define." + option.split("=", 1)[0]:
-       option.split("=", 1)[1] for option in sys.argv[2:]}})' "$out" "${settings[@]}"
+    'import sys, wheel_backend; wheel_backend.build_wheel(sys.argv[1], dict(one.split("=", 1) for one in sys.argv[2:]))' \
+    "$out" "${settings[@]}"
 }
 
 for part in deb tarball sdist wheel cuda; do

@@ -62,7 +62,7 @@ variables=$("$python" -c 'import json, sys; print(json.dumps(dict(one.split("=",
 conan create "$recipe" -nr -s "build_type=$type" -c tools.cmake.cmaketoolchain:generator=Ninja \
   -c "tools.cmake.cmake_layout:test_folder=$work/test" -c "tools.cmake.cmaketoolchain:extra_variables=$variables" ||
   fail "conan create failed: $(tail -n 40 "$work/said")"
-version=$(sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$root/sdk/include/octavo/abi.h" | paste -sd.)
+version=$(octavo_version "$root")
 for said in "octavo/$version: Package '" "System requirements: libboost-dev " "te.octavo-plugin.toml (next to liboctavo)" \
   "minimal: forward and backward agree with the exact numbers"; do
   grep -qF "$said" "$work/said" || fail "expected that conan create says '$said', found: $(tail -n 60 "$work/said")"

@@ -10,6 +10,8 @@ set -euo pipefail
 
 [[ $# -ge 2 ]] || { sed -n '5,6s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=samples/packages.sh
+source "$root/samples/packages.sh"
 # shellcheck source=samples/torch_env/paths.sh
 source "$root/samples/torch_env/paths.sh"
 work=$(mktemp -d)
@@ -36,7 +38,7 @@ bash "$root/sdk/packaging/release.sh" --worktree --only cuda --out "$work/out" "
 
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/site" "$work"/out/*.whl
 installed=$work/site/octavo_cuda
-version=$(sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$root/sdk/include/octavo/abi.h" | paste -sd.)
+version=$(octavo_version "$root")
 info=$work/site/octavo_cuda-$version.dist-info
 [[ $(cd -- "$installed" && printf '%s ' * | sed 's/__pycache__ //') == "__init__.py kernels-cuda.octavo-plugin.toml kernels-cuda.so " ]] ||
   fail "expected the plugin, its manifest and __init__.py, found $(ls "$installed")"

@@ -10,6 +10,8 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=samples/packages.sh
+source "$root/samples/packages.sh"
 fail() {
   echo "vcpkg: $1" >&2
   exit 1
@@ -17,7 +19,7 @@ fail() {
 [[ $# -eq 1 ]] || fail "expected a scratch folder, found: $*"
 work=$1
 port=$root/sdk/packaging/vcpkg/octavo
-version=$(sed -nE 's/^#define OCTAVO_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' "$root/sdk/include/octavo/abi.h" | paste -sd.)
+version=$(octavo_version "$root")
 grep -qx "  \"version\": \"$version\"," "$port/vcpkg.json" || fail "expected the version $version in $port/vcpkg.json, found another one"
 vcpkg=${VCPKG_ROOT:+$VCPKG_ROOT/vcpkg}
 vcpkg=${vcpkg:-$(command -v vcpkg || true)}

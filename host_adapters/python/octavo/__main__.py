@@ -28,7 +28,7 @@ def arguments(given, python=sys.executable):
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
     if given[:1] in (["doctor"], ["env"]) and not is_named and python:
         added += ["--python", python]
-    if given[:1] and given[0] in SEARCHING:
+    if given and given[0] in SEARCHING:
         added += [word for folder in library.plugin_directories() for word in ("--plugin-dir", folder)]
     return [*given, *added]
 

@@ -21,6 +21,14 @@ def dotted(version):
     return ".".join(map(str, version))
 
 
+EXPECTED_TORCH = f"torch {dotted(TORCH)} or later, below {dotted(NEXT_TORCH)}"
+INSTALL_TORCH = f"run `python -m pip install 'torch>={dotted(TORCH)},<{dotted(NEXT_TORCH)}'`"
+
+
+def has_torch_abi(version):
+    return TORCH <= numbers(version) < NEXT_TORCH
+
+
 def version_of(distribution):
     """The version of an installed distribution; None: it is not installed."""
     try:
@@ -63,9 +71,8 @@ def _problems():
     torch = version_of("torch")
     if torch is None and version_of("jax") is None:
         yield problem("expected torch or jax, found neither", "run `python -m pip install torch`")
-    if torch is not None and not TORCH <= numbers(torch) < NEXT_TORCH:
-        yield problem(f"expected torch {dotted(TORCH)} or later, below {dotted(NEXT_TORCH)}, found {torch}",
-                      f"run `python -m pip install 'torch>={dotted(TORCH)},<{dotted(NEXT_TORCH)}'`")
+    if torch is not None and not has_torch_abi(torch):
+        yield problem(f"expected {EXPECTED_TORCH}, found {torch}", INSTALL_TORCH)
     if torch is not None and not (library.folder() / OPS).exists():
         yield problem(f"expected {OPS} in {library.folder()}, found none: this octavo was built without torch; "
                       "install the wheel, or build with OCTAVO_BUILD_TORCH_OPS=ON")

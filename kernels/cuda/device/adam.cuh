@@ -59,6 +59,23 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
   }
 }
 
+/* Merges what the blocks of the launch before left in `parts` of an item. Every thread of the block
+ * calls it; the first one has the result. */
+template <int kCount>
+__device__ inline void merge_parts(const AdamList &list, int which, const int32_t (*parts)[kCount],
+                                   Stats (&stats)[kCount], Stats (&shared)[kWarps]) {
+  const int64_t first = list.items[which].first_chunk;
+  const int64_t chunks = list.end_chunk(which) - first;
+  const int64_t count = chunks < list.blocks ? chunks : list.blocks;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) {
+    for (int k = 0; k < kCount; ++k) stats[k].merge({parts[first + i][k], 0});
+  }
+  for (int k = 0; k < kCount; ++k) {
+    stats[k] = merge_block(stats[k], shared);
+    __syncthreads();
+  }
+}
+
 /* A block for each item. */
 [[maybe_unused]] static __global__ void __launch_bounds__(kThreads)
     scale_adam_kernel(const __grid_constant__ AdamList list) {
@@ -67,16 +84,8 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
   const int which = static_cast<int>(blockIdx.x);
   const AdamItem &item = list.items[which];
   const AdamLayout layout = list.layout(item);
-  const int64_t chunks = list.end_chunk(which) - item.first_chunk;
-  const int64_t parts = chunks < list.blocks ? chunks : list.blocks;
   Stats stats[kAdamTensors] = {};
-  for (int64_t i = threadIdx.x; i < parts; i += kThreads) {
-    for (int k = 0; k < kAdamTensors; ++k) stats[k].merge({list.parts[item.first_chunk + i][k], 0});
-  }
-  for (int k = 0; k < kAdamTensors; ++k) {
-    stats[k] = merge_block(stats[k], shared);
-    __syncthreads();
-  }
+  merge_parts(list, which, list.parts, stats, shared);
   if (threadIdx.x != 0) return;
   AdamStep step = adam_step_of(list, item);
 #pragma unroll

@@ -76,17 +76,8 @@ struct AdamUnknown {
   const int which = static_cast<int>(blockIdx.x);
   const AdamItem &item = list.items[which];
   const AdamLayout layout = list.layout(item);
-  const int64_t chunks = list.end_chunk(which) - item.first_chunk;
-  const int64_t parts = chunks < list.blocks ? chunks : list.blocks;
   Stats stats[kAdamTensors + 1] = {};
-  for (int64_t i = threadIdx.x; i < parts; i += kThreads) {
-    for (int k = 0; k <= kAdamTensors; ++k)
-      stats[k].merge({list.peaks[item.first_chunk + i][k], 0});
-  }
-  for (int k = 0; k <= kAdamTensors; ++k) {
-    stats[k] = merge_block(stats[k], shared);
-    __syncthreads();
-  }
+  merge_parts(list, which, list.peaks, stats, shared);
   if (threadIdx.x != 0) return;
   AdamStep step = adam_step_of(list, item);
   if (item.amax != nullptr) {

@@ -92,10 +92,6 @@ __device__ inline float largest_code(uint32_t dtype) {
   return dtype == OCTAVO_E4M3FN ? kMaxE4m3 : dtype == OCTAVO_E5M2 ? kMaxE5m2 : kMaxF16;
 }
 
-__device__ inline int32_t next_step(int32_t step) {
-  return step == INT32_MAX ? step : step + 1;
-}
-
 /* With new scales of 1. */
 __device__ inline AdamStep adam_step_of(const AdamList &list, const AdamItem &item) {
   const AdamLayout layout = list.layout(item);
