@@ -7,7 +7,7 @@
 # libyaml-cpp-dev: `octavo import` reads the YAML of Accelerate.
 OCTAVO_BUILD_PACKAGES=(
   g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
-  libsodium-dev libyaml-cpp-dev pkg-config
+  libsodium-dev libxxhash-dev libyaml-cpp-dev pkg-config
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3

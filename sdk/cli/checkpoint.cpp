@@ -44,7 +44,8 @@ std::vector<Listed> list_file(const CheckpointFile &file, uint32_t rank) {
   std::vector<Listed> all;
   for (const auto &[key, t] : file.header().tensors)
     all.push_back({plain(key), t.dtype, shape_of(t), text_or(file.header(), kRole + key, "-"),
-                   text_or(file.header(), kBlake2b + key, "-"), rank, t.end - t.begin});
+                   text_or(file.header(), hash_key(file.hash_kind(), key), "-"), rank,
+                   t.end - t.begin});
   return all;
 }
 

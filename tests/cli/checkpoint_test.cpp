@@ -43,7 +43,7 @@ TEST_F(CliCheckpoint, verify_names_everything_that_is_damaged) {
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_EQ(f.out, "");
   EXPECT_THAT(f.err, ContainsRegex("error: .*rank-0000-of-0002.safetensors: tensor \".*\": "
-                                   "expected bytes with the BLAKE2b hash .*\n"
+                                   "expected bytes with the XXH3 hash .*\n"
                                    "error: .*rank-0001-of-0002.safetensors: tensor \".*\": "));
   fs::remove(directory + one);
   f = octavo({"verify", directory});
@@ -70,7 +70,7 @@ TEST_F(CliCheckpoint, show_lists_the_tensors_of_every_rank) {
       ASSERT_NE(at, std::string::npos) << key;
       const std::string line = f.out.substr(at + 1, f.out.find('\n', at + 1) - at - 1);
       for (const auto &word :
-           {t["dtype"], texts["octavo.role." + key], texts["octavo.blake2b." + key]})
+           {t["dtype"], texts["octavo.role." + key], texts["octavo.xxh3_128." + key]})
         EXPECT_THAT(line, HasSubstr(" " + word.get<std::string>()));
     }
   }
@@ -113,7 +113,7 @@ TEST_F(CliCheckpoint, wrong_arguments) {
 TEST_F(CliCheckpoint, keys_with_control_characters) {
   const std::string directory = saved("c", 1, 1), name = "rank-0000-of-0001.safetensors";
   const std::string key = "session/dy/scale", evil = "session/dy/\\u001b[2J";
-  for (const std::string &text : {"\"octavo.role." + key, "\"octavo.blake2b." + key, "\"" + key})
+  for (const std::string &text : {"\"octavo.role." + key, "\"octavo.xxh3_128." + key, "\"" + key})
     edit_header(directory, name, text + "\"",
                 text.substr(0, text.size() - key.size()) + evil + "\"");
   const Finished f = octavo({"show", directory});

@@ -59,7 +59,7 @@ class TrainGpt:
             with open(newest / rank["name"], "rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
             found[rank["name"].split(".")[0]] = {key: text for key, text in header["__metadata__"].items()
-                                                 if key.startswith("octavo.blake2b.")}
+                                                 if key.startswith("octavo.xxh3_128.")}
         return found
 
 

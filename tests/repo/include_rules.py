@@ -24,7 +24,7 @@ PACKAGES = {
     "toml++/": "toml++", "tomlplusplus": "toml++",
     "yaml-cpp/": "yaml-cpp", "CLI/": "CLI11", "CLI11::": "CLI11",
     "nlohmann/": "nlohmann", "nlohmann_json::": "nlohmann",
-    "sodium": "sodium", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
+    "sodium": "sodium", "xxhash": "xxhash", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "nvtx3/": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
     "mpi": "mpi", "MPI::": "mpi",

@@ -55,7 +55,7 @@ class Octavo(ConanFile):
 
     def system_requirements(self):
         package_manager.Apt(self).install(["libboost-dev", "libtomlplusplus-dev", "libcli11-dev", "nlohmann-json3-dev",
-                                           "libsodium-dev", "libyaml-cpp-dev"])
+                                           "libsodium-dev", "libxxhash-dev", "libyaml-cpp-dev"])
 
     def generate(self):
         toolchain = CMakeToolchain(self)

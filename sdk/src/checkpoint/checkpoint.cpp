@@ -30,6 +30,11 @@ void expect_extended(const octavo_store &store, const char *verb) {
                   "; call octavo_store_extend after each seal");
 }
 
+uint64_t tensor_bytes(const CheckpointFile &file, const std::string &key) {
+  const CheckpointTensor &t = file.header().tensors.at(key);
+  return t.end - t.begin;
+}
+
 bool is_whole(const octavo_slot &s) {
   return s.shard == OCTAVO_SHARD_WHOLE;
 }
@@ -83,9 +88,13 @@ class Loader {
         fail_checkpoint(OCTAVO_INVALID, file.path(), "expected tensor \"", saved.key,
                         "\", found none; describe the model and the recipe that were saved");
     std::vector<uint64_t> sizes;
-    for (const auto &[key, bytes] : wanted_) sizes.push_back(bytes->size());
-    work_on_tensors(sizes,
-                    [&](size_t i) { file.read(*wanted_[i].first, wanted_[i].second->data()); });
+    for (const auto &[key, to] : wanted_) sizes.push_back(tensor_bytes(file, *key));
+    // Memory is new to the thread that reads into it, which takes as long as reading.
+    work_on_tensors(sizes, [&](size_t i) {
+      const auto &[key, to] = wanted_[i];
+      to->resize(sizes[i]);
+      file.read(*key, to->data());
+    });
   }
 
   void take(const CheckpointFile &file, uint32_t rank, const std::string &key,
@@ -105,9 +114,7 @@ class Loader {
     // What every rank keeps is equal in all files; with another world there is no own one.
     const uint32_t source = world_ == store_.world() ? store_.rank() : 0;
     if (!store_.has_memory(saved.id) || (!is_whole(s) && rank != source)) return;
-    std::vector<unsigned char> &bytes = staged_[saved.id];
-    bytes.resize(slot_bytes(s));
-    wanted_.emplace_back(&key, &bytes);
+    wanted_.emplace_back(&key, &staged_[saved.id]);
   }
 
   octavo_store &store_;

@@ -24,8 +24,8 @@ constexpr char kHeaderMark[] = "\"octavo.header_blake2b\":\"";
 
 // Writes a tensor and returns its hash; false: the reason is in errno.
 bool write_tensor(const Draft &draft, uint64_t offset, const void *from, uint64_t bytes,
-                  std::string *hex) {
-  Blake2b hash;
+                  HashKind kind, std::string *hex) {
+  TensorHash hash(kind);
   const char *next = static_cast<const char *>(from);
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t piece = std::min(kPieceBytes, bytes - done);
@@ -76,8 +76,10 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
   std::vector<std::pair<const std::string *, const CheckpointTensor *>> tensors;
   std::vector<uint64_t> sizes;
   header.metadata[kHeaderBlake2b] = no_blake2b();
+  const HashKind kind = hash_kind(header, path);
+  const std::string nothing = TensorHash(kind).hex();  // as long as the hashes that follow
   for (const auto &[name, t] : header.tensors) {
-    header.metadata[kBlake2b + name] = no_blake2b();
+    header.metadata[hash_key(kind, name)] = nothing;
     tensors.emplace_back(&name, &t);
     sizes.push_back(t.end - t.begin);
   }
@@ -87,11 +89,11 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
   std::vector<std::string> hashes(tensors.size());
   work_on_tensors(sizes, [&](size_t i) {
     const auto &[name, t] = tensors[i];
-    if (!write_tensor(draft, data_start + t->begin, data.at(*name), sizes[i], &hashes[i]))
+    if (!write_tensor(draft, data_start + t->begin, data.at(*name), sizes[i], kind, &hashes[i]))
       fail_write(draft, errno);
   });
   for (size_t i = 0; i < tensors.size(); ++i)
-    header.metadata[kBlake2b + *tensors[i].first] = hashes[i];
+    header.metadata[hash_key(kind, *tensors[i].first)] = hashes[i];
   const std::string head = sealed(header, path);
   if (!draft.write_at(0, head.data(), head.size())) fail_write(draft, errno);
   put_in_place(draft, path);
@@ -126,9 +128,10 @@ void CheckpointFile::read_header() {
   check_seal(head);
   header_ = parse_header(std::string_view(head).substr(sizeof(prefix)), bytes_ - data_start_,
                          path_ + ": header");
-  check_schema(header_, path_);
+  hash_kind_ = octavo::hash_kind(header_, path_);
   required_text(header_, kHeaderBlake2b, path_);
-  for (const auto &[name, t] : header_.tensors) required_text(header_, kBlake2b + name, path_);
+  for (const auto &[name, t] : header_.tensors)
+    required_text(header_, hash_key(hash_kind_, name), path_);
 }
 
 // A file without the place for it is judged by its schema.
@@ -141,31 +144,41 @@ void CheckpointFile::check_seal(const std::string &head) const {
 }
 
 void CheckpointFile::read(const std::string &tensor, void *to) const {
-  read(tensor, to, true);
+  const CheckpointTensor &t = header_.tensors.at(tensor);
+  check_hash(tensor, hash_of(hash_kind_, t, static_cast<char *>(to), true));
 }
 
 void CheckpointFile::verify(const std::string &tensor) const {
-  const CheckpointTensor &t = header_.tensors.at(tensor);
-  std::vector<unsigned char> piece(std::min(kPieceBytes, t.end - t.begin));
-  read(tensor, piece.data(), false);
+  check_hash(tensor, hash(tensor, hash_kind_));
 }
 
-void CheckpointFile::read(const std::string &tensor, void *to, bool keep) const {
+std::string CheckpointFile::hash(const std::string &tensor, HashKind kind) const {
   const CheckpointTensor &t = header_.tensors.at(tensor);
-  Blake2b hash;
-  char *next = static_cast<char *>(to);
+  std::vector<char> piece(std::min(kPieceBytes, t.end - t.begin));
+  return hash_of(kind, t, piece.data(), false);
+}
+
+std::string CheckpointFile::hash_of(HashKind kind, const CheckpointTensor &t, char *to,
+                                    bool keep) const {
+  // The disk goes ahead of the hash. Advice alone: a file system may not take it.
+  posix_fadvise(file_.get(), static_cast<off_t>(data_start_ + t.begin),
+                static_cast<off_t>(t.end - t.begin), POSIX_FADV_WILLNEED);
+  TensorHash hash(kind);
   for (uint64_t at = t.begin; at < t.end;) {
     const uint64_t piece = std::min(kPieceBytes, t.end - at);
-    read_at(data_start_ + at, next, piece);
-    hash.add(next, piece);
+    read_at(data_start_ + at, to, piece);
+    hash.add(to, piece);
     at += piece;
-    if (keep) next += piece;
+    if (keep) to += piece;
   }
-  const std::string &stated = *header_.text(kBlake2b + tensor);
-  const std::string found = hash.hex();
+  return hash.hex();
+}
+
+void CheckpointFile::check_hash(const std::string &tensor, const std::string &found) const {
+  const std::string &stated = *header_.text(hash_key(hash_kind_, tensor));
   if (found != stated)
-    fail_checkpoint(OCTAVO_INVALID, path_, "tensor \"", tensor,
-                    "\": expected bytes with the BLAKE2b hash ", stated, ", found ", found,
+    fail_checkpoint(OCTAVO_INVALID, path_, "tensor \"", tensor, "\": expected bytes with the ",
+                    hash_name(hash_kind_), " hash ", stated, ", found ", found,
                     "; the file is damaged: restore it, or load another checkpoint");
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/checkpoint/checkpoint_hash.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
 #include "sdk/src/file/draft.h"
 
@@ -24,8 +25,9 @@ void check_created(const Draft &draft);
 void put_in_place(Draft &draft, const std::string &path);
 
 // Writes the tensors of a laid out header; `data` holds the address of each one's bytes. Adds the
-// hashes. The file appears under its name complete and on disk; until then the old one, if any,
-// stays as it is. Throws Failure(OCTAVO_RESOURCE) where the system refuses.
+// hashes, of the kind that its schema says. The file appears under its name complete and on disk;
+// until then the old one, if any, stays as it is. Throws Failure(OCTAVO_RESOURCE) where the system
+// refuses.
 void write_checkpoint_file(const std::string &path, CheckpointHeader header,
                            const std::map<std::string, const void *> &data);
 
@@ -39,6 +41,7 @@ class CheckpointFile {
   const std::string &path() const { return path_; }
   const CheckpointHeader &header() const { return header_; }
   uint64_t bytes() const { return bytes_; }
+  HashKind hash_kind() const { return hash_kind_; }
   // Of the header, which holds the hash of every tensor.
   const std::string &blake2b() const { return *header_.text("octavo.header_blake2b"); }
   // Copies the bytes of a tensor of this file. Throws Failure(OCTAVO_INVALID), naming the tensor,
@@ -46,17 +49,22 @@ class CheckpointFile {
   void read(const std::string &tensor, void *to) const;
   // The same without keeping them.
   void verify(const std::string &tensor) const;
+  // The hash of its bytes as they are.
+  std::string hash(const std::string &tensor, HashKind kind) const;
 
  private:
   void read_at(uint64_t offset, void *to, uint64_t bytes) const;
   void read_header();
   void check_seal(const std::string &head) const;
-  void read(const std::string &tensor, void *to, bool keep) const;
+  // Reads the bytes to `to`, all of them or piece after piece to the same place.
+  std::string hash_of(HashKind kind, const CheckpointTensor &t, char *to, bool keep) const;
+  void check_hash(const std::string &tensor, const std::string &found) const;
 
   std::string path_;
   Descriptor file_;
   uint64_t bytes_ = 0;
   uint64_t data_start_ = 0;
+  HashKind hash_kind_ = HashKind::kXxh3;
   CheckpointHeader header_;
 };
 

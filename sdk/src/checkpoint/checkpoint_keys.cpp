@@ -191,7 +191,9 @@ CheckpointTensor tensor_of(const octavo_slot &slot, const std::string &key) {
 
 std::map<std::string, std::string> run_texts(const octavo_run &run,
                                              const std::vector<SavedSlot> &slots) {
-  std::map<std::string, std::string> texts = {{kSchema, kSchemaVersion},
+  const std::string &hash = run.negotiation().config[key::kCheckpointHash];
+  const HashKind kind = hash == "blake2b" ? HashKind::kBlake2b : HashKind::kXxh3;
+  std::map<std::string, std::string> texts = {{kSchema, schema_of(kind)},
                                               {kVersion, std::string(view(octavo_version()))},
                                               {kBackend, backend_id(run)}};
   for (const EffectiveOption &o : run.negotiation().choice()->options)

@@ -25,12 +25,21 @@ uint64_t number_text(const CheckpointHeader &header, const char *key, const std:
   return value;
 }
 
-void check_schema(const CheckpointHeader &header, const std::string &where) {
+std::string schema_of(HashKind kind) {
+  return kind == HashKind::kXxh3 ? "3" : "2";
+}
+
+std::string hash_key(HashKind kind, const std::string &tensor) {
+  return (kind == HashKind::kXxh3 ? "octavo.xxh3_128." : "octavo.blake2b.") + tensor;
+}
+
+HashKind hash_kind(const CheckpointHeader &header, const std::string &where) {
   const std::string &schema = required_text(header, kSchema, where);
-  if (schema == kSchemaVersion) return;
+  for (const HashKind kind : {HashKind::kXxh3, HashKind::kBlake2b})
+    if (schema == schema_of(kind)) return kind;
   const std::string *version = header.text(kVersion);
-  fail_checkpoint(OCTAVO_VERSION, where, "header: expected checkpoint schema ", kSchemaVersion,
-                  ", found \"", schema, schema == "1" ? "\", whose tensors have no hashes" : "\"",
+  fail_checkpoint(OCTAVO_VERSION, where, "header: expected checkpoint schema 2 or 3, found \"",
+                  schema, schema == "1" ? "\", whose tensors have no hashes" : "\"",
                   "; load it with the version of Octavo that wrote it, ",
                   version == nullptr ? "unknown" : *version, ", or load another checkpoint");
 }

@@ -5,19 +5,18 @@
 #include <string>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/checkpoint/checkpoint_hash.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
 
 namespace octavo {
 
 inline constexpr char kSchema[] = "octavo.schema";
-inline constexpr char kSchemaVersion[] = "2";
 inline constexpr char kVersion[] = "octavo.version";
 inline constexpr char kRunId[] = "octavo.run_id";
 inline constexpr char kRank[] = "octavo.rank";
 inline constexpr char kWorld[] = "octavo.world";
 inline constexpr char kStep[] = "octavo.step";
-inline constexpr char kRole[] = "octavo.role.";        // with the key of a tensor
-inline constexpr char kBlake2b[] = "octavo.blake2b.";  // with the key of a tensor
+inline constexpr char kRole[] = "octavo.role.";  // with the key of a tensor
 inline constexpr char kHeaderBlake2b[] = "octavo.header_blake2b";
 
 // Throws Failure("octavo.state") with "where: text".
@@ -34,7 +33,11 @@ const std::string &required_text(const CheckpointHeader &header, const std::stri
 // A number that the checkpoint itself needs: kRank, kWorld, kStep.
 uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where);
 
-// Throws Failure(OCTAVO_VERSION) for another schema than this version's.
-void check_schema(const CheckpointHeader &header, const std::string &where);
+// The schema of a file says how its tensors are hashed. Throws Failure(OCTAVO_VERSION) for a schema
+// that this version does not know.
+std::string schema_of(HashKind kind);
+HashKind hash_kind(const CheckpointHeader &header, const std::string &where);
+// The metadata's key of the hash of a tensor.
+std::string hash_key(HashKind kind, const std::string &tensor);
 
 }  // namespace octavo

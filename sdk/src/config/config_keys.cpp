@@ -81,6 +81,7 @@ const std::vector<ConfigKey> &config_keys() {
           KeyRange{1, 86400, "1 to 86400"}),
       row(key::kCheckpointRunId,
           "id of the run in its checkpoints; empty: one that this process draws", ""),
+      row(key::kCheckpointHash, "hash of the tensors in checkpoints", "xxh3", {"xxh3", "blake2b"}),
       row(key::kTraceDirectory, "where a Chrome trace of a step is written; empty: nowhere", ""),
       row(key::kTraceFirstStep, "the first step of the trace, from 1 on", 2, {},
           KeyRange{1, kMostTraceStep, concat("1 to ", kMostTraceStep)}),

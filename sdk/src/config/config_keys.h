@@ -49,6 +49,7 @@ inline constexpr Number kProbeTimeout{"plugins.probe_timeout_ms"};
 inline constexpr Text kEngine{"distributed.engine"};
 inline constexpr Number kTimeout{"distributed.timeout_s"};
 inline constexpr Text kCheckpointRunId{"checkpoint.run_id"};  // empty: one of this process
+inline constexpr Text kCheckpointHash{"checkpoint.hash"};     // of tensors
 inline constexpr Text kTraceDirectory{"trace.directory"};     // empty: no trace
 inline constexpr Number kTraceFirstStep{"trace.first_step"};
 inline constexpr Number kTraceSteps{"trace.steps"};

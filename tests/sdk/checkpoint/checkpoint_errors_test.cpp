@@ -134,10 +134,13 @@ TEST_F(CheckpointErrorsTest, another_model) {
 
 TEST_F(CheckpointErrorsTest, other_metadata) {
   const auto r = open();
-  expect_refused(*r, edited("\"octavo.schema\":\"2\"", "\"octavo.schema\":\"3\""), OCTAVO_VERSION,
-                 {"schema 2", "found \"3\"", "0.1.0"});
+  expect_refused(*r, edited("\"octavo.schema\":\"3\"", "\"octavo.schema\":\"4\""), OCTAVO_VERSION,
+                 {"schema 2 or 3", "found \"4\"", "0.1.0"});
+  // Of the other hash.
+  expect_refused(*r, edited("\"octavo.schema\":\"3\"", "\"octavo.schema\":\"2\""), OCTAVO_INVALID,
+                 {"expected \"octavo.blake2b.", "octavo_store_save"});
   for (const char *key : {"octavo.schema", "octavo.backend", "octavo.header_blake2b",
-                          "octavo.blake2b.session/x/scale"}) {
+                          "octavo.xxh3_128.session/x/scale"}) {
     std::string other = key;
     other.back() = 'x';
     expect_refused(*r, edited(std::string("\"") + key, "\"" + other), OCTAVO_INVALID,

@@ -31,6 +31,7 @@ struct CheckpointModel {
   int64_t width = 8;
   bool with_bias = true;
   std::string run_id;  // empty: that of this process
+  std::string hash;    // empty: the default
 };
 
 // The names of everything in a directory, in order.
@@ -93,6 +94,7 @@ class CheckpointTest : public testing::Test {
     auto r = std::make_unique<CheckpointRun>();
     r->request.set("plugins.trust", "dev").set("fp8.backend", m.backend);
     if (!m.run_id.empty()) r->request.set("checkpoint.run_id", m.run_id);
+    if (!m.hash.empty()) r->request.set("checkpoint.hash", m.hash);
     for (const auto &[key, value] : m.texts) r->request.set("fp8." + m.backend + "." + key, value);
     for (const auto &[key, value] : m.rules) r->request.set("layers.rule." + key, value);
     for (const auto &[key, value] : m.numbers) {

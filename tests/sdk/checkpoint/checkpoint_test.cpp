@@ -1,4 +1,7 @@
 // octavo_store_save and octavo_store_load: what comes back, on how many ranks, and what is refused.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,15 +29,36 @@ struct File {
   uint64_t data_start = 0;
 };
 
-TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
-  const auto r = open();
+// The hash of a tensor as a file of this schema has it.
+std::string tensor_hash(const std::string &hash, const std::string &bytes) {
+  if (hash == "blake2b") return blake2b_hex(bytes);
+  XXH128_canonical_t found;
+  XXH128_canonicalFromHash(&found, XXH3_128bits(bytes.data(), bytes.size()));
+  char hex[2 * sizeof(found) + 1];
+  return sodium_bin2hex(hex, sizeof(hex), found.digest, sizeof(found));
+}
+
+// By checkpoint.hash: the schema, and where the hash of a tensor is.
+struct HashCase {
+  const char *hash, *schema, *key;
+};
+class CheckpointHashTest : public CheckpointTest, public testing::WithParamInterface<HashCase> {};
+INSTANTIATE_TEST_SUITE_P(All, CheckpointHashTest,
+                         testing::Values(HashCase{"xxh3", "3", "octavo.xxh3_128."},
+                                         HashCase{"blake2b", "2", "octavo.blake2b."}),
+                         [](const auto &all) { return all.param.hash; });
+
+TEST_P(CheckpointHashTest, file_follows_the_rules_of_the_format) {
+  CheckpointModel m;
+  m.hash = GetParam().hash;
+  const auto r = open(m);
   r->fill(3);
   ASSERT_EQ(r->save(dir / "c", 7), OCTAVO_OK) << r->error();
   const File file(dir / "c/rank-0000-of-0001.safetensors");
   EXPECT_EQ(file.data_start % 8, 0u);
 
   const auto &texts = file.header["__metadata__"];
-  EXPECT_EQ(texts["octavo.schema"], "2");
+  EXPECT_EQ(texts["octavo.schema"], GetParam().schema);
   EXPECT_EQ(texts["octavo.version"], text_of(octavo_version()));
   EXPECT_EQ(texts["octavo.backend"], "msamp");
   EXPECT_EQ(texts["octavo.option.opt_level"], "O3");
@@ -68,7 +92,8 @@ TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
     EXPECT_EQ(std::memcmp(file.data.data() + begin, octavo_store_address(r->s(), id), end - begin),
               0)
         << key;
-    EXPECT_EQ(texts["octavo.blake2b." + key], blake2b_hex(file.data.substr(begin, end - begin)))
+    EXPECT_EQ(texts[GetParam().key + key],
+              tensor_hash(m.hash, file.data.substr(begin, end - begin)))
         << key;
     EXPECT_EQ(texts["octavo.role." + key], role_name(s.role)) << key;
     total += end - begin;
@@ -80,6 +105,23 @@ TEST_F(CheckpointTest, file_follows_the_rules_of_the_format) {
   EXPECT_EQ(total, file.data.size()) << "gaps or overlaps";
   EXPECT_THAT(files_in(dir / "c"),
               testing::ElementsAre("lock", "manifest.json", "rank-0000-of-0001.safetensors"));
+}
+
+// Whatever this run would write.
+TEST_P(CheckpointHashTest, loads_and_is_refused_with_a_flipped_bit) {
+  CheckpointModel m;
+  m.hash = GetParam().hash;
+  const std::string directory = saved("c", 1, 7, 1, m);
+  const auto source = open(m), r = open();
+  source->fill(1);
+  ASSERT_EQ(r->load(directory), OCTAVO_OK) << r->error();
+  EXPECT_TRUE(r->content(false) == source->content(false));
+  const std::string path = directory + "/rank-0000-of-0001.safetensors";
+  std::string file = whole_file(path);
+  file.back() = static_cast<char>(file.back() ^ 1);
+  put_file(path, file);
+  expect_refused(*r, directory, OCTAVO_INVALID,
+                 {"tensor \"", m.hash == "xxh3" ? "the XXH3 hash " : "the BLAKE2b hash "});
 }
 
 TEST_F(CheckpointTest, every_byte_comes_back_and_the_rest_is_fresh) {

@@ -44,8 +44,8 @@ class ConfigErrors : public testing::Test {
       "fp8.require.speed, fp8.require.encodings, fp8.require.scaling, fp8.require.recipes, "
       "layers.skip, layers.min_gain, device.kind, plugins.path, plugins.trust, plugins.pins, "
       "plugins.keys, plugins.locked, plugins.probe, plugins.probe_timeout_ms, "
-      "distributed.engine, distributed.timeout_s, checkpoint.run_id, trace.directory, "
-      "trace.first_step and trace.steps; a backend's options are "
+      "distributed.engine, distributed.timeout_s, checkpoint.run_id, checkpoint.hash, "
+      "trace.directory, trace.first_step and trace.steps; a backend's options are "
       "set in [fp8.<backend>]";
   Environment environment;
 };

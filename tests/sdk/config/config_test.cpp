@@ -53,10 +53,11 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "distributed.engine"), "\"threads\"");
   EXPECT_EQ(value(c, "distributed.timeout_s"), "600");
   EXPECT_EQ(value(c, "checkpoint.run_id"), "\"\"");
+  EXPECT_EQ(value(c, "checkpoint.hash"), "\"xxh3\"");
   EXPECT_EQ(value(c, "trace.directory"), "\"\"");
   EXPECT_EQ(value(c, "trace.first_step"), "2");
   EXPECT_EQ(value(c, "trace.steps"), "1");
-  EXPECT_EQ(c.settings.size(), 28u);
+  EXPECT_EQ(c.settings.size(), 29u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 
