@@ -58,6 +58,7 @@ ROOMS = ("base file machine config plugin trust probe negotiate run ranks store 
 # Packages and single headers that one room may use: room -> arguments of Rule.
 ROOM_EXTRAS = {
     "config": {"only": {"toml++": r"toml\..*"}},
+    "checkpoint": {"only": {"xxhash": r"checkpoint_hash\..*"}},
     "plugin": {"only": {"boost": r"loader\..*"}},
     "negotiate": {"headers": {"kernels/cpu/table.h"}},
 }
@@ -98,7 +99,7 @@ RULES = {
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src", "sodium"},
-                                only={"sodium": r"saved_files\..*"}),
+                                only={"sodium": r"saved_files\..*", "xxhash": r"hash\..*"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),

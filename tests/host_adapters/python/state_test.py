@@ -1,5 +1,6 @@
 """Checkpoints of prepared models: octavo.state_dict beside torch's own."""
 import copy
+import ctypes
 import hashlib
 import io
 import json
@@ -130,7 +131,7 @@ def test_columns_are_found_by_layer_name():
     swapped = {**state, key: state[key].flip(1)}
     meta = json.loads(hashes.opened(state))
     meta["labels"][key].reverse()
-    meta["blake2b"][key] = hashes.of(swapped[key])
+    meta["xxh3_128"][key] = hashes.of(swapped[key])
     swapped.update(hashes.seal(json.dumps(meta).encode()))
     other, _ = prepared(overrides)
     octavo.load_state_dict(other, swapped)
@@ -164,8 +165,8 @@ def test_states_of_other_schemas_are_refused():
     state = octavo.state_dict(model)
     with pytest.raises(octavo.VersionError, match="'octavo.blake2b', found none"):
         octavo.load_state_dict(model, {k: v for k, v in state.items() if k != hashes.HASH})
-    newer = {**json.loads(hashes.opened(state)), "schema": 3}
-    with pytest.raises(octavo.VersionError, match="schema 2, found 3"):
+    newer = {**json.loads(hashes.opened(state)), "schema": 4}
+    with pytest.raises(octavo.VersionError, match="schema 2 or 3, found 4"):
         octavo.load_state_dict(model, {**state, **hashes.seal(json.dumps(newer).encode())})
 
 
@@ -201,12 +202,49 @@ def test_a_tensor_of_another_step_is_refused_and_changes_nothing(name):
         assert torch.equal(later[k].view(torch.uint8), v.view(torch.uint8)), k
 
 
-def test_hashes_are_those_of_hashlib_and_do_not_follow_shapes():
+def as_schema_2(state):
+    """A state as it was when tensors had BLAKE2b."""
+    meta = json.loads(hashes.opened(state))
+    hashed = meta.pop("xxh3_128")
+    meta |= {"schema": 2, "blake2b": {key: hashes.blake2b(state[key]) for key in hashed}}
+    return {**state, **hashes.seal(json.dumps(meta).encode())}
+
+
+def test_states_with_blake2b_load_and_are_refused_when_damaged():
+    model, optimizer = prepared(CONFIGURATIONS["msamp-O2"])
+    train(model, optimizer, steps=2)
+    state = octavo.state_dict(model)
+    old = as_schema_2(state)
+    train(model, optimizer, steps=1)
+    octavo.load_state_dict(model, old)
+    assert all(torch.equal(state[k].view(torch.uint8), v.view(torch.uint8)) for k, v in octavo.state_dict(model).items())
+    key = next(key for key in old if key.endswith("exp_avg"))
+    damaged = old[key].clone()
+    damaged.view(torch.uint8).view(-1)[0] ^= 1
+    with pytest.raises(octavo.InvalidError, match=f"^{re.escape(key)}: expected the bytes with BLAKE2b"):
+        octavo.load_state_dict(model, {**old, key: damaged})
+
+
+class Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def xxh3(data):
+    """By the library of Debian."""
+    function = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], Hash128
+    return bytes(function(data, len(data)))[::-1].hex()
+
+
+@pytest.mark.parametrize(("ours", "peers"), ((hashes.of, xxh3), (
+    hashes.blake2b, lambda data: hashlib.blake2b(data, digest_size=32).hexdigest())), ids=("xxh3", "blake2b"))
+def test_hashes_are_those_of_peers_and_do_not_follow_shapes(ours, peers):
     values = torch.randn(3, 5)
-    expected = hashlib.blake2b(values.cpu().numpy().tobytes(), digest_size=32).hexdigest()
-    assert hashes.of(values) == expected == hashes.of(values.t().contiguous().t())
-    assert hashes.of(torch.tensor(2.5)) == hashlib.blake2b(struct.pack("f", 2.5), digest_size=32).hexdigest()
-    assert hashes.of(torch.empty(0, 4)) == hashlib.blake2b(b"", digest_size=32).hexdigest()
+    assert ours(values) == peers(values.cpu().numpy().tobytes()) == ours(values.t().contiguous().t())
+    assert ours(torch.tensor(2.5)) == peers(struct.pack("f", 2.5))
+    assert ours(torch.empty(0, 4)) == peers(b"")
+    large = torch.randn(1000)
+    assert ours(large) == peers(large.cpu().numpy().tobytes())
 
 
 def test_unprepared_model_has_no_state():

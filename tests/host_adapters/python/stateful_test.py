@@ -81,7 +81,7 @@ def test_a_checkpoint_of_other_options_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("damage, message", [
-    ("bit", "session/.*: expected the bytes with BLAKE2b"),
+    ("bit", "session/.*: expected the bytes with XXH3"),
     ("metadata", "octavo.metadata: expected the bytes with BLAKE2b"),
     ("no metadata", "expected the entry 'octavo.metadata', found none")])
 def test_damage_is_refused_by_the_name_of_the_tensor(damage, message):

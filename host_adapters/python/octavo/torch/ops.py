@@ -85,6 +85,8 @@ def library():
     lib.octavo_torch_calls.argtypes = [ctypes.c_int64, ctypes.c_uint32]
     lib.octavo_torch_forwards.restype = ctypes.c_uint64
     lib.octavo_torch_forwards.argtypes = [ctypes.c_int64, ctypes.c_uint32]
+    lib.octavo_torch_xxh3_128.restype = None
+    lib.octavo_torch_xxh3_128.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p]
     lib.octavo_torch_gpu.restype = ctypes.c_int32
     lib.octavo_torch_gpu.argtypes = [ctypes.c_int64, ctypes.c_char_p]
     fakes.register()
@@ -189,6 +191,13 @@ def run(name, *arguments):
         if typed is e:
             raise
         raise typed from None
+
+
+def xxh3(tensor):
+    """XXH3 with 128 bits of the bytes of a contiguous tensor on the CPU, in 32 digits; other threads run meanwhile."""
+    digest = ctypes.create_string_buffer(16)
+    library().octavo_torch_xxh3_128(tensor.data_ptr(), tensor.numel() * tensor.element_size(), digest)
+    return digest.raw.hex()
 
 
 def forwards(number, linear):

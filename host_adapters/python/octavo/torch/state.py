@@ -9,7 +9,7 @@ from . import hashes, ops
 from .caches import is_released
 from .prepared import session_of
 
-SCHEMA = 2
+SCHEMA = 3  # 2, whose tensors have BLAKE2b, loads as well
 _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
         _abi.E8M0FNU: torch.float8_e8m0fnu}
 
@@ -67,7 +67,7 @@ def state_dict(model):
     session.settle_all()
     keys = _held(session)
     out = _copies(session, keys)
-    metadata = {**_metadata(session, keys), "blake2b": hashes.of_all(out)}
+    metadata = {**_metadata(session, keys), "xxh3_128": hashes.of_all(out)}
     if not session.holds_all():
         metadata["rank"] = f"rank {session.owners.rank} of {session.owners.world}"
     return {**out, **_sealed(metadata)}
@@ -104,8 +104,8 @@ def load_state_dict(model, state):
     every, keys = _keys(session), _held(session)
     found = json.loads(hashes.opened(state))
     here = _metadata(session, keys)
-    if found["schema"] != SCHEMA:
-        raise VersionError(f"the state: expected schema {SCHEMA}, found {found['schema']!r}; load it with the "
+    if found["schema"] not in (2, SCHEMA):
+        raise VersionError(f"the state: expected schema 2 or {SCHEMA}, found {found['schema']!r}; load it with the "
                            "version of octavo that wrote it")
     found.setdefault("layer_options", {})  # of a state from before there were any
     for what in ("backend", "options", "layer_options"):
@@ -115,7 +115,8 @@ def load_state_dict(model, state):
                                f"{difference[0]}; load it with the configuration of the save")
     missing = sorted(set(keys) - set(state))
     single = hashes.single_of(state)
-    unknown = sorted(set(state) - set(every) - {hashes.METADATA, hashes.HASH, *map(hashes.single_key, single)})
+    unknown = sorted(set(state) - set(every) - {hashes.METADATA, hashes.HASH} -
+                     {key for key in state if key.startswith(hashes.SINGLES)})
     if missing and "rank" in found:
         raise InvalidError(f"the state: expected what this rank holds of a sharded optimizer state, or a whole one, found "
                            f"that of {found['rank']} without {missing[0]}; load the file of this rank, or save inside of "
@@ -134,7 +135,7 @@ def load_state_dict(model, state):
                                f"{tuple(value.shape)} of {value.dtype}; load a checkpoint of this model")
         columns = _columns(key, slot, found["labels"])
         values[key] = value if columns is None else value[:, columns]
-    hashes.check({**found["blake2b"], **single}, {key: state[key] for key in keys})
+    hashes.check({**found["blake2b" if found["schema"] == 2 else "xxh3_128"], **single}, {key: state[key] for key in keys})
     for slot in session.slots:
         tensor = session.tensors[slot.id]
         if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
@@ -171,7 +172,7 @@ class Stateful:
         found = hashes.of_all(out)
         # The metadata is equal on all ranks. So the hash of a slot that may be on one rank comes with it.
         single = [key for key, slot in keys.items() if slot.shard == _abi.SHARD_WHOLE]
-        seal = _sealed({**_metadata(session, keys), "blake2b": {k: found[k] for k in keys if k not in single}})
+        seal = _sealed({**_metadata(session, keys), "xxh3_128": {k: found[k] for k in keys if k not in single}})
         return {**out, **{key: bytes(value.numpy()) for key, value in seal.items()},
                 **{hashes.single_key(key): bytes.fromhex(found[key]) for key in single}}
 
