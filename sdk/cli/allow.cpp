@@ -23,11 +23,16 @@ constexpr std::string_view kManifestEnd = ".octavo-plugin.toml";
 
 struct Choice {
   std::string path = "octavo.toml";
-  bool revoke = false;
+  bool revoke = false, json = false;
 };
 
-// "acme, other"; the plugins that a directory holds.
-std::string plugins_in(const std::string &directory) {
+// A directory, and the plugins that it holds.
+struct Answered {
+  std::string directory;
+  std::set<std::string> plugins;
+};
+
+std::set<std::string> plugins_in(const std::string &directory) {
   std::set<std::string> names;
   std::error_code error;
   for (const fs::directory_entry &entry : fs::directory_iterator(directory, error)) {
@@ -35,7 +40,7 @@ std::string plugins_in(const std::string &directory) {
     if (file.ends_with(kManifestEnd))
       names.insert(file.substr(0, file.size() - kManifestEnd.size()));
   }
-  return names.empty() ? "no plugin yet" : enumerate({names.begin(), names.end()});
+  return names;
 }
 
 // The directories that a configuration file names and that wait for an answer.
@@ -59,14 +64,34 @@ std::set<std::string> waiting(const std::string &file) {
   return directories;
 }
 
-void answer(const std::string &directory, bool revoke) {
+Answered answer(const std::string &directory, bool revoke) {
   revoke ? disallow(directory) : allow(directory);
-  const std::string shown = take_words(directory.c_str());
-  if (revoke)
-    std::printf("No longer allowed: %s\n", shown.c_str());
+  return {directory, plugins_in(directory)};
+}
+
+void print_answers(const Choice &choice, const std::vector<Answered> &all, bool of_file) {
+  const auto shown = [](const std::string &text) { return take_words(text.c_str()); };
+  for (const Answered &one : all) {
+    const std::string plugins =
+        one.plugins.empty() ? "no plugin yet" : enumerate({one.plugins.begin(), one.plugins.end()});
+    if (choice.revoke)
+      std::printf("No longer allowed: %s\n", shown(one.directory).c_str());
+    else
+      std::printf("Allowed: %s (%s)\n", shown(one.directory).c_str(), shown(plugins).c_str());
+  }
+  if (!of_file) return;
+  if (all.empty())
+    std::printf("%s: nothing waits for an answer\n", shown(choice.path).c_str());
   else
-    std::printf("Allowed: %s (%s)\n", shown.c_str(),
-                take_words(plugins_in(directory).c_str()).c_str());
+    std::printf("Take it back with: octavo allow --revoke DIRECTORY\n");
+}
+
+void print_answers_json(const Choice &choice, const std::vector<Answered> &all) {
+  nlohmann::json directories = nlohmann::json::array();
+  for (const Answered &one : all)
+    directories.push_back({{"directory", one.directory}, {"plugins", one.plugins}});
+  put_json(nlohmann::json{
+      {"path", choice.path}, {"allowed", !choice.revoke}, {"directories", directories}});
 }
 
 int run(const Choice &choice) {
@@ -76,17 +101,22 @@ int run(const Choice &choice) {
     throw Failure(OCTAVO_INVALID, "octavo.discovery", choice.path,
                   ": expected a folder to take the answer back for, found a file; `octavo list` "
                   "with it shows its folders");
-  if (is_directory || choice.revoke) {
-    answer(choice.path, choice.revoke);
-    return kOk;
+  const bool of_file = !is_directory && !choice.revoke;
+  std::vector<Answered> all;
+  int exit = kOk;
+  try {
+    for (const std::string &directory :
+         of_file ? waiting(choice.path) : std::set<std::string>{choice.path})
+      all.push_back(answer(directory, choice.revoke));
+  } catch (const Failure &failure) {
+    if (all.empty()) throw;
+    exit = failed(failure);  // the answers before it are recorded
   }
-  const std::set<std::string> directories = waiting(choice.path);
-  for (const std::string &directory : directories) answer(directory, false);
-  if (directories.empty())
-    std::printf("%s: nothing waits for an answer\n", take_words(choice.path.c_str()).c_str());
+  if (choice.json)
+    print_answers_json(choice, all);
   else
-    std::printf("Take it back with: octavo allow --revoke DIRECTORY\n");
-  return kOk;
+    print_answers(choice, all, of_file);
+  return exit;
 }
 
 }  // namespace
@@ -101,6 +131,7 @@ void add_allow(CLI::App &app, int &exit) {
       ->capture_default_str()
       ->check(problem_of_empty);
   command->add_flag("--revoke", choice->revoke, "take the answer for a folder back");
+  command->add_flag("--json", choice->json, "print JSON");
   command->callback([choice, &exit] {
     try {
       exit = run(*choice);

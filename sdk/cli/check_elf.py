@@ -14,10 +14,12 @@ authors of plugins can run it on their own files:
   --strict                advice counts as a fault, too: tables of addresses that stay writable, and
                           paths of the machine that built the file
   --readelf PROGRAM       instead of readelf
+  --json                  print JSON
 
 Exits with 1 after printing every fault, and prints the floor that it found for each file.
 """
 import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -45,6 +47,16 @@ SOURCE_PATH = re.compile(rb"(?<![\w.$)}-])/[\w.+ -]{1,100}/[\w.+/ -]{1,200}\.(?:
 SYSTEM_PATH = (b"/usr/", b"/rustc")
 
 
+class Finding(str):
+    """The text of a fault or of advice, and the rule that the file breaks."""
+    rule: str
+
+    def __new__(cls, rule, text):
+        finding = super().__new__(cls, text)
+        finding.rule = rule
+        return finding
+
+
 def is_foreign(name):
     return name.startswith(FOREIGN_C) or FOREIGN_CPP.search(name) is not None
 
@@ -54,8 +66,15 @@ class Elf:
 
     def __init__(self, readelf, path):
         def read(*options):
-            return subprocess.run([readelf, "-W", *options, path], check=True, capture_output=True,
-                                  text=True).stdout
+            try:
+                done = subprocess.run([readelf, "-W", *options, path], capture_output=True, text=True)
+            except FileNotFoundError:
+                sys.exit(f"{readelf}: expected the program, which reads ELF files, found none; install binutils, or name it "
+                         "with --readelf")
+            if done.returncode != 0:
+                said = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix(f"{readelf}: ")
+                sys.exit(f"{path}: expected an ELF library, {readelf} found: {said}")
+            return done.stdout
         dynamic = read("-d")
         self.needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic)
         self.paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*?)\]", dynamic)
@@ -106,59 +125,61 @@ def declared(header):
 def symbol_faults(elf, expected, sanitized):
     found = elf.exported()
     for name in sorted(found - expected):
-        yield f"exports {name}, expected only declared names; hide it with a version script"
+        yield Finding("exports", f"exports {name}, expected only declared names; hide it with a version script")
     for name in sorted(expected - found):
-        yield f"expected to export {name}, found {len(found)} other symbols"
+        yield Finding("exports", f"expected to export {name}, found {len(found)} other symbols")
     for name, binding, _ in elf.symbols:
         if is_foreign(name):
-            yield f"dynamic symbol {name} belongs to another library"
+            yield Finding("foreign", f"dynamic symbol {name} belongs to another library")
         if binding == "UNIQUE":
-            yield (f"symbol {name} is unique in the process, so two plugins would share it; build with "
-                   "-fvisibility=hidden or -fno-gnu-unique")
+            yield Finding("unique", f"symbol {name} is unique in the process, so two plugins would share it; build "
+                                    "with -fvisibility=hidden or -fno-gnu-unique")
     # The compilers' own start-up code is no fault of the plugin.
     if QUERY in expected and elf.constructors > elf.start_up and not sanitized:
-        yield (f"runs {elf.constructors - elf.start_up} static constructors when it is loaded, expected none: "
-               "construct on first use, inside a function")
+        yield Finding("constructors", f"runs {elf.constructors - elf.start_up} static constructors when it is loaded, "
+                                      "expected none: construct on first use, inside a function")
 
 
 def system_faults(elf, allowed, floors):
     for name in elf.needed:
         if name.split(".so")[0] not in allowed:
-            yield (f"needs {name}; expected only {', '.join(sorted(allowed))}: load it at run time "
-                   "through the kernels, or not at all")
+            yield Finding("needed", f"needs {name}; expected only {', '.join(sorted(allowed))}: load it at run time "
+                                    "through the kernels, or not at all")
     for family, version in sorted(elf.versions.items()):
         if family in floors and key(version) > key(floors[family]):
-            yield (f"needs {family}_{version}, expected at most {family}_{floors[family]}; build it on "
-                   "an older system, or state the floor in the manifest as [requires] libc")
+            yield Finding("floor", f"needs {family}_{version}, expected at most {family}_{floors[family]}; build it on "
+                                   "an older system, or state the floor in the manifest as [requires] libc")
     yield from path_faults(elf)
 
 
 def path_faults(elf):
     for path in elf.paths:
         if not all(part.startswith("$ORIGIN") for part in path.split(":")):
-            yield f"searches libraries in {path}, expected no path or one below $ORIGIN"
+            yield Finding("search_path", f"searches libraries in {path}, expected no path or one below $ORIGIN")
 
 
 def memory_faults(elf):
     stack = [flags for kind, flags in elf.segments if kind == "GNU_STACK"]
     if not elf.segments:
-        yield "no program headers found: readelf's table was not understood"
+        yield Finding("headers", "no program headers found: readelf's table was not understood")
     if not stack:
-        yield "has no GNU_STACK header, so its stack would be executable; link with -z noexecstack"
+        yield Finding("stack", "has no GNU_STACK header, so its stack would be executable; link with -z noexecstack")
     if any("E" in flags for flags in stack):
-        yield "wants an executable stack; find the object with readelf -S, or link with -z noexecstack"
+        yield Finding("stack", "wants an executable stack; find the object with readelf -S, or link with "
+                               "-z noexecstack")
     if any(kind == "LOAD" and "W" in flags and "E" in flags for kind, flags in elf.segments):
-        yield "has a segment that is writable and executable"
+        yield Finding("segments", "has a segment that is writable and executable")
     if elf.has_textrel:
-        yield "has text relocations; compile everything with -fPIC"
+        yield Finding("relocations", "has text relocations; compile everything with -fPIC")
 
 
 def advice(elf):
     if not any(kind == "GNU_RELRO" for kind, _ in elf.segments) or not elf.is_bound_at_load:
-        yield "keeps its table of addresses writable; link with -Wl,-z,relro,-z,now"
+        yield Finding("relro", "keeps its table of addresses writable; link with -Wl,-z,relro,-z,now")
     if elf.source_paths:
-        yield (f"holds {len(elf.source_paths)} paths of the machine that built it, such as "
-               f"{elf.source_paths[0].decode()}; compile with -ffile-prefix-map=<folder>/=, or strip it")
+        yield Finding("source_paths", f"holds {len(elf.source_paths)} paths of the machine that built it, such as "
+                                      f"{elf.source_paths[0].decode()}; compile with -ffile-prefix-map=<folder>/=, "
+                                      "or strip it")
 
 
 def check(path, arguments):
@@ -172,14 +193,25 @@ def check(path, arguments):
     advised = list(advice(elf))
     if arguments.strict:
         faults += advised
-    for fault in faults:
+    return {"file": str(path), "exports": len(elf.exported()), "needs": dict(sorted(elf.versions.items())),
+            "ok": not faults, "faults": faults, "advice": [] if arguments.strict else advised}
+
+
+def print_report(report):
+    path = report["file"]
+    for fault in report["faults"]:
         print(f"{path}: {fault}")
-    if not arguments.strict:
-        for text in advised:
-            print(f"{path}: advice: {text}")
-    needs = ", ".join(f"{f}_{v}" for f, v in sorted(elf.versions.items())) or "no versioned symbol"
-    print(f"{path.name}: exports {len(elf.exported())}, needs {needs}")
-    return not faults
+    for text in report["advice"]:
+        print(f"{path}: advice: {text}")
+    needs = ", ".join(f"{f}_{v}" for f, v in report["needs"].items()) or "no versioned symbol"
+    print(f"{pathlib.Path(path).name}: exports {report['exports']}, needs {needs}")
+
+
+def print_json(reports):
+    for report in reports:
+        for key in ("faults", "advice"):
+            report[key] = [{"rule": finding.rule, "text": finding} for finding in report[key]]
+    print(json.dumps({"ok": all(report["ok"] for report in reports), "files": reports}, indent=2))
 
 
 def files_of(paths):
@@ -207,12 +239,21 @@ def main():
     parser.add_argument("--sanitizer", default="")
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--readelf", default="readelf")
+    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.exports and not declared(arguments.exports):
         sys.exit(f"{arguments.exports}: no declaration with OCTAVO_EXPORT found")
-    results = [check(path, arguments) for path in files_of(arguments.paths)]
-    print(f"{len(results)} files, {results.count(False)} with faults")
-    return 0 if all(results) else 1
+    reports = []
+    for path in files_of(arguments.paths):
+        reports.append(check(path, arguments))
+        if not arguments.json:
+            print_report(reports[-1])
+    faulty = sum(not report["ok"] for report in reports)
+    if arguments.json:
+        print_json(reports)
+    else:
+        print(f"{len(reports)} files, {faulty} with faults")
+    return 1 if faulty else 0
 
 
 if __name__ == "__main__":

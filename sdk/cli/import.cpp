@@ -14,7 +14,15 @@ namespace {
 struct ImportCommand {
   std::vector<std::string> words;  // FILE, or KEY=VALUE with --kwargs
   std::string handler, output = "octavo.toml";
-  bool dry_run = false, force = false, without_refused = false, list_keys = false;
+  bool dry_run = false, force = false, without_refused = false, list_keys = false, json = false;
+};
+
+// What was read, the file that it makes, and whether that is there now.
+struct Imported {
+  imports::Import import;
+  std::string toml;
+  size_t refused = 0;
+  bool written = false;
 };
 
 void list_import_keys() {
@@ -63,38 +71,77 @@ void print_fates(const imports::Import &import) {
                 static_cast<int>(widths[1]), row[1].c_str(), take_words(row[2].c_str()).c_str());
 }
 
+void print_import_json(const ImportCommand &c, const Imported &done) {
+  nlohmann::json keys = nlohmann::json::array(), settings = nlohmann::json::object();
+  for (const imports::Fate &fate : done.import.fates) {
+    const std::string key = fate.setting.substr(0, fate.setting.find(" = "));
+    keys.push_back({{"key", fate.found.key},
+                    {"value", fate.found.shown()},
+                    {"place", imports::place(done.import.file, fate.found)},
+                    {"outcome", imports::word_of(fate.outcome)},
+                    {"to", key.empty() ? nlohmann::json() : nlohmann::json(key)},
+                    {"note", fate.words}});
+  }
+  for (const imports::Assignment &a : done.import.settings)
+    settings[a.key] = json_of_value(a.value);
+  put_json(nlohmann::json{{"source", done.import.file},
+                          {"keys", keys},
+                          {"refused", done.refused},
+                          {"settings", settings},
+                          {"toml", done.toml},
+                          {"written", done.written ? nlohmann::json(c.output) : nlohmann::json()}});
+}
+
+// To stderr; the JSON has the same among its keys.
+size_t print_refused(const ImportCommand &c, const imports::Import &import) {
+  size_t refused = 0;
+  for (const imports::Fate &fate : import.fates) {
+    if (fate.outcome != imports::Outcome::kRefused) continue;
+    ++refused;
+    std::fprintf(stderr, "%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
+                 imports::place(import.file, fate.found).c_str(),
+                 take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
+  }
+  return refused;
+}
+
+int write_import(const ImportCommand &c, Imported &done) {
+  if (done.refused != 0 && !c.without_refused) {
+    std::fprintf(stderr, "error: nothing was written: %s; --without-refused writes the rest\n",
+                 done.refused == 1 ? "a key was refused" : "keys were refused");
+    return kRefused;
+  }
+  const std::string precision = done.import.precision();
+  if (precision != "fp8")
+    std::fprintf(stderr,
+                 "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
+                 "--set mixed_precision=fp8 shows what would\n",
+                 precision.c_str(), c.output.c_str());
+  if (c.dry_run) return kOk;
+  write_file(c.output, done.toml, c.force);
+  done.written = true;
+  return kOk;
+}
+
 int run_import(const ImportCommand &c) {
   try {
     if (!c.dry_run) refuse_existing(c.output, c.force);
-    const imports::Import import = read_import(c);
-    const std::string toml = imports::checked_toml(import, c.output);
-    size_t refused = 0;
-    for (const imports::Fate &fate : import.fates) {
-      if (fate.outcome != imports::Outcome::kRefused) continue;
-      ++refused;
-      std::fprintf(stderr, "%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
-                   imports::place(import.file, fate.found).c_str(),
-                   take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
+    Imported done{read_import(c), ""};
+    done.toml = imports::checked_toml(done.import, c.output);
+    done.refused = print_refused(c, done.import);
+    if (!c.json) {
+      if (c.dry_run) std::printf("%s\n", done.toml.c_str());
+      print_fates(done.import);
     }
-    if (c.dry_run) std::printf("%s\n", toml.c_str());
-    print_fates(import);
-    if (refused != 0 && !c.without_refused) {
-      std::fprintf(stderr, "error: nothing was written: %s; --without-refused writes the rest\n",
-                   refused == 1 ? "a key was refused" : "keys were refused");
-      return kRefused;
-    }
-    if (import.precision() != "fp8")
-      std::fprintf(stderr,
-                   "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
-                   "--set mixed_precision=fp8 shows what would\n",
-                   import.precision().c_str(), c.output.c_str());
-    if (c.dry_run) return kOk;
-    write_file(c.output, toml, c.force);
-    std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
+    const int exit = write_import(c, done);
+    if (c.json)
+      print_import_json(c, done);
+    else if (done.written)
+      std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
+    return exit;
   } catch (const Failure &f) {
     return failed(f);
   }
-  return kOk;
 }
 
 }  // namespace
@@ -122,6 +169,7 @@ void add_import(CLI::App &app, int &exit) {
   command->add_flag("--without-refused", c->without_refused,
                     "write the rest where keys are refused");
   command->add_flag("--list-keys", c->list_keys, "print every known key, as a table in Markdown");
+  command->add_flag("--json", c->json, "print JSON")->excludes("--list-keys");
   command->footer(
       "Exit codes: 0 done; 1 a key was refused; 2 wrong arguments or a file that cannot be read");
   command->callback([c, &exit] {

@@ -14,8 +14,20 @@ struct Init {
   Request request;
   std::map<std::string, std::string> given;
   std::string output = "octavo.toml";
-  bool yes = false, force = false;
+  bool yes = false, force = false, json = false;
 };
+
+// The answers by key; backend and recipe once more, for those who look for nothing else.
+void print_init_json(const Init &init, const wizard::Wizard &asked) {
+  nlohmann::json settings = nlohmann::json::object(), backend, recipe;
+  for (const TomlLine &line : asked.lines()) {
+    settings[line.key] = json_of_value(line.value);
+    if (line.key == "fp8.backend") backend = settings[line.key];
+    if (line.key == "fp8.te.recipe") recipe = settings[line.key];
+  }
+  put_json(nlohmann::json{
+      {"written", init.output}, {"backend", backend}, {"recipe", recipe}, {"settings", settings}});
+}
 
 int run_init(const Init &init) {
   try {
@@ -24,6 +36,10 @@ int run_init(const Init &init) {
     asked.ask_all();
     const std::string text = asked.toml();
     write_file(init.output, text, init.force);
+    if (init.json) {
+      print_init_json(init, asked);
+      return kOk;
+    }
     std::printf("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n",
                 text.c_str(), asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
   } catch (const Failure &f) {
@@ -39,6 +55,9 @@ void add_init(CLI::App &app, int &exit) {
       "init", "Write an octavo.toml by questions; offers what runs on this machine");
   auto init = std::make_shared<Init>();
   command->add_flag("--yes", init->yes, "take the default of what no option answers");
+  command
+      ->add_flag("--json", init->json, "print JSON; needs --yes, since questions would stand in it")
+      ->needs("--yes");
   std::vector<std::string> added;
   for (const wizard::Question &q : wizard::questions()) {
     if (std::find(added.begin(), added.end(), q.flag) != added.end()) continue;

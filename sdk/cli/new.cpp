@@ -1,6 +1,7 @@
 // octavo new: a project of one's own, begun from a sample.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "common.h"
 #include "sdk/cli/new/project.h"
@@ -10,6 +11,13 @@ namespace {
 
 struct New {
   std::string name, language, folder;
+  bool json = false;
+};
+
+struct Begun {
+  std::string folder;
+  const Language *language;
+  std::vector<std::string> files, commands;
 };
 
 // The rules of a plugin's id; and a name that can be that of a file, of a folder and of a project.
@@ -33,25 +41,45 @@ const Language *find_language(const std::string &id) {
   return nullptr;
 }
 
-int begin(const New &n) {
-  const Language &language = *find_language(n.language);
+Begun write_new(const New &n) {
+  Begun begun;
+  begun.language = find_language(n.language);
   namespace fs = std::filesystem;
   const fs::path prefix = fs::canonical("/proc/self/exe").parent_path().parent_path();
   fs::path folder = fs::path(n.folder.empty() ? n.name : n.folder).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
+  const auto files =
+      project_files(*begun.language, n.name, prefix / "share/octavo", prefix.string());
+  write_project(folder, files);
+  begun.folder = folder.string();
+  for (const auto &[file, content] : files) begun.files.push_back(file);
+  begun.commands = commands(*begun.language, prefix);
+  return begun;
+}
+
+void print_begun(const Begun &begun) {
+  std::printf("%s: %s. Its README explains these:\n\n  cd %s\n", begun.folder.c_str(),
+              begun.language->what, begun.folder.c_str());
+  for (const std::string &command : begun.commands) std::printf("  %s\n", command.c_str());
+}
+
+int begin(const New &n) {
   try {
-    write_project(folder,
-                  project_files(language, n.name, prefix / "share/octavo", prefix.string()));
+    const Begun begun = write_new(n);
+    if (n.json)
+      put_json(nlohmann::json{{"name", n.name},
+                              {"language", n.language},
+                              {"folder", begun.folder},
+                              {"files", begun.files},
+                              {"commands", begun.commands}});
+    else
+      print_begun(begun);
   } catch (const WrongProject &problem) {
     throw CLI::ValidationError("new", problem.what());
   } catch (const std::exception &failure) {
     std::fprintf(stderr, "error: %s\n", failure.what());
     return kInternal;
   }
-  std::printf("%s: %s. Its README explains these:\n\n  cd %s\n", folder.c_str(), language.what,
-              folder.c_str());
-  for (const std::string &command : commands(language, prefix))
-    std::printf("  %s\n", command.c_str());
   return kOk;
 }
 
@@ -77,6 +105,7 @@ void add_new(CLI::App &app, int &exit) {
           },
           "LANGUAGE"));
   command->add_option("--dir", n->folder, "the folder to make; NAME without it");
+  command->add_flag("--json", n->json, "print JSON");
   command->callback([n, &exit] { exit = begin(*n); });
 }
 

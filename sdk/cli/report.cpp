@@ -11,6 +11,15 @@ namespace {
 
 using report::Run;
 
+// A row of the table; null: the run has no such value.
+struct Reported {
+  std::string name;
+  report::Json backend, recipe;
+  int64_t steps = 0;
+  report::Ends ends;
+  report::Json to_fp32_percent;
+};
+
 std::string number(const report::Json &value, int digits) {
   if (!value.is_number()) return "-";
   char text[64];
@@ -18,36 +27,58 @@ std::string number(const report::Json &value, int digits) {
   return text;
 }
 
+std::string word(const report::Json &value) {
+  return value.is_string() ? value.get<std::string>() : "-";
+}
+
 // The differences are of the loss that all runs have.
-std::vector<std::vector<std::string>> table_of(const std::vector<Run> &runs) {
-  std::vector<std::vector<std::string>> rows = {
-      {"run", "backend", "recipe", "steps", "train loss", "validation", "to fp32 %", "tokens/s"}};
-  std::vector<report::Ends> ends;
+std::vector<Reported> reported(const std::vector<Run> &runs) {
+  std::vector<Reported> all;
   bool by_validation = true;
   for (const Run &run : runs) {
-    ends.push_back(report::ends_of(run));
-    by_validation &= ends.back().validation.is_number();
+    const auto text = [&](const char *key) {
+      const auto found = run.texts.find(key);
+      return found == run.texts.end() ? report::Json() : report::Json(found->second);
+    };
+    all.push_back({run.name, text("backend"), text("recipe"),
+                   run.steps.empty() ? 0 : run.steps.rbegin()->first, report::ends_of(run),
+                   report::Json()});
+    by_validation &= all.back().ends.validation.is_number();
   }
-  const auto loss = [&](size_t i) -> const report::Json & {
-    return by_validation ? ends[i].validation : ends[i].train;
+  const auto loss = [&](const Reported &one) -> const report::Json & {
+    return by_validation ? one.ends.validation : one.ends.train;
   };
   report::Json base;
-  for (size_t i = 0; i < runs.size(); ++i)
-    if (runs[i].name == "fp32") base = loss(i);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const auto text = [&](const char *key) {
-      const auto found = runs[i].texts.find(key);
-      return found == runs[i].texts.end() ? std::string("-") : found->second;
-    };
-    report::Json difference;
-    if (base.is_number() && loss(i).is_number())
-      difference = (loss(i).get<double>() / base.get<double>() - 1) * 100;
-    rows.push_back({runs[i].name, text("backend"), text("recipe"),
-                    std::to_string(runs[i].steps.empty() ? 0 : runs[i].steps.rbegin()->first),
-                    number(ends[i].train, 4), number(ends[i].validation, 4), number(difference, 2),
-                    number(ends[i].tokens_per_s, 0)});
-  }
+  for (const Reported &one : all)
+    if (one.name == "fp32") base = loss(one);
+  for (Reported &one : all)
+    if (base.is_number() && loss(one).is_number())
+      one.to_fp32_percent = (loss(one).get<double>() / base.get<double>() - 1) * 100;
+  return all;
+}
+
+std::vector<std::vector<std::string>> table_of(const std::vector<Reported> &all) {
+  std::vector<std::vector<std::string>> rows = {
+      {"run", "backend", "recipe", "steps", "train loss", "validation", "to fp32 %", "tokens/s"}};
+  for (const Reported &one : all)
+    rows.push_back({one.name, word(one.backend), word(one.recipe), std::to_string(one.steps),
+                    number(one.ends.train, 4), number(one.ends.validation, 4),
+                    number(one.to_fp32_percent, 2), number(one.ends.tokens_per_s, 0)});
   return rows;
+}
+
+void print_runs_json(const std::vector<Reported> &all, const std::string &page) {
+  report::Json runs = report::Json::array();
+  for (const Reported &one : all)
+    runs.push_back({{"name", one.name},
+                    {"backend", one.backend},
+                    {"recipe", one.recipe},
+                    {"steps", one.steps},
+                    {"train_loss", one.ends.train},
+                    {"validation_loss", one.ends.validation},
+                    {"to_fp32_percent", one.to_fp32_percent},
+                    {"tokens_per_s", one.ends.tokens_per_s}});
+  put_json(report::Json{{"page", page}, {"runs", runs}});
 }
 
 void print(const std::vector<std::vector<std::string>> &rows) {
@@ -85,15 +116,19 @@ void add_report(CLI::App &app, int &exit) {
       ->check(problem_of_empty)
       ->capture_default_str();
   command->add_flag("--force", *force, "replace any file of that name");
-  command->callback([&exit, paths, out, force] {
+  const auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "print the table as JSON");
+  command->callback([&exit, paths, out, force, json] {
     try {
       std::vector<Run> runs;
       for (const std::string &path : *paths) report::read_log(path, runs);
       write_file(*out, run_page(report::page_data(runs)), *force || is_run_page(*out));
-      print(table_of(runs));
+      const std::vector<Reported> all = reported(runs);
+      exit = kOk;
+      if (*json) return print_runs_json(all, *out);
+      print(table_of(all));
       Page().line();
       Page().line("The page: " + *out);
-      exit = kOk;
     } catch (const Failure &f) {
       exit = failed(f);
     }

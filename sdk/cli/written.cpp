@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <type_traits>
 
 #include "sdk/cli/page.h"
 #include "sdk/src/base/failure.h"
@@ -59,6 +60,17 @@ std::string toml_text(const std::string &head, const std::vector<TomlLine> &line
     }
   }
   return out;
+}
+
+nlohmann::json json_of_value(const TomlValue &value) {
+  return std::visit(
+      [](const auto &one) -> nlohmann::json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(one)>, OtherToml>)
+          return one.kind;
+        else
+          return one;
+      },
+      value);
 }
 
 void refuse_existing(const std::string &path, bool force) {

@@ -1,6 +1,7 @@
 // octavo.toml as a command writes it: whole or not at all, with its reasons as comments.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct TomlLine {
 // line. `head` is a comment at the top. places, if not null, receives the number of each line.
 std::string toml_text(const std::string &head, const std::vector<TomlLine> &lines,
                       std::vector<size_t> *places = nullptr);
+
+// The value as JSON; what Octavo's files have no use for, as the name of its kind.
+nlohmann::json json_of_value(const TomlValue &value);
 
 // Throws Failure(OCTAVO_INVALID) where something of this name exists. Checked before any work is
 // done; write_file checks again.

@@ -2,6 +2,7 @@
 
   check_elf_test.py <C compiler> <readelf> <include dir>
 """
+import json
 import pathlib
 import struct
 import subprocess
@@ -9,8 +10,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "sdk" / "cli"))
+sys.path[:0] = [str(ROOT / "sdk" / "cli"), str(ROOT / "tests" / "misconfigurations")]
 import check_elf  # noqa: E402
+import schema  # noqa: E402
 
 GOOD = """#include "octavo/plugin.h"
 octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
@@ -90,10 +92,22 @@ def align_stack_to_0(library):
     change_segment(library, 0x6474E551, 48, "<Q", 0)
 
 
+def faults_of_json(printed, validator, message):
+    """What is wrong with the JSON about a library that must have this fault, or none."""
+    report = json.loads(printed.stdout)
+    yield from validator.faults(report)
+    texts = [finding["text"] for finding in report["files"][0]["faults"]]
+    if report["ok"] != (message is None) or printed.returncode != (0 if report["ok"] else 1):
+        yield f"expected ok where there is no fault, found {report['ok']} and exit code {printed.returncode}"
+    if message is not None and not any(message in text for text in texts):
+        yield f"expected '{message}' in the JSON, found {texts}"
+
+
 def main(compiler, readelf, include):
     wrong = [f"{n} was not recognised as foreign" for n in FOREIGN if not check_elf.is_foreign(n)]
     wrong += [f"{n} was taken for foreign" for n in OWN if check_elf.is_foreign(n)]
     script = pathlib.Path(check_elf.__file__)
+    validator = schema.Validator.of_file(ROOT / "docs" / "check_elf.schema.json")
     with tempfile.TemporaryDirectory() as directory:
         for name, (source, flags, options, message) in CASES.items():
             file, library = pathlib.Path(directory, f"{name}.c"), pathlib.Path(directory, f"{name}.so")
@@ -104,13 +118,20 @@ def main(compiler, readelf, include):
                 make_segment(library)
             if name == "lld":
                 align_stack_to_0(library)
-            result = subprocess.run([sys.executable, script, "--readelf", readelf, *options, library],
-                                    capture_output=True, text=True)
+            command = [sys.executable, script, "--readelf", readelf, *options, library]
+            result = subprocess.run(command, capture_output=True, text=True)
             said = result.stdout + result.stderr
             if message is None and result.returncode != 0:
                 wrong.append(f"{name}: expected no fault, found: {said}")
             if message is not None and (result.returncode != 1 or message not in said):
                 wrong.append(f"{name}: expected '{message}', found: {said}")
+            printed = subprocess.run([*command, "--json"], capture_output=True, text=True)
+            wrong += [f"{name}: {fault}" for fault in faults_of_json(printed, validator, message)]
+    for options, expected in (([script], f"{script}: expected an ELF library, "),
+                              (["--readelf", "no-such-readelf", script], "no-such-readelf: expected the program")):
+        result = subprocess.run([sys.executable, script, *options], capture_output=True, text=True)
+        if result.returncode != 1 or not result.stderr.startswith(expected) or len(result.stderr.splitlines()) != 1:
+            wrong.append(f"expected one line that begins with '{expected}', found: {result.stdout + result.stderr}")
     print("\n".join(wrong) or f"{len(CASES)} libraries judged rightly")
     return 1 if wrong else 0
 

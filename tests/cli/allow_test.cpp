@@ -1,5 +1,5 @@
 // octavo allow, from a cloned repository's point of view.
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -28,6 +28,22 @@ TEST_F(CliAllow, nothing_runs_before_it_and_its_remedy_works) {
   EXPECT_EQ(octavo({"allow", "--revoke", dir / "plugins"}).out,
             "No longer allowed: " + (dir / "plugins") + "\n");
   EXPECT_EQ(octavo({"explain", config}).exit_code, 1);
+}
+
+TEST_F(CliAllow, as_json) {
+  const nlohmann::json folder = {{"directory", dir / "plugins"}, {"plugins", {"fake"}}};
+  nlohmann::json j = by_schema("allow", octavo({"allow", config, "--json"}));
+  EXPECT_EQ(j["allowed"], true);
+  EXPECT_EQ(j["directories"], nlohmann::json::array({folder}));
+  j = by_schema("allow", octavo({"allow", config, "--json"}));
+  EXPECT_EQ(j["directories"], nlohmann::json::array()) << "nothing waits any more";
+  j = by_schema("allow", octavo({"allow", "--revoke", dir / "plugins", "--json"}));
+  EXPECT_EQ(j["allowed"], false);
+  EXPECT_EQ(j["directories"], nlohmann::json::array({folder}));
+  EXPECT_EQ(octavo({"explain", config}).exit_code, 1);
+  const Finished f = octavo({"allow", "--revoke", config, "--json"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
 }
 
 TEST_F(CliAllow, a_folder_that_nobody_names_has_two_steps) {

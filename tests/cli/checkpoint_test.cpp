@@ -1,6 +1,6 @@
 // octavo checkpoint: what it says about a whole checkpoint, a damaged one and two different ones.
+#include "tests/cli/schema.h"
 #include "tests/sdk/checkpoint/checkpoint_runs.h"
-#include "tests/support/program.h"
 #include "tests/support/sealed_checkpoint.h"
 
 namespace octavo::test {
@@ -89,10 +89,100 @@ TEST_F(CliCheckpoint, diff_lists_what_differs) {
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, ContainsRegex("session/x/scale: rank 1: F32 \\[1, 3\\] [0-9a-f]+, and F32"));
   CheckpointModel m;
+  m.hash = "blake2b";
+  f = octavo({"diff", a, saved("blake2b", 2, 7, 1, m)});
+  EXPECT_EQ(f.exit_code, 0) << f.out << f.err;
+  f = octavo({"diff", saved("blake2b_2", 2, 7, 2, m), a});
+  EXPECT_EQ(f.exit_code, 1);
+  m = {};
   m.with_bias = false;
   f = octavo({"diff", saved("d", 1, 8, 1, m), whole});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, HasSubstr("parameter/bias/exp_avg: rank 0, only in " + whole));
+}
+
+TEST_F(CliCheckpoint, verify_as_json) {
+  const std::string directory = saved("c", 2, 7);
+  Finished f = octavo({"verify", directory, "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  nlohmann::json j = by_schema("checkpoint_verify", f);
+  EXPECT_EQ(j["ok"], true);
+  EXPECT_EQ(j["step"], 7);
+  EXPECT_EQ(j["world"], 2);
+  EXPECT_EQ(j["failures"], nlohmann::json::array());
+  const std::string text = octavo({"verify", directory}).out;
+  EXPECT_THAT(text, HasSubstr("run " + j["run_id"].get<std::string>() + ": 2 files, " +
+                              j["tensors"].dump() + " tensors, " + j["bytes"].dump() + " bytes"));
+  damage(directory + "/rank-0000-of-0002.safetensors");
+  fs::remove(directory + one);
+  f = octavo({"verify", directory, "--json"});
+  EXPECT_EQ(f.exit_code, 3);
+  j = by_schema("checkpoint_verify", f);
+  EXPECT_EQ(j["ok"], false);
+  ASSERT_EQ(j["failures"].size(), 2u);
+  EXPECT_EQ(j["failures"][0]["file"], "rank-0000-of-0002.safetensors");
+  EXPECT_TRUE(j["failures"][0]["tensor"].is_string());
+  EXPECT_EQ(j["failures"][0]["status"], "OCTAVO_INVALID");
+  EXPECT_EQ(j["failures"][1]["file"], "rank-0001-of-0002.safetensors");
+  EXPECT_EQ(j["failures"][1]["tensor"], nullptr);
+  EXPECT_EQ(j["failures"][1]["status"], "OCTAVO_RESOURCE");
+  for (const auto &failure : j["failures"])
+    EXPECT_THAT(f.err, HasSubstr("error: " + failure["text"].get<std::string>() + "\n"));
+  damage(directory + "/manifest.json");
+  f = octavo({"verify", directory, "--json"});
+  EXPECT_EQ(f.exit_code, 1);
+  j = by_schema("checkpoint_verify", f);
+  EXPECT_EQ(j["run_id"], nullptr);
+  EXPECT_EQ(j["failures"][0]["file"], nullptr);
+}
+
+TEST_F(CliCheckpoint, show_as_json) {
+  const std::string directory = saved("c", 2, 7);
+  const nlohmann::json j = by_schema("checkpoint_show", octavo({"show", directory, "--json"}));
+  EXPECT_EQ(j["directory"], directory);
+  EXPECT_EQ(j["backend"], "msamp");
+  std::map<std::string, nlohmann::json> of_one;
+  for (const auto &t : j["tensors"])
+    if (t["rank"] == 1) of_one[t["key"]] = t;
+  const auto header = nlohmann::json::parse(header_of(whole_file(directory + one)));
+  EXPECT_EQ(of_one.size() + 1, header.size());
+  for (const auto &[key, t] : of_one) {
+    EXPECT_EQ(t["dtype"], header[key]["dtype"]);
+    EXPECT_EQ(t["shape"], header[key]["shape"]);
+    EXPECT_EQ(t["role"], header["__metadata__"]["octavo.role." + key]);
+    EXPECT_EQ(t["hash"], header["__metadata__"]["octavo.xxh3_128." + key]);
+  }
+  dir.make_directory("empty");
+  const Finished f = octavo({"show", dir / "empty", "--json"});
+  EXPECT_EQ(f.exit_code, 3);
+  EXPECT_EQ(f.out, "");
+}
+
+TEST_F(CliCheckpoint, diff_as_json) {
+  const std::string a = saved("a", 2, 7), c = saved("c", 2, 7, 2);
+  Finished f = octavo({"diff", a, a, "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  nlohmann::json j = by_schema("checkpoint_diff", f);
+  EXPECT_EQ(j["different"], nlohmann::json::array());
+  const nlohmann::json all = j["equal"];
+  f = octavo({"diff", a, c, "--json"});
+  EXPECT_EQ(f.exit_code, 1);
+  j = by_schema("checkpoint_diff", f);
+  EXPECT_EQ(j["right"]["directory"], c);
+  EXPECT_EQ(j["different"].size() + j["equal"].get<size_t>(), all.get<size_t>());
+  for (const auto &d : j["different"]) EXPECT_NE(d["left"]["hash"], d["right"]["hash"]);
+  CheckpointModel m;
+  m.with_bias = false;
+  j = by_schema("checkpoint_diff",
+                octavo({"diff", saved("d", 1, 8, 1, m), saved("whole", 1, 8), "--json"}));
+  bool has_bias = false;
+  for (const auto &d : j["different"]) {
+    if (d["key"] != "parameter/bias/exp_avg") continue;
+    has_bias = true;
+    EXPECT_EQ(d["left"], nullptr);
+    EXPECT_EQ(d["right"]["key"], d["key"]);
+  }
+  EXPECT_TRUE(has_bias);
 }
 
 TEST_F(CliCheckpoint, wrong_arguments) {
@@ -119,6 +209,9 @@ TEST_F(CliCheckpoint, keys_with_control_characters) {
   const Finished f = octavo({"show", directory});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(f.out.find('\x1b'), std::string::npos);
+  const Finished raw = octavo({"show", directory, "--json"});
+  EXPECT_THAT(raw.out, HasSubstr(evil)) << "JSON has it, escaped";
+  EXPECT_EQ(raw.out.find('\x1b'), std::string::npos);
 }
 
 }  // namespace

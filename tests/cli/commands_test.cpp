@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "octavo/octavo.h"
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -23,6 +23,13 @@ TEST_F(CliCommands, version) {
   EXPECT_EQ(f.out, "octavo " + std::string(v.data, v.size) +
                        ", ABI 1.0, headers " OCTAVO_ABI_HEADERS "\n");
   EXPECT_EQ(f.err, "");
+}
+
+TEST_F(CliCommands, version_as_json) {
+  const json j = by_schema("version", octavo({"version", "--json"}));
+  EXPECT_EQ("octavo " + j["octavo"].get<std::string>() + ", ABI " + j["abi"].get<std::string>() +
+                ", headers " + j["headers"].get<std::string>() + "\n",
+            octavo({"version"}).out);
 }
 
 TEST_F(CliCommands, version_as_a_flag) {

@@ -1,7 +1,7 @@
 // octavo import: what becomes of each key of Accelerate and DeepSpeed, and what is refused.
 #include <filesystem>
 
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -135,6 +135,44 @@ TEST_F(CliImport, a_refused_key_stops_the_rest_unless_it_may_be_left_out) {
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_THAT(result(), AllOf(HasSubstr("margin = 1\n"), Not(HasSubstr("interval"))));
   EXPECT_THAT(read_text(out), HasSubstr("# Refused: fp8_config.interval = 4: TE removed"));
+}
+
+TEST_F(CliImport, as_json) {
+  const auto of = [](const nlohmann::json &j, const std::string &key) {
+    for (const auto &one : j["keys"])
+      if (one["key"] == key) return one;
+    return nlohmann::json();
+  };
+  Finished f = import(kGuide, {"--dry-run", "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  nlohmann::json j = by_schema("import", f);
+  EXPECT_EQ(j["written"], nullptr);
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_EQ(j["source"], source);
+  EXPECT_EQ(of(j, "fp8_config.margin"), nlohmann::json({{"key", "fp8_config.margin"},
+                                                        {"value", "2"},
+                                                        {"place", source + ":9:11"},
+                                                        {"outcome", "arrives"},
+                                                        {"to", "fp8.te.margin"},
+                                                        {"note", ""}}));
+  EXPECT_EQ(of(j, "fp8_config.amax_compute_algo")["outcome"], "translated");
+  EXPECT_EQ(of(j, "compute_environment")["to"], nullptr);
+  EXPECT_EQ(j["settings"]["fp8.te.margin"], 2);
+  EXPECT_EQ(j["settings"]["fp8.te.use_autocast_during_eval"], true);
+  f = import(kGuide, {"--json"});
+  EXPECT_EQ(by_schema("import", f)["written"], out);
+  EXPECT_EQ(j["toml"], read_text(out));
+  f = import("mixed_precision: fp8\nfp8_config:\n  interval: 4\n", {"--json", "--force"});
+  EXPECT_EQ(f.exit_code, 1);
+  j = by_schema("import", f);
+  EXPECT_EQ(j["refused"], 1);
+  EXPECT_EQ(j["written"], nullptr);
+  EXPECT_EQ(of(j, "fp8_config.interval")["outcome"], "refused");
+  EXPECT_THAT(f.err, HasSubstr(of(j, "fp8_config.interval")["note"].get<std::string>()));
+  f = import("fp8_config: [", {"--json", "--force"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
+  EXPECT_EQ(octavo({"import", "--list-keys", "--json"}).exit_code, 2);
 }
 
 TEST_F(CliImport, keys_that_are_refused_by_name) {

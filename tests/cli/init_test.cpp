@@ -1,8 +1,7 @@
 // octavo init: answers by options and on standard input, and how they arrive at the backend.
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -89,6 +88,25 @@ TEST_F(CliInit, options_arrive_at_msamp_and_at_a_backend_of_others) {
   const Finished f = with_fake({"init", "--yes", "--force", "--output", out, "--backend", "fake"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(core("fp8.backend"), "fake");
+}
+
+TEST_F(CliInit, as_json) {
+  Finished f = init({"--yes", "--json", "--recipe", "current", "--skip", "*head*"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  json j = by_schema("init", f);
+  EXPECT_EQ(j["written"], out);
+  EXPECT_EQ(j["backend"], "te");
+  EXPECT_EQ(j["recipe"], "current");
+  EXPECT_EQ(j["settings"]["layers.skip"], json({"*head*"}));
+  for (const auto &[key, value] : j["settings"].items()) EXPECT_EQ(core(key), value) << key;
+  j = by_schema("init", init({"--yes", "--json", "--force", "--backend", "msamp"}));
+  EXPECT_EQ(j["recipe"], nullptr);
+  f = init({"--yes", "--json", "--force", "--interval", "2"});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_EQ(f.out, "");
+  f = asked("1\\n", "--json --force");
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err, HasSubstr("--yes"));
 }
 
 TEST_F(CliInit, questions_take_numbers_words_and_defaults) {

@@ -1,7 +1,5 @@
 // octavo lock, and what --locked and plugins.locked refuse afterwards.
-#include <nlohmann/json.hpp>
-
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -54,6 +52,31 @@ TEST_F(CliLock, writes_the_file_and_says_so) {
   EXPECT_EQ(octavo({"explain", "--locked", config}).exit_code, 0);
   EXPECT_EQ(octavo({"explain", config, "--set", "plugins.locked=true"}).exit_code, 0);
   EXPECT_EQ(octavo({"list", "--locked", config}).exit_code, 0);
+}
+
+TEST_F(CliLock, as_json) {
+  write_lock();
+  const std::string text = read_text(lock());
+  std::string other = text.substr(text.find("[[plugin]]"));
+  other.replace(other.find(kTuple), std::string(kTuple).size(), "plan9-mips");
+  dir.write("octavo.lock", text + "\n" + other);
+  Finished f = octavo({"lock", config, "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  const json j = by_schema("lock", f);
+  EXPECT_EQ(j["file"], lock());
+  EXPECT_THAT(read_text(lock()), HasSubstr("plan9-mips"));
+  ASSERT_FALSE(j["plugins"].empty());
+  bool has_fake = false;
+  for (const json &plugin : j["plugins"]) {
+    EXPECT_EQ(plugin["platform"], kTuple) << "of other platforms nothing was locked";
+    for (const auto &[key, value] : plugin.items())
+      EXPECT_THAT(text, HasSubstr(key + " = " + value.dump() + "\n"));
+    has_fake |= plugin["name"] == "fake";
+  }
+  EXPECT_TRUE(has_fake);
+  f = octavo({"lock", config, "--json", "--set", "fp8.backend=absent"});
+  EXPECT_EQ(f.exit_code, 1);
+  EXPECT_EQ(f.out, "");
 }
 
 TEST_F(CliLock, without_a_lock_file) {

@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -123,6 +123,19 @@ INSTANTIATE_TEST_SUITE_P(
       for (char &c : name) c = c == '-' ? '_' : c;
       return name;
     });
+
+TEST_F(CliNew, as_json) {
+  Finished f = octavo({"new", "mine", "--lang", "c", "--dir", dir / "mine/", "--json"});
+  EXPECT_EQ(f.exit_code, 0) << f.err;
+  const nlohmann::json j = by_schema("new", f);
+  EXPECT_EQ(j["language"], "c");
+  EXPECT_EQ(j["folder"], dir / "mine");
+  EXPECT_EQ(j["files"], nlohmann::json(names()));
+  EXPECT_EQ(j["commands"].size(), 3u);
+  f = octavo({"new", "mine", "--lang", "c", "--dir", dir / "mine", "--json"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
+}
 
 TEST_F(CliNew, a_name_becomes_a_class) {
   ASSERT_EQ(make("my-recipe.v2", "cpp").exit_code, 0);

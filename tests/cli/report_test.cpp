@@ -1,9 +1,8 @@
 // octavo report: each kind of log, what its page holds, and what is refused.
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -86,6 +85,35 @@ TEST_F(CliReport, the_state_of_a_trainer_and_a_table_of_csv) {
   EXPECT_EQ(d["runs"][1]["name"], "b");
   EXPECT_EQ(d["runs"][1]["validation"], json({{9, 2.75}}));
   EXPECT_EQ(d["runs"][2]["name"], (dir / "a") + ": a") << "a name that is taken";
+}
+
+TEST_F(CliReport, the_table_as_json) {
+  const std::string log = dir.write("metrics.jsonl",
+                                    R"({"run":"fp32","step":1,"loss":4.0,"tokens_per_s":100}
+{"run":"te","step":1,"loss":5.0}
+{"run":"te","step":2,"loss":6.0}
+{"run":"te","backend":"te","recipe":"delayed"}
+)");
+  Finished f = report({log, "--json"});
+  ASSERT_EQ(f.exit_code, 0) << f.err;
+  const json j = by_schema("report", f);
+  EXPECT_EQ(j["page"], page_);
+  EXPECT_TRUE(data().is_object());
+  ASSERT_EQ(j["runs"].size(), 2u);
+  EXPECT_EQ(j["runs"][0], json({{"name", "fp32"},
+                                {"backend", nullptr},
+                                {"recipe", nullptr},
+                                {"steps", 1},
+                                {"train_loss", 4.0},
+                                {"validation_loss", nullptr},
+                                {"to_fp32_percent", 0.0},
+                                {"tokens_per_s", 100.0}}));
+  EXPECT_EQ(j["runs"][1]["recipe"], "delayed");
+  EXPECT_EQ(j["runs"][1]["train_loss"], 5.5);
+  EXPECT_EQ(j["runs"][1]["to_fp32_percent"], 37.5);
+  f = report({dir.write("log.jsonl", "[1]\n"), "--json"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_EQ(f.out, "");
 }
 
 TEST_F(CliReport, another_file_stays_and_an_older_page_goes) {

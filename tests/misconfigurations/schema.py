@@ -61,9 +61,9 @@ class Validator:
             found.append(f"{where}: expected one of {schema['enum']}, found {value!r}")
         if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
             found.append(f"{where}: expected {schema['pattern']}, found {value!r}")
-        if "minimum" in schema and not isinstance(value, str) and value < schema["minimum"]:
+        if "minimum" in schema and is_type(value, "number") and value < schema["minimum"]:
             found.append(f"{where}: expected at least {schema['minimum']}, found {value}")
-        if "maximum" in schema and not isinstance(value, str) and value > schema["maximum"]:
+        if "maximum" in schema and is_type(value, "number") and value > schema["maximum"]:
             found.append(f"{where}: expected at most {schema['maximum']}, found {value}")
         if isinstance(value, str) and len(value) < schema.get("minLength", 0):
             found.append(f"{where}: expected {schema['minLength']} characters or more, found {value!r}")

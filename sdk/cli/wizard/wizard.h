@@ -28,6 +28,8 @@ class Wizard {
 
   // octavo.toml, with comments.
   std::string toml() const { return toml_of(lines_); }
+  // The keys and values of it.
+  const std::vector<TomlLine> &lines() const { return lines_; }
   // What octavo explain begins with.
   std::string short_form() const;
 
