@@ -103,6 +103,8 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
 CheckpointFile::CheckpointFile(const std::string &path)
     : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (file_.get() < 0) fail_call(path, kReadable, errno, kCheckPath);
+  // Each thread reads its tensor from begin to end. Advice alone: a file system may not take it.
+  posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   read_header();
 }
 
@@ -160,9 +162,6 @@ std::string CheckpointFile::hash(const std::string &tensor, HashKind kind) const
 
 std::string CheckpointFile::hash_of(HashKind kind, const CheckpointTensor &t, char *to,
                                     bool keep) const {
-  // The disk goes ahead of the hash. Advice alone: a file system may not take it.
-  posix_fadvise(file_.get(), static_cast<off_t>(data_start_ + t.begin),
-                static_cast<off_t>(t.end - t.begin), POSIX_FADV_WILLNEED);
   TensorHash hash(kind);
   for (uint64_t at = t.begin; at < t.end;) {
     const uint64_t piece = std::min(kPieceBytes, t.end - at);
