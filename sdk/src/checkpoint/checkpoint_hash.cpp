@@ -46,9 +46,9 @@ struct TensorHash::State {
     Xxh3() { XXH3_128bits_reset(&state_); }
     void add(const void *from, uint64_t bytes) { XXH3_128bits_update(&state_, from, bytes); }
     std::string hex() {
-      XXH128_canonical_t hash;
-      XXH128_canonicalFromHash(&hash, XXH3_128bits_digest(&state_));
-      return hex_of(hash.digest, sizeof(hash.digest));
+      XXH128_canonical_t bytes;
+      XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(&state_));
+      return hex_of(bytes.digest, sizeof(bytes.digest));
     }
 
    private:
