@@ -59,6 +59,8 @@ CAMPAIGNS = [
     Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
              r"^(Python\.made_up\.(again|guide_.*|lightning|models|patterns|real_weights|trainer)"
              r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 30),
+    Campaign("models", "models prepared and restored in one process, which leave no memory, descriptor or thread behind",
+             r"^Python\.processes$", 5000, variables={"OCTAVO_MODELS": "5000"}),
     Campaign("mutation", "changed lines of trust, elf, negotiate and checkpoint, which a unit test must notice",
              r"^Mutation\.sample$", 80),
     Campaign("training", "FP8 ends where plain training does, at the default size",
