@@ -57,8 +57,8 @@ CAMPAIGNS = [
     Campaign("patterns", "small programs of docs/patterns.md, with two backends", r"^Python\.patterns_all$", 1),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
     Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
-             r"^(Python\.made_up\.(again|guide_.*|lightning|models|patterns|real_weights|trainer)"
-             r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 30),
+             r"^(Python\.made_up\.(accelerate|again|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
+             r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 29),
     Campaign("models", "models prepared and restored in one process, which leave no memory, descriptor or thread behind",
              r"^Python\.processes$", 5000, variables={"OCTAVO_MODELS": "5000"}),
     Campaign("mutation", "changed lines of trust, elf, negotiate and checkpoint, which a unit test must notice",

@@ -83,7 +83,7 @@ def run(command, directory):
     command = [*EMULATOR, *command]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OCTAVO_", "XDG_"))}
     environment["HOME"] = str(directory)
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
     return result.returncode, result.stdout, result.stderr
 
 
