@@ -24,7 +24,7 @@ std::vector<Listed> list_file(const CheckpointFile &file, uint32_t rank,
                                  ? text_of(file.header(), hash_key(file.hash_kind(), key))
                                  : file.hash(key, *kind);
     all.push_back(
-        {key, t.dtype, text_of(file.header(), kRole + key), hash, t.shape, rank, t.end - t.begin});
+        {key, t.dtype, text_of(file.header(), kRole + key), hash, t.shape, rank, t.bytes()});
   }
   return all;
 }
@@ -47,7 +47,7 @@ void verify_file(const CheckpointSet &set, uint32_t rank, Verified &all) {
     std::vector<uint64_t> sizes;
     for (const auto &[key, t] : file.header().tensors) {
       keys.push_back(key);
-      sizes.push_back(t.end - t.begin);
+      sizes.push_back(t.bytes());
     }
     std::vector<std::unique_ptr<Failure>> failures(keys.size());
     work_on_tensors(sizes, [&](size_t i) {

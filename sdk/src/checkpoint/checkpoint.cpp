@@ -30,11 +30,6 @@ void expect_extended(const octavo_store &store, const char *verb) {
                   "; call octavo_store_extend after each seal");
 }
 
-uint64_t tensor_bytes(const CheckpointFile &file, const std::string &key) {
-  const CheckpointTensor &t = file.header().tensors.at(key);
-  return t.end - t.begin;
-}
-
 bool is_whole(const octavo_slot &s) {
   return s.shard == OCTAVO_SHARD_WHOLE;
 }
@@ -88,7 +83,7 @@ class Loader {
         fail_checkpoint(OCTAVO_INVALID, file.path(), "expected tensor \"", saved.key,
                         "\", found none; describe the model and the recipe that were saved");
     std::vector<uint64_t> sizes;
-    for (const auto &[key, to] : wanted_) sizes.push_back(tensor_bytes(file, *key));
+    for (const auto &[key, to] : wanted_) sizes.push_back(file.header().tensors.at(*key).bytes());
     // Memory is new to the thread that reads into it, which takes as long as reading.
     work_on_tensors(sizes, [&](size_t i) {
       const auto &[key, to] = wanted_[i];

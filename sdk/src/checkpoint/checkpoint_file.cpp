@@ -81,7 +81,7 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
   for (const auto &[name, t] : header.tensors) {
     header.metadata[hash_key(kind, name)] = nothing;
     tensors.emplace_back(&name, &t);
-    sizes.push_back(t.end - t.begin);
+    sizes.push_back(t.bytes());
   }
   const uint64_t data_start = write_header(header, path).size();
   Draft draft(path, 0666);
@@ -156,7 +156,7 @@ void CheckpointFile::verify(const std::string &tensor) const {
 
 std::string CheckpointFile::hash(const std::string &tensor, HashKind kind) const {
   const CheckpointTensor &t = header_.tensors.at(tensor);
-  std::vector<char> piece(std::min(kPieceBytes, t.end - t.begin));
+  std::vector<char> piece(std::min(kPieceBytes, t.bytes()));
   return hash_of(kind, t, piece.data(), false);
 }
 

@@ -20,6 +20,8 @@ struct CheckpointTensor {
   std::vector<uint64_t> shape;  // row-major, innermost last
   uint64_t begin = 0;           // bytes, counted from the first data byte
   uint64_t end = 0;
+
+  uint64_t bytes() const { return end - begin; }
 };
 
 struct CheckpointHeader {

@@ -11,7 +11,6 @@ METADATA = "octavo.metadata"
 HASH = "octavo.blake2b"  # of the metadata; in a state of schema 2, with a key behind it, also of a tensor
 SINGLE = "octavo.xxh3_128/"
 SINGLES = (SINGLE, HASH + "/")  # of schemas 3 and 2
-DIGITS = 32  # of XXH3
 
 
 def _bytes(tensor):
@@ -26,6 +25,10 @@ def of(tensor):
 def blake2b(tensor):
     """The same by BLAKE2b with 256 bits: of metadata, and of tensors in states of schema 2."""
     return hashlib.blake2b(_bytes(tensor).numpy(), digest_size=32).hexdigest()
+
+
+# Schema of a state -> the field with the hashes of its tensors, and the hash.
+BY_SCHEMA = {2: ("blake2b", blake2b), 3: ("xxh3_128", of)}
 
 
 def of_all(tensors, function=of):
@@ -61,19 +64,18 @@ def opened(state):
     if HASH not in state:
         raise VersionError(f"the state: expected the entry {HASH!r}, found none: nothing could tell whether "
                            "it is whole; load it with the version of octavo that wrote it")
-    _compare(METADATA, bytes(_bytes(state[HASH]).numpy()).hex(), blake2b(state[METADATA]))
+    _compare(METADATA, bytes(_bytes(state[HASH]).numpy()).hex(), blake2b(state[METADATA]), "BLAKE2b")
     return bytes(_bytes(state[METADATA]).numpy())
 
 
-def check(saved, tensors):
+def check(saved, tensors, function):
     """Raises InvalidError unless {key: hash} is that of {key: tensor}, by the first key that differs."""
-    found = of_all(tensors, blake2b if any(len(h) > DIGITS for h in saved.values()) else of)
+    found = of_all(tensors, function)
     for key in sorted(tensors):
-        _compare(key, saved.get(key), found[key])
+        _compare(key, saved.get(key), found[key], "BLAKE2b" if function is blake2b else "XXH3")
 
 
-def _compare(key, saved, found):
+def _compare(key, saved, found, name):
     if saved != found:
-        name = "XXH3" if len(found) == DIGITS else "BLAKE2b"
         raise InvalidError(f"{key}: expected the bytes with {name} {str(saved)[:16]}, as saved, found "
                            f"{found[:16]}: the state is damaged or mixed from two; load another checkpoint")

@@ -9,7 +9,7 @@ from . import hashes, ops
 from .caches import is_released
 from .prepared import session_of
 
-SCHEMA = 3  # 2, whose tensors have BLAKE2b, loads as well
+SCHEMA = 3  # hashes.BY_SCHEMA has those that load
 _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
         _abi.E8M0FNU: torch.float8_e8m0fnu}
 
@@ -104,7 +104,7 @@ def load_state_dict(model, state):
     every, keys = _keys(session), _held(session)
     found = json.loads(hashes.opened(state))
     here = _metadata(session, keys)
-    if found["schema"] not in (2, SCHEMA):
+    if found["schema"] not in hashes.BY_SCHEMA:
         raise VersionError(f"the state: expected schema 2 or {SCHEMA}, found {found['schema']!r}; load it with the "
                            "version of octavo that wrote it")
     found.setdefault("layer_options", {})  # of a state from before there were any
@@ -135,7 +135,8 @@ def load_state_dict(model, state):
                                f"{tuple(value.shape)} of {value.dtype}; load a checkpoint of this model")
         columns = _columns(key, slot, found["labels"])
         values[key] = value if columns is None else value[:, columns]
-    hashes.check({**found["blake2b" if found["schema"] == 2 else "xxh3_128"], **single}, {key: state[key] for key in keys})
+    field, function = hashes.BY_SCHEMA[found["schema"]]
+    hashes.check({**found[field], **single}, {key: state[key] for key in keys}, function)
     for slot in session.slots:
         tensor = session.tensors[slot.id]
         if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
