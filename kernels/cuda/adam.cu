@@ -57,17 +57,52 @@ struct AdamCall {
   bool is_one_pass;
   float *const *amax; /* of adam_one_pass */
 
-  bool rounds() const { return (rounding[0] | rounding[1] | rounding[2]) != 0; }
+  AdamRounding how() const {
+    if ((rounding[kWeight] | rounding[kExpAvgSq]) != 0) return AdamRounding::kAny;
+    if (rounding[kExpAvg] == 0) return AdamRounding::kNearest;
+    return rounding[kExpAvg] == OCTAVO_ROUND_SHRINKING ? AdamRounding::kShrinking
+                                                       : AdamRounding::kAny;
+  }
 };
 
-/* Lists of items, as many in a launch as its arguments hold. */
-void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
-  bool is_scaled = false;
-  for (uint64_t i = 0; i < c.count; ++i) is_scaled = is_scaled || has_tensor_scale(c, c.items[i]);
-  if (is_scaled && call.workspace == nullptr) {
-    const uint64_t bytes = call.is_one_pass ? one_pass_workspace(c) : adam_workspace(c);
-    return l.fail(refuse_null_workspace(l.context().caller, call.verb, bytes));
+/* The kernels of a launch. */
+struct AdamKernels {
+  using Kernel = void (*)(const AdamList);
+  Kernel measure;
+  Kernel write;
+  Kernel peak;
+  Kernel pass;
+};
+
+template <typename Items, AdamRounding kRounding>
+constexpr AdamKernels kAdamKernels = {measure_adam_kernel<Items>,
+                                      write_adam_kernel<Items, kRounding>, peak_adam_kernel<Items>,
+                                      pass_adam_kernel<Items, kRounding>};
+
+AdamKernels kernels_of(bool are_codes, AdamRounding rounding) {
+  using enum AdamRounding;
+  if (are_codes)
+    return rounding == kNearest ? kAdamKernels<CodeItems, kNearest>
+                                : kAdamKernels<CodeItems, kShrinking>;
+  return rounding == kNearest ? kAdamKernels<AnyItems, kNearest> : kAdamKernels<AnyItems, kAny>;
+}
+
+/* Whether an item is one of CodeItems. */
+bool is_codes(const octavo_adam_step &c, const octavo_adam_item &i) {
+  const octavo_tensor *tensors[] = {&i.weight, &i.exp_avg, &i.exp_avg_sq, &i.gradient};
+  for (int k = 0; k <= kAdamTensors; ++k) {
+    if (tensors[k]->dtype != CodeItems::dtype(k)) return false;
   }
+  return c.state_granularity == OCTAVO_PER_TENSOR && c.decay_mode == OCTAVO_DECAY_DECOUPLED &&
+         i.weight_scale_inv != nullptr && i.exp_avg_scale_inv != nullptr &&
+         i.exp_avg_sq_scale_inv != nullptr && item_of(i, 0).is_dense != 0 &&
+         i.weight.rows * i.weight.cols % kPack == 0;
+}
+
+/* As many items in a launch as its arguments hold: those of CodeItems, or the others. */
+void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call, bool are_codes) {
+  const AdamKernels kernels = kernels_of(are_codes, call.how());
+  const bool may_be_codes = call.how() != AdamRounding::kAny;
   for (uint64_t first = 0; first < c.count;) {
     AdamList list = {};
     list.skip = c.skip;
@@ -79,6 +114,7 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
     bool measures = false;
     for (; list.count < kAdamItems && first < c.count; ++first) {
       const octavo_adam_item &item = c.items[first];
+      if ((may_be_codes && is_codes(c, item)) != are_codes) continue;
       list.items[list.count] = item_of(item, list.chunks);
       if (call.keys != nullptr) list.items[list.count].key = call.keys[first];
       if (call.is_one_pass && has_tensor_scale(c, item))
@@ -87,6 +123,7 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
       list.chunks += chunks_of(item);
       measures = measures || has_tensor_scale(c, item);
     }
+    if (list.count == 0) return;
     list.blocks = static_cast<int>(blocks_for(l.context(), list.chunks));
     const dim3 blocks(static_cast<unsigned>(list.blocks));
     const dim3 items(static_cast<unsigned>(list.count));
@@ -94,19 +131,29 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
     if (measures) list.steps = reinterpret_cast<AdamStep *>(workspace);
     if (measures && call.is_one_pass) {
       list.peaks = reinterpret_cast<int32_t(*)[kAdamTensors + 1]>(workspace + step_bytes(c.count));
-      l.run(blocks, dim3(kThreads), peak_adam_kernel, list);
+      l.run(blocks, dim3(kThreads), kernels.peak, list);
       l.run(items, dim3(kThreads), bound_adam_kernel, list);
-      l.run(blocks, dim3(kThreads), pass_adam_kernel, list);
+      l.run(blocks, dim3(kThreads), kernels.pass, list);
       continue;
     }
     if (measures) {
       list.parts = reinterpret_cast<int32_t(*)[kAdamTensors]>(workspace + step_bytes(c.count));
-      l.run(blocks, dim3(kThreads), measure_adam_kernel, list);
+      l.run(blocks, dim3(kThreads), kernels.measure, list);
       l.run(items, dim3(kThreads), scale_adam_kernel, list);
     }
-    l.run(blocks, dim3(kThreads), call.rounds() ? round_adam_kernel : write_adam_kernel, list);
+    l.run(blocks, dim3(kThreads), kernels.write, list);
     if (!measures) l.run(dim3(1), dim3(kAdamItems), finish_adam_kernel, list);
   }
+}
+
+void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call) {
+  bool is_scaled = false;
+  for (uint64_t i = 0; i < c.count; ++i) is_scaled = is_scaled || has_tensor_scale(c, c.items[i]);
+  if (is_scaled && call.workspace == nullptr) {
+    const uint64_t bytes = call.is_one_pass ? one_pass_workspace(c) : adam_workspace(c);
+    return l.fail(refuse_null_workspace(l.context().caller, call.verb, bytes));
+  }
+  for (const bool are_codes : {true, false}) launch_adam(l, c, call, are_codes);
 }
 
 }  // namespace

@@ -111,18 +111,38 @@ OCTAVO_HOST_DEVICE static inline float limited(float value, float limit) {
   return below < -limit ? -limit : below;
 }
 
-/* `gradient` is already multiplied by its scale_inv and by OCTAVO_HYPER_GRAD_SCALE. kLimits: the
- * factors may have a ratio_limit. */
+/* What the step size multiplies. */
+OCTAVO_HOST_DEVICE static inline float adam_ratio(const AdamFactors &f, const AdamMoments &m) {
+  return m.exp_avg / (square_root(m.exp_avg_sq) / f.root_correction2 + f.eps);
+}
+
+/* The weight and the gradient with the decay in them; `gradient` is already multiplied by its
+ * scale_inv and by OCTAVO_HYPER_GRAD_SCALE. */
+struct AdamDecayed {
+  float weight;
+  float gradient;
+};
+
+OCTAVO_HOST_DEVICE static inline AdamDecayed adam_decayed(const AdamFactors &f, float weight,
+                                                          float gradient) {
+  const float kept = weight * f.keep;
+  return {kept, f.l2 == 0.0f ? gradient : gradient + f.l2 * kept};
+}
+
+/* kLimits: the factors may have a ratio_limit. */
+template <bool kLimits = true>
+OCTAVO_HOST_DEVICE static inline float adam_weight(const AdamFactors &f, float decayed,
+                                                   float ratio) {
+  return decayed - f.step_size * (kLimits ? limited(ratio, f.ratio_limit) : ratio);
+}
+
 template <bool kLimits = true>
 OCTAVO_HOST_DEVICE static inline AdamElement adam_element(const AdamFactors &f, AdamElement old,
                                                           float gradient) {
-  const float weight = old.weight * f.keep;
-  const float g = f.l2 == 0.0f ? gradient : gradient + f.l2 * weight;
-  const AdamMoments moments = adam_moments(f, old, g);
-  const float denominator = square_root(moments.exp_avg_sq) / f.root_correction2 + f.eps;
-  const float ratio = moments.exp_avg / denominator;
-  const float change = f.step_size * (kLimits ? limited(ratio, f.ratio_limit) : ratio);
-  return {weight - change, moments.exp_avg, moments.exp_avg_sq};
+  const AdamDecayed decayed = adam_decayed(f, old.weight, gradient);
+  const AdamMoments moments = adam_moments(f, old, decayed.gradient);
+  return {adam_weight<kLimits>(f, decayed.weight, adam_ratio(f, moments)), moments.exp_avg,
+          moments.exp_avg_sq};
 }
 
 }  // namespace octavo

@@ -24,7 +24,8 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
   }
 }
 
-[[maybe_unused]] static __global__ void __launch_bounds__(kThreads, kAdamBlocks)
+template <typename Items>
+__global__ void __launch_bounds__(kThreads, kAdamBlocks<Items, AdamRounding::kNearest>)
     measure_adam_kernel(const __grid_constant__ AdamList list) {
   __shared__ Stats shared[kWarps];
   __shared__ Stage stages[kThreads];
@@ -34,7 +35,7 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
     const int64_t end = list.end_chunk(which);
     if (chunk >= end) continue;
     const AdamItem &item = list.items[which];
-    const AdamLayout layout = list.layout(item);
+    const AdamLayout layout = list.layout<Items>(item);
     const AdamStep &step = share_step(list, which, nullptr);
     const int64_t part = chunk; /* below the item's first chunk plus gridDim.x: the block's own */
     float largest[kAdamTensors] = {};
@@ -42,11 +43,12 @@ __device__ void for_packs(const AdamItem &item, int64_t chunk, Body &&body) {
       for_packs(item, chunk, [&](int64_t first, int n) {
         if (n == 0) return;
         AdamValues values;
-        AdamPack{list, item, step, layout, stages + threadIdx.x, first, n}.compute(false, values);
+        const AdamPack<Items> pack = {list, item, step, layout, stages + threadIdx.x, first, n};
+        pack.compute(false, values);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
           for (int k = 0; k < kAdamTensors; ++k) {
-            if (i < n) largest[k] = larger(largest[k], absolute(values[k][i]));
+            if (i < pack.count()) largest[k] = larger(largest[k], absolute(values[k][i]));
           }
         }
       });
@@ -93,44 +95,35 @@ __device__ inline void merge_parts(const AdamList &list, int which, const int32_
     if (!layout.is_scaled[k]) continue;
     step.new_scale[k] = scale_by_rule(list.rule, bits_float(stats[k].amax_bits), 1.0f,
                                       largest_code(item.dtype[k]), 0);
-    *item.scale_inv[k] = 1.0f / step.new_scale[k];
+    *item.scale_inv[k] = step.new_scale_inv[k] = 1.0f / step.new_scale[k];
   }
   list.steps[which] = step;
   *item.step = next_step(*item.step);
 }
 
-/* kRounds: some tensor is not rounded to nearest even. */
-template <bool kRounds>
-__device__ __forceinline__ void write_adam(const AdamList &list, Stage *stages) {
+template <typename Items, AdamRounding kRounding>
+__global__ void __launch_bounds__(kThreads, kAdamBlocks<Items, kRounding>)
+    write_adam_kernel(const __grid_constant__ AdamList list) {
+  __shared__ Stage stages[kThreads];
   if (list.is_skipped()) return;
   int64_t chunk = list.chunks - 1 - blockIdx.x;
   for (int which = list.count - 1; which >= 0; --which) {
     const AdamItem &item = list.items[which];
     if (chunk < item.first_chunk) continue;
-    const AdamLayout layout = list.layout(item);
+    const AdamLayout layout = list.layout<Items>(item);
     const AdamStep &step = share_step(list, which, list.steps);
     for (; chunk >= item.first_chunk; chunk -= gridDim.x) {
       for_packs(item, chunk, [&](int64_t first, int n) {
-        const AdamPack pack = {list, item, step, layout, stages + threadIdx.x, first, n};
+        if (Items::kAreKnown && n == 0) return;
+        const AdamPack<Items> pack = {list, item, step, layout, stages + threadIdx.x, first, n};
         AdamValues values = {};
         float old_exp_avg[kPack] = {};
-        if (n > 0) pack.compute(true, values, kRounds ? old_exp_avg : nullptr);
-        pack.store<kRounds>(values, old_exp_avg);
+        if (pack.count() > 0)
+          pack.compute(true, values, kRounding == AdamRounding::kNearest ? nullptr : old_exp_avg);
+        pack.template store<kRounding>(values, old_exp_avg);
       });
     }
   }
-}
-
-[[maybe_unused]] static __global__ void __launch_bounds__(kThreads, kAdamBlocks)
-    write_adam_kernel(const __grid_constant__ AdamList list) {
-  __shared__ Stage stages[kThreads];
-  write_adam<false>(list, stages);
-}
-
-[[maybe_unused]] static __global__ void __launch_bounds__(kThreads, kRoundBlocks)
-    round_adam_kernel(const __grid_constant__ AdamList list) {
-  __shared__ Stage stages[kThreads];
-  write_adam<true>(list, stages);
 }
 
 /* Of a list without a tensor's scale. */

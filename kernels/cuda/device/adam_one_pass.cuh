@@ -18,6 +18,46 @@ __device__ __forceinline__ void add_stored(Stats *stats, int which, float value)
   if (which == kExpAvgSq && float_bits(value) < 0) stats->nonfinite = 1;
 }
 
+/* The largest magnitude of what is stored with one scale, without that scale. */
+struct StoredPeak {
+  HalfPeak halves; /* of packs that are whole */
+  Stats others;
+  uint32_t signs;
+
+  __device__ __forceinline__ void add(uint32_t dtype, const RawPack &raw, int n) {
+    if (n == kPack && dtype == OCTAVO_F16) {
+#pragma unroll
+      for (int i = 0; i < kWords<F16, kPack>; ++i) add_halves(raw.word(i));
+    } else if (n == kPack && dtype == OCTAVO_E4M3FN) {
+#pragma unroll
+      for (int i = 0; i < kWords<E4m3, kPack>; ++i) {
+        add_halves(halves_of(E4m3{}, raw.word(i)));
+        add_halves(halves_of(E4m3{}, raw.word(i) >> 16));
+      }
+    } else {
+      float values[kPack];
+      decode_pack(dtype, raw, values);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if (i >= n) continue;
+        others.add(values[i]);
+        signs |= static_cast<uint32_t>(float_bits(values[i])) & 0x80000000u;
+      }
+    }
+  }
+  __device__ __forceinline__ void add_halves(uint32_t pair) {
+    halves.add(pair);
+    signs |= pair & 0x80008000u;
+  }
+
+  /* With the scale; a second moment with a sign is irregular, too. */
+  __device__ Stats stats(int which, float scale_inv) const {
+    Stats s = {0, others.nonfinite | halves.has_nan() | (which == kExpAvgSq && signs != 0 ? 1 : 0)};
+    s.add(larger(halves.largest(), bits_float(others.amax_bits)) * scale_inv);
+    return s;
+  }
+};
+
 /* Which tensors of an item the first launch reads: [kGradient] is the gradient. */
 struct AdamUnknown {
   bool is[kAdamTensors + 1];
@@ -32,7 +72,26 @@ struct AdamUnknown {
   }
 };
 
-[[maybe_unused]] static __global__ void __launch_bounds__(kThreads, kRoundBlocks)
+/* The largest number of a chunk's codes, of which a thread takes 16 at once. */
+__device__ __forceinline__ void add_codes(const AdamItem &item, int64_t chunk, HalfPeak *peak) {
+  constexpr int kCodes = 2 * kPack;
+  static_assert(kChunk == int64_t{kThreads} * kCodes);
+  const int64_t first = (chunk - item.first_chunk) * kChunk + threadIdx.x * kCodes;
+  const char *at = static_cast<const char *>(item.data[kGradient]) + first;
+  RawPack raw = {};
+  if (first + kCodes <= item.count)
+    raw = load_pack(at, 2);
+  else if (first < item.count)
+    raw = load_pack(at, 1);
+#pragma unroll
+  for (int i = 0; i < kPackWords; ++i) {
+    peak->add(halves_of(E4m3{}, raw.word(i)));
+    peak->add(halves_of(E4m3{}, raw.word(i) >> 16));
+  }
+}
+
+template <typename Items>
+__global__ void __launch_bounds__(kThreads, kAdamBlocks<AnyItems, AdamRounding::kAny>)
     peak_adam_kernel(const __grid_constant__ AdamList list) {
   __shared__ Stats shared[kWarps];
   __shared__ Stage stages[kThreads];
@@ -47,14 +106,21 @@ struct AdamUnknown {
     const AdamUnknown unknown(item, layout, step.factors.l2 != 0.0f);
     const int64_t part = chunk; /* the block's own, as in measure_adam_kernel */
     Stats stats[kAdamTensors + 1] = {};
+    if (Items::kAreKnown &&
+        !(unknown.is[kWeight] || unknown.is[kExpAvg] || unknown.is[kExpAvgSq])) {
+      HalfPeak peak = {};
+#pragma unroll 4
+      for (; chunk < end; chunk += gridDim.x) add_codes(item, chunk, &peak);
+      stats[kGradient].add(peak.largest());
+    }
     for (; chunk < end; chunk += gridDim.x) {
       for_packs(item, chunk, [&](int64_t first, int n) {
         if (n == 0) return;
-        const AdamPack pack = {list, item, step, layout, stages + threadIdx.x, first, n};
+        const AdamPack<> pack = {list, item, step, layout, stages + threadIdx.x, first, n};
         for (int k = 0; k <= kAdamTensors; ++k) {
           if (!unknown.is[k]) continue;
           float values[kPack];
-          decode_pack(item.dtype[k], pack.load(k), values);
+          decode_pack(pack.dtype(k), pack.load(k), values);
           const float factor = k == kGradient ? 1.0f : step.old_scale_inv[k];
           for (int i = 0; i < n; ++i) add_stored(&stats[k], k, values[i] * factor);
         }
@@ -97,7 +163,7 @@ struct AdamUnknown {
     for (int k = 0; k < kAdamTensors; ++k) {
       if (!layout.is_scaled[k]) continue;
       step.new_scale[k] = scale_by_rule(list.rule, bound[k], 1.0f, largest_code(item.dtype[k]), 0);
-      *item.scale_inv[k] = 1.0f / step.new_scale[k];
+      *item.scale_inv[k] = step.new_scale_inv[k] = 1.0f / step.new_scale[k];
     }
     /* The third launch raises them. */
     for (int k = 0; k < OCTAVO_AMAX_COUNT; ++k) item.amax[k] = 0.0f;
@@ -106,7 +172,8 @@ struct AdamUnknown {
   *item.step = next_step(*item.step);
 }
 
-[[maybe_unused]] static __global__ void __launch_bounds__(kThreads, kRoundBlocks)
+template <typename Items, AdamRounding kRounding>
+__global__ void __launch_bounds__(kThreads, kAdamBlocks<Items, kRounding>)
     pass_adam_kernel(const __grid_constant__ AdamList list) {
   __shared__ Stats shared[kWarps];
   __shared__ Stage stages[kThreads];
@@ -115,27 +182,26 @@ struct AdamUnknown {
   for (int which = list.count - 1; which >= 0; --which) {
     const AdamItem &item = list.items[which];
     if (chunk < item.first_chunk) continue;
-    const AdamLayout layout = list.layout(item);
+    const AdamLayout layout = list.layout<Items>(item);
     const AdamStep &step = share_step(list, which, list.steps);
-    Stats stats[kAdamTensors] = {};
+    StoredPeak peaks[kAdamTensors] = {};
     for (; chunk >= item.first_chunk; chunk -= gridDim.x) {
       for_packs(item, chunk, [&](int64_t first, int n) {
-        const AdamPack pack = {list, item, step, layout, stages + threadIdx.x, first, n};
+        if (Items::kAreKnown && n == 0) return;
+        const AdamPack<Items> pack = {list, item, step, layout, stages + threadIdx.x, first, n};
         AdamValues values = {};
         float old_exp_avg[kPack] = {};
-        if (n > 0) pack.compute<true>(true, values, old_exp_avg);
-        pack.store<true>(values, old_exp_avg, [&](int k, const RawPack &raw) {
-          if (!layout.is_scaled[k]) return;
-          float stored[kPack];
-          decode_pack(item.dtype[k], raw, stored);
-          for (int i = 0; i < n; ++i)
-            add_stored(&stats[k], k, stored[i] * (1.0f / step.new_scale[k]));
+        if (pack.count() > 0)
+          pack.template compute<true>(true, values,
+                                      kRounding == AdamRounding::kNearest ? nullptr : old_exp_avg);
+        pack.template store<kRounding>(values, old_exp_avg, [&](int k, const RawPack &raw) {
+          if (layout.is_scaled[k]) peaks[k].add(pack.dtype(k), raw, pack.count());
         });
       });
     }
     if (item.amax == nullptr) continue;
     for (int k = 0; k < kAdamTensors; ++k) {
-      const Stats all = merge_block(stats[k], shared);
+      const Stats all = merge_block(peaks[k].stats(k, step.new_scale_inv[k]), shared);
       if (threadIdx.x == 0) publish(all, item.amax + k, item.amax + OCTAVO_AMAX_IRREGULAR);
       __syncthreads();
     }

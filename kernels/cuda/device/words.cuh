@@ -102,15 +102,21 @@ __device__ __forceinline__ void split(F16, uint32_t word, float *values) {
   values[1] = decode_f16(static_cast<uint16_t>(word >> 16));
 #endif
 }
+/* The pair of f16 that two codes stand for. */
+__device__ __forceinline__ uint32_t halves_of(E4m3, uint32_t codes) {
+#ifdef OCTAVO_FLOAT8_CONVERSION
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  return halves;
+#else
+  return encode_f16(decode_e4m3(static_cast<uint8_t>(codes))) |
+         uint32_t{encode_f16(decode_e4m3(static_cast<uint8_t>(codes >> 8)))} << 16;
+#endif
+}
 __device__ __forceinline__ void split(E4m3, uint32_t word, float *values) {
 #ifdef OCTAVO_FLOAT8_CONVERSION
-  for (int half = 0; half < 2; ++half) {
-    uint32_t halves;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
-        : "=r"(halves)
-        : "h"(static_cast<uint16_t>(word >> 16 * half)));
-    split(F16{}, halves, values + 2 * half);
-  }
+  for (int half = 0; half < 2; ++half)
+    split(F16{}, halves_of(E4m3{}, word >> 16 * half), values + 2 * half);
 #else
   for (int i = 0; i < 4; ++i) values[i] = decode_e4m3(static_cast<uint8_t>(word >> 8 * i));
 #endif
@@ -124,5 +130,34 @@ __device__ __forceinline__ void split(E5m2, uint32_t word, float *values) {
   for (int i = 0; i < 4; ++i) values[i] = decode_e5m2(static_cast<uint8_t>(word >> 8 * i));
 #endif
 }
+
+/* The largest magnitude of pairs of f16: of those that are numbers, and of all. */
+struct HalfPeak {
+  uint32_t numbers;
+  uint32_t all;
+
+  __device__ __forceinline__ void add(uint32_t pair) {
+#ifdef OCTAVO_FLOAT8_CONVERSION
+    asm("{ .reg .b32 a; abs.f16x2 a, %2; max.f16x2 %0, %0, a; max.NaN.f16x2 %1, %1, a; }"
+        : "+r"(numbers), "+r"(all)
+        : "r"(pair));
+#else
+    for (int shift = 0; shift < 32; shift += 16) {
+      const uint32_t mask = 0xFFFFu << shift;
+      const uint32_t half = pair & 0x7FFF7FFFu & mask;
+      if (half > (all & mask)) all = (all & ~mask) | half;
+      if (half <= 0x7C00u << shift && half > (numbers & mask)) numbers = (numbers & ~mask) | half;
+    }
+#endif
+  }
+  __device__ float largest() const {
+    float halves[2];
+    split(F16{}, numbers, halves);
+    return halves[0] > halves[1] ? halves[0] : halves[1];
+  }
+  __device__ int has_nan() const {
+    return (all & 0x7FFF) > 0x7C00 || (all >> 16 & 0x7FFF) > 0x7C00 ? 1 : 0;
+  }
+};
 
 }  // namespace octavo::cuda

@@ -142,6 +142,24 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
   }
 }
 
+/* Packs that device code takes by words, next to items with a tail; with numbers of each kind in
+ * the moments. */
+void run_words(Devices &devices, const Case &how, Values values) {
+  const Layout &l = kLayouts[2];
+  Twins twins(l.weight + static_cast<uint64_t>(values));
+  std::vector<Item> all;
+  for (const auto &[rows, cols] : std::initializer_list<std::pair<int64_t, int64_t>>{
+           {64, 64}, {3, 8}, {5, 7}, {70, 136}, {1, 8}, {2, 5}, {33, 40}}) {
+    all.push_back(make_item(twins, l, rows, cols, how.place));
+    Item &item = all.back();
+    item.exp_avg = twins.tensor(rows, cols, l.exp_avg, values, 0, how.place.skipped);
+    item.exp_avg_sq = twins.tensor(rows, cols, l.exp_avg_sq, values, 0, how.place.skipped);
+    for (const Twins::Tensor *t : {&item.weight, &item.exp_avg, &item.exp_avg_sq})
+      twins.allow_any_nan(*t);
+  }
+  run(devices, l, all, twins, how);
+}
+
 /* Small items, and a larger one among them. */
 void run(Devices &devices, const Layout &l, int items, const Case &how) {
   Twins twins(l.weight + how.decay + how.flags);
@@ -192,6 +210,21 @@ TEST(CudaAdam, one_pass_as_the_cpu) {
       run(devices, l, 40, {decay, 1, 0.0f, {}, {0, OCTAVO_ROUND_SHRINKING, 0}, true});
       run(devices, l, 2, {decay, 1, 0.0f, {}, {kRandom, kRandom, kRandom}, true});
       run(devices, l, 2, {decay, 1, 1.0f, {}, {}, true});
+    }
+  }
+}
+
+TEST(CudaAdam, words_as_the_cpu) {
+  Devices devices;
+  constexpr uint32_t kDecoupled = OCTAVO_DECAY_DECOUPLED, kShrinks = OCTAVO_ROUND_SHRINKING;
+  for (const Values values : {Values::kNormal, Values::kSpecial, Values::kZero, Values::kTiny}) {
+    for (const bool is_one_pass : {false, true}) {
+      for (const uint32_t flags : {0u, uint32_t{OCTAVO_ADAM_KEEP_POSITIVE}}) {
+        run_words(devices, {kDecoupled, flags, 0.0f, {}, {}, is_one_pass}, values);
+        run_words(devices, {kDecoupled, flags, 0.0f, {}, {0, kShrinks, 0}, is_one_pass}, values);
+      }
+      run_words(devices, {kDecoupled, 0, 0.0f, {0, 1}, {0, kShrinks, 0}, is_one_pass}, values);
+      run_words(devices, {OCTAVO_DECAY_L2, 0, 0.0f, {}, {0, kShrinks, 0}, is_one_pass}, values);
     }
   }
 }
