@@ -110,6 +110,9 @@ void run_suite(const Settings &settings, const std::function<void(const Record &
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_MMAP_MAX, 0);
 #endif
+  // MiB of workspace for each product on a GPU, of which a session has many: checks copy and
+  // compare all memory.
+  setenv("OCTAVO_CUDA_GEMM_WORKSPACE", "2", 0);
   if (!settings.in_process) {
     share_in_flight();
     adopt_orphans();
