@@ -179,7 +179,7 @@ def steps(place, out):
         Step("all_gpus", "a rank on every GPU: states of te and msamp are equal on all of them",
              [place.python, "-B", str(place.root / "tests" / "gpu" / "all_gpus.py")], 2,
              (need_torch, need_ops)),
-        bench_step(place, out, "goals", "G1 to G12 against torch", "G([1-9]|1[0-2])[cd]?$", 1),
+        bench_step(place, out, "goals", "G1 to G12 against torch", "G([1-9]|1[0-2])[bcd]?$", 1),
         bench_step(place, out, "training", "G13, a GPT of 1.2 billion parameters in bf16 and FP8", "G13$", 3),
     ]
     for step in found:

@@ -17,11 +17,12 @@ import octavo_kernels as common
 from octavo_kernels import F, HEADER, U32, U64, Pointer, Scale, Str, Tensor, address, struct
 
 KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED, KIND_SUM = 4, 31, 32, 33
+KIND_ADAM_ROUNDED, KIND_ADAM_ONE_PASS = 0x8001, 0x8004
 DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS = 1, 2, 5, 6, 11, 12, 13, 14
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS, DRAFT = 1, 2, 5, 6, 11, 12, 13, 14, 18
 
 Diagnostic = struct("Diagnostic", HEADER + [("code", U32), ("severity", U32), ("domain", Str),
                                             ("text", Str)])
@@ -40,6 +41,11 @@ Adam = struct("Adam", HEADER + [
     ("stream", Pointer), ("items", Pointer), ("count", U64), ("skip", Pointer),
     ("workspace", Pointer), ("rule", U32), ("decay_mode", U32), ("state_granularity", U32),
     ("flags", U32)])
+AdamRounded = struct("AdamRounded", HEADER + [
+    ("stream", Pointer), ("step", Pointer), ("workspace", Pointer), ("keys", Pointer), ("weight_rounding", U32),
+    ("exp_avg_rounding", U32), ("exp_avg_sq_rounding", U32), ("reserved", U32)])
+AdamOnePass = struct("AdamOnePass", HEADER + [
+    ("stream", Pointer), ("rounded", Pointer), ("workspace", Pointer), ("amax", Pointer)])
 SumQuantized = struct("SumQuantized", HEADER + [
     ("stream", Pointer), ("codes", Pointer), ("out", Pointer), ("count", U64), ("shards", U64),
     ("shard_stride", U64), ("saturated", Pointer), ("dtype", U32), ("count_as", F),
@@ -105,7 +111,7 @@ class GpuKernels:
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))
         verb = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer)
-        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS)}
+        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS, DRAFT)}
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer,
                                        ctypes.POINTER(U64))(table[1 + WORKSPACE])
         self._close = ctypes.CFUNCTYPE(None, Pointer)(table[1 + CLOSE])
@@ -179,8 +185,11 @@ class GpuKernels:
         call.fast_accumulation = 1 if fast else 0
         return self._prepare(GEMM, "gemm", call, (parts, result, added, a, b, out, bias))
 
-    def adam(self, items):
-        """One step of all items: dicts of weight, gradient, exp_avg, exp_avg_sq and *_scale_inv."""
+    def adam(self, items, one_pass=False):
+        """One step of all items: dicts of weight, gradient, exp_avg, exp_avg_sq and *_scale_inv.
+
+        In one pass scales come from bounds of the new values: octavo/draft/one_pass.h.
+        """
         array = (AdamItem * len(items))()
         for place, item in zip(array, items):
             for name in ("weight", "gradient", "exp_avg", "exp_avg_sq"):
@@ -190,7 +199,15 @@ class GpuKernels:
             place.step, place.hyper = item["step"].data_ptr(), item["hyper"].data_ptr()
         call = Adam(ctypes.sizeof(Adam), KIND_ADAM)
         call.items, call.count, call.rule = ctypes.addressof(array), len(items), RULE_MSAMP
-        return self._prepare(ADAM, "adam_step", call, (array, items))
+        if not one_pass:
+            return self._prepare(ADAM, "adam_step", call, (array, items))
+        amaxes = [torch.zeros(4, device=self.device) for _ in items]
+        places = (Pointer * len(items))(*(a.data_ptr() for a in amaxes))
+        rounded = AdamRounded(ctypes.sizeof(AdamRounded), KIND_ADAM_ROUNDED)
+        rounded.step = address(call)
+        bound = AdamOnePass(ctypes.sizeof(AdamOnePass), KIND_ADAM_ONE_PASS)
+        bound.rounded, bound.amax = address(rounded), ctypes.addressof(places)
+        return self._prepare(DRAFT, "adam_one_pass", bound, (array, items, call, rounded, amaxes, places))
 
     def sum_quantized(self, codes, out):
         """out [count] = the sum of codes [shards, count]."""

@@ -1,18 +1,21 @@
-"""Transformer Engine as one more side of a comparison, where it is installed."""
+"""Transformer Engine as one more side of a comparison, where it is installed.
+
+Written for 2.20.2. One recipe serves all calls, and its weights are cast in each, as ours are.
+"""
 import torch
 
 
 class Side:
-    """Its linear, delayed scaling, in bf16."""
+    """Its linear, delayed scaling."""
 
     def __init__(self, te, recipe):
-        self._te, self._recipe = te, recipe
+        self._te, self._recipe = te, recipe.DelayedScaling()
 
-    def linear(self, n, k, bias=True):
-        return self._te.Linear(k, n, bias=bias, params_dtype=torch.bfloat16)
+    def linear(self, n, k, bias=True, dtype=torch.bfloat16):
+        return self._te.Linear(k, n, bias=bias, params_dtype=dtype)
 
     def fp8(self):
-        return self._te.fp8_autocast(enabled=True, fp8_recipe=self._recipe.DelayedScaling())
+        return self._te.autocast(enabled=True, recipe=self._recipe)
 
     def layer(self, m, n, k):
         """Forward and backward of one linear."""
