@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, kAdamBlocks<AnyItems, AdamRounding::
 }
 
 template <typename Items, AdamRounding kRounding>
-__global__ void __launch_bounds__(kThreads, kAdamBlocks<Items, kRounding>)
+__global__ void __launch_bounds__(kThreads, kAdamBlocks<Items, AdamRounding::kAny>)
     pass_adam_kernel(const __grid_constant__ AdamList list) {
   __shared__ Stats shared[kWarps];
   __shared__ Stage stages[kThreads];
