@@ -1,6 +1,6 @@
 """Long campaigns: tests that run for hours, each round with a seed of its own.
 
-  python3 tests/soak.py --hours 4 [--only NAME] [--seed N] [--ledger FILE]
+  python3 tests/soak.py --hours 4 [--only NAME ...] [--seed N] [--ledger FILE]
   soak.py --list | --self-test
 
 `bash tests/run.sh soak --hours 4` builds what this needs first. The campaign that has run for the
@@ -147,9 +147,9 @@ def run(campaign, seed, commit):
 
 
 def soak(options):
-    campaigns = [c for c in CAMPAIGNS if options.only in (None, c.name)]
-    if not campaigns:
-        sys.exit(f"error: --only: expected one of {', '.join(c.name for c in CAMPAIGNS)}, found {options.only}")
+    campaigns = [c for c in CAMPAIGNS if not options.only or c.name in options.only]
+    if len(campaigns) < len(set(options.only or ())):
+        sys.exit(f"error: --only: expected one of {', '.join(c.name for c in CAMPAIGNS)}, found {', '.join(options.only)}")
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
                             capture_output=True, text=True).stdout.strip()
     end = time.monotonic() + 3600 * options.hours
@@ -188,7 +188,7 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hours", type=float, default=1.0)
-    parser.add_argument("--only")
+    parser.add_argument("--only", action="append", help="this campaign; may be repeated")
     parser.add_argument("--seed", type=int, help="one round with this seed")
     parser.add_argument("--ledger", type=pathlib.Path, default=LEDGER)
     parser.add_argument("--list", action="store_true")
