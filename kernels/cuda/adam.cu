@@ -87,16 +87,14 @@ AdamKernels kernels_of(bool are_codes, AdamRounding rounding) {
   return rounding == kNearest ? kAdamKernels<AnyItems, kNearest> : kAdamKernels<AnyItems, kAny>;
 }
 
-/* Whether an item is one of CodeItems. */
-bool is_codes(const octavo_adam_step &c, const octavo_adam_item &i) {
-  const octavo_tensor *tensors[] = {&i.weight, &i.exp_avg, &i.exp_avg_sq, &i.gradient};
+/* Whether an item of the call is one of CodeItems. */
+bool is_codes(const octavo_adam_step &c, const AdamItem &item) {
   for (int k = 0; k <= kAdamTensors; ++k) {
-    if (tensors[k]->dtype != CodeItems::dtype(k)) return false;
+    if (item.dtype[k] != CodeItems::dtype(k)) return false;
+    if (k != kGradient && item.scale_inv[k] == nullptr) return false;
   }
   return c.state_granularity == OCTAVO_PER_TENSOR && c.decay_mode == OCTAVO_DECAY_DECOUPLED &&
-         i.weight_scale_inv != nullptr && i.exp_avg_scale_inv != nullptr &&
-         i.exp_avg_sq_scale_inv != nullptr && item_of(i, 0).is_dense != 0 &&
-         i.weight.rows * i.weight.cols % kPack == 0;
+         item.is_dense != 0 && item.count % kPack == 0;
 }
 
 /* As many items in a launch as its arguments hold: those of CodeItems, or the others. */
@@ -114,8 +112,9 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call, b
     bool measures = false;
     for (; list.count < kAdamItems && first < c.count; ++first) {
       const octavo_adam_item &item = c.items[first];
-      if ((may_be_codes && is_codes(c, item)) != are_codes) continue;
-      list.items[list.count] = item_of(item, list.chunks);
+      const AdamItem made = item_of(item, list.chunks);
+      if ((may_be_codes && is_codes(c, made)) != are_codes) continue;
+      list.items[list.count] = made;
       if (call.keys != nullptr) list.items[list.count].key = call.keys[first];
       if (call.is_one_pass && has_tensor_scale(c, item))
         list.items[list.count].amax = call.amax[first];

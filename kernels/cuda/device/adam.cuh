@@ -90,13 +90,9 @@ __device__ inline void merge_parts(const AdamList &list, int which, const int32_
   merge_parts(list, which, list.parts, stats, shared);
   if (threadIdx.x != 0) return;
   AdamStep step = adam_step_of(list, item);
-#pragma unroll
-  for (int k = 0; k < kAdamTensors; ++k) {
-    if (!layout.is_scaled[k]) continue;
-    step.new_scale[k] = scale_by_rule(list.rule, bits_float(stats[k].amax_bits), 1.0f,
-                                      largest_code(item.dtype[k]), 0);
-    *item.scale_inv[k] = step.new_scale_inv[k] = 1.0f / step.new_scale[k];
-  }
+  float largest[kAdamTensors];
+  for (int k = 0; k < kAdamTensors; ++k) largest[k] = bits_float(stats[k].amax_bits);
+  set_scales(list, item, layout, largest, &step);
   list.steps[which] = step;
   *item.step = next_step(*item.step);
 }

@@ -133,6 +133,19 @@ __device__ inline AdamStep adam_step_of(const AdamList &list, const AdamItem &it
   return s;
 }
 
+/* The new scales of an item whose tensors have these largest values, also where the caller keeps
+ * them. */
+__device__ inline void set_scales(const AdamList &list, const AdamItem &item,
+                                  const AdamLayout &layout, const float (&largest)[kAdamTensors],
+                                  AdamStep *step) {
+#pragma unroll
+  for (int k = 0; k < kAdamTensors; ++k) {
+    if (!layout.is_scaled[k]) continue;
+    step->new_scale[k] = scale_by_rule(list.rule, largest[k], 1.0f, largest_code(item.dtype[k]), 0);
+    *item.scale_inv[k] = step->new_scale_inv[k] = 1.0f / step->new_scale[k];
+  }
+}
+
 /* An item's step from `ready`, or computed where that is null: the same in every thread of the
  * block; two barriers. */
 __device__ inline const AdamStep &share_step(const AdamList &list, int item,

@@ -159,12 +159,7 @@ __global__ void __launch_bounds__(kThreads, kAdamBlocks<AnyItems, AdamRounding::
                                     step.gradient_scale);
     const AdamElement bounds =
         adam_bounds(step.factors, {amax[kWeight], amax[kExpAvg], amax[kExpAvgSq], gradient});
-    const float bound[] = {bounds.weight, bounds.exp_avg, bounds.exp_avg_sq};
-    for (int k = 0; k < kAdamTensors; ++k) {
-      if (!layout.is_scaled[k]) continue;
-      step.new_scale[k] = scale_by_rule(list.rule, bound[k], 1.0f, largest_code(item.dtype[k]), 0);
-      *item.scale_inv[k] = step.new_scale_inv[k] = 1.0f / step.new_scale[k];
-    }
+    set_scales(list, item, layout, {bounds.weight, bounds.exp_avg, bounds.exp_avg_sq}, &step);
     /* The third launch raises them. */
     for (int k = 0; k < OCTAVO_AMAX_COUNT; ++k) item.amax[k] = 0.0f;
   }

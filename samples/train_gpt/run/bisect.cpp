@@ -22,7 +22,7 @@ class Replays {
     options_.stop_after = options_.bisect;
     options_.telemetry_every = 0;
     for (const Placement &p : placements(spec, training))
-      if (p.where.rfind("host", 0) != 0) layers_.push_back(p.layer);
+      if (p.where.rfind("host ", 0) != 0) layers_.push_back(p.layer);
     expect(!layers_.empty(), where(), "a run with layers in FP8", "none in " + spec.name,
            "name a run of an FP8 backend, as in --run te; `octavo explain` says what it needs");
   }
