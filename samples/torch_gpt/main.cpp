@@ -3,11 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <exception>
 #include <iostream>
 
 #include "../train_gpt/model/error.h"
 #include "../train_gpt/report/report.h"
+#include "../train_gpt/run/ending.h"
 #include "../train_gpt/run/files.h"
 #include "../train_gpt/run/terminal.h"
 #include "trainer.h"
@@ -65,18 +65,15 @@ int run(int argc, char **argv) {
 }  // namespace
 
 int main(int argc, char **argv) {
+  gpt::end_without_memory("torch_gpt");
   try {
     const int exit = run(argc, argv);
     gpt::expect_written_output();
     return exit;
-  } catch (const gpt::UserError &e) {
-    std::cerr << "torch_gpt: " << e.what() << "\n";
-    return gpt::kExitUser;
   } catch (const octavo::torch::Error &e) {
     std::cerr << "torch_gpt: " << e.what() << "\n";
     return gpt::kExitUser;
-  } catch (const std::exception &e) {
-    std::cerr << "torch_gpt: internal error: " << e.what() << "\n";
-    return gpt::kExitInternal;
+  } catch (...) {
+    return gpt::ended_by_exception("torch_gpt");
   }
 }

@@ -1,16 +1,13 @@
 // train_gpt: trains one small model in several precisions and says how far FP8 is from fp32.
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <exception>
 #include <iostream>
-#include <thread>
 
 #include "model/error.h"
 #include "model/simd.h"
 #include "report/report.h"
 #include "run/bisect.h"
+#include "run/ending.h"
 #include "run/files.h"
 #include "run/state.h"
 #include "run/trainer.h"
@@ -19,12 +16,6 @@ namespace gpt {
 namespace {
 
 std::string program = "train_gpt";  // in messages; ranks as processes add theirs
-
-// At once, since ranks as processes share standard error.
-void complain(const std::string &what) {
-  const std::string text = program + ": " + what + "\n";
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
 
 void describe(const Options &options, const Corpus &corpus, Progress &progress) {
   progress.note("text: " + grouped(corpus.train.size()) + " bytes in training, " +
@@ -116,22 +107,12 @@ int run(int argc, char **argv) {
 }  // namespace gpt
 
 int main(int argc, char **argv) {
+  gpt::end_without_memory("train_gpt");
   try {
     const int exit = gpt::run(argc, argv);
     gpt::expect_written_output();
     return exit;
-  } catch (const gpt::SaidByAnotherRank &) {
-    return gpt::kExitUser;
-  } catch (const gpt::LostRank &e) {
-    gpt::complain(e.what());
-    // A launcher ends all when the first one ends; by then the others have said what they know.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    return gpt::kExitLost;
-  } catch (const gpt::UserError &e) {
-    gpt::complain(e.what());
-    return gpt::kExitUser;
-  } catch (const std::exception &e) {
-    gpt::complain(std::string("internal error: ") + e.what());
-    return gpt::kExitInternal;
+  } catch (...) {
+    return gpt::ended_by_exception(gpt::program.c_str());
   }
 }

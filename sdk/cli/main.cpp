@@ -2,6 +2,7 @@
 // this folder.
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -30,6 +31,11 @@ bool is_unknown(const CLI::App &app, const char *word) {
 }  // namespace
 
 int main(int argc, char **argv) {
+  // Before anything else: not every allocation of the libraries is in a try block.
+  std::set_new_handler([] {
+    std::fputs("error: out of memory\n", stderr);
+    std::_Exit(octavo::cli::kInternal);
+  });
   CLI::App app{"octavo: FP8 training for existing frameworks", "octavo"};
   app.require_subcommand(1);
   app.footer(
@@ -74,9 +80,6 @@ int main(int argc, char **argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return finished(app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput);
-  } catch (const std::bad_alloc &) {
-    std::fputs("error: out of memory\n", stderr);
-    return octavo::cli::kInternal;
   }
   return finished(exit);
 }

@@ -1,7 +1,7 @@
 // The errors that the user can do something about.
 //
-// UserError ends the program with exit code 2, LostRank with 3; every other exception is a defect
-// and ends it with 1.
+// UserError ends the program with exit code 2, LostRank with 3, a shortage of memory or of another
+// resource with 4; every other exception is a defect and ends it with 1. See run/ending.h.
 #ifndef TRAIN_GPT_ERROR_H
 #define TRAIN_GPT_ERROR_H
 
@@ -32,7 +32,7 @@ inline void expect(bool holds, const std::string &where, const std::string &expe
 }
 
 // After a signal: 128 and its number, see run/terminal.h.
-enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitLost = 3 };
+enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitLost = 3, kExitShort = 4 };
 
 }  // namespace gpt
 

@@ -12,6 +12,8 @@ Distributed read_distributed(const std::string &config_path) {
   octavo::Settings settings;
   settings.path(config_path);
   const octavo::Answer answer = octavo::check_config(settings, "json");
+  if (answer.status == OCTAVO_RESOURCE)
+    throw octavo::Error("octavo_check_config", answer.status, answer.diagnostics);
   expect(answer.status == OCTAVO_OK, config_path, "a configuration that Octavo can read",
          "octavo_check_config answered status " + std::to_string(answer.status) +
              said(answer.diagnostics),

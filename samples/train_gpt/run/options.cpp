@@ -80,6 +80,7 @@ Exit codes:
   1    a defect of this program or of a backend
   2    the command line, the text, --out or the configuration cannot be used; nothing was trained
   3    another rank, a process, was lost; the message says which, and when it was noticed
+  4    memory, threads or descriptors were short: the same command works when there are more
   130  interrupted by SIGINT (Ctrl-C): metrics.jsonl, report.html and the checkpoint of --save hold
        what was done until then
   143  the same by SIGTERM

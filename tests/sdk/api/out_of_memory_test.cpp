@@ -17,6 +17,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/failing_heap.h"
 #include "tests/support/fake_plugin.h"
+#include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 
 namespace octavo::test {
@@ -190,7 +191,8 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
     RecordProperty("allocations", static_cast<int>(count));
     const int64_t step = std::max<int64_t>(1, count / most);
     int64_t failed = 0;
-    for (int64_t k = 1 + count % step; k <= count; k += step) {
+    for (int64_t k = 1 + static_cast<int64_t>(seed_or(0) % static_cast<uint64_t>(step)); k <= count;
+         k += step) {
       Trial trial;
       const std::string where = std::string(scenario.name) + ", allocation " + std::to_string(k) +
                                 " of " + std::to_string(count) + ": ";

@@ -1,0 +1,74 @@
+// One message and one exit code for each kind of end.
+#include "ending.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <octavo/octavo.hpp>
+#include <system_error>
+#include <thread>
+
+#include "../model/error.h"
+
+namespace gpt {
+namespace {
+
+constexpr char kMore[] =
+    "expected: enough memory, threads and descriptors\n"
+    "  remedy:   free some, or choose a smaller model or batch, and start again; --resume goes on "
+    "from the last checkpoint";
+
+// In one write, since ranks as processes share standard error.
+int complain(const char *program, const char *kind, const char *what, int code) {
+  std::fprintf(stderr, "%s: %s%s\n", program, kind, what);
+  return code;
+}
+
+int short_of(const char *program, const char *what) {
+  std::fprintf(stderr, "%s: %s\n  %s\n", program, what, kMore);
+  return kExitShort;
+}
+
+bool is_shortage(const std::error_code &code) {
+  return code == std::errc::not_enough_memory ||
+         code == std::errc::resource_unavailable_try_again;  // of std::thread
+}
+
+const char *running = "";
+
+}  // namespace
+
+void end_without_memory(const char *program) {
+  running = program;
+  std::set_new_handler([] { std::_Exit(short_of(running, "out of memory")); });
+}
+
+int ended_by_exception(const char *program) noexcept {
+  try {
+    throw;
+  } catch (const SaidByAnotherRank &) {
+    return kExitUser;
+  } catch (const LostRank &e) {
+    complain(program, "", e.what(), kExitLost);
+    // A launcher ends all when the first one ends; by then the others have said what they know.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return kExitLost;
+  } catch (const UserError &e) {
+    return complain(program, "", e.what(), kExitUser);
+  } catch (const octavo::Error &e) {
+    if (e.status() == OCTAVO_RESOURCE) return short_of(program, e.what());
+    return complain(program, "internal error: ", e.what(), kExitInternal);
+  } catch (const std::bad_alloc &) {
+    return short_of(program, "out of memory");
+  } catch (const std::system_error &e) {
+    if (is_shortage(e.code())) return short_of(program, e.what());
+    return complain(program, "internal error: ", e.what(), kExitInternal);
+  } catch (const std::exception &e) {
+    return complain(program, "internal error: ", e.what(), kExitInternal);
+  } catch (...) {
+    return complain(program, "internal error: ", "an exception of unknown type", kExitInternal);
+  }
+}
+
+}  // namespace gpt

@@ -1,0 +1,18 @@
+// How the program ends when an exception reaches main.
+#ifndef TRAIN_GPT_ENDING_H
+#define TRAIN_GPT_ENDING_H
+
+namespace gpt {
+
+// Call it first. From then on, an allocation of C++ that finds no memory ends the program with a
+// message and kExitShort: destructors of nlohmann/json and the iterators of directories cannot go
+// on without. The last checkpoint is whole at any time. program: a literal.
+void end_without_memory(const char *program);
+
+// In a catch block: says on standard error what happened, and returns the exit code. Allocates
+// nothing, so that a shortage of memory can be said, too.
+int ended_by_exception(const char *program) noexcept;
+
+}  // namespace gpt
+
+#endif
