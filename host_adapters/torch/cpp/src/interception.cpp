@@ -22,6 +22,7 @@
 #include <ATen/ops/matmul_native.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <mutex>
 
 #include "site_registry.h"
@@ -172,11 +173,12 @@ void register_kernels() {
   if constexpr (kType != at::kCPU) torch_addmm<kType>();  // before it is replaced
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  // Never freed: calls may be in flight until the process ends.
+  // Not freed once all is registered: calls may be in flight until the process ends. A registration
+  // that fails takes back what was registered before it.
   const auto at_key = [](c10::DispatchKey key) {
-    return new Library(Library::IMPL, "aten", key, __FILE__, __LINE__);
+    return std::make_unique<Library>(Library::IMPL, "aten", key, __FILE__, __LINE__);
   };
-  Library *backend = at_key(Keys<kType>::kBackend);
+  std::unique_ptr<Library> backend = at_key(Keys<kType>::kBackend);
   backend->impl("linear", &linear);
   backend->impl("matmul", &matmul);
   if constexpr (kType == at::kCPU) {
@@ -184,14 +186,15 @@ void register_kernels() {
   } else {
     backend->impl("addmm", &device_addmm<kType>);
   }
-  Library *autograd = at_key(Keys<kType>::kAutograd);
+  std::unique_ptr<Library> autograd = at_key(Keys<kType>::kAutograd);
   autograd->impl("linear", &linear);
   autograd->impl("matmul", &matmul);
   autograd->impl("addmm", &autograd_addmm<kType>);
-  Library *autocast = at_key(Keys<kType>::kAutocast);
+  std::unique_ptr<Library> autocast = at_key(Keys<kType>::kAutocast);
   autocast->impl("linear", &autocast_linear<kType>);
   autocast->impl("matmul", &autocast_matmul<kType>);
   autocast->impl("addmm", &autocast_addmm<kType>);
+  for (std::unique_ptr<Library> *library : {&backend, &autograd, &autocast}) library->release();
 }
 
 template <at::DeviceType kType>

@@ -10,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <set>
 
 #include "octavo/torch/error.h"
@@ -232,15 +233,16 @@ at::Tensor make_slot_gradient(const std::shared_ptr<Run> &run, const Parameter &
 
 }  // namespace
 
-// Never freed: calls may be in flight until the process ends.
+// Not freed once all is registered: calls may be in flight until the process ends. A registration
+// that fails takes back what was registered before it.
 void enable_slot_gradients() {
   static const bool done = [] {
     using ::torch::Library;
     const auto of = [](const char *name) {
-      return new Library(Library::IMPL, name, kKey, __FILE__, __LINE__);
+      return std::make_unique<Library>(Library::IMPL, name, kKey, __FILE__, __LINE__);
     };
-    of("_")->fallback(::torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    Library *aten = of("aten");
+    std::unique_ptr<Library> any = of("_"), aten = of("aten");
+    any->fallback(::torch::CppFunction::makeFromBoxedFunction<&fallback>());
     aten->impl("mul_.Tensor", &mul_tensor);
     aten->impl("mul_.Scalar", &mul_scalar);
     aten->impl("div_.Tensor", &div_tensor);
@@ -262,6 +264,8 @@ void enable_slot_gradients() {
       if (handle.has_value() && handle->hasSchema() && is_for_every_key(*handle))
         aten->impl(op.c_str(), ::torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
+    any.release();
+    aten.release();
     return true;
   }();
   static_cast<void>(done);
