@@ -30,6 +30,8 @@ void print_diagnostic(void *, const octavo_diagnostic *d) {
                static_cast<int>(d->text.size), d->text.data);
 }
 
+}  // namespace
+
 const octavo_host *console_host() {
   static const octavo_host host = [] {
     auto h = make<octavo_host>(OCTAVO_KIND_HOST);
@@ -41,8 +43,6 @@ const octavo_host *console_host() {
   }();
   return &host;
 }
-
-}  // namespace
 
 void Request::add_config_options(CLI::App &app) {
   app.add_option("config,--config", config_path_,

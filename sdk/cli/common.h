@@ -55,6 +55,9 @@ class Request {
   bool tree_ = false;
 };
 
+// Prints diagnostics to stderr; for plugins, too.
+const octavo_host *console_host();
+
 // What is wrong with an id; empty if it may stand in octavo_plugin.id.
 std::string problem_of_name(const std::string &name);
 

@@ -1,15 +1,25 @@
-// octavo manifest: prints the manifest of a plugin, for build systems other than CMake.
+// octavo manifest: prints the manifest of a plugin, for build systems other than CMake, and the
+// options that a plugin's table has, for its manifest. Only --options runs code of the plugin.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "common.h"
+#include "octavo/hpp/text.hpp"
+#include "octavo/plugin.h"
+#include "sdk/src/base/failure.h"
+#include "sdk/src/base/utf8.h"
+#include "sdk/src/config/declared.h"
 
 namespace octavo::cli {
 namespace {
 
 struct Stated {
-  std::string name, version, description, library;
+  std::string name, version, description, library, options;
+  bool only_options = false;
 };
 
 #if defined(__x86_64__)
@@ -35,6 +45,33 @@ std::string problem_of_text(const std::string &text) {
   return has_control ? "expected a text without control characters" : "";
 }
 
+// The backend in a library, by its own table. The library stays open.
+const octavo_backend *open_backend(const std::string &name, const std::string &library) {
+  const auto refuse = [&](const std::string &words) {
+    throw Failure(OCTAVO_UNSUPPORTED, "octavo.manifest", library, ": ", words);
+  };
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(library, error).string();
+  void *opened = error ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr)
+    refuse("cannot be loaded: " + take_words(error ? error.message().c_str() : dlerror()));
+  const auto query =
+      reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
+  const octavo_plugin *plugin = nullptr;
+  if (query == nullptr || query(console_host(), &plugin) != OCTAVO_OK || plugin == nullptr ||
+      !OCTAVO_HAS(plugin, octavo_plugin, headers) || plugin->abi_major != OCTAVO_ABI_MAJOR ||
+      take_text(plugin->headers) != OCTAVO_ABI_HEADERS)
+    refuse("expected a plugin of " + versions() + ", found none");
+  if (const std::string id = take_text(plugin->id); id != name)
+    refuse("expected the id \"" + name + "\", found \"" + id + "\"");
+  const auto *backend =
+      static_cast<const octavo_backend *>(plugin->get_interface(OCTAVO_STR(OCTAVO_BACKEND_ID)));
+  if (backend == nullptr || !OCTAVO_HAS(backend, octavo_backend, list_options) ||
+      backend->list_options == nullptr)
+    refuse("expected the interface " OCTAVO_BACKEND_ID ", whose options it would list, found none");
+  return backend;
+}
+
 // As sdk/cmake/octavo-plugin.toml.in, which octavo_add_plugin() fills in.
 void print(const Stated &s) {
   std::printf(
@@ -47,6 +84,25 @@ void print(const Stated &s) {
       quoted(s.library.empty() ? s.name + ".so" : s.library).c_str());
 }
 
+int run(const Stated &s) {
+  if (!s.only_options && s.version.empty()) throw CLI::RequiredError("manifest: --version");
+  std::string options;
+  try {
+    if (!s.options.empty())
+      options = options_toml(declared_options(*open_backend(s.name, s.options), s.name));
+  } catch (const Failure &f) {
+    failed(f);
+    return kRefused;  // whatever is wrong with the plugin
+  }
+  if (s.only_options)
+    std::printf("# As `octavo manifest %s --options LIBRARY --only-options` prints them.\n",
+                s.name.c_str());
+  else
+    print(s);
+  std::fputs(options.c_str(), stdout);
+  return kOk;
+}
+
 }  // namespace
 
 void add_manifest(CLI::App &app, int &exit) {
@@ -56,19 +112,25 @@ void add_manifest(CLI::App &app, int &exit) {
   command->add_option("name", stated->name, "The plugin's id")
       ->required()
       ->check(CLI::Validator(problem_of_name, "ID"));
-  command->add_option("--version", stated->version, "The plugin's version")
-      ->required()
-      ->check(CLI::Validator(problem_of_text, ""));
+  CLI::Option *version = command->add_option("--version", stated->version, "The plugin's version")
+                             ->check(CLI::Validator(problem_of_text, ""));
   command->add_option("--description", stated->description, "One line for octavo list")
       ->check(CLI::Validator(problem_of_text, ""));
   command
       ->add_option("--library", stated->library,
                    "The library's file, relative to the manifest; NAME.so without it")
       ->check(CLI::Validator(problem_of_text, ""));
-  command->callback([stated, &exit] {
-    print(*stated);
-    exit = kOk;
-  });
+  CLI::Option *options =
+      command
+          ->add_option("--options", stated->options,
+                       "Add the options that this library of the plugin declares; runs its code")
+          ->check(CLI::ExistingFile);
+  command
+      ->add_flag("--only-options", stated->only_options,
+                 "Print these alone, for ID.options.toml next to the plugin's CMakeLists.txt")
+      ->needs(options)
+      ->excludes(version);
+  command->callback([stated, &exit] { exit = run(*stated); });
 }
 
 }  // namespace octavo::cli

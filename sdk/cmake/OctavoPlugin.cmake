@@ -7,6 +7,8 @@
 # The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
+# `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
+# `octavo manifest <id> --options <id>.so --only-options` prints them. `octavo verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
 # Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
 # definitions that this function sets.
@@ -82,7 +84,15 @@ function(octavo_add_plugin id)
   if(NOT EXISTS "${template}")
     set(template "${OCTAVO_PLUGIN_MODULE_DIR}/octavo-plugin.toml.in")
   endif()
-  configure_file("${template}" "${directory}/${id}.octavo-plugin.toml" @ONLY)
+  file(READ "${template}" manifest)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${template}")
+  set(options "${CMAKE_CURRENT_SOURCE_DIR}/${id}.options.toml")
+  if(EXISTS "${options}")
+    file(READ "${options}" stated)
+    string(APPEND manifest "\n${stated}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${options}")
+  endif()
+  file(CONFIGURE OUTPUT "${directory}/${id}.octavo-plugin.toml" CONTENT "${manifest}" @ONLY)
   if(arg_DIRECTORY)
     return()
   endif()

@@ -1,4 +1,5 @@
-// contract.table: the tables, the options and the verdicts of check_session.
+// contract.table: the tables, the options, also those of the manifest, and the verdicts of
+// check_session.
 //
 // Callbacks copy what they get; texts are compared by content, since a backend may build them anew.
 #include <set>
@@ -154,6 +155,7 @@ void check_table(const Context &context) {
     OCTAVO_EXPECT_FUNCTION(o, write_parameter);
   }
   check_options(context.target);
+  expect(context.target.stale_manifest.empty(), context.target.stale_manifest);
   const Verdicts verdicts = ask(context);
   expect(verdicts.malformed.empty(),
          "check_session gave a malformed verdict: ", verdicts.malformed);

@@ -28,7 +28,9 @@ constexpr Check kChecks[] = {
     {"symbols", "The plugin exports no function of the C or C++ library.", "L3", check_symbols},
     {"texts", "Texts are UTF-8 without control characters, and of sensible length.", "T4",
      check_texts},
-    {"contract.table", "Tables are complete and well formed, and options and verdicts are steady.",
+    {"contract.table",
+     "Tables are complete and well formed, options and verdicts are steady, and [options] of "
+     "the manifest agrees.",
      "T1 T2 T3 S1", check_table},
     {"contract.refusals",
      "Malformed setup calls are refused with OCTAVO_INVALID and leave no trace.", "S2 S3",

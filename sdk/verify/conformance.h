@@ -34,6 +34,8 @@ struct Target {
   // the last call, and the functions of the C library that it exports.
   std::function<std::vector<std::string>()> changes = {};
   std::function<std::vector<std::string>()> symbols_of_libc = {};
+  // How the options of its manifest differ from its own; empty: they do not, or it has none.
+  std::string stale_manifest = {};
 };
 
 // One run of one check. `alignment` is what the kernels claim to need; it is the kernels' own in

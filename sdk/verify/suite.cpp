@@ -19,12 +19,14 @@ namespace {
 struct Messages {
   std::mutex mutex;
   std::vector<std::string> all;
+  std::string of_options;  // the last of liboctavo's that is about declared options
 };
 
 void keep_diagnostic(void *ctx, const octavo_diagnostic *d) {
   if (d->severity < OCTAVO_SEVERITY_WARNING) return;
   auto &messages = *static_cast<Messages *>(ctx);
   const std::lock_guard<std::mutex> lock(messages.mutex);
+  if (text_of(d->domain) == "octavo.options") messages.of_options = text_of(d->text);
   if (messages.all.size() < 10)
     messages.all.push_back(text(text_of(d->domain), ": ", text_of(d->text)));
 }
@@ -72,6 +74,7 @@ std::string place_of(const octavo_session_desc &desc) {
 Record run_here(const Check &check, const Settings &settings) {
   static Messages messages;
   messages.all.clear();
+  messages.of_options.clear();
   Record record;
   record.check = check.name;
   try {
@@ -89,6 +92,7 @@ Record run_here(const Check &check, const Settings &settings) {
     OCTAVO_TAKE(target.desc, octavo_run_session_desc(run.get()));
     record.place = place_of(target.desc);
     record.library = file_of_code(reinterpret_cast<const void *>(target.backend->list_options));
+    target.stale_manifest = messages.of_options;
     target.changes = [&] { return watch.changes(); };
     target.symbols_of_libc = [&] { return symbols_of_libc(record.library); };
     record.result = run_check(check, target, settings.seed);

@@ -83,7 +83,7 @@ RULES = {
                     only={"yaml-cpp": r"yaml\..*"},
                     headers={"sdk/src/base/utf8.h", "sdk/src/base/failure.h", "sdk/src/base/text.h",
                              "sdk/src/base/variables.h", "sdk/src/base/descriptor.h",
-                             "sdk/src/config/toml.h",
+                             "sdk/src/config/declared.h", "sdk/src/config/toml.h",
                              "sdk/src/file/allowed.h", "sdk/src/file/draft.h",
                              "sdk/src/checkpoint/checkpoint_set.h",
                              "sdk/src/checkpoint/checkpoint_texts.h",

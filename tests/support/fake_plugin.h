@@ -32,11 +32,42 @@ inline std::string fake_manifest() {
   return text;
 }
 
-// The library fake_<fault>.so as <directory>/fake.so, with a manifest that fits.
+// [options] of its manifest, as `octavo manifest fake --options` prints them.
+inline std::string fake_options() {
+  return R"(
+[options.count]
+default = 4
+low = 1
+help = "an option"
+
+[options.ratio]
+default = 0.5
+low = 0.0
+high = 1.0
+help = "an option"
+
+[options.verbose]
+default = false
+help = "an option"
+
+[options.mode]
+default = "exact"
+choices = ["fast", "exact"]
+help = "an option"
+
+[options.note]
+default = ""
+help = "an option"
+)";
+}
+
+// The library fake_<fault>.so as <directory>/fake.so, with a manifest that fits. That of the good
+// one states its options.
 inline void put_fake(const TempDir &dir, const std::string &directory,
                      const std::string &fault = "good") {
   dir.copy(fake_library(fault), directory + "/fake.so");
-  dir.write(directory + "/fake.octavo-plugin.toml", fake_manifest());
+  dir.write(directory + "/fake.octavo-plugin.toml",
+            fake_manifest() + (fault == "good" ? fake_options() : ""));
 }
 
 }  // namespace octavo::test

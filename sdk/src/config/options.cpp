@@ -1,4 +1,4 @@
-// Checks option values against what the backend itself declared.
+// Checks option values against what the backend itself declared, or its manifest.
 #include <unistd.h>
 
 #include "sdk/src/config/options.h"
@@ -7,45 +7,16 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <new>
 #include <string_view>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
-#include "sdk/src/base/utf8.h"
 #include "sdk/src/base/variables.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/meaning.h"
 
 namespace octavo {
 namespace {
-
-// Choices of one option.
-constexpr uint64_t kMaxChoices = 4096;
-
-TomlValue from_abi(const octavo_value &v) {
-  switch (v.type) {
-    case OCTAVO_VALUE_INT: return v.integer;
-    case OCTAVO_VALUE_REAL: return v.real;
-    case OCTAVO_VALUE_BOOL: return v.integer != 0;
-    case OCTAVO_VALUE_TEXT:
-      if (const auto text = take_name(v.text)) return *text;
-      return OtherToml{"nothing"};
-    default: return OtherToml{"nothing"};
-  }
-}
-
-bool present(const TomlValue &v) {
-  return !std::holds_alternative<OtherToml>(v);
-}
-
-// An integer where a real number is expected is one.
-void widen(const TomlValue &like, TomlValue &value) {
-  if (std::holds_alternative<double>(like) && std::holds_alternative<int64_t>(value))
-    value = static_cast<double>(std::get<int64_t>(value));
-}
 
 bool inside(const DeclaredOption &o, const TomlValue &value) {
   auto check = [&](auto number) {
@@ -60,15 +31,15 @@ bool inside(const DeclaredOption &o, const TomlValue &value) {
 }
 
 std::string range_of(const DeclaredOption &o) {
-  if (present(o.low) && present(o.high)) return show(o.low) + " to " + show(o.high);
-  if (present(o.low)) return "at least " + show(o.low);
-  return present(o.high) ? "at most " + show(o.high) : "a finite number";
+  if (is_value(o.low) && is_value(o.high)) return show(o.low) + " to " + show(o.high);
+  if (is_value(o.low)) return "at least " + show(o.low);
+  return is_value(o.high) ? "at most " + show(o.high) : "a finite number";
 }
 
 // What may be chosen, for a question.
 std::string allowed(const DeclaredOption &o) {
   if (!o.choices.empty()) return any_of(o.choices);
-  const bool has_range = present(o.low) || present(o.high);
+  const bool has_range = is_value(o.low) || is_value(o.high);
   return kind_of(o.initial) + (has_range ? ", " + range_of(o) + "," : "");
 }
 
@@ -92,7 +63,7 @@ TomlValue checked(const DeclaredOption &o, const std::string &full, const Settin
   const Fix place = {.key = full, .origin = given.origin};
   if (value.index() != o.initial.index())
     throw Failure(OCTAVO_INVALID, kConfigDomain, where, kind_of(o.initial), ", found ",
-                  kind_of(value), present(value) ? " (" + show(value) + ")" : "")
+                  kind_of(value), is_value(value) ? " (" + show(value) + ")" : "")
         .with_fix(keep_meaning(place, meant(o.initial, o.choices, value), allowed(o), o.initial));
   if (!inside(o, value))
     throw Failure(OCTAVO_INVALID, kConfigDomain, where, range_of(o), ", found ", show(value))
@@ -138,48 +109,7 @@ void refuse_unknown(const std::vector<DeclaredOption> &declared, const std::stri
   }
 }
 
-// One option that a plugin declares.
-octavo_status take_option(std::vector<DeclaredOption> &declared, const octavo_option *o) {
-  if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
-  if (o->choices == nullptr && o->choice_count != 0) return OCTAVO_INVALID;
-  const std::optional<std::string> name = take_name(o->name);
-  if (!name || name->empty() || o->choice_count > kMaxChoices) return OCTAVO_INVALID;
-  DeclaredOption d{
-      *name, take_text(o->help), from_abi(o->initial), from_abi(o->low), from_abi(o->high), {}};
-  if (!present(d.initial)) return OCTAVO_INVALID;
-  for (uint64_t i = 0; i < o->choice_count; ++i) {
-    const std::optional<std::string> choice = take_name(o->choices[i]);
-    if (!choice) return OCTAVO_INVALID;
-    d.choices.push_back(*choice);
-  }
-  widen(d.initial, d.low);
-  widen(d.initial, d.high);
-  declared.push_back(std::move(d));
-  return OCTAVO_OK;
-}
-
 }  // namespace
-
-std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id) {
-  std::vector<DeclaredOption> declared;
-  auto sink = make<octavo_option_sink>(OCTAVO_KIND_OPTION_SINK);
-  sink.ctx = &declared;
-  sink.option = [](void *ctx, const octavo_option *o) -> octavo_status {
-    try {
-      return take_option(*static_cast<std::vector<DeclaredOption> *>(ctx), o);
-    } catch (const std::bad_alloc &) {
-      return OCTAVO_RESOURCE;  // nothing leaves into the plugin
-    }
-  };
-  std::string thrown;
-  const octavo_status status = call_plugin(&thrown, [&] { return backend.list_options(&sink); });
-  pass_resource(status, "backend " + id + ": list_options", Stage::kPlugin);
-  if (status != OCTAVO_OK)
-    throw Failure(OCTAVO_INTERNAL, "octavo.options", "backend ", id,
-                  ": list_options failed with status ", status, thrown,
-                  "; this is a defect of the plugin");
-  return declared;
-}
 
 std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption> &declared,
                                                const std::string &id,

@@ -8,26 +8,15 @@
 
 #include "octavo/backend.h"
 #include "sdk/src/config/config.h"
+#include "sdk/src/config/declared.h"
 
 namespace octavo {
-
-struct DeclaredOption {
-  std::string name;
-  std::string help;
-  TomlValue initial;
-  TomlValue low;  // OtherToml: unbounded
-  TomlValue high;
-  std::vector<std::string> choices;
-};
 
 struct EffectiveOption {
   std::string name;
   std::string help;
   Setting setting;
 };
-
-// What the backend declares. Throws Failure(OCTAVO_INTERNAL) when a declaration makes no sense.
-std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id);
 
 // Every declared option with its value. Throws Failure(OCTAVO_INVALID, "octavo.config", ...) for an
 // unknown option (nearest name), a wrong type, a value out of range or no choice. `rule`: the key

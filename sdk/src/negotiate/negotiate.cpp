@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
@@ -15,29 +14,6 @@ namespace {
 
 bool is_precision(const std::string &name) {
   return name == "no" || name == "fp16" || name == "bf16";
-}
-
-// A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check;
-// also in a rule.
-void check_tables(const Negotiation &n) {
-  const std::vector<std::string> names = n.discovery.names();
-  const auto check = [&](const std::string &prefix, const auto &tables) {
-    for (const auto &[id, options] : tables) {
-      if (std::find(names.begin(), names.end(), id) != names.end()) continue;
-      const std::string near = nearest(id, names);
-      const std::string where = options.empty() ? n.config.name : options.begin()->second.origin;
-      throw Failure(OCTAVO_INVALID, "octavo.config", where, ": table [", prefix, id,
-                    "]: no backend \"", id, "\" is installed; ",
-                    near.empty()
-                        ? "found " + enumerate(names) + "; looked in " + n.discovery.places_text()
-                        : concat("did you mean [", prefix, near, "]?"))
-          .with_fix({.key = prefix + id,
-                     .origin = options.empty() ? "" : options.begin()->second.origin,
-                     .rename = near.empty() ? "" : prefix + near});
-    }
-  };
-  check("fp8.", n.config.backend_options);
-  for (const LayerRule &rule : n.config.layer_rules) check(rule.key + ".fp8.", rule.options);
 }
 
 // Fallback "BF16" would be a backend that nobody has, and never bf16.
@@ -67,19 +43,28 @@ void note_unknown(Negotiation &n) {
   }
 }
 
-// The options of a loaded candidate, or why its plugin cannot list them. What the
-// configuration has wrong is thrown on.
-std::optional<std::string> refused_options(const Negotiation &n, Candidate &c) {
-  try {
-    resolve_options(n, c);
-    return std::nullopt;
-  } catch (const Failure &f) {
-    if (f.status() == OCTAVO_INVALID) throw;
-    return f.text();
-  }
-}
-
 }  // namespace
+
+void check_tables(const Negotiation &n) {
+  const std::vector<std::string> names = n.discovery.names();
+  const auto check = [&](const std::string &prefix, const auto &tables) {
+    for (const auto &[id, options] : tables) {
+      if (std::find(names.begin(), names.end(), id) != names.end()) continue;
+      const std::string near = nearest(id, names);
+      const std::string where = options.empty() ? n.config.name : options.begin()->second.origin;
+      throw Failure(OCTAVO_INVALID, "octavo.config", where, ": table [", prefix, id,
+                    "]: no backend \"", id, "\" is installed; ",
+                    near.empty()
+                        ? "found " + enumerate(names) + "; looked in " + n.discovery.places_text()
+                        : concat("did you mean [", prefix, near, "]?"))
+          .with_fix({.key = prefix + id,
+                     .origin = options.empty() ? "" : options.begin()->second.origin,
+                     .rename = near.empty() ? "" : prefix + near});
+    }
+  };
+  check("fp8.", n.config.backend_options);
+  for (const LayerRule &rule : n.config.layer_rules) check(rule.key + ".fp8.", rule.options);
+}
 
 Negotiation prepare(const octavo_open_desc &desc) {
   Negotiation n;
@@ -127,61 +112,6 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
   }
   if (n.chosen) note_unknown(n);  // a refusal names all candidates anyway
   for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);
-}
-
-void check_all_options(Negotiation &n, const octavo_host *host) {
-  check_tables(n);
-  std::set<std::string> ids;
-  for (const auto &[id, options] : n.config.backend_options) ids.insert(id);
-  for (const LayerRule &rule : n.config.layer_rules)
-    for (const auto &[id, options] : rule.options) ids.insert(id);
-  for (const std::string &id : ids) {
-    Candidate c;
-    c.id = id;
-    load_candidate(n, c, Offer::kBackend, host);
-    if (c.plugin != nullptr) {
-      if (const auto refused = refused_options(n, c))
-        throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", "table [fp8.", id,
-                      "] cannot be checked; ", *refused);
-      n.checked_options[id] = std::move(c.options);
-      continue;
-    }
-    std::string text = "table [fp8." + id + "] cannot be checked, its backend cannot be loaded";
-    for (const Verdict &v : c.verdicts) text += "; " + v.text;
-    throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", text);
-  }
-  std::vector<std::string> wanted = n.config[key::kPreference];
-  if (n.config[key::kBackend] != "auto") wanted = {n.config[key::kBackend]};
-  if (n.config[key::kMixedPrecision] != "fp8") wanted.clear();
-  for (const std::string &id : wanted) {
-    if (n.checked_options.count(id) != 0) continue;
-    Candidate c;
-    c.id = id;
-    load_candidate(n, c, Offer::kBackend, host);
-    // explain gives the reason; nothing else is asked of it here.
-    if (c.plugin == nullptr || refused_options(n, c)) continue;
-    n.checked_options[id] = std::move(c.options);
-  }
-}
-
-std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host) {
-  std::vector<BackendOptions> backends;
-  for (const FoundManifest &found : n.discovery.manifests) {
-    if (!found.shadowed_by.empty()) continue;
-    Candidate c;
-    c.id = found.name;
-    load_candidate(n, c, Offer::kBackend, host);
-    if (c.plugin != nullptr) {
-      backends.push_back({c.id, declared_options(c.plugin->backend, c.id), ""});
-      continue;
-    }
-    const auto provides =
-        c.described ? c.described->provides.interfaces : std::vector<std::string>();
-    const auto is_backend = [](const std::string &id) { return id.starts_with("octavo.backend/"); };
-    if (!provides.empty() && std::none_of(provides.begin(), provides.end(), is_backend)) continue;
-    backends.push_back({c.id, {}, c.verdicts.empty() ? "cannot be loaded" : c.verdicts[0].text});
-  }
-  return backends;
 }
 
 std::string refusal(const Negotiation &n) {

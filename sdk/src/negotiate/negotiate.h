@@ -73,7 +73,7 @@ struct Candidate {
   std::vector<std::vector<EffectiveOption>> rule_options;
 };
 
-// What a backend of the search path declares; problem: why it could not be asked.
+// What a backend of the search path states in its manifest; problem: why that is not known.
 struct BackendOptions {
   std::string id;
   std::vector<DeclaredOption> declared;
@@ -128,8 +128,13 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
 // give the reasons. Throws Failure(OCTAVO_INVALID) when the options of a candidate are wrong.
 void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
 
-// Loads every plugin that has a table in the configuration and checks its options, chosen or not;
-// and those that the configuration would try, where they can be loaded.
+// A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check;
+// also in a rule. Throws Failure(OCTAVO_INVALID).
+void check_tables(const Negotiation &n);
+
+// Checks the options of every backend that has a table in the configuration, chosen or not, and of
+// those that the configuration would try, by their manifests: no plugin code runs. What a manifest
+// does not state is a warning.
 void check_all_options(Negotiation &n, const octavo_host *host);
 
 // How to apply the remedy of a declining verdict: an edit of the configuration or a command, in the
@@ -156,16 +161,21 @@ octavo_session_desc describe_session(const Negotiation &n, const octavo_host *ho
 // What a plugin is wanted for.
 enum class Offer { kBackend, kKernels };
 
-// Loads every plugin that is not shadowed; those that are no backends are left out.
+// By the manifest of every plugin that is not shadowed; those that are no backends are left out.
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host);
 
 // Discovery, manifest, trust, library, handshake: fills plugin, or leaves it null with the reason
 // in the verdicts, also when it does not offer what is wanted.
 void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host);
 
-// The options of a loaded candidate, in effect. Throws Failure: OCTAVO_INVALID when the
-// configuration is wrong, another status when the plugin is.
-void resolve_options(const Negotiation &n, Candidate &c);
+// The same as far as its files say, before any of its code runs: manifest and trust. Whether it
+// passes; if so, the manifest is in `described`.
+bool read_candidate(const Negotiation &n, Candidate &c, const octavo_host *host);
+
+// The options of a candidate that has these, in effect. Throws Failure(OCTAVO_INVALID) when the
+// configuration is wrong.
+void resolve_options(const Negotiation &n, Candidate &c,
+                     const std::vector<DeclaredOption> &declared);
 
 // All stages. It may run when no verdict declines.
 void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host);

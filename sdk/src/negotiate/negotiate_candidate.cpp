@@ -143,12 +143,13 @@ void warn_of_reasons(Candidate &c, size_t first, const octavo_host *host) {
   }
 }
 
-void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+// The stages before any of its code runs; whether it passes them.
+bool pass_files(const Negotiation &n, Candidate &c, std::string *sha256, const octavo_host *host) {
   Progress progress(c);
   const FoundManifest *found = n.discovery.find(c.id);
   if (found == nullptr) not_found(n, c);
   if (!progress.end(Stage::kDiscovery, found ? found->path + " (" + found->origin + ")" : ""))
-    return;
+    return false;
   c.manifest = found->path;
   c.origin = found->origin;
   std::optional<Manifest> &manifest = c.described = read_manifest(found->path, c.verdicts);
@@ -157,38 +158,69 @@ void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_
     check_requirements(*manifest, n.hardware, c.verdicts);
   }
   if (!progress.end(Stage::kManifest, manifest ? manifest->name + " " + manifest->version : ""))
-    return;
+    return false;
   for (const std::string &warning : manifest->warnings)
     warn(host, "octavo.manifest", manifest->path, ": ", warning);
-  std::string sha256;
-  check_trust(*manifest, n.trust, &sha256, c.verdicts);
-  if (!progress.end(Stage::kTrust, "plugins.trust = \"" + n.config[key::kTrust] + "\"")) return;
-  std::string how;
-  const std::optional<Stage> refused = refused_library(n, *manifest, sha256, c, wanted, &how, host);
+  check_trust(*manifest, n.trust, sha256, c.verdicts);
+  return progress.end(Stage::kTrust, "plugins.trust = \"" + n.config[key::kTrust] + "\"");
+}
+
+void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+  std::string sha256, how;
+  if (!pass_files(n, c, &sha256, host)) return;
+  Progress progress(c);
+  const Manifest &manifest = *c.described;
+  const std::optional<Stage> refused = refused_library(n, manifest, sha256, c, wanted, &how, host);
   for (const Stage stage : {Stage::kElf, Stage::kProbe, Stage::kLoad, Stage::kPlugin}) {
     if (stage == refused) {
       progress.end(stage);
       return;
     }
-    progress.pass(stage == Stage::kLoad ? manifest->library : stage == Stage::kProbe ? how : "");
+    progress.pass(stage == Stage::kLoad ? manifest.library : stage == Stage::kProbe ? how : "");
   }
 }
 
-}  // namespace
-
-void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+// A shortage in `pass` belongs to the stage that has no result yet.
+template <typename Pass>
+void at_its_stage(const Candidate &c, Pass &&pass) {
   try {
-    pass_stages(n, c, wanted, host);
+    pass();
   } catch (Shortage &s) {
     s.at(static_cast<Stage>(static_cast<size_t>(Stage::kDiscovery) + c.stages.size()));
     throw;
   }
 }
 
-void resolve_options(const Negotiation &n, Candidate &c) {
+// The plugin's own options count; a manifest that states others misleads who reads it alone.
+void warn_of_stale_manifest(Candidate &c, const std::vector<DeclaredOption> &declared,
+                            const octavo_host *host) {
+  if (!c.described || !c.described->options) return;
+  const std::string difference = first_difference(*c.described->options, declared);
+  if (difference.empty()) return;
+  c.warnings.push_back(concat(c.described->path,
+                              ": [options] differs from the plugin, which counts: ", difference,
+                              "; print it again with `octavo manifest ", c.id, " --options ",
+                              c.plugin->library, " --only-options`"));
+  warn(host, kOptionsDomain, c.warnings.back());
+}
+
+}  // namespace
+
+void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+  at_its_stage(c, [&] { pass_stages(n, c, wanted, host); });
+}
+
+bool read_candidate(const Negotiation &n, Candidate &c, const octavo_host *host) {
+  std::string sha256;
+  bool passed = false;
+  at_its_stage(c, [&] { passed = pass_files(n, c, &sha256, host); });
+  return passed;
+}
+
+void resolve_options(const Negotiation &n, Candidate &c,
+                     const std::vector<DeclaredOption> &declared) {
   static const std::map<std::string, Setting> none;
   const auto given = n.config.backend_options.find(c.id);
-  const std::vector<DeclaredOption> declared = declared_options(c.plugin->backend, c.id);
   c.options = effective_options(
       declared, c.id,
       with_environment(declared, c.id,
@@ -257,7 +289,9 @@ void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
   if (c.plugin == nullptr) return;
   Progress progress(c);
   try {
-    resolve_options(n, c);
+    const std::vector<DeclaredOption> declared = declared_options(c.plugin->backend, c.id);
+    warn_of_stale_manifest(c, declared, host);
+    resolve_options(n, c, declared);
   } catch (const Failure &f) {
     if (f.status() == OCTAVO_INVALID) throw;  // the configuration is wrong, not the plugin
     c.verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, OCTAVO_REASON_ABI, f.text(),

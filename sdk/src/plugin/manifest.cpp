@@ -11,6 +11,7 @@
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/config/toml.h"
 #include "sdk/src/file/privilege_file.h"
+#include "sdk/src/plugin/manifest_options.h"
 #include "sdk/src/plugin/manifest_requires.h"
 
 namespace octavo {
@@ -19,12 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char *kDomain = "octavo.manifest";
 constexpr size_t kMostBytes = 64 << 10;
-constexpr size_t kMostKeys = 256;
+constexpr size_t kMostKeys = 1024;
 constexpr size_t kMostLevels = 4;
 
 class Reader {
  public:
-  explicit Reader(const std::string &path) {
+  explicit Reader(const std::string &path) : options_(path, kDomain) {
     manifest_.path = path;
     Manifest &m = manifest_;
     fields_ = {{"manifest_version", &version_},
@@ -61,6 +62,7 @@ class Reader {
       fail("expected at most ", kMostKeys, " keys, found ", entries.size());
     for (const TomlEntry &entry : entries) accept(entry);
     check_values();
+    manifest_.options = options_.take();
     locate_library();
     return std::move(manifest_);
   }
@@ -114,7 +116,8 @@ class Reader {
     const bool empty_table = other != nullptr && other->kind == "table";
     if (empty_table && (key == "library" || is_table(key))) return;
     if (entry.path[0] == "library" && entry.path.size() >= 2 && accept_library(entry)) return;
-    const std::string near = nearest(key, known());
+    if (entry.path[0] == "options" && options_.accept(entry)) return;
+    const std::string near = nearest(key, known(entry));
     const std::string hint = near.empty() ? "" : "; did you mean \"" + near + "\"?";
     // A requirement that is not understood cannot be met; anything else is only mentioned.
     if (entry.path[0] == "requires")
@@ -143,8 +146,8 @@ class Reader {
     return true;
   }
 
-  std::vector<std::string> known() const {
-    std::vector<std::string> names;
+  std::vector<std::string> known(const TomlEntry &entry) const {
+    std::vector<std::string> names = ManifestOptions::keys_like(entry);
     for (const auto &[name, field] : fields_) names.push_back(name);
     for (const char *part : {".file", ".sha256"})
       names.push_back(std::string("library.") + platform_tuple() + part);
@@ -211,6 +214,7 @@ class Reader {
 
   Manifest manifest_;
   std::map<std::string, Field> fields_;
+  ManifestOptions options_;
   std::vector<std::string> given_;
   int64_t version_ = 0;
   std::vector<std::string> other_platforms_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sdk/src/base/verdict.h"
+#include "sdk/src/config/declared.h"
 #include "sdk/src/file/privilege_file.h"
 
 namespace octavo {
@@ -62,6 +63,8 @@ struct Manifest {
   std::shared_ptr<const CheckedFile> file;
   // The library as check_trust opened, judged and hashed it; null until then.
   std::shared_ptr<const CheckedFile> checked;
+  // [options]; nothing: it states none, nor that there are none.
+  std::optional<std::vector<DeclaredOption>> options;
 };
 
 // "linux-x86_64": the key of this platform under [library].

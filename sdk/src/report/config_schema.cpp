@@ -1,5 +1,5 @@
 // The JSON Schema (draft 7) of octavo.toml, which editors read: every core key, and the options of
-// every backend in the search path as it declares them.
+// every backend in the search path as its manifest states them.
 #include "sdk/src/config/config_keys.h"
 #include "sdk/src/report/report_json.h"
 

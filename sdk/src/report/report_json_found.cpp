@@ -131,7 +131,9 @@ Json config_model(const Negotiation &n) {
   for (const auto &[id, options] : n.checked_options)
     for (const EffectiveOption &o : options)
       settings["fp8." + id + "." + o.name] = to_json(o.setting);
-  return {{"config", n.config.name}, {"settings", settings}};
+  Json j = {{"config", n.config.name}, {"settings", settings}};
+  if (!n.warnings.empty()) j["warnings"] = n.warnings;
+  return j;
 }
 
 }  // namespace octavo

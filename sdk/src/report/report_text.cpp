@@ -231,6 +231,8 @@ void config_text(const Json &j, const Lines &lines) {
   for (const auto &[name, s] : j["settings"].items()) width = std::max(width, name.size());
   for (const auto &[name, s] : j["settings"].items())
     lines(pad(name, width) + " = " + dump(s["value"]) + "  (" + scalar(s["origin"]) + ")");
+  if (j.contains("warnings"))
+    for (const Json &warning : j["warnings"]) lines("warning: " + scalar(warning));
 }
 
 }  // namespace octavo

@@ -259,47 +259,12 @@ TEST_F(Negotiate, backend_that_cannot_list_its_options) {
   EXPECT_EQ(request_.print(octavo_explain, "text", out), OCTAVO_OK);
   EXPECT_THAT(out, HasSubstr("backend fake: list_options failed with status 7"));
   EXPECT_THAT(out, HasSubstr("install a corrected build of the plugin"));
-  request_.set("fp8.fake.window", 16);
-  EXPECT_EQ(request_.print(octavo_check_config, "text", out), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(), StartsWith("table [fp8.fake] cannot be checked; backend fake: "));
 }
 
 TEST_F(Negotiate, relative_search_path_is_ignored_with_a_warning) {
   request().set("fp8.backend", "te").plugins("here/plugins");
   ASSERT_EQ(open(), OCTAVO_OK) << error();
   EXPECT_THAT(warnings(), ElementsAre(StartsWith("here/plugins (given by the host) is ignored: ")));
-}
-
-// Also of those that cannot be loaded; plugins of kernels alone have none.
-TEST_F(Negotiate, options_of_all_backends) {
-  put_fake(dir, "plugins", "no_symbol");
-  request().plugins(dir / "plugins");
-  const auto schema = [&](const std::string &provides) {
-    dir.write("plugins/fake.octavo-plugin.toml", fake_manifest() + provides);
-    std::string out;
-    EXPECT_EQ(request_.print(octavo_check_config, "schema", out), OCTAVO_OK) << error();
-    return out;
-  };
-  const auto with = [&](const std::string &interfaces) {
-    return schema("[provides]\ninterfaces = [" + interfaces + "]\n");
-  };
-  const auto fake = HasSubstr("\"fake\": {");
-  EXPECT_THAT(schema(""), HasSubstr("\"te\": {"));
-  EXPECT_THAT(schema(""), fake);
-  EXPECT_THAT(schema(""), HasSubstr("expected the symbol octavo_plugin_query_v1, found none"));
-  EXPECT_THAT(with("\"octavo.backend/1\""), fake);
-  EXPECT_THAT(with("\"octavo.backend/1\", \"octavo.kernels/1\""), fake);
-  EXPECT_THAT(with("\"octavo.kernels/1\""), testing::Not(fake));
-}
-
-// Options can be checked only where their backend can be asked.
-TEST_F(Negotiate, configuration_of_a_backend_that_cannot_be_loaded) {
-  put_fake(dir, "plugins", "no_symbol");
-  request().text("[fp8.fake]\ncount = 3").plugins(dir / "plugins");
-  std::string out;
-  EXPECT_EQ(request_.print(octavo_check_config, "text", out), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(), StartsWith("table [fp8.fake] cannot be checked, its backend cannot be "
-                                  "loaded; "));
 }
 
 TEST_F(Negotiate, configuration_without_fp8_asks_nobody) {
