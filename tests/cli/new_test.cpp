@@ -108,10 +108,13 @@ TEST_P(CliNewLanguage, has_the_sample_under_the_new_name) {
 INSTANTIATE_TEST_SUITE_P(
     Languages, CliNewLanguage,
     testing::Values(
-        Case{"cpp", {"CMakeLists.txt", "own-recipe.v2.cpp"}, "Current"},
-        Case{"c", {"CMakeLists.txt", "own-recipe.v2.c"}, "minimal"},
+        Case{"cpp",
+             {"CMakeLists.txt", "own-recipe.v2.cpp", "own-recipe.v2.options.toml"},
+             "Current"},
+        Case{"c", {"CMakeLists.txt", "own-recipe.v2.c", "own-recipe.v2.options.toml"}, "minimal"},
         Case{"rust",
-             {"Cargo.toml", "build.rs", "src/lib.rs", "tests/octavo.rs"},
+             {"Cargo.toml", "build.rs", "own-recipe_v2.options.toml", "src/lib.rs",
+              "tests/octavo.rs"},
              "Current",
              "own-recipe_v2"},
         Case{"host-cpp", {"CMakeLists.txt", "own-recipe.v2.cpp", "octavo.toml"}, "mlp_host"},

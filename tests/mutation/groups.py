@@ -31,7 +31,7 @@ class Group:
 GROUPS = [
     Group("trust", "trust/*.cpp", "Trust*:Lock*:Signature*", ["octavo_sdk_internal_test", "octavo_sdk_test"]),
     Group("elf", "plugin/elf*.cpp", "Elf*", ["octavo_sdk_internal_test", "octavo_sdk_test"]),
-    Group("negotiate", "negotiate/*.cpp", "Negotiate*:Reasons*:MinGain*:AskBackend*",
+    Group("negotiate", "negotiate/*.cpp", "Negotiate*:Reasons*:MinGain*:AskBackend*:CheckOptions*",
           ["octavo_sdk_test", "octavo_sdk_internal_test"],
           also=(("octavo_zoo_test", "ZooSetup*"), ("octavo_cli_test", "CliLock*:CliExplain*"))),
     Group("checkpoint", "checkpoint/*.cpp", "Checkpoint*",

@@ -78,15 +78,16 @@ string(STRIP "${run_output}" libdir)
 run("build a host with pkg-config's flags" "${C_COMPILER}" -std=c11 ${c_flags}
     "${SOURCE}/samples/linear/linear.c" ${flags} "-Wl,-rpath,${libdir}" -o "${WORK}/linear")
 run("that host" "${WORK}/linear")
+set(built "${WORK}/plugin-build/lib/octavo/plugins")
 run("octavo manifest" "${octavo}" manifest minimal --version 1.0.0
-    --description "FP8 current scaling, nothing kept")
-file(READ "${WORK}/plugin-build/lib/octavo/plugins/minimal.octavo-plugin.toml" by_cmake)
+    --description "FP8 current scaling, nothing kept" --options "${built}/minimal.so")
+file(READ "${built}/minimal.octavo-plugin.toml" by_cmake)
+string(REGEX REPLACE "# As [^\n]*\n\n" "" by_cmake "${by_cmake}")  # of minimal.options.toml
 if(NOT run_output STREQUAL by_cmake)
   message(FATAL_ERROR "octavo manifest and octavo_add_plugin() differ:\n${run_output}\n${by_cmake}")
 endif()
 
 # The whole installation of a plugin: two files in a directory of the search path.
-set(built "${WORK}/plugin-build/lib/octavo/plugins")
 file(COPY "${built}/minimal.so" "${built}/minimal.octavo-plugin.toml"
      DESTINATION "${WORK}/plugins"
      DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)

@@ -81,7 +81,10 @@ FAKE = [("fake " + fault, "load", says) for fault, says in {
     "query_hangs": "still running after .* " + LOADED,
     "interface_crashes": "signal 8 .* " + LOADED,
     "options_crash": "signal 4 .* " + LOADED,
-}.items()] + [("fake not_utf8", "texts", "a verdict's text is no UTF-8")]
+}.items()] + [("fake not_utf8", "texts", "a verdict's text is no UTF-8"),
+              ("fake good", "contract.table", "option count: expected default = 4, found 5")]
+# What its manifest states of the options, where that is the fault.
+STATED = {"good": '[options.count]\ndefault = 5\nlow = 1\nhelp = "an option"\n'}
 # The subject computes on kernels of its own alone; on those of this machine its products fail, and these
 # checks with them. The suite's own test runs their cases.
 NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite.nan", "numerics", "reduction", "fused",

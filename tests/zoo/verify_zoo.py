@@ -35,7 +35,8 @@ def put_fake(octavo, folder, fault, directory):
     """A fake library with its manifest, in a directory that passes the trust check."""
     shutil.copy(pathlib.Path(folder, f"fake_{fault}.so"), directory / "fake.so")
     manifest = subprocess.run([octavo, "manifest", "fake", "--version", "1.2.3"], capture_output=True, check=True)
-    (directory / "fake.octavo-plugin.toml").write_bytes(manifest.stdout)
+    stated = verify_cases.STATED.get(fault, "").encode()
+    (directory / "fake.octavo-plugin.toml").write_bytes(manifest.stdout + stated)
     return directory / "fake.so"
 
 

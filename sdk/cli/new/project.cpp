@@ -99,7 +99,7 @@ class Files {
       for (size_t i = 0; i < words.size(); ++i) {
         const std::string to = filled(words[i].second, values_);
         found[i] += replace_word(content, words[i].first, to);
-        replace_word(place, words[i].first, to);
+        found[i] += replace_word(place, words[i].first, to);
       }
       put(place, content);
     }

@@ -82,6 +82,12 @@ void check_manifest(const Folder &folder, const Manifest &m, const Hardware &hw)
   const bool stated =
       m.text.find('/') != std::string::npos || m.text.find('\\') != std::string::npos;
   expect(inside || stated, "a relative file lies beside the manifest", m.library);
+  if (m.options) {
+    for (const DeclaredOption &o : *m.options)
+      expect(!o.name.empty() && is_value(o.initial), "an option with a default", o.name);
+    expect(first_difference(*m.options, *m.options).empty(), "options that equal themselves");
+    options_toml(*m.options);
+  }
   std::vector<Verdict> refusals;
   const bool met = check_requirements(m, hw, refusals);
   expect(met == refusals.empty(), "one refusal for each requirement", m.text);
