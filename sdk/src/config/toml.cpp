@@ -7,6 +7,8 @@
 #define TOML_MAX_NESTED_VALUES 64
 #include <toml++/toml.h>
 
+#include <new>
+
 #include "sdk/src/base/failure.h"
 
 namespace octavo {
@@ -87,6 +89,15 @@ class Flattener {
   std::vector<TomlEntry> entries_;
 };
 
+bool is_toml(std::string_view text) {
+  try {
+    static_cast<void>(toml::parse(text));
+    return true;
+  } catch (const toml::parse_error &) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
@@ -99,6 +110,9 @@ std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name
     flattener.table(document, {});
     return flattener.take();
   } catch (const toml::parse_error &e) {
+    // toml++ reads real numbers through a stream, which takes a failed allocation for a wrong
+    // number. What is wrong the second time, too, is no shortage.
+    if (is_toml(text)) throw std::bad_alloc();
     const auto at = e.source().begin;
     throw Failure(OCTAVO_INVALID, domain, name, ":", at.line, ":", at.column,
                   ": not valid TOML: ", e.description())
