@@ -22,6 +22,7 @@
 #include "tests/samples/child_program.h"
 #include "tests/support/failing_heap.h"
 #include "tests/support/seed.h"
+#include "tests/support/temp_dir.h"
 
 // The program, as a function.
 #define main train_gpt_main
@@ -54,7 +55,6 @@ void PrintTo(const Scenario &s, std::ostream *out) {
 class TrainGptHeap : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = gpt_test::test_directory();
     gpt_test::write_text(directory_ + "/text", gpt_test::some_text(3000));
     asked_ = static_cast<int64_t *>(
         mmap(nullptr, sizeof(*asked_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -137,7 +137,8 @@ class TrainGptHeap : public testing::Test {
   }
 
  private:
-  std::string directory_;
+  const heap::TempDir dir_ = heap::TempDir::in_memory();
+  const std::string directory_ = dir_.path();
   int64_t *asked_ = nullptr;
 };
 

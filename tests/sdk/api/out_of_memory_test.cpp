@@ -102,8 +102,9 @@ class Opened {
   octavo_store *store = nullptr;
 };
 
-void save_and_load(const octavo_open_desc &desc, const Place &place, Said *said) {
+void save_and_load(const octavo_open_desc &desc, const Place &place, int64_t which, Said *said) {
   const Opened run(desc, said);
+  arm_heap(which);  // `report` opens the same run
   const octavo_str directory = {place.checkpoint.data(), place.checkpoint.size()};
   uint64_t step = 0;
   if (said->status == OCTAVO_OK) said->status = octavo_store_save(run.store, directory, 7);
@@ -111,7 +112,8 @@ void save_and_load(const octavo_open_desc &desc, const Place &place, Said *said)
   if (said->status == OCTAVO_OK) said->mix(&step, sizeof(step));
 }
 
-void report(const octavo_open_desc &desc, const Place &, Said *said) {
+void report(const octavo_open_desc &desc, const Place &, int64_t which, Said *said) {
+  arm_heap(which);
   const Opened run(desc, said);
   for (const octavo_str format :
        {octavo_str{"text", 4}, octavo_str{"tree", 4}, octavo_str{"json", 4}})
@@ -119,13 +121,15 @@ void report(const octavo_open_desc &desc, const Place &, Said *said) {
 }
 
 template <auto Function>
-void look(const octavo_open_desc &desc, const Place &, Said *said) {
+void look(const octavo_open_desc &desc, const Place &, int64_t which, Said *said) {
+  arm_heap(which);
   said->status = Function(&desc, {"json", 4}, take_line, said);
 }
 
 struct Scenario {
   const char *name;
-  void (*run)(const octavo_open_desc &, const Place &, Said *);
+  // The allocation `which` fails, counted from where the scenario begins; 0: none.
+  void (*run)(const octavo_open_desc &, const Place &, int64_t which, Said *);
   bool stranger;  // a plugin that the helper tries
 };
 
@@ -238,7 +242,7 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
 
   Place place;
   Environment environment;
-  TempDir dir;
+  TempDir dir = TempDir::in_memory();
 
  private:
   void run_once(const Scenario &scenario, int64_t which, Said *said) {
@@ -250,8 +254,7 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
     host.ctx = said;
     host.diagnose = keep;
     const octavo_open_desc desc = describe(place, &host, scenario.stranger);
-    arm_heap(which);
-    scenario.run(desc, place, said);
+    scenario.run(desc, place, which, said);
   }
 
   Trial *shared_ = nullptr;
