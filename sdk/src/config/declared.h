@@ -32,6 +32,19 @@ inline void widen(const TomlValue &like, TomlValue &value) {
     value = static_cast<double>(std::get<int64_t>(value));
 }
 
+// Whether a number is within the bounds of its own type; other values have none, and NaN passes.
+inline bool is_in_bounds(const DeclaredOption &o, const TomlValue &value) {
+  const auto check = [&](auto number) {
+    using T = decltype(number);
+    const T *low = std::get_if<T>(&o.low);
+    const T *high = std::get_if<T>(&o.high);
+    return !(low != nullptr && number < *low) && !(high != nullptr && number > *high);
+  };
+  if (const auto *i = std::get_if<int64_t>(&value)) return check(*i);
+  if (const auto *f = std::get_if<double>(&value)) return check(*f);
+  return true;
+}
+
 // What the backend declares. Throws Failure(OCTAVO_INTERNAL) when a declaration makes no sense.
 std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id);
 

@@ -19,15 +19,8 @@ namespace octavo {
 namespace {
 
 bool inside(const DeclaredOption &o, const TomlValue &value) {
-  auto check = [&](auto number) {
-    using T = decltype(number);
-    const T *low = std::get_if<T>(&o.low);
-    const T *high = std::get_if<T>(&o.high);
-    return (low == nullptr || number >= *low) && (high == nullptr || number <= *high);
-  };
-  if (const auto *i = std::get_if<int64_t>(&value)) return check(*i);
-  if (const auto *f = std::get_if<double>(&value)) return std::isfinite(*f) && check(*f);
-  return true;
+  const auto *real = std::get_if<double>(&value);
+  return (real == nullptr || std::isfinite(*real)) && is_in_bounds(o, value);
 }
 
 std::string range_of(const DeclaredOption &o) {

@@ -18,14 +18,6 @@ bool is_table(const TomlValue &value) {
   return other != nullptr && other->kind == "table";
 }
 
-// Whether a number is out of a bound of its own type.
-template <typename T>
-bool outside(const DeclaredOption &o, T number) {
-  const T *low = std::get_if<T>(&o.low);
-  const T *high = std::get_if<T>(&o.high);
-  return (low != nullptr && number < *low) || (high != nullptr && number > *high);
-}
-
 }  // namespace
 
 template <typename... Part>
@@ -97,9 +89,7 @@ DeclaredOption ManifestOptions::option_of(const std::map<std::string, TomlEntry>
       fail_at(*entry, "expected ", number ? kind_of(o.initial) : "no bound",
               ", since the default is ", kind_of(o.initial), ", found ", kind_of(entry->value));
   }
-  const auto *integer = std::get_if<int64_t>(&o.initial);
-  const auto *real = std::get_if<double>(&o.initial);
-  if ((integer != nullptr && outside(o, *integer)) || (real != nullptr && outside(o, *real)))
+  if (!is_in_bounds(o, o.initial))
     fail_at(*initial, "expected a value between low and high, found ", show(o.initial));
   if (const TomlEntry *entry = given("choices")) {
     const auto *choices = std::get_if<std::vector<std::string>>(&entry->value);
