@@ -75,6 +75,9 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
                  : kNoFormat;
     case OCTAVO_KIND_QUANTIZE_FP4:
       return is_fp4(q.dtype, q.granularity, limits) ? nullptr : kNoFormat;
+    case OCTAVO_KIND_ROUND_CODES:
+      return is_operand(q.dtype, q.granularity) && is_dtype(q.dtype, Dtypes::kFloat8) ? nullptr
+                                                                                      : kNoFormat;
     case OCTAVO_KIND_ADAM_ROUNDED:
     case OCTAVO_KIND_ADAM_ONE_PASS:
       /* The call itself, or a format of its moments as for adam_step. */
@@ -107,8 +110,8 @@ Reason reason_against(const octavo_ability &q, const DeviceLimits &limits) {
     case OCTAVO_KIND_COPY:
     case OCTAVO_KIND_SCALE_VALUES:
     case OCTAVO_KIND_GRADIENT_SCALE:
+    case OCTAVO_KIND_COUNT:
     case OCTAVO_KIND_PRESCALE_UPDATE: return nullptr;
-    case OCTAVO_KIND_COUNT: return limits.takes_fp4 ? nullptr : "no such call";
     default: return "no such call";
   }
 }

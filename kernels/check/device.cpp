@@ -43,9 +43,10 @@ octavo_status check_workspace_bytes(const Caller &caller, const void *call,
     case OCTAVO_KIND_PACK:
     case OCTAVO_KIND_PRESCALE_UPDATE:
     case OCTAVO_KIND_ADAM_ROUNDED:
-    case OCTAVO_KIND_ADAM_ONE_PASS: return OCTAVO_OK;
+    case OCTAVO_KIND_ADAM_ONE_PASS:
+    case OCTAVO_KIND_ROUND_CODES:
+    case OCTAVO_KIND_COUNT: return OCTAVO_OK;
     case OCTAVO_KIND_QUANTIZE_FP4:
-    case OCTAVO_KIND_COUNT:
       if (limits.takes_fp4) return OCTAVO_OK;
       [[fallthrough]];
     default:

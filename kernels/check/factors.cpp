@@ -84,19 +84,13 @@ octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceL
   Check check(caller, "draft");
   check.not_null(call, "call");
   if (!check.ok()) return check.status();
-  const uint32_t kind = kind_of(call);
-  constexpr uint32_t kPrescale = OCTAVO_KIND_PRESCALE_UPDATE, kAdam = OCTAVO_KIND_ADAM_ROUNDED,
-                     kOnePass = OCTAVO_KIND_ADAM_ONE_PASS;
-  if (limits.takes_fp4) {
-    check.fail(OCTAVO_UNSUPPORTED,
-               "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (quantize_fp4), %u "
-               "(count) or %u (adam_one_pass)",
-               kind, kPrescale, kAdam, OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_KIND_COUNT, kOnePass);
-  } else {
-    check.fail(OCTAVO_UNSUPPORTED,
-               "kind = %u; expected %u (prescale_update), %u (adam_rounded) or %u (adam_one_pass)",
-               kind, kPrescale, kAdam, kOnePass);
-  }
+  static_assert(OCTAVO_KIND_QUANTIZE_FP4 == 32770, "the number in the text");
+  check.fail(OCTAVO_UNSUPPORTED,
+             "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (adam_one_pass), %u "
+             "(round_codes)%s or %u (count)",
+             kind_of(call), OCTAVO_KIND_PRESCALE_UPDATE, OCTAVO_KIND_ADAM_ROUNDED,
+             OCTAVO_KIND_ADAM_ONE_PASS, OCTAVO_KIND_ROUND_CODES,
+             limits.takes_fp4 ? ", 32770 (quantize_fp4)" : "", OCTAVO_KIND_COUNT);
   return check.status();
 }
 

@@ -40,6 +40,7 @@ OCTAVO_MINOR_0(octavo_adam_rounded, reserved);
 OCTAVO_MINOR_0(octavo_adam_one_pass, amax);
 OCTAVO_MINOR_0(octavo_quantize_fp4, reserved);
 OCTAVO_MINOR_0(octavo_count, skip);
+OCTAVO_MINOR_0(octavo_round_codes, reserved);
 OCTAVO_MINOR_0(octavo_gradient_scale, max_norm);
 OCTAVO_MINOR_0(octavo_pack, out);
 #undef OCTAVO_MINOR_0

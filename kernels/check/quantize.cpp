@@ -145,6 +145,17 @@ void check_state(Check *check, const octavo_quantize &c) {
   check_collected(check, c);
 }
 
+/* Of codes that quantize has written, per tensor, of rows or of blocks. */
+void check_scale_of(Check *check, const octavo_tensor &codes, const octavo_scale *s) {
+  if (has_blocks(s)) {
+    check_block_scale(check, s, "scale_inv", codes);
+  } else if (is_row_scaled(s)) {
+    check_row_scale(check, s, "scale_inv", codes.rows);
+  } else {
+    check->scale(s, "scale_inv", false, ", 1 (of rows) or a block granularity (2, 3, 4, 7)");
+  }
+}
+
 }  // namespace
 
 octavo_status check_quantize(const Caller &caller, const octavo_quantize *c,
@@ -178,18 +189,27 @@ octavo_status check_quantize_stats(const Caller &caller, const octavo_quantize_s
   if (!check.ok()) return check.status();
   check.at_least(c->codes->rows, c->in->rows, "codes.rows", "in.rows");
   check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
-  if (is_block) {
-    check_block_scale(&check, c->scale_inv, "scale_inv", *c->codes);
-  } else if (is_row_scaled(c->scale_inv)) {
-    check_row_scale(&check, c->scale_inv, "scale_inv", c->codes->rows);
-  } else {
-    check.scale(c->scale_inv, "scale_inv", false,
-                ", 1 (of rows) or a block granularity (2, 3, 4, 7)");
-  }
+  check_scale_of(&check, *c->codes, c->scale_inv);
   check.accumulators({{c->saturated, "saturated"},
                       {c->underflow, "underflow"},
                       {c->signal, "signal"},
                       {c->noise, "noise"}});
+  return check.status();
+}
+
+octavo_status check_round_codes(const Caller &caller, const octavo_round_codes *c) {
+  Check check(caller, "round_codes");
+  if (!check.call(c)) return check.status();
+  check.tensor(c->in, "in", Dtypes::kPlain);
+  check.tensor(c->codes, "codes", Dtypes::kFloat8);
+  if (c->is_transposed > 1)
+    check.fail(OCTAVO_INVALID, "is_transposed = %u; expected 0 or 1", c->is_transposed);
+  if (!check.ok()) return check.status();
+  const bool turns = c->is_transposed != 0;
+  check.holds(c->codes, "codes", turns ? c->in->cols : c->in->rows,
+              turns ? c->in->rows : c->in->cols);
+  check_scale_of(&check, *c->codes, c->scale_inv);
+  check.accumulators({{c->count, "count"}});
   return check.status();
 }
 

@@ -55,6 +55,7 @@ octavo_status check_delayed_scale_update(const Caller &caller,
 octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_update *c);
 octavo_status check_quantize_fp4(const Caller &caller, const octavo_quantize_fp4 *c,
                                  const DeviceLimits &limits);
+octavo_status check_round_codes(const Caller &caller, const octavo_round_codes *c);
 octavo_status check_count(const Caller &caller, const octavo_count *c);
 /* Of a draft call that the kernels do not know; a null call, too. */
 octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceLimits &limits);

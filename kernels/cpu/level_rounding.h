@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/update_loops.h"
 #include "octavo/tensor.h"
 
@@ -63,6 +65,16 @@ void cast_random_row(uint32_t dtype, bool is_scaled, const float *values, int64_
   });
 }
 
+void round_again_row(uint32_t dtype, const float *values, const float *scale_inv, int64_t n,
+                     RandomKey key, uint64_t first, uint64_t step, uint8_t *codes) {
+  const auto round = [&](auto is_e4m3) {
+    for (int64_t i = 0; i < n; ++i)
+      codes[i] = round_code(is_e4m3, values[i], scale_inv[i], key,
+                            first + static_cast<uint64_t>(i) * step);
+  };
+  dtype == OCTAVO_E4M3FN ? round(std::true_type{}) : round(std::false_type{});
+}
+
 void encode_expanded_random_row(const ExpandedGroup &g, const float *values, int64_t n,
                                 RandomKey key, uint64_t first, uint8_t *codes) {
   for (int64_t i = 0; i < n; ++i)
@@ -86,8 +98,8 @@ void shrink_row(int64_t bytes, const float *stored, const float *values, const f
              : shrink_each(stored, values, old, limit, n, static_cast<uint16_t *>(codes));
 }
 
-constexpr RoundingLoops kRoundingLoops = {&cast_random_row, &encode_expanded_random_row,
-                                          &shrink_row};
+constexpr RoundingLoops kRoundingLoops = {&cast_random_row, &round_again_row,
+                                          &encode_expanded_random_row, &shrink_row};
 
 }  // namespace
 }  // namespace octavo

@@ -234,12 +234,7 @@ octavo_status quantize_fp4(const Context &context, const octavo_quantize &c, con
 }
 
 octavo_status quantize_fp4(const Context &context, const octavo_quantize_fp4 &c) {
-  const float count = c.count == nullptr ? 0.0f : *c.count;
-  /* What is no number of a step, such as the memory of a host that is being tried out, counts as 0.
-   */
-  const bool is_count = count >= 0.0f && count < 0x1p24f;
-  return quantize_fp4(context, *c.quantize,
-                      {c.flags, c.key, is_count ? static_cast<int32_t>(count) : 0});
+  return quantize_fp4(context, *c.quantize, {c.flags, c.key, step_of(c.count)});
 }
 
 }  // namespace octavo

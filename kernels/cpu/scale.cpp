@@ -46,8 +46,7 @@ octavo_status prescale_update(const Context &, const octavo_prescale_update &c) 
 
 octavo_status count(const Context &, const octavo_count &c) {
   if (c.skip != nullptr && *c.skip != 0.0f) return OCTAVO_OK;
-  constexpr float kLast = 0x1p24f - 1.0f;
-  *c.count = *c.count < kLast ? *c.count + 1.0f : 0.0f;
+  *c.count = next_count(*c.count);
   return OCTAVO_OK;
 }
 

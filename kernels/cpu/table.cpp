@@ -58,6 +58,9 @@ octavo_status draft(void *ctx, const void *call) {
     case OCTAVO_KIND_QUANTIZE_FP4:
       return verb<check_quantize_fp4, quantize_fp4>(ctx,
                                                     static_cast<const octavo_quantize_fp4 *>(call));
+    case OCTAVO_KIND_ROUND_CODES:
+      return verb<check_round_codes, round_codes>(ctx,
+                                                  static_cast<const octavo_round_codes *>(call));
     case OCTAVO_KIND_COUNT:
       return verb<check_count, count>(ctx, static_cast<const octavo_count *>(call));
     default: {

@@ -80,6 +80,10 @@ struct RoundingLoops {
    * `cast` of level.h does where is_scaled or a code has 8 bits, else overflows as `store` does. */
   void (*cast)(uint32_t dtype, bool is_scaled, const float *values, int64_t n, float scale,
                RandomKey key, uint64_t first, void *codes);
+  /* codes[i] = round_code of values[i], scale_inv[i] and element first + i * step, to E4M3FN or
+   * E5M2. */
+  void (*round_again)(uint32_t dtype, const float *values, const float *scale_inv, int64_t n,
+                      RandomKey key, uint64_t first, uint64_t step, uint8_t *codes);
   /* codes[i] = encode_expanded_random(group, values[i]). */
   void (*encode_expanded)(const ExpandedGroup &group, const float *values, int64_t n, RandomKey key,
                           uint64_t first, uint8_t *codes);

@@ -25,6 +25,7 @@ octavo_status copy(const Context &context, const octavo_copy &c);
 octavo_status scale_values(const Context &context, const octavo_scale_values &c);
 octavo_status prescale_update(const Context &context, const octavo_prescale_update &c);
 octavo_status quantize_fp4(const Context &context, const octavo_quantize_fp4 &c);
+octavo_status round_codes(const Context &context, const octavo_round_codes &c);
 octavo_status count(const Context &context, const octavo_count &c);
 octavo_status quantize_stats(const Context &context, const octavo_quantize_stats &c);
 octavo_status prologue(const Context &context, const octavo_prologue_call &c);

@@ -1,4 +1,5 @@
-/* scale_from_amax, delayed_scale_update, gradient_scale and the draft prescale_update. */
+/* scale_from_amax, delayed_scale_update, gradient_scale and the drafts prescale_update and count.
+ */
 #include "kernels/check/calls.h"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/scales.cuh"
@@ -25,18 +26,34 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
   });
 }
 
-octavo_status draft(void *ctx, const void *call) {
-  const uint32_t kind = call == nullptr ? 0 : kind_of(call);
-  if (kind == OCTAVO_KIND_ADAM_ROUNDED)
-    return adam_rounded(ctx, static_cast<const octavo_adam_rounded *>(call));
-  if (kind == OCTAVO_KIND_ADAM_ONE_PASS)
-    return adam_one_pass(ctx, static_cast<const octavo_adam_one_pass *>(call));
-  if (kind != OCTAVO_KIND_PRESCALE_UPDATE)
-    return refuse_draft(context_of(ctx).caller, call, context_of(ctx).limits);
-  const auto *c = static_cast<const octavo_prescale_update *>(call);
+namespace {
+
+octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
   return run_verb<check_prescale_update>(ctx, "prescale_update", c, [&](Launcher &l) {
     l.run(dim3(1), dim3(1), prescale_update_kernel, *c);
   });
+}
+
+octavo_status count(void *ctx, const octavo_count *c) {
+  return run_verb<check_count>(ctx, "count", c,
+                               [&](Launcher &l) { l.run(dim3(1), dim3(1), count_kernel, *c); });
+}
+
+}  // namespace
+
+octavo_status draft(void *ctx, const void *call) {
+  switch (call == nullptr ? 0 : kind_of(call)) {
+    case OCTAVO_KIND_PRESCALE_UPDATE:
+      return prescale_update(ctx, static_cast<const octavo_prescale_update *>(call));
+    case OCTAVO_KIND_ADAM_ROUNDED:
+      return adam_rounded(ctx, static_cast<const octavo_adam_rounded *>(call));
+    case OCTAVO_KIND_ADAM_ONE_PASS:
+      return adam_one_pass(ctx, static_cast<const octavo_adam_one_pass *>(call));
+    case OCTAVO_KIND_ROUND_CODES:
+      return round_codes(ctx, static_cast<const octavo_round_codes *>(call));
+    case OCTAVO_KIND_COUNT: return count(ctx, static_cast<const octavo_count *>(call));
+    default: return refuse_draft(context_of(ctx).caller, call, context_of(ctx).limits);
+  }
 }
 
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {

@@ -1,6 +1,7 @@
-/* dequantize, quantize_stats, copy and scale_values. */
+/* dequantize, quantize_stats, copy, scale_values and the draft round_codes. */
 #include "kernels/check/calls.h"
 #include "kernels/cuda/device/dequantize.cuh"
+#include "kernels/cuda/device/round_codes.cuh"
 #include "kernels/cuda/device/scales.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/verbs.h"
@@ -61,6 +62,18 @@ octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c) {
     l.run(dim3(1), dim3(kStatsParts), quantize_stats_kernel, any_tensor(*c->in),
           any_tensor(*c->codes), scale_inv_at(c->scale_inv), largest_of(c->codes->dtype),
           StatsTargets{c->saturated, c->underflow, c->signal, c->noise});
+  });
+}
+
+octavo_status round_codes(void *ctx, const octavo_round_codes *c) {
+  return run_verb<check_round_codes>(ctx, "round_codes", c, [&](Launcher &l) {
+    const int64_t tiles = divide_up(c->in->rows, kRoundTile) * divide_up(c->in->cols, kRoundTile);
+    if (tiles == 0) return;
+    const octavo_tensor &codes = *c->codes;
+    l.run(dim3(blocks_for(l.context(), tiles)), dim3(kRoundTile, kRoundRows), round_codes_kernel,
+          RoundCodes{any_tensor(*c->in), static_cast<uint8_t *>(codes.data), codes.cols,
+                     codes.stride, scale_inv_at(c->scale_inv), c->count, c->key,
+                     codes.dtype == OCTAVO_E4M3FN, c->is_transposed != 0});
   });
 }
 

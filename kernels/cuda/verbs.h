@@ -25,6 +25,7 @@ octavo_status scale_values(void *ctx, const octavo_scale_values *c);
 octavo_status draft(void *ctx, const void *call);
 octavo_status adam_rounded(void *ctx, const octavo_adam_rounded *c);
 octavo_status adam_one_pass(void *ctx, const octavo_adam_one_pass *c);
+octavo_status round_codes(void *ctx, const octavo_round_codes *c);
 octavo_status quantize_stats(void *ctx, const octavo_quantize_stats *c);
 octavo_status prologue(void *ctx, const octavo_prologue_call *c);
 octavo_status prologue_quantize(void *ctx, const octavo_prologue_call *c);

@@ -103,6 +103,32 @@ OCTAVO_HOST_DEVICE static inline uint8_t encode_e5m2_random(float value, uint32_
   return encode_float8_random<2, 15, 0x47600000>(value, random);
 }
 
+/* round_codes of octavo/draft/rounding.h, for element `place` of the codes. Numbers that follow
+ * from the value, too, differ between two batches of one step. NaN has no sign: devices do not
+ * agree on that of a quotient. */
+OCTAVO_HOST_DEVICE static inline uint8_t round_code(bool is_e4m3, float value, float scale_inv,
+                                                    RandomKey key, uint64_t place) {
+  const float scaled = value / scale_inv;
+  const uint32_t high =
+      static_cast<uint32_t>(place >> 32) ^ static_cast<uint32_t>(float_bits(value));
+  const uint32_t random = random_bits(key, static_cast<uint32_t>(place), high);
+  const uint8_t code =
+      is_e4m3 ? encode_e4m3_random(scaled, random) : encode_e5m2_random(scaled, random);
+  return is_nan(scaled) ? uint8_t{0x7F} : code;
+}
+
+/* The number of a step as a slot holds it. What is none, such as the memory of a host that is being
+ * tried out, counts as 0. */
+OCTAVO_HOST_DEVICE static inline int32_t step_of(const float *count) {
+  const float step = count == nullptr ? 0.0f : *count;
+  return step >= 0.0f && step < 0x1p24f ? static_cast<int32_t>(step) : 0;
+}
+
+/* The number after it: f32 holds whole numbers below 2^24. */
+OCTAVO_HOST_DEVICE static inline float next_count(float count) {
+  return count < 0x1p24f - 1.0f ? count + 1.0f : 0.0f;
+}
+
 /* kLargest: 65504 with a scale, which saturates; 65536, the code of infinity, without. */
 template <int32_t kLargest>
 OCTAVO_HOST_DEVICE static inline uint16_t encode_f16_random(float value, uint32_t random) {

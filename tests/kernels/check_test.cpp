@@ -149,13 +149,13 @@ TEST_F(CheckOfADevice, workspace_bytes_knows_the_kinds_of_calls) {
 }
 
 TEST_F(CheckOfADevice, codes_of_four_bits_are_for_kernels_that_take_them) {
-  auto count = make_call<octavo_count>(OCTAVO_KIND_COUNT);
+  auto fp4 = make_call<octavo_quantize_fp4>(OCTAVO_KIND_QUANTIZE_FP4);
   auto q = make_call<octavo_ability>(OCTAVO_KIND_ABILITY);
   scale_inv_.granularity = OCTAVO_BLOCK_1X16;
   for (const bool takes : {false, true}) {
     limits_.takes_fp4 = takes;
     uint64_t bytes = 1;
-    EXPECT_EQ(check_workspace_bytes(caller_, &count, limits_, &bytes),
+    EXPECT_EQ(check_workspace_bytes(caller_, &fp4, limits_, &bytes),
               takes ? OCTAVO_OK : OCTAVO_UNSUPPORTED);
     refuse_draft(caller_, &gemm_, limits_);
     EXPECT_EQ(last_text().find("quantize_fp4") != std::string::npos, takes);

@@ -5,6 +5,7 @@
 
 #include "kernels/format/delayed.h"
 #include "kernels/format/power.h"
+#include "kernels/format/rounding.h"
 #include "octavo/kernels.h"
 
 namespace octavo::cuda {
@@ -47,6 +48,12 @@ namespace octavo::cuda {
   }
   *c.saturated = 0.0f;
   *c.added = 0.0f;
+}
+
+/* One thread. */
+[[maybe_unused]] static __global__ void count_kernel(octavo_count c) {
+  if (c.skip != nullptr && *c.skip != 0.0f) return;
+  *c.count = next_count(*c.count);
 }
 
 /* What a launch takes of the array of addresses, which is the host's. */

@@ -151,6 +151,47 @@ TEST(CudaValues, statistics_as_the_cpu) {
   }
 }
 
+TEST(CudaValues, round_codes_as_the_cpu) {
+  Devices devices;
+  uint64_t seed = 1;
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 1}, {67, 300}, {160, 33}};
+  for (const uint32_t granularity : {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128,
+                                     OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32}) {
+    for (const uint32_t dtype : kPlain) {
+      for (const bool turns : {false, true}) {
+        for (const auto &[rows, cols] : shapes) {
+          Twins twins(seed++);
+          const auto values = twins.tensor(rows, cols, dtype, Values::kSpecial, 2);
+          const uint32_t to = seed % 2 == 0 ? OCTAVO_E4M3FN : OCTAVO_E5M2;
+          const int64_t height = (turns ? cols : rows) + 3, width = (turns ? rows : cols) + 1;
+          const auto codes = twins.tensor(height, width, to, Values::kSpecial, 5);
+          const Twins::Scales scales = random_scales(twins, granularity, height, width);
+          const size_t count = twins.floats({static_cast<float>(seed)});
+          for (int side = 0; side < 2; ++side) {
+            const octavo_tensor in = twins.at(side, values);
+            const octavo_tensor of = twins.at(side, codes);
+            const octavo_scale s = twins.at(side, scales);
+            auto c = make_call<octavo_round_codes>(OCTAVO_KIND_ROUND_CODES);
+            c.in = &in;
+            c.codes = &of;
+            c.scale_inv = &s;
+            c.count = twins.floats_at(side, count);
+            c.key = seed;
+            c.is_transposed = turns ? 1 : 0;
+            ASSERT_EQ(devices.run(side, &octavo_kernels::draft, c), OCTAVO_OK)
+                << devices.last_text();
+            auto next = make_call<octavo_count>(OCTAVO_KIND_COUNT);
+            next.count = twins.floats_at(side, count);
+            ASSERT_EQ(devices.run(side, &octavo_kernels::draft, next), OCTAVO_OK);
+          }
+          twins.expect_equal("granularity " + std::to_string(granularity) + " in " +
+                             std::to_string(dtype) + (turns ? " turned" : ""));
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaValues, amax_copies_and_factors_as_the_cpu) {
   Devices devices;
   for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2}) {

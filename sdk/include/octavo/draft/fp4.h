@@ -38,7 +38,6 @@ enum {
 
 /* The `kind` of a call of octavo_kernels.draft. */
 #define OCTAVO_KIND_QUANTIZE_FP4 0x8002u
-#define OCTAVO_KIND_COUNT 0x8003u
 
 /* Arguments of the draft call quantize_fp4: a quantize to OCTAVO_E2M1 with more ways to do it.
  * Which way a code is rounded depends on the key, *count, the amax of `in`, whether it is one of
@@ -53,15 +52,5 @@ typedef struct octavo_quantize_fp4 {
   uint32_t flags; /* OCTAVO_FP4_... */
   uint32_t reserved;
 } octavo_quantize_fp4;
-
-/* Arguments of the draft call count: *count becomes *count + 1, or 0 after 2^24 - 1, since f32
- * holds no further whole numbers. It stays where *skip is not 0. */
-typedef struct octavo_count {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_COUNT */
-  void *stream;
-  float *count;
-  const float *skip; /* may be null */
-} octavo_count;
 
 #endif

@@ -1,4 +1,4 @@
-/* octavo/draft/rounding.h: how an Adam step rounds what it stores.
+/* octavo/draft/rounding.h: how an Adam step rounds what it stores, and how codes are rounded again.
  *
  * A draft, as those of octavo/draft.h: no part of the contract that ABI 1.0 freezes.
  * kernels/format/rounding.h defines each rounding to the last bit.
@@ -23,6 +23,8 @@
 
 /* The `kind` of a call of octavo_kernels.draft. */
 #define OCTAVO_KIND_ADAM_ROUNDED 0x8001u
+#define OCTAVO_KIND_COUNT 0x8003u
+#define OCTAVO_KIND_ROUND_CODES 0x8005u
 
 /* Arguments of the draft call adam_rounded: adam_step with a rounding of each tensor. Tensors in
  * f32 are not rounded. OCTAVO_ADAM_KEEP_POSITIVE is applied after the rounding. */
@@ -39,5 +41,35 @@ typedef struct octavo_adam_rounded {
   uint32_t exp_avg_sq_rounding; /* NEAREST_EVEN or STOCHASTIC */
   uint32_t reserved;
 } octavo_adam_rounded;
+
+/* Arguments of the draft call round_codes: codes that a quantize has rounded to nearest even are
+ * rounded again, as with OCTAVO_ROUND_STOCHASTIC. Each becomes one of fl32(value / scale_inv),
+ * saturated, where `scale_inv` stays as it is; NaN becomes 0x7F. So codes stand for the values on
+ * average, if none saturates. Which way a code is rounded depends on the key, *count, whether
+ * `codes` are transposed, the code's number in the order of rows there, and the bits of the value
+ * in f32: two batches of one step draw different numbers. A hot verb may make this call. */
+typedef struct octavo_round_codes {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_ROUND_CODES */
+  void *stream;
+  const octavo_tensor *in;       /* [rows, cols] in f32, bf16 or f16: what was cast */
+  const octavo_tensor *codes;    /* [rows, cols] or, transposed, [cols, rows] in E4M3FN or E5M2;
+                                    what is beyond `in` is padding and stays */
+  const octavo_scale *scale_inv; /* of codes: per tensor, of rows, or of blocks of 32 or 128 */
+  const float *count;            /* the number of the step; null means 0 */
+  uint64_t key;
+  uint32_t is_transposed; /* 0 or 1 */
+  uint32_t reserved;
+} octavo_round_codes;
+
+/* Arguments of the draft call count: *count becomes *count + 1, or 0 after 2^24 - 1, since f32
+ * holds no further whole numbers. It stays where *skip is not 0. */
+typedef struct octavo_count {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_COUNT */
+  void *stream;
+  float *count;
+  const float *skip; /* may be null */
+} octavo_count;
 
 #endif

@@ -66,8 +66,9 @@ struct Cast {
   float window = 0;
   const float *in_scale_inv = nullptr;  // of codes that are cast again
   uint32_t flags = 0;                   // OCTAVO_QUANTIZE_...
-  // Of codes in OCTAVO_E2M1; octavo_quantize_fp4 says what each is.
-  uint32_t fp4_flags = 0;
+  uint32_t fp4_flags = 0;               // of codes in OCTAVO_E2M1: OCTAVO_FP4_...
+  bool is_stochastic = false;           // codes of 8 bits are rounded by octavo_round_codes
+  // Of stochastic rounding; octavo_quantize_fp4 and octavo_round_codes say what each is.
   uint64_t key = 0;
   const float *count = nullptr;
 };

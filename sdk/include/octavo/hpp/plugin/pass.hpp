@@ -144,6 +144,7 @@ class Pass {
     void *second = has_second(granularity) ? work_.take(sizeof(float)) : nullptr;
     return scale_of(granularity, cols, data, static_cast<float *>(second));
   }
+  void cast_to_nearest(const octavo_tensor &in, Codes &out, const Cast &how);
   void cast_fp4(const octavo_tensor &in, octavo_quantize &q, const Cast &how);
   void write_fused();
   void multiply_once(Operand a, Operand b, octavo_tensor &d, const octavo_tensor *bias,

@@ -13,6 +13,23 @@ namespace octavo {
 namespace author {
 
 inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
+  cast_to_nearest(in, out, how);
+  if (!how.is_stochastic) return;
+  for (const bool turns : {false, true}) {
+    if (turns ? !out.has_columns() : !out.has_rows()) continue;
+    const Operand codes = turns ? out.by_columns() : out.by_rows();
+    auto c = call<octavo_round_codes>(OCTAVO_KIND_ROUND_CODES);
+    c.in = &read(in);
+    c.codes = &codes.codes;
+    c.scale_inv = &codes.scale_inv;
+    c.count = how.count;
+    c.key = how.key;
+    c.is_transposed = turns ? 1 : 0;
+    run(&octavo_kernels::draft, c);
+  }
+}
+
+inline void Pass::cast_to_nearest(const octavo_tensor &in, Codes &out, const Cast &how) {
   const bool per_tensor = out.columns_scale_inv.dtype == 0;
   const bool rows = out.has_rows(), columns = out.has_columns();
   // Every field is stored, without a branch, so that the compiler need not clear the struct first.
