@@ -29,6 +29,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
                  : Codes();
   Cast way = by_recipe(seen, c[nonfinite_]);
   way.fp4_flags = r.dy_flags;
+  way.is_stochastic = r.is_stochastic() && !r.is_fp4();
   way.key = static_cast<uint64_t>(options().rounding_seed) << 32 | c.linear.id;
   way.count = c[count_];
   // While dy may still be in a cache.

@@ -86,9 +86,15 @@ void Options::list(author::OptionList<Options> &l) {
   l.add("disable_2d_quantization", &O::disable_2d_quantization,
         "true: weights have one scale for 1 x 16 elements instead of 16 x 16; nvfp4 only")
       .per_linear();
-  l.add("rounding_seed", &O::rounding_seed, "of stochastic roundings; nvfp4 only")
+  l.add(
+       "gradient_rounding", &O::gradient_rounding,
+       "stochastic: gradients are right on average, by numbers that follow from rounding_seed, the "
+       "step, the layer and the element; default: stochastic for nvfp4, nearest for the others")
+      .choices({"default", "nearest", "stochastic"})
+      .per_linear();
+  l.add("rounding_seed", &O::rounding_seed, "of stochastic roundings")
       .range(0, 4294967295)
-      .per_session("one seed is for the whole session");
+      .per_linear();
   l.add("fp8_dpa", &O::fp8_dpa, "only false is possible: attention stays with the host")
       .per_session("attention stays with the host");
   l.add("fp8_mha", &O::fp8_mha, "only false is possible: attention stays with the host")

@@ -1,5 +1,6 @@
 // The options of the te backend, by the names, defaults and ranges of Transformer Engine's recipes
-// (transformer_engine/common/recipe), of Accelerate's TERecipeKwargs, and of torchao's rowwise.
+// (transformer_engine/common/recipe), of Accelerate's TERecipeKwargs, and of torchao's rowwise;
+// gradient_rounding and rounding_seed are Octavo's own.
 // What Transformer Engine keeps in environment variables (powers of two, fp32 scales) is an option,
 // too.
 #pragma once
@@ -24,6 +25,7 @@ enum class Profile {
 enum class Format { kDefault, kHybrid, kE4m3, kE5m2 };
 enum class Algorithm { kMax, kMostRecent };
 enum class AmaxOverflow { kTe, kRecover };
+enum class GradientRounding { kDefault, kNearest, kStochastic };
 enum class BackwardOverride { kNone, kHighPrecision, kDequantized };
 
 struct Options {
@@ -48,6 +50,7 @@ struct Options {
   bool disable_rht = false;
   bool disable_stochastic_rounding = false;
   bool disable_2d_quantization = false;
+  GradientRounding gradient_rounding = GradientRounding::kDefault;
   int64_t rounding_seed = 0;
   bool fp8_dpa = false;
   bool fp8_mha = false;

@@ -37,18 +37,29 @@ Remedy another_recipe(const Device &device, Scaling scaling) {
   return set_key("fp8.te.recipe", "\"current\"");
 }
 
-// What nvfp4 calls besides casts and products as such.
-void need_fp4(const Device &device, const Recipe &r, Verdicts &verdicts) {
-  octavo_ability cast{};
-  cast.call = OCTAVO_KIND_QUANTIZE_FP4;
-  cast.dtype = r.operand_dtype;
-  cast.granularity = r.operand_granularity;
-  if (((r.x_flags | r.dy_flags) == 0 || device.serves(device.ask(cast))) &&
-      (!r.is_stochastic() || device.executes(OCTAVO_KIND_COUNT)))
-    return;
-  verdicts.decline(OCTAVO_REASON_KERNEL,
-                   "the kernels of this device lack the transform or the rounding of nvfp4",
-                   another_recipe(device, r.scaling), "no octavo/draft/fp4.h");
+// What nvfp4 and stochastic rounding call besides casts and products as such.
+void need_drafts(const Device &device, const Recipe &r, Verdicts &verdicts) {
+  const auto has = [&](uint32_t call, uint32_t dtype) {
+    octavo_ability cast{};
+    cast.call = call;
+    cast.dtype = dtype;
+    cast.granularity = r.operand_granularity;
+    return device.serves(device.ask(cast));
+  };
+  const bool counts = !r.is_stochastic() || device.executes(OCTAVO_KIND_COUNT);
+  if (r.is_fp4()) {
+    const bool transforms =
+        (r.x_flags | r.dy_flags) == 0 || has(OCTAVO_KIND_QUANTIZE_FP4, r.operand_dtype);
+    if (!transforms || !counts)
+      verdicts.decline(OCTAVO_REASON_KERNEL,
+                       "the kernels of this device lack the transform or the rounding of nvfp4",
+                       another_recipe(device, r.scaling), "no octavo/draft/fp4.h");
+  } else if (r.is_stochastic() && (!counts || !has(OCTAVO_KIND_ROUND_CODES, r.gradient_dtype))) {
+    verdicts.decline(OCTAVO_REASON_KERNEL,
+                     "the kernels of this device lack stochastic rounding of gradients",
+                     set_key("fp8.te.gradient_rounding", "\"nearest\""),
+                     "no round_codes of octavo/draft/rounding.h");
+  }
 }
 
 }  // namespace
@@ -61,8 +72,8 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
     const CodeFormat x{r.operand_dtype, r.operand_granularity},
         w{r.operand_dtype, r.weight_granularity};
     verdicts.need_product(x, w, another_recipe(device, r.scaling));
-    if (r.is_fp4() && !verdicts.declined()) need_fp4(device, r, verdicts);
   }
+  if (!verdicts.declined()) need_drafts(device, r, verdicts);
   if (verdicts.declined()) return;
   if (r.scaling == Scaling::kMx && r.gradient_dtype == OCTAVO_E5M2)
     verdicts.add({OCTAVO_ACCEPT, OCTAVO_REASON_OPTION,

@@ -84,11 +84,15 @@ Recipe recipe_of(const Options &o) {
   r.weight_granularity = is_2d ? uint32_t{OCTAVO_BLOCK_32X32} : row.weight_granularity;
   const Format format = o.fp8_format == Format::kDefault ? row.format : o.fp8_format;
   if (format == Format::kE4m3) r.gradient_dtype = OCTAVO_E4M3FN;
+  const bool is_random_by_default = r.scaling == Scaling::kNvfp4 && !o.disable_stochastic_rounding;
+  r.rounds_at_random = o.gradient_rounding == GradientRounding::kDefault
+                           ? is_random_by_default
+                           : o.gradient_rounding == GradientRounding::kStochastic;
   if (r.scaling == Scaling::kNvfp4) {
     r.operand_dtype = r.gradient_dtype = OCTAVO_E2M1;
     if (o.disable_2d_quantization) r.weight_granularity = r.operand_granularity;
     r.x_flags = o.disable_rht ? 0 : OCTAVO_FP4_HADAMARD;
-    r.dy_flags = r.x_flags | (o.disable_stochastic_rounding ? 0 : OCTAVO_FP4_STOCHASTIC);
+    r.dy_flags = r.x_flags | (r.rounds_at_random ? OCTAVO_FP4_STOCHASTIC : 0);
   }
   r.fprop = overridden(o, "fprop");
   r.dgrad = overridden(o, "dgrad");

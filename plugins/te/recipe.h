@@ -23,6 +23,7 @@ struct Recipe {
   float eps = 0;                           // a smaller amax counts as this
   uint32_t x_flags = 0;                    // OCTAVO_FP4_... of casts to E2M1
   uint32_t dy_flags = 0;
+  bool rounds_at_random = false;  // dy
   Operands fprop = Operands::kFp8;
   Operands dgrad = Operands::kFp8;
   Operands wgrad = Operands::kFp8;
@@ -31,7 +32,7 @@ struct Recipe {
   bool delayed() const { return scaling == Scaling::kDelayed; }
   bool per_tensor() const { return operand_granularity == OCTAVO_PER_TENSOR; }
   bool is_fp4() const { return operand_dtype == OCTAVO_E2M1; }
-  bool is_stochastic() const { return casts_dy() && (dy_flags & OCTAVO_FP4_STOCHASTIC) != 0; }
+  bool is_stochastic() const { return casts_dy() && rounds_at_random; }
   bool rows() const { return operand_granularity == OCTAVO_PER_ROW; }
   // Which products read codes of the weight, of x and of dy.
   bool casts_weight() const { return fprop == Operands::kFp8 || dgrad != Operands::kPlain; }

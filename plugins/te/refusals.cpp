@@ -10,6 +10,10 @@ bool is(const O &o, Scaling scaling) {
   return o.scaling() == scaling;
 }
 
+bool asks_for_stochastic(const O &o) {
+  return o.gradient_rounding == GradientRounding::kStochastic;
+}
+
 using author::set_key;
 
 const author::OptionRule<O> kRules[] = {
@@ -92,15 +96,21 @@ const author::OptionRule<O> kRules[] = {
        return !is(o, Scaling::kNvfp4) &&
               (o.disable_rht || o.disable_stochastic_rounding || o.disable_2d_quantization);
      },
-     "only nvfp4 has a transform, stochastic rounding and blocks of 16 x 16 elements",
+     "only nvfp4 has a transform, stochastic rounding by default and blocks of 16 x 16 elements",
      set_key("fp8.te.recipe", "\"nvfp4\"", ", or remove the option"),
      {"disable_rht", "disable_stochastic_rounding", "disable_2d_quantization"}},
-    {[](const O &o) {
-       return o.rounding_seed != 0 && (!is(o, Scaling::kNvfp4) || o.disable_stochastic_rounding);
-     },
-     "only the stochastic rounding of nvfp4 has a seed",
-     set_key("fp8.te.rounding_seed", "0"),
-     {"rounding_seed", "disable_stochastic_rounding", "recipe"}},
+    {[](const O &o) { return asks_for_stochastic(o) && o.disable_stochastic_rounding; },
+     "gradient_rounding and disable_stochastic_rounding contradict each other",
+     "remove one of fp8.te.gradient_rounding and disable_stochastic_rounding",
+     {"gradient_rounding", "disable_stochastic_rounding"}},
+    {[](const O &o) { return asks_for_stochastic(o) && !recipe_of(o).casts_dy(); },
+     "no product reads codes of gradients, so none would be rounded at random",
+     set_key("fp8.te.gradient_rounding", "\"default\"", ", or let dgrad or wgrad run in FP8"),
+     {"gradient_rounding", "override_linear_precision", "backward_override"}},
+    {[](const O &o) { return o.rounding_seed != 0 && !recipe_of(o).is_stochastic(); },
+     "only stochastic rounding has a seed",
+     set_key("fp8.te.rounding_seed", "0", ", or gradient_rounding = \"stochastic\""),
+     {"rounding_seed", "gradient_rounding", "disable_stochastic_rounding"}},
     {[](const O &o) { return is(o, Scaling::kNvfp4) && o.telemetry; },
      "nothing measures how well codes of 4 bits represent values",
      set_key("fp8.te.telemetry", "false"),

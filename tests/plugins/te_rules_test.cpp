@@ -23,7 +23,9 @@ const Options kDefaults = {{"recipe", "\"delayed\""},
                            {"mxfp8_2d_quantization", "false"},
                            {"current_scaling_power_2_scales", "false"},
                            {"block_scaling_fp32_scales", "false"},
-                           {"disable_rht", "false"}};
+                           {"disable_rht", "false"},
+                           {"gradient_rounding", "\"default\""},
+                           {"rounding_seed", "0"}};
 
 struct Kind {
   const char *name;
@@ -40,6 +42,8 @@ const Kind kKinds[] = {
     {"block", {{"recipe", "\"block\""}, {"block_scaling_fp32_scales", "true"}}},
     {"mx", {{"recipe", "\"mx\""}, {"mxfp8_2d_quantization", "true"}}},
     {"rowwise", {{"recipe", "\"rowwise\""}}},
+    {"current_stochastic",
+     {{"recipe", "\"current\""}, {"gradient_rounding", "\"stochastic\""}, {"rounding_seed", "7"}}},
     {"nvfp4", {{"recipe", "\"nvfp4\""}}},
     {"nvfp4_without_rht", {{"recipe", "\"nvfp4\""}, {"disable_rht", "true"}}},
 };

@@ -25,11 +25,6 @@ int complain(const char *program, const char *kind, const char *what, int code) 
   return code;
 }
 
-int short_of(const char *program, const char *what) {
-  std::fprintf(stderr, "%s: %s\n  %s\n", program, what, kMore);
-  return kExitShort;
-}
-
 bool is_shortage(const std::error_code &code) {
   return code == std::errc::not_enough_memory ||
          code == std::errc::resource_unavailable_try_again;  // of std::thread
@@ -39,9 +34,14 @@ const char *running = "";
 
 }  // namespace
 
+int ended_by_shortage(const char *program, const char *what) noexcept {
+  std::fprintf(stderr, "%s: %s\n  %s\n", program, what, kMore);
+  return kExitShort;
+}
+
 void end_without_memory(const char *program) {
   running = program;
-  std::set_new_handler([] { std::_Exit(short_of(running, "out of memory")); });
+  std::set_new_handler([] { std::_Exit(ended_by_shortage(running, "out of memory")); });
 }
 
 int ended_by_exception(const char *program) noexcept {
@@ -57,12 +57,12 @@ int ended_by_exception(const char *program) noexcept {
   } catch (const UserError &e) {
     return complain(program, "", e.what(), kExitUser);
   } catch (const octavo::Error &e) {
-    if (e.status() == OCTAVO_RESOURCE) return short_of(program, e.what());
+    if (e.status() == OCTAVO_RESOURCE) return ended_by_shortage(program, e.what());
     return complain(program, "internal error: ", e.what(), kExitInternal);
   } catch (const std::bad_alloc &) {
-    return short_of(program, "out of memory");
+    return ended_by_shortage(program, "out of memory");
   } catch (const std::system_error &e) {
-    if (is_shortage(e.code())) return short_of(program, e.what());
+    if (is_shortage(e.code())) return ended_by_shortage(program, e.what());
     return complain(program, "internal error: ", e.what(), kExitInternal);
   } catch (const std::exception &e) {
     return complain(program, "internal error: ", e.what(), kExitInternal);

@@ -77,6 +77,10 @@ const std::vector<OptionRow> &rows() {
       {"disable_rht", "false", false, {{"true", "nvfp4"}, {"false"}}},
       {"disable_stochastic_rounding", "false", false, {{"true", "nvfp4"}, {"false"}}},
       {"disable_2d_quantization", "false", false, {{"true", "nvfp4"}, {"false"}}},
+      {"gradient_rounding",
+       "default",
+       true,
+       {{"default"}, {"nearest"}, {"nearest", "nvfp4"}, {"stochastic"}, {"stochastic", "mx"}}},
       {"rounding_seed", "0", false, {{"7", "nvfp4"}, {"4294967295", "nvfp4"}, {"0"}}},
       {"fp8_dpa", "false", false, {{"false"}}},
       {"fp8_mha", "false", false, {{"false"}}},
@@ -238,7 +242,7 @@ TEST_F(TeOptions, unknown) {
             "backward_override, use_autocast_during_eval, use_mxfp8_block_scaling, "
             "mxfp8_2d_quantization, current_scaling_power_2_scales, block_scaling_fp32_scales, "
             "amax_epsilon, disable_rht, disable_stochastic_rounding, disable_2d_quantization, "
-            "rounding_seed, fp8_dpa, fp8_mha and telemetry");
+            "gradient_rounding, rounding_seed, fp8_dpa, fp8_mha and telemetry");
 }
 
 TEST_F(TeOptions, misspelt_table) {
