@@ -28,6 +28,7 @@ OPERANDS, NUMBERS = ROOT / "tests/data/trajectory.safetensors", ROOT / "tests/da
 PAGE = ROOT / "docs/results/trajectory.md"
 STEPS, ROWS = (2, 60), 64  # early, where the loss falls fast, and late; rows of x and dy that are kept
 RECIPES = {**{f"te {r}": te(r) for r in ("delayed", "current", "block", "mx", "rowwise")},
+           **{f"te {r}, stochastic": te(r, gradient_rounding="stochastic") for r in ("delayed", "mx")},
            **{f"msamp {level}": msamp(level) for level in ("O1", "O2", "O3")}}
 PRODUCTS = ("y", "dx", "dw")
 

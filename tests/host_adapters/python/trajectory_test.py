@@ -10,6 +10,8 @@ GAIN, DB = 1e-3, 0.1  # fp32 sums in another order change neither by a hundredth
 HYBRID = {"y": 27.5, "dx": 22.4, "dw": 22.5}
 FLOORS = {**dict.fromkeys(("te delayed", "te current"), HYBRID),
           **dict.fromkeys(("te block", "te mx", "te rowwise"), {"y": 27.7, "dx": 26.6, "dw": 27.3}),
+          "te delayed, stochastic": {"y": 27.5, "dx": 19.7, "dw": 20.3},
+          "te mx, stochastic": {"y": 27.7, "dx": 25.1, "dw": 25.6},
           **dict.fromkeys(("msamp O1", "msamp O2", "msamp O3"), HYBRID)}
 EXPECTED = json.loads(NUMBERS.read_text(encoding="utf-8"))
 # Products that are 1.01 times too large where scale_inv of the codes of one operand is: of the weight in
