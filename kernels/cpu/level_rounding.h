@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/cpu/update_loops.h"
 #include "octavo/tensor.h"
 
@@ -65,14 +63,26 @@ void cast_random_row(uint32_t dtype, bool is_scaled, const float *values, int64_
   });
 }
 
+template <bool kIsE4m3>
+void round_again_each(const float *__restrict values, const float *__restrict scale_inv, int64_t n,
+                      RandomKey key, uint64_t first, uint64_t step, uint8_t *__restrict codes) {
+  const auto high = static_cast<uint32_t>(first >> 32);
+  if ((first + static_cast<uint64_t>(n) * step) >> 32 != high) {
+    for (int64_t i = 0; i < n; ++i)
+      codes[i] = round_code(kIsE4m3, values[i], scale_inv[i], key,
+                            first + static_cast<uint64_t>(i) * step);
+    return;
+  }
+  const auto low = static_cast<uint32_t>(first), width = static_cast<uint32_t>(step);
+  for (int64_t i = 0; i < n; ++i)
+    codes[i] = round_code(kIsE4m3, values[i], scale_inv[i], key,
+                          low + static_cast<uint32_t>(i) * width, high);
+}
+
 void round_again_row(uint32_t dtype, const float *values, const float *scale_inv, int64_t n,
                      RandomKey key, uint64_t first, uint64_t step, uint8_t *codes) {
-  const auto round = [&](auto is_e4m3) {
-    for (int64_t i = 0; i < n; ++i)
-      codes[i] = round_code(is_e4m3, values[i], scale_inv[i], key,
-                            first + static_cast<uint64_t>(i) * step);
-  };
-  dtype == OCTAVO_E4M3FN ? round(std::true_type{}) : round(std::false_type{});
+  dtype == OCTAVO_E4M3FN ? round_again_each<true>(values, scale_inv, n, key, first, step, codes)
+                         : round_again_each<false>(values, scale_inv, n, key, first, step, codes);
 }
 
 void encode_expanded_random_row(const ExpandedGroup &g, const float *values, int64_t n,

@@ -19,6 +19,16 @@ float scale_inv_of(const octavo_scale &s, int64_t row, int64_t col) {
   return scale_inv_at(s, scale_row(s, row), col / block_cols(s.granularity));
 }
 
+/* Those of `count` codes of a row. */
+void load_scales(const octavo_scale &s, int64_t row, int64_t col, int64_t count, float *scales) {
+  const int64_t length = is_block_granularity(s.granularity) ? block_cols(s.granularity) : count;
+  for (int64_t first = 0; first < count; first += length) {
+    const float scale_inv = scale_inv_of(s, row, col + first);
+    const int64_t end = count - first < length ? count : first + length;
+    for (int64_t i = first; i < end; ++i) scales[i] = scale_inv;
+  }
+}
+
 struct Rounding {
   const octavo_round_codes &call;
   RandomKey key;
@@ -34,7 +44,7 @@ void round_row(const Context &context, const Rounding &r, int64_t row, int64_t c
   float buffer[kSegment];
   float scales[kSegment];
   const float *values = row_values(context, *r.call.in, row, col, count, 1.0f, buffer);
-  for (int64_t i = 0; i < count; ++i) scales[i] = scale_inv_of(*r.call.scale_inv, row, col + i);
+  load_scales(*r.call.scale_inv, row, col, count, scales);
   context.level->updates.rounding.round_again(
       codes.dtype, values, scales, count, r.key, r.place(row, col), 1,
       reinterpret_cast<uint8_t *>(element(codes, row, col)));

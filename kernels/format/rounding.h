@@ -103,18 +103,22 @@ OCTAVO_HOST_DEVICE static inline uint8_t encode_e5m2_random(float value, uint32_
   return encode_float8_random<2, 15, 0x47600000>(value, random);
 }
 
-/* round_codes of octavo/draft/rounding.h, for element `place` of the codes. Numbers that follow
- * from the value, too, differ between two batches of one step. NaN has no sign: devices do not
- * agree on that of a quotient. */
+/* round_codes of octavo/draft/rounding.h, for element low + high * 2^32 of the codes. Numbers that
+ * follow from the value, too, differ between two batches of one step. NaN has no sign: devices do
+ * not agree on that of a quotient. */
 OCTAVO_HOST_DEVICE static inline uint8_t round_code(bool is_e4m3, float value, float scale_inv,
-                                                    RandomKey key, uint64_t place) {
+                                                    RandomKey key, uint32_t low, uint32_t high) {
   const float scaled = value / scale_inv;
-  const uint32_t high =
-      static_cast<uint32_t>(place >> 32) ^ static_cast<uint32_t>(float_bits(value));
-  const uint32_t random = random_bits(key, static_cast<uint32_t>(place), high);
+  const uint32_t random = random_bits(key, low, high ^ static_cast<uint32_t>(float_bits(value)));
   const uint8_t code =
       is_e4m3 ? encode_e4m3_random(scaled, random) : encode_e5m2_random(scaled, random);
   return is_nan(scaled) ? uint8_t{0x7F} : code;
+}
+
+OCTAVO_HOST_DEVICE static inline uint8_t round_code(bool is_e4m3, float value, float scale_inv,
+                                                    RandomKey key, uint64_t place) {
+  return round_code(is_e4m3, value, scale_inv, key, static_cast<uint32_t>(place),
+                    static_cast<uint32_t>(place >> 32));
 }
 
 /* The number of a step as a slot holds it. What is none, such as the memory of a host that is being

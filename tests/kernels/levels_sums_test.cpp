@@ -7,9 +7,11 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/format/float8.h"
+#include "kernels/format/rounding.h"
 #include "octavo/kernels.h"
 #include "tests/kernels/levels.h"
 
@@ -184,6 +186,34 @@ TEST(LevelSums, steps_sums_and_roundings) {
         append(out, total.data(), size);
       }
     });
+  }
+}
+
+/* Also where the numbers of elements pass 2^32. */
+TEST(LevelSums, codes_rounded_again_by_the_definition) {
+  constexpr RandomKey kKey = {1, 2};
+  for (const int64_t n : kSizes) {
+    const auto size = static_cast<size_t>(n);
+    const std::vector<float> values = numbers(size, 1), scale_inv = numbers(size, 2);
+    for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2}) {
+      for (const auto &[first, step] : {std::pair<uint64_t, uint64_t>{5, 1},
+                                        {0xFFFFFFF0u, 1},
+                                        {0xFFFFFF00u, 37},
+                                        {uint64_t{1} << 33, 4000}}) {
+        Bytes expected(size);
+        for (size_t i = 0; i < size; ++i)
+          expected[i] =
+              round_code(dtype == OCTAVO_E4M3FN, values[i], scale_inv[i], kKey, first + i * step);
+        for (int k = 0; k < kLevelCount; ++k) {
+          const LevelEntry &entry = kLevels[k];
+          if (entry.level == nullptr || !entry.is_supported()) continue;
+          Bytes found(size);
+          entry.level->updates.rounding.round_again(dtype, values.data(), scale_inv.data(), n, kKey,
+                                                    first, step, found.data());
+          ASSERT_EQ(found, expected) << entry.name << " " << first << " " << n;
+        }
+      }
+    }
   }
 }
 
