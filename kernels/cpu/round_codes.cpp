@@ -33,8 +33,10 @@ struct Rounding {
   const octavo_round_codes &call;
   RandomKey key;
 
+  /* Of a code. Padding does not count, so it does not show in results. */
   uint64_t place(int64_t row, int64_t col) const {
-    return static_cast<uint64_t>(row * call.codes->cols + col);
+    const int64_t cols = call.is_transposed != 0 ? call.in->rows : call.in->cols;
+    return static_cast<uint64_t>(row * cols + col);
   }
 };
 

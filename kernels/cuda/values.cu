@@ -71,9 +71,9 @@ octavo_status round_codes(void *ctx, const octavo_round_codes *c) {
     if (tiles == 0) return;
     const octavo_tensor &codes = *c->codes;
     l.run(dim3(blocks_for(l.context(), tiles)), dim3(kRoundTile, kRoundRows), round_codes_kernel,
-          RoundCodes{any_tensor(*c->in), static_cast<uint8_t *>(codes.data), codes.cols,
-                     codes.stride, scale_inv_at(c->scale_inv), c->count, c->key,
-                     codes.dtype == OCTAVO_E4M3FN, c->is_transposed != 0});
+          RoundCodes{any_tensor(*c->in), static_cast<uint8_t *>(codes.data), codes.stride,
+                     scale_inv_at(c->scale_inv), c->count, c->key, codes.dtype == OCTAVO_E4M3FN,
+                     c->is_transposed != 0});
   });
 }
 

@@ -19,6 +19,9 @@
 // at most 2 * 4 * 4 * 4 / 3 + 16 * (4 / 3)^2 < 5 * 16 times U V, and by the same share if only some
 // of the 16 are not 0. An error of 2.5 amax for each element covers that: d(u) d(v) > 5 U V.
 //
+// Codes of 8 bits that are rounded at random err by up to a step, twice as much. The variance of
+// that error is step^2 / 6 on average, less than the 4 h^2 / 3 = step^2 / 3 that follow below.
+//
 // Where the scale is a slot, the errors of different elements are independent roundings, so they
 // cancel: the error of a sum has variance at most sum_k (u_k v_k)^2 (e_u^2 + e_v^2) / 3, because
 // a uniform error in [-h, h] has variance h^2 / 3. The mean square of all elements must stay below
@@ -41,6 +44,10 @@ struct CastError {
 };
 CastError error_of(uint64_t dtypes) {
   if ((dtypes & dtype_bit(OCTAVO_E2M1)) != 0) return {0, 2.5};
+  if ((dtypes & kStochasticBit) != 0) {
+    const CastError nearest = error_of(dtypes & ~kStochasticBit);
+    return {2 * nearest.relative, 2 * nearest.of_amax};
+  }
   if ((dtypes & dtype_bit(OCTAVO_E5M2)) != 0) return {0x1p-3, 0x1p-13};
   if ((dtypes & dtype_bit(OCTAVO_E4M3FN)) != 0) return {0x1p-4, 0x1p-13};
   if ((dtypes & dtype_bit(OCTAVO_BF16)) != 0) return {0x1p-8, 0x1p-13};

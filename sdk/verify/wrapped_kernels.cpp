@@ -186,6 +186,7 @@ void WrappedKernels::observe(const octavo_quantize &call) {
 void WrappedKernels::observe_draft(const void *call) {
   const auto &fp4 = *static_cast<const octavo_quantize_fp4 *>(call);
   if (fp4.kind == OCTAVO_KIND_QUANTIZE_FP4) observe(*fp4.quantize);
+  if (fp4.kind == OCTAVO_KIND_ROUND_CODES) quantized_[verb_.load()] |= kStochasticBit;
 }
 
 void WrappedKernels::observe(const octavo_gemm &call) {

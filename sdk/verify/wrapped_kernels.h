@@ -25,6 +25,9 @@ constexpr uint64_t dtype_bit(uint32_t dtype) {
   return 0;
 }
 
+// Codes were rounded at random: an error of up to a step, where it is half a one to nearest.
+constexpr uint64_t kStochasticBit = uint64_t{1} << 5;
+
 class WrappedKernels {
  public:
   // `desc` names the real kernels; what it points to must outlive this.
@@ -44,7 +47,7 @@ class WrappedKernels {
   void set_verb(uint32_t verb) { verb_.store(verb); }
   // Whether `dtype` can be read, as a plain tensor or as codes with one scale.
   bool reads(uint32_t dtype) const;
-  // OR of dtype_bit() of everything that was written by quantize in this verb.
+  // OR of dtype_bit() of everything that was written by quantize in this verb, and kStochasticBit.
   uint64_t quantized(uint32_t verb) const { return quantized_[verb].load(); }
   // The first broken rule since the last call, or "".
   std::string take_violation();

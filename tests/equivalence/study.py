@@ -26,6 +26,9 @@ from runner import Program, check_text, pending, repeat, run_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+# By the name of the plan: the page in docs/results, and the ledger and the picture below it.
+STUDIES = {"rounding": ("te.md", "equivalence/rounding.jsonl", "equivalence/rounding.svg")}
+OF_PLAN = ("equivalence.md", "equivalence/runs.jsonl", "equivalence/intervals.svg")
 
 
 def say(line):
@@ -50,9 +53,8 @@ def run(options, plan):
 def report(options, plan):
     ledger = Ledger(options.results / options.ledger)
     ledger.guard(plan)
-    name = options.results / "equivalence.md"
-    picture = options.results / "equivalence/intervals.svg"
-    text = page.replaced(name.read_text(), page.block(plan, ledger, "equivalence/intervals.svg"), str(name))
+    name, picture = options.results / options.page, options.results / options.picture
+    text = page.replaced(name.read_text(), page.block(plan, ledger, options.picture), str(name))
     margins = [m.percent for m in plan.margins]
     image = chart.svg(rows(plan, ledger, plan.margins[0]), margins, 100.0 - 200.0 * plan.test["alpha"])
     for path, content in ((name, text), (picture, image)):
@@ -95,7 +97,9 @@ def main(arguments):
     parser.add_argument("--check", action="store_true", help="report: write nothing")
     parser.add_argument("--reason", default="", help="accept: a sentence for the page")
     options = parser.parse_args(arguments)
-    options.ledger = "equivalence/pilot.jsonl" if options.command == "pilot" else "equivalence/runs.jsonl"
+    options.page, options.ledger, options.picture = STUDIES.get(pathlib.Path(options.plan).stem, OF_PLAN)
+    if options.command == "pilot":
+        options.ledger = "equivalence/pilot.jsonl"
     commands = {"run": run, "pilot": run, "report": report, "power": show_power, "accept": accept}
     try:
         commands[options.command](options, load(options.plan))

@@ -19,7 +19,6 @@ constexpr int kRoundRows = 8; /* of a tile at once */
 struct RoundCodes {
   AnyTensor in;
   uint8_t *codes;
-  int64_t codes_cols;
   int64_t codes_stride;
   ScaleInv scale;
   const float *count;
@@ -40,7 +39,8 @@ struct RoundCodes {
       const int64_t row = first_row + r, col = first_col + x;
       if (row >= c.in.rows || col >= c.in.cols) continue;
       const int64_t code_row = c.turns ? col : row, code_col = c.turns ? row : col;
-      const auto place = static_cast<uint64_t>(code_row * c.codes_cols + code_col);
+      const auto place =
+          static_cast<uint64_t>(code_row * (c.turns ? c.in.rows : c.in.cols) + code_col);
       const uint8_t code = round_code(c.is_e4m3, c.in.load(c.in.at(row, col)),
                                       c.scale.at(code_row, code_col), key, place);
       if (c.turns)

@@ -46,8 +46,9 @@ typedef struct octavo_adam_rounded {
  * rounded again, as with OCTAVO_ROUND_STOCHASTIC. Each becomes one of fl32(value / scale_inv),
  * saturated, where `scale_inv` stays as it is; NaN becomes 0x7F. So codes stand for the values on
  * average, if none saturates. Which way a code is rounded depends on the key, *count, whether
- * `codes` are transposed, the code's number in the order of rows there, and the bits of the value
- * in f32: two batches of one step draw different numbers. A hot verb may make this call. */
+ * `codes` are transposed, the code's number in the order of rows there, without padding, and the
+ * bits of the value in f32: two batches of one step draw different numbers. A hot verb may make
+ * this call. */
 typedef struct octavo_round_codes {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_ROUND_CODES */
