@@ -47,12 +47,7 @@ std::set<std::string> plugins_in(const std::string &directory) {
 std::set<std::string> waiting(const std::string &file) {
   octavo::Settings settings;
   settings.path(file);
-  const octavo::Answer answer = octavo::list(settings, "json");
-  const auto listed = nlohmann::json::parse(answer.text, nullptr, false);
-  if (answer.status != OCTAVO_OK || !listed.is_object())
-    throw Failure(
-        answer.status, "octavo.config",
-        answer.diagnostics.empty() ? file + ": cannot be read" : answer.diagnostics.back().text);
+  const auto listed = nlohmann::json::parse(list_json(settings));
   std::set<std::string> directories;
   for (const auto &place : listed["searched"]) {
     if (!place.value("waits", false)) continue;

@@ -3,11 +3,15 @@
 
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <system_error>
+#include <utility>
 
 #include "octavo/hpp/text.hpp"
 #include "sdk/src/base/failure.h"
@@ -124,11 +128,29 @@ std::string problem_of_name(const std::string &name) {
   return is_id ? "" : "expected 1 to 64 characters of a-z 0-9 _ . -, found \"" + name + "\"";
 }
 
+std::string problem_of_seed(const std::string &word) {
+  uint64_t seed = 0;
+  const char *end = word.data() + word.size();
+  const auto found = std::from_chars(word.data(), end, seed);
+  const bool is_seed = found.ec == std::errc() && found.ptr == end;
+  return is_seed ? "" : "expected a whole number from 0 to 2^64 - 1, found \"" + word + "\"";
+}
+
+std::string list_json(const octavo::Settings &settings) {
+  octavo::Answer answer = octavo::list(settings, "json");
+  if (answer.status == OCTAVO_OK) return std::move(answer.text);
+  throw Failure(answer.status, "octavo.config",
+                answer.diagnostics.empty() ? "the configuration cannot be read"
+                                           : answer.diagnostics.back().text);
+}
+
 std::string plugin_of(const std::string &target) {
   constexpr std::string_view suffix = ".octavo-plugin.toml";
   namespace fs = std::filesystem;
-  if (target.find('/') == std::string::npos && !fs::is_regular_file(target)) return target;
-  if (!fs::is_regular_file(target))
+  std::error_code error;  // a name that is too long is no file
+  const bool is_file = fs::is_regular_file(target, error);
+  if (target.find('/') == std::string::npos && !is_file) return target;
+  if (!is_file)
     throw CLI::ValidationError("plugin", target +
                                              ": expected a plugin's name, its library or its "
                                              "manifest, found no such file");
@@ -139,7 +161,7 @@ std::string plugin_of(const std::string &target) {
   } else {
     name = file.stem().string();
     const fs::path manifest = file.parent_path() / (name + std::string(suffix));
-    if (!fs::is_regular_file(manifest))
+    if (!fs::is_regular_file(manifest, error))
       throw CLI::ValidationError("plugin", "expected a manifest next to the library, found no " +
                                                manifest.string() +
                                                "; octavo_add_plugin() of CMake writes it");

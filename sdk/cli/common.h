@@ -61,6 +61,12 @@ const octavo_host *console_host();
 // What is wrong with an id; empty if it may stand in octavo_plugin.id.
 std::string problem_of_name(const std::string &name);
 
+// The same of a seed, which CLI11 would take from "" and wrap from what is below 0 or too large.
+std::string problem_of_seed(const std::string &word);
+
+// What octavo_list says in JSON; throws Failure where the configuration cannot be read.
+std::string list_json(const octavo::Settings &settings);
+
 // A plugin as the command line names it. A name stays a name. A manifest, or a library with its
 // manifest next to it, becomes the name, and its directory the first that is searched.
 std::string plugin_of(const std::string &target);

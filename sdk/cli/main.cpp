@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "common.h"
@@ -80,6 +81,9 @@ int main(int argc, char **argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return finished(app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput);
+  } catch (const std::exception &e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return octavo::cli::kInternal;
   }
   return finished(exit);
 }

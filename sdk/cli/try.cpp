@@ -177,7 +177,8 @@ void add_try(CLI::App &app, int &exit) {
           "M,N,K;M,N,K: run forward and backward of linears of these sizes in the place of the "
           "training: x [M, K], weight [N, K]; may be given several times")
       ->allow_extra_args(false);
-  command->add_option("--seed", all->seed, "other data and other first weights");
+  command->add_option("--seed", all->seed, "other data and other first weights")
+      ->check(problem_of_seed);
   command->add_flag("--json", all->as_json, "print JSON");
   command->footer(
       "Exit codes: 0 the loss stays within the stated margin of float32's and both decreased, or "

@@ -96,7 +96,8 @@ void add_verify(CLI::App &app, int &exit) {
                    ? std::string()
                    : "there is no check '" + name + "'; --list shows all";
       });
-  command->add_option("--seed", v->settings.seed, "other data and another call order");
+  command->add_option("--seed", v->settings.seed, "other data and another call order")
+      ->check(problem_of_seed);
   command->add_option("--timeout", v->settings.timeout, "seconds that one check may take")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -145,7 +145,10 @@ TEST(TrainGptErrors, values_out_of_range) {
   expect_refused(run(small({"--end-rate", "1.5"})), {"--end-rate", "0 to 1"});
   expect_refused(run(small({"--end-rate", "nan"})), {"--end-rate"});
   expect_refused(run(small({"--prompt", ""})), {"--prompt"});
-  expect_refused(run(small({"--seed", "x"})), {"--seed", "--help"});
+  for (const char *seed : {"x", "", "-1", "5x", "18446744073709551616"})
+    expect_refused(run(small({"--seed", seed})), {"--seed", "0 to 2^64 - 1", "--help"});
+  expect_refused(run(small({"--threads", ""})), {"--threads", "a whole number", "--help"});
+  expect_refused(run(small({"--end-rate", ""})), {"--end-rate", "a number", "--help"});
   expect_refused(run(small({"--no-such-option"})), {"--no-such-option", "--help"});
 }
 

@@ -2,7 +2,10 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <iostream>
+#include <system_error>
+#include <type_traits>
 
 #include "../model/error.h"
 
@@ -125,6 +128,17 @@ void check(const std::vector<Number> &numbers, const Options &o) {
   expect(!o.prompt.empty(), "--prompt", "at least one byte", "an empty text", "give a prompt");
 }
 
+// CLI11 takes "" for 0, and wraps what is below 0 or too large.
+template <typename T>
+std::string problem_of(const std::string &word) {
+  T value{};
+  const char *end = word.data() + word.size();
+  const auto found = std::from_chars(word.data(), end, value);
+  if (found.ec == std::errc() && found.ptr == end) return {};
+  return std::string("expected ") + (std::is_floating_point_v<T> ? "a number" : "a whole number") +
+         (std::is_unsigned_v<T> ? " from 0 to 2^64 - 1" : "") + ", found \"" + word + "\"";
+}
+
 }  // namespace
 
 void check_ranks(const Options &o) {
@@ -157,7 +171,10 @@ bool parse_options(int argc, char **argv, Options &options) {
       {"--inject-inf", &options.inject_inf, 0, 1'000'000'000,
        "one infinite gradient in N backward calls, see below; 0: none"}};
   for (const Number &n : numbers)
-    app.add_option(n.name, *n.value, n.help)->type_name("N")->capture_default_str();
+    app.add_option(n.name, *n.value, n.help)
+        ->type_name("N")
+        ->check(problem_of<int64_t>)
+        ->capture_default_str();
   app.add_option("config,--config", options.config, "octavo.toml")
       ->type_name("PATH")
       ->check(CLI::ExistingFile);
@@ -177,18 +194,24 @@ bool parse_options(int argc, char **argv, Options &options) {
   app.add_option("--resume", options.resume, "checkpoints to go on from")
       ->type_name("DIR")
       ->check(not_empty);
-  app.add_option("--seed", options.seed, "of weights and batches")->capture_default_str();
+  app.add_option("--seed", options.seed, "of weights and batches")
+      ->check(problem_of<uint64_t>)
+      ->capture_default_str();
   app.add_option("--out", options.out, "directory of metrics.jsonl and report.html")
       ->type_name("DIR")
       ->check(not_empty)
       ->capture_default_str();
   app.add_flag("--quiet", options.quiet, "print the final tables only");
-  app.add_option("--rate", options.rate, "peak learning rate")->capture_default_str();
+  app.add_option("--rate", options.rate, "peak learning rate")
+      ->check(problem_of<double>)
+      ->capture_default_str();
   app.add_option("--end-rate", options.end_rate, "where the schedule ends, as a share of --rate")
       ->type_name("SHARE")
+      ->check(problem_of<double>)
       ->capture_default_str();
   app.add_option("--tolerance", options.tolerance, "of --bisect: a share of the loss")
       ->type_name("SHARE")
+      ->check(problem_of<double>)
       ->capture_default_str();
   app.add_flag("--nudge", options.nudge, "move one weight by one unit at first, see below");
   app.add_flag("--portable", options.portable, "the same bits on every processor, see below");

@@ -189,9 +189,10 @@ std::map<std::string, std::string> project_files(const Language &language, const
 
 void write_project(const fs::path &folder, const std::map<std::string, std::string> &files) {
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
-  if (!fs::is_directory(parent))
+  std::error_code error;
+  if (!fs::is_directory(parent, error))
     throw WrongProject("expected the folder " + parent.string() + " to exist, found none");
-  if (fs::symlink_status(folder).type() != fs::file_type::not_found)
+  if (fs::symlink_status(folder, error).type() != fs::file_type::not_found)
     throw WrongProject("expected a folder that does not exist yet, found " + folder.string() +
                        "; choose another name or --dir");
   std::string draft = (parent / ("." + folder.filename().string() + ".XXXXXX")).string();

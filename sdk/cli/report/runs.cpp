@@ -145,9 +145,10 @@ void read_state(std::istream &in, const std::string &name, const std::string &pa
 
 // The file, and the name of runs without one: that of the folder.
 fs::path file_of(const fs::path &path) {
-  if (!fs::is_directory(path)) return path;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
   for (const char *name : kFiles)
-    if (fs::exists(path / name)) return path / name;
+    if (fs::exists(path / name, error)) return path / name;
   fail(path.string(), enumerate({kFiles[0], kFiles[1], kFiles[2]}) + " in it", "none of them");
 }
 

@@ -12,7 +12,7 @@ namespace {
 // te and msamp first, and in this order.
 std::vector<Choice> installed(const octavo::Settings &settings) {
   std::vector<Choice> found;
-  const nlohmann::json listed = nlohmann::json::parse(octavo::list(settings, "json").text);
+  const nlohmann::json listed = nlohmann::json::parse(list_json(settings));
   for (const auto &plugin : listed["plugins"])
     if (plugin.value("usable", false))
       found.push_back({plugin["name"], plugin.value("description", "")});
