@@ -50,6 +50,10 @@ CAMPAIGNS = [
              r"^All/((TrainGpt)?OutOfMemory\.a_sample|TrainGptEveryAllocation\.fails_once/te_4|TorchOutOfMemory\.every)",
              34000),
     Campaign("hostile", "damaged libraries through the check and its helper", r"^HostileFiles\.seeded", 1500),
+    Campaign("arguments", "lists of any words as arguments of octavo", r"^CliArguments\.any_words", 2000,
+             variables={"OCTAVO_ARGUMENT_LISTS": "2000"}),
+    Campaign("states", "damaged states that PyTorch's adapter loads", r"^Python\.state_damage$", 1500,
+             variables={"OCTAVO_STATES": "500"}),
     Campaign("orders", "device code with threads and blocks in unfair orders",
              r"^Cuda(Adam|Gemm|Prologue|Quantize|QuantizeWide|Scales|Sums|Values)\.", 1,
              variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
@@ -72,7 +76,7 @@ CAMPAIGNS = [
 ] + [
     Campaign(f"fuzz_{name}", "inputs of a fuzzer", rf"^Fuzz\.{name}$", 0, "cpu-asan",
              {"OCTAVO_FUZZ_SECONDS": "120", "OCTAVO_FUZZ_KEEP": "1"})
-    for name in ("c_abi", "elf", "lock", "manifest", "state", "toml", "wire")
+    for name in ("c_abi", "data", "elf", "lock", "manifest", "state", "toml", "wire")
 ]
 
 

@@ -1,5 +1,7 @@
 """Hashes of a state dict: a flipped bit is refused by the name of its tensor."""
 import hashlib
+import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -54,6 +56,48 @@ def seal(text):
     metadata = torch.frombuffer(bytearray(text), dtype=torch.uint8).clone()
     return {METADATA: metadata,
             HASH: torch.frombuffer(bytearray(bytes.fromhex(blake2b(metadata))), dtype=torch.uint8).clone()}
+
+
+def expect_tensors(state):
+    """Raises InvalidError, by its key, for an entry that is no tensor with memory."""
+    if not isinstance(state, Mapping):
+        raise InvalidError(f"the state: expected a dict of tensors, found {type(state).__name__}; load the result of "
+                           "octavo.state_dict")
+    for key, value in state.items():
+        if not isinstance(key, str):
+            raise InvalidError(f"the state: expected texts as keys, found {key!r}; load the result of octavo.state_dict")
+        if not isinstance(value, torch.Tensor):
+            raise InvalidError(f"{key}: expected a tensor, found {type(value).__name__}; load the result of "
+                               "octavo.state_dict")
+        if value.is_meta or value.layout != torch.strided:
+            raise InvalidError(f"{key}: expected a dense tensor with its memory, found one of {value.layout} on "
+                               f"{value.device}; load the result of octavo.state_dict")
+
+
+def metadata(state):
+    """The fields of the metadata, of their types. Raises InvalidError for one without, and for damage, and
+    VersionError for another schema."""
+    try:
+        found = json.loads(opened(state))
+    except (ValueError, RecursionError) as e:
+        raise InvalidError(f"{METADATA}: expected the JSON of octavo.state_dict, found another text ({e}); load another "
+                           "checkpoint") from e
+    if not isinstance(found, dict):
+        raise InvalidError(f"{METADATA}: expected an object, found {type(found).__name__}; load another checkpoint")
+    schema = found.get("schema")
+    if type(schema) is not int or schema not in BY_SCHEMA:
+        raise VersionError(f"the state: expected schema {' or '.join(map(str, BY_SCHEMA))}, found {schema!r}; load it with "
+                           "the version of octavo that wrote it")
+    found.setdefault("layer_options", {})  # of a state from before there were any
+    for field in ("options", "layer_options", "labels", BY_SCHEMA[schema][0]):
+        if not isinstance(found.get(field), dict):
+            raise InvalidError(f"{METADATA}: expected {field!r} as an object, found {found.get(field)!r}; load another "
+                               "checkpoint")
+    for key, labels in found["labels"].items():
+        if not isinstance(labels, list):
+            raise InvalidError(f"{METADATA}: expected the labels of {key!r} as a list, found {labels!r}; load another "
+                               "checkpoint")
+    return found
 
 
 def opened(state):

@@ -4,7 +4,7 @@ import json
 import torch
 
 from .. import _abi
-from ..errors import InvalidError, VersionError
+from ..errors import InvalidError
 from . import hashes, ops
 from .caches import is_released
 from .prepared import session_of
@@ -102,12 +102,8 @@ def load_state_dict(model, state):
     """
     session = session_of(model)
     every, keys = _keys(session), _held(session)
-    found = json.loads(hashes.opened(state))
-    here = _metadata(session, keys)
-    if found["schema"] not in hashes.BY_SCHEMA:
-        raise VersionError(f"the state: expected schema 2 or {SCHEMA}, found {found['schema']!r}; load it with the "
-                           "version of octavo that wrote it")
-    found.setdefault("layer_options", {})  # of a state from before there were any
+    hashes.expect_tensors(state)
+    found, here = hashes.metadata(state), _metadata(session, keys)
     for what in ("backend", "options", "layer_options"):
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
