@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/table.h"
 #include "octavo/optimizer.h"
@@ -117,7 +118,14 @@ octavo_status scales(void *ctx, const Choice &choice, Pieces &m) {
     c.amax = m.floats(choice.cols), c.scale = m.floats(choice.cols);
     c.scale_inv = m.floats(choice.cols), c.kept = m.floats(choice.cols);
     c.n = n, c.format_max = 448, c.divide_by = 2, c.rule = choice.rule;
-    return table().scale_from_amax(ctx, &c);
+    const std::vector<float> kept(c.kept, c.kept + n);
+    const octavo_status status = table().scale_from_amax(ctx, &c);
+    // Whatever an amax is: from a scale that can be used follows another one.
+    for (size_t i = 0; status == OCTAVO_OK && choice.rule != OCTAVO_RULE_MSAMP04 && i < n; ++i)
+      expect(!is_usable_amax(kept[i]) || is_usable_amax(c.scale[i]), "a finite scale above 0",
+             "rule " + std::to_string(choice.rule) + ", amax " + std::to_string(c.amax[i]) +
+                 ", kept " + std::to_string(kept[i]) + ", scale " + std::to_string(c.scale[i]));
+    return status;
   }
   auto c = begin<octavo_delayed_scale_update>(OCTAVO_KIND_DELAYED_SCALE_UPDATE);
   c.amax = m.floats(choice.cols), c.history = m.floats(choice.cols * choice.rows);
