@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "octavo/draft/rounding.h"
 #include "octavo/kernels.h"
 #include "tests/plugins/layer.h"
 #include "tests/plugins/te_refused.h"
@@ -175,6 +176,20 @@ TEST_F(TeRefusals, kernels_without_a_format) {
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_DTYPE});
   expect_not_opened("float8_e5m2");
+}
+
+TEST_F(TeRefusals, kernels_without_stochastic_rounding) {
+  set({text("gradient_rounding", "stochastic")});
+  for (const uint32_t lacking : {OCTAVO_KIND_ROUND_CODES, OCTAVO_KIND_COUNT}) {
+    LackingKernels::calls() = {lacking};
+    const std::vector<Said> said = declines(check());
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_KERNEL});
+    EXPECT_THAT(said[0].remedy, HasSubstr("fp8.te.gradient_rounding = \"nearest\""));
+    expect_not_opened("lack stochastic rounding of gradients");
+  }
+  set({text("gradient_rounding", "nearest")});
+  EXPECT_TRUE(declines(check()).empty());
 }
 
 }  // namespace
