@@ -66,7 +66,7 @@ Call begin(uint32_t kind) {
 octavo_status quantize(void *ctx, const Choice &choice, Pieces &m) {
   auto c = begin<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
   c.in = m.tensor(choice.any, choice.rows, choice.cols);
-  if ((choice.flags & 1) != 0) c.in_scale_inv = m.floats();
+  if ((choice.flags & 1) != 0) c.in_scale_inv = m.multipliers();
   const int64_t more = choice.flags >> 1 & 1;
   if ((choice.flags & 4) == 0) {
     c.out = m.tensor(choice.code, choice.rows + more, choice.cols + more);
@@ -76,7 +76,7 @@ octavo_status quantize(void *ctx, const Choice &choice, Pieces &m) {
     c.out_t = m.tensor(choice.code, choice.cols + more, choice.rows + more);
     c.out_t_scale_inv = m.scale(choice.granularity_t, c.out_t->rows, c.out_t->cols);
   }
-  if ((choice.flags & 16) != 0) c.scale = m.floats();
+  if ((choice.flags & 16) != 0) c.scale = m.multipliers();
   if ((choice.flags & 32) != 0) c.counter = m.floats();
   c.window = 4;
   c.amax = m.floats();
@@ -142,18 +142,18 @@ octavo_status adam(void *ctx, const Choice &choice, Pieces &m) {
   const uint32_t states = kStates[choice.flags % 3];
   const auto state = [&](uint32_t dtype, float *&scale_inv) {
     if (dtype != OCTAVO_F32 && dtype != OCTAVO_BF16)
-      scale_inv =
-          m.floats(states == OCTAVO_EXPANDED_128 ? 3 * divide_up(choice.rows * choice.cols, 128)
-                   : states == OCTAVO_FLAT_256   ? divide_up(choice.rows * choice.cols, 256)
-                                                 : 1);
+      scale_inv = m.multipliers(
+          states == OCTAVO_EXPANDED_128 ? 3 * divide_up(choice.rows * choice.cols, 128)
+          : states == OCTAVO_FLAT_256   ? divide_up(choice.rows * choice.cols, 256)
+                                        : 1);
     return *m.tensor(dtype, choice.rows, choice.cols);
   };
   octavo_adam_item item{};
   float *gradient_scale_inv = nullptr;
   item.weight = *m.tensor(choice.plain, choice.rows, choice.cols);
-  if (choice.plain == OCTAVO_F16) item.weight_scale_inv = m.floats();
+  if (choice.plain == OCTAVO_F16) item.weight_scale_inv = m.multipliers();
   item.gradient = *m.tensor(choice.any, choice.rows, choice.cols);
-  if (choice.any != OCTAVO_F32 && choice.any != OCTAVO_BF16) gradient_scale_inv = m.floats();
+  if (choice.any != OCTAVO_F32 && choice.any != OCTAVO_BF16) gradient_scale_inv = m.multipliers();
   item.gradient_scale_inv = gradient_scale_inv;
   const uint32_t code = states == OCTAVO_PER_TENSOR ? choice.code : OCTAVO_E4M3FN;
   item.exp_avg = state((choice.flags & 64) != 0 ? OCTAVO_F32 : code, item.exp_avg_scale_inv);

@@ -30,6 +30,12 @@ class Pieces {
     return data;
   }
   float *floats(int64_t count = 1) { return static_cast<float *>(take(OCTAVO_F32, count)); }
+  // Multipliers: no scale is below 0, and the sign of 0 times one that is -0 is not stated.
+  float *multipliers(int64_t count = 1) {
+    float *all = floats(count);
+    for (int64_t i = 0; i < count; ++i) all[i] = absolute(all[i]);
+    return all;
+  }
   octavo_tensor *tensor(uint32_t dtype, int64_t rows, int64_t cols) {
     tensors_.push_back({take(dtype, rows * cols), rows, cols, cols, dtype, 0});
     return &tensors_.back();
@@ -44,7 +50,7 @@ class Pieces {
       s.stride = divide_up(cols, block_cols(granularity));
       count = divide_up(rows, block_rows(granularity)) * s.stride;
     }
-    s.data = take(s.dtype, count);
+    s.data = s.dtype == OCTAVO_F32 ? multipliers(count) : take(s.dtype, count);
     scales_.push_back(s);
     return &scales_.back();
   }
