@@ -86,11 +86,11 @@ octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceL
   if (!check.ok()) return check.status();
   static_assert(OCTAVO_KIND_QUANTIZE_FP4 == 32770, "the number in the text");
   check.fail(OCTAVO_UNSUPPORTED,
-             "kind = %u; expected %u (prescale_update), %u (adam_rounded), %u (adam_one_pass), %u "
-             "(round_codes)%s or %u (count)",
+             "kind = %u; expected %u (prescale_update), %u (adam_rounded), %s%u (count), %u "
+             "(adam_one_pass) or %u (round_codes)",
              kind_of(call), OCTAVO_KIND_PRESCALE_UPDATE, OCTAVO_KIND_ADAM_ROUNDED,
-             OCTAVO_KIND_ADAM_ONE_PASS, OCTAVO_KIND_ROUND_CODES,
-             limits.takes_fp4 ? ", 32770 (quantize_fp4)" : "", OCTAVO_KIND_COUNT);
+             limits.takes_fp4 ? "32770 (quantize_fp4), " : "", OCTAVO_KIND_COUNT,
+             OCTAVO_KIND_ADAM_ONE_PASS, OCTAVO_KIND_ROUND_CODES);
   return check.status();
 }
 
