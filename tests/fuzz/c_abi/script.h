@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace octavo::fuzz {
 
@@ -13,6 +14,8 @@ class Script {
   Script(const uint8_t *data, size_t size) : at_(data), end_(data + size) {}
 
   bool is_over() const { return at_ == end_; }
+  // What no choice has taken yet.
+  std::basic_string_view<uint8_t> rest() const { return {at_, static_cast<size_t>(end_ - at_)}; }
   uint8_t byte() { return at_ == end_ ? 0 : *at_++; }
   // 0 to n - 1.
   uint32_t below(uint32_t n) { return byte() % n; }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
+#include "octavo/draft/rounding.h"
+#include "octavo/hpp/text.hpp"
 #include "octavo/optimizer.h"
 #include "pieces.h"
 #include "tests/fuzz/c_abi/script.h"
@@ -55,16 +57,8 @@ const octavo_kernels &table() {
   return *octavo_cpu_kernels();
 }
 
-template <typename Call>
-Call begin(uint32_t kind) {
-  Call c{};
-  c.size = sizeof(c);
-  c.kind = kind;
-  return c;
-}
-
 octavo_status quantize(void *ctx, const Choice &choice, Pieces &m) {
-  auto c = begin<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+  auto c = make<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
   c.in = m.tensor(choice.any, choice.rows, choice.cols);
   if ((choice.flags & 1) != 0) c.in_scale_inv = m.multipliers();
   const int64_t more = choice.flags >> 1 & 1;
@@ -95,17 +89,17 @@ octavo_status read_codes(void *ctx, const Choice &choice, Pieces &m) {
                              ? m.tensor(choice.plain, choice.cols, choice.rows)
                              : m.tensor(choice.plain, choice.rows, choice.cols);
   if (choice.call % 3 == 0) {
-    auto c = begin<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+    auto c = make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
     c.in = codes, c.scale_inv = scale_inv, c.out = plain, c.accumulate = turns ? 1 : 0;
     return table().dequantize(ctx, &c);
   }
   if (choice.call % 3 == 1) {
-    auto c = begin<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
+    auto c = make<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
     c.in = plain, c.codes = codes, c.scale_inv = scale_inv;
     c.saturated = m.floats(), c.underflow = m.floats();
     return table().quantize_stats(ctx, &c);
   }
-  auto c = begin<octavo_round_codes>(OCTAVO_KIND_ROUND_CODES);
+  auto c = make<octavo_round_codes>(OCTAVO_KIND_ROUND_CODES);
   c.in = plain, c.codes = codes, c.scale_inv = scale_inv;
   c.count = m.floats(), c.key = choice.flags, c.is_transposed = turns ? 1 : 0;
   return table().draft(ctx, &c);
@@ -114,7 +108,7 @@ octavo_status read_codes(void *ctx, const Choice &choice, Pieces &m) {
 octavo_status scales(void *ctx, const Choice &choice, Pieces &m) {
   const auto n = static_cast<uint64_t>(choice.cols);
   if ((choice.flags & 1) != 0) {
-    auto c = begin<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
+    auto c = make<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
     c.amax = m.floats(choice.cols), c.scale = m.floats(choice.cols);
     c.scale_inv = m.floats(choice.cols), c.kept = m.floats(choice.cols);
     c.n = n, c.format_max = 448, c.divide_by = 2, c.rule = choice.rule;
@@ -127,7 +121,7 @@ octavo_status scales(void *ctx, const Choice &choice, Pieces &m) {
                  ", kept " + std::to_string(kept[i]) + ", scale " + std::to_string(c.scale[i]));
     return status;
   }
-  auto c = begin<octavo_delayed_scale_update>(OCTAVO_KIND_DELAYED_SCALE_UPDATE);
+  auto c = make<octavo_delayed_scale_update>(OCTAVO_KIND_DELAYED_SCALE_UPDATE);
   c.amax = m.floats(choice.cols), c.history = m.floats(choice.cols * choice.rows);
   c.scale = m.floats(choice.cols);
   if ((choice.flags & 2) != 0) c.counter = m.floats(choice.cols);
@@ -149,26 +143,25 @@ octavo_status adam(void *ctx, const Choice &choice, Pieces &m) {
     return *m.tensor(dtype, choice.rows, choice.cols);
   };
   octavo_adam_item item{};
-  float *gradient_scale_inv = nullptr;
   item.weight = *m.tensor(choice.plain, choice.rows, choice.cols);
   if (choice.plain == OCTAVO_F16) item.weight_scale_inv = m.multipliers();
   item.gradient = *m.tensor(choice.any, choice.rows, choice.cols);
-  if (choice.any != OCTAVO_F32 && choice.any != OCTAVO_BF16) gradient_scale_inv = m.multipliers();
-  item.gradient_scale_inv = gradient_scale_inv;
+  if (choice.any != OCTAVO_F32 && choice.any != OCTAVO_BF16)
+    item.gradient_scale_inv = m.multipliers();
   const uint32_t code = states == OCTAVO_PER_TENSOR ? choice.code : OCTAVO_E4M3FN;
   item.exp_avg = state((choice.flags & 64) != 0 ? OCTAVO_F32 : code, item.exp_avg_scale_inv);
   item.exp_avg_sq = state((choice.flags & 128) != 0 ? OCTAVO_F32 : code, item.exp_avg_sq_scale_inv);
   item.step = static_cast<int32_t *>(m.take(OCTAVO_F32, 1));
   item.hyper = m.floats(OCTAVO_HYPER_COUNT);
-  auto c = begin<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
+  auto c = make<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
   c.items = &item, c.count = 1, c.rule = OCTAVO_RULE_MSAMP, c.state_granularity = states;
   c.decay_mode = choice.flags >> 8 & 1, c.flags = choice.flags >> 9 & 1;
   static constexpr uint32_t kHow[] = {OCTAVO_ROUND_NEAREST_EVEN, OCTAVO_ROUND_STOCHASTIC,
                                       OCTAVO_ROUND_SHRINKING, OCTAVO_ROUND_NEAREST_EVEN};
   const uint64_t key = choice.flags;
-  auto r = begin<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+  auto r = make<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
   r.step = &c, r.keys = &key;
-  r.weight_rounding = kHow[choice.flags >> 10 & 1],
+  r.weight_rounding = kHow[choice.flags >> 10 & 1];
   r.exp_avg_rounding = kHow[choice.flags >> 12 & 3];
   r.exp_avg_sq_rounding = kHow[choice.flags >> 14 & 1];
   return table().draft(ctx, &r);
@@ -176,8 +169,8 @@ octavo_status adam(void *ctx, const Choice &choice, Pieces &m) {
 
 octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
   if ((choice.flags & 1) != 0) {
-    auto c = begin<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
-    c.codes = m.take(choice.code, choice.rows * choice.cols),
+    auto c = make<octavo_sum_quantized>(OCTAVO_KIND_SUM_QUANTIZED);
+    c.codes = m.take(choice.code, choice.rows * choice.cols);
     c.out = m.take(choice.code, choice.cols);
     c.count = c.shard_stride = static_cast<uint64_t>(choice.cols);
     c.shards = static_cast<uint64_t>(choice.rows), c.dtype = choice.code;
@@ -185,13 +178,13 @@ octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
     return table().sum_quantized(ctx, &c);
   }
   if ((choice.flags & 2) != 0) {
-    auto c = begin<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+    auto c = make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
     c.in = m.tensor(choice.any, choice.rows, choice.cols);
     c.amax = m.floats(), c.nonfinite = m.floats();
     return table().compute_amax(ctx, &c);
   }
   float *to[] = {m.floats(), m.floats()};
-  auto c = begin<octavo_gradient_scale>(OCTAVO_KIND_GRADIENT_SCALE);
+  auto c = make<octavo_gradient_scale>(OCTAVO_KIND_GRADIENT_SCALE);
   c.sum = m.floats(choice.cols), c.sum_count = static_cast<uint64_t>(choice.cols);
   c.norm = m.floats(), c.skip = m.floats(), c.grad_scale = to, c.count = 2;
   c.factor = 0.5f, c.max_norm = (choice.flags & 4) != 0 ? 1.0f : 0.0f;
@@ -201,7 +194,7 @@ octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
 octavo_status product(void *ctx, const Choice &choice, Pieces &m) {
   const bool is_plain = (choice.flags & 1) != 0;
   const uint32_t dtype = is_plain ? choice.plain : choice.code;
-  auto c = begin<octavo_gemm>(OCTAVO_KIND_GEMM);
+  auto c = make<octavo_gemm>(OCTAVO_KIND_GEMM);
   c.a = m.tensor(dtype, choice.rows, choice.cols);
   c.b = m.tensor((choice.flags & 2) != 0 ? choice.any : dtype, 9, choice.cols);
   if (!is_plain) {
@@ -253,11 +246,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static void *const contexts[] = {opened("baseline"), opened(nullptr)};
   Script script(data, size);
   const Choice choice = choose(script);
-  constexpr size_t kChoices = 13;
-  const uint8_t *content = data + (size < kChoices ? size : kChoices);
-  const size_t rest = size < kChoices ? 0 : size - kChoices;
+  const auto content = script.rest();
   const Verb &verb = kVerbs[choice.call / 3 % std::size(kVerbs)];
-  Pieces baseline(content, rest), best(content, rest);
+  Pieces baseline(content), best(content);
   const octavo_status first = verb.run(contexts[0], choice, baseline);
   const octavo_status second = verb.run(contexts[1], choice, best);
   expect(first == second, "the same status on every level",

@@ -1,13 +1,14 @@
 // Memory of a kernels' call whose content a fuzzer chooses, for two sides that are compared.
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <string>
+#include <string_view>
 
 #include "kernels/check/granularity.h"
-#include "octavo/draft/one_pass.h"
 #include "tests/fuzz/expect.h"
 
 namespace octavo::fuzz {
@@ -15,7 +16,7 @@ namespace octavo::fuzz {
 // One side's memory: the same pieces in the same order on both.
 class Pieces {
  public:
-  Pieces(const uint8_t *content, size_t size) : content_(content), size_(size) {}
+  explicit Pieces(std::basic_string_view<uint8_t> content) : content_(content) {}
   ~Pieces() {
     for (const Piece &p : pieces_) std::free(p.data);
   }
@@ -25,7 +26,8 @@ class Pieces {
   void *take(uint32_t dtype, int64_t count) {
     const auto bytes = static_cast<size_t>(count * dtype_bytes(dtype));
     auto *data = static_cast<uint8_t *>(std::malloc(bytes));
-    for (size_t i = 0; i < bytes; ++i) data[i] = size_ == 0 ? 0 : content_[at_++ % size_];
+    for (size_t i = 0; i < bytes; ++i)
+      data[i] = content_.empty() ? 0 : content_[at_++ % content_.size()];
     pieces_.push_back({data, dtype, count});
     return data;
   }
@@ -96,8 +98,7 @@ class Pieces {
       default: return false;
     }
   }
-  const uint8_t *content_;
-  size_t size_;
+  std::basic_string_view<uint8_t> content_;
   size_t at_ = 0;
   std::deque<Piece> pieces_;
   std::deque<octavo_tensor> tensors_;
