@@ -1,4 +1,4 @@
-/* 256 exponents of EXPANDED_128 times 128 codes. */
+/* 256 exponents of EXPANDED_128 times 256 codes. */
 #include "kernels/cpu/expanded_powers.h"
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace octavo {
 namespace {
 
-using Powers = std::array<std::array<double, 128>, 256>;
+using Powers = std::array<std::array<double, 256>, 256>;
 
 std::unique_ptr<const Powers> make_powers() {
   auto all = std::make_unique<Powers>();
@@ -23,6 +23,7 @@ std::unique_ptr<const Powers> make_powers() {
     for (size_t code = 1; code < 127; ++code) row[code] = exp2_of(log2s[code] * 16.0 / sixteenths);
     row[0] = 0.0;
     row[127] = __builtin_nan("");
+    for (size_t code = 0; code < 128; ++code) row[128 + code] = -row[code];
   }
   return all;
 }

@@ -1,9 +1,13 @@
-/* kernels/cpu/level_codes.h: codes to 16-bit values by a table in registers; included by level.cpp
- * only.
+/* kernels/cpu/level_codes.h: codes to 16-bit values by a table in registers, and to fp32 by way of
+ * f16; included by level.cpp only.
  *
  * A code of 8 bits has 128 magnitudes, which fill four vectors of AVX-512 or 16 of NEON; the sign
  * bit moves to the top of the result. What the table holds is the caller's matter, so a scale, a
  * rounding and NaN cost nothing.
+ *
+ * Without a table: E5M2 is the upper half of f16. E4M3, whose bias is 7, becomes f16, whose bias is
+ * 15, with its exponent and its mantissa at the places of f16's and 2^-8 of its value; subnormal
+ * codes become subnormal f16. Both conversions and the product with 2^8 are exact.
  */
 #pragma once
 
@@ -151,6 +155,42 @@ constexpr void (*kLookUp)(const uint16_t *, const uint8_t *, int64_t, uint16_t *
 #else
 
 constexpr void (*kLookUp)(const uint16_t *, const uint8_t *, int64_t, uint16_t *, bool) = nullptr;
+
+#endif
+
+#ifdef __AVX2__
+
+constexpr int kHalfCodes = 16; /* that values_of_codes takes */
+
+/* The fp32 values of kHalfCodes codes of E4M3 (3) or E5M2 (2). */
+template <int kMantissaBits>
+inline void values_of_codes(const void *codes, Bits *values) {
+  constexpr bool kIsE4m3 = kMantissaBits == 3;
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i *>(codes)));
+  /* A widened code has 9 copies of its sign, two of which remain next to the exponent of E4M3. */
+  const __m256i halves =
+      kIsE4m3 ? _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4080))
+              : _mm256_slli_epi16(wide, 8);
+  const __m256i magnitude = _mm256_and_si256(halves, _mm256_set1_epi16(0x7FFF));
+  const __m256i nan = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kIsE4m3 ? 0x3F7F : 0x7C00));
+  if (__builtin_expect(!_mm256_testz_si256(nan, nan), 0)) {
+    const auto *from = static_cast<const uint8_t *>(codes);
+    alignas(64) float each[kHalfCodes];
+    for (int i = 0; i < kHalfCodes; ++i)
+      each[i] = kIsE4m3 ? decode_e4m3(from[i]) : decode_e5m2(from[i]);
+    for (int i = 0; i < kHalfCodes / kCastLanes; ++i) values[i] = load_bits(each + i * kCastLanes);
+    return;
+  }
+  const float factor = kIsE4m3 ? 256.0f : 1.0f;
+#ifdef __AVX512BW__
+  values[0] = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(factor)));
+#else
+  const __m128i parts[] = {_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)};
+  for (int i = 0; i < 2; ++i)
+    values[i] =
+        _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtph_ps(parts[i]), _mm256_set1_ps(factor)));
+#endif
+}
 
 #endif
 

@@ -6,12 +6,6 @@
  * and rounding is monotonic: where both round to the same number, the definition does. Elsewhere,
  * which is one element in thousands, the definition itself is computed.
  *
- * Decoding. (code * scale_inv)^(1/k) * c = code^(1/k) * (scale_inv^(1/k) * c), a table times a
- * factor of the group, in fp64. log2 and exp2 have relative errors below 2^-50. Exponents of finite
- * results are at most 1,024, so each is off by at most 2^-40, and its power by 2^-40 ln 2: the
- * definition's value by less than 2^-40, the product of two powers by less than 2^-39. kDecodeSlack
- * is 2^-37.
- *
  * Encoding. log2 of the quotient, y = k (log2 x - log2 c) - log2 scale_inv, in fp32 for k in [1/4,
  * 16]. k log2(x / c) is at most 8.31 and log2 scale_inv in [-8.81, 0]. x times the reciprocal of c
  * has two roundings, 1.8e-7 of the logarithm; the series for log2 m, abs(log2 m) <= 1/2, is off by
@@ -25,14 +19,13 @@
  */
 #pragma once
 
-#include "kernels/cpu/expanded_powers.h"
 #include "kernels/cpu/level_cast.h"
+#include "kernels/cpu/level_lanes.h"
 #include "kernels/format/block_state.h"
 
 namespace octavo {
 namespace {
 
-constexpr double kDecodeSlack = 0x1p-37;
 constexpr float kEncodeSlack = 0x1p-16f;
 constexpr float kLargestPower = 30.0f;
 constexpr int64_t kStateGroup = 128;
@@ -65,6 +58,15 @@ inline Estimates all_estimates(float value) {
 constexpr int kTogether = 4;
 static_assert(kStateGroup % (kTogether * kLanes) == 0);
 
+/* a * b + c, with one rounding where the level can: an estimate may be better than its bound. */
+inline Estimates near_sum(Estimates a, Estimates b, Estimates c) {
+#ifdef OCTAVO_CAST_VECTORS
+  return fused_sum(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /* log2 of positive normal numbers. */
 inline void log2_estimates(Estimates *values) {
   constexpr int32_t kRootBits = 0x3F3504F3; /* sqrt(1/2) */
@@ -80,13 +82,16 @@ inline void log2_estimates(Estimates *values) {
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; ++i) square[i] = t[i] * t[i];
 #pragma GCC unroll 4
-  for (int i = 0; i < kTogether; ++i) sum[i] = square[i] * 0.41219858f + 0.57707802f;
+  for (int i = 0; i < kTogether; ++i)
+    sum[i] = near_sum(square[i], all_estimates(0.41219858f), all_estimates(0.57707802f));
 #pragma GCC unroll 4
-  for (int i = 0; i < kTogether; ++i) sum[i] = sum[i] * square[i] + 0.96179669f;
+  for (int i = 0; i < kTogether; ++i)
+    sum[i] = near_sum(sum[i], square[i], all_estimates(0.96179669f));
 #pragma GCC unroll 4
-  for (int i = 0; i < kTogether; ++i) sum[i] = sum[i] * square[i] + 2.88539008f;
+  for (int i = 0; i < kTogether; ++i)
+    sum[i] = near_sum(sum[i], square[i], all_estimates(2.88539008f));
 #pragma GCC unroll 4
-  for (int i = 0; i < kTogether; ++i) values[i] = exponent[i] + t[i] * sum[i];
+  for (int i = 0; i < kTogether; ++i) values[i] = near_sum(t[i], sum[i], exponent[i]);
 }
 
 /* 2^value for abs(value) <= kLargestPower. */
@@ -103,7 +108,7 @@ inline void exp2_estimates(Estimates *values) {
 #pragma GCC unroll 6
   for (const float term : kTerms) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kTogether; ++i) sum[i] = sum[i] * x[i] + term;
+    for (int i = 0; i < kTogether; ++i) sum[i] = near_sum(sum[i], x[i], all_estimates(term));
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; ++i) {
@@ -112,14 +117,11 @@ inline void exp2_estimates(Estimates *values) {
   }
 }
 
-/* The quotients that codes stand for, a little smaller and a little larger; values that take no
- * part stay. */
-inline void estimate_quotients(const ExpandedEstimate &e, const float *values, float *low,
-                               float *high) {
+/* The magnitudes of quotients that kTogether vectors of values stand for; any number for values
+ * that take no part. */
+inline void estimate_quotients(const ExpandedEstimate &e, const float *values,
+                               Estimates *quotients) {
   const EstimatesInMemory *in = reinterpret_cast<const EstimatesInMemory *>(values);
-  EstimatesInMemory *smaller = reinterpret_cast<EstimatesInMemory *>(low);
-  EstimatesInMemory *larger = reinterpret_cast<EstimatesInMemory *>(high);
-  Estimates quotients[kTogether];
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; ++i) {
     const EstimateBits magnitude =
@@ -136,71 +138,95 @@ inline void estimate_quotients(const ExpandedEstimate &e, const float *values, f
     quotients[i] = y > largest ? largest : y < -largest ? -largest : y;
   }
   exp2_estimates(quotients);
+}
+
+constexpr int64_t kEstimated = kTogether * kLanes; /* values at once */
+
+/* The codes of kEstimated magnitudes with the signs of `values`. */
+inline void cast_estimates(const Estimates *magnitudes, const float *values, uint8_t *codes) {
+  Estimates joined[kTogether];
+  for (int i = 0; i < kTogether; ++i) {
+    const EstimateBits signs = reinterpret_cast<EstimateBits>(Estimates(
+                                   reinterpret_cast<const EstimatesInMemory *>(values)[i])) &
+                               ~kMagnitudeMask;
+    joined[i] = reinterpret_cast<Estimates>(reinterpret_cast<EstimateBits>(magnitudes[i]) | signs);
+  }
+  cast_values(OCTAVO_E4M3FN, reinterpret_cast<const float *>(joined), kEstimated, 1.0f, codes);
+}
+
+/* Codes by quotients a little smaller and, where these differ, by quotients a little larger; gives
+ * whether all codes are sure. */
+inline bool encode_both(const Estimates *smaller, const Estimates *larger, const float *values,
+                        uint8_t *low, uint8_t *high) {
+#ifdef OCTAVO_CAST_VECTORS
+  const EncoderE4m3 encode;
+  Bits raw[kTogether], below[kTogether];
+  EstimateBits differ = {};
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; ++i) {
-    const EstimateBits bits = reinterpret_cast<EstimateBits>(Estimates(in[i]));
-    const EstimateBits magnitude = bits & kMagnitudeMask, sign = bits & ~kMagnitudeMask;
-    const EstimateBits is_usable = (magnitude > 0) & (magnitude < kInfinityBits);
-    const Estimates below = quotients[i] * (1.0f - kEncodeSlack);
-    const Estimates above = quotients[i] * (1.0f + kEncodeSlack);
-    smaller[i] = reinterpret_cast<Estimates>(
-        is_usable ? reinterpret_cast<EstimateBits>(below) | sign : bits);
-    larger[i] = reinterpret_cast<Estimates>(is_usable ? reinterpret_cast<EstimateBits>(above) | sign
-                                                      : bits);
+    const Bits above = encode(reinterpret_cast<Bits>(larger[i]));
+    raw[i] = load_bits(values + i * kLanes);
+    below[i] = encode(reinterpret_cast<Bits>(smaller[i]));
+    /* The lowest byte is the code. */
+    differ |= reinterpret_cast<EstimateBits>(above) ^ reinterpret_cast<EstimateBits>(below[i]);
   }
+  const Packer<false> pack;
+  store_bits(low, pack(below, raw));
+  if (largest_lane(reinterpret_cast<Bits>(differ & 0xFF)) == 0) return true;
+  cast_estimates(larger, values, high);
+  return false;
+#else
+  cast_estimates(smaller, values, low);
+  cast_estimates(larger, values, high);
+  uint8_t differ = 0;
+  for (int64_t i = 0; i < kEstimated; ++i) differ |= low[i] ^ high[i];
+  return differ == 0;
+#endif
+}
+
+/* encode_expanded of kEstimated values, none of them NaN. */
+inline void encode_numbers(const ExpandedGroup &g, const ExpandedEstimate &e, const float *values,
+                           uint8_t *codes) {
+  const EstimatesInMemory *in = reinterpret_cast<const EstimatesInMemory *>(values);
+  Estimates quotients[kTogether], smaller[kTogether], larger[kTogether];
+  estimate_quotients(e, values, quotients);
+#pragma GCC unroll 4
+  for (int i = 0; i < kTogether; ++i) {
+    const EstimateBits magnitude =
+        reinterpret_cast<EstimateBits>(Estimates(in[i])) & kMagnitudeMask;
+    const EstimateBits is_usable = (magnitude > 0) & (magnitude < kInfinityBits);
+    const Estimates stays = reinterpret_cast<Estimates>(magnitude);
+    smaller[i] = is_usable ? quotients[i] * (1.0f - kEncodeSlack) : stays;
+    larger[i] = is_usable ? quotients[i] * (1.0f + kEncodeSlack) : stays;
+  }
+  uint8_t others[kEstimated];
+  if (__builtin_expect(encode_both(smaller, larger, values, codes, others), 1)) return;
+  for (int64_t i = 0; i < kEstimated; ++i)
+    if (codes[i] != others[i]) codes[i] = encode_expanded(g, values[i]);
 }
 
 /* encode_expanded for a group that can be estimated; count is at most kStateGroup. */
 inline void encode_estimated(const ExpandedGroup &g, const ExpandedEstimate &e, const float *values,
                              int64_t count, uint8_t *codes) {
   float padded[kStateGroup];
+  uint8_t padded_codes[kStateGroup];
+  uint8_t *to = codes;
   if (count < kStateGroup) {
     for (int64_t i = 0; i < kStateGroup; ++i) padded[i] = i < count ? values[i] : 0.0f;
     values = padded;
+    to = padded_codes;
   }
-  float low[kStateGroup], high[kStateGroup];
-  for (int64_t i = 0; i < kStateGroup; i += kTogether * kLanes)
-    estimate_quotients(e, values + i, low + i, high + i);
-  uint8_t low_codes[kStateGroup], high_codes[kStateGroup];
-  cast_values(OCTAVO_E4M3FN, low, kStateGroup, 1.0f, low_codes);
-  cast_values(OCTAVO_E4M3FN, high, kStateGroup, 1.0f, high_codes);
-  uint8_t differ = 0;
-  for (int64_t i = 0; i < kStateGroup; ++i) differ |= low_codes[i] ^ high_codes[i];
-  if (__builtin_expect(differ != 0, 0)) {
-    for (int64_t i = 0; i < count; ++i)
-      if (low_codes[i] != high_codes[i]) low_codes[i] = encode_expanded(g, values[i]);
+  int32_t highest = 0;
+  for (int64_t i = 0; i < kStateGroup; ++i) {
+    const int32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
+    highest = magnitude > highest ? magnitude : highest;
   }
-  __builtin_memcpy(codes, low_codes, static_cast<size_t>(count));
-}
-
-/* decode_expanded by a table of powers and the group's factor. */
-inline void decode_estimated(const ExpandedGroup &g, const double *powers, double factor,
-                             const uint8_t *codes, int64_t n, float *values) {
-  const double low = factor * (1.0 - kDecodeSlack), high = factor * (1.0 + kDecodeSlack);
-  for (int64_t first = 0; first < n; first += kStateGroup) {
-    const int64_t count = n - first < kStateGroup ? n - first : kStateGroup;
-    const uint8_t *from = codes + first;
-    float *to = values + first;
-    double gathered[kStateGroup];
-    for (int64_t i = 0; i < count; ++i) gathered[i] = powers[from[i] & 0x7F];
-    float smaller[kStateGroup];
-    int32_t differ = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      smaller[i] = static_cast<float>(gathered[i] * low);
-      const float larger = static_cast<float>(gathered[i] * high);
-      differ |= float_bits(smaller[i]) ^ float_bits(larger);
-      to[i] = bits_float(float_bits(larger) | (static_cast<int32_t>(from[i] & 0x80) << 24));
-    }
-    /* NaN has more than one pattern. */
-    uint8_t nan = 0;
-    for (int64_t i = 0; i < count; ++i) nan |= (from[i] & 0x7F) == 0x7F ? 1 : 0;
-    if (__builtin_expect((differ | nan) != 0, 0)) {
-      for (int64_t i = 0; i < count; ++i) {
-        const bool is_sure = float_bits(smaller[i]) == (float_bits(to[i]) & kMagnitudeMask);
-        if (!is_sure || (from[i] & 0x7F) == 0x7F) to[i] = decode_expanded(g, from[i]);
-      }
-    }
+  if (__builtin_expect(highest > kInfinityBits, 0)) {
+    for (int64_t i = 0; i < count; ++i) codes[i] = encode_expanded(g, values[i]);
+    return;
   }
+  for (int64_t i = 0; i < kStateGroup; i += kEstimated) encode_numbers(g, e, values + i, to + i);
+  if (count < kStateGroup) __builtin_memcpy(codes, to, static_cast<size_t>(count));
 }
 
 }  // namespace

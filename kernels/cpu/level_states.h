@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/cpu/level_expanded.h"
+#include "kernels/cpu/level_expanded_decode.h"
 #include "kernels/cpu/level_rows.h"
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/update_loops.h"
@@ -17,14 +18,8 @@
 namespace octavo {
 namespace {
 
-constexpr int kDoubles = kLanes / 2;
-typedef double Doubles __attribute__((vector_size(kDoubles * sizeof(double))));
 typedef uint64_t DoubleBits __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
 typedef int64_t LongLanes __attribute__((vector_size(kDoubles * sizeof(int64_t))));
-typedef int32_t IntLanes __attribute__((vector_size(kDoubles * sizeof(int32_t))));
-typedef float Floats __attribute__((vector_size(kDoubles * sizeof(float))));
-typedef float FloatsInMemory
-    __attribute__((vector_size(kDoubles * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 inline Doubles all_doubles(double value) {
   return Doubles{} + value;
@@ -177,7 +172,12 @@ BlockRange range_of_row(const float *values, int64_t n) {
 }
 
 void encode_flat_row(float scale_inv, const float *values, int64_t n, uint8_t *codes) {
-  for (int64_t i = 0; i < n; ++i) codes[i] = encode_flat(scale_inv, values[i]);
+  for (int64_t first = 0; first < n; first += kStateGroup) {
+    const int64_t count = n - first < kStateGroup ? n - first : kStateGroup;
+    float scaled[kStateGroup];
+    for (int64_t i = 0; i < count; ++i) scaled[i] = values[first + i] / scale_inv;
+    cast_values(OCTAVO_E4M3FN, scaled, count, 1.0f, codes + first);
+  }
 }
 
 constexpr StateLoops kStateLoops = {&range_of_row, &encode_flat_row, &encode_expanded_row,

@@ -1,8 +1,8 @@
 /* kernels/cpu/level_update_codes.h: kGroup codes of E4M3 or E5M2 to and from four vectors of fp32,
  * as level_update_values.h does for wider formats; included by level.cpp only.
  *
- * Where bytes can be permuted, codes are decoded by a table of bf16 patterns (level_codes.h), else
- * by the arithmetic of kernels/format. They are encoded as in level_cast_codes.h.
+ * Where bytes can be permuted, codes are decoded by a table of bf16 patterns, else by way of f16
+ * (level_codes.h). They are encoded as in level_cast_codes.h.
  */
 #pragma once
 
@@ -71,17 +71,13 @@ struct Float8Values {
   }
 #else
   void load(const char *from, Group &out) const {
-    constexpr int32_t kInfinity = kMantissaBits == 2 ? 0x7C : 0x7F; /* E4M3 has none */
+    constexpr int kVectors = kHalfCodes / kLanes;
 #pragma GCC unroll 4
-    for (int i = 0; i < kGroupVectors; ++i) {
-      const UpdateBits code = widen_codes(from + i * kLanes);
-      const UpdateBits magnitude = code & 0x7F;
-      UpdateBits bits = magnitude_of<kMantissaBits, kBias>(magnitude);
-      bits = magnitude >= kInfinity ? UpdateBits{} + kQuietNanBits : bits;
-      if (kMantissaBits == 2) {
-        bits = magnitude == kInfinity ? UpdateBits{} + kInfinityBits : bits;
-      }
-      out[i] = as_values(bits | (code & 0x80) << 24);
+    for (int i = 0; i < kGroupVectors; i += kVectors) {
+      Bits values[kVectors];
+      values_of_codes<kMantissaBits>(from + i * kLanes, values);
+#pragma GCC unroll 2
+      for (int k = 0; k < kVectors; ++k) out[i + k] = as_values(as_bits(values[k]));
     }
   }
 #endif
