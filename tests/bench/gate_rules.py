@@ -158,6 +158,8 @@ def ratio(run, gate, row, opponents):
         return None, reason_for(run, row)
     if gate.kind == "ms":
         return run.medians[row]["ns"] / 1e6, ""
+    if not opponents:
+        return gate.factor * run.medians[row]["rate"], ""
     present = [o for o in opponents if o in run.medians]
     if not present:
         return None, reason_for(run, opponents[0])

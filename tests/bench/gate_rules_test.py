@@ -87,6 +87,13 @@ class Verdict(unittest.TestCase):
         self.assertAlmostEqual(judged(run, "C2").value, 0.75)
         self.assertEqual(judged(run, "C2").verdict, gate_rules.BELOW)
 
+    def test_a_rate_without_opponents_is_judged_by_itself(self):
+        self.assertAlmostEqual(judged(run_of({"Adam/coat": 0.4e9}), "C10.coat").value, 0.4)
+        self.assertEqual(judged(run_of({"Adam/coat": 0.4e9}), "C10.coat").verdict, gate_rules.BELOW)
+        self.assertEqual(judged(run_of({"Adam/coat": 0.6e9}), "C10.coat").verdict, gate_rules.OK)
+        missing = judged(run_of({}), "C10.coat")
+        self.assertEqual((missing.verdict, missing.reason), (gate_rules.MISSING, "no row Adam/coat"))
+
     def test_lower_is_better_for_times_and_counters(self):
         run = run_of({"Boundary/built": 1e9 / 13, "Boundary/direct": 1e9 / 2})
         self.assertAlmostEqual(judged(run, "C11").value, 11.0)

@@ -20,12 +20,13 @@ class Gate:
     id: str
     title: str
     pairs: tuple            # ((row, (opponent, ...)), ...): geometric mean of row / best opponent;
-                            # of kind ms without opponents
+                            # without opponents a row's own rate or, of kind ms, its time
     zen4: Goal
     zen5: Goal
     other: Goal = Goal()    # CPUs without AVX-512 BF16 and VBMI, or a lower level of kernels
     kind: str = "rate"      # rate: higher is better; time, extra_ns, ms, counter: lower is better
-    factor: float = 1.0     # what a rate is multiplied by: bytes an element, against copies
+    factor: float = 1.0     # what a rate is multiplied by: bytes an element, against copies;
+                            # its unit, without opponents
     memory: bool = False    # limited by memory, so judged only where copies are ordinary
     counter: str = ""       # of kind counter
     threads: int = 1        # 2: judged where two threads do what two cores can
@@ -100,6 +101,11 @@ GATES = (
          one("Adam/fp8", "Adam/plain_f32"), Goal(1.5, 2.15), Goal(1.45, 2.15), memory=True),
     Gate("C10b", "the same / fp32 by our kernels",
          one("Adam/fp8", "Adam/ours_f32"), Goal(), Goal(), memory=True),
+    Gate("C10.bound", "Adam step with scales from bounds / fp32, plain AVX-512 loop",
+         one("Adam/fp8_one_pass", "Adam/plain_f32"), Goal(1.5, 2.15), Goal(1.45, 2.15),
+         memory=True),
+    Gate("C10.coat", "Adam step with states in EXPANDED_128, 1e9 parameters a second",
+         one("Adam/coat"), Goal(0.5), Goal(0.5), factor=1e-9),
     Gate("C11", "call through the table, descriptors built, minus direct call, ns",
          one("Boundary/built", "Boundary/direct"), Goal(10, 4), Goal(10, 4), Goal(10, 4),
          kind="extra_ns"),
