@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
@@ -201,7 +202,12 @@ class Reader {
           "[library]: expected a file inside the manifest's own directory, by a relative path "
           "without \"..\", found ",
           manifest_.library);
-    const fs::path full = fs::weakly_canonical(directory / file);
+    std::error_code error;
+    const fs::path full = fs::weakly_canonical(directory / file, error);
+    if (error == std::errc::filename_too_long)
+      fail("[library]: expected a path that a file can have, found one that is too long: ",
+           manifest_.library);
+    if (error) throw fs::filesystem_error("[library]", directory / file, error);
     const auto inside = full.lexically_relative(directory);
     if (*inside.begin() == "..")
       fail("[library]: expected a file inside ", directory.string(), ", found ", full.string());

@@ -169,6 +169,13 @@ TEST_F(ManifestTest, symlink_that_escapes) {
             ": [library]: expected a file inside " + dir.path() + ", found " + (other / "real.so"));
 }
 
+TEST_F(ManifestTest, path_that_no_file_can_have) {
+  const std::string name(300, 'x');
+  EXPECT_EQ(
+      refusal(head() + library(name)),
+      ": [library]: expected a path that a file can have, found one that is too long: " + name);
+}
+
 TEST_F(ManifestTest, missing_library) {
   EXPECT_EQ(refusal(head() + library("gone.so")),
             ": names " + (dir / "gone.so") +
