@@ -80,6 +80,15 @@ void quantize_blocks_row(uint32_t in_dtype, uint32_t out_dtype, const void *in, 
 
 /* Level::cast: the same codes, for those who want no statistics. */
 void cast_values(uint32_t dtype, const float *in, int64_t n, float scale, void *out) {
+#ifdef __AVX2__
+  if (dtype == OCTAVO_F16) {
+    auto *halves = static_cast<uint16_t *>(out);
+    int64_t i = 0;
+    for (; i + kCastLanes <= n; i += kCastLanes)
+      store_f16(halves + i, limited_to_f16(product(load_bits(in + i), all_of(scale))));
+    return cast_row(dtype, in + i, n - i, scale, halves + i);
+  }
+#endif
   quantize_row<false>(OCTAVO_F32, dtype, in, n, scale, out);
 }
 

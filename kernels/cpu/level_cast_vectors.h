@@ -125,6 +125,10 @@ inline Bits widen_f16(const void *from) {
   const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i *>(from));
   return _mm512_castps_si512(_mm512_cvtph_ps(halves));
 }
+inline void store_f16(void *to, Bits values) {
+  const __m256i halves = _mm512_cvtps_ph(_mm512_castsi512_ps(values), _MM_FROUND_TO_NEAREST_INT);
+  _mm256_storeu_si256(static_cast<__m256i *>(to), halves);
+}
 #else
 inline Bits widen_bf16(const void *from) {
   const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
@@ -134,7 +138,16 @@ inline Bits widen_f16(const void *from) {
   const __m128i halves = _mm_loadu_si128(static_cast<const __m128i *>(from));
   return _mm256_castps_si256(_mm256_cvtph_ps(halves));
 }
+inline void store_f16(void *to, Bits values) {
+  const __m128i halves = _mm256_cvtps_ph(_mm256_castsi256_ps(values), _MM_FROUND_TO_NEAREST_INT);
+  _mm_storeu_si128(static_cast<__m128i *>(to), halves);
+}
 #endif
+/* fp32 values to the range of f16. NaN stays: these instructions return their second operand. */
+inline Bits limited_to_f16(Bits values) {
+  const auto below = OCTAVO_WIDE(min_ps)(OCTAVO_WIDE(set1_ps)(kMaxF16), OCTAVO_WIDE_FLOATS(values));
+  return OCTAVO_WIDE_BITS(castps)(OCTAVO_WIDE(max_ps)(OCTAVO_WIDE(set1_ps)(-kMaxF16), below));
+}
 #undef OCTAVO_WIDE
 #undef OCTAVO_WIDE_BITS
 #undef OCTAVO_WIDE_FLOATS

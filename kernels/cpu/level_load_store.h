@@ -92,11 +92,18 @@ void load_all(uint32_t dtype, const void *in, int64_t n, float *out) {
   load_row(dtype, in, n, out);
 }
 
+void store_all(uint32_t dtype, const float *in, int64_t n, void *out) {
+  if (dtype != OCTAVO_F16) return store_row(dtype, in, n, out);
+  auto *halves = static_cast<uint16_t *>(out);
+  const int64_t done =
+      for_steps(n, kCastLanes, [&](int64_t i) { store_f16(halves + i, load_bits(in + i)); });
+  store_row(dtype, in + done, n - done, halves + done);
+}
+
 #else
 constexpr auto *load_all = &load_row;
-#endif
-
 constexpr auto *store_all = &store_row;
+#endif
 
 #endif
 
