@@ -84,11 +84,13 @@ octavo_status write_item(const Step &s) {
 /* The scales of the new values. */
 octavo_status choose_scales(Step *s, uint32_t rule) {
   float amax[kAdamTensors];
-  if (s->is_fused) {
-    const octavo_status status = measure_fused(*s, amax, &s->is_fused);
+  bool are_numbers = false;
+  if (s->can_measure) {
+    const octavo_status status = measure_fused(*s, amax, &are_numbers);
     if (status != OCTAVO_OK) return status;
   }
-  if (!s->is_fused) {
+  if (!are_numbers) {
+    s->is_fused = false;
     const octavo_status status = measure_values(*s, amax);
     if (status != OCTAVO_OK) return status;
   }

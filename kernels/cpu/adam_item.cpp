@@ -29,6 +29,8 @@ AdamPlan make_plan(const octavo_adam_step &c, const octavo_adam_item &item, int3
     plan.stores_undecayed[i] = c.decay_mode == OCTAVO_DECAY_L2_MSAMP04 && t.scale_inv != nullptr;
   }
   const AdamBetas betas = has_tensor_states ? AdamBetas::kSingle : AdamBetas::kDecimal;
+  plan.has_flat_moments = targets[kExpAvg].granularity == OCTAVO_FLAT_256 &&
+                          targets[kExpAvgSq].granularity == OCTAVO_FLAT_256;
   plan.factors = adam_factors(item.hyper, step, c.decay_mode != OCTAVO_DECAY_DECOUPLED, betas);
   plan.gradient_dtype = item.gradient.dtype;
   plan.gradient_factor = item.gradient_scale_inv == nullptr ? 1.0f : *item.gradient_scale_inv;
@@ -78,6 +80,7 @@ Step make_step(const Context &context, const octavo_adam_step &c, const octavo_a
              make_target(item.exp_avg, item.exp_avg_scale_inv, c.state_granularity),
              make_target(item.exp_avg_sq, item.exp_avg_sq_scale_inv, c.state_granularity)},
             {},
+            false,
             false};
   s.plan = make_plan(c, item, step, rounding, s.targets);
   bool is_dense = s.gradient.stride == s.gradient.cols;
@@ -92,8 +95,10 @@ Step make_step(const Context &context, const octavo_adam_step &c, const octavo_a
     for (Target &t : s.targets) t.tensor = as_row(t.tensor);
   }
   const FusedAdamLoops *fused = context.level->updates.fused;
-  s.is_fused = !has_blocks && fused != nullptr && fused->supports(s.plan) &&
-               can_bound_change(s.plan.factors) && !is_stochastic(s.plan);
+  if (fused == nullptr || !can_bound_change(s.plan.factors)) return s;
+  const bool is_known = !has_blocks && fused->supports(s.plan);
+  s.is_fused = is_known && !is_stochastic(s.plan);
+  s.can_measure = is_known || (s.plan.has_flat_moments && fused->supports_blocks(s.plan));
   return s;
 }
 

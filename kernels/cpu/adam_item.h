@@ -24,7 +24,8 @@ struct Step {
   octavo_tensor gradient;
   Target targets[kAdamTensors];
   AdamPlan plan;
-  bool is_fused; /* by loops of the level that know the layout */
+  bool is_fused;    /* by loops of the level that know the layout */
+  bool can_measure; /* such loops may find the largest new values */
 
   bool has_tensor_scale() const {
     return plan.is_scaled[kWeight] || plan.is_scaled[kExpAvg] || plan.is_scaled[kExpAvgSq];

@@ -16,9 +16,12 @@ void for_spans(const Step &s, int64_t begin, int64_t end, bool goes_back, Body &
     const int64_t col = first % per_row * kSegment;
     const int64_t left = cols - col;
     const int64_t whole = (last - first) * kSegment;
-    AdamSpan span = {element(s.gradient, row, col), {}, whole < left ? whole : left};
+    AdamSpan span = {element(s.gradient, row, col), {}, {}, whole < left ? whole : left};
     for (int i = 0; i < kAdamTensors; ++i) {
-      span.tensors[i] = element(s.targets[i].tensor, row, col);
+      const Target &t = s.targets[i];
+      span.tensors[i] = element(t.tensor, row, col);
+      /* Tensors with blocks are one row. */
+      if (t.granularity == OCTAVO_FLAT_256) span.block_scales[i] = t.scale_inv + col / kFlatBlock;
     }
     body(span);
   };

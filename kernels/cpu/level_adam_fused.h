@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "kernels/check/granularity.h"
 #include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/level_adam.h"
 #include "kernels/cpu/level_lanes.h"
@@ -17,9 +18,12 @@ namespace {
 
 #ifdef OCTAVO_CAST_VECTORS
 
-/* The dtypes of one layout: gradient, weight and the two moments. */
-template <typename Gradient, typename Weight, typename ExpAvg, typename ExpAvgSq>
+/* The dtypes of one layout: gradient, weight and the two moments. kHasBlocks: the moments are in
+ * blocks of 256. */
+template <typename Gradient, typename Weight, typename ExpAvg, typename ExpAvgSq,
+          bool kHasBlocks = false>
 struct AdamLayout {
+  static constexpr bool kIsInBlocks = kHasBlocks;
   const Gradient gradient = {};
   const Weight weight = {};
   const ExpAvg exp_avg = {};
@@ -110,6 +114,24 @@ inline void for_groups(const AdamSpan &span, bool writes, Body &&body) {
   }
 }
 
+/* The scales of the moments of one group after the other, which no block ends in. */
+struct MomentScales {
+  const AdamSpan &span;
+  int64_t first = 0;
+  Vector exp_avg = {};
+  Vector exp_avg_sq = {};
+
+  void take_group() {
+    static_assert(kFlatBlock % kGroup == 0);
+    exp_avg = all_lanes(span.block_scales[kExpAvg][first / kFlatBlock]);
+    exp_avg_sq = all_lanes(span.block_scales[kExpAvgSq][first / kFlatBlock]);
+    first += kGroup;
+  }
+  AdamLanes times(AdamLanes lanes) const {
+    return {lanes.weight, lanes.exp_avg * exp_avg, lanes.exp_avg_sq * exp_avg_sq};
+  }
+};
+
 /* kIsPlain: no L2, scales that fold, and no new value beyond the range of its codes. */
 template <typename Layout, bool kIsPlain>
 void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
@@ -127,12 +149,18 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   UpdateBits highest_exp_avg_sq = {};
   int32_t highest_weight = peaks->bits[kWeight];
   Vector largest_weight = all_lanes(bits_float(highest_weight));
+  MomentScales blocks = {span};
+  const auto old_lanes = [&](const AdamReader<Layout> &reader, int i) {
+    const AdamLanes lanes = reader.lanes(scales, i);
+    return Layout::kIsInBlocks ? blocks.times(lanes) : lanes;
+  };
   for_groups<Layout>(span, false, [&](const char *gradient, char *const *tensors) {
     const AdamReader<Layout> reader(layout, gradient, tensors);
     LaneSet matters = {};
+    if constexpr (Layout::kIsInBlocks) blocks.take_group();
 #pragma GCC unroll 4
     for (int i = 0; i < kGroupVectors; ++i) {
-      const AdamLanes old = reader.lanes(scales, i);
+      const AdamLanes old = old_lanes(reader, i);
       const Vector kept = old.weight * f.keep;
       Vector g = reader.gradient(scales, i);
       if (!kIsPlain && extras.has_l2) g += f.l2 * kept;
@@ -152,7 +180,7 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
     UpdateBits highest = {};
     for (int i = 0; i < kGroupVectors; ++i) {
       const AdamLanes lanes =
-          adam_lanes<kIsPlain>(f, decayed, reader.lanes(scales, i), reader.gradient(scales, i));
+          adam_lanes<kIsPlain>(f, decayed, old_lanes(reader, i), reader.gradient(scales, i));
       highest = higher(highest, as_bits(lanes.weight) & kMagnitudeMask);
     }
     const int32_t found = highest_lane(highest);

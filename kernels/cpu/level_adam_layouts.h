@@ -18,6 +18,9 @@ using CodesFromCodes = AdamLayout<E4m3Values, F16Values, E4m3Values, F16Values>;
 using CodesFromF32 = AdamLayout<F32Values, F16Values, E4m3Values, F16Values>;
 using PlainFromCodes = AdamLayout<E4m3Values, F16Values, F32Values, F32Values>;
 using PlainFromF32 = AdamLayout<F32Values, F16Values, F32Values, F32Values>;
+/* E4M3 moments in blocks, for the first pass. */
+using BlocksFromCodes = AdamLayout<E4m3Values, F16Values, E4m3Values, E4m3Values, true>;
+using BlocksFromF32 = AdamLayout<F32Values, F16Values, E4m3Values, E4m3Values, true>;
 /* And everything in fp32, which has no scale to measure for. */
 using AllF32 = AdamLayout<F32Values, F32Values, F32Values, F32Values>;
 
@@ -36,11 +39,19 @@ inline bool is_all_f32(const AdamPlan &plan) {
          plan.gradient_dtype == OCTAVO_F32 && has_plain_moments(plan);
 }
 
+inline bool has_known_weight(const AdamPlan &plan) {
+  return plan.is_scaled[kWeight] && plan.dtypes[kWeight] == OCTAVO_F16 &&
+         (plan.gradient_dtype == OCTAVO_E4M3FN || plan.gradient_dtype == OCTAVO_F32);
+}
+
 bool supports_plan(const AdamPlan &plan) {
-  if (is_all_f32(plan)) return true;
-  if (!plan.is_scaled[kWeight] || plan.dtypes[kWeight] != OCTAVO_F16) return false;
-  if (plan.gradient_dtype != OCTAVO_E4M3FN && plan.gradient_dtype != OCTAVO_F32) return false;
-  return has_code_moments(plan) || has_plain_moments(plan);
+  return is_all_f32(plan) ||
+         (has_known_weight(plan) && (has_code_moments(plan) || has_plain_moments(plan)));
+}
+
+bool supports_block_plan(const AdamPlan &plan) {
+  return has_known_weight(plan) && plan.has_flat_moments && plan.dtypes[kExpAvg] == OCTAVO_E4M3FN &&
+         plan.dtypes[kExpAvgSq] == OCTAVO_E4M3FN;
 }
 
 inline bool is_plain(const AdamPlan &plan) {
@@ -73,7 +84,10 @@ void write_codes(const AdamPlan &plan, const AdamSpan &span) {
 
 void measure_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks) {
   const bool from_codes = plan.gradient_dtype == OCTAVO_E4M3FN;
-  if (has_code_moments(plan)) {
+  if (plan.has_flat_moments) {
+    from_codes ? measure_layout<BlocksFromCodes>(plan, span, peaks)
+               : measure_layout<BlocksFromF32>(plan, span, peaks);
+  } else if (has_code_moments(plan)) {
     from_codes ? measure_layout<CodesFromCodes>(plan, span, peaks)
                : measure_layout<CodesFromF32>(plan, span, peaks);
   } else {
@@ -113,7 +127,8 @@ void pass_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored) {
                                        : pass_codes<CodesFromF32>(plan, span, stored);
 }
 
-constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &measure_plan, &write_plan, &pass_plan};
+constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &supports_block_plan, &measure_plan,
+                                            &write_plan, &pass_plan};
 constexpr const FusedAdamLoops *kFusedAdam = &kFusedAdamLoops;
 
 #else

@@ -21,7 +21,8 @@ struct AdamPlan {
   float gradient_factor; /* its scale_inv; 1 where plain */
   float gradient_scale;  /* OCTAVO_HYPER_GRAD_SCALE */
   uint32_t dtypes[kAdamTensors];
-  bool is_scaled[kAdamTensors]; /* one scale for the tensor; else plain */
+  bool is_scaled[kAdamTensors]; /* one scale for the tensor; else plain, or in blocks */
+  bool has_flat_moments;        /* both are in blocks of 256 */
   float old_scale_inv[kAdamTensors];
   float new_scale[kAdamTensors];
   bool stores_undecayed[kAdamTensors]; /* the moment is stored without the decay of L2 */
@@ -36,6 +37,7 @@ struct AdamPlan {
 struct AdamSpan {
   const void *gradient;
   void *tensors[kAdamTensors];
+  const float *block_scales[kAdamTensors]; /* of moments in blocks, from the span's first one on */
   int64_t n;
 };
 
@@ -48,6 +50,8 @@ struct AdamPeaks {
  * know the plan's dtypes; the others must not be called where it does not. */
 struct FusedAdamLoops {
   bool (*supports)(const AdamPlan &plan);
+  /* The same of moments in blocks of 256, for `measure` alone. */
+  bool (*supports_blocks)(const AdamPlan &plan);
   /* Raises the peaks to those of the new values; *peaks must hold peaks of the same tensor or 0.
    * Only for plans and results that can_bound_change and are_bounded of adam_bound.h accept. */
   void (*measure)(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks);

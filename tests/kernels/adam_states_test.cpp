@@ -164,5 +164,64 @@ TEST(AdamStates, threads_and_levels_give_equal_bits) {
   }
 }
 
+/* A weight in codes with one scale, as msamp has it, and a gradient in codes or in fp32. */
+struct ScaledBlocks {
+  Blocks b;
+  Matrix weight;
+  Matrix gradient;
+  float weight_inv = 0x1p-13f;
+  float gradient_inv = 0.0123f;
+
+  ScaledBlocks(uint32_t granularity, uint32_t gradient_dtype, uint32_t decay_mode, int64_t cols)
+      : b(granularity, 3, cols, kHyper),
+        weight(OCTAVO_F16, 3, cols),
+        gradient(gradient_dtype, 3, cols) {
+    weight.fill(5);
+    b.item.weight = *weight.tensor();
+    b.item.weight_scale_inv = &weight_inv;
+    b.item.gradient = *gradient.tensor();
+    if (gradient_dtype == OCTAVO_E4M3FN) b.item.gradient_scale_inv = &gradient_inv;
+    b.c.rule = OCTAVO_RULE_MSAMP;
+    b.c.decay_mode = decay_mode;
+  }
+
+  /* Three steps, the last with a gradient that has `special` in it. */
+  void run(Kernels *kernels, float special) {
+    for (unsigned k = 0; k < 3; ++k) {
+      gradient.fill(20 + k);
+      if (k == 2) gradient.set(2, gradient.cols() - 1, special);
+      ASSERT_EQ(kernels->adam_step(b.c), OCTAVO_OK) << kernels->host().last_text();
+    }
+  }
+};
+
+TEST(AdamStates, a_weight_with_one_scale_has_equal_bits_on_every_level) {
+  for (const uint32_t g : kStateGroups) {
+    for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_F32}) {
+      for (const uint32_t mode : {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2}) {
+        for (const int64_t cols : {1, 85, 256, 2731}) {
+          for (const float special : {0.5f, std::nanf("")}) {
+            ScaledBlocks expected(g, dtype, mode, cols);
+            Kernels reference(0, "baseline");
+            ASSERT_NO_FATAL_FAILURE(expected.run(&reference, special));
+            for (const std::string &level : supported_levels()) {
+              const std::string where = level + ", granularity " + std::to_string(g) + ", dtype " +
+                                        std::to_string(dtype) + ", 3 x " + std::to_string(cols);
+              ScaledBlocks found(g, dtype, mode, cols);
+              Kernels kernels(3, level);
+              ASSERT_NO_FATAL_FAILURE(found.run(&kernels, special)) << where;
+              ASSERT_EQ(found.weight_inv, expected.weight_inv) << where;
+              ASSERT_EQ(found.weight.data(), expected.weight.data()) << where;
+              ASSERT_EQ(found.b.exp_avg.data(), expected.b.exp_avg.data()) << where;
+              ASSERT_EQ(found.b.exp_avg_sq.data(), expected.b.exp_avg_sq.data()) << where;
+              ASSERT_EQ(found.b.exp_avg_sq_inv, expected.b.exp_avg_sq_inv) << where;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octavo::test
