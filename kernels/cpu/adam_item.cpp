@@ -96,9 +96,8 @@ Step make_step(const Context &context, const octavo_adam_step &c, const octavo_a
   }
   const FusedAdamLoops *fused = context.level->updates.fused;
   if (fused == nullptr || !can_bound_change(s.plan.factors)) return s;
-  const bool is_known = !has_blocks && fused->supports(s.plan);
-  s.is_fused = is_known && !is_stochastic(s.plan);
-  s.can_measure = is_known || (s.plan.has_flat_moments && fused->supports_blocks(s.plan));
+  s.can_measure = fused->supports(s.plan);
+  s.is_fused = s.can_measure && !is_stochastic(s.plan);
   return s;
 }
 

@@ -21,7 +21,7 @@ void for_spans(const Step &s, int64_t begin, int64_t end, bool goes_back, Body &
       const Target &t = s.targets[i];
       span.tensors[i] = element(t.tensor, row, col);
       /* Tensors with blocks are one row. */
-      if (t.granularity == OCTAVO_FLAT_256) span.block_scales[i] = t.scale_inv + col / kFlatBlock;
+      if (t.granularity == OCTAVO_FLAT_256) span.block_scales[i] = t.scale_inv + col / kAdamBlock;
     }
     body(span);
   };

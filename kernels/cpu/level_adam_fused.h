@@ -7,7 +7,6 @@
  */
 #pragma once
 
-#include "kernels/check/granularity.h"
 #include "kernels/cpu/adam_bound.h"
 #include "kernels/cpu/level_adam.h"
 #include "kernels/cpu/level_lanes.h"
@@ -114,20 +113,18 @@ inline void for_groups(const AdamSpan &span, bool writes, Body &&body) {
   }
 }
 
-/* The scales of the moments of one group after the other, which no block ends in. */
+/* The old scales of moments in blocks, for the group that begins at an element of a span. */
 struct MomentScales {
-  const AdamSpan &span;
-  int64_t first = 0;
   Vector exp_avg = {};
   Vector exp_avg_sq = {};
 
-  void take_group() {
-    static_assert(kFlatBlock % kGroup == 0);
-    exp_avg = all_lanes(span.block_scales[kExpAvg][first / kFlatBlock]);
-    exp_avg_sq = all_lanes(span.block_scales[kExpAvgSq][first / kFlatBlock]);
-    first += kGroup;
+  MomentScales() = default;
+  MomentScales(const AdamSpan &span, int64_t first)
+      : exp_avg(all_lanes(span.block_scales[kExpAvg][first / kAdamBlock])),
+        exp_avg_sq(all_lanes(span.block_scales[kExpAvgSq][first / kAdamBlock])) {
+    static_assert(kAdamBlock % kGroup == 0);
   }
-  AdamLanes times(AdamLanes lanes) const {
+  AdamLanes times(const AdamLanes &lanes) const {
     return {lanes.weight, lanes.exp_avg * exp_avg, lanes.exp_avg_sq * exp_avg_sq};
   }
 };
@@ -149,7 +146,8 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   UpdateBits highest_exp_avg_sq = {};
   int32_t highest_weight = peaks->bits[kWeight];
   Vector largest_weight = all_lanes(bits_float(highest_weight));
-  MomentScales blocks = {span};
+  int64_t at = 0;
+  MomentScales blocks = {};
   const auto old_lanes = [&](const AdamReader<Layout> &reader, int i) {
     const AdamLanes lanes = reader.lanes(scales, i);
     return Layout::kIsInBlocks ? blocks.times(lanes) : lanes;
@@ -157,7 +155,8 @@ void measure_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks) {
   for_groups<Layout>(span, false, [&](const char *gradient, char *const *tensors) {
     const AdamReader<Layout> reader(layout, gradient, tensors);
     LaneSet matters = {};
-    if constexpr (Layout::kIsInBlocks) blocks.take_group();
+    if constexpr (Layout::kIsInBlocks) blocks = {span, at};
+    at += kGroup;
 #pragma GCC unroll 4
     for (int i = 0; i < kGroupVectors; ++i) {
       const AdamLanes old = old_lanes(reader, i);

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "kernels/cpu/level_adam_fused.h"
+#include "kernels/cpu/level_adam_blocks.h"
 
 namespace octavo {
 namespace {
@@ -18,7 +18,7 @@ using CodesFromCodes = AdamLayout<E4m3Values, F16Values, E4m3Values, F16Values>;
 using CodesFromF32 = AdamLayout<F32Values, F16Values, E4m3Values, F16Values>;
 using PlainFromCodes = AdamLayout<E4m3Values, F16Values, F32Values, F32Values>;
 using PlainFromF32 = AdamLayout<F32Values, F16Values, F32Values, F32Values>;
-/* E4M3 moments in blocks, for the first pass. */
+/* E4M3 moments in blocks. */
 using BlocksFromCodes = AdamLayout<E4m3Values, F16Values, E4m3Values, E4m3Values, true>;
 using BlocksFromF32 = AdamLayout<F32Values, F16Values, E4m3Values, E4m3Values, true>;
 /* And everything in fp32, which has no scale to measure for. */
@@ -44,14 +44,15 @@ inline bool has_known_weight(const AdamPlan &plan) {
          (plan.gradient_dtype == OCTAVO_E4M3FN || plan.gradient_dtype == OCTAVO_F32);
 }
 
-bool supports_plan(const AdamPlan &plan) {
-  return is_all_f32(plan) ||
-         (has_known_weight(plan) && (has_code_moments(plan) || has_plain_moments(plan)));
+inline bool has_block_moments(const AdamPlan &plan) {
+  return plan.has_flat_moments && plan.dtypes[kExpAvg] == OCTAVO_E4M3FN &&
+         plan.dtypes[kExpAvgSq] == OCTAVO_E4M3FN;
 }
 
-bool supports_block_plan(const AdamPlan &plan) {
-  return has_known_weight(plan) && plan.has_flat_moments && plan.dtypes[kExpAvg] == OCTAVO_E4M3FN &&
-         plan.dtypes[kExpAvgSq] == OCTAVO_E4M3FN;
+bool supports_plan(const AdamPlan &plan) {
+  return is_all_f32(plan) ||
+         (has_known_weight(plan) &&
+          (has_code_moments(plan) || has_plain_moments(plan) || has_block_moments(plan)));
 }
 
 inline bool is_plain(const AdamPlan &plan) {
@@ -96,10 +97,19 @@ void measure_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks) 
   }
 }
 
+template <typename Layout>
+void write_block_layout(const AdamPlan &plan, const AdamSpan &span) {
+  is_plain(plan) && !plan.saturates ? write_blocks<Layout, true>(plan, span)
+                                    : write_blocks<Layout, false>(plan, span);
+}
+
 void write_plan(const AdamPlan &plan, const AdamSpan &span) {
   if (is_all_f32(plan)) return write_layout<AllF32>(plan, span);
   const bool from_codes = plan.gradient_dtype == OCTAVO_E4M3FN;
-  if (has_code_moments(plan)) {
+  if (plan.has_flat_moments) {
+    from_codes ? write_block_layout<BlocksFromCodes>(plan, span)
+               : write_block_layout<BlocksFromF32>(plan, span);
+  } else if (has_code_moments(plan)) {
     from_codes ? write_codes<CodesFromCodes>(plan, span) : write_codes<CodesFromF32>(plan, span);
   } else {
     from_codes ? write_layout<PlainFromCodes>(plan, span) : write_layout<PlainFromF32>(plan, span);
@@ -127,8 +137,7 @@ void pass_plan(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *stored) {
                                        : pass_codes<CodesFromF32>(plan, span, stored);
 }
 
-constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &supports_block_plan, &measure_plan,
-                                            &write_plan, &pass_plan};
+constexpr FusedAdamLoops kFusedAdamLoops = {&supports_plan, &measure_plan, &write_plan, &pass_plan};
 constexpr const FusedAdamLoops *kFusedAdam = &kFusedAdamLoops;
 
 #else

@@ -96,11 +96,7 @@ struct Float8Values {
       const UpdateBits bits = as_bits(value);
       raw[i] = as_lanes(bits);
       sums[i] = format.encode(as_lanes(bits & kMagnitudeMask));
-      /* The low byte of a sum is the code; that of another magnitude than 0 becomes at least 1. */
-      if (raised != 0) {
-        const UpdateBits is_raised = ((as_bits(sums[i]) & 0xFF) == 0) & (bits > 0);
-        sums[i] = as_lanes(as_bits(sums[i]) - is_raised);
-      }
+      if (raised != 0) raise(i, value);
     }
     /* One code less where the one that was set undoes the decay from `old` to `value`, see
      * undoes_decay of kernels/format. */
@@ -113,6 +109,11 @@ struct Float8Values {
                                  static_cast<UpdateBits>(to_value <= limit * from) &
                                  static_cast<UpdateBits>(stored + stored > to_value + from);
       sums[i] = as_lanes(as_bits(sums[i]) + is_less);
+    }
+    /* Code 0 of every value above 0 becomes 1, also where its product with the scale is 0. */
+    void raise(int i, Vector value) {
+      const UpdateBits is_raised = ((as_bits(sums[i]) & 0xFF) == 0) & (as_bits(value) > 0);
+      sums[i] = as_lanes(as_bits(sums[i]) - is_raised);
     }
     /* The code of vector i without its sign. */
     UpdateBits magnitude(int i) const { return as_bits(sums[i]) & 0xFF; }

@@ -22,7 +22,7 @@ struct AdamPlan {
   float gradient_scale;  /* OCTAVO_HYPER_GRAD_SCALE */
   uint32_t dtypes[kAdamTensors];
   bool is_scaled[kAdamTensors]; /* one scale for the tensor; else plain, or in blocks */
-  bool has_flat_moments;        /* both are in blocks of 256 */
+  bool has_flat_moments;        /* both are in blocks of kAdamBlock */
   float old_scale_inv[kAdamTensors];
   float new_scale[kAdamTensors];
   bool stores_undecayed[kAdamTensors]; /* the moment is stored without the decay of L2 */
@@ -33,11 +33,13 @@ struct AdamPlan {
   RandomKey keys[kAdamTensors];        /* of stochastic roundings */
 };
 
-/* n consecutive elements of every tensor. */
+constexpr int64_t kAdamBlock = 256; /* elements of OCTAVO_FLAT_256 */
+
+/* n consecutive elements of every tensor; with blocks, where one begins. */
 struct AdamSpan {
   const void *gradient;
   void *tensors[kAdamTensors];
-  const float *block_scales[kAdamTensors]; /* of moments in blocks, from the span's first one on */
+  float *block_scales[kAdamTensors]; /* of moments in blocks, from the span's first one on */
   int64_t n;
 };
 
@@ -50,12 +52,11 @@ struct AdamPeaks {
  * know the plan's dtypes; the others must not be called where it does not. */
 struct FusedAdamLoops {
   bool (*supports)(const AdamPlan &plan);
-  /* The same of moments in blocks of 256, for `measure` alone. */
-  bool (*supports_blocks)(const AdamPlan &plan);
   /* Raises the peaks to those of the new values; *peaks must hold peaks of the same tensor or 0.
    * Only for plans and results that can_bound_change and are_bounded of adam_bound.h accept. */
   void (*measure)(const AdamPlan &plan, const AdamSpan &span, AdamPeaks *peaks);
-  /* Writes the new values with the new scales; all of them must be finite. */
+  /* Writes the new values with the new scales, and the scales of blocks; all values must be finite.
+   */
   void (*write)(const AdamPlan &plan, const AdamSpan &span);
   /* The same for adam_one_pass, which measures nothing before it: where all tensors have a scale
    * and their new values are numbers. Raises *stored to the largest magnitude of the codes of

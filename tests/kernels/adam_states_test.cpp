@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string>
 
+#include "octavo/draft/rounding.h"
 #include "tests/kernels/adam_blocks.h"
 #include "tests/kernels/fake_host.h"
 
@@ -183,38 +184,58 @@ struct ScaledBlocks {
     if (gradient_dtype == OCTAVO_E4M3FN) b.item.gradient_scale_inv = &gradient_inv;
     b.c.rule = OCTAVO_RULE_MSAMP;
     b.c.decay_mode = decay_mode;
+    b.c.flags = OCTAVO_ADAM_KEEP_POSITIVE;
   }
 
-  /* Three steps, the last with a gradient that has `special` in it. */
-  void run(Kernels *kernels, float special) {
-    for (unsigned k = 0; k < 3; ++k) {
+  /* Four steps. Rows without a gradient shrink; fp32 has values whose squares have code 0, or are
+   * 0. The last gradient has `special` in it. */
+  void run(Kernels *kernels, uint32_t rounding, float special) {
+    auto c = make_call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+    c.step = &b.c;
+    c.exp_avg_rounding = rounding;
+    for (unsigned k = 0; k < 4; ++k) {
       gradient.fill(20 + k);
-      if (k == 2) gradient.set(2, gradient.cols() - 1, special);
-      ASSERT_EQ(kernels->adam_step(b.c), OCTAVO_OK) << kernels->host().last_text();
+      for (int64_t i = 0; i < gradient.cols(); ++i) {
+        if (k > 0) gradient.set(1, i, 0.0f);
+        if (gradient.tensor()->dtype == OCTAVO_F32 && i % 5 == 1)
+          gradient.set(0, i, i % 2 == 0 ? 1e-12f : 1e-30f);
+      }
+      if (k == 3) gradient.set(2, gradient.cols() - 1, special);
+      ASSERT_EQ(kernels->table->draft(kernels->ctx(), &c), OCTAVO_OK)
+          << kernels->host().last_text();
     }
   }
 };
 
 TEST(AdamStates, a_weight_with_one_scale_has_equal_bits_on_every_level) {
+  constexpr uint32_t kModes[] = {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2};
+  const auto expect = [](uint32_t g, uint32_t dtype, uint32_t mode, uint32_t rounding, int64_t cols,
+                         float special) {
+    ScaledBlocks expected(g, dtype, mode, cols);
+    Kernels reference(0, "baseline");
+    ASSERT_NO_FATAL_FAILURE(expected.run(&reference, rounding, special));
+    for (const std::string &level : supported_levels()) {
+      ScaledBlocks found(g, dtype, mode, cols);
+      Kernels kernels(3, level);
+      ASSERT_NO_FATAL_FAILURE(found.run(&kernels, rounding, special)) << level;
+      ASSERT_EQ(found.weight_inv, expected.weight_inv) << level;
+      ASSERT_EQ(found.weight.data(), expected.weight.data()) << level;
+      ASSERT_EQ(found.b.exp_avg.data(), expected.b.exp_avg.data()) << level;
+      ASSERT_EQ(found.b.exp_avg_inv, expected.b.exp_avg_inv) << level;
+      ASSERT_EQ(found.b.exp_avg_sq.data(), expected.b.exp_avg_sq.data()) << level;
+      ASSERT_EQ(found.b.exp_avg_sq_inv, expected.b.exp_avg_sq_inv) << level;
+    }
+  };
   for (const uint32_t g : kStateGroups) {
     for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_F32}) {
-      for (const uint32_t mode : {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2}) {
-        for (const int64_t cols : {1, 85, 256, 2731}) {
-          for (const float special : {0.5f, std::nanf("")}) {
-            ScaledBlocks expected(g, dtype, mode, cols);
-            Kernels reference(0, "baseline");
-            ASSERT_NO_FATAL_FAILURE(expected.run(&reference, special));
-            for (const std::string &level : supported_levels()) {
-              const std::string where = level + ", granularity " + std::to_string(g) + ", dtype " +
-                                        std::to_string(dtype) + ", 3 x " + std::to_string(cols);
-              ScaledBlocks found(g, dtype, mode, cols);
-              Kernels kernels(3, level);
-              ASSERT_NO_FATAL_FAILURE(found.run(&kernels, special)) << where;
-              ASSERT_EQ(found.weight_inv, expected.weight_inv) << where;
-              ASSERT_EQ(found.weight.data(), expected.weight.data()) << where;
-              ASSERT_EQ(found.b.exp_avg.data(), expected.b.exp_avg.data()) << where;
-              ASSERT_EQ(found.b.exp_avg_sq.data(), expected.b.exp_avg_sq.data()) << where;
-              ASSERT_EQ(found.b.exp_avg_sq_inv, expected.b.exp_avg_sq_inv) << where;
+      for (const uint32_t mode : kModes) {
+        for (const uint32_t rounding :
+             {uint32_t{OCTAVO_ROUND_NEAREST_EVEN}, OCTAVO_ROUND_SHRINKING}) {
+          for (const int64_t cols : {1, 85, 256, 2731}) {
+            for (const float special : {0.5f, std::nanf("")}) {
+              ASSERT_NO_FATAL_FAILURE(expect(g, dtype, mode, rounding, cols, special))
+                  << "granularity " << g << ", gradient " << dtype << ", decay " << mode
+                  << ", rounding " << rounding << ", 3 x " << cols;
             }
           }
         }
