@@ -215,6 +215,12 @@ struct StoredPeaks {
   }
 };
 
+/* Scaled values without a sign. Where a scale made 0 of a value above 0, the smallest number: its
+ * code is 0, too, but it counts as above 0. */
+inline Vector above_zero_as(Vector scaled, Vector values) {
+  return as_values(higher(as_bits(scaled), (as_bits(values) > 0) & 1));
+}
+
 /* kShrinks: exp_avg, whose codes have 8 bits, is rounded by OCTAVO_ROUND_SHRINKING. kIsOnePass: for
  * adam_one_pass, which saturates where it was given wrong peaks. */
 template <typename Layout, bool kIsPlain, bool kShrinks, bool kIsOnePass = false>
@@ -241,7 +247,10 @@ void write_span(const AdamPlan &all, const AdamSpan &span, AdamPeaks *peaks = nu
           adam_lanes<kIsPlain, kSaturates>(f, extras, old, reader.gradient(scales, i));
       const Vector value = lanes.exp_avg;
       if (Layout::kBytes[kExpAvg] < 4) lanes.exp_avg *= scales.now[kExpAvg];
-      if (Layout::kBytes[kExpAvgSq] < 4) lanes.exp_avg_sq *= scales.now[kExpAvgSq];
+      if (Layout::kBytes[kExpAvgSq] < 4) {
+        const Vector scaled = lanes.exp_avg_sq * scales.now[kExpAvgSq];
+        lanes.exp_avg_sq = raised != 0 ? above_zero_as(scaled, lanes.exp_avg_sq) : scaled;
+      }
       if (Layout::kBytes[kWeight] < 4) lanes.weight *= scales.now[kWeight];
       weights.template set<kSaturates>(i, lanes.weight, 0);
       exp_avgs.template set<kSaturates>(i, lanes.exp_avg, 0);

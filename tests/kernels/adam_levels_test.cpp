@@ -204,6 +204,17 @@ TEST(AdamLevels, a_negative_second_moment_has_the_bits_of_the_format) {
   }
 }
 
+/* 1e-45 next to 1e5, whose scale makes 0 of it. */
+TEST(AdamLevels, a_second_moment_is_raised_where_its_scaled_value_is_0) {
+  for (const Layout &l : kLayouts) {
+    ASSERT_NO_FATAL_FAILURE(expect_equal(l, {}, 1, 300, 0, [&](Parameter *p) {
+      p->tensors[2].set(0, 3, 0.0f);
+      p->tensors[3].set(0, 3, 1.2e-21f);
+      p->tensors[3].set(0, 200, l.dtypes[3] == OCTAVO_F32 ? 1e4f : 400.0f);
+    }));
+  }
+}
+
 /* The largest new weight is found by a test that leaves most elements out: weights that all come
  * close to it, rise, or are moved to it by their own change. */
 TEST(AdamLevels, the_largest_weight_is_found_wherever_it_is) {
