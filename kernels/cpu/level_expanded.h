@@ -1,12 +1,13 @@
 /* kernels/cpu/level_expanded.h: EXPANDED_128 without a logarithm and a power in fp64 for every
  * element; included by level.cpp only.
  *
- * Both ways estimate the result of kernels/format/block_state.h with a bound on the relative error.
- * A result of that definition is between the estimate times (1 - slack) and times (1 + slack),
- * and rounding is monotonic: where both round to the same number, the definition does. Elsewhere,
- * which is one element in thousands, the definition itself is computed.
+ * Encoding here, and decoding in level_expanded_decode.h, estimates the result of
+ * kernels/format/block_state.h with a bound on the relative error. A result of that definition is
+ * between the estimate times (1 - slack) and times (1 + slack), and rounding is monotonic: where
+ * both round to the same number, the definition does. Elsewhere, which is one element in thousands,
+ * the definition itself is computed.
  *
- * Encoding. log2 of the quotient, y = k (log2 x - log2 c) - log2 scale_inv, in fp32 for k in [1/4,
+ * log2 of the quotient, y = k (log2 x - log2 c) - log2 scale_inv, in fp32 for k in [1/4,
  * 16]. k log2(x / c) is at most 8.31 and log2 scale_inv in [-8.81, 0]. x times the reciprocal of c
  * has two roundings, 1.8e-7 of the logarithm; the series for log2 m, abs(log2 m) <= 1/2, is off by
  * 4e-7 of it at most. Times k <= 16 that is 6.1e-6; the roundings of products and sums of numbers

@@ -1,7 +1,7 @@
 /* kernels/cpu/level_expanded_decode.h: codes of EXPANDED_128 to values by a table of powers;
  * included by level.cpp only.
  *
- * An estimate with a bound, as level_expanded.h has it for the way back:
+ * An estimate with a bound, as in level_expanded.h:
  * (code * scale_inv)^(1/k) * c = code^(1/k) * (scale_inv^(1/k) * c), a table times a
  * factor of the group, in fp64. log2 and exp2 have relative errors below 2^-50. Exponents of finite
  * results are at most 1,024, so each is off by at most 2^-40, and its power by 2^-40 ln 2: the

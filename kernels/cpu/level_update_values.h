@@ -57,15 +57,11 @@ inline void store_halves(void *to, HalfBits halves) {
 }
 #elif defined(__AVX512BW__)
 using HalfBits = __m256i; /* kLanes values of 16 bits */
-using ByteBits = __m128i; /* kLanes codes */
 inline HalfBits load_halves(const void *from) {
   return _mm256_loadu_si256(static_cast<const __m256i *>(from));
 }
 inline void store_halves(void *to, HalfBits halves) {
   _mm256_storeu_si256(static_cast<__m256i *>(to), halves);
-}
-inline UpdateBits widen_codes(const void *from) {
-  return as_bits(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from))));
 }
 #else
 using HalfBits = __m128i;
@@ -74,9 +70,6 @@ inline HalfBits load_halves(const void *from) {
 }
 inline void store_halves(void *to, HalfBits halves) {
   _mm_storeu_si128(static_cast<__m128i *>(to), halves);
-}
-inline UpdateBits widen_codes(const void *from) {
-  return as_bits(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i *>(from))));
 }
 #endif
 
@@ -145,14 +138,11 @@ struct F16Values {
   /* Also where nothing saturates, values are limited: that is as fast as to round alone. */
   template <bool kSaturates>
   static HalfBits narrow(Vector value, LaneMask raised) {
-    constexpr int32_t kLargest = 0x477FE000;
-    const UpdateBits bits = as_bits(value);
-    const UpdateBits magnitude =
-        as_bits(smaller(as_lanes(bits & kMagnitudeMask), all_of(kLargest)));
-    const Vector limited = as_values(magnitude | (bits & ~kMagnitudeMask));
-    const HalfBits halves = _mm256_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT);
+    const Bits limited = limited_to_f16(as_lanes(as_bits(value)));
+    const HalfBits halves =
+        _mm256_cvtps_ph(_mm256_castsi256_ps(limited), _MM_FROUND_TO_NEAREST_INT);
     if (raised == 0) return halves;
-    const __m256i positive = as_lanes(bits > 0);
+    const __m256i positive = as_lanes(as_bits(value) > 0);
     const __m128i is_positive =
         _mm_packs_epi32(_mm256_castsi256_si128(positive), _mm256_extracti128_si256(positive, 1));
     return _mm_max_epu16(halves, _mm_srli_epi16(is_positive, 15));

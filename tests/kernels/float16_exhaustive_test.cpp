@@ -4,7 +4,6 @@
  */
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "kernels/format/float16.h"
