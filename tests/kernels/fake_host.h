@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -118,11 +120,19 @@ class Kernels {
   octavo_status status_ = OCTAVO_OK;
 };
 
-/* The levels that this CPU has; the baseline is always one of them. */
+/* The levels that this CPU has; the baseline is always one of them. Where OCTAVO_TEST_LEVELS names
+ * levels, these, and a test that asks fails when this CPU lacks one. */
 inline std::vector<std::string> supported_levels() {
+  const char *chosen = std::getenv("OCTAVO_TEST_LEVELS");
+  std::istringstream names(chosen != nullptr ? chosen : "baseline avx2 avx512 avx512_bf16 neon");
   std::vector<std::string> levels;
-  for (const char *name : {"baseline", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (Kernels(0, name).status() == OCTAVO_OK) levels.emplace_back(name);
+  for (std::string name; names >> name;) {
+    if (Kernels(0, name.c_str()).status() == OCTAVO_OK) {
+      levels.push_back(name);
+    } else if (chosen != nullptr) {
+      throw std::runtime_error("OCTAVO_TEST_LEVELS: expected levels that this CPU has, found " +
+                               name);
+    }
   }
   return levels;
 }
