@@ -4,10 +4,8 @@
 # only seen on a processor that has them.
 find_path(OCTAVO_SIMDE_INCLUDE simde/x86/avx512.h)
 if(NOT OCTAVO_SIMDE_INCLUDE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_test(NAME KernelsEmulated.levels COMMAND "${CMAKE_COMMAND}" -E echo
-           "skipped: AVX-512 is emulated with GCC and SIMDe (apt-get install libsimde-dev)")
-  set_tests_properties(KernelsEmulated.levels PROPERTIES LABELS unit SKIP_REGULAR_EXPRESSION "^skipped")
-  octavo_run_in(rest KernelsEmulated.levels)
+  octavo_add_skipped(KernelsEmulated.levels rest
+    "AVX-512 is emulated with GCC and SIMDe; apt-get install libsimde-dev")
   return()
 endif()
 
@@ -34,6 +32,7 @@ foreach(name IN ITEMS
     quantize_levels quantize_rows quantize_stats round_codes rounding state_blocks sums sums_levels)
   set(program kernels_${name}_emulated_test)
   add_executable(${program} $<TARGET_OBJECTS:kernels_${name}_test> ${objects})
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${program} PRIVATE ${libraries} octavo_vector_files GTest::gmock GTest::gtest_main)
   add_test(NAME KernelsEmulated.${name} COMMAND ${program} --gtest_brief=1)
   # A test that asks for levels fails where one of these does not run, so none is left out in silence.

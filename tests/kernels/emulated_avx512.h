@@ -39,63 +39,32 @@ inline void mask_storeu_epi32(void *to, simde__mmask16 mask, simde__m512i v) {
   }
 }
 
-inline simde__m256i mask_max_epu16(simde__m256i src, simde__mmask16 mask, simde__m256i a,
-                                   simde__m256i b) {
-  const simde__m256i larger = _mm256_max_epu16(a, b);
-  uint16_t out[16], in[16];
-  std::memcpy(out, &src, sizeof(src));
-  std::memcpy(in, &larger, sizeof(larger));
-  for (int i = 0; i < 16; ++i) {
-    if ((mask >> i & 1) != 0) out[i] = in[i];
-  }
-  simde__m256i v;
-  std::memcpy(&v, out, sizeof(v));
-  return v;
+inline simde__m512i joined(simde__m256i low, simde__m256i high) {
+  return simde_mm512_inserti64x4(simde_mm512_castsi256_si512(low), high, 1);
 }
-
-}  // namespace octavo::emulated
-
-#define OCTAVO_HALF(v, i) simde_mm512_extracti64x4_epi64(v, i)
-#define OCTAVO_JOINED(low, high) simde_mm512_inserti64x4(simde_mm512_castsi256_si512(low), high, 1)
-#define _mm512_maskz_loadu_epi8(mask, from) \
-  octavo::emulated::load_masked<simde__m512i, int8_t>(static_cast<uint64_t>(mask), from)
-#define _mm512_maskz_loadu_epi16(mask, from) \
-  octavo::emulated::load_masked<simde__m512i, int16_t>(static_cast<uint32_t>(mask), from)
-#define _mm512_maskz_loadu_epi32(mask, from) \
-  octavo::emulated::load_masked<simde__m512i, int32_t>(static_cast<uint16_t>(mask), from)
-#define _mm256_maskz_loadu_epi16(mask, from) \
-  octavo::emulated::load_masked<simde__m256i, int16_t>(static_cast<uint16_t>(mask), from)
-#define _mm512_mask_storeu_epi32 octavo::emulated::mask_storeu_epi32
-#define _mm256_mask_max_epu16 octavo::emulated::mask_max_epu16
-#define _mm512_stream_si512 simde_mm512_store_si512
-#define _mm512_cmpneq_ps_mask(a, b) simde_mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ)
-#define _mm512_mask_cmp_ps_mask(mask, a, b, rule) \
-  static_cast<simde__mmask16>((mask)&simde_mm512_cmp_ps_mask(a, b, rule))
-
-namespace octavo::emulated {
 
 inline simde__m512 cvtph_ps(simde__m256i v) {
   const __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(v)),
                high = _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1));
-  return simde_mm512_castsi512_ps(
-      OCTAVO_JOINED(_mm256_castps_si256(low), _mm256_castps_si256(high)));
+  return simde_mm512_castsi512_ps(joined(_mm256_castps_si256(low), _mm256_castps_si256(high)));
 }
 
 template <int rounding>
 simde__m256i cvtps_ph(simde__m512 v) {
   const simde__m512i bits = simde_mm512_castps_si512(v);
-  return _mm256_set_m128i(_mm256_cvtps_ph(_mm256_castsi256_ps(OCTAVO_HALF(bits, 1)), rounding),
-                          _mm256_cvtps_ph(_mm256_castsi256_ps(OCTAVO_HALF(bits, 0)), rounding));
+  return _mm256_set_m128i(
+      _mm256_cvtps_ph(_mm256_castsi256_ps(simde_mm512_extracti64x4_epi64(bits, 1)), rounding),
+      _mm256_cvtps_ph(_mm256_castsi256_ps(simde_mm512_extracti64x4_epi64(bits, 0)), rounding));
 }
 
 inline simde__m512i cvtepu8_epi16(simde__m256i v) {
-  return OCTAVO_JOINED(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(v)),
-                       _mm256_cvtepu8_epi16(_mm256_extracti128_si256(v, 1)));
+  return joined(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(v)),
+                _mm256_cvtepu8_epi16(_mm256_extracti128_si256(v, 1)));
 }
 
 inline simde__m512i cvtepu16_epi32(simde__m256i v) {
-  return OCTAVO_JOINED(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),
-                       _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)));
+  return joined(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),
+                _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)));
 }
 
 /* Odd products first, then even ones, each added in one rounding, with subnormals taken and left as
@@ -128,6 +97,21 @@ inline simde__m512 dpbf16_ps(simde__m512 sum, __m512bh a, __m512bh b) {
 
 }  // namespace octavo::emulated
 
+#define _mm512_maskz_loadu_epi8(mask, from) \
+  octavo::emulated::load_masked<simde__m512i, int8_t>(static_cast<uint64_t>(mask), from)
+#define _mm512_maskz_loadu_epi16(mask, from) \
+  octavo::emulated::load_masked<simde__m512i, int16_t>(static_cast<uint32_t>(mask), from)
+#define _mm512_maskz_loadu_epi32(mask, from) \
+  octavo::emulated::load_masked<simde__m512i, int32_t>(static_cast<uint16_t>(mask), from)
+#define _mm256_maskz_loadu_epi16(mask, from) \
+  octavo::emulated::load_masked<simde__m256i, int16_t>(static_cast<uint16_t>(mask), from)
+#define _mm512_mask_storeu_epi32 octavo::emulated::mask_storeu_epi32
+#define _mm256_mask_max_epu16(src, mask, a, b) \
+  simde_mm256_mask_mov_epi16(src, mask, _mm256_max_epu16(a, b))
+#define _mm512_stream_si512 simde_mm512_store_si512
+#define _mm512_cmpneq_ps_mask(a, b) simde_mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ)
+#define _mm512_mask_cmp_ps_mask(mask, a, b, rule) \
+  static_cast<simde__mmask16>((mask)&simde_mm512_cmp_ps_mask(a, b, rule))
 #undef _mm512_dpbf16_ps
 #define _mm512_dpbf16_ps octavo::emulated::dpbf16_ps
 #define _mm512_cvtph_ps octavo::emulated::cvtph_ps
