@@ -107,6 +107,7 @@ Verdict Te::take_linear(const Linear &, const Parameter &w) const {
 void Te::declare(Slots &s) {
   recipe_ = recipe_of(options());
   const Recipe &r = recipe_;
+  evaluate_in_host(!r.evaluates_in_fp8);
 
   Verbs native;
   if (r.casts_weight()) native.push_back(OCTAVO_VERB_QUANTIZE_WEIGHT);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "checksum.h"
 #include "entry.h"
 #include "shard.h"
 #include "stream.h"
@@ -51,6 +52,10 @@ void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered)
   check(e.backend->quantize_weight(e.session, &call), "quantize_weight", e, OCTAVO_OWNER_PARAMETER,
         parameter);
   e.calls[OCTAVO_VERB_QUANTIZE_WEIGHT].fetch_add(1, std::memory_order_relaxed);
+}
+
+bool is_on_cpu(const Entry &e) {
+  return e.device.type == aoti_torch_device_type_cpu();
 }
 
 void end_step(const Entry &e) {
@@ -107,8 +112,15 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
       codes.version.load(std::memory_order_acquire) != version ||
       codes.data.load(std::memory_order_relaxed) != data ||
       codes.evaluated.load(std::memory_order_relaxed) != forward.evaluates ||
-      (forward.records && get(flags_.since[kMarked]) != 0))
+      (forward.records && get(flags_.since[kMarked]) != 0)) {
     refresh(e, shape, weight, data, version, forward);
+  } else if (weight && looks(version, forward.evaluates)) {
+    const uint64_t sum = is_on_cpu(e) ? checksum(weight) : 0;
+    if (sum == 0 || sum != codes.sum.load(std::memory_order_relaxed)) {
+      std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(sum == 0 ? kCodes : kCodes | kMoved);
+      refresh(e, shape, weight, data, version, forward);
+    }
+  }
   if (forward.records) put(flags_.since[kForward], 1);
 }
 
@@ -135,16 +147,37 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
   const bool flips = codes.evaluated != forward.evaluates;
   if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
       get(flags_.since[kCaptured])) {
-    write_codes(e, p, weight, version);
-    // Nothing trusts these codes any more, and a graph's own memory must end with it.
-    const bool holds = data != nullptr && !get(flags_.since[kCaptured]);
-    codes.held = holds ? alias_of(weight) : Owned();
-    codes.evaluated.store(forward.evaluates, std::memory_order_relaxed);
-    codes.data.store(data, std::memory_order_relaxed);
-    codes.version.store(version, std::memory_order_release);
+    if ((moved || flips) && codes.used.load(std::memory_order_relaxed))
+      codes.again.store(true, std::memory_order_relaxed);
+    take(e, p, weight, version, forward.evaluates);
     std::atomic_ref<uint8_t>(stale).fetch_and(kHost);
   }
   codes.used.store(true, std::memory_order_relaxed);
+}
+
+void Coupling::take(const Entry &e, uint32_t p, View weight, int64_t version, bool evaluates) {
+  write_codes(e, p, weight, version);
+  Codes &codes = codes_[p];
+  // Nothing trusts these codes any more, and a graph's own memory must end with it.
+  const bool holds = weight && version != kGathered && !get(flags_.since[kCaptured]);
+  const bool sums = holds && looks(version, evaluates) && is_on_cpu(e);
+  codes.held = holds ? alias_of(weight) : Owned();
+  codes.evaluated.store(evaluates, std::memory_order_relaxed);
+  codes.data.store(weight && version != kGathered ? weight.data() : nullptr,
+                   std::memory_order_relaxed);
+  codes.sum.store(sums ? checksum(weight) : 0, std::memory_order_relaxed);
+  codes.version.store(version, std::memory_order_release);
+}
+
+void Coupling::settle_backward(const Entry &e, uint32_t parameter, View weight) {
+  Codes &codes = codes_[parameter];
+  const bool same = codes.data.load(std::memory_order_relaxed) == weight.data();
+  if (same && !codes.again.load(std::memory_order_relaxed)) return;
+  if (get(flags_.since[kCaptured])) return;  // each forward of a graph has quantized
+  const std::lock_guard lock(mutex_);
+  const uint64_t sum = codes.sum.load(std::memory_order_relaxed);
+  if (same && sum != 0 && sum == checksum(weight)) return;
+  take(e, parameter, weight, version_of(weight), codes.evaluated.load(std::memory_order_relaxed));
 }
 
 void Coupling::settle_gathered(const Entry &e, uint32_t parameter, View weight) {
@@ -182,6 +215,7 @@ void Coupling::end(const Entry &e) {
 void Coupling::forget() {
   for (uint32_t p = 0; p < parameters_; ++p) {
     codes_[p].used.store(false, std::memory_order_relaxed);
+    codes_[p].again.store(false, std::memory_order_relaxed);
     codes_[p].packets = Owned();
     std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(kCodes);
   }

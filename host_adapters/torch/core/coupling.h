@@ -3,8 +3,14 @@
 //
 // Weights. A forward compares its weight's memory and version with those of the codes, and
 // quantizes first when they differ. The codes' memory is held until then, so that no other tensor
-// can have its address. It also quantizes when evaluation begins or ends, where programs swap
-// weights in ways that leave no trace.
+// can have its address. It also quantizes when evaluation begins or ends.
+// Writes through `.data` and through memory shared with other libraries move no version. A forward
+// in training that would use codes again therefore compares a checksum of the weight with that of
+// the codes, on the CPU. On other devices, where comparing would wait for the device, it quantizes
+// again. The first forward after a boundary quantizes anyway, so a step without micro-batches
+// compares nothing.
+// A backward multiplies by the weight of its forward. Where another forward of the step has written
+// the codes since (another set of weights, by functional_call), it quantizes its own weight again.
 // Steps. A boundary derives the next scales. The host requests one after an optimizer's step;
 // otherwise the first recording forward that finds a weight moved since a backward is one, if a
 // forward of this step used that weight before: an expert's first use in a step shows no new step.
@@ -58,6 +64,7 @@ enum Since : uint8_t {
   kCaptured,  // stays: a CUDA graph holds a forward, whose replays nobody announces
   kHalf,      // stays: a backward had a dy in f16, of which GradScaler inspects gradients
   kQuietly,   // the host's word: casts record nothing for telemetry
+  kTraced,    // the host's word: every write to a weight moves its version or memory
   kSinceCount
 };
 
@@ -85,6 +92,9 @@ class Coupling {
   static constexpr int64_t kAskTorch = -1, kNoVersion = -2, kGathered = -4, kPacked = -5;
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
               Forward forward);
+
+  // Before a backward of a linear that reads codes: those of `weight`, its forward's. Throws.
+  void settle_backward(const Entry &e, uint32_t parameter, View weight);
 
   // Before a backward of a linear whose weight was gathered: codes that belong to it. weight: none
   // for packets. Throws.
@@ -124,17 +134,25 @@ class Coupling {
   struct Codes {
     std::atomic<const void *> data = nullptr;
     std::atomic<int64_t> version = kNever;
+    std::atomic<uint64_t> sum = 0;        // of the weight; 0: none was taken
     std::atomic<bool> evaluated = false;  // by a forward outside of training
     std::atomic<bool> used = false;       // by a forward since the last boundary
+    std::atomic<bool> again = false;  // written for other values than a forward of this step used
     Owned held;
     Owned packets, amax;  // of gathered(); none after a boundary
   };
   static constexpr int64_t kNever = -3;
 
+  // Whether more than memory and version is compared.
+  bool looks(int64_t version, bool evaluates) const {
+    return !evaluates && version >= 0 && !get(flags_.since[kTraced]);
+  }
   static uint8_t get(const uint8_t &flag);
   static void put(uint8_t &flag, uint8_t value);
   void end(const Entry &e);
   void write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version);
+  // The same, and notes whose codes they are. evaluates: for a forward outside of training.
+  void take(const Entry &e, uint32_t parameter, View weight, int64_t version, bool evaluates);
   void refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
                int64_t version, Forward forward);
 

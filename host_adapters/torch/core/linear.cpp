@@ -202,6 +202,8 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
 
   if (is_gathered || is_packed)
     e.coupling.settle_gathered(e, shape.parameter, is_packed ? View() : in.weight);
+  else if (in.weight && (in.wanted & kDx))
+    e.coupling.settle_backward(e, shape.parameter, in.weight);
   Gradients out;
   if (in.wanted & kDx) {
     out.dx = empty_with_last(e, dy, shape.k);

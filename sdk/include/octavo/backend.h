@@ -115,7 +115,11 @@ enum {
   OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot; octavo_backward_call.dw must be null */
 };
 enum {
-  OCTAVO_LINEAR_NEEDS_X = 1 /* backward needs x; `saved` does not contain it */
+  OCTAVO_LINEAR_NEEDS_X = 1, /* backward needs x; `saved` does not contain it */
+  /* Outside of training the layer is to run in the host's precision: a host with a linear of its
+   * own calls that, with its gradients. One without calls linear_forward with
+   * OCTAVO_FORWARD_EVALUATION, and the backend computes the same product. */
+  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2
 };
 
 /* What the host must provide for the calls of a linear. Constant after the seal of the linear. */

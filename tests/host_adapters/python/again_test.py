@@ -2,6 +2,7 @@
 import copy
 import io
 import json
+import warnings
 
 import pytest
 import torch
@@ -263,3 +264,51 @@ def test_report_names_layers_that_never_ran():
     train(model, optimizer, steps=1)
     assert "never ran" not in octavo.report(model)
     assert json.loads(octavo.report(model, "json"))["never_ran"] == []
+
+
+def _in_eval_mode(model):
+    model[0].eval()
+
+
+def _with_another_forward(model):
+    model[0].forward = lambda x: nn.functional.linear(x, model[0].weight, model[0].bias)
+
+
+def _by_its_weight(model):
+    first = model[0]
+    first.__class__ = type("Around", (type(first),), {
+        "forward": lambda self, x: nn.functional.linear(x, self.weight, self.bias)})
+
+
+@pytest.mark.parametrize("left, reason", [(_in_eval_mode, "it is in eval mode.*call train"),
+                                          (_with_another_forward, "its forward was replaced"),
+                                          (_by_its_weight, "nothing called it")])
+def test_a_layer_in_fp8_that_made_no_fp8_call_is_named_after_the_first_step(left, reason):
+    model, optimizer = made(te())
+    left(model)
+    with pytest.warns(UserWarning, match=f"1 of 2 layers .*made no FP8 call.*0: {reason}"):
+        train(model, optimizer, steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(model, optimizer, steps=2)
+
+
+def test_a_model_without_any_fp8_call_is_named_after_the_second_step():
+    """The first one may have been made to allocate an optimizer's state."""
+    model, optimizer = made(te())
+    model.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(model, optimizer, steps=1)
+    with pytest.warns(UserWarning, match="2 of 2 layers"):
+        train(model, optimizer, steps=1)
+
+
+def test_layers_that_wait_for_their_own_optimizer_are_not_named():
+    model, _ = octavo.prepare(nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)]), overrides=te())
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for part, optimizer in zip(model, optimizers):
+            part(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()

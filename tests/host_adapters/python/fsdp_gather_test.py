@@ -11,7 +11,7 @@ from fsdp_test import (assert_all_equal, test_a_gradient_with_inf_on_one_rank_is
                        test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop,
                        test_accumulation_without_synchronisation, test_activation_checkpointing,
                        test_caches_have_bytes_only_while_weights_are_gathered,
-                       test_caches_stay_with_weights_that_stay, test_check_every, test_compiled,
+                       test_caches_stay_with_weights_that_stay, test_compiled,
                        test_grad_scaler,
                        test_mixed_precision_is_a_step_of_a_bfloat16_model,
                        test_models_that_begin_without_memory,

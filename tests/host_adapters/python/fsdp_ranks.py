@@ -44,15 +44,7 @@ def short_run():
 def options_run():
     return {"ddp": ddp_run(), "kept": fsdp_run(reshard_after_forward=False),
             "freed": fsdp_run(reshard_after_forward=True),
-            "offload": fsdp_run(offload_policy=CPUOffloadPolicy(pin_memory=False)),
-            "checked": checked_run()}
-
-
-def checked_run():
-    model = Net()
-    octavo.prepare(model, overrides=te(), check_every=1)
-    shard(model)
-    return outcome(model, train(model, octavo.join(model, adamw(model)), FEW))
+            "offload": fsdp_run(offload_policy=CPUOffloadPolicy(pin_memory=False))}
 
 
 def caches_run(**options):

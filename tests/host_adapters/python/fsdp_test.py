@@ -47,10 +47,6 @@ def test_offload_policy_where_shards_are_on_the_cpu_anyway(ranks):
     assert_all_equal(ranks, "options", ["offload"])
 
 
-def test_check_every(ranks):
-    assert_all_equal(ranks, "options", ["checked"])
-
-
 def test_caches_have_bytes_only_while_weights_are_gathered(ranks):
     for rank in ranks:
         seen = rank["caches"]

@@ -77,14 +77,17 @@ def linear(site, x, weight, bias=None, training=True):
 
     site: the use of the weight; x: [..., K]; weight: the torch parameter, a differentiable part of
     it, or another tensor of its shape to multiply by; for a weight in slots the parameter, or None.
-    bias: [N] or None; float32 is rounded to the dtype of x, as autocast does. Returns [..., N] in the
-    dtype of x. Thread-safe, unless two threads train one layer at once. Raises InvalidError for
+    bias: [N] or None; float32 is rounded to the dtype of x, as autocast does. training: whether the module
+    trains; outside of training it is torch's own linear where the backend's options say so, and casts
+    record only where a gradient flows. Returns [..., N] in the dtype of x. Thread-safe, unless two threads train one layer at once. Raises InvalidError for
     another dtype or K, and if the model was moved or cast after octavo.prepare; raises StateError
     after close.
     """
+    w = site.weight
+    if not training and site.evaluates_in_host and not w.is_packed:
+        return _in_host(site, x, weight, bias)
     if is_compiling():
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)
-    w = site.weight
     if weight is not w.value and w.piece is None and weight is not None:
         check_weight(site, weight)
     if is_tracing() is not None:
@@ -109,17 +112,23 @@ def _operand(site, x):
     return x
 
 
+def _in_host(site, x, weight, bias):
+    """torch's own linear. Without autocast a weight of another dtype is cast to that of x, as autocast does."""
+    if site.weight.transposed:
+        weight = weight.transpose(-1, -2)
+    if x.dtype in ops.DTYPES and not torch.is_autocast_enabled(x.device.type):
+        weight = weight.to(x.dtype)
+        bias = None if bias is None else bias.to(x.dtype)
+    return torch.nn.functional.linear(x, weight, bias)
+
+
 def _product(site, x, weight, bias, training, apply):
     if not site.is_native:
         weight = site.anchor
     if is_grad_enabled():
         if x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad):
             return apply(x, weight, bias, site)
-        flags = ops.NO_BACKWARD
-    else:
-        flags = ops.NO_BACKWARD | ops.QUIET
-    if not training:
-        flags |= ops.QUIET | _abi.FORWARD_EVALUATION
+    flags = ops.NO_BACKWARD if training else ops.NO_BACKWARD | ops.QUIET | _abi.FORWARD_EVALUATION
     native, version = _native(site, weight)
     return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
 

@@ -8,14 +8,13 @@ from ..run import Config
 from . import ddp, fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel
 from . import optimizer as optimizers
 from .attention import fast_paths
-from .check import Check
 from .converted import attach
 from .discover import discover
 from .groups import is_initialized, note_active_wrapper, wrapper_around
 from .prepared import is_prepared, session_of
 from .restore import check_whole, make_plain, put_back
 from .session import Session
-from .slots import Weight
+from .slots import TRACED, Weight
 from .state import carry, snapshot
 from .steps import end
 from .telemetry import Telemetry
@@ -121,7 +120,7 @@ def _check_wrapper(session, model):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            check_every=0, gather=None, telemetry=0, shard_optimizer_state=None):
+            detect_writes=True, gather=None, telemetry=0, shard_optimizer_state=None):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
@@ -131,8 +130,8 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool: return False to exclude a module.
     group: the process group whose ranks train this model together; None: that of the mesh of
     fully_shard or parallelize_module, or of the DistributedDataParallel which is put around it, if any.
-    check_every: in every check_every-th step, compares checksums of the weights and raises StateError if one was
-    changed in a way that leaves no trace; 0: never. telemetry: in every telemetry-th step, keeps what casts
+    detect_writes: False where nothing writes a weight through `.data` or shared memory between two forwards of a
+    step: the later ones then use its codes again without looking at its values, see octavo.refresh. telemetry: in every telemetry-th step, keeps what casts
     record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
     "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
     are gathered all the same, and why. shard_optimizer_state: True for a backend that keeps moments and master
@@ -153,9 +152,10 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
-    for name, steps in (("check_every", check_every), ("telemetry", telemetry)):
-        if not isinstance(steps, int) or steps < 0:
-            raise InvalidError(f"{name}: expected a number of steps from 0, found {steps!r}")
+    if not isinstance(telemetry, int) or telemetry < 0:
+        raise InvalidError(f"telemetry: expected a number of steps from 0, found {telemetry!r}")
+    if not isinstance(detect_writes, bool):
+        raise InvalidError(f"detect_writes: expected True or False, found {detect_writes!r}")
     if shard_optimizer_state not in (None, False, True):
         raise InvalidError(f"shard_optimizer_state: expected True, False or None, found {shard_optimizer_state!r}")
     if gather not in (None, *gathers.CHOICES):
@@ -165,7 +165,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     if before is None:
         made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather,
                         bool(shard_optimizer_state))
-        _watch(session_of(model), check_every, telemetry)
+        _watch(session_of(model), detect_writes, telemetry)
         return made
     config = before.config if config is None else Config.of(config)
     if group is None and (before.owners is None or before.owners.is_named):
@@ -185,7 +185,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     if optimizer is not None and joined is not optimizer:
         after.clear_moments(p for group in joined.param_groups for p in group["params"])
     after.skipped_steps = before.skipped_steps
-    _watch(after, check_every, telemetry)
+    _watch(after, detect_writes, telemetry)
     for adam in optimizers.adams_of(before):
         if optimizer is None and after.needs_own_optimizer:
             adam.session = after
@@ -193,11 +193,9 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     return model, joined
 
 
-def _watch(session, check_every, telemetry):
+def _watch(session, detect_writes, telemetry):
     session.telemetry = Telemetry(session, telemetry)
-    if check_every:
-        session.check = Check(check_every)
-        session.check.begin_step(session)
+    session.flags.since[TRACED] = not detect_writes
 
 
 def _convert(model, optimizer, config, accept, group, gather, shards):
@@ -261,9 +259,9 @@ def _own_weights(multiplied, module):
 
 
 def refresh(model):
-    """The next forward quantizes every weight again. Only needed after code wrote through
-    `parameter.data`, which cannot be detected. In-place changes of parameters, loading and steps are
-    detected."""
+    """The next forward quantizes every weight again. Only needed after code wrote through `parameter.data` or
+    memory that torch shares, where octavo.prepare had detect_writes=False, between two evaluations in FP8, and
+    for steps without an optimizer on a GPU. Everything else is detected."""
     session_of(model).refresh()
 
 

@@ -52,11 +52,12 @@ class Session(Stored):
         self.holder = None        # weak reference to the model that octavo.prepare returned
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
-        self.check = None         # check.Check
         self.telemetry = None     # telemetry.Telemetry
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
+        self.looked_after = weakref.WeakSet()  # optimizers, and steps without an FP8 call; see ran
+        self.idle_steps = 0
         self.steppers = weakref.WeakSet()     # optimizers of other parameters that step this model; see steps.follow
         self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
         self.is_sharded = False   # by fully_shard
@@ -223,6 +224,10 @@ class Session(Stored):
         of a CUDA graph."""
         since = self.flags.since
         return bool(since[FORWARD] or since[BACKWARD] or since[CAPTURED])
+
+    def has_called(self):
+        """Whether any forward has called the backend."""
+        return ops.calls(self.number, _abi.VERB_FORWARD) > 0
 
     def combine(self):
         """Combines the maxima and counts of all ranks, so that they derive equal scales."""

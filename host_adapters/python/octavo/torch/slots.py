@@ -58,7 +58,7 @@ class Weight:
 
 CODES, HOST, MOVED = 1, 2, 4         # octavo::core::Stale
 REPLAYS = 2                          # octavo::core::Added
-FORWARD, BACKWARD, TO_END, CAPTURED, HALF, QUIETLY = range(6)  # octavo::core::Since
+FORWARD, BACKWARD, TO_END, CAPTURED, HALF, QUIETLY, TRACED = range(7)  # octavo::core::Since
 
 
 class Flags:
@@ -67,7 +67,7 @@ class Flags:
     def __init__(self, parameters, gradients=b""):
         self.gradients = (ctypes.c_uint8 * max(parameters, 1))(*gradients)
         self.weights = (ctypes.c_uint8 * max(parameters, 1))()
-        self.since = (ctypes.c_uint8 * 6)()
+        self.since = (ctypes.c_uint8 * 7)()
         self.since[QUIETLY] = True  # unless telemetry.Telemetry asks
 
     def set(self, id, bits):
@@ -88,6 +88,7 @@ class Site:
         self.n, self.k = weight.shape
         plan = session.run.plan(id)
         self.needs_x = bool(plan.flags & _abi.LINEAR_NEEDS_X)
+        self.evaluates_in_host = bool(plan.flags & _abi.LINEAR_EVALUATES_IN_HOST)
         self.gradient = plan.gradient
         self.run = session.number
         self.is_native = weight.is_native

@@ -8,6 +8,7 @@ from ..errors import InvalidError
 from . import hashes, ops
 from .caches import is_released
 from .prepared import session_of
+from .ran import layers_without_calls
 
 SCHEMA = 3  # hashes.BY_SCHEMA has those that load
 _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
@@ -221,12 +222,6 @@ def _difference(found, here):
     return repr(found), repr(here)
 
 
-def never_ran(session):
-    """The names of linears whose forward was never called."""
-    return [name for name, site in session.sites.items()
-            if ops.forwards(session.number, site.id) == 0]
-
-
 def report(model, format="text"):
     """What runs, why, and where each layer went. format: "text", "tree" or "json".
 
@@ -245,7 +240,7 @@ def report(model, format="text"):
         out = json.loads(text)
         out["left_out"] = session.left_out
         out["calls"] = calls
-        out["never_ran"] = never_ran(session)
+        out["never_ran"] = layers_without_calls(session)
         out["skipped_steps"] = session.skipped_steps
         if session.gather is not None:
             out["gather"] = session.gather.layers()
@@ -263,7 +258,7 @@ def report(model, format="text"):
     if session.owners is not None:
         lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
             **session.owners.share()))
-    idle = never_ran(session)
+    idle = layers_without_calls(session)
     if idle and calls["linear_forward"]:
         lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "
                      + ", ".join(idle[:8]) + (" ..." if len(idle) > 8 else ""))

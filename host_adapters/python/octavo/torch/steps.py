@@ -13,7 +13,7 @@ that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.
 """
 from torch.optim import optimizer as torch_optimizer
 
-from . import ddp, skip
+from . import ddp, ran, skip
 from .session import disable, open_sessions
 from .slots import BACKWARD, FORWARD, TO_END
 
@@ -60,6 +60,7 @@ def _after(optimizer, args, kwargs):
     for session, has_any in reversed(_sessions(optimizer)):
         if has_any:
             skip.take_back(session, optimizer)
+            ran.after_step(session, optimizer)
             end(session)
         elif session.flags.since[BACKWARD]:
             session.flags.since[TO_END] = 1
@@ -77,8 +78,6 @@ def before(session, optimizer):
     session.is_skipping = False
     if session.gather is not None:
         session.gather.check_readers()
-    if session.check is not None:
-        session.check.compare(session)
     ddp.before_step(session, absorbed)
     session.is_combined = True
     skip.decide(session, optimizer, earlier)
@@ -98,8 +97,6 @@ def end(session):
     session.end_step()
     if session.telemetry is not None:
         session.telemetry.begin_step(session)
-    if session.check is not None:
-        session.check.begin_step(session)
 
 
 torch_optimizer.register_optimizer_step_pre_hook(_before)

@@ -105,8 +105,6 @@ class Stored:
     def before_forward(self, weight):
         """A forward is about to multiply by a weight whose flag HOST is set."""
         p = weight.parameter
-        if self.check is not None and weight.is_native:
-            self.check.take(self, p)
         self.settle(p)
         apply_factor(p)
         if not (isinstance(p, parameter.SlotParameter) and p.octavo_copy.is_real):

@@ -175,6 +175,10 @@ class Backend {
   octavo_status grouped_backward(const octavo_grouped_backward_call *c) const;
 
  protected:
+  // In declare(): outside of training the host's own linear is to compute
+  // (OCTAVO_LINEAR_EVALUATES_IN_HOST). forward() still gets such calls of hosts without one.
+  void evaluate_in_host(bool is) { evaluates_in_host_ = is; }
+
   ~Backend() = default;
 
   Self &self() { return static_cast<Self &>(*this); }
@@ -257,6 +261,7 @@ class Backend {
   Objects objects_;
   std::vector<std::unique_ptr<Self>> variants_;  // for options of linears, from 1 on
   const Backend *session_ = nullptr;             // of a variant
+  bool evaluates_in_host_ = false;
 };
 
 }  // namespace author

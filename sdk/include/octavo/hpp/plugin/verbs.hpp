@@ -112,6 +112,7 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   self_of(w).cast_weight(p, WeightCall(w, nullptr, true));
   plan.weight_workspace = measured(p).workspace_bytes();
   if (l.needs_x) plan.flags |= OCTAVO_LINEAR_NEEDS_X;
+  if (self_of(l).evaluates_in_host_) plan.flags |= OCTAVO_LINEAR_EVALUATES_IN_HOST;
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
                   : w.has_gradient ? OCTAVO_GRADIENT_SLOT
                                    : OCTAVO_GRADIENT_TENSOR;
