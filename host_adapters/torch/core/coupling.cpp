@@ -106,7 +106,7 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
   const void *data = weight && version != kGathered ? weight.data() : nullptr;
   if (weight && version == kAskTorch) version = version_of(weight);
   if (!weight && version != kPacked) version = 0;
-  const Codes &codes = codes_[p];
+  Codes &codes = codes_[p];
   if (is_captured(e.device, e.stream())) put(flags_.since[kCaptured], 1);
   if (get(flags_.weights[p]) != 0 || get(flags_.since[kCaptured]) != 0 || version == kNoVersion ||
       codes.version.load(std::memory_order_acquire) != version ||
@@ -115,9 +115,12 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
       (forward.records && get(flags_.since[kMarked]) != 0)) {
     refresh(e, shape, weight, data, version, forward);
   } else if (weight && looks(version, forward.evaluates)) {
-    const uint64_t sum = is_on_cpu(e) ? checksum(weight) : 0;
-    if (sum == 0 || sum != codes.sum.load(std::memory_order_relaxed)) {
-      std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(sum == 0 ? kCodes : kCodes | kMoved);
+    sums_.store(true, std::memory_order_relaxed);
+    looked_.store(true, std::memory_order_relaxed);
+    const uint64_t before = codes.sum.load(std::memory_order_relaxed);
+    if (before == 0 || before != checksum(weight)) {
+      std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(before == 0 ? kCodes : kCodes | kMoved);
+      codes.again.store(is_on_cpu(e), std::memory_order_relaxed);
       refresh(e, shape, weight, data, version, forward);
     }
   }
@@ -160,7 +163,8 @@ void Coupling::take(const Entry &e, uint32_t p, View weight, int64_t version, bo
   Codes &codes = codes_[p];
   // Nothing trusts these codes any more, and a graph's own memory must end with it.
   const bool holds = weight && version != kGathered && !get(flags_.since[kCaptured]);
-  const bool sums = holds && looks(version, evaluates) && is_on_cpu(e);
+  const bool sums =
+      holds && sums_.load(std::memory_order_relaxed) && looks(version, evaluates) && is_on_cpu(e);
   codes.held = holds ? alias_of(weight) : Owned();
   codes.evaluated.store(evaluates, std::memory_order_relaxed);
   codes.data.store(weight && version != kGathered ? weight.data() : nullptr,
@@ -213,6 +217,7 @@ void Coupling::end(const Entry &e) {
 }
 
 void Coupling::forget() {
+  sums_.store(looked_.exchange(false, std::memory_order_relaxed), std::memory_order_relaxed);
   for (uint32_t p = 0; p < parameters_; ++p) {
     codes_[p].used.store(false, std::memory_order_relaxed);
     codes_[p].again.store(false, std::memory_order_relaxed);

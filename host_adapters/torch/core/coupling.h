@@ -8,7 +8,8 @@
 // in training that would use codes again therefore compares a checksum of the weight with that of
 // the codes, on the CPU. On other devices, where comparing would wait for the device, it quantizes
 // again. The first forward after a boundary quantizes anyway, so a step without micro-batches
-// compares nothing.
+// compares nothing, and after one that compared nothing no checksum is taken: the next forward that
+// misses it quantizes again.
 // A backward multiplies by the weight of its forward. Where another forward of the step has written
 // the codes since (another set of weights, by functional_call), it quantizes its own weight again.
 // Steps. A boundary derives the next scales. The host requests one after an optimizer's step;
@@ -160,7 +161,9 @@ class Coupling {
   Callbacks callbacks_;
   uint32_t parameters_ = 0;
   std::unique_ptr<Codes[]> codes_;
-  std::mutex mutex_;  // of what is slow; the host's functions run under it
+  std::atomic<bool> sums_ = true;     // whether checksums are taken
+  std::atomic<bool> looked_ = false;  // whether a forward wanted one since the last boundary
+  std::mutex mutex_;                  // of what is slow; the host's functions run under it
 };
 
 // Throws where the memory of codes was released and did not come back. list: of quantize_weight.

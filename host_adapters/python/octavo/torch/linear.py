@@ -13,6 +13,7 @@ from .converted import Converted
 from .foreign import check_weight
 
 # Bound here, because torch.compiler.is_compiling would be two look-ups in each call.
+plain_linear = torch.nn.functional.linear
 is_compiling = torch.compiler.is_compiling
 is_grad_enabled = torch.is_grad_enabled
 are_transforms_active = torch._C._are_functorch_transforms_active
@@ -114,12 +115,10 @@ def _operand(site, x):
 
 def _in_host(site, x, weight, bias):
     """torch's own linear. Without autocast a weight of another dtype is cast to that of x, as autocast does."""
-    if site.weight.transposed:
-        weight = weight.transpose(-1, -2)
-    if x.dtype in ops.DTYPES and not torch.is_autocast_enabled(x.device.type):
+    if weight.dtype != x.dtype and x.dtype in ops.DTYPES and not torch.is_autocast_enabled(x.device.type):
         weight = weight.to(x.dtype)
         bias = None if bias is None else bias.to(x.dtype)
-    return torch.nn.functional.linear(x, weight, bias)
+    return plain_linear(x, weight.transpose(-1, -2) if site.weight.transposed else weight, bias)
 
 
 def _product(site, x, weight, bias, training, apply):
@@ -140,5 +139,10 @@ class Linear(Converted, torch.nn.Linear):
 
     def forward(self, x):
         site = self.octavo_site
+        if not self.training and site.evaluates_in_host and not site.weight.is_packed:
+            weight = self.weight
+            if weight.dtype is x.dtype:
+                return plain_linear(x, weight, self.bias)
+            return _in_host(site, x, weight, self.bias)
         weight = self.weight if site.is_native or not is_compiling() else None
         return linear(site, x, weight, self.bias, self.training)
