@@ -9,7 +9,7 @@ from .errors import (DeviceError, InternalError, InvalidError, OctavoError, Reso
                      StateError, UnsupportedError, VersionError)
 from .exits import exit_code, exits
 from .library import version
-from .run import Config, explain, list_plugins, probe
+from .session_run import Config, explain, list_plugins, probe
 
 _TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
           "join", "telemetry", "export", "full_state", "sharded_state_dict", "kept_parameters")

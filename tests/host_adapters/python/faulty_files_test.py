@@ -157,7 +157,7 @@ class octavo_run:
     """A run of liboctavo for the time of a block; closed twice, which is allowed."""
 
     def __init__(self, folder):
-        self.run = octavo.run.Run(octavo.Config.of(None, settings(folder)))
+        self.run = octavo.session_run.Run(octavo.Config.of(None, settings(folder)))
 
     def __enter__(self):
         return self.run

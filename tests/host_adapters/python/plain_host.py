@@ -9,7 +9,7 @@ import torch
 
 from octavo import _abi
 from octavo.library import liboctavo
-from octavo.run import Config, Run
+from octavo.session_run import Config, Run
 from octavo.torch.ops import DTYPES
 
 P, U32, U64, I64 = c.c_void_p, c.c_uint32, c.c_uint64, c.c_int64

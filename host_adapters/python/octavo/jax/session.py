@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import _abi
 from ..errors import InvalidError, UnsupportedError
-from ..run import Config, Run
+from ..session_run import Config, Run
 from . import ffi
 from .layout import Spec, places
 

@@ -2,7 +2,7 @@
 from . import requirement  # noqa: F401, before all others
 import torch
 
-from ..run import Config, Verdict
+from ..session_run import Config, Verdict
 from .attention import MultiheadAttention
 from .conv1d import Conv1D
 from .counterpart import become

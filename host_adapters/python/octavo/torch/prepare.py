@@ -4,7 +4,7 @@ import weakref
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
-from ..run import Config
+from ..session_run import Config
 from . import ddp, fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel
 from . import optimizer as optimizers
 from .attention import fast_paths

@@ -10,7 +10,7 @@ import torch
 
 from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
-from ..run import Run
+from ..session_run import Run
 from . import caches, cublas, device, ops, parameter
 from .foreign import local
 from .gather import Gather

@@ -1,4 +1,4 @@
-"""Runs: a configuration opened on this machine, without a framework.
+"""Sessions without a framework: a configuration, and a run of it that is open on this machine.
 
 A `Run` owns a handle of liboctavo. Its methods return copies as plain Python values, which remain
 valid after the run is closed.
@@ -185,6 +185,14 @@ def probe(config=None, format="text", overrides=None):
     return text
 
 
+def check(config):
+    """Raises InvalidError for a malformed configuration, and returns its settings: {key: {"value", "origin"}}."""
+    status, text, said = _report(liboctavo().octavo_check_config, config, None, "json")
+    if status:
+        raise error(status, said)
+    return json.loads(text)["settings"]
+
+
 def _refuse_engine(config):
     """Raises InvalidError for another [distributed] engine than threads. It is read only where the
     configuration has the word."""
@@ -195,10 +203,7 @@ def _refuse_engine(config):
         return  # octavo_open says what is wrong with the file
     if "distributed" not in keys:
         return
-    status, text, said = _report(liboctavo().octavo_check_config, config, None, "json")
-    if status:
-        raise error(status, said)
-    engine = json.loads(text)["settings"]["distributed.engine"]
+    engine = check(config)["distributed.engine"]
     if engine["value"] != "threads":
         raise InvalidError(
             f'{engine["origin"]}: distributed.engine: expected "threads" in a program on PyTorch or JAX, whose '
