@@ -34,8 +34,10 @@ def arguments(given, python=sys.executable):
 
 
 def main():
-    """Replaces this process by the program. Exit code 3: it is not there."""
+    """Replaces this process by the program, or for `run` by the Python that runs this. Exit code 3: it is not there."""
     try:
+        if sys.argv[1:2] == ["run"]:
+            os.execv(sys.executable, [sys.executable, "-m", "octavo.run", *sys.argv[2:]])
         path = program()
         os.execv(path, [str(path), *arguments(sys.argv[1:])])
     except (OctavoError, OSError) as e:

@@ -20,15 +20,17 @@ import accelerate
 import torch
 
 from . import launched
-from .errors import InvalidError, UnsupportedError
+from .errors import InvalidError, OctavoError, UnsupportedError
 from .torch import ddp
 from .torch.full_state import expect_whole, full_state
+from .torch.join import join
 from .torch.prepare import prepare as prepare_model
 from .torch.prepared import is_prepared, session_of
 from .torch.restore import restore
 from .torch.state import Stateful
 
 
+_Plain = accelerate.Accelerator
 _INSTEAD = {"FSDP": "set fsdp_version=2", "MEGATRON_LM": "leave its plugin out",
             "DEEPSPEED": "leave its plugin out, and call octavo.deepspeed.initialize"}
 
@@ -40,42 +42,102 @@ def __getattr__(name):
     return getattr(accelerate, name)
 
 
-def _prepare(accelerator, prepare_rest, objects, options):
-    """Converts the one model of `objects`, with its optimizer if there is one, and gives all of them, in their
-    order, to prepare_rest."""
-    models = [i for i, o in enumerate(objects) if isinstance(o, torch.nn.Module)]
-    optimizers = [i for i, o in enumerate(objects) if isinstance(o, torch.optim.Optimizer)]
-    if len(models) != 1 or len(optimizers) > 1:
-        raise UnsupportedError(f"accelerator.prepare: expected one model and at most one optimizer, found {len(models)} "
-                               f"and {len(optimizers)}; call it once for each model, with its optimizer")
+def refuse_fp8_of_accelerate(where, precision):
+    """Raises UnsupportedError where Accelerate itself would convert models to FP8, by this mixed_precision or because of
+    what `accelerate launch --mixed_precision fp8` exports. where: what the error begins with."""
+    backend = os.environ.get(launched.PREFIX + "BACKEND", "NO")
+    found = 'mixed_precision "fp8"' if precision == "fp8" else f"{launched.PREFIX}BACKEND={backend}"
+    if issubclass(accelerate.Accelerator, Accelerator) or (precision != "fp8" and backend.upper() == "NO"):
+        return
+    raise UnsupportedError(
+        f'{where}: expected mixed_precision "no" or "bf16", found {found}, by which Accelerate itself would convert the '
+        "model; choose bf16, for accelerate launch, too, and configure FP8 in octavo.toml, or start the program by "
+        "octavo run, which hands its FP8 to Octavo")
+
+
+def _trains(model):
+    return any(p.requires_grad for p in model.parameters())
+
+
+def _is_new(o):
+    """Whether prepare converts it: a model that trains. A frozen one, such as a teacher, runs as Accelerate runs it."""
+    return isinstance(o, torch.nn.Module) and not is_prepared(o) and _trains(o)
+
+
+def _has(optimizer, model):
+    """(whether an optimizer has parameters of a model, whether it has no others)."""
+    own = {id(p) for p in model.parameters()}
+    found = [id(p) in own for group in optimizer.param_groups for p in group["params"]]
+    return any(found), all(found)
+
+
+def _check_plugin(accelerator):
     kind = getattr(getattr(accelerator, "distributed_type", None), "name", "NO")
     if kind in ("DEEPSPEED", "MEGATRON_LM") or (kind == "FSDP" and not accelerator.is_fsdp2):
         found = {"FSDP": "FullyShardedDataParallelPlugin(fsdp_version=1)"}.get(kind, kind)
         raise UnsupportedError(f"accelerator: expected one process, DistributedDataParallel or FSDP2, found {found}; "
                                f"{_INSTEAD[kind]}")
-    objects, at = list(objects), models[0]
-    if not isinstance(accelerator, Accelerator):
-        expect_whole(objects[at], "accelerator", "save_state reads the state of one rank")
-    if options.get("shard_optimizer_state") and getattr(accelerator, "is_fsdp2", False):
+
+
+def _joined(optimizer, models):
+    """What steps these prepared models, given an optimizer of some of their parameters: the same one, or that of the
+    backend."""
+    models = [m for m in models if session_of(m).needs_own_optimizer and _has(optimizer, m)[0]]
+    if not models:
+        return optimizer
+    if not _has(optimizer, models[0])[1]:
+        session_of(models[0]).expect_weights_in_model(
+            "optimizer", "one over several models, or of further parameters,",
+            "make one optimizer for each model, of its parameters alone")
+    return join(models[0], optimizer)
+
+
+def _prepare(accelerator, prepare_rest, objects, options):
+    """Converts the models of `objects` that train, joins the optimizers of theirs and of models of earlier calls, and
+    gives all of them, in their order, to prepare_rest."""
+    objects = list(objects)
+    new = [i for i, o in enumerate(objects) if _is_new(o)]
+    optimizers = [i for i, o in enumerate(objects) if isinstance(o, torch.optim.Optimizer)
+                  and not isinstance(o, accelerate.optimizer.AcceleratedOptimizer)]
+    if new:
+        _check_plugin(accelerator)
+    shards = getattr(accelerator, "is_fsdp2", False)
+    if shards and options.get("shard_optimizer_state"):
         raise UnsupportedError("accelerator: expected DistributedDataParallel with octavo_shard_optimizer_state=True, found "
                                "FSDP2; leave out fsdp_plugin, or octavo_shard_optimizer_state and set fp8.backend = \"te\"")
-    if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
-        objects[at].to(accelerator.device)
-    if optimizers:
-        objects[at], objects[optimizers[0]] = prepare_model(objects[at], objects[optimizers[0]], **options)
-    else:
-        objects[at], _ = prepare_model(objects[at], **options)
-    if getattr(accelerator, "is_fsdp2", False):
-        try:
-            session_of(objects[at]).expect_weights_in_model("accelerator", "FSDP2", "leave out fsdp_plugin")
-        except UnsupportedError:
-            restore(objects[at])
-            raise
-    checkpoint = Stateful(objects[at])
-    prepared = prepare_rest(*objects)
-    accelerator.register_for_checkpointing(checkpoint)
-    ddp.join(prepared[at] if len(objects) > 1 else prepared)
-    return prepared
+    converted, values = [], []
+    try:
+        for i in new:
+            if not isinstance(accelerator, Accelerator):
+                expect_whole(objects[i], "accelerator", "save_state reads the state of one rank")
+            if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
+                objects[i].to(accelerator.device)
+            values += [(p, p.data) for p in objects[i].parameters()]
+            # The backend decides about the first optimizer of its own before anything changes.
+            own = next((k for k in optimizers if all(_has(objects[k], objects[i]))), None)
+            model, joined = prepare_model(objects[i], None if own is None else objects[own], **options)
+            converted.append(model)
+            if own is not None:
+                objects[own] = joined
+                optimizers.remove(own)
+            if shards:
+                session_of(model).expect_weights_in_model("accelerator", "FSDP2", "leave out fsdp_plugin")
+        prepared = [m for m in (*objects, *getattr(accelerator, "_models", ()))
+                    if isinstance(m, torch.nn.Module) and is_prepared(m)]
+        for k in optimizers:
+            objects[k] = _joined(objects[k], {session_of(m): m for m in prepared}.values())
+    except OctavoError:
+        for model in converted:
+            restore(model)
+        for p, data in values:  # before slots rounded them
+            p.data = data
+        raise
+    checkpoints = [Stateful(model) for model in converted]
+    made = prepare_rest(*objects)
+    for i, checkpoint in zip(new, checkpoints):
+        accelerator.register_for_checkpointing(checkpoint)
+        ddp.join(made[i] if len(objects) > 1 else made)
+    return made
 
 
 def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None, gather=None):
@@ -90,15 +152,13 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
     Raises UnsupportedError for an accelerator with mixed_precision="fp8", and the errors of
     octavo.prepare. Model and optimizer are then unchanged.
     """
-    if accelerator.mixed_precision == "fp8":
-        raise UnsupportedError(
-            'accelerator: expected mixed_precision "no" or "bf16", found "fp8", which would '
-            "convert the model a second time; choose bf16 and configure FP8 in octavo.toml")
+    if not isinstance(accelerator, Accelerator):
+        refuse_fp8_of_accelerate("accelerator", accelerator.mixed_precision)
     return _prepare(accelerator, accelerator.prepare, (model, optimizer, *rest),
                     {"config": config, "filter": filter, "overrides": overrides, "gather": gather})
 
 
-class Accelerator(accelerate.Accelerator):
+class Accelerator(_Plain):
     """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
 
     It takes the arguments of its base class, octavo_config: a file or an octavo.Config, and octavo_gather and
@@ -108,12 +168,15 @@ class Accelerator(accelerate.Accelerator):
     exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
     runs in bf16, as with Accelerate, and mixed_precision is "bf16".
 
-    prepare takes one model with at most one optimizer in a call. Raises the errors of octavo.prepare,
-    InvalidError for a malformed variable, and UnsupportedError for settings that Octavo has not.
+    prepare takes models and optimizers in any number and order, together or in several calls; a model without
+    parameters that train is not converted. Raises the errors of octavo.prepare, InvalidError for a malformed variable,
+    and UnsupportedError for settings that Octavo has not.
     """
 
+    octavo_config_of_program = None  # that of octavo run, before recipes
+
     def __init__(self, *args, octavo_config=None, octavo_gather=None, octavo_shard_optimizer_state=None, **kwargs):
-        given = inspect.signature(accelerate.Accelerator.__init__).bind(self, *args, **kwargs)
+        given = inspect.signature(_Plain.__init__).bind(self, *args, **kwargs)
         asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self._octavo = None
         if str(getattr(asked, "value", asked)).lower() != "fp8":
@@ -128,12 +191,9 @@ class Accelerator(accelerate.Accelerator):
                                    f"octavo_config={octavo_config!r} and {len(recipes)} recipes; leave the others out")
             given.arguments["kwargs_handlers"] = [h for h, settings in handlers if settings is None] or None
             given.arguments["mixed_precision"] = "bf16"
-            self._octavo = {"config": octavo_config, "gather": octavo_gather,
+            config = self.octavo_config_of_program if octavo_config is None else octavo_config
+            self._octavo = {**launched.settings(config, recipes), "gather": octavo_gather,
                             "shard_optimizer_state": octavo_shard_optimizer_state}
-            if octavo_config is None:
-                from_launcher = any(name.startswith(launched.PREFIX) for name in os.environ)
-                if recipes or from_launcher:
-                    self._octavo["overrides"] = launched.overrides(recipes[0] if recipes else os.environ)
         super().__init__(*given.args[1:], **given.kwargs)
 
     @property
@@ -144,15 +204,19 @@ class Accelerator(accelerate.Accelerator):
         return accelerate.utils.dataclasses.FP8BackendType.NO
 
     def prepare(self, *args, **kwargs):
-        is_new = any(isinstance(o, torch.nn.Module) and not is_prepared(o) for o in args)
-        if self._octavo is None or not is_new:
+        if self._octavo is None:
             return super().prepare(*args, **kwargs)
         return _prepare(self, lambda *objects: super(Accelerator, self).prepare(*objects, **kwargs), args, self._octavo)
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
-        if self._octavo is not None and not evaluation_mode and not is_prepared(model):
+        if self._octavo is not None and not evaluation_mode and _is_new(model):
             return self.prepare(model)
         return super().prepare_model(model, device_placement, evaluation_mode)
+
+    def prepare_optimizer(self, optimizer, device_placement=None):
+        if self._octavo is not None and not isinstance(optimizer, accelerate.optimizer.AcceleratedOptimizer):
+            optimizer = _joined(optimizer, [m for m in self._models if is_prepared(m)])
+        return super().prepare_optimizer(optimizer, device_placement)
 
     def _full_states(self):
         with contextlib.ExitStack() as stack:

@@ -1,5 +1,7 @@
 """Settings of Accelerate as overrides of a configuration: what `accelerate launch` hands to the script in
 ACCELERATE_FP8_*, and recipe objects of kwargs_handlers. docs/import.md has the same keys for files."""
+import os
+
 from .errors import InvalidError, UnsupportedError
 
 PREFIX = "ACCELERATE_FP8_"
@@ -82,3 +84,11 @@ def settings_of(handler):
     if products is not None:
         found.update({f"{PREFIX}OVERRIDE_{p.upper()}": str(on) for p, on in zip(_PRODUCTS, products)})
     return {**found, **({f"{PREFIX}BACKEND": kinds[kind]} if kinds[kind] else {})}
+
+
+def settings(config=None, recipes=()):
+    """config and overrides of octavo.prepare: the configuration if there is one, else the first recipe, given as
+    settings_of returns it, else the launcher's variables, else the defaults."""
+    if config is not None or not (recipes or any(name.startswith(PREFIX) for name in os.environ)):
+        return {"config": config, "overrides": None}
+    return {"config": None, "overrides": overrides(recipes[0] if recipes else os.environ)}

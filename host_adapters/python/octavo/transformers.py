@@ -13,6 +13,7 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from .accelerate import refuse_fp8_of_accelerate
 from .errors import InvalidError, ResourceError, StateError, UnsupportedError
 from .files import replace
 from .torch import ddp
@@ -44,12 +45,15 @@ class OctavoCallback(transformers.TrainerCallback):
     """
 
     def __init__(self, config=None, *, filter=None, overrides=None, gather=None, resume=None, telemetry=0):
+        # The Trainer makes its Accelerator, which reads this variable, before its first event.
+        refuse_fp8_of_accelerate("OctavoCallback", os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower())
         self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
         self._resume = resume
         self._joined = None  # the torch optimizer that steps the model
         self.counts = {}     # added to every log
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
+        refuse_fp8_of_accelerate("OctavoCallback", args.mixed_precision)
         expect_whole(model, "OctavoCallback", "the Trainer saves models on one rank alone")
         prepare(model, None, **self._arguments)
 

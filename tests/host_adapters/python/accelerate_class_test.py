@@ -220,10 +220,147 @@ def test_settings_that_contradict_each_other():
         accelerator(kwargs_handlers=[recipe])
 
 
-def test_two_models_in_one_call():
-    a = accelerator()
-    with pytest.raises(octavo.UnsupportedError, match="expected one model and at most one optimizer, found 2 and 1"):
-        a.prepare(*made(), tiny_gpt.Gpt())
+BACKENDS = {"te": "delayed", "msamp": "O2"}
+
+
+def of_backend(name, tmp_path):
+    key = {"te": "recipe", "msamp": "opt_level"}[name]
+    path = tmp_path / "octavo.toml"
+    path.write_text(f'[fp8]\nbackend = "{name}"\n[fp8.{name}]\n{key} = "{BACKENDS[name]}"\n')
+    return accelerator(octavo_config=path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("calls", ["model, optimizer", "model; optimizer", "prepare_model; optimizer",
+                                   "model; prepare_optimizer", "optimizer made later"])
+def test_in_several_calls_it_trains_as_in_one(calls, backend, tmp_path):
+    a = of_backend(backend, tmp_path)
+    expected = train(a, *a.prepare(*made()))
+    reset()
+    a = of_backend(backend, tmp_path)
+    model, optimizer = made()
+    if calls == "model, optimizer":
+        optimizer, model = a.prepare(optimizer, model)
+    else:
+        model = a.prepare_model(model) if calls.startswith("prepare_model") else a.prepare(model)
+        if calls == "optimizer made later":
+            optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        optimizer = a.prepare_optimizer(optimizer) if "prepare_optimizer" in calls else a.prepare(optimizer)
+    assert train(a, model, optimizer) == expected
+    assert (type(optimizer.optimizer) is octavo.torch.Adam) == (backend == "msamp")
+
+
+class Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def rounds(a, forward, optimizer, steps=6):
+    """Losses of a regression."""
+    found = []
+    for i in range(steps):
+        x = torch.randn(64, 32, generator=torch.Generator(kind()).manual_seed(i))
+        with a.autocast():
+            loss = (forward(x).float() - x.roll(1, 1)).square().mean()
+        a.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def test_one_optimizer_over_two_models(tmp_path):
+    """As over one model that has both as parts."""
+    torch.manual_seed(1)
+    a, whole = of_backend("te", tmp_path), Pair()
+    whole, optimizer = a.prepare(whole, torch.optim.AdamW(whole.parameters(), lr=1e-2))
+    expected = rounds(a, whole, optimizer)
+    reset()
+    torch.manual_seed(1)
+    a, parts = of_backend("te", tmp_path), Pair()
+    optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-2)
+    first, second, optimizer = a.prepare(parts.first, parts.second, optimizer)
+    assert rounds(a, lambda x: second(torch.relu(first(x))), optimizer) == expected
+    assert expected[-1] < expected[0]
+
+
+def test_one_optimizer_over_two_models_that_msamp_cannot_step(tmp_path):
+    a, parts = of_backend("msamp", tmp_path), Pair()
+    before = [p.clone() for p in parts.parameters()]
+    optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-2)
+    with pytest.raises(octavo.UnsupportedError, match="one over several models.*make one optimizer for each model"):
+        a.prepare(parts.first, parts.second, optimizer)
+    assert type(parts.first) is torch.nn.Linear and not hasattr(parts.first, "octavo_session")
+    assert all(torch.equal(p, b) for p, b in zip(parts.parameters(), before))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_models_with_an_optimizer_each(backend, tmp_path):
+    a, parts = of_backend(backend, tmp_path), Pair()
+    made_each = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (parts.first, parts.second)]
+    second, its, first, other = a.prepare(parts.second, made_each[1], parts.first, made_each[0])
+    before = [p.detach().clone() for p in (*first.parameters(), *second.parameters())]
+
+    class Both:
+        def step(self):
+            its.step(), other.step()
+
+        def zero_grad(self):
+            its.zero_grad(), other.zero_grad()
+
+    rounds(a, lambda x: second(torch.relu(first(x))), Both())
+    moved = [not torch.equal(p, b) for p, b in zip((*first.parameters(), *second.parameters()), before)]
+    assert all(moved) and session(first) is not session(second)
+    a.save_state(str(tmp_path / "saved"))
+    expected = rounds(a, lambda x: second(torch.relu(first(x))), Both())
+    a.load_state(str(tmp_path / "saved"))
+    assert rounds(a, lambda x: second(torch.relu(first(x))), Both()) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_optimizers_of_one_model(backend, tmp_path):
+    a, model = of_backend(backend, tmp_path), Pair()
+    model, one, two = a.prepare(model, *(torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model.first, model.second)))
+    before = [p.detach().clone() for p in model.parameters()]
+
+    class Both:
+        def step(self):
+            one.step(), two.step()
+
+        def zero_grad(self):
+            one.zero_grad(), two.zero_grad()
+
+    losses = rounds(a, model, Both())
+    assert losses[-1] < losses[0]
+    assert all(not torch.equal(p, b) for p, b in zip(model.parameters(), before))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_frozen_teacher_stays_as_accelerate_runs_it(backend, together, tmp_path):
+    torch.manual_seed(2)
+    teacher = Pair().requires_grad_(False).eval()
+    x = torch.randn(64, 32)
+    a = accelerate.Accelerator(mixed_precision="bf16", cpu=kind() == "cpu")
+    expected = a.prepare_model(teacher)(x)
+    reset()
+    torch.manual_seed(2)
+    teacher, student = Pair().requires_grad_(False).eval(), Pair()
+    a = of_backend(backend, tmp_path)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-2)
+    if together:
+        student, teacher, optimizer = a.prepare(student, teacher, optimizer)
+    else:
+        teacher = a.prepare(teacher)
+        student, optimizer = a.prepare(student, optimizer)
+    assert torch.equal(teacher(x), expected)
+    assert type(a.unwrap_model(teacher).first) is torch.nn.Linear
+    losses = rounds(a, lambda x: student(x) - teacher(x), optimizer)
+    assert losses[-1] < losses[0] and len(session(student).sites) == 2
 
 
 def test_every_other_name_is_that_of_accelerate():

@@ -171,7 +171,14 @@ def test_accelerates_own_fp8_is_refused():
         def prepare(self, *objects):
             raise AssertionError("prepared")
 
-    assert_refused(Fp8Accelerator(), 'found "fp8".*choose bf16')
+    assert_refused(Fp8Accelerator(), 'found mixed_precision "fp8".*choose bf16')
+
+
+def test_what_the_launcher_exports_for_fp8_is_refused(monkeypatch):
+    """By this variable Accelerate converts models whatever the precision of the script is."""
+    a = accelerator()
+    monkeypatch.setenv("ACCELERATE_FP8_BACKEND", "AO")
+    assert_refused(a, "found ACCELERATE_FP8_BACKEND=AO, by which Accelerate itself .*octavo run")
 
 
 def assert_refused(accelerator, match):

@@ -1,7 +1,9 @@
-"""The package changes no class and no module of another package: it writes to none of their
-attributes. A search of the syntax trees, which a planted line shows to work."""
+"""The package changes no class and no module of another package, but in a program that octavo run starts: it writes to none
+of their attributes. A search of the syntax trees, which a planted line shows to work, and a process that looks."""
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -150,6 +152,24 @@ def test_a_class_that_changed_is_found():
     finally:
         del torch.nn.Linear.planted
     assert snapshot() == before
+
+
+def test_octavo_run_changes_nothing_before_it_runs_a_program():
+    """It writes to modules that it is handed, which the search does not see: it may do so in a program alone."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    done = subprocess.run([sys.executable, "-B", "-c", """
+import os, sys
+variables, finders = dict(os.environ), list(sys.meta_path)
+import octavo.run
+octavo.run.Program()
+assert variables == dict(os.environ) and finders == sys.meta_path
+import accelerate, transformers
+before = accelerate.Accelerator, transformers.Trainer.__init__
+import octavo.accelerate, octavo.transformers
+assert before == (accelerate.Accelerator, transformers.Trainer.__init__)
+assert before[0].__module__ == "accelerate.accelerator" and before[1].__module__ == "transformers.trainer"
+"""], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_package_was_searched():

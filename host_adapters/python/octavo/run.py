@@ -1,0 +1,169 @@
+"""`octavo run [--config octavo.toml] SCRIPT ARGS`, or `-m MODULE ARGS`: an unchanged program whose FP8 is Octavo's.
+
+It is the only place of this package that changes what belongs to another one, and only in the process of the program.
+docs/run.md has the list of what it changes.
+"""
+import functools
+import importlib.abc
+import importlib.util
+import inspect
+import os
+import runpy
+import sys
+
+from . import launched, session_run
+from .errors import InvalidError, OctavoError
+
+USAGE = """usage: octavo run [--config octavo.toml] SCRIPT [ARGS ...]
+       octavo run [--config octavo.toml] -m MODULE [ARGS ...]
+       accelerate launch ... -m octavo.run [--config octavo.toml] SCRIPT [ARGS ...]
+Runs a program of Accelerate or of the Trainer of transformers, unchanged, with Octavo's FP8."""
+_VARIABLE = "ACCELERATE_MIXED_PRECISION"
+
+
+class _Afterwards(importlib.abc.MetaPathFinder):
+    """Calls a function with a module when it was loaded: {name: function}. Nothing is imported for it, since a
+    program may set variables before its first import."""
+
+    def __init__(self, changes):
+        self._changes, self._is_asking = changes, False
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self._changes or self._is_asking:
+            return None
+        self._is_asking = True  # the others, in which this one has no part
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
+        if spec is None or spec.loader is None:
+            return None
+        plain = spec.loader.exec_module
+
+        def exec_module(module):
+            plain(module)
+            self._changes[name](module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+class Program:
+    """What `octavo run` runs. config: the path of an octavo.toml, or None for what the launcher exports, else the
+    defaults."""
+
+    def __init__(self, config=None):
+        if config is not None:
+            session_run.check(config)
+        self._config = config
+        self.asked = False  # whether anything of the program asked for FP8
+
+    def change(self):
+        """The list of docs/run.md."""
+        if os.environ.get(_VARIABLE, "no").lower() != "fp16":
+            os.environ[_VARIABLE] = "fp8"
+        _Afterwards({"accelerate": self._accelerate, "transformers.trainer": self._trainer})
+
+    def _accelerate(self, module):
+        from . import accelerate as adapter
+        program = self
+
+        class Accelerator(adapter.Accelerator):
+            __doc__ = adapter.Accelerator.__doc__
+            octavo_config_of_program = program._config
+
+            def prepare(self, *args, **kwargs):
+                program.asked |= self._octavo is not None
+                return super().prepare(*args, **kwargs)
+
+        Accelerator.__qualname__, Accelerator.__module__ = "Accelerator", adapter.__name__
+        module.Accelerator = module.accelerator.Accelerator = Accelerator
+        module.utils.dataclasses.is_transformer_engine_available = lambda: True  # TERecipeKwargs asks for it
+
+    def _trainer(self, module):
+        from .transformers import OctavoCallback
+        plain, program = module.Trainer.__init__, self
+        signature = inspect.signature(plain)
+
+        @functools.wraps(plain)
+        def init(self, *args, **kwargs):
+            given = signature.bind(self, *args, **kwargs)
+            callbacks = list(given.arguments.get("callbacks") or ())
+            if not any(isinstance(c, OctavoCallback) for c in callbacks):
+                callbacks.insert(0, OctavoCallback(**launched.settings(program._config)))
+            given.arguments["callbacks"] = callbacks
+            program.asked = True
+            plain(*given.args, **given.kwargs)
+
+        module.Trainer.__init__ = init
+
+    def run(self, is_module, name, arguments):
+        """Runs a script or a module as Python does."""
+        sys.argv = [name, *arguments]
+        self.change()
+        _say(f"FP8 of accelerate.Accelerator and of transformers.Trainer in {name} is Octavo's, configured by "
+             f"{self._config or 'the script, the launcher or the defaults'}")
+        try:
+            if is_module:
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            else:
+                if not sys.flags.safe_path:
+                    sys.path[0] = os.path.dirname(os.path.realpath(name))
+                runpy.run_path(name, run_name="__main__")
+        except SystemExit as e:
+            if not e.code:
+                self._ended(name)
+            raise
+        self._ended(name)
+
+    def _ended(self, name):
+        if not self.asked:
+            _say(f"nothing in {name} trained in FP8: expected accelerator.prepare of an "
+                 'Accelerator(mixed_precision="fp8"), or a Trainer of transformers, in this process, found neither')
+
+
+def _say(text):
+    """One line on stderr, from one rank of a machine."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"octavo run: {text}", file=sys.stderr, flush=True)
+
+
+def _parsed(words):
+    """(the configuration's path or None, whether it is a module, its name, its arguments)."""
+    words, config = list(words), None
+    while words and words[0].startswith("-") and words[0] != "-m":
+        name, has_value, value = words.pop(0).partition("=")
+        if name in ("-h", "--help"):
+            print(USAGE)
+            sys.exit(0)
+        if name != "--config" or not (has_value or words):
+            raise InvalidError(f"octavo run: expected --config FILE or -m MODULE before the program, found {name!r}"
+                               f"{' without a file' if name == '--config' else ''}; octavo run --help has the usage")
+        config = os.path.abspath(value if has_value else words.pop(0))
+    is_module = words[:1] == ["-m"]
+    if len(words) <= is_module:
+        raise InvalidError("octavo run: expected a script, or -m and a module, found none; octavo run --help has the "
+                           "usage")
+    name = words[is_module]
+    if is_module and importlib.util.find_spec(name) is None:
+        raise InvalidError(f"octavo run -m {name}: expected a module that Python finds, found none; install it, or run "
+                           "octavo in the folder that has it")
+    if not is_module and not os.path.exists(name):
+        raise InvalidError(f"octavo run {name}: expected a script, found no such file; correct the path")
+    return config, is_module, name, words[is_module + 1:]
+
+
+def main(words=None):
+    """Runs the program. Exit code 2: the arguments or the configuration are wrong."""
+    try:
+        config, *program = _parsed(sys.argv[1:] if words is None else words)
+        made = Program(config)
+    except OctavoError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    return made.run(*program)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
