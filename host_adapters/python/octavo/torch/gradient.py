@@ -2,11 +2,12 @@
 
 The backend accumulates the gradient of a weight in its own format. `SlotGradient` represents it for
 torch's tools: clip_grad_norm_ reads its norm and scales it, zero_grad drops it. Any other read
-gives plain float values. Adding to it and copying into it rounds to the backend's format. Any other
-write raises UnsupportedError.
+gives plain float values. Adding to it and copying into it rounds to the backend's format, and so does an op
+whose schema cannot be trusted to name what it writes, such as a collective. Any other write raises
+UnsupportedError, also one to a view of a gradient.
 """
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .. import _abi
 from ..errors import UnsupportedError
@@ -20,10 +21,68 @@ _SCALINGS = {aten.mul_.Tensor: torch.mul, aten.mul_.Scalar: torch.mul,
              aten.div_.Tensor: torch.div, aten.div_.Scalar: torch.div}
 _LISTS = {aten._foreach_zero_.default: aten.zero_.default,
           aten._foreach_mul_.Tensor: aten.mul_.Tensor, aten._foreach_mul_.Scalar: aten.mul_.Scalar}
+_DECLARING = {"aten", "prims"}  # namespaces whose schemas name every argument that an op writes
+_RECEIVING = {"recv_", "recv_any_source_"}  # of c10d: the peer may wait for what this rank sends later
 ONE = torch.ones((), device="cpu")
 
 
-class SlotGradient(torch.Tensor):
+class _Readable(torch.Tensor):
+    """What torch reads through plain(), a copy: an op that would write to the copy alone is refused."""
+
+    def tolist(self):
+        return self.plain().tolist()
+
+    def numpy(self, *, force=False):
+        values = self.plain().numpy(force=force)
+        values.flags.writeable = False
+        return values
+
+    def data_ptr(self):
+        raise UnsupportedError(_refusal("data_ptr, an address of values that it does not have"))
+
+    def __dlpack__(self, *args, **kwargs):
+        raise UnsupportedError(_refusal("__dlpack__, which shares memory that it does not have"))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
+        if _writes(func, args, kwargs):
+            raise UnsupportedError(_refusal(name))
+        if func.namespace not in _DECLARING:
+            return _passed_on(func, name, args, kwargs)
+        found = func(*tree_map_only(_Readable, lambda r: r.plain(), args),
+                     **tree_map_only(_Readable, lambda r: r.plain(), kwargs))
+        if any(r.alias_info is not None for r in func._schema.returns):
+            return tree_map_only(torch.Tensor, GradientView, found)
+        return found
+
+
+class GradientView(_Readable):
+    """A view of a gradient in slots, such as p.grad.view(-1) and p.grad[0]: its values at that time."""
+
+    @staticmethod
+    def __new__(cls, values):
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, strides=values.stride(), dtype=values.dtype,
+                                                   device=values.device)
+
+    def __init__(self, values):
+        self._values = values
+
+    def plain(self):
+        return self._values
+
+    def __repr__(self, *, tensor_contents=None):
+        return f"GradientView({self._values})"
+
+    def __deepcopy__(self, memo):
+        return memo.setdefault(id(self), self._values.clone())
+
+    def __reduce_ex__(self, protocol):
+        return self._values.clone().__reduce_ex__(protocol)
+
+
+class SlotGradient(_Readable):
     """p.grad of a parameter whose gradient is in slots. `factor` (float32 scalar; 1 is shared, so it
     is replaced, never written) multiplies the stored values; the optimizer applies it."""
 
@@ -72,6 +131,14 @@ class SlotGradient(torch.Tensor):
         if self.factor is not ONE and not self.session.shares_gradient(self.weights):
             self.store(self.plain())
 
+    @property
+    def data(self):
+        return self
+
+    @data.setter
+    def data(self, values):
+        self.store(values)
+
     def norm_2(self):
         """The l2 norm, a float32 scalar, computed from the stored format."""
         self.complete()
@@ -116,30 +183,54 @@ class SlotGradient(torch.Tensor):
             for g in first:
                 _LISTS[func](g, *args[1:])
             return None
-        if _writes(func, args):
-            raise UnsupportedError(_refusal(func))
-        return func(*tree_map_only(SlotGradient, SlotGradient.plain, args),
-                    **tree_map_only(SlotGradient, SlotGradient.plain, kwargs))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-def _refusal(func):
-    name = func._schema.name.partition("::")[2]
+def _refusal(name):
     if name.startswith("_amp_"):
         return ("a gradient in FP8 slots: expected no GradScaler, found one; its loss scale is not "
                 "needed: use bfloat16 autocast")
     if name.startswith("_fused_"):
         return (f"a gradient in FP8 slots: expected the backend's optimizer, found {name} of torch; pass "
                 "the optimizer to octavo.prepare, which replaces it")
-    return (f"a gradient in FP8 slots: expected a factor, zero_, add_ or copy_, found {name}; read the "
-            "gradient with p.grad.plain()")
+    return (f"a gradient in FP8 slots: expected a factor, zero_, add_ or copy_ on the whole of it, found {name}; "
+            "change a copy and put it back: values = p.grad.plain(), then p.grad.copy_(values)")
 
 
-def _writes(func, args):
-    """Whether an operation changes an argument that is a gradient in slots."""
-    changed = [a for a, declared in zip(args, func._schema.arguments)
-               if declared.alias_info is not None and declared.alias_info.is_write]
-    return any(isinstance(t, SlotGradient) for a in changed
-               for t in (a if isinstance(a, (list, tuple)) else [a]))
+def _writes(func, args, kwargs):
+    """Whether an operation changes an argument that is a gradient in slots or a view of one."""
+    for at, declared in enumerate(func._schema.arguments):
+        if declared.alias_info is not None and declared.alias_info.is_write:
+            given = args[at] if at < len(args) else kwargs.get(declared.name)
+            if any(isinstance(t, _Readable) for t in tree_leaves(given)):
+                return True
+    return False
+
+
+def _passed_on(func, name, args, kwargs):
+    """The result of an op that may write where its schema does not say so. What it wrote goes to the slots, also
+    by the collectives of torch.distributed, which this waits for."""
+    if name in _RECEIVING:
+        raise UnsupportedError(_refusal(name))
+    handed = {}
+
+    def hand_over(readable):
+        if id(readable) not in handed:
+            values = readable.plain()
+            handed[id(readable)] = readable, values, values.clone()
+        return handed[id(readable)][1]
+    found = func(*tree_map_only(_Readable, hand_over, args), **tree_map_only(_Readable, hand_over, kwargs))
+    if func.namespace == "c10d" and name != "send":  # which writes nothing, and may wait for its peer
+        for work in tree_leaves(found):
+            if isinstance(work, torch.ScriptObject):
+                work.wait()
+    for readable, values, before in handed.values():
+        if torch.equal(values, before):
+            continue
+        if not isinstance(readable, SlotGradient):
+            raise UnsupportedError(_refusal(f"{func.namespace}::{name}, which wrote to a view of it"))
+        readable.store(values)
+    return found
 
 
 def begin(session, weight):

@@ -6,11 +6,13 @@ float16, and y has the dtype of x. Under autocast, both have the dtype of autoca
 import torch
 
 from .. import _abi
-from ..errors import InvalidError, UnsupportedError, from_op
+from ..errors import InvalidError, StateError, UnsupportedError, from_op
 from . import ops, transforms
 from .backward import gradients
 from .converted import Converted
 from .foreign import check_weight
+from .parameter import SlotParameter
+from .weight_copy import version as version_of
 
 # Bound here, because torch.compiler.is_compiling would be two look-ups in each call.
 plain_linear = torch.nn.functional.linear
@@ -28,6 +30,8 @@ class _Linear(torch.autograd.Function):
         native, version = _native(site, weight)
         y, saved = ops.linear_forward(site.run, site.id, 0, version, x, native, bias)
         ctx.site = site
+        if not site.is_native and not is_compiling():
+            ctx.version = version_of(site.weight.parameter)
         # Saving the weight gives torch's own error for a weight that changes before backward.
         ctx.save_for_backward(saved, native, x if site.needs_x else None)
         return y
@@ -36,6 +40,8 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, dy):
         saved, weight, x = ctx.saved_tensors
         need_x, need_w, need_b, _ = ctx.needs_input_grad
+        if not ctx.site.is_native and not is_compiling():
+            _expect_unchanged(ctx)
         try:
             if is_compiling() or not is_grad_enabled():
                 found = gradients(ctx.site, dy, saved, weight, x, need_x, need_w, need_b)
@@ -46,6 +52,16 @@ class _Linear(torch.autograd.Function):
         except RuntimeError as e:
             raise_typed(e)
         return (*found, None)
+
+
+def _expect_unchanged(ctx):
+    """For a weight in slots, as torch does it for the weights that it saves."""
+    weight = ctx.site.weight
+    now, then = version_of(weight.parameter), getattr(ctx, "version", None)
+    if then is not None and now != then:
+        raise StateError(f"{weight.name}: one of the variables needed for gradient computation has been modified by an "
+                         f"inplace operation: expected version {then} of this weight, as in the forward, found {now}; "
+                         "call backward before code changes the weight")
 
 
 # Function.apply without its handling of functorch, which costs as much as a small product.
@@ -91,6 +107,8 @@ def linear(site, x, weight, bias=None, training=True):
         return _product(site, _operand(site, x), weight, bias, training, _Linear.apply)
     if weight is not w.value and w.piece is None and weight is not None:
         check_weight(site, weight)
+    elif not site.is_native and type(w.parameter) is not SlotParameter:  # torch.utils.swap_tensors
+        check_weight(site, w.parameter)
     if is_tracing() is not None:
         raise UnsupportedError(f"{site.name}: expected eager code or torch.compile, found "
                                "torch.jit.trace; use torch.export or torch.compile")

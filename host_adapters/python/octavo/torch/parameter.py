@@ -40,7 +40,6 @@ _HOOKS = {_T.register_hook, _T.register_post_accumulate_grad_hook}
 _REQUIRES_GRAD = {_T.requires_grad.__set__, _T.requires_grad_}
 # Methods that write every element of their first argument and read none of it.
 _OVERWRITES = {_T.copy_, _T.fill_, _T.zero_, _T.normal_, _T.uniform_}
-_ESCAPES = {_GET_DATA, _T.data_ptr, _T.untyped_storage, _T.storage, _T.numpy, _T.__dlpack__}
 
 
 class SlotParameter(torch.nn.Parameter):
@@ -90,14 +89,17 @@ class SlotParameter(torch.nn.Parameter):
         try:
             for p in _parameters(args) + _parameters(kwargs.values()):
                 p.octavo_copy.make_real(p)
-                if func in _ESCAPES:
-                    p.octavo_copy.is_suspect = True
             with _disabled():
                 return func(*args, **kwargs)
         except BaseException:
             if is_blank:
                 args[0].octavo_copy.drop(args[0])
             raise
+
+    def set_(self, *args, **kwargs):
+        """As in torch, which does not pass this one to __torch_function__."""
+        self.octavo_copy.make_real(self)
+        return super().set_(*args, **kwargs)
 
     def detach(self):
         """As in torch. Raises UnsupportedError inside of torch.nn.Parameter(weight), which cannot

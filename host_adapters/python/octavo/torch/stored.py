@@ -197,8 +197,8 @@ class Stored:
         for w in weights:
             torch.autograd.graph.increment_version(w.parameter)
             self.flags.set(w.id, CODES)
-        for p in self.owned_parameters():
-            p.octavo_copy.follow(p)
+            if not w.is_native:
+                w.parameter.octavo_copy.follow(w.parameter)
 
     def clear_moments(self, parameters):
         """Starts the moments of these torch parameters anew, for another optimizer."""

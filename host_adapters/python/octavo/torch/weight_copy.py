@@ -3,11 +3,15 @@ import weakref
 
 import torch
 
-from ..errors import DeviceError, StateError
+from ..errors import DeviceError, InvalidError, StateError
 from .slots import HOST
 
 _disabled = torch._C.DisableTorchFunctionSubclass
 _use_count = torch._C._storage_Use_Count
+
+
+_UNREADABLE = ("a weight in slots: expected code that reads or writes it by torch's functions, found code that asks for its "
+               "memory, such as a collective of torch.distributed; give it p.data, in which values are found and kept")
 
 
 def raw(p):
@@ -27,9 +31,12 @@ def version(p):
 
 
 def placeholder(p):
-    """A tensor with the shape and dtype of the parameter over one NaN."""
+    """A tensor with the shape and dtype of the parameter over one element. Code that asks for its memory without asking
+    the class of the parameter, as the collectives of torch.distributed do, gets a RuntimeError."""
     with _disabled():
-        return torch.full((), float("nan"), dtype=p.dtype, device=p.device).expand(p.shape)
+        made = torch.empty((), dtype=p.dtype, device=p.device)
+    torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, _UNREADABLE)
+    return made.expand(p.shape)
 
 
 class Copy:
@@ -38,9 +45,10 @@ class Copy:
     def __init__(self, session, parameter):
         self._session = weakref.ref(session)
         self._ids = [w.id for w in session.weights_of(parameter)]
+        self._name, self._kind = session.weights_of(parameter)[0].name, (parameter.shape, parameter.dtype)
         self.is_real = False
         self.seen = 0            # the version that the slots have
-        self.is_suspect = False  # raw memory was handed out: writes leave no trace
+        self.is_suspect = False  # other code used it since the last comparison, or holds it: a write may leave no trace
 
     def session(self):
         session = self._session()
@@ -64,11 +72,12 @@ class Copy:
             (flags.set if on else flags.clear)(id, HOST)
 
     def make_real(self, p):
-        """Reads the slots into memory of torch, unless it is there."""
+        """Other code uses it. Reads the slots into memory of torch, unless it is there."""
         if self.is_real:
+            self.is_suspect = True
             return
         set_raw(p, self.session().read(p))
-        self.is_real, self.seen = True, version(p)
+        self.is_real, self.is_suspect, self.seen = True, True, version(p)
         self._flag(True)
 
     def make_blank(self, p):
@@ -76,10 +85,18 @@ class Copy:
         whether it did."""
         is_blank = not self.is_real and not self.session().can_read(p)
         if is_blank:
-            set_raw(p, placeholder(p).clone())
+            set_raw(p, torch.full(p.shape, float("nan"), dtype=p.dtype, device=p.device))
             self.is_real, self.seen = True, -1
             self._flag(True)
         return is_blank
+
+    def _expect_alike(self, values):
+        if (values.shape, values.dtype) != self._kind:
+            shape, dtype = self._kind
+            raise InvalidError(
+                f"{self._name}: expected {tuple(shape)} of {dtype}, as at octavo.prepare, found values of "
+                f"{tuple(values.shape)} of {values.dtype} in its place; call octavo.restore(model), change it and prepare it "
+                "again")
 
     def replace(self, p, data):
         """p.data = data, also by model.to(...)."""
@@ -88,6 +105,7 @@ class Copy:
             raise DeviceError(
                 f"a weight in slots: expected values on {here}, where the model was prepared, found "
                 f"them on {data.device}; call octavo.restore(model), move it and prepare it again")
+        self._expect_alike(data)
         set_raw(p, data)
         self.is_real, self.is_suspect, self.seen = True, True, -1
         self._flag(True)
@@ -100,6 +118,7 @@ class Copy:
         if now == self.seen and not self.is_suspect:
             return
         session, values = self.session(), raw(p)
+        self._expect_alike(values)
         if not session.can_read(p):
             # The owner keeps its master where the values equal those that it reads. Of float32 they are exact, so
             # the codes that this rank makes of them are the owner's in either case.
