@@ -2,8 +2,8 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (get_optimizer_state_dict, get_state_dict, set_optimizer_state_dict,
-                                                     set_state_dict)
+from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_optimizer_state_dict, get_state_dict,
+                                                     set_optimizer_state_dict, set_state_dict)
 
 import octavo
 from fsdp_parts import train
@@ -24,7 +24,7 @@ def load(model, optimizer, folder):
     state = state_of(model, optimizer)
     dcp.load(state, checkpoint_id=folder)
     model.load_state_dict(state["model"], strict=False)
-    set_optimizer_state_dict(model, optimizer, state["optimizer"])
+    set_optimizer_state_dict(model, optimizer, state["optimizer"], options=StateDictOptions(strict=False))
 # [/save]
 
 

@@ -255,9 +255,13 @@ def moments_run():
         optimizer.load_state_dict(copy.deepcopy(torchs.state_dict()))
         found[name] = {"losses": train(wrapped, optimizer, FEW), **whole(model)}
         if shards:
-            found["read"] = said(optimizer.torch_state_dict)
+            part = optimizer.state_dict()
+            found["part"] = [set(part["state"]), part["octavo_part"]]
+            whole_model, whole_optimizer, _ = made("O2", None, 4)
+            found["read"] = said(whole_optimizer.load_state_dict, part)
+            optimizer.load_state_dict(part)
         with octavo.full_state(model) if shards else contextlib.nullcontext():
-            found[name]["moments"] = {f"{at}/{k}": v for at, own in optimizer.torch_state_dict()["state"].items()
+            found[name]["moments"] = {f"{at}/{k}": v for at, own in optimizer.state_dict()["state"].items()
                                       for k, v in own.items()}
     return found
 

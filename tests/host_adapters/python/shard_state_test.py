@@ -1,5 +1,6 @@
 """octavo.prepare(shard_optimizer_state=True) on ranks of gloo: the bits of DistributedDataParallel without it."""
 import json
+import re
 import subprocess
 
 import pytest
@@ -117,6 +118,7 @@ def test_the_bytes_of_a_rank_are_those_of_the_plan(ranks, tmp_path, level, world
 
 
 def test_moments_of_adamw_load_on_their_owners_and_come_back(ranks):
+    parts = []
     for rank in ranks[2]:
         found = rank["moments"]
         assert_same(found)
@@ -124,6 +126,10 @@ def test_moments_of_adamw_load_on_their_owners_and_come_back(ranks):
         assert moments.keys() == expected.keys() and all(torch.equal(v, expected[k]) for k, v in moments.items())
         assert {float(v) for k, v in moments.items() if k.endswith("/step")} == {6.0}
         assert found["read"].startswith("StateError: ") and "octavo.full_state(model)" in found["read"]
+        parts.append(found["part"][0])
+        assert re.fullmatch(r"rank \d of \d", found["part"][1])
+    assert set.union(*parts) == {int(name.partition("/")[0]) for name in moments}
+    assert all(part < set.union(*parts) for part in parts)
 
 
 def test_a_read_of_another_ranks_master_is_an_error(ranks):

@@ -21,10 +21,8 @@ class Adam(torch.optim.Optimizer):
     """Adam or AdamW on the backend's own formats: octavo.optimizer/1.
 
     octavo.prepare makes it from a torch Adam or AdamW. The two share their parameter groups, so
-    schedulers created before or after see the same lr. Moments and step counts are in slots:
-    octavo.state_dict contains them, state_dict() contains the groups only, and the state of what fully_shard
-    has (fsdp_rest.Rest). States of torch's Adam and AdamW load, and torch_state_dict() is one. Use it from one
-    thread.
+    schedulers created before or after see the same lr. Moments and step counts are in slots; octavo.state_dict
+    has their bits, and state_dict() their values. Use it from one thread.
     """
 
     _rest = None
@@ -50,24 +48,27 @@ class Adam(torch.optim.Optimizer):
         super().__setstate__(state)
         self._start()
 
+    @disable
     def load_state_dict(self, state_dict):
-        """Loads the groups. Schedulers created for the original optimizer use them as well.
+        """Loads the groups, moments and steps of a state of this class, or of torch's Adam or AdamW. Schedulers
+        created for the original optimizer use the groups as well. Parameters without moments there start anew.
 
-        From a state of torch's Adam or AdamW it also takes the moments and steps; parameters that have none there
-        start anew. The backend rounds moments to its formats. A state without any, as state_dict() gives it, leaves
-        the slots alone. Raises StateError before anything changes."""
+        The backend rounds moments to its formats; where slots have these values already, as after
+        octavo.load_state_dict, no bit changes. Raises StateError before anything changes."""
         found = moments.check(self, state_dict)
-        super().load_state_dict(moments.others(self, state_dict) if found else state_dict)
-        if found:
-            moments.write(self, found)
+        super().load_state_dict(moments.others(self, state_dict))
+        moments.write(self, found)
         if self._source is not None:
             self._source.param_groups = self.param_groups
 
-    def torch_state_dict(self):
-        """The state that torch's AdamW or Adam loads: the groups, and per parameter `step`, `exp_avg` and
-        `exp_avg_sq`, in the parameter's shape and dtype. Raises StateError for moments that another rank holds."""
-        own = self.state_dict()
-        return {**own, "state": {**own["state"], **moments.read(self)}}
+    @disable
+    def state_dict(self):
+        """The state that torch's AdamW or Adam loads: the groups, and per parameter `step`, `exp_avg` and `exp_avg_sq`,
+        in the parameter's shape and dtype, on the CPU. With shard_optimizer_state it has what this rank holds, and
+        inside of octavo.full_state all."""
+        own = super().state_dict()
+        part = {} if self.session.holds_all() else {moments.PART: self.session.owners.label()}
+        return {**own, "state": {**own["state"], **moments.read(self)}, **part}
 
     @disable
     @torch.no_grad()

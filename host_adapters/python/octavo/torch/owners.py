@@ -132,6 +132,9 @@ class Owners:
             return next((w for w in weights if self.gradients.is_elsewhere(w)), None)
         return next((w for w in weights for i in self._ids.get((w.id, role), ()) if is_released(session.tensors[i])), None)
 
+    def label(self):
+        return f"rank {self.rank} of {self.world}"
+
     def has_role(self, weights, role):
         """Whether a role of these Weights is on their owners alone."""
         return any((w.id, role) in self._ids for w in weights)

@@ -70,7 +70,7 @@ def state_dict(model):
     out = _copies(session, keys)
     metadata = {**_metadata(session, keys), "xxh3_128": hashes.of_all(out)}
     if not session.holds_all():
-        metadata["rank"] = f"rank {session.owners.rank} of {session.owners.world}"
+        metadata["rank"] = session.owners.label()
     return {**out, **_sealed(metadata)}
 
 
