@@ -46,9 +46,6 @@ def modes(call, model, x, dy):
         x.grad = None
         for p in model.parameters():
             p.grad = None
-        # Gradients of compiled graphs lie where p.grad does not show them.
-        if "octavo_session" in model.__dict__:
-            model.octavo_session.clear_graph_gradients()
 
     return {"no grad": no_grad, "step": step}
 

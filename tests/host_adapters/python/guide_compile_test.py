@@ -55,7 +55,7 @@ def train(make, overrides, backend):
     """[per step: (y, gradients with x's, slots before and after optimizer.step)], counter, model.
 
     dy is given, so that no loss adds up in the compiler's own order. Gradients in slots are
-    compared before the step: afterwards a compiled graph's are cleared, eager's overwritten.
+    compared before the step.
     """
     torch.manual_seed(1)
     model = make()
@@ -181,7 +181,6 @@ def test_inductor_between_parts_that_round_otherwise(name):
         for m in (model, twin):
             octavo.step(m)
             m.zero_grad()
-            session(m).clear_graph_gradients()
 
 
 def test_evaluation():

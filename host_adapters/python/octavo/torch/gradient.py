@@ -237,8 +237,8 @@ def begin(session, weight):
     """The flags of linear_backward for a weight whose gradient is in a slot.
 
     The first gradient after zero_grad overwrites the slot; later ones add to it. A compiled graph
-    cannot inspect p.grad, so its gradients always add. The op records this, and the optimizer
-    clears them.
+    cannot inspect p.grad, so its gradients always add. The op records this, and what drops
+    p.grad clears them.
     """
     if torch.compiler.is_compiling():
         return ops.OF_GRAPH

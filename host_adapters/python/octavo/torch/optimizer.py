@@ -113,7 +113,10 @@ class Adam(torch.optim.Optimizer):
         if ids or session.owners is not None:
             session.optimizer_step(ids, self._hyper(rows) if ids else None,
                                    getattr(self, "found_inf", session.nonfinite), among)
-        session.clear_graph_gradients()
+        if is_captured(session.device):  # each replay adds to its gradients
+            for group in self.param_groups:
+                for p in group["params"]:
+                    session.drop_graph_gradient(p)
         if self._rest is not None:
             self._rest.step(self)
         return loss

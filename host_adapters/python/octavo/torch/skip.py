@@ -146,4 +146,3 @@ def drop_gradients(session, optimizer):
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
-    session.clear_graph_gradients()

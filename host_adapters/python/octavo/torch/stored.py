@@ -135,11 +135,6 @@ class Stored:
         objects that outlive it."""
         return bool(self.flags.gradients[weight.id])
 
-    def clear_graph_gradients(self):
-        """Clears what compiled graphs added to gradient slots."""
-        for p in self.owned_parameters():
-            self.drop_graph_gradient(p)
-
     def graph_gradient(self, p):
         """The gradient that compiled graphs added to the slots of a parameter, or None."""
         found = [w for w in self.weights_of(p) if self.has_graph_gradient(w)]
@@ -150,6 +145,7 @@ class Stored:
         return gradient
 
     def drop_graph_gradient(self, p):
+        """Clears what compiled graphs added to the slots of a parameter."""
         for w in self.weights_of(p):
             if self.has_graph_gradient(w):
                 self.clear_gradient(w)
