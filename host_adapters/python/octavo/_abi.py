@@ -126,7 +126,7 @@ ACCESS_NONE, ACCESS_READ, ACCESS_WRITE, ACCESS_UPDATE, ACCESS_ACCUMULATE = range
 COMBINE_MAX, COMBINE_SUM = 1, 2
 SHARD_WHOLE = 1
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128, BLOCK_1X32, _, BLOCK_32X32 = range(7)
-SLOT_CHECKPOINT, SLOT_NATIVE, SLOT_REDUCE = 1, 2, 4
+SLOT_CHECKPOINT, SLOT_NATIVE, SLOT_REDUCE, SLOT_PACKED = 1, 2, 4, 8
 GRADIENT_NONE, GRADIENT_TENSOR, GRADIENT_SLOT = 0, 1, 2
 LINEAR_NEEDS_X, LINEAR_EVALUATES_IN_HOST = 1, 2
 FORWARD_EVALUATION = 1
@@ -160,6 +160,7 @@ def declare(library):
         "octavo_seal": (c.c_uint32, [run]),
         "octavo_run_slot_count": (c.c_uint32, [run]),
         "octavo_run_slot": (pointer(Slot), [run, c.c_uint32]),
+        "octavo_run_codes": (c.c_uint32, [run, c.c_uint32, c.c_void_p, c.c_void_p]),
         "octavo_run_use_count": (c.c_uint32, [run, c.c_uint32, c.c_uint32]),
         "octavo_run_use": (pointer(SlotUse), [run, c.c_uint32, c.c_uint32, c.c_uint32]),
         "octavo_run_plan": (pointer(LinearPlan), [run, c.c_uint32]),

@@ -302,6 +302,10 @@ class Run:
                             s.scale_slot, s.granularity))
         return out
 
+    def codes(self, slot, memory, out):
+        """Writes the codes of a slot to the address `out`, row-major, from the address of the slot's memory."""
+        self._check(self._library.octavo_run_codes(self.handle, slot, memory, out), "octavo_run_codes")
+
     def uses(self, owner_kind, owner):
         """The entries of an object's slot list: [(slot id, first column, number of columns)]."""
         out = []

@@ -361,7 +361,8 @@ typedef struct octavo_gradient_scale {
 
 /* Arguments of pack, which reorders codes into the order in which gemm reads b: for weights that
  * are used more often than they change. The order is private to the kernels and may differ between
- * CPUs, so never save packed codes; only a gemm with OCTAVO_GEMM_B_PACKED can read them. Returns
+ * CPUs, so never save packed codes; only a gemm with OCTAVO_GEMM_B_PACKED can read them. Each panel
+ * of caps.pack_rows rows stays at its place, and all panels have one order. Returns
  * OCTAVO_UNSUPPORTED if caps.pack_rows is 0. */
 typedef struct octavo_pack {
   uint32_t size;

@@ -105,6 +105,11 @@ OCTAVO_EXPORT octavo_status octavo_seal(octavo_run *r);
 /* What the seals emitted. Ids count from 0; returns null for an id out of range. */
 OCTAVO_EXPORT uint32_t octavo_run_slot_count(const octavo_run *r);
 OCTAVO_EXPORT const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t id);
+/* Copies the codes of a slot to `out`: rows * cols elements in row-major order, also of a slot with
+ * OCTAVO_SLOT_PACKED. `memory` is the slot's; both are in CPU memory and do not overlap. Returns
+ * OCTAVO_UNSUPPORTED for packed codes of a device with memory of its own. */
+OCTAVO_EXPORT octavo_status octavo_run_codes(const octavo_run *r, uint32_t slot, const void *memory,
+                                             void *out);
 OCTAVO_EXPORT uint32_t octavo_run_use_count(const octavo_run *r, uint32_t owner_kind,
                                             uint32_t owner);
 OCTAVO_EXPORT const octavo_slot_use *octavo_run_use(const octavo_run *r, uint32_t owner_kind,

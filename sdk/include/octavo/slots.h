@@ -76,10 +76,13 @@ enum {
 enum {
   OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit */
   OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory */
-  OCTAVO_SLOT_REDUCE = 4      /* combined over all ranks before optimizer_step and end_step */
+  OCTAVO_SLOT_REDUCE = 4,     /* combined over all ranks before optimizer_step and end_step */
+  OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know;
+                                 octavo_run_codes reads them. Not with CHECKPOINT or NATIVE */
 };
 
-/* A tensor that the host allocates: rows * cols elements, row-major, without padding. */
+/* A tensor that the host allocates: rows * cols elements, row-major unless PACKED, without padding.
+ */
 typedef struct octavo_slot {
   uint32_t size;
   uint32_t kind;       /* OCTAVO_KIND_SLOT */

@@ -152,6 +152,13 @@ octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line 
   });
 }
 
+octavo_status octavo_run_codes(const octavo_run *r, uint32_t slot, const void *memory, void *out) {
+  return octavo::on(r, [&](const octavo_run &run) {
+    run.codes(slot, given(memory, "octavo_run_codes", "memory"),
+              given(out, "octavo_run_codes", "out"));
+  });
+}
+
 octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d, octavo_verdict *v,
                                    uint32_t *id) {
   return octavo::on(r, [&](octavo_run &run) {

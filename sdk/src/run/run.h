@@ -54,6 +54,8 @@ struct octavo_run {
   std::string precision() const;
 
   const std::deque<octavo_slot> &slots() const { return slots_; }
+  // The codes of a slot in row-major order.
+  void codes(uint32_t slot, const void *memory, void *out) const;
   const std::deque<octavo_slot_use> *uses(uint32_t owner_kind, uint32_t owner) const;
   const octavo_linear_plan *plan(uint32_t linear) const;
   uint32_t parameter_count() const { return parameter_count_; }

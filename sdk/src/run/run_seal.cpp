@@ -94,6 +94,13 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
                   s.owner_kind);
   if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
     return refuse("a WHOLE slot lives on one rank, so it cannot be a REDUCE slot, too");
+  if ((s.flags & OCTAVO_SLOT_PACKED) != 0 &&
+      (octavo::element_bytes(s.dtype) != 1 || session_desc_.caps->pack_rows == 0 ||
+       static_cast<uint64_t>(s.rows) % session_desc_.caps->pack_rows != 0 ||
+       (s.flags & (OCTAVO_SLOT_CHECKPOINT | OCTAVO_SLOT_NATIVE)) != 0))
+    return refuse("expected PACKED codes of 8 bits in whole panels of ",
+                  session_desc_.caps->pack_rows, " rows, neither CHECKPOINT nor NATIVE, found ",
+                  s.rows, " rows of ", OCTAVO_DTYPE_BITS(s.dtype), " bits with flags ", s.flags);
   if (!octavo::take_name(s.name))
     return refuse("expected a name of at most ", octavo::kMaxPluginText,
                   " bytes of UTF-8 without control characters");

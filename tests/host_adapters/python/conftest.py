@@ -67,6 +67,18 @@ def msamp(opt_level="O2", **options):
             **{f"fp8.msamp.{k}": v for k, v in options.items()}}
 
 
+LEVELS = ("avx512_bf16", "avx512", "avx2", "neon", "baseline")  # docs/cpu_kernels.md
+
+
+def at_level(monkeypatch, level):
+    """Chooses the level of the CPU kernels. Skips the test where this CPU has none of this name."""
+    monkeypatch.setenv("OCTAVO_FORCE_KERNELS", level)
+    try:
+        octavo.prepare(torch.nn.Linear(16, 16), overrides=te())
+    except octavo.UnsupportedError as error:
+        pytest.skip(str(error).splitlines()[0])
+
+
 def session(model):
     """The session behind a prepared model."""
     return octavo.torch.session_of(model)

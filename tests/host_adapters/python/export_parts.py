@@ -2,10 +2,13 @@
 
     python tests/host_adapters/python/export_parts.py FOLDER [LAYOUT]
 """
+import json
+import pathlib
 import sys
 import time
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import octavo
@@ -53,6 +56,46 @@ def plain_of(model, weights):
     state = {name: value for name, value in model.state_dict().items()}
     plain.load_state_dict({**state, **{f"{name}.weight": value for name, value in weights.items()}})
     return plain.eval()
+
+
+def dense(codes, scale, block):
+    """Codes times the scale of the tensor, of their row, or of their block."""
+    scale = scale.float().reshape(1, 1) if scale.numel() == 1 else scale.float()
+    for dim, size in enumerate(block or ()):
+        scale = scale.repeat_interleave(size, dim).narrow(dim, 0, codes.shape[dim])
+    return codes.float() * scale
+
+
+def read(folder):
+    """A reader of an export by the public rules of both formats: a plain model of transformers with codes times scales."""
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    fp8 = config.pop("quantization_config")
+    if fp8["quant_method"] == "fp8":
+        suffix, block = "weight_scale_inv", fp8["weight_block_size"]
+    else:
+        suffix, block = "weight_scale", fp8["config_groups"]["group_0"]["weights"].get("block_structure")
+    found = load_file(pathlib.Path(folder) / "model.safetensors")
+    model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in config.items() if k not in ("architectures", "dtype")}))
+    state = {}
+    for name, value in model.state_dict().items():
+        scale = found.get(name.removesuffix("weight") + suffix)
+        if scale is None:
+            state[name] = found[name]
+            continue
+        state[name] = dense(found[name], scale, block)
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def check_casts(values, weights):
+    """Each exported weight against the weight that was trained: one cast to E4M3 changes an element by at most 2^-4 of it,
+    or, below the smallest normal code 2^-6, by 2^-10 in units of 1 / scale; 1 / scale <= max|w| / 448 * 2, as a scale
+    may be rounded down to a power of two. A scale of the step before may be of a maximum that was a step smaller."""
+    assert values
+    for name, value in values.items():
+        w = weights[name].detach().float()
+        bound = w.abs() * 2**-4 + w.abs().max() / 224 * 2**-10
+        assert ((value - w).abs() <= bound * 1.01).all(), f"{name}: {((value - w).abs() / bound).max()}"
 
 
 def check_linears(model, weights, ids):

@@ -28,6 +28,25 @@ class RunTest : public testing::Test {
   RunPtr run;
 };
 
+TEST_F(RunTest, codes_of_a_slot_that_is_not_packed_are_its_bytes) {
+  open();
+  add_weight(r(), "w0", 4, 8);
+  add_linear(r(), "a", 0);
+  ASSERT_EQ(octavo_seal(r()), OCTAVO_OK) << request.host.error();
+  const octavo_slot *slot = octavo_run_slot(r(), 0);
+  std::vector<char> memory(static_cast<size_t>(slot->rows * slot->cols) * 4), out(memory.size(), 1);
+  for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<char>(i);
+  ASSERT_EQ(octavo_run_codes(r(), 0, memory.data(), out.data()), OCTAVO_OK);
+  const size_t bytes =
+      static_cast<size_t>(slot->rows * slot->cols) * (OCTAVO_DTYPE_BITS(slot->dtype) / 8);
+  EXPECT_EQ(std::memcmp(memory.data(), out.data(), bytes), 0);
+  EXPECT_TRUE(bytes == out.size() || out[bytes] == 1);
+  EXPECT_EQ(octavo_run_codes(r(), 99, memory.data(), out.data()), OCTAVO_INVALID);
+  EXPECT_THAT(request.host.error(), testing::HasSubstr("octavo_run_codes: expected a slot below"));
+  EXPECT_EQ(octavo_run_codes(r(), 0, nullptr, out.data()), OCTAVO_INVALID);
+  EXPECT_EQ(octavo_run_codes(r(), 0, memory.data(), nullptr), OCTAVO_INVALID);
+}
+
 TEST_F(RunTest, ids_slots_uses_and_plans) {
   open();
   EXPECT_EQ(add_weight(r(), "w0", 4, 8).id, 0u);

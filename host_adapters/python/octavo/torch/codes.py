@@ -14,7 +14,7 @@ BLOCKS = {_abi.PER_TENSOR: None, _abi.PER_ROW: "row", _abi.BLOCK_128X128: (128, 
 @dataclasses.dataclass(frozen=True)
 class Codes:
     """The weight of one linear: values = codes * scale_inv of their block."""
-    codes: torch.Tensor      # float8_e4m3fn [N, K], a copy
+    codes: torch.Tensor      # float8_e4m3fn [N, K], a copy on the CPU
     scale_inv: torch.Tensor  # float32, or float8_e8m0fnu for blocks of 32: [1, 1], [N, 1] or a block each
     block: object            # None: one scale; "row"; or (rows, columns)
     x_scale_inv: object      # of the input, a float; None: from the values of each forward
@@ -88,11 +88,19 @@ def _codes(session, site):
     with torch.no_grad():
         weight = None if not site.is_native else site.weight.value
         linear(site, torch.empty((0, k), dtype=site.weight.parameter.dtype, device=session.device), weight)
-    scales = session.tensors[slot.scale_slot]
+    scales = session.tensors[slot.scale_slot].cpu()
     if session.slots[slot.scale_slot].dtype == _abi.E8M0FNU:
         scales = scales.view(torch.float8_e8m0fnu)
-    codes = session.tensors[slot.id].view(torch.float8_e4m3fn)[:n, :k].clone()
+    codes = _row_major(session, slot).view(torch.float8_e4m3fn)[:n, :k].contiguous()
     return Codes(codes, scales.clone(), BLOCKS[slot.granularity], _x_scale_inv(session, site.name))
+
+
+def _row_major(session, slot):
+    """The codes of a slot on the CPU, whatever order the kernels keep them in."""
+    held = session.tensors[slot.id].cpu().contiguous()
+    out = torch.empty_like(held)
+    session.run.codes(slot.id, held.data_ptr(), out.data_ptr())
+    return out
 
 
 def _x_scale_inv(session, name):

@@ -182,8 +182,9 @@ class Session(Stored):
         return {"config": self.config.frozen(), "weights": self._candidates,
                 "linears": self.linears, "left_out": self.left_out,
                 "owners": None if self.holds_all() else self.owners,
-                "tensors": [None if self.owners is not None and t is not None and caches.is_released(t) else t
-                            for t in self.tensors],
+                # Codes that the next forward makes again depend on the kernels, also in shape and order.
+                "tensors": [None if t is None or caches.is_cache(s) or self.owners is not None and caches.is_released(t)
+                            else t for s, t in zip(self.slots, self.tensors)],
                 "skipped_steps": self.skipped_steps,
                 "gather": None if self.gather is None else self.gather.values,
                 "gradients": bytes(g & ~REPLAYS for g in self.flags.gradients)}

@@ -69,6 +69,7 @@ class Sealer {
     slot.role = r.role;
     slot.dtype = place.dtype;
     slot.flags = r.flags;
+    if (place.layout == Layout::kPacked) slot.flags |= OCTAVO_SLOT_PACKED;
     slot.combine = r.combine;
     slot.shard = r.shard;
     slot.scale_slot = OCTAVO_NONE;
