@@ -10,10 +10,11 @@ import torch
 from torch.nn import functional
 
 from ..errors import InvalidError
-from .converted import Converted
+from .converted import Converted, set_class
 from .counterpart import computed, counterpart, product
 from .foreign import check_weight
 from .linear import Linear, is_compiling
+from .own_forward import refuses
 
 PARTS = ("q", "k", "v")
 
@@ -155,8 +156,9 @@ class _AttentionConverter:
         return isinstance(module, torch.nn.MultiheadAttention)
 
     def refuses(self, module):
-        if type(module).forward is not torch.nn.MultiheadAttention.forward:
-            return f"{type(module).__name__} overrides forward"
+        reason = refuses(module, torch.nn.MultiheadAttention.forward)
+        if reason is not None:
+            return reason
         out = module.out_proj
         if not isinstance(out, torch.nn.Linear) or type(out).forward is not torch.nn.Linear.forward:
             return f"its out_proj is a {type(out).__module__}.{type(out).__name__}"
@@ -181,7 +183,7 @@ class _AttentionConverter:
 
     def apply(self, module, sites):
         module.octavo_sites = {part: sites.get(part) for part in (*PARTS, "out_proj")}
-        module.__class__ = counterpart(type(module), MultiheadAttention)
+        set_class(module, counterpart(type(module), MultiheadAttention))
         if module.octavo_sites["out_proj"] is not None:
             out = module.out_proj
             out.octavo_site = module.octavo_sites["out_proj"]

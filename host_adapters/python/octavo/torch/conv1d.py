@@ -5,10 +5,11 @@ weight in memory. Its shape, values and name do not change.
 """
 import sys
 
-from .converted import Converted
+from .converted import Converted, set_class
 from .counterpart import computed, counterpart
 from .foreign import is_dtensor
 from .linear import linear
+from .own_forward import refuses
 
 
 def _conv1d():
@@ -31,9 +32,7 @@ class _Conv1DConverter:
         return cls is not None and isinstance(module, cls)
 
     def refuses(self, module):
-        if type(module).forward is not _conv1d().forward:
-            return f"{type(module).__name__} overrides forward"
-        return computed(module, "weight")
+        return refuses(module, _conv1d().forward) or computed(module, "weight")
 
     def inner(self, module):
         return ()
@@ -46,7 +45,7 @@ class _Conv1DConverter:
         if not is_dtensor(weight):  # of which the op reorders each gathered copy
             weight.data = weight.data.t().contiguous().t()
         module.octavo_site = sites[""]
-        module.__class__ = counterpart(type(module), Conv1D)
+        set_class(module, counterpart(type(module), Conv1D))
 
 
 CONV1D = _Conv1DConverter()

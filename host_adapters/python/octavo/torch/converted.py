@@ -1,6 +1,9 @@
 """Shared by all converted modules: what keeps them honest when other code changes them."""
+import types
+
 from ..errors import UnsupportedError
 from .fsdp import placed
+from .own_products import through
 from .slots import CODES
 
 
@@ -27,6 +30,8 @@ class Converted:
                 f"{type(self).__name__}: expected no quantizer after octavo.prepare, found a qconfig "
                 "of torch.ao.quantization; call octavo.restore(model) first, or exclude the layer "
                 "with the filter of octavo.prepare")
+        if name == "forward":  # on the instance, where it hides the class's
+            value = through(self, value)
         super().__setattr__(name, value)
         weights = self.__dict__.get("octavo_weights", {}).get(name)
         if weights:
@@ -64,10 +69,24 @@ def attach(module, session, weights):
     module.__dict__.update(octavo_session_ref=session, octavo_weights=weights)
 
 
+def set_class(module, cls):
+    """Changes the class of a module, also where its instance holds the bound forward of its class: Accelerate's hooks call
+    it as _old_forward, and leave it as forward when they are removed."""
+    own = type(module).forward
+    module.__class__ = cls
+    for name in ("forward", "_old_forward"):
+        held = module.__dict__.get(name)
+        if isinstance(held, types.MethodType) and held.__self__ is module and held.__func__ is own:
+            module.__dict__[name] = types.MethodType(cls.forward, module)
+
+
 def detach(module):
     """Makes a converted module plain again."""
     made_of = getattr(type(module), "_octavo_made_of", None)
+    held = module.__dict__.get("forward")
+    if hasattr(held, "octavo_plain"):
+        module.__dict__["forward"] = held.octavo_plain
     for name in [n for n in module.__dict__ if n.startswith("octavo_")]:
         del module.__dict__[name]
     if made_of is not None:
-        module.__class__ = made_of[0]
+        set_class(module, made_of[0])

@@ -44,13 +44,17 @@ def plain(model, *patterns):
     """
     session_of(model)
     modules = list(_converted(model, patterns or ("*",)).values())
+    names = ["_old_forward" if "_old_forward" in m.__dict__ else "forward" for m in modules]  # of Accelerate's hooks
+    forwards = [(m, name, m.__dict__.get(name)) for m, name in zip(modules, names)]
     try:
-        for m in modules:
-            m.forward = type(m)._octavo_made_of[0].forward.__get__(m)
+        for m, name, held in forwards:
+            m.__dict__[name] = getattr(held, "octavo_plain", type(m)._octavo_made_of[0].forward.__get__(m))
         yield
     finally:
-        for m in modules:
-            m.__dict__.pop("forward", None)
+        for m, name, held in forwards:
+            m.__dict__.pop(name, None)
+            if held is not None:
+                m.__dict__[name] = held
 
 
 @dataclasses.dataclass(frozen=True)

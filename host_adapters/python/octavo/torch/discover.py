@@ -15,9 +15,10 @@ import dataclasses
 import torch
 
 from ..errors import InvalidError
-from . import ops
+from . import ops, own_forward
 from .attention import MULTIHEAD_ATTENTION
 from .conv1d import CONV1D
+from .converted import set_class
 from .counterpart import computed, counterpart
 from .experts import EXPERTS
 from .linear import Linear
@@ -25,16 +26,13 @@ from .slots import Weight
 
 
 class _LinearConverter:
-    """Converts torch.nn.Linear and subclasses that do not override forward."""
+    """Converts torch.nn.Linear and subclasses, also where a forward of their own multiplies once by F.linear."""
 
     def matches(self, module):
         return isinstance(module, torch.nn.Linear)
 
     def refuses(self, module):
-        reason = computed(module, "weight")
-        if reason is None and type(module).forward is not torch.nn.Linear.forward:
-            reason = f"{type(module).__name__} overrides forward"
-        return reason
+        return computed(module, "weight") or own_forward.refuses(module, torch.nn.Linear.forward, may_run=True)
 
     def inner(self, module):
         return ()
@@ -44,12 +42,17 @@ class _LinearConverter:
 
     def apply(self, module, sites):
         module.octavo_site = sites[""]
+        module.octavo_products = {"weight": sites[""]}
         if sites[""].weight.parallel is not None:
             from .parallel_linear import ParallelLinear  # torch's DTensor takes a while to import
-            module.__class__ = counterpart(type(module), ParallelLinear)
+            set_class(module, counterpart(type(module), ParallelLinear))
             return
-        plain = type(module) is torch.nn.Linear
-        module.__class__ = Linear if plain else counterpart(type(module), Linear)
+        held = module.__dict__.get("forward")
+        if type(module).forward is not torch.nn.Linear.forward:
+            set_class(module, counterpart(type(module), own_forward.OwnForward))
+        else:
+            set_class(module, Linear if type(module) is torch.nn.Linear else counterpart(type(module), Linear))
+        own_forward.take(module, held)
 
 
 CONVERTERS = [MULTIHEAD_ATTENTION, EXPERTS, CONV1D, _LinearConverter()]
@@ -81,10 +84,11 @@ def _join(*parts):
 
 
 class _Search:
-    def __init__(self, model, accept, excluded):
+    def __init__(self, model, accept, excluded, functional):
         self.model = model
         self.accept = accept
         self.excluded = excluded
+        self.functional = own_forward.functional_of(model, functional)
         self.found = Discovery([], [], {})
         self.known = {}    # (parameter, piece, transposed) -> Weight
         self.wrong = []
@@ -103,6 +107,8 @@ class _Search:
 
     def visit(self, module, name):
         converter = next((c for c in CONVERTERS if c.matches(module)), None)
+        if id(module) in self.functional:
+            converter = own_forward.Functional(self.functional[id(module)])
         if converter is None:
             self.note(module, name)
             return
@@ -172,11 +178,12 @@ def _is_matrix(parameter):
     return parameter.dim() in (2, 3) and all(size > 1 for size in parameter.shape)
 
 
-def discover(model, accept=None, excluded=()):
+def discover(model, accept=None, excluded=(), functional=()):
     """Searches a model for linear layers. Returns a Discovery.
 
     accept(module, name) -> bool: the user's filter, or None. name is the first name under which the
-    model reaches the module. excluded: names of linears that were tried without success. Raises
+    model reaches the module. excluded: names of linears that were tried without success. functional: names or patterns of
+    matrices by which their module multiplies with F.linear. Raises
     InvalidError, which lists every linear weight in float64.
     """
-    return _Search(model, accept, excluded).run()
+    return _Search(model, accept, excluded, functional).run()

@@ -7,9 +7,10 @@ implements the same interface, controlled by the flags that transformers sets on
 import torch
 
 from ..errors import StateError
-from .converted import Converted
+from .converted import Converted, set_class
 from .counterpart import computed, counterpart, product
 from .foreign import is_dtensor
+from .own_forward import refuses
 
 _FLAGS = ("has_gate", "has_bias", "is_transposed")
 
@@ -96,6 +97,9 @@ class _ExpertsConverter:
             return f"{cls} has experts, but not with transformers' experts interface"
         if getattr(module, "_is_expert_parallel", False):
             return f"{cls} uses expert parallelism"
+        reason = refuses(module, forward)
+        if reason is not None:
+            return reason
         return computed(module, *_names(module))
 
     def inner(self, module):
@@ -115,7 +119,7 @@ class _ExpertsConverter:
         module.octavo_sites = {
             name: [sites.get(f"{name}.{e}") for e in range(module._parameters[name].shape[0])]
             for name in _names(module)}
-        module.__class__ = counterpart(type(module), Experts)
+        set_class(module, counterpart(type(module), Experts))
 
 
 EXPERTS = _ExpertsConverter()

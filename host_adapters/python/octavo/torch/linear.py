@@ -96,9 +96,9 @@ def linear(site, x, weight, bias=None, training=True):
     it, or another tensor of its shape to multiply by; for a weight in slots the parameter, or None.
     bias: [N] or None; float32 is rounded to the dtype of x, as autocast does. training: whether the module
     trains; outside of training it is torch's own linear where the backend's options say so, and casts
-    record only where a gradient flows. Returns [..., N] in the dtype of x. Thread-safe, unless two threads train one layer at once. Raises InvalidError for
-    another dtype or K, and if the model was moved or cast after octavo.prepare; raises StateError
-    after close.
+    record only where a gradient flows. Returns [..., N] in the dtype of x. Thread-safe, unless two threads
+    train one layer at once. Raises InvalidError for another dtype or K, and if the model was moved or cast
+    after octavo.prepare; raises StateError after close.
     """
     w = site.weight
     if not training and site.evaluates_in_host and not w.is_packed:
@@ -156,7 +156,9 @@ class Linear(Converted, torch.nn.Linear):
     _octavo_made_of = (torch.nn.Linear, None)
 
     def forward(self, x):
-        site = self.octavo_site
+        site = getattr(self, "octavo_site", None)
+        if site is None:  # a wrapper around this forward outlived octavo.restore
+            return torch.nn.Linear.forward(self, x)
         if not self.training and site.evaluates_in_host and not site.weight.is_packed:
             weight = self.weight
             if weight.dtype is x.dtype:
@@ -164,3 +166,7 @@ class Linear(Converted, torch.nn.Linear):
             return _in_host(site, x, weight, self.bias)
         weight = self.weight if site.is_native or not is_compiling() else None
         return linear(site, x, weight, self.bias, self.training)
+
+    def octavo_product(self, name, x, bias):
+        """The product that a forward on the instance computes by this weight; see own_products."""
+        return linear(self.octavo_site, x, self.weight, bias, self.training)

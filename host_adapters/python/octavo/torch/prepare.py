@@ -60,13 +60,13 @@ def _shared_with(model, candidates, weight):
     return None
 
 
-def _open(model, config, accept, owners_of):
+def _open(model, config, accept, owners_of, functional):
     """Returns (Session, Discovery). If another module reads a weight that the backend would keep in
     slots, the linears of the weight stay with the host and the session is opened again without
     them."""
     excluded, reasons = set(), {}
     while True:  # terminates: each round excludes at least one more linear
-        found = discover(model, accept, excluded)
+        found = discover(model, accept, excluded, functional)
         if tensor_parallel.is_in(model):
             tensor_parallel.assign(found.weights)
         pairs = [(name, weight) for c in found.candidates for name, weight in c.linears.values()]
@@ -81,7 +81,7 @@ def _open(model, config, accept, owners_of):
                 conflicts.update({n: "another part of its weight stays with the host"
                                   for n, own in pairs if own.parameter is w.parameter})
         if not conflicts:
-            session.left_out = {**found.left_out, **reasons}
+            session.left_out, session.functional = {**found.left_out, **reasons}, functional
             return session, found
         session.close()
         excluded.update(conflicts)
@@ -120,7 +120,7 @@ def _check_wrapper(session, model):
 
 
 def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            detect_writes=True, gather=None, telemetry=0, shard_optimizer_state=None):
+            detect_writes=True, gather=None, telemetry=0, shard_optimizer_state=None, functional=None):
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
     model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
@@ -136,7 +136,9 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
     are gathered all the same, and why. shard_optimizer_state: True for a backend that keeps moments and master
     weights in slots: each rank of the group, which then is that of all ranks by default, holds those of its share
-    of the parameters, steps these, and sends the others their weights; see octavo.full_state.
+    of the parameters, steps these, and sends the others their weights; see octavo.full_state. functional: names of
+    parameters, or patterns such as "blocks.*.w_in", that are no weights of layers, and by which the forward of their
+    module calls torch.nn.functional.linear.
 
     Returns (model, optimizer). The model is the same object. The optimizer is the same object if
     the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
@@ -145,8 +147,8 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
 
     For a model that is prepared already, this is the next stage: it takes the model, the optimizer
     and the configuration as they are now, and keeps the scales of layers that stay. config=None,
-    overrides=None, gather=None and shard_optimizer_state=None then mean those of before. Moments in slots start anew for another
-    optimizer; without one, the backend's Adam of before goes on.
+    overrides=None, gather=None, shard_optimizer_state=None and functional=None then mean those of before. Moments in slots start
+    anew for another optimizer; without one, the backend's Adam of before goes on.
 
     On an OctavoError, model and optimizer are unchanged. Call it from one thread.
     """
@@ -164,7 +166,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     check_whole(before)
     if before is None:
         made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather,
-                        bool(shard_optimizer_state))
+                        bool(shard_optimizer_state), tuple(functional or ()))
         _watch(session_of(model), detect_writes, telemetry)
         return made
     config = before.config if config is None else Config.of(config)
@@ -176,7 +178,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     try:
         model, joined = _convert(model, optimizer, Config.of(config, overrides), filter, group,
                                  gather or ("fp8" if before.gather is not None else None),
-                                 shard_optimizer_state)
+                                 shard_optimizer_state, before.functional if functional is None else tuple(functional))
     except BaseException:
         again()
         raise
@@ -198,10 +200,10 @@ def _watch(session, detect_writes, telemetry):
     session.flags.since[TRACED] = not detect_writes
 
 
-def _convert(model, optimizer, config, accept, group, gather, shards):
+def _convert(model, optimizer, config, accept, group, gather, shards, functional):
     ranks = owners.group_for(shards, group)
     session, found = _open(model, config, accept, lambda opened: None if ranks is None else owners.Owners(
-        opened, ranks, group is not None))
+        opened, ranks, group is not None), functional)
     session.group = group if ranks is None else ranks
     undo, taken, converted, hook = [], [], [], None
     layouts = [(w.parameter, w.parameter.data) for w in found.weights if w.transposed]

@@ -33,6 +33,7 @@ class Session(Stored):
         self.config = config
         self.linears = linears
         self.left_out = {}        # linears that were never added: name -> reason
+        self.functional = ()      # what octavo.prepare got
         self.skipped_steps = 0
         self._start()
         self._candidates = weights
@@ -180,7 +181,7 @@ class Session(Stored):
     def __getstate__(self):
         self.settle_all()
         return {"config": self.config.frozen(), "weights": self._candidates,
-                "linears": self.linears, "left_out": self.left_out,
+                "linears": self.linears, "left_out": self.left_out, "functional": self.functional,
                 "owners": None if self.holds_all() else self.owners,
                 # Codes that the next forward makes again depend on the kernels, also in shape and order.
                 "tensors": [None if t is None or caches.is_cache(s) or self.owners is not None and caches.is_released(t)
@@ -192,7 +193,7 @@ class Session(Stored):
     def __setstate__(self, state):
         self.config, self._candidates = state["config"], state["weights"]
         self.linears, self.left_out = state["linears"], state["left_out"]
-        self.skipped_steps = state["skipped_steps"]
+        self.functional, self.skipped_steps = state["functional"], state["skipped_steps"]
         self._start()
         if state["gather"] is not None:
             self.gather = Gather(self, state["gather"])
