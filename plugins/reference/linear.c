@@ -162,6 +162,9 @@ static int has_rows(const octavo_tensor *t) {
 }
 
 octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c) {
+  if (!REFERENCE_IS(c, octavo_forward_call, workspace, OCTAVO_KIND_FORWARD_CALL))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_forward: expected an octavo_forward_call, its size and kind");
   if (c->linear >= s->sealed_linears)
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "linear_forward: expected a sealed linear");
@@ -193,6 +196,9 @@ static octavo_status bias_gradient(const octavo_session *s, const octavo_backwar
 }
 
 octavo_status reference_linear_backward(const octavo_session *s, const octavo_backward_call *c) {
+  if (!REFERENCE_IS(c, octavo_backward_call, workspace, OCTAVO_KIND_BACKWARD_CALL))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_backward: expected an octavo_backward_call, its size and kind");
   if (c->linear >= s->sealed_linears)
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "linear_backward: expected a sealed linear");

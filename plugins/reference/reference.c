@@ -194,11 +194,16 @@ static octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
 }
 
 static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  (void)s, (void)c; /* no cache to refresh */
-  return OCTAVO_OK;
+  if (!REFERENCE_IS(c, octavo_weight_call, workspace, OCTAVO_KIND_WEIGHT_CALL))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "quantize_weight: expected an octavo_weight_call, its size and kind");
+  return OCTAVO_OK; /* no cache to refresh */
 }
 
 static octavo_status end_step(const octavo_session *s, const octavo_step_call *c) {
+  if (!REFERENCE_IS(c, octavo_step_call, slots, OCTAVO_KIND_STEP_CALL))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "end_step: expected an octavo_step_call, its size and kind");
   if (s->slot_count == 0) return OCTAVO_OK; /* no seal yet: the session has no list */
   const octavo_copy clear = {sizeof clear, OCTAVO_KIND_COPY, c->stream, c->slots[SESSION_NONFINITE],
                              NULL,         sizeof(float)};

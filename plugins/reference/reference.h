@@ -24,6 +24,11 @@ enum { SESSION_NONFINITE = 0 };
 /* The most rows or columns: with them no size in bytes comes near 2^63. */
 #define REFERENCE_MOST (INT64_C(1) << 40)
 
+/* Whether the host's struct is the one that the verb takes, asked before any other field is read.
+ */
+#define REFERENCE_IS(call, type, last, its_kind) \
+  ((call) != NULL && (call)->size >= OCTAVO_SIZE_THROUGH(type, last) && (call)->kind == (its_kind))
+
 /* Sends an error to the host and returns its status; the text is static. */
 octavo_status reference_refuse(const octavo_host *host, octavo_status status, const char *text);
 

@@ -1,6 +1,6 @@
-// Calls whose tensors are missing, have another shape, or a number of rows that no memory holds:
-// refused before a size is computed from them. A step before the first seal has no slots and does
-// nothing.
+// Calls whose struct is another one, whose tensors are missing, have another shape, or a number of
+// rows that no memory holds: refused before a size is computed from them. A step before the first
+// seal has no slots and does nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,6 +105,75 @@ TEST_P(CallsWithoutTensors, a_step_before_the_first_seal) {
   step.slots = nothing;
   EXPECT_EQ(octavo_run_backend(unsealed.get())->end_step(octavo_run_session(unsealed.get()), &step),
             OCTAVO_OK);
+}
+
+// No struct of these verbs may be shorter, nor have another kind, nor be null.
+TEST_P(CallsWithoutTensors, structs_of_another_size_or_kind) {
+  const octavo_session *s = octavo_run_session(run.get());
+  int verbs = 0;
+  const auto refuses = [&](auto verb, auto call, uint32_t kind) {
+    ++verbs;
+    const auto refused = [&](const auto *given, const char *word) {
+      EXPECT_EQ(verb(s, given), OCTAVO_INVALID) << kind << " " << word;
+      EXPECT_THAT(last_error(), testing::ContainsRegex("expected an octavo_.*kind")) << kind;
+    };
+    call = {};
+    call.kind = kind;
+    for (const uint32_t size :
+         {uint32_t{0}, uint32_t{4}, uint32_t{8}, uint32_t{sizeof(call)} - 8}) {
+      call.size = size;
+      refused(&call, "size");
+    }
+    call.size = sizeof(call);
+    for (const uint32_t other : {uint32_t{0}, kind + 1, uint32_t{OCTAVO_KIND_DIAGNOSTIC}}) {
+      call.kind = other;
+      refused(&call, "kind");
+    }
+    call.size = UINT32_MAX;
+    refused(&call, "both");
+    refused(static_cast<const decltype(call) *>(nullptr), "null");
+  };
+  const octavo_backend *b = octavo_run_backend(run.get());
+  refuses(b->quantize_weight, octavo_weight_call{}, OCTAVO_KIND_WEIGHT_CALL);
+  refuses(b->linear_forward, octavo_forward_call{}, OCTAVO_KIND_FORWARD_CALL);
+  refuses(b->linear_backward, octavo_backward_call{}, OCTAVO_KIND_BACKWARD_CALL);
+  refuses(b->end_step, octavo_step_call{}, OCTAVO_KIND_STEP_CALL);
+  if (const octavo_optimizer *o = octavo_run_optimizer(run.get())) {
+    refuses(o->optimizer_step, octavo_optimizer_call{}, OCTAVO_KIND_OPTIMIZER_CALL);
+    refuses(o->sum_of_squares, octavo_norm_call{}, OCTAVO_KIND_NORM_CALL);
+    refuses(o->prepare_step, octavo_prepare_call{}, OCTAVO_KIND_PREPARE_CALL);
+    refuses(o->read_parameter, octavo_parameter_call{}, OCTAVO_KIND_PARAMETER_CALL);
+    refuses(o->write_parameter, octavo_parameter_call{}, OCTAVO_KIND_PARAMETER_CALL);
+  }
+  if (const octavo_gradients *g = octavo_run_gradients(run.get()))
+    refuses(g->run_stage, octavo_gradient_call{}, OCTAVO_KIND_GRADIENT_CALL);
+  if (const octavo_fused *f = octavo_run_fused(run.get())) {
+    refuses(f->linear_forward, octavo_fused_forward_call{}, OCTAVO_KIND_FUSED_FORWARD_CALL);
+    refuses(f->apply, octavo_prologue_call{}, OCTAVO_KIND_PROLOGUE_CALL);
+    // The two structs inside of it.
+    octavo_prologue prologue{};
+    auto inside = [&](const octavo_session *session, const auto *given) {
+      octavo_fused_forward_call call{sizeof(call), OCTAVO_KIND_FUSED_FORWARD_CALL, &forward,
+                                     &prologue};
+      if constexpr (std::is_same_v<decltype(given), const octavo_prologue *>)
+        call.prologue = given;
+      else
+        call.forward = given;
+      return f->linear_forward(session, &call);
+    };
+    refuses(inside, octavo_forward_call{}, OCTAVO_KIND_FORWARD_CALL);
+    refuses(inside, octavo_prologue{}, OCTAVO_KIND_PROLOGUE);
+  }
+  if (const octavo_grouped *g = octavo_run_grouped(run.get())) {
+    refuses(g->forward, octavo_grouped_forward_call{}, OCTAVO_KIND_GROUPED_FORWARD_CALL);
+    refuses(g->backward, octavo_grouped_backward_call{}, OCTAVO_KIND_GROUPED_BACKWARD_CALL);
+  }
+  if (const octavo_shard *d = octavo_run_shard(run.get())) {
+    refuses(d->measure, octavo_shard_call{}, OCTAVO_KIND_SHARD_CALL);
+    refuses(d->cast, octavo_shard_call{}, OCTAVO_KIND_SHARD_CALL);
+    refuses(d->place, octavo_gathered_call{}, OCTAVO_KIND_GATHERED_CALL);
+  }
+  EXPECT_GE(verbs, 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CallsWithoutTensors, testing::Values("te", "msamp", "reference"),

@@ -37,6 +37,31 @@ TEST_P(TeCalls, no_rows) {
   expect_same(g.db, Matrix(1, kN), "db");
 }
 
+// Its codes would be those of a weight of zeros.
+TEST_P(TeCalls, a_forward_before_the_first_quantize_weight) {
+  Session s(request);
+  const uint32_t weight = s.add_weight(some_matrix(kN, kK, 1, 0.75f));
+  const uint32_t linear = s.add_linear(weight);
+  s.seal();
+  Matrix x = some_matrix(5, kK, 3, 4.0f), y;
+  EXPECT_EQ(s.forward(linear, x, y), OCTAVO_WRONG_STATE);
+  EXPECT_EQ(
+      request.host.error(),
+      "linear_forward \"l0\": expected quantize_weight of \"w0\" before the first forward, found "
+      "none in this session; call it once the weight has its values, and after each change");
+  expect_same(y, Matrix(5, kN, -1.0f), "y");
+  ASSERT_EQ(s.quantize_weight(weight), OCTAVO_OK);
+  EXPECT_EQ(s.forward(linear, x, y), OCTAVO_OK);
+  // A later seal takes nothing back, and asks for the casts of its own weights.
+  const uint32_t late = s.add_weight(some_matrix(kN, kK, 2, 0.75f));
+  const uint32_t second = s.add_linear(late);
+  s.seal();
+  EXPECT_EQ(s.forward(linear, x, y), OCTAVO_OK);
+  EXPECT_EQ(s.forward(second, x, y), OCTAVO_WRONG_STATE);
+  ASSERT_EQ(s.quantize_weight(late), OCTAVO_OK);
+  EXPECT_EQ(s.forward(second, x, y), OCTAVO_OK);
+}
+
 // Its linear stays with the host, or comes with a later seal.
 TEST_P(TeCalls, weight_without_a_linear) {
   Session s(request);

@@ -143,7 +143,7 @@ OCTAVO_EXPORT octavo_str octavo_run_backend_id(const octavo_run *r);
  * octavo_memory, otherwise in host memory. It allocates every slot that is not native, filled with
  * its initial value, and keeps one slot list per object and verb. Close it with octavo_store_close.
  * octavo_store_open returns OCTAVO_UNSUPPORTED if the device has its own memory but the kernels do
- * not offer octavo_memory. */
+ * not offer octavo_memory, and OCTAVO_WRONG_STATE before octavo_seal covers all that was added. */
 typedef struct octavo_store octavo_store;
 OCTAVO_EXPORT octavo_status octavo_store_open(const octavo_run *r, octavo_store **out);
 /* As octavo_store_open, for one rank of `world`. A slot with OCTAVO_SHARD_WHOLE is allocated on one
@@ -157,7 +157,8 @@ OCTAVO_EXPORT octavo_status octavo_store_open_sharded(const octavo_run *r, uint3
  * parameter without such slots, which every rank steps; OCTAVO_NONE if there is no such parameter.
  * THREAD_ANY, PHASE_HOT. */
 OCTAVO_EXPORT uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter);
-/* Allocates the slots of later seals; call it after each. Existing slots keep their addresses. */
+/* Allocates the slots of later seals; call it after each. Existing slots keep their addresses.
+ * Returns OCTAVO_WRONG_STATE before octavo_seal covers all that was added. */
 OCTAVO_EXPORT octavo_status octavo_store_extend(octavo_store *s);
 /* Sets the memory of a native slot to the host's tensor `data`, which the host continues to own. */
 OCTAVO_EXPORT octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role,

@@ -60,6 +60,11 @@ struct octavo_run {
   const octavo_linear_plan *plan(uint32_t linear) const;
   uint32_t parameter_count() const { return parameter_count_; }
   uint32_t linear_count() const { return linear_count_; }
+  // Whether a seal covers all that was added.
+  bool is_sealed() const {
+    return session_ == nullptr || (!seal_ends_.empty() && sealed_parameters_ == parameter_count_ &&
+                                   plans_.size() == linear_count_);
+  }
   const std::vector<octavo::LayerPlacement> &layers() const { return layers_; }
   const std::string &parameter_name(uint32_t parameter) const {
     return parameters_[parameter].name;
@@ -99,6 +104,7 @@ struct octavo_run {
   octavo_session *session_ = nullptr;
   std::deque<octavo_slot> slots_;
   std::vector<size_t> seal_ends_;
+  uint32_t sealed_parameters_ = 0;
   std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;
   std::vector<octavo_slot_use> new_uses_;  // of the seal in progress
   std::string seal_error_;

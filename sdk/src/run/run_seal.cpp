@@ -183,6 +183,7 @@ void octavo_run::seal() {
         seal_error_.empty() ? octavo::concat(" with status ", status) : ": " + seal_error_);
   }
   seal_ends_.push_back(slots_.size());
+  sealed_parameters_ = parameter_count_;
   for (const octavo_slot_use &u : new_uses_) uses_[{u.owner_kind, u.owner}].push_back(u);
   while (plans_.size() < linear_count_) {
     auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);

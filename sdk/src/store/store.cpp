@@ -39,8 +39,8 @@ octavo_store::octavo_store(const octavo_run *handle, const octavo_run &run, uint
       rank_(rank),
       world_(world),
       assignment_(world) {
-  octavo::add_process_rank(world, rank);
   extend();
+  octavo::add_process_rank(world, rank);
 }
 
 bool octavo_store::is_usable() const {
@@ -53,6 +53,11 @@ bool octavo_store::holds(const octavo_slot &s) const {
 }
 
 void octavo_store::extend() {
+  if (!run_.is_sealed())
+    octavo::fail_store(OCTAVO_WRONG_STATE,
+                       "a store: expected a run whose layers are sealed, found ",
+                       run_.parameter_count(), " parameters and ", run_.linear_count(),
+                       " linears that no seal covers in full; call octavo_seal before");
   assignment_.extend(run_);
   owners_.clear();
   for (uint32_t p = 0; p < run_.parameter_count(); ++p)

@@ -155,6 +155,32 @@ TEST_F(StoreTest, not_extended_yet) {
   EXPECT_EQ(octavo_store_native(s(), 1, OCTAVO_ROLE_WEIGHT, memory), OCTAVO_OK);
 }
 
+// Lists of objects that no seal covers would be empty.
+TEST_F(StoreTest, a_store_needs_a_seal_of_all_that_was_added) {
+  RunPtr fresh;
+  ASSERT_EQ(request.open(fresh), OCTAVO_OK) << request.host.error();
+  octavo_store *raw = nullptr;
+  const auto refuses = [&](octavo_status status, const char *counts) {
+    EXPECT_EQ(status, OCTAVO_WRONG_STATE);
+    EXPECT_THAT(request.host.error(), testing::HasSubstr(counts));
+    EXPECT_THAT(request.host.error(), testing::HasSubstr("call octavo_seal before"));
+    EXPECT_EQ(raw, nullptr);
+  };
+  refuses(octavo_store_open(fresh.get(), &raw), "0 parameters and 0 linears");
+  ASSERT_EQ(add_weight(fresh.get(), "w", 32, 32).status, OCTAVO_OK);
+  refuses(octavo_store_open(fresh.get(), &raw), "1 parameters and 0 linears");
+  ASSERT_EQ(octavo_seal(fresh.get()), OCTAVO_OK);
+  ASSERT_EQ(add_weight(fresh.get(), "v", 32, 32).status, OCTAVO_OK);
+  refuses(octavo_store_open_sharded(fresh.get(), 0, 2, &raw), "2 parameters and 0 linears");
+  ASSERT_EQ(octavo_seal(fresh.get()), OCTAVO_OK);
+  ASSERT_EQ(octavo_store_open(fresh.get(), &raw), OCTAVO_OK) << request.host.error();
+  const StorePtr store(std::exchange(raw, nullptr));
+  ASSERT_EQ(add_linear(fresh.get(), "l", 0).status, OCTAVO_OK);
+  refuses(octavo_store_extend(store.get()), "2 parameters and 1 linears");
+  ASSERT_EQ(octavo_seal(fresh.get()), OCTAVO_OK);
+  EXPECT_EQ(octavo_store_extend(store.get()), OCTAVO_OK);
+}
+
 TEST_F(StoreTest, null_arguments) {
   octavo_store *raw = nullptr;
   EXPECT_EQ(octavo_store_open(nullptr, &raw), OCTAVO_INVALID);

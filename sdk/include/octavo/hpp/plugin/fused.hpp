@@ -8,6 +8,7 @@
 
 #include "octavo/fused.h"
 #include "octavo/hpp/plugin/backend.hpp"
+#include "octavo/hpp/plugin/host_structs.hpp"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -41,6 +42,8 @@ class FusedBackend : public Backend<Self, OptionsType> {
   }
 
   octavo_status fused_forward(const octavo_fused_forward_call *c) const {
+    check_struct(c->forward);
+    check_struct(c->prologue);
     octavo_forward_call forward;
     OCTAVO_TAKE(forward, c->forward);
     const Linear &l = this->checked(forward);

@@ -3,6 +3,7 @@
 #define OCTAVO_HPP_PLUGIN_RULES_HPP
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,6 +25,24 @@ struct Place {
   int64_t cols = 0;
 };
 
+// Whether something was done. Calls on a sealed session come from several threads.
+class Done {
+ public:
+  Done() = default;
+  Done(const Done &other) : is_(other.get()) {}
+  Done &operator=(const Done &other) {
+    is_.store(other.get(), std::memory_order_relaxed);
+    return *this;
+  }
+  bool get() const { return is_.load(std::memory_order_relaxed); }
+  void set() const {
+    if (!get()) is_.store(true, std::memory_order_relaxed);
+  }
+
+ private:
+  mutable std::atomic<bool> is_{false};
+};
+
 struct Parameter {
   uint32_t id = 0;
   std::string name;
@@ -35,6 +54,8 @@ struct Parameter {
   uint32_t variant = 0;       // that of its linears
   bool has_linear = false;    // whether a linear of its own seal uses it
   bool has_gradient = false;  // whether its gradient is a slot that is not the host's own
+  bool needs_cast = false;    // whether a forward reads what quantize_weight alone writes
+  Done cast;                  // whether that was written in this session
   std::vector<Place> places;  // by rule
   // The rule of its slot of each role, the first one; OCTAVO_NONE: it has none. Known after its
   // seal.

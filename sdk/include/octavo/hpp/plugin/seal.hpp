@@ -205,6 +205,9 @@ class Sealer {
       if (rule.kind == Kind::kParameter && place.slot != OCTAVO_NONE) {
         if (rule.role == OCTAVO_ROLE_GRADIENT && !(rule.flags & OCTAVO_SLOT_NATIVE))
           p.has_gradient = true;
+        if (rule.access[OCTAVO_VERB_QUANTIZE_WEIGHT] == OCTAVO_ACCESS_WRITE &&
+            rule.access[OCTAVO_VERB_FORWARD] == OCTAVO_ACCESS_READ)
+          p.needs_cast = true;
         emit(rule, OCTAVO_OWNER_PARAMETER, id, place, p.places);
         use(OCTAVO_OWNER_PARAMETER, id, place.slot);
       } else if (rule.kind == Kind::kSession && rule.is_of_parameter_verbs() &&

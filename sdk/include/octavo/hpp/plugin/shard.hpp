@@ -136,6 +136,7 @@ class Shards {
     check_division(call, c->rows);
     Pass p(self().device(), false, 0, c->stream, c->workspace, nullptr);
     place_all(p, call, std::min(c->rows, w.rows), c->packets, c->amax);
+    if (p.status() == OCTAVO_OK) w.cast.set();
     return p.status();
   }
 

@@ -9,11 +9,9 @@
 #include <memory>
 #include <type_traits>
 
-#include "octavo/fused.h"
-#include "octavo/grouped.h"
+#include "octavo/hpp/plugin/host_structs.hpp"
 #include "octavo/hpp/plugin/signatures.hpp"
 #include "octavo/plugin.h"
-#include "octavo/shard.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
@@ -34,7 +32,8 @@ OCTAVO_AUTHOR_DETECT(HasGrouped, grouped_forward);
 OCTAVO_AUTHOR_DETECT(HasShard, shard_place);
 #undef OCTAVO_AUTHOR_DETECT
 
-// T::method as a function of a table: the session in front, the barrier around it.
+// T::method as a function of a table: the session in front, the barrier around it, and a check that
+// the host's struct is the one of the verb.
 template <typename T, const char *name, auto method>
 struct Verb;
 template <typename T, const char *name, typename Class, typename... Arguments,
@@ -42,7 +41,10 @@ template <typename T, const char *name, typename Class, typename... Arguments,
 struct Verb<T, name, method> {
   static octavo_status call(octavo_session *s, Arguments... arguments) noexcept {
     T *self = session_of<T>(s);
-    return guarded(self->device().host(), name, [&] { return (self->*method)(arguments...); });
+    return guarded(self->device().host(), name, [&] {
+      (check_struct(arguments), ...);
+      return (self->*method)(arguments...);
+    });
   }
 };
 template <typename T, const char *name, typename Class, typename... Arguments,
@@ -50,7 +52,10 @@ template <typename T, const char *name, typename Class, typename... Arguments,
 struct Verb<T, name, method> {
   static octavo_status call(const octavo_session *s, Arguments... arguments) noexcept {
     const T *self = session_of<T>(s);
-    return guarded(self->device().host(), name, [&] { return (self->*method)(arguments...); });
+    return guarded(self->device().host(), name, [&] {
+      (check_struct(arguments), ...);
+      return (self->*method)(arguments...);
+    });
   }
 };
 

@@ -29,6 +29,11 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
   if (c.x->cols != w.cols || c.y->cols != w.rows || c.y->rows != c.x->rows)
     throw Error(OCTAVO_INVALID,
                 "expected x [M, K] and y [M, N] with the K and N of the weight [N, K]");
+  if (w.needs_cast && !w.cast.get())
+    throw Error(OCTAVO_WRONG_STATE,
+                about(l.name) + "expected quantize_weight of \"" + w.name +
+                    "\" before the first forward, found none in this session; call it once the "
+                    "weight has its values, and after each change");
   if ((c.flags & OCTAVO_FORWARD_EVALUATION) != 0 && c.saved != nullptr)
     throw Error(OCTAVO_INVALID,
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the "
@@ -130,6 +135,7 @@ octavo_status Backend<Self, OptionsType>::quantize_weight(const octavo_weight_ca
   if (!w.is_linear_weight()) return OCTAVO_OK;
   Pass p(device_, false, 0, c->stream, c->workspace, nullptr);
   self_of(w).cast_weight(p, WeightCall(w, c->slots, false));
+  if (p.status() == OCTAVO_OK) w.cast.set();
   return p.status();
 }
 
