@@ -152,6 +152,7 @@ TEST(Weights, InSlotsAreNeitherReadNorWrittenElsewhere) {
   torch::optim::AdamW plain = adamw(*linear);
   Prepared prepared = octavo::torch::prepare(*linear, plain, config_of("msamp"));
   const at::Tensor &w = linear->weight;
+  linear(torch::randn({4, 32})).sum().backward();
   const at::NoGradGuard no_grad;
   const std::vector<std::function<void()>> uses = {
       [&] { static_cast<void>(w.clone()); },
@@ -172,6 +173,7 @@ TEST(Weights, InSlotsAreNeitherReadNorWrittenElsewhere) {
       [&] { static_cast<void>(w[0][0].item<float>()); },
       [&] { static_cast<void>(linear->clone()); },
       [&] { linear->to(torch::kDouble); },
+      [&] { plain.step(); },
       [&] {
         std::ostringstream stream;
         torch::save(linear, stream);

@@ -275,10 +275,15 @@ TEST_F(Boundaries, NeedAForwardSinceTheLastOne) {
   EXPECT_FALSE(torch::equal(advanced, start));
   prepared_.step();
   EXPECT_TRUE(torch::equal(history(), advanced));
-  const at::NoGradGuard no_grad;
+  model_->eval();
   model_->forward(x_);
   prepared_.step();
   EXPECT_TRUE(torch::equal(history(), advanced));
+  model_->train();
+  const at::NoGradGuard no_grad;
+  model_->forward(x_);
+  prepared_.step();
+  EXPECT_FALSE(torch::equal(history(), advanced));
 }
 
 // A manual update, which no optimizer announces; accumulation before it is one step.
@@ -289,7 +294,9 @@ TEST_F(Boundaries, FollowAChangedWeight) {
   {
     const at::NoGradGuard no_grad;
     for (const at::Tensor &p : model_->parameters()) p.sub_(p.grad(), 0.1);
+    model_->eval();
     model_->forward(x_);  // an evaluation is no boundary
+    model_->train();
   }
   EXPECT_TRUE(torch::equal(history(), start));
   train();

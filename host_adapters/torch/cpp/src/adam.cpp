@@ -19,8 +19,7 @@
 #include "slot_gradient.h"
 
 namespace octavo::torch {
-namespace {
-
+// Of a group.
 struct Hyper {
   double lr;
   double beta1;
@@ -29,7 +28,11 @@ struct Hyper {
   double weight_decay;
   bool amsgrad;
   bool decoupled;
+
+  bool operator==(const Hyper &) const = default;
 };
+
+namespace {
 
 template <class Options>
 Hyper hyper_from(const Options &o, bool decoupled) {
@@ -46,6 +49,23 @@ Hyper hyper_of(const ::torch::optim::OptimizerParamGroup &group) {
     return hyper_from(*a, false);
   throw Error(OCTAVO_UNSUPPORTED,
               "the optimizer: expected options of torch::optim::Adam or AdamW, found others");
+}
+
+// Throws unless the backend steps by the options of a group.
+void check_group(const Run &run, const ::torch::optim::OptimizerParamGroup &group) {
+  const std::string backend = run.backend_id();
+  const std::string rule = run.option("optimizer");
+  const Hyper hyper = hyper_of(group);
+  if (hyper.amsgrad)
+    throw Error(OCTAVO_UNSUPPORTED,
+                "the optimizer: expected amsgrad(false), found true: its maximum of second "
+                "moments has no low-bit form; switch it off");
+  const std::string wanted = hyper.decoupled ? "adamw" : "adam";
+  if (hyper.weight_decay != 0.0 && !rule.empty() && rule != wanted)
+    throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +
+                                    ".optimizer = \"" + rule + "\" names, found that of \"" +
+                                    wanted + "\"; set fp8." + backend + ".optimizer = \"" + wanted +
+                                    "\"");
 }
 
 // Throws unless the optimizer is one that the backend can stand in for.
@@ -68,20 +88,8 @@ const ::torch::optim::Optimizer &checked(const Run &run,
                 "moments move into slots, found " +
                     std::to_string(optimizer.state().size()) +
                     " states; prepare before the first step");
-  const std::string rule = run.option("optimizer");
-  for (const ::torch::optim::OptimizerParamGroup &group : optimizer.param_groups()) {
-    const Hyper hyper = hyper_of(group);
-    if (hyper.amsgrad)
-      throw Error(OCTAVO_UNSUPPORTED,
-                  "the optimizer: expected amsgrad(false), found true: its maximum of second "
-                  "moments has no low-bit form; switch it off");
-    const std::string wanted = hyper.decoupled ? "adamw" : "adam";
-    if (hyper.weight_decay != 0.0 && !rule.empty() && rule != wanted)
-      throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +
-                                      ".optimizer = \"" + rule + "\" names, found that of \"" +
-                                      wanted + "\"; set fp8." + backend + ".optimizer = \"" +
-                                      wanted + "\"");
-  }
+  for (const ::torch::optim::OptimizerParamGroup &group : optimizer.param_groups())
+    check_group(run, group);
   return optimizer;
 }
 
@@ -93,12 +101,82 @@ std::vector<::torch::optim::OptimizerParamGroup> groups_of(
 }  // namespace
 
 struct Adam::Impl {
+  using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
+
   std::shared_ptr<Run> run;
+  ::torch::optim::Optimizer *replaced = nullptr;
+
+  // What both optimizers had in a group when they were compared last.
+  struct Agreed {
+    Hyper hyper;
+    std::vector<const c10::TensorImpl *> parameters;
+
+    explicit Agreed(const ::torch::optim::OptimizerParamGroup &group) : hyper(hyper_of(group)) {
+      for (const at::Tensor &tensor : group.params())
+        parameters.push_back(tensor.unsafeGetTensorImpl());
+    }
+    bool operator==(const Agreed &) const = default;
+  };
+  std::vector<Agreed> agreed;
+
   // More than one for a tensor that stacks several.
   std::unordered_map<const c10::TensorImpl *, std::vector<Parameter *>> by_tensor;
   at::Tensor skip;  // f32 [1]
 
   at::TensorOptions f32() const { return at::TensorOptions(at::kFloat).device(run->device()); }
+
+  // Takes over what changed in the groups of either optimizer since the last time. Throws before
+  // anything changes.
+  void follow(Groups &own) {
+    Groups &given = replaced->param_groups();
+    for (const Groups *groups : {&own, &given}) check(*groups);
+    if (own.size() > agreed.size() && given.size() > agreed.size()) refuse_both("a new group");
+    for (size_t i = 0; i < agreed.size(); ++i) {
+      const Agreed mine(own[i]), theirs(given[i]);
+      if (!(mine == theirs) && !(mine == agreed[i]) && !(theirs == agreed[i]))
+        refuse_both("group " + std::to_string(i) + " (lr " + std::to_string(theirs.hyper.lr) +
+                    " and " + std::to_string(mine.hyper.lr) + ")");
+    }
+    for (size_t i = 0; i < std::max(own.size(), given.size()); ++i) {
+      const bool is_ours = i >= given.size() || (i < own.size() && !(Agreed(own[i]) == agreed[i]));
+      Groups &from = is_ours ? own : given, &to = is_ours ? given : own;
+      if (i < to.size()) {
+        to[i].set_options(from[i].options().clone());
+        to[i].params() = from[i].params();
+        agreed[i] = Agreed(from[i]);
+      } else {
+        to.push_back(from[i]);
+        agreed.emplace_back(from[i]);
+      }
+    }
+  }
+
+  [[noreturn]] static void refuse_both(const std::string &what) {
+    throw Error(OCTAVO_INVALID,
+                "the optimizer: expected a change in the optimizer that prepare() was given, or in "
+                "Prepared::optimizer(), found one in each to " +
+                    what + "; change one of the two");
+  }
+
+  // Whether these groups can be stepped.
+  void check(const Groups &groups) const {
+    for (size_t i = 0; i < std::max(groups.size(), agreed.size()); ++i) {
+      const size_t least = i < agreed.size() ? agreed[i].parameters.size() : 0;
+      const size_t found = i < groups.size() ? groups[i].params().size() : 0;
+      if (i >= groups.size() || found < least)
+        throw Error(OCTAVO_INVALID, "the optimizer: expected the " + std::to_string(least) +
+                                        " parameters of group " + std::to_string(i) +
+                                        " or more, found " + std::to_string(found) +
+                                        "; prepare again to step fewer");
+      check_group(*run, groups[i]);
+      for (const at::Tensor &tensor : groups[i].params())
+        if (by_tensor.count(tensor.unsafeGetTensorImpl()) == 0)
+          throw Error(OCTAVO_WRONG_STATE,
+                      "the optimizer: expected the parameters that it had when the model was "
+                      "prepared, found another one in group " +
+                          std::to_string(i) + "; prepare again after adding parameters");
+    }
+  }
 
   // What one step passes, in the order of the groups and their parameters.
   struct Step {
@@ -164,20 +242,19 @@ struct Adam::Impl {
   }
 
   void add(Step &step, at::Tensor &tensor, int64_t group) {
-    const auto found = by_tensor.find(tensor.unsafeGetTensorImpl());
-    if (found == by_tensor.end())
-      throw Error(OCTAVO_WRONG_STATE,
-                  "the optimizer: expected the parameters that it had when the "
-                  "model was prepared, found another one; prepare again after "
-                  "adding parameters");
+    const std::vector<Parameter *> &parts = by_tensor.at(tensor.unsafeGetTensorImpl());
     bool has_gradient = false;
-    for (Parameter *p : found->second)
+    for (Parameter *p : parts)
       has_gradient |= p->keeps_gradient ? has_slot_gradient(run, *p) : tensor.grad().defined();
     if (!has_gradient) return;
-    for (Parameter *p : found->second) add(step, tensor, *p, group);
+    for (Parameter *p : parts) add(step, tensor, *p, group);
   }
 
   void add(Step &step, at::Tensor &tensor, Parameter &p, int64_t group) {
+    if (p.frozen() && tensor.requires_grad())
+      throw Error(OCTAVO_INVALID, "parameter \"" + p.name +
+                                      "\": expected requires_grad as it was when the model was "
+                                      "prepared (frozen), found true; prepare it after unfreezing");
     if (p.frozen()) return;
     take_replaced(*run, p);
     if (p.keeps_gradient) {
@@ -214,10 +291,13 @@ struct Adam::Impl {
   }
 };
 
-Adam::Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced)
+Adam::Adam(std::shared_ptr<Run> run, ::torch::optim::Optimizer &replaced)
     : Optimizer(groups_of(checked(*run, replaced)), replaced.defaults().clone()),
       impl_(std::make_unique<Impl>()) {
   impl_->run = std::move(run);
+  impl_->replaced = &replaced;
+  for (const ::torch::optim::OptimizerParamGroup &group : param_groups())
+    impl_->agreed.emplace_back(group);
   for (Parameter &p : impl_->run->parameters())
     impl_->by_tensor[p.tensor.unsafeGetTensorImpl()].push_back(&p);
   impl_->skip = at::zeros({1}, impl_->f32());
@@ -233,6 +313,7 @@ at::Tensor Adam::step(LossClosure closure) {
   }
   const at::NoGradGuard no_grad;
   Run &run = *impl_->run;
+  impl_->follow(param_groups());
   Impl::Step step = impl_->gather(param_groups());
   impl_->decide(step);
   skipped_ = impl_->skip.item<float>() != 0.0f;
@@ -242,11 +323,8 @@ at::Tensor Adam::step(LossClosure closure) {
                          handle_of(step.hyper), handle_of(impl_->skip));
   }
   for (Parameter *p : step.parameters) {
-    if (p->keeps_weight) {
-      run.entry().coupling.moved(p->id);
-    } else {
-      p->tensor.unsafeGetTensorImpl()->bump_version();
-    }
+    if (p->keeps_weight) run.entry().coupling.moved(p->id);
+    p->tensor.unsafeGetTensorImpl()->bump_version();
   }
   return loss;
 }
@@ -267,6 +345,10 @@ void Adam::load(::torch::serialize::InputArchive &archive) {
                                       ", found none; load a checkpoint of the same optimizer");
     param_groups()[i].options().serialize(group);
   }
+  impl_->agreed.clear();
+  for (const ::torch::optim::OptimizerParamGroup &group : param_groups())
+    impl_->agreed.emplace_back(group);
+  impl_->replaced->param_groups() = Impl::Groups(param_groups());
 }
 
 }  // namespace octavo::torch

@@ -36,6 +36,20 @@ at::Tensor value_of(const OptionalTensor &tensor) {
   return tensor.has_value() ? *tensor : at::Tensor();
 }
 
+// Whether the backend computes a product with x. An evaluation in the host's precision is torch's
+// own, whose operands have one dtype.
+bool is_ours(const Hit &hit, const at::Tensor &x) {
+  if (!hit) return false;
+  const at::ScalarType own = hit.first_site().weight->tensor.scalar_type();
+  const bool is_torchs = x.scalar_type() == own || dtype_of(x.scalar_type()) == 0;
+  return !is_torchs || !is_plain_evaluation(hit.first_site());
+}
+
+// Whether autocast leaves the weight as it is.
+bool is_cast_here(const Hit &hit) {
+  return hit && !is_plain_evaluation(hit.first_site());
+}
+
 // Whether addmm(bias, x, weight.t()) is the one of a linear.
 Hit find_addmm(const at::Tensor &bias, const at::Tensor &weight_t, const at::Scalar &beta,
                const at::Scalar &alpha) {
@@ -71,12 +85,12 @@ struct Keys<at::kPrivateUse1> {
 // linear and matmul are composite: torch has one kernel for all keys, which it exports.
 at::Tensor linear(const at::Tensor &x, const at::Tensor &weight, const OptionalTensor &bias) {
   const Hit hit = SiteRegistry::instance().find(weight);
-  return hit ? call(hit, x, value_of(bias)) : at::native::linear(x, weight, bias);
+  return is_ours(hit, x) ? call(hit, x, value_of(bias)) : at::native::linear(x, weight, bias);
 }
 
 at::Tensor matmul(const at::Tensor &x, const at::Tensor &other) {
   const Hit hit = SiteRegistry::instance().find_transposed(other);
-  return hit ? call(hit, x, at::Tensor()) : at::native::matmul(x, other);
+  return is_ours(hit, x) ? call(hit, x, at::Tensor()) : at::native::matmul(x, other);
 }
 
 // addmm's derivative is registered for all autograd keys alike, so it still comes after
@@ -85,7 +99,7 @@ template <at::DeviceType kType>
 at::Tensor autograd_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,
                           const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha) {
   const Hit hit = find_addmm(self, b, beta, alpha);
-  if (hit) return call(hit, a, self);
+  if (is_ours(hit, a)) return call(hit, a, self);
   return at::_ops::addmm::redispatch(
       keys.remove(Keys<kType>::kAutograd).add(c10::DispatchKey::AutogradOther), self, a, b, beta,
       alpha);
@@ -95,7 +109,7 @@ at::Tensor autograd_addmm(c10::DispatchKeySet keys, const at::Tensor &self, cons
 at::Tensor cpu_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tensor &b,
                      const at::Scalar &beta, const at::Scalar &alpha) {
   const Hit hit = find_addmm(self, b, beta, alpha);
-  if (hit) return call(hit, a, self);
+  if (is_ours(hit, a)) return call(hit, a, self);
   return at::cpu::addmm(self, a, b, beta, alpha);
 }
 
@@ -115,7 +129,7 @@ template <at::DeviceType kType>
 at::Tensor device_addmm(c10::DispatchKeySet keys, const at::Tensor &self, const at::Tensor &a,
                         const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha) {
   const Hit hit = find_addmm(self, b, beta, alpha);
-  if (hit) return call(hit, a, self);
+  if (is_ours(hit, a)) return call(hit, a, self);
   c10::Stack stack = {self, a, b, beta, alpha};
   const c10::SafeKernelFunction &kernel = torch_addmm<kType>();
   kernel.callBoxed(kernel.opHandle(), keys, &stack);
@@ -138,7 +152,7 @@ at::Tensor cast(const at::Tensor &x) {
 template <at::DeviceType kType>
 at::Tensor autocast_linear(const at::Tensor &x, const at::Tensor &weight,
                            const OptionalTensor &bias) {
-  if (!SiteRegistry::instance().find(weight))
+  if (!is_cast_here(SiteRegistry::instance().find(weight)))
     return torch_rule<kType, decltype(ATEN_FN(linear)), &ATEN_FN(linear)>(x, weight, bias);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
   return at::linear(cast<kType>(x), weight, bias);
@@ -146,7 +160,7 @@ at::Tensor autocast_linear(const at::Tensor &x, const at::Tensor &weight,
 
 template <at::DeviceType kType>
 at::Tensor autocast_matmul(const at::Tensor &x, const at::Tensor &other) {
-  if (!SiteRegistry::instance().find_transposed(other))
+  if (!is_cast_here(SiteRegistry::instance().find_transposed(other)))
     return torch_rule<kType, decltype(ATEN_FN(matmul)), &ATEN_FN(matmul)>(x, other);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
   return at::matmul(cast<kType>(x), other);
@@ -155,7 +169,7 @@ at::Tensor autocast_matmul(const at::Tensor &x, const at::Tensor &other) {
 template <at::DeviceType kType>
 at::Tensor autocast_addmm(const at::Tensor &self, const at::Tensor &a, const at::Tensor &b,
                           const at::Scalar &beta, const at::Scalar &alpha) {
-  if (!find_addmm(self, b, beta, alpha))
+  if (!is_cast_here(find_addmm(self, b, beta, alpha)))
     return torch_rule<kType, decltype(ATEN_FN(addmm)), &ATEN_FN(addmm)>(self, a, b, beta, alpha);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(Keys<kType>::kAutocast);
   return at::addmm(self, cast<kType>(a), b, beta, alpha);
@@ -214,10 +228,6 @@ void intercept(const std::vector<SitePointer> &sites, at::DeviceType type) {
 
 void release(const std::vector<SitePointer> &sites) {
   SiteRegistry::instance().remove(sites);
-}
-
-bool is_intercepted(const at::Tensor &weight) {
-  return SiteRegistry::instance().has(weight);
 }
 
 }  // namespace octavo::torch

@@ -11,7 +11,5 @@ namespace octavo::torch {
 // or none. The process's dispatcher gets its kernels at the first call for a type. THREAD_ANY.
 void intercept(const std::vector<SitePointer> &sites, at::DeviceType type);
 void release(const std::vector<SitePointer> &sites);
-// Whether a weight belongs to a prepared model.
-bool is_intercepted(const at::Tensor &weight);
 
 }  // namespace octavo::torch

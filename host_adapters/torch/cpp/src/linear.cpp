@@ -41,7 +41,8 @@ void LinearImpl::pretty_print(std::ostream &stream) const {
 
 at::Tensor LinearImpl::forward(const at::Tensor &x) {
   const std::shared_ptr<const Place> place = place_.lock();
-  if (place == nullptr || place->module != this) return ::torch::linear(x, weight, bias);
+  if (place == nullptr || place->module != this || is_plain_evaluation(*place->site))
+    return ::torch::linear(x, weight, bias);
   const at::DeviceType type = place->site->run->device().type();
   if (!at::autocast::is_autocast_enabled(type)) return call_linear(place->site, x, weight, bias);
   const at::Tensor narrow =

@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <mutex>
 
@@ -33,6 +34,15 @@ core::Forwarded forward(const Site &site, const at::Tensor &x, const at::Tensor 
   return core::linear_forward(site.run->entry(), in, handle_of(x));
 }
 
+// Whether this backward pass hands the gradient of a leaf to its caller, as torch::autograd::grad
+// does, in place of adding it to .grad.
+bool is_result(const at::Tensor &leaf) {
+  const auto *nodes = ::torch::autograd::get_current_graph_task_exec_info();
+  if (nodes == nullptr || nodes->empty()) return false;
+  const auto found = nodes->find(::torch::autograd::impl::gradient_edge(leaf).function.get());
+  return found != nodes->end() && found->second.captures_ != nullptr;
+}
+
 // What forward keeps for backward, apart from tensors.
 struct Kept : ::torch::CustomClassHolder {
   SitePointer site;
@@ -45,12 +55,15 @@ using ::torch::autograd::variable_list;
 
 struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
   static Variable forward(AutogradContext *ctx, const Variable &x, const Variable &weight,
-                          const std::optional<Variable> &given, const SitePointer &site) {
+                          const std::optional<Variable> &given, const SitePointer &site,
+                          int64_t flags) {
     const Variable bias = given.has_value() ? *given : Variable();
-    core::Forwarded out = octavo::torch::forward(*site, x, weight, bias, 0);
+    core::Forwarded out = octavo::torch::forward(*site, x, weight, bias, flags);
     const bool keeps_x = (site->plan().flags & OCTAVO_LINEAR_NEEDS_X) != 0;
+    // dx is computed with the weight. Saving it gives torch's own error for one that changes before
+    // backward; a placeholder has the version of the weight in the slot.
     const bool keeps_weight =
-        !site->weight->keeps_weight &&
+        x.requires_grad() ||
         site->run->entry().linears[site->linear].verbs[OCTAVO_VERB_BACKWARD].native(
             OCTAVO_ROLE_WEIGHT) != nullptr;
     ctx->save_for_backward({tensor_of(std::move(out.saved)), keeps_x ? x : Variable(),
@@ -64,7 +77,7 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
   }
 
   static variable_list backward(AutogradContext *ctx, variable_list dys) {
-    if (!dys[0].defined()) return variable_list(4);
+    if (!dys[0].defined()) return variable_list(5);
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["call"].toCapsule());
     Site &site = *kept->site;
     if (at::GradMode::is_enabled() && dys[0].requires_grad())
@@ -72,13 +85,19 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
                   "linear \"" + site.name +
                       "\": expected a backward that is not differentiated itself, found "
                       "create_graph; leave this layer out with layers.skip");
-    const variable_list saved = ctx->get_saved_variables();
     const bool dw = ctx->needs_input_grad(1);
     const bool in_slot = dw && site.plan().gradient == OCTAVO_GRADIENT_SLOT;
     if (in_slot && site.run->is_closed)
       throw Error(OCTAVO_WRONG_STATE, "linear \"" + site.name +
                                           "\": expected a backward before the model is closed, "
                                           "found it closed; call forward again");
+    if (in_slot && is_result(site.weight->tensor))
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "linear \"" + site.name +
+                      "\": expected backward(), which adds the gradient of the weight to its slot, "
+                      "found torch::autograd::grad by the weight; call loss.backward() and read "
+                      "weight.grad().clone()");
+    const variable_list saved = ctx->get_saved_variables();
     // Passes of several threads add to the slot one after the other.
     std::unique_lock<std::mutex> adding(site.run->mutex(), std::defer_lock);
     if (in_slot) adding.lock();
@@ -89,18 +108,25 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
     if (kept->bias != 0 && ctx->needs_input_grad(2)) in.wanted |= core::kDb;
     in.saved = handle_of(saved[0]);
     in.x = handle_of(saved[1]);
-    in.weight = handle_of(saved[2]);
+    if (!site.weight->keeps_weight) in.weight = handle_of(saved[2]);
     in.db_dtype = kept->bias;
     core::Gradients g = core::linear_backward(site.run->entry(), in, handle_of(dys[0]));
     if (in_slot) begin_slot_gradient(site.run, *site.weight);
     if (g.dx) ++site.dgrad_calls;
     if (dw) ++site.wgrad_calls;
     return {tensor_of(std::move(g.dx)), tensor_of(std::move(g.dw)), tensor_of(std::move(g.db)),
-            Variable()};
+            Variable(), Variable()};
   }
 };
 
 }  // namespace
+
+bool is_plain_evaluation(const Site &site) {
+  if (!site.run->evaluates_plainly() || site.weight->keeps_weight || site.is_training())
+    return false;
+  site.run->codes_are_stale(*site.weight);
+  return true;
+}
 
 at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
                        const at::Tensor &bias) {
@@ -111,12 +137,15 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
     refuse(*site,
            "weight: expected the one that was prepared, which the backend keeps, found another; "
            "copy values into it in with_plain_weights, or prepare the model again");
-  const bool records = at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() ||
-                                                      (bias.defined() && bias.requires_grad()));
-  if (!records) {
-    const int64_t evaluates = site->is_training() ? 0 : OCTAVO_FORWARD_EVALUATION;
-    return tensor_of(
-        forward(*site, x, weight, bias, core::kNoBackward | core::kQuiet | evaluates).y);
+  // A forward records exactly when the module trains, whatever needs a gradient.
+  const bool trains = site->is_training();
+  const int64_t quiet = trains ? 0 : core::kQuiet;
+  const bool differentiates =
+      at::GradMode::is_enabled() &&
+      (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));
+  if (!differentiates) {
+    const int64_t evaluates = trains ? 0 : OCTAVO_FORWARD_EVALUATION;
+    return tensor_of(forward(*site, x, weight, bias, core::kNoBackward | quiet | evaluates).y);
   }
   if (w.frozen() && weight.requires_grad())
     refuse(*site,
@@ -124,7 +153,7 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
            "found true; prepare the model after unfreezing it");
   const auto given = bias.defined() ? std::optional<Variable>(bias) : std::nullopt;
   // The graph keeps x for backward as the calls take it.
-  return LinearFunction::apply(x.contiguous(), weight, given, site);
+  return LinearFunction::apply(x.contiguous(), weight, given, site, quiet);
 }
 
 }  // namespace octavo::torch

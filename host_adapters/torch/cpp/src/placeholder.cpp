@@ -24,7 +24,7 @@ at::Tensor placeholder(const Parameter &p) {
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       "parameter \"" + p.name +
       "\": expected no access to its values, which the backend keeps in slots, found one; read and "
-      "write them within Prepared::with_plain_weights");
+      "write them within Prepared::with_plain_weights, and step with Prepared::step");
   at::Tensor empty = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(storage)),
       c10::DispatchKeySet(c10::computeDispatchKey(t.scalar_type(), at::kStrided, t.device())),
@@ -69,6 +69,7 @@ void take_replaced(Run &run, Parameter &p) {
   const std::vector<Parameter *> all = run.parts_of(p.tensor);
   for (Parameter *each : all)
     run.write_parameter(*each, OCTAVO_ROLE_WEIGHT, each->part_of(p.tensor.detach()));
+  p.tensor.unsafeGetTensorImpl()->bump_version();
   p.tensor.set_data(placeholder(p));
   for (Parameter *each : all) keep_placeholder(*each);
 }

@@ -207,7 +207,8 @@ class Placer {
     return impl_.run->add_parameter(found.weight_name, found.weight, found.rows, flags, placement);
   }
 
-  // A backend that steps weights steps every parameter of the optimizer.
+  // A backend that steps weights steps every parameter of the optimizer, to which a group with others
+  // of the model may be added later.
   void add_others() {
     std::unordered_map<const c10::TensorImpl *, std::string> names;
     for (const auto &item : impl_.module->named_parameters())
@@ -235,6 +236,14 @@ class Placer {
                                               "found that it declines: " +
                                               placement.reason);
       }
+    }
+    for (const auto &item : impl_.module->named_parameters()) {
+      const at::Tensor &t = item.value();
+      if (!t.requires_grad() || dtype_of(t.scalar_type()) == 0 || !t.is_contiguous() ||
+          !added.insert(t.unsafeGetTensorImpl()).second)
+        continue;
+      Run::Placement placement;
+      impl_.run->add_parameter(item.key(), t, std::nullopt, 0, &placement);
     }
   }
 

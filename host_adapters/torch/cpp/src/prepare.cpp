@@ -13,6 +13,7 @@
 #include "octavo/torch/linear.h"
 #include "placeholder.h"
 #include "placement.h"
+#include "site_registry.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
@@ -20,7 +21,7 @@ namespace {
 
 using ::torch::nn::Module;
 
-void check_model(const Walk &walk) {
+void check_model(const Module &model, const Walk &walk) {
   for (const Found &found : walk.linears) {
     if (dtype_of(found.weight.scalar_type()) == 0)
       throw Error(OCTAVO_INVALID, "linear \"" + found.name +
@@ -28,11 +29,20 @@ void check_model(const Walk &walk) {
                                       c10::toString(found.weight.scalar_type()) +
                                       "; convert the model before, for example with "
                                       "module->to(torch::kFloat)");
-    if (is_intercepted(found.weight))
+    const Hit hit = SiteRegistry::instance().find(found.weight);
+    if (!hit) continue;
+    const Site &site = hit.first_site();
+    if (site.run->model == &model)
       throw Error(OCTAVO_WRONG_STATE,
                   "linear \"" + found.name +
                       "\": expected a model that is not prepared, found one that is; use its "
                       "Prepared, or close that first");
+    throw Error(OCTAVO_WRONG_STATE,
+                "linear \"" + found.name +
+                    "\": expected a weight that no other prepared model has, found that of \"" +
+                    site.name +
+                    "\" of one; prepare one module that holds both models, or close the Prepared "
+                    "of the other first");
   }
 }
 
@@ -109,6 +119,7 @@ void Prepared::Impl::dematerialize(TakeOver take_over) {
     if (!p.keeps_weight) continue;
     if (take_over == TakeOver::kYes && content_of(p.tensor) != materialized.at(p.id)) {
       run->write_parameter(p, OCTAVO_ROLE_WEIGHT, p.part_of(p.tensor.detach()));
+      p.tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
   put_placeholders(*run);
@@ -128,7 +139,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
   Walk walk;
   walk.visit(module, "", module.weak_from_this().lock());
   const at::Device device = device_of(module);
-  check_model(walk);
+  check_model(module, walk);
   check_optimizer(module, optimizer);
 
   std::unique_ptr<Prepared::Impl> impl;
@@ -139,6 +150,7 @@ Prepared prepare(::torch::nn::Module &module, ::torch::optim::Optimizer &optimiz
     impl->module = &module;
     impl->given = &optimizer;
     impl->run = std::make_shared<Run>(config, device);
+    impl->run->model = &module;
   } while (!place(*impl, walk, left_out));
   Run &run = *impl->run;
   check_something_runs(*impl);
@@ -239,6 +251,11 @@ Session Prepared::session() const {
 
 ::torch::optim::Optimizer &Prepared::optimizer() {
   return impl().optimizer();
+}
+
+void Prepared::refresh() {
+  Run &run = *impl().run;
+  for (const Parameter &p : run.parameters()) run.entry().coupling.moved(p.id);
 }
 
 void Prepared::with_plain_weights(const std::function<void()> &fn) {

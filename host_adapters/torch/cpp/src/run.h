@@ -91,6 +91,10 @@ class Run {
   // Slots have other contents: nothing ran since, and every weight is quantized when a forward
   // needs it.
   void loaded();
+  // The next forward quantizes this weight.
+  void codes_are_stale(const Parameter &p);
+  // Whether an evaluation runs in the host's precision.
+  bool evaluates_plainly() const { return evaluates_plainly_; }
 
   // Whether a gradient that was infinite or NaN went through a cast since the last boundary.
   bool saw_nonfinite() const;
@@ -114,6 +118,8 @@ class Run {
   std::string backend_id() const;
   std::string precision() const;
 
+  // The module that was prepared, by identity.
+  const void *model = nullptr;
   // Whether the module has plain values in the place of weights in slots, for a while.
   std::atomic<bool> is_plain = false;
   // Whether its Prepared was closed.
@@ -143,6 +149,7 @@ class Run {
   std::vector<uint32_t> linear_parameters_;  // by id
   std::function<void()> combine_;
   std::vector<uint8_t> flags_;  // core::SharedFlags
+  bool evaluates_plainly_ = false;
   std::unique_ptr<core::Entry> entry_;
   at::Tensor nonfinite_;
   std::mutex mutex_;

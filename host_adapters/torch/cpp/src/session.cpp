@@ -44,6 +44,10 @@ std::vector<Slot> Session::slots() const {
   return all;
 }
 
+uint64_t Session::steps() const {
+  return run_->has_backend() ? run_->entry().calls[OCTAVO_VERB_END_STEP].load() : 0;
+}
+
 std::map<uint32_t, uint64_t> Session::bytes_by_role() const {
   std::map<uint32_t, uint64_t> bytes;
   for (const Slot &slot : slots())

@@ -51,13 +51,16 @@ at::Tensor torch_linear(const at::Tensor &x, const at::Tensor &weight, const at:
 }  // namespace
 
 at::Tensor call(const Hit &hit, const at::Tensor &x, const at::Tensor &bias) {
-  if (hit.site != nullptr) return call_linear(hit.site, x, hit.site->weight->tensor, bias);
-  const at::Tensor &stack = hit.pieces->front()->weight->tensor;
+  const at::Tensor &whole = hit.first_site().weight->tensor;
+  const at::Tensor range = hit.site != nullptr || hit.rows == whole.size(0)
+                               ? whole
+                               : whole.narrow(0, hit.first, hit.rows);
+  if (is_plain_evaluation(hit.first_site())) return torch_linear(x, range, bias);
+  if (hit.site != nullptr) return call_linear(hit.site, x, whole, bias);
   const std::vector<Part> parts = parts_of(hit);
   std::vector<int64_t> counts;
   for (const Part &part : parts) counts.push_back(part.count);
   // In one operator, whose derivative writes each gradient into its rows once.
-  const at::Tensor range = hit.rows == stack.size(0) ? stack : stack.narrow(0, hit.first, hit.rows);
   const std::vector<at::Tensor> weights = range.split_with_sizes(counts);
   std::vector<at::Tensor> results;
   int64_t first = 0;
@@ -125,11 +128,6 @@ Hit SiteRegistry::find_transposed(const at::Tensor &t) const {
   if (target.site == nullptr) return rows_of(base, target, offset, t.size(1));
   if (t.size(1) != base.size(0) || offset != 0) return {};
   return Hit{target.site, {}, 0, 0};
-}
-
-bool SiteRegistry::has(const at::Tensor &weight) const {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
-  return targets_.count(weight.unsafeGetTensorImpl()) != 0;
 }
 
 void SiteRegistry::add(const std::vector<SitePointer> &sites) {

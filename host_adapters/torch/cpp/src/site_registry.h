@@ -22,10 +22,11 @@ struct Hit {
   int64_t rows = 0;
 
   explicit operator bool() const { return site != nullptr || pieces != nullptr; }
-  int64_t out_features() const { return site != nullptr ? site->weight->rows : rows; }
+  const Site &first_site() const { return site != nullptr ? *site : *pieces->front(); }
 };
 
-// y [..., out_features] of x. Rows of a stack that no site has are torch's own product.
+// y [..., out_features] of x. Rows of a stack that no site has are torch's own product, and so is
+// all of an evaluation in the host's precision.
 at::Tensor call(const Hit &hit, const at::Tensor &x, const at::Tensor &bias);
 
 // The sites of each prepared weight, by identity of the module's tensor. The sites hold their
@@ -38,7 +39,6 @@ class SiteRegistry {
   Hit find(const at::Tensor &weight) const;
   // Of the weight whose transpose this is.
   Hit find_transposed(const at::Tensor &t) const;
-  bool has(const at::Tensor &weight) const;
 
   // All of them or none. Throws Error when one is there already.
   void add(const std::vector<SitePointer> &sites);

@@ -18,17 +18,19 @@ class Run;
 // torch::nn::utils::clip_grad_norm_ and zero_grad work, reading gives values, and any other write
 // throws Error.
 //
-// Groups have the options of the torch::optim::Adam or AdamW that it replaced, and they are read in
-// each step, so learning rate schedulers work on it. prepare() makes it; it is usable as long as
-// the Prepared lives.
+// Its groups and those of the torch::optim::Adam or AdamW that it replaced stay equal: each step
+// takes over what changed in either, so learning rate schedulers and add_param_group() work on
+// both. prepare() makes it; it is usable as long as the Prepared and the replaced optimizer live.
 class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
  public:
-  // Copies the groups of `replaced`. Throws Error for anything but a torch::optim::Adam or AdamW
+  // Takes the groups of `replaced`. Throws Error for anything but a torch::optim::Adam or AdamW
   // without amsgrad that made no step yet, and when the run's backend decays weights otherwise.
-  Adam(std::shared_ptr<Run> run, const ::torch::optim::Optimizer &replaced);
+  Adam(std::shared_ptr<Run> run, ::torch::optim::Optimizer &replaced);
   ~Adam() override;
 
   // Steps the parameters that have a gradient. Skips all of them when a gradient is not finite.
+  // Throws Error, and changes nothing, when a group has options or parameters that it cannot step,
+  // or others than the same group of the replaced optimizer, which changed as well.
   at::Tensor step(LossClosure closure = nullptr) override;
   // Whether the last step changed nothing, since a gradient was not finite.
   bool skipped() const { return skipped_; }

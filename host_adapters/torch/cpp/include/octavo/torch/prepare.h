@@ -63,8 +63,8 @@ class OCTAVO_TORCH_API Prepared {
   // Whether the last step was one of them.
   bool step_was_skipped() const;
 
-  // What step() drives, for learning rate schedulers: the optimizer that prepare() was given, or
-  // the octavo::torch::Adam in its place.
+  // What step() drives: the optimizer that prepare() was given, or the octavo::torch::Adam in its
+  // place. Learning rate schedulers work on either.
   ::torch::optim::Optimizer &optimizer();
 
   // Every linear of the module.
@@ -73,6 +73,10 @@ class OCTAVO_TORCH_API Prepared {
   // one ran, the first two name the FP8 layers that never did.
   std::string report(const std::string &format = "text") const;
   Session session() const;
+
+  // The next forward quantizes every weight again. Only needed after code wrote through
+  // tensor.data(), which leaves no trace; changes in place, loading and steps are seen.
+  void refresh();
 
   // Runs fn while every weight of the module holds plain values, those that live in slots included;
   // afterwards the slots take over what fn wrote to the latter. For torch::save and torch::load of

@@ -34,6 +34,8 @@ class OCTAVO_TORCH_API Session {
   // An option of the backend as text: option("recipe"). Empty: there is no such option.
   std::string option(const std::string &name) const;
   std::vector<Slot> slots() const;
+  // Steps that have ended: after each of them the scales advanced.
+  uint64_t steps() const;
   // Bytes that slots take, by role; what torch's allocator was asked for, without alignment.
   std::map<uint32_t, uint64_t> bytes_by_role() const;
   uint64_t bytes() const;
