@@ -32,6 +32,7 @@ class Adam(torch.optim.Optimizer):
         self._source, self._rest = source, rest
         groups = source.param_groups
         super().__init__(groups, {k: groups[0][k] for k in ("lr", "betas", "eps", "weight_decay")})
+        self.param_groups = groups  # the list itself: a group that is added to either is one of both
         self._start()
 
     def _start(self):
@@ -100,6 +101,9 @@ class Adam(torch.optim.Optimizer):
                 rate = float(rate)
             for p in group["params"]:
                 weights = session.weights_of(p)
+                if not weights and self._is_unknown(p):
+                    raise StateError("optimizer: expected the parameters that it had when the model was prepared, found "
+                                     f"another one, of shape {tuple(p.shape)}; prepare again after adding parameters")
                 among += weights
                 factor = _factor(p, weights)
                 if factor is None:
@@ -120,6 +124,9 @@ class Adam(torch.optim.Optimizer):
         if self._rest is not None:
             self._rest.step(self)
         return loss
+
+    def _is_unknown(self, p):
+        return p.requires_grad and (self._rest is None or not is_dtensor(p))
 
     def _hyper(self, rows):
         """The rows as float32 on the device. Rates and factors that are tensors stay there."""

@@ -1,0 +1,234 @@
+"""The situations of ../situations.txt that PyTorch can be in, each next to a plain twin; and their table in docs/hosts.md."""
+import copy
+import math
+import pathlib
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import octavo
+import situations
+from conftest import session
+from coupling_parts import boundaries
+
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "hosts.md"
+
+
+def noise(shape, seed):
+    """Numbers from -1 to 1 that look random, the same in every host."""
+    values = (torch.arange(math.prod(shape), dtype=torch.float64) + 1000.0 * seed).sin() * 43758.5453
+    return (2 * (values - values.floor()) - 1).float().reshape(shape)
+
+
+def net():
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
+    with torch.no_grad():
+        for seed, p in enumerate(model.parameters(), 1):
+            p.copy_(noise(p.shape, seed) / 4)
+    return model
+
+
+def distance(found, expected):
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+class Side:
+    """A model, with whatever one does to it."""
+
+    def __init__(self):
+        self.net = net()
+
+    def __getitem__(self, layer):
+        return self.net[2 * int(layer)]
+
+
+class Runner:
+    def __init__(self, backend, recipe):
+        key = "fp8.msamp.opt_level" if backend == "msamp" else f"fp8.{backend}.recipe"
+        self.overrides = {"mixed_precision": "fp8", "layers.min_gain": "off", "fp8.backend": backend, key: recipe}
+        self.ours, self.twin = self.both = Side(), Side()
+        self.factor, self.only = 1.0, None
+
+    def x(self):
+        return noise((64, 32), 5) * self.factor
+
+    def prepare(self):
+        for side in self.both:
+            of = side.net if self.only is None else side[self.only]
+            side.adam = side.result = torch.optim.AdamW(of.parameters(), lr=1e-3, weight_decay=0.0)
+        _, self.ours.result = octavo.prepare(self.ours.net, self.ours.adam, overrides=self.overrides)
+
+    def optimizer(self, layer):
+        self.only = layer
+
+    def freeze(self, layer, wanted=False):
+        for side in self.both:
+            side[layer].requires_grad_(wanted)
+
+    def unfreeze(self, layer):
+        self.freeze(layer, True)
+
+    def mode(self, which):
+        for side in self.both:
+            side.net.train(which == "train")
+
+    def grad(self, which):
+        torch.set_grad_enabled(which == "on")
+
+    def input(self, factor):
+        self.factor = float(factor)
+
+    def forward(self):
+        for side in self.both:
+            side.loss = nn.functional.mse_loss(side.net(self.x()), noise((64, 16), 6))
+
+    def peek(self):
+        for side in self.both:
+            side.net(self.x())
+
+    def checkpointed(self):
+        for side in self.both:
+            y = checkpoint(side.net, self.x().requires_grad_(), use_reentrant=False)
+            side.loss = nn.functional.mse_loss(y, noise((64, 16), 6))
+
+    def backward(self):
+        for side in self.both:
+            side.loss.backward()
+
+    def inf(self):
+        (self.ours.net(self.x()).sum() * math.inf).backward()
+
+    def part(self, layer):
+        for side in self.both:
+            side[layer](self.x()).square().mean().backward()
+
+    def step(self):
+        for side in self.both:
+            side.result.step()
+
+    def zero(self):
+        for side in self.both:
+            side.net.zero_grad()
+
+    def train(self, count):
+        for _ in range(int(count)):
+            self.zero()
+            self.forward()
+            self.backward()
+            self.step()
+
+    @torch.no_grad()
+    def scale(self, layer, by):
+        for side in self.both:
+            side[layer].weight.mul_(float(by))
+
+    def data(self, layer, by):
+        for side in self.both:
+            side[layer].weight.data.mul_(float(by))
+
+    def set(self, layer, by):
+        values = self.weight(layer) * float(by)
+        for side in self.both:
+            side[layer].weight.data = values.clone()
+
+    def lr(self, rate, of="adam"):
+        for side in self.both:
+            for group in getattr(side, of).param_groups:
+                group["lr"] = float(rate)
+
+    def lr_of_result(self, rate):
+        self.lr(rate, "result")
+
+    def add_group(self, layer, rate):
+        for side in self.both:
+            side.adam.add_param_group({"params": list(side[layer].parameters()), "lr": float(rate)})
+
+    def add_foreign(self, rate):
+        self.ours.adam.add_param_group({"params": [nn.Parameter(torch.zeros(4))], "lr": float(rate)})
+
+    def other(self, rate):
+        for side in self.both:
+            side.result = torch.optim.SGD(side.net.parameters(), lr=float(rate))
+        self.train(1)
+
+    def manual(self, rate):
+        self.zero()
+        self.forward()
+        self.backward()
+        with torch.no_grad():
+            for side in self.both:
+                for p in side.net.parameters():
+                    p.sub_(p.grad, alpha=float(rate))
+
+    def refresh(self):
+        octavo.refresh(self.ours.net)
+
+    def share(self):
+        second = nn.Linear(32, 64)
+        second.weight = self.ours["0"].weight
+        octavo.prepare(nn.ModuleList([second]), torch.optim.AdamW(second.parameters()), overrides=self.overrides)
+
+    def grad_of(self, layer):
+        found = [torch.autograd.grad(side.loss, side[layer].weight, retain_graph=True)[0] for side in self.both]
+        assert distance(*found) <= 0.15
+
+    def narrow_input(self):
+        self.ours.net(self.x()[:, :31])
+
+    def weight(self, layer):
+        return self.ours[layer].weight.detach().clone()
+
+    def output(self, bound):
+        scratch = net()
+        scratch.load_state_dict(copy.deepcopy(dict(self.ours.net.state_dict())))
+        error = distance(self.ours.net(self.x()), scratch(self.x()))
+        assert error <= float(bound)
+
+    def loss(self, bound):
+        error = distance(self.ours.loss, self.twin.loss)
+        assert error <= float(bound)
+
+    def gradients(self, bound):
+        for layer in "01":
+            found, expected = (side[layer].weight.grad.clone() for side in self.both)
+            assert distance(found, expected) <= float(bound), layer
+
+    def mark(self):
+        self.marked = [self.weight(layer) for layer in "01"]
+
+    def still(self, layer):
+        assert torch.equal(self.weight(layer), self.marked[int(layer)])
+
+    def moved(self, layer):
+        assert not torch.equal(self.weight(layer), self.marked[int(layer)])
+
+    def boundaries(self, count):
+        assert boundaries(self.ours.net) == int(count)
+
+    def skipped(self, count):
+        assert session(self.ours.net).skipped_steps == int(count)
+
+
+@pytest.mark.parametrize("case", situations.cases("pytorch"), ids=situations.name_of)
+def test_situation(case):
+    situation, backend, recipe = case
+    runner = Runner(backend, recipe)
+    try:
+        for words, expected in situations.operations(situation, "pytorch", backend):
+            act = getattr(runner, words[0])
+            if expected is None:
+                act(*words[1:])
+                continue
+            is_typed, word = expected
+            with pytest.raises(Exception) as raised:
+                act(*words[1:])
+            assert word in str(raised.value)
+            assert isinstance(raised.value, octavo.OctavoError) == is_typed, raised.value
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_the_page_has_the_table():
+    assert situations.table() in PAGE.read_text(), situations.table()
