@@ -63,11 +63,13 @@ class Program:
         """The list of docs/run.md."""
         if os.environ.get(_VARIABLE, "no").lower() != "fp16":
             os.environ[_VARIABLE] = "fp8"
-        _Afterwards({"accelerate": self._accelerate, "transformers.trainer": self._trainer})
+        # A program with a line of Octavo imports the adapter first, which then imports accelerate.
+        adapter = f"{__package__}.accelerate"
+        _Afterwards({"accelerate": lambda module: importlib.import_module(adapter), adapter: self._accelerate,
+                     "transformers.trainer": self._trainer})
 
-    def _accelerate(self, module):
-        from . import accelerate as adapter
-        program = self
+    def _accelerate(self, adapter):
+        module, program = sys.modules["accelerate"], self
 
         class Accelerator(adapter.Accelerator):
             __doc__ = adapter.Accelerator.__doc__
@@ -82,12 +84,12 @@ class Program:
         module.utils.dataclasses.is_transformer_engine_available = lambda: True  # TERecipeKwargs asks for it
 
     def _trainer(self, module):
-        from .transformers import OctavoCallback
         plain, program = module.Trainer.__init__, self
         signature = inspect.signature(plain)
 
         @functools.wraps(plain)
         def init(self, *args, **kwargs):
+            from .transformers import OctavoCallback
             given = signature.bind(self, *args, **kwargs)
             callbacks = list(given.arguments.get("callbacks") or ())
             if not any(isinstance(c, OctavoCallback) for c in callbacks):
