@@ -32,6 +32,10 @@ def of_model(model, session):
     """({module: Codes}, {module: why it has none}) of every module of the model that octavo.prepare looked at."""
     found, why = {}, dict(session.left_out)
     why.update({name: str(verdict) for name, verdict in session.verdicts.items() if not verdict.accepted})
+    names = {name for name, _ in model.named_modules()}
+    if any(name not in names for name in session.sites):  # a wrapper with names of its own is gone
+        why = {name: next((r for n, r in why.items() if n.endswith(f".{name}")), "it did not train in FP8")
+               for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and not isinstance(m, Converted)}
     uses = _uses(model)
     for name, module in model.named_modules():
         if not isinstance(module, Converted):
@@ -39,9 +43,21 @@ def of_model(model, session):
         reason = _reason(session, module, uses)
         if reason is None:
             found[name] = _codes(session, module.octavo_site)
-        else:
+            reason = _outgrown(module.octavo_site.weight, found[name])
+        if reason is not None:
+            found.pop(name, None)
             why[name] = reason
     return found, why
+
+
+def _outgrown(weight, codes):
+    """Why codes are not the values of their weight: a scale of the step before clips what other code made larger since, by
+    more than the 2^-4 that a cast may change."""
+    if not weight.is_native or codes.block is not None:
+        return None
+    most, held = weight.value.detach().abs().max().item(), 448 * codes.scale_inv.item() / (1 - 2**-4)
+    return None if most <= held else (f"its largest value {most:.3g} is past {held:.3g}, which the scale of the last step "
+                                      "holds: train a step, or call octavo.prepare(model) again")
 
 
 def _uses(model):

@@ -21,6 +21,7 @@ from .conv1d import CONV1D
 from .converted import set_class
 from .counterpart import computed, counterpart
 from .experts import EXPERTS
+from .foreign import is_a
 from .linear import Linear
 from .slots import Weight
 
@@ -94,6 +95,13 @@ class _Search:
         self.wrong = []
         self.names = {id(p): n for n, p in model.named_parameters(remove_duplicate=True)}
         self.inside = set()
+        self.parametrized = {}  # id of a module -> why
+        for wrapper in filter(lambda m: is_a(m, "ParamWrapper"), model.modules()):  # PEFT's target_parameters
+            reason = f"PEFT computes its {wrapper.parameter_name} anew in each forward (target_parameters)"
+            self.parametrized[id(wrapper.get_base_layer())] = reason
+            own = [m for name, m in wrapper.named_children() if name != "base_layer"]
+            self.parametrized.update((id(m), "PEFT computes with its weight without calling it (target_parameters)")
+                                     for child in own for m in child.modules())
 
     def run(self):
         for name, module in self.model.named_modules():
@@ -113,7 +121,7 @@ class _Search:
             self.note(module, name)
             return
         self.inside.update(id(m) for m in converter.inner(module))
-        reason = converter.refuses(module)
+        reason = self.parametrized.get(id(module)) or converter.refuses(module)
         if reason is None and not self.accepts(module, name):
             reason = "excluded by the filter"
         if reason is not None:

@@ -15,6 +15,7 @@ import torch
 from ..errors import InvalidError, UnsupportedError
 from ..files import replace
 from . import codes as codes_of_model
+from .foreign import is_a
 from .prepared import session_of
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -41,11 +42,12 @@ def export(model, folder, layout="fp8"):
     those whose codes the layout cannot hold. The model does not change, nor does the next step.
 
     Raises InvalidError for another layout, UnsupportedError where no layer has codes for it, where ranks share the
-    weights, or without safetensors; StateError for a model that was not prepared. Files appear whole or not at all.
+    weights, with adapters of PEFT that are not merged, or without safetensors; StateError for a model that was not prepared. Files appear whole or not at all.
     """
     if layout not in _LAYOUTS:
         raise InvalidError(f"octavo.export: layout: expected {' or '.join(map(repr, _LAYOUTS))}, found {layout!r}")
     save = safetensors("octavo.export").save
+    model = _unwrapped(model)
     session = session_of(model)
     if any(w.is_sharded or w.parallel is not None for w in session.weights):
         raise UnsupportedError("octavo.export: expected a model whose weights are whole in this process, found shards; "
@@ -76,6 +78,19 @@ def export(model, folder, layout="fp8"):
                        (CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())):
         replace(folder / name, lambda partial, data=data: pathlib.Path(partial).write_bytes(data))
     return why
+
+
+def _unwrapped(model):
+    """The model inside of wrappers that change the names of its weights. Raises UnsupportedError for adapters of PEFT, whose
+    layers no reader of the file knows."""
+    while is_a(model, "DistributedDataParallel") or is_a(model, "DataParallel") or is_a(model, "OptimizedModule"):
+        model = model._orig_mod if is_a(model, "OptimizedModule") else model.module
+    adapters = [name for name, m in model.named_modules() if is_a(m, "PeftModel") or is_a(m, "BaseTunerLayer")]
+    if adapters:
+        raise UnsupportedError(f"octavo.export: expected a model without adapters, found PEFT's in {len(adapters)} modules "
+                               f"({', '.join(name or type(model).__name__ for name in adapters[:3])} ...); call "
+                               "model = model.merge_and_unload() and export that")
+    return model
 
 
 def _of_another_kind(found):

@@ -11,7 +11,7 @@ from .attention import fast_paths
 from .converted import attach
 from .discover import discover
 from .groups import is_initialized, note_active_wrapper, wrapper_around
-from .prepared import is_prepared, session_of
+from .prepared import has_converted, is_prepared, session_of
 from .restore import check_whole, make_plain, put_back
 from .session import Session
 from .slots import TRACED, Weight
@@ -34,6 +34,9 @@ def _check_model(model):
         raise StateError(f"model: expected a plain model or one that octavo.prepare returned, found one "
                          f"whose part {part!r} is prepared already; call octavo.restore on the part "
                          "first")
+    if not is_prepared(model) and has_converted(model):
+        raise StateError("model: expected a plain model or one that octavo.prepare returned, found a part of one that is "
+                         "prepared already; pass the whole model, or call octavo.restore on it first")
 
 
 def _check_optimizer(model, optimizer):

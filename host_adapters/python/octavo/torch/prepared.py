@@ -9,7 +9,38 @@ from ..errors import StateError
 
 def is_prepared(model):
     """Whether octavo.prepare has converted this model or a part of it."""
-    return any("octavo_session" in module.__dict__ for module in model.modules())
+    return _session_in(model) is not None
+
+
+def has_converted(model):
+    """Whether it has modules that octavo.prepare converted, maybe as a part of another model."""
+    return any("octavo_session_ref" in module.__dict__ for module in model.modules())
+
+
+def _session_in(model):
+    for module in model.modules():
+        if "octavo_session" in module.__dict__:
+            return module.__dict__["octavo_session"]
+    return _take_over(model)
+
+
+def _take_over(model):
+    """The session of a wrapper that this model was taken out of with every converted module, as PEFT's merge_and_unload
+    does; the session then is the model's. None: there is none."""
+    modules = set(model.modules())
+    found = {m.__dict__["octavo_session_ref"] for m in modules if "octavo_session_ref" in m.__dict__}
+    session = found.pop() if len(found) == 1 else None
+    if session is None or session.is_closed:
+        return None
+    holder = session.holder() if session.holder is not None else None
+    if holder is not None:
+        if any("octavo_session_ref" in m.__dict__ and m not in modules for m in holder.modules()):
+            return None  # the model is a part of what was prepared
+        holder.__dict__.pop("octavo_session", None)
+    model.__dict__["octavo_session"] = session
+    session.holder = weakref.ref(model)
+    session.refresh()  # the wrapper may have changed weights
+    return session
 
 
 def session_of(model):
@@ -17,10 +48,9 @@ def session_of(model):
 
     Raises StateError for a model that was not prepared.
     """
-    for module in model.modules():
-        session = module.__dict__.get("octavo_session")
-        if session is not None:
-            return session
+    session = _session_in(model)
+    if session is not None:
+        return session
     raise StateError(f"{type(model).__name__}: expected a model that octavo.prepare returned, found "
                      "one that was not prepared")
 

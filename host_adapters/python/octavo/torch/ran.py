@@ -41,7 +41,7 @@ def _why(session, name):
     site = session.sites[name]
     model = holder_of(session)
     for module in () if model is None else model.modules():
-        sites = module.__dict__.get("octavo_sites") or {"": module.__dict__.get("octavo_site")}
+        sites = module.__dict__.get("octavo_sites") or module.__dict__.get("octavo_products") or {"": module.__dict__.get("octavo_site")}
         if not any(site is s or isinstance(s, list) and any(site is one for one in s) for s in sites.values()):
             continue
         if "forward" in module.__dict__:

@@ -5,6 +5,7 @@ from ..errors import StateError, UnsupportedError
 from . import parameter
 from .converted import detach
 from .groups import note_active_wrapper
+from .prepared import is_prepared
 
 
 def put_back(undo):
@@ -63,7 +64,7 @@ def restore(model):
     current values. The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam
     cannot step the model afterwards; make an optimizer of torch. Returns the model. Raises
     StateError for a model that was not prepared, and UnsupportedError for a sharded one."""
-    session = model.__dict__.get("octavo_session") if isinstance(model, torch.nn.Module) else None
+    session = model.__dict__.get("octavo_session") if isinstance(model, torch.nn.Module) and is_prepared(model) else None
     if session is None:
         raise StateError("model: expected the model that octavo.prepare returned, found another one or a "
                          "wrapper; pass the model itself")
