@@ -14,13 +14,12 @@ Cast Msamp::by_rule(const octavo_scale &in_scale_inv) const {
 }
 
 // The scale follows from the history, once that is as long as its window.
-Cast Msamp::delayed(const author::Observation &history, float *nonfinite) const {
+Cast Msamp::delayed(const author::Observation &history) const {
   Cast how = by_rule();
   how.scale = history.scale;
   how.counter = history.counter;
   how.window = static_cast<float>(options().amax_history_len);
   how.amax = history.amax;
-  how.nonfinite = nonfinite;
   return how;
 }
 
@@ -77,7 +76,7 @@ void Msamp::backward(Pass &p, const author::BackwardCall &c) const {
   const author::Observation seen = c[dy_];
   // While dy may still be in a cache.
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
-  p.cast(c.dy(), dy, delayed(seen, c[nonfinite_]));
+  p.cast(c.dy(), dy, delayed(seen));
   p.record(c.dy(), dy.by_rows(), seen.statistics);
   if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, author::kColumns), c.dx());
   if (c.wants_dw()) add_weight_gradient(p, c, dy);
@@ -102,9 +101,7 @@ void Msamp::add_weight_gradient(Pass &p, const author::BackwardCall &c, const Co
     p.decode(gradient.by_rows(), sum);
   }
   p.multiply(dy.by_columns(), x.by_columns(), padded, nullptr, how | author::kWithPadding);
-  Cast cast = by_rule();
-  cast.nonfinite = c[nonfinite_];
-  p.cast(sum, gradient, cast);
+  p.cast(sum, gradient, by_rule());
 }
 
 }  // namespace octavo::msamp

@@ -53,7 +53,7 @@ class Msamp : public author::Backend<Msamp, Options>,
   }
   // Casts: by the rule on the tensor itself, and by the history of x or dy.
   Cast by_rule(const octavo_scale &in_scale_inv = {}) const;
-  Cast delayed(const author::Observation &history, float *nonfinite = nullptr) const;
+  Cast delayed(const author::Observation &history) const;
   void encode_weight(Pass &p, const Operand &weight, Codes &codes) const;
   Operand weight(Pass &p, const Addresses &c, const Parameter &w,
                  author::Directions direction) const;

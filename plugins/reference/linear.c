@@ -175,8 +175,10 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   carver pieces = {c->workspace, 0};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
-  octavo_status status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, NULL, c->stream);
-  if (status == OCTAVO_OK) status = quantize(s, &w, &b.w, NULL, &b.w_scale_inv, NULL, c->stream);
+  float *nonfinite = c->slots[LINEAR_NONFINITE];
+  octavo_status status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, nonfinite, c->stream);
+  if (status == OCTAVO_OK)
+    status = quantize(s, &w, &b.w, NULL, &b.w_scale_inv, nonfinite, c->stream);
   if (status != OCTAVO_OK) return status;
   octavo_gemm fprop =
       gemm_of(&b.x, &b.x_scale_inv, &b.w, &b.w_scale_inv, c->y, c->stream, b.kernel);

@@ -157,6 +157,7 @@ static octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
     slot.owner_kind = OCTAVO_OWNER_SESSION;
     slot.flags = OCTAVO_SLOT_REDUCE;
     slot.combine = OCTAVO_COMBINE_MAX;
+    slot.access[OCTAVO_VERB_FORWARD] = OCTAVO_ACCESS_ACCUMULATE;
     slot.access[OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_ACCUMULATE;
     slot.access[OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_WRITE;
     slot.access[OCTAVO_VERB_OPTIMIZER_STEP] = OCTAVO_ACCESS_READ;

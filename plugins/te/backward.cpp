@@ -27,7 +27,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   Codes dy = dgrad || wgrad
                  ? p.codes(c.m(), c.n(), r.gradient_dtype, directions, r.operand_granularity)
                  : Codes();
-  Cast way = by_recipe(seen, c[nonfinite_]);
+  Cast way = by_recipe(seen);
   way.fp4_flags = r.dy_flags;
   way.is_stochastic = r.is_stochastic() && !r.is_fp4();
   way.key = static_cast<uint64_t>(options().rounding_seed) << 32 | c.linear.id;

@@ -5,9 +5,8 @@ namespace octavo::te {
 
 using namespace author;
 
-Cast Te::by_recipe(const Observation &seen, float *nonfinite) const {
+Cast Te::by_recipe(const Observation &seen) const {
   Cast how;
-  how.nonfinite = nonfinite;
   how.amax = seen.amax;
   how.scale = seen.scale;
   how.rule = recipe_.delayed() ? uint32_t{OCTAVO_RULE_GIVEN} : recipe_.rule;

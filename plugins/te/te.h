@@ -25,7 +25,7 @@ class Te : public author::FusedBackend<Te, Options>, public author::Shards<Te> {
  private:
   // With the delayed scale, or by the recipe's rule from the matrix itself. Codes keep the
   // scale_inv that they are cast with: end_step may change the scale before they are used.
-  author::Cast by_recipe(const author::Observation &seen, float *nonfinite = nullptr) const;
+  author::Cast by_recipe(const author::Observation &seen) const;
 
   Recipe recipe_;
   author::MatrixSlot weight_;

@@ -23,7 +23,7 @@ class Current : public Backend<Current, Options> {
  public:
   // [declare]
   void declare(Slots &s) {
-    nonfinite_ = s.nonfinite();
+    s.nonfinite();
     if (options().weight_cache) {
       weight_ = s.native_weight({OCTAVO_VERB_QUANTIZE_WEIGHT});
       cache_ = s.weight_codes("weight_cache", OCTAVO_E4M3FN, kBothDirections);
@@ -52,7 +52,7 @@ class Current : public Backend<Current, Options> {
   // dx = dy w, dw += dy^T x, db += column sums of dy
   void backward(Pass &p, const BackwardCall &c) const {
     Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? kBothDirections : kRows);
-    p.cast(c.dy(), dy, {c[nonfinite_]});
+    p.cast(c.dy(), dy);
     if (c.wants_dx()) {
       const Codes w = weight(p, c, c.n(), c.k(), kColumns);
       p.multiply(dy.by_rows(), w.by_columns(), c.dx());
@@ -74,7 +74,6 @@ class Current : public Backend<Current, Options> {
     return w;
   }
 
-  FloatSlot nonfinite_;
   MatrixSlot weight_;
   CodesSlot cache_;
 };

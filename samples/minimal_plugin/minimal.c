@@ -129,7 +129,7 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
 /* [/add] */
 
 /* [seal] */
-/* The overflow flag of dy's casts: shared by all linears, combined over ranks by the host. */
+/* The overflow flag of casts: shared by all linears, combined over ranks by the host. */
 static const octavo_slot kNonfiniteSlot = {
     .size = sizeof(octavo_slot),
     .kind = OCTAVO_KIND_SLOT,
@@ -141,7 +141,8 @@ static const octavo_slot kNonfiniteSlot = {
     .scale_slot = OCTAVO_NONE,
     .rows = 1,
     .cols = 1,
-    .access = {[OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_ACCUMULATE,
+    .access = {[OCTAVO_VERB_FORWARD] = OCTAVO_ACCESS_ACCUMULATE,
+               [OCTAVO_VERB_BACKWARD] = OCTAVO_ACCESS_ACCUMULATE,
                [OCTAVO_VERB_END_STEP] = OCTAVO_ACCESS_WRITE},
     .name = OCTAVO_STR("nonfinite")};
 
@@ -261,8 +262,8 @@ static void forward(pass *p, const parameter *w, const octavo_forward_call *c) {
   const octavo_scale x_scale_inv = take_scale(p), w_scale_inv = take_scale(p);
   octavo_tensor x_codes = take_codes(p, c->x->rows, w->cols, OCTAVO_E4M3FN);
   octavo_tensor w_codes = take_codes(p, w->rows, w->cols, OCTAVO_E4M3FN);
-  quantize(p, c->x, &x_codes, NULL, &x_scale_inv, NULL);
-  quantize(p, &weight, &w_codes, NULL, &w_scale_inv, NULL);
+  quantize(p, c->x, &x_codes, NULL, &x_scale_inv, c->slots[kNonfinite]);
+  quantize(p, &weight, &w_codes, NULL, &w_scale_inv, c->slots[kNonfinite]);
   gemm(p, &x_codes, &x_scale_inv, &w_codes, &w_scale_inv, c->y, c->bias, 0);
 }
 

@@ -52,7 +52,7 @@ class Rowwise : public Backend<Rowwise> {
   void backward(Pass &p, const BackwardCall &c) const {
     if (c.wants_dx()) {
       Codes dy = p.codes(c.m(), c.n(), OCTAVO_E4M3FN, kRows, OCTAVO_PER_ROW);
-      p.cast(c.dy(), dy, power_of_two(c[nonfinite_]));
+      p.cast(c.dy(), dy, power_of_two());
       p.multiply(dy.by_rows(), c[backward_].by_columns(), c.dx());
     }
     if (p.may(!c.wants_dx())) p.look(c.dy(), nullptr, c[nonfinite_]);
@@ -64,9 +64,8 @@ class Rowwise : public Backend<Rowwise> {
 
  private:
   // [rule]
-  static Cast power_of_two(float *nonfinite = nullptr) {
+  static Cast power_of_two() {
     Cast how;
-    how.nonfinite = nonfinite;
     how.rule = OCTAVO_RULE_POW2;
     how.eps = 1e-12F;
     return how;

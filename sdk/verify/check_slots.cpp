@@ -44,7 +44,8 @@ void check_access_kinds(const octavo_slot &d, const std::string &name) {
   for (int verb = OCTAVO_VERB_REDUCE + 1; verb < OCTAVO_VERB_LIMIT; ++verb)
     expect(d.access[verb] == 0, name, " states an access for verb ", verb,
            ", which does not exist");
-  expect(accumulating <= 1, name, " is accumulated by ", accumulating, " verbs; one is allowed");
+  expect(accumulating <= 1 || d.role == OCTAVO_ROLE_NONFINITE, name, " is accumulated by ",
+         accumulating, " verbs; one is allowed");
   if (accumulating == 0) return;
   expect(d.dtype == OCTAVO_F32, name, " is accumulated in ", dtype_name(d.dtype),
          "; every accumulator is f32");

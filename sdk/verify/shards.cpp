@@ -60,7 +60,8 @@ Shards::Shards(Host &host, const octavo_shard_plan &plan)
   amax_ = reinterpret_cast<float *>(scratch((shards_.size() + 1) * sizeof(float), "amax"));
 }
 
-// `writes`: of place, which writes what quantize_weight writes; else of cast.
+// `writes`: of place, which writes what quantize_weight writes; else of cast, which reads and
+// flags.
 std::vector<void *> Shards::slots(bool writes) const {
   std::vector<void *> list;
   for (const Entry &e :
@@ -69,7 +70,8 @@ std::vector<void *> Shards::slots(bool writes) const {
     const bool is_weight =
         (desc.flags & OCTAVO_SLOT_NATIVE) != 0 && desc.role == OCTAVO_ROLE_WEIGHT;
     const bool is_there =
-        !is_weight && e.access != OCTAVO_ACCESS_NONE && (writes || e.access == OCTAVO_ACCESS_READ);
+        !is_weight && e.access != OCTAVO_ACCESS_NONE &&
+        (writes || e.access == OCTAVO_ACCESS_READ || desc.role == OCTAVO_ROLE_NONFINITE);
     list.push_back(is_there ? e.address : nullptr);
   }
   if (list.empty()) list.push_back(nullptr);

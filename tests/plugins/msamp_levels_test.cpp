@@ -186,7 +186,7 @@ TEST(MsampSlots, of_the_session) {
     double initial;
   };
   const Expected table[] = {
-      {"nonfinite", OCTAVO_ROLE_NONFINITE, 1, 1, "--AWR-", OCTAVO_SLOT_REDUCE, OCTAVO_COMBINE_MAX,
+      {"nonfinite", OCTAVO_ROLE_NONFINITE, 1, 1, "AAAWR-", OCTAVO_SLOT_REDUCE, OCTAVO_COMBINE_MAX,
        0},
       {"reduce/saturated", OCTAVO_ROLE_OTHER, 1, 1, "---U-A", OCTAVO_SLOT_REDUCE,
        OCTAVO_COMBINE_SUM, 0},

@@ -81,6 +81,12 @@ TEST_P(MsampNonfinite, one_infinite_output_gradient) {
   dy.at(1, 1) = infinity;
   expect_skipped(rough_matrix(kM, kK, 8, 1.0f), dy);
 }
+// A saturating cast of x leaves products finite.
+TEST_P(MsampNonfinite, one_infinite_input) {
+  Matrix x = rough_matrix(kM, kK, 8, 1.0f);
+  x.at(2, 3) = -infinity;
+  expect_skipped(x, rough_matrix(kM, kN, 7, 1.0f));
+}
 // The output gradient is good, and yet the weight gradient is not.
 TEST_P(MsampNonfinite, input_alone) {
   Matrix x = rough_matrix(kM, kK, 8, 1.0f);

@@ -104,6 +104,21 @@ TEST_P(TeSteps, forward_without_accumulators_records_nothing) {
   }
 }
 
+TEST_P(TeSteps, casts_of_x_and_w_flag_inf_and_nan) {
+  for (const float bad : {INFINITY, -INFINITY, NAN})
+    for (const bool in_w : {false, true}) {
+      Matrix x = uneven_matrix(17, kK, 10, 30.0f), spoiled = w;
+      (in_w ? spoiled : x).at(3, 4) = bad;
+      TeLayer layer(setup(), spoiled);
+      layer.quantize_weight();
+      EXPECT_EQ(*layer.slot("nonfinite"), in_w ? 1.0f : 0.0f);
+      layer.forward(x);
+      EXPECT_EQ(*layer.slot("nonfinite"), 1.0f);
+      layer.end_step();
+      EXPECT_EQ(*layer.slot("nonfinite"), 0.0f);
+    }
+}
+
 TEST_P(TeSteps, ranks_combine_amax_unless_told_not_to) {
   for (const char *value : {"true", "false"}) {
     TeSetup s = setup();

@@ -38,11 +38,11 @@ Owned alias_of(View weight) {
   return Owned(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
 }
 
-void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered) {
+void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered, bool records) {
   const List &list = list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   if (list.slots.empty()) return;
   check_held(e, parameter, list);
-  Pointers pointers(e, list, true);
+  Pointers pointers(e, list, records);
   const WeightMatrix matrix(e, parameter, list, weight, is_gathered, &pointers);
   Workspace workspace(e, e.weight_workspace[parameter]);
   auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL);
@@ -159,7 +159,7 @@ void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, co
 }
 
 void Coupling::take(const Entry &e, uint32_t p, View weight, int64_t version, bool evaluates) {
-  write_codes(e, p, weight, version);
+  write_codes(e, p, weight, version, !evaluates);
   Codes &codes = codes_[p];
   // Nothing trusts these codes any more, and a graph's own memory must end with it.
   const bool holds = weight && version != kGathered && !get(flags_.since[kCaptured]);
@@ -188,15 +188,16 @@ void Coupling::settle_gathered(const Entry &e, uint32_t parameter, View weight) 
   uint8_t &stale = flags_.weights[parameter];
   if (!(get(stale) & kCodes)) return;
   const std::lock_guard lock(mutex_);
-  write_codes(e, parameter, weight, weight ? kGathered : kPacked);
+  write_codes(e, parameter, weight, weight ? kGathered : kPacked, true);
   std::atomic_ref<uint8_t>(stale).fetch_and(static_cast<uint8_t>(~kCodes));
 }
 
-void Coupling::write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version) {
+void Coupling::write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version,
+                           bool records) {
   if (version == kPacked)
-    shard_place(e, parameter, codes_[parameter].packets, codes_[parameter].amax);
+    shard_place(e, parameter, codes_[parameter].packets, codes_[parameter].amax, records);
   else
-    quantize(e, parameter, weight, version == kGathered);
+    quantize(e, parameter, weight, version == kGathered, records);
 }
 
 void Coupling::gathered(uint32_t parameter, Owned packets, Owned amax) {

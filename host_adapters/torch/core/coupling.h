@@ -151,7 +151,7 @@ class Coupling {
   static uint8_t get(const uint8_t &flag);
   static void put(uint8_t &flag, uint8_t value);
   void end(const Entry &e);
-  void write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version);
+  void write_codes(const Entry &e, uint32_t parameter, View weight, int64_t version, bool records);
   // The same, and notes whose codes they are. evaluates: for a forward outside of training.
   void take(const Entry &e, uint32_t parameter, View weight, int64_t version, bool evaluates);
   void refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,

@@ -122,7 +122,7 @@ void shard_cast(const Entry &e, int64_t parameter, View shard, View amax, View p
   if (packets_in(e, plan, packet) != 1)
     raise(OCTAVO_INVALID, name_of(e, parameter) + ": packet: expected one, found several");
   Pointers pointers(e, list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter),
-                    false);
+                    true);
   Workspace workspace(e, plan.cast_workspace);
   call.slots = pointers.data();
   call.packet = packet.mutable_data();
@@ -138,7 +138,7 @@ void shard_gathered(const Entry &e, int64_t parameter, View packets, View amax) 
   e.coupling.gathered(plan.parameter, shared(packets), shared(amax));
 }
 
-void shard_place(const Entry &e, uint32_t parameter, View packets, View amax) {
+void shard_place(const Entry &e, uint32_t parameter, View packets, View amax, bool records) {
   if (!packets || packets.data() == nullptr)
     raise(OCTAVO_WRONG_STATE,
           name_of(e, parameter) +
@@ -148,7 +148,7 @@ void shard_place(const Entry &e, uint32_t parameter, View packets, View amax) {
   const octavo_shard_plan &plan = plan_of(e, parameter);
   const List &list = list_of(e, OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   check_held(e, parameter, list);
-  Pointers pointers(e, list, true);
+  Pointers pointers(e, list, records);
   Workspace workspace(e, plan.place_workspace);
   auto call = call_of<octavo_gathered_call>(e, OCTAVO_KIND_GATHERED_CALL);
   call.parameter = parameter;

@@ -28,6 +28,6 @@ void shard_cast(const Entry &e, int64_t parameter, View shard, View amax, View p
 void shard_gathered(const Entry &e, int64_t parameter, View packets, View amax);
 
 // Such packets into the slots of the parameter, as quantize_weight leaves them. Throws.
-void shard_place(const Entry &e, uint32_t parameter, View packets, View amax);
+void shard_place(const Entry &e, uint32_t parameter, View packets, View amax, bool records);
 
 }  // namespace octavo::core

@@ -20,7 +20,6 @@ octavo_sys::options! {
 struct Current {
     weight: MatrixSlot,
     cache: Option<CodesSlot>,
-    nonfinite: FloatSlot,
 }
 // [/slots]
 
@@ -29,14 +28,14 @@ impl Backend for Current {
 
     // [open]
     fn open(slots: &mut Slots, options: Options) -> Result<Self, Error> {
-        let nonfinite = slots.nonfinite();
+        slots.nonfinite();
         let (readers, cache) = if options.weight_cache {
             let cache = slots.weight_codes("weight_cache", OCTAVO_E4M3FN, Directions::Both);
             (vec![OCTAVO_VERB_QUANTIZE_WEIGHT], Some(cache))
         } else {
             (vec![OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD], None)
         };
-        Ok(Current { weight: slots.native_weight(&readers), cache, nonfinite })
+        Ok(Current { weight: slots.native_weight(&readers), cache })
     }
     // [/open]
 
@@ -64,7 +63,7 @@ impl Backend for Current {
     fn linear_backward<'c>(&self, p: &mut Pass<'c>, c: &BackwardCall<'c>) -> Done {
         let directions = if c.dw.is_some() { Directions::Both } else { Directions::Rows };
         let dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, directions)?;
-        p.cast_with(c.dy, dy, Cast { nonfinite: c.at(self.nonfinite), ..Cast::default() })?;
+        p.cast(c.dy, dy)?;
         if let Some(dx) = c.dx {
             let w = self.codes_of(p, c, c.weight, Directions::Columns)?;
             p.multiply(dy.by_rows(), w.by_columns(), dx, None, false)?;

@@ -45,11 +45,12 @@ typedef struct octavo_shard_call {
   const octavo_tensor *shard; /* [0 to rows, K]: the rank's own rows, in the parameter's dtype */
   float *amax; /* f32 [1, 1]; measure: accumulated (max), at first 0; cast: combined over ranks */
   /* For cast only. */
-  void *const *slots; /* the parameter's list. Entries that quantize_weight writes or accumulates,
-                         and that of the native weight, may be null */
-  void *packet;       /* plan.packet_bytes, at a multiple of OCTAVO_ALIGNMENT; those of a rank
-                         without rows stay as they are */
-  void *workspace;    /* plan.cast_workspace bytes */
+  void *const
+      *slots;   /* the parameter's list, with that of NONFINITE to flag the rank's own rows. Others
+                   that quantize_weight writes or accumulates, and the weight's, may be null */
+  void *packet; /* plan.packet_bytes, at a multiple of OCTAVO_ALIGNMENT; those of a rank
+                   without rows stay as they are */
+  void *workspace; /* plan.cast_workspace bytes */
 } octavo_shard_call;
 
 /* Arguments of place. */

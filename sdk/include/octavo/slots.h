@@ -59,7 +59,8 @@ enum {
   OCTAVO_ACCESS_READ = 1,
   OCTAVO_ACCESS_WRITE = 2,     /* writes every byte and does not read the old content */
   OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only */
-  OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32, one verb per slot */
+  OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot, but for
+                                  NONFINITE, which every verb that casts sets */
 };
 
 /* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. */

@@ -148,6 +148,8 @@ constexpr Case kCases[] = {
     {"late", kLatePlan, "changed the plan"},
     {"nonfinite.nan", kNanIsCleared, "should be NaN"},
     {"nonfinite", kNoNonfinite, "should be 1"},
+    {"nonfinite", kNoNonfiniteOfX, "in x, and no result shows it"},
+    {"nonfinite", kNoNonfiniteOfW, "in w, and no result shows it"},
     {"nonfinite", kNonfiniteStays, "should be 0 after end_step"},
     {"numerics", kNoBias, "y of 'wide'"},
     {"numerics", kWrongScaleInv, "dx of 'wide'"},

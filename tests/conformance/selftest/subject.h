@@ -142,6 +142,8 @@ enum Fault : int64_t {
   kShardRecordsNothing,   // place leaves out amax
   kShardCopiesOnHost,     // place copies scale_inv with memcpy
   kShardTooFew,           // place accepts packets of some of the rows
+  kNoNonfiniteOfX,        // casts of x set no flag
+  kNoNonfiniteOfW,        // casts of a weight set no flag
   kFaultCount
 };
 

@@ -157,7 +157,9 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
     const uint32_t dtype = s->fault == kNonfiniteI32 ? OCTAVO_I32 : OCTAVO_F32;
     s->nonfinite_slot =
         emit.slot("nonfinite", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE, dtype, 1, 1,
-                  {{OCTAVO_VERB_BACKWARD, OCTAVO_ACCESS_ACCUMULATE},
+                  {{OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_ACCESS_ACCUMULATE},
+                   {OCTAVO_VERB_FORWARD, OCTAVO_ACCESS_ACCUMULATE},
+                   {OCTAVO_VERB_BACKWARD, OCTAVO_ACCESS_ACCUMULATE},
                    {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_WRITE}},
                   s->fault == kNonfiniteNotReduced ? 0u : uint32_t{OCTAVO_SLOT_REDUCE});
     s->nonfinite_position = s->session_positions;
@@ -173,6 +175,7 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
     if ((s->parameters[id].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) continue;
     emit.use(OCTAVO_OWNER_PARAMETER, id, w, column, 1);
     emit.use(OCTAVO_OWNER_PARAMETER, id, w + 1, column, 1);
+    emit.use(OCTAVO_OWNER_PARAMETER, id, s->nonfinite_slot);
     ++column;
   }
   const auto first = static_cast<uint32_t>(s->sealed_linears);

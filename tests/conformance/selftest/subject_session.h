@@ -26,7 +26,8 @@ enum {
   kOwnCacheT,
   kOwnCacheInv,
   kWScale,
-  kWAmax
+  kWAmax,
+  kOwnNonfinite
 };
 inline constexpr int64_t kHistory = 4;
 inline constexpr float kE4m3Max = 448;

@@ -63,6 +63,7 @@ octavo_status cast(const octavo_session *s, const octavo_shard_call *c) {
   q.out = &out;
   q.out_scale_inv = &scale_inv;
   q.scale = static_cast<const float *>(c->slots[kWScale]);
+  q.nonfinite = static_cast<float *>(c->slots[kOwnNonfinite]);
   if (s->fault == kShardOwnScale) q.rule = OCTAVO_RULE_QUOTIENT;
   s->kernels->quantize(s->ctx, &q);
   return OCTAVO_OK;

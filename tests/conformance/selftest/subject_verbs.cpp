@@ -127,7 +127,8 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
   const octavo_tensor w = {c->slots[kWeight], d.rows, d.cols, d.cols, d.dtype, 0};
   octavo_tensor out = codes(c->slots[kOwnCache], n, k, OCTAVO_E4M3FN);
   octavo_tensor out_t = codes(c->slots[kOwnCacheT], k, n, OCTAVO_E4M3FN);
-  cast(s, {&w, &out, &out_t, c->slots[kWScale], c->slots[kOwnCacheInv], c->slots[kWAmax], nullptr,
+  void *nonfinite = s->fault == kNoNonfiniteOfW ? nullptr : c->slots[kOwnNonfinite];
+  cast(s, {&w, &out, &out_t, c->slots[kWScale], c->slots[kOwnCacheInv], c->slots[kWAmax], nonfinite,
            kE4m3Max});
   return OCTAVO_OK;
 }
@@ -166,7 +167,8 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const bool current =
       s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
   void *amax = c->slots[s->fault == kAmaxInScale ? kXScale : kXAmax];
-  cast(s, {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, amax, nullptr, kE4m3Max},
+  void *nonfinite = s->fault == kNoNonfiniteOfX ? nullptr : c->slots[kNonfinite];
+  cast(s, {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, amax, nonfinite, kE4m3Max},
        current);
   if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
   const octavo_tensor w = codes(c->slots[kCache], n, k, OCTAVO_E4M3FN);

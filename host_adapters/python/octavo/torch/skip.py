@@ -1,4 +1,4 @@
-"""Leaving out a step whose gradients met Inf or NaN, which a saturating cast hides from torch.
+"""Leaving out a step in which a cast met Inf or NaN, which a saturating cast hides from torch.
 
 The backend notes it in a slot on the device. On the CPU the host looks there before a step. On
 other devices it would wait for the device, so an optimizer that takes torch's `found_inf` is given

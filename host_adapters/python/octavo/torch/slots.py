@@ -7,7 +7,7 @@ import torch
 from .. import _abi
 from .foreign import is_dtensor, local
 
-MARKED = 0.5  # in the nonfinite slot instead of 1: a gradient was set to NaN when the cast met it
+MARKED = 0.5  # in the nonfinite slot instead of 1: what casts met is a NaN in gradients
 
 
 @dataclasses.dataclass(eq=False)

@@ -9,8 +9,8 @@ use std::os::raw::c_void;
 use std::ptr::null_mut;
 
 use crate::barrier::Error;
-use crate::operands::Tensor;
-use crate::slots::{Linear, Parameter, Place, NOWHERE};
+use crate::operands::{Floats, Tensor};
+use crate::slots::{FloatSlot, Linear, Parameter, Place, NOWHERE};
 use crate::sys::*;
 
 /// The addresses of one object's list.
@@ -35,6 +35,9 @@ impl<'c> Addresses<'c> {
     /// The slot of a handle, or nothing where this object has none.
     pub fn at<H: At<'c>>(&self, handle: H) -> H::Found {
         handle.at(self)
+    }
+    pub(crate) fn flag(&self, slot: Option<FloatSlot>) -> Floats<'c> {
+        slot.map_or(Floats::none(), |slot| self.at(slot))
     }
     pub(crate) fn tensor(&self, rule: usize) -> Tensor<'c> {
         let place = self.places.get(rule).copied().unwrap_or(NOWHERE);

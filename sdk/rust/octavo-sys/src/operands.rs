@@ -194,7 +194,7 @@ impl<'c> Operand<'c> {
 /// How a cast finds its scale. The default: from the matrix itself, which is current scaling.
 #[derive(Clone, Copy)]
 pub struct Cast<'c> {
-    /// Set to 1 by an Inf or NaN.
+    /// Set to 1 by an Inf or NaN. None: the session's flag, of a plain matrix.
     pub nonfinite: Floats<'c>,
     /// Accumulates the largest absolute value.
     pub amax: Floats<'c>,

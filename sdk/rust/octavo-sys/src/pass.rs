@@ -58,6 +58,8 @@ pub struct Pass<'c> {
     saved_rows: i64,
     kernels: u64,
     kernels_end: u64,
+    /// The session's flag, which casts of plain matrices set.
+    pub(crate) flag: Floats<'c>,
     call: PhantomData<&'c ()>,
 }
 
@@ -80,6 +82,7 @@ impl<'c> Pass<'c> {
             saved_rows: 1,
             kernels: 0,
             kernels_end: 0,
+            flag: Floats::none(),
             call: PhantomData,
         }
     }

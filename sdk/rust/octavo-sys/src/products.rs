@@ -2,6 +2,7 @@
 use std::ptr::null;
 
 use crate::barrier::Done;
+use crate::device::is_plain;
 use crate::growable::fresh;
 use crate::operands::{Cast, Codes, Floats, Operand, Tensor};
 use crate::pass::Pass;
@@ -38,7 +39,8 @@ impl<'c> Pass<'c> {
             q.out_t = columns;
         }
         q.out_scale_inv = &scale_inv;
-        q.nonfinite = how.nonfinite.data;
+        let is_watched = how.nonfinite.data.is_null() && is_plain(input.dtype());
+        q.nonfinite = if is_watched { self.flag.data } else { how.nonfinite.data };
         q.amax = how.amax.data;
         q.scale = how.scale.data;
         q.rule = how.rule;

@@ -6,7 +6,7 @@ use crate::growable::take;
 use crate::options::parse;
 use crate::pass::MEASURED_ROWS;
 use crate::seal::{check_rules, Objects, Sealed};
-use crate::slots::{Linear, Parameter, SlotRule, Slots};
+use crate::slots::{FloatSlot, Linear, Parameter, SlotRule, Slots};
 use crate::sys::*;
 use crate::text::owned;
 
@@ -18,6 +18,8 @@ pub(crate) struct Session<B> {
     pub backend: B,
     rules: Vec<SlotRule>,
     pub objects: Objects,
+    /// The slot of nonfinite(), which casts set.
+    pub flag: Option<FloatSlot>,
 }
 
 fn judge<B: Backend>(device: &Device, options: &B::Options, verdicts: &mut Verdicts<'_>) {
@@ -55,7 +57,8 @@ impl<B: Backend> Session<B> {
         let backend = B::open(&mut slots, options)?;
         let rules = slots.rules;
         check_rules(&rules)?;
-        Ok(Session { device, backend, rules, objects: Objects::default() })
+        let flag = rules.iter().position(|rule| rule.role == OCTAVO_ROLE_NONFINITE).map(FloatSlot);
+        Ok(Session { device, backend, rules, objects: Objects::default(), flag })
     }
 
     /// # Safety

@@ -197,9 +197,12 @@ impl<'a> Slots<'a> {
             ..SlotRule::new(Owner::Parameter, "weight", OCTAVO_ROLE_WEIGHT).read(read_by)
         })
     }
-    /// The flag that a cast of dy met an Inf or NaN, which a saturating cast would hide.
+    /// The flag that a cast met an Inf or NaN, which a saturating cast would hide. Every cast of a
+    /// plain matrix in quantize_weight, linear_forward and linear_backward sets it by itself.
     pub fn nonfinite(&mut self) -> FloatSlot {
         let rule = SlotRule::new(Owner::Session, "nonfinite", OCTAVO_ROLE_NONFINITE)
+            .accumulate(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_COMBINE_MAX)
+            .accumulate(OCTAVO_VERB_FORWARD, OCTAVO_COMBINE_MAX)
             .accumulate(OCTAVO_VERB_BACKWARD, OCTAVO_COMBINE_MAX);
         self.floats(rule.read(&[OCTAVO_VERB_OPTIMIZER_STEP]))
     }

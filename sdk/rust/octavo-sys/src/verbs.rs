@@ -43,6 +43,7 @@ impl<B: Backend> Session<B> {
         let work = Buffer::new(c.workspace, parameter.workspace);
         let mut p = Pass::new(&self.device, 0, c.stream, work, Buffer::new(null_mut(), 0));
         let addresses = Addresses::new(&parameter.places, c.slots);
+        p.flag = addresses.flag(self.flag);
         self.backend.quantize_weight(&mut p, &WeightCall { parameter, addresses })
     }
 
@@ -77,6 +78,7 @@ impl<B: Backend> Session<B> {
             saves: !c.saved.is_null(),
             addresses: Addresses::new(&linear.places, c.slots),
         };
+        p.flag = call.flag(self.flag);
         self.backend.linear_forward(&mut p, &call)
     }
 
@@ -125,6 +127,7 @@ impl<B: Backend> Session<B> {
             flags: c.flags,
             addresses: Addresses::new(&linear.places, c.slots),
         };
+        p.flag = call.flag(self.flag);
         self.backend.linear_backward(&mut p, &call)
     }
 

@@ -60,6 +60,8 @@ class Backend {
   // What computes a linear, or casts a weight: this object, or one with the options of its own.
   const Self &self_of(const Linear &l) const { return variant(l.variant); }
   const Self &self_of(const Parameter &p) const { return variant(p.variant); }
+  // nonfinite(), which casts set; no rule: the backend states none.
+  FloatSlot flag() const { return flag_; }
 
   // ---- The verbs of octavo.backend/1. ----
 
@@ -258,6 +260,7 @@ class Backend {
   Device device_;
   Options options_{};
   std::vector<SlotRule> rules_;  // of all variants
+  FloatSlot flag_;
   Objects objects_;
   std::vector<std::unique_ptr<Self>> variants_;  // for options of linears, from 1 on
   const Backend *session_ = nullptr;             // of a variant

@@ -55,8 +55,9 @@ class FusedBackend : public Backend<Self, OptionsType> {
     Pass p(this->device(), false, x.rows, forward.stream, forward.workspace, forward.saved);
     p.fuse(x, c->prologue);
     forward.x = &x;
-    this->self_of(l).forward(p,
-                             ForwardCall(l, this->objects().parameters[l.weight], forward, false));
+    const ForwardCall call(l, this->objects().parameters[l.weight], forward, false);
+    p.watch(call[this->self_of(l).flag()]);
+    this->self_of(l).forward(p, call);
     return p.status();
   }
 

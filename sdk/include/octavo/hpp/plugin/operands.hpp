@@ -57,7 +57,7 @@ struct Codes {
 
 // How a cast finds its scale: with the default from the matrix itself (current scaling).
 struct Cast {
-  float *nonfinite = nullptr;
+  float *nonfinite = nullptr;  // null: the session's flag, of a plain matrix
   float *amax = nullptr;
   const float *scale = nullptr;  // OCTAVO_RULE_GIVEN
   uint32_t rule = OCTAVO_RULE_QUOTIENT;

@@ -65,6 +65,9 @@ class Pass {
 
   // ---- Kernels; products.hpp defines them. ----
 
+  // The session's flag, which casts of plain matrices set from now on; null: they set none.
+  void watch(float *nonfinite) { nonfinite_ = nonfinite; }
+
   // in -> every direction of `out` that is there.
   void cast(const octavo_tensor &in, Codes &out, const Cast &how = Cast());
   // Adds how well `codes` represent `in`; nothing unless the host asks for it.
@@ -164,6 +167,7 @@ class Pass {
   uint64_t kernel_bytes_ = 0;
   uint64_t kernel_end_ = 0;
   octavo_status status_ = OCTAVO_OK;
+  float *nonfinite_ = nullptr;
   octavo_tensor *fused_ = nullptr;
   const octavo_prologue *prologue_ = nullptr;
   uint64_t prologue_bytes_ = 0;

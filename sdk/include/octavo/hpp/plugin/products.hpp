@@ -44,7 +44,8 @@ inline void Pass::cast_to_nearest(const octavo_tensor &in, Codes &out, const Cas
   q.counter = how.counter;
   q.window = how.window;
   q.amax = how.amax;
-  q.nonfinite = how.nonfinite;
+  const bool is_watched = how.nonfinite == nullptr && is_plain_dtype(in.dtype);
+  q.nonfinite = is_watched ? nonfinite_ : how.nonfinite;
   q.rule = how.rule;
   q.eps = how.eps;
   q.flags = how.flags;

@@ -118,6 +118,7 @@ class Shards {
     if (c->shard->rows == 0) return OCTAVO_OK;
     if (c->packet == nullptr) throw Error(OCTAVO_INVALID, "expected a packet, found null");
     Pass p(self().device(), false, 0, c->stream, c->workspace, nullptr);
+    p.watch(call[self().self_of(w).flag()]);  // of its own rows
     cast_rows(p, call, *c->shard, std::min(c->rows, w.rows), c->amax, c->packet);
     return p.status();
   }

@@ -58,11 +58,14 @@ class Slots {
     return {add(std::move(r.read(read_by)))};
   }
 
-  // The flag that a cast of dy met an Inf or NaN, which a saturating cast would hide.
+  // The flag that a cast met an Inf or NaN, which a saturating cast would hide. Every cast of a
+  // plain matrix in cast_weight(), forward() and backward() sets it by itself.
   // end_step_reads: finish_step() looks at it before it is cleared.
   FloatSlot nonfinite(bool end_step_reads = false) {
     SlotRule r = rule(SlotRule::Kind::kSession, "nonfinite", OCTAVO_ROLE_NONFINITE);
-    r.accumulate(OCTAVO_VERB_BACKWARD, OCTAVO_COMBINE_MAX);
+    for (const uint32_t verb :
+         {OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD})
+      r.accumulate(verb, OCTAVO_COMBINE_MAX);
     r.read({OCTAVO_VERB_OPTIMIZER_STEP});
     if (end_step_reads) r.update({OCTAVO_VERB_END_STEP});
     return {add(std::move(r))};

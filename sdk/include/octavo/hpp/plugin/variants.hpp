@@ -18,7 +18,12 @@ void Backend<Self, OptionsType>::state_slots(std::vector<SlotRule> before, uint3
   Slots slots(device_, std::move(before), number);
   self().declare(slots);
   rules_ = slots.rules();
-  for (const SlotRule &r : rules_) {
+  for (uint32_t i = 0; i < rules_.size(); ++i) {
+    SlotRule &r = rules_[i];
+    if (r.variant == number && r.role == OCTAVO_ROLE_NONFINITE) {
+      flag_.rule = i;
+      if (!casts_weights()) r.access[OCTAVO_VERB_QUANTIZE_WEIGHT] = OCTAVO_ACCESS_NONE;
+    }
     // A verb under a wrong name leaves the default, which does nothing, in its place.
     if (!casts_weights() && r.access[OCTAVO_VERB_QUANTIZE_WEIGHT] == OCTAVO_ACCESS_WRITE)
       throw Error(OCTAVO_INTERNAL, "quantize_weight writes slot \"" + r.name +

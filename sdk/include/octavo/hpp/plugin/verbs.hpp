@@ -134,7 +134,9 @@ octavo_status Backend<Self, OptionsType>::quantize_weight(const octavo_weight_ca
   const Parameter &w = objects_.parameters[c->parameter];
   if (!w.is_linear_weight()) return OCTAVO_OK;
   Pass p(device_, false, 0, c->stream, c->workspace, nullptr);
-  self_of(w).cast_weight(p, WeightCall(w, c->slots, false));
+  const WeightCall call(w, c->slots, false);
+  p.watch(call[self_of(w).flag()]);
+  self_of(w).cast_weight(p, call);
   if (p.status() == OCTAVO_OK) w.cast.set();
   return p.status();
 }
@@ -143,7 +145,9 @@ template <typename Self, typename OptionsType>
 octavo_status Backend<Self, OptionsType>::linear_forward(const octavo_forward_call *c) const {
   const Linear &l = checked(*c);
   Pass p(device_, false, c->x->rows, c->stream, c->workspace, c->saved);
-  self_of(l).forward(p, ForwardCall(l, objects_.parameters[l.weight], *c, false));
+  const ForwardCall call(l, objects_.parameters[l.weight], *c, false);
+  p.watch(call[self_of(l).flag()]);
+  self_of(l).forward(p, call);
   return p.status();
 }
 
@@ -153,7 +157,9 @@ octavo_status Backend<Self, OptionsType>::linear_backward(const octavo_backward_
   const Parameter &w = objects_.parameters[l.weight];
   // `saved` is only read: the const that is cast away is the tensor struct's, which serves both.
   Pass p(device_, false, c->dy->rows, c->stream, c->workspace, const_cast<void *>(c->saved), true);
-  self_of(l).backward(p, BackwardCall(l, w, *c, w.has_gradient, nullptr));
+  const BackwardCall call(l, w, *c, w.has_gradient, nullptr);
+  p.watch(call[self_of(l).flag()]);
+  self_of(l).backward(p, call);
   return p.status();
 }
 
