@@ -202,6 +202,16 @@ def test_an_export_between_steps_changes_no_byte_of_the_run(tmp_path, recipe):
             assert torch.equal(value.reshape(-1).view(torch.uint8), two[name].reshape(-1).view(torch.uint8)), name
 
 
+@pytest.mark.parametrize("recipe", ["delayed", "mx"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_from_pretrained_needs_no_dtype(tmp_path, recipe, dtype):
+    model, _ = octavo.prepare(LlamaForCausalLM(LlamaConfig(**TINY)).to(dtype), overrides=te(recipe))
+    octavo.export(model, tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.dtype is dtype
+    assert (loaded.lm_head.weight.float() - model.lm_head.weight.float()).norm() < 0.05 * model.lm_head.weight.float().norm()
+
+
 @pytest.mark.parametrize("layout, recipe, reason", REFUSED)
 def test_what_a_layout_cannot_hold_is_refused(tmp_path, layout, recipe, reason):
     model, _ = trained(te(recipe), steps=1)

@@ -24,6 +24,39 @@ def made(overrides=BACKENDS["te"]):
 X = torch.randn(8, 32, generator=torch.Generator().manual_seed(1))
 
 
+# Inputs that are no dense tensors ---------------------------------------------------------------
+
+
+def rows(layout):
+    return torch.nested.nested_tensor([torch.randn(3, 32), torch.randn(5, 32)], layout=layout)
+
+
+OTHER_INPUTS = {
+    "a nested tensor": lambda: rows(torch.strided), "a nested tensor of": lambda: rows(torch.jagged),
+    "torch.sparse_coo": lambda: X.to_sparse(), "torch.sparse_csr": lambda: X.to_sparse_csr(),
+    "torch.sparse_csc": lambda: X.to_sparse_csc(), "torch.sparse_bsr": lambda: X.to_sparse_bsr((4, 4)),
+    "torch._mkldnn": lambda: X.to_mkldnn(), "without memory": lambda: X.to("meta"), "a list": lambda: X.tolist(),
+    "a NoneType": lambda: None}
+
+
+@each
+@pytest.mark.parametrize("found", OTHER_INPUTS)
+@pytest.mark.parametrize("gradients", [True, False])
+def test_an_input_that_is_no_dense_tensor(found, gradients, overrides):
+    model = made(overrides)
+    with torch.set_grad_enabled(gradients), pytest.raises(
+            octavo.InvalidError, match=f"x: expected a dense tensor with memory, found .*{found.removesuffix(' of')}.*filter"):
+        model[0](OTHER_INPUTS[found]())
+    model(X).sum().backward()  # nothing is left behind
+
+
+@pytest.mark.parametrize("found", ["a nested tensor of", "torch.sparse_coo", "torch._mkldnn"])
+def test_evaluation_in_the_hosts_precision_takes_what_torch_takes(found):
+    model = made().eval()
+    with torch.no_grad():
+        assert model[0](OTHER_INPUTS[found]()) is not None
+
+
 # Models that would not be converted -------------------------------------------------------------
 
 

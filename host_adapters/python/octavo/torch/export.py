@@ -71,6 +71,8 @@ def export(model, folder, layout="fp8"):
     static = all(c.x_scale_inv is not None for c in found.values())
     tensors = _state(model, found, lambda c: fits.tensors(c, static))
     config = _config_of(model)
+    if config and not config.get("dtype"):  # transformers derives it from dtypes of the file, of which it knows some
+        config["dtype"] = str(next(t.dtype for t in model.state_dict().values() if t.is_floating_point())).removeprefix("torch.")
     config["quantization_config"] = fits.config(next(iter(found.values())), plain, static)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

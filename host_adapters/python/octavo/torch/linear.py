@@ -116,8 +116,18 @@ def linear(site, x, weight, bias=None, training=True):
         if are_transforms_active():
             return transforms.linear(site, _operand(site, x), weight, bias)
         return _product(site, _operand(site, x), weight, bias, training, _apply)
-    except RuntimeError as e:
+    except (AttributeError, RuntimeError) as e:
+        _check_kind(site, x)
         raise_typed(e)
+
+
+def _check_kind(site, x):
+    """Raises InvalidError for an x that is no dense tensor with memory, of which no op knows."""
+    kind = f"a {type(x).__name__}" if not isinstance(x, torch.Tensor) else "a nested tensor" if x.is_nested else \
+        "a tensor without memory (meta)" if x.is_meta else f"the layout {x.layout}" if x.layout != torch.strided else None
+    if kind is not None:
+        raise InvalidError(f"{site.name}: x: expected a dense tensor with memory, found {kind}; convert it (to_dense, "
+                           "to_padded_tensor, values), or exclude the layer with the filter of octavo.prepare") from None
 
 
 def _operand(site, x):
