@@ -118,6 +118,10 @@ void fill(const Registration &given, Entry *e) {
     most = std::max(most, plan->weight_workspace);
   }
   note_places(given, e);
+  for (uint32_t id = 0; id < octavo_run_slot_count(e->run); ++id)
+    if (octavo_run_slot(e->run, id)->role == OCTAVO_ROLE_NONFINITE &&
+        e->device.type == aoti_torch_device_type_cpu())
+      e->nonfinite = static_cast<float *>(given.slots[id]);
   take_diagnostics();  // a backend without fused linears reports that; it is no error here
   e->coupling.open(given.parameter_count, given.flags, given.callbacks);
 }

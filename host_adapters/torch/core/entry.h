@@ -87,6 +87,7 @@ struct Entry {
   const octavo_fused *fused = nullptr;
   const octavo_shard *shard = nullptr;
   octavo_session *session = nullptr;
+  float *nonfinite = nullptr;  // the slot of this role, on the CPU; null on other devices
   Device device;
   ObjectLists session_lists;
   std::vector<ObjectLists> parameters;

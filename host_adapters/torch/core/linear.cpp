@@ -5,6 +5,7 @@
 #include <torch/headeronly/util/shim_utils.h>
 
 #include "arguments.h"
+#include "nonfinite.h"
 
 namespace octavo::core {
 namespace {
@@ -132,6 +133,8 @@ Forwarded linear_forward(const Entry &e, const ForwardInput &in, View x) {
   check(e.backend->linear_forward(e.session, &f.call), "linear_forward", e, OCTAVO_OWNER_LINEAR,
         in.linear);
   f.ran();
+  if (!(in.flags & kQuiet))
+    show_nonfinite(e, xm, in.weight, e.transposed[f.shape.parameter] != 0, &ym);
   return {std::move(y), std::move(saved)};
 }
 
@@ -235,6 +238,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
         in.linear);
   e.calls[OCTAVO_VERB_BACKWARD].fetch_add(1, std::memory_order_relaxed);
   e.coupling.ran_backward(dym.dtype);
+  if (plan.gradient != OCTAVO_GRADIENT_SLOT || !(in.wanted & kDw)) show_nonfinite(e, out);
   if ((in.flags & kOfGraph) && (in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_SLOT)
     e.coupling.added_to_gradient(e, shape.parameter);
   return out;

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import session, te
+from conftest import msamp, session, te
 from coupling_parts import backward, batch, boundaries, call_of, each, plain, prepared
 from guide_parts import assert_same, mlp, slots
 
@@ -301,3 +301,58 @@ def test_a_branch_that_starts_later_in_a_step_is_no_boundary(overrides, mode):
     assert boundaries(model) == count
     optimizer.step()
     assert boundaries(model) == count + 1
+
+
+GUARDS = {
+    "loss": lambda loss, model: torch.isfinite(loss),
+    "norm": lambda loss, model: torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)),
+    "gradients": lambda loss, model: all(bool(torch.isfinite(p.grad).all()) for p in model.parameters()),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("recipe, where", [
+    *((recipe, where) for recipe in ("delayed", "current", "block", "mx", "rowwise") for where in ("x", "target", "weight")),
+    ("msamp", "x"), ("msamp", "target")])  # whose weights are FP8, which has no Inf
+def test_a_programs_own_guard_leaves_out_the_steps_that_it_does_on_plain_torch(recipe, where, guard):
+    """Casts hide Inf. Results show it as torch's do, and what the program drops is dropped."""
+    def steps(backend):
+        model = plain()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        if backend is not None:
+            model, optimizer = octavo.prepare(model, optimizer, overrides=backend)
+        found = []
+        for i in range(6):
+            x, target = batch()
+            before = model[0].weight.detach().clone()
+            if i in (2, 3):
+                if where == "weight":
+                    with torch.no_grad():
+                        model[0].weight[3, 5] = float("inf")
+                (x if where == "x" else target)[0, 0] = float("nan" if where == "target" else "inf")
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), target)
+            if guard != "loss":
+                loss.backward()
+            if not GUARDS[guard](loss, model):
+                with torch.no_grad():
+                    model[0].weight.copy_(before)
+                continue
+            if guard == "loss":
+                loss.backward()
+            optimizer.step()
+            found.append((i, bool((model[0].weight != before).any())))
+        return found
+
+    overrides = msamp("O2") if recipe == "msamp" else te(recipe)
+    assert steps(None) == [(0, True), (1, True), (4, True), (5, True)]
+    assert steps(overrides) == steps(None)
+
+
+def test_inf_in_a_row_of_x_is_nan_in_that_row_of_y_alone():
+    model, _ = octavo.prepare(nn.Linear(32, 16), overrides=te("current"))
+    x = torch.randn(4, 32)
+    x[2, 5] = float("-inf")
+    y = model(x)
+    assert [bool(torch.isfinite(row).all()) for row in y] == [True, True, False, True]
+    assert bool(torch.isnan(y[2]).all())

@@ -56,8 +56,9 @@ def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
     if in_slot or not need_w:
         dw = None
     session = site.session
-    if (dy.dtype == torch.float16 or session.is_silent) and session.nonfinite is not None and (
-            not session.needs_own_optimizer):
+    # On the CPU the op does so in every dtype.
+    if session.device.type != "cpu" and (dy.dtype == torch.float16 or session.is_silent) and (
+            session.nonfinite is not None and not session.needs_own_optimizer):
         found = (dx if need_x else None, dw, db if need_b else None)
         if is_compiling():  # which would compute with the flag as it was before
             torch.ops.octavo.mark_met(site.run, *found)

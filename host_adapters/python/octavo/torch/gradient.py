@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .. import _abi
 from ..errors import UnsupportedError
 from . import ops
-from .slots import HOST
+from .slots import BACKWARD, HOST, MARKED
 
 aten = torch.ops.aten
 _plainly = torch._C.DisableTorchFunctionSubclass
@@ -142,7 +142,9 @@ class SlotGradient(_Readable):
     def norm_2(self):
         """The l2 norm, a float32 scalar, computed from the stored format."""
         self.complete()
-        return self.session.gradient_sum(self.weights).sqrt().reshape(()) * self.factor.abs()
+        found = self.session.gradient_sum(self.weights).sqrt().reshape(()) * self.factor.abs()
+        met = self.session.nonfinite  # a slot holds no NaN; its norm, which programs look at, does
+        return found if met is None else torch.where(met.reshape(()) > MARKED, float("nan"), found)
 
     def __repr__(self, *, tensor_contents=None):
         return f"SlotGradient(shape={tuple(self.shape)}, factor={self.factor.item()})"
@@ -250,9 +252,20 @@ def begin(session, weight):
         if session.owners is not None:
             session.owners.gradients.expect_anew(weight)
         return 0
+    if session.flags.since[BACKWARD] and len(gradient.begun) == 0:
+        _forget_dropped(session, weight.parameter)
     gradient.begun.add(weight.id)
     session.gradient_is_anew(weight)
     return _abi.BACKWARD_OVERWRITE
+
+
+def _forget_dropped(session, p):
+    """A backward begins where gradients were dropped without a step: what its casts met is gone with them. On the
+    CPU; on other devices looking would wait."""
+    met = session.nonfinite
+    if met is not None and met.device.type == "cpu" and met.item() > MARKED and not any(
+            _held(other) is not None for other in session.owned_parameters() if other is not p):
+        session.drop_records()
 
 
 def _new(session, p):

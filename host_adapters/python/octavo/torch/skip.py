@@ -29,7 +29,10 @@ def _gradients(session, optimizer):
 
 
 def _are_finite(session, optimizer):
-    finite = all(bool(torch.isfinite(g).all()) for g in _gradients(session, optimizer))
+    """Of all gradients of the session, too: another optimizer of this step has some."""
+    others = [local(w.parameter.grad) for w in session.weights
+              if w.parameter is not None and w.is_native and w.parameter.grad is not None]
+    finite = all(bool(torch.isfinite(g).all()) for g in [*_gradients(session, optimizer), *others])
     return not _on_any_rank(session, torch.tensor(not finite, device=session.device))
 
 
@@ -81,7 +84,7 @@ def decide(session, optimizer, earlier=False):
         session.drop_records()  # other ranks see the NaN in the mean, and nobody can skip alone
         return
     if found == MARKED and _are_finite(session, optimizer):
-        # GradScaler skipped an earlier step. This one is valid, but amax still has that Inf.
+        # The program dropped what is marked: a batch, or GradScaler a step. This one is valid, but amax has that Inf.
         session.drop_records()
         return
     session.skipped_steps += 1

@@ -169,8 +169,8 @@ void Run::codes_are_stale(const Parameter &p) {
   std::atomic_ref<uint8_t>(flags_[parameters_.size() + p.id]).fetch_or(core::kCodes);
 }
 
-bool Run::saw_nonfinite() const {
-  return nonfinite_.defined() && nonfinite_.item<float>() != 0.0f;
+float Run::met() const {
+  return nonfinite_.defined() ? nonfinite_.item<float>() : 0.0F;
 }
 
 std::vector<std::pair<at::Tensor, uint32_t>> Run::reduced_slots() const {

@@ -1,12 +1,15 @@
 // One step of a prepared model.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <torch/optim/lbfgs.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "host_adapters/torch/core/nonfinite.h"
 #include "prepared.h"
 #include "slot_gradient.h"
 
@@ -19,6 +22,17 @@ std::vector<at::Tensor> gradients_of(::torch::optim::Optimizer &optimizer) {
     for (at::Tensor &p : group.params())
       if (p.grad().defined()) gradients.push_back(p.grad());
   return gradients;
+}
+
+bool are_finite(const std::vector<at::Tensor> &gradients) {
+  return std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor &gradient) {
+    return at::isfinite(gradient).all().item<bool>();
+  });
+}
+
+// What casts recorded: an Inf in a history would freeze its scale.
+void drop_records(const Run &run) {
+  for (auto &[tensor, combine] : run.reduced_slots()) at::Tensor(tensor).zero_();
 }
 
 }  // namespace
@@ -36,11 +50,15 @@ at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
     loss = std::exchange(closure, nullptr)();
   }
   if (state.before_step) state.before_step();
+  // The program has dropped what is marked, a batch by a guard of its own: this step is valid.
+  if (run.met() == core::kShown &&
+      (state.adam != nullptr || are_finite(gradients_of(*state.given))))
+    drop_records(run);
   if (state.adam != nullptr) {
     state.adam->step();
     state.step_skipped = state.adam->skipped();
   } else {
-    state.step_skipped = run.saw_nonfinite();
+    state.step_skipped = run.met() != 0.0F;
     if (!state.step_skipped) {
       const at::Tensor own = state.given->step(std::move(closure));
       if (repeats) loss = own;
@@ -50,8 +68,7 @@ at::Tensor Prepared::step(std::function<at::Tensor()> closure) {
     ++state.skipped_steps;
     state.optimizer().zero_grad();
     drop_slot_gradients(run);
-    // An Inf in a history would freeze its scale.
-    for (auto &[tensor, combine] : run.reduced_slots()) at::Tensor(tensor).zero_();
+    drop_records(run);
   }
   run.boundary();
   return loss;
