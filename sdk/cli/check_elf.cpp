@@ -1,9 +1,4 @@
 // octavo check-elf: runs the script of that name, which reads a library's tables with readelf.
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include "common.h"
@@ -24,18 +19,6 @@ std::string script() {
       "expected octavo-check-elf in libexec/octavo of the installation, found none");
 }
 
-int run(const std::vector<std::string> &arguments) {
-  std::string python = "python3", file = script();
-  std::vector<char *> argv{python.data(), file.data()};
-  std::vector<std::string> copies = arguments;
-  for (std::string &one : copies) argv.push_back(one.data());
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  std::fprintf(stderr, "error: octavo check-elf needs python3 and readelf: python3: %s\n",
-               std::strerror(errno));
-  return kInternal;
-}
-
 }  // namespace
 
 void add_check_elf(CLI::App &app, int &exit) {
@@ -44,7 +27,11 @@ void add_check_elf(CLI::App &app, int &exit) {
       "Check what a plugin's library exports, needs and leaves in a process; --help lists options");
   command->set_help_flag();
   command->prefix_command();
-  command->callback([command, &exit] { exit = run(command->remaining()); });
+  command->callback([command, &exit] {
+    std::vector<std::string> words = command->remaining();
+    words.insert(words.begin(), script());
+    exit = become_python(words, "octavo check-elf needs python3 and readelf");
+  });
 }
 
 }  // namespace octavo::cli

@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -191,6 +193,17 @@ int failed(const Failure &failure) {
   std::fflush(stdout);
   std::fprintf(stderr, "error: %s\n", take_words(failure.what()).c_str());
   return exit_code(failure.status());
+}
+
+int become_python(std::vector<std::string> arguments, const char *needs) {
+  std::string python = "python3";
+  std::vector<char *> words{python.data()};
+  for (std::string &one : arguments) words.push_back(one.data());
+  words.push_back(nullptr);
+  std::fflush(nullptr);
+  execvp(words[0], words.data());
+  std::fprintf(stderr, "error: %s: python3: %s\n", needs, std::strerror(errno));
+  return kInternal;
 }
 
 void add_python_option(CLI::App &app, std::string &program) {

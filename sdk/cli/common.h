@@ -85,6 +85,10 @@ void put_json(const Json &value) {
   std::puts(value.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+// Replaces this process by python3 with these arguments. Where that fails it prints why, and what
+// needs it, and returns the exit code.
+int become_python(std::vector<std::string> arguments, const char *needs);
+
 // --python, for doctor and env.
 void add_python_option(CLI::App &app, std::string &program);
 
@@ -122,6 +126,7 @@ void add_manifest(CLI::App &app, int &exit);
 void add_new(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_report(CLI::App &app, int &exit);
+void add_run(CLI::App &app, int &exit);
 void add_try(CLI::App &app, int &exit);
 void add_verify(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);

@@ -60,6 +60,7 @@ int main(int argc, char **argv) {
   octavo::cli::add_advise(app, exit);
   octavo::cli::add_plan(app, exit);
   octavo::cli::add_report(app, exit);
+  octavo::cli::add_run(app, exit);
   octavo::cli::add_verify(app, exit);
   octavo::cli::add_checkpoint(app, exit);
   octavo::cli::add_check_elf(app, exit);

@@ -77,8 +77,33 @@ TEST_F(CliCommands, help_lists_exit_codes_and_commands) {
   for (const char *command :
        {"list",  "explain", "doctor", "env",        "estimate",  "plan",     "completion",
         "man",   "config",  "import", "init",       "lock",      "manifest", "new",
-        "probe", "try",     "verify", "checkpoint", "check-elf", "version"})
+        "probe", "try",     "verify", "checkpoint", "check-elf", "version",  "run"})
     EXPECT_THAT(f.out, HasSubstr(std::string("\n  ") + command));
+}
+
+// The package octavo of python3 runs the program: run_program_test.py has what it does.
+TEST_F(CliCommands, run_asks_the_package_of_python3) {
+  const std::string variable = "PYTHONPATH=" OCTAVO_SOURCE_DIR "/host_adapters/python";
+  const auto run = [&](const std::string &path, std::vector<std::string> words) {
+    words.insert(words.begin(), {"/usr/bin/env", "-C", dir.path(), "PYTHONDONTWRITEBYTECODE=1",
+                                 path, OCTAVO_CLI, "run"});
+    return run_program(words);
+  };
+  dir.write("own.py", "import sys; print(*sys.argv[1:])\nsys.exit(7)\n");
+  const Finished ran = run(variable, {"own.py", "--config", "-m", "--help"});
+  EXPECT_EQ(ran.exit_code, 7) << ran.err;
+  EXPECT_EQ(ran.out, "--config -m --help\n");
+  EXPECT_THAT(ran.err, HasSubstr("octavo run: FP8 of accelerate.Accelerator"));
+  const Finished module = run(variable, {"-m", "own", "--config"});
+  EXPECT_EQ(module.exit_code, 7) << module.err;
+  EXPECT_EQ(module.out, "--config\n");
+  EXPECT_EQ(run(variable, {"missing.py"}).exit_code, 2);
+  const Finished without = run("PYTHONPATH=", {"own.py"});
+  EXPECT_EQ(without.exit_code, 3);
+  EXPECT_THAT(without.err, HasSubstr("octavo run: expected the package octavo in "));
+  const Finished no_python = run("PATH=/nowhere", {"own.py"});
+  EXPECT_EQ(no_python.exit_code, 3);
+  EXPECT_THAT(no_python.err, HasSubstr("octavo run needs python3 with the package octavo on PATH"));
 }
 
 TEST_F(CliCommands, manifest_that_the_loader_reads) {
