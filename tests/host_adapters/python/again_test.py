@@ -271,7 +271,7 @@ def _in_eval_mode(model):
 
 
 def _with_another_forward(model):
-    model[0].forward = lambda x: nn.functional.linear(x, model[0].weight, model[0].bias)
+    model[0].forward = lambda x: x @ model[0].weight.t() + model[0].bias
 
 
 def _by_its_weight(model):

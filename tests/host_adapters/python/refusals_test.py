@@ -237,12 +237,12 @@ def test_preparing_inside_of_a_wrapper(overrides, one_rank):
 @pytest.mark.parametrize("change", [nn.Module.bfloat16, nn.Module.half, nn.Module.double])
 @each
 def test_cast_afterwards_names_the_layer(overrides, change):
-    """te at the forward; msamp, whose slots are as before, at the step of what is not in slots."""
+    """te at the forward; msamp, whose slots cannot follow, at the cast."""
     model = mlp(32, 64, 16)
     adam = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
     model, optimizer = octavo.prepare(model, adam, overrides=overrides)
-    model = change(model)
     with pytest.raises(octavo.OctavoError) as e:
+        model = change(model)
         model(X.to(next(model.parameters()).dtype)).sum().backward()
         optimizer.step()
     text = str(e.value)
