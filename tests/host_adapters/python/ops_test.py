@@ -72,6 +72,13 @@ def sample_fused_forward():
               weight_of(s), None)
 
 
+def sample_mark_met():
+    s = prepared(te())[1]
+    for met in (0.0, 1.0):
+        s.nonfinite.fill_(met)
+        yield s, (s.number, torch.zeros(M, K), None, torch.zeros(N))
+
+
 def sample_end_step():
     s = prepared(te())[1]
     yield s, (s.number,)
