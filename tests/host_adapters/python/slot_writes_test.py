@@ -310,3 +310,27 @@ def test_a_step_of_other_weights_and_a_read_change_nothing():
     model[0].weight.detach().sum()
     loss.backward()
     assert x.grad.norm() > 0
+
+
+@pytest.mark.parametrize("how", ["grad", "inputs", "penalty"])
+@pytest.mark.parametrize("overrides", [te("current"), msamp("O1"), msamp("O2")], ids=["te", "O1", "O2"])
+def test_a_gradient_of_the_input_alone_leaves_those_of_weights_alone(overrides, how):
+    """Adversarial examples, saliency, attribution: between zero_grad and backward, or after a backward."""
+    model, optimizer = made(overrides)
+    x = data().requires_grad_()
+
+    def ask():
+        loss = model(x).square().mean()
+        if how == "inputs":
+            loss.backward(inputs=[x])
+        else:
+            torch.autograd.grad(loss, x, retain_graph=how == "penalty")
+
+    optimizer.zero_grad()
+    ask()
+    assert all(p.grad is None for p in model.parameters())
+    model(x).square().mean().backward()
+    once = [plain(p) for p in model.parameters()]
+    ask()
+    assert all(torch.equal(plain(p), g) for p, g in zip(model.parameters(), once))
+    optimizer.step()

@@ -37,6 +37,8 @@ def _mark_met(flag, gradients):
 
 def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
     """The gradients of x, weight and bias; None where they are not needed."""
+    if need_w and site.gradient == _abi.GRADIENT_SLOT and not is_compiling():
+        need_w = site.is_reached()
     wanted = (ops.WANT_DX if need_x else 0) | (ops.WANT_DW if need_w else 0) | (
         ops.WANT_DB if need_b else 0)
     in_slot = need_w and site.gradient == _abi.GRADIENT_SLOT

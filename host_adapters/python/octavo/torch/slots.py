@@ -94,9 +94,18 @@ class Site:
         self.is_native = weight.is_native
         # Stands for a weight in slots where autograd asks which products to differentiate.
         self.anchor = torch.zeros((), device=session.device, requires_grad=not weight.is_frozen)
+        self._leaf = None  # what adds to the .grad of the anchor
         # A traced backward writes to it in place of the gradient slot, which the op has anyway: the
         # compiler then keeps the call, and copies nothing.
         self.token = torch.zeros(1, dtype=torch.uint8, device=session.device)
+
+    def is_reached(self):
+        """Whether the backward that runs is one for the weight, too: not with inputs=[x], nor of torch.autograd.grad,
+        which leave the .grad of other leaves alone."""
+        if self._leaf is None:
+            with torch.enable_grad():
+                self._leaf = self.anchor.view_as(self.anchor).grad_fn.next_functions[0][0]
+        return torch._C._will_engine_execute_node(self._leaf)
 
     def __reduce__(self):
         """A copy is the site of the copied session, which has its own run."""
