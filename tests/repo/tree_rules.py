@@ -11,7 +11,7 @@ import tree
 
 FOLDERS = {"sdk", "plugins", "host_adapters", "kernels", "samples", "tests", "docs"}
 SOURCES = tree.C_SUFFIXES | {".py", ".rs", ".sh", ".cmake"}
-MAX_LINES = 400
+MAX_LINES = 500
 # file -> why one idea needs more lines
 LONG_FILES = {
     "sdk/include/octavo/kernels.h": "one table with its call structs, which readers compare",
@@ -63,8 +63,8 @@ def check(root):
 def self_test():
     planted = {
         "tools/x.py": ("", "expected a top-level folder"),
-        "sdk/src/long.cpp": ("// Long.\n" * (MAX_LINES + 1), "expected at most 400"),
-        "sdk/rust/long.rs": ("//! Long.\n" * (MAX_LINES + 1), "expected at most 400"),
+        "sdk/src/long.cpp": ("// Long.\n" * (MAX_LINES + 1), "expected at most 500"),
+        "sdk/rust/long.rs": ("//! Long.\n" * (MAX_LINES + 1), "expected at most 500"),
         "sdk/rust/bare.rs": ("use std::mem;\n", "expected a comment first"),
         "sdk/rust/fine.rs": ("//! Fine.\n", None),
         "sdk/src/bare.c": ("\n#include <stdio.h>\n", "expected a comment first"),

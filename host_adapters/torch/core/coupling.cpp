@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "arguments.h"
-#include "checksum.h"
 #include "entry.h"
+#include "hash.h"
 #include "shard.h"
 #include "stream.h"
 

@@ -207,8 +207,8 @@ class Placer {
     return impl_.run->add_parameter(found.weight_name, found.weight, found.rows, flags, placement);
   }
 
-  // A backend that steps weights steps every parameter of the optimizer, to which a group with others
-  // of the model may be added later.
+  // A backend that steps weights steps every parameter of the optimizer, to which a group with
+  // others of the model may be added later.
   void add_others() {
     std::unordered_map<const c10::TensorImpl *, std::string> names;
     for (const auto &item : impl_.module->named_parameters())

@@ -96,7 +96,8 @@ class Run {
   // Whether an evaluation runs in the host's precision.
   bool evaluates_plainly() const { return evaluates_plainly_; }
 
-  // What casts met since the last boundary: 0, core::kShown, or 1 for Inf or NaN that no result shows.
+  // What casts met since the last boundary: 0, core::kShown, or 1 for Inf or NaN that no result
+  // shows.
   float met() const;
   // f32 [1] on the device; undefined: the backend does not look.
   const at::Tensor &nonfinite() const { return nonfinite_; }

@@ -1,5 +1,5 @@
 // XXH3 of pieces of a fixed size, each with its number as the seed; their sum has no order.
-#include "checksum.h"
+#include "hash.h"
 
 #define XXH_INLINE_ALL
 #include <torch/csrc/stable/ops.h>
