@@ -102,4 +102,4 @@ def test_situation(case):
         with pytest.raises(Exception) as raised:
             act(*words[1:])
         assert word in str(raised.value)
-        assert isinstance(raised.value, octavo.OctavoError) == is_typed, raised.value
+        assert isinstance(raised.value, octavo.OctavoError) or not is_typed, raised.value

@@ -55,10 +55,9 @@ using ::torch::autograd::variable_list;
 
 struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
   static Variable forward(AutogradContext *ctx, const Variable &x, const Variable &weight,
-                          const std::optional<Variable> &given, const SitePointer &site,
-                          int64_t flags) {
+                          const std::optional<Variable> &given, const SitePointer &site) {
     const Variable bias = given.has_value() ? *given : Variable();
-    core::Forwarded out = octavo::torch::forward(*site, x, weight, bias, flags);
+    core::Forwarded out = octavo::torch::forward(*site, x, weight, bias, 0);
     const bool keeps_x = (site->plan().flags & OCTAVO_LINEAR_NEEDS_X) != 0;
     // dx is computed with the weight. Saving it gives torch's own error for one that changes before
     // backward; a placeholder has the version of the weight in the slot.
@@ -77,7 +76,7 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
   }
 
   static variable_list backward(AutogradContext *ctx, variable_list dys) {
-    if (!dys[0].defined()) return variable_list(5);
+    if (!dys[0].defined()) return variable_list(4);
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["call"].toCapsule());
     Site &site = *kept->site;
     if (at::GradMode::is_enabled() && dys[0].requires_grad())
@@ -115,17 +114,15 @@ struct LinearFunction : ::torch::autograd::Function<LinearFunction> {
     if (g.dx) ++site.dgrad_calls;
     if (dw) ++site.wgrad_calls;
     return {tensor_of(std::move(g.dx)), tensor_of(std::move(g.dw)), tensor_of(std::move(g.db)),
-            Variable(), Variable()};
+            Variable()};
   }
 };
 
 }  // namespace
 
 bool is_plain_evaluation(const Site &site) {
-  if (!site.run->evaluates_plainly() || site.weight->keeps_weight || site.is_training())
-    return false;
-  site.run->codes_are_stale(*site.weight);
-  return true;
+  return (site.plan().flags & OCTAVO_LINEAR_EVALUATES_IN_HOST) != 0 && !site.weight->keeps_weight &&
+         !site.is_training();
 }
 
 at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
@@ -137,15 +134,13 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
     refuse(*site,
            "weight: expected the one that was prepared, which the backend keeps, found another; "
            "copy values into it in with_plain_weights, or prepare the model again");
-  // A forward records exactly when the module trains, whatever needs a gradient.
-  const bool trains = site->is_training();
-  const int64_t quiet = trains ? 0 : core::kQuiet;
   const bool differentiates =
       at::GradMode::is_enabled() &&
       (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));
   if (!differentiates) {
-    const int64_t evaluates = trains ? 0 : OCTAVO_FORWARD_EVALUATION;
-    return tensor_of(forward(*site, x, weight, bias, core::kNoBackward | quiet | evaluates).y);
+    const int64_t evaluation = core::kQuiet | OCTAVO_FORWARD_EVALUATION;
+    const int64_t flags = core::kNoBackward | (site->is_training() ? 0 : evaluation);
+    return tensor_of(forward(*site, x, weight, bias, flags).y);
   }
   if (w.frozen() && weight.requires_grad())
     refuse(*site,
@@ -153,7 +148,7 @@ at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::T
            "found true; prepare the model after unfreezing it");
   const auto given = bias.defined() ? std::optional<Variable>(bias) : std::nullopt;
   // The graph keeps x for backward as the calls take it.
-  return LinearFunction::apply(x.contiguous(), weight, given, site, quiet);
+  return LinearFunction::apply(x.contiguous(), weight, given, site);
 }
 
 }  // namespace octavo::torch

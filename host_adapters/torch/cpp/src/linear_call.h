@@ -29,13 +29,12 @@ struct Site : ::torch::CustomClassHolder {
 };
 using SitePointer = c10::intrusive_ptr<Site>;
 
-// Whether a call here is torch's own product: an evaluation that the configuration leaves in the
-// host's precision. Notes the call: programs swap weights around an evaluation in ways that leave
-// no trace, so the next forward of the backend quantizes.
+// Whether a call here is torch's own product: outside of training, where the plan says so.
 bool is_plain_evaluation(const Site &site);
 
 // y [..., N] in x's dtype of x [..., K], f32, bf16 or f16; bias [N] or undefined. Part of the
-// autograd graph where one is recorded. Accumulators record exactly when the module trains.
+// autograd graph where one is recorded. Accumulators record in training, and where a gradient
+// flows.
 at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
                        const at::Tensor &bias);
 

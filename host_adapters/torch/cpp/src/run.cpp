@@ -135,7 +135,6 @@ void Run::seal() {
     slots.push_back(slot.defined() ? slot.mutable_data_ptr() : nullptr);
     if (octavo_run_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
   }
-  evaluates_plainly_ = option("use_autocast_during_eval") == "false";
   const size_t count = parameters_.size();
   flags_.assign(2 * count + core::kSinceCount, 0);
   const std::string device = memory_.device().str();
@@ -163,10 +162,6 @@ void Run::boundary() {
 
 void Run::loaded() {
   if (entry_ != nullptr) entry_->coupling.forget();
-}
-
-void Run::codes_are_stale(const Parameter &p) {
-  std::atomic_ref<uint8_t>(flags_[parameters_.size() + p.id]).fetch_or(core::kCodes);
 }
 
 float Run::met() const {

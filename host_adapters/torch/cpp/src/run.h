@@ -91,10 +91,6 @@ class Run {
   // Slots have other contents: nothing ran since, and every weight is quantized when a forward
   // needs it.
   void loaded();
-  // The next forward quantizes this weight.
-  void codes_are_stale(const Parameter &p);
-  // Whether an evaluation runs in the host's precision.
-  bool evaluates_plainly() const { return evaluates_plainly_; }
 
   // What casts met since the last boundary: 0, core::kShown, or 1 for Inf or NaN that no result
   // shows.
@@ -150,7 +146,6 @@ class Run {
   std::vector<uint32_t> linear_parameters_;  // by id
   std::function<void()> combine_;
   std::vector<uint8_t> flags_;  // core::SharedFlags
-  bool evaluates_plainly_ = false;
   std::unique_ptr<core::Entry> entry_;
   at::Tensor nonfinite_;
   std::mutex mutex_;

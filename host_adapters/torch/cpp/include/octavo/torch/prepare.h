@@ -74,8 +74,8 @@ class OCTAVO_TORCH_API Prepared {
   std::string report(const std::string &format = "text") const;
   Session session() const;
 
-  // The next forward quantizes every weight again. Only needed after code wrote through
-  // tensor.data(), which leaves no trace; changes in place, loading and steps are seen.
+  // The next forward quantizes every weight again. Only needed after a write through tensor.data()
+  // between two evaluations in FP8; every other change of a weight is seen.
   void refresh();
 
   // Runs fn while every weight of the module holds plain values, those that live in slots included;
