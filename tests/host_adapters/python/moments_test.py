@@ -154,6 +154,18 @@ def test_a_file_with_the_plain_two_parts_goes_on(tmp_path):
     assert found[0] < 0.1 and found[1] < 0.25 and found[2] > 1
 
 
+def test_prepare_takes_the_moments_of_a_run():
+    """As after a framework that loads a checkpoint into torch's optimizer first."""
+    model, optimizer = plain(60)
+    twin = copy.deepcopy(model)
+    its = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=0.0)
+    its.load_state_dict(optimizer.state_dict())
+    prepared_model, joined = octavo.prepare(model, optimizer, overrides=msamp("O2"))
+    assert {float(own["step"]) for own in joined.state_dict()["state"].values()} == {60}
+    expected = moved(twin, its)
+    assert (moved(prepared_model, joined) - expected).norm() < 0.25 * expected.norm()
+
+
 @pytest.mark.parametrize("order", ["optimizer last", "optimizer first"])
 def test_with_the_state_of_octavo_no_bit_changes(order):
     model, optimizer = prepared("O2")

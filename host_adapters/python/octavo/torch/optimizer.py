@@ -89,6 +89,8 @@ class Adam(torch.optim.Optimizer):
             return loss
         if session.owners is not None:
             session.owners.check_step()
+        if not self._has_looked and self._source is not None:
+            self._source.state.clear()  # its moments are in slots, or in the state of this one
         if not self._has_looked and self._rest is None:
             model = holder_of(session)
             fsdp.check_rest(session, () if model is None else model.named_parameters())
@@ -199,7 +201,7 @@ def _settings(optimizer):
 
 def join(session, optimizer):
     """The optimizer that steps the model of this session: the same one, or the backend's Adam.
-    Raises UnsupportedError or InvalidError if the backend's Adam cannot replace it."""
+    Raises UnsupportedError, InvalidError or StateError if the backend's Adam cannot replace it."""
     if not session.needs_own_optimizer or optimizer is None:
         return optimizer
     if isinstance(optimizer, Adam):
@@ -218,9 +220,6 @@ def join(session, optimizer):
         if is_a(optimizer, "ZeroRedundancyOptimizer"):
             remedy = "use torch.optim.AdamW with octavo.prepare(shard_optimizer_state=True)"
         _refuse(session, optimizer, "Adam or AdamW", remedy)
-    if optimizer.state:
-        raise InvalidError("optimizer: expected one without steps, found moments in it; call "
-                           "octavo.prepare before the first step, and load its state afterwards")
     for group in optimizer.param_groups:
         if group.get("amsgrad") or group.get("maximize"):
             _refuse(session, optimizer, "amsgrad=False and maximize=False", remedy)
@@ -232,7 +231,10 @@ def join(session, optimizer):
                     f'set fp8.{session.run.backend}.optimizer = "{wanted}"')
     if adams_of(session):  # another stage
         session.clear_moments([p for group in optimizer.param_groups for p in group["params"]])
-    return Adam(session, optimizer, fsdp_rest.Rest(optimizer) if has_rest else None)
+    joined = Adam(session, optimizer, fsdp_rest.Rest(optimizer) if has_rest else None)
+    if optimizer.state:  # in the middle of a run, or after a framework has loaded a checkpoint
+        joined.load_state_dict(optimizer.state_dict())
+    return joined
 
 
 def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
