@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, prune
 import octavo
 from conftest import msamp, session, te
 from octavo.torch.discover import discover
-from octavo.torch import ddp
+from octavo.torch import fsdp
 
 
 class Named(nn.Linear):
@@ -184,10 +184,10 @@ def test_a_late_failure_restores_every_kind_of_module(backend, monkeypatch):
     kinds = [(type(m), set(m.__dict__)) for m in model.modules()]
     memory = [(p.data_ptr(), p.stride()) for p in model.parameters()]
 
-    def full(model, session):
+    def full(session):
         raise octavo.ResourceError("no memory left")
 
-    monkeypatch.setattr(ddp, "ignore_slots", full)
+    monkeypatch.setattr(fsdp, "prepared", full)
     with pytest.raises(octavo.ResourceError):
         octavo.prepare(model, overrides=backend)
     assert [(type(m), set(m.__dict__)) for m in model.modules()] == kinds

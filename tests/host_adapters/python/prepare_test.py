@@ -5,7 +5,7 @@ from torch import nn
 
 import octavo
 from conftest import session, te
-from octavo.torch import Linear, ddp
+from octavo.torch import Linear, fsdp
 
 
 class Tied(nn.Module):
@@ -95,10 +95,10 @@ def test_failure_in_the_middle_gives_the_model_back(monkeypatch):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     values = [p.data_ptr() for p in model.parameters()]
 
-    def fail(model, session):
+    def fail(session):
         raise MemoryError("planted")
 
-    monkeypatch.setattr(ddp, "ignore_slots", fail)
+    monkeypatch.setattr(fsdp, "prepared", fail)
     with pytest.raises(MemoryError):
         octavo.prepare(model, None, overrides={"fp8.backend": "msamp"})
     assert untouched(model) and [p.data_ptr() for p in model.parameters()] == values

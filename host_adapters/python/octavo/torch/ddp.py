@@ -1,9 +1,10 @@
 """Training on several ranks: DistributedDataParallel and the frameworks that use it.
 
 te needs no special treatment, because its gradients are torch's own. Gradients of msamp are in
-slots, where DDP does not see them: octavo.prepare puts their parameters on DDP's ignore list, and
-the gradients are averaged in FP8 at the end of each backward pass. In both cases, maxima and counts
-of all ranks are combined before each optimizer step, so that every rank derives the same scales.
+slots, where DDP does not see them: a DDP that is made around their parameters ignores these, whatever
+modules are in between, and the gradients are averaged in FP8 in each backward pass. In both cases,
+maxima and counts of all ranks are combined before each optimizer step, so that every rank derives the
+same scales.
 """
 import weakref
 
@@ -27,18 +28,6 @@ def ignored_names(model, session):
     mine = {id(w.parameter) for w in slot_gradients(session)}
     mine.update(id(w.parameter) for w in session.weights if not w.is_native)
     return [n for n, p in model.named_parameters(remove_duplicate=False) if id(p) in mine]
-
-
-def ignore_slots(model, session):
-    """Adds these parameters to the model's ignore list, which DDP reads when it wraps the model.
-    Returns their names."""
-    names = ignored_names(model, session)
-    if names:
-        kept = [n for n in getattr(model, "_ddp_params_and_buffers_to_ignore", ())
-                if n not in names]
-        wrapper = torch.nn.parallel.DistributedDataParallel
-        wrapper._set_params_and_buffers_to_ignore_for_model(model, kept + names)
-    return names
 
 
 def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
@@ -73,8 +62,14 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
         session.slots_changed()
     _checked.add(session)
     if slot_gradients(session):
-        _reducers[session] = Reducer(session, group, _start, bucket_bytes, overlap)
+        _reducers[session] = Reducer(session, _of_reducer(session), _start, bucket_bytes, overlap)
     return model
+
+
+def _of_reducer(session):
+    """The group of a Reducer: one of its own, unless the user named other ranks since."""
+    own, ranks = session.reduction_group, dist.get_process_group_ranks
+    return own if own is not None and ranks(own) == ranks(session.group) else session.group
 
 
 def reducer_of(session):
@@ -83,7 +78,7 @@ def reducer_of(session):
     if session not in _reducers:
         if group_of(session) is None or not slot_gradients(session):
             return None
-        _reducers[session] = Reducer(session, session.group, _start)
+        _reducers[session] = Reducer(session, _of_reducer(session), _start)
     return _reducers[session]
 
 

@@ -112,6 +112,14 @@ def _of_meshes(session):
                           timeout=deadline_of(mesh.get_group(0), session.device))
 
 
+def own_group(group, device):
+    """A group of the same ranks whose collectives wait for no other ones, as those of DDP's reducer and of its hooks are,
+    which each rank may begin in between at another time. A collective."""
+    # Without a timeout of its own it would wait for half an hour, whatever the program chose.
+    return dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True,
+                          backend=dist.get_backend_config(group), timeout=deadline_of(group, device))
+
+
 def _found_group(session):
     if session.is_sharded:
         return _of_meshes(session)

@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..session_run import Config
-from . import ddp, fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel
+from . import fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel, wrapping  # noqa: F401 (a hook)
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .converted import attach
@@ -242,7 +242,6 @@ def _convert(model, optimizer, config, accept, group, gather, shards, functional
         model.octavo_session = session
         session.holder = weakref.ref(model)
         hook = model.register_forward_pre_hook(note_active_wrapper)
-        ddp.ignore_slots(model, session)
         fsdp.prepared(session)
     except BaseException:
         model.__dict__.pop("octavo_session", None)

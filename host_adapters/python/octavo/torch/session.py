@@ -49,6 +49,7 @@ class Session(Stored):
     def _start(self):
         """What a copy does not take over."""
         self.group = None         # the process group that the user gave
+        self.reduction_group = None  # a group of the same ranks for gradients in slots alone, under DDP
         self.owners = None        # owners.Owners, with shard_optimizer_state
         self.holder = None        # weak reference to the model that octavo.prepare returned
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
