@@ -32,7 +32,7 @@ RULES = {
         "accelerate": r"octavo/accelerate\.py", "deepspeed": r"octavo/deepspeed\.py", "jax": r"octavo/jax/.*",
         "flax": r"octavo/jax/(cotangents|linen|nnx)\.py", "optax": r"octavo/jax/optimizer\.py",
         "numpy": r"octavo/jax/.*",
-        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/(transformers|torch/export)\.py"}),
+        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/torch/(export|saved)\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The wheel's tag follows from what check_elf reads.

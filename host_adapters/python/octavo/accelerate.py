@@ -13,6 +13,7 @@ training, for a model on accelerator.device. In addition, this function includes
 slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
 import contextlib
+import functools
 import inspect
 import os
 
@@ -21,13 +22,13 @@ import torch
 
 from . import launched
 from .errors import InvalidError, OctavoError, UnsupportedError
-from .torch import ddp
+from .torch import ddp, saved
 from .torch.full_state import expect_whole, full_state
 from .torch.join import join
 from .torch.prepare import prepare as prepare_model
 from .torch.prepared import is_prepared, session_of
 from .torch.restore import restore
-from .torch.state import Stateful
+from .torch.state import state_dict
 
 
 _Plain = accelerate.Accelerator
@@ -92,7 +93,48 @@ def _joined(optimizer, models):
     return join(models[0], optimizer)
 
 
-def _prepare(accelerator, prepare_rest, objects, options):
+class _Checkpoints:
+    """The FP8 states of an accelerator's models, in the order of their preparation, in its checkpoints."""
+
+    def __init__(self, accelerator, choice):
+        self._accelerator, self._choice, self.models, self._folder = accelerator, choice, [], None
+        accelerator.register_save_state_pre_hook(self._save)
+        accelerator.register_load_state_pre_hook(self._check)
+        if not isinstance(accelerator, Accelerator):
+            accelerator.load_state = functools.partial(self._load_around, accelerator.load_state)
+
+    def _paths(self, folder):
+        return [saved.path_in(folder, number) for number in range(len(self.models))]
+
+    def _save(self, models, weights, folder):
+        to_each_node = self._accelerator.project_configuration.save_on_each_node
+        if self._accelerator.is_local_main_process if to_each_node else self._accelerator.is_main_process:
+            for model, path in zip(self.models, self._paths(folder)):
+                saved.write(state_dict(model), path)
+
+    def _check(self, models, folder):
+        """Before Accelerate loads weights and moments, which the states come after."""
+        self._folder = folder
+        for path in self._paths(folder):
+            saved.expect(os.path.exists(path), path, self._choice)
+
+    def load(self):
+        for model, path in zip(self.models, self._paths(self._folder)):
+            saved.load(model, (path,), self._choice)
+
+    def _load_around(self, load_state, *args, **kwargs):
+        load_state(*args, **kwargs)
+        self.load()
+
+
+def _save_with(accelerator, model, choice):
+    kept = accelerator.__dict__.get("octavo_checkpoints")
+    if kept is None:
+        kept = accelerator.octavo_checkpoints = _Checkpoints(accelerator, choice)
+    kept.models.append(model)
+
+
+def _prepare(accelerator, prepare_rest, objects, options, fp8_state):
     """Converts the models of `objects` that train, joins the optimizers of theirs and of models of earlier calls, and
     gives all of them, in their order, to prepare_rest."""
     objects = list(objects)
@@ -132,39 +174,40 @@ def _prepare(accelerator, prepare_rest, objects, options):
         for p, data in values:  # before slots rounded them
             p.data = data
         raise
-    checkpoints = [Stateful(model) for model in converted]
     made = prepare_rest(*objects)
-    for i, checkpoint in zip(new, checkpoints):
-        accelerator.register_for_checkpointing(checkpoint)
+    for model in converted:
+        _save_with(accelerator, model, fp8_state)
+    for i in new:
         ddp.join(made[i] if len(objects) > 1 else made)
     return made
 
 
-def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None, gather=None):
+def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None, gather=None,
+            fp8_state="saved"):
     """Calls octavo.prepare, then accelerator.prepare(model, optimizer, *rest), and returns the
     values of the latter.
 
-    config, filter, overrides, gather: as in octavo.prepare. Call it on every rank. The FP8 state is
-    registered with the accelerator, so that save_state and load_state restore it bit for bit.
-    Accelerate identifies registered objects by their order: register other objects in the same
-    order in every run.
+    config, filter, overrides, gather: as in octavo.prepare. Call it on every rank. save_state writes the FP8 state as
+    octavo.safetensors, and load_state restores it bit for bit. fp8_state="anew": load_state does not read it, and scales
+    begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
     Raises UnsupportedError for an accelerator with mixed_precision="fp8", and the errors of
     octavo.prepare. Model and optimizer are then unchanged.
     """
+    saved.check("fp8_state", fp8_state)
     if not isinstance(accelerator, Accelerator):
         refuse_fp8_of_accelerate("accelerator", accelerator.mixed_precision)
     return _prepare(accelerator, accelerator.prepare, (model, optimizer, *rest),
-                    {"config": config, "filter": filter, "overrides": overrides, "gather": gather})
+                    {"config": config, "filter": filter, "overrides": overrides, "gather": gather}, fp8_state)
 
 
 class Accelerator(_Plain):
     """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
 
-    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, and octavo_gather and
-    octavo_shard_optimizer_state: gather and shard_optimizer_state of octavo.prepare. With the latter, save_state, load_state and
-    get_state_dict gather the whole state on every rank. Without
-    octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
+    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, octavo_gather and
+    octavo_shard_optimizer_state: gather and shard_optimizer_state of octavo.prepare, and octavo_fp8_state: fp8_state of
+    octavo.accelerate.prepare. With octavo_shard_optimizer_state, save_state, load_state and get_state_dict gather the whole
+    state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
     exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
     runs in bf16, as with Accelerate, and mixed_precision is "bf16".
 
@@ -173,15 +216,18 @@ class Accelerator(_Plain):
     and UnsupportedError for settings that Octavo has not.
     """
 
-    octavo_config_of_program = None  # that of octavo run, before recipes
+    octavo_config_of_program = None  # of octavo run, before recipes
+    octavo_state_of_program = "saved"
 
-    def __init__(self, *args, octavo_config=None, octavo_gather=None, octavo_shard_optimizer_state=None, **kwargs):
+    def __init__(self, *args, octavo_config=None, octavo_gather=None, octavo_shard_optimizer_state=None,
+                 octavo_fp8_state=None, **kwargs):
         given = inspect.signature(_Plain.__init__).bind(self, *args, **kwargs)
         asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self._octavo = None
         if str(getattr(asked, "value", asked)).lower() != "fp8":
-            if (octavo_config, octavo_gather, octavo_shard_optimizer_state) != (None, None, None):
-                raise InvalidError("Accelerator: octavo_config, octavo_gather and octavo_shard_optimizer_state are used "
+            if (octavo_config, octavo_gather, octavo_shard_optimizer_state, octavo_fp8_state) != (None,) * 4:
+                raise InvalidError("Accelerator: octavo_config, octavo_gather, octavo_shard_optimizer_state and "
+                                   "octavo_fp8_state are used "
                                    f"with mixed_precision=\"fp8\", found {asked!r}; choose it or leave them out")
         else:
             handlers = [(h, launched.settings_of(h)) for h in given.arguments.get("kwargs_handlers") or ()]
@@ -192,6 +238,8 @@ class Accelerator(_Plain):
             given.arguments["kwargs_handlers"] = [h for h, settings in handlers if settings is None] or None
             given.arguments["mixed_precision"] = "bf16"
             config = self.octavo_config_of_program if octavo_config is None else octavo_config
+            self._fp8_state = octavo_fp8_state or self.octavo_state_of_program
+            saved.check("octavo_fp8_state", self._fp8_state)
             self._octavo = {**launched.settings(config, recipes), "gather": octavo_gather,
                             "shard_optimizer_state": octavo_shard_optimizer_state}
         super().__init__(*given.args[1:], **given.kwargs)
@@ -206,7 +254,8 @@ class Accelerator(_Plain):
     def prepare(self, *args, **kwargs):
         if self._octavo is None:
             return super().prepare(*args, **kwargs)
-        return _prepare(self, lambda *objects: super(Accelerator, self).prepare(*objects, **kwargs), args, self._octavo)
+        return _prepare(self, lambda *objects: super(Accelerator, self).prepare(*objects, **kwargs), args, self._octavo,
+                        self._fp8_state)
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
         if self._octavo is not None and not evaluation_mode and _is_new(model):
@@ -230,7 +279,9 @@ class Accelerator(_Plain):
 
     def load_state(self, *args, **kwargs):
         with self._full_states():
-            return super().load_state(*args, **kwargs)
+            super().load_state(*args, **kwargs)
+            if "octavo_checkpoints" in self.__dict__:
+                self.octavo_checkpoints.load()
 
     def get_state_dict(self, model, *args, **kwargs):
         with full_state(model) if is_prepared(model) else contextlib.nullcontext():

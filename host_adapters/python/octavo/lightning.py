@@ -13,10 +13,11 @@ from lightning.pytorch.plugins.precision import Precision
 from .errors import StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
+from .torch import saved
 from .torch.full_state import expect_whole
 from .torch.prepare import prepare
 from .torch.prepared import session_of
-from .torch.state import load_state_dict, report, state_dict
+from .torch.state import report, state_dict
 from .torch.telemetry import telemetry
 
 
@@ -25,12 +26,15 @@ class OctavoPrecision(Precision):
 
     config, filter, overrides, gather, telemetry: as in octavo.prepare. The module is converted in place before
     configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
-    configure_optimizers returns. Lightning's checkpoints include the FP8 state. The Trainer's loggers get
-    what octavo.telemetry(flat=True) gives of each step that is recorded.
+    configure_optimizers returns. Weights that are frozen then may train later. Lightning's checkpoints include the FP8 state, which `ckpt_path` reads. fp8_state="anew":
+    it is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option. The
+    Trainer's loggers get what octavo.telemetry(flat=True) gives of each step that is recorded.
     """
     precision = "bf16-mixed"
 
-    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, telemetry=0):
+    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, telemetry=0, fp8_state="saved"):
+        saved.check("fp8_state", fp8_state)
+        self._fp8_state = fp8_state
         self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
         self._module = None
         self._logged = None  # the step whose telemetry the loggers have
@@ -58,6 +62,18 @@ class OctavoPrecision(Precision):
             out.append(joined)
         ddp.join(model)
         return model, out, lr_schedulers
+
+    def _follow(self):
+        """Weights that a callback, such as BackboneFinetuning, let train since the conversion train from here on."""
+        weights = session_of(self._module).weights if self._module is not None else ()
+        if any(w.is_frozen and w.parameter.requires_grad for w in weights):
+            prepare(self._module, None, filter=self._arguments["filter"], telemetry=self._arguments["telemetry"])
+
+    @contextlib.contextmanager
+    def train_step_context(self):
+        self._follow()
+        with self.forward_context():
+            yield
 
     @contextlib.contextmanager
     def forward_context(self):
@@ -96,6 +112,14 @@ class OctavoPrecision(Precision):
     def state_dict(self):
         return state_dict(self._module) if self._module is not None else {}
 
+    def on_load_checkpoint(self, checkpoint):
+        """Lightning calls load_state_dict after it, where the checkpoint has a state."""
+        name = type(self).__qualname__
+        is_there = bool(checkpoint.get(name))
+        saved.expect(is_there, f"the entry {name} of the checkpoint", self._fp8_state)
+        if not is_there:
+            saved.begin_anew(self._module)
+
     def load_state_dict(self, state):
         if state:
-            load_state_dict(self._module, state)
+            saved.load(self._module, state, self._fp8_state)

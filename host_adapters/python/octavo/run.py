@@ -1,4 +1,4 @@
-"""`octavo run [--config octavo.toml] SCRIPT ARGS`, or `-m MODULE ARGS`: an unchanged program whose FP8 is Octavo's.
+"""`octavo run [OPTIONS] SCRIPT ARGS`, or `-m MODULE ARGS`: an unchanged program whose FP8 is Octavo's.
 
 It is the only place of this package that changes what belongs to another one, and only in the process of the program.
 docs/run.md has the list of what it changes.
@@ -14,10 +14,12 @@ import sys
 from . import launched, session_run
 from .errors import InvalidError, OctavoError
 
-USAGE = """usage: octavo run [--config octavo.toml] SCRIPT [ARGS ...]
-       octavo run [--config octavo.toml] -m MODULE [ARGS ...]
-       accelerate launch ... -m octavo.run [--config octavo.toml] SCRIPT [ARGS ...]
-Runs a program of Accelerate or of the Trainer of transformers, unchanged, with Octavo's FP8."""
+USAGE = """usage: octavo run [OPTIONS] SCRIPT [ARGS ...]
+       octavo run [OPTIONS] -m MODULE [ARGS ...]
+       accelerate launch ... -m octavo.run [OPTIONS] SCRIPT [ARGS ...]
+Runs a program of Accelerate or of the Trainer of transformers, unchanged, with Octavo's FP8.
+  --config FILE            an octavo.toml
+  --fp8-state saved|anew   anew: a checkpoint's FP8 state is not read, and scales begin anew"""
 _VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
 
@@ -51,12 +53,14 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
 class Program:
     """What `octavo run` runs. config: the path of an octavo.toml, or None for what the launcher exports, else the
-    defaults."""
+    defaults. fp8_state: as in OctavoCallback."""
 
-    def __init__(self, config=None):
+    def __init__(self, config=None, fp8_state="saved"):
         if config is not None:
             session_run.check(config)
-        self._config = config
+        if fp8_state not in ("saved", "anew"):
+            raise InvalidError(f"octavo run: expected --fp8-state saved or anew, found {fp8_state!r}; choose one")
+        self._config, self._fp8_state = config, fp8_state
         self.asked = False  # whether anything of the program asked for FP8
 
     def change(self):
@@ -73,7 +77,7 @@ class Program:
 
         class Accelerator(adapter.Accelerator):
             __doc__ = adapter.Accelerator.__doc__
-            octavo_config_of_program = program._config
+            octavo_config_of_program, octavo_state_of_program = program._config, program._fp8_state
 
             def prepare(self, *args, **kwargs):
                 program.asked |= self._octavo is not None
@@ -93,7 +97,8 @@ class Program:
             given = signature.bind(self, *args, **kwargs)
             callbacks = list(given.arguments.get("callbacks") or ())
             if not any(isinstance(c, OctavoCallback) for c in callbacks):
-                callbacks.insert(0, OctavoCallback(**launched.settings(program._config)))
+                callbacks.insert(0, OctavoCallback(**launched.settings(program._config),
+                                                   fp8_state=program._fp8_state))
             given.arguments["callbacks"] = callbacks
             program.asked = True
             plain(*given.args, **given.kwargs)
@@ -132,17 +137,19 @@ def _say(text):
 
 
 def _parsed(words):
-    """(the configuration's path or None, whether it is a module, its name, its arguments)."""
-    words, config = list(words), None
+    """(the options of Program, whether it is a module, its name, its arguments)."""
+    words, options = list(words), {}
     while words and words[0].startswith("-") and words[0] != "-m":
         name, has_value, value = words.pop(0).partition("=")
         if name in ("-h", "--help"):
             print(USAGE)
             sys.exit(0)
-        if name != "--config" or not (has_value or words):
-            raise InvalidError(f"octavo run: expected --config FILE or -m MODULE before the program, found {name!r}"
-                               f"{' without a file' if name == '--config' else ''}; octavo run --help has the usage")
-        config = os.path.abspath(value if has_value else words.pop(0))
+        if name not in ("--config", "--fp8-state") or not (has_value or words):
+            raise InvalidError(f"octavo run: expected --config FILE, --fp8-state CHOICE or -m MODULE before the program, "
+                               f"found {name!r}{' without a value' if name in ('--config', '--fp8-state') else ''}; "
+                               "octavo run --help has the usage")
+        value = value if has_value else words.pop(0)
+        options[name.strip("-").replace("-", "_")] = os.path.abspath(value) if name == "--config" else value
     is_module = words[:1] == ["-m"]
     if len(words) <= is_module:
         raise InvalidError("octavo run: expected a script, or -m and a module, found none; octavo run --help has the "
@@ -153,14 +160,14 @@ def _parsed(words):
                            "octavo in the folder that has it")
     if not is_module and not os.path.exists(name):
         raise InvalidError(f"octavo run {name}: expected a script, found no such file; correct the path")
-    return config, is_module, name, words[is_module + 1:]
+    return options, is_module, name, words[is_module + 1:]
 
 
 def main(words=None):
     """Runs the program. Exit code 2: the arguments or the configuration are wrong."""
     try:
-        config, *program = _parsed(sys.argv[1:] if words is None else words)
-        made = Program(config)
+        options, *program = _parsed(sys.argv[1:] if words is None else words)
+        made = Program(**options)
     except OctavoError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2

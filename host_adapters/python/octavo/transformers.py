@@ -10,22 +10,19 @@ import logging
 import os
 
 import transformers
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-
 from .accelerate import refuse_fp8_of_accelerate
-from .errors import InvalidError, ResourceError, StateError, UnsupportedError
-from .files import replace
+from .errors import StateError, UnsupportedError
 from .torch import ddp
 from .torch import optimizer as optimizers
+from .torch import saved
 from .torch.full_state import expect_whole
 from .torch.prepare import prepare
 from .torch.prepared import session_of
-from .torch.state import load_state_dict, report, state_dict
+from .torch.ran import layers_without_calls
+from .torch.saved import FILE
+from .torch.state import report, state_dict
 from .torch.telemetry import telemetry
 
-FILE = "octavo.safetensors"
-STEP = "octavo.step"
 _log = logging.getLogger("octavo")
 
 
@@ -37,20 +34,23 @@ class OctavoCallback(transformers.TrainerCallback):
 
     config, filter, overrides, gather, telemetry: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
     each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
-    then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir.
+    then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir. fp8_state="anew":
+    it is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
-    octavo_fp8_layers, octavo_host_layers, octavo_skipped_steps and what octavo.telemetry(flat=True) gives
-    are added to the Trainer's log_history and to the logs that later callbacks receive. The logger "octavo" receives the
-    report when training begins.
+    octavo_fp8_layers (layers that made an FP8 call), octavo_layers_without_calls (placed in FP8, and made none),
+    octavo_host_layers, octavo_skipped_steps and what octavo.telemetry(flat=True) gives are added to the Trainer's
+    log_history and to the logs that later callbacks receive. The logger "octavo" receives the report when training
+    begins. A warning after the first step names layers without calls.
     """
 
-    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, resume=None, telemetry=0):
+    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, resume=None, telemetry=0,
+                 fp8_state="saved"):
+        saved.check("fp8_state", fp8_state)
         # The Trainer makes its Accelerator, which reads this variable, before its first event.
         refuse_fp8_of_accelerate("OctavoCallback", os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower())
         self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
-        self._resume = resume
+        self._resume, self._fp8_state = resume, fp8_state
         self._joined = None  # the torch optimizer that steps the model
-        self.counts = {}     # added to every log
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
         refuse_fp8_of_accelerate("OctavoCallback", args.mixed_precision)
@@ -69,9 +69,6 @@ class OctavoCallback(transformers.TrainerCallback):
         if state.global_step > 0:
             self._load(args, state, model)
         ddp.join(model)
-        fp8 = sum(v.accepted for v in session.verdicts.values())
-        self.counts = {"octavo_fp8_layers": fp8,
-                       "octavo_host_layers": len(session.verdicts) - fp8}
         _log.info("%s", report(model))
 
     def _join(self, session, optimizer):
@@ -80,7 +77,12 @@ class OctavoCallback(transformers.TrainerCallback):
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is self._joined:
             return
+        loaded = inner.state_dict() if session.needs_own_optimizer and inner.state else None
+        if loaded is not None:  # the Trainer has loaded a checkpoint with moments, which are the backend's from here on
+            inner.state.clear()
         joined = optimizers.join(session, inner)
+        if loaded is not None:
+            joined.load_state_dict(loaded)
         if joined is not inner:
             if inner is optimizer or optimizer.scaler is not None:
                 raise UnsupportedError(
@@ -93,18 +95,15 @@ class OctavoCallback(transformers.TrainerCallback):
     def _load(self, args, state, model):
         folders = [self._resume, args.resume_from_checkpoint, _folder(args, state)]
         folder = next(f for f in folders if isinstance(f, (str, os.PathLike)))
-        path = os.path.join(folder, FILE)
-        if not os.path.exists(path):
-            raise InvalidError(
-                f"resuming at step {state.global_step}: expected FP8 state in {path}, found none; "
-                "pass OctavoCallback(resume=<the checkpoint's folder>)")
-        load_state_dict(model, _read(path, state.global_step))
+        path = saved.path_in(folder)
+        saved.expect(os.path.exists(path), path, self._fp8_state, ", or pass OctavoCallback(resume=<the folder that has it>)")
+        saved.load(model, (path, state.global_step), self._fp8_state)
 
     def on_save(self, args, state, control, model=None, **kwargs):
         if args.should_save:
             folder = _folder(args, state)
             os.makedirs(folder, exist_ok=True)
-            _write(state_dict(model), os.path.join(folder, FILE), state.global_step)
+            saved.write(state_dict(model), saved.path_in(folder), state.global_step)
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):
         """With enable_jit_checkpoint the Trainer saves after SIGTERM in one of these events, before it stops, and
@@ -116,7 +115,11 @@ class OctavoCallback(transformers.TrainerCallback):
     on_pre_optimizer_step = on_step_end = on_epoch_end = on_step_begin
 
     def on_log(self, args, state, control, model=None, logs=None, **kwargs):
-        values = {**self.counts, "octavo_skipped_steps": session_of(model).skipped_steps}
+        session = session_of(model)
+        idle = layers_without_calls(session)
+        values = {"octavo_fp8_layers": len(session.sites) - len(idle), "octavo_layers_without_calls": len(idle),
+                  "octavo_host_layers": len(session.verdicts) - len(session.sites),
+                  "octavo_skipped_steps": session.skipped_steps}
         if self._arguments["telemetry"]:
             values.update(telemetry(model, flat=True))
         if logs is not None:
@@ -127,26 +130,3 @@ class OctavoCallback(transformers.TrainerCallback):
 
 def _folder(args, state):
     return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-
-
-def _write(tensors, path, step):
-    try:
-        replace(path, lambda partial: save_file(tensors, partial, metadata={STEP: str(step)}))
-    except (OSError, SafetensorError) as e:
-        raise ResourceError(f"{path}: expected to write it, found: {e}; free the disk or choose another "
-                            "output_dir, then save again") from e
-
-
-def _read(path, step):
-    """Its tensors. Raises InvalidError for a file that is damaged or of another step."""
-    try:
-        with safe_open(path, "pt") as file:
-            found = (file.metadata() or {}).get(STEP)
-            tensors = {key: file.get_tensor(key) for key in file.keys()}
-    except SafetensorError as e:
-        raise InvalidError(f"{path}: expected a file of safetensors, found a damaged one: {e}; resume from "
-                           "another checkpoint") from e
-    if found != str(step):
-        raise InvalidError(f"{path}: expected the FP8 state of step {step}, found that of step {found}; put "
-                           "the files of one checkpoint into one folder")
-    return tensors

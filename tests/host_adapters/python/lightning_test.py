@@ -218,3 +218,50 @@ def test_telemetry_goes_to_the_loggers(tmp_path):
     fit(Module(), 5, tmp_path, plugins=[precision], logger=logger)
     assert sorted(logger.steps) == [0, 2, 4]
     assert all(20 < metrics["octavo/sqnr_db/w/gpt.head.weight"] < 40 for metrics in logger.steps.values())
+
+
+class Finetuned(lightning.LightningModule):
+    """A backbone that BackboneFinetuning freezes, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU())
+        self.head, self.losses = torch.nn.Linear(64, 32), []
+
+    def training_step(self, x, index):
+        loss = (self.head(self.backbone(x)).float() - x.roll(1, 1)).square().mean()
+        self.losses.append(loss.item())
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=1e-2)
+
+
+def finetuned(**settings):
+    """(losses, movement of the backbone in each epoch)."""
+    torch.manual_seed(3)
+    module, moved = Finetuned(), []
+    weights = [module.backbone[0].weight.detach().clone()]
+
+    class Look(lightning.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            weights.append(module.backbone[0].weight.detach().clone())
+            moved.append((weights[-1] - weights[-2]).norm().item())
+
+    callbacks = [lightning.pytorch.callbacks.BackboneFinetuning(
+        unfreeze_backbone_at_epoch=1, backbone_initial_ratio_lr=1.0, should_align=False), Look()]
+    trainer = lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=callbacks,
+                                enable_progress_bar=False, enable_model_summary=False, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(module, DataLoader(torch.randn(256, 32), batch_size=32))
+    return module.losses, moved
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backbone_that_is_unfrozen_trains(backend):
+    losses, moved = finetuned(precision="bf16-mixed")
+    mine, its = finetuned(plugins=[OctavoPrecision(overrides=BACKENDS[backend])])
+    assert moved[0] == 0 and moved[1] > 1
+    assert its == pytest.approx(moved, rel=0.05, abs=0.01)  # slots of msamp round frozen weights, too
+    assert mine == pytest.approx(losses, rel=0.05)

@@ -160,7 +160,7 @@ def test_what_does_not_ask_is_left_alone_and_said(tmp_path, expected):
     ([], "expected a script, or -m and a module, found none"), (["-m"], "expected a script, or -m"),
     (["missing.py"], "octavo run missing.py: expected a script, found no such file"),
     (["-m", "no_such_module"], "expected a module that Python finds"),
-    (["--config"], "found '--config' without a file"), (["--other", "x.py"], "found '--other'"),
+    (["--config"], "found '--config' without a value"), (["--other", "x.py"], "found '--other'"),
     (["--config", "missing.toml", __file__], "missing.toml")])
 def test_arguments_that_are_wrong(words, message, tmp_path):
     said = python(*RUN, *words, folder=tmp_path, code=2)

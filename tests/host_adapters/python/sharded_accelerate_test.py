@@ -48,7 +48,7 @@ def test_a_sharded_checkpoint_resumes_with_the_same_bits(ranks):
     for rank in ranks:
         whole, again, files = rank["resumed"]
         assert_equal(again, whole)
-        assert {"pytorch_model_fsdp_0", "optimizer_0", "custom_checkpoint_0.pkl"} <= set(files)
+        assert {"pytorch_model_fsdp_0", "optimizer_0", "octavo.safetensors"} <= set(files)
 
 
 def test_msamp_is_refused_before_anything_changes(ranks):

@@ -23,7 +23,7 @@ from octavo.errors import InvalidError, ResourceError, StateError, UnsupportedEr
 from octavo.torch import ops
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-from octavo import transformers as saving  # noqa: E402  needs transformers
+from octavo.torch import saved as saving  # noqa: E402  needs safetensors
 from octavo.transformers import FILE, OctavoCallback  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"))
@@ -173,15 +173,15 @@ def test_damage_and_files_of_another_step_are_refused(tmp_path):
 def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
     path = str(tmp_path / FILE)
     kept = {"a": torch.ones(2)}
-    saving._write(kept, path, 1)
+    saving.write(kept, path, 1)
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ResourceError, match="No space left"):
-        saving._write({"a": torch.zeros(2)}, path, 2)
-    assert torch.equal(saving._read(path, 1)["a"], kept["a"])
+        saving.write({"a": torch.zeros(2)}, path, 2)
+    assert torch.equal(saving.read(path, 1)["a"], kept["a"])
 
 
 def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path):
@@ -191,7 +191,7 @@ def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path):
         child = os.fork()
         if child == 0:
             for number in itertools.count(last + 1):
-                saving._write({"a": torch.full((1 << 16,), float(number), device="cpu")}, path, number)
+                saving.write({"a": torch.full((1 << 16,), float(number), device="cpu")}, path, number)
                 os.write(writer, b"1") if number == last + 1 else None
         os.read(reader, 1)  # some saves, and a part of one
         time.sleep(draw.random() / 20)
@@ -202,7 +202,7 @@ def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path):
         with safe_open(path, "pt") as file:
             found = int(file.metadata()[saving.STEP])
         assert found > last
-        assert torch.equal(saving._read(path, found)["a"], torch.full((1 << 16,), float(found), device="cpu"))
+        assert torch.equal(saving.read(path, found)["a"], torch.full((1 << 16,), float(found), device="cpu"))
         last = found
 
 
@@ -214,11 +214,14 @@ def test_the_log_says_where_layers_went_and_which_steps_were_skipped(tmp_path):
             session(model).nonfinite.fill_(float(state.global_step == 2))
 
     overrides = {**te("delayed"), "layers.skip": "lm_head"}
-    trainer = trainer_of(tmp_path, 4, [OctavoCallback(overrides=overrides), Spoil()],
-                         logging_steps=1)
-    trainer.train()
+    model = made()
+    model.unused = torch.nn.Linear(64, 64)
+    trainer = trainer_of(tmp_path, 4, [OctavoCallback(overrides=overrides), Spoil()], model, logging_steps=1)
+    with pytest.warns(UserWarning, match="1 of 15 layers that were placed in FP8 made no FP8 call .*unused"):
+        trainer.train()
+    assert len(session(model).sites) == LAYERS
     assert logged(trainer, "octavo_fp8_layers") == [LAYERS - 1] * 5
-    assert logged(trainer, "octavo_host_layers") == [1] * 5
+    assert logged(trainer, "octavo_layers_without_calls") == logged(trainer, "octavo_host_layers") == [1] * 5
     assert logged(trainer, "octavo_skipped_steps") == [0, 0, 1, 1, 1]
 
 

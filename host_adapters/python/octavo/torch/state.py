@@ -109,7 +109,8 @@ def load_state_dict(model, state):
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
-                               f"{difference[0]}; load it with the configuration of the save")
+                               f"{difference[0]}; load it with the configuration of the save, or begin the FP8 state "
+                               'anew by fp8_state="anew" of the framework\'s part, by leaving this call out otherwise')
     missing = sorted(set(keys) - set(state))
     single = hashes.single_of(state)
     unknown = sorted(set(state) - set(every) - {hashes.METADATA, hashes.HASH} -
@@ -144,8 +145,8 @@ def load_state_dict(model, state):
 
 
 class Stateful:
-    """The FP8 state of a model as an object, for Accelerate's register_for_checkpointing and for
-    torch.distributed.checkpoint, next to the state of the model:
+    """The FP8 state of a model as an object, for torch.distributed.checkpoint and Accelerate's
+    register_for_checkpointing, next to the state of the model:
 
         dcp.save({"model": model_state, "octavo": octavo.Stateful(model), "optimizer": optimizer_state})
 
