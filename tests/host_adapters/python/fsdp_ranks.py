@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import octavo
 from conftest import session, te
-from fsdp_parts import (FEW, LINEARS, ORDERS, Net, adamw, backward, batch, cache_bytes, ddp_model, gathering,
+from fsdp_parts import (FEW, LINEARS, ORDERS, Casts, Net, adamw, backward, batch, cache_bytes, ddp_model, gathering,
                         outcome, plain, shard, sharded, train)
 from fsdp_precision import precision_run, scaled_run
 from octavo import _abi
@@ -38,7 +38,9 @@ def equal_run(recipe, steps=STEPS):
 def short_run():
     found = {"ddp": ddp_run(), "values": fsdp_run()}
     gathering("fp8")
-    return {**found, "fp8": fsdp_run()}
+    found["fp8"] = fsdp_run()
+    Net.layer = Casts
+    return {**found, **{f"own forward, fp8, {order}": fsdp_run(order=order) for order in ORDERS}}
 
 
 def options_run():

@@ -2,7 +2,7 @@
 fsdp_test.py."""
 import pytest
 
-from fsdp_parts import assert_equal, ranks_of
+from fsdp_parts import ORDERS, assert_equal, ranks_of
 from fsdp_ranks import RUNS, WORLD
 
 
@@ -11,7 +11,7 @@ def ranks(tmp_path_factory):
     return ranks_of(tmp_path_factory, WORLD, RUNS, ["short"], start="fork")
 
 
-@pytest.mark.parametrize("gather", ["values", "fp8"])
+@pytest.mark.parametrize("gather", ["values", "fp8", *(f"own forward, fp8, {order}" for order in ORDERS)])
 def test_fully_shard_gives_the_bits_of_ddp(ranks, gather):
     for rank in ranks:
         assert_equal(rank["short"][gather], rank["short"]["ddp"])

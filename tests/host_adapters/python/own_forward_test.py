@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -87,6 +88,18 @@ def test_without_memory_at_first(calls):
     x = torch.randn(4, 64)
     close(model(x), functional.linear(x, model[0].weight))
     assert len(calls) == 1
+
+
+def test_an_export_keeps_the_values_of_a_layer_with_a_forward_of_its_own(tmp_path):
+    model, _ = octavo.prepare(nn.Sequential(Casts(64, 48), nn.Linear(48, 32)), overrides=te("current"))
+    why = octavo.export(model, tmp_path / "served")
+    assert list(why) == ["0"] and "its class has a forward of its own" in why["0"]
+    found = load_file(tmp_path / "served" / "model.safetensors")
+    assert torch.equal(found["0.weight"], model[0].weight) and found["1.weight"].dtype is torch.float8_e4m3fn
+    with octavo.debug.dump(model, tmp_path / "step.safetensors"):
+        model(torch.randn(4, 64)).sum().backward()
+    found = load_file(tmp_path / "step.safetensors")
+    close(found["0/weight_codes"].float() * found["0/weight_scale_inv"], model[0].weight)
 
 
 class Twice(nn.Linear):

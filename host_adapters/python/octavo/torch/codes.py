@@ -5,7 +5,7 @@ import torch
 
 from .. import _abi
 from .converted import Converted
-from .linear import Linear, linear
+from .linear import linear
 
 BLOCKS = {_abi.PER_TENSOR: None, _abi.PER_ROW: "row", _abi.BLOCK_128X128: (128, 128), _abi.BLOCK_1X32: (1, 32),
           _abi.BLOCK_32X32: (32, 32)}
@@ -72,7 +72,7 @@ def _uses(model):
 
 def _reason(session, module, uses):
     """Why the codes of a converted module are not a weight of their own; None: they are."""
-    if not isinstance(module, Linear):
+    if not isinstance(module, torch.nn.Linear):
         return f"{type(module).__name__} is no nn.Linear: its weights are several matrices, or transposed"
     weight = module.octavo_site.weight
     if uses[id(weight.parameter)] > 1:

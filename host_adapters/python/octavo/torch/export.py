@@ -16,6 +16,7 @@ from ..errors import InvalidError, UnsupportedError
 from ..files import replace
 from . import codes as codes_of_model
 from .foreign import is_a
+from .own_forward import OwnForward
 from .prepared import session_of
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -56,6 +57,8 @@ def export(model, folder, layout="fp8"):
     fits = _LAYOUTS[layout]
     for name, codes in list(found.items()):
         reason = fits.reason(codes)
+        if isinstance(model.get_submodule(name), OwnForward):
+            reason = "its class has a forward of its own, in the place of which a reader may put another"
         if reason:
             why[name] = reason
             del found[name]

@@ -62,8 +62,9 @@ class Products(Calls):
         super().__init__(module, module.octavo_products)
 
     def cast(self, name, func, args, kwargs):
-        # A weight in slots has no values to cast, and its product needs none.
-        return super().cast(name, func, args, kwargs) if self.names[name].is_native else args[0]
+        # A weight in slots, or of which codes are gathered, has no values to cast, and its product needs none.
+        has_values = self.names[name].is_native and not self.names[name].weight.is_packed
+        return super().cast(name, func, args, kwargs) if has_values else args[0]
 
     def product(self, name, x, weight, bias):
         return self.module.octavo_product(name, x, bias)
