@@ -55,7 +55,7 @@ std::string hex(unsigned number) {
 
 }  // namespace
 
-ProcessState::ProcessState() {
+ProcessState::ProcessState(const CheckedFile *library) {
   float_control_ = float_control();
   const char *locale = std::setlocale(LC_ALL, nullptr);
   locale_ = locale == nullptr ? "" : locale;
@@ -68,8 +68,12 @@ ProcessState::ProcessState() {
     handlers_[static_cast<size_t>(s)] = {reinterpret_cast<void *>(action.sa_sigaction),
                                          action.sa_flags};
   }
-  for (const std::string &name : entries("/proc/self/fd"))
-    descriptors_[std::atoi(name.c_str())] = link_target("/proc/self/fd/" + name);
+  for (const std::string &name : entries("/proc/self/fd")) {
+    const int file = std::atoi(name.c_str());
+    struct stat status {};
+    if (library == nullptr || fstat(file, &status) != 0 || !library->is(status))
+      descriptors_[file] = link_target("/proc/self/fd/" + name);
+  }
   threads_ = entries("/proc/self/task").size();
   libraries_ = open_libraries();
   for (const int fd : library_descriptors()) descriptors_.erase(fd);  // liboctavo's

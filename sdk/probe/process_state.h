@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "sdk/src/file/privilege_file.h"
+
 namespace octavo::probe {
 
 class ProcessState {
  public:
-  // As it is now, on this thread.
-  ProcessState();
+  // As it is now, on this thread. What is open of `library` is its loader's.
+  explicit ProcessState(const CheckedFile *library = nullptr);
 
   // One sentence for each difference.
   std::vector<std::string> changes(const ProcessState &later) const;

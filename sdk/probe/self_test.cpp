@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
+#include "sdk/src/base/dtype.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/handles.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/run/run.h"
@@ -30,6 +32,10 @@ constexpr const char *kWriteWeight = "write_parameter of a float32 weight [16, 1
 // by 1, and numbers that have nothing to do with it by more.
 constexpr double kMostError = 0.5;
 
+// Of memory: sixteen rows need kibibytes.
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+struct TooMuch {};
+
 // Memory with a guard after it.
 class Fenced {
  public:
@@ -46,9 +52,9 @@ class Fenced {
   }
 
  private:
-  // Sixteen rows need kibibytes; a sanitizer would not survive the attempt.
+  // A sanitizer would not survive the attempt.
   static uint64_t allowed(uint64_t bytes) {
-    if (bytes > uint64_t{1} << 30) throw std::bad_alloc();
+    if (bytes > kMostBytes) throw TooMuch{};
     return bytes;
   }
 
@@ -126,6 +132,14 @@ struct Layer {
     if (status == OCTAVO_OK) status = octavo_store_open(run, &store);
     return status;
   }
+
+  // That the plugin asks for.
+  uint64_t slot_bytes() const {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < octavo_run_slot_count(run); ++i)
+      bytes += octavo::slot_bytes(*octavo_run_slot(run, i));
+    return bytes;
+  }
 };
 
 // Gives the weight of the pattern to a backend that owns weights. False: it stays as it is.
@@ -135,6 +149,7 @@ bool write_weight(const LoadedPlugin &plugin, const Layer &layer, Pattern &patte
   const octavo_session *session = octavo_run_session(layer.run);
   uint64_t bytes = 0;
   octavo_status status = plugin.optimizer->workspace_bytes(session, &layer.weight, 1, &bytes);
+  pass_resource(status, plugin.id + ": workspace_bytes", Stage::kProbe);
   if (status != OCTAVO_OK) {
     *fault = concat("ended early: workspace_bytes of the optimizer gave status ", status);
     return false;
@@ -150,6 +165,7 @@ bool write_weight(const LoadedPlugin &plugin, const Layer &layer, Pattern &patte
   w.workspace = work.data();
   status = plugin.optimizer->write_parameter(session, &w);
   if (work.broken()) *fault = kOverrun;
+  pass_resource(status, plugin.id + ": write_parameter", Stage::kProbe);
   if (status != OCTAVO_OK) *fault = concat("ended early: write_parameter gave status ", status);
   return fault->empty();
 }
@@ -181,6 +197,7 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
                       ", for which the plan states ", plan->weight_workspace,
                       " bytes of workspace"));
     octavo_status status = plugin.backend.quantize_weight(octavo_run_session(layer.run), &q);
+    pass_resource(status, plugin.id + ": quantize_weight", Stage::kProbe);
     if (status != OCTAVO_OK && status != OCTAVO_UNSUPPORTED)
       return concat("ended early: quantize_weight gave status ", status);
     outputs.push_back(std::make_unique<Fenced>(kOutput));
@@ -197,6 +214,7 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
                       ", for which the plan states ", forward_bytes, " bytes of workspace"));
     status = plugin.backend.linear_forward(octavo_run_session(layer.run), &f);
     if (cast.broken() || work.broken() || outputs.back()->broken()) return kOverrun;
+    pass_resource(status, plugin.id + ": linear_forward", Stage::kProbe);
     if (status != OCTAVO_OK) return concat("ended early: linear_forward gave status ", status);
   }
   const auto *first = static_cast<const float *>(outputs[0]->data());
@@ -263,6 +281,8 @@ std::string self_test(const LoadedPlugin &plugin, const Voice &voice) {
                                              std::make_unique<octavo_host>(*helper_host())));
     voice.call(concat("add_parameter, add_linear and seal of a float32 weight ", kShape));
     const octavo_status status = layer.describe();
+    if (status == OCTAVO_RESOURCE && layer.slot_bytes() > kMostBytes) throw TooMuch{};
+    pass_resource(status, plugin.id + ": describing a layer", Stage::kProbe);
     if (status != OCTAVO_OK) return concat("ended early: describing a layer gave status ", status);
     if (layer.linear == OCTAVO_NONE) {
       voice.warn("its self-test was left out: the plugin leaves a 16 x 16 layer with the host");
@@ -273,8 +293,12 @@ std::string self_test(const LoadedPlugin &plugin, const Voice &voice) {
     return fault;
   } catch (const Failure &f) {
     return "ended early: " + f.text();
-  } catch (const std::bad_alloc &) {
+  } catch (const TooMuch &) {
     return "ended early: the stated sizes are more memory than the helper may use";
+  } catch (const std::bad_alloc &) {
+    throw;
+  } catch (const Shortage &) {
+    throw;
   } catch (const std::exception &e) {
     return "ended early: it threw an exception: " + take_words(e.what());
   } catch (...) {

@@ -1,7 +1,6 @@
 // One 16 x 16 layer through the plugin on the CPU kernels: does it keep the contract?
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "sdk/src/plugin/loader.h"
@@ -11,7 +10,7 @@ namespace octavo::probe {
 // A host whose messages are lines on standard error, where the caller finds the last ones.
 const octavo_host *helper_host();
 
-using Say = std::function<void(const std::string &)>;
+using Say = void (*)(const std::string &);
 
 // What the helper sends while it tries a plugin.
 struct Voice {

@@ -26,8 +26,9 @@ bool become(const char *user) {
 int main(int argc, char **argv) {
   if (argc < 4 || !become(argv[1])) return 2;
   octavo::test::Request request;
-  // The helper would have to lie beside each copy, and what it runs is not the question here.
-  request.set("fp8.backend", "fake").set("plugins.probe", "never");
+  // The helper would have to lie beside each copy; OCTAVO_PROBE_HELPER names one where it is meant.
+  const bool is_tried = std::getenv("OCTAVO_PROBE_HELPER") != nullptr;
+  request.set("fp8.backend", "fake").set("plugins.probe", is_tried ? "always" : "never");
   if (std::strcmp(argv[2], "-") != 0) request.path(argv[2]);
   if (std::strcmp(argv[3], "-") != 0) request.set("plugins.trust", argv[3]);
   for (int i = 4; i < argc; ++i) request.plugins(argv[i]);

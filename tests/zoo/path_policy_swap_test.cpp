@@ -70,7 +70,11 @@ class PathPolicySwap : public testing::Test {
   std::string good;
 };
 
-TEST_F(PathPolicySwap, what_was_hashed_is_what_is_used) {
+// In the host, or first in the helper, which gets the descriptor that was checked.
+class EachProcess : public PathPolicySwap, public testing::WithParamInterface<const char *> {};
+
+TEST_P(EachProcess, uses_what_was_hashed) {
+  if (*GetParam() != '\0') tree.environment.set("OCTAVO_PROBE_HELPER", GetParam());
   int accepted = 0, refused = 0;
   Swapper swapper(tree.library(), other);
   for (int i = 0; i < tries(); ++i) {
@@ -94,6 +98,25 @@ TEST_F(PathPolicySwap, what_was_hashed_is_what_is_used) {
   EXPECT_EQ(accepted + refused, tries());
   EXPECT_GT(swaps, 0);
   EXPECT_GT(refused, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(PathPolicySwap, EachProcess, testing::Values("", OCTAVO_PROBE),
+                         [](const auto &one) {
+                           return std::string(*one.param == '\0' ? "host" : "helper");
+                         });
+
+// A folder that the system's loader would take for another one.
+TEST_F(PathPolicySwap, folder_named_like_a_token) {
+  for (const char *helper : {"", OCTAVO_PROBE}) {
+    if (*helper != '\0') tree.environment.set("OCTAVO_PROBE_HELPER", helper);
+    const std::string place = "site/$ORIGIN/plugins";
+    tree.dir.copy(fake_library("good"), place + "/fake.so");
+    tree.dir.write(place + "/fake.octavo-plugin.toml", fake_manifest());
+    tree.directories = {tree.dir / place};
+    const Finished f = tree.look();
+    EXPECT_EQ(f.exit_code, 0) << f.out << f.err;
+    EXPECT_FALSE(tree.sang());
+  }
 }
 
 // That the test above can fail: the other library is one that would run.

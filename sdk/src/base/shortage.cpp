@@ -1,13 +1,32 @@
-// The numbers and words that mean a shortage, each with what helps.
+// The few numbers and words that are verdicts, and what helps against the others.
 #include "sdk/src/base/shortage.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
+#include "sdk/src/base/descriptor.h"
+
 namespace octavo {
 namespace {
+
+constexpr std::array kVerdicts = {ENOENT, EACCES, ELOOP, ENOTDIR, ENAMETOOLONG};
+
+// What the system's loader says about the content of a file. Its other words without an error mean
+// memory.
+constexpr std::array kWordsOfContent = {
+    "undefined symbol", "not found (required by", "not defined in file",
+    "no version information available", "unsupported version", "invalid ELF header",
+    "wrong ELF class", "ELF file", "ELF load command", "nonzero padding in e_ident",
+    "file too short", "object file has no", "only ET_DYN and ET_EXEC", "cannot dynamically load",
+    "cannot be dlopen()ed", "cannot handle TLS data",
+    // A library that wants static TLS cannot have it later either.
+    "static TLS", "reloc type", "no PLTREL found", "CPU ISA level",
+    "dynamic string token substitution", "DST not allowed"};
 
 struct Cause {
   int error;
@@ -16,6 +35,7 @@ struct Cause {
 
 // What helps, by the error; see open(2), mmap(2), posix_spawn(3) for what each of them means.
 constexpr std::array kCauses = {
+    Cause{ESTALE, "mount the network's file system again, or try again"},
     Cause{EMFILE, "close files, or raise this process's limit of open files (ulimit -n)"},
     Cause{ENFILE, "end processes that hold many files, or raise fs.file-max"},
     Cause{ENOMEM, "free memory, or raise the limit on it (ulimit -v, the container's memory)"},
@@ -36,8 +56,9 @@ const Cause *cause_of(int error) {
 
 }  // namespace
 
-Shortage::Shortage(const std::string &what, int error, Stage stage)
-    : Shortage(what + ": " + std::strerror(error), remedy_of(error, "try again"), stage) {}
+Shortage::Shortage(const std::string &what, const char *call, int error, Stage stage)
+    : Shortage(concat(what, ": ", std::strerror(error), " (", call, ", errno ", error, ")"),
+               remedy_of(error, "try again"), stage) {}
 
 const char *remedy_of(int error, const char *otherwise) {
   const Cause *cause = cause_of(error);
@@ -48,19 +69,22 @@ std::string Shortage::message() const {
   return verdict_.text + "; " + verdict_.evidence + "; " + verdict_.remedy.text;
 }
 
-bool is_shortage(int error) {
-  return cause_of(error) != nullptr;
+bool is_verdict(int error) {
+  return std::ranges::find(kVerdicts, error) != kVerdicts.end();
 }
 
-bool names_shortage(std::string_view words) {
-  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN, EIO})
-    if (words.find(std::string(": ") + std::strerror(error)) != std::string_view::npos) return true;
-  // glibc's words without a number; a library that wants static TLS cannot have it later either.
-  if (words.find("static TLS") != std::string_view::npos) return false;
-  for (const char *part : {"failed to map segment", "cannot create ", "cannot allocate ",
-                           "cannot extend ", "out of memory"})
-    if (words.find(part) != std::string_view::npos) return true;
-  return false;
+bool names_verdict(std::string_view words) {
+  const auto has = [&](std::string_view part) {
+    return words.find(part) != std::string_view::npos;
+  };
+  if (std::ranges::any_of(kWordsOfContent, has)) return true;
+  const auto ends = [&](const char *part, int error) {
+    return has(concat(part, ": ", std::strerror(error)));
+  };
+  return ends("executable stack as shared object requires", EACCES) ||
+         ends("executable stack as shared object requires", EINVAL) ||
+         std::ranges::any_of(
+             kVerdicts, [&](int error) { return ends("cannot open shared object file", error); });
 }
 
 void pass_resource(octavo_status status, const std::string &who, Stage stage) {
@@ -69,18 +93,18 @@ void pass_resource(octavo_status status, const std::string &who, Stage stage) {
                    "see the messages of the plugin before this one", stage);
 }
 
-void pass_shortage(const std::string &what, int error) {
-  if (is_shortage(error)) throw Shortage(what, error);
+void pass_shortage(const std::string &what, const char *call, int error) {
+  if (!is_verdict(error)) throw Shortage(what, call, error);
 }
 
 std::ifstream open_lines(const std::string &path) {
-  errno = 0;
-  std::ifstream file(path);
-  if (file.bad()) throw std::bad_alloc();
-  if (!file) {
-    pass_shortage(path + ": cannot be read", errno);
-    return file;
+  // The stream keeps no reason of its own.
+  if (const Descriptor is_there(open(path.c_str(), O_RDONLY | O_CLOEXEC)); is_there.get() < 0) {
+    pass_shortage(path + ": cannot be read", "open", errno);
+    return {};
   }
+  std::ifstream file(path);
+  if (!file) throw Shortage(path + ": cannot be read", "open", errno);
   file.exceptions(std::ios::badbit);
   return file;
 }

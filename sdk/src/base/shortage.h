@@ -1,5 +1,6 @@
 // Shortage: a check that could not be made. It says nothing about what was to be checked, so it is
-// no verdict: it ends the call with OCTAVO_RESOURCE, nothing falls back, nothing is remembered.
+// no verdict: it ends the call with OCTAVO_RESOURCE, nothing falls back, nothing is remembered. An
+// error of the system is one unless is_verdict lists it.
 #pragma once
 
 #include <exception>
@@ -25,8 +26,8 @@ class Shortage : public std::exception {
                  std::string(kWhy),
                  std::move(remedy),
                  stage} {}
-  // A call of the system that failed with `error`.
-  Shortage(const std::string &what, int error, Stage stage = Stage::kNone);
+  // `call` of the system failed with `error`.
+  Shortage(const std::string &what, const char *call, int error, Stage stage = Stage::kNone);
 
   const char *what() const noexcept override { return verdict_.text.c_str(); }
   // For reports. Its stage is that of the first caller of `at`, if its maker knew none.
@@ -46,20 +47,25 @@ class Shortage : public std::exception {
 // What helps against an error; `otherwise` where that is not known.
 const char *remedy_of(int error, const char *otherwise);
 
-// Whether a call of the system failed for want of something that has nothing to do with what it was
-// asked: descriptors, memory, processes, time, a disk that reads, a filter that permits the call.
-bool is_shortage(int error);
+// Whether the error of a call that was given a path says something about this path: nothing is
+// there, or this user may not use it. All other errors say nothing about it, and neither does any
+// error of a call that was given a descriptor.
+bool is_verdict(int error);
 
-// The same of the words of dlopen, which gives no number: they hold those of errno, or say that a
-// segment was not mapped, for which a file whose headers are in order leaves memory as the cause.
-bool names_shortage(std::string_view words);
+// The same of the words of dlopen, which gives no number: what it says about the file's content, or
+// the words of an error that is a verdict.
+bool names_verdict(std::string_view words);
+
+// What helps where the words of dlopen are no verdict.
+inline constexpr const char *kMakeRoom =
+    "free memory and close files, or raise the limits on them (ulimit -v, ulimit -n)";
 
 // Throws a Shortage when a function of a plugin answered OCTAVO_RESOURCE; returns otherwise. `who`
 // names plugin and function.
 void pass_resource(octavo_status status, const std::string &who, Stage stage);
 
-// Throws a Shortage when `error` is one; returns otherwise.
-void pass_shortage(const std::string &what, int error);
+// Returns when `error` is a verdict; throws a Shortage otherwise.
+void pass_shortage(const std::string &what, const char *call, int error);
 
 // A file of the system, for its lines; not open where there is none. Throws a Shortage when that
 // could not be found out. Reading throws, too: memory that is short must not look like the end of

@@ -1,18 +1,18 @@
 // The strict configuration: four layers over one table of core keys, errors that name the place.
 #include "sdk/src/config/config.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/remedy.h"
 #include "sdk/src/config/toml.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo {
 namespace {
@@ -167,24 +167,20 @@ Config load_config(const octavo_open_desc &desc) {
 }
 
 std::string read_file(const std::string &path, const char *domain) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(path, ec))
-    throw Failure(OCTAVO_INVALID, domain, path, ": expected a file, found a directory")
-        .with_fix({.command = "touch " + shell_word(path + "/octavo.toml")});
-  std::ifstream in(path, std::ios::binary);
-  if (in.bad()) throw std::bad_alloc();
-  if (!in) {
-    const int error = errno;
-    pass_shortage(path + ": cannot be read", error);
-    throw Failure(OCTAVO_INVALID, domain, path, ": cannot be read: ", std::strerror(error),
-                  "; check the path and its permissions")
-        .with_fix({.command = (error == EACCES ? "chmod u+r " : "touch ") + shell_word(path)});
+  struct stat status {};
+  std::string problem;
+  const Descriptor file = open_regular(path, &status, &problem);
+  if (file.get() < 0) {
+    const std::string command = S_ISDIR(status.st_mode)
+                                    ? "touch " + shell_word(path + "/octavo.toml")
+                                : S_ISREG(status.st_mode) ? "chmod u+r " + shell_word(path)
+                                : status.st_mode != 0     ? "rm " + shell_word(path)
+                                                          : "touch " + shell_word(path);
+    throw Failure(OCTAVO_INVALID, domain, path, ": ", problem).with_fix({.command = command});
   }
-  // One byte more than the parser takes, since a device never ends.
-  std::string text(kMostTomlBytes + 1, '\0');
-  in.exceptions(std::ios::badbit);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  // One byte more than the parser takes, which names the place that is too long.
+  std::string text(std::min(static_cast<size_t>(status.st_size), kMostTomlBytes) + 1, '\0');
+  text.resize(read_at(file, path, text.data(), text.size(), 0));
   return text;
 }
 

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/file/draft.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_path.h"
@@ -73,10 +73,9 @@ std::string user_data_directory() {
 }
 
 bool is_allowed(const std::string &directory) {
-  std::error_code error;
-  const std::string whole = fs::canonical(directory, error).string();
-  if (error) pass_shortage(directory + ": cannot be found", error.value());
-  const std::string path = error ? std::string() : answer_for(whole);
+  int error = 0;
+  const std::string whole = resolved_path(directory, &error);
+  const std::string path = error != 0 ? std::string() : answer_for(whole);
   if (path.empty()) return false;
   try {
     const CheckedFile file(path, kDomain);

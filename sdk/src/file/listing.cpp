@@ -15,18 +15,19 @@ std::vector<std::string> files_in(const std::string &directory, std::string_view
                                   int *error) {
   std::vector<std::string> files;
   const std::unique_ptr<DIR, int (*)(DIR *)> open(opendir(directory.c_str()), closedir);
-  errno = open == nullptr ? errno : 0;
-  while (const dirent *entry = open == nullptr ? nullptr : readdir(open.get())) {
+  *error = open == nullptr ? errno : 0;
+  if (open == nullptr) {
+    pass_shortage(directory + ": cannot be read", "opendir", *error);
+    return {};
+  }
+  errno = 0;
+  while (const dirent *entry = readdir(open.get())) {
     const std::string_view name = entry->d_name;
     if (name.size() > suffix.size() && name.ends_with(suffix) && name != "." && name != "..")
       files.push_back(directory + "/" + std::string(name));
     errno = 0;
   }
-  *error = errno;
-  if (*error != 0) {
-    pass_shortage(directory + ": cannot be read", *error);
-    return {};
-  }
+  if (errno != 0) throw Shortage(directory + ": cannot be read", "readdir", errno);
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -8,20 +8,36 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
+#include "sdk/src/base/text.h"
 
 namespace octavo {
 namespace {
 
-// pread that goes on after a signal; negative on failure, 0 at the end.
-ssize_t read_at(int file, void *to, size_t bytes, off_t offset) {
-  ssize_t got = 0;
-  do got = pread(file, to, bytes, offset);
-  while (got < 0 && errno == EINTR);
-  return got;
+const char *kind_of_file(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISFIFO(mode) ? "a FIFO" : "a device";
+}
+
+// *problem says what is wrong with what is there, if anything.
+bool is_regular(const struct stat &status, std::string *problem) {
+  if (S_ISREG(status.st_mode)) return true;
+  *problem = std::string("expected a regular file, found ") + kind_of_file(status.st_mode);
+  return false;
+}
+
+// Whoever gave the path reads the reason after it.
+Descriptor open_or_fail(const std::string &path, const char *domain, struct stat *status) {
+  std::string problem;
+  Descriptor file = open_regular(path, status, &problem);
+  if (file.get() < 0) throw Failure(OCTAVO_INVALID, domain, path, ": ", problem);
+  return file;
 }
 
 bool same_time(const timespec &a, const timespec &b) {
@@ -30,18 +46,34 @@ bool same_time(const timespec &a, const timespec &b) {
 
 }  // namespace
 
-CheckedFile::CheckedFile(const std::string &path, const char *domain)
-    : path_(path), domain_(domain), file_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-  if (file_.get() < 0 || fstat(file_.get(), &status_) != 0) unreadable(errno);
-  if (!S_ISREG(status_.st_mode))
-    throw Failure(OCTAVO_INVALID, domain, path, ": expected a file, found ",
-                  S_ISDIR(status_.st_mode) ? "a directory" : "a device, pipe or socket");
+Descriptor open_regular(const std::string &path, struct stat *status, std::string *problem) {
+  // Looked at first: a device may act on being opened.
+  int error = find_status(path, status);
+  if (error == 0 && !is_regular(*status, problem)) return Descriptor();
+  Descriptor file;
+  if (error == 0) file = open_path(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, &error);
+  if (error != 0) {
+    *problem =
+        concat("cannot be read: ", std::strerror(error), "; check the path and its permissions");
+    return Descriptor();
+  }
+  *status = status_of(file, path);
+  return is_regular(*status, problem) ? std::move(file) : Descriptor();
 }
 
-void CheckedFile::unreadable(int error) const {
-  pass_shortage(path_ + ": cannot be read", error);
-  throw Failure(OCTAVO_INVALID, domain_, path_, ": cannot be read: ", std::strerror(error),
-                "; check the path and its permissions");
+CheckedFile::CheckedFile(const std::string &path, const char *domain)
+    : path_(path), domain_(domain), file_(open_or_fail(path, domain, &status_)) {}
+
+CheckedFile::CheckedFile(const std::string &path, Descriptor file, const char *domain)
+    : path_(path), domain_(domain), status_(status_of(file, path)), file_(std::move(file)) {
+  std::string problem;
+  if (!is_regular(status_, &problem)) throw Failure(OCTAVO_INVALID, domain, path, ": ", problem);
+}
+
+Descriptor CheckedFile::another(int least) const {
+  Descriptor file(fcntl(file_.get(), F_DUPFD_CLOEXEC, least));
+  if (file.get() < 0) throw Shortage(path_ + ": cannot be kept open", "fcntl", errno);
+  return file;
 }
 
 bool CheckedFile::is(const struct stat &other) const {
@@ -49,9 +81,13 @@ bool CheckedFile::is(const struct stat &other) const {
 }
 
 bool CheckedFile::unchanged() const {
-  struct stat now {};
-  return fstat(file_.get(), &now) == 0 && now.st_size == status_.st_size &&
-         same_time(now.st_mtim, status_.st_mtim) && same_time(now.st_ctim, status_.st_ctim);
+  const struct stat now = status_of(file_, path_);
+  return now.st_size == status_.st_size && same_time(now.st_mtim, status_.st_mtim) &&
+         same_time(now.st_ctim, status_.st_ctim);
+}
+
+size_t CheckedFile::read_at(void *to, size_t bytes, uint64_t offset) const {
+  return octavo::read_at(file_, path_, to, bytes, offset);
 }
 
 std::string CheckedFile::read(size_t most) const {
@@ -59,16 +95,13 @@ std::string CheckedFile::read(size_t most) const {
   std::string text(std::min(most, static_cast<size_t>(status_.st_size)) + 1, '\0');
   size_t size = 0;
   for (;;) {
-    const ssize_t got =
-        read_at(file_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
-    if (got < 0) unreadable(errno);
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
+    size += read_at(text.data() + size, text.size() - size, size);
+    if (size < text.size()) break;
     if (size > most)
       throw Failure(OCTAVO_INVALID, domain_, path_, ": expected at most ", most >> 10,
                     " KiB, found a file of ", status_.st_size, " bytes");
     // It grew, or its size was not known, as in /proc.
-    if (size == text.size()) text.resize(std::min(most + 1, 2 * size + 4096));
+    text.resize(std::min(most + 1, 2 * size + 4096));
   }
   text.resize(size);
   return text;
@@ -78,13 +111,11 @@ std::string CheckedFile::sha256() const {
   crypto_hash_sha256_state state;
   crypto_hash_sha256_init(&state);
   std::vector<unsigned char> buffer(1 << 16);  // a thread may have a stack of that size
-  off_t offset = 0;
-  ssize_t got = 0;
-  while ((got = read_at(file_.get(), buffer.data(), buffer.size(), offset)) > 0) {
-    crypto_hash_sha256_update(&state, buffer.data(), static_cast<unsigned long long>(got));
+  uint64_t offset = 0;
+  while (const size_t got = read_at(buffer.data(), buffer.size(), offset)) {
+    crypto_hash_sha256_update(&state, buffer.data(), got);
     offset += got;
   }
-  if (got < 0) unreadable(errno);
   unsigned char hash[crypto_hash_sha256_BYTES];
   crypto_hash_sha256_final(&state, hash);
   return hex_of(hash);

@@ -11,31 +11,39 @@
 
 namespace octavo {
 
+// A regular file, open for reading, and its status; none: *problem has the reason. It neither waits
+// for a FIFO nor opens a device. Throws Shortage when that says nothing about the file.
+Descriptor open_regular(const std::string &path, struct stat *status, std::string *problem);
+
 class CheckedFile {
  public:
-  // Opens for reading; neither waits on a pipe nor opens a device. Throws Failure(OCTAVO_INVALID,
-  // domain, ...) when there is no regular file or it cannot be read. This and what follows throw
-  // Shortage when that says nothing about the file.
+  // By open_regular. Throws Failure(OCTAVO_INVALID, domain, ...) when there is no regular file or
+  // it cannot be read. What follows throws Shortage, too.
   CheckedFile(const std::string &path, const char *domain);
+  // What another process opened by that and handed on.
+  CheckedFile(const std::string &path, Descriptor file, const char *domain);
 
   const std::string &path() const { return path_; }
   int descriptor() const { return file_.get(); }
+  // For a longer life than this one has. Throws Shortage.
+  Descriptor another(int least = 0) const;
+  uint64_t size() const { return static_cast<uint64_t>(status_.st_size); }
   // Device and inode are the same.
   bool is(const struct stat &other) const;
   // Nobody wrote to it, renamed it or changed its mode since it was opened.
   bool unchanged() const;
+  // Fewer bytes only at the end of the file.
+  size_t read_at(void *to, size_t bytes, uint64_t offset) const;
   // All of it. Throws Failure when it is longer than `most` bytes.
   std::string read(size_t most) const;
   // In hex. Throws Failure when it cannot be read.
   std::string sha256() const;
 
  private:
-  [[noreturn]] void unreadable(int error) const;
-
   const std::string path_;
   const char *domain_;
-  const Descriptor file_;
   struct stat status_ {};
+  const Descriptor file_;
 };
 
 // SHA-256 as Octavo's files write it: 64 digits of lower-case hex.

@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -47,14 +48,13 @@ std::string mapping_problem(const CheckedFile &file, const void *address, const 
   const std::string what = file.path() + ": ";
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void *own = mmap(nullptr, page, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (own == MAP_FAILED) pass_shortage(what + "the checked file cannot be mapped", errno);
-  if (own == MAP_FAILED) return what + "the checked file cannot be mapped";
+  if (own == MAP_FAILED) throw Shortage(what + "the checked file cannot be mapped", "mmap", errno);
   const auto lines = mapping_lines({address, own}, maps_file);
   munmap(own, page);
   if (!lines) {
     // Without /proc the name is asked once more, which sees a file that was exchanged for good.
     struct stat now {};
-    if (stat(file.path().c_str(), &now) != 0 || !file.is(now))
+    if (find_status(file.path(), &now) != 0 || !file.is(now))
       return what + "another file than the checked one is there now";
   } else if (const std::string loaded = file_in((*lines)[0]), checked = file_in((*lines)[1]);
              loaded.empty() || loaded != checked) {

@@ -16,6 +16,7 @@
 
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -68,32 +69,32 @@ class Walk {
   }
 
   std::string enter_root() {
-    at_ = Descriptor(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    int error = 0;
+    at_ = open_path("/", O_PATH | O_DIRECTORY, &error);
     shown_.clear();
-    struct stat root {};
-    if (fstat(at_.get(), &root) != 0) return not_inspected("/", errno);
-    return judge("/", root);
+    if (error != 0) return not_inspected("/", error);
+    return judge("/", status_of(at_, "/"));
   }
 
   static std::string not_inspected(const std::string &path, int error) {
-    const std::string problem = path + " cannot be inspected";
-    pass_shortage(problem, error);
-    return problem + ": " + std::strerror(error);
+    return path + " cannot be inspected: " + std::strerror(error);
   }
 
   std::string step(const std::string &name, struct stat &end) {
     const bool up = name == "..";
     const std::string here = up ? shown_.substr(0, shown_.rfind('/')) : shown_ + "/" + name;
-    Descriptor next(openat(at_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    if (next.get() < 0 || fstat(next.get(), &end) != 0)
-      return not_inspected(here.empty() ? "/" : here, errno);
+    const std::string named = here.empty() ? "/" : here;
+    int error = 0;
+    Descriptor next = open_path(name, O_PATH | O_NOFOLLOW, &error, at_.get(), named);
+    if (error != 0) return not_inspected(named, error);
+    end = status_of(next, named);
     const bool last = left_.empty();
     if (S_ISLNK(end.st_mode) && links_ == Links::kFollow) return follow(here, next, end);
     if (last && to_ == S_IFREG ? !S_ISREG(end.st_mode) : !S_ISDIR(end.st_mode))
       return here + (last && to_ == S_IFREG ? " is not a regular file" : " is not a directory");
     at_ = std::move(next);
     shown_ = here;
-    return judge(here.empty() ? "/" : here, end);
+    return judge(named, end);
   }
 
   std::string follow(const std::string &here, const Descriptor &link, const struct stat &status) {
@@ -102,7 +103,7 @@ class Walk {
     if (std::string problem = judge_owner(here, status); !problem.empty()) return problem;
     char target[PATH_MAX];
     const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
-    if (size < 0) pass_shortage(here + " cannot be read", errno);
+    if (size < 0) throw Shortage(here + " cannot be read", "readlinkat", errno);
     if (size <= 0 || size == sizeof(target)) return here + " is a link that cannot be read";
     const std::string to(target, static_cast<size_t>(size));
     push(to);

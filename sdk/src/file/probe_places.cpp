@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "octavo/octavo.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/file/privilege_path.h"
 
@@ -35,10 +35,8 @@ std::string file_holding(const void *address) {
   // the process has left.
   const fs::path file =
       fs::path(info.dli_fname).is_absolute() ? info.dli_fname : mapped_file(address);
-  std::error_code error;
-  const fs::path whole = fs::canonical(file, error);
-  if (error) pass_shortage(file.string() + ": cannot be found", error.value());
-  return whole.string();
+  int error = 0;
+  return resolved_path(file.string(), &error);
 }
 
 const std::string &liboctavo_file() {

@@ -2,6 +2,7 @@
 // liboctavo itself links no CUDA.
 #include <dlfcn.h>
 
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/machine/hardware.h"
 
 namespace octavo {
@@ -10,7 +11,11 @@ namespace {
 // A library that stays open: drivers do not survive being closed.
 class Library {
  public:
-  explicit Library(const char *name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
+  explicit Library(const char *name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
+    const char *words = handle_ == nullptr ? dlerror() : nullptr;
+    if (words != nullptr && !names_verdict(words))
+      throw Shortage(std::string("whether there is a GPU is not known: ") + words, kMakeRoom);
+  }
   bool is_open() const { return handle_ != nullptr; }
   template <typename F>
   F *find(const char *symbol) const {

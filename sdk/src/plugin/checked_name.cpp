@@ -1,13 +1,9 @@
 // A descriptor's name in /proc: that of the process, not /proc/self, so that a debugger finds it.
 #include "sdk/src/plugin/checked_name.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-
-#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/plugin/elf.h"
 
@@ -16,12 +12,15 @@ namespace octavo {
 CheckedName::CheckedName(const std::string &library, const CheckedFile *file)
     : library_(library), name_(library) {
   if (file == nullptr) return;
-  kept_ = Descriptor(fcntl(file->descriptor(), F_DUPFD_CLOEXEC, 0));
-  if (kept_.get() < 0) throw Shortage(library + ": cannot be kept open", errno, Stage::kLoad);
+  kept_ = file->another();
   const std::string name = concat("/proc/", getpid(), "/fd/", kept_.get());
   struct stat there {};
   if (stat(name.c_str(), &there) == 0 && file->is(there) && needs_the_same(library, name))
     name_ = name;
+}
+
+bool CheckedName::is_expanded() const {
+  return name_.find('$') != std::string::npos;
 }
 
 std::string CheckedName::in_own_words(std::string words) const {

@@ -17,6 +17,9 @@ class CheckedName {
   CheckedName(const std::string &library, const CheckedFile *file);
 
   const std::string &name() const { return name_; }
+  // Whether the system's loader could take it for another one: it replaces $ORIGIN, $LIB and
+  // $PLATFORM, whatever is called so.
+  bool is_expanded() const;
   // For as long as the library is loaded: the system's loader takes a second library with this name
   // for the first one.
   Descriptor keep() { return std::move(kept_); }

@@ -106,9 +106,10 @@ void with_dynamic(const std::string &path, const Look &look) {
 
 }  // namespace
 
-ElfCheck inspect_elf(const std::string &path) {
+ElfCheck inspect_elf(const std::string &path, const CheckedFile *checked) {
   ElfCheck check;
-  const auto file = ElfFile::open(path, &check.problem);
+  const auto file =
+      checked != nullptr ? ElfFile::of(*checked) : ElfFile::open(path, &check.problem);
   if (!file) return check;
   try {
     const ElfSegments segments(*file);

@@ -9,6 +9,8 @@
 
 namespace octavo {
 
+class CheckedFile;
+
 struct ElfCheck {
   // What keeps this file from being mapped as a shared library here; empty: nothing. The system's
   // loader trusts headers: a truncated file would end the process with SIGBUS.
@@ -25,7 +27,7 @@ struct ElfCheck {
 };
 
 // Reads headers and tables by offset, never maps and never runs anything.
-ElfCheck inspect_elf(const std::string &path);
+ElfCheck inspect_elf(const std::string &path, const CheckedFile *checked = nullptr);
 
 // What the system's loader would take for a library, of its needs, from the places that the library
 // or LD_LIBRARY_PATH names. Empty, too, for a file that is no sound library.

@@ -13,6 +13,7 @@
 
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo {
 
@@ -31,17 +32,19 @@ template <typename... Part>
 }
 
 // One regular file, read by offset and length. Never maps: a file that shrinks while it is read
-// gives a short read and no signal. Opening does not block on a FIFO and does not wake a device.
+// gives a short read and no signal.
 class ElfFile {
  public:
   // Nothing when it cannot be opened or is no regular file; then *problem has the reason.
   static std::optional<ElfFile> open(const std::string &path, std::string *problem);
+  // What was checked, whatever has its name now.
+  static ElfFile of(const CheckedFile &checked);
 
   uint64_t size() const { return size_; }
   bool holds(uint64_t offset, uint64_t bytes) const {
     return offset <= size_ && bytes <= size_ - offset;
   }
-  // False when the range is not wholly inside the file, or cannot be read.
+  // False when the range is not wholly inside the file.
   bool read(uint64_t offset, void *out, uint64_t bytes) const;
   template <typename T>
   bool read(uint64_t offset, T &out) const {

@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,13 +19,13 @@ namespace {
 
 #if defined(__x86_64__)
 constexpr const char *kPlatform = "x86_64";
-const std::vector<std::string> kVariants = {"", "glibc-hwcaps/x86-64-v4/",
-                                            "glibc-hwcaps/x86-64-v3/", "glibc-hwcaps/x86-64-v2/"};
-const std::vector<std::string> kLib = {"lib/x86_64-linux-gnu", "lib64", "lib"};
+constexpr std::array<const char *, 4> kVariants = {
+    "", "glibc-hwcaps/x86-64-v4/", "glibc-hwcaps/x86-64-v3/", "glibc-hwcaps/x86-64-v2/"};
+constexpr std::array<const char *, 3> kLib = {"lib/x86_64-linux-gnu", "lib64", "lib"};
 #else
 constexpr const char *kPlatform = "aarch64";
-const std::vector<std::string> kVariants = {""};
-const std::vector<std::string> kLib = {"lib/aarch64-linux-gnu", "lib64", "lib"};
+constexpr std::array<const char *, 1> kVariants = {""};
+constexpr std::array<const char *, 3> kLib = {"lib/aarch64-linux-gnu", "lib64", "lib"};
 #endif
 
 bool fits(const std::string &path) {
@@ -57,7 +58,7 @@ std::vector<std::string> directories(const std::string &path, char other_separat
       found.push_back(part);
       continue;
     }
-    for (const std::string &lib : kLib) {
+    for (const std::string lib : kLib) {
       found.push_back(part);
       replace_all(found.back(), "LIB", lib);
     }
@@ -67,15 +68,15 @@ std::vector<std::string> directories(const std::string &path, char other_separat
 
 std::string in_directories(const std::string &name, const std::vector<std::string> &places) {
   for (const std::string &place : places)
-    for (const std::string &variant : kVariants)
-      if (std::string path = place + "/" + variant + name; fits(path)) return path;
+    for (const char *variant : kVariants)
+      if (std::string path = concat(place, "/", variant, name); fits(path)) return path;
   return {};
 }
 
 const std::vector<std::string> &system_directories() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> found;
-    for (const std::string &lib : kLib) {
+    for (const std::string lib : kLib) {
       found.push_back("/" + lib);
       found.push_back("/usr/" + lib);
     }

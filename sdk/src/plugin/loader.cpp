@@ -64,9 +64,6 @@ Registry &registry() {
   return *everything;
 }
 
-constexpr const char *kMakeRoom =
-    "free memory and close files, or raise the limits on them (ulimit -v, ulimit -n)";
-
 struct Declined {
   uint32_t reason;
   std::string text;
@@ -132,6 +129,12 @@ class Handshake {
                          ": was replaced after this process opened it, and an opened library stays",
                      "start the process again", Stage::kLoad};
     CheckedName checked(manifest_.library, manifest_.checked.get());
+    if (checked.is_expanded())
+      throw Declined{OCTAVO_REASON_LIBRARY,
+                     manifest_.library +
+                         ": cannot be opened by its path, in which the system's loader would "
+                         "replace what follows a \"$\"",
+                     "move the plugin to a folder without \"$\" in its name", Stage::kLoad};
     try {
       auto opened = std::make_unique<dll::shared_library>(
           checked.name(), dll::load_mode::rtld_now | dll::load_mode::rtld_local);
@@ -151,7 +154,7 @@ class Handshake {
     } catch (const std::system_error &e) {
       refuse_noexec();
       const std::string words = checked.in_own_words(e.what());
-      if (names_shortage(words) || is_found(words))
+      if (!names_verdict(words) || is_found(words))
         throw Shortage(manifest_.library + ": cannot be loaded: " + words, kMakeRoom, Stage::kLoad);
       throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + words,
                      "install what is missing, or reinstall the plugin", Stage::kLoad};
@@ -161,7 +164,7 @@ class Handshake {
   // The system's loader has no memory for a path and says that there is no such file.
   bool is_found(std::string_view words) const {
     return words.find("No such file") != std::string_view::npos &&
-           !elf_verdict(manifest_.library, inspect_elf(manifest_.library));
+           !elf_verdict(manifest_.library, inspect_elf(manifest_.library, manifest_.checked.get()));
   }
 
   // The words of the system's loader for it are those of short memory.

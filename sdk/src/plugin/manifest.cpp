@@ -2,12 +2,13 @@
 #include "sdk/src/plugin/manifest.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/config/toml.h"
@@ -195,23 +196,26 @@ class Reader {
 
   // The file must be there, and inside the manifest's own directory.
   void locate_library() {
-    const fs::path directory = fs::weakly_canonical(manifest_.path).parent_path();
+    int error = 0;
+    const fs::path directory = fs::path(resolved_path(manifest_.path, &error)).parent_path();
     const fs::path file(manifest_.library);
     if (file.is_absolute() || std::find(file.begin(), file.end(), "..") != file.end())
       fail(
           "[library]: expected a file inside the manifest's own directory, by a relative path "
           "without \"..\", found ",
           manifest_.library);
-    std::error_code error;
-    const fs::path full = fs::weakly_canonical(directory / file, error);
-    if (error == std::errc::filename_too_long)
+    fs::path full = resolved_path((directory / file).string(), &error);
+    if (error == ENAMETOOLONG)
       fail("[library]: expected a path that a file can have, found one that is too long: ",
            manifest_.library);
-    if (error) throw fs::filesystem_error("[library]", directory / file, error);
+    if (error != 0) full = (directory / file).lexically_normal();
     const auto inside = full.lexically_relative(directory);
     if (*inside.begin() == "..")
       fail("[library]: expected a file inside ", directory.string(), ", found ", full.string());
-    if (!fs::is_regular_file(full))
+    if (error != 0 && error != ENOENT && error != ENOTDIR)
+      throw Failure(OCTAVO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
+                    ": cannot be read: ", std::strerror(error), "; check the path");
+    if (error != 0 || !is_regular_file(full.string()))
       throw Failure(
           OCTAVO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
           ", which does not exist or is no regular file; install the library next to its manifest");
@@ -249,10 +253,6 @@ std::optional<Manifest> read_manifest(const std::string &path, std::vector<Verdi
                         plain_text(f.text(), kMaxPluginText), path,
                         library ? "reinstall the plugin: its .so belongs next to the manifest"
                                 : "correct the manifest or reinstall the plugin"});
-  } catch (const fs::filesystem_error &e) {
-    pass_shortage(path + ": cannot be read", e.code().value());
-    verdicts.push_back({OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE, OCTAVO_REASON_MANIFEST,
-                        path + ": cannot be read: " + e.what(), path, "check the path"});
   }
   return std::nullopt;
 }

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <link.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {
@@ -140,11 +140,6 @@ class Gate {
   int declined_ = 0;
 };
 
-bool is_file(const std::string &path) {
-  struct stat st {};
-  return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
-}
-
 // The directories that ld.so searches for this process: LD_LIBRARY_PATH, unless it is privileged,
 // and the system's.
 std::vector<std::string> loader_directories() {
@@ -160,6 +155,9 @@ std::vector<std::string> loader_directories() {
   return found;
 }
 
+// Why glob, whose handler of errors is a plain function, did not go on.
+thread_local int unlisted = 0;
+
 // Those that ldconfig collects into the loader's cache.
 void add_configured(const std::string &file, int depth, std::vector<std::string> &found) {
   std::ifstream in = open_lines(file);
@@ -174,11 +172,17 @@ void add_configured(const std::string &file, int depth, std::vector<std::string>
     while (words >> word) {
       if (word[0] != '/') word = "/etc/" + word;
       glob_t files{};
-      const int result = glob(word.c_str(), 0, nullptr, &files);
+      unlisted = 0;
+      const auto fails = [](const char *, int error) -> int {
+        if (!is_verdict(error)) unlisted = error;
+        return unlisted != 0;
+      };
+      const int result = glob(word.c_str(), 0, fails, &files);
       std::vector<std::string> names;
       if (result == 0) names.assign(files.gl_pathv, files.gl_pathv + files.gl_pathc);
       globfree(&files);
       if (result == GLOB_NOSPACE) throw std::bad_alloc();
+      if (result == GLOB_ABORTED) throw Shortage(word + ": cannot be read", "glob", unlisted);
       for (const std::string &name : names) add_configured(name, depth + 1, found);
     }
   }
@@ -232,7 +236,7 @@ std::string find_library(const std::string &name, const std::string &directory) 
     places.push_back(std::move(place));
   places.push_back(directory);
   for (const std::string &place : places)
-    if (is_file(place + "/" + name)) return place + "/" + name;
+    if (is_regular_file(place + "/" + name)) return place + "/" + name;
   return {};
 }
 

@@ -50,6 +50,12 @@ void check_tried(const std::string &library, const SpawnedProbe &spawned, int ti
     if (v.reason == OCTAVO_REASON_RESOURCE)
       throw Shortage(v.text + ", in the process that tries the plugin first", v.remedy,
                      Stage::kProbe);
+  if (spawned.was_short)
+    throw Shortage(library +
+                       ": cannot be tried first: the process that tries it had no memory, or "
+                       "could not write its answer",
+                   "free memory, or raise the limit on it (ulimit -v, the container's memory)",
+                   Stage::kProbe);
   if (spawned.fault.empty() || spawned.answer.stage >= ProbeStage::kDlopen) return;
   const std::string text = library + ": cannot be tried first: ";
   if (!spawned.started) {
@@ -169,7 +175,8 @@ class Prober {
   }
 
   ProbeReport by_headers(const std::string &how) {
-    return sound(inspect_elf(manifest_.library)) ? accepted(how) : std::move(report_);
+    return sound(inspect_elf(manifest_.library, manifest_.checked.get())) ? accepted(how)
+                                                                          : std::move(report_);
   }
 
   // More time than an earlier, late probe had makes that one void.
@@ -193,17 +200,18 @@ class Prober {
 
   // What is to be remembered; nothing after a refusal that costs no process or is a plain answer.
   std::optional<RememberedProbe> probe(const std::string &helper) {
-    const ElfCheck check = inspect_elf(manifest_.library);
+    const ElfCheck check = inspect_elf(manifest_.library, manifest_.checked.get());
     if (!sound(check)) return std::nullopt;
     std::vector<std::string> arguments = {helper,
                                           manifest_.library,
                                           manifest_.name,
                                           std::to_string(manifest_.abi_major),
                                           std::to_string(manifest_.abi_minor),
-                                          std::to_string(timeout_ms_)};
+                                          std::to_string(timeout_ms_),
+                                          manifest_.checked == nullptr ? "unchecked" : "checked"};
     arguments.insert(arguments.end(), check.preload.begin(), check.preload.end());
     const auto begin = std::chrono::steady_clock::now();
-    const SpawnedProbe spawned = spawn_probe(arguments, timeout_ms_);
+    const SpawnedProbe spawned = spawn_probe(arguments, timeout_ms_, manifest_.checked.get());
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     check_tried(manifest_.library, spawned, timeout_ms_);
     take(spawned.answer);

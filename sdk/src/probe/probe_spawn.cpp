@@ -13,8 +13,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 
@@ -50,28 +52,36 @@ int milliseconds_until(Clock::time_point deadline) {
 
 class Helper {
  public:
-  SpawnedProbe run(const std::vector<std::string> &arguments, int timeout_ms) {
+  Helper() = default;
+  Helper(const Helper &) = delete;
+  Helper &operator=(const Helper &) = delete;
+  ~Helper() {
+    int ignored = 0;
+    if (pid_ > 0) end(&ignored);
+  }
+
+  SpawnedProbe run(const std::vector<std::string> &arguments, int timeout_ms,
+                   const CheckedFile *library) {
     deadline_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
-    if (const int error = start(arguments); error != 0) {
+    if (const int error = start(arguments, library); error != 0) {
       result_.error = error;
-      result_.fault = arguments[0] + " cannot be started: " + std::strerror(error);
+      result_.fault = concat(arguments[0], " cannot be started: ", std::strerror(error), " (",
+                             failed_call_, ", errno ", error, ")");
       return std::move(result_);
     }
     result_.started = true;
     const bool readable = read_answer();
     const bool ended = readable && wait_for_end();
-    // The leader is not reaped yet, so its group's number still belongs to it.
-    kill(-pid_, SIGKILL);
-    int status = 0;
-    pid_t reaped = 0;
-    while ((reaped = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
-    }
+    int error = 0;
+    const int status = end(&error);
+    if (error != 0) fail_watch("waitpid", error);
     if (!readable)
       result_.fault = "sent what is no answer: " + reader_.problem();
     else if (!ended)
       result_.fault = concat("did not end within ", timeout_ms, " ms");
     else
-      result_.fault = describe_end(reaped == pid_ ? status : 0);
+      result_.fault = describe_end(status);
+    result_.was_short = ended && WIFEXITED(status) && WEXITSTATUS(status) == kProbeShort;
     result_.late = readable && !ended;
     result_.answer = reader_.answer();
     hear();
@@ -80,16 +90,42 @@ class Helper {
   }
 
  private:
-  int start(const std::vector<std::string> &arguments) {
-    Descriptor write_end, error_end;
+  [[noreturn]] static void fail_watch(const char *call, int error) {
+    throw Shortage("the process that tries the plugin first cannot be watched", call, error,
+                   Stage::kProbe);
+  }
+
+  // Reaped already, by a handler of the host.
+  bool is_gone(int error) const { return error == ECHILD && kill(pid_, 0) != 0 && errno == ESRCH; }
+
+  // Ends the group and reaps its leader, whose status this is; 0 where the host has reaped it.
+  int end(int *error) {
+    // The leader is not reaped yet, so its group's number still belongs to it.
+    if (kill(-pid_, SIGKILL) != 0) kill(pid_, SIGKILL);
+    int status = 0;
+    pid_t reaped = 0;
+    do reaped = waitpid(pid_, &status, 0);
+    while (reaped < 0 && errno == EINTR);
+    *error = reaped < 0 ? errno : 0;
+    if (is_gone(*error)) *error = 0;
+    const bool is_known = std::exchange(pid_, -1) == reaped;
+    return is_known ? status : 0;
+  }
+
+  int start(const std::vector<std::string> &arguments, const CheckedFile *library) {
+    Descriptor write_end, error_end, checked;
+    if (library != nullptr) checked = library->another(kProbeLibrary + 1);
     if (const int error = open_pipe(&read_end_, &write_end); error != 0) return error;
     if (const int error = open_pipe(&heard_, &error_end); error != 0) return error;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    int refused = 0;
     for (const int standard : {0, 1})
-      posix_spawn_file_actions_addopen(&actions, standard, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&actions, error_end.get(), 2);
-    posix_spawn_file_actions_adddup2(&actions, write_end.get(), kProbePipe);
+      refused |= posix_spawn_file_actions_addopen(&actions, standard, "/dev/null", O_RDWR, 0);
+    refused |= posix_spawn_file_actions_adddup2(&actions, error_end.get(), 2);
+    refused |= posix_spawn_file_actions_adddup2(&actions, write_end.get(), kProbePipe);
+    if (library != nullptr)
+      refused |= posix_spawn_file_actions_adddup2(&actions, checked.get(), kProbeLibrary);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t all, none;
@@ -103,7 +139,11 @@ class Helper {
     std::vector<char *> argv;
     for (const std::string &a : arguments) argv.push_back(const_cast<char *>(a.c_str()));
     argv.push_back(nullptr);
-    const int error = posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(), environ);
+    failed_call_ = "posix_spawn";
+    const int error =
+        refused != 0 ? ENOMEM
+                     : posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(), environ);
+    if (error != 0) pid_ = -1;
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return error;
@@ -115,7 +155,7 @@ class Helper {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return errno;
     *read_end = Descriptor(ends[0]);
-    *write_end = Descriptor(fcntl(ends[1], F_DUPFD_CLOEXEC, kProbePipe + 1));
+    *write_end = Descriptor(fcntl(ends[1], F_DUPFD_CLOEXEC, kProbeLibrary + 1));
     close(ends[1]);
     return write_end->get() < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 ? errno : 0;
   }
@@ -145,10 +185,12 @@ class Helper {
   // Whether the helper itself has ended; does not reap.
   bool has_ended() const {
     siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
-        errno != EINTR)
-      return true;  // reaped by a handler of the host
-    return info.si_pid == pid_;
+    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+      return info.si_pid == pid_;
+    const int error = errno;
+    if (is_gone(error)) return true;
+    if (error != EINTR) fail_watch("waitid", error);
+    return false;
   }
 
   // Until the pipe has no writer, the helper has ended, or time is up; false: rubbish came.
@@ -166,9 +208,10 @@ class Helper {
       }
       if (got == 0) return true;
       if (errno == EINTR) continue;
+      if (errno != EAGAIN) fail_watch("read", errno);
       hear();
       const int left = milliseconds_until(deadline_);
-      if (errno != EAGAIN || left == 0 || is_last) return true;
+      if (left == 0 || is_last) return true;
       // Whatever it wrote before its end is in the pipe by now; processes that the plugin left
       // running may hold the pipe open without end.
       is_last = has_ended();
@@ -194,7 +237,8 @@ class Helper {
     pollfd ready[2] = {{process_.get(), POLLIN, 0},
                        {for_records ? read_end_.get() : -1, POLLIN, 0}};
     // A kernel without pidfd is asked again every millisecond.
-    poll(ready, 2, std::min(left, process_.get() >= 0 ? 10 : 1));
+    if (poll(ready, 2, std::min(left, process_.get() >= 0 ? 10 : 1)) < 0 && errno != EINTR)
+      fail_watch("poll", errno);
   }
 
   std::string describe_end(int status) const {
@@ -206,7 +250,8 @@ class Helper {
   }
 
   Clock::time_point deadline_;
-  pid_t pid_ = -1;
+  pid_t pid_ = -1;  // while it is not reaped
+  const char *failed_call_ = "pipe2 or fcntl";
   Descriptor read_end_;
   Descriptor heard_;
   std::string tail_;    // of its standard error
@@ -217,8 +262,9 @@ class Helper {
 
 }  // namespace
 
-SpawnedProbe spawn_probe(const std::vector<std::string> &arguments, int timeout_ms) {
-  return Helper().run(arguments, timeout_ms);
+SpawnedProbe spawn_probe(const std::vector<std::string> &arguments, int timeout_ms,
+                         const CheckedFile *library) {
+  return Helper().run(arguments, timeout_ms, library);
 }
 
 }  // namespace octavo

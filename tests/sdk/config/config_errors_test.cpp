@@ -186,7 +186,7 @@ TEST_F(ConfigErrors, missing_file_and_directory) {
                 ": cannot be read: No such file or directory; check the path "
                 "and its permissions");
   EXPECT_EQ(failure_of(Request().path(dir.path())),
-            dir.path() + ": expected a file, found a directory");
+            dir.path() + ": expected a regular file, found a directory");
 }
 
 TEST_F(ConfigErrors, environment_and_overrides_are_named) {

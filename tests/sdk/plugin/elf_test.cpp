@@ -43,7 +43,8 @@ TEST_F(ElfTest, build_id) {
 }
 
 TEST_F(ElfTest, missing_file) {
-  EXPECT_EQ(inspect_elf(dir / "none.so").problem, "it cannot be read; check its permissions");
+  EXPECT_EQ(inspect_elf(dir / "none.so").problem,
+            "cannot be read: No such file or directory; check the path and its permissions");
 }
 
 TEST_F(ElfTest, files_that_are_none) {

@@ -306,11 +306,11 @@ TEST_F(ManifestTest, pipes_and_directories_are_no_manifests) {
   ASSERT_EQ(mkfifo(path.c_str(), 0644), 0);
   EXPECT_FALSE(read_manifest(path, verdicts));  // and does not wait for somebody to write
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].text, path + ": expected a file, found a device, pipe or socket");
+  EXPECT_EQ(verdicts[0].text, path + ": expected a regular file, found a FIFO");
   verdicts.clear();
   const std::string other = dir.make_directory("b.octavo-plugin.toml");
   EXPECT_FALSE(read_manifest(other, verdicts));
-  EXPECT_EQ(verdicts[0].text, other + ": expected a file, found a directory");
+  EXPECT_EQ(verdicts[0].text, other + ": expected a regular file, found a directory");
 }
 
 TEST_F(ManifestTest, library_entries_of_other_forms) {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "sdk/src/base/shortage.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
 
@@ -72,13 +73,15 @@ TEST_F(ProbeSpawn, pipe_that_stays_open) {
 }
 
 TEST_F(ProbeSpawn, cannot_be_started) {
-  EXPECT_EQ(spawn_probe({dir / "none"}, 1000).fault,
-            (dir / "none") + " cannot be started: No such file or directory");
+  EXPECT_EQ(
+      spawn_probe({dir / "none"}, 1000).fault,
+      (dir / "none") + " cannot be started: No such file or directory (posix_spawn, errno 2)");
   for (const auto &[function, first] : {std::pair("pipe2", 1), {"fcntl", 1}, {"fcntl", 2}}) {
     const test::FailingCall call(function, EMFILE, first);
     const SpawnedProbe p = shell("exit 0");
     EXPECT_FALSE(p.started);
-    EXPECT_EQ(p.fault, "/bin/sh cannot be started: Too many open files") << function << first;
+    EXPECT_EQ(p.fault, "/bin/sh cannot be started: Too many open files (pipe2 or fcntl, errno 24)")
+        << function << first;
   }
 }
 
@@ -105,9 +108,13 @@ TEST_F(ProbeSpawn, calls_that_a_signal_interrupts) {
   }
 }
 
-TEST_F(ProbeSpawn, pipe_that_cannot_be_read) {
-  const test::FailingCall read("read", EIO, 1, 1000);
-  EXPECT_EQ(answer(good).fault, "ended with exit code 0 before its answer was complete");
+// Nothing is known about the plugin, whatever the error.
+TEST_F(ProbeSpawn, helper_that_cannot_be_watched) {
+  for (const char *function : {"read", "waitid", "waitpid", "poll"})
+    for (const int error : {EIO, ENOENT, ECHILD, ESTALE}) {
+      const test::FailingCall call(function, error);
+      EXPECT_THROW(answer(good, "sleep 0.1"), Shortage) << function << " " << error;
+    }
 }
 
 // A host that reaps every child: nobody knows how the helper ended, so its answer has to do.
