@@ -174,11 +174,11 @@ TEST_F(StoreTest, a_store_needs_a_seal_of_all_that_was_added) {
   refuses(octavo_store_open_sharded(fresh.get(), 0, 2, &raw), "2 parameters and 0 linears");
   ASSERT_EQ(octavo_seal(fresh.get()), OCTAVO_OK);
   ASSERT_EQ(octavo_store_open(fresh.get(), &raw), OCTAVO_OK) << request.host.error();
-  const StorePtr store(std::exchange(raw, nullptr));
+  const StorePtr held(std::exchange(raw, nullptr));
   ASSERT_EQ(add_linear(fresh.get(), "l", 0).status, OCTAVO_OK);
-  refuses(octavo_store_extend(store.get()), "2 parameters and 1 linears");
+  refuses(octavo_store_extend(held.get()), "2 parameters and 1 linears");
   ASSERT_EQ(octavo_seal(fresh.get()), OCTAVO_OK);
-  EXPECT_EQ(octavo_store_extend(store.get()), OCTAVO_OK);
+  EXPECT_EQ(octavo_store_extend(held.get()), OCTAVO_OK);
 }
 
 TEST_F(StoreTest, null_arguments) {
