@@ -52,6 +52,27 @@ TEST_F(CliConfig, no_command_of_config_runs_code_of_a_plugin) {
   EXPECT_TRUE(sang());
 }
 
+// A name that no machine has is the file's own mistake; explain refuses it with the same exit code.
+TEST_F(CliConfig, check_refuses_the_names_that_explain_refuses) {
+  for (const auto &[text, code, words] :
+       {std::tuple{"[fp8]\nbackend = \"fake\"\nfallback = [\"BF16\"]\n", 2,
+                   "fp8.fallback: expected \"bf16\", found \"BF16\""},
+        {"[fp8]\nbackend = \"fakee\"\n", 1, "no backend \"fakee\" is installed"}}) {
+    const std::string file = dir.write("octavo.toml", text);
+    for (const std::vector<std::string> &command :
+         {std::vector<std::string>{"config", "check", file}, {"explain", file}}) {
+      const Finished f = with_fake(command);
+      EXPECT_EQ(f.exit_code, code) << f.err;
+      EXPECT_THAT(f.out + f.err, HasSubstr(words));
+    }
+  }
+  const std::string file =
+      dir.write("octavo.toml", "[fp8]\nbackend = \"fakee\"\nfallback = [\"bf16\"]\n");
+  const Finished f = with_fake({"config", "check", file});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_THAT(f.err, HasSubstr("warning: fp8.backend"));
+}
+
 TEST_F(CliConfig, wrong_options_are_refused_without_the_plugin) {
   const std::string file = dir.write("octavo.toml", "[fp8.fake]\nratio = 2\n");
   const Finished f = with_fake({"config", "check", file});

@@ -25,6 +25,14 @@ Desc own_copy(const Desc *theirs, uint32_t kind, Pointer Desc::*...pointers) {
   return d;
 }
 
+// The fields of another struct mean other things.
+template <typename Desc>
+void check_kind(const Desc *theirs, uint32_t kind, const char *function) {
+  if (theirs != nullptr && OCTAVO_HAS(theirs, Desc, kind) && theirs->kind != kind)
+    throw Failure(OCTAVO_INVALID, "octavo.arguments", function, ": expected a struct of kind ",
+                  kind, ", found kind ", theirs->kind, "; set its size and kind");
+}
+
 octavo_open_desc own_copy(const octavo_open_desc *theirs) {
   return own_copy(theirs, OCTAVO_KIND_OPEN_DESC, &octavo_open_desc::overrides,
                   &octavo_open_desc::plugin_dirs, &octavo_open_desc::host);
@@ -53,6 +61,7 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() -> octavo_status {
     given(line, function, "line");
+    check_kind(desc, OCTAVO_KIND_OPEN_DESC, function);
     const octavo::Format wanted = octavo::parse_format(octavo::view(format));
     const std::unique_ptr<octavo_host> host = own_host(d.host);
     const octavo::Lines lines(line, ctx);
@@ -93,6 +102,7 @@ octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
     *given(out, "octavo_open", "out") = nullptr;
+    check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_open");
     std::unique_ptr<octavo_host> host = own_host(d.host);
     octavo::Negotiation n = octavo::prepare(d);
     octavo::negotiate(n, d, host.get());
@@ -134,6 +144,7 @@ octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
     given(line, "octavo_lock", "line");
+    check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_lock");
     const std::unique_ptr<octavo_host> host = own_host(d.host);
     const octavo::Lines lines(line, ctx);
     std::string path;
@@ -162,7 +173,9 @@ octavo_status octavo_run_codes(const octavo_run *r, uint32_t slot, const void *m
 octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d, octavo_verdict *v,
                                    uint32_t *id) {
   return octavo::on(r, [&](octavo_run &run) {
-    const auto own = own_copy(given(d, "octavo_add_parameter", "d"), OCTAVO_KIND_PARAMETER_DESC);
+    check_kind(given(d, "octavo_add_parameter", "d"), OCTAVO_KIND_PARAMETER_DESC,
+               "octavo_add_parameter");
+    const auto own = own_copy(d, OCTAVO_KIND_PARAMETER_DESC);
     return run.add_parameter(own, v, given(id, "octavo_add_parameter", "id"));
   });
 }
@@ -170,7 +183,8 @@ octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d
 octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d, octavo_verdict *v,
                                 uint32_t *id) {
   return octavo::on(r, [&](octavo_run &run) {
-    const auto own = own_copy(given(d, "octavo_add_linear", "d"), OCTAVO_KIND_LINEAR_DESC);
+    check_kind(given(d, "octavo_add_linear", "d"), OCTAVO_KIND_LINEAR_DESC, "octavo_add_linear");
+    const auto own = own_copy(d, OCTAVO_KIND_LINEAR_DESC);
     return run.add_linear(own, v, given(id, "octavo_add_linear", "id"));
   });
 }

@@ -81,6 +81,21 @@ bool matches(const std::string &pattern, const std::string &name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+std::string problem_of_pattern(const std::string &pattern) {
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && ++i == pattern.size()) return "a backslash at its end";
+    if (pattern[i] != '[') continue;
+    // A bracket right after the first one, or after its ! or ^, is one of the set.
+    size_t end = i + 1;
+    if (end < pattern.size() && (pattern[end] == '!' || pattern[end] == '^')) ++end;
+    end = pattern.find(']', end + 1);
+    if (end == std::string::npos)
+      return "\"[\" without \"]\", which would be one character of a name";
+    i = end;
+  }
+  return {};
+}
+
 std::vector<std::string> split(std::string_view text, char mark) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {

@@ -56,5 +56,7 @@ std::string not_a_choice(const std::string &found, const std::vector<std::string
 
 // Shell-style match: * ? [...], case-sensitive, * crosses dots.
 bool matches(const std::string &pattern, const std::string &name);
+// What makes a pattern match another text than its author meant; empty: nothing.
+std::string problem_of_pattern(const std::string &pattern);
 
 }  // namespace octavo

@@ -133,7 +133,17 @@ TomlValue checked_value(const std::string &name, TomlValue value, const std::str
   if (const auto *text = std::get_if<std::string>(&value))
     check_choice(*key, *text, value, origin, where);
   if (const auto *list = std::get_if<std::vector<std::string>>(&value))
-    for (const std::string &text : *list) check_choice(*key, text, value, origin, where);
+    for (const std::string &text : *list) {
+      check_choice(*key, text, value, origin, where);
+      const std::string problem = name == key::kSkip.name ? problem_of_pattern(text) : "";
+      if (!problem.empty())
+        fail_config(
+            where,
+            name + ": expected patterns of layer names, found \"" + text + "\" with " + problem,
+            {.key = name,
+             .origin = origin,
+             .question = "choose another pattern for " + name + ", or leave it out"});
+    }
   return value;
 }
 

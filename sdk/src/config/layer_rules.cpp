@@ -12,8 +12,12 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-const Texts kMembers = {"match", "place", "fp8"};
-const Texts kPlaces = {"host", "fp8"};
+Texts members() {
+  return {"match", "place", "fp8"};
+}
+Texts places() {
+  return {"host", "fp8"};
+}
 constexpr const char *kOption = "fp8.<backend>.<option>";
 constexpr const char *kPatterns = "patterns of layer names, as \"*.mlp.*\",";
 
@@ -56,18 +60,25 @@ Texts checked_match(const std::string &key, TomlValue value, const std::string &
                 key + ": expected patterns of layer or weight names, found " +
                     (patterns->empty() ? "none" : "an empty one"),
                 ask(key, origin, kPatterns));
+  for (const std::string &pattern : *patterns)
+    if (const std::string problem = problem_of_pattern(pattern); !problem.empty())
+      fail_config(where,
+                  key + ": expected patterns of layer or weight names, found \"" + pattern +
+                      "\" with " + problem,
+                  ask(key, origin, kPatterns));
   return *patterns;
 }
 
 void check_place(const std::string &key, const TomlValue &value, const std::string &origin,
                  const std::string &where) {
   const auto *text = std::get_if<std::string>(&value);
-  if (text != nullptr && std::find(kPlaces.begin(), kPlaces.end(), *text) != kPlaces.end()) return;
+  const Texts all = places();
+  if (text != nullptr && std::find(all.begin(), all.end(), *text) != all.end()) return;
   std::string near;
   const std::string words =
-      text != nullptr ? not_a_choice(*text, kPlaces, &near) : any_of(kPlaces) + found(value);
+      text != nullptr ? not_a_choice(*text, all, &near) : any_of(all) + found(value);
   fail_config(where, key + ": expected " + words,
-              near.empty() ? ask(key, origin, any_of(kPlaces))
+              near.empty() ? ask(key, origin, any_of(all))
                            : Fix{.key = key, .origin = origin, .value = show(near)});
 }
 
@@ -126,7 +137,7 @@ void LayerRuleReader::accept(const Texts &path, TomlValue value, const std::stri
     fail_config(where, key + ": expected an option of a backend, " + kOption + found(value),
                 {.key = key, .origin = origin});
   } else {
-    const std::string near = nearest(member, kMembers);
+    const std::string near = nearest(member, members());
     fail_config(
         where,
         "unknown key \"" + key + "\"" +

@@ -74,8 +74,11 @@ TomlValue checked(const DeclaredOption &o, const std::string &full, const Settin
 
 TomlValue value_of(const DeclaredOption &o, const std::string &text, const std::string &variable) {
   const std::optional<TomlValue> value = as_type_of(o.initial, text);
-  if (value) return *value;
-  const std::string expected = std::holds_alternative<int64_t>(o.initial) ? "an integer"
+  // As strict as the file: 1.0 is another type there.
+  const bool is_whole = std::holds_alternative<int64_t>(o.initial);
+  if (value && (!is_whole || text.find_first_not_of("-0123456789") == std::string::npos))
+    return *value;
+  const std::string expected = is_whole ? "an integer"
                                : std::holds_alternative<double>(o.initial)
                                    ? "a number"
                                    : "true or false (also 1, yes, on, 0, no, off)";

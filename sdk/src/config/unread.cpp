@@ -2,6 +2,8 @@
 #include "sdk/src/config/unread.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/variables.h"
@@ -11,12 +13,13 @@ namespace octavo {
 namespace {
 
 // What liboctavo, its helper, its kernels and its Python package read.
-const std::vector<std::string> kVariables = {"OCTAVO_MIXED_PRECISION",    "OCTAVO_BACKEND",
-                                             "OCTAVO_PLUGIN_PATH",        "OCTAVO_PROBE_HELPER",
-                                             "OCTAVO_FORCE_KERNELS",      "OCTAVO_LIBRARY_DIR",
-                                             "OCTAVO_CUBLASLT",           "OCTAVO_CUDA_GEMM",
-                                             "OCTAVO_CUDA_GEMM_SMS",      "OCTAVO_CUDA_TUNE",
-                                             "OCTAVO_CUDA_GEMM_WORKSPACE"};
+constexpr std::array<std::string_view, 11> kVariables = {
+    "OCTAVO_MIXED_PRECISION",    "OCTAVO_BACKEND",
+    "OCTAVO_PLUGIN_PATH",        "OCTAVO_PROBE_HELPER",
+    "OCTAVO_FORCE_KERNELS",      "OCTAVO_LIBRARY_DIR",
+    "OCTAVO_CUBLASLT",           "OCTAVO_CUDA_GEMM",
+    "OCTAVO_CUDA_GEMM_SMS",      "OCTAVO_CUDA_TUNE",
+    "OCTAVO_CUDA_GEMM_WORKSPACE"};
 // A longer name has more letters to miss, but two wrong ones are all that a slip makes.
 constexpr size_t kSlip = 2;
 
@@ -44,9 +47,17 @@ void check(const std::string &name, const std::vector<std::string> &plugins) {
            "name; installed are " +
                enumerate(plugins),
            {.command = "unset " + name});
-  const std::string near = nearest(name, kVariables, kSlip);
+  const std::string near = nearest(name, {kVariables.begin(), kVariables.end()}, kSlip);
   if (!near.empty())
     refuse(name, "not known; did you mean " + near + "?", rename_variable(name, near));
+  // OCTAVO_PLUGIN_DIR: all words but the last are those of a variable. Builds have OCTAVO_CUDA_...
+  // of their own.
+  const auto stem = [](std::string_view whole) { return whole.substr(0, whole.rfind('_')); };
+  for (const std::string_view known : kVariables)
+    if (stem(known).size() > sizeof("OCTAVO") && stem(name) == stem(known) &&
+        stem(name) != "OCTAVO_CUDA")
+      refuse(name, concat("not known; did you mean ", known, "?"),
+             rename_variable(name, std::string(known)));
 }
 
 }  // namespace

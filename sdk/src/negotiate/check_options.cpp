@@ -69,6 +69,7 @@ void check(Negotiation &n, Candidate &c) {
 
 void check_all_options(Negotiation &n, const octavo_host *host) {
   check_tables(n);
+  check_fallback(n.config);
   std::set<std::string> ids;
   for (const auto &[id, options] : n.config.backend_options) ids.insert(id);
   for (const LayerRule &rule : n.config.layer_rules)
@@ -87,8 +88,15 @@ void check_all_options(Negotiation &n, const octavo_host *host) {
   for (const std::string &id : wanted) {
     Candidate c;
     c.id = id;
-    // explain gives the reason; nothing else is asked of it here.
-    if (ids.insert(id).second && refused(n, c, host).empty()) check(n, c);
+    if (!ids.insert(id).second) continue;
+    const std::string why = refused(n, c, host);
+    if (why.empty()) check(n, c);
+    // Why one that is installed is refused is this machine's: explain says it. A name is the
+    // file's.
+    if (n.discovery.find(id) != nullptr || n.config[key::kBackend] == "auto") continue;
+    const std::string words = concat("fp8.backend (", n.config.origin(key::kBackend), "): ", why);
+    if (n.config[key::kFallback].empty()) throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", words);
+    n.warnings.push_back(words);
   }
   for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);
 }

@@ -16,20 +16,6 @@ bool is_precision(const std::string &name) {
   return name == "no" || name == "fp16" || name == "bf16";
 }
 
-// Fallback "BF16" would be a backend that nobody has, and never bf16.
-void check_fallback(const Config &config) {
-  for (const std::string &name : config[key::kFallback]) {
-    std::string lower = name;
-    for (char &c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (is_precision(name) || !is_precision(lower)) continue;
-    std::vector<std::string> list = config[key::kFallback];
-    std::replace(list.begin(), list.end(), name, lower);
-    fail_config(config.origin(key::kFallback),
-                concat("fp8.fallback: expected \"", lower, "\", found \"", name, "\""),
-                config.change(key::kFallback, list));
-  }
-}
-
 // Candidates that nobody can try, named in a configuration that other machines may share.
 void note_unknown(Negotiation &n) {
   const std::vector<std::string> names = n.discovery.names();
@@ -44,6 +30,20 @@ void note_unknown(Negotiation &n) {
 }
 
 }  // namespace
+
+// Fallback "BF16" would be a backend that nobody has, and never bf16.
+void check_fallback(const Config &config) {
+  for (const std::string &name : config[key::kFallback]) {
+    std::string lower = name;
+    for (char &c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (is_precision(name) || !is_precision(lower)) continue;
+    std::vector<std::string> list = config[key::kFallback];
+    std::replace(list.begin(), list.end(), name, lower);
+    fail_config(config.origin(key::kFallback),
+                concat("fp8.fallback: expected \"", lower, "\", found \"", name, "\""),
+                config.change(key::kFallback, list));
+  }
+}
 
 void check_tables(const Negotiation &n) {
   const std::vector<std::string> names = n.discovery.names();

@@ -131,6 +131,9 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
 // A table [fp8.<id>] whose backend is not installed is a misspelling, or a wish nobody can check;
 // also in a rule. Throws Failure(OCTAVO_INVALID).
 void check_tables(const Negotiation &n);
+// Throws Failure where fp8.fallback has a precision in other letters, which would be a backend's
+// name.
+void check_fallback(const Config &config);
 
 // Checks the options of every backend that has a table in the configuration, chosen or not, and of
 // those that the configuration would try, by their manifests: no plugin code runs. What a manifest

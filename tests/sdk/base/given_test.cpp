@@ -109,6 +109,20 @@ TEST_F(GivenTest, null_is_refused_and_named) {
   EXPECT_EQ(octavo_run_use_count(r, OCTAVO_OWNER_PARAMETER, 0), 0u);  // nothing was added
 }
 
+// The fields of another struct mean other things.
+TEST_F(GivenTest, another_kind_is_refused_and_named) {
+  const uint32_t kind = desc.kind;
+  for (const uint32_t other : {uint32_t{0}, uint32_t{OCTAVO_KIND_LINEAR_DESC}, kind + 1000}) {
+    desc.kind = other;
+    octavo_run *raw = nullptr;
+    EXPECT_EQ(octavo_open(&desc, &raw), OCTAVO_INVALID);
+    EXPECT_EQ(raw, nullptr);
+    EXPECT_EQ(given.error(), "octavo_open: expected a struct of kind " + std::to_string(kind) +
+                                 ", found kind " + std::to_string(other) +
+                                 "; set its size and kind");
+  }
+}
+
 // Half a pointer is none: a size that ends inside `host` opens a run without a host.
 TEST_F(GivenTest, description_that_ends_inside_a_pointer) {
   desc.size = OCTAVO_SIZE_THROUGH(octavo_open_desc, host) - 4;

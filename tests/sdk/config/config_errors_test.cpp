@@ -242,6 +242,25 @@ TEST_F(ConfigErrors, choice_that_is_near_nothing) {
          "\"float8_e8m0fnu\", found \"zzzz\"");
 }
 
+// fnmatch would take what is left open as plain characters.
+TEST_F(ConfigErrors, patterns_that_match_another_text) {
+  const std::string open = "\"[\" without \"]\", which would be one character of a name";
+  for (const auto &[pattern, problem] : {std::pair<std::string, std::string>{"[a", open},
+                                         {"a.[]", open},
+                                         {"a.[!]", open},
+                                         {"a\\\\", "a backslash at its end"}}) {
+    expect("layers.skip = [\"b\", \"" + pattern + "\"]",
+           "octavo.toml:1:8: layers.skip: expected patterns of layer names, found \"" +
+               (pattern[1] == '\\' ? "a\\" : pattern) + "\" with " + problem);
+    EXPECT_THAT(failure_of(Request().text("[[layers.rule]]\nmatch = \"" + pattern +
+                                          "\"\nplace = \"host\"\n")),
+                testing::EndsWith(problem));
+  }
+  for (const char *pattern : {"*", "a?", "[]]", "[!]a]", "[a-c]*", "a]", "x[0-9][0-9]"})
+    EXPECT_EQ(failure_of(Request().text("layers.skip = \"" + std::string(pattern) + "\"")),
+              "(accepted)");
+}
+
 TEST_F(ConfigErrors, limits_of_the_timeout) {
   for (const int ms : {0, kMaxProbeTimeout + 1})
     EXPECT_EQ(failure_of(Request().set("plugins.probe_timeout_ms", ms)),

@@ -59,7 +59,7 @@ TEST_F(OptionsEnvironment, every_type) {
 }
 
 TEST_F(OptionsEnvironment, values_of_another_type) {
-  for (const std::string text : {"x", "1x", "99999999999999999999"}) {
+  for (const std::string text : {"x", "1x", "1.0", "1e3", "+1", "99999999999999999999"}) {
     environment.set("OCTAVO_FP8_MY_X_COUNT", text);
     EXPECT_EQ(value("count"),
               "environment variable OCTAVO_FP8_MY_X_COUNT: expected an integer, "

@@ -50,6 +50,8 @@ TEST_P(UnreadVariable, is_refused_by_name) {
 INSTANTIATE_TEST_SUITE_P(
     All, UnreadVariable,
     testing::Values(Variable{"OCTAVO_MIXED_PRECISON", "did you mean OCTAVO_MIXED_PRECISION?"},
+                    Variable{"OCTAVO_PLUGIN_DIR", "did you mean OCTAVO_PLUGIN_PATH?"},
+                    Variable{"OCTAVO_LIBRARY_PATH", "did you mean OCTAVO_LIBRARY_DIR?"},
                     Variable{"OCTAVO_BACKEN", "did you mean OCTAVO_BACKEND?"},
                     Variable{"OCTAVO_CUDA_TUNED", "did you mean OCTAVO_CUDA_TUNE?"},
                     Variable{"OCTAVO_CUDA_GEMM_SM", "did you mean OCTAVO_CUDA_GEMM_SMS?"},
