@@ -5,7 +5,6 @@ import random
 import types
 
 import torch
-from torch.nn import functional
 
 from ..errors import InvalidError
 from .converted import Converted, set_class
@@ -24,7 +23,7 @@ class _Trial(Calls):
 
     def product(self, name, x, weight, bias):
         self.products += 1
-        return functional.linear(x, weight, bias)
+        return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
     def other(self, func, args, kwargs):
         found = func(*args, **kwargs)
