@@ -23,7 +23,7 @@ class CliConfig : public Cli {
  protected:
   CliConfig() {
     dir.copy(OCTAVO_CANARY_PLUGIN, "plugins/fake.so");
-    environment.set("OCTAVO_TEST_CANARY", dir / "canary");
+    environment.set("CANARY_OF_A_TEST", dir / "canary");
     environment.set("OCTAVO_PROBE_HELPER", dir / "no_such_helper");
   }
   bool sang() const { return std::filesystem::exists(dir / "canary"); }

@@ -33,7 +33,7 @@ class PolicyTree {
     host_ = dir.copy(OCTAVO_POLICY_HOST, "bin/host");
     put("site/plugins");
     directories = {dir / "site/plugins"};
-    environment.set("OCTAVO_TEST_CANARY", canary());
+    environment.set("CANARY_OF_A_TEST", canary());
   }
 
   void put(const std::string &at) {
