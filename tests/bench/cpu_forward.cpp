@@ -185,6 +185,8 @@ void verb_row(benchmark::State &state, const char *name, Verb verb) {
   f.x = &x, f.y = &y, f.saved = o.workspace;
   b.dy = &y, b.dx = &x, b.dw = name == std::string("te") ? &dw : nullptr, b.saved = o.workspace;
   const octavo_backend *backend = &o.backend();
+  if (backend->quantize_weight(o.session(), &w) != OCTAVO_OK)
+    return state.SkipWithError("quantize_weight was refused");
   for (auto _ : state) {
     benchmark::DoNotOptimize(backend);
     const octavo_status status =
