@@ -53,8 +53,8 @@ Advice measure_all(const Advise &a) {
   advise::Meter meter(a.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
   const std::vector<advise::Shape> shapes = advise::shapes_of(model);
   for (const advise::Shape &s : shapes) {
-    std::fprintf(stderr, "measuring %s, shape %zu of %zu\n", shape_text(s).c_str(),
-                 out.shapes.size() + 1, shapes.size());
+    say_error("measuring %s, shape %zu of %zu\n", shape_text(s).c_str(), out.shapes.size() + 1,
+              shapes.size());
     out.shapes.push_back(meter.measure(s));
     const advise::Measured &m = out.shapes.back();
     out.linears += s.linears.size();
@@ -167,7 +167,7 @@ void print_configuration(const Advice &all, const advise::Choice &choice) {
   const std::vector<std::string> skip = skipped(all, choice);
   if (!skip.empty()) lines.push_back({"layers.skip", skip, "Not faster in FP8."});
   lines.push_back({"layers.min_gain", std::string("off"), "What is small was measured, too."});
-  std::printf("\n%s", toml_text("", lines).c_str());
+  say("\n%s", toml_text("", lines).c_str());
 }
 
 void print_advice(const Advise &a, const Advice &all) {
@@ -222,7 +222,7 @@ int run_advise(const Advise &a) {
   } catch (const Failure &f) {
     return failed(f);
   } catch (const octavo::Error &e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+    say_error("error: %s\n", e.what());
     return exit_code(e.status());
   }
 }

@@ -70,15 +70,15 @@ void print_answers(const Choice &choice, const std::vector<Answered> &all, bool 
     const std::string plugins =
         one.plugins.empty() ? "no plugin yet" : enumerate({one.plugins.begin(), one.plugins.end()});
     if (choice.revoke)
-      std::printf("No longer allowed: %s\n", shown(one.directory).c_str());
+      say("No longer allowed: %s\n", shown(one.directory).c_str());
     else
-      std::printf("Allowed: %s (%s)\n", shown(one.directory).c_str(), shown(plugins).c_str());
+      say("Allowed: %s (%s)\n", shown(one.directory).c_str(), shown(plugins).c_str());
   }
   if (!of_file) return;
   if (all.empty())
-    std::printf("%s: nothing waits for an answer\n", shown(choice.path).c_str());
+    say("%s: nothing waits for an answer\n", shown(choice.path).c_str());
   else
-    std::printf("Take it back with: octavo allow --revoke DIRECTORY\n");
+    say("Take it back with: octavo allow --revoke DIRECTORY\n");
 }
 
 void print_answers_json(const Choice &choice, const std::vector<Answered> &all) {

@@ -33,7 +33,7 @@ CheckpointJson text_or_null(const std::string &text) {
 
 int report(const Failure &f) {
   std::fflush(stdout);
-  std::fprintf(stderr, "error: %s\n", plain(f.text()).c_str());
+  say_error("error: %s\n", plain(f.text()).c_str());
   return f.status() == OCTAVO_RESOURCE ? kInternal : kRefused;
 }
 
@@ -59,12 +59,12 @@ CheckpointJson json_of_head(const checkpoint::Head &head) {
 }
 
 void print_head(const checkpoint::Head &head) {
-  std::printf("checkpoint  %s\n", head.directory.c_str());
-  std::printf("run         %s\n", plain(head.run_id).c_str());
-  std::printf("step        %llu\n", static_cast<unsigned long long>(head.step));
-  std::printf("ranks       %u\n", head.world);
-  std::printf("backend     %s, saved by octavo %s\n", plain_or_dash(head.backend).c_str(),
-              plain_or_dash(head.version).c_str());
+  say("checkpoint  %s\n", head.directory.c_str());
+  say("run         %s\n", plain(head.run_id).c_str());
+  say("step        %llu\n", static_cast<unsigned long long>(head.step));
+  say("ranks       %u\n", head.world);
+  say("backend     %s, saved by octavo %s\n", plain_or_dash(head.backend).c_str(),
+      plain_or_dash(head.version).c_str());
 }
 
 void print_verified_json(const checkpoint::Verified &v) {
@@ -92,24 +92,23 @@ int verify_checkpoint(const AskedCheckpoint &asked) {
   if (asked.json)
     print_verified_json(v);
   else if (worst == kOk)
-    std::printf("%s: step %llu of run %s: %zu files, %llu tensors, %llu bytes, all as saved\n",
-                v.directory.c_str(), static_cast<unsigned long long>(v.manifest->step),
-                plain(v.manifest->run_id).c_str(), v.manifest->files.size(),
-                static_cast<unsigned long long>(v.tensors),
-                static_cast<unsigned long long>(v.bytes));
+    say("%s: step %llu of run %s: %zu files, %llu tensors, %llu bytes, all as saved\n",
+        v.directory.c_str(), static_cast<unsigned long long>(v.manifest->step),
+        plain(v.manifest->run_id).c_str(), v.manifest->files.size(),
+        static_cast<unsigned long long>(v.tensors), static_cast<unsigned long long>(v.bytes));
   return worst;
 }
 
 void print_tensors(const std::vector<Listed> &all) {
   size_t width = 6;
   for (const Listed &t : all) width = std::max(width, plain(t.key).size());
-  std::printf("\n%4s  %-*s  %-8s %-16s %12s  %-13s %s\n", "rank", static_cast<int>(width), "tensor",
-              "dtype", "shape", "bytes", "role", "hash");
+  say("\n%4s  %-*s  %-8s %-16s %12s  %-13s %s\n", "rank", static_cast<int>(width), "tensor",
+      "dtype", "shape", "bytes", "role", "hash");
   for (const Listed &t : all)
-    std::printf("%4u  %-*s  %-8s %-16s %12llu  %-13s %s\n", t.rank, static_cast<int>(width),
-                plain(t.key).c_str(), t.dtype.c_str(), shape_of(t).c_str(),
-                static_cast<unsigned long long>(t.bytes), plain_or_dash(t.role).c_str(),
-                plain(t.hash).c_str());
+    say("%4u  %-*s  %-8s %-16s %12llu  %-13s %s\n", t.rank, static_cast<int>(width),
+        plain(t.key).c_str(), t.dtype.c_str(), shape_of(t).c_str(),
+        static_cast<unsigned long long>(t.bytes), plain_or_dash(t.role).c_str(),
+        plain(t.hash).c_str());
 }
 
 int show_checkpoint(const AskedCheckpoint &asked) {
@@ -134,15 +133,15 @@ std::string of_difference(const Listed &t) {
 void print_compared(const checkpoint::Compared &c) {
   print_head(c.left);
   print_head(c.right);
-  std::puts("");
+  print_line("");
   for (const checkpoint::Difference &d : c.different) {
     const std::string words =
         d.left && d.right ? ": " + of_difference(*d.left) + ", and " + of_difference(*d.right)
                           : ", only in " + (d.left ? c.left : c.right).directory;
-    std::printf("%s: rank %u%s\n", plain(d.either().key).c_str(), d.either().rank, words.c_str());
+    say("%s: rank %u%s\n", plain(d.either().key).c_str(), d.either().rank, words.c_str());
   }
-  std::printf("%llu tensors equal, %zu different\n", static_cast<unsigned long long>(c.equal),
-              c.different.size());
+  say("%llu tensors equal, %zu different\n", static_cast<unsigned long long>(c.equal),
+      c.different.size());
 }
 
 void print_compared_json(const checkpoint::Compared &c) {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,8 +33,20 @@ void print_diagnostic(void *, const octavo_diagnostic *d) {
   const bool error = d->severity == OCTAVO_SEVERITY_ERROR;
   const char *word = error ? "error" : "warning";
   const char *on = colour() ? (error ? "\033[1;31m" : "\033[1;33m") : "";
-  std::fprintf(stderr, "%s%s%s: %.*s\n", on, word, *on ? "\033[0m" : "",
-               static_cast<int>(d->text.size), d->text.data);
+  std::fprintf(stderr, "%s%s%s", on, word, *on ? "\033[0m" : "");
+  say_error(": %.*s\n", static_cast<int>(d->text.size), d->text.data);
+}
+
+void put(std::FILE *to, const char *format, std::va_list values) {
+  std::va_list again;
+  va_copy(again, values);
+  const int size = std::vsnprintf(nullptr, 0, format, values);
+  std::string text(size < 0 ? 0 : static_cast<size_t>(size) + 1, '\0');
+  if (size >= 0) std::vsnprintf(text.data(), text.size(), format, again);
+  va_end(again);
+  if (!text.empty()) text.pop_back();
+  const std::string plain = plain_lines(text, SIZE_MAX);
+  std::fwrite(plain.data(), 1, plain.size(), to);
 }
 
 }  // namespace
@@ -85,7 +98,7 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report,
   request->add_format_options(command);
   return [request, report, &exit] {
     exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      return report(&d, request->format(), print_line, nullptr);
+      return report(&d, request->format(), print_report_line, nullptr);
     }));
   };
 }
@@ -175,9 +188,26 @@ std::string plugin_of(const std::string &target) {
   return name;
 }
 
-void print_line(void *, octavo_str text) {
-  std::fwrite(text.data, 1, text.size, stdout);
-  std::fputc('\n', stdout);
+void say(const char *format, ...) {
+  std::va_list values;
+  va_start(values, format);
+  put(stdout, format, values);
+  va_end(values);
+}
+
+void say_error(const char *format, ...) {
+  std::va_list values;
+  va_start(values, format);
+  put(stderr, format, values);
+  va_end(values);
+}
+
+void print_line(const std::string &text) {
+  say("%s\n", text.c_str());
+}
+
+void print_report_line(void *, octavo_str text) {
+  say("%.*s\n", static_cast<int>(text.size), text.data);
 }
 
 int exit_code(octavo_status status) {
@@ -191,7 +221,7 @@ int exit_code(octavo_status status) {
 
 int failed(const Failure &failure) {
   std::fflush(stdout);
-  std::fprintf(stderr, "error: %s\n", take_words(failure.what()).c_str());
+  say_error("error: %s\n", take_words(failure.what()).c_str());
   return exit_code(failure.status());
 }
 
@@ -202,7 +232,7 @@ int become_python(std::vector<std::string> arguments, const char *needs) {
   words.push_back(nullptr);
   std::fflush(nullptr);
   execvp(words[0], words.data());
-  std::fprintf(stderr, "error: %s: python3: %s\n", needs, std::strerror(errno));
+  say_error("error: %s: python3: %s\n", needs, std::strerror(errno));
   return kInternal;
 }
 

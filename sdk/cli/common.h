@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octavo/hpp/host/settings.hpp"
+#include "sdk/src/base/utf8.h"
 
 namespace octavo {
 class Failure;
@@ -71,8 +72,14 @@ std::string list_json(const octavo::Settings &settings);
 // manifest next to it, becomes the name, and its directory the first that is searched.
 std::string plugin_of(const std::string &target);
 
+// The one way of words to stdout and stderr. Whatever file or plugin they come from, what would
+// command a terminal is shown as an escape; lines and tabs stay.
+[[gnu::format(printf, 1, 2)]] void say(const char *format, ...);
+[[gnu::format(printf, 1, 2)]] void say_error(const char *format, ...);
+void print_line(const std::string &text);
+
 // octavo_line that prints to stdout.
-void print_line(void *ctx, octavo_str text);
+void print_report_line(void *ctx, octavo_str text);
 
 int exit_code(octavo_status status);
 
@@ -82,7 +89,7 @@ int failed(const Failure &failure);
 // Prints a value of nlohmann/json; bytes that are no UTF-8 are replaced.
 template <typename Json>
 void put_json(const Json &value) {
-  std::puts(value.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  print_line(plain_json(value.dump(2, ' ', false, Json::error_handler_t::replace)));
 }
 
 // Replaces this process by python3 with these arguments. Where that fails it prints why, and what

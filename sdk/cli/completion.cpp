@@ -34,25 +34,25 @@ std::string words_of(const Described &command, bool options) {
 void print_places(const Described &program, const char *variable) {
   for_each_command(program, [&](const Described &d) {
     if (!d.path.empty())
-      std::printf("      %s) %s=%s ;;\n", quoted_word(d.path).c_str(), variable,
-                  quoted_word(d.path).c_str());
+      say("      %s) %s=%s ;;\n", quoted_word(d.path).c_str(), variable,
+          quoted_word(d.path).c_str());
   });
 }
 
 void print_bash(const Described &program) {
-  std::puts(
+  print_line(
       "# octavo in bash: source <(octavo completion bash)\n"
       "_octavo() {\n"
       "  local word=${COMP_WORDS[COMP_CWORD]} path= commands= options= i\n"
       "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
       "    case \"${path:+$path }${COMP_WORDS[i]}\" in");
   print_places(program, "path");
-  std::puts("    esac\n  done\n  case $path in");
+  print_line("    esac\n  done\n  case $path in");
   for_each_command(program, [](const Described &d) {
-    std::printf("    %s) commands=%s options=%s ;;\n", quoted_word(d.path).c_str(),
-                quoted_word(words_of(d, false)).c_str(), quoted_word(words_of(d, true)).c_str());
+    say("    %s) commands=%s options=%s ;;\n", quoted_word(d.path).c_str(),
+        quoted_word(words_of(d, false)).c_str(), quoted_word(words_of(d, true)).c_str());
   });
-  std::puts(
+  print_line(
       "  esac\n"
       "  COMPREPLY=()\n"
       "  if [[ $word == -* ]]; then\n"
@@ -67,7 +67,7 @@ void print_bash(const Described &program) {
 
 // $path is the shell's own there.
 void print_zsh(const Described &program) {
-  std::puts(
+  print_line(
       "#compdef octavo\n"
       "# octavo in zsh: source <(octavo completion zsh), or a file _octavo in $fpath\n"
       "_octavo() {\n"
@@ -76,18 +76,18 @@ void print_zsh(const Described &program) {
       "  for word in ${words[2,CURRENT-1]}; do\n"
       "    case \"${place:+$place }$word\" in");
   print_places(program, "place");
-  std::puts("    esac\n  done\n  case $place in");
+  print_line("    esac\n  done\n  case $place in");
   for_each_command(program, [](const Described &d) {
-    std::printf("    %s)\n      commands=(", quoted_word(d.path).c_str());
+    say("    %s)\n      commands=(", quoted_word(d.path).c_str());
     for (const Described &c : d.commands)
-      std::printf("\n        %s", quoted_word(c.name + ":" + c.description).c_str());
-    std::printf(")\n      options=(");
+      say("\n        %s", quoted_word(c.name + ":" + c.description).c_str());
+    say(")\n      options=(");
     for (const DescribedOption &o : d.options)
       for (const std::string &name : o.names)
-        std::printf("\n        %s", quoted_word(name + ":" + o.description).c_str());
-    std::puts(") ;;");
+        say("\n        %s", quoted_word(name + ":" + o.description).c_str());
+    print_line(") ;;");
   });
-  std::puts(
+  print_line(
       "  esac\n"
       "  if [[ $words[CURRENT] == -* ]]; then\n"
       "    _describe option options\n"
@@ -101,7 +101,7 @@ void print_zsh(const Described &program) {
 
 // Commands below a command are not known to fish's own functions: the words before are compared.
 void print_fish(const Described &program) {
-  std::puts(
+  print_line(
       "# octavo in fish: octavo completion fish | source\n"
       "function __octavo_path\n"
       "    set -l path ''\n"
@@ -109,22 +109,21 @@ void print_fish(const Described &program) {
       "        switch (string trim \"$path $word\")");
   for_each_command(program, [](const Described &d) {
     if (!d.path.empty())
-      std::printf("            case %s\n                set path %s\n", quoted_word(d.path).c_str(),
-                  quoted_word(d.path).c_str());
+      say("            case %s\n                set path %s\n", quoted_word(d.path).c_str(),
+          quoted_word(d.path).c_str());
   });
-  std::puts("        end\n    end\n    test \"$path\" = \"$argv\"\nend\ncomplete -c octavo -f");
+  print_line("        end\n    end\n    test \"$path\" = \"$argv\"\nend\ncomplete -c octavo -f");
   for_each_command(program, [](const Described &d) {
     const std::string here = quoted_word("__octavo_path " + d.path, "");
     for (const Described &c : d.commands)
-      std::printf("complete -c octavo -n %s -a %s -d %s\n", here.c_str(), c.name.c_str(),
-                  quoted_word(c.description, "\\").c_str());
-    if (!d.path.empty()) std::printf("complete -c octavo -n %s -F\n", here.c_str());
+      say("complete -c octavo -n %s -a %s -d %s\n", here.c_str(), c.name.c_str(),
+          quoted_word(c.description, "\\").c_str());
+    if (!d.path.empty()) say("complete -c octavo -n %s -F\n", here.c_str());
     for (const DescribedOption &o : d.options)
       for (const std::string &name : o.names)
-        std::printf("complete -c octavo -n %s -%c %s %s-d %s\n", here.c_str(),
-                    name.starts_with("--") ? 'l' : 's',
-                    name.substr(name.starts_with("--") ? 2 : 1).c_str(), o.takes_value ? "-r " : "",
-                    quoted_word(o.description, "\\").c_str());
+        say("complete -c octavo -n %s -%c %s %s-d %s\n", here.c_str(),
+            name.starts_with("--") ? 'l' : 's', name.substr(name.starts_with("--") ? 2 : 1).c_str(),
+            o.takes_value ? "-r " : "", quoted_word(o.description, "\\").c_str());
   });
 }
 

@@ -29,7 +29,7 @@ struct LaunchedLines {
       shown.replace(shown.find("override", at), 8, found->second);
       break;
     }
-    std::puts(shown.c_str());
+    print_line(shown.c_str());
   }
 };
 
@@ -78,7 +78,7 @@ void add_config(CLI::App &app, int &exit) {
   of_schema->add_plugin_options(*schema);
   schema->callback([of_schema, &exit] {
     exit = exit_code(of_schema->ask([](const octavo_open_desc &d) {
-      return octavo_check_config(&d, OCTAVO_STR("schema"), print_line, nullptr);
+      return octavo_check_config(&d, OCTAVO_STR("schema"), print_report_line, nullptr);
     }));
   });
   command->callback([check, schema, show, launched, request, print, &exit] {

@@ -72,7 +72,6 @@ Model plugins_of(const Model &found) {
 }
 
 Model describe(const octavo::Settings &settings, const std::string &python) {
-  const env::Person person = env::Person::here();
   octavo_status status = OCTAVO_OK;
   const Model found = doctor::examine(settings, python, &status);
   utsname system{};
@@ -104,7 +103,7 @@ Model describe(const octavo::Settings &settings, const std::string &python) {
       if (found["python"].contains(key)) j["python"][key] = found["python"][key];
   Model variables = Model::object();
   for (const std::string &name : variables_with("OCTAVO_"))
-    variables[name] = env::shown_value(person, name, std::getenv(name.c_str()));
+    variables[name] = env::shown_value(name, std::getenv(name.c_str()));
   for (const char *name : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"})
     if (std::getenv(name) != nullptr) variables[name] = "(set)";
   j["variables"] = variables;

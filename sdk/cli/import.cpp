@@ -26,13 +26,13 @@ struct Imported {
 };
 
 void list_import_keys() {
-  std::puts("| Key | Where | Becomes | Note |\n|---|---|---|---|");
+  print_line("| Key | Where | Becomes | Note |\n|---|---|---|---|");
   for (const auto *rows : {&imports::recipe_keys(), &imports::host_keys()})
     for (const imports::KeyRow &row : *rows) {
       const std::string becomes =
           row.becomes[0] == '\0' ? "" : "`" + std::string(row.becomes) + "`";
-      std::printf("| `%s` | %s | %s | %s |\n", row.key, imports::words_of(row.where).c_str(),
-                  becomes.c_str(), row.note);
+      say("| `%s` | %s | %s | %s |\n", row.key, imports::words_of(row.where).c_str(),
+          becomes.c_str(), row.note);
     }
 }
 
@@ -67,8 +67,8 @@ void print_fates(const imports::Import &import) {
       widths[i] = std::max(widths[i], row[i].size());
     }
   for (const auto &row : rows)
-    std::printf("%-*s  %-*s  %s\n", static_cast<int>(widths[0]), row[0].c_str(),
-                static_cast<int>(widths[1]), row[1].c_str(), take_words(row[2].c_str()).c_str());
+    say("%-*s  %-*s  %s\n", static_cast<int>(widths[0]), row[0].c_str(),
+        static_cast<int>(widths[1]), row[1].c_str(), take_words(row[2].c_str()).c_str());
 }
 
 void print_import_json(const ImportCommand &c, const Imported &done) {
@@ -98,25 +98,25 @@ size_t print_refused(const ImportCommand &c, const imports::Import &import) {
   for (const imports::Fate &fate : import.fates) {
     if (fate.outcome != imports::Outcome::kRefused) continue;
     ++refused;
-    std::fprintf(stderr, "%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
-                 imports::place(import.file, fate.found).c_str(),
-                 take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
+    say_error("%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
+              imports::place(import.file, fate.found).c_str(),
+              take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
   }
   return refused;
 }
 
 int write_import(const ImportCommand &c, Imported &done) {
   if (done.refused != 0 && !c.without_refused) {
-    std::fprintf(stderr, "error: nothing was written: %s; --without-refused writes the rest\n",
-                 done.refused == 1 ? "a key was refused" : "keys were refused");
+    say_error("error: nothing was written: %s; --without-refused writes the rest\n",
+              done.refused == 1 ? "a key was refused" : "keys were refused");
     return kRefused;
   }
   const std::string precision = done.import.precision();
   if (precision != "fp8")
-    std::fprintf(stderr,
-                 "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
-                 "--set mixed_precision=fp8 shows what would\n",
-                 precision.c_str(), c.output.c_str());
+    say_error(
+        "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
+        "--set mixed_precision=fp8 shows what would\n",
+        precision.c_str(), c.output.c_str());
   if (c.dry_run) return kOk;
   write_file(c.output, done.toml, c.force);
   done.written = true;
@@ -130,14 +130,14 @@ int run_import(const ImportCommand &c) {
     done.toml = imports::checked_toml(done.import, c.output);
     done.refused = print_refused(c, done.import);
     if (!c.json) {
-      if (c.dry_run) std::printf("%s\n", done.toml.c_str());
+      if (c.dry_run) say("%s\n", done.toml.c_str());
       print_fates(done.import);
     }
     const int exit = write_import(c, done);
     if (c.json)
       print_import_json(c, done);
     else if (done.written)
-      std::printf("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
+      say("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
     return exit;
   } catch (const Failure &f) {
     return failed(f);

@@ -40,8 +40,8 @@ int run_init(const Init &init) {
       print_init_json(init, asked);
       return kOk;
     }
-    std::printf("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n",
-                text.c_str(), asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
+    say("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n", text.c_str(),
+        asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
   } catch (const Failure &f) {
     return failed(f);
   }

@@ -58,7 +58,8 @@ void add_lock(CLI::App &app, int &exit) {
   command->callback([request, json, &exit] {
     std::vector<std::string> lines;
     exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      return *json ? octavo_lock(&d, keep_line, &lines) : octavo_lock(&d, print_line, nullptr);
+      return *json ? octavo_lock(&d, keep_line, &lines)
+                   : octavo_lock(&d, print_report_line, nullptr);
     }));
     if (*json && exit == kOk) print_locked_json(lines);
   });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <sstream>
 
 #include "common.h"
 #include "sdk/src/base/text.h"
@@ -16,8 +17,8 @@ namespace {
 int finished(int exit) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit;
-  std::fprintf(stderr, "error: standard output cannot be written: %s\n",
-               errno == 0 ? "an earlier write failed" : std::strerror(errno));
+  octavo::cli::say_error("error: standard output cannot be written: %s\n",
+                         errno == 0 ? "an earlier write failed" : std::strerror(errno));
   return octavo::cli::kInternal;
 }
 
@@ -73,17 +74,21 @@ int main(int argc, char **argv) {
     for (const CLI::App *command : app.get_subcommands(nullptr))
       known.push_back(command->get_name());
     const std::string near = octavo::nearest(argv[1], known);
-    std::fprintf(stderr, "error: unknown command \"%s\"; %s%s%soctavo --help lists the commands\n",
-                 argv[1], near.empty() ? "" : "did you mean \"", near.c_str(),
-                 near.empty() ? "" : "\"? ");
+    octavo::cli::say_error(
+        "error: unknown command \"%s\"; %s%s%soctavo --help lists the commands\n", argv[1],
+        near.empty() ? "" : "did you mean \"", near.c_str(), near.empty() ? "" : "\"? ");
     return octavo::cli::kWrongInput;
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
-    return finished(app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kWrongInput);
+    std::ostringstream out, err;
+    const bool is_help = app.exit(e, out, err) == 0;
+    octavo::cli::say("%s", out.str().c_str());
+    octavo::cli::say_error("%s", err.str().c_str());
+    return finished(is_help ? octavo::cli::kOk : octavo::cli::kWrongInput);
   } catch (const std::exception &e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+    octavo::cli::say_error("error: %s\n", e.what());
     return octavo::cli::kInternal;
   }
   return finished(exit);

@@ -74,8 +74,7 @@ const octavo_backend *open_backend(const std::string &name, const std::string &l
 
 // As sdk/cmake/octavo-plugin.toml.in, which octavo_add_plugin() fills in.
 void print(const Stated &s) {
-  std::printf(
-      "manifest_version = 1\n\n[plugin]\nname = %s\nversion = %s\ndescription = %s\n\n"
+  say("manifest_version = 1\n\n[plugin]\nname = %s\nversion = %s\ndescription = %s\n\n"
       "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\nheaders = \"%s\"\n\n"
       "[library]\n%s = %s\n\n[requires]\nos = \"linux\"\n\n"
       "[provides]\ninterfaces = [\"octavo.backend/1\"]\n",
@@ -95,11 +94,11 @@ int run(const Stated &s) {
     return kRefused;  // whatever is wrong with the plugin
   }
   if (s.only_options)
-    std::printf("# As `octavo manifest %s --options LIBRARY --only-options` prints them.\n",
-                s.name.c_str());
+    say("# As `octavo manifest %s --options LIBRARY --only-options` prints them.\n",
+        s.name.c_str());
   else
     print(s);
-  std::fputs(options.c_str(), stdout);
+  say("%s", options.c_str());
   return kOk;
 }
 

@@ -58,9 +58,9 @@ Begun write_new(const New &n) {
 }
 
 void print_begun(const Begun &begun) {
-  std::printf("%s: %s. Its README explains these:\n\n  cd %s\n", begun.folder.c_str(),
-              begun.language->what, begun.folder.c_str());
-  for (const std::string &command : begun.commands) std::printf("  %s\n", command.c_str());
+  say("%s: %s. Its README explains these:\n\n  cd %s\n", begun.folder.c_str(), begun.language->what,
+      begun.folder.c_str());
+  for (const std::string &command : begun.commands) say("  %s\n", command.c_str());
 }
 
 int begin(const New &n) {
@@ -77,7 +77,7 @@ int begin(const New &n) {
   } catch (const WrongProject &problem) {
     throw CLI::ValidationError("new", problem.what());
   } catch (const std::exception &failure) {
-    std::fprintf(stderr, "error: %s\n", failure.what());
+    say_error("error: %s\n", failure.what());
     return kInternal;
   }
   return kOk;

@@ -34,7 +34,7 @@ std::vector<std::string> wrapped(const std::string &text, size_t columns) {
 }
 
 void Page::line(const std::string &text) const {
-  std::puts(plain_text(text, SIZE_MAX).c_str());
+  print_line(plain_text(text, SIZE_MAX).c_str());
 }
 
 void Page::row(const std::string &name, const std::string &text) const {

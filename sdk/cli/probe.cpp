@@ -18,7 +18,7 @@ void add_probe(CLI::App &app, int &exit) {
   command->callback([request, retry, &exit] {
     if (*retry) request->set("plugins.probe=always");
     exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      return octavo_probe(&d, request->format(), print_line, nullptr);
+      return octavo_probe(&d, request->format(), print_report_line, nullptr);
     }));
   });
 }

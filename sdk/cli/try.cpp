@@ -44,56 +44,52 @@ Json apart(const std::string &what, double seconds, const std::function<Json()> 
 
 void print_training(const Json &t) {
   if (!t.contains("steps")) return;
-  std::printf("%s: %d of %d linears in FP8, %.0f %% of the weights; %s\n\n",
-              t["backend"].get<std::string>().c_str(), t["layers_in_backend"].get<int>(),
-              t["layers"].get<int>(), 100 * t["share_of_weights"].get<double>(),
-              t["optimizer"].get<std::string>().c_str());
-  std::printf("layer  weight      runs in   gradient to float32's: size, cosine\n");
+  say("%s: %d of %d linears in FP8, %.0f %% of the weights; %s\n\n",
+      t["backend"].get<std::string>().c_str(), t["layers_in_backend"].get<int>(),
+      t["layers"].get<int>(), 100 * t["share_of_weights"].get<double>(),
+      t["optimizer"].get<std::string>().c_str());
+  say("layer  weight      runs in   gradient to float32's: size, cosine\n");
   for (const Json &l : t["placements"]) {
     const std::string shape =
         std::to_string(l["rows"].get<int64_t>()) + " x " + std::to_string(l["cols"].get<int64_t>());
     const bool in = l["in_backend"].get<bool>();
-    std::printf("%-5s  %-10s  %-8s  %.3f  %.3f%s%s\n", l["name"].get<std::string>().c_str(),
-                shape.c_str(), in ? "backend" : "host", l["gradient_size"].get<double>(),
-                l["gradient_cosine"].get<double>(),
-                in ? "" : "  refused: ", l["refusal"].get<std::string>().c_str());
+    say("%-5s  %-10s  %-8s  %.3f  %.3f%s%s\n", l["name"].get<std::string>().c_str(), shape.c_str(),
+        in ? "backend" : "host", l["gradient_size"].get<double>(),
+        l["gradient_cosine"].get<double>(),
+        in ? "" : "  refused: ", l["refusal"].get<std::string>().c_str());
   }
-  std::printf(
-      "outputs of the first batch differ by %.1f %% of their size, at most %.1f %% allowed\n\n",
+  say("outputs of the first batch differ by %.1f %% of their size, at most %.1f %% allowed\n\n",
       100 * t["output"]["distance"].get<double>(), 100 * t["output"]["allowed"].get<double>());
-  std::printf("step  float32 loss  backend's loss\n");
+  say("step  float32 loss  backend's loss\n");
   for (const Json &l : t["losses"]) {
     const auto loss = [](const Json &value) {
       char text[32];
       std::snprintf(text, sizeof text, "%.6f", value.is_number() ? value.get<double>() : 0.0);
       return value.is_number() ? std::string(text) : value.get<std::string>();
     };
-    std::printf("%4d  %12s  %14s\n", l["step"].get<int>(), loss(l["float32"]).c_str(),
-                loss(l["backend"]).c_str());
+    say("%4d  %12s  %14s\n", l["step"].get<int>(), loss(l["float32"]).c_str(),
+        loss(l["backend"]).c_str());
   }
   if (t["skipped_steps"].get<int>() > 0)
-    std::printf("%d steps were skipped: a cast met infinity or NaN\n",
-                t["skipped_steps"].get<int>());
-  std::printf("\n");
+    say("%d steps were skipped: a cast met infinity or NaN\n", t["skipped_steps"].get<int>());
+  say("\n");
 }
 
 void print_shape(const Json &s, const std::string &name) {
   if (s.contains("forward_seconds"))
-    std::printf("%s: forward %.3f ms, backward %.3f ms", name.c_str(),
-                1000 * s["forward_seconds"].get<double>(),
-                1000 * s["backward_seconds"].get<double>());
+    say("%s: forward %.3f ms, backward %.3f ms", name.c_str(),
+        1000 * s["forward_seconds"].get<double>(), 1000 * s["backward_seconds"].get<double>());
   else
-    std::printf("%s: stays with the host: %s", name.c_str(),
-                s["refusal"].get<std::string>().c_str());
+    say("%s: stays with the host: %s", name.c_str(), s["refusal"].get<std::string>().c_str());
   for (const char *part : {"y", "dx", "dw"})
     if (s.contains(part) && s[part].is_number())
-      std::printf("%s %s %.1f %%", *part == 'y' ? ";" : ",", part, 100 * s[part].get<double>());
-  std::printf("\n");
+      say("%s %s %.1f %%", *part == 'y' ? ";" : ",", part, 100 * s[part].get<double>());
+  say("\n");
 }
 
 void print_failures(const Json &result, const std::string &what) {
   for (const Json &failure : result["failures"])
-    std::printf("FAIL  %s: %s\n", what.c_str(), failure.get<std::string>().c_str());
+    say("FAIL  %s: %s\n", what.c_str(), failure.get<std::string>().c_str());
 }
 
 std::string verdict(const Json &t) {
@@ -127,7 +123,7 @@ int run(Try &all) {
     result["training"] = training;
     if (!all.as_json) print_training(training);
     if (!all.as_json) print_failures(training, backend);
-    if (!all.as_json && passed) std::puts(verdict(training).c_str());
+    if (!all.as_json && passed) print_line(verdict(training).c_str());
   }
   for (const trial::Shape &shape : all.shapes) {
     Json tried = apart(shape.name(), all.seconds,

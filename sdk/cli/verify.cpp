@@ -33,14 +33,14 @@ bool write(const std::string &path, const std::string &text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) std::fprintf(stderr, "error: %s: cannot be written\n", path.c_str());
+  if (!file) say_error("error: %s: cannot be written\n", path.c_str());
   return static_cast<bool>(file);
 }
 
 int run(Verify &verify) {
   if (verify.list) {
     for (const conformance::Check &check : conformance::checks())
-      std::printf("%-18s %s (%s)\n", check.name, check.meaning, check.clauses);
+      say("%-18s %s (%s)\n", check.name, check.meaning, check.clauses);
     return kOk;
   }
   if (verify.target.empty()) throw CLI::RequiredError("verify: NAME or a path");
@@ -58,19 +58,18 @@ int run(Verify &verify) {
     conformance::run_suite(verify.settings, [&](const conformance::Record &record) {
       results.records.push_back(record);
       if (verify.json) return;
-      std::puts(conformance::line_of(record).c_str());
+      print_line(conformance::line_of(record).c_str());
       std::fflush(stdout);
     });
   });
   const std::string json = conformance::json_of(results);
-  std::puts(
+  print_line(
       (verify.json ? json.substr(0, json.size() - 1) : conformance::summary_of(results)).c_str());
   const conformance::Counts counts = conformance::count(results);
   bool written = verify.junit.empty() || write(verify.junit, conformance::junit_of(results));
   if (!verify.report.empty()) {
     written = write(verify.report, json) && written;
-    std::fprintf(
-        verify.json ? stderr : stdout,
+    (verify.json ? say_error : say)(
         "\nFor the manifest, with %s published:\n[conformance]\nkit = \"%s\"\nlevel = \"%s\"\n"
         "report_sha256 = \"%s\"\n",
         verify.report.c_str(), results.kit.c_str(), conformance::summary_of(results).c_str(),

@@ -30,7 +30,7 @@ void add_version(CLI::App &app, int &exit) {
     if (*json)
       put_json(nlohmann::json{{"octavo", v.octavo}, {"abi", v.abi}, {"headers", v.headers}});
     else
-      std::puts(versions().c_str());
+      print_line(versions().c_str());
     exit = kOk;
   });
 }

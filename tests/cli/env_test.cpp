@@ -73,8 +73,10 @@ TEST_F(CliEnv, holds_nothing_private) {
     for (const std::string &word :
          {std::string("planted"), key, home, std::string("secret"), dir.path()})
       EXPECT_THAT(f.out + f.err, Not(HasSubstr(word))) << testing::PrintToString(more);
-    EXPECT_THAT(f.out, Not(HasSubstr(std::string("/") + host + "/")));
-    EXPECT_THAT(f.out, HasSubstr("~/plugins:/srv/HOST/HOST/USER/plugins"));
+    // A path tells of projects and customers, whoever's name is in it.
+    EXPECT_THAT(f.out, Not(HasSubstr("plugins:")));
+    EXPECT_THAT(f.out, Not(HasSubstr("/srv")));
+    EXPECT_THAT(f.out, HasSubstr("OCTAVO_PLUGIN_PATH"));
     EXPECT_THAT(f.out, HasSubstr("(set)"));
   }
   environment.unset("OCTAVO_PLANTED_TOKEN");

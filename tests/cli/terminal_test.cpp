@@ -1,4 +1,6 @@
 // Colour is for terminals only, and NO_COLOR turns it off there, too.
+#include <cstring>
+
 #include "tests/cli/cli.h"
 
 namespace octavo::test {
@@ -40,6 +42,109 @@ TEST_F(CliTerminal, no_escape_codes_without_a_terminal) {
   EXPECT_EQ(error(false).err, std::string("error") + kMessage + "\n");
   for (const char *format : {"--tree", "--json"})
     EXPECT_THAT(with_fake({"explain", format}).out, Not(HasSubstr("\033")));
+}
+
+// Escape, a C1 control, a delete, and characters that turn the direction of writing: as they are in
+// UTF-8, and as TOML writes them.
+const std::string kRaw = "\x1b[31m\xc2\x9b\x7f\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\x8f";
+constexpr const char *kToml = "\\u001b[31m\\u009b\\u007f\\u202e\\u2066\\u061c\\u200f";
+
+bool commands_a_terminal(const std::string &text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) return true;
+    for (const char *one : {"\xc2\x9b", "\xe2\x80\xae", "\xe2\x81\xa6", "\xd8\x9c", "\xe2\x80\x8f"})
+      if (text.compare(i, std::strlen(one), one) == 0) return true;
+  }
+  return false;
+}
+
+// A place of a foreign file where a text may stand.
+class EachText : public CliTerminal, public testing::WithParamInterface<const char *> {};
+
+TEST_P(EachText, reaches_no_terminal_raw) {
+  std::string toml = GetParam();
+  for (size_t at = 0; (at = toml.find('@', at)) != std::string::npos;) toml.replace(at, 1, kToml);
+  const std::string file = dir.write("octavo.toml", toml);
+  for (const std::vector<std::string> &command :
+       std::vector<std::vector<std::string>>{{"explain", file},
+                                             {"explain", file, "--tree"},
+                                             {"explain", file, "--json"},
+                                             {"config", "check", file},
+                                             {"config", "--show-origin", file},
+                                             {"doctor", file},
+                                             {"doctor", file, "--json"},
+                                             {"list", file},
+                                             {"list", file, "--json"},
+                                             {"probe", file},
+                                             {"env", file},
+                                             {"lock", file},
+                                             {"allow", file}}) {
+    const Finished f = with_fake(command);
+    EXPECT_FALSE(commands_a_terminal(f.out + f.err))
+        << testing::PrintToString(command) << f.out << f.err;
+    EXPECT_GE(f.exit_code, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EachText,
+    testing::Values("\"@\" = 1\n", "[fp8]\n\"@\" = 1\n", "[fp8.fake]\n\"@\" = 1\n",
+                    "[fp8.\"@\"]\na = 1\n", "[[layers.rule]]\n\"@\" = 1\n",
+                    "[fp8]\nbackend = \"@\"\n", "[fp8]\nbackend = \"fake\"\nfallback = [\"@\"]\n",
+                    "[fp8]\npreference = [\"@\"]\n", "[layers]\nskip = [\"@\", \"[@\"]\n",
+                    "[plugins]\npath = [\"@\", \"/@\"]\n", "[[plugin]]\nmanifest = \"@\"\n",
+                    "[fp8.fake]\nnote = \"@\"\nmode = \"@\"\n",
+                    "[fp8.require]\nrecipes = [\"@\"]\n", "[trace]\ndirectory = \"@\"\n",
+                    "[fp8]\nbackend = \"fake\"\n[[layers.rule]]\nmatch = \"@\"\nplace = \"@\"\n"));
+
+// What a shell passes, and files of other programs.
+TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
+  const std::string named = dir.write(kRaw, "{\"" + kRaw + "\": 1}");
+  for (const std::vector<std::string> &command :
+       std::vector<std::vector<std::string>>{{kRaw},
+                                             {"explain", named},
+                                             {"explain", dir / (kRaw + "none")},
+                                             {"explain", "--" + kRaw},
+                                             {"explain", "--set", kRaw + "=1"},
+                                             {"explain", "\xff\xfe"},
+                                             {"import", named},
+                                             {"import", dir / (kRaw + "none")},
+                                             {"import", "--dry-run", kRaw + "=1"},
+                                             {"report", named},
+                                             {"report", "\xff"},
+                                             {"estimate", named},
+                                             {"estimate", "\xff"},
+                                             {"probe", kRaw},
+                                             {"manifest", kRaw},
+                                             {"new", kRaw},
+                                             {"verify", kRaw},
+                                             {"try", kRaw},
+                                             {"checkpoint", "show", named},
+                                             {"plan", named},
+                                             {"lock", named},
+                                             {"allow", named},
+                                             {"init", "--output", named}}) {
+    const Finished f = octavo(command);
+    EXPECT_FALSE(commands_a_terminal(f.out + f.err))
+        << testing::PrintToString(command) << f.out << f.err;
+    EXPECT_GT(f.exit_code, 0) << testing::PrintToString(command);
+  }
+}
+
+// One sentence that can be read, whatever its length was.
+TEST_F(CliTerminal, names_of_a_mebibyte_are_cut) {
+  const std::string name(100000, 'n');
+  for (const std::vector<std::string> &command : std::vector<std::vector<std::string>>{
+           {"explain", dir.write("octavo.toml", "[fp8]\n" + name + " = 1\n")},
+           {"explain", dir.write("other.toml", "[fp8]\nbackend = \"" + name + "\"\n")},
+           {"explain", "/" + name},
+           {"config", "check", "/" + name},
+           {"explain", "--set", name + "=1"}}) {
+    const Finished f = octavo(command);
+    EXPECT_GT(f.exit_code, 0);
+    EXPECT_LT(f.err.size(), 20000u) << command[0];
+  }
 }
 
 }  // namespace

@@ -27,6 +27,16 @@ FORBIDDEN = {
 }
 
 
+# Commands of octavo print by say, which escapes what files and plugins say; these print none of it.
+PRINTS = re.compile(r"std::(printf|puts|fputs|fputc|putchar|fwrite|fprintf|cout|cerr)\b")
+RAW_PRINTS = {
+    "sdk/cli/common.cpp": "holds say",
+    "sdk/cli/main.cpp": "has no memory left",
+    "sdk/cli/man.cpp": "writes manual pages of its own words",
+    "sdk/cli/wizard/menu.cpp": "moves the cursor; its rows are escaped before",
+}
+
+
 def is_text(root, path):
     with open(pathlib.Path(root) / path, "rb") as file:
         return b"\0" not in file.read(4096)
@@ -45,6 +55,11 @@ def check(root):
             for number, line in enumerate(lines, 1):
                 if pattern.search(line):
                     faults.append(f"{path}:{number}: contains {what}; finish it or say it otherwise")
+        if path.parts[:2] == ("sdk", "cli") and str(path) not in RAW_PRINTS:
+            for number, line in enumerate(lines, 1):
+                if PRINTS.search(line):
+                    faults.append(f"{path}:{number}: prints by itself; say, say_error and put_json of common.h "
+                                  "escape what a terminal would obey")
         if path.suffix in SOURCES and len(lines) > MAX_LINES and not (
                 str(path) in LONG_FILES or FROZEN.match(str(path))):
             faults.append(f"{path}: has {len(lines)} lines, expected at most {MAX_LINES}; split it "
@@ -69,6 +84,8 @@ def self_test():
         "sdk/rust/fine.rs": ("//! Fine.\n", None),
         "sdk/src/bare.c": ("\n#include <stdio.h>\n", "expected a comment first"),
         "sdk/src/later.c": ("/* Later. */\n// TO" "DO: more\n", "contains TO" "DO"),
+        "sdk/cli/raw.cpp": ("// Raw.\nvoid f() { std::puts(text); }\n", "prints by itself"),
+        "sdk/cli/said.cpp": ("// Said.\nvoid f() { say(\"%s\", text); }\n", None),
         "docs/place.md": ("run /ho" "me/someone/x\n", "a path of one machine"),
         "docs/fine.md": ("https://example.org/work/x and build/root/x and $HOME/root/x\n", None),
         "sdk/src/fine.c": ("/* Fine. */\nint octavo_x;\n", None),

@@ -57,9 +57,9 @@ std::vector<Placed> place(octavo::Run &run, const Shapes &shapes) {
 
 }  // namespace
 
-const std::array<const char *, kParts> kPartNames = {"weight",       "gradient",      "exp_avg",
-                                                     "exp_avg_sq",   "master_weight", "step",
-                                                     "weight_cache", "fp8_state",     "saved"};
+constexpr std::array<const char *, kParts> kPartNames = {"weight",       "gradient",      "exp_avg",
+                                                         "exp_avg_sq",   "master_weight", "step",
+                                                         "weight_cache", "fp8_state",     "saved"};
 
 uint64_t Column::total() const {
   uint64_t sum = 0;

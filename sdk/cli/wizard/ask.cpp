@@ -24,7 +24,7 @@ std::string words_of_value(const TomlValue &value) {
 }
 
 [[noreturn]] void fail_without_answer(const Question &q) {
-  std::puts("");
+  print_line("");
   throw Failure(OCTAVO_INVALID, kInitDomain, "expected an answer to \"", q.text,
                 "\", found the end of standard input; ", q.flag,
                 " answers it, and --yes takes every default");
@@ -64,7 +64,7 @@ TomlValue Wizard::default_of(const Question &q) const {
 }
 
 TomlValue Wizard::ask(const Question &q) const {
-  std::printf("\n%s\n", q.text);
+  say("\n%s\n", q.text);
   const TomlValue initial = default_of(q);
   std::vector<std::string> numbered;
   std::vector<Row> rows;
@@ -83,9 +83,9 @@ TomlValue Wizard::ask(const Question &q) const {
     if (chosen_row < 0) fail_without_answer(q);
     return value_of_answer(q, q.choices[static_cast<size_t>(chosen_row)].value);
   }
-  for (const Row &row : rows) std::printf("  %s\n", row.text.c_str());
+  for (const Row &row : rows) say("  %s\n", row.text.c_str());
   while (true) {
-    std::printf("[%s]: ", words_of_value(initial).c_str());
+    say("[%s]: ", words_of_value(initial).c_str());
     std::fflush(stdout);
     const std::string line = read_answer(q);
     if (line.empty()) return initial;
@@ -93,9 +93,9 @@ TomlValue Wizard::ask(const Question &q) const {
       const TomlValue value = value_of_answer(q, chosen(numbered, line));
       const Verdict v = verdict_with(q, value);
       if (v.runs) return value;
-      std::printf("not here: %s\n", take_words(v.reason.c_str()).c_str());
+      say("not here: %s\n", take_words(v.reason.c_str()).c_str());
     } catch (const Failure &f) {
-      std::printf("%s\n", take_words(f.what()).c_str());
+      say("%s\n", take_words(f.what()).c_str());
     }
   }
 }

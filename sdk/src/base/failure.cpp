@@ -11,6 +11,14 @@
 namespace octavo {
 namespace {
 
+constexpr size_t kMostLine = 8 << 10;
+
+bool can_be_shown(std::string_view text) {
+  return text.size() <= kMostLine && std::ranges::all_of(text, [](char c) {
+           return (c >= ' ' && c < 0x7F) || c == '\n' || c == '\t';
+         });
+}
+
 void send(const octavo_host &host, uint32_t severity, octavo_status code, std::string_view domain,
           std::string_view text) {
   auto d = make<octavo_diagnostic>(OCTAVO_KIND_DIAGNOSTIC);
@@ -45,7 +53,8 @@ void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, co
     host = static_cast<const octavo_host *>(host->ctx);
   if (host == nullptr || !OCTAVO_HAS(host, octavo_host, diagnose) || host->diagnose == nullptr)
     return;
-  send(*host, severity, code, domain, text);
+  if (can_be_shown(text)) return send(*host, severity, code, domain, text);
+  send(*host, severity, code, domain, plain_lines(text, kMostLine));
 }
 
 }  // namespace octavo

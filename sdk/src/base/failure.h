@@ -75,7 +75,9 @@ class Failure : public std::exception {
 // Their texts are taken in on the way; keys and values, which name what is in the text, are not.
 void relay_diagnostic(void *ctx, const octavo_diagnostic *d);
 
-// Sends one message to the host; host may be null. Allocates nothing.
+// Sends one message to the host; host may be null. The one way of words out of liboctavo: what
+// would command a terminal goes as an escape, and a line that is longer than a screen holds is cut.
+// Throws std::bad_alloc, for such a text alone.
 void diagnose(const octavo_host *host, uint32_t severity, octavo_status code, const char *domain,
               std::string_view text);
 template <typename... Part>

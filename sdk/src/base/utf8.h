@@ -43,6 +43,12 @@ inline bool is_utf8(std::string_view text) {
 // control characters of ASCII and of Latin-1, and those that turn the direction of writing.
 bool is_control(std::string_view character);
 
+// `text` with its lines and tabs, where all else that commands a terminal is an escape. A line of
+// more than `line_limit` bytes is cut in its middle: its ends hold the place and the remedy.
+std::string plain_lines(std::string_view text, size_t line_limit);
+// The same of JSON, whose escapes are \u202e.
+std::string plain_json(const std::string &dumped);
+
 // `text` as one line that can be shown anywhere: control characters and bytes that are no UTF-8 as
 // \n, \t or \x1b. What needs more than `limit` bytes is cut after a whole character.
 std::string plain_text(std::string_view text, size_t limit);

@@ -44,7 +44,7 @@ void tree(const Json &j, const std::string &indent, const Lines &lines) {
 void write(const Json &model, Format format, const Lines &lines,
            void (*text)(const Json &, const Lines &)) {
   if (format == Format::kJson)
-    lines(dump(model, 2));
+    lines(plain_json(dump(model, 2)));
   else if (format == Format::kTree)
     tree(model, "", lines.for_terminal());
   else
