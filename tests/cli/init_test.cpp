@@ -87,7 +87,8 @@ TEST_F(CliInit, options_arrive_at_msamp_and_at_a_backend_of_others) {
   EXPECT_EQ(options(), json({{"backend", "msamp"}, {"opt_level", "O3"}, {"amax_history_len", 8}}));
   const Finished f = with_fake({"init", "--yes", "--force", "--output", out, "--backend", "fake"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
-  EXPECT_EQ(core("fp8.backend"), "fake");
+  const json checked = json::parse(with_fake({"config", "check", "--json", out}).out);
+  EXPECT_EQ(checked["settings"]["fp8.backend"]["value"], "fake");
 }
 
 TEST_F(CliInit, as_json) {

@@ -11,7 +11,7 @@ import octavo
 from conftest import msamp, session, te
 from octavo import _abi
 from octavo.torch import device, ops
-from octavo.torch.slots import BACKWARD, FORWARD
+from octavo.torch.slots import BACKWARD, FORWARD, TRACED
 
 pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
                                 reason="needs --device made_up: the CPU is no device of this kind")
@@ -197,6 +197,7 @@ def test_rates_and_factors_on_the_device_stay_there():
 @EACH
 def test_after_a_capture_no_codes_are_trusted(overrides, capturing):
     model, _ = made(overrides)
+    session(model).flags.since[TRACED] = True  # a forward would else quantize again on this device
     x = torch.randn(8, 32)
     count = lambda: ops.calls(session(model).number, _abi.VERB_QUANTIZE_WEIGHT)
     model(x)

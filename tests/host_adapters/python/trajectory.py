@@ -91,7 +91,7 @@ def found_by(overrides, o, plant=None):
     with torch.no_grad():
         model[0].weight.copy_(o.weight)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
-    model, optimizer = octavo.prepare(model, optimizer, overrides=overrides)
+    model, optimizer = octavo.prepare(model, optimizer, overrides=overrides, detect_writes=False)
     step(model, optimizer, o)  # delayed scaling derives its scales from this one
     if plant is not None:
         with torch.no_grad():

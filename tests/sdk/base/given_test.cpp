@@ -137,6 +137,7 @@ TEST_F(GivenTest, description_that_ends_inside_a_pointer) {
 // own.
 TEST_F(GivenTest, structs_and_texts_of_a_store) {
   octavo_store *raw = nullptr;
+  ASSERT_EQ(octavo_seal(r), OCTAVO_OK) << request.host.error();
   ASSERT_EQ(octavo_store_open(r, &raw), OCTAVO_OK) << request.host.error();
   const StorePtr store(raw);
   const std::pair<const char *, std::function<octavo_status()>> calls[] = {

@@ -195,6 +195,7 @@ TEST_F(RunTrace, each_run_has_a_file_of_its_own) {
 TEST_F(RunTrace, belongs_to_one_process) {
   {
     Layer layer(traced());
+    layer.calls->quantize_weight();
     layer.calls->forward();
     const pid_t child = fork();
     if (child == 0) {
@@ -206,12 +207,14 @@ TEST_F(RunTrace, belongs_to_one_process) {
     EXPECT_EQ(status, 0);
     (*layer.end)();
   }
-  EXPECT_THAT(names(events(), "verb"), ElementsAre("linear_forward", "end_step"));
+  EXPECT_THAT(names(events(), "verb"),
+              ElementsAre("quantize_weight", "linear_forward", "end_step"));
 }
 
 // As a disk that fills up: the file may not grow.
 TEST_F(RunTrace, a_write_that_fails_ends_the_trace) {
   Layer layer(traced());
+  layer.calls->quantize_weight();
   layer.calls->forward();
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -161,7 +161,12 @@ def take(session, p):
             "goes to slots, found some; use te, remove the hooks, or exclude the layer with the filter")
     values = p.data
     session.write(p, values)
-    adopt(session, p)
+    try:
+        adopt(session, p)
+    except BaseException:  # without memory for its placeholder
+        if isinstance(p, SlotParameter):
+            give_back(p, values)
+        raise
     return values
 
 
