@@ -21,7 +21,7 @@ def array(t):
 @jax.jit
 def gradients(state, weight, bias, x, dy):
     def product(weight, bias, x):
-        y = oj.linear(oj.current()["model"], x, weight, bias)
+        y = oj.linear("model", x, weight, bias)
         return jnp.sum(y.astype(jnp.float32) * dy.astype(jnp.float32)), y
 
     (_, y), grads, state = oj.value_and_grad(product, (0, 1, 2), has_aux=True)(state, weight, bias, x)

@@ -50,13 +50,14 @@ def test_scan_over_stacked_layers_gives_the_bits_of_named_layers():
         def body(x, layer):
             weight, site = layer
             return jnp.tanh(oj.linear(site, x, weight)), None
-        return jnp.mean(lax_scan(body, x, (p["layers"], oj.current()["layers"]))**2)
+        return jnp.mean(lax_scan(body, x, (p["layers"], stack["layers"]))**2)
 
     def lax_scan(body, x, layers):
         return jax.lax.scan(body, x, layers)[0]
 
     one = run_steps(by_name, state=oj.init(each, overrides=overrides()), p=each)
-    other = run_steps(by_scan, state=oj.init(stacked, overrides=overrides()), p=stacked)
+    stack = oj.init(stacked, overrides=overrides())
+    other = run_steps(by_scan, state=stack, p=stacked)
     assert same(one[0], other[0]) and same(one[2], other[2])
     assert same(jnp.stack(list(one[1].values())), other[1]["layers"])
 
@@ -72,8 +73,7 @@ def test_a_layer_that_is_used_twice_records_the_maximum(is_loop):
         return call("layer", p, call("layer", p, x)).sum()
 
     state = oj.init(p, overrides=overrides())
-    with oj.use(state):
-        inner = call("layer", p, x)
+    inner, _ = oj.record(lambda p, x: call("layer", p, x))(state, p, x)
     _, _, state = oj.value_and_grad(twice)(state, p, x)
     expected = max(float(jnp.abs(x).max()), float(jnp.abs(inner).max()))
     assert float(state.slots["x/amax"][0, 0]) == expected
@@ -95,8 +95,7 @@ def test_micro_batches_record_what_one_batch_records(is_loop):
 
 def test_evaluation_records_nothing_and_inf_sets_nonfinite():
     p, state = weights(), oj.init(weights(), overrides=overrides())
-    with oj.use(state):
-        y = jax.jit(mlp)(p, batch())
+    y = oj.evaluate(jax.jit(mlp))(state, p, batch())
     assert bool(jnp.isfinite(y).all())
     assert same(state.slots["x/amax"], jnp.zeros((1, 2)))
     _, _, state = oj.value_and_grad(lambda p, x: mlp(p, x).sum() * jnp.inf)(state, p, batch())
@@ -136,14 +135,43 @@ def test_the_library_needs_neither_python_nor_jaxlib():
         "liboctavo", "libstdc++", "libgcc_s", "libc", "libm", "ld-linux-x86-64"}
 
 
-def test_vmap_is_refused_with_its_reason():
-    state, p = oj.init(weights(), overrides=overrides()), weights()
-    with pytest.raises(octavo.UnsupportedError, match="leading dimensions of x"), oj.use(state):
-        jax.vmap(lambda x: mlp(p, x))(batch()[:, None])
-    y = mlp_of(state, p, batch()[:, None])
-    assert y.shape == (16, 1, 32)
+def test_vmap_over_examples_is_one_batch_and_over_all_else_a_loop():
+    state, p, x = oj.init(weights(), overrides=overrides()), weights(), batch()
+
+    def by_rows(p, x):
+        return jnp.mean(jax.vmap(lambda row: jnp.mean((mlp(p, row) - row)**2))(x))
+
+    whole, rows = (oj.value_and_grad(of)(state, p, x) for of in (loss, by_rows))
+    np.testing.assert_allclose(whole[0], rows[0], rtol=1e-6)
+    assert same(whole[1], rows[1]) and same(whole[2].slots, rows[2].slots)
+    each = oj.record(jax.vmap(jax.grad(lambda p, row: mlp(p, row).sum()), (None, 0)))
+    gradients, recorded = each(state, p, x)
+    for i in (0, 7):
+        one, _ = oj.record(jax.grad(lambda p: mlp(p, x[i]).sum()))(state, p)
+        assert same(jax.tree.map(lambda g: g[i], gradients), one)
+    assert same(recorded.slots["x/amax"], whole[2].slots["x/amax"])
 
 
-def mlp_of(state, p, x):
-    with oj.use(state):
-        return mlp(p, x)
+def test_an_ensemble_has_the_states_of_its_members():
+    """vmap over programs with a state each is a loop over them, and so is vmap over stacked weights inside of one."""
+    members = [(oj.init(weights(), overrides=overrides()), weights(seed=i), batch(i)) for i in range(3)]
+    session = members[0][0].session
+    members = [(oj.State(session, state.slots), p, x) for state, p, x in members]
+    step = jax.jit(train_step)
+    for _ in range(2):
+        members = [(state, p, x) for (_, p, state), x in ((step(*m), m[2]) for m in members)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    found = jax.jit(jax.vmap(train_step))(*stacked)
+    for i, member in enumerate(members):
+        value, p, state = jax.tree.map(lambda leaf: leaf[i], found)
+        expected = step(*member)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+        for a, b in zip(jax.tree.leaves((p, state)), jax.tree.leaves(expected[1:])):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+    every = {"layers": jnp.stack([weights()["up"] * (i + 1) for i in range(3)])}
+    state = oj.init(every, overrides=overrides())
+    many = oj.record(lambda p, x: jax.vmap(lambda w, site: oj.linear(site, x, w))(p["layers"], state["layers"]))
+    y, after = many(state, every, batch())
+    assert y.shape == (3, 16, 64)
+    np.testing.assert_allclose(after.slots["w/amax"][0], jnp.abs(every["layers"]).max((1, 2)))

@@ -25,7 +25,7 @@ def batch(seed=1, rows=16, cols=32):
 
 
 def call(name, p, x):
-    return oj.linear(oj.current()[name], x, p[name])
+    return oj.linear(name, x, p[name])
 
 
 def mlp(p, x):

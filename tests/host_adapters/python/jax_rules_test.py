@@ -11,7 +11,7 @@ from jax_parts import batch, overrides, train_step, weights
 
 def loss(p, x):
     """Two linears that share nothing but x, so that each trains as it would alone."""
-    return sum(jnp.mean(oj.linear(oj.current()[name], x, p[name])**2) for name in ("one", "two"))
+    return sum(jnp.mean(oj.linear(name, x, p[name])**2) for name in ("one", "two"))
 
 
 def trained(recipe, rules=None, steps=3):

@@ -71,14 +71,13 @@ def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     adam = oj.adam(1e-2, axis_name="data")
 
-    def product(x):
-        site = oj.current()["up"]
+    def product(handle, site, x):
         if is_stacked:
-            return jax.lax.scan(lambda total, s: (total + (oj.linear(s, x)**2).sum(), None), 0.0, site)[0]
-        return (oj.linear(site, x)**2).sum()
+            return jax.lax.scan(lambda total, s: (total + (oj.linear(s, x, handle)**2).sum(), None), 0.0, site)[0]
+        return (oj.linear(site, x, handle)**2).sum()
 
     def gradient(state, x):
-        return oj.value_and_grad(product, ())(state, x)[2]
+        return oj.value_and_grad(product)(state, jnp.zeros(()), state["up"], x)[2]
 
     def ranks_step(state, x):
         averaged = oj.average_gradients(gradient(state, x), "data")
@@ -126,11 +125,11 @@ def test_a_step_with_inf_changes_no_weight_of_the_backend():
     before = oj.read_parameter(state, "up")
     np.testing.assert_allclose(before, weights()["up"], rtol=0.01)
 
-    def product(x, factor):
-        return (oj.linear(oj.current()["up"], x) * factor).sum()
+    def product(handle, x, factor):
+        return (oj.linear("up", x, handle) * factor).sum()
 
     for factor, is_skipped in ((jnp.inf, True), (1.0, False)):
-        _, _, state = oj.value_and_grad(product)(state, batch(), factor)
+        _, _, state = oj.value_and_grad(product)(state, jnp.zeros(()), batch(), factor)
         state, adam_state = adam.update(state, adam.init(state))
         state = oj.end_step(state)
         assert same(oj.read_parameter(state, "up"), before) is is_skipped
@@ -141,14 +140,15 @@ def test_gradients_of_the_backend_add_up_over_micro_batches():
     """Also where a micro-batch does not use a layer."""
     config = {"layers.min_gain": "off", **msamp()}
 
-    def product(names, x):
-        return sum((oj.linear(oj.current()[n], x if n == "up" else x @ jnp.eye(32, 64)) ** 2).sum()
+    def product(handle, names, x):
+        return sum((oj.linear(n, x if n == "up" else x @ jnp.eye(32, 64), handle) ** 2).sum()
                    for n in names)
 
     def gradient(parts):
         state = oj.init(weights(), overrides=config)
         for names in parts:
-            _, _, state = oj.value_and_grad(lambda x, names=names: product(names, x))(state, batch())
+            _, _, state = oj.value_and_grad(lambda handle, x, names=names: product(handle, names, x))(
+                state, jnp.zeros(()), batch())
         return [oj.read_parameter(state, n, _abi.ROLE_GRADIENT) for n in ("up", "down")]
 
     once, twice = gradient([("up", "down")]), gradient([("up", "down"), ("up",)])

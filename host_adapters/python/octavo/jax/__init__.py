@@ -8,14 +8,15 @@
 lets an optax optimizer carry it. All that lives from step to step is in the State, a pytree.
 """
 from .dot_general import dot_general
-from .gradients import current, use, value_and_grad
-from .linear import Site, linear
+from .ffi import export_checks
+from .gradients import evaluate, record, value_and_grad
+from .layout import Site
+from .linear import linear
 from .optimizer import adam, with_state
 from .parameters import read_parameter
 from .reduction import average_gradients
 from .nnx import Linear, prepare
 from .state import State, close, end_step, init, report
 
-__all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "current", "dot_general", "end_step", "init",
-           "linear", "prepare", "read_parameter", "report", "use", "value_and_grad",
-           "with_state"]
+__all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "dot_general", "end_step", "evaluate",
+           "export_checks", "init", "linear", "prepare", "read_parameter", "record", "report", "value_and_grad", "with_state"]

@@ -8,9 +8,10 @@ import ctypes
 import functools
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
+from jax.custom_batching import sequential_vmap
 
 from .. import _abi, stages
 from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
@@ -70,6 +71,12 @@ def library():
     return lib
 
 
+def export_checks():
+    """The disabled_checks with which jax.export takes programs that call a backend: they run where a run of an equal model
+    is open, on the same version of octavo."""
+    return [jax.export.DisabledSafetyCheck.custom_call(f"octavo_{verb}") for verb in VERBS]
+
+
 def take_diagnostics():
     """Returns and clears what the backend said outside of programs."""
     return library().octavo_jax_take_diagnostics().decode("utf-8", "replace")
@@ -106,12 +113,12 @@ def plan(number, world):
     return stages.collect(take_diagnostics, library().octavo_jax_plan, number, world)
 
 
-def verb(name, target, places, values, given=(), results=(), record=None, workspace=0, flags=0,
+def verb(name, layer, target, places, values, given=(), results=(), record=None, workspace=0, flags=0,
          access=None, shared=None):
     """One call of a verb inside of a JAX program.
 
-    target: (run, object, count of stacked objects); places: the Places of the object's list; values:
-    slot id -> array, of every place that the verb reads; given, results: the operands and the
+    layer: its name, for messages; target: (run, object, count of stacked objects); places: the Places of
+    the object's list; values: slot id -> array, of every place that the verb reads; given, results: the operands and the
     jax.ShapeDtypeStructs in front of the slots; record: f32 [number of accumulators], or None: record
     nothing; workspace: bytes, None: the verb has none; access: how every place is used instead of its own
     access; shared: index of a given operand -> that of the result in the same memory.
@@ -139,7 +146,7 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
         outputs.append(jax.ShapeDtypeStruct((workspace,), jnp.uint8))
     numbers = dict(zip(("run", "object", "count"), map(np.int64, target)), flags=np.int64(flags))
     call = jax.ffi.ffi_call(f"octavo_{name}", outputs, input_output_aliases=aliases)
-    out = _no_vmap(lambda *a: tuple(call(*a, **numbers)), name)(*operands)
+    out = _plain_call(lambda *a: tuple(call(*a, **numbers)), layer)(*operands)
     out = varying(out, operands)  # as XLA cannot know
     after = len(results) + len(written)
     return (out[:len(results)], dict(zip(written, out[len(results):after])),
@@ -148,11 +155,13 @@ def verb(name, target, places, values, given=(), results=(), record=None, worksp
 
 def varying(tree, others):
     """The tree as one that differs between the ranks of shard_map where any of `others` does."""
-    def axes_of(leaves):
-        return frozenset().union(*(jax.typeof(leaf).manual_axis_type.varying for leaf in leaves))
+    axes = varying_axes(others)
+    return jax.tree.map(lambda leaf: jax.lax.pcast(leaf, tuple(axes - varying_axes(leaf)), to="varying"), tree)
 
-    axes = axes_of(jax.tree.leaves(others))
-    return jax.tree.map(lambda leaf: jax.lax.pcast(leaf, tuple(axes - axes_of([leaf])), to="varying"), tree)
+
+def varying_axes(tree):
+    """The axes of shard_map over whose ranks any leaf differs."""
+    return frozenset().union(*(jax.typeof(leaf).manual_axis_type.varying for leaf in jax.tree.leaves(tree)))
 
 
 def _checked(name, value, shape, place):
@@ -163,14 +172,14 @@ def _checked(name, value, shape, place):
                        "is this the state of another model?")
 
 
-def _no_vmap(function, name):
-    refusing = custom_vmap(function)
+def _plain_call(function, layer):
+    """vmap is a loop, as of any pure function; a derivative is an UnsupportedError."""
+    call = jax.custom_jvp(sequential_vmap(function))
 
-    @refusing.def_vmap
-    def refuse(axis_size, in_batched, *operands):
+    @call.defjvp
+    def refuse(primals, tangents):
         raise UnsupportedError(
-            f"{name}: expected a call without jax.vmap, found one over {axis_size} examples; the "
-            "scales of a layer are those of its whole batch, and a map over examples would give each "
-            "its own: pass the batch as leading dimensions of x, and scan over layers with lax.scan")
+            f"{layer}: expected no derivative of what octavo.jax.record or value_and_grad returned, found one; differentiate "
+            "inside of the function given to octavo.jax.record")
 
-    return refusing
+    return call

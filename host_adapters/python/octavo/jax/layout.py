@@ -1,6 +1,8 @@
 """What a backend's seal says, as constants of JAX programs: the lists of every verb."""
 import dataclasses
+import functools
 
+import jax
 import numpy as np
 
 from .. import _abi
@@ -41,10 +43,33 @@ def accumulators(list):
     return tuple(p for p in list if p.access == _abi.ACCESS_ACCUMULATE)
 
 
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True, eq=False)
+class Site:
+    """A linear's place in the states of one run, for octavo.jax.linear: constants, and of stacked linears the index as
+    its only leaf, [L] for lax.scan and vmap to slice."""
+    spec: object
+    index: object = None
+
+    def tree_flatten(self):
+        return (self.index,), self.spec
+
+    @classmethod
+    def tree_unflatten(cls, spec, children):
+        return cls(spec, *children)
+
+    def __hash__(self):
+        return hash(self.spec)
+
+    def __eq__(self, other):
+        return isinstance(other, Site) and self.spec is other.spec and self.index is other.index
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
     """A linear as programs know it, or `count` of one shape that are stacked. Compared by identity: a
-    session makes one for each name."""
+    session makes one for each name, and copies of a model have the same."""
+    session: object
     number: int       # of the run
     name: str
     linear: int       # of the first; the others follow
@@ -58,11 +83,18 @@ class Spec:
     quantize: tuple   # Places
     forward: tuple
     backward: tuple
+    evaluates_plain: bool  # evaluation is JAX's own product
 
-    @property
-    def recorded(self):
-        """The places of one use's record, in order: of quantize, forward and backward."""
-        return sum((accumulators(l) for l in (self.quantize, self.forward, self.backward)), ())
+    @functools.cached_property
+    def site(self):
+        """For octavo.jax.linear."""
+        return Site(self, np.arange(self.count, dtype=np.int32) if self.count > 1 else None)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return _spec_of, (self.session, self.name)
 
     @property
     def gradient_slots(self):
@@ -76,18 +108,13 @@ class Spec:
         """Whether the backend keeps the weight in slots."""
         return not any(p.is_native for p in self.quantize + self.forward + self.backward)
 
-    def indices(self, combine):
-        """Where accumulators that combine this way are in a record."""
-        out, at = [], 0
-        for p in self.recorded:
-            if p.combine == combine:
-                out += range(at, at + p.size)
-            at += p.size
-        return np.array(out, np.int32)
-
     @property
     def read(self):
         """The places of slots of the state that its verbs read, without those that quantize makes."""
         made = {p.slot for p in self.quantize if p.access == _abi.ACCESS_WRITE}
         return {p.slot: p for p in self.quantize + self.forward + self.backward
                 if p.access == _abi.ACCESS_READ and not p.is_native and p.slot not in made}
+
+
+def _spec_of(session, name):
+    return session.specs[name]

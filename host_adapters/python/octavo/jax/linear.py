@@ -1,219 +1,268 @@
-"""y = x w^T + b by a backend, differentiable: the only place that calls its linear verbs.
+"""y = x w^T + b as operations that JAX traces before there is a state: `binding` gives them one.
 
-A call quantizes the weight, so codes never outlive the weight that they were made of. What casts
-record comes back as the cotangent of the site's record, see cotangents.
+A traced operation names its linear and holds none of the state's arrays, so whatever JAX keeps of a trace, in caches of
+jit, checkpoint or custom_vjp, is right with every state. One that runs without a state is a StateError.
 """
-import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from .. import _abi
-from ..errors import InvalidError
-from .cotangents import MAXIMUM, array_of, once
-from .ffi import BIAS, DB, DW, DX, OCTAVO_DTYPES, SAVE, varying, verb
-from .layout import accumulators
+from ..errors import InvalidError, StateError, UnsupportedError
+from . import verbs
+from .ffi import DB, DW, DX, OCTAVO_DTYPES, varying
 
 
-@jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(eq=False)
-class Site:
-    """A linear with the slots that its verbs read: a pytree whose leaves may be traced, and stacked
-    for lax.scan. record: what its uses record in, or None: nothing."""
-    spec: object
-    reads: dict
-    record: object = None
-
-    def tree_flatten(self):
-        return (self.reads, self.record), self.spec
-
-    @classmethod
-    def tree_unflatten(cls, spec, children):
-        return cls(spec, *children)
+# Of the states around a trace, the innermost first: tuples of sessions. JAX's caches have it in their keys, and no array
+# is in it.
+around = jax.make_user_context(())
 
 
-def empty_record(spec, gradient):
-    """A record in which nothing is recorded. gradient: slot id -> the gradient slots that uses add
-    to. Leaves of `count` > 1 are stacked."""
-    stacked = (spec.count,) if spec.count > 1 else ()
-    sums = len(spec.indices(_abi.COMBINE_SUM)) + bool(spec.gradient_slots)  # and the number of uses
-    maxima = jnp.zeros((*stacked, len(spec.indices(_abi.COMBINE_MAX))), jnp.float32)
-    # In shard_map each rank's own, or JAX would add up what the ranks record.
-    axes = tuple(jax.sharding.get_abstract_mesh().manual_axes)
-    maxima, sums = (lax.pcast(v, axes, to="varying") if axes else v
-                    for v in (maxima, jnp.zeros((*stacked, sums), jnp.float32)))
-    return {"max": maxima, "sum": sums, "gradient": gradient}
+def site_of(name):
+    """The Site of a name in the innermost states around that have it. Raises StateError or InvalidError."""
+    for sessions in around.value:
+        found = [session.specs[name] for session in sessions if name in session.specs]
+        if len(found) > 1:
+            raise InvalidError(f"linear {name}: expected a name that one of the states around has, found it in {len(found)}; "
+                               f"give octavo.jax.linear the site of one, state[\"{name}\"]")
+        if found:
+            return found[0].site
+    known = dict.fromkeys(name for sessions in around.value for session in sessions for name in session.specs)
+    raise StateError(f"linear {name}: expected a State around that has it, found {', '.join(known) or 'none'}; call the "
+                     "function by octavo.jax.value_and_grad, record or evaluate, with the state as the first argument")
 
 
-def differentiable(record):
-    """A record as what is differentiated by."""
-    return {**record, "max": lax.convert_element_type(record["max"], MAXIMUM),
-            "gradient": {id: lax.convert_element_type(g, once(g.dtype))
-                         for id, g in record["gradient"].items()}}
-
-
-def plain(record):
-    """The reverse. An unused site's maximum is -inf there, and 0 here."""
-    return {**record, "max": jnp.maximum(array_of(record["max"]), 0),
-            "gradient": {id: array_of(g) for id, g in record["gradient"].items()}}
-
-
-def linear(site, x, weight=None, bias=None, *, evaluation=False):
+def linear(site, x, weight, bias=None):
     """y = x weight^T + bias through the backend.
 
-    site: a Site of a state; x: [..., K] in float32, bfloat16 or float16; weight: [N, K] in the dtype
-    at octavo.jax.init, None where the backend owns it; bias: [N] or None, added in the dtype of x;
-    evaluation: the model is not being trained, and the backend may compute in the host's
-    precision. Returns y [..., N] in x's dtype.
-    Differentiable by x, weight and bias; works under jit, checkpoint, scan and shard_map, not under
-    vmap. Any thread. Raises InvalidError or UnsupportedError while JAX traces.
+    site: of a State, state["up"], or its name in the state around; x: [..., K] in float32, bfloat16 or float16; weight:
+    [N, K] in the dtype at octavo.jax.init, or where the backend keeps it the array that stands for it in the program's parameters, whose values
+    are not read; bias: [N] or None, added in the dtype of x. Returns y [..., N] in x's dtype. For functions given to
+    octavo.jax.value_and_grad, record and evaluate, at any depth of jit, checkpoint, scan, cond, vmap and grad.
+    Any thread. Raises InvalidError or UnsupportedError while JAX traces.
     """
+    site = site_of(site) if isinstance(site, str) else site
     spec = site.spec
-    x = jnp.asarray(x)
+    x, weight = jnp.asarray(x), None if weight is None else jnp.asarray(weight)
     _check_operand(spec, "x", x, spec.k)
+    if spec.count > 1 and (site.index is None or jnp.ndim(site.index)):
+        raise InvalidError(f"linear {spec.name}: expected one of {spec.count} stacked linears, found the site of all; give "
+                           "the site to lax.scan or jax.vmap with the weights")
     if spec.owns_weight:
-        weight = None
-    else:
-        if weight is None:
-            raise InvalidError(f"linear {spec.name}: expected its weight [{spec.n}, {spec.k}], found "
-                               "none; the backend keeps no weight of its own")
-        weight = jnp.asarray(weight)
-        if weight.shape != (spec.n, spec.k) or weight.dtype != spec.dtype:
-            raise InvalidError(
-                f"linear {spec.name}: weight: expected [{spec.n}, {spec.k}] of "
-                f"{np.dtype(spec.dtype).name}, as at octavo.jax.init, found {list(weight.shape)} of "
-                f"{weight.dtype.name}; is this the state of another model? Call octavo.jax.init with "
-                "the model as it is now")
+        if weight is None or not jnp.issubdtype(weight.dtype, jnp.inexact):
+            raise InvalidError(f"linear {spec.name}: weight: expected a float array of the parameters, by which JAX "
+                               "differentiates, found none; the backend keeps the values, so jnp.zeros(()) does")
+    elif weight is None or weight.shape != (spec.n, spec.k) or weight.dtype != spec.dtype:
+        raise InvalidError(
+            f"linear {spec.name}: weight: expected [{spec.n}, {spec.k}] of {np.dtype(spec.dtype).name}, as at "
+            "octavo.jax.init, found " + ("none" if weight is None else f"{list(weight.shape)} of {weight.dtype.name}")
+            + "; is this the state of another model? Call octavo.jax.init with the model as it is now")
     if bias is not None:
         bias = jnp.asarray(bias)
         _check_operand(spec, "bias", bias, spec.n)
-    # In shard_map JAX then adds the gradients of what ranks share, outside of _linear.
-    x, weight, bias = varying((x, weight, bias), (x, weight, bias, site.record))
-    return _linear(spec, _abi.FORWARD_EVALUATION if evaluation else 0, x, weight, bias, site.reads,
-                   site.record)
+    # In shard_map JAX then adds the gradients of what ranks share.
+    x, weight, bias = varying((x, weight, bias), (x, weight, bias))
+    return bind(linear_p, spec, x=x, weight=weight, bias=bias, index=site.index)[0]
 
 
 def _check_operand(spec, what, value, cols):
     where = f"linear {spec.name}: {what}"
     if np.dtype(value.dtype) not in OCTAVO_DTYPES:
-        raise InvalidError(f"{where}: expected float32, bfloat16 or float16, found "
-                           f"{value.dtype.name}; cast it: {what}.astype(jnp.float32)"
+        raise InvalidError(f"{where}: expected float32, bfloat16 or float16, found {value.dtype.name}; cast it: "
+                           f"{what}.astype(jnp.float32)"
                            + (", or leave jax_enable_x64 off" if value.dtype == np.float64 else ""))
     if value.ndim == 0 or value.shape[-1] != cols:
         raise InvalidError(f"{where}: expected a last dimension of {cols}, found shape "
                            f"{list(value.shape)}; is this the state of another model?")
 
 
-def _target(spec, object):
-    return spec.number, object, 1
+# linear: x, weight, bias -> y. Differentiated: forward: -> y, saved, ...; tangent: the tangents of x, weight and bias ->
+# that of y, of which JAX takes the transpose; backward: dy, saved, ... -> dx, dw, db. All have index, and reads where
+# octavo.jax.evaluate has bound them.
+linear_p, forward_p, tangent_p, backward_p = OPERATIONS = tuple(
+    Primitive(f"octavo_{name}") for name in ("linear", "forward", "tangent", "backward"))
+# The tangent of what backward gives: a second derivative, which is an error where it is used.
+second_p = Primitive("octavo_second")
 
 
-def _zeros(list):
-    return jnp.zeros(sum(p.size for p in accumulators(list)), jnp.float32)
+def bind(primitive, spec, static=None, **operands):
+    """One operation; operands are pytrees. static: of backward (what is wanted, the dtype of db), of tangent (the shape and
+    dtype of y, and the dtype of db)."""
+    leaves, tree = jax.tree.flatten(operands)
+    return primitive.bind(*leaves, spec=spec, tree=tree, static=static)
 
 
-def _forward(spec, flags, x, weight, bias, reads, is_trained):
-    """(y, saved or None, values of all slots, record of quantize and forward)."""
-    values = dict(reads)
-    for p in spec.quantize + spec.forward:
-        if p.is_native:
-            values[p.slot] = weight
-    def record(list):
-        return _zeros(list) if is_trained else None
-
-    recorded = None
-    if any(p.access != _abi.ACCESS_NONE for p in spec.quantize):
-        _, made, recorded = verb("quantize", _target(spec, spec.parameter), spec.quantize, values,
-                                 record=record(spec.quantize), workspace=spec.weight_workspace)
-        values.update(made)
-    rows = int(np.prod(x.shape[:-1]))
-    results = [jax.ShapeDtypeStruct((*x.shape[:-1], spec.n), x.dtype)]
-    if is_trained:
-        flags |= SAVE
-        results.append(jax.ShapeDtypeStruct((spec.plan.saved.bytes(rows),), jnp.uint8))
-    if bias is not None and bias.dtype == jnp.float32:
-        bias = bias.astype(x.dtype)  # which kernels can add within the product
-    given = [x] if bias is None else [x, bias]
-    (y, *saved), _, of_forward = verb(
-        "forward", _target(spec, spec.linear), spec.forward, values, given, results,
-        record(spec.forward), spec.plan.forward_workspace.bytes(rows),
-        flags | (0 if bias is None else BIAS))
-    records = [r for r in (recorded, of_forward) if r is not None]
-    return y, saved, values, jnp.concatenate(records) if records else jnp.zeros(0, jnp.float32)
+def unbound(primitive, spec):
+    """What an operation raises that has no state."""
+    if primitive is tangent_p:
+        return UnsupportedError(f"linear {spec.name}: expected reverse-mode differentiation, found forward mode (jax.jvp, "
+                                "jacfwd or linearize); use jax.grad, vjp or jacrev")
+    return StateError(f"linear {spec.name}: expected a State, found none: its function runs outside of "
+                      "octavo.jax.value_and_grad, record and evaluate; call it by one of them, with the state as the first "
+                      "argument")
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _linear(spec, flags, x, weight, bias, reads, record):
-    return _forward(spec, flags, x, weight, bias, reads, False)[0]
+def is_bound(operands):
+    """Whether octavo.jax.evaluate has given an operation its arrays."""
+    return "reads" in operands or "reads" in operands.get("residual", ())
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class _Static:
-    """What backward knows of forward beside arrays."""
-    wanted: int
-    x_shape: tuple
-    x_dtype: object
-    bias_dtype: object
-    has_record: bool
+def run(primitive, spec, static, operands, reads, record, is_evaluation=False):
+    """Computes an operation other than tangent, with the arrays of one linear. Returns (results, the new record)."""
+    x, weight, bias = (operands.get(name) for name in ("x", "weight", "bias"))
+    weight = None if spec.owns_weight else weight
+    if primitive is backward_p:
+        return verbs.backward(spec, operands["dy"], x, operands["saved"], weight, reads, *static, record)
+    y, saved, record = verbs.forward(spec, x, weight, bias, reads, record, primitive is forward_p, is_evaluation)
+    return [y, *saved], record
 
 
-def _linear_fwd(spec, flags, x, weight, bias, reads, record):
-    plain_of = functools.partial(jax.tree.map, lambda p: p.value,
-                                 is_leaf=lambda p: hasattr(p, "perturbed"))
-    is_perturbed = [any(p.perturbed for p in jax.tree.leaves(
-        t, is_leaf=lambda p: hasattr(p, "perturbed"))) for t in (x, weight, bias, record)]
-    x, weight, bias, reads, record = map(plain_of, (x, weight, bias, reads, record))
-    y, saved, values, recorded = _forward(spec, flags, x, weight, bias, reads, True)
-    dx, dw, db, has_record = is_perturbed
-    has_gradient = spec.plan.gradient == _abi.GRADIENT_TENSOR and dw
-    wanted = (DX if dx else 0) | (DW if has_gradient else 0) | (DB if db else 0)
-    if not has_gradient and not (spec.gradient_slots and has_record):
-        wanted |= _abi.BACKWARD_SKIP_WEIGHT
-    values = {p.slot: values[p.slot] for p in spec.backward if p.access == _abi.ACCESS_READ}
-    if spec.gradient_slots:
-        values.update({p.slot: array_of(record["gradient"][p.slot]) if has_record
-                       else jnp.zeros(p.shape, p.dtype) for p in spec.gradient_slots})
-    needs_x = x if spec.plan.flags & _abi.LINEAR_NEEDS_X else None
-    static = _Static(wanted, x.shape, x.dtype, None if bias is None else bias.dtype, has_record)
-    return y, (saved, values, recorded, needs_x, static)
-
-
-def _linear_bwd(spec, flags, residual, dy):
-    (saved,), values, recorded, x, static = residual
-    if isinstance(dy, jax.custom_derivatives.SymbolicZero):
-        return None, None, None, None, None
-    dy = dy.astype(static.x_dtype)
-    rows = int(np.prod(static.x_shape[:-1]))
-    shapes = {DX: (static.x_shape, static.x_dtype), DW: ((spec.n, spec.k), spec.dtype),
-              DB: ((spec.n,), static.bias_dtype)}
-    wanted = [bit for bit in shapes if static.wanted & bit]
-    results = [jax.ShapeDtypeStruct(*shapes[bit]) for bit in wanted]
-    overwrite = 0 if spec.gradient_slots else _abi.BACKWARD_OVERWRITE
-    given = [dy, saved] if x is None else [dy, x, saved]
-    shared = {}
-    if spec.gradient_slots and DB in wanted:  # the backend adds to it, too
-        shared[len(given)] = wanted.index(DB)
-        given.append(jnp.zeros(spec.n, static.bias_dtype))
-    out, written, of_backward = verb(
-        "backward", _target(spec, spec.linear), spec.backward, values,
-        given, results, _zeros(spec.backward),
-        spec.plan.backward_workspace.bytes(rows), static.wanted | overwrite,
-        shared=shared)
-    gradients = dict(zip(wanted, out))
+def _computed(primitive, *leaves, spec, tree, static):
+    """An operation of octavo.jax.evaluate: it reads, and nothing is recorded."""
+    operands = jax.tree.unflatten(tree, leaves)
+    if "reads" not in operands or primitive is tangent_p:
+        raise unbound(primitive, spec)
     record = None
-    if static.has_record:
-        if of_backward is not None:
-            recorded = jnp.concatenate([recorded, of_backward])
-        sums = recorded[spec.indices(_abi.COMBINE_SUM)]
-        if spec.gradient_slots:
-            sums = jnp.append(sums, jnp.float32(1))
-        record = differentiable({"max": recorded[spec.indices(_abi.COMBINE_MAX)], "sum": sums,
-                                 "gradient": written})
-    return gradients.get(DX), gradients.get(DW), gradients.get(DB), None, record
+    if primitive is backward_p:
+        record = verbs.empty_record(spec, {p.slot: jnp.zeros(p.shape, p.dtype) for p in spec.gradient_slots})
+    return run(primitive, spec, static, operands, operands["reads"], record, is_evaluation=True)[0]
 
 
-_linear.defvjp(_linear_fwd, _linear_bwd, symbolic_zeros=True)
+def _like(aval, shape, dtype):
+    """An abstract array that varies over the ranks of shard_map as another does."""
+    sharding = aval.sharding.update(spec=jax.sharding.PartitionSpec(*(None,) * len(shape)))
+    return aval.update(shape=shape, dtype=np.dtype(dtype), sharding=sharding, weak_type=False)
+
+
+def _abstract(primitive, *avals, spec, tree, static):
+    operands = jax.tree.unflatten(tree, avals)
+    if primitive is backward_p:
+        dy, (wanted, bias_dtype) = operands["dy"], static
+        shapes = {DX: ((*dy.shape[:-1], spec.k), dy.dtype), DW: ((spec.n, spec.k), spec.dtype),
+                  DB: ((spec.n,), bias_dtype)}
+        return [_like(dy, *shapes[bit]) for bit in shapes if wanted & bit]
+    if primitive is tangent_p:
+        return [_like(operands["residual"]["saved"][0], *static[:2])]
+    x = operands["x"]
+    y = _like(x, (*x.shape[:-1], spec.n), x.dtype)
+    if primitive is linear_p:
+        return [y]
+    rows = int(np.prod(x.shape[:-1]))
+    return [y, _like(x, (spec.plan.saved.bytes(rows),), np.uint8),
+            *(_like(x, p.shape, p.dtype) for p in verbs.made_by_quantize(spec))]
+
+
+def _is_zero(tangent):
+    return isinstance(tangent, ad.Zero)
+
+
+def _zero(value):
+    return ad.Zero(jax.typeof(value).to_tangent_aval())
+
+
+def _differentiated(primitive, primals, tangents, *, spec, tree, static):
+    operands = jax.tree.unflatten(tree, primals)
+    all_tangents = jax.tree.unflatten(tree, tangents)
+    moving = {name: all_tangents[name] for name in ("x", "weight", "bias")
+              if all_tangents.get(name) is not None and not _is_zero(all_tangents[name])}
+    if not moving:
+        out = primitive.bind(*primals, spec=spec, tree=tree, static=static)
+        return out, list(map(_zero, out))
+    y, *saved = out = bind(forward_p, spec, **operands)
+    residual = {"saved": saved, "index": operands.get("index"),
+                "x": operands["x"] if spec.plan.flags & _abi.LINEAR_NEEDS_X else None,
+                "weight": operands["weight"] if any(p.is_native and p.access == _abi.ACCESS_READ for p in spec.backward)
+                else None, **({"reads": operands["reads"]} if "reads" in operands else {})}
+    static = y.shape, y.dtype, moving["bias"].dtype if "bias" in moving else None
+    tangent = bind(tangent_p, spec, static, moving=moving, residual=residual)
+    return ([y], tangent) if primitive is linear_p else (out, [*tangent, *map(_zero, saved)])
+
+
+def _transposed(cotangents, *leaves, spec, tree, static):
+    (dy,), operands = cotangents, jax.tree.unflatten(tree, leaves)
+    moving, residual = operands["moving"], operands["residual"]
+    out = {name: None for name in moving}
+    if not _is_zero(dy):
+        of_weight = {} if spec.gradient_slots else {"weight": DW}
+        bits = {"x": DX, **of_weight, "bias": DB}
+        wanted = sum(bit for name, bit in bits.items() if name in moving)
+        if "weight" not in moving:
+            wanted |= _abi.BACKWARD_SKIP_WEIGHT
+        elif spec.gradient_slots and "reads" in residual:
+            raise UnsupportedError(
+                f"linear {spec.name}: expected a gradient in octavo.jax.value_and_grad or record, whose state keeps it, found "
+                "one through octavo.jax.evaluate; give evaluate parameters of jax.lax.stop_gradient")
+        found = bind(backward_p, spec, (wanted, static[2]), dy=dy, **residual)
+        out.update(zip((name for name in bits if name in moving), found))
+        if spec.gradient_slots and "weight" in moving:  # its gradient is in the state
+            aval = moving["weight"].aval
+            out["weight"] = varying(jnp.zeros(aval.shape, aval.dtype), dy)
+    given = jax.tree.map(lambda _: None, operands, is_leaf=ad.is_undefined_primal)
+    given["moving"] = out
+    return tree.flatten_up_to(given)
+
+
+def _second(primals, tangents, **parameters):
+    out = backward_p.bind(*primals, **parameters)
+    moving = [t for t in tangents if not _is_zero(t)]
+    return out, second_p.bind(*moving, name=parameters["spec"].name, avals=tuple(
+        (v.shape, v.dtype) for v in out)) if moving else list(map(_zero, out))
+
+
+def _refused(*_, name, **__):
+    raise UnsupportedError(
+        f"linear {name}: expected a first derivative, found one of its gradient, which an FP8 product does not have; stop it "
+        "with jax.lax.stop_gradient(gradient), or take the layer out with layers.skip")
+
+
+def _refused_cotangents(cotangents, *tangents, **parameters):
+    return [None] * len(tangents) if all(map(_is_zero, cotangents)) else _refused(**parameters)
+
+
+def _second_in_a_batch(values, axes, *, name, avals):
+    size = next(v.shape[a] for v, a in zip(values, axes) if a is not None)
+    return second_p.bind(*values, name=name, avals=tuple(((size, *shape), d) for shape, d in avals)), [0] * len(avals)
+
+
+def _batched(primitive, values, axes, **parameters):
+    """vmap. Examples of one weight are rows of one batch; all else is a loop, in which each round is a use."""
+    is_mapped = [a is not None for a in axes]
+    values = [jnp.moveaxis(v, a, 0) if m else v for v, a, m in zip(values, axes, is_mapped)]
+    if primitive is linear_p and sum(is_mapped) == 1 and jax.tree.unflatten(parameters["tree"], is_mapped)["x"]:
+        return primitive.bind(*values, **parameters), [0]
+
+    def one(mapped):
+        mapped = iter(mapped)
+        return primitive.bind(*(next(mapped) if m else v for v, m in zip(values, is_mapped)), **parameters)
+
+    out = lax.map(one, [v for v, m in zip(values, is_mapped) if m])
+    return out, [0] * len(out)
+
+
+def _define(primitive):
+    computed = functools.partial(_computed, primitive)
+    primitive.multiple_results = True
+    primitive.def_impl(lambda *leaves, **p: jax.jit(functools.partial(computed, **p))(*leaves))
+    primitive.def_abstract_eval(functools.partial(_abstract, primitive))
+    mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=True))
+    batching.primitive_batchers[primitive] = functools.partial(_batched, primitive)
+
+
+for one in OPERATIONS:
+    _define(one)
+for one in (linear_p, forward_p):
+    ad.primitive_jvps[one] = functools.partial(_differentiated, one)
+ad.primitive_transposes[tangent_p] = _transposed
+ad.primitive_jvps[backward_p] = _second
+second_p.multiple_results = True
+second_p.def_impl(_refused)
+second_p.def_abstract_eval(lambda first, *_, name, avals: [_like(first, *aval) for aval in avals])
+mlir.register_lowering(second_p, mlir.lower_fun(_refused, multiple_results=True))
+batching.primitive_batchers[second_p] = _second_in_a_batch
+ad.primitive_jvps[second_p] = lambda primals, tangents, **parameters: _refused(**parameters)
+ad.primitive_transposes[second_p] = _refused_cotangents

@@ -4,66 +4,103 @@ from flax import nnx
 from jax import lax
 
 from ..errors import UnsupportedError
-from .dot_general import dot_general, site_of
-from .gradients import is_declined
+from . import gradients
+from .dot_general import Equation, dot_general, einsum, sides
 from .linear import linear
 from .state import init
 
+gradients.MUTABLE.append(nnx.Module)
+
 
 class Linear(nnx.Module):
-    """y = x kernel + bias, as nnx.Linear, with the bias added by the backend. kernel: [in_features,
-    out_features], None once octavo.jax.prepare gave it to a backend that keeps weights; name: set by
-    prepare, or the linear's name in octavo.jax.init. dtype: of the product, None: that of x and kernel.
+    """y = x kernel + bias, as nnx.Linear, with the bias added by the backend. kernel: [in_features, out_features], or zeros
+    of shape () once octavo.jax.prepare gave it to a backend that keeps weights; site: set by prepare, None: the product is
+    JAX's own. dtype: of the product, None: that of x and kernel.
     """
 
     def __init__(self, in_features, out_features, *, use_bias=True, dtype=None,
                  param_dtype=jnp.float32, kernel_init=nnx.initializers.lecun_normal(),
-                 bias_init=nnx.initializers.zeros_init(), name="", rngs):
-        self.in_features, self.out_features, self.dtype, self.name = (
-            in_features, out_features, dtype, name)
+                 bias_init=nnx.initializers.zeros_init(), site=None, rngs):
+        self.in_features, self.out_features, self.dtype, self.site = in_features, out_features, dtype, nnx.static(site)
         self.kernel = nnx.Param(kernel_init(rngs.params(), (in_features, out_features), param_dtype))
         self.bias = nnx.Param(bias_init(rngs.params(), (out_features,), param_dtype)) if use_bias else None
 
     def __call__(self, x):
-        bias = None if self.bias is None else self.bias[...]
-        kernel = None if self.kernel is None else self.kernel[...]
+        kernel, bias = self.kernel[...], None if self.bias is None else self.bias[...]
         if self.dtype is not None:
             x, kernel, bias = (v if v is None else v.astype(self.dtype) for v in (x, kernel, bias))
-        if is_declined(self.name):
+        if self.site is None:
             y = x @ kernel
             return y if bias is None else y + bias
-        return linear(site_of(self.name), x, None if kernel is None else kernel.T, bias)
+        return linear(self.site, x, kernel.T, bias)
+
+
+def _contracted(layer):
+    """The axes of a layer's kernel in its product, or the reason why it is not converted; None: it has no product by a
+    kernel."""
+    if isinstance(layer, (Linear, nnx.Linear)):
+        ndim, axes = 2, [0]
+    elif isinstance(layer, nnx.LinearGeneral):
+        ndim, axes = len(layer.in_features) + len(layer.out_features), list(range(len(layer.in_features)))
+        if layer.batch_axis:
+            return "its kernel has batch dimensions"
+    elif isinstance(layer, nnx.Einsum):
+        equation = "no equation" if layer.einsum_str is None else Equation.of(layer.einsum_str)
+        if isinstance(equation, str):
+            return f"{equation} in its constructor" if layer.einsum_str is None else equation
+        ndim, axes = len(equation.weight), equation.contracted
+    else:
+        weights = [name for name, value in vars(layer).items()
+                   if isinstance(value, nnx.Param) and jnp.ndim(value.get_value()) > 1]
+        return f"{type(layer).__name__} multiplies by its {weights[0]} in its own way" if weights else None
+    found = jnp.ndim(layer.kernel.get_value())
+    return axes if found == ndim else f"its kernel has {found} dimensions, and {ndim} are a linear; is it stacked?"
+
+
+def _own_op(layer):
+    """The name of what a layer multiplies with instead of JAX's own, or None."""
+    given = {"dot_general": (None, lax.dot_general), "dot_general_cls": (None,), "einsum_op": (jnp.einsum,)}
+    return next((name for name, plain in given.items() if getattr(layer, name, plain[0]) not in plain), None)
 
 
 def prepare(model, config=None, *, overrides=None, device=None):
-    """Runs every nnx.Linear and octavo.jax.Linear of a model through a backend; returns the State.
+    """Runs the layers of a model that multiply by a kernel through a backend; returns the State.
 
-    The layers are changed in place: each has the name of its path, nnx.Linear gets octavo.jax.dot_general,
-    and where the backend keeps weights octavo.jax.Linear gives up its kernel. Other arguments and errors
-    as octavo.jax.init; UnsupportedError for an nnx.Linear that already has a dot_general.
+    These are nnx.Linear, LinearGeneral (and so MultiHeadAttention), Einsum, and octavo.jax.Linear; octavo.jax.report names
+    the others. They are changed in place: flax's layers get octavo.jax's dot_general or einsum, and where the backend keeps
+    weights octavo.jax.Linear gives up its kernel. Other arguments and errors as octavo.jax.init; UnsupportedError for a
+    layer that already has a dot_general or einsum of its own.
     """
-    layers = {}
+    layers, weights, left_out = {}, {}, {}
     for path, layer in nnx.iter_graph(model):
-        if isinstance(layer, (nnx.Linear, Linear)):
-            layers["/".join(map(str, path))] = layer
-    weights = {name: layer.kernel[...].T.astype(layer.dtype or layer.kernel.dtype)
-               for name, layer in layers.items()}
-    for name, layer in layers.items():
-        given = [getattr(layer, a, None) for a in ("dot_general", "dot_general_cls")]
-        if isinstance(layer, nnx.Linear) and any(g not in (None, lax.dot_general) for g in given):
-            raise UnsupportedError(f"linear {name}: expected an nnx.Linear without a dot_general, found one "
-                                   "with it; is the model prepared twice? Build a new one")
-    state = init(weights, config, overrides=overrides, device=device)
-    for name, layer in layers.items():
-        owns = name in state.session.specs and state.session.specs[name].owns_weight
-        if isinstance(layer, Linear):
-            layer.name = name
-            if owns:
-                layer.kernel = None
-        elif owns:
-            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since "
-                                   f"{state.session.run.backend} keeps its weight, found nnx.Linear; use the former in the model, or "
+        axes = _contracted(layer) if isinstance(layer, nnx.Module) else None
+        name = "/".join(map(str, path))
+        if isinstance(axes, str):
+            left_out[name] = axes
+        elif axes is not None:
+            if _own_op(layer):
+                raise UnsupportedError(f"linear {name}: expected a layer without a {_own_op(layer)} of its own, found one "
+                                       "with it; is the model prepared twice? Build a new one")
+            kernel = layer.kernel[...]
+            (n, k), free, contracted = sides(kernel.shape, axes)
+            layers[name] = layer
+            weights[name] = kernel.transpose(*free, *contracted).reshape(n, k).astype(layer.dtype or kernel.dtype)
+    state = init(weights, config, overrides=overrides, device=device, left_out=left_out)
+    owned = [name for name, spec in state.session.specs.items() if spec.owns_weight]
+    for name in owned:
+        if not isinstance(layers[name], Linear):
+            state.session.close()
+            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since {state.session.run.backend} keeps its "
+                                   f"weight, found {type(layers[name]).__name__}; use the former in the model, or "
                                    "fp8.backend = \"te\"")
+    for name in state.accepted:
+        layer, site = layers[name], state[name]
+        if isinstance(layer, Linear):
+            layer.site = nnx.static(site)
+            if name in owned:
+                layer.kernel[...] = jnp.zeros((), layer.kernel.dtype)
+        elif isinstance(layer, nnx.Einsum):
+            layer.einsum_op = einsum(site)
         else:
-            layer.dot_general = dot_general(name)
+            layer.dot_general = dot_general(site)
     return state

@@ -2,8 +2,10 @@
 program's optimizer carries along."""
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from .. import _abi
 from ..errors import InvalidError, UnsupportedError
@@ -54,30 +56,39 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
 def with_state(optimizer, state, adam=None, axis_name=None):
     """An optax.GradientTransformation that carries a State in its own state and ends the step.
 
-    optimizer: any optax transformation, of the host's parameters; adam: octavo.jax.adam, for a backend
-    that keeps weights; axis_name: as of octavo.jax.end_step. Its update takes the Gradients of
-    octavo.jax.value_and_grad(fun)(optimizer_state, ...); updates are those of `optimizer`. Raises
-    InvalidError for a backend that keeps weights without adam.
+    optimizer: any optax transformation, of the host's parameters; adam: octavo.jax.adam, for a backend that keeps weights;
+    axis_name: as of octavo.jax.end_step. Its update takes the Gradients of octavo.jax.value_and_grad(fun)(optimizer_state,
+    ...), and what else `optimizer` takes; updates are those of `optimizer`. A step in which a cast met Inf or NaN changes
+    neither parameters nor `optimizer`, and is counted in `skipped` of its state. Raises InvalidError for a backend that
+    keeps weights without adam.
     """
     check_alive(state)
     if adam is None and any(s.gradient_slots for s in state.session.specs.values()):
         raise InvalidError(f"with_state: expected adam=octavo.jax.adam(...), since "
                            f"{state.session.run.backend} steps the weights that it keeps, found None")
+    optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params):
-        return OptimizerState(state, optimizer.init(params), adam and adam.init(state))
+        return OptimizerState(state, optimizer.init(params), adam and adam.init(state), jnp.zeros((), jnp.int32))
 
-    def update(gradients, carried, params=None):
+    def update(gradients, carried, params=None, **extra):
         if not isinstance(gradients, Gradients):
             raise InvalidError("gradients: expected those of octavo.jax.value_and_grad(fun)(optimizer_state, "
-                               f"...), found {type(gradients).__name__}")
-        updates, inner = optimizer.update(gradients.values, carried.inner, params)
-        next_state, adam_state = gradients.state, carried.adam
+                               f"...), found {type(gradients).__name__}; wrap other transformations inside: "
+                               "octavo.jax.with_state(optax.MultiSteps(optimizer, 4), state); give nnx.Optimizer "
+                               "the optimizer itself, and call octavo.jax.end_step")
+        next_state, adam_state, is_bad = gradients.state, carried.adam, gradients.state.nonfinite
+        if axis_name is not None:
+            is_bad = lax.pmax(is_bad.astype(jnp.int32), axis_name) > 0
+        updates, inner = optimizer.update(gradients.values, carried.inner, params, **extra)
+        updates = jax.tree.map(lambda u: jnp.where(is_bad, jnp.zeros_like(u), u), updates)
+        inner = jax.tree.map(lambda old, new: jnp.where(is_bad, old, new), carried.inner, inner)
         if adam is not None:
             next_state, adam_state = adam.update(next_state, adam_state)
-        return updates, OptimizerState(end_step(next_state, axis_name), inner, adam_state)
+        return updates, OptimizerState(end_step(next_state, axis_name), inner, adam_state,
+                                       carried.skipped + is_bad.astype(jnp.int32))
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _step(state, hyper):
@@ -89,7 +100,7 @@ def _step(state, hyper):
         values = {p.slot: slots[session.key(session.slots[p.slot])] for p in places
                   if p.access in (_abi.ACCESS_READ, _abi.ACCESS_UPDATE)}
         _, written, _ = ffi.verb(
-            "optimizer_step", (session.number, spec.parameter, spec.count), places, values,
+            "optimizer_step", f"linear {spec.name}", (session.number, spec.parameter, spec.count), places, values,
             [hyper, _skip(state)], workspace=optimizer_bytes(session, spec))
         for id, value in written.items():
             slots[session.key(session.slots[id])] = value

@@ -38,7 +38,7 @@ def _values(state, spec, i):
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _write(session, spec, i, plain, values):
     _, written, _ = ffi.verb(
-        "write_parameter", (session.number, spec.parameter + i, 1), optimizer_list(session, spec),
+        "write_parameter", f"linear {spec.name}", (session.number, spec.parameter + i, 1), optimizer_list(session, spec),
         values, [plain], workspace=ffi.optimizer_bytes(session.number, spec.parameter + i, 1),
         flags=_abi.ROLE_WEIGHT, access=_abi.ACCESS_UPDATE)
     return written
@@ -76,7 +76,7 @@ def read_parameter(state, name, role=_abi.ROLE_WEIGHT):
     out = []
     for i in range(spec.count):
         (plain,), _, _ = ffi.verb(
-            "read_parameter", (session.number, spec.parameter + i, 1), optimizer_list(session, spec),
+            "read_parameter", f"linear {spec.name}", (session.number, spec.parameter + i, 1), optimizer_list(session, spec),
             _values(state, spec, i), results=[jax.ShapeDtypeStruct((spec.n, spec.k), spec.dtype)],
             workspace=ffi.optimizer_bytes(session.number, spec.parameter + i, 1), flags=role,
             access=_abi.ACCESS_READ)

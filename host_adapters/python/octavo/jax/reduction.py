@@ -31,8 +31,8 @@ def average_gradients(state, axis_name):
     shapes = [jax.ShapeDtypeStruct(b.shape, b.dtype) for b in (recv, scratch)]
     for number, stage in enumerate(plan):
         (send, scratch), written, after = ffi.verb(
-            "run_stage", (session.number, number, 1), every, values, [recv, scratch], shapes, record,
-            None, world << 16, shared={1: 1})
+            "run_stage", "average_gradients", (session.number, number, 1), every, values, [recv, scratch],
+            shapes, record, None, world << 16, shared={1: 1})
         values.update(written)
         record = record if after is None else after
         recv = _collective(stage, send, axis_name, world)

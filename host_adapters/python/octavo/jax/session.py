@@ -1,4 +1,6 @@
 """An open run whose tensors are JAX's: the layouts of its linears, and of its state."""
+import contextlib
+import uuid
 import weakref
 
 import jax
@@ -18,16 +20,22 @@ class Session:
 
     config: a Config; linears: name -> array or jax.ShapeDtypeStruct, the weight [N, K], or [L, N, K] of
     stacked linears; platform: "cpu" or "gpu"; frozen: names without a gradient. `specs` has a Spec for
-    every accepted name, `verdicts` a Verdict for each. Raises OctavoError; no run is open then.
-    Comparisons are by identity, as of what JAX's caches of programs need.
+    every accepted name, `verdicts` a Verdict for each, `left_out` the reason for each layer of the model that was not
+    described; layers: of flax.linen, whose tracing(session) is the context of traces. Raises OctavoError; no run is open then. Comparisons are by identity, as of what JAX's caches of programs
+    need: a copy is the same one, and a pickle opens its run again in another process.
     """
+    _known = weakref.WeakValueDictionary()
 
-    def __init__(self, config, linears, platform, frozen=()):
+    def __init__(self, config, linears, platform, frozen=(), left_out=None, layers=None, id=None):
+        self.id, self.left_out, self.layers = id or uuid.uuid4().hex, left_out or {}, layers
+        self.ran = set()  # names of linears in functions in training
         library = ffi.library()
         if platform not in DEVICES:
             raise UnsupportedError(f"platform {platform!r}: expected one of {', '.join(DEVICES)}, for "
                                    "which this version has kernels; give octavo.jax.init(device=...)")
         self.platform = platform
+        shapes = {name: jax.ShapeDtypeStruct(w.shape, w.dtype) for name, w in linears.items()}
+        self._given = config.frozen(), shapes, platform, tuple(frozen), self.left_out, layers
         self.run = Run(config, library.octavo_jax_host(), ffi.take_diagnostics, (DEVICES[platform], 0))
         try:
             self._describe(linears, set(frozen))
@@ -35,6 +43,17 @@ class Session:
             self.run.close()
             raise
         self._release = weakref.finalize(self, _close, self.number, self.run)
+        Session._known[self.id] = self
+
+    def tracing(self):
+        """The context in which functions with a state of this session are traced."""
+        return contextlib.nullcontext() if self.layers is None else self.layers.tracing(self)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return _session_of, (self.id, self._given)
 
     def _describe(self, linears, frozen):
         self.verdicts, accepted, shapes, weights = {}, [], [], []
@@ -57,14 +76,30 @@ class Session:
                 shapes += [(n, k)] * len(taken)
                 weights += [parameter for parameter, _ in taken]
         if self.run.backend:
+            self._check_converts(accepted)
             self._check_stacks(accepted)
             self.run.seal()
         self.slots = self.run.slots() if self.run.backend else []
         self.number = ffi.register(self.run, shapes, weights) if self.run.backend else 0
+        options = self.run.options() if self.run.backend else {}
+        of_rules = self.run.layer_options() if self.run.backend else {}
+        self._in_fp8 = {name: {**options, **of_rules.get(name if len(ids) == 1 else f"{name}.0", {})}.get(
+            "use_autocast_during_eval", True) for name, ids, *_ in accepted}
         self.specs = {name: self._spec(*rest, name=name) for name, *rest in accepted}
         self.parameter_names = {spec.parameter + i: spec.name for spec in self.specs.values()
                                 for i in range(spec.count)}
         self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
+
+    def _check_converts(self, accepted):
+        """FP8 without a single linear in FP8 is an error."""
+        if accepted:
+            return
+        reasons = {**self.left_out, **{name: str(v) for name, v in self.verdicts.items()}}
+        shown = "; ".join(f"{name}: {reason}" for name, reason in list(reasons.items())[:4])
+        raise UnsupportedError(
+            "the model: expected at least one linear layer that runs in FP8, found none"
+            + (f" ({shown})" if shown else " (it has no linear layers)")
+            + '; change the model or the configuration, or set mixed_precision = "bf16"')
 
     def _check_stacks(self, accepted):
         """One program computes all linears of a stack, so they have the same options."""
@@ -90,8 +125,9 @@ class Session:
             (_abi.VERB_FORWARD, _abi.OWNER_LINEAR, linear),
             (_abi.VERB_BACKWARD, _abi.OWNER_LINEAR, linear))]
         plan = run.plan(linear)
-        return Spec(self.number, name, linear, parameter, len(ids), n, k, dtype, plan,
-                    plan.weight_workspace, *lists)
+        owns = not any(p.is_native for p in sum(lists, ()))
+        return Spec(self, self.number, name, linear, parameter, len(ids), n, k, dtype, plan,
+                    plan.weight_workspace, *lists, evaluates_plain=not owns and not self._in_fp8[name])
 
     def is_kept(self, slot):
         """Whether a slot is of the state: not the host's own, and not made anew by each quantize."""
@@ -121,5 +157,10 @@ def default_platform():
     return jax.default_backend()
 
 
-def open_session(linears, config, overrides, platform, frozen):
-    return Session(Config.of(config, overrides), linears, platform or default_platform(), frozen)
+def _session_of(id, given):
+    known = Session._known.get(id)
+    return known if known is not None else Session(*given, id=id)
+
+
+def open_session(linears, config, overrides, platform, frozen, left_out, layers):
+    return Session(Config.of(config, overrides), linears, platform or default_platform(), frozen, left_out, layers)

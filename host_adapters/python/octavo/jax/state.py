@@ -1,5 +1,6 @@
 """The state of a run as a pytree: every slot that lives from step to step."""
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,9 @@ from jax import lax
 from .. import _abi
 from ..errors import InvalidError, StateError
 from . import ffi
-from .linear import Site, empty_record
+from .layout import accumulators
 from .session import open_session
+from .verbs import empty_record
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -30,8 +32,24 @@ class State:
         return cls(aux[0], dict(zip(aux[1], leaves)))
 
     def __getitem__(self, name):
-        """The Site of a linear, for octavo.jax.linear. Raises InvalidError for an unknown name."""
-        return self.site(name)
+        """The Site of a linear, for octavo.jax.linear; the same in every state of the run. Raises InvalidError for an
+        unknown name."""
+        spec = self.session.specs.get(name)
+        if spec is None:
+            verdict = self.session.verdicts.get(name)
+            raise InvalidError(
+                f"linear {name}: expected one of {', '.join(self.session.specs) or 'none'}, found "
+                + ("no such name; is this the state of another model?" if verdict is None else
+                   f"one that is not converted: {verdict}; compute it with jax.numpy"))
+        return spec.site
+
+    @property
+    def nonfinite(self):
+        """Whether casts of this step met Inf or NaN, as a bool array []: gradients of such a step are NaN, and
+        octavo.jax.with_state changes nothing by it."""
+        flags = [self.slots[self.session.key(slot)] for slot in self.session.slots
+                 if slot.role == _abi.ROLE_NONFINITE]
+        return jnp.stack([flag.max() for flag in flags]).max() > 0 if flags else jnp.zeros((), bool)
 
     @property
     def accepted(self):
@@ -40,18 +58,15 @@ class State:
 
     @property
     def declined(self):
-        """The names that stay with the host; octavo.jax.report has the reasons."""
+        """The names that are not converted; octavo.jax.report has the reasons."""
         return frozenset(self.session.verdicts) - frozenset(self.session.specs)
 
-    def site(self, name, record=None):
-        spec = self.session.specs.get(name)
-        if spec is None:
-            verdict = self.session.verdicts.get(name)
-            raise InvalidError(
-                f"linear {name}: expected one of {', '.join(self.session.specs) or 'none'}, found "
-                + ("no such name; is this the state of another model?" if verdict is None else
-                   f"one that stays with the host: {verdict}; compute it with jax.numpy"))
-        return Site(spec, {id: self._of(spec, p) for id, p in spec.read.items()}, record)
+    def reads(self, spec, index=None):
+        """The arrays of the slots that a linear's verbs read, slot id -> array; the index-th of stacked ones."""
+        values = {id: self._of(spec, p) for id, p in spec.read.items()}
+        return values if index is None else {
+            id: v[index] if self.session.slots[id].owner_kind != _abi.OWNER_SESSION or spec.read[id].is_pooled else v
+            for id, v in values.items()}
 
     def _of(self, spec, place):
         """The array of a place for one linear, with a leading dimension for stacked ones."""
@@ -63,30 +78,23 @@ class State:
         return columns.reshape(spec.count, place.size) if spec.count > 1 else columns
 
     def records(self):
-        """A record for every linear, in which nothing is recorded; gradient slots are in it as they
-        are now, so that more micro-batches add to them."""
-        return {name: empty_record(spec, {p.slot: self._of(spec, p) for p in spec.gradient_slots})
-                for name, spec in self.session.specs.items()}
-
-    def sites(self, records=None):
-        """Every Site by name, with these records or none."""
-        return {name: self.site(name, records and records[name]) for name in self.session.specs}
+        """(linear, a record in which nothing is recorded) of all; gradient slots are in it as they are now, so that more
+        micro-batches add to them."""
+        return [(spec, empty_record(spec, {p.slot: self._of(spec, p) for p in spec.gradient_slots}))
+                for spec in self.session.specs.values()]
 
     def merged(self, records):
         """The state with what these records hold combined into its accumulators."""
         pieces, new = {}, dict(self.slots)
-        for name, spec in self.session.specs.items():
-            record = records[name]
-            at = {_abi.COMBINE_MAX: 0, _abi.COMBINE_SUM: 0}
-            for p in spec.recorded:
-                of_kind = record["max" if p.combine == _abi.COMBINE_MAX else "sum"]
-                first = at[p.combine]
-                at[p.combine] += p.size
-                pieces.setdefault(p.slot, []).append((p, of_kind[..., first:first + p.size]))
+        for spec in self.session.specs.values():
+            record = records[spec]
+            for verb in ("quantize", "forward", "backward"):
+                at = 0
+                for p in accumulators(getattr(spec, verb)):
+                    pieces.setdefault(p.slot, []).append((p, record[verb][..., at:at + p.size]))
+                    at += p.size
             for id, gradient in record["gradient"].items():
-                key = self.session.key(self.session.slots[id])
-                is_used = record["sum"][..., -1].reshape(-1, 1, 1) > 0
-                new[key] = jnp.where(is_used, gradient, new[key]).reshape(new[key].shape)
+                new[self.session.key(self.session.slots[id])] = gradient
         for id, parts in pieces.items():
             slot = self.session.slots[id]
             key, is_max = self.session.key(slot), slot.combine == _abi.COMBINE_MAX
@@ -103,8 +111,12 @@ def _contribution(slot, parts, is_max):
     if not parts[0][0].is_pooled:
         every = jnp.concatenate([v.reshape(-1) for _, v in parts])
         return (every.max() if is_max else every.sum()).reshape(1, 1)
+    columns = {}
+    for place, value in parts:
+        before = columns.get(place.first)
+        columns[place.first] = place, value if before is None else _combine(before[1], value, is_max)
     out, end = [], 0
-    for place, value in sorted(parts, key=lambda part: part[0].first):
+    for _, (place, value) in sorted(columns.items()):
         out += [jnp.zeros(place.first - end, jnp.float32)] if place.first > end else []
         out.append(value.reshape(-1))
         end = place.first + value.size
@@ -112,16 +124,16 @@ def _contribution(slot, parts, is_max):
     return jnp.concatenate(out).reshape(1, slot.cols)
 
 
-def init(linears, config=None, *, overrides=None, device=None, frozen=()):
+def init(linears, config=None, *, overrides=None, device=None, frozen=(), left_out=None, layers=None):
     """Opens a run for these linears and returns its State.
 
     linears: name -> the weight [N, K], or [L, N, K] of L linears that lax.scan goes over, as an array
     or, where the host keeps weights, a jax.ShapeDtypeStruct; config: the path of an octavo.toml or
     None; overrides: a dict with dotted keys; device: "cpu" or "gpu", default: JAX's; frozen: names of
-    weights without a gradient. A linear that the backend declines is not in `State.accepted`; its
-    reason is in octavo.jax.report. Setup; one thread. Raises OctavoError.
+    weights without a gradient; left_out, layers: of octavo.jax.prepare and linen.prepare. A linear that the backend
+    declines is not in `State.accepted`; its reason is in octavo.jax.report. Setup; one thread. Raises OctavoError.
     """
-    session = open_session(linears, config, overrides, device, frozen)
+    session = open_session(linears, config, overrides, device, frozen, left_out, layers)
     slots = {}
     for slot in session.slots:
         if not session.is_kept(slot):
@@ -155,7 +167,7 @@ def end_step(state, axis_name=None):
     if not session.end_step:
         return State(session, slots)
     values = {p.slot: slots[session.key(session.slots[p.slot])] for p in session.end_step}
-    _, written, _ = ffi.verb("end_step", (session.number, 0, 1), session.end_step, values,
+    _, written, _ = ffi.verb("end_step", "end_step", (session.number, 0, 1), session.end_step, values,
                                workspace=None)
     slots.update({session.key(session.slots[id]): value for id, value in written.items()})
     return State(session, slots)
@@ -175,7 +187,16 @@ def check_alive(state):
 def report(state, format="text"):
     """What was requested, what was tried, what runs, and where each layer went. format: "text",
     "tree" or "json"."""
-    return state.session.run.report(format)
+    session = state.session
+    text, parts = session.run.report(format), {"left_out": session.left_out, "never_ran": {
+        name: "no function in training called it" for name in session.specs if session.ran and name not in session.ran}}
+    if format == "json":
+        return json.dumps({**json.loads(text), **parts, "never_ran": list(parts["never_ran"])}, indent=2)
+    lines = [text]
+    for title, names in zip(("not converted", "never ran"), parts.values()):
+        width = max(map(len, names), default=0)
+        lines += [title, *(f"  {name:<{width}}  {reason}" for name, reason in names.items())] if names else []
+    return "\n".join(lines)
 
 
 def close(state):
