@@ -16,6 +16,7 @@ from .optimizer import adam, with_state
 from .parameters import read_parameter
 from .reduction import average_gradients
 from .nnx import Linear, prepare
+from . import serialization as _serialization  # noqa: F401
 from .state import State, close, end_step, init, report
 
 __all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "dot_general", "end_step", "evaluate",

@@ -1,0 +1,125 @@
+"""Every layer of flax that multiplies by a kernel runs in FP8 or is named with the reason; evaluation is JAX's own."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax import nnx
+
+import octavo
+import octavo.jax as oj
+from jax_parts import batch, overrides, same
+from octavo.jax import linen
+
+
+class Layers(nnx.Module):
+    def __init__(self, rngs):
+        self.attention = nnx.MultiHeadAttention(2, 32, decode=False, rngs=rngs)
+        self.general = nnx.LinearGeneral((4, 8), (2, 16), axis=(-2, -1), rngs=rngs)
+        self.first = nnx.LinearGeneral(4, 6, axis=1, rngs=rngs)  # not the last dimension
+        self.einsum = nnx.Einsum("...dh,hdk->k...", (12, 2, 16), (16,), rngs=rngs)
+        self.last = nnx.Einsum("kr,ks->rs", (16, 16), rngs=rngs)
+        self.plain = nnx.Linear(16, 32, rngs=rngs)
+        self.batched = nnx.LinearGeneral(16, 32, batch_axis={0: 2}, rngs=rngs)
+        self.summed = nnx.Einsum("rk,ks->s", (32, 16), rngs=rngs)
+        self.conv = nnx.Conv(1, 8, (3,), rngs=rngs)
+
+    def __call__(self, x):
+        y = self.attention(x.reshape(2, 8, 32)).reshape(16, 4, 8)
+        y = self.first(self.general(y).reshape(16, 4, 8)).reshape(16, 4, 12)[:, :2]
+        y = self.plain(self.last(self.einsum(y)))
+        return self.summed(y)
+
+
+def test_layers_of_nnx_run_in_fp8_or_are_named():
+    model, other = Layers(nnx.Rngs(0)), Layers(nnx.Rngs(0))
+    x = batch()
+    state = oj.prepare(model, overrides=overrides("current"))
+    attention = {f"attention/{part}" for part in ("query", "key", "value", "out")}
+    assert set(state.accepted) == attention | {"general", "first", "einsum", "last", "plain"}
+    assert set(state.session.left_out) == {"batched", "summed", "conv"}
+    report = oj.report(state)
+    assert all(part in report for part in ("not converted", "batch dimensions", "summed up", "Conv multiplies by its kernel"))
+    graph, p = nnx.split(model)
+    plain_graph, q = nnx.split(other)
+    of = lambda p, graph: jnp.sum(nnx.merge(graph, p)(x)**2)  # noqa: E731
+    expected, expected_gradients = jax.value_and_grad(lambda q: of(q, plain_graph))(q)
+    value, gradients, after = oj.value_and_grad(lambda p: of(p, graph))(state, p)
+    assert float(value) == pytest.approx(float(expected), rel=0.3) and float(value) != float(expected)
+    for found, right in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients)):
+        assert float(jnp.linalg.norm(found - right)) <= 0.45 * float(jnp.linalg.norm(right)) + 1e-5
+    assert state.session.ran == set(state.accepted)
+    np.testing.assert_allclose(oj.evaluate(lambda p: of(p, graph))(after, p), expected, rtol=1e-5)
+
+
+def test_layers_of_nnx_that_cannot_be_converted_are_errors():
+    with pytest.raises(octavo.UnsupportedError, match="at least one linear layer.*Conv multiplies by its kernel"):
+        oj.prepare(nnx.Sequential(nnx.Conv(1, 8, (3,), rngs=nnx.Rngs(0))), overrides=overrides())
+    with pytest.raises(octavo.UnsupportedError, match="at least one linear layer.*it has no linear layers"):
+        oj.prepare(nnx.LayerNorm(4, rngs=nnx.Rngs(0)), overrides=overrides())
+    stacked = nnx.vmap(lambda rngs: nnx.Linear(8, 8, rngs=rngs))(nnx.Rngs(0).split(3))
+    with pytest.raises(octavo.UnsupportedError, match="its kernel has 3 dimensions.*is it stacked"):
+        oj.prepare(nnx.Sequential(stacked), overrides=overrides())
+    own = nnx.Linear(8, 8, dot_general=lambda *a, **k: jax.lax.dot_general(*a, **k), rngs=nnx.Rngs(0))
+    with pytest.raises(octavo.UnsupportedError, match="dot_general of its own"):
+        oj.prepare(nnx.Sequential(own), overrides=overrides())
+    counting = nnx.Sequential(nnx.Linear(8, 8, rngs=nnx.Rngs(0)), nnx.BatchNorm(8, rngs=nnx.Rngs(0)))
+    state = oj.prepare(counting, overrides=overrides())
+    with pytest.raises(octavo.InvalidError, match="found a Sequential, whose changes would be lost.*nnx.split"):
+        oj.record(nnx.value_and_grad(lambda model, x: model(x).sum()))(state, counting, jnp.ones((2, 8)))
+    skipped = nnx.Sequential(nnx.Linear(8, 8, rngs=nnx.Rngs(0)))
+    with pytest.raises(octavo.UnsupportedError, match="at least one linear layer"):
+        oj.prepare(skipped, overrides=overrides(**{"layers.skip": "*"}))
+    assert skipped(jnp.ones((2, 8))).shape == (2, 8)
+
+
+class Mixed(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        y = nn.DenseGeneral((2, 16), axis=(-2, -1), name="general")(x.reshape(16, 4, 8))
+        y = nn.Einsum((2, 16, 24), "...ab,abk->k...", name="einsum")(y).T
+        y = nn.Dense(8, dot_general=jax.lax.dot_general, name="dense")(y)
+        own = lambda *a, **k: jax.lax.dot_general(*a, **k)  # noqa: E731
+        return nn.Conv(8, (3,), name="conv")(nn.Dense(8, dot_general=own, name="own")(y)[None])[0]
+
+
+def test_layers_of_linen_run_in_fp8_or_are_named():
+    model, x = Mixed(), batch()
+    variables = model.init(jax.random.key(0), x)
+    state, given = linen.prepare(model, variables, x, overrides=overrides("current"))
+    assert same(variables, given) and set(state.accepted) == {"general", "einsum", "dense"}
+    assert set(state.session.left_out) == {"own", "conv"}
+    of = lambda v: jnp.sum(model.apply(v, x)**2)  # noqa: E731
+    value, gradients, after = oj.value_and_grad(of)(state, variables)
+    expected, expected_gradients = jax.value_and_grad(of)(variables)
+    assert float(value) == pytest.approx(float(expected), rel=0.3) and float(value) != float(expected)
+    for found, right in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients)):
+        assert float(jnp.linalg.norm(found - right)) <= 0.3 * float(jnp.linalg.norm(right)) + 1e-5
+    np.testing.assert_allclose(oj.evaluate(of)(after, variables), expected, rtol=1e-5)
+    with pytest.raises(octavo.InvalidError, match="at least one of .*another model"):
+        oj.value_and_grad(lambda v: jnp.sum(nn.Dense(4).apply(v, x)))(state, nn.Dense(4).init(jax.random.key(0), x))
+    with pytest.raises(octavo.UnsupportedError, match="at least one linear layer"):
+        conv = nn.Conv(8, (3,))
+        linen.prepare(conv, conv.init(jax.random.key(0), x), x, overrides=overrides())
+
+
+def test_models_of_linen_with_equal_names():
+    """Student and teacher of one class, and a root that is a layer."""
+    class Small(nn.Module):
+        width: int
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(32)(nn.relu(nn.Dense(self.width)(x)))
+
+    models, x = [Small(48), Small(96), nn.Dense(16)], batch()
+    variables = [model.init(jax.random.key(i), x) for i, model in enumerate(models)]
+    states = [linen.prepare(m, v, x, overrides=overrides())[0] for m, v in zip(models, variables)]
+    outputs = lambda vs: [model.apply(v, (i + 1) * x) for i, (model, v) in enumerate(zip(models, vs))]  # noqa: E731
+    _, after = oj.record(outputs)(states, variables)
+    for i, state in enumerate(after):
+        first = state.accepted.index("Dense_1" if i < 2 else "Dense")
+        assert float(state.slots["x/amax"][0, first]) == float(jnp.abs((i + 1) * x).max())
+    again = linen.prepare(models[0], variables[0], x, overrides=overrides())[0]
+    with pytest.raises(octavo.InvalidError, match="one State of the model Small, found 2"):
+        oj.record(lambda v: models[0].apply(v, x))((states[0], again), variables[0])
