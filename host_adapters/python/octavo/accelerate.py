@@ -207,9 +207,9 @@ class Accelerator(_Plain):
     It takes the arguments of its base class, octavo_config: a file or an octavo.Config, octavo_gather and
     octavo_shard_optimizer_state: gather and shard_optimizer_state of octavo.prepare, and octavo_fp8_state: fp8_state of
     octavo.accelerate.prepare. With octavo_shard_optimizer_state, save_state, load_state and get_state_dict gather the whole
-    state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what `accelerate launch`
-    exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8 layers
-    runs in bf16, as with Accelerate, and mixed_precision is "bf16".
+    state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what
+    `accelerate launch` exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8
+    layers runs in bf16, as with Accelerate, and mixed_precision is "bf16".
 
     prepare takes models and optimizers in any number and order, together or in several calls; a model without
     parameters that train is not converted. Raises the errors of octavo.prepare, InvalidError for a malformed variable,

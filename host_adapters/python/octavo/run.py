@@ -30,6 +30,8 @@ class _Afterwards(importlib.abc.MetaPathFinder):
     def __init__(self, changes):
         self._changes, self._is_asking = changes, False
         sys.meta_path.insert(0, self)
+        for name in changes.keys() & sys.modules.keys():
+            changes[name](sys.modules[name])
 
     def find_spec(self, name, path=None, target=None):
         if name not in self._changes or self._is_asking:
@@ -96,7 +98,7 @@ class Program:
             from .transformers import OctavoCallback
             given = signature.bind(self, *args, **kwargs)
             callbacks = list(given.arguments.get("callbacks") or ())
-            if not any(isinstance(c, OctavoCallback) for c in callbacks):
+            if not any(c is OctavoCallback or isinstance(c, OctavoCallback) for c in callbacks):
                 callbacks.insert(0, OctavoCallback(**launched.settings(program._config),
                                                    fp8_state=program._fp8_state))
             given.arguments["callbacks"] = callbacks
