@@ -53,7 +53,7 @@ class OctavoCallback(transformers.TrainerCallback):
         self._joined = None  # the torch optimizer that steps the model
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
-        refuse_fp8_of_accelerate("OctavoCallback", args.mixed_precision)
+        refuse_fp8_of_accelerate("OctavoCallback", getattr(args, "mixed_precision", "no"))
         expect_whole(model, "OctavoCallback", "the Trainer saves models on one rank alone")
         prepare(model, None, **self._arguments)
 

@@ -208,7 +208,7 @@ def test_variables_that_mean_nothing(monkeypatch, changed, error, message):
 
 
 def test_settings_that_contradict_each_other():
-    with pytest.raises(octavo.InvalidError, match='octavo_shard_optimizer_state are used with mixed_precision="fp8", found .bf16'):
+    with pytest.raises(octavo.InvalidError, match='octavo_shard_optimizer_state and octavo_fp8_state are used with mixed_precision="fp8", found .bf16'):
         accelerator(mixed_precision="bf16", octavo_config="octavo.toml")
     recipe = type("MSAMPRecipeKwargs", (accelerate.utils.KwargsHandler,), {})()
     recipe.opt_level = "O1"

@@ -86,8 +86,9 @@ class Through:
 def through(module, forward):
     """What a converted module has as the forward of its instance, for one that it is given."""
     own = type(module).forward
-    if "octavo_products" not in module.__dict__ or calls_own(module, forward, own) or calls_own(
-            module, inspect.unwrap(forward), own):
+    inner = inspect.unwrap(forward)
+    if "octavo_products" not in module.__dict__ or inner is own or calls_own(module, forward, own) or calls_own(
+            module, inner, own):
         return forward
     return Through(module, forward)
 
