@@ -69,10 +69,12 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
       octavo::Negotiation n = octavo::prepare(d);
       if (view == View::kHardware)
         n.probes = octavo::probe_all(n.config, n.trust, n.discovery, n.hardware);
-      if (view == View::kConfig) octavo::check_all_options(n, host.get());
+      std::string missing;
+      if (view == View::kConfig) missing = octavo::check_all_options(n, host.get());
       if (view == View::kSchema) n.declared = octavo::options_of_backends(n, host.get());
       if (view == View::kRun) octavo::negotiate(n, d, host.get());
       octavo::write_report(view, n, nullptr, wanted, lines);
+      if (!missing.empty()) throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", missing);
       return view == View::kRun && !n.chosen ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
     } catch (const Failure &f) {
       if (view == View::kRun && f.status() == OCTAVO_INVALID)

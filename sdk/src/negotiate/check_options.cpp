@@ -67,7 +67,7 @@ void check(Negotiation &n, Candidate &c) {
 
 }  // namespace
 
-void check_all_options(Negotiation &n, const octavo_host *host) {
+std::string check_all_options(Negotiation &n, const octavo_host *host) {
   check_tables(n);
   check_fallback(n.config);
   std::set<std::string> ids;
@@ -85,6 +85,7 @@ void check_all_options(Negotiation &n, const octavo_host *host) {
   std::vector<std::string> wanted = n.config[key::kPreference];
   if (n.config[key::kBackend] != "auto") wanted = {n.config[key::kBackend]};
   if (n.config[key::kMixedPrecision] != "fp8") wanted.clear();
+  std::string missing;
   for (const std::string &id : wanted) {
     Candidate c;
     c.id = id;
@@ -95,10 +96,13 @@ void check_all_options(Negotiation &n, const octavo_host *host) {
     // file's.
     if (n.discovery.find(id) != nullptr || n.config[key::kBackend] == "auto") continue;
     const std::string words = concat("fp8.backend (", n.config.origin(key::kBackend), "): ", why);
-    if (n.config[key::kFallback].empty()) throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", words);
-    n.warnings.push_back(words);
+    if (n.config[key::kFallback].empty())
+      missing = words;
+    else
+      n.warnings.push_back(words);
   }
   for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);
+  return missing;
 }
 
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host) {

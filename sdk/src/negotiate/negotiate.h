@@ -137,8 +137,9 @@ void check_fallback(const Config &config);
 
 // Checks the options of every backend that has a table in the configuration, chosen or not, and of
 // those that the configuration would try, by their manifests: no plugin code runs. What a manifest
-// does not state is a warning.
-void check_all_options(Negotiation &n, const octavo_host *host);
+// does not state is a warning. Returns why the backend that is named, and that nobody has, would be
+// refused; empty: it would not.
+std::string check_all_options(Negotiation &n, const octavo_host *host);
 
 // How to apply the remedy of a declining verdict: an edit of the configuration or a command, in the
 // words of remedy.h. Where the remedy itself names none, how to go on without the candidate. Empty
