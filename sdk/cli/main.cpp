@@ -22,6 +22,17 @@ int finished(int exit) {
   return octavo::cli::kInternal;
 }
 
+// Not every allocation of the libraries is in a try block, and their initialisers ask for memory
+// before main; no initialiser of any library runs before this.
+void end_without_memory() {
+  std::set_new_handler([] {
+    std::fputs("error: out of memory\n", stderr);
+    std::_Exit(octavo::cli::kInternal);
+  });
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*before_all_initialisers)() = end_without_memory;
+
 // A misspelt command, which CLI11 takes for a missing one.
 bool is_unknown(const CLI::App &app, const char *word) {
   if (word == nullptr || *word == '-') return false;
@@ -33,11 +44,6 @@ bool is_unknown(const CLI::App &app, const char *word) {
 }  // namespace
 
 int main(int argc, char **argv) {
-  // Before anything else: not every allocation of the libraries is in a try block.
-  std::set_new_handler([] {
-    std::fputs("error: out of memory\n", stderr);
-    std::_Exit(octavo::cli::kInternal);
-  });
   CLI::App app{"octavo: FP8 training for existing frameworks", "octavo"};
   app.require_subcommand(1);
   app.footer(

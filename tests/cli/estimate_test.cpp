@@ -165,8 +165,8 @@ TEST_F(CliEstimate, refuses_what_it_cannot_estimate) {
   refused(gpt2.dump(), "opt_level", {"--backend", "msamp:opt_level=O9"});
   const Finished f = octavo({"estimate", dir / "none.json"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err,
-              HasSubstr("cannot be read: No such file or directory; expected a config.json"));
+  EXPECT_THAT(f.err, HasSubstr("cannot be read: No such file or directory; check the path and its "
+                               "permissions; a config.json"));
   EXPECT_EQ(octavo({"estimate", model(gpt2), "--batch", "4"}).exit_code, 2);
 }
 

@@ -278,10 +278,11 @@ TEST_F(CliImport, bad_files_name_the_place) {
     EXPECT_THAT(f.err, AllOf(StartsWith("error: " + source + ":"), HasSubstr(says)));
   }
   EXPECT_THAT(octavo({"import", dir.path(), "--dry-run"}).err,
-              HasSubstr(": expected a file, found a directory; "));
+              HasSubstr(": expected a regular file, found a directory"));
   EXPECT_THAT(octavo({"import", dir / "none", "--dry-run"}).err,
               HasSubstr("/none: cannot be read: No such file or directory; "));
-  EXPECT_THAT(octavo({"import", "/dev/zero", "--dry-run"}).err, HasSubstr("found more;"));
+  EXPECT_THAT(octavo({"import", "/dev/zero", "--dry-run"}).err,
+              HasSubstr("expected a regular file, found a device"));
   EXPECT_EQ(octavo({"import"}).exit_code, 2);
   EXPECT_FALSE(std::filesystem::exists(out));
 }

@@ -1,6 +1,9 @@
 // What surrounds the program may be bare or broken: no home, closed descriptors, a deleted folder,
 // files of another century. Each command ends with a documented exit code, and what it writes is
 // whole.
+#include <sys/stat.h>
+
+#include <csignal>
 #include <filesystem>
 
 #include "tests/cli/cli.h"
@@ -118,6 +121,60 @@ TEST_F(CliSurroundings, files_of_other_centuries_are_remembered) {
         << time;
   }
 }
+
+// A FIFO would be waited for, a device never ends.
+TEST_F(CliSurroundings, what_is_no_regular_file_is_refused_at_once) {
+  const std::string pipe = dir / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string &path : {pipe, std::string("/dev/zero"), std::string("/dev/tty")})
+    for (const std::vector<std::string> &command :
+         std::vector<std::vector<std::string>>{{"explain"},
+                                               {"config", "check"},
+                                               {"lock"},
+                                               {"doctor"},
+                                               {"import", "--dry-run"},
+                                               {"report"},
+                                               {"estimate"}}) {
+      std::vector<std::string> whole = command;
+      whole.push_back(path);
+      const Finished f = octavo(whole);
+      EXPECT_GT(f.exit_code, 0) << command[0] << path;
+      EXPECT_THAT(f.out + f.err, HasSubstr("expected a regular file, found")) << command[0] << path;
+    }
+}
+
+// Code that walks over nested values calls itself for each level.
+TEST_F(CliSurroundings, nested_files_are_refused) {
+  std::string deep = "{\"a\": ";
+  for (int i = 0; i < 1000000; ++i) deep += '[';
+  const std::string closed = deep + std::string(1000000, ']') + "}";
+  for (const std::string &text : {deep, closed})
+    for (const std::vector<std::string> &command :
+         std::vector<std::vector<std::string>>{{"report", dir.write("a.jsonl", text)},
+                                               {"report", dir.write("trainer_state.json", text)},
+                                               {"estimate", dir.write("config.json", text)},
+                                               {"import", dir.write("ds.json", text), "--dry-run"},
+                                               {"explain", dir.write("octavo.toml", text)}})
+      EXPECT_EQ(octavo(command).exit_code, 2) << command[0] << command[1];
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Nobody could catch what an initialiser throws. liboctavo and the helper ask for nothing there; of
+// the libraries of octavo some do, and then it says what is short.
+TEST_F(CliSurroundings, memory_that_is_short_before_main) {
+  environment.set("LD_PRELOAD", OCTAVO_HEAP_BEFORE_MAIN);
+  EXPECT_EQ(run_program({OCTAVO_EARLY_ALLOCATION}).exit_code, -SIGABRT);
+  const Finished f = octavo({"--version"});
+  EXPECT_EQ(f.exit_code, 3);
+  EXPECT_EQ(f.err, "error: out of memory\n");
+  EXPECT_EQ(run_program({OCTAVO_PROBE}).exit_code, 2);  // it has no arguments
+  environment.set("HEAP_OF", "octavo");
+  EXPECT_EQ(run_program({OCTAVO_EARLY_ALLOCATION}).exit_code, 97);
+  EXPECT_EQ(run_program({OCTAVO_PROBE}).exit_code, 2);
+  environment.set("HEAP_OF", "liboctavo");
+  EXPECT_EQ(octavo({"--version"}).exit_code, 0);
+}
+#endif
 
 }  // namespace
 }  // namespace octavo::test

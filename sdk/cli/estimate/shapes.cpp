@@ -3,13 +3,12 @@
 #include "sdk/cli/estimate/shapes.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <set>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/json.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo::cli::estimate {
 namespace {
@@ -19,21 +18,12 @@ constexpr int64_t kMostSize = int64_t{1} << 31;
 constexpr size_t kMostTensors = 100000;
 
 std::string bytes_of(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw Failure(OCTAVO_INVALID, kEstimateDomain, path, ": cannot be read: ", std::strerror(errno),
-                  "; expected a config.json of Hugging Face, or a shapes file (docs/estimate.md)");
-  std::string text;
-  text.resize(kMostBytes + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad())
-    throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
-                  ": cannot be read: expected a file in JSON, found another thing");
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostBytes)
-    throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
-                  ": expected at most 16 MiB, found more; name the config.json, not the weights");
-  return text;
+  try {
+    return CheckedFile(path, kEstimateDomain).read(kMostBytes);
+  } catch (const Failure &f) {
+    throw Failure(f.status(), kEstimateDomain, f.text(),
+                  "; a config.json of Hugging Face, or a shapes file (docs/estimate.md), is meant");
+  }
 }
 
 std::string text_at(const std::string &where, const Json &j, const char *key,
@@ -132,13 +122,16 @@ bool truth(const std::string &path, const Json &j, const char *key, bool otherwi
 Shapes read_shapes(const std::string &path) {
   Json j;
   try {
-    j = Json::parse(bytes_of(path));
+    j = parse_json<Json>(bytes_of(path), true);
   } catch (const Json::parse_error &e) {
     const std::string words = e.what();
     const size_t colon = words.find("parse error");
     throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
                   ": not valid JSON: ", colon == std::string::npos ? words : words.substr(colon));
   }
+  if (j.is_discarded())
+    throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
+                  ": expected at most 32 levels, found more");
   if (!j.is_object())
     throw Failure(OCTAVO_INVALID, kEstimateDomain, path, ": expected an object, found ",
                   j.type_name());

@@ -2,13 +2,11 @@
 #include "sdk/cli/imports/found.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/utf8.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo::cli::imports {
 namespace {
@@ -65,23 +63,11 @@ std::string place_at(const std::string &file, std::string_view text, size_t byte
 }
 
 std::string read_source(const std::string &path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    throw Failure(OCTAVO_INVALID, kImportDomain, path,
-                  ": expected a file, found a directory; Accelerate's is "
-                  "~/.cache/huggingface/accelerate/default_config.yaml");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw Failure(OCTAVO_INVALID, kImportDomain, path, ": cannot be read: ", std::strerror(errno),
-                  "; check the path and its permissions");
-  // One byte more than is accepted, since a device never ends.
-  std::string text(kMostBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMostBytes)
+  const CheckedFile file(path, kImportDomain);
+  if (file.size() > kMostBytes)
     throw Failure(OCTAVO_INVALID, kImportDomain, path, ": expected at most ", kMostBytes,
                   " bytes, found more; a configuration is shorter, so this is another file");
+  const std::string text = file.read(kMostBytes);
   refuse_binary(text, path);
   return text;
 }

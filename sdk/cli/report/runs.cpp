@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/json.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/file/privilege_file.h"
 
 namespace octavo::cli::report {
 namespace {
@@ -17,13 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr const char *kFiles[] = {"metrics.jsonl", "trainer_state.json", "metrics.csv"};
 constexpr const char *kTexts[] = {"backend", "recipe", "report", "sample"};
+constexpr const char *kDomain = "octavo.report";
+constexpr size_t kMostBytes = size_t{1} << 30;
 constexpr const char *kRemedy =
     "; give lines of JSON with \"step\", the trainer_state.json of a Trainer, or a CSV with a "
     "column \"step\"";
 
 [[noreturn]] void fail(const std::string &where, const std::string &expected,
                        const std::string &found) {
-  throw Failure(OCTAVO_INVALID, "octavo.report", where, ": expected ", expected, ", found ", found,
+  throw Failure(OCTAVO_INVALID, kDomain, where, ": expected ", expected, ", found ", found,
                 kRemedy);
 }
 
@@ -129,15 +133,15 @@ void read_lines(std::istream &in, const std::string &name, const std::string &pa
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     // A program that writes now may be in the middle of its last line.
     if (in.eof() && !Json::accept(line)) break;
-    const Json object = Json::parse(line, nullptr, false);
+    const Json object = parse_json<Json>(line);
     if (object.is_discarded()) fail(where, "an object of JSON", "\"" + line.substr(0, 60) + "\"");
     add(object, name, where, runs);
   }
 }
 
-void read_state(std::istream &in, const std::string &name, const std::string &path,
+void read_state(const std::string &text, const std::string &name, const std::string &path,
                 std::vector<Run> &runs) {
-  const Json state = Json::parse(in, nullptr, false);
+  const Json state = parse_json<Json>(text);
   if (!state.is_object() || !state.contains("log_history") || !state["log_history"].is_array())
     fail(path, "an object with the list \"log_history\"", "another file");
   for (const Json &line : state["log_history"]) add(line, name, path + ": log_history", runs);
@@ -156,14 +160,13 @@ fs::path file_of(const fs::path &path) {
 
 void read_log(const std::string &given, std::vector<Run> &all) {
   const fs::path path = file_of(given);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(path.string(), "a file that can be read", "none");
+  std::istringstream in(CheckedFile(path.string(), kDomain).read(kMostBytes));
   const std::string name = fs::absolute(path).parent_path().filename().string();
   std::vector<Run> runs;
   if (path.extension() == ".csv")
     read_csv(in, name, path.string(), runs);
   else if (path.extension() == ".json")
-    read_state(in, name, path.string(), runs);
+    read_state(in.str(), name, path.string(), runs);
   else
     read_lines(in, name, path.string(), runs);
   if (std::all_of(runs.begin(), runs.end(), [](const Run &run) { return run.steps.empty(); }))

@@ -26,6 +26,20 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t,
                                   uint64_t, double, JsonAllocator>;
 
+// JSON of a file that anybody may have written. What is nested deeper than `most` levels is refused
+// like what is malformed, since code that walks over values calls itself for each level: the value
+// is discarded. With `throws`, what is malformed throws nlohmann's parse_error.
+template <typename Value>
+Value parse_json(const std::string &text, bool throws = false, int most = 32) {
+  bool is_deep = false;
+  const auto shallow = [&](int depth, typename Value::parse_event_t, Value &) {
+    is_deep = is_deep || depth > most;
+    return depth <= most;
+  };
+  Value found = Value::parse(text, shallow, throws);
+  return is_deep ? Value(Value::value_t::discarded) : found;
+}
+
 // Memory that is left when the heap has none; throws std::bad_alloc when this has none either.
 void *allocate_or_use_reserve(size_t bytes);
 void free_or_return_to_reserve(void *memory) noexcept;

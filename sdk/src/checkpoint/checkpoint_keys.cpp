@@ -134,7 +134,7 @@ void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const 
   if (text != nullptr && !here.is_null() && *text == labels_text(here, where)) return;
   std::string difference = text == nullptr ? "none" : "labels for a tensor without any here";
   if (text != nullptr && !here.is_null()) {
-    const Json there = Json::parse(*text, nullptr, false);
+    const Json there = parse_json<Json>(*text);
     difference = "other ones";
     if (there.is_array() && there.size() != here.size())
       difference = concat(there.size(), " labels");
