@@ -9,7 +9,12 @@ Cast Te::by_recipe(const Observation &seen) const {
   Cast how;
   how.amax = seen.amax;
   how.scale = seen.scale;
-  how.rule = recipe_.delayed() ? uint32_t{OCTAVO_RULE_GIVEN} : recipe_.rule;
+  how.rule = recipe_.delayed() && !recipe_.warms_up ? uint32_t{OCTAVO_RULE_GIVEN} : recipe_.rule;
+  if (recipe_.warms_up) {
+    how.counter = seen.counter;
+    how.window = 1;
+    how.margin = options().margin;
+  }
   how.eps = recipe_.eps;
   return how;
 }

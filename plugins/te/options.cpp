@@ -12,8 +12,9 @@ void Options::list(author::OptionList<Options> &l) {
       .choices({"delayed", "current", "block", "mx", "nvfp4", "rowwise"})
       .per_linear();
   l.add("profile", &O::profile,
-        "whose arithmetic the recipe follows; default: Transformer Engine's; te2-delayed-unfused: "
-        "its Python path; ocp-mx: OCP Microscaling 1.0; torchao-rowwise: torchao's rowwise")
+        "whose arithmetic the recipe follows; default: Transformer Engine's, but a delayed cast "
+        "without a history has its own scale; te2-delayed-unfused: its Python path; ocp-mx: OCP "
+        "Microscaling 1.0; torchao-rowwise: torchao's rowwise")
       .choices({"default", "te2-delayed-fused", "te2-delayed-unfused", "te2-current", "te2-block",
                 "te2-mx", "ocp-mx", "te2-nvfp4", "torchao-rowwise"})
       .per_linear();

@@ -128,6 +128,7 @@ void Te::declare(Slots &s) {
   const auto observe = [&](const char *operand, uint32_t verb, SlotRule::Kind pool) {
     Observed o{operand, verb, pool, options().reduce_amax};
     if (r.delayed()) o.history = static_cast<uint64_t>(options().amax_history_len);
+    o.counts = r.warms_up;
     o.statistics = options().telemetry;
     return s.observe(o);
   };

@@ -74,6 +74,8 @@ Recipe recipe_of(const Options &o) {
   r.scaling = o.scaling();
   r.rule = profile_of(o).rule;
   r.history = profile_of(o).history;
+  r.warms_up = r.delayed() && o.profile == Profile::kDefault;
+  if (r.warms_up) r.history |= OCTAVO_HISTORY_COUNT_FROM_ONE;  // an amax of Inf keeps the scale
   if (o.amax_overflow == AmaxOverflow::kRecover) r.history |= OCTAVO_HISTORY_DROP_NONFINITE;
   if (o.current_scaling_power_2_scales) r.rule = OCTAVO_RULE_POW2;
   if (o.block_scaling_fp32_scales) r.rule = OCTAVO_RULE_QUOTIENT;

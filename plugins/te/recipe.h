@@ -21,7 +21,8 @@ struct Recipe {
   uint32_t operand_dtype = OCTAVO_E4M3FN;  // x and w
   uint32_t gradient_dtype = OCTAVO_E5M2;   // HYBRID; E4M3 uses one format throughout
   float eps = 0;                           // a smaller amax counts as this
-  uint32_t x_flags = 0;                    // OCTAVO_FP4_... of casts to E2M1
+  bool warms_up = false;  // delayed: a cast without a history has the scale of its own amax
+  uint32_t x_flags = 0;   // OCTAVO_FP4_... of casts to E2M1
   uint32_t dy_flags = 0;
   bool rounds_at_random = false;  // dy
   Operands fprop = Operands::kFp8;

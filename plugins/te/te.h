@@ -23,8 +23,8 @@ class Te : public author::FusedBackend<Te, Options>, public author::Shards<Te> {
   void finish_step(author::Pass &p, const author::StepCall &c) const;
 
  private:
-  // With the delayed scale, or by the recipe's rule from the matrix itself. Codes keep the
-  // scale_inv that they are cast with: end_step may change the scale before they are used.
+  // With the delayed scale once there is one, or by the recipe's rule from the matrix itself. Codes
+  // keep the scale_inv that they are cast with: end_step may change the scale before they are used.
   author::Cast by_recipe(const author::Observation &seen) const;
 
   Recipe recipe_;

@@ -44,7 +44,9 @@ class TeGolden : public testing::TestWithParam<std::string> {
 
 TEST_P(TeGolden, codes_and_products) {
   const bool delayed = GetParam().find("_delayed") != std::string::npos;
-  TeLayer layer({{{"recipe", delayed ? "\"delayed\"" : "\"current\""}}}, matrix("w"));
+  TeLayer layer({{{"recipe", delayed ? "\"delayed\"" : "\"current\""},
+                  {"profile", delayed ? "\"te2-delayed-fused\"" : "\"default\""}}},
+                matrix("w"));
   if (delayed)
     for (const char *tensor : {"x", "w", "dy"})
       *layer.slot(std::string(tensor) + "/scale") = scale(tensor, "scale_bits");

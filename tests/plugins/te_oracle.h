@@ -106,8 +106,13 @@ inline void PrintTo(const TeRecipe &r, std::ostream *out) {
 inline const std::vector<TeRecipe> &te_recipes() {
   using enum ScaleRule;
   static const std::vector<TeRecipe> all = {
-      // The first step of delayed scaling: every scale is 1.
-      {"delayed", {{"recipe", "\"delayed\""}}, {kOne}, {kOne}, true},
+      // The first step of delayed scaling: of the tensor itself; in TE's profile every scale is 1.
+      {"delayed", {{"recipe", "\"delayed\""}}, {}, {}, true},
+      {"delayed_te",
+       {{"recipe", "\"delayed\""}, {"profile", "\"te2-delayed-fused\""}},
+       {kOne},
+       {kOne},
+       true},
       {"current", {{"recipe", "\"current\""}}, {}, {}, true},
       {"current_e4m3", {{"recipe", "\"current\""}, {"fp8_format", "\"E4M3\""}}, {}, {}},
       {"current_pow2",

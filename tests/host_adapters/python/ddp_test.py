@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from conftest import msamp, session, te
-from ddp_ranks import ROWS, SIZES, WORLD, made, rank_main, train
+from ddp_ranks import FROM_1, ROWS, SIZES, WORLD, made, rank_main, train
 from octavo import _abi
 from octavo.torch import bucket, ddp
 
@@ -37,7 +37,7 @@ def test_state_is_equal_on_every_rank(ranks, name):
 
 
 def test_te_on_two_ranks_is_the_whole_batch_on_one(ranks):
-    model, optimizer = made(te("delayed"), sgd=0.1)
+    model, optimizer = made(FROM_1, sgd=0.1)
     losses, first = train(model, optimizer, 6, 0, 1)
     halves = of(ranks, "te", "first")
     # Every code and scale is equal; what differs is the order of float32 sums over ROWS products,

@@ -64,6 +64,7 @@ struct Cast {
   float eps = 0;
   const float *counter = nullptr;  // below `window` the rule is applied, then `scale` is read
   float window = 0;
+  int64_t margin = 0;                   // the rule's scale is divided by 2^margin
   const float *in_scale_inv = nullptr;  // of codes that are cast again
   uint32_t flags = 0;                   // OCTAVO_QUANTIZE_...
   uint32_t fp4_flags = 0;               // of codes in OCTAVO_E2M1: OCTAVO_FP4_...

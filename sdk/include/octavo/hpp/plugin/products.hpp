@@ -49,7 +49,7 @@ inline void Pass::cast_to_nearest(const octavo_tensor &in, Codes &out, const Cas
   q.rule = how.rule;
   q.eps = how.eps;
   q.flags = how.flags;
-  q.format_max = format_max((rows ? out.rows : out.columns).dtype);
+  q.format_max = format_max((rows ? out.rows : out.columns).dtype, how.margin);
   if ((rows ? out.rows : out.columns).dtype == OCTAVO_E2M1) return cast_fp4(in, q, how);
   if (in.data != this) return run(&octavo_kernels::quantize, q);
   octavo_tensor shape = in;

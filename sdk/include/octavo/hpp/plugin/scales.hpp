@@ -9,9 +9,11 @@
 namespace octavo {
 namespace author {
 
-// The largest value of a format that casts round to.
-inline float format_max(uint32_t dtype) {
-  return dtype == OCTAVO_E5M2 ? 57344.0F : dtype == OCTAVO_F16 ? 65504.0F : 448.0F;
+// The largest value of a format that casts round to, or 2^margin below it.
+inline float format_max(uint32_t dtype, int64_t margin = 0) {
+  float most = dtype == OCTAVO_E5M2 ? 57344.0F : dtype == OCTAVO_F16 ? 65504.0F : 448.0F;
+  for (; margin > 0; --margin) most /= 2;
+  return most;
 }
 
 inline int64_t divide_up(int64_t n, int64_t by) {

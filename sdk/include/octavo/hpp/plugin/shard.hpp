@@ -191,10 +191,10 @@ class Shards {
     const uint32_t g = Packet::granularity_of(cast.cache);
     const Block block = block_of(g);
     if (g == OCTAVO_PER_TENSOR) {
-      if (cast.how.rule != OCTAVO_RULE_GIVEN && (cast.how.eps != 0 || cast.how.window != 0))
+      if (cast.how.rule != OCTAVO_RULE_GIVEN && (cast.how.eps != 0 || cast.how.window > 1))
         refuse(
             "expected a scale that follows from amax alone, found a lower bound on amax or a "
-            "warm-up");
+            "warm-up of several steps");
       return;
     }
     if (has_second(g))
@@ -220,10 +220,11 @@ class Shards {
     if (g == OCTAVO_PER_TENSOR && how.rule != OCTAVO_RULE_GIVEN) {
       auto *scale = static_cast<float *>(p.workspace().take(sizeof(float)));
       auto s = p.template call<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
-      s.amax = amax;
+      s.amax = how.window > 0 ? without_record(p, how.counter, amax) : amax;
       s.scale = scale;
+      s.kept = how.scale;
       s.n = 1;
-      s.format_max = format_max(codes.rows.dtype);
+      s.format_max = format_max(codes.rows.dtype, how.margin);
       s.divide_by = 1;
       s.rule = how.rule;
       p.run(&octavo_kernels::scale_from_amax, s);
@@ -234,6 +235,23 @@ class Shards {
     if (codes.columns_scale_inv.dtype != 0 && !codes.has_columns())
       codes.columns = p.workspace().tensor(codes.rows.cols, codes.rows.rows, codes.rows.dtype);
     p.cast(shard, codes, how);
+  }
+
+  // amax while the counter is 0, and else 0, which keeps the scale that there is: amax * factor.
+  static const float *without_record(Pass &p, const float *counter, const float *amax) {
+    auto *factor = static_cast<float *>(p.workspace().take(sizeof(float)));
+    octavo_tensor out = p.workspace().tensor(1, 1, OCTAVO_F32);
+    auto s = p.template call<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
+    s.amax = counter;  // an amax of 0 gives 1, and of 1 to 2^24 a quotient that rounds to 0
+    s.scale = factor;
+    s.n = 1;
+    s.format_max = 0x1p-126F;
+    s.divide_by = 0x1p-100F;
+    s.rule = OCTAVO_RULE_QUOTIENT;
+    p.run(&octavo_kernels::scale_from_amax, s);
+    const octavo_tensor in{const_cast<float *>(amax), 1, 1, 1, OCTAVO_F32, 0};
+    p.decode({in, OCTAVO_SCALE(factor, 0, OCTAVO_F32, OCTAVO_PER_TENSOR)}, out);
+    return static_cast<const float *>(out.data);
   }
 
   // All packets into the cache, one after the other, and what else quantize_weight leaves.
