@@ -163,7 +163,7 @@ fi
 if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo]racle|[Tt]orch'; then
   install_torch_env torch ecosystem oracles wheel release ||
     echo "The tests labelled torch and oracles will be skipped where they lack a package, see above"
-  for group in trl deepspeed site conan mutation; do
+  for group in trl deepspeed strangers site conan mutation; do
     install_torch_env torch ecosystem "$group" || echo "The tests that need $group will be skipped, see above"
   done
   if command -v nvcc >/dev/null; then
