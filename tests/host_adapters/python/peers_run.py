@@ -1,4 +1,5 @@
-"""Runs a script of Accelerate's examples with the lines of LINES changed: peers_run.py <script> <arguments of the script>.
+"""Runs a script of Accelerate's examples as octavo run does, with the lines of LINES changed where it has them:
+peers_run.py <script> <arguments of the script>. Under ACCELERATE_MIXED_PRECISION=bf16 it runs without Octavo.
 
 The last line is JSON: the losses of its backward passes, the layers in FP8, and what kind of ranks it had.
 """
@@ -13,11 +14,11 @@ import accelerate
 import torch
 
 import octavo.torch
+from octavo.run import Program
 from torchrun import sharding_on_cpus
 
-# The second one is not Octavo's matter: without it the script ends on a machine without a GPU.
-LINES = {"\nfrom accelerate import Accelerator": "\nfrom octavo.accelerate import Accelerator",
-         "\nclass TorchTracemalloc:": "\nclass TorchTracemalloc:\n    begin = end = peak = 0\n"}
+# Not Octavo's matter: without it the script ends on a machine without a GPU.
+LINES = {"\nclass TorchTracemalloc:": "\nclass TorchTracemalloc:\n    begin = end = peak = 0\n"}
 
 
 def changed(script, folder):
@@ -60,9 +61,12 @@ def main():
         if os.environ.get("OCTAVO_FSDP2_ON_CPUS"):
             stack.enter_context(sharding_on_cpus())
         watch(found)
-        sys.argv = [script, *sys.argv[2:]]
         try:
-            runpy.run_path(script, run_name="__main__")
+            if os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16":
+                sys.argv = [script, *sys.argv[2:]]
+                runpy.run_path(script, run_name="__main__")
+            else:
+                Program().run(False, script, sys.argv[2:])
         except octavo.OctavoError as e:
             found["error"] = f"{type(e).__name__}: {e}"
     print(json.dumps(found), flush=True)

@@ -1,6 +1,6 @@
-"""Example scripts of Accelerate, read from the checkout that OCTAVO_ACCELERATE names, with the lines of peers_run.py
-changed: they train in FP8 like in bfloat16. They need the packages datasets and evaluate, and no network: models, texts and
-the metric are small ones of this file, in the places where the scripts look first."""
+"""Example scripts of Accelerate, read from the checkout that OCTAVO_ACCELERATE names and started as octavo run starts them,
+unchanged but for a line of peers_run.py: they train in FP8 like in bfloat16. They need the packages datasets and evaluate,
+and no network: models, texts and the metric are small ones of this file, in the places where the scripts look first."""
 import csv
 import importlib.util
 import json
@@ -77,11 +77,11 @@ GPT = ["--model_name_or_path", "tiny-gpt2", "--train_file", "train.txt", "--vali
 SHARDED = {"OCTAVO_FSDP2_ON_CPUS": "1", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2",
            "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "BertLayer"}
 # script, its arguments, ranks, variables, changed lines, kind of ranks, layers in FP8
-RUNS = {"one process": ("nlp_example.py", ["--cpu"], 1, {}, 1, "NO", 14),
-        "two ranks": ("nlp_example.py", ["--cpu"], 2, {}, 1, "MULTI_CPU", 14),
-        "DDP": ("by_feature/fsdp_with_peak_mem_tracking.py", BERT, 2, {}, 2, "MULTI_CPU", 14),
-        "FSDP2": ("by_feature/fsdp_with_peak_mem_tracking.py", BERT, 2, SHARDED, 2, "FSDP", 14),
-        "GPT": ("by_feature/deepspeed_with_config_support.py", GPT, 1, {}, 1, "NO", 9)}
+RUNS = {"one process": ("nlp_example.py", ["--cpu"], 1, {}, 0, "NO", 14),
+        "two ranks": ("nlp_example.py", ["--cpu"], 2, {}, 0, "MULTI_CPU", 14),
+        "DDP": ("by_feature/fsdp_with_peak_mem_tracking.py", BERT, 2, {}, 1, "MULTI_CPU", 14),
+        "FSDP2": ("by_feature/fsdp_with_peak_mem_tracking.py", BERT, 2, SHARDED, 1, "FSDP", 14),
+        "GPT": ("by_feature/deepspeed_with_config_support.py", GPT, 1, {}, 0, "NO", 9)}
 
 
 def found(folder, name, precision):
