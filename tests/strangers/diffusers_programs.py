@@ -30,7 +30,8 @@ def dit_loss(model, scheduler, kind, clean, noise, times):
     return torch.nn.functional.mse_loss(model(noisy, timestep=times, class_labels=kind).sample, noise)
 
 
-@program("UNet2DModel, EMAModel as a model of its own (use_ema_warmup), sampled", apart=0.023, counts="Sampling needs no gradient.")
+@program("UNet2DModel, EMAModel as a model of its own (use_ema_warmup), sampled", apart=0.023,
+         counts="Sampling needs no gradient.")
 def unet(run):
     model = diffusers.UNet2DModel(sample_size=8, in_channels=4, out_channels=4, block_out_channels=(16, 32), layers_per_block=1,
                                   norm_num_groups=4, down_block_types=("DownBlock2D", "AttnDownBlock2D"),

@@ -146,7 +146,8 @@ def mean_teacher(run):
     return {"loss": tail(losses), "teacher": tail(gaps)}
 
 
-@program("torch.optim.swa_utils.AveragedModel, evaluated each epoch", apart=0.085, counts="The copy is evaluated only.")
+@program("torch.optim.swa_utils.AveragedModel, evaluated each epoch", apart=0.085,
+         counts="The copy is evaluated only.")
 def swa(run):
     from torch.optim.swa_utils import AveragedModel
     model = mlp()
@@ -357,7 +358,8 @@ def old_weight_norm(run):
     return {"loss": fit(model, optimizer, run, 60)}
 
 
-@program("weight_norm applied after octavo.prepare", apart=0.058, counts="Not converted.", arms=TE, moves="Other parameters.")
+@program("weight_norm applied after octavo.prepare", apart=0.058, counts="Not converted.",
+         arms=TE, moves="Other parameters.")
 def weight_norm_after(run):
     from torch.nn.utils import weight_norm
     model, _ = run.prepare(mlp())
@@ -365,7 +367,8 @@ def weight_norm_after(run):
     return {"loss": fit(model, adamw(model.parameters()), run, 60)}
 
 
-@program("parametrization registered after octavo.prepare", apart=0.058, counts="Not converted.", arms=TE, moves="Other parameters.")
+@program("parametrization registered after octavo.prepare", apart=0.058, counts="Not converted.",
+         arms=TE, moves="Other parameters.")
 def parametrize_after(run):
     from torch.nn.utils import parametrize
     class Symmetric(nn.Module):
@@ -376,7 +379,8 @@ def parametrize_after(run):
     return {"loss": fit(model, adamw(model.parameters()), run, 60)}
 
 
-@program("pruned by torch.nn.utils.prune after octavo.prepare", apart=0.025, counts="Not converted.", arms=TE, moves="Other parameters.")
+@program("pruned by torch.nn.utils.prune after octavo.prepare", apart=0.025, counts="Not converted.",
+         arms=TE, moves="Other parameters.")
 def pruned(run):
     from torch.nn.utils import prune
     model, _ = run.prepare(mlp())
@@ -409,7 +413,8 @@ def functional(run):
     return {"loss": tail(losses), "other": tail(other)}
 
 
-@program("functional_call, weights made by a hypernetwork", apart=0.078, arms=TE, counts="The weights are no parameters.",
+@program("functional_call, weights made by a hypernetwork", apart=0.078,
+         arms=TE, counts="The weights are no parameters.",
          moves="The model's own weights stay.")
 def hypernetwork(run):
     model, _ = run.prepare(mlp())

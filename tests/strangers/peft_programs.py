@@ -56,7 +56,8 @@ def dora(run):
     return _adapter(run, peft.LoraConfig(r=16, use_dora=True, target_modules=LINEARS), then=then)
 
 
-@program("LoRA, merge_adapter in training mode, trained on, unmerged (ReLoRA)", apart=0.039, arms=TE, moves="Merging moves the base.")
+@program("LoRA, merge_adapter in training mode, trained on, unmerged (ReLoRA)", apart=0.039,
+         arms=TE, moves="Merging moves the base.")
 def relora(run):
     torch.manual_seed(run.seed)
     model = peft.get_peft_model(base(), peft.LoraConfig(r=16, lora_alpha=32, target_modules=LINEARS))

@@ -1,4 +1,4 @@
-"""Overflow, guards, checkpoints of activations, code with a linear layer of its own, compiled programs, torch.nn.Transformer."""
+"""Overflow, guards, checkpoints of activations, linear layers of their own, compiled programs, torch.nn.Transformer."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -170,7 +170,8 @@ class Translator(nn.Module):
         return self.head(self.body(self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True))
 
 
-@program("torch.nn.Transformer, evaluated by its fast path between steps", apart=0.079, counts="Its projections are functional.")
+@program("torch.nn.Transformer, evaluated by its fast path between steps", apart=0.079,
+         counts="Its projections are functional.")
 def transformer(run):
     model = Translator()
     model, optimizer = run.prepare(model, adamw(model.parameters(), 3e-3))
@@ -239,7 +240,8 @@ def compiled(run):
     return {"loss": tail(losses), "valid": tail(valid, 2), **unseen(model, run)}
 
 
-@program("torch.compile, EMA swapped in by .data.copy_ between steps", apart=0.032, arms=TE, counts="A graph calls no module.")
+@program("torch.compile, EMA swapped in by .data.copy_ between steps", apart=0.032,
+         arms=TE, counts="A graph calls no module.")
 def compiled_swap(run):
     model, _ = run.prepare(mlp())
     optimizer = adamw(model.parameters())

@@ -77,7 +77,8 @@ def matryoshka(run):
     return _train(run, lambda m: losses.MatryoshkaLoss(m, losses.MultipleNegativesRankingLoss(m), [32, 16, 8]))
 
 
-@program("ContrastiveTensionLoss: a second model as a deep copy", apart=0.087, counts="Two models.", moves="Two models.",
+@program("ContrastiveTensionLoss: a second model as a deep copy", apart=0.087,
+         counts="Two models.", moves="Two models.",
          arms=("delayed", "current"))
 def tension(run):
     model = made()

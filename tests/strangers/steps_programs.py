@@ -84,7 +84,8 @@ def reptile(run):
     return {"loss": tail(losses, 2), **unseen(model, run)}
 
 
-@program("A3C: a local copy computes gradients, a shared model's optimizer steps, the copy loads", apart=0.032, arms=TE,
+@program("A3C: a local copy computes gradients, a shared model's optimizer steps, the copy loads", apart=0.032,
+         arms=TE,
          counts="The copy is what computes.")
 def shared(run):
     model, _ = run.prepare(mlp())
@@ -161,7 +162,8 @@ def thawed(run):
     return {"loss": tail(losses), **unseen(model, run, lambda: mlp(32, 64, 64, 16))}
 
 
-@program("two forwards, one detached; a loss of 1e-6 and one of 1e3 in turns", apart=0.116, arms=("current", "block", "msamp"))
+@program("two forwards, one detached; a loss of 1e-6 and one of 1e3 in turns", apart=0.116,
+         arms=("current", "block", "msamp"))
 def scales(run):
     model = mlp()
     model, optimizer = run.prepare(model, adamw(model.parameters(), 5e-3))
@@ -203,7 +205,8 @@ def two_models(run):
     return {"one": tail(losses[::2]), "two": tail(losses[1::2])}
 
 
-@program("compiled: gradients of inputs by autograd.grad before the step", apart=0.075, arms=("delayed", "current", "msamp"),
+@program("compiled: gradients of inputs by autograd.grad before the step", apart=0.075,
+         arms=("delayed", "current", "msamp"),
          counts="A graph calls no module.")
 def compiled_inputs(run):
     model = mlp()

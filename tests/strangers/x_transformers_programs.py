@@ -1,6 +1,7 @@
 """Classes of x-transformers."""
 import torch
-from x_transformers import AutoregressiveWrapper, ContinuousTransformerWrapper, Decoder, Encoder, TransformerWrapper, XTransformer
+from x_transformers import (AutoregressiveWrapper, ContinuousTransformerWrapper, Decoder,
+                            Encoder, TransformerWrapper, XTransformer)
 
 from stranger import VOCABULARY, adamw, batches, program, sentences, tail
 
