@@ -123,11 +123,20 @@ def own_group(group, device):
 def _found_group(session):
     if session.is_sharded:
         return _of_meshes(session)
-    mesh = tensor_parallel.mesh_of(session)
-    if mesh is not None:
-        return mesh.get_group()
-    wrapper = wrapper_of(session)
-    return None if wrapper is None else wrapper.process_group
+    mesh, wrapper = tensor_parallel.mesh_of(session), wrapper_of(session)
+    if mesh is None:
+        return None if wrapper is None else wrapper.process_group
+    return mesh.get_group() if wrapper is None else _of_both(mesh.get_group(), wrapper.process_group, session.device)
+
+
+def _of_both(shares, replicas, device):
+    """The ranks that share weights and the replicas of each: all that train together. A collective of theirs."""
+    found = [None] * dist.get_world_size(replicas)
+    dist.all_gather_object(found, dist.get_process_group_ranks(shares), group=replicas)
+    ranks = sorted(set().union(*found))
+    if len(ranks) == dist.get_world_size():
+        return dist.group.WORLD
+    return dist.new_group(ranks, use_local_synchronization=True, timeout=deadline_of(shares, device))
 
 
 def group_of(session):

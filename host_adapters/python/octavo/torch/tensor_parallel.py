@@ -7,6 +7,8 @@ has the forward.
 """
 import dataclasses
 
+import torch
+
 from ..errors import StateError, UnsupportedError
 from .foreign import is_dtensor, is_fsdp
 from .slots import CODES, MOVED
@@ -20,6 +22,12 @@ class Style:
     """How the ranks of a mesh share a weight [N, K]."""
     mesh: object
     by_rows: bool  # of the weight: ColwiseParallel; else by columns: RowwiseParallel
+    placements: tuple
+    shape: object  # of the whole weight
+
+    def is_of(self, spec):
+        """Whether a DTensor, or the description of one, is sharded in this way."""
+        return (spec.mesh, tuple(spec.placements), spec.shape) == (self.mesh, self.placements, self.shape)
 
     @property
     def is_first(self):
@@ -55,7 +63,7 @@ def _style(w):
     if p.is_meta:
         raise UnsupportedError(f"{w.name}: expected values, found a sharded parameter without memory (meta); "
                                "call model.to_empty(device=...) and initialize it before octavo.prepare")
-    return Style(p.device_mesh, by_rows=dim == 0)
+    return Style(p.device_mesh, dim == 0, tuple(p.placements), p.shape)
 
 
 def check(session):
@@ -67,16 +75,20 @@ def check(session):
 
 
 def placed(session, weights, value):
-    """Another parameter was assigned in the place of a sharded one, as load_state_dict(assign=True) does."""
-    own = weights[0].parameter
+    """Another parameter was assigned in the place of a sharded one, as load_state_dict(assign=True) does. With
+    DistributedDataParallel or replicate over another dimension of the mesh (device_mesh=), torch makes this rank's part
+    the parameter, and in each forward a DTensor of it, which is none."""
+    own, style = weights[0].parameter, weights[0].parallel
     if value is own:
         return
-    if (not is_dtensor(value) or value.device_mesh != own.device_mesh or value.placements != own.placements
-            or value.shape != own.shape or value.dtype != own.dtype):
+    spec = getattr(value, "_st_info", value._spec if is_dtensor(value) else None)  # by torch, of such a part
+    if spec is None or not style.is_of(spec) or value.dtype != own.dtype:
         raise UnsupportedError(
             f"{weights[0].name}: expected a parameter that is sharded as at octavo.prepare "
-            f"({tuple(own.placements)} over {own.device_mesh.size()} ranks), found another one; call fully_shard "
-            "for other modules than tensor-parallel ones, or octavo.prepare again")
+            f"({style.placements} over {style.mesh.size()} ranks), found another one; call octavo.prepare again, give "
+            "DistributedDataParallel device_mesh=, or call fully_shard for other modules than tensor-parallel ones")
+    if is_dtensor(value) and not isinstance(value, torch.nn.Parameter):
+        return
     session.replace(weights[0], value)
     for w in weights:
         session.flags.set(w.id, CODES | MOVED)
