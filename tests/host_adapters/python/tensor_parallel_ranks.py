@@ -75,7 +75,7 @@ def parallelize(model):
     parallelize_module(model, mesh(), {
         "norm": SequenceParallel(), "up": ColwiseParallel(input_layouts=Shard(1)),
         "down": RowwiseParallel(output_layouts=Shard(1))})
-    octavo.prepare(model, overrides=te("delayed"))
+    octavo.prepare(model, overrides=te("delayed", profile="te2-delayed-fused"))
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 # [/parallelize]
 
@@ -106,7 +106,7 @@ def step(model, optimizer, number):
 def sequence():
     """{kind: losses and norms}, and the octavo state of the parallel one."""
     whole, shared = Block(), Block()
-    octavo.prepare(whole, overrides=te("delayed"))
+    octavo.prepare(whole, overrides=te("delayed", profile="te2-delayed-fused"))
     by_one, by_two = adamw(whole), parallelize(shared)
     found = {"whole": [step(whole, by_one, i) for i in range(8)],
              "parallel": [step(shared, by_two, i) for i in range(8)]}
