@@ -18,7 +18,7 @@ def noise(shape, seed):
 
 
 def fp8(name, x, w, b):
-    return oj.linear(oj.current()[name], x, w, b)
+    return oj.linear(name, x, w, b)
 
 
 def plain(name, x, w, b):
@@ -39,7 +39,7 @@ def distance(found, expected):
 
 class Runner:
     def __init__(self, backend, recipe):
-        self.recipe, self.factor = recipe, 1.0
+        self.recipe, self.factor, self.training, self.frozen = recipe, 1.0, True, ()
         p = {"0": [noise((64, 32), 1) / 4, noise((64,), 2) / 4], "1": [noise((16, 64), 3) / 4, noise((16,), 4) / 4]}
         self.ours, self.twin = p, jax.tree.map(jnp.copy, p)
 
@@ -51,13 +51,16 @@ class Runner:
         self.adam = optax.adamw(1e-3, weight_decay=0.0)
         self.moments = self.adam.init(self.ours), self.adam.init(self.twin)
 
+    def freeze(self, layer):
+        self.frozen = (layer,)
+
     def input(self, factor):
         self.factor = float(factor)
 
     def train(self, count):
         for _ in range(int(count)):
-            value, g, self.state = oj.value_and_grad(lambda p: mse(p, self.x(), fp8))(self.state, self.ours)
-            expected, h = jax.value_and_grad(lambda p: mse(p, self.x(), plain))(self.twin)
+            value, g, self.state = oj.value_and_grad(lambda p: mse(self.fixed(p), self.x(), fp8))(self.state, self.ours)
+            expected, h = jax.value_and_grad(lambda p: mse(self.fixed(p), self.x(), plain))(self.twin)
             self.losses = value, expected
             (u, a), (v, b) = (self.adam.update(each, m, p) for each, m, p in zip(
                 (g, h), self.moments, (self.ours, self.twin)))
@@ -68,19 +71,32 @@ class Runner:
         for p in (self.ours, self.twin):
             p[layer] = [p[layer][0] * float(by), p[layer][1]]
 
+    def fixed(self, p):
+        return {name: jax.lax.stop_gradient(values) if name in self.frozen else values for name, values in p.items()}
+
     def mode(self, which):
-        """A forward without value_and_grad is an evaluation."""
+        self.training = which == "train"
 
     def grad(self, which):
-        """As mode."""
+        """JAX differentiates in value_and_grad only."""
+
+    def run(self, x):
+        """y, and the state after it."""
+        if self.training:
+            return oj.record(lambda p, x: model(p, x, fp8))(self.state, self.ours, x)
+        return oj.evaluate(lambda p, x: model(p, x, fp8))(self.state, self.ours, x), self.state
+
+    def forward(self):
+        _, self.state = self.run(self.x())
+
+    def step(self):
+        self.state = oj.end_step(self.state)
 
     def narrow_input(self):
-        with oj.use(self.state):
-            model(self.ours, self.x()[:, :31], fp8)
+        self.run(self.x()[:, :31])
 
     def output(self, bound):
-        with oj.use(self.state):
-            found = model(self.ours, self.x(), fp8)
+        found, _ = self.run(self.x())
         error = distance(found, model(self.ours, self.x(), plain))
         assert error <= float(bound)
 
