@@ -35,7 +35,15 @@ def test_a_checkpoint_of_a_mesh_loads_on_another_one_and_without_ranks(ranks):
         state = {"model": model.state_dict(), "octavo": octavo.Stateful(model)}
         dcp.load(state, checkpoint_id=folder, no_dist=True)
         model.load_state_dict(state["model"])
-        assert_equal(outcome(model, []), ranks[0]["saved"]["saved"])
+        found, saved = outcome(model, []), ranks[0]["saved"]["saved"]
+        # Without ranks a cast has other rows, so it takes its own amax at first: the histories count from 0.
+        for name in [n for n in saved["octavo"] if n.endswith("/counter")]:
+            assert bool((found["octavo"][name] == 0).all() and (saved["octavo"].pop(name) > 0).all())
+            del found["octavo"][name]
+        for one in (found, saved):  # with the hashes of what was left out
+            for name in ("octavo.metadata", "octavo.blake2b"):
+                one["octavo"].pop(name, None)
+        assert_equal(found, saved)
     finally:
         shutil.rmtree(folder)
 

@@ -1,5 +1,7 @@
 """The first scales of delayed scaling: a cast without a history takes its own amax, whenever its layer runs
 first; the profiles of Transformer Engine begin with a scale of 1."""
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -90,3 +92,51 @@ def test_the_profiles_of_transformer_engine_begin_at_1():
         assert slot(model, "dy/scale").eq(1).all()
         with pytest.raises(AssertionError, match="0 slots"):
             slot(model, "dy/counter")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_state_of_another_number_of_ranks_begins_with_its_own_amax(ranks, monkeypatch):
+    """Half the rows of a batch on each of two ranks: the mean loss of those has gradients twice as large, which
+    saturate with the scales of before."""
+    model, _ = octavo.prepare(mlp(), None, None, overrides=te())
+    data = batch()
+    for _ in range(2):
+        backward(model, *data, late=True)
+        octavo.step(model)
+    saved = octavo.state_dict(model)
+    monkeypatch.setattr(octavo.torch.state, "_ranks", lambda: ranks)
+    plain, resumed = mlp(), octavo.prepare(mlp(), None, None, overrides=te())[0]
+    octavo.load_state_dict(resumed, saved)
+    found, expected = ({}, {})
+    for m, into in ((resumed, found), (plain, expected)):
+        (2**8 * mse_loss(run(m, data[0], True), data[1])).backward()
+        into.update(gradients(m))
+    errors = {n: ((found[n] - g).norm() / g.norm()).item() for n, g in expected.items()}
+    assert (max(errors.values()) < 0.15) == (ranks == 2), errors
+    counters = [t for s, t in zip(octavo.torch.session_of(resumed).slots, octavo.torch.session_of(resumed).tensors)
+                if s.name.endswith("/counter")]
+    assert len(counters) == 3 and all(bool(t.eq(0 if ranks == 2 else 2).all()) for t in counters)
+
+
+def _steps(model, data, factors):
+    """A step with each factor of x and of the loss; the warnings of each."""
+    said = []
+    for of_x, of_loss in factors:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (of_loss * mse_loss(run(model, of_x * data[0], False), data[1])).backward()
+            octavo.step(model)
+        said.append([str(w.message) for w in caught if "octavo: " in str(w.message)])
+    return said
+
+
+def test_layers_whose_scale_does_not_fit_are_named_once():
+    model, _ = octavo.prepare(mlp(), None, None, overrides=te())
+    assert _steps(model, batch(), [(1, 1), (1, 1), (1.5, 2), (0.5, 0.5)]) == [[], [], [], []]
+    switched = _steps(model, batch(), [(1, 2**8), (1, 2**8), (1, 2**8)])
+    told = sum(switched, [])
+    assert all("values of dy saturate" in text for text in told) and switched[2] == []
+    assert sorted(text.split(": ")[1] for text in told) == ["first", "last"]  # first's in the step after last's
+    outlier = _steps(model, batch(), [(1e30, 1e-30), (1, 2**8), (1, 2**8), (1, 2**8)])
+    assert [text for text in outlier[0] if "first: values of x saturate" in text]
+    assert [text for text in outlier[1] if "first: values of x all become 0" in text] and outlier[3] == []

@@ -14,6 +14,7 @@ from ..session_run import Run
 from . import caches, cublas, device, ops, parameter
 from .foreign import local
 from .gather import Gather
+from .lost import Watch
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
@@ -55,6 +56,7 @@ class Session(Stored):
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
         self.telemetry = None     # telemetry.Telemetry
+        self.watch = None         # lost.Watch
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
         self.gave = {}            # optimizer -> its own found_inf during a step; see skip
@@ -146,6 +148,7 @@ class Session(Stored):
         self.nonfinite = next((self.tensors[s.id] for s in self.slots
                                if s.role == _abi.ROLE_NONFINITE), None)
         self.caches = caches.by_weight(self.slots)
+        self.watch = Watch(self)
         self.reduced = [(s, self.tensors[s.id]) for s in self.slots
                         if s.flags & _abi.SLOT_REDUCE]
         # The user wants no communication: Inf is then a matter of the gradients, as in torch.

@@ -7,6 +7,7 @@ from .. import _abi
 from ..errors import InvalidError
 from . import hashes, ops
 from .caches import is_released
+from .groups import is_initialized
 from .prepared import session_of
 from .ran import layers_without_calls
 
@@ -49,9 +50,13 @@ def _copies(session, keys):
     return out
 
 
+def _ranks():
+    return torch.distributed.get_world_size() if is_initialized() else 1
+
+
 def _metadata(session, keys):
     return {"schema": SCHEMA, "backend": session.run.backend, "options": session.run.options(),
-            "layer_options": session.run.layer_options(),
+            "layer_options": session.run.layer_options(), "ranks": _ranks(),
             "labels": {key: list(slot.labels) for key, slot in keys.items() if slot.labels}}
 
 
@@ -96,10 +101,10 @@ def load_state_dict(model, state):
     model that was saved. Load the model's own state dict first.
 
     Requires the same model, backend and options; pooled columns are matched by layer name. With a sharded
-    optimizer state it takes the state of this rank, or a whole one, of which it uses what this rank holds. Raises
-    InvalidError for any other state and for a damaged one, by the name of the tensor, and
-    VersionError for one of another schema; no slot changes then. Raises StateError for a model that
-    was not prepared.
+    optimizer state it takes the state of this rank, or a whole one, of which it uses what this rank holds. On
+    another number of ranks the first casts take their own amax, since a rank's part of the batch has another size.
+    Raises InvalidError for any other state and for a damaged one, by the name of the tensor, and VersionError for
+    one of another schema; no slot changes then. Raises StateError for a model that was not prepared.
     """
     session = session_of(model)
     every, keys = _keys(session), _held(session)
@@ -141,7 +146,17 @@ def load_state_dict(model, state):
             tensor.fill_(slot.initial)
     for key, slot in keys.items():
         session.tensors[slot.id].copy_(values[key])
+    if found.get("ranks", here["ranks"]) != here["ranks"]:
+        _forget_histories(session)
     session.slots_changed()
+
+
+def _forget_histories(session):
+    """The next casts take their own amax: on another number of ranks each has other rows of the batch, and a mean
+    loss other gradients than the histories know."""
+    for slot in session.slots:
+        if slot.role == _abi.ROLE_COUNTER and slot.labels:
+            session.tensors[slot.id].fill_(slot.initial)
 
 
 class Stateful:

@@ -94,6 +94,7 @@ def end(session):
     session.is_combined = False
     if session.telemetry is not None:
         session.telemetry.end_step(session)
+    session.watch.end_step(session)
     session.end_step()
     if session.telemetry is not None:
         session.telemetry.begin_step(session)

@@ -14,6 +14,7 @@ from .prepared import session_of
 from .slots import QUIETLY
 
 ROLES = {_abi.ROLE_AMAX: "amax", _abi.ROLE_AMAX_HISTORY: "amax", _abi.ROLE_SCALE: "scale",
+         _abi.ROLE_COUNTER: "counter",
          _abi.ROLE_SATURATED: "saturated", _abi.ROLE_UNDERFLOW: "underflow",
          _abi.ROLE_SIGNAL: "signal", _abi.ROLE_NOISE: "noise"}
 
@@ -45,6 +46,7 @@ class Telemetry:
         self.taken = None
         self._steps = 0
         self._columns = _columns(session) if every else []
+        self._own = []  # casts by their own amax, whose scale the boundary writes
         self._slots = sorted({slot for *_, slot, _ in self._columns})
         self._ask(session)
 
@@ -64,6 +66,9 @@ class Telemetry:
 
     def begin_step(self, session):
         """After a boundary."""
+        for cast, slot, column in self._own:
+            cast["scale"] = session.tensors[slot][0, column].item()
+        self._own.clear()
         self._steps += 1
         self._ask(session)
 
@@ -76,11 +81,14 @@ class Telemetry:
         casts = {}
         for operand, tensor, what, slot, column in self._columns:
             casts.setdefault((operand, tensor), {})[what] = values[begins[slot] + column]
-        out = []
+        out, scales = [], {key[:2]: key[3:] for key in self._columns if key[2] == "scale"}
         for (operand, tensor), numbers in casts.items():
+            has_history = numbers.pop("counter", 1.0) > 0
             if "signal" in numbers and "noise" in numbers:
                 numbers["sqnr_db"] = _sqnr(numbers.pop("signal"), numbers.pop("noise"))
             out.append({"operand": operand, "tensor": tensor, **numbers})
+            if not has_history and (operand, tensor) in scales:
+                self._own.append((out[-1], *scales[operand, tensor]))
         return out
 
 
