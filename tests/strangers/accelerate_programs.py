@@ -22,6 +22,16 @@ def accelerator(**arguments):
         accelerate.state.GradientState._reset_state()
 
 
+@program("AlignDevicesHook on each layer, then octavo.prepare", apart=0.032, arms=TE)
+def aligned(run):
+    from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+    model = mlp()
+    for module in model:
+        add_hook_to_module(module, AlignDevicesHook(execution_device="cpu", io_same_device=True))
+    model, optimizer = run.prepare(model, adamw(model.parameters()))
+    return {"loss": fit(model, optimizer, run), **unseen(model, run)}
+
+
 @program("octavo.prepare, then AlignDevicesHook on each layer", apart=0.032, arms=TE)
 def aligned_after(run):
     from accelerate.hooks import AlignDevicesHook, add_hook_to_module
@@ -30,6 +40,26 @@ def aligned_after(run):
     for module in model:
         add_hook_to_module(module, AlignDevicesHook(execution_device="cpu", io_same_device=True))
     return {"loss": fit(model, optimizer, run), **unseen(model, run)}
+
+
+@program("a forward on the instance that calls the one of before", apart=0.014, arms=TE)
+def instance(run):
+    model = mlp()
+    for module in (model[0], model[2]):
+        old = module.forward
+        module.forward = lambda x, old=old: old(x) * 1.5
+    model, optimizer = run.prepare(model, adamw(model.parameters()))
+    return {"loss": fit(model, optimizer, run)}
+
+
+@program("cpu_offload of a frozen backbone (its weights on meta)", apart=0.028, arms=TE, counts="Weights come and go.",
+         moves="Weights come and go.")
+def offloaded(run):
+    backbone, head = mlp(32, 64, 64).requires_grad_(False), mlp(64, 16)
+    accelerate.cpu_offload(backbone, execution_device=torch.device("cpu"))
+    model = nn.Sequential(backbone, head)
+    model, optimizer = run.prepare(model, adamw(head.parameters()))
+    return {"loss": fit(model, optimizer, run)}
 
 
 @program("Accelerator: accumulate, clip_grad_norm_, a scheduler, save_state and load_state", apart=0.139,
@@ -161,6 +191,21 @@ def ema(run):
     average = lightning.pytorch.callbacks.EMAWeightAveraging(decay=0.9)
     module = _lightning(run, Validated(run), 4, callbacks=[average], num_sanity_val_steps=0)
     return {"loss": tail(module.losses), "valid": tail(module.valid, 4), **unseen(module.net, run)}
+
+
+@program("Lightning: BackboneFinetuning", apart=0.007, arms=TE,
+         counts="It is prepared again when the backbone is unfrozen.")
+def backbone(run):
+    class Tuned(Module):
+        def __init__(self, run):
+            super().__init__(run)
+            self.backbone, self.head = nn.Sequential(self.net[0], self.net[1]), self.net[2]
+
+        def configure_optimizers(self):
+            return adamw([p for p in self.parameters() if p.requires_grad], 5e-3)
+    module = _lightning(run, Tuned(run), 4, callbacks=[lightning.pytorch.callbacks.BackboneFinetuning(
+        unfreeze_backbone_at_epoch=2, lambda_func=lambda e: 1.5, backbone_initial_ratio_lr=0.5)])
+    return {"loss": tail(module.losses), **unseen(module.net, run)}
 
 
 @program("Lightning Fabric: setup, backward, clip_gradients", apart=0.031)

@@ -5,6 +5,8 @@ from diffusers.training_utils import EMAModel
 
 from stranger import adamw, program, tail
 
+ALL = ("delayed", "current", "block", "msamp")
+
 
 def dit():
     model = diffusers.DiTTransformer2DModel(
@@ -30,8 +32,30 @@ def dit_loss(model, scheduler, kind, clean, noise, times):
     return torch.nn.functional.mse_loss(model(noisy, timestep=times, class_labels=kind).sample, noise)
 
 
-@program("UNet2DModel, EMAModel as a model of its own (use_ema_warmup), sampled", apart=0.023,
-         counts="Sampling needs no gradient.")
+@program("DiT, EMAModel stored, copied in, validated, restored in the middle of an epoch", apart=0.062,
+         counts="A projection of the label is called in both.", moves="Zero-initialized layers turn around.")
+def dit_ema(run):
+    model, scheduler = dit(), diffusers.DDPMScheduler()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 5e-3))
+    ema = EMAModel(model.parameters(), decay=0.9)
+    losses, valid = [], []
+    for i, batch in enumerate(pictures(run, 40)):
+        loss = dit_loss(model, scheduler, *batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        ema.step(model.parameters())
+        if i % 2:
+            ema.store(model.parameters())
+            ema.copy_to(model.parameters())
+            with torch.no_grad():
+                valid.append(dit_loss(model, scheduler, *batch).item())
+            ema.restore(model.parameters())
+    return {"loss": tail(losses, 20), "valid": tail(valid, 10)}
+
+
+@program("UNet2DModel, EMAModel as a model of its own (use_ema_warmup), sampled", apart=0.023, counts="Sampling needs no gradient.")
 def unet(run):
     model = diffusers.UNet2DModel(sample_size=8, in_channels=4, out_channels=4, block_out_channels=(16, 32), layers_per_block=1,
                                   norm_num_groups=4, down_block_types=("DownBlock2D", "AttnDownBlock2D"),
@@ -74,6 +98,24 @@ def lora(run):
     for kind, clean, noise, times in pictures(run, 25, 8):
         out = model(scheduler.add_noise(clean, noise, times), times, encoder_hidden_states=text[kind]).sample
         loss = torch.nn.functional.mse_loss(out, noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": tail(losses)}
+
+
+@program("DiT, group offloading of diffusers", apart=0.004, arms=("delayed", "current"),
+         moves="Zero-initialized layers turn around.")
+def group_offloading(run):
+    from diffusers.hooks import apply_group_offloading
+    model, scheduler = dit(), diffusers.DDPMScheduler()
+    apply_group_offloading(model, onload_device=torch.device("cpu"), offload_device=torch.device("cpu"),
+                           offload_type="leaf_level")
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 5e-3))
+    losses = []
+    for batch in pictures(run, 30):
+        loss = dit_loss(model, scheduler, *batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -114,8 +114,7 @@ def _by_data(model, vector):
         at += p.numel()
 
 
-@program("evolution strategies, p.data.copy_, in training mode", apart=0.011,
-         arms=TE, moves="Noise decides which way.",
+@program("evolution strategies, p.data.copy_, in training mode", apart=0.011, arms=TE, moves="Noise decides which way.",
          counts="none needs a gradient")
 def evolution(run):
     return _es(run, _by_data)

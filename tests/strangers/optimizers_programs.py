@@ -4,10 +4,67 @@ import lion_pytorch
 import prodigyopt
 import schedulefree
 import torch
+import torch_ema
 
 from stranger import adamw, batches, error, fit, mlp, program, tail, unseen
 
 TE = ("delayed", "current", "block")
+
+
+@program("torch-ema: average_parameters() in the middle of an epoch, no eval()", apart=0.039)
+def torch_ema_inside(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 1e-2))
+    average = torch_ema.ExponentialMovingAverage(model.parameters(), decay=0.95, use_num_updates=False)
+    losses, valid = [], []
+    for i, (x, y) in enumerate(batches(run, 40)):
+        loss = error(model, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        average.update()
+        if i % 2:
+            with torch.no_grad(), average.average_parameters():
+                valid.append(error(model, x, y).item())
+    return {"loss": tail(losses), "valid": tail(valid, 5), **unseen(model, run)}
+
+
+@program("torch-ema: the average as teacher in the same step", apart=0.036)
+def torch_ema_teacher(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 1e-2))
+    average = torch_ema.ExponentialMovingAverage(model.parameters(), decay=0.98, use_num_updates=False)
+    losses = []
+    for x, y in batches(run, 40):
+        out = model(x)
+        with torch.no_grad(), average.average_parameters():
+            target = model(x)
+        loss = torch.nn.functional.mse_loss(out, y) + torch.nn.functional.mse_loss(out, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        average.update()
+    return {"loss": tail(losses), **unseen(model, run)}
+
+
+@program("ema-pytorch: EMA, its copy evaluated each few steps", apart=0.031, counts="The copy is evaluated only.")
+def ema_copy(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 1e-2))
+    average = ema_pytorch.EMA(model, beta=0.9, update_every=1, update_after_step=0)
+    losses, valid = [], []
+    for x, y in batches(run, 40):
+        loss = error(model, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        average.update()
+        losses.append(loss.item())
+        with torch.no_grad():
+            valid.append(error(average, x, y).item())
+    return {"loss": tail(losses), "valid": tail(valid), **unseen(average.ema_model, run)}
 
 
 @program("ema-pytorch: the average copied back into the model (Switch EMA)", apart=0.053)

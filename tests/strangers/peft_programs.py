@@ -2,7 +2,7 @@
 import peft
 import torch
 
-from stranger import adamw, language, program, sentences
+from stranger import VOCABULARY, adamw, language, program, sentences
 from transformers_programs import llama
 
 TE = ("delayed", "current", "block")
@@ -41,9 +41,26 @@ def _merged(model, run):
     return {"merged": loss_of(merged, run)}
 
 
+def _again(model, run):
+    """The merged model trains on, in full."""
+    merged = model.merge_and_unload()
+    for p in merged.parameters():
+        p.requires_grad_(True)
+    if run.arm is not None:
+        import octavo
+        octavo.prepare(merged, overrides=run.overrides)
+    return {"merged": loss_of(merged, run), "on": language(merged, adamw(merged.parameters(), 3e-3), run, 20)}
+
+
 @program("LoRA, merge_and_unload", apart=0.054)
 def lora(run):
     return _adapter(run, peft.LoraConfig(r=16, lora_alpha=32, target_modules=LINEARS, init_lora_weights="gaussian"), then=_merged)
+
+
+@program("LoRA, merge_and_unload, then full training of the merged model", apart=0.049, arms=TE,
+         moves="The model is another one.", counts="The model is another one.")
+def lora_on(run):
+    return _adapter(run, peft.LoraConfig(r=16, lora_alpha=32, target_modules=LINEARS), then=_again)
 
 
 @program("DoRA, merged and unmerged around validation", apart=0.027)
@@ -56,8 +73,7 @@ def dora(run):
     return _adapter(run, peft.LoraConfig(r=16, use_dora=True, target_modules=LINEARS), then=then)
 
 
-@program("LoRA, merge_adapter in training mode, trained on, unmerged (ReLoRA)", apart=0.039,
-         arms=TE, moves="Merging moves the base.")
+@program("LoRA, merge_adapter in training mode, trained on, unmerged (ReLoRA)", apart=0.039, arms=TE, moves="Merging moves the base.")
 def relora(run):
     torch.manual_seed(run.seed)
     model = peft.get_peft_model(base(), peft.LoraConfig(r=16, lora_alpha=32, target_modules=LINEARS))

@@ -1,4 +1,4 @@
-"""Overflow, guards, checkpoints of activations, linear layers of their own, compiled programs, torch.nn.Transformer."""
+"""Overflow, guards, checkpoints of activations, code with a linear layer of its own, compiled programs, torch.nn.Transformer."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -6,6 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from stranger import adamw, batches, error, fit, mlp, program, sentences, tail, unseen, VOCABULARY
 
+ALL = ("delayed", "current", "block", "msamp")
 TE = ("delayed", "current", "block")
 
 
@@ -103,6 +104,23 @@ class Blocks(nn.Module):
         return self.last(x)
 
 
+@program("reentrant checkpoints of blocks in eval mode", apart=0.046,
+         counts="In eval mode layers run in the host's precision.")
+def reentrant_eval(run):
+    model = Blocks(True)
+    model, optimizer = run.prepare(model, adamw(model.parameters()))
+    model.blocks.eval()
+    seen = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda m, a, out: seen.append(out.detach()))
+    for x, y in batches(run, 2):
+        seen.clear()
+        error(model, x, y).backward()
+        first, second, second_again, first_again = seen
+        assert torch.equal(first, first_again) and torch.equal(second, second_again), "computed again otherwise"
+    return {"loss": fit(model, optimizer, run), **unseen(model, run, lambda: Blocks(True))}
+
+
 @program("checkpoints, reentrant", apart=0.046, counts="Each forward runs twice.")
 def reentrant(run):
     model = Blocks(True)
@@ -170,8 +188,7 @@ class Translator(nn.Module):
         return self.head(self.body(self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True))
 
 
-@program("torch.nn.Transformer, evaluated by its fast path between steps", apart=0.079,
-         counts="Its projections are functional.")
+@program("torch.nn.Transformer, evaluated by its fast path between steps", apart=0.079, counts="Its projections are functional.")
 def transformer(run):
     model = Translator()
     model, optimizer = run.prepare(model, adamw(model.parameters(), 3e-3))
@@ -240,8 +257,7 @@ def compiled(run):
     return {"loss": tail(losses), "valid": tail(valid, 2), **unseen(model, run)}
 
 
-@program("torch.compile, EMA swapped in by .data.copy_ between steps", apart=0.032,
-         arms=TE, counts="A graph calls no module.")
+@program("torch.compile, EMA swapped in by .data.copy_ between steps", apart=0.032, arms=TE, counts="A graph calls no module.")
 def compiled_swap(run):
     model, _ = run.prepare(mlp())
     optimizer = adamw(model.parameters())

@@ -2,7 +2,7 @@
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer, losses
-from sentence_transformers.models import Pooling
+from sentence_transformers.models import Pooling, Transformer
 
 from stranger import VOCABULARY, adamw, program, tail
 from transformers_programs import SMALL
@@ -77,8 +77,7 @@ def matryoshka(run):
     return _train(run, lambda m: losses.MatryoshkaLoss(m, losses.MultipleNegativesRankingLoss(m), [32, 16, 8]))
 
 
-@program("ContrastiveTensionLoss: a second model as a deep copy", apart=0.087,
-         counts="Two models.", moves="Two models.",
+@program("ContrastiveTensionLoss: a second model as a deep copy", apart=0.087, counts="Two models.", moves="Two models.",
          arms=("delayed", "current"))
 def tension(run):
     model = made()

@@ -3,6 +3,7 @@ import copy
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from stranger import adamw, batches, error, fit, mlp, program, tail, unseen
 
@@ -46,6 +47,43 @@ def fgsm(run):
     return {"loss": tail(losses), **unseen(model, run)}
 
 
+@program("loss.backward(inputs=[x]) before the step (input attribution)", apart=0.056)
+def attribution(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters()))
+    losses, seen = [], []
+    for x, y in batches(run, 40):
+        optimizer.zero_grad()
+        probe = x.clone().requires_grad_(True)
+        (-F.mse_loss(model(probe), y.roll(1, 0))).backward(inputs=[probe])
+        seen.append(probe.grad.abs().mean().item())
+        loss = error(model, x, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": tail(losses), "probe": tail(seen), **unseen(model, run)}
+
+
+@program("a guard leaves out bad micro-batches of an accumulation", apart=0.108)
+def micro(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 1e-2))
+    losses = []
+    for i, (x, y) in enumerate(batches(run, 60)):
+        if i % 10 == 3:
+            y[0, 0] = float("nan")
+        loss = error(model, x, y) / 2
+        loss.backward()
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            continue
+        if i % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(2 * loss.item())
+    return {"loss": tail(losses), **unseen(model, run)}
+
+
 @program("a guard that restores the last good weights after a bad step", apart=0.076)
 def rollback(run):
     model = mlp()
@@ -67,6 +105,29 @@ def rollback(run):
     return {"loss": tail(losses), "restored": restored, **unseen(model, run)}
 
 
+@program("a probe step: backward, SGD by p.data.sub_, evaluation, weights put back (learning to reweight)", apart=0.038)
+def probe(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 5e-3))
+    losses, probes = [], []
+    for x, y in batches(run, 40):
+        optimizer.zero_grad()
+        error(model, x, y).backward()
+        old = [p.detach().clone() for p in model.parameters()]
+        with torch.no_grad():
+            for p in model.parameters():
+                p.data.sub_(p.grad.detach().clone() * 1.0)
+            probes.append(error(model, x, y).item())
+            for p, o in zip(model.parameters(), old):
+                p.data.copy_(o)
+        optimizer.zero_grad()
+        loss = error(model, x, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": tail(losses), "probe": tail(probes), **unseen(model, run)}
+
+
 @program("Reptile: a deep copy learns, the model moves towards it by .data", apart=0.047, arms=TE,
          counts="The copy is what trains.")
 def reptile(run):
@@ -84,43 +145,57 @@ def reptile(run):
     return {"loss": tail(losses, 2), **unseen(model, run)}
 
 
-@program("A3C: a local copy computes gradients, a shared model's optimizer steps, the copy loads", apart=0.032,
-         arms=TE,
-         counts="The copy is what computes.")
-def shared(run):
+@program("parameters as views of one flat buffer, which is what the step changes", apart=0.086, arms=TE)
+def flat(run):
     model, _ = run.prepare(mlp())
-    local = copy.deepcopy(model)
-    optimizer = adamw(model.parameters())
+    buffer, at = torch.cat([p.detach().reshape(-1) for p in model.parameters()]), 0
+    for p in model.parameters():
+        p.data = buffer[at:at + p.numel()].view_as(p)
+        at += p.numel()
     losses = []
-    for x, y in batches(run, 40):
-        local.load_state_dict(model.state_dict())
-        local.zero_grad()
-        loss = error(local, x, y)
+    for x, y in batches(run, 60):
+        model.zero_grad()
+        loss = error(model, x, y)
         loss.backward()
-        for p, q in zip(model.parameters(), local.parameters()):
-            p.grad = q.grad
-        optimizer.step()
+        buffer.sub_(0.5 * torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
         losses.append(loss.item())
     return {"loss": tail(losses), **unseen(model, run)}
 
 
-@program("A3C, the copy follows by p.data.copy_", apart=0.032, arms=TE, counts="The copy is what computes.")
-def shared_data(run):
+@program("model.eval() throughout (a frozen BatchNorm), EMA put in by .data.copy_ at times", apart=0.032, arms=TE,
+         counts="In eval mode layers run in the host's precision.")
+def eval_training(run):
     model, _ = run.prepare(mlp())
-    local = copy.deepcopy(model)
-    optimizer = adamw(model.parameters())
+    model.eval()
     losses = []
-    for x, y in batches(run, 40):
-        for p, q in zip(local.parameters(), model.parameters()):
-            p.data.copy_(q.data)
-        local.zero_grad()
-        loss = error(local, x, y)
+    shadow = [p.detach().clone() for p in model.parameters()]
+    for x, y in batches(run, 60):
+        model.zero_grad()
+        loss = error(model, x, y)
         loss.backward()
-        for p, q in zip(model.parameters(), local.parameters()):
-            p.grad = q.grad
-        optimizer.step()
+        for p, s in zip(model.parameters(), shadow):
+            p.data.add_(p.grad, alpha=-0.5)
+            s.lerp_(p.data, 0.3)
+            p.data.copy_(s)
         losses.append(loss.item())
     return {"loss": tail(losses), **unseen(model, run)}
+
+
+@program("a frozen backbone in training mode under no_grad, its inputs in the thousands", apart=0.033,
+         counts="Of the backbone none has a gradient.")
+def features(run):
+    model = nn.ModuleDict({"backbone": mlp(32, 64, 64), "head": mlp(64, 64, 16)})
+    model, optimizer = run.prepare(model, adamw(model["head"].parameters(), 1e-2))
+    losses = []
+    for x, y in batches(run, 60):
+        with torch.no_grad():
+            h = model["backbone"](2000 * x) / 500
+        loss = F.mse_loss(model["head"](h), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": tail(losses)}
 
 
 @program("AdamW: weight decay, betas, a warm-up written into param_groups, a group frozen at times", apart=0.066)
@@ -162,8 +237,7 @@ def thawed(run):
     return {"loss": tail(losses), **unseen(model, run, lambda: mlp(32, 64, 64, 16))}
 
 
-@program("two forwards, one detached; a loss of 1e-6 and one of 1e3 in turns", apart=0.116,
-         arms=("current", "block", "msamp"))
+@program("two forwards, one detached; a loss of 1e-6 and one of 1e3 in turns", apart=0.116, arms=("current", "block", "msamp"))
 def scales(run):
     model = mlp()
     model, optimizer = run.prepare(model, adamw(model.parameters(), 5e-3))
@@ -205,8 +279,28 @@ def two_models(run):
     return {"one": tail(losses[::2]), "two": tail(losses[1::2])}
 
 
-@program("compiled: gradients of inputs by autograd.grad before the step", apart=0.075,
-         arms=("delayed", "current", "msamp"),
+@program("compiled: a guard on the norm leaves out steps with Inf", apart=0.078, arms=("delayed", "msamp"),
+         counts="A graph calls no module.")
+def compiled_guard(run):
+    model = mlp()
+    model, optimizer = run.prepare(model, adamw(model.parameters(), 1e-2))
+    call = torch.compile(model, backend="aot_eager")
+    losses, skipped = [], 1
+    for i, (x, y) in enumerate(batches(run, 60)):
+        if i % 6 == 5:
+            y[0, 0] = float("inf")
+        optimizer.zero_grad()
+        loss = error(call, x, y)
+        loss.backward()
+        if not torch.isfinite(loss):
+            skipped += 1
+            continue
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": tail(losses), "skipped": skipped, **unseen(model, run)}
+
+
+@program("compiled: gradients of inputs by autograd.grad before the step", apart=0.075, arms=("delayed", "current", "msamp"),
          counts="A graph calls no module.")
 def compiled_inputs(run):
     model = mlp()

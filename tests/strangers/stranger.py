@@ -147,7 +147,7 @@ def faults(what, found, plain):
             out += [f"model {at}: {t}" for t in _moved(expected, found.moved[at], plain.before[at])]
     for at, forwards in enumerate(found.forwards):
         out += [f"model {at}: {t}" for t in _ran(at, forwards, plain.calls, what.counts is None)]
-    if not any(sum(forwards.values()) for forwards in found.forwards):
+    if what.counts is None and not any(sum(forwards.values()) for forwards in found.forwards):
         out.append("no layer ran in FP8")
     return out
 
@@ -175,7 +175,7 @@ def _ran(at, forwards, calls, are_counted):
         known = calls.get((at, name if name != "model" else ""))
         least, most = known or (1, count)  # part of a module that is no linear itself
         if not are_counted:
-            least, most = min(most, 1), count
+            least, most = min(least, 1), count
         if not least <= count <= most:
             yield f"{name}: {count} FP8 forwards for {least} to {most} of plain"
 

@@ -4,6 +4,7 @@ import transformers
 
 from stranger import VOCABULARY, adamw, language, program, sentences, tail
 
+TE = ("delayed", "current", "block")
 SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
              max_position_embeddings=32, bos_token_id=0, eos_token_id=1, pad_token_id=None)
 

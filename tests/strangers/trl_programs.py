@@ -4,6 +4,7 @@ import tempfile
 
 import datasets
 import tokenizers
+import torch
 import transformers
 import trl
 

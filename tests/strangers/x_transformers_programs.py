@@ -1,7 +1,7 @@
 """Classes of x-transformers."""
 import torch
-from x_transformers import (AutoregressiveWrapper, ContinuousTransformerWrapper, Decoder,
-                            Encoder, TransformerWrapper, XTransformer)
+import x_transformers
+from x_transformers import AutoregressiveWrapper, ContinuousTransformerWrapper, Decoder, Encoder, TransformerWrapper, XTransformer
 
 from stranger import VOCABULARY, adamw, batches, program, sentences, tail
 

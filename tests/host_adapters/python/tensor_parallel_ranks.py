@@ -9,14 +9,20 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, SequenceParallel,
                                                parallelize_module)
 
+import conftest
 import octavo
-from conftest import session, te
+from conftest import session
 from fsdp_parts import adamw, plain
 
 WORLD = 2
 RECIPES = ("delayed", "current", "block", "mx", "rowwise")
 STYLES = {"columns": ColwiseParallel, "rows": RowwiseParallel}
 M, N, K = 64, 256, 512
+
+
+def te(recipe):
+    """In the default profile the first scales would follow a rank's own part."""
+    return conftest.te(recipe, **({"profile": "te2-delayed-fused"} if recipe == "delayed" else {}))
 
 
 def numbers(seed, *shape):
@@ -41,8 +47,7 @@ def one_layer(recipe, style=None, dtype=torch.float32):
     if style is not None:
         parallelize_module(model, mesh(), {"0": STYLES[style](
             input_layouts=Replicate(), output_layouts=Replicate())})
-    # In the default profile the first scales would follow a rank's own part.
-    octavo.prepare(model, overrides=te(recipe, **({"profile": "te2-delayed-fused"} if recipe == "delayed" else {})))
+    octavo.prepare(model, overrides=te(recipe))
     x = numbers(3, M, K).to(dtype).requires_grad_()
     y = model(x)
     y.backward(numbers(4, M, N).to(dtype))
@@ -75,7 +80,7 @@ def parallelize(model):
     parallelize_module(model, mesh(), {
         "norm": SequenceParallel(), "up": ColwiseParallel(input_layouts=Shard(1)),
         "down": RowwiseParallel(output_layouts=Shard(1))})
-    octavo.prepare(model, overrides=te("delayed", profile="te2-delayed-fused"))
+    octavo.prepare(model, overrides=te("delayed"))
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 # [/parallelize]
 
@@ -106,7 +111,7 @@ def step(model, optimizer, number):
 def sequence():
     """{kind: losses and norms}, and the octavo state of the parallel one."""
     whole, shared = Block(), Block()
-    octavo.prepare(whole, overrides=te("delayed", profile="te2-delayed-fused"))
+    octavo.prepare(whole, overrides=te("delayed"))
     by_one, by_two = adamw(whole), parallelize(shared)
     found = {"whole": [step(whole, by_one, i) for i in range(8)],
              "parallel": [step(shared, by_two, i) for i in range(8)]}

@@ -103,7 +103,7 @@ TEST_F(CheckpointErrorsTest, mixed_histories_come_back_and_others_are_refused) {
   const auto loader = open(m);
   ASSERT_EQ(loader->load(dir / "m"), OCTAVO_OK) << loader->error();
   EXPECT_EQ(loader->content(false), saver->content(false));
-  EXPECT_EQ(loader->content(false).size(), 12u);
+  EXPECT_EQ(loader->content(false).size(), 18u);
   m.rules["0.match"] = "*";
   expect_refused(*open(m), dir / "m", OCTAVO_INVALID,
                  {"option of a layer \"out.amax_compute_algo\""});
