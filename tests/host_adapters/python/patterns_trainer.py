@@ -77,7 +77,7 @@ def compare(prepare, **settings):
     follows(run(prepare, **settings)[0], _plain[key], NOISE, FALLS)
 
 
-RATES = {"sgd": 0.5, "adafactor": 1e-2, "rmsprop": 1e-3, "lion_8bit": 3e-3, "adagrad": 2e-2}
+RATES = {"sgd": 0.5, "adafactor": 1e-2, "rmsprop": 1e-3, "lion_8bit": 3e-3, "adagrad": 1e-2}
 
 
 def optimizing(name):
