@@ -87,7 +87,7 @@ FAKE = [("fake " + fault, "load", says) for fault, says in {
 STATED = {"good": '[options.count]\ndefault = 5\nlow = 1\nhelp = "an option"\n'}
 # The subject computes on kernels of its own alone; on those of this machine its products fail, and these
 # checks with them. The suite's own test runs their cases.
-NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite.nan", "numerics", "reduction", "fused",
+NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite", "nonfinite.nan", "numerics", "reduction", "fused",
                  "grouped"}
 # For the same reason, or since a plugin has one table.
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",
