@@ -87,6 +87,7 @@ TEST_F(Avx512, adam_is_the_step_of_the_format) {
   }
   const AdamConstants c = {0.9f, 0.999f, 1e-3f, 0.5f, 1e-8f, 0.99f};
   AdamFactors f = {};
+  f.ratio_limit = INFINITY;
   f.beta1 = c.beta1;
   f.beta2 = c.beta2;
   f.one_minus_beta1 = 1.0f - c.beta1;

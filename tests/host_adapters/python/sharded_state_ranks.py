@@ -67,7 +67,7 @@ def refusals():
     found["te"] = said(a.prepare, model, optimizer)
     found["te is plain"] = "octavo_session" not in vars(model) and type(model.head) is torch.nn.Linear
     with_fsdp2 = types.SimpleNamespace(is_fsdp2=True, device_placement=False)
-    found["fsdp2"] = said(octavo.accelerate._prepare, with_fsdp2, None, made(), {"shard_optimizer_state": True})
+    found["fsdp2"] = said(octavo.accelerate._prepare, with_fsdp2, None, made(), {"shard_optimizer_state": True}, "saved")
     return found
 
 
