@@ -120,7 +120,7 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
     const uint64_t before = codes.sum.load(std::memory_order_relaxed);
     if (before == 0 || before != checksum(weight)) {
       std::atomic_ref<uint8_t>(flags_.weights[p]).fetch_or(before == 0 ? kCodes : kCodes | kMoved);
-      codes.again.store(is_on_cpu(e), std::memory_order_relaxed);
+      codes.again.store(true, std::memory_order_relaxed);
       refresh(e, shape, weight, data, version, forward);
     }
   }
