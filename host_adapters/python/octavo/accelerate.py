@@ -147,11 +147,12 @@ def _prepare(accelerator, prepare_rest, objects, options, fp8_state):
     if shards and options.get("shard_optimizer_state"):
         raise UnsupportedError("accelerator: expected DistributedDataParallel with octavo_shard_optimizer_state=True, found "
                                "FSDP2; leave out fsdp_plugin, or octavo_shard_optimizer_state and set fp8.backend = \"te\"")
+    if not isinstance(accelerator, Accelerator):
+        for module in (o for o in objects if isinstance(o, torch.nn.Module)):
+            expect_whole(module, "accelerator", "save_state reads the state of one rank")
     converted, values = [], []
     try:
         for i in new:
-            if not isinstance(accelerator, Accelerator):
-                expect_whole(objects[i], "accelerator", "save_state reads the state of one rank")
             if accelerator.device_placement:  # accelerator.prepare moves it, too, which is too late for slots
                 objects[i].to(accelerator.device)
             values += [(p, p.data) for p in objects[i].parameters()]
