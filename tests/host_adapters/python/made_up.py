@@ -119,6 +119,8 @@ _NOT_THERE = (
     ("-mixtral-", _HISTC),
     ("-vit-", "torch has convolutions of the CPU and of devices that bring their own, as this one does not"),
     ("test_dynamic_quantization", "torch quantizes on CPUs only"),
+    ("torch.sparse_coo", "torch has sparse tensors of devices that bring their operators, as this one does not"),
+    ("torch._mkldnn", "torch has this layout on CPUs only"),
     ("test_a_programs_own_guard", "what casts met is shown in results on the CPU only: looking waits for the device"),
     ("test_inf_in_a_row_of_x", "the same"),
     ("test_fp8_collectives_begin_before", "torch's profiler records no collectives of a group in Python"),
