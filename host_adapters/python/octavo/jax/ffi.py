@@ -165,6 +165,8 @@ def varying_axes(tree):
 
 
 def _checked(name, value, shape, place):
+    if place.is_session and value.shape == place.shape:  # the handler has one for each stacked object
+        value = jnp.broadcast_to(value, shape)
     if value.shape == shape and value.dtype == place.dtype:
         return value
     raise InvalidError(f"{name}: slot {place.slot}: expected {list(shape)} of "

@@ -20,6 +20,7 @@ class Place:
     combine: int
     is_native: bool
     is_pooled: bool
+    is_session: bool  # one slot, whatever the object
 
     @property
     def size(self):
@@ -34,7 +35,8 @@ def places(run, slots, verb, owner_kind, owner):
         is_pooled = bool(slot.labels) and count > 0
         out.append(Place(id, slot.access[verb], (count,) if is_pooled else (slot.rows, slot.cols),
                          DTYPES.get(slot.dtype, np.uint8), first, slot.combine,
-                         bool(slot.flags & _abi.SLOT_NATIVE), is_pooled))
+                         bool(slot.flags & _abi.SLOT_NATIVE), is_pooled,
+                         slot.owner_kind == _abi.OWNER_SESSION and not is_pooled))
     return tuple(out)
 
 
