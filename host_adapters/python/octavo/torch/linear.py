@@ -152,9 +152,8 @@ def _in_host(site, x, weight, bias):
 def _product(site, x, weight, bias, training, apply):
     if not site.is_native:
         weight = site.anchor
-    if is_grad_enabled():
-        if x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad):
-            return apply(x, weight, bias, site)
+    if is_grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
+        return apply(x, weight, bias, site)
     flags = ops.NO_BACKWARD if training else ops.NO_BACKWARD | ops.QUIET | _abi.FORWARD_EVALUATION
     native, version = _native(site, weight)
     return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
