@@ -58,7 +58,8 @@ void set_limits(const std::string &library, int timeout_ms) {
   prctl(PR_SET_DUMPABLE, 0);
   limit(RLIMIT_CORE, 0);
 #if !defined(OCTAVO_COVERAGE)  // which writes what it counted at the end
-  limit(RLIMIT_FSIZE, 0);
+  // An emulator of the processor, as qemu, copies /proc/self/maps to a file in memory.
+  limit(RLIMIT_FSIZE, uint64_t{256} << 10);
 #endif
   limit(RLIMIT_CPU, static_cast<uint64_t>(timeout_ms) / 1000 + 2);
   if (const uint64_t tasks = running_tasks(); tasks != 0) limit(RLIMIT_NPROC, tasks + 256);

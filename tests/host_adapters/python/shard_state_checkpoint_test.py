@@ -32,6 +32,16 @@ def assert_same_state(a, b):
     assert_equal({**a, "losses": []}, {**b, "losses": []})
 
 
+def assert_resumed(found, saved):
+    """On another number of ranks: the same bytes, but counters of recorded steps begin anew, for a batch is another
+    part of the data; the first casts have scales of their own values."""
+    counters = {k for k in saved["octavo"] if k.endswith("/counter")}
+    assert counters and all(saved["octavo"][k].any() for k in counters)
+    assert not any(found["octavo"][k].any() for k in counters)
+    changed = {k: saved["octavo"][k] for k in saved["octavo"] if k in counters or k.startswith("octavo.")}  # hashes
+    assert_same_state({**found, "octavo": {**found["octavo"], **changed}}, saved)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_two_ranks_go_on(two, level):
     for rank in two:
@@ -46,18 +56,19 @@ def test_four_ranks_go_on_from_two(two, four, level):
         found = [rank["loading"][level, name, shards]
                  for name, shards in (("sharded", True), ("sharded", None), ("plain", True))]
         for each in found:
-            assert_same_state(each, saved)
+            assert_resumed(each, saved)
             assert each["losses"] == found[0]["losses"] != saved["losses"]
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.filterwarnings("error:octavo")  # steps that allocate an optimizer's state are none
 def test_one_process_goes_on_from_four(two, four, folder, level):
     model = Net(7)
     model, optimizer = octavo.prepare(model, adamw(model), overrides=msamp(level))
     load(model, optimizer, folder / f"{level} 4 sharded")
     found = {"weights": model.state_dict(), "octavo": octavo.state_dict(model)}
-    assert_same_state(found, two[0]["saving"][level, "plain"])
+    assert_resumed(found, two[0]["saving"][level, "plain"])
 
 
 @pytest.mark.parametrize("level", LEVELS)

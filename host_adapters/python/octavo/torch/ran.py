@@ -24,7 +24,8 @@ def after_step(session, optimizer):
     if optimizer in session.looked_after or session.flags.since[CAPTURED]:
         return
     if not session.has_called():
-        session.idle_steps += 1
+        # torch.distributed.checkpoint allocates an optimizer's state by steps with a learning rate of 0.
+        session.idle_steps += any(group.get("lr", 1) != 0 for group in optimizer.param_groups)
         if session.idle_steps < STEPS:
             return
     session.looked_after.add(optimizer)
