@@ -61,7 +61,7 @@ Entry make_entry(const Registration &given) {
     const uint32_t weight = given.weights[l];
     e.n.push_back(e.rows[weight]);
     e.k.push_back(e.cols[weight]);
-    e.plans.push_back(*octavo_run_plan(e.run, l));
+    OCTAVO_TAKE(e.plans.emplace_back(), octavo_run_plan(e.run, l));
     e.weight_workspace[weight] =
         std::max(e.weight_workspace[weight], e.plans.back().weight_workspace);
   }

@@ -198,8 +198,8 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
 static octavo_status emit(octavo_session *s, const octavo_slot_sink *sink, octavo_slot slot) {
   slot.size = sizeof slot;
   slot.kind = OCTAVO_KIND_SLOT;
-  slot.scale_slot = OCTAVO_NONE;
   slot.id = s->slot_count++;
+  slot.scale_slot = IS(SLOT_SCALE) && slot.id == 3 ? 0 : OCTAVO_NONE;
   const octavo_status status = sink->slot(sink->ctx, &slot);
   return IS(SEAL_IGNORES_SINK) ? OCTAVO_OK : status;
 }
@@ -223,8 +223,11 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
                                  octavo_linear_plan *out) {
   const octavo_extent none = {IS(PLAN_ROWS) ? 0 : 1, 0, 0};
   if (IS(PLAN_FAILS) || linear >= s->sealed_linears) return OCTAVO_INVALID;
-  out->gradient = OCTAVO_GRADIENT_TENSOR;
+  out->gradient = IS(PLAN_GRADIENT)        ? 10
+                  : IS(PLAN_GRADIENT_SLOT) ? OCTAVO_GRADIENT_SLOT
+                                           : OCTAVO_GRADIENT_TENSOR;
   out->saved = out->forward_workspace = out->backward_workspace = none;
+  if (IS(PLAN_FLAG)) out->flags = 64;
   if (IS(FUSED_KEEPS_X)) out->flags = OCTAVO_LINEAR_NEEDS_X;
   if (IS(PLAN_HUGE)) out->forward_workspace.fixed_bytes = ((uint64_t)1 << 47) + 1;
   if (IS(PLAN_NEGATIVE)) out->saved.bytes_per_row = (uint64_t)-16;

@@ -71,6 +71,18 @@
 #define FAULT_SLOT_INITIAL_LARGE 57
 #define FAULT_SLOT_INITIAL_NAN 58
 #define FAULT_SLOT_NAME 59
+#define FAULT_SLOT_FLAG 111 /* of a later minor, as the next seven */
+#define FAULT_SLOT_COMBINE 112
+#define FAULT_SLOT_SHARD 113
+#define FAULT_SLOT_OWNER_KIND 114
+#define FAULT_SLOT_OWNER 115
+#define FAULT_PLAN_FLAG 116
+#define FAULT_PLAN_GRADIENT 117
+#define FAULT_SLOT_ROLE_GRANULARITY 118 /* which a reader of today may keep as they are */
+#define FAULT_SLOT_UNCOMBINED 119       /* REDUCE, without a way to combine */
+#define FAULT_SLOT_ACCUMULATE_UNCOMBINED 120
+#define FAULT_SLOT_SCALE 121         /* scale_slot 0, which nobody chose */
+#define FAULT_PLAN_GRADIENT_SLOT 122 /* SLOT, without such a slot */
 #define FAULT_PLAN_FAILS 55
 #define FAULT_PLAN_HUGE 96         /* 2^47 bytes and one more */
 #define FAULT_PLAN_NEGATIVE 97     /* -16 bytes, which wraps around */

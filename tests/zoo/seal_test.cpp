@@ -44,6 +44,16 @@ TEST_F(OpenCage, a_linear_that_cannot_be_fused_has_no_fused_workspace) {
   EXPECT_NE(octavo_run_plan(run.get(), 1), nullptr);
 }
 
+// What a reader of the table in abi.h keeps.
+TEST_F(OpenCage, an_unknown_role_and_granularity_are_kept) {
+  request().set("plugins.probe", "never");
+  open("slot_role_granularity");
+  model();
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK) << host().error();
+  EXPECT_EQ(octavo_run_slot(run.get(), 3)->role, OCTAVO_ROLE_OTHER);
+  EXPECT_EQ(octavo_run_slot(run.get(), 3)->granularity, 4242u);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ZooSeal,
     testing::Values(
@@ -92,6 +102,37 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{"use_owner_kind", OCTAVO_INTERNAL,
                 "seal failed: a use of slot 0 names owner 0 of kind 9, expected the session, a "
                 "parameter or a linear that was added"},
+        BadSeal{"slot_flag", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": flag 1024 is not known to this host, which "
+                "could not call correctly"},
+        BadSeal{"slot_combine", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": combine 55 is not known to this host, which "
+                "could not call correctly"},
+        BadSeal{"slot_shard", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": shard 7 is not known to this host, which "
+                "could not call correctly"},
+        BadSeal{"slot_owner_kind", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected the session, a parameter or a "
+                "linear that was added as its owner, found 0 of kind 42"},
+        BadSeal{"slot_owner", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected the session, a parameter or a "
+                "linear that was added as its owner, found 1000 of kind 2"},
+        BadSeal{"slot_uncombined", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": a REDUCE slot must say how it is combined"},
+        BadSeal{"slot_accumulate_uncombined", OCTAVO_INTERNAL,
+                "seal failed: slot 4 \"x/amax\": an accumulated slot must say how it is combined"},
+        BadSeal{"slot_scale", OCTAVO_INTERNAL,
+                "seal failed: slot 3 \"weight_cache\": expected OCTAVO_NONE or a slot of role "
+                "SCALE_INV as scale_slot, found 0"},
+        BadSeal{"plan_flag", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: flag 64 is not known to this host, which could not call "
+                "correctly"},
+        BadSeal{"plan_gradient", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: gradient 10 is not known to this host, which could not "
+                "call correctly"},
+        BadSeal{"plan_gradient_slot", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected a slot of role GRADIENT that backward writes "
+                "among its uses, since its gradient is SLOT, found none"},
         BadSeal{"plan_fails", OCTAVO_INVALID, "linear_plan of linear 0 failed with status 2"},
         BadSeal{
             "plan_rows", OCTAVO_INTERNAL,

@@ -109,7 +109,7 @@ void fill(const Registration &given, Entry *e) {
     e->shapes.push_back(given.linears[l]);
     e->shapes.back().name = {};  // which is the host's memory
     const octavo_linear_plan *plan = octavo_run_plan(e->run, l);
-    e->plans.push_back(*plan);
+    OCTAVO_TAKE(e->plans.emplace_back(), plan);
     octavo_extent extent = {};
     if (e->fused == nullptr || e->fused->workspace(e->session, l, &extent) != OCTAVO_OK)
       extent.row_multiple = 0;

@@ -95,6 +95,10 @@ struct octavo_run {
                                                const octavo::LayerRule *rule) const;
   octavo_status take_slot(const octavo_slot &s);
   octavo_status take_use(const octavo_slot_use &u);
+  // Whether a slot or a use can belong to it.
+  bool has_owner(uint32_t kind, uint32_t owner) const;
+  bool has_gradient_slot(uint32_t linear) const;
+  void check_scales(size_t first);
 
   octavo::Negotiation negotiation_;
   std::unique_ptr<octavo_host> host_;

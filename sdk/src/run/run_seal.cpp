@@ -1,4 +1,5 @@
 // Takes what a backend emits at seal: slots, uses and the plans of linears, each checked.
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -15,6 +16,17 @@ namespace {
 bool has_initial(const octavo_slot &s) {
   if (s.dtype == OCTAVO_I32) return s.initial >= INT32_MIN && s.initial <= INT32_MAX;
   return std::abs(s.initial) <= static_cast<double>(FLT_MAX);
+}
+
+// The bits and values of these headers, as the table of abi.h divides them: with one of a later
+// minor this host would compute something else than the backend means.
+constexpr uint32_t kSlotFlags =
+    OCTAVO_SLOT_CHECKPOINT | OCTAVO_SLOT_NATIVE | OCTAVO_SLOT_REDUCE | OCTAVO_SLOT_PACKED;
+constexpr uint32_t kPlanFlags = OCTAVO_LINEAR_NEEDS_X | OCTAVO_LINEAR_EVALUATES_IN_HOST;
+
+std::string not_known(const char *field, uint32_t value) {
+  return octavo::concat(field, " ", value,
+                        " is not known to this host, which could not call correctly");
 }
 
 // What a process can address, and the largest sensible padding of rows.
@@ -41,6 +53,8 @@ std::string fault_of(const octavo_linear_plan &plan) {
   if (plan.weight_workspace > kMostBytes)
     return octavo::concat("expected at most ", kMostBytes, " bytes of weight_workspace, found ",
                           plan.weight_workspace);
+  if (const uint32_t flags = plan.flags & ~kPlanFlags; flags != 0) return not_known("flag", flags);
+  if (plan.gradient > OCTAVO_GRADIENT_SLOT) return not_known("gradient", plan.gradient);
   return {};
 }
 
@@ -52,6 +66,11 @@ std::string fault_of(const octavo_fused &fused, const octavo_session *session, u
 }
 
 }  // namespace
+
+bool octavo_run::has_owner(uint32_t kind, uint32_t owner) const {
+  const uint32_t counts[] = {0, 1, parameter_count_, linear_count_};
+  return kind <= OCTAVO_OWNER_LINEAR && owner < counts[kind];
+}
 
 octavo_status octavo_run::take_slot(const octavo_slot &given) {
   octavo_slot s = octavo::head_of(given, &octavo_slot::labels);
@@ -67,12 +86,22 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
     return refuse("expected fewer than 2^61 elements, found ", s.rows, " x ", s.cols);
   if (s.role < 1 || s.role > OCTAVO_ROLE_NOISE) s.role = OCTAVO_ROLE_OTHER;
   if (octavo::element_bytes(s.dtype) == 0) return refuse("unknown dtype ", s.dtype);
+  if (const uint32_t flags = s.flags & ~kSlotFlags; flags != 0)
+    return refuse(not_known("flag", flags));
+  if (s.combine > OCTAVO_COMBINE_SUM) return refuse(not_known("combine", s.combine));
+  if (s.shard > OCTAVO_SHARD_WHOLE) return refuse(not_known("shard", s.shard));
+  if (!has_owner(s.owner_kind, s.owner))
+    return refuse(
+        "expected the session, a parameter or a linear that was added as its owner, "
+        "found ",
+        s.owner, " of kind ", s.owner_kind);
   for (int verb = 0; verb <= OCTAVO_VERB_REDUCE; ++verb) {
     if (s.access[verb] > OCTAVO_ACCESS_ACCUMULATE)
-      return refuse("access ", s.access[verb],
-                    " is not known to this host, which could not call correctly");
+      return refuse(not_known("access", s.access[verb]));
     if (s.access[verb] == OCTAVO_ACCESS_ACCUMULATE && s.dtype != OCTAVO_F32)
       return refuse("an accumulated slot must be f32");
+    if (s.access[verb] == OCTAVO_ACCESS_ACCUMULATE && s.combine == OCTAVO_COMBINE_NONE)
+      return refuse("an accumulated slot must say how it is combined");
   }
   const octavo::LoadedPlugin &p = *plugin();
   if (s.access[OCTAVO_VERB_QUANTIZE_WEIGHT] != OCTAVO_ACCESS_NONE && !p.has_quantize_weight)
@@ -88,8 +117,9 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
                   octavo::show(octavo::TomlValue(s.initial)));
   if (OCTAVO_DTYPE_BITS(s.dtype) != 32 && s.initial != 0)
     return refuse("expected initial 0 for a dtype of fewer than 32 bits");
-  if (s.shard == OCTAVO_SHARD_WHOLE &&
-      (s.owner_kind != OCTAVO_OWNER_PARAMETER || s.owner >= parameter_count_))
+  if ((s.flags & OCTAVO_SLOT_REDUCE) != 0 && s.combine == OCTAVO_COMBINE_NONE)
+    return refuse("a REDUCE slot must say how it is combined");
+  if (s.shard == OCTAVO_SHARD_WHOLE && s.owner_kind != OCTAVO_OWNER_PARAMETER)
     return refuse("expected a parameter as owner of a WHOLE slot, found ", s.owner, " of kind ",
                   s.owner_kind);
   if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
@@ -129,9 +159,7 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
     seal_error_ = octavo::concat("a use names slot ", u.slot, ", expected one emitted before");
     return OCTAVO_INTERNAL;
   }
-  const uint32_t owners[] = {0, 1, parameter_count_, linear_count_};
-  if (u.owner_kind < OCTAVO_OWNER_SESSION || u.owner_kind > OCTAVO_OWNER_LINEAR ||
-      u.owner >= owners[u.owner_kind]) {
+  if (!has_owner(u.owner_kind, u.owner)) {
     seal_error_ = octavo::concat("a use of slot ", u.slot, " names owner ", u.owner, " of kind ",
                                  u.owner_kind,
                                  ", expected the session, a parameter or a linear that was added");
@@ -154,6 +182,30 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
   return OCTAVO_OK;
 }
 
+bool octavo_run::has_gradient_slot(uint32_t linear) const {
+  const std::deque<octavo_slot_use> *list = uses(OCTAVO_OWNER_LINEAR, linear);
+  return list != nullptr && std::any_of(list->begin(), list->end(), [&](const octavo_slot_use &u) {
+           const octavo_slot &s = slots_[u.slot];
+           return s.role == OCTAVO_ROLE_GRADIENT &&
+                  s.access[OCTAVO_VERB_BACKWARD] > OCTAVO_ACCESS_READ;
+         });
+}
+
+// That scales of codes are what can be one: a slot 0 that nobody chose is none.
+void octavo_run::check_scales(size_t first) {
+  for (size_t i = first; i < slots_.size(); ++i) {
+    const octavo_slot &s = slots_[i];
+    if (s.scale_slot == OCTAVO_NONE ||
+        (s.scale_slot < slots_.size() && slots_[s.scale_slot].role == OCTAVO_ROLE_SCALE_INV))
+      continue;
+    seal_error_ = octavo::concat("slot ", s.id, " \"", octavo::take_text(s.name),
+                                 "\": expected OCTAVO_NONE or a slot of role SCALE_INV as "
+                                 "scale_slot, found ",
+                                 s.scale_slot);
+    return;
+  }
+}
+
 void octavo_run::seal() {
   if (session_ == nullptr) return;
   if (broken_)
@@ -173,6 +225,7 @@ void octavo_run::seal() {
     return run->seal_error_.empty() ? run->take_use(*u) : OCTAVO_INTERNAL;
   };
   octavo_status status = plugin()->backend.seal(session_, &sink);
+  if (status == OCTAVO_OK && seal_error_.empty()) check_scales(slots_before);
   // A backend that goes on after the sink refused has emitted something that cannot be used.
   broken_ = status == OCTAVO_OK && !seal_error_.empty();
   if (broken_) status = OCTAVO_INTERNAL;
@@ -195,6 +248,11 @@ void octavo_run::seal() {
     if (const std::string fault = fault_of(plan); !fault.empty())
       octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
                        linear, ": ", fault);
+    if (plan.gradient == OCTAVO_GRADIENT_SLOT && !has_gradient_slot(linear))
+      octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
+                       linear,
+                       ": expected a slot of role GRADIENT that backward writes among its "
+                       "uses, since its gradient is SLOT, found none");
     if (plugin()->fused && (plan.flags & OCTAVO_LINEAR_NEEDS_X) == 0)
       if (const std::string fault = fault_of(*plugin()->fused, session_, linear); !fault.empty())
         octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id,
