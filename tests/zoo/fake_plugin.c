@@ -1,5 +1,6 @@
-/* A backend that multiplies by weights of 8 bits, k / 32, and describes a few slots; FAULT says in
- * which way it is broken.
+/* A backend that multiplies by weights of 8 bits, k / 32, and describes a few slots; a number in
+ * the file, which with_fault.py writes, says in which way it is broken. FAULT is defined where
+ * another file is needed: other symbols, or what runs when it is loaded.
  *
  * With FAULT_GOOD it keeps the whole contract of setup, and says the options it was given as a
  * diagnostic, so tests see what crossed the border.
@@ -16,12 +17,20 @@
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 
-#define IS(fault) (FAULT == FAULT_##fault)
+#if !defined(FAULT)
+#define FAULT FAULT_GOOD
+#endif
+static const volatile struct {
+  char mark[12];
+  uint32_t fault;
+} this_file = {"octavo zoo:", FAULT};
+
+#define IS(name) (this_file.fault == FAULT_##name)
 #define COMMANDS "\x1b[31mred\nerror: forged\xc2\x9b"
 
-#if IS(NO_SYMBOL)
+#if FAULT == FAULT_NO_SYMBOL
 #define ENTRY octavo_plugin_entry
-#elif IS(SYMBOL_V2)
+#elif FAULT == FAULT_SYMBOL_V2
 #define ENTRY octavo_plugin_query_v2
 #else
 #define ENTRY octavo_plugin_query_v1

@@ -83,7 +83,7 @@ std::string remedy(bool same_major) {
 // `built`: what the plugin or its manifest states; empty if it states nothing.
 std::string other_headers(const std::string &library, const std::string &built) {
   return concat(library, ": was built with headers ",
-                built.empty() ? std::string("older than rc2") : concat('"', built, '"'),
+                built.empty() ? std::string("older than rc3") : concat('"', built, '"'),
                 ", this liboctavo has \"" OCTAVO_ABI_HEADERS "\"");
 }
 
