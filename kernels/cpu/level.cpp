@@ -6,12 +6,10 @@
 #include "kernels/cpu/level.h"
 
 #include "kernels/cpu/level_cast.h"
+#include "kernels/cpu/level_codes.h"
 #include "kernels/cpu/level_dot.h"
-#include "kernels/cpu/level_history.h"
-#include "kernels/cpu/level_load_store.h"
-#include "kernels/cpu/level_prologue.h"
+#include "kernels/cpu/level_loops.h"
 #include "kernels/cpu/level_rows.h"
-#include "kernels/cpu/level_stats.h"
 #include "kernels/cpu/level_tile.h"
 #include "kernels/cpu/level_update.h"
 
