@@ -22,7 +22,7 @@ def main():
 
     @jax.jit
     def step(parameters, state, text):
-        loss, gradients = octavo.jax.value_and_grad(lambda p: nnx.merge(graph, p)(text))(state, parameters)
+        loss, gradients, state = octavo.jax.value_and_grad(lambda p: nnx.merge(graph, p)(text))(state, parameters)
         updates, state = optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from ..errors import InvalidError
@@ -22,14 +23,10 @@ class OptimizerState(NamedTuple):
     skipped: object
 
 
-class Gradients(NamedTuple):
-    """What value_and_grad returns for an OptimizerState: gradients, and the State that has what casts
-    recorded."""
-    values: object
-    state: State
-
-
 MUTABLE = []  # types whose objects a function changes in place, which a traced one cannot
+# type -> (take, give) of objects that carry a State and change in place: take(object) is the pytree, give(object, next) puts
+# the next one in.
+CARRIERS = {}
 
 
 def record(function):
@@ -37,14 +34,15 @@ def record(function):
 
     Each forward and backward of the state's linears inside of function records what it casts, whether or not a gradient
     flows through it. function: one whose arguments and results are pytrees of arrays; take derivatives inside of it, such as
-    jax.value_and_grad(loss). state: a State, or a tuple, list or dict of those of several models. Call it more than once
-    before octavo.jax.end_step for micro-batches. Compiles what is called outside of jit.
+    jax.value_and_grad(loss). state: a State, or a pytree that has those of several models, or the state of an optax optimizer
+    with octavo.jax.with_state anywhere in it; the next State is the same pytree. Call it more than once before
+    octavo.jax.end_step for micro-batches. Compiles what is called outside of jit.
     """
     @jax.jit
     def run(state, *args):
         states = by_session(_states(state))
         out, records = called(function, states, args, is_recorded=True)
-        return out, jax.tree.map(lambda one: one.merged(records), state, is_leaf=_is_state)
+        return out, jax.tree.map(lambda one: one.merged(records) if _is_state(one) else one, state, is_leaf=_is_state)
 
     return _checked(function, run)
 
@@ -57,15 +55,15 @@ def evaluate(function):
     def run(state, *args):
         return called(function, by_session(_states(state)), args, is_recorded=False)[0]
 
-    return _checked(function, run)
+    return _checked(function, run, returns_state=False)
 
 
 def value_and_grad(fun, argnums=0, has_aux=False):
     """As jax.value_and_grad, for a function whose layers run through a state: octavo.jax.record of it.
 
     Returns g with g(state, *args) -> (fun's value, gradients, the next State). A step in which a cast met Inf or NaN has
-    gradients that are NaN. With the state of octavo.jax.with_state's optimizer in place of a State it returns (fun's value,
-    Gradients), which that optimizer takes.
+    gradients that are NaN, and a State in the state of octavo.jax.with_state's optimizer is then as before. An nnx.Optimizer
+    in place of the state is changed in place and returned.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     recorded = record(jax.value_and_grad(fun, argnums, has_aux))
@@ -77,20 +75,22 @@ def value_and_grad(fun, argnums=0, has_aux=False):
                 raise InvalidError(f"value_and_grad: expected floating point arrays in the arguments "
                                    f"{list(numbers)}, found {leaf.dtype}; give argnums of those to "
                                    "differentiate by")
-        (value, gradients), state = recorded(state, *args)
-        is_bad = functools.reduce(jnp.logical_or, [one.nonfinite for one in _states(state)])
-        return value, jax.tree.map(lambda g: _spoiled(g, is_bad), gradients), state
+        (value, gradients), after = recorded(state, *args)
+        is_bad = functools.reduce(jnp.logical_or, [one.nonfinite for one in _states(after)])
+        return value, jax.tree.map(lambda g: _spoiled(g, is_bad), gradients), _carried(is_bad, state, after)
 
-    run = _checked(fun, run)
+    return _checked(fun, run)
 
-    @functools.wraps(fun)
-    def checked(state, *args):
-        if isinstance(state, OptimizerState):
-            value, *gradients = run(state.octavo, *args)
-            return value, Gradients(*gradients)
-        return run(state, *args)
 
-    return checked
+def _carried(is_bad, before, after):
+    """`after`, in which a State that an optimizer carries is that of before a bad call: a guard around the optimizer leaves
+    its update out, and nothing else would clear what the call recorded."""
+    def one(old, new):
+        if not isinstance(old, OptimizerState):
+            return new
+        return jax.tree.map(lambda a, b: a if a is b else jnp.where(is_bad, a, b), old, new)
+
+    return jax.tree.map(one, before, after, is_leaf=lambda value: isinstance(value, OptimizerState))
 
 
 def _spoiled(gradient, is_bad):
@@ -103,28 +103,37 @@ def _is_state(value):
     return isinstance(value, State)
 
 
-def _states(state):
-    return [leaf for leaf in jax.tree.leaves(state, is_leaf=_is_state)]
+def _states(tree):
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_state) if _is_state(leaf)]
 
 
-def _checked(function, run):
+def _checked(function, run, returns_state=True):
+    """run, with what the user gives in place of arrays. returns_state: the next state is its last result."""
     @functools.wraps(function)
     def checked(state, *args):
-        if _carries_optimizer(state):
-            raise InvalidError("state: expected a State, or the state of an optimizer of octavo.jax.with_state, found the "
-                               "latter inside of another transformation's; wrap inside: octavo.jax.with_state("
-                               "optax.apply_if_finite(optimizer, 5), state)")
-        for one in _states(state) or [state]:
+        take, give = next((CARRIERS[kind] for kind in CARRIERS if isinstance(state, kind)), (lambda s: s, lambda _, s: s))
+        taken = take(state)
+        for one in _states(taken) or [taken]:
             check_alive(one)
+        _check_guards(taken)
         is_mutable = lambda value: isinstance(value, tuple(MUTABLE))  # noqa: E731
         for value in filter(is_mutable, jax.tree.leaves(args, is_leaf=is_mutable)):
             raise InvalidError(f"arguments: expected pytrees of arrays, found a {type(value).__name__}, whose changes would "
                                "be lost; give the function what flax.nnx.split(model) gives, and flax.nnx.merge inside")
-        return run(state, *args)
+        out = run(taken, *args)
+        return (*out[:-1], give(state, out[-1])) if returns_state else out
 
     return checked
 
 
-def _carries_optimizer(state):
-    is_optimizer = lambda value: isinstance(value, OptimizerState)  # noqa: E731
-    return any(map(is_optimizer, jax.tree.leaves(state, is_leaf=is_optimizer)))
+def _check_guards(state):
+    """optax.MultiSteps keeps a NaN in its sum for ever, unless it leaves such gradients out."""
+    def is_kind(kind):
+        return lambda value: isinstance(value, kind)
+
+    for one in filter(is_kind(optax.MultiStepsState), jax.tree.leaves(state, is_leaf=is_kind(optax.MultiStepsState))):
+        if one.skip_state == () and _states(one):
+            raise InvalidError(
+                "optimizer: expected optax.MultiSteps with a should_skip_update_fn around octavo.jax.with_state, since one step "
+                "with Inf or NaN would stay in its sum, found none; give it optax.skip_not_finite, or wrap inside: "
+                "octavo.jax.with_state(optax.MultiSteps(optimizer, 4), state)")

@@ -12,6 +12,14 @@ from .state import init
 gradients.MUTABLE.append(nnx.Module)
 
 
+def _put(optimizer, state):
+    nnx.update(optimizer.opt_state, nnx.state(state))
+    return optimizer
+
+
+gradients.CARRIERS[nnx.Optimizer] = lambda optimizer: nnx.as_pure(optimizer.opt_state), _put
+
+
 class Linear(nnx.Module):
     """y = x kernel + bias, as nnx.Linear, with the bias added by the backend. kernel: [in_features, out_features], or zeros
     of shape () once octavo.jax.prepare gave it to a backend that keeps weights; site: set by prepare, None: the product is

@@ -11,7 +11,7 @@ from .. import _abi
 from ..errors import InvalidError, UnsupportedError
 from . import ffi
 from .parameters import optimizer_bytes, optimizer_list
-from .gradients import Gradients, OptimizerState
+from .gradients import OptimizerState
 from .reduction import average_gradients
 from .state import State, check_alive, end_step
 
@@ -57,8 +57,9 @@ def with_state(optimizer, state, adam=None, axis_name=None):
     """An optax.GradientTransformation that carries a State in its own state and ends the step.
 
     optimizer: any optax transformation, of the host's parameters; adam: octavo.jax.adam, for a backend that keeps weights;
-    axis_name: as of octavo.jax.end_step. Its update takes the Gradients of octavo.jax.value_and_grad(fun)(optimizer_state,
-    ...), and what else `optimizer` takes; updates are those of `optimizer`. A step in which a cast met Inf or NaN changes
+    axis_name: as of octavo.jax.end_step. It may be anywhere in another transformation, or in an nnx.Optimizer: the state of
+    the whole is what octavo.jax.value_and_grad takes and returns. Its update takes those gradients and what else `optimizer`
+    takes; updates are those of `optimizer`. A step in which a cast met Inf or NaN, and so has gradients that are NaN, changes
     neither parameters nor `optimizer`, and is counted in `skipped` of its state. Raises InvalidError for a backend that
     keeps weights without adam.
     """
@@ -72,23 +73,35 @@ def with_state(optimizer, state, adam=None, axis_name=None):
         return OptimizerState(state, optimizer.init(params), adam and adam.init(state), jnp.zeros((), jnp.int32))
 
     def update(gradients, carried, params=None, **extra):
-        if not isinstance(gradients, Gradients):
-            raise InvalidError("gradients: expected those of octavo.jax.value_and_grad(fun)(optimizer_state, "
-                               f"...), found {type(gradients).__name__}; wrap other transformations inside: "
-                               "octavo.jax.with_state(optax.MultiSteps(optimizer, 4), state); give nnx.Optimizer "
-                               "the optimizer itself, and call octavo.jax.end_step")
-        next_state, adam_state, is_bad = gradients.state, carried.adam, gradients.state.nonfinite
+        next_state, adam_state, is_bad = carried.octavo, carried.adam, _is_nan(gradients)
         if axis_name is not None:
             is_bad = lax.pmax(is_bad.astype(jnp.int32), axis_name) > 0
-        updates, inner = optimizer.update(gradients.values, carried.inner, params, **extra)
+        updates, inner = optimizer.update(gradients, carried.inner, params, **extra)
         updates = jax.tree.map(lambda u: jnp.where(is_bad, jnp.zeros_like(u), u), updates)
         inner = jax.tree.map(lambda old, new: jnp.where(is_bad, old, new), carried.inner, inner)
         if adam is not None:
-            next_state, adam_state = adam.update(next_state, adam_state)
+            next_state, adam_state = adam.update(_flagged(next_state, is_bad), adam_state)
         return updates, OptimizerState(end_step(next_state, axis_name), inner, adam_state,
                                        carried.skipped + is_bad.astype(jnp.int32))
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _is_nan(gradients):
+    """Whether octavo.jax.value_and_grad met Inf or NaN: every element is NaN then, so one of each array says it."""
+    found = [jnp.isnan(g[(0,) * jnp.ndim(g)]) for g in map(jnp.asarray, jax.tree.leaves(gradients))
+             if g.size and jnp.issubdtype(g.dtype, jnp.inexact)]
+    return jnp.stack(found).any() if found else jnp.zeros((), bool)
+
+
+def _flagged(state, is_bad):
+    """The state with the flag by which the backend's optimizer leaves a step out."""
+    slots = dict(state.slots)
+    for slot in state.session.slots:
+        if slot.role == _abi.ROLE_NONFINITE:
+            key = state.session.key(slot)
+            slots[key] = jnp.maximum(slots[key], is_bad.astype(slots[key].dtype))
+    return State(state.session, slots)
 
 
 def _step(state, hyper):

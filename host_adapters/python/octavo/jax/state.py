@@ -45,8 +45,7 @@ class State:
 
     @property
     def nonfinite(self):
-        """Whether casts of this step met Inf or NaN, as a bool array []: gradients of such a step are NaN, and
-        octavo.jax.with_state changes nothing by it."""
+        """Whether casts of this step met Inf or NaN, as a bool array []; gradients of such a step are NaN."""
         flags = [self.slots[self.session.key(slot)] for slot in self.session.slots
                  if slot.role == _abi.ROLE_NONFINITE]
         return jnp.stack([flag.max() for flag in flags]).max() > 0 if flags else jnp.zeros((), bool)
@@ -176,7 +175,8 @@ def end_step(state, axis_name=None):
 def check_alive(state):
     """Raises InvalidError for what is no State, StateError for one whose arrays were donated."""
     if not isinstance(state, State):
-        raise InvalidError(f"state: expected a State of octavo.jax.init, found {type(state).__name__}")
+        raise InvalidError("state: expected a State of octavo.jax.init, or a pytree that has one, such as the state of an "
+                           f"optimizer of octavo.jax.with_state, found {type(state).__name__}")
     for name, value in state.slots.items():
         if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) \
                 and value.is_deleted():
