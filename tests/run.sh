@@ -166,6 +166,9 @@ if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo
   for group in trl deepspeed strangers site conan mutation; do
     install_torch_env torch ecosystem "$group" || echo "The tests that need $group will be skipped, see above"
   done
+  if [[ $jax == yes ]]; then
+    install_torch_env torch jax equinox || echo "The tests that need equinox will be skipped, see above"
+  fi
   if command -v nvcc >/dev/null; then
     install_torch_env torch disassembler || echo "CudaStatic.check will read what ptxas says alone, see above"
   fi

@@ -70,7 +70,7 @@ Entry make_entry(const Registration &given) {
 
 // FNV-1a over all that a compiled program takes for granted: equal models get equal numbers in
 // every process, so that a program from JAX's cache on disk finds its run, and no other one.
-int64_t layout_hash(const Entry &e) {
+int64_t program_hash(const Entry &e, const std::string &options) {
   uint64_t hash = 14695981039346656037u;
   const auto add = [&hash](const void *data, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i)
@@ -78,6 +78,7 @@ int64_t layout_hash(const Entry &e) {
   };
   const std::string backend = text(octavo_run_backend_id(e.run));
   add(backend.data(), backend.size());
+  add(options.data(), options.size());
   for (const std::vector<List> &objects : e.lists)
     for (const List &list : objects)
       for (const Place &p : list) {
@@ -122,7 +123,7 @@ Host &host() {
 int64_t enter(const Registration &given) {
   Entry entry = make_entry(given);
   const std::unique_lock lock(mutex);
-  int64_t number = layout_hash(entry) + 1;
+  int64_t number = program_hash(entry, given.options) + 1;
   while (entries.contains(number)) ++number;
   entries.emplace(number, std::move(entry));
   return number;

@@ -47,6 +47,7 @@ struct Registration {
   const int64_t *shapes;    // rows and cols of each parameter
   const uint32_t *weights;  // the parameter of each linear
   uint32_t parameter_count, linear_count;
+  const char *options;  // of the backend and of layers, as text
 };
 
 // The host of every run of this library; it collects diagnostics, and CPU kernels run on the thread

@@ -6,7 +6,8 @@
 #   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), jax (what
 #             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel),
 #             release (what its test compares it with), disassembler (of device code), trl, deepspeed,
-#             strangers (programs of others), site (of the documents), conan (the package manager), mutation (universalmutator); <group>.txt and
+#             strangers (programs of others), equinox (and what jax.export needs), site (of the documents), conan (the package
+#             manager), mutation (universalmutator); <group>.txt and
 #             <group>.apart.txt list each
 #   --check   installs nothing; says whether these groups are complete
 #
@@ -34,7 +35,7 @@ for argument in "$@"; do
   elif [[ $argument =~ ^[a-z]+$ && (-f $here/$argument.txt || -f $here/$argument.apart.txt) ]]; then
     groups+=("$argument")
   else
-    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, release, disassembler, trl, deepspeed, strangers, site, conan, mutation), found $argument" >&2
+    echo "error: expected a group (torch, ecosystem, jax, oracles, wheel, release, disassembler, trl, deepspeed, strangers, equinox, site, conan, mutation), found $argument" >&2
     exit 2
   fi
 done
@@ -106,6 +107,7 @@ size_of() {
     trl) echo "60 MB, 280 MB on the disk" ;;
     deepspeed) echo "5 MB, 35 MB on the disk" ;;
     strangers) echo "65 MB, 260 MB on the disk" ;;
+    equinox) echo "1 MB, 3 MB on the disk" ;;
     site) echo "29 MB, 81 MB on the disk" ;;
     conan) echo "3 MB, 18 MB on the disk" ;;
     mutation) echo "1 MB, 1 MB on the disk" ;;

@@ -98,7 +98,7 @@ class OnDevice {
   // The verbs by the handlers. Returns the first error.
   std::string by_handlers(int32_t device = 0) {
     const int64_t shapes[] = {kN, kK};
-    const jax::Registration given = {run_.get(), shapes, &weight_id_, 1, 1};
+    const jax::Registration given = {run_.get(), shapes, &weight_id_, 1, 1, ""};
     number_ = octavo_jax_register(&given);
     const std::string error = verbs(device);
     octavo_jax_release(number_);

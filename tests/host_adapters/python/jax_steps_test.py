@@ -1,5 +1,6 @@
 """Steps with Inf and NaN under optax and nnx, and what else programs do with a State: copies, files, other derivatives."""
 import copy
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -17,6 +18,9 @@ import octavo
 import octavo.jax as oj
 from conftest import msamp
 from jax_parts import batch, loss, mlp, overrides, same, train_step, weights
+from torchrun import apart
+
+apart("equinox")
 
 
 def spoiled(p, x, factor):
@@ -201,3 +205,32 @@ def test_exported_programs_have_the_bits():
         jax.export.export(step)(state.slots, p, batch())
     exported = jax.export.export(step, disabled_checks=oj.export_checks())(state.slots, p, batch())
     assert same(exported.call(state.slots, p, batch()), step(state.slots, p, batch()))
+
+
+E4M3 = {"fp8.te.fp8_format": "E4M3"}
+E4M3_FOR_UP = {"layers.rule.0.match": "up", "layers.rule.0.fp8.te.fp8_format": "E4M3"}
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("flatbuffers"),
+                    reason="flatbuffers is not installed: samples/torch_env/install.sh jax equinox")
+@pytest.mark.parametrize("own, other", [({}, {}), ({}, E4M3), (E4M3_FOR_UP, {"layers.rule.0.match": "down"})],
+                         ids=["equal", "format", "rule"])
+def test_an_exported_evaluation_in_another_process(own, other, tmp_path):
+    """It runs on a run with the same options, also next to others, and on no other one: those have the same slots."""
+    config = overrides("current", **{"fp8.te.use_autocast_during_eval": True}, **own)
+    sizes = {"up": (48, 32), "down": (32, 48)}  # no run of another test is equal
+    p, state = weights(sizes), oj.init(weights(sizes), overrides=config)
+    evaluation = jax.jit(lambda slots, p, x: oj.evaluate(mlp)(oj.State(state.session, slots), p, x))
+    exported = jax.export.export(evaluation, disabled_checks=oj.export_checks())(state.slots, p, batch())
+    (tmp_path / "program").write_bytes(exported.serialize())
+    program = (f"import pathlib, sys; sys.path.insert(0, {str(__file__.rsplit('/', 1)[0])!r})\n"
+               "import jax, jax.export, numpy as np, octavo.jax as oj; from jax_parts import batch, weights\n"
+               f"before = oj.init(weights({sizes}), overrides={overrides('current', **E4M3)!r})\n"
+               f"state = oj.init(weights({sizes}), overrides={ {**config, **other}!r})\n"
+               f"program = jax.export.deserialize(bytearray(pathlib.Path({str(tmp_path / 'program')!r}).read_bytes()))\n"
+               f"print(np.asarray(program.call(state.slots, weights({sizes}), batch())).tobytes().hex())")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if other:
+        assert found.returncode and "octavo status 3" in found.stderr and "expected the number of an open run" in found.stderr
+    else:
+        assert found.stdout.strip() == np.asarray(evaluation(state.slots, p, batch())).tobytes().hex(), found.stderr

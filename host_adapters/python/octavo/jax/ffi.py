@@ -33,7 +33,7 @@ class Registration(ctypes.Structure):
     """As octavo::jax::Registration."""
     _fields_ = [("run", ctypes.c_void_p), ("shapes", ctypes.POINTER(ctypes.c_int64)),
                 ("weights", ctypes.POINTER(ctypes.c_uint32)), ("parameter_count", ctypes.c_uint32),
-                ("linear_count", ctypes.c_uint32)]
+                ("linear_count", ctypes.c_uint32), ("options", ctypes.c_char_p)]
 
 
 @functools.lru_cache(maxsize=None)
@@ -73,7 +73,7 @@ def library():
 
 def export_checks():
     """The disabled_checks with which jax.export takes programs that call a backend: they run where a run of an equal model
-    is open, on the same version of octavo."""
+    with equal options is open, on the same version of octavo."""
     return [jax.export.DisabledSafetyCheck.custom_call(f"octavo_{verb}") for verb in VERBS]
 
 
@@ -82,13 +82,14 @@ def take_diagnostics():
     return library().octavo_jax_take_diagnostics().decode("utf-8", "replace")
 
 
-def register(run, shapes, weights):
-    """Registers a sealed run and returns its number. shapes: (rows, cols) of each parameter; weights:
-    the parameter of each linear. The run must stay open until release."""
+def register(run, shapes, weights, options):
+    """Registers a sealed run and returns its number. shapes: (rows, cols) of each parameter; weights: the parameter of each
+    linear; options: text that differs where those of the backend or of a layer do, so that a program that was exported
+    finds a run with its own. The run must stay open until release."""
     flat = [size for shape in shapes for size in shape]
     given = Registration(run.handle, (ctypes.c_int64 * max(len(flat), 1))(*flat),
                          (ctypes.c_uint32 * max(len(weights), 1))(*weights), len(shapes),
-                         len(weights))
+                         len(weights), options.encode())
     return library().octavo_jax_register(ctypes.byref(given))
 
 
