@@ -30,8 +30,8 @@ RULES = {
     "host_adapters/python": Rule(only={
         "torch": r"octavo/(torch/.*|accelerate\.py|deepspeed\.py|lightning\.py)", "lightning": r"octavo/lightning\.py",
         "accelerate": r"octavo/accelerate\.py", "deepspeed": r"octavo/deepspeed\.py", "jax": r"octavo/jax/.*",
-        "flax": r"octavo/jax/(linen|nnx|serialization)\.py", "optax": r"octavo/jax/optimizer\.py",
-        "numpy": r"octavo/jax/.*",
+        "flax": r"octavo/jax/(linen|nnx|serialization)\.py", "optax": r"octavo/jax/(gradients|optimizer)\.py",
+        "equinox": r"octavo/jax/equinox\.py", "numpy": r"octavo/jax/.*",
         "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/torch/(export|saved)\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),

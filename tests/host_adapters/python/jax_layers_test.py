@@ -8,6 +8,7 @@ from flax import nnx
 
 import octavo
 import octavo.jax as oj
+from conftest import msamp
 from jax_parts import batch, overrides, same
 from octavo.jax import linen
 
@@ -71,6 +72,53 @@ def test_layers_of_nnx_that_cannot_be_converted_are_errors():
     with pytest.raises(octavo.UnsupportedError, match="at least one linear layer"):
         oj.prepare(skipped, overrides=overrides(**{"layers.skip": "*"}))
     assert skipped(jnp.ones((2, 8))).shape == (2, 8)
+
+
+class Tied(nnx.Module):
+    """A head that is the embedding, an embedding that is only looked up, and layers in a loop."""
+
+    def __init__(self, rngs, linear=nnx.Linear):
+        self.embed, self.places = nnx.Embed(24, 32, rngs=rngs), nnx.Embed(8, 32, rngs=rngs)
+        self.rnn = nnx.RNN(nnx.LSTMCell(32, 32, rngs=rngs), rngs=rngs) if linear is nnx.Linear else None
+        self.mix = linear(32, 32, rngs=rngs)
+
+    def __call__(self, tokens):
+        x = self.mix(self.embed(tokens) + self.places(jnp.arange(8)))
+        return self.embed.attend(x if self.rnn is None else self.rnn(x))
+
+
+def test_the_head_of_an_embedding_and_loops_of_nnx():
+    model, other = Tied(nnx.Rngs(0)), Tied(nnx.Rngs(0))
+    tokens = jax.random.randint(jax.random.key(0), (4, 8), 0, 24)
+    state = oj.prepare(model, overrides=overrides("current"))
+    cell = {name for name in state.accepted if name.startswith("rnn/cell/")}
+    assert len(cell) == 8 and set(state.accepted) == cell | {"embed.attend", "places.attend", "mix"}
+    of = lambda graph: lambda p, rest: jnp.mean(nnx.merge(graph, p, rest, copy=True)(tokens)**2)  # noqa: E731
+    graph, p, rest = nnx.split(model, nnx.Param, ...)
+    plain_graph, q, _ = nnx.split(other, nnx.Param, ...)
+    value, gradients, after = oj.value_and_grad(of(graph))(state, p, rest)
+    expected, right = jax.value_and_grad(of(plain_graph))(q, rest)
+    assert float(value) == pytest.approx(float(expected), rel=0.2) and float(value) != float(expected)
+    found, right = gradients["embed"]["embedding"][...], right["embed"]["embedding"][...]
+    assert float(jnp.linalg.norm(found - right)) < 0.2 * float(jnp.linalg.norm(right))
+    assert state.session.ran == cell | {"embed.attend", "mix"}
+    assert "never ran\n  places.attend" in oj.report(after)
+    with pytest.raises(octavo.UnsupportedError, match="embed.attend: .*prepared twice"):
+        oj.prepare(model, overrides=overrides())
+    with pytest.raises(octavo.StateError, match="linear mix"):
+        model(tokens)
+
+
+def test_a_backend_that_keeps_weights_leaves_embeddings_out():
+    model = Tied(nnx.Rngs(0), oj.Linear)
+    state = oj.prepare(model, overrides={"layers.min_gain": "off", **msamp()})
+    assert state.accepted == ("mix",)
+    assert state.session.left_out["embed.attend"] == "msamp would keep the embedding, which is also looked up"
+    with pytest.raises(octavo.UnsupportedError, match="layers/0: expected octavo.jax.Linear, since msamp keeps its weight, found Linear"):
+        oj.prepare(nnx.Sequential(Tied(nnx.Rngs(0)).mix), overrides={"layers.min_gain": "off", **msamp()})
+    own = nnx.Linear(8, 8, dot_general=lambda *a, **k: jax.lax.dot_general(*a, **k), rngs=nnx.Rngs(0))
+    state = oj.prepare(nnx.Sequential(own, nnx.Linear(8, 8, rngs=nnx.Rngs(0))), overrides=overrides())
+    assert list(state.session.left_out.values()) == ["it has a dot_general of its own"]
 
 
 class Mixed(nn.Module):

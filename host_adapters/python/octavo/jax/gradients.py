@@ -120,6 +120,11 @@ def _checked(function, run, returns_state=True):
         for value in filter(is_mutable, jax.tree.leaves(args, is_leaf=is_mutable)):
             raise InvalidError(f"arguments: expected pytrees of arrays, found a {type(value).__name__}, whose changes would "
                                "be lost; give the function what flax.nnx.split(model) gives, and flax.nnx.merge inside")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(args):
+            if not isinstance(leaf, (bool, int, float, complex)) and not hasattr(leaf, "dtype"):
+                raise InvalidError(f"arguments: expected pytrees of arrays, found {leaf!r} in {jax.tree_util.keystr(path)}; give "
+                                   "the function what flax.nnx.split, equinox.partition(model, equinox.is_inexact_array) or "
+                                   "functools.partial leave of it")
         out = run(taken, *args)
         return (*out[:-1], give(state, out[-1])) if returns_state else out
 

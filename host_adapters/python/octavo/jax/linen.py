@@ -207,10 +207,11 @@ def prepare(model, variables, *inputs, config=None, overrides=None, device=None,
             jnp.transpose(kernel, order).reshape(*kernel.shape[:stack], n, k).astype(dtype)
     state = init(weights, config, overrides=overrides, device=device, left_out=found.left_out,
                  layers=Layers(model))
+    backend = state.session.run.backend
     for name, spec in state.session.specs.items():
         if spec.owns_weight and not found.dense.get(name):
             state.session.close()
-            raise UnsupportedError(f"linear {name}: expected nn.Dense, since {state.session.run.backend} keeps its weight, "
+            raise UnsupportedError(f"linear {name}: expected nn.Dense, since {backend} keeps its weight, "
                                    "found another layer; use nn.Dense in the model, or fp8.backend = \"te\"")
         if spec.owns_weight:
             flat[kernels[name]] = jnp.zeros((), spec.dtype)

@@ -43,6 +43,14 @@ class Linear(nnx.Module):
         return linear(self.site, x, kernel.T, bias)
 
 
+class Embed(nnx.Embed):
+    """What octavo.jax.prepare makes of an nnx.Embed: its head `attend` multiplies by the embedding through the backend."""
+
+    def attend(self, query, out_sharding=None):
+        query, embedding = self.promote_dtype((query, self.embedding[...]), dtype=self.dtype)
+        return linear(self.site, query, embedding)
+
+
 def _contracted(layer):
     """The axes of a layer's kernel in its product, or the reason why it is not converted; None: it has no product by a
     kernel."""
@@ -57,12 +65,18 @@ def _contracted(layer):
         if isinstance(equation, str):
             return f"{equation} in its constructor" if layer.einsum_str is None else equation
         ndim, axes = len(equation.weight), equation.contracted
+    elif type(layer) is nnx.Embed:
+        ndim, axes = 2, [1]
     else:
         weights = [name for name, value in vars(layer).items()
                    if isinstance(value, nnx.Param) and jnp.ndim(value.get_value()) > 1]
         return f"{type(layer).__name__} multiplies by its {weights[0]} in its own way" if weights else None
-    found = jnp.ndim(layer.kernel.get_value())
+    found = jnp.ndim(_kernel(layer))
     return axes if found == ndim else f"its kernel has {found} dimensions, and {ndim} are a linear; is it stacked?"
+
+
+def _kernel(layer):
+    return (layer.embedding if isinstance(layer, nnx.Embed) else layer.kernel).get_value()
 
 
 def _own_op(layer):
@@ -71,40 +85,57 @@ def _own_op(layer):
     return next((name for name, plain in given.items() if getattr(layer, name, plain[0]) not in plain), None)
 
 
+def _is_ours(layer):
+    ops = (getattr(layer, name, None) for name in ("dot_general", "einsum_op"))
+    return getattr(layer, "site", None) is not None or any(isinstance(op, (dot_general, einsum)) for op in ops)
+
+
 def prepare(model, config=None, *, overrides=None, device=None):
     """Runs the layers of a model that multiply by a kernel through a backend; returns the State.
 
-    These are nnx.Linear, LinearGeneral (and so MultiHeadAttention), Einsum, and octavo.jax.Linear; octavo.jax.report names
-    the others. They are changed in place: flax's layers get octavo.jax's dot_general or einsum, and where the backend keeps
-    weights octavo.jax.Linear gives up its kernel. Other arguments and errors as octavo.jax.init; UnsupportedError for a
-    layer that already has a dot_general or einsum of its own.
+    These are nnx.Linear, LinearGeneral (and so MultiHeadAttention), Einsum, the head nnx.Embed.attend, and octavo.jax.Linear;
+    octavo.jax.report names the others. They are changed in place: flax's layers get octavo.jax's dot_general, einsum or
+    attend, and where the backend keeps weights octavo.jax.Linear gives up its kernel. Other arguments and errors as
+    octavo.jax.init; UnsupportedError for a model that is prepared already.
     """
     layers, weights, left_out = {}, {}, {}
     for path, layer in nnx.iter_graph(model):
         axes = _contracted(layer) if isinstance(layer, nnx.Module) else None
-        name = "/".join(map(str, path))
+        name = "/".join(map(str, path)) + (".attend" if isinstance(layer, nnx.Embed) else "")
+        if axes is not None and _is_ours(layer):
+            raise UnsupportedError(f"linear {name}: expected a layer of flax, found one of octavo.jax; is the model prepared "
+                                   "twice? Build a new one")
+        if axes is not None and not isinstance(axes, str) and _own_op(layer):
+            axes = f"it has a {_own_op(layer)} of its own"
         if isinstance(axes, str):
             left_out[name] = axes
         elif axes is not None:
-            if _own_op(layer):
-                raise UnsupportedError(f"linear {name}: expected a layer without a {_own_op(layer)} of its own, found one "
-                                       "with it; is the model prepared twice? Build a new one")
-            kernel = layer.kernel[...]
+            kernel = _kernel(layer)
             (n, k), free, contracted = sides(kernel.shape, axes)
             layers[name] = layer
             weights[name] = kernel.transpose(*free, *contracted).reshape(n, k).astype(layer.dtype or kernel.dtype)
-    state = init(weights, config, overrides=overrides, device=device, left_out=left_out)
-    owned = [name for name, spec in state.session.specs.items() if spec.owns_weight]
+    open_run = lambda: init(weights, config, overrides=overrides, device=device, left_out=left_out)  # noqa: E731
+    state = open_run()
+    backend = state.session.run.backend
+    owned = {name for name, spec in state.session.specs.items() if spec.owns_weight}
+    heads = {name for name in owned if isinstance(layers[name], nnx.Embed)}
+    if heads:
+        state.session.close()
+        left_out.update(dict.fromkeys(heads, f"{backend} would keep the embedding, which is also looked up"))
+        weights = {name: weight for name, weight in weights.items() if name not in heads}
+        state, owned = open_run(), owned - heads
     for name in owned:
         if not isinstance(layers[name], Linear):
             state.session.close()
-            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since {state.session.run.backend} keeps its "
+            raise UnsupportedError(f"linear {name}: expected octavo.jax.Linear, since {backend} keeps its "
                                    f"weight, found {type(layers[name]).__name__}; use the former in the model, or "
                                    "fp8.backend = \"te\"")
     for name in state.accepted:
         layer, site = layers[name], state[name]
-        if isinstance(layer, Linear):
+        if isinstance(layer, (Linear, nnx.Embed)):
             layer.site = nnx.static(site)
+            if isinstance(layer, nnx.Embed):
+                object.__setattr__(layer, "__class__", Embed)
             if name in owned:
                 layer.kernel[...] = jnp.zeros((), layer.kernel.dtype)
         elif isinstance(layer, nnx.Einsum):
