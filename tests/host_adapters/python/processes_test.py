@@ -126,6 +126,12 @@ def step(model, optimizer):
     model(torch.randn(32, 32)).square().mean().backward()
     optimizer.step()
 
+def save():
+    state = octavo.state_dict(model)
+    octavo.load_state_dict(model, state)
+    assert all(torch.equal(value.view(-1).view(torch.uint8), octavo.state_dict(model)[key].view(-1).view(torch.uint8))
+               for key, value in state.items())
+
 model, optimizer = made()
 step(model, optimizer)
 """
@@ -145,6 +151,7 @@ for program in programs:
     child = os.fork()
     if child == 0:
         os.dup2(said.fileno(), 2)
+        signal.alarm(60)
         mine = program
         break
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -169,6 +176,26 @@ ENDS = {
     "used_in_atexit": ("atexit.register(lambda: step(model, optimizer))", 0),
     "two_models": ("other = made(); step(*other); del model", 0),
     "module_of_octavo_gone": ("del octavo; sys.modules.pop('octavo')", 0),
+    "saved_in_atexit": ("atexit.register(save)", 0),
+    "saved_after_main": ("""
+def late():
+    threading.main_thread().join()
+    save()
+threading.Thread(target=late).start()""", 0),
+    # Also while the main program saves or steps. SIGALRM of the driver ends what waits for ever.
+    "saved_in_a_handler": ("""
+saves = 0
+def handler(*_):
+    global saves
+    saves += 1
+    octavo.state_dict(model)
+    if saves < 100:
+        signal.setitimer(signal.ITIMER_PROF, 0.001)
+signal.signal(signal.SIGPROF, handler)
+handler()
+while saves < 100:
+    save()
+    step(model, optimizer)""", 0),
     # A daemon thread that trains at this time ends torch itself with SIGABRT, with or without Octavo.
     "a_thread_ends_first": ("""
 thread = threading.Thread(target=lambda: step(model, optimizer))
@@ -192,7 +219,9 @@ step(model, optimizer)""", 0),
 
 
 # All ends with weights in slots; with weights in torch those that differ there.
-CASES = [("msamp", end) for end in ENDS] + [("te", end) for end in ("falls_off", "used_in_atexit")]
+CASES = [("msamp", end) for end in ENDS] + [("te", end) for end in
+                                             ("falls_off", "used_in_atexit", "saved_in_atexit", "saved_after_main",
+                                              "saved_in_a_handler")]
 
 
 @pytest.fixture(scope="module")
