@@ -1,4 +1,5 @@
-# octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>])
+# octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>]
+#                   [INTERFACES <interfaces...>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports octavo_plugin_query_v1 and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
@@ -7,6 +8,7 @@
 # The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
+# INTERFACES are what get_interface answers, for `octavo list`; octavo.backend/1 without it.
 # `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
 # `octavo manifest <id> --options <id>.so --only-options` prints them. `octavo verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
@@ -38,7 +40,7 @@ function(octavo_read_abi_headers variable)
 endfunction()
 
 function(octavo_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES")
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
   endif()
@@ -51,6 +53,10 @@ function(octavo_add_plugin id)
     set(OCTAVO_PLUGIN_VERSION "${PROJECT_VERSION}")
   endif()
   set(OCTAVO_PLUGIN_DESCRIPTION "${arg_DESCRIPTION}")
+  if(NOT arg_INTERFACES)
+    set(arg_INTERFACES octavo.backend/1)
+  endif()
+  list(JOIN arg_INTERFACES "\", \"" OCTAVO_PLUGIN_INTERFACES)
   string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" OCTAVO_PLUGIN_TUPLE)
 
   set(target "octavo_plugin_${id}")

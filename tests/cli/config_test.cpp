@@ -57,7 +57,7 @@ TEST_F(CliConfig, check_refuses_the_names_that_explain_refuses) {
   for (const auto &[text, code, words] :
        {std::tuple{"[fp8]\nbackend = \"fake\"\nfallback = [\"BF16\"]\n", 2,
                    "fp8.fallback: expected \"bf16\", found \"BF16\""},
-        {"[fp8]\nbackend = \"fakee\"\n", 1, "no backend \"fakee\" is installed"}}) {
+        {"[fp8]\nbackend = \"fakee\"\n", 1, "did you mean \"fake\"?"}}) {
     const std::string file = dir.write("octavo.toml", text);
     for (const std::vector<std::string> &command :
          {std::vector<std::string>{"config", "check", file}, {"explain", file}}) {

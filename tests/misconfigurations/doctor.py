@@ -118,7 +118,7 @@ VERSION = subprocess.run([sys.argv[1], "--version"], capture_output=True, text=T
 FAKE = '[fp8]\nbackend = "fake"\n'
 CUDA = '[device]\nkind = "cuda"\n'
 MACHINES = [
-    machine("sound", 0, last="nothing is wrong: FP8 runs here"),
+    machine("sound", 0, last="nothing is wrong: FP8 runs on the CPU, emulated"),
     machine("plugin that is missing", 1, "run", "manifest", ("quantum_tunnel",), "replace line 2",
             config='[fp8]\nbackend = "quantum_tunnel"\n'),
     machine("plugins that the group may write", 1, "run", "trust", ("mode 0775",), "run `chmod g-w ",
@@ -136,6 +136,10 @@ MACHINES = [
             "install the driver of the GPU", gpu="init=803"),
     machine("GPU without FP8 units", 1, "run", "device", ("8.9 or higher",), "replace line 2",
             config=CUDA, gpu="capability=80"),
+    machine("GPU whose kernels are not installed, and the CPU will do", 0, "gpu", "",
+            ("CUDA kernels are not installed",), "pip install octavo_cuda-*.whl", gpu="capability=90"),
+    machine("GPU without free memory, and the CPU will do", 0, "gpu", "", ("512 MiB of free memory",),
+            "end what fills it", gpu="capability=90 free=100"),
     machine("GPU whose kernels are not installed", 1, "run", "kernel", ("kernels are not installed",),
             "replace line 2", config=CUDA, gpu="capability=90"),
     machine("unknown variable", 2, "run", "config", ("OCTAVO_BAKEND", "OCTAVO_BACKEND"), "run `",

@@ -139,7 +139,7 @@ says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$
 says "$wheel/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$wheel/octavo/octavo" list
 for octavo in "$unpacked/bin/octavo" "$wheel/octavo/octavo"; do
   says "octavo ${version#octavo-}, " "$octavo" version
-  says "nothing is wrong: FP8 runs here" "$octavo" doctor
+  says "nothing is wrong: FP8 runs on the CPU" "$octavo" doctor
   says " passed, 0 failed, " "$octavo" verify reference
 done
 echo "aarch64: six Debian packages, a tarball and a wheel made, checked, and octavo of both run by qemu-aarch64"

@@ -9,7 +9,8 @@ Each fenced block has one of the markers of pages.py on the line before it. A bl
 `<!-- from: samples/minimal_plugin/minimal.c#seal -->` must equal the region between the lines `[seal]`
 and `[/seal]` of that file, each alone in a //, /* */ or # comment. Without `#region` it must equal the
 whole file. A block after `<!-- diff: old.py new.py -->` must be the lines that differ between the two.
-Blocks marked `run`, `output` and `config` are tests/docs/docs_run.py's part.
+Blocks marked `run`, `output` and `config` are tests/docs/docs_run.py's part. In no text file may pip be given the name
+octavo, which no index has: whoever registers it there would run code on the machines of readers. A file's name is safe.
 """
 import collections
 import difflib
@@ -30,6 +31,8 @@ WORDS = {
     "is told": "gets, learns", "are told": "get, learn", "it says": "name who or what",
     "is said": "name who or what",
 }
+BY_NAME = re.compile(r"(?:\bpip3? install\s[^\n`;]*?|\binstall ['\"]?(?=octavo\[))(?<![\w./~-])"
+                     r"octavo(?:[-_]cuda)?(?:\[[\w,]*\])?(?=[\s,;'\"`]|$)", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 
 
@@ -80,6 +83,11 @@ def check_words(path, text):
     prose = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.S)
     return [f"{path}: '{word}' in the prose, write: {better}" for word, better in WORDS.items()
             if re.search(rf"\b{word.replace(' ', chr(92) + 's+')}\b", prose, re.I)]
+
+
+def check_names(path, text):
+    return [f"{path}: '{found}' takes a name from an index that has no octavo, write the wheel's file name"
+            for found in BY_NAME.findall(text)]
 
 
 def difference(root, old, new):
@@ -154,8 +162,9 @@ def check(root):
     root = pathlib.Path(root)
     faults, count, kinds = [], 0, collections.Counter()
     for path in tree.files(root):
+        text = tree.text(root, path)
+        faults += check_names(path, text)
         if path.suffix == ".md":
-            text = tree.text(root, path)
             found, of_page = check_blocks(root, path, text)
             faults += check_links(root, path, text) + check_words(path, text) + found
             count, kinds = count + 1, kinds + of_page
@@ -172,6 +181,8 @@ PLANTED = [
     ("[bad](gone.md) [good](b.md#two-words) `[no](code.md)`", "links gone.md"),
     ("[worse](b.md#gone)", "no such heading"),
     ("It is stored for\never beside it.", "'beside' in the prose, write: next to|'for ever' in the prose"),
+    ("Run pip inst" "all 'octavo[jax]', then\npi" "p install octavo_cuda", "'octavo[jax]' takes|install octavo_cuda' takes"),
+    ("pip install ./octavo-0.1.0.whl[torch] octavo_cuda-*.whl; pip uninstall octavo; vcpkg install octavo", None),
     ("`beside`\n<!-- not run: it lies elsewhere -->\n```sh\nmend\n```", None),
     ("<!-- from: x.c#a -->\n```c\nint a;\n```", None),
     ("<!-- from: x.c#b -->\n```c\nint b;\n\n  int d;\n```",

@@ -77,16 +77,17 @@ void add_cache(Json &all, const Json &cache) {
   all.push_back(f);
 }
 
-// A driver that is there and of no use; where none is, the machine has no GPU.
+// A driver is installed, and no GPU can compute FP8. Without a driver the machine has no GPU.
 void add_gpu(Json &all, const Json &j) {
   const Json &cuda = j["machine"]["cuda"];
-  const std::string text = text_of(cuda, "text"), remedy = text_of(cuda, "remedy");
+  const std::string text = text_of(cuda, "fp8"), remedy = text_of(cuda, "remedy");
   if (remedy.empty()) return;
   for (const Json &f : all)
-    if (text_of(f, "text") == text_of(cuda, "fp8")) return;
+    if (text_of(f, "text") == text) return;
   all.push_back({{"severity", "warning"},
                  {"about", "gpu"},
                  {"text", "the GPU cannot be used: " + text},
+                 {"evidence", text_of(cuda, "text")},
                  {"remedy", remedy}});
 }
 

@@ -107,6 +107,15 @@ void print_run(const Page &page, const Json &j) {
     page.row("runs", text_of(j, "runs") + " on " + text_of(j, "device"));
 }
 
+// The device that was looked at, which is the CPU unless device.kind names a GPU.
+std::string where_of(const Json &j) {
+  if (!text_of(j, "device").starts_with("cpu")) return "the GPU";
+  const bool has_gpu = j.contains("machine") && !j["machine"]["cuda"]["devices"].empty() &&
+                       !j["machine"]["cuda"].contains("remedy");
+  return std::string("the CPU, emulated (not faster)") +
+         (has_gpu ? "; for the GPU add --set device.kind=cuda" : "");
+}
+
 }  // namespace
 
 void print_page(const Json &j) {
@@ -124,7 +133,7 @@ void print_page(const Json &j) {
   }
   const Json &first = j["first"];
   if (first.is_null())
-    page.unbroken("fix first", "nothing is wrong: FP8 runs here");
+    page.unbroken("fix first", "nothing is wrong: FP8 runs on " + where_of(j));
   else if (first.contains("apply"))
     page.unbroken("fix first", text_of(first, "apply"));
   else

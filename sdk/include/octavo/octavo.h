@@ -41,8 +41,8 @@ OCTAVO_EXPORT octavo_str octavo_version(void);
 typedef struct octavo_open_desc {
   uint32_t size;
   uint32_t kind;          /* OCTAVO_KIND_OPEN_DESC */
-  octavo_str config_path; /* the file, read if config_text.data is null; appears in messages; the
-                             folder `plugins` next to it is searched. Empty and no text: defaults */
+  octavo_str config_path; /* the file, read if config_text.data is null; appears in messages, and
+                             relative paths start at its folder. Empty and no text: defaults */
   octavo_str config_text; /* TOML, used instead of the content of the file */
   const octavo_option_value *overrides; /* dotted keys: {"fp8.te.recipe", text "delayed"} */
   uint64_t override_count;

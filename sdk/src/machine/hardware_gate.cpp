@@ -45,8 +45,7 @@ std::optional<Verdict> refuse_cuda(const Hardware &hw, std::string *repair) {
   const std::string driver =
       hw.cuda_text + (hw.driver_version.empty() ? "" : ", version " + hw.driver_version);
   if (!hw.cuda_driver)
-    return refused(OCTAVO_REASON_DRIVER,
-                   "device.kind = \"cuda\", but this machine offers no CUDA device", driver,
+    return refused(OCTAVO_REASON_DRIVER, "this machine offers no CUDA device", driver,
                    "install the driver of the GPU");
   if (hw.cuda_version < kMinCuda)
     return refused(OCTAVO_REASON_DRIVER,
@@ -59,8 +58,7 @@ std::optional<Verdict> refuse_cuda(const Hardware &hw, std::string *repair) {
         concat(driver, ", ", hw.mig_devices, " GPU(s) in MIG mode"),
         "create an instance with `nvidia-smi mig -cgi 0 -C` and name it in CUDA_VISIBLE_DEVICES");
   if (hw.cuda_devices.empty())
-    return refused(OCTAVO_REASON_DEVICE,
-                   "device.kind = \"cuda\", but this machine offers no CUDA device", driver,
+    return refused(OCTAVO_REASON_DEVICE, "this machine offers no CUDA device", driver,
                    "name the GPU in CUDA_VISIBLE_DEVICES");
   std::string all;
   const CudaDevice *capable = nullptr;

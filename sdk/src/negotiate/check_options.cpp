@@ -23,6 +23,8 @@ bool may_be_backend(const Manifest &manifest) {
 // else why it is of no use.
 std::string refused(const Negotiation &n, Candidate &c, const octavo_host *host) {
   if (!read_candidate(n, c, host)) {
+    if (n.discovery.find(c.id) == nullptr)
+      return c.verdicts.back().text + "; " + c.verdicts.back().remedy.text;
     std::string text = "its plugin is refused";
     for (const Verdict &v : c.verdicts) text += "; " + v.text;
     return text;

@@ -119,6 +119,11 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host);
 
 // The plugin that holds the kernels of CUDA devices.
 inline constexpr const char *kCudaKernels = "kernels-cuda";
+inline constexpr const char *kNoCudaKernels =
+    "the CUDA kernels are not installed: no plugin \"kernels-cuda\"";
+inline constexpr const char *kInstallCudaKernels =
+    "install them from the file of this release: `python -m pip install octavo_cuda-*.whl` "
+    "(docs/install.md#wheel)";
 
 // Opens these kernels as the device of a negotiation, or notes why it has none.
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,

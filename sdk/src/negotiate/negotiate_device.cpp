@@ -19,10 +19,9 @@ const LoadedPlugin *cuda_kernels(Negotiation &n, const octavo_host *host) {
     n.discovery.must_know(c.id);
     std::string gpus;
     for (const CudaDevice &d : n.hardware.cuda_devices) gpus += ", " + d.name;
-    c.verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
-                          "the CUDA kernels are not installed: no plugin \"" + c.id + "\"",
+    c.verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL, kNoCudaKernels,
                           n.hardware.cuda_text + gpus + "; looked in " + n.discovery.places_text(),
-                          use_cpu(", or install the plugin")});
+                          use_cpu(concat(", or ", kInstallCudaKernels))});
     return nullptr;
   }
   load_candidate(n, c, Offer::kKernels, host);

@@ -73,6 +73,8 @@ Json hardware_model(const Negotiation &n) {
   std::string repair;
   if (const std::optional<Verdict> refused = refuse_cuda(hw, &repair))
     j["cuda"]["fp8"] = refused->text;
+  else if (n.discovery.find(kCudaKernels) == nullptr)
+    j["cuda"]["fp8"] = kNoCudaKernels, repair = kInstallCudaKernels;
   else
     j["cuda"]["fp8"] = "has FP8 units";
   // Where a driver is installed, somebody means to use a GPU.

@@ -14,7 +14,7 @@ def imported(first):
 
 
 @pytest.mark.parametrize("first, found, remedy", [
-    (HIDDEN, "none", "'octavo[torch]'"),
+    (HIDDEN, "none", "'torch>=2.11,<3.0'"),
     (OTHER.format("2.10.1+cpu"), "2.10.1+cpu in /there", "'torch>=2.11,<3.0'"),
     (OTHER.format("3.0.0a0+git"), "3.0.0a0+git in /there", "'torch>=2.11,<3.0'")])
 def test_a_torch_that_does_not_fit_is_named(first, found, remedy):

@@ -61,11 +61,12 @@ TEST_F(NegotiateDevice, gpu_without_kernels) {
   EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
   EXPECT_EQ(v.text, "the CUDA kernels are not installed: no plugin \"kernels-cuda\"");
   EXPECT_THAT(v.evidence, HasSubstr("driver for CUDA 12.4, NVIDIA L4; looked in "));
-  EXPECT_EQ(v.remedy.text, "set device.kind = \"cpu\" or \"auto\", or install the plugin");
+  EXPECT_EQ(v.remedy.text,
+            concat("set device.kind = \"cpu\" or \"auto\", or ", kInstallCudaKernels));
   v = only_verdict(OCTAVO_DEVICE_CUDA);
   EXPECT_EQ(v.remedy.text,
-            "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU, or install the "
-            "plugin");
+            concat("open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU, or ",
+                   kInstallCudaKernels));
 }
 
 // What refuses the plugin of the kernels, and not the device, keeps its remedy.

@@ -44,7 +44,7 @@ def library():
     path = folder() / "liboctavo_jax.so"
     if not path.exists():
         raise ResourceError(f"liboctavo_jax.so: expected it in {path.parent}, found none; this build "
-                            "of octavo has no JAX support: install octavo[jax], or build with "
+                            "of octavo has no JAX support: install a wheel of a release, or build with "
                             "OCTAVO_BUILD_JAX=ON")
     if tuple(int(v) for v in jax.__version__.split(".")[:2]) < OLDEST:
         raise VersionError(f"jax: expected {OLDEST[0]}.{OLDEST[1]} or later, found {jax.__version__}; "

@@ -6,6 +6,6 @@ try:
 except ModuleNotFoundError as e:
     if e.name != "torch":
         raise
-    raise ImportError(f"octavo.torch: expected {EXPECTED_TORCH}, found none; run `python -m pip install 'octavo[torch]'`") from e
+    raise ImportError(f"octavo.torch: expected {EXPECTED_TORCH}, found none; {INSTALL_TORCH}") from e
 if not has_torch_abi(torch.__version__):
     raise ImportError(f"octavo.torch: expected {EXPECTED_TORCH}, found {torch.__version__} in {torch.__path__[0]}; {INSTALL_TORCH}")
