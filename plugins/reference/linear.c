@@ -100,7 +100,7 @@ static buffers backward_buffers(const octavo_session *s, carver *c, int64_t m, i
   return b;
 }
 
-/* Sizes are affine over multiples of 64 rows, up to the alignment of the pieces. */
+/* Sizes are affine over multiples of 256 rows, up to the alignment of the pieces. */
 static octavo_extent extent_of(const octavo_session *s, int64_t n, int64_t k,
                                buffers (*lay_out)(const octavo_session *, carver *, int64_t,
                                                   int64_t, int64_t)) {

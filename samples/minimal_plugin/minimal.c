@@ -324,7 +324,7 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
 /* [/backward] */
 
 /* [plan] */
-/* Kernels promise that what they ask for is affine over multiples of 64 rows: two questions do. */
+/* Kernels promise that what they ask for is affine over multiples of 256 rows: two questions do. */
 static octavo_extent extent_of(const pass *at_256, const pass *at_512) {
   const uint64_t small = at_256->used + at_256->kernels, large = at_512->used + at_512->kernels;
   return (octavo_extent){256, (large - small) / 256, small - (large - small)};

@@ -23,7 +23,22 @@
  *     borrowed for the duration of the call; the callee copies what it keeps. Strings in a plugin's
  *     tables are static. octavo_verdict states the lifetime of its own.
  *   - No exception, longjmp or signal crosses the ABI.
- *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort.
+ *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort. A host
+ *     refuses, at seal, what it could not call correctly, and keeps what only describes:
+ *
+ *       field                                          a host that does not know the value
+ *       octavo_slot.role                               takes it for OCTAVO_ROLE_OTHER
+ *       octavo_slot.granularity                        keeps it; the scales are not read
+ *       octavo_slot.access, combine, shard,            refuses the seal
+ *         owner_kind, dtype, a bit of flags
+ *       octavo_slot.scale_slot                         refuses one that is not of role SCALE_INV
+ *       octavo_slot_use.owner_kind                     refuses the seal
+ *       octavo_linear_plan.gradient, a bit of flags    refuses the seal
+ *       octavo_gradient_stage.collective               refuses the plan
+ *       octavo_verdict.decision                        refuses the answer
+ *
+ *   - Calls of verbs do not look at flags that they do not know. So a host sets a flag of a later
+ *     minor only in a call whose plan offered it.
  */
 #ifndef OCTAVO_ABI_H
 #define OCTAVO_ABI_H
@@ -97,15 +112,28 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
 #define OCTAVO_NONE 0xFFFFFFFFu
 
 /* Every function of the ABI has one thread tag and one phase tag.
- *   THREAD_CONTROL  any thread, but one call at a time per session
- *   THREAD_STREAM   any number of concurrent calls on one session, as long as no two of them write
- *                   the same slot, `saved` or workspace. They may accumulate into one slot: kernels
- *                   combine atomically
+ *   THREAD_CONTROL  any thread; the session (of kernels: the ctx) is the call's alone. No other
+ *                   call on it runs, and none that was queued is still at work
+ *   THREAD_STREAM   any thread, next to other such calls that are ordered before or after it, or
+ *                   that neither write, update nor clear what this one reads or writes (a slot,
+ *                   `saved`, a workspace, a tensor), nor read what this one writes. They may
+ *                   accumulate into one slot: kernels combine atomically. So quantize_weight,
+ *                   end_step and optimizer_step exclude each forward and backward with their slots
  *   THREAD_ANY      any thread, at any time
  *   PHASE_SETUP     may allocate, lock and search
  *   PHASE_STEP      as PHASE_HOT, but may take long
  *   PHASE_HOT       must not allocate, lock, synchronize, look anything up by name or read device
- *                   memory from the host */
+ *                   memory from the host
+ *
+ * One call is ordered before another if it returned before the other began and, on a device, both
+ * are on one stream or an event orders their streams. To order streams is the host's task.
+ *
+ * On a device with streams a call is queued on `stream`: OCTAVO_OK means no more than that. Its
+ * memory, workspaces included, is in use until the stream has passed it; its structs and lists are
+ * not. Ordered calls may share a workspace. What fails on the device is reported by a later call on
+ * it, or by octavo_memory.synchronize. `stream` is what the device's own interface has
+ * (cudaStream_t); null is the default stream of that interface, and the only value on a CPU. The
+ * thread's current device need not be the session's, and is the same afterwards. */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY

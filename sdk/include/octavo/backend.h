@@ -17,6 +17,21 @@
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
  * accumulators of that call are undefined; everything else is unchanged and the session remains
  * usable. A verb need not be called if no slot in its list has an access for it.
+ *
+ * What a host may do, and a backend must bear:
+ *   - end_step after a step that changed no weight, after evaluation only, or again without a call
+ *     in between: the rules of scales say what an amax of 0 does. Without end_step, accumulators
+ *     keep growing and scales stay.
+ *   - a recomputed forward: it accumulates again, which changes no MAX, and counts twice in SUM
+ *     slots. Those are telemetry.
+ *   - another weight between a forward and its backward: after quantize_weight, backward takes the
+ *     codes that are then in the cache. A host that wants those of the forward keeps or restores
+ *     the cache.
+ *   - `saved` copied or moved to other memory of the device, or away and back.
+ *   - evaluation in between: quantize_weight does not depend on OCTAVO_FORWARD_EVALUATION.
+ *   - diagnose is called from any thread of the plugin, and never calls back into it.
+ * Inputs and outputs of one call do not overlap, except that accumulated and updated memory is read
+ * and written: y is not x, dx is not dy, and dw is no slot.
  */
 #ifndef OCTAVO_BACKEND_H
 #define OCTAVO_BACKEND_H
@@ -151,8 +166,9 @@ enum {
                                    that is recomputed in backward */
 };
 
-/* Arguments of linear_forward: y = x w^T + bias. x and y are f32, bf16 or f16; the dtype may differ
- * from call to call. */
+/* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
+ * own; they may differ from call to call. Sizes of the plan hold for all of them, and for M up to
+ * 2^40. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
@@ -173,7 +189,8 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed. */
+ * null is not computed. dy, x, dx, dw and db are f32, bf16 or f16, each on its own; dw is in the
+ * parameter's gradient_dtype as a rule. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */

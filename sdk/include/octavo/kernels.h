@@ -2,19 +2,22 @@
  *
  * Implemented by kernels/<device>. Backends fill in the call structs and call the functions through
  * octavo_session_desc.kernels, with octavo_session_desc.kernels_ctx as the first argument. Only
- * kernels access slot memory. No kernel allocates, synchronizes or prints. Kernels combine with an
+ * kernels access slot memory. No kernel synchronizes or prints. One may allocate and lock at its
+ * first call of a kind, never while its stream is captured. Kernels combine with an
  * accumulated output atomically: concurrent calls may accumulate into one slot. With
  * OCTAVO_CAPS_DETERMINISTIC, results are the same for any number of threads.
  *
- * The arithmetic is exact to the bit; kernels/format defines it.
+ * Casts, scales, histories, sums, prologues, Adam steps and packing are exact to the bit;
+ * kernels/format defines them. Products are exact to the bit on a CPU, and elsewhere within the
+ * bound that docs/numerics.md derives from the order of their additions.
  *
  * Cast: code = round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite
  * overflow and infinity give the largest finite code. NaN stays NaN.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN.
  *
- * GEMM: exact products of codes, summed over K in fp32 in ascending order, multiplied once by
- * fl32(a_scale_inv * b_scale_inv), then the bias, then one rounding to the output's dtype.
+ * GEMM: exact products of codes, summed over K in fp32 (on a CPU in ascending order), multiplied
+ * once by fl32(a_scale_inv * b_scale_inv), then the bias, then one rounding to the output's dtype.
  */
 #ifndef OCTAVO_KERNELS_H
 #define OCTAVO_KERNELS_H
@@ -395,8 +398,8 @@ struct octavo_kernels {
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
    * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. Only shapes, dtypes and flags are read, not
    * data. The size never decreases when a dimension grows and is affine in each dimension over
-   * multiples of 64, so that a backend can derive an octavo_extent for a sum of calls from two
-   * queries. */
+   * multiples of 256, with f32 operands enough for bf16 and f16, so that a backend can derive an
+   * octavo_extent for a sum of calls from two queries. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

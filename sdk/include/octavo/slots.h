@@ -77,7 +77,9 @@ enum {
 enum {
   OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit */
   OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory */
-  OCTAVO_SLOT_REDUCE = 4,     /* combined over all ranks before optimizer_step and end_step */
+  OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
+                                 have the same object, by name, and other rows of its data; of a
+                                 pool each column over the ranks that have the object of its label */
   OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know;
                                  octavo_run_codes reads them. Not with CHECKPOINT or NATIVE */
 };

@@ -70,14 +70,15 @@ enum {
  * they do not know. */
 enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
 
-/* The dequantization multipliers of a quantized tensor: value = code * scale_inv * *second. 40
- * bytes. Frozen. */
+/* The dequantization multipliers of a quantized tensor: value = code * scale_inv, and with a second
+ * level what its granularity states. 40 bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
   int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR */
   uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
-  float *second;        /* second level: one f32 for the tensor, in device memory; null means 1 */
+  float *second;        /* second level: one f32 for the tensor, in device memory; null: there is
+                           none, as with every granularity of this header */
   uint32_t order;       /* OCTAVO_SCALES_... */
   uint32_t reserved;
 } octavo_scale;

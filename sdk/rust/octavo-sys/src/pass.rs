@@ -12,8 +12,8 @@ use crate::growable::Call;
 use crate::operands::{skip, width, Codes, Directions, Floats, Tensor};
 use crate::sys::*;
 
-/// Kernels promise that what they ask for is affine over multiples of 64 rows, and pieces at
-/// multiples of 256 bytes are affine over multiples of 256: two questions give the formula.
+/// Kernels promise that what they ask for is affine over multiples of 256 rows, and so
+/// are pieces at multiples of 256 bytes: two questions give the formula.
 pub(crate) const MEASURED_ROWS: i64 = 256;
 
 /// A function of the kernels table.

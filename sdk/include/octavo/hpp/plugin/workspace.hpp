@@ -38,8 +38,8 @@ class Carver {
   uint64_t used_ = 0;
 };
 
-// Kernels promise that what they ask for is affine over multiples of 64 rows, and pieces at
-// multiples of 256 bytes are affine over multiples of 256: so two questions give the formula.
+// Kernels promise that what they ask for is affine over multiples of 256 rows, and so are pieces at
+// multiples of 256 bytes: two questions give the formula.
 constexpr int64_t kMeasuredRows = 256;
 
 // `used` gives the bytes for a number of rows. `row_multiple` divides kMeasuredRows: how finely
