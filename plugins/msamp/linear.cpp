@@ -3,18 +3,18 @@
 
 namespace octavo::msamp {
 
-using author::kRows;
+using plugin::kRows;
 
 // The scale follows from the amax of the tensor itself.
 Cast Msamp::by_rule(const octavo_scale &in_scale_inv) const {
   Cast how;
   how.rule = options().rule();
-  how.in_scale_inv = author::floats_of(in_scale_inv);
+  how.in_scale_inv = plugin::floats_of(in_scale_inv);
   return how;
 }
 
 // The scale follows from the history, once that is as long as its window.
-Cast Msamp::delayed(const author::Observation &history) const {
+Cast Msamp::delayed(const plugin::Observation &history) const {
   Cast how = by_rule();
   how.scale = history.scale;
   how.counter = history.counter;
@@ -35,7 +35,7 @@ void Msamp::encode_weight(Pass &p, const Operand &weight, Codes &codes) const {
   p.cast(weight.codes, codes, how);
 }
 
-void Msamp::cast_weight(Pass &p, const author::WeightCall &c) const {
+void Msamp::cast_weight(Pass &p, const plugin::WeightCall &c) const {
   if (!options().weight_cache || !c.parameter.has_linear) return;
   Codes codes = c[cache_];
   encode_weight(p, c[weight_].by_rows(), codes);
@@ -44,7 +44,7 @@ void Msamp::cast_weight(Pass &p, const author::WeightCall &c) const {
 // Codes of the weight for fprop (rows) or dgrad (columns): from the cache, from the slot itself, or
 // cast now.
 Operand Msamp::weight(Pass &p, const Addresses &c, const Parameter &w,
-                      author::Directions direction) const {
+                      plugin::Directions direction) const {
   const Codes kept = c[cache_];
   if (direction == kRows ? kept.has_rows() : kept.has_columns())
     return direction == kRows ? kept.by_rows() : kept.by_columns();
@@ -58,35 +58,35 @@ Operand Msamp::weight(Pass &p, const Addresses &c, const Parameter &w,
 }
 
 // y = x w^T + bias
-void Msamp::forward(Pass &p, const author::ForwardCall &c) const {
+void Msamp::forward(Pass &p, const plugin::ForwardCall &c) const {
   Codes x = c.keeps() ? p.saved_columns(c.k(), OCTAVO_E4M3FN) : Codes();
   p.add_rows(x, c.m(), c.k(), OCTAVO_E4M3FN);
-  const author::Observation seen = c[x_];
+  const plugin::Observation seen = c[x_];
   p.cast(c.x(), x, delayed(seen));
   p.record(c.x(), x.by_rows(), seen.statistics);
   const Operand w = weight(p, c, c.weight, kRows);
   // MS-AMP 0.4.0 adds the bias to the rounded product.
-  const uint32_t rounds = options().parity() ? uint32_t{author::kBiasAfter} : 0;
-  p.multiply(x.by_rows(), w, c.y(), c.bias(), author::kFastAccumulation | rounds);
+  const uint32_t rounds = options().parity() ? uint32_t{plugin::kBiasAfter} : 0;
+  p.multiply(x.by_rows(), w, c.y(), c.bias(), plugin::kFastAccumulation | rounds);
 }
 
 // dx = dy w, dw += dy^T x, db += column sums of dy
-void Msamp::backward(Pass &p, const author::BackwardCall &c) const {
-  Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? author::kBothDirections : kRows);
-  const author::Observation seen = c[dy_];
+void Msamp::backward(Pass &p, const plugin::BackwardCall &c) const {
+  Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, c.wants_dw() ? plugin::kBothDirections : kRows);
+  const plugin::Observation seen = c[dy_];
   // While dy may still be in a cache.
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   p.cast(c.dy(), dy, delayed(seen));
   p.record(c.dy(), dy.by_rows(), seen.statistics);
-  if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, author::kColumns), c.dx());
+  if (c.wants_dx()) p.multiply(dy.by_rows(), weight(p, c, c.weight, plugin::kColumns), c.dx());
   if (c.wants_dw()) add_weight_gradient(p, c, dy);
 }
 
 // Into the gradient slot. In E4M3 the old codes are widened, the product is added in fp32, and the
 // sum is cast again with its own scale.
-void Msamp::add_weight_gradient(Pass &p, const author::BackwardCall &c, const Codes &dy) const {
+void Msamp::add_weight_gradient(Pass &p, const plugin::BackwardCall &c, const Codes &dy) const {
   const Codes x = p.saved_columns(c.k(), OCTAVO_E4M3FN);
-  const uint32_t how = c.accumulates() ? uint32_t{author::kAccumulate} : 0;
+  const uint32_t how = c.accumulates() ? uint32_t{plugin::kAccumulate} : 0;
   Codes gradient = c[gradient_];
   if (gradient.rows.dtype == OCTAVO_F32) {
     p.multiply(dy.by_columns(), x.by_columns(), gradient.rows, nullptr, how);
@@ -100,7 +100,7 @@ void Msamp::add_weight_gradient(Pass &p, const author::BackwardCall &c, const Co
       p.clear(padded.data, static_cast<uint64_t>(padded.rows * padded.cols) * sizeof(float));
     p.decode(gradient.by_rows(), sum);
   }
-  p.multiply(dy.by_columns(), x.by_columns(), padded, nullptr, how | author::kWithPadding);
+  p.multiply(dy.by_columns(), x.by_columns(), padded, nullptr, how | plugin::kWithPadding);
   p.cast(sum, gradient, by_rule());
 }
 

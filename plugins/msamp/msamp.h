@@ -9,38 +9,38 @@
 
 namespace octavo::msamp {
 
-using author::Addresses;
-using author::Cast;
-using author::Codes;
-using author::Linear;
-using author::Operand;
-using author::Parameter;
-using author::Pass;
-using author::Slots;
-using author::Verdict;
+using plugin::Addresses;
+using plugin::Cast;
+using plugin::Codes;
+using plugin::Linear;
+using plugin::Operand;
+using plugin::Parameter;
+using plugin::Pass;
+using plugin::Slots;
+using plugin::Verdict;
 
-class Msamp : public author::Backend<Msamp, Options>,
-              public author::Optimizer<Msamp>,
-              public author::Gradients<Msamp> {
+class Msamp : public plugin::Backend<Msamp, Options>,
+              public plugin::Optimizer<Msamp>,
+              public plugin::Gradients<Msamp> {
  public:
   // Setup: session.cpp and slots.cpp.
-  static void check(const author::Device &device, const Options &options,
-                    author::Verdicts &verdicts);
+  static void check(const plugin::Device &device, const Options &options,
+                    plugin::Verdicts &verdicts);
   Verdict take_dtypes(const Parameter &p) const;
   Verdict take_parameter(const Parameter &p) const;
   Verdict take_linear(const Linear &l, const Parameter &w) const;
   void declare(Slots &s);
 
   // One linear: linear.cpp.
-  void cast_weight(Pass &p, const author::WeightCall &c) const;
-  void forward(Pass &p, const author::ForwardCall &c) const;
-  void backward(Pass &p, const author::BackwardCall &c) const;
+  void cast_weight(Pass &p, const plugin::WeightCall &c) const;
+  void forward(Pass &p, const plugin::ForwardCall &c) const;
+  void backward(Pass &p, const plugin::BackwardCall &c) const;
 
   // One step: reduction.cpp, optimizer.cpp.
-  void reduce(author::Reduction &r) const;
-  void step(Pass &p, const author::StepGroup &g) const;
-  void write(Pass &p, const author::WriteCall &c) const;
-  void finish_step(Pass &p, const author::StepCall &c) const;
+  void reduce(plugin::Reduction &r) const;
+  void step(Pass &p, const plugin::StepGroup &g) const;
+  void write(Pass &p, const plugin::WriteCall &c) const;
+  void finish_step(Pass &p, const plugin::StepCall &c) const;
 
  private:
   // The slots of one kind of tensor each.
@@ -53,26 +53,26 @@ class Msamp : public author::Backend<Msamp, Options>,
   }
   // Casts: by the rule on the tensor itself, and by the history of x or dy.
   Cast by_rule(const octavo_scale &in_scale_inv = {}) const;
-  Cast delayed(const author::Observation &history) const;
+  Cast delayed(const plugin::Observation &history) const;
   void encode_weight(Pass &p, const Operand &weight, Codes &codes) const;
   Operand weight(Pass &p, const Addresses &c, const Parameter &w,
-                 author::Directions direction) const;
-  void add_weight_gradient(Pass &p, const author::BackwardCall &c, const Codes &dy) const;
+                 plugin::Directions direction) const;
+  void add_weight_gradient(Pass &p, const plugin::BackwardCall &c, const Codes &dy) const;
   // The stages of a reduction.
-  void scale_gradients(Pass &p, const author::Reduction &r, float *scale) const;
-  void prescale(Pass &p, const author::Reduction &r, float *scale, uint64_t n) const;
-  void add_codes(Pass &p, const author::Reduction &r, uint64_t elements, float count_as) const;
+  void scale_gradients(Pass &p, const plugin::Reduction &r, float *scale) const;
+  void prescale(Pass &p, const plugin::Reduction &r, float *scale, uint64_t n) const;
+  void add_codes(Pass &p, const plugin::Reduction &r, uint64_t elements, float count_as) const;
 
   // One Adam step with scales from bounds.
-  void step_in_one_pass(Pass &p, const author::StepGroup &g, octavo_adam_rounded &rounded) const;
+  void step_in_one_pass(Pass &p, const plugin::StepGroup &g, octavo_adam_rounded &rounded) const;
 
-  author::CodesSlot weight_, master_, cache_, gradient_;
-  author::FloatSlot nonfinite_;
-  author::FloatSlot amax_;  // of what Adam stores, with state_scale = "bound"
-  author::ObservedSlot x_, dy_;
+  plugin::CodesSlot weight_, master_, cache_, gradient_;
+  plugin::FloatSlot nonfinite_;
+  plugin::FloatSlot amax_;  // of what Adam stores, with state_scale = "bound"
+  plugin::ObservedSlot x_, dy_;
   // Of reductions: elements that saturated, all elements, what gradients are multiplied by, and the
   // kept scale of one gradient (msamp04 only).
-  author::FloatSlot saturated_, added_, prescale_, reduce_scale_;
+  plugin::FloatSlot saturated_, added_, prescale_, reduce_scale_;
 };
 
 }  // namespace octavo::msamp

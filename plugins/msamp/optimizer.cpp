@@ -6,7 +6,7 @@ namespace octavo::msamp {
 // MS-AMP, msamp/optim/adamw.py and adam.py: moments and weight are widened, stepped in fp32 and
 // cast again with the scale of the result. O3: the E4M3 weight then follows from its master; after
 // a skipped step it gives the same codes again.
-void Msamp::step(Pass &p, const author::StepGroup &g) const {
+void Msamp::step(Pass &p, const plugin::StepGroup &g) const {
   octavo_adam_step adam = g.adam(p);
   adam.rule = options().rule();
   adam.decay_mode = options().optimizer == Decay::kAdamW ? uint32_t{OCTAVO_DECAY_DECOUPLED}
@@ -17,7 +17,7 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
   const Roundings roundings = options().roundings();
   if (roundings.any() || options().bounds_scales()) {
     // A stream of random bits for each parameter, whoever steps it; the step count is the kernels'.
-    uint64_t keys[author::StepGroup::kMost];
+    uint64_t keys[plugin::StepGroup::kMost];
     for (uint64_t i = 0; i < g.size(); ++i)
       keys[i] = options().rounding_seed << 32 | g[i].parameter.id;
     auto rounded = p.call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
@@ -43,9 +43,9 @@ void Msamp::step(Pass &p, const author::StepGroup &g) const {
 }
 
 // The kernels keep the amaxes of what they store from step to step.
-void Msamp::step_in_one_pass(Pass &p, const author::StepGroup &g,
+void Msamp::step_in_one_pass(Pass &p, const plugin::StepGroup &g,
                              octavo_adam_rounded &rounded) const {
-  float *amaxes[author::StepGroup::kMost];
+  float *amaxes[plugin::StepGroup::kMost];
   for (uint64_t i = 0; i < g.size(); ++i) amaxes[i] = g[i][amax_];
   auto one_pass = p.call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
   one_pass.rounded = &rounded;
@@ -56,7 +56,7 @@ void Msamp::step_in_one_pass(Pass &p, const author::StepGroup &g,
 // The scale follows from the values. The E4M3 weight of O3 always comes from the f16 master, so
 // that every rank has the same codes: from the master's slot or, on ranks that do not own it, from
 // a piece of the workspace.
-void Msamp::write(Pass &p, const author::WriteCall &c) const {
+void Msamp::write(Pass &p, const plugin::WriteCall &c) const {
   Codes out = c.stored(c.role);
   // What the kernels know of the codes is of the old ones.
   if (options().bounds_scales() && c.role != OCTAVO_ROLE_GRADIENT && c[amax_] != nullptr)
@@ -79,11 +79,11 @@ void Msamp::write(Pass &p, const author::WriteCall &c) const {
 // The next scales of x and dy, and FP8-LM's automatic pre-scale, arXiv 2310.18313, section 2.2: it
 // halves where more than this share of the elements saturated in reductions, and else grows so that
 // it doubles in 1,000 steps. One rank's own values never saturate at 1.
-void Msamp::finish_step(Pass &p, const author::StepCall &c) const {
+void Msamp::finish_step(Pass &p, const plugin::StepCall &c) const {
   update_scales(p, c, x_,
-                {author::format_max(OCTAVO_E4M3FN), options().rule(), options().history()});
+                {plugin::format_max(OCTAVO_E4M3FN), options().rule(), options().history()});
   update_scales(p, c, dy_,
-                {author::format_max(OCTAVO_E5M2), options().rule(), options().history()});
+                {plugin::format_max(OCTAVO_E5M2), options().rule(), options().history()});
   if (options().reduction_prescale() != Prescale::kAuto) {
     p.clear(c[saturated_], sizeof(float));
     p.clear(c[added_], sizeof(float));

@@ -35,7 +35,7 @@ bool Options::keeps_moments(std::string_view name, int64_t elements) const {
   return false;
 }
 
-void Options::list(author::OptionList<Options> &l) {
+void Options::list(plugin::OptionList<Options> &l) {
   l.per_session(
       "all linears have the formats of the session: one optimizer and one reduction take them");
   l.add("opt_level", &Options::opt_level,

@@ -71,7 +71,7 @@ struct Options {
   bool weight_cache = true;
   bool telemetry = false;
 
-  static void list(author::OptionList<Options> &l);
+  static void list(plugin::OptionList<Options> &l);
 
   // MS-AMP 0.4.0 with its quirks.
   bool parity() const { return profile == Profile::kMsamp04; }

@@ -12,8 +12,8 @@
 namespace octavo::msamp {
 namespace {
 
-using author::ParameterCall;
-using author::Reduction;
+using plugin::ParameterCall;
+using plugin::Reduction;
 
 // Shards start at a multiple of this, in codes.
 constexpr int64_t kShardMultiple = 16;
@@ -65,7 +65,7 @@ void measure_gradients(Pass &p, const Reduction &r) {
     const Codes gradient = gradient_of(r[i]);
     auto call = p.call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
     call.in = &gradient.rows;
-    call.in_scale_inv = author::if_scaled(gradient.scale_inv);
+    call.in_scale_inv = plugin::if_scaled(gradient.scale_inv);
     call.amax = item(amax, i);
     p.run(&octavo_kernels::compute_amax, call);
   }
@@ -82,7 +82,7 @@ void cast_gradients(Pass &p, const Reduction &r, float *scale, float *scale_inv,
     Cast how;
     how.rule = OCTAVO_RULE_GIVEN;
     how.scale = item(scale, i);
-    how.in_scale_inv = author::floats_of(gradient.scale_inv);
+    how.in_scale_inv = plugin::floats_of(gradient.scale_inv);
     p.cast(gradient.rows, codes, how);
   }
   auto *send = static_cast<uint8_t *>(r.send());
@@ -128,7 +128,7 @@ void Msamp::reduce(Reduction &r) const {
   }
   const auto part = static_cast<int64_t>((elements + world - 1) / world);
   const auto shard =
-      static_cast<uint64_t>(author::divide_up(part, kShardMultiple) * kShardMultiple);
+      static_cast<uint64_t>(plugin::divide_up(part, kShardMultiple) * kShardMultiple);
   const uint64_t all = shard * world;
   r.stage({OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, all, all}, [&](Pass &p) {
     scale_gradients(p, r, scale);
@@ -145,7 +145,7 @@ void Msamp::scale_gradients(Pass &p, const Reduction &r, float *scale) const {
   rule.amax = static_cast<const float *>(r.recv());
   rule.scale = scale;
   rule.n = r.count();
-  rule.format_max = author::format_max(OCTAVO_E4M3FN);
+  rule.format_max = plugin::format_max(OCTAVO_E4M3FN);
   rule.divide_by = 1;
   rule.rule = options().rule();
   if (!options().parity()) {

@@ -3,45 +3,45 @@
 
 namespace octavo::msamp {
 
-using author::accept;
-using author::decline;
+using plugin::accept;
+using plugin::decline;
 
 // One verdict: the first reason against it, or how FP8 runs.
-void Msamp::check(const author::Device &device, const Options &o, author::Verdicts &verdicts) {
+void Msamp::check(const plugin::Device &device, const Options &o, plugin::Verdicts &verdicts) {
   verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}, {OCTAVO_F16}});
   if (verdicts.declined()) return;
   if (o.amsgrad)
     return verdicts.decline(
         OCTAVO_REASON_OPTION,
         "amsgrad is not possible: its maximum of second moments has no low-bit form",
-        author::set_key("fp8.msamp.amsgrad", "false"));
+        plugin::set_key("fp8.msamp.amsgrad", "false"));
   if (o.parity() && o.optimizer == Decay::kAdam && o.state_format != States::kLevel)
     return verdicts.decline(
         OCTAVO_REASON_OPTION, "msamp04 drops the L2 decay from moments in its own formats only",
-        author::set_key("fp8.msamp.state_format", "\"level\"", ", or profile = \"msamp-fixed\""));
+        plugin::set_key("fp8.msamp.state_format", "\"level\"", ", or profile = \"msamp-fixed\""));
   if (o.parity() && o.roundings().any())
     return verdicts.decline(
         OCTAVO_REASON_OPTION, "msamp04 rounds to nearest even, as MS-AMP does",
-        author::set_key("fp8.msamp.profile", "\"msamp-fixed\"",
+        plugin::set_key("fp8.msamp.profile", "\"msamp-fixed\"",
                         ", or state_rounding = \"nearest\" and weight_rounding = \"nearest\""));
   if (o.parity() && o.state_scale == StateScale::kBound)
     return verdicts.decline(
         OCTAVO_REASON_OPTION, "msamp04 takes scales from the new values, as MS-AMP does",
-        author::set_key("fp8.msamp.state_scale", "\"exact\"", ", or profile = \"msamp-fixed\""));
+        plugin::set_key("fp8.msamp.state_scale", "\"exact\"", ", or profile = \"msamp-fixed\""));
   if (o.bounds_scales() && !device.executes(OCTAVO_KIND_ADAM_ONE_PASS))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels take scales from new values only",
-                            author::set_key("fp8.msamp.state_scale", "\"exact\""));
+                            plugin::set_key("fp8.msamp.state_scale", "\"exact\""));
   if (o.roundings().any() && !device.executes(OCTAVO_KIND_ADAM_ROUNDED))
     return verdicts.decline(OCTAVO_REASON_KERNEL,
                             "the kernels round moments and weights to nearest even only",
-                            author::set_key("fp8.msamp.state_rounding", "\"nearest\"",
+                            plugin::set_key("fp8.msamp.state_rounding", "\"nearest\"",
                                             " and weight_rounding = \"nearest\""));
   if (!device.casts_to({OCTAVO_E4M3FN, o.state_granularity()}))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack optimizer states in groups",
-                            author::set_key("fp8.msamp.state_format", "\"level\""));
+                            plugin::set_key("fp8.msamp.state_format", "\"level\""));
   if (o.reduction_prescale() == Prescale::kAuto && !device.executes(OCTAVO_KIND_PRESCALE_UPDATE))
     return verdicts.decline(OCTAVO_REASON_KERNEL, "the kernels lack the automatic pre-scale",
-                            author::set_key("fp8.msamp.prescale", "\"sqrt\""));
+                            plugin::set_key("fp8.msamp.prescale", "\"sqrt\""));
   verdicts.accept(device.has(OCTAVO_CAPS_EMULATED)
                       ? "FP8 arithmetic is emulated exactly, without FP8 hardware"
                       : "FP8 runs on the device");

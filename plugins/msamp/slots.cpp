@@ -4,7 +4,7 @@
 namespace octavo::msamp {
 namespace {
 
-using author::SlotRule;
+using plugin::SlotRule;
 
 using When = bool (*)(const Parameter &);
 
@@ -34,9 +34,9 @@ SlotRule native(const char *name, uint32_t role, When when) {
   return r;
 }
 // f32 is stored as it is, everything else with a scale.
-author::CodesSlot stored(Slots &s, const SlotRule &r, uint32_t granularity = OCTAVO_PER_TENSOR) {
+plugin::CodesSlot stored(Slots &s, const SlotRule &r, uint32_t granularity = OCTAVO_PER_TENSOR) {
   if (r.dtype != OCTAVO_F32) return s.scaled(r, granularity);
-  author::CodesSlot slot;
+  plugin::CodesSlot slot;
   slot.rows = s.matrix(r).rule;
   return slot;
 }
@@ -54,7 +54,7 @@ void Msamp::declare(Slots &s) {
   declare_weights(s);
   declare_gradients(s);
   declare_states(s);
-  author::Observed operand;
+  plugin::Observed operand;
   operand.history = options().amax_history_len;
   operand.counts = true;
   operand.statistics = options().telemetry;
@@ -89,7 +89,7 @@ void Msamp::declare_weights(Slots &s) {
   if (cached) {
     // Codes in the two orders that products read. Weights in E4M3 are their own [N, K] codes,
     // unless the kernels need them padded.
-    author::WeightCodes codes;
+    plugin::WeightCodes codes;
     codes.rows_read_by = {OCTAVO_VERB_FORWARD};
     codes.columns_read_by = {OCTAVO_VERB_BACKWARD};
     codes.when = is_owned;

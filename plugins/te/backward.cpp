@@ -3,7 +3,7 @@
 
 namespace octavo::te {
 
-using namespace author;
+using namespace plugin;
 
 // dx = dy w, dw += dy^T x, db += column sums of dy
 void Te::backward(Pass &p, const BackwardCall &c) const {

@@ -3,7 +3,7 @@
 
 namespace octavo::te {
 
-using namespace author;
+using namespace plugin;
 
 Cast Te::by_recipe(const Observation &seen) const {
   Cast how;

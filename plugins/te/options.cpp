@@ -3,7 +3,7 @@
 
 namespace octavo::te {
 
-void Options::list(author::OptionList<Options> &l) {
+void Options::list(plugin::OptionList<Options> &l) {
   using O = Options;
   l.add("recipe", &O::recipe,
         "delayed: scales from the amax of earlier steps; current: from this tensor; block: of 128 "

@@ -56,13 +56,13 @@ struct Options {
   bool fp8_mha = false;
   bool telemetry = false;
 
-  static void list(author::OptionList<Options> &l);
+  static void list(plugin::OptionList<Options> &l);
 
   Scaling scaling() const { return use_mxfp8_block_scaling ? Scaling::kMx : recipe; }
 };
 
 // What te refuses: options that Transformer Engine refuses, that it removed, or that contradict
 // each other. Nothing is corrected silently.
-void refuse_options(const Options &o, author::Verdicts &verdicts);
+void refuse_options(const Options &o, plugin::Verdicts &verdicts);
 
 }  // namespace octavo::te

@@ -5,7 +5,7 @@
 
 namespace octavo::te {
 
-using namespace author;
+using namespace plugin;
 
 namespace {
 

@@ -14,9 +14,9 @@ bool asks_for_stochastic(const O &o) {
   return o.gradient_rounding == GradientRounding::kStochastic;
 }
 
-using author::set_key;
+using plugin::set_key;
 
-const author::OptionRule<O> kRules[] = {
+const plugin::OptionRule<O> kRules[] = {
     {[](const O &o) {
        return o.use_mxfp8_block_scaling && o.recipe != Scaling::kDelayed &&
               o.recipe != Scaling::kMx;
@@ -123,8 +123,8 @@ const author::OptionRule<O> kRules[] = {
 
 }  // namespace
 
-void refuse_options(const Options &o, author::Verdicts &verdicts) {
-  author::check_options(o, kRules, verdicts);
+void refuse_options(const Options &o, plugin::Verdicts &verdicts) {
+  plugin::check_options(o, kRules, verdicts);
 }
 
 }  // namespace octavo::te

@@ -6,7 +6,7 @@
 
 namespace {
 
-using namespace octavo::author;
+using namespace octavo::plugin;
 
 // [options]
 struct Options {

@@ -16,7 +16,7 @@
 
 namespace {
 
-using namespace octavo::author;
+using namespace octavo::plugin;
 
 class Rowwise : public Backend<Rowwise> {
  public:

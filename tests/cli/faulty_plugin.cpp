@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace octavo::author;
+using namespace octavo::plugin;
 
 enum class Fault {
   kNone,

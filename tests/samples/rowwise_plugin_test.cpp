@@ -171,22 +171,22 @@ TEST(RowwisePlugin, its_slots_state_scales_of_rows) {
 
 // A backend with these scales of x, whose products read the scale of the row `shift` further down.
 template <uint32_t granularity, int shift>
-class Subject : public author::Backend<Subject<granularity, shift>> {
+class Subject : public plugin::Backend<Subject<granularity, shift>> {
  public:
-  void declare(author::Slots &s) { weight_ = s.native_weight({OCTAVO_VERB_FORWARD}); }
-  void forward(author::Pass &p, const author::ForwardCall &c) const {
-    author::Codes x = p.codes(c.m() + shift, c.k(), OCTAVO_E4M3FN, author::kRows, granularity);
-    author::Codes w = p.codes(c.n(), c.k(), OCTAVO_E4M3FN, author::kRows);
+  void declare(plugin::Slots &s) { weight_ = s.native_weight({OCTAVO_VERB_FORWARD}); }
+  void forward(plugin::Pass &p, const plugin::ForwardCall &c) const {
+    plugin::Codes x = p.codes(c.m() + shift, c.k(), OCTAVO_E4M3FN, plugin::kRows, granularity);
+    plugin::Codes w = p.codes(c.n(), c.k(), OCTAVO_E4M3FN, plugin::kRows);
     p.cast(c.x(), x);
     p.cast(c[weight_], w);
-    author::Operand a = x.by_rows();
+    plugin::Operand a = x.by_rows();
     if (!p.measuring()) a.scale_inv.data = static_cast<float *>(a.scale_inv.data) + shift;
     p.multiply(a, w.by_rows(), c.y(), c.bias());
   }
-  void backward(author::Pass &, const author::BackwardCall &) const {}
+  void backward(plugin::Pass &, const plugin::BackwardCall &) const {}
 
  private:
-  author::MatrixSlot weight_;
+  plugin::MatrixSlot weight_;
 };
 
 template <typename Backend>

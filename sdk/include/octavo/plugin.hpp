@@ -1,9 +1,9 @@
 // octavo/plugin.hpp: a backend as a C++17 class. Header only, over octavo/plugin.h.
 //
 //   struct Options { ... };                                   options.hpp: stated once
-//   class Mine : public octavo::author::Backend<Mine, Options> {
+//   class Mine : public octavo::plugin::Backend<Mine, Options> {
 //    public:
-//     void declare(octavo::author::Slots &s);                 slots.hpp: memory, by handle
+//     void declare(octavo::plugin::Slots &s);                 slots.hpp: memory, by handle
 //     void cast_weight(Pass &p, const WeightCall &c) const;   optional: a weight cache
 //     void forward(Pass &p, const ForwardCall &c) const;      pass.hpp: workspace and kernels
 //     void backward(Pass &p, const BackwardCall &c) const;
@@ -33,24 +33,24 @@
 #include "octavo/hpp/plugin/tables.hpp"
 
 // The plugin's one symbol: OCTAVO_PLUGIN(Mine, <members>...) for a class that derives from
-// octavo::author::Backend, OCTAVO_PLUGIN(Mine) for one that has the verbs of the contract itself.
+// octavo::plugin::Backend, OCTAVO_PLUGIN(Mine) for one that has the verbs of the contract itself.
 // Once, at global scope.
 #define OCTAVO_AUTHOR_FIRST(first, ...) first
 #if defined(OCTAVO_PLUGIN_ID) && defined(OCTAVO_PLUGIN_VERSION)
 #define OCTAVO_PLUGIN(...)                                                                   \
   octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) { \
     using Type = OCTAVO_AUTHOR_FIRST(__VA_ARGS__, );                                         \
-    constexpr uint32_t named = ::octavo::author::hooks_of(#__VA_ARGS__);                     \
-    static_assert(::octavo::author::Hooks<Type, named>::checked, "");                        \
+    constexpr uint32_t named = ::octavo::plugin::hooks_of(#__VA_ARGS__);                     \
+    static_assert(::octavo::plugin::Hooks<Type, named>::checked, "");                        \
     static const octavo_plugin plugin = {sizeof(octavo_plugin),                              \
                                          OCTAVO_KIND_PLUGIN,                                 \
                                          OCTAVO_ABI_MAJOR,                                   \
                                          OCTAVO_TARGET_MINOR,                                \
                                          OCTAVO_STR(OCTAVO_PLUGIN_ID),                       \
                                          OCTAVO_STR(OCTAVO_PLUGIN_VERSION),                  \
-                                         ::octavo::author::Tables<Type>::get_interface,      \
+                                         ::octavo::plugin::Tables<Type>::get_interface,      \
                                          OCTAVO_STR(OCTAVO_ABI_HEADERS)};                    \
-    return ::octavo::author::answer_query(host, &plugin, out);                               \
+    return ::octavo::plugin::answer_query(host, &plugin, out);                               \
   }
 #else
 #define OCTAVO_PLUGIN(...)                                                        \

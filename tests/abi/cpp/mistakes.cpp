@@ -4,7 +4,7 @@
 
 namespace {
 
-using namespace octavo::author;
+using namespace octavo::plugin;
 
 // What a backend needs at least.
 template <typename Self>
@@ -79,12 +79,12 @@ struct OtherReduce : Owning<OtherReduce> {
   void reduce(Reduction &) {}
 };
 
-// expect: expected a backend with step() or write() to be an author::Optimizer
+// expect: expected a backend with step() or write() to be an plugin::Optimizer
 struct NoOptimizer : Least<NoOptimizer> {
   void step(Pass &, const StepGroup &) const {}
 };
 
-// expect: expected a backend with reduce() to be an author::Gradients
+// expect: expected a backend with reduce() to be an plugin::Gradients
 struct NoGradients : Least<NoGradients> {
   void reduce(Reduction &) const {}
 };
@@ -94,7 +94,7 @@ struct OtherWeightCast : Least<OtherWeightCast>, Shards<OtherWeightCast> {
   WeightCast weight_cast(const Parameter &) const { return {}; }
 };
 
-// expect: expected a backend with weight_cast() to be an author::Shards
+// expect: expected a backend with weight_cast() to be an plugin::Shards
 struct NoShards : Least<NoShards> {
   WeightCast weight_cast(const WeightCall &) const { return {}; }
 };

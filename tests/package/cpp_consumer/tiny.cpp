@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace octavo::author;
+using namespace octavo::plugin;
 
 struct Tiny : Backend<Tiny> {
   static void check(const Device &, const NoOptions &, Verdicts &verdicts) {

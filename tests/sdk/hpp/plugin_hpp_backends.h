@@ -32,11 +32,11 @@ struct FakeDevice {
 };
 
 // What every backend below has in common: no slots, nothing computed.
-template <typename Self, typename Options = author::NoOptions>
-struct Idle : author::Backend<Self, Options> {
-  void declare(author::Slots &) {}
-  void forward(author::Pass &, const author::ForwardCall &) const {}
-  void backward(author::Pass &, const author::BackwardCall &) const {}
+template <typename Self, typename Options = plugin::NoOptions>
+struct Idle : plugin::Backend<Self, Options> {
+  void declare(plugin::Slots &) {}
+  void forward(plugin::Pass &, const plugin::ForwardCall &) const {}
+  void backward(plugin::Pass &, const plugin::BackwardCall &) const {}
 };
 
 enum class Algorithm { kMax, kMostRecent };
@@ -47,7 +47,7 @@ struct EveryOptions {
   std::string label = "some text";
   Algorithm algorithm = Algorithm::kMostRecent;
 
-  static void list(author::OptionList<EveryOptions> &l) {
+  static void list(plugin::OptionList<EveryOptions> &l) {
     l.add("flag", &EveryOptions::flag, "a switch");
     l.add("count", &EveryOptions::count, "a number").range(1, 9);
     l.add("factor", &EveryOptions::factor, "a factor").range(0.25, 2.5);
@@ -60,8 +60,8 @@ struct EveryOption : Idle<EveryOption, EveryOptions> {};
 struct Throwing : Idle<Throwing> {
   enum Kind { kError, kNoMemory, kStandard, kNumber };
   static inline Kind next = kError;
-  void finish_step(author::Pass &, const author::StepCall &) const {
-    if (next == kError) throw author::Error(OCTAVO_UNSUPPORTED, "expected less");
+  void finish_step(plugin::Pass &, const plugin::StepCall &) const {
+    if (next == kError) throw plugin::Error(OCTAVO_UNSUPPORTED, "expected less");
     if (next == kNoMemory) throw std::bad_alloc();
     if (next == kStandard) throw std::logic_error("a defect");
     throw 7;
@@ -83,43 +83,43 @@ struct Fusing : Idle<Fusing> {
 
 // Their verbs have another name, so that what the slots hold would never be written.
 struct MisspeltCast : Idle<MisspeltCast> {
-  void declare(author::Slots &s) { s.weight_codes("cache", OCTAVO_E4M3FN, author::kRows); }
-  void cast_wieght(author::Pass &, const author::WeightCall &) const {}
+  void declare(plugin::Slots &s) { s.weight_codes("cache", OCTAVO_E4M3FN, plugin::kRows); }
+  void cast_wieght(plugin::Pass &, const plugin::WeightCall &) const {}
 };
 struct MisspeltStep : Idle<MisspeltStep> {
-  void declare(author::Slots &s) { s.observe({"x", OCTAVO_VERB_FORWARD, kPool, true, 4}); }
-  static constexpr auto kPool = author::SlotRule::Kind::kLinearPool;
-  void finish_stpe(author::Pass &, const author::StepCall &) const {}
+  void declare(plugin::Slots &s) { s.observe({"x", OCTAVO_VERB_FORWARD, kPool, true, 4}); }
+  static constexpr auto kPool = plugin::SlotRule::Kind::kLinearPool;
+  void finish_stpe(plugin::Pass &, const plugin::StepCall &) const {}
 };
 
 // One slot of each kind that rules can state, and verbs that take pieces.
 struct Pooled : Idle<Pooled> {
-  void declare(author::Slots &s) {
+  void declare(plugin::Slots &s) {
     nonfinite = s.nonfinite();
     weight = s.native_weight({OCTAVO_VERB_QUANTIZE_WEIGHT});
-    cache = s.weight_codes("cache", OCTAVO_E4M3FN, author::kRows);
+    cache = s.weight_codes("cache", OCTAVO_E4M3FN, plugin::kRows);
     auto rule =
-        author::Slots::rule(author::SlotRule::Kind::kLinearPool, "x/amax", OCTAVO_ROLE_AMAX);
+        plugin::Slots::rule(plugin::SlotRule::Kind::kLinearPool, "x/amax", OCTAVO_ROLE_AMAX);
     amax = s.pool(rule.accumulate(OCTAVO_VERB_FORWARD, OCTAVO_COMBINE_MAX));
   }
-  author::Verdict take_linear(const author::Linear &l, const author::Parameter &) const {
-    if (l.name != "refused") return author::accept();
-    return author::decline(OCTAVO_REASON_POLICY, "not this one", "name it otherwise");
+  plugin::Verdict take_linear(const plugin::Linear &l, const plugin::Parameter &) const {
+    if (l.name != "refused") return plugin::accept();
+    return plugin::decline(OCTAVO_REASON_POLICY, "not this one", "name it otherwise");
   }
-  void cast_weight(author::Pass &, const author::WeightCall &) const {}
-  void forward(author::Pass &p, const author::ForwardCall &c) const {
+  void cast_weight(plugin::Pass &, const plugin::WeightCall &) const {}
+  void forward(plugin::Pass &p, const plugin::ForwardCall &c) const {
     if (c.keeps()) p.saved_columns(c.k(), OCTAVO_E4M3FN);
     p.workspace().take(8 * c.m());
     auto q = p.call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
     p.run(&octavo_kernels::quantize, q);
   }
-  void backward(author::Pass &, const author::BackwardCall &c) const {
+  void backward(plugin::Pass &, const plugin::BackwardCall &c) const {
     if (c.wants_dw()) c.x();
   }
-  author::FloatSlot nonfinite;
-  author::MatrixSlot weight;
-  author::CodesSlot cache;
-  author::PoolSlot amax;
+  plugin::FloatSlot nonfinite;
+  plugin::MatrixSlot weight;
+  plugin::CodesSlot cache;
+  plugin::PoolSlot amax;
 };
 
 }  // namespace octavo::test

@@ -13,7 +13,7 @@
 namespace octavo::test {
 namespace {
 
-using namespace author;
+using namespace plugin;
 
 constexpr int64_t kHistory = 4;
 

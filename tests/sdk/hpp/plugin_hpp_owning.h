@@ -6,23 +6,23 @@
 
 namespace octavo::test {
 
-struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Gradients<Owning> {
-  using Rule = author::SlotRule;
-  using Parameter = author::Parameter;
+struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Gradients<Owning> {
+  using Rule = plugin::SlotRule;
+  using Parameter = plugin::Parameter;
 
   static bool is_owned(const Parameter &p) { return p.has_linear; }
   static bool is_trained(const Parameter &p) { return !p.is_frozen(); }
   static Rule tensor(const char *name, uint32_t role, uint32_t dtype,
                      std::function<bool(const Parameter &)> when) {
-    Rule r = author::Slots::rule(Rule::Kind::kParameter, name, role);
+    Rule r = plugin::Slots::rule(Rule::Kind::kParameter, name, role);
     r.dtype = dtype;
-    r.shape = author::Slots::own_shape;
+    r.shape = plugin::Slots::own_shape;
     r.when = std::move(when);
     return r;
   }
 
   // [owned]
-  void declare(author::Slots &s) {
+  void declare(plugin::Slots &s) {
     Rule w = tensor("weight", OCTAVO_ROLE_WEIGHT, OCTAVO_F16, is_owned);
     w.flags = OCTAVO_SLOT_CHECKPOINT;
     w.read({OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD}).update({OCTAVO_VERB_OPTIMIZER_STEP});
@@ -53,37 +53,37 @@ struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Grad
     };
     state(tensor("exp_avg", OCTAVO_ROLE_EXP_AVG, OCTAVO_F32, is_trained));
     state(tensor("exp_avg_sq", OCTAVO_ROLE_EXP_AVG_SQ, OCTAVO_F32, is_trained));
-    Rule count = author::Slots::rule(Rule::Kind::kParameter, "step", OCTAVO_ROLE_COUNTER);
+    Rule count = plugin::Slots::rule(Rule::Kind::kParameter, "step", OCTAVO_ROLE_COUNTER);
     count.dtype = OCTAVO_I32;
     count.when = is_trained;
     state(count);
   }
 
-  author::Codes codes_of(author::Pass &p, const author::Addresses &c, const Parameter &w,
-                         author::Directions direction) const {
-    author::Codes codes = p.codes(w.rows, w.cols, OCTAVO_E4M3FN, direction);
-    author::Cast how;
-    how.in_scale_inv = author::floats_of(c[weight].scale_inv);
+  plugin::Codes codes_of(plugin::Pass &p, const plugin::Addresses &c, const Parameter &w,
+                         plugin::Directions direction) const {
+    plugin::Codes codes = p.codes(w.rows, w.cols, OCTAVO_E4M3FN, direction);
+    plugin::Cast how;
+    how.in_scale_inv = plugin::floats_of(c[weight].scale_inv);
     p.cast(c[weight].rows, codes, how);
     return codes;
   }
-  void forward(author::Pass &p, const author::ForwardCall &c) const {
-    author::Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, author::kRows);
+  void forward(plugin::Pass &p, const plugin::ForwardCall &c) const {
+    plugin::Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, plugin::kRows);
     p.cast(c.x(), x);
-    const author::Codes w = codes_of(p, c, c.weight, author::kRows);
+    const plugin::Codes w = codes_of(p, c, c.weight, plugin::kRows);
     p.multiply(x.by_rows(), w.by_rows(), c.y(), c.bias());
   }
-  void backward(author::Pass &p, const author::BackwardCall &c) const {
-    author::Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, author::kBothDirections);
-    author::Cast watched;
+  void backward(plugin::Pass &p, const plugin::BackwardCall &c) const {
+    plugin::Codes dy = p.codes(c.m(), c.n(), OCTAVO_E5M2, plugin::kBothDirections);
+    plugin::Cast watched;
     watched.nonfinite = c[nonfinite];
     p.cast(c.dy(), dy, watched);
     if (c.wants_dx()) {
-      const author::Codes w = codes_of(p, c, c.weight, author::kColumns);
+      const plugin::Codes w = codes_of(p, c, c.weight, plugin::kColumns);
       p.multiply(dy.by_rows(), w.by_columns(), c.dx());
     }
     if (c.wants_dw()) {
-      author::Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, author::kColumns);
+      plugin::Codes x = p.codes(c.m(), c.k(), OCTAVO_E4M3FN, plugin::kColumns);
       p.cast(c.x(), x);
       octavo_tensor dw = c[gradient];
       p.multiply(dy.by_columns(), x.by_columns(), dw, nullptr, c.accumulates());
@@ -93,17 +93,17 @@ struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Grad
 
   // [optimizer]
   // AdamW: the f16 weight is widened, stepped in f32 and cast again with the scale of the result.
-  void step(author::Pass &p, const author::StepGroup &g) const {
+  void step(plugin::Pass &p, const plugin::StepGroup &g) const {
     octavo_adam_step adam = g.adam(p);
     adam.rule = OCTAVO_RULE_MSAMP;
     adam.decay_mode = OCTAVO_DECAY_DECOUPLED;
     p.run(&octavo_kernels::adam_step, adam);
   }
 
-  void write(author::Pass &p, const author::WriteCall &c) const {
-    author::Codes out = c.stored(c.role);
+  void write(plugin::Pass &p, const plugin::WriteCall &c) const {
+    plugin::Codes out = c.stored(c.role);
     if (out.by_rows().is_plain()) return p.add(c.plain, out.rows, false);
-    author::Cast how;
+    plugin::Cast how;
     how.rule = OCTAVO_RULE_MSAMP;
     p.cast(c.plain, out, how);
   }
@@ -111,7 +111,7 @@ struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Grad
 
   // [gradients]
   // The mean of f32 gradients: one sum over ranks of all of them, one after the other.
-  void reduce(author::Reduction &r) const {
+  void reduce(plugin::Reduction &r) const {
     const uint64_t n = r.elements();
     const auto each = [&](const void *values, auto body) {
       const auto *at = static_cast<const float *>(values);
@@ -121,17 +121,17 @@ struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Grad
         if (at != nullptr) at += size;
       }
     };
-    const auto scale = [](author::Pass &p, float *out, const float *in, uint64_t size, float by) {
+    const auto scale = [](plugin::Pass &p, float *out, const float *in, uint64_t size, float by) {
       auto call = p.call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
       call.out = out, call.in = in, call.n = size, call.factor = by;
       p.run(&octavo_kernels::scale_values, call);
     };
-    r.stage({OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, n, n}, [&](author::Pass &p) {
+    r.stage({OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, n, n}, [&](plugin::Pass &p) {
       each(r.send(), [&](float *dw, const float *part, uint64_t size) {
         scale(p, const_cast<float *>(part), dw, size, 1);
       });
     });
-    r.stage({}, [&](author::Pass &p) {
+    r.stage({}, [&](plugin::Pass &p) {
       each(r.recv(), [&](float *dw, const float *part, uint64_t size) {
         scale(p, dw, part, size, 1.0F / static_cast<float>(r.world()));
       });
@@ -139,9 +139,9 @@ struct Owning : author::Backend<Owning>, author::Optimizer<Owning>, author::Grad
   }
   // [/gradients]
 
-  author::CodesSlot weight;
-  author::MatrixSlot gradient;
-  author::FloatSlot nonfinite;
+  plugin::CodesSlot weight;
+  plugin::MatrixSlot gradient;
+  plugin::FloatSlot nonfinite;
 };
 
 }  // namespace octavo::test

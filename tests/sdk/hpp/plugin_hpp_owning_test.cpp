@@ -11,7 +11,7 @@
 namespace octavo::test {
 namespace {
 
-using author::Tables;
+using plugin::Tables;
 using testing::ElementsAre;
 
 std::vector<uint64_t> steps;  // items of each adam_step

@@ -12,7 +12,7 @@
 namespace octavo::test {
 namespace {
 
-using namespace author;
+using namespace plugin;
 
 // Every operand of every product has scales of one granularity, along the dimension it sums over.
 template <uint32_t granularity>

@@ -24,9 +24,9 @@ class Opened {
   template <typename Tested>
   conformance::Target target() const {
     conformance::Target t;
-    t.backend = author::Tables<Tested>::backend();
-    t.optimizer = author::Tables<Tested>::optimizer();
-    t.gradients = author::Tables<Tested>::gradients();
+    t.backend = plugin::Tables<Tested>::backend();
+    t.optimizer = plugin::Tables<Tested>::optimizer();
+    t.gradients = plugin::Tables<Tested>::gradients();
     t.desc = *octavo_run_session_desc(run_.get());
     return t;
   }

@@ -15,7 +15,7 @@
 namespace octavo::test {
 namespace {
 
-using author::Tables;
+using plugin::Tables;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -77,7 +77,7 @@ TEST(PluginHpp, options_of_a_session_are_parsed_into_the_struct) {
       {OCTAVO_STR("factor"), value_of(1.25)},
       {OCTAVO_STR("label"), value_of(std::string_view("other"))},
       {OCTAVO_STR("algorithm"), value_of(std::string_view("max"))}};
-  const author::OptionList<EveryOptions> list;
+  const plugin::OptionList<EveryOptions> list;
   const EveryOptions o = list.parse(values, 5);
   EXPECT_FALSE(o.flag);
   EXPECT_EQ(o.count, 3);
@@ -88,7 +88,7 @@ TEST(PluginHpp, options_of_a_session_are_parsed_into_the_struct) {
   EXPECT_EQ(defaults.count, 7);
   EXPECT_EQ(defaults.algorithm, Algorithm::kMostRecent);
   const octavo_option_value wrong = {OCTAVO_STR("count"), value_of(1.0)};
-  EXPECT_THROW(list.parse(&wrong, 1), author::Error);
+  EXPECT_THROW(list.parse(&wrong, 1), plugin::Error);
 }
 
 TEST(PluginHpp, an_exception_becomes_a_status_and_a_diagnostic_that_names_the_verb) {

@@ -1,6 +1,6 @@
 // octavo/hpp/plugin/backend.hpp: the base class of a backend; it does all that is not the method.
 //
-// class Mine : public octavo::author::Backend<Mine, Options> states its slots in declare() and
+// class Mine : public octavo::plugin::Backend<Mine, Options> states its slots in declare() and
 // computes in cast_weight(), forward() and backward(). The rest has defaults that a member of the
 // same name replaces: check(), take_dtypes(), take_parameter(), take_linear(), finish_step().
 // A replacement with another signature or under another name is a compile error of OCTAVO_PLUGIN
@@ -16,7 +16,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 #define OCTAVO_AUTHOR_DETECT(Name, verb) \
   template <typename T, typename = void> \
@@ -267,7 +267,7 @@ class Backend {
   bool evaluates_in_host_ = false;
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

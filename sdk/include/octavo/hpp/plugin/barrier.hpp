@@ -19,7 +19,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // What a verb throws to fail with this status. The text says what was expected and what was
 // found; the verb's name is put in front, with a colon unless the text begins with the name of an
@@ -86,7 +86,7 @@ octavo_status guarded(const octavo_host *host, const char *verb, Body &&body) no
   }
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // The addresses of one object's list. A handle that this object has no slot for gives null data.
 class Addresses {
@@ -195,7 +195,7 @@ class StepCall : public Addresses {
   const octavo_step_call &raw;
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -14,7 +14,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 inline bool is_plain_dtype(uint32_t dtype) {
   return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
@@ -181,12 +181,12 @@ class Verdicts {
       remark_ = verdict.text;
   }
   void decline(uint32_t reason, const char *text, Remedy remedy = {}, std::string evidence = {}) {
-    add(author::decline(reason, text, remedy, std::move(evidence)));
+    add(plugin::decline(reason, text, remedy, std::move(evidence)));
   }
   // The last word: nothing after a refusal, and "emulated" where the hardware has no FP8.
   void accept(const char *text) {
     if (declined()) return;
-    Verdict v = author::accept(text);
+    Verdict v = plugin::accept(text);
     if (device_.has(OCTAVO_CAPS_EMULATED)) v.decision = OCTAVO_ACCEPT_EMULATED;
     add(v);
   }
@@ -225,11 +225,11 @@ class Verdicts {
   static constexpr Remedy kAnotherDevice = "choose another backend or device";
   const Device &device_;
   const octavo_verdict_sink *sink_;
-  Verdict refusal_ = author::accept();
+  Verdict refusal_ = plugin::accept();
   const char *remark_ = "";
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

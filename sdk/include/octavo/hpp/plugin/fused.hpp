@@ -1,6 +1,6 @@
 // octavo/hpp/plugin/fused.hpp: octavo.fused/1 for a backend that casts x in forward.
 //
-// class Mine : public octavo::author::FusedBackend<Mine, Options> has nothing more to write: the
+// class Mine : public octavo::plugin::FusedBackend<Mine, Options> has nothing more to write: the
 // fused forward is forward() with another cast of x, prologue_quantize of the kernels in the place
 // of quantize. What reads x itself (a plain product, statistics) finds it in the workspace.
 #ifndef OCTAVO_HPP_PLUGIN_FUSED_HPP
@@ -12,7 +12,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 template <typename Self, typename OptionsType = NoOptions>
 class FusedBackend : public Backend<Self, OptionsType> {
@@ -67,7 +67,7 @@ class FusedBackend : public Backend<Self, OptionsType> {
   }
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

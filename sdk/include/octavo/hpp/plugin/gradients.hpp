@@ -24,7 +24,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // What the host does after a stage, from send to recv.
 struct Exchange {
@@ -165,7 +165,7 @@ class Gradients {
   }
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

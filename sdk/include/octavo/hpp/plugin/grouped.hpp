@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Rows [first, first + count) of a plain matrix; null: no matrix.
 inline octavo_tensor rows_of(const octavo_tensor *all, int64_t first, int64_t count) {
@@ -164,7 +164,7 @@ octavo_status Backend<Self, OptionsType>::grouped_backward(
   return OCTAVO_OK;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -12,7 +12,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Every member that the base class calls.
 #define OCTAVO_AUTHOR_EACH_HOOK(hook)                                                         \
@@ -103,7 +103,7 @@ struct Hooks<T, named,
 #undef OCTAVO_AUTHOR_COMPARE
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -16,7 +16,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // The kind of a call struct, and its size in minor version 0, through `last`.
 template <typename Call>
@@ -67,7 +67,7 @@ void check_struct(T given) {
   }
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

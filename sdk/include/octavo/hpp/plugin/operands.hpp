@@ -7,7 +7,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 enum Directions { kRows = 1, kColumns = 2, kBothDirections = 3 };
 
@@ -97,7 +97,7 @@ enum ProductFlags : uint32_t {
   kWithPadding = 8        // d has the padding of the operands, too
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -20,7 +20,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Some parameters of one step, whose items are on the stack.
 class StepGroup {
@@ -125,7 +125,7 @@ class Optimizer {
   void check_copy(const octavo_parameter_call &c, const ParameterCall &call, uint32_t role) const;
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Sums over the parameters, so that a step of any of them, grouped in any way, has enough.
 template <typename Self>
@@ -205,7 +205,7 @@ void Optimizer<Self>::check_copy(const octavo_parameter_call &c, const Parameter
            std::to_string(c.role));
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -2,7 +2,7 @@
 //
 //   struct Options {
 //     bool weight_cache = true;
-//     static void list(author::OptionList<Options> &l) {
+//     static void list(plugin::OptionList<Options> &l) {
 //       l.add("weight_cache", &Options::weight_cache, "keeps FP8 codes of weights between steps");
 //     }
 //   };
@@ -29,7 +29,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // A backend without options.
 struct NoOptions;
@@ -244,7 +244,7 @@ void check_options(const Options &options, const OptionRule<Options> (&rules)[N]
   }
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 class Pass {
  public:
@@ -213,8 +213,8 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
     saved_bytes_ += bytes;
     return at;
   };
-  char *codes = take(transposed ? author::bytes_of(width, rows, dtype)
-                                : author::bytes_of(rows, width, dtype));
+  char *codes = take(transposed ? plugin::bytes_of(width, rows, dtype)
+                                : plugin::bytes_of(rows, width, dtype));
   // Scales whose number follows M take the same whole number of bytes for each row of x, which
   // makes the plan's formula exact; what that leaves over is cleared.
   const int64_t bytes = bytes_of_scales(rows);
@@ -232,7 +232,7 @@ inline Codes Pass::saved_codes(Directions direction, int64_t cols, uint32_t dtyp
           apart ? octavo_scale{} : scale_inv, apart ? scale_inv : octavo_scale{}};
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
   cast_to_nearest(in, out, how);
@@ -247,7 +247,7 @@ inline void Pass::clear(void *out, uint64_t bytes) {
   run(&octavo_kernels::copy, c);
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -13,7 +13,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Where a rule's slot is in one object's list, and what it is.
 struct Place {
@@ -165,7 +165,7 @@ struct SlotRule {
   }
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

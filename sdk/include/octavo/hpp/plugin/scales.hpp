@@ -7,7 +7,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // The largest value of a format that casts round to, or 2^margin below it.
 inline float format_max(uint32_t dtype, int64_t margin = 0) {
@@ -93,7 +93,7 @@ inline octavo_scale scale_of(uint32_t granularity, int64_t cols, void *data,
   return scale;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

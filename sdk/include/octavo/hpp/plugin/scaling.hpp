@@ -6,7 +6,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // How a scale follows from a history; octavo_delayed_scale_update says what each means.
 struct DelayedScaling {
@@ -38,7 +38,7 @@ inline void update_scales(Pass &p, const StepCall &c, const ObservedSlot &slot,
   });
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

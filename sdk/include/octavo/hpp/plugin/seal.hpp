@@ -11,7 +11,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 struct Objects {
   std::vector<Parameter> parameters;
@@ -268,7 +268,7 @@ class Sealer {
   std::vector<uint32_t> weight_columns_, linear_columns_;  // the next ones, by variant
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -16,7 +16,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // The cast of a weight, as cast_weight() makes it.
 struct WeightCast {
@@ -345,7 +345,7 @@ class Shards {
   }
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

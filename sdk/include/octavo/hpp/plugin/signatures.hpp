@@ -13,7 +13,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Whether a pointer to a member, or to a static one, can be called as `Signature`.
 template <typename Pointer, typename Signature>
@@ -120,14 +120,14 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
                 "finish_step(Pass &, const StepCall &) const");
   static_assert(step, "expected void step(Pass &, const StepGroup &) const");
   static_assert(write, "expected void write(Pass &, const WriteCall &) const");
-  static_assert(optimizer, "expected a backend with step() or write() to be an author::Optimizer");
+  static_assert(optimizer, "expected a backend with step() or write() to be an plugin::Optimizer");
   static_assert(reduce, "expected void reduce(Reduction &) const");
-  static_assert(gradients, "expected a backend with reduce() to be an author::Gradients");
+  static_assert(gradients, "expected a backend with reduce() to be an plugin::Gradients");
   static_assert(weight_cast, "expected WeightCast weight_cast(const WeightCall &) const");
-  static_assert(shards, "expected a backend with weight_cast() to be an author::Shards");
+  static_assert(shards, "expected a backend with weight_cast() to be an plugin::Shards");
 };
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

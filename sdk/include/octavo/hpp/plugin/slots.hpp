@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Codes of linear weights, written by quantize_weight and padded as GEMMs need them: [N, K] for the
 // verbs of rows_read_by, [K, N] as "<name>_t" for columns_read_by. No verb: no such codes.
@@ -257,7 +257,7 @@ inline ObservedSlot Slots::observe(const Observed &o) {
   return slot;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

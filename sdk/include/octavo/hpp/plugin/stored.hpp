@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 class ParameterCall : public Addresses {
  public:
@@ -70,7 +70,7 @@ inline const octavo_scale *if_scaled(const octavo_scale &scale) {
   return scale.dtype != 0 ? &scale : nullptr;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

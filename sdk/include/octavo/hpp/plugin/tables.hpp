@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // octavo_session is opaque to everybody; for these tables it is a T.
 template <typename T>
@@ -231,7 +231,7 @@ inline octavo_status answer_query(const octavo_host *host, const octavo_plugin *
   return OCTAVO_OK;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // The slots of these options, after those of the variants before.
 template <typename Self, typename OptionsType>
@@ -83,7 +83,7 @@ Verdict Backend<Self, OptionsType>::agree_on_weight(const Parameter &w, uint32_t
   return answer;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

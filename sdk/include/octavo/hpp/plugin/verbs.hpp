@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // Whether a call's x or dy is there and has a number of rows that sizes can be computed from: with
 // 2^40 rows every size stays far below 2^63.
@@ -177,7 +177,7 @@ octavo_status Backend<Self, OptionsType>::end_step(const octavo_step_call *c) co
   return p.status();
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 

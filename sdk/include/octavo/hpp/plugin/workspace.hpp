@@ -6,7 +6,7 @@
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
-namespace author {
+namespace plugin {
 
 // A dense matrix.
 inline int64_t bytes_of(int64_t rows, int64_t cols, uint32_t dtype) {
@@ -58,7 +58,7 @@ inline uint64_t bytes_of(const octavo_extent &e, int64_t rows) {
   return steps * e.row_multiple * e.bytes_per_row + e.fixed_bytes;
 }
 
-}  // namespace author
+}  // namespace plugin
 }  // namespace octavo
 #pragma GCC visibility pop
 
