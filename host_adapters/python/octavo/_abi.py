@@ -65,9 +65,24 @@ class LinearDesc(c.Structure):
                 ("flags", c.c_uint32), ("options", c.c_void_p), ("option_count", c.c_uint64)]
 
 
+class Setting(c.Structure):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("name", Str), ("value", Value), ("texts", c.POINTER(Str)),
+                ("text_count", c.c_uint64), ("origin", Str)]
+
+
+class PluginInfo(c.Structure):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("id", Str), ("version", Str), ("library", Str),
+                ("sha256", Str)]
+
+
+class KernelsCaps(c.Structure):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("id", Str), ("flags", c.c_uint64),
+                ("alignment", c.c_uint64), ("pack_rows", c.c_uint64)]
+
+
 class SessionDesc(c.Structure):
     _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("device", Device),
-                ("host", c.c_void_p), ("kernels", c.c_void_p), ("caps", c.c_void_p),
+                ("host", c.c_void_p), ("kernels", c.c_void_p), ("caps", c.POINTER(KernelsCaps)),
                 ("kernels_ctx", c.c_void_p), ("options", c.c_void_p), ("option_count", c.c_uint64),
                 ("flags", c.c_uint64)]
 
@@ -107,6 +122,7 @@ STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": Opti
            "octavo_device": Device, "octavo_diagnostic": Diagnostic, "octavo_host": Host,
            "octavo_open_desc": OpenDesc, "octavo_verdict": Verdict,
            "octavo_parameter_desc": ParameterDesc, "octavo_linear_desc": LinearDesc,
+           "octavo_setting": Setting, "octavo_plugin_info": PluginInfo, "octavo_kernels_caps": KernelsCaps,
            "octavo_session_desc": SessionDesc, "octavo_extent": Extent,
            "octavo_linear_plan": LinearPlan, "octavo_slot": Slot, "octavo_slot_use": SlotUse}
 
@@ -115,7 +131,7 @@ KIND_DIAGNOSTIC, KIND_VERDICT, KIND_HOST = 1, 2, 4
 KIND_PARAMETER_DESC, KIND_LINEAR_DESC, KIND_OPEN_DESC = 12, 13, 42
 ABI_MAJOR, ABI_MINOR = 1, 0
 SEVERITY_WARNING = 2
-VALUE_INT, VALUE_REAL, VALUE_BOOL, VALUE_TEXT = 1, 2, 3, 4
+VALUE_INT, VALUE_REAL, VALUE_BOOL, VALUE_TEXT, VALUE_LIST = 1, 2, 3, 4, 5
 DECLINE = 0
 DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA = 0, 1, 2
 PARAMETER_LINEAR_WEIGHT, PARAMETER_FROZEN = 1, 2
@@ -160,6 +176,11 @@ def declare(library):
         "octavo_seal": (c.c_uint32, [run]),
         "octavo_run_slot_count": (c.c_uint32, [run]),
         "octavo_run_slot": (pointer(Slot), [run, c.c_uint32]),
+        "octavo_run_slot_key": (Str, [run, c.c_uint32]),
+        "octavo_run_setting": (pointer(Setting), [run, Str]),
+        "octavo_run_option_count": (c.c_uint32, [run, c.c_uint32]),
+        "octavo_run_option": (pointer(Setting), [run, c.c_uint32, c.c_uint32]),
+        "octavo_run_plugin": (pointer(PluginInfo), [run]),
         "octavo_run_codes": (c.c_uint32, [run, c.c_uint32, c.c_void_p, c.c_void_p]),
         "octavo_run_use_count": (c.c_uint32, [run, c.c_uint32, c.c_uint32]),
         "octavo_run_use": (pointer(SlotUse), [run, c.c_uint32, c.c_uint32, c.c_uint32]),

@@ -5,7 +5,6 @@ valid after the run is closed.
 """
 import ctypes
 import dataclasses
-import json
 import os
 import warnings
 import weakref
@@ -135,6 +134,7 @@ class Slot:
     labels: tuple  # the object of each column of a pooled slot, else ()
     scale_slot: int   # the slot with its scale_inv, or _abi.NONE
     granularity: int  # of those: _abi.PER_TENSOR, ...
+    key: str  # in checkpoints
 
 
 def _lines(call):
@@ -186,29 +186,19 @@ def probe(config=None, format="text", overrides=None):
 
 
 def check(config):
-    """Raises InvalidError for a malformed configuration, and returns its settings: {key: {"value", "origin"}}."""
-    status, text, said = _report(liboctavo().octavo_check_config, config, None, "json")
+    """Raises InvalidError for a malformed configuration."""
+    status, _, said = _report(liboctavo().octavo_check_config, config, None, "")
     if status:
         raise error(status, said)
-    return json.loads(text)["settings"]
 
 
-def _refuse_engine(config):
-    """Raises InvalidError for another [distributed] engine than threads. It is read only where the
-    configuration has the word."""
-    keys = " ".join(key for key, _ in config.overrides)
-    try:
-        keys += config.frozen().text
-    except (OSError, UnicodeDecodeError):
-        return  # octavo_open says what is wrong with the file
-    if "distributed" not in keys:
-        return
-    engine = check(config)["distributed.engine"]
-    if engine["value"] != "threads":
-        raise InvalidError(
-            f'{engine["origin"]}: distributed.engine: expected "threads" in a program on PyTorch or JAX, whose '
-            f'ranks are its framework\'s, found "{engine["value"]}"; leave the key out, and start the ranks as '
-            f'the framework does')
+def _plain(setting):
+    """The value of an octavo_setting."""
+    value = setting.value
+    if value.type == _abi.VALUE_LIST:
+        return [str(setting.texts[i]) for i in range(setting.text_count)]
+    return {_abi.VALUE_INT: value.integer, _abi.VALUE_REAL: value.real, _abi.VALUE_BOOL: bool(value.integer),
+            _abi.VALUE_TEXT: str(value.text)}[value.type]
 
 
 class Run:
@@ -216,7 +206,6 @@ class Run:
     or by default what the configuration says."""
 
     def __init__(self, config, host_address=None, take=None, device=(_abi.DEVICE_AUTO, 0)):
-        _refuse_engine(config)
         self._library = liboctavo()
         self._host = None
         if host_address is None:
@@ -230,9 +219,21 @@ class Run:
         del kept
         self.handle = handle.value
         self._close = weakref.finalize(self, self._library.octavo_close, self.handle)
+        self._linears = []  # names, by id
+        self._refuse_engine()
         said = self._take()
         if said:
             warnings.warn(said, stacklevel=3)
+
+    def _refuse_engine(self):
+        """Raises InvalidError for another [distributed] engine than threads."""
+        engine = self._library.octavo_run_setting(self.handle, _str("distributed.engine")).contents
+        found, origin = _plain(engine), str(engine.origin)
+        if found != "threads":
+            self.close()
+            raise InvalidError(
+                f'{origin}: distributed.engine: expected "threads" in a program on PyTorch or JAX, whose ranks '
+                f'are its framework\'s, found "{found}"; leave the key out, and start the ranks as the framework does')
 
     def _check(self, status, what):
         if status:
@@ -258,6 +259,12 @@ class Run:
         """What the run computes on, as (_abi.DEVICE_..., index); None without a backend."""
         desc = self._library.octavo_run_session_desc(self.handle)
         return (desc.contents.device.type, desc.contents.device.index) if desc else None
+
+    @property
+    def kernels(self):
+        """The id of the kernels, as "cpu.avx2"; None without a backend."""
+        desc = self._library.octavo_run_session_desc(self.handle)
+        return str(desc.contents.caps.contents.id) if desc else None
 
     def has(self, interface):
         """Whether the backend implements "optimizer", "gradients" or "fused"."""
@@ -285,7 +292,9 @@ class Run:
         add_parameter."""
         desc = _abi.LinearDesc(ctypes.sizeof(_abi.LinearDesc), _abi.KIND_LINEAR_DESC, _str(name),
                                weight, 0)
-        return self._add(self._library.octavo_add_linear, desc, f"octavo_add_linear {name}")
+        id, verdict = self._add(self._library.octavo_add_linear, desc, f"octavo_add_linear {name}")
+        self._linears += [name] if verdict.accepted else []
+        return id, verdict
 
     def seal(self):
         """Ends a batch of additions; their slots and plans exist afterwards."""
@@ -299,7 +308,7 @@ class Run:
             labels = tuple(str(s.labels[k]) for k in range(s.cols)) if s.labels else ()
             out.append(Slot(s.id, s.owner_kind, s.owner, s.role, s.dtype, s.flags, s.combine,
                             s.shard, s.rows, s.cols, s.initial, tuple(s.access), str(s.name), labels,
-                            s.scale_slot, s.granularity))
+                            s.scale_slot, s.granularity, str(self._library.octavo_run_slot_key(self.handle, i))))
         return out
 
     def codes(self, slot, memory, out):
@@ -333,22 +342,24 @@ class Run:
         plan = self._library.octavo_run_plan(self.handle, linear).contents
         return _abi.LinearPlan.from_buffer_copy(plan)
 
+    def _options(self, linear):
+        count = self._library.octavo_run_option_count(self.handle, linear)
+        found = [self._library.octavo_run_option(self.handle, linear, i).contents for i in range(count)]
+        return {str(setting.name): _plain(setting) for setting in found}
+
     def options(self):
         """The options of the backend in effect: {name: value}."""
-        options = json.loads(self.report("json")).get("options", {})
-        return {name: option["value"] for name, option in options.items()}
+        return self._options(_abi.NONE)
 
     def layer_options(self):
-        """The options that rules of the configuration give to layers in FP8: {layer: {name: value}}."""
-        found = {layer["name"]: layer.get("rule", {}).get("options", {})
-                 for layer in json.loads(self.report("json")).get("layers", []) if layer["placed"] == "fp8"}
-        return {name: {key: option["value"] for key, option in options.items()}
-                for name, options in found.items() if options}
+        """Those of layers in FP8 that differ, by rules of the configuration: {layer: {name: value}}."""
+        found = {name: self._options(id) for id, name in enumerate(self._linears)}
+        return {name: options for name, options in found.items() if options}
 
     def identity(self):
         """The backend's id, version and file, as text that differs when its plugin does."""
-        backend = json.loads(self.report("json")).get("backend") or {}
-        return " ".join(str(backend.get(k)) for k in ("id", "version", "sha256"))
+        plugin = self._library.octavo_run_plugin(self.handle)
+        return f"{plugin.contents.id} {plugin.contents.version} {plugin.contents.sha256}" if plugin else ""
 
     def report(self, format="text"):
         """What was requested, what was tried, what runs, and where each layer went. format: "text",

@@ -59,7 +59,7 @@
 /* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
  * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
  * tests/abi/abi_table.py writes them. */
-#define OCTAVO_ABI_HEADERS "rc3-5d49671a"
+#define OCTAVO_ABI_HEADERS "rc3-781d355a"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -171,7 +171,8 @@ enum {
   OCTAVO_VALUE_INT = 1,
   OCTAVO_VALUE_REAL = 2,
   OCTAVO_VALUE_BOOL = 3, /* stored in `integer` as 0 or 1 */
-  OCTAVO_VALUE_TEXT = 4
+  OCTAVO_VALUE_TEXT = 4,
+  OCTAVO_VALUE_LIST = 5 /* of octavo_setting only: its `texts` */
 };
 
 /* A typed value. Members not selected by `type` are 0. Frozen. */
@@ -245,7 +246,9 @@ enum {
   OCTAVO_KIND_SHARD_PLAN = 57,
   OCTAVO_KIND_SHARD_CALL = 58,
   OCTAVO_KIND_GATHERED_CALL = 59,
-  OCTAVO_KIND_SHARD = 60
+  OCTAVO_KIND_SHARD = 60,
+  OCTAVO_KIND_SETTING = 61,
+  OCTAVO_KIND_PLUGIN_INFO = 62
 };
 
 #endif

@@ -6,6 +6,9 @@
  *   octavo_run_backend    the table for the hot path, on which no function of liboctavo is called
  *   octavo_report        what was requested, what was tried, what runs, where each layer went
  *
+ * The words of a report are for people and change between releases. Programs read the same as
+ * values: octavo_settings, octavo_run_setting, octavo_run_option, octavo_run_plugin.
+ *
  * Unless stated otherwise, functions are THREAD_CONTROL and PHASE_SETUP: one call at a time per
  * object, and they may allocate and search. They never print. A failure is reported through
  * host->diagnose and then returned as a status. Returned pointers are owned by the run and valid
@@ -83,6 +86,29 @@ OCTAVO_EXPORT octavo_status octavo_probe(const octavo_open_desc *desc, octavo_st
  * gives the JSON Schema of octavo.toml, with the options of every backend in the search path. */
 OCTAVO_EXPORT octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str format,
                                                 octavo_line line, void *ctx);
+
+/* One value in effect: of a key of the configuration, or of an option of the backend. */
+typedef struct octavo_setting {
+  uint32_t size;
+  uint32_t kind;      /* OCTAVO_KIND_SETTING */
+  octavo_str name;    /* a dotted key, "fp8.te.recipe", or an option, "recipe" */
+  octavo_value value; /* of type OCTAVO_VALUE_LIST: the elements are in `texts` */
+  const octavo_str *texts;
+  uint64_t text_count;
+  octavo_str origin; /* "octavo.toml:3:1", the name of a variable, "override" or "default"; "host"
+                        if octavo_linear_desc.options gives it */
+} octavo_setting;
+
+/* Receives one setting. It is valid during the call. */
+typedef void (*octavo_take_setting)(void *ctx, const octavo_setting *setting);
+
+/* Passes every key of the effective configuration to `take`, each once: those that
+ * octavo_check_config reports, in its order. No code of a plugin runs. Returns what
+ * octavo_check_config returns; OCTAVO_UNSUPPORTED follows the settings, any other failure comes
+ * without them. */
+OCTAVO_EXPORT octavo_status octavo_settings(const octavo_open_desc *desc, octavo_take_setting take,
+                                            void *ctx);
+
 /* Writes octavo.lock next to the configuration file: version, ABI and hashes of every backend that
  * the configuration names, and a digest of the answers of each on this machine. With plugins.locked
  * = true, liboctavo loads nothing else. `line` receives what was written. */
@@ -105,6 +131,12 @@ OCTAVO_EXPORT octavo_status octavo_seal(octavo_run *r);
 /* What the seals emitted. Ids count from 0; returns null for an id out of range. */
 OCTAVO_EXPORT uint32_t octavo_run_slot_count(const octavo_run *r);
 OCTAVO_EXPORT const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t id);
+/* The key of a slot in checkpoints, the same in every host, run and process with an equal model and
+ * backend: "parameter/<its name>/<slot name>", "linear/<its name>/<slot name>" or
+ * "session/<slot name>". Slots of one object with equal names, such as pools of several seals, have
+ * "@2", "@3", ... appended, in the order of their ids. Keys are distinct if every parameter and
+ * every linear has a name of its own. Empty for an id out of range. */
+OCTAVO_EXPORT octavo_str octavo_run_slot_key(const octavo_run *r, uint32_t id);
 /* Copies the codes of a slot to `out`: rows * cols elements in row-major order, also of a slot with
  * OCTAVO_SLOT_PACKED. `memory` is the slot's; both are in CPU memory and do not overlap. Returns
  * OCTAVO_UNSUPPORTED for packed codes of a device with memory of its own. */
@@ -138,6 +170,29 @@ OCTAVO_EXPORT const octavo_memory *octavo_run_memory(const octavo_run *r);
 /* The precision in use, "no", "fp16", "bf16" or "fp8", and the backend's id, empty if none. */
 OCTAVO_EXPORT octavo_str octavo_run_precision(const octavo_run *r);
 OCTAVO_EXPORT octavo_str octavo_run_backend_id(const octavo_run *r);
+
+/* The plugin of the chosen backend. */
+typedef struct octavo_plugin_info {
+  uint32_t size;
+  uint32_t kind;      /* OCTAVO_KIND_PLUGIN_INFO */
+  octavo_str id;      /* "te" */
+  octavo_str version; /* "0.1.0" */
+  octavo_str library; /* the path of its file */
+  octavo_str sha256;  /* of the file: 64 hexadecimal digits */
+} octavo_plugin_info;
+/* Null if there is no backend. */
+OCTAVO_EXPORT const octavo_plugin_info *octavo_run_plugin(const octavo_run *r);
+
+/* The value of one key of the configuration with which the run was opened, such as
+ * "distributed.timeout_s" or "fp8.te.recipe". Null for a key that octavo_settings does not have. */
+OCTAVO_EXPORT const octavo_setting *octavo_run_setting(const octavo_run *r, octavo_str key);
+/* The options of the chosen backend, in its order. `linear` is OCTAVO_NONE: all options of the
+ * session. Otherwise those of this linear whose values differ from the session's, by a rule of the
+ * configuration or by octavo_linear_desc.options, from octavo_add_linear on. The count is 0 and the
+ * setting null if there is no such option, linear or backend. */
+OCTAVO_EXPORT uint32_t octavo_run_option_count(const octavo_run *r, uint32_t linear);
+OCTAVO_EXPORT const octavo_setting *octavo_run_option(const octavo_run *r, uint32_t linear,
+                                                      uint32_t index);
 
 /* Store: slot memory for hosts without a tensor library, in device memory if the run has an
  * octavo_memory, otherwise in host memory. It allocates every slot that is not native, filled with

@@ -142,6 +142,20 @@ octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str forma
                    schema ? View::kSchema : View::kConfig);
 }
 
+octavo_status octavo_settings(const octavo_open_desc *desc, octavo_take_setting take, void *ctx) {
+  const octavo_open_desc d = own_copy(desc);
+  return guarded(d.host, [&]() {
+    given(take, "octavo_settings", "take");
+    check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_settings");
+    const std::unique_ptr<octavo_host> host = own_host(d.host);
+    octavo::Negotiation n = octavo::prepare(d);
+    const std::string missing = octavo::check_all_options(n, host.get());
+    const octavo::LentSettings settings = octavo::settings_of(n);
+    for (const auto &e : settings.entries()) take(ctx, &e.lent);
+    if (!missing.empty()) throw Failure(OCTAVO_UNSUPPORTED, "octavo.config", missing);
+  });
+}
+
 octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {

@@ -99,3 +99,31 @@ octavo_str octavo_run_backend_id(const octavo_run *r) {
     return run.plugin() == nullptr ? octavo_str{nullptr, 0} : octavo::borrow(run.plugin()->id);
   });
 }
+
+const octavo_plugin_info *octavo_run_plugin(const octavo_run *r) {
+  return look(r, [](const octavo_run &run) { return run.plugin_info(); });
+}
+
+const octavo_setting *octavo_run_setting(const octavo_run *r, octavo_str key) {
+  return look(r, [&](const octavo_run &run) { return run.settings().find(octavo::view(key)); });
+}
+
+uint32_t octavo_run_option_count(const octavo_run *r, uint32_t linear) {
+  return look(r, [&](const octavo_run &run) {
+    const octavo::LentSettings *options = run.options(linear);
+    return options == nullptr ? 0 : static_cast<uint32_t>(options->entries().size());
+  });
+}
+
+const octavo_setting *octavo_run_option(const octavo_run *r, uint32_t linear, uint32_t index) {
+  return look(r, [&](const octavo_run &run) {
+    const octavo::LentSettings *options = run.options(linear);
+    return options == nullptr ? nullptr : options->at(index);
+  });
+}
+
+octavo_str octavo_run_slot_key(const octavo_run *r, uint32_t id) {
+  return look(r, [&](const octavo_run &run) {
+    return id < run.slot_keys().size() ? octavo::borrow(run.slot_keys()[id]) : octavo_str{};
+  });
+}

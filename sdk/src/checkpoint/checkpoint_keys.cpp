@@ -36,20 +36,6 @@ std::string backend_id(const octavo_run &run) {
   return run.plugin() == nullptr ? std::string() : run.plugin()->id;
 }
 
-std::string owner_of(const octavo_slot &s, const octavo_run &run,
-                     const std::vector<std::string> &linears) {
-  if (s.owner_kind == OCTAVO_OWNER_SESSION) return "session/";
-  const bool parameter = s.owner_kind == OCTAVO_OWNER_PARAMETER;
-  const size_t count = parameter ? run.parameter_count() : linears.size();
-  if ((!parameter && s.owner_kind != OCTAVO_OWNER_LINEAR) || s.owner >= count)
-    fail_checkpoint(OCTAVO_INTERNAL,
-                    concat("slot ", s.id, " ", in_quotes(std::string(view(s.name)))),
-                    "expected an owner that was added, found ", s.owner, " of kind ", s.owner_kind,
-                    "; this is a defect of the plugin");
-  return parameter ? "parameter/" + run.parameter_name(s.owner) + "/"
-                   : "linear/" + linears[s.owner] + "/";
-}
-
 // Null where the slot has no labels.
 Json labels_of(const octavo_slot &s) {
   if (s.labels == nullptr) return nullptr;
@@ -95,13 +81,12 @@ void check_options(const CheckpointHeader &found, const octavo_run &run, const s
   }
 }
 
-// The options that rules give to layers in FP8: "<layer>.<option>", as text.
+// The options of linears that differ from the session's: "<linear>.<option>", as text.
 std::map<std::string, std::string> layer_options(const octavo_run &run) {
   std::map<std::string, std::string> all;
-  for (const LayerPlacement &layer : run.layers())
-    if (layer.verdict.decision != OCTAVO_DECLINE)
-      for (const EffectiveOption &o : run.options_of(layer.rule))
-        all[layer.name + "." + o.name] = option_text(o.setting.value);
+  for (uint32_t linear = 0; linear < run.linear_count(); ++linear)
+    for (const auto &o : run.options(linear)->entries())
+      all[run.linear_name(linear) + "." + o.name] = option_text(o.setting.value);
   return all;
 }
 
@@ -156,26 +141,19 @@ void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const 
 }  // namespace
 
 std::vector<SavedSlot> saved_slots(const octavo_run &run) {
-  std::vector<std::string> linears;  // by id: declined layers have none
-  for (const LayerPlacement &layer : run.layers())
-    if (layer.verdict.decision != OCTAVO_DECLINE) linears.push_back(layer.name);
-  std::map<std::tuple<uint32_t, uint32_t, std::string>, int> seen;
   std::map<std::string, uint32_t> keys;
   std::vector<SavedSlot> saved;
   for (const octavo_slot &s : run.slots()) {
     const bool native = (s.flags & OCTAVO_SLOT_NATIVE) != 0;
     if ((s.flags & OCTAVO_SLOT_CHECKPOINT) == 0 || native) continue;
-    const std::string name(view(s.name));
-    const int count = ++seen[{s.owner_kind, s.owner, name}];
-    std::string key = owner_of(s, run, linears) + name;
-    if (count > 1) key += concat("@", count);
+    const std::string &key = run.slot_keys()[s.id];
     const auto [other, is_free] = keys.emplace(key, s.id);
     if (!is_free)
       fail_checkpoint(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
                       "expected a different name for every slot, found the key ", in_quotes(key),
                       " for slots ", other->second, " and ", s.id,
                       "; give every parameter and every layer a name of its own");
-    saved.push_back({s.id, std::move(key)});
+    saved.push_back({s.id, key});
   }
   return saved;
 }

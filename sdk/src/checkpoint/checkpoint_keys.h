@@ -1,7 +1,6 @@
 // How a checkpoint describes a run: the key of each saved slot, and the texts of the metadata.
 //
-// Keys are names, never ids: "<owner kind>/<owner name>/<slot name>", "session/<slot name>". Names
-// that come again, as pools of a later seal do, get "@2", "@3", ... in the order of emission.
+// Keys are those of octavo_run_slot_key.
 #pragma once
 
 #include <map>

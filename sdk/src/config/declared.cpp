@@ -17,18 +17,6 @@ namespace {
 // Choices of one option.
 constexpr uint64_t kMaxChoices = 4096;
 
-TomlValue from_abi(const octavo_value &v) {
-  switch (v.type) {
-    case OCTAVO_VALUE_INT: return v.integer;
-    case OCTAVO_VALUE_REAL: return v.real;
-    case OCTAVO_VALUE_BOOL: return v.integer != 0;
-    case OCTAVO_VALUE_TEXT:
-      if (const auto text = take_name(v.text)) return *text;
-      return OtherToml{"nothing"};
-    default: return OtherToml{"nothing"};
-  }
-}
-
 // One option that a plugin declares.
 octavo_status take_option(std::vector<DeclaredOption> &declared, const octavo_option *o) {
   if (o == nullptr || !OCTAVO_HAS(o, octavo_option, choice_count)) return OCTAVO_INVALID;
@@ -76,6 +64,18 @@ const DeclaredOption *find(const std::vector<DeclaredOption> &all, const std::st
 }
 
 }  // namespace
+
+TomlValue from_abi(const octavo_value &v) {
+  switch (v.type) {
+    case OCTAVO_VALUE_INT: return v.integer;
+    case OCTAVO_VALUE_REAL: return v.real;
+    case OCTAVO_VALUE_BOOL: return v.integer != 0;
+    case OCTAVO_VALUE_TEXT:
+      if (const auto text = take_name(v.text)) return *text;
+      return OtherToml{"nothing"};
+    default: return OtherToml{"nothing"};
+  }
+}
 
 std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id) {
   std::vector<DeclaredOption> declared;

@@ -26,6 +26,9 @@ inline bool is_value(const TomlValue &v) {
   return !std::holds_alternative<OtherToml>(v);
 }
 
+// OtherToml for no type of an option.
+TomlValue from_abi(const octavo_value &v);
+
 // An integer where a real number is expected is one.
 inline void widen(const TomlValue &like, TomlValue &value) {
   if (std::holds_alternative<double>(like) && std::holds_alternative<int64_t>(value))

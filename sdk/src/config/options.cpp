@@ -155,28 +155,48 @@ std::vector<EffectiveOption> differing_options(const std::vector<DeclaredOption>
   return differing;
 }
 
+octavo_value lend_value(const TomlValue &value) {
+  if (const auto *i = std::get_if<int64_t>(&value)) return value_of(*i);
+  if (const auto *f = std::get_if<double>(&value)) return value_of(*f);
+  if (const auto *b = std::get_if<bool>(&value)) return value_of(*b);
+  if (const auto *s = std::get_if<std::string>(&value)) return value_of(std::string_view(*s));
+  octavo_value list{};
+  list.type = OCTAVO_VALUE_LIST;
+  return list;
+}
+
 std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options) {
   std::vector<octavo_option_value> lent;
-  for (const EffectiveOption &o : options) {
-    octavo_option_value v{};
-    v.name = borrow(o.name);
-    const TomlValue &value = o.setting.value;
-    if (const auto *i = std::get_if<int64_t>(&value)) {
-      v.value.type = OCTAVO_VALUE_INT;
-      v.value.integer = *i;
-    } else if (const auto *f = std::get_if<double>(&value)) {
-      v.value.type = OCTAVO_VALUE_REAL;
-      v.value.real = *f;
-    } else if (const auto *b = std::get_if<bool>(&value)) {
-      v.value.type = OCTAVO_VALUE_BOOL;
-      v.value.integer = *b ? 1 : 0;
-    } else {
-      v.value.type = OCTAVO_VALUE_TEXT;
-      v.value.text = borrow(std::get<std::string>(value));
-    }
-    lent.push_back(v);
-  }
+  for (const EffectiveOption &o : options)
+    lent.push_back({borrow(o.name), lend_value(o.setting.value)});
   return lent;
+}
+
+void LentSettings::put(std::string name, Setting setting) {
+  const auto same = [&](const Entry &e) { return e.name == name; };
+  auto found = std::find_if(entries_.begin(), entries_.end(), same);
+  Entry &e = found == entries_.end() ? entries_.emplace_back() : *found;
+  e.name = std::move(name);
+  e.setting = std::move(setting);
+  e.texts.clear();
+  if (const auto *list = std::get_if<std::vector<std::string>>(&e.setting.value))
+    for (const std::string &text : *list) e.texts.push_back(borrow(text));
+  e.lent = make<octavo_setting>(OCTAVO_KIND_SETTING);
+  e.lent.name = borrow(e.name);
+  e.lent.value = lend_value(e.setting.value);
+  e.lent.texts = e.texts.data();
+  e.lent.text_count = e.texts.size();
+  e.lent.origin = borrow(e.setting.origin);
+}
+
+const octavo_setting *LentSettings::at(size_t index) const {
+  return index < entries_.size() ? &entries_[index].lent : nullptr;
+}
+
+const octavo_setting *LentSettings::find(std::string_view name) const {
+  for (const Entry &e : entries_)
+    if (e.name == name) return &e.lent;
+  return nullptr;
 }
 
 std::string variable_of(const std::string &id, const std::string &option) {

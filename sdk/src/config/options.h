@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "octavo/backend.h"
@@ -33,6 +34,26 @@ std::vector<EffectiveOption> differing_options(const std::vector<DeclaredOption>
 
 // The array that crosses the C boundary; borrows the texts of `options`.
 std::vector<octavo_option_value> lend_options(const std::vector<EffectiveOption> &options);
+
+// Settings as they cross the C boundary, at addresses that stay.
+class LentSettings {
+ public:
+  struct Entry {
+    std::string name;
+    Setting setting;
+    std::vector<octavo_str> texts;  // of a list
+    octavo_setting lent;
+  };
+  // Takes the place of the setting of this name, if there is one.
+  void put(std::string name, Setting setting);
+  const std::deque<Entry> &entries() const { return entries_; }
+  // Null: there is none.
+  const octavo_setting *at(size_t index) const;
+  const octavo_setting *find(std::string_view name) const;
+
+ private:
+  std::deque<Entry> entries_;
+};
 
 // A dotted key as the name of a variable: OCTAVO_ in front, upper case, everything but letters and
 // digits as '_'.

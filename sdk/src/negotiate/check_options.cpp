@@ -107,6 +107,27 @@ std::string check_all_options(Negotiation &n, const octavo_host *host) {
   return missing;
 }
 
+LentSettings settings_of(const Negotiation &n) {
+  LentSettings all;
+  const auto put = [&](const std::string &table, const auto &options) {
+    for (const auto &[name, setting] : options) all.put(table + name, setting);
+  };
+  put("", n.config.settings);
+  put("", n.config.manifests);
+  for (const auto &[id, options] : n.config.backend_options) put("fp8." + id + ".", options);
+  for (const LayerRule &rule : n.config.layer_rules) {
+    all.put(rule.key + ".match", rule.match);
+    if (rule.place) all.put(rule.key + ".place", *rule.place);
+    for (const auto &[id, options] : rule.options) put(rule.key + ".fp8." + id + ".", options);
+  }
+  const auto put_options = [&](const std::string &id, const std::vector<EffectiveOption> &options) {
+    for (const EffectiveOption &o : options) all.put("fp8." + id + "." + o.name, o.setting);
+  };
+  for (const auto &[id, options] : n.checked_options) put_options(id, options);
+  for (const Candidate &c : n.candidates) put_options(c.id, c.options);
+  return all;
+}
+
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host) {
   std::vector<BackendOptions> backends;
   for (const FoundManifest &found : n.discovery.manifests) {

@@ -146,6 +146,9 @@ void check_fallback(const Config &config);
 // refused; empty: it would not.
 std::string check_all_options(Negotiation &n, const octavo_host *host);
 
+// Every key in effect: what is set, and what nothing sets of the backends that were looked at.
+LentSettings settings_of(const Negotiation &n);
+
 // How to apply the remedy of a declining verdict: an edit of the configuration or a command, in the
 // words of remedy.h. Where the remedy itself names none, how to go on without the candidate. Empty
 // for other verdicts, and where no edit is known. `c`: null for verdicts on layers.

@@ -117,22 +117,8 @@ Json hardware_model(const Negotiation &n) {
 
 Json config_model(const Negotiation &n) {
   Json settings = Json::object();
-  for (const auto &[name, setting] : n.config.settings) settings[name] = to_json(setting);
-  for (const auto &[name, setting] : n.config.manifests) settings[name] = to_json(setting);
-  for (const auto &[id, options] : n.config.backend_options)
-    for (const auto &[name, setting] : options)
-      settings["fp8." + id + "." + name] = to_json(setting);
-  for (const LayerRule &rule : n.config.layer_rules) {
-    settings[rule.key + ".match"] = to_json(rule.match);
-    if (rule.place) settings[rule.key + ".place"] = to_json(*rule.place);
-    for (const auto &[id, options] : rule.options)
-      for (const auto &[name, setting] : options)
-        settings[rule.key + ".fp8." + id + "." + name] = to_json(setting);
-  }
-  // Options that nothing sets, of the backends that were looked at.
-  for (const auto &[id, options] : n.checked_options)
-    for (const EffectiveOption &o : options)
-      settings["fp8." + id + "." + o.name] = to_json(o.setting);
+  const LentSettings in_effect = settings_of(n);
+  for (const auto &e : in_effect.entries()) settings[e.name] = to_json(e.setting);
   Json j = {{"config", n.config.name}, {"settings", settings}};
   if (!n.warnings.empty()) j["warnings"] = n.warnings;
   return j;

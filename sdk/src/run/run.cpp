@@ -19,6 +19,9 @@ std::string name_of(octavo_str given, const char *object) {
   return std::string(octavo::view(given));
 }
 
+// The origin of an option that the host gives for one linear.
+constexpr const char *kOfHost = "host";
+
 // What to do about options of a rule that a backend does not follow: its own words, in the rule.
 void point_at(const octavo::LayerRule &rule, const std::string &backend, octavo::Verdict &v) {
   octavo::Fix &fix = v.remedy.fix;
@@ -41,8 +44,15 @@ void point_at(const octavo::LayerRule &rule, const std::string &backend, octavo:
 octavo_run::octavo_run(octavo::Negotiation negotiation, std::unique_ptr<octavo_host> host)
     : negotiation_(std::move(negotiation)), host_(std::move(host)) {
   const octavo::Candidate *choice = negotiation_.choice();
+  settings_ = octavo::settings_of(negotiation_);
   if (choice->is_precision) return;
   options_ = octavo::lend_options(choice->options);
+  for (const octavo::EffectiveOption &o : choice->options) session_options_.put(o.name, o.setting);
+  plugin_info_ = octavo::make<octavo_plugin_info>(OCTAVO_KIND_PLUGIN_INFO);
+  plugin_info_.id = octavo::borrow(plugin()->id);
+  plugin_info_.version = octavo::borrow(plugin()->version);
+  plugin_info_.library = octavo::borrow(plugin()->library);
+  plugin_info_.sha256 = octavo::borrow(plugin()->sha256);
   session_desc_ = octavo::describe_session(negotiation_, host_.get(), options_);
   trace_ = octavo::RunTrace::of(negotiation_.config, *plugin(), session_desc_, host_.get(),
                                 negotiation_.trust.privileged);
@@ -111,19 +121,29 @@ const std::vector<octavo::EffectiveOption> &octavo_run::options_of(
 }
 
 // What the host gives for this linear stands above the rule.
-std::vector<octavo_option_value> octavo_run::own_options(const octavo_linear_desc &d,
-                                                         const octavo::LayerRule *rule) const {
+octavo::LentSettings octavo_run::differing(const octavo_linear_desc &d,
+                                           const octavo::LayerRule *rule) const {
   if (d.options == nullptr && d.option_count != 0)
     octavo::fail_run(OCTAVO_INVALID, "linear \"", octavo::view(d.name),
                      "\": expected the address of ", d.option_count, " options, found null");
-  std::vector<octavo_option_value> own(d.options, d.options + d.option_count);
-  for (const octavo_option_value &value : octavo::lend_options(options_of(rule))) {
-    const auto is_same = [&](const octavo_option_value &host) {
-      return octavo::view(host.name) == octavo::view(value.name);
-    };
-    if (std::none_of(d.options, d.options + d.option_count, is_same)) own.push_back(value);
+  octavo::LentSettings own;
+  for (const auto &session : session_options_.entries()) {
+    octavo::Setting setting = session.setting;
+    for (const octavo::EffectiveOption &o : options_of(rule))
+      if (o.name == session.name) setting = o.setting;
+    for (uint64_t i = d.option_count; i > 0; --i)
+      if (octavo::view(d.options[i - 1].name) == session.name)
+        setting = {octavo::from_abi(d.options[i - 1].value), kOfHost};
+    octavo::widen(session.setting.value, setting.value);
+    if (octavo::show(setting.value) != octavo::show(session.setting.value))
+      own.put(session.name, std::move(setting));
   }
   return own;
+}
+
+const octavo::LentSettings *octavo_run::options(uint32_t linear) const {
+  if (linear == OCTAVO_NONE) return &session_options_;
+  return linear < linears_.size() ? &linears_[linear].options : nullptr;
 }
 
 std::vector<std::string> octavo_run::unmet() const {
@@ -232,7 +252,10 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   Decision decision = decide(name, weight.name, weight.rows, weight.cols);
   if (!decision.kept && weight.decision.kept) decision = weight.decision;
   if (decision.kept) return place(d, std::move(*decision.kept), decision.rule, v);
-  const std::vector<octavo_option_value> options = own_options(d, decision.rule);
+  octavo::LentSettings differing_options = differing(d, decision.rule);
+  std::vector<octavo_option_value> options(d.options, d.options + d.option_count);
+  for (const auto &o : differing_options.entries())
+    if (o.setting.origin != kOfHost) options.push_back({o.lent.name, o.lent.value});
   octavo_linear_desc desc = d;
   desc.options = options.empty() ? nullptr : options.data();
   desc.option_count = options.size();
@@ -254,7 +277,10 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
     octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, " gave linear \"", name, "\" id ",
                      *id, ", expected ", linear_count_ - 1);
   }
-  if (trace_ && verdict.decision != OCTAVO_DECLINE) trace_->name_linear(name);
+  if (verdict.decision != OCTAVO_DECLINE) {
+    linears_.push_back({name, std::move(differing_options)});
+    if (trace_) trace_->name_linear(name);
+  }
   return place(d, std::move(verdict), decision.rule, v);
 }
 

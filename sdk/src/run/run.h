@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "sdk/src/negotiate/negotiate.h"
@@ -52,14 +54,23 @@ struct octavo_run {
   octavo_session *session() const { return session_; }
   const octavo_session_desc *session_desc() const { return session_ ? &session_desc_ : nullptr; }
   std::string precision() const;
+  const octavo_plugin_info *plugin_info() const {
+    return plugin() == nullptr ? nullptr : &plugin_info_;
+  }
+  const octavo::LentSettings &settings() const { return settings_; }
+  // Of the session, or those of a linear that differ; null: there is no such linear.
+  const octavo::LentSettings *options(uint32_t linear) const;
 
   const std::deque<octavo_slot> &slots() const { return slots_; }
+  // Of octavo_run_slot_key, by slot.
+  const std::deque<std::string> &slot_keys() const { return slot_keys_; }
   // The codes of a slot in row-major order.
   void codes(uint32_t slot, const void *memory, void *out) const;
   const std::deque<octavo_slot_use> *uses(uint32_t owner_kind, uint32_t owner) const;
   const octavo_linear_plan *plan(uint32_t linear) const;
   uint32_t parameter_count() const { return parameter_count_; }
   uint32_t linear_count() const { return linear_count_; }
+  const std::string &linear_name(uint32_t linear) const { return linears_[linear].name; }
   // Whether a seal covers all that was added.
   bool is_sealed() const {
     return session_ == nullptr || (!seal_ends_.empty() && sealed_parameters_ == parameter_count_ &&
@@ -86,14 +97,19 @@ struct octavo_run {
     int64_t cols;
     Decision decision;  // one that keeps it keeps its linears, too
   };
+  // One that the backend took.
+  struct Linear {
+    std::string name;
+    octavo::LentSettings options;  // those that differ from the session's
+  };
 
   void check_decision(const octavo_verdict &v, const char *object, const std::string &name);
   octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict,
                       const octavo::LayerRule *rule, octavo_verdict *v);
   Decision decide(const std::string &name, const std::string &weight, int64_t n, int64_t k) const;
-  std::vector<octavo_option_value> own_options(const octavo_linear_desc &d,
-                                               const octavo::LayerRule *rule) const;
+  octavo::LentSettings differing(const octavo_linear_desc &d, const octavo::LayerRule *rule) const;
   octavo_status take_slot(const octavo_slot &s);
+  void name_slots();
   octavo_status take_use(const octavo_slot_use &u);
   // Whether a slot or a use can belong to it.
   bool has_owner(uint32_t kind, uint32_t owner) const;
@@ -102,11 +118,17 @@ struct octavo_run {
 
   octavo::Negotiation negotiation_;
   std::unique_ptr<octavo_host> host_;
+  octavo::LentSettings settings_;
+  octavo::LentSettings session_options_;
+  octavo_plugin_info plugin_info_{};
   std::vector<octavo_option_value> options_;
   octavo_session_desc session_desc_{};
   std::unique_ptr<octavo::RunTrace> trace_;
   octavo_session *session_ = nullptr;
   std::deque<octavo_slot> slots_;
+  std::deque<std::string> slot_keys_;
+  // By owner and name of a slot: how many there are.
+  std::map<std::tuple<uint32_t, uint32_t, std::string_view>, int> equal_slots_;
   std::vector<size_t> seal_ends_;
   uint32_t sealed_parameters_ = 0;
   std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;
@@ -118,6 +140,7 @@ struct octavo_run {
   std::deque<std::vector<octavo_str>> labels_;  // of pools
   std::deque<octavo::Verdict> verdicts_;        // whose texts were lent
   std::vector<Parameter> parameters_;
+  std::deque<Linear> linears_;  // by id
   std::vector<octavo::LayerPlacement> layers_;
   uint32_t parameter_count_ = 0;
   uint32_t linear_count_ = 0;

@@ -206,6 +206,23 @@ void octavo_run::check_scales(size_t first) {
   }
 }
 
+// The keys of the slots that a seal emitted.
+void octavo_run::name_slots() {
+  while (slot_keys_.size() < slots_.size()) {
+    const octavo_slot &s = slots_[slot_keys_.size()];
+    const std::string_view name = octavo::view(s.name);
+    std::string key = s.owner_kind == OCTAVO_OWNER_SESSION ? "session"
+                      : s.owner_kind == OCTAVO_OWNER_PARAMETER
+                          ? "parameter/" + parameter_name(s.owner)
+                          : "linear/" + linear_name(s.owner);
+    key.append("/").append(name);
+    int &before = equal_slots_[{s.owner_kind, s.owner, name}];
+    if (before > 0) key += octavo::concat("@", before + 1);
+    slot_keys_.push_back(std::move(key));
+    ++before;
+  }
+}
+
 void octavo_run::seal() {
   if (session_ == nullptr) return;
   if (broken_)
@@ -235,6 +252,7 @@ void octavo_run::seal() {
         status, "backend ", plugin()->id, ": seal failed",
         seal_error_.empty() ? octavo::concat(" with status ", status) : ": " + seal_error_);
   }
+  name_slots();
   seal_ends_.push_back(slots_.size());
   sealed_parameters_ = parameter_count_;
   for (const octavo_slot_use &u : new_uses_) uses_[{u.owner_kind, u.owner}].push_back(u);

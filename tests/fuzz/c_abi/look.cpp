@@ -79,6 +79,12 @@ void Machine::no_handles() {
       expect(octavo_run_session_desc(run) == nullptr, "nor what it runs on");
       expect(octavo_run_precision(run).size == 0 && octavo_run_backend_id(run).size == 0,
              "no names");
+      expect(octavo_run_plugin(run) == nullptr && octavo_run_slot_key(run, 0).size == 0,
+             "no plugin and no key");
+      expect(octavo_run_setting(run, str("fp8.backend")) == nullptr &&
+                 octavo_run_option_count(run, OCTAVO_NONE) == 0 &&
+                 octavo_run_option(run, OCTAVO_NONE, 0) == nullptr,
+             "no settings and no options");
       break;
     case 3:
       refused(octavo_store_open(run, &other));

@@ -102,7 +102,7 @@ def test_stacked_layers_have_their_own_scales(way):
 
     value, gradients, after = oj.value_and_grad(loss)(state, p, batch())
     expected = [float(jnp.abs(w).max()) for w in stacked.weight]
-    np.testing.assert_array_equal(after.slots["w/amax"][0], expected)
+    np.testing.assert_array_equal(after.slots["session/w/amax"][0], expected)
     q, plain = eqx.partition(stacked, eqx.is_inexact_array)
     right, right_gradients = jax.value_and_grad(lambda q, x: loss(q, x, plain))(q, batch())
     np.testing.assert_allclose(value, right, rtol=0.1)

@@ -167,14 +167,14 @@ def lm_losses(config, is_scanned=False, steps=20):
 def test_lm1b_of_linen_without_a_line_in_the_model():
     state, found = lm_losses(overrides("delayed"))
     assert len(state.accepted) == 2 * 6 + 1 and "Embed_0.attend" in state.accepted
-    assert float(jnp.abs(state.slots["dy/scale"] - 1).min()) > 0  # every layer recorded
+    assert float(jnp.abs(state.slots["session/dy/scale"] - 1).min()) > 0  # every layer recorded
     assert found[-1] < 0.5 * found[0]
 
 
 def test_scanned_layers_of_linen():
     state, found = lm_losses(overrides("delayed"), is_scanned=True)
-    assert state.slots["x/amax_history"].shape == (1024, 13)
-    assert float(jnp.abs(state.slots["x/scale"] - 1).min()) > 0  # every layer recorded
+    assert state.slots["session/x/amax_history"].shape == (1024, 13)
+    assert float(jnp.abs(state.slots["session/x/scale"] - 1).min()) > 0  # every layer recorded
     assert found[-1] < 0.5 * found[0]
 
 

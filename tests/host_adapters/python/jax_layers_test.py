@@ -167,7 +167,7 @@ def test_models_of_linen_with_equal_names():
     _, after = oj.record(outputs)(states, variables)
     for i, state in enumerate(after):
         first = state.accepted.index("Dense_1" if i < 2 else "Dense")
-        assert float(state.slots["x/amax"][0, first]) == float(jnp.abs((i + 1) * x).max())
+        assert float(state.slots["session/x/amax"][0, first]) == float(jnp.abs((i + 1) * x).max())
     again = linen.prepare(models[0], variables[0], x, overrides=overrides())[0]
     with pytest.raises(octavo.InvalidError, match="one State of the model Small, found 2"):
         oj.record(lambda v: models[0].apply(v, x))((states[0], again), variables[0])

@@ -76,7 +76,7 @@ def test_a_layer_that_is_used_twice_records_the_maximum(is_loop):
     inner, _ = oj.record(lambda p, x: call("layer", p, x))(state, p, x)
     _, _, state = oj.value_and_grad(twice)(state, p, x)
     expected = max(float(jnp.abs(x).max()), float(jnp.abs(inner).max()))
-    assert float(state.slots["x/amax"][0, 0]) == expected
+    assert float(state.slots["session/x/amax"][0, 0]) == expected
 
 
 @pytest.mark.parametrize("is_loop", [False, True])
@@ -97,9 +97,9 @@ def test_evaluation_records_nothing_and_inf_sets_nonfinite():
     p, state = weights(), oj.init(weights(), overrides=overrides())
     y = oj.evaluate(jax.jit(mlp))(state, p, batch())
     assert bool(jnp.isfinite(y).all())
-    assert same(state.slots["x/amax"], jnp.zeros((1, 2)))
+    assert same(state.slots["session/x/amax"], jnp.zeros((1, 2)))
     _, _, state = oj.value_and_grad(lambda p, x: mlp(p, x).sum() * jnp.inf)(state, p, batch())
-    assert float(state.slots["nonfinite"][0, 0]) == 1
+    assert float(state.slots["session/nonfinite"][0, 0]) == 1
 
 
 def test_programs_alias_every_slot_and_trace_once():
@@ -149,7 +149,7 @@ def test_vmap_over_examples_is_one_batch_and_over_all_else_a_loop():
     for i in (0, 7):
         one, _ = oj.record(jax.grad(lambda p: mlp(p, x[i]).sum()))(state, p)
         assert same(jax.tree.map(lambda g: g[i], gradients), one)
-    assert same(recorded.slots["x/amax"], whole[2].slots["x/amax"])
+    assert same(recorded.slots["session/x/amax"], whole[2].slots["session/x/amax"])
 
 
 def test_an_ensemble_has_the_states_of_its_members():
@@ -174,4 +174,4 @@ def test_an_ensemble_has_the_states_of_its_members():
     many = oj.record(lambda p, x: jax.vmap(lambda w, site: oj.linear(site, x, w))(p["layers"], state["layers"]))
     y, after = many(state, every, batch())
     assert y.shape == (3, 16, 64)
-    np.testing.assert_allclose(after.slots["w/amax"][0], jnp.abs(every["layers"]).max((1, 2)))
+    np.testing.assert_allclose(after.slots["session/w/amax"][0], jnp.abs(every["layers"]).max((1, 2)))

@@ -36,9 +36,9 @@ def test_each_linear_trains_as_with_its_recipe_for_all():
 
 def test_histories_of_both_sets_of_options_are_in_the_state():
     _, state = trained("delayed", {"layers.rule.0.match": "two", "layers.rule.0.fp8.te.amax_history_len": 3}, steps=1)
-    assert {key: value.shape for key, value in state.slots.items() if key.startswith("x/amax_history")} == {
-        "x/amax_history": (2, 1), "x/amax_history@2": (3, 1)}
-    assert np.all(np.asarray(state.slots["x/amax_history@2"]).max(axis=0) > 0)
+    assert {key: value.shape for key, value in state.slots.items() if key.startswith("session/x/amax_history")} == {
+        "session/x/amax_history": (2, 1), "session/x/amax_history@2": (3, 1)}
+    assert np.all(np.asarray(state.slots["session/x/amax_history@2"]).max(axis=0) > 0)
 
 
 def test_a_stack_has_one_set_of_options():

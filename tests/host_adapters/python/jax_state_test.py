@@ -53,10 +53,10 @@ def test_shard_map_agrees_on_scales(is_checked):
     _, p, both = ranked(both, weights(), x)
     parts = [oj.value_and_grad(loss)(oj.init(weights(), overrides=overrides()), weights(), half)
              for half in jnp.split(x, 2)]
-    for name in ("x/amax", "dy/amax", "w/amax"):
+    for name in ("session/x/amax", "session/dy/amax", "session/w/amax"):
         expected = jnp.maximum(*(part.slots[name] for _, _, part in parts))
         assert same(both.slots[name + "_history"][-1:], expected), name
-    shards = [s.data for s in both.slots["x/scale"].addressable_shards]
+    shards = [s.data for s in both.slots["session/x/scale"].addressable_shards]
     assert len(shards) == 2 and same(shards[0], shards[1])
     for name in p:
         step = sum(gradients[name] for _, gradients, _ in parts) / 2 * 0.1
@@ -108,7 +108,7 @@ def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
         mean = oj.read_parameter(averaged, "up", _abi.ROLE_GRADIENT)
         stepped, _ = adam.update(gradient(state, x), adam.init(state))
         weight = oj.read_parameter(oj.end_step(stepped, "data"), "up")
-        return mean[None], weight[None], averaged.slots["reduce/added"]
+        return mean[None], weight[None], averaged.slots["session/reduce/added"]
 
     ranked = jax.jit(jax.shard_map(ranks_step, mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec("data")),
                                    out_specs=PartitionSpec("data"), check_vma=False))
@@ -136,7 +136,7 @@ def test_optax_carries_the_state():
 
     for i in range(3):
         p, carried, value = step(p, carried, batch(i))
-    assert float(jnp.abs(carried.octavo.slots["x/scale"] - 1).min()) > 0
+    assert float(jnp.abs(carried.octavo.slots["session/x/scale"] - 1).min()) > 0
     with pytest.raises(octavo.InvalidError, match="adam=octavo.jax.adam"):
         oj.with_state(optax.sgd(1.0), oj.init(weights(), overrides={"layers.min_gain": "off", **msamp()}))
 
@@ -155,7 +155,7 @@ def test_a_step_with_inf_changes_no_weight_of_the_backend():
         state, adam_state = adam.update(state, adam.init(state))
         state = oj.end_step(state)
         assert same(oj.read_parameter(state, "up"), before) is is_skipped
-        assert int(state.slots["up/step"][0, 0]) == (0 if is_skipped else 1)
+        assert int(state.slots["parameter/up/step"][0, 0]) == (0 if is_skipped else 1)
 
 
 def test_gradients_of_the_backend_add_up_over_micro_batches():

@@ -37,7 +37,7 @@ def error(found, expected):
 
 
 def amax(state, name, linear="up"):
-    return float(state.slots[f"{name}/amax"][0, state.accepted.index(linear)])
+    return float(state.slots[f"session/{name}/amax"][0, state.accepted.index(linear)])
 
 
 @pytest.mark.parametrize("kind", cached)
@@ -97,16 +97,16 @@ def test_two_models_of_a_gan_in_one_function():
     z = batch()
     value, gradients, (g, d) = oj.value_and_grad(generator)(states, *parts, z)
     fake, _ = oj.record(lambda p, z: net("g", p, z))(states[0], parts[0], z)
-    assert float(g.slots["x/amax"][0, 0]) == float(jnp.abs(z).max())
-    assert float(d.slots["x/amax"][0, 0]) == float(jnp.abs(fake).max())
-    assert float(d.slots["dy/amax"].min()) > 0
+    assert float(g.slots["session/x/amax"][0, 0]) == float(jnp.abs(z).max())
+    assert float(d.slots["session/x/amax"][0, 0]) == float(jnp.abs(fake).max())
+    assert float(d.slots["session/dy/amax"].min()) > 0
 
     # The other model in evaluation, with its gradient: plain products here, and nothing recorded.
     def through(p, q, z):
         return jnp.mean((oj.evaluate(lambda q, y: net("d", q, y))(states[1], q, net("g", p, z)) - 1)**2)
 
     _, other, g2 = oj.value_and_grad(through)(states[0], *parts, z)
-    assert same(g2.slots["x/amax"], g.slots["x/amax"])
+    assert same(g2.slots["session/x/amax"], g.slots["session/x/amax"])
     for name in other:
         assert error(other[name], gradients[name]) < 0.2
     with pytest.raises(octavo.InvalidError, match="found two of one"):
@@ -208,7 +208,7 @@ def test_control_flow_records_what_runs():
     for i in range(3):
         carry, value = jax.jit(steps)(carry, xs[i])
         np.testing.assert_allclose(value, values[i], rtol=1e-5)
-    np.testing.assert_allclose(scanned.slots["x/amax_history"][-3:], carry[0].slots["x/amax_history"][-3:], rtol=1e-5)
+    np.testing.assert_allclose(scanned.slots["session/x/amax_history"][-3:], carry[0].slots["session/x/amax_history"][-3:], rtol=1e-5)
 
 
 class Net(nnx.Module):

@@ -175,9 +175,9 @@ def test_a_pickle_opens_its_run_in_another_process(tmp_path):
     program = (f"import pickle, sys; sys.path.insert(0, {str(__file__.rsplit('/', 1)[0])!r})\n"
                "import jax, numpy as np; from jax_parts import batch, train_step\n"
                f"state, p = pickle.load(open({str(tmp_path / 'state')!r}, 'rb'))\n"
-               "print(np.asarray(train_step(state, p, batch(1))[2].slots['x/amax_history'])[-1].tobytes().hex())")
+               "print(np.asarray(train_step(state, p, batch(1))[2].slots['session/x/amax_history'])[-1].tobytes().hex())")
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-    assert found == np.asarray(train_step(state, p, batch(1))[2].slots["x/amax_history"])[-1].tobytes().hex()
+    assert found == np.asarray(train_step(state, p, batch(1))[2].slots["session/x/amax_history"])[-1].tobytes().hex()
 
 
 def test_other_derivatives_are_errors_with_the_remedy():

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import te
+from conftest import session, te
+from octavo import session_run
 
 
 class Branches(nn.Module):
@@ -92,6 +93,18 @@ def test_a_state_comes_back_and_another_one_is_refused():
 def test_recipes_without_a_state_are_compared_as_well():
     state = octavo.state_dict(train(rule("block"), "current")[0])
     octavo.load_state_dict(train(rule("block"), "current", steps=0)[0], state)
+    with pytest.raises(octavo.InvalidError, match="layer_options"):
+        octavo.load_state_dict(train(rule("mx"), "current", steps=0)[0], state)
+
+
+def test_reports_in_other_words_change_no_state(monkeypatch):
+    state = octavo.state_dict(train(rule("block"), "current")[0])
+    monkeypatch.setattr(session_run.Run, "report", lambda run, format="text": "other words")
+    again, _ = train(rule("block"), "current", steps=0)
+    octavo.load_state_dict(again, state)
+    found = octavo.state_dict(again)
+    assert found.keys() == state.keys() and all(torch.equal(found[key], value) for key, value in state.items())
+    assert session(again).run.identity().split()[0] == "te"
     with pytest.raises(octavo.InvalidError, match="layer_options"):
         octavo.load_state_dict(train(rule("mx"), "current", steps=0)[0], state)
 

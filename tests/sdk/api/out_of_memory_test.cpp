@@ -126,6 +126,15 @@ void look(const octavo_open_desc &desc, const Place &, int64_t which, Said *said
   said->status = Function(&desc, {"json", 4}, take_line, said);
 }
 
+void settings(const octavo_open_desc &desc, const Place &, int64_t which, Said *said) {
+  arm_heap(which);
+  const auto take = [](void *ctx, const octavo_setting *s) {
+    for (const octavo_str text : {s->name, s->value.text, s->origin})
+      static_cast<Said *>(ctx)->mix(text.data, text.size);
+  };
+  said->status = octavo_settings(&desc, take, said);
+}
+
 struct Scenario {
   const char *name;
   // The allocation `which` fails, counted from where the scenario begins; 0: none.
@@ -138,6 +147,7 @@ const Scenario kScenarios[] = {{"report", report, false},
                                {"explain", look<octavo_explain>, false},
                                {"list", look<octavo_list>, true},
                                {"check_config", look<octavo_check_config>, false},
+                               {"settings", settings, false},
                                {"stranger", look<octavo_explain>, true},
                                {"probe", look<octavo_probe>, true}};
 

@@ -80,6 +80,7 @@ TEST_P(CheckpointHashTest, file_follows_the_rules_of_the_format) {
         (s.owner_kind == OCTAVO_OWNER_SESSION ? std::string("session/")
                                               : std::string("parameter/") + owners[s.owner] + "/") +
         text_of(s.name);
+    EXPECT_EQ(text_of(octavo_run_slot_key(r->r(), id)), key);
     expected.insert(key);
     ASSERT_TRUE(file.header.contains(key)) << key;
     const auto &tensor = file.header[key];
@@ -212,6 +213,12 @@ TEST_F(CheckpointTest, pools_of_a_later_seal_have_keys_of_their_own) {
   EXPECT_THAT(r->error(), testing::HasSubstr("octavo_store_extend"));
   EXPECT_EQ(r->load(dir / "c"), OCTAVO_WRONG_STATE);
   ASSERT_EQ(octavo_store_extend(r->s()), OCTAVO_OK);
+  std::vector<std::string> keys;
+  for (uint32_t id = 0; id < r->count(); ++id)
+    if (text_of(r->slot(id).name) == "x/scale")
+      keys.push_back(text_of(octavo_run_slot_key(r->r(), id)));
+  EXPECT_THAT(keys, testing::ElementsAre("session/x/scale", "session/x/scale@2"));
+  EXPECT_EQ(text_of(octavo_run_slot_key(r->r(), r->count())), "");
   r->fill(8);
   const auto expected = r->content(false);
   ASSERT_EQ(r->save(dir / "c", 1), OCTAVO_OK) << r->error();

@@ -88,6 +88,10 @@ class Session:
         self.specs = {name: self._spec(*rest, name=name) for name, *rest in accepted}
         self.parameter_names = {spec.parameter + i: spec.name for spec in self.specs.values()
                                 for i in range(spec.count)}
+        of_first = {(s.owner, s.name): s.key for s in self.slots if s.owner_kind == _abi.OWNER_PARAMETER}
+        first = {id: self.specs[name].parameter for id, name in self.parameter_names.items()}
+        self._keys = [of_first.get((first.get(s.owner, s.owner), s.name), s.key)
+                      if s.owner_kind == _abi.OWNER_PARAMETER else s.key for s in self.slots]
         self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
 
     def _check_converts(self, accepted):
@@ -135,12 +139,8 @@ class Session:
             slot.access[_abi.VERB_QUANTIZE_WEIGHT] != _abi.ACCESS_WRITE)
 
     def key(self, slot):
-        """The name of a slot of the state, which stacked parameters share."""
-        if slot.owner_kind == _abi.OWNER_SESSION:
-            # Each set of options has pools of its own.
-            copy = sum(s.owner_kind == _abi.OWNER_SESSION and s.name == slot.name for s in self.slots[:slot.id + 1])
-            return slot.name if copy == 1 else f"{slot.name}@{copy}"
-        return f"{self.parameter_names[slot.owner]}/{slot.name}"
+        """The name of a slot of the state, its key in checkpoints; stacked parameters share that of the first."""
+        return self._keys[slot.id]
 
     def close(self):
         """Closes the run; programs that use it fail afterwards. Idempotent."""

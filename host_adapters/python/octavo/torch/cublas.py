@@ -6,7 +6,6 @@ miss it in the first forward only, when the model is converted.
 """
 import ctypes
 import importlib.util
-import json
 import os
 import pathlib
 
@@ -48,8 +47,7 @@ def check(run):
     """Raises VersionError if a run on NVIDIA GPUs would not find the library."""
     if run.device is None or run.device[0] != _abi.DEVICE_CUDA:
         return
-    if (json.loads(run.report("json")).get("kernels") != "cuda"
-            or os.environ.get("OCTAVO_CUDA_GEMM") == "reference"):
+    if run.kernels != "cuda" or os.environ.get("OCTAVO_CUDA_GEMM") == "reference":
         return
     path = os.environ.get("OCTAVO_CUBLASLT") or NAME
     library, why = _load(path)

@@ -17,23 +17,9 @@ _FP8 = {_abi.E4M3FN: torch.float8_e4m3fn, _abi.E5M2: torch.float8_e5m2,
 
 
 def _keys(session):
-    """The slots of a checkpoint: {key: slot}, with the keys of octavo_store_save
-    (docs/checkpoints.md), also those that another rank holds."""
-    keys = {}
-    for slot in session.slots:
-        if not slot.flags & _abi.SLOT_CHECKPOINT or session.tensors[slot.id] is None:
-            continue
-        if slot.owner_kind == _abi.OWNER_PARAMETER:
-            owner = f"parameter/{session.weights[slot.owner].name}/"
-        elif slot.owner_kind == _abi.OWNER_LINEAR:
-            owner = f"linear/{session.linear_name(slot.owner)}/"
-        else:
-            owner = "session/"
-        key, copy = owner + slot.name, 2
-        while key in keys:
-            key, copy = f"{owner}{slot.name}@{copy}", copy + 1
-        keys[key] = slot
-    return keys
+    """The slots of a checkpoint (docs/checkpoints.md): {key: slot}, also those that another rank holds."""
+    return {slot.key: slot for slot in session.slots
+            if slot.flags & _abi.SLOT_CHECKPOINT and session.tensors[slot.id] is not None}
 
 
 def _held(session):
