@@ -36,6 +36,25 @@ RAW_PRINTS = {
     "sdk/cli/wizard/menu.cpp": "moves the cursor; its rows are escaped before",
 }
 
+# Reports are for people, and their words change. A program that asks for one in a format of its own choice, and
+# does not print it, means to read it: octavo_settings, octavo_run_setting, octavo_run_option, octavo_run_plugin,
+# octavo_run_slot_key and octavo_run_session_desc have the same as values.
+REPORT = re.compile(r"\b(?:octavo_)?(?:report|explain|list|list_plugins|probe|check_config|schema)\s*[(,][^;{}\"']{0,120}?"
+                    r"(?<![=] )(?<!=)[\"'](?:text|tree|json)[\"'][^;\n]*")
+READS_CONFIG = re.compile(r"""find\(["']distributed|["']distributed["'] (?:not )?in """)
+HOSTS = re.compile(r"(host_adapters|samples|sdk/cli|sdk/verify|sdk/page|sdk/include/octavo/hpp/host)/")
+READS_REPORTS = {
+    "sdk/cli/common.cpp": "octavo list --json, as docs/list.schema.json has it, for commands that go through all plugins",
+    "sdk/cli/doctor/examine.cpp": "one page of what explain, probe and list print, as docs/*.schema.json have it",
+    "sdk/cli/wizard/wizard.cpp": "shows the refusal and some lines of explain, and takes no value from them",
+}
+
+
+def reads_of_reports(text):
+    """The lines at which a text asks for a report that it does not print."""
+    found = [match for match in REPORT.finditer(text) if "print" not in match.group()]
+    return [text.count("\n", 0, match.start()) + 1 for match in (*found, *READS_CONFIG.finditer(text))]
+
 
 def is_text(root, path):
     with open(pathlib.Path(root) / path, "rb") as file:
@@ -60,6 +79,10 @@ def check(root):
                 if PRINTS.search(line):
                     faults.append(f"{path}:{number}: prints by itself; say, say_error and put_json of common.h "
                                   "escape what a terminal would obey")
+        if path.suffix in SOURCES and HOSTS.match(str(path)) and str(path) not in READS_REPORTS:
+            for number in reads_of_reports(tree.text(root, path)):
+                faults.append(f"{path}:{number}: reads a report or the text of a configuration; ask octavo_settings, "
+                              "octavo_run_setting, octavo_run_option, octavo_run_plugin or octavo_run_slot_key")
         if path.suffix in SOURCES and len(lines) > MAX_LINES and not (
                 str(path) in LONG_FILES or FROZEN.match(str(path))):
             faults.append(f"{path}: has {len(lines)} lines, expected at most {MAX_LINES}; split it "
@@ -69,9 +92,10 @@ def check(root):
             if not first.startswith(("/*", "//")):
                 faults.append(f"{path}: expected a comment first, one sentence of purpose, found "
                               f"'{first[:40]}'")
-    for name in LONG_FILES:
-        if not (pathlib.Path(root) / name).is_file():
-            faults.append(f"LONG_FILES names {name}, which does not exist")
+    for table, names in {"LONG_FILES": LONG_FILES, "READS_REPORTS": READS_REPORTS}.items():
+        for name in names:
+            if not (pathlib.Path(root) / name).is_file():
+                faults.append(f"{table} names {name}, which does not exist")
     return faults
 
 
@@ -86,6 +110,11 @@ def self_test():
         "sdk/src/later.c": ("/* Later. */\n// TO" "DO: more\n", "contains TO" "DO"),
         "sdk/cli/raw.cpp": ("// Raw.\nvoid f() { std::puts(text); }\n", "prints by itself"),
         "sdk/cli/said.cpp": ("// Said.\nvoid f() { say(\"%s\", text); }\n", None),
+        "host_adapters/h/reads.py": ("x = json.loads(run.report(\"json\"))\n", "h/reads.py:1: reads a report"),
+        "host_adapters/h/finds.cpp": ("// Finds.\nbool b = toml.find(\"distributed\") != npos;\n", "reads a report"),
+        "host_adapters/h/shows.py": ("def report(format=\"text\"):\n    return run.report(format)\n", None),
+        "samples/s/reads.cpp": ("// Reads.\nauto a = check_config(settings,\n  \"json\");\n", "reads a report"),
+        "samples/s/prints.c": ("/* Prints. */\nint s = octavo_report(r, text(\"text\"), print_line, 0);\n", None),
         "docs/place.md": ("run /ho" "me/someone/x\n", "a path of one machine"),
         "docs/fine.md": ("https://example.org/work/x and build/root/x and $HOME/root/x\n", None),
         "sdk/src/fine.c": ("/* Fine. */\nint octavo_x;\n", None),

@@ -70,8 +70,7 @@ class Run {
     }
     if (spec.uses_fp8()) {
       result_.report = octavo.report();
-      const auto model = nlohmann::json::parse(octavo.report("json"));
-      if (model["wanted"]["mixed_precision"] == "fp8" && model["runs"] != "fp8")
+      if (text(octavo.setting("mixed_precision")->value) == "fp8" && octavo.precision() != "fp8")
         result_.without_fp8 = octavo.precision();
     }
     // Every rank gets the same ones.

@@ -1,5 +1,5 @@
-// The reports of explain, list, probe and config, put together. Nothing is found out here that one
-// of them does not say, but the umask.
+// The reports of explain, list and probe, put together, with values of the configuration. Nothing
+// is found out here that one of them does not say, but the umask.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -63,13 +63,13 @@ Json plugins_of(const Json &probed, const Json &listed) {
   return plugins;
 }
 
-Json trust_of(const Json &settings, const Json &listed) {
+Json trust_of(const std::map<std::string, octavo::ConfigValue> &values, const Json &listed) {
   Json trust = Json::object();
-  trust["mode"] = settings["plugins.trust"]["value"];
-  trust["origin"] = settings["plugins.trust"]["origin"];
-  trust["pins"] = settings["plugins.pins"]["value"].size();
-  trust["keys"] = settings["plugins.keys"]["value"].size();
-  trust["locked"] = settings["plugins.locked"]["value"];
+  trust["mode"] = values.at("plugins.trust").text;
+  trust["origin"] = values.at("plugins.trust").origin;
+  trust["pins"] = values.at("plugins.pins").list.size();
+  trust["keys"] = values.at("plugins.keys").list.size();
+  trust["locked"] = values.at("plugins.locked").text == "true";
   trust["umask"] = octal_umask();
   Json folders = Json::array();
   for (const Json &place : listed["searched"])
@@ -108,11 +108,11 @@ Json examine(const octavo::Settings &settings, const std::string &python, octavo
   if (probe.status == OCTAVO_OK) {
     const Json probed = parsed(probe);
     const Json listed = parsed(octavo::list(looked, "json"));
-    const Json settings_now = parsed(octavo::check_config(looked, "json"));
+    const auto values = octavo::configuration(looked).values;
     j["machine"] = {{"cpu", probed["cpu"]}, {"cuda", probed["cuda"]}};
     if (probed.contains("loader")) j["machine"]["loader"] = probed["loader"];
     j["plugins"] = plugins_of(probed, listed);
-    if (settings_now.contains("settings")) j["trust"] = trust_of(settings_now["settings"], listed);
+    if (!values.empty()) j["trust"] = trust_of(values, listed);
     j["cache"] = probed["probe_cache"];
   }
   if (!python.empty()) j["python"] = ask_python(python);

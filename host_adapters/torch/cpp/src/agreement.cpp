@@ -83,25 +83,18 @@ void check_gpus(ProcessGroup &group, const at::Device &device) {
                         "one process for each GPU");
 }
 
-// The hash of the backend's file, from the JSON report; empty: there is no backend.
-std::string file_hash_of(const Run &run) {
-  const std::string report = run.report("json");
-  const size_t backend = report.find("\"backend\": {");
-  const size_t at = report.find("\"sha256\":", backend);
-  if (backend == std::string::npos || at == std::string::npos) return {};
-  return report.substr(at, report.find_first_of(",}\n", at) - at);
-}
-
 // The backend with its plugin file, the options, and the layers that run in FP8.
 std::vector<Shared> choices_of(Prepared &prepared) {
   const Run &run = *prepared.impl().run;
+  const octavo_plugin_info *plugin = octavo_run_plugin(run.handle());
   std::string options, layers;
   for (const std::string &option : run.options()) options += option + '\n';
   for (const Layer &layer : prepared.layers())
     layers += layer.name + (layer.fp8 ? " fp8\n" : " torch\n");
   return {
       {"the outcome of prepare()", kSucceeded, "see the error of the process in which it failed"},
-      {"the backend and the plugin file", run.backend_id() + file_hash_of(run),
+      {"the backend and the plugin file",
+       plugin == nullptr ? "none" : text(plugin->id) + text(plugin->sha256),
        "install the same plugin everywhere"},
       {"the options", options, "use one octavo.toml"},
       {"the layers in FP8", layers, "use one octavo.toml"}};

@@ -63,12 +63,13 @@ void check_optimizer(const Module &module, const ::torch::optim::Optimizer &opti
 
 // Layers with one weight are one site, whatever their names.
 void name_recipes_of_rules(Prepared::Impl &impl) {
-  if (!impl.run->has_backend()) return;
-  for (const auto &[name, recipe] : impl.run->recipes_of_rules())
-    for (const Prepared::Impl::Placed &ruled : impl.layers)
-      if (ruled.layer.name == name && ruled.site != nullptr)
-        for (Prepared::Impl::Placed &placed : impl.layers)
-          if (placed.site == ruled.site) placed.layer.recipe = recipe;
+  const std::vector<std::string> &names = impl.run->linear_names();
+  for (uint32_t id = 0; id < names.size(); ++id)
+    if (const std::string recipe = impl.run->option("recipe", id); !recipe.empty())
+      for (const Prepared::Impl::Placed &ruled : impl.layers)
+        if (ruled.layer.name == names[id] && ruled.site != nullptr)
+          for (Prepared::Impl::Placed &placed : impl.layers)
+            if (placed.site == ruled.site) placed.layer.recipe = recipe;
 }
 
 // FP8 without a single layer in FP8 is an error.

@@ -1,8 +1,6 @@
 // Opening a run, describing the model to it, and its report.
 #include "run.h"
 
-#include <sstream>
-
 #include "device.h"
 #include "handles.h"
 #include "host_adapters/torch/core/error.h"
@@ -44,13 +42,14 @@ std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor) {
 }
 
 Run::Run(const Config &config, const at::Device &device) : memory_(device) {
-  timeout_of(config);  // refuses another engine
   octavo_run *run = nullptr;
   check(settings_of(config, open_device_of(device))
             .with_desc(core::host(),
                        [&](const octavo_open_desc &desc) { return octavo_open(&desc, &run); }),
         "octavo_open", name_of(config));
   run_.reset(run);
+  const octavo_setting &engine = *octavo_run_setting(run, borrow("distributed.engine"));
+  check_engine(text(engine.value), text(engine.origin));
   const octavo_session_desc *desc = octavo_run_session_desc(run);
   if (desc != nullptr) check_device(device, desc->device);
 }
@@ -213,37 +212,23 @@ std::string Run::report(const std::string &format) const {
   });
 }
 
-std::string Run::option(const std::string &name) const {
-  const octavo_session_desc *desc = octavo_run_session_desc(handle());
-  for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
-    if (text(desc->options[i].name) == name) return text(desc->options[i].value);
+std::string Run::option(const std::string &name, uint32_t linear) const {
+  for (uint32_t i = 0; i < octavo_run_option_count(handle(), linear); ++i)
+    if (const octavo_setting &o = *octavo_run_option(handle(), linear, i); text(o.name) == name)
+      return text(o.value);
   return {};
 }
 
 std::vector<std::string> Run::options() const {
   std::vector<std::string> all;
-  const octavo_session_desc *desc = octavo_run_session_desc(handle());
-  for (uint64_t i = 0; desc != nullptr && i < desc->option_count; ++i)
-    all.push_back(text(desc->options[i].name) + "=" + text(desc->options[i].value));
-  // Rules for layers, without the place in the file that a line ends with.
-  std::istringstream lines(report("text"));
-  for (std::string line; std::getline(lines, line) && line != "layers";)
-    if (line.rfind("rule ", 0) == 0) all.push_back(line.substr(0, line.rfind("  (")));
-  return all;
-}
-
-std::map<std::string, std::string> Run::recipes_of_rules() const {
-  const std::string by = "; by layers.rule.", recipe = "recipe = \"";
-  std::map<std::string, std::string> all;
-  std::istringstream lines(report("text"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t rule = line.find(by), shape = line.find("  [", 2);
-    const size_t at = rule == std::string::npos ? rule : line.find(recipe, rule);
-    if (at == std::string::npos || shape == std::string::npos) continue;
-    const std::string name = line.substr(2, line.find_last_not_of(' ', shape) - 1);
-    const size_t begin = at + recipe.size();
-    all[name] = line.substr(begin, line.find('"', begin) - begin);
-  }
+  const auto add = [&](uint32_t linear, const std::string &prefix) {
+    for (uint32_t i = 0; i < octavo_run_option_count(handle(), linear); ++i) {
+      const octavo_setting &o = *octavo_run_option(handle(), linear, i);
+      all.push_back(prefix + text(o.name) + "=" + text(o.value));
+    }
+  };
+  add(OCTAVO_NONE, "");
+  for (uint32_t id = 0; id < linear_names_.size(); ++id) add(id, linear_names_[id] + ".");
   return all;
 }
 

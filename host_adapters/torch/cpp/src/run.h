@@ -9,7 +9,6 @@
 #include <atomic>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -107,11 +106,11 @@ class Run {
   std::vector<Parameter *> parts_of(const at::Tensor &tensor);
   const octavo_slot *slot_of(const Parameter &p, uint32_t role) const;
   std::string report(const std::string &format) const;
-  std::string option(const std::string &name) const;
-  // Every option as "name=value", in the backend's order.
+  // As text: of the session, or of a linear where it differs; else empty.
+  std::string option(const std::string &name, uint32_t linear = OCTAVO_NONE) const;
+  // Every option as "name=value", in the backend's order, then "layer.name=value" where a layer's
+  // differs.
   std::vector<std::string> options() const;
-  // Of layers to which a rule of the configuration gives another recipe: its name.
-  std::map<std::string, std::string> recipes_of_rules() const;
   std::string backend_id() const;
   std::string precision() const;
 

@@ -34,6 +34,7 @@ std::vector<Slot> Session::slots() const {
       slot.owner = run_->linear_names().at(given.owner);
     }
     slot.name = text(given.name);
+    slot.key = text(octavo_run_slot_key(run_->handle(), id));
     slot.role = given.role;
     slot.flags = given.flags;
     slot.tensor = run_->memory().tensor(id);

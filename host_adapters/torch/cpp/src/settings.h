@@ -26,8 +26,10 @@ std::string lines_of(const std::string &call, const std::string &object, Fn fn) 
   return lines.take();
 }
 
-// distributed.timeout_s. Throws Error for a distributed.engine other than "threads": the ranks of
-// this library are processes over torch's own backends.
+// Throws Error for a distributed.engine other than "threads": the ranks of this library are
+// processes over torch's own backends.
+void check_engine(const std::string &engine, const std::string &origin);
+// distributed.timeout_s, after check_engine; its default where the configuration is wrong.
 std::chrono::seconds timeout_of(const Config &config);
 
 }  // namespace octavo::torch

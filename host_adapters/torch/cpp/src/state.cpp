@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::torch::serialize::InputArchive;
 using ::torch::serialize::OutputArchive;
 
-constexpr int64_t kSchema = 1;
+constexpr int64_t kSchema = 2;
 constexpr const char *kModel = "model.pt";
 constexpr const char *kOptimizer = "optimizer.pt";
 constexpr const char *kSlots = "octavo.pt";
@@ -30,13 +30,6 @@ bool is_saved(const Slot &slot) {
 // Float8 types are not what every reader of an archive knows.
 at::Tensor bytes_of(const at::Tensor &tensor) {
   return tensor.element_size() == 1 ? tensor.view(at::kByte) : tensor;
-}
-
-// "h.0.fc1/x/scale", and for a pool the objects of its columns.
-std::string key_of(const Slot &slot) {
-  std::string key = slot.owner + "/" + slot.name;
-  for (const std::string &label : slot.labels) key += "|" + label;
-  return key;
 }
 
 c10::List<std::string> list_of(const std::vector<std::string> &strings) {
@@ -52,7 +45,7 @@ struct LoadedSlots {
   int64_t skipped = 0;
 };
 
-std::vector<std::string> strings_of(InputArchive &archive, const char *key) {
+std::vector<std::string> strings_of(InputArchive &archive, const std::string &key) {
   c10::IValue value;
   archive.read(key, value);
   std::vector<std::string> strings;
@@ -69,8 +62,8 @@ std::vector<std::string> strings_of(InputArchive &archive, const char *key) {
 LoadedSlots read_slots(const Run &run, const Session &session, InputArchive archive) {
   c10::IValue value;
   archive.read("schema", value);
-  if (value.toInt() > kSchema)
-    refuse(OCTAVO_VERSION, "a checkpoint of schema " + std::to_string(kSchema) + " or older",
+  if (value.toInt() != kSchema)
+    refuse(OCTAVO_VERSION, "a checkpoint of schema " + std::to_string(kSchema),
            std::to_string(value.toInt()));
   archive.read("backend", value);
   if (value.toStringRef() != run.backend_id())
@@ -91,12 +84,16 @@ LoadedSlots read_slots(const Run &run, const Session &session, InputArchive arch
   for (const Slot &slot : session.slots()) {
     at::Tensor &tensor = loaded.tensors.emplace_back();
     if (!is_saved(slot)) continue;
-    const auto found = keys.find(key_of(slot));
-    if (found == keys.end()) refuse(OCTAVO_INVALID, "slot \"" + key_of(slot) + "\"", "none");
-    archive.read("slot" + std::to_string(found->second), tensor, /*is_buffer=*/true);
+    const auto found = keys.find(slot.key);
+    if (found == keys.end()) refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\"", "none");
+    const std::string number = std::to_string(found->second);
+    if (strings_of(archive, "labels" + number) != slot.labels)
+      refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\" with the layers of this model",
+             "other ones, or another order");
+    archive.read("slot" + number, tensor, /*is_buffer=*/true);
     const at::Tensor expected = bytes_of(slot.tensor);
     if (tensor.sizes() != expected.sizes() || tensor.scalar_type() != expected.scalar_type())
-      refuse(OCTAVO_INVALID, "slot \"" + key_of(slot) + "\" in the shape of this model",
+      refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\" in the shape of this model",
              "another shape or dtype");
     ++used;
   }
@@ -195,9 +192,10 @@ void Prepared::save_state(const std::string &directory) {
     std::vector<std::string> keys;
     for (const Slot &slot : session().slots()) {
       if (!is_saved(slot)) continue;
-      slots.write("slot" + std::to_string(keys.size()), bytes_of(slot.tensor).clone(),
-                  /*is_buffer=*/true);
-      keys.push_back(key_of(slot));
+      const std::string number = std::to_string(keys.size());
+      slots.write("slot" + number, bytes_of(slot.tensor).clone(), /*is_buffer=*/true);
+      slots.write("labels" + number, c10::IValue(list_of(slot.labels)));
+      keys.push_back(slot.key);
     }
     slots.write("keys", c10::IValue(list_of(keys)));
     const RandomState random(state.run->device());

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_HPP_TEXT_HPP
 #define OCTAVO_HPP_TEXT_HPP
 
+#include <charconv>
 #include <string>
 #include <string_view>
 
@@ -62,12 +63,15 @@ inline octavo_value value_of(double d) {
   v.real = d;
   return v;
 }
-// A value as text: 8, 0.500000, true.
+// A value as text from which the same value is read: 8, 0.5, 1e-08, true. Empty for a list.
 inline std::string text(const octavo_value &v) {
   switch (v.type) {
     case OCTAVO_VALUE_BOOL: return v.integer != 0 ? "true" : "false";
     case OCTAVO_VALUE_INT: return std::to_string(v.integer);
-    case OCTAVO_VALUE_REAL: return std::to_string(v.real);
+    case OCTAVO_VALUE_REAL: {
+      char digits[32];
+      return {digits, std::to_chars(digits, digits + sizeof digits, v.real).ptr};
+    }
     case OCTAVO_VALUE_TEXT: return text(v.text);
     default: return {};
   }

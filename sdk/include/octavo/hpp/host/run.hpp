@@ -91,6 +91,8 @@ class Run {
     return range<octavo_slot>(octavo_run_slot_count(get()),
                               [r = get()](uint32_t i) { return octavo_run_slot(r, i); });
   }
+  // The key of a slot in checkpoints.
+  std::string slot_key(uint32_t id) const { return text(octavo_run_slot_key(get(), id)); }
   auto uses(uint32_t owner_kind, uint32_t owner) const {
     return range<octavo_slot_use>(octavo_run_use_count(get(), owner_kind, owner),
                                   [r = get(), owner_kind, owner](uint32_t i) {
@@ -131,11 +133,22 @@ class Run {
 
   std::string precision() const { return text(octavo_run_precision(get())); }
   std::string backend_id() const { return text(octavo_run_backend_id(get())); }
+  // Null if there is no backend.
+  const octavo_plugin_info *plugin() const { return octavo_run_plugin(get()); }
+  // A key of the configuration; null: there is none of this name.
+  const octavo_setting *setting(std::string_view key) const {
+    return octavo_run_setting(get(), borrow(key));
+  }
+  // The options of the session, or those of a linear that differ.
+  auto options(uint32_t linear = OCTAVO_NONE) const {
+    return range<octavo_setting>(
+        octavo_run_option_count(get(), linear),
+        [r = get(), linear](uint32_t i) { return octavo_run_option(r, linear, i); });
+  }
   // One option of the session as text; empty: the backend has no such option.
   std::string option(std::string_view name) const {
-    const octavo_session_desc *d = octavo_run_session_desc(get());
-    for (uint64_t i = 0; d != nullptr && i < d->option_count; ++i)
-      if (view(d->options[i].name) == name) return text(d->options[i].value);
+    for (const octavo_setting &o : options())
+      if (view(o.name) == name) return text(o.value);
     return {};
   }
   // What was requested, what was tried, what runs, where each layer went. Format: "text", "tree" or

@@ -3,6 +3,7 @@
 #define OCTAVO_HPP_HOST_SETTINGS_HPP
 
 #include <charconv>
+#include <map>
 #include <new>
 #include <string>
 #include <system_error>
@@ -153,6 +154,39 @@ inline Answer probe(const Settings &s, std::string_view format = "text") {
 }
 inline Answer check_config(const Settings &s, std::string_view format = "text") {
   return ask(octavo_check_config, s, format);
+}
+// A value in effect, as text or as a list of texts, and where it was set: "octavo.toml:3:1".
+struct ConfigValue {
+  std::string text;
+  std::vector<std::string> list;
+  std::string origin;
+};
+// The effective configuration by dotted key. Empty if the status is neither OCTAVO_OK nor
+// OCTAVO_UNSUPPORTED, which means that a backend is missing.
+struct Configuration {
+  octavo_status status = OCTAVO_OK;
+  std::map<std::string, ConfigValue> values;
+  std::vector<Diagnostic> diagnostics;
+};
+inline Configuration configuration(const Settings &settings) {
+  Host host;
+  Configuration found;
+  bool complete = true;
+  std::pair<Configuration *, bool *> to(&found, &complete);
+  const octavo_take_setting take = [](void *ctx, const octavo_setting *s) noexcept {
+    const auto &[all, is_complete] = *static_cast<decltype(to) *>(ctx);
+    try {
+      ConfigValue &v = all->values[text(s->name)] = {text(s->value), {}, text(s->origin)};
+      for (uint64_t i = 0; i < s->text_count; ++i) v.list.push_back(text(s->texts[i]));
+    } catch (...) {
+      *is_complete = false;
+    }
+  };
+  found.status = settings.with_desc(
+      host.get(), [&](const octavo_open_desc &d) { return octavo_settings(&d, take, &to); });
+  if (!complete) throw std::bad_alloc();
+  found.diagnostics = host.take();
+  return found;
 }
 inline std::string version() {
   return text(octavo_version());

@@ -18,6 +18,7 @@ class Run;
 struct Slot {
   std::string owner;                // name of the parameter or linear; empty: the session
   std::string name;                 // "x/amax_history"
+  std::string key;                  // in checkpoints, as octavo_run_slot_key
   uint32_t role = 0;                // OCTAVO_ROLE_...
   uint32_t flags = 0;               // OCTAVO_SLOT_...
   at::Tensor tensor;                // undefined: the module's own tensor
