@@ -4,9 +4,21 @@ tests/host_adapters/python/abi_test.py compares every size and offset with the C
 """
 import ctypes as c
 
+from .errors import InvalidError
+
 
 class Str(c.Structure):
     _fields_ = [("data", c.c_char_p), ("size", c.c_uint64)]
+
+    @classmethod
+    def of(cls, text):
+        """Raises InvalidError for a text that has no UTF-8."""
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as e:
+            raise InvalidError(f"{text!a:.200}: expected a text of UTF-8, found {e.object[e.start]!a}; give another "
+                               "name") from e
+        return cls(data, len(data))
 
     def __str__(self):
         return c.string_at(self.data, self.size).decode("utf-8", "replace") if self.size else ""

@@ -20,6 +20,7 @@ import deepspeed
 import torch
 
 from .errors import InvalidError, UnsupportedError
+from .files import text_of
 from .torch import steps
 from .torch.full_state import expect_whole
 from .torch.prepare import prepare
@@ -100,7 +101,6 @@ def _check(model):
 
 def _is_on(config, name):
     if isinstance(config, (str, os.PathLike)):
-        with open(config, encoding="utf-8") as file:
-            config = json.load(file)
+        config = json.loads(text_of(config))
     part = config.get(name) if isinstance(config, dict) else None
     return bool(part and part.get("enabled"))

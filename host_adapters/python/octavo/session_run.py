@@ -9,13 +9,19 @@ import os
 import warnings
 import weakref
 
-from . import _abi
+from . import _abi, files
 from .errors import InvalidError, UnsupportedError, error
 from .library import liboctavo, plugin_directories
 
 
-def _str(text):
-    data = text.encode() if isinstance(text, str) else bytes(text)
+def _path(path):
+    """Also of names that are no UTF-8, as the system has them. Raises InvalidError for what cannot be one."""
+    try:
+        data = os.fsencode(path)
+    except UnicodeEncodeError:
+        data = b"\0"
+    if b"\0" in data:
+        raise InvalidError(f"{path!a:.200}: expected the path of a file, found a text that is none; give another one")
     return _abi.Str(data, len(data))
 
 
@@ -28,7 +34,7 @@ def _value(value):
     elif isinstance(value, float):
         out.type, out.real = _abi.VALUE_REAL, value
     elif isinstance(value, str):
-        out.type, out.text = _abi.VALUE_TEXT, _str(value)
+        out.type, out.text = _abi.VALUE_TEXT, _abi.Str.of(value)
     else:
         raise InvalidError(f"an override: expected a bool, int, float or str, found "
                            f"{type(value).__name__} {value!r}")
@@ -81,25 +87,25 @@ class Config:
         return dataclasses.replace(base, overrides=base.overrides + added)
 
     def frozen(self):
-        """This configuration with the current content of its file as text, for pickled models."""
+        """This configuration with the current content of its file as text, for pickled models. Raises InvalidError
+        where it cannot be read."""
         if not self.path or self.text:
             return self
-        with open(self.path, encoding="utf-8") as file:
-            return dataclasses.replace(self, text=file.read())
+        return dataclasses.replace(self, text=files.text_of(self.path))
 
     def desc(self, host_address, device):
         """Returns (octavo_open_desc, the objects it refers to). Keep the latter during the call."""
-        pairs = [_abi.OptionValue(_str(k), _value(v)) for k, v in self.overrides]
+        pairs = [_abi.OptionValue(_abi.Str.of(k), _value(v)) for k, v in self.overrides]
         overrides = (_abi.OptionValue * len(pairs))(*pairs)
-        folders = [_str(d) for d in plugin_directories()]
+        folders = [_path(d) for d in plugin_directories()]
         directories = (_abi.Str * len(folders))(*folders)
         desc = _abi.OpenDesc(size=ctypes.sizeof(_abi.OpenDesc), kind=_abi.KIND_OPEN_DESC,
                              overrides=overrides, override_count=len(pairs),
                              plugin_dirs=directories, plugin_dir_count=len(folders),
                              device=_abi.Device(*device), host=host_address)
-        desc.config_path = _str(self.path)
+        desc.config_path = _path(self.path)
         if self.text:
-            desc.config_text = _str(self.text)
+            desc.config_text = _abi.Str.of(self.text)
         return desc, (overrides, directories)
 
 
@@ -151,7 +157,7 @@ def _lines(call):
 def _report(function, config, overrides, format):
     host = CtypesHost()
     desc, kept = Config.of(config, overrides).desc(host.address, (_abi.DEVICE_AUTO, 0))
-    status, text = _lines(lambda line: function(ctypes.byref(desc), _str(format), line, None))
+    status, text = _lines(lambda line: function(ctypes.byref(desc), _abi.Str.of(format), line, None))
     del kept
     return status, text, host.take()
 
@@ -227,7 +233,7 @@ class Run:
 
     def _refuse_engine(self):
         """Raises InvalidError for another [distributed] engine than threads."""
-        engine = self._library.octavo_run_setting(self.handle, _str("distributed.engine")).contents
+        engine = self._library.octavo_run_setting(self.handle, _abi.Str.of("distributed.engine")).contents
         found, origin = _plain(engine), str(engine.origin)
         if found != "threads":
             self.close()
@@ -284,13 +290,13 @@ class Run:
         accepts. dtype: _abi.F32, BF16 or F16; flags: _abi.PARAMETER_...; gradient_dtype: None
         means dtype."""
         desc = _abi.ParameterDesc(ctypes.sizeof(_abi.ParameterDesc), _abi.KIND_PARAMETER_DESC,
-                                  _str(name), rows, cols, dtype, gradient_dtype or dtype, flags, 0)
+                                  _abi.Str.of(name), rows, cols, dtype, gradient_dtype or dtype, flags, 0)
         return self._add(self._library.octavo_add_parameter, desc, f"octavo_add_parameter {name}")
 
     def add_linear(self, name, weight):
         """Adds a linear that uses the parameter with the id `weight`. Returns (id, Verdict), as
         add_parameter."""
-        desc = _abi.LinearDesc(ctypes.sizeof(_abi.LinearDesc), _abi.KIND_LINEAR_DESC, _str(name),
+        desc = _abi.LinearDesc(ctypes.sizeof(_abi.LinearDesc), _abi.KIND_LINEAR_DESC, _abi.Str.of(name),
                                weight, 0)
         id, verdict = self._add(self._library.octavo_add_linear, desc, f"octavo_add_linear {name}")
         self._linears += [name] if verdict.accepted else []
@@ -364,7 +370,7 @@ class Run:
     def report(self, format="text"):
         """What was requested, what was tried, what runs, and where each layer went. format: "text",
         "tree" or "json"."""
-        status, text = _lines(lambda line: self._library.octavo_report(self.handle, _str(format),
+        status, text = _lines(lambda line: self._library.octavo_report(self.handle, _abi.Str.of(format),
                                                                        line, None))
         self._check(status, "octavo_report")
         return text

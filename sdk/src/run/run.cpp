@@ -5,6 +5,7 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
 #include "sdk/src/base/wall.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/negotiate/min_gain.h"
@@ -16,6 +17,9 @@ std::string name_of(octavo_str given, const char *object) {
   if (given.data == nullptr && given.size != 0)
     octavo::fail_run(OCTAVO_INVALID, object, ": expected the address of a name of ", given.size,
                      " bytes, found null");
+  if (given.size > octavo::kMaxPluginText)
+    octavo::fail_run(OCTAVO_INVALID, object, ": expected a name of at most ",
+                     octavo::kMaxPluginText, " bytes, found ", given.size, "; give a shorter one");
   return std::string(octavo::view(given));
 }
 

@@ -1,5 +1,6 @@
 """Wrong configurations under octavo.prepare: those of tests/misconfigurations, and values that parsers get wrong."""
 import json
+import os
 import pathlib
 import sys
 
@@ -96,3 +97,58 @@ def test_overrides_win_over_the_environment_and_that_over_the_file(tmp_path, mon
     monkeypatch.setenv("OCTAVO_BACKEND", "nobody")
     assert "nobody" in refused(octavo.UnsupportedError, path)
     assert margin(**{"fp8.backend": "te"}) == 2
+
+
+# Texts as file systems, users and programs give them. The sentence may be long where it lists keys, but not as the text is.
+TEXTS = {"no UTF-8": "a\udcff", "half a character": "a\ud800", "a zero": "a\0b", "a megabyte": "n" * (1 << 20), "nothing": "",
+         "turned": "\u202eabc", "a command": "\x1b[2J", "two lines": "a\nb"}
+
+
+def trained_and_restored(name, overrides):
+    """Whether a model with a layer of this name works."""
+    model = torch.nn.Module()
+    model.add_module("inner", torch.nn.Module())
+    model.inner._modules[name] = torch.nn.Linear(16, 16)
+    model.forward = lambda x: model.inner._modules[name](x)
+    model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters()), overrides=overrides)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
+    state = octavo.state_dict(model)
+    octavo.load_state_dict(model, state)
+    octavo.Stateful(model).load_state_dict(octavo.Stateful(model).state_dict())
+    json.loads(octavo.report(model, "json"))
+    octavo.restore(model)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_works_or_is_refused_by_a_typed_error(text, tmp_path):
+    uses = [lambda: octavo.prepare(torch.nn.Linear(16, 16), None, text),
+            lambda: octavo.prepare(torch.nn.Linear(16, 16), None, f"{tmp_path}/{text}/octavo.toml"),
+            lambda: octavo.prepare(torch.nn.Linear(16, 16), None, overrides={text: 1}),
+            lambda: octavo.prepare(torch.nn.Linear(16, 16), None, overrides={"fp8.backend": text}),
+            lambda: octavo.explain(text), lambda: octavo.list_plugins(text), lambda: octavo.probe(text),
+            lambda: octavo.explain(format=text),
+            lambda: trained_and_restored(text, te()), lambda: trained_and_restored(text, {"fp8.backend": "msamp"})]
+    for number, use in enumerate(uses):
+        try:
+            use()
+        except octavo.OctavoError as e:
+            assert not isinstance(e, octavo.InternalError) and str(e), (number, str(e)[:500])
+            str(e).encode()  # it can be printed
+
+
+def test_names_of_files_that_are_no_utf8_work(tmp_path):
+    folder = tmp_path / "f\udcff"
+    folder.mkdir()
+    path = written(folder, '[fp8]\nbackend = "te"\n[fp8.te]\nrecipe = "current"\n')
+    model, _ = octavo.prepare(torch.nn.Linear(16, 16), None, path)
+    assert session(model).run.options()["recipe"] == "current"
+    assert octavo.prepare(torch.nn.Linear(16, 16), None, str(path)) and "te" in octavo.explain(path)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", "/dev/zero", tmp_path):
+        assert "expected a regular file" in refused(octavo.InvalidError, path)

@@ -101,6 +101,21 @@ def test_what_is_no_dict_is_refused(given):
         octavo.load_state_dict(model, given)
 
 
+def test_a_tensor_that_torch_negates_when_it_is_read_has_the_hash_of_its_values():
+    model, optimizer = prepared(CONFIGURATIONS["te-delayed"])
+    train(model, optimizer, steps=2)
+    state = octavo.state_dict(model)
+    key = next(k for k, v in state.items() if k.endswith("amax_history") and v.any())
+    octavo.load_state_dict(model, {**state, key: torch._neg_view(-state[key])})
+    assert torch.equal(octavo.state_dict(model)[key], state[key])
+    with pytest.raises(octavo.InvalidError, match=f"{key}: expected the bytes"):
+        octavo.load_state_dict(model, {**state, key: torch._neg_view(state[key])})
+    for seal in (hashes.METADATA, hashes.HASH):
+        for odd in (torch.zeros(8, dtype=torch.complex64).conj(), torch._neg_view(torch.zeros(8))):
+            with pytest.raises(octavo.OctavoError):
+                octavo.load_state_dict(model, {**state, seal: odd})
+
+
 @pytest.mark.parametrize("name", ("te-delayed", "te-block", "msamp-O2"))
 def test_damage_is_refused_and_changes_nothing_or_loads(name):
     model, optimizer = prepared(CONFIGURATIONS[name])

@@ -160,6 +160,19 @@ TEST_F(RunTest, a_name_without_an_address) {
             "a linear: expected the address of a name of 3 bytes, found null");
 }
 
+// A backend may put it into the labels of a slot, which have that limit.
+TEST_F(RunTest, a_name_of_a_megabyte_is_not_the_fault_of_the_backend) {
+  open();
+  for (const size_t size : {size_t{4097}, size_t{1} << 20}) {
+    const std::string name(size, 'n');
+    EXPECT_EQ(add_parameter(r(), parameter_desc(name.c_str(), 4, 8)).status, OCTAVO_INVALID);
+    EXPECT_EQ(request.host.error(), "a parameter: expected a name of at most 4096 bytes, found " +
+                                        std::to_string(size) + "; give a shorter one");
+  }
+  const std::string name(4096, 'n');
+  EXPECT_EQ(add_weight(r(), name.c_str(), 4, 8).id, 0u);
+}
+
 TEST_F(RunTest, verdict_may_be_null_or_short) {
   open();
   const octavo_parameter_desc d = parameter_desc("w", 4, 8);

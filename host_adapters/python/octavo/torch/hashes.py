@@ -15,7 +15,7 @@ SINGLES = (SINGLE, HASH + "/")  # of schemas 3 and 2
 
 
 def _bytes(tensor):
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def of(tensor):

@@ -109,26 +109,21 @@ def register(run, weights, linears, plans, slots, flags, callbacks, device):
     SETTLE), functions of the host; device: a torch.device. Slots, flags and callbacks must live
     until release.
     """
-    shapes = [LinearShape(_str(name), *w.shape, DTYPES[w.parameter.dtype], w.id)
+    shapes = [LinearShape(_abi.Str.of(name), *w.shape, DTYPES[w.parameter.dtype], w.id)
               for name, w in linears]
     given = Registration(
         run.handle, (ctypes.c_void_p * len(slots))(*(None if t is None else t.data_ptr()
                                                      for t in slots)),
-        (ParameterShape * len(weights))(*(ParameterShape(_str(w.name), w.transposed)
+        (ParameterShape * len(weights))(*(ParameterShape(_abi.Str.of(w.name), w.transposed)
                                           for w in weights)),
         (LinearShape * len(shapes))(*shapes), ctypes.addressof(flags.gradients),
         ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, None,
-        len(weights), len(shapes), _str(str(device)))
+        len(weights), len(shapes), _abi.Str.of(str(device)))
     number = library().octavo_torch_register(ctypes.byref(given))
     if number == 0:
         raise UnsupportedError(take_diagnostics())
     fakes.shapes_of[number] = fakes.Shapes(shapes, plans)
     return number
-
-
-def _str(text):
-    data = text.encode()
-    return _abi.Str(data, len(data))
 
 
 def answer(call):

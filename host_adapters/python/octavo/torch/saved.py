@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 from .. import _abi
 from ..errors import InvalidError, ResourceError
-from ..files import replace
+from ..files import opened, replace
 from .caches import is_released
 from .prepared import session_of
 from .state import load_state_dict
@@ -36,6 +36,7 @@ def write(tensors, path, step=None):
 
 def read(path, step=None):
     """Its tensors. Raises InvalidError for a file that is damaged or of another step."""
+    opened(path).close()  # safe_open would wait for a FIFO
     try:
         with safe_open(path, "pt") as file:
             found = (file.metadata() or {}).get(STEP)
