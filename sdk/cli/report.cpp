@@ -1,5 +1,6 @@
 // octavo report: what programs logged, as a table and as the page that train_gpt makes.
 #include "common.h"
+#include "octavo/hpp/regular_file.hpp"
 #include "sdk/cli/page.h"
 #include "sdk/cli/report/data.h"
 #include "sdk/cli/written.h"
@@ -96,6 +97,15 @@ void print(const std::vector<std::vector<std::string>> &rows) {
   }
 }
 
+// Whether a page of an earlier report has this name.
+bool is_older_page(const std::string &path) {
+  RegularFile file(path);
+  std::string begin(4096, '\0');
+  if (!file.is_open()) return false;
+  begin.resize(file.read_at(0, begin.data(), begin.size()).value_or(0));
+  return is_run_page(begin);
+}
+
 }  // namespace
 
 void add_report(CLI::App &app, int &exit) {
@@ -122,7 +132,7 @@ void add_report(CLI::App &app, int &exit) {
     try {
       std::vector<Run> runs;
       for (const std::string &path : *paths) report::read_log(path, runs);
-      write_file(*out, run_page(report::page_data(runs)), *force || is_run_page(*out));
+      write_file(*out, run_page(report::page_data(runs)), *force || is_older_page(*out));
       const std::vector<Reported> all = reported(runs);
       exit = kOk;
       if (*json) return print_runs_json(all, *out);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace octavo {
 
@@ -27,7 +28,7 @@ namespace octavo {
 //     memory, bytes, placements                  see memory.js and sections.js
 std::string run_page(const nlohmann::json &data);
 
-// Whether the file is such a page.
-bool is_run_page(const std::string &path);
+// Whether a file whose first 4 KiB are `begin` is such a page.
+bool is_run_page(std::string_view begin);
 
 }  // namespace octavo

@@ -1,4 +1,6 @@
 // octavo report: each kind of log, what its page holds, and what is refused.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -36,6 +38,14 @@ class CliReport : public Cli {
 
   const std::string page_ = (dir / "page.html");
 };
+
+TEST_F(CliReport, an_output_that_is_no_file_is_refused_at_once) {
+  const std::string log = dir.write("log.csv", "step,loss\n1,2.0\n");
+  ASSERT_EQ(mkfifo(page_.c_str(), 0600), 0);
+  const Finished f = report({log});
+  EXPECT_EQ(f.exit_code, 2) << f.out;
+  EXPECT_THAT(f.err, HasSubstr("expected no such file, found one"));
+}
 
 TEST_F(CliReport, lines_of_json_with_casts_and_texts) {
   const std::string log = dir.write("metrics.jsonl",

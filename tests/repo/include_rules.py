@@ -66,7 +66,7 @@ SAMPLE = LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}
 # The rooms of train_gpt, bottom first: a room includes itself and earlier ones, main.cpp all.
 GPT_ROOMS = [f"samples/train_gpt/{room}" for room in ("model", "octavo", "run", "report")]
 RULES = {
-    "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp"}),
+    "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp", "system": r"regular_file\.hpp"}),
     # What the rooms link together; a file is in one of them.
     "sdk/src": Rule(SDK, links={"kernels/cpu", "boost", "toml++"}),
     **{f"sdk/src/{room}": Rule(SDK | {f"sdk/src/{r}" for r in ROOMS[:place]},

@@ -13,7 +13,7 @@ constexpr const char *kClosed =
 
 TEST(TrainGptErrors, text_that_is_missing) {
   expect_refused(run(replaced(small({}), "--text", "/nonexistent/text")),
-                 {"/nonexistent/text", "nothing there"});
+                 {"/nonexistent/text", "No such file"});
 }
 
 TEST(TrainGptErrors, text_that_is_empty) {
@@ -29,7 +29,18 @@ TEST(TrainGptErrors, a_directory_without_text) {
 }
 
 TEST(TrainGptErrors, text_of_another_kind) {
-  expect_refused(run(replaced(small({}), "--text", "/dev/null")), {"/dev/null", "another kind"});
+  expect_refused(run(replaced(small({}), "--text", "/dev/null")),
+                 {"/dev/null", "found:    no regular file"});
+}
+
+TEST(TrainGptErrors, text_that_never_ends) {
+  const std::string fifo = test_directory() + "/fifo", large = test_directory() + "/large";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  expect_refused(run(replaced(small({}), "--text", fifo)), {fifo, "found:    a FIFO"});
+  write_text(large, "");
+  std::filesystem::resize_file(large, uint64_t{1} << 40);
+  expect_refused(run(replaced(small({}), "--text", large)), {large, "at most 1073741824 are read"});
+  expect_refused(run(replaced(small({}), "--text", "/proc")), {"/proc/", "an empty file"});
 }
 
 TEST(TrainGptErrors, text_that_cannot_be_read) {

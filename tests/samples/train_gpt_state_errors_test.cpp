@@ -1,5 +1,6 @@
 // Checkpoints that the program refuses before any training, and one that an interrupt leaves.
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -40,9 +41,9 @@ std::string step_file(const std::string &run_name, const std::string &name) {
 }
 
 TEST(StateErrors, a_run_that_was_not_saved) {
-  expect_refused(run(resumed("fp32")), {"--resume", "fp32/latest", "no such file"});
+  expect_refused(run(resumed("fp32")), {"--resume", "fp32/latest", "No such file"});
   save("fp32");
-  expect_refused(run(resumed("bf16")), {"bf16/latest", "no such file"});
+  expect_refused(run(resumed("bf16")), {"bf16/latest", "No such file"});
   write_text(saved() + "/fp32/latest", "../fp32/step-00000003\n");
   expect_refused(run(resumed("fp32")), {"the name of a checkpoint", "../fp32"});
   write_text(saved() + "/fp32/latest", "step-00000004\n");
@@ -110,6 +111,36 @@ TEST(StateErrors, damaged_files) {
   write_text(own, content);
   fs::remove(step_file("te", "rank-0000-of-0001.safetensors"));
   late({"found no rank-0000-of-0001.safetensors"});
+}
+
+// Programs that read them would wait for ever, read without end, or call themselves for each level.
+TEST(StateErrors, files_that_are_no_files_of_a_save) {
+  save("te");
+  const std::string own = step_file("te", "train_gpt.cbor"), latest = saved() + "/te/latest";
+  for (const std::string &path : {own, latest}) {
+    const std::string content = read_text(path);
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    expect_refused(run(resumed("te")), {path, "found:    a FIFO"});
+    for (const auto &[target, found] :
+         {std::pair("/dev/zero", "no regular file"), {"/", "a dir"}}) {
+      fs::remove(path);
+      fs::create_symlink(target, path);
+      expect_refused(run(resumed("te")), {path, found});
+    }
+    fs::remove(path);
+    write_text(path, content);
+    fs::resize_file(path, uint64_t{1} << 37);
+    expect_refused(run(resumed("te")), {path, "137438953472 bytes, where at most"});
+    fs::remove(path);
+    write_text(path, content);
+  }
+  // Arrays, maps, tags, and texts and bytes of pieces, one in the other; lengths that are not
+  // there.
+  for (const int head : {0x81, 0xA1, 0x9F, 0xBF, 0xC1, 0x5F, 0x7F, 0x9B, 0xBB, 0x5B, 0x7B, 0xD8}) {
+    write_text(own, std::string(1000000, static_cast<char>(head)));
+    expect_refused(run(resumed("te")), {own, "cut off or damaged"});
+  }
 }
 
 TEST(StateErrors, a_save_that_cannot_be_written) {

@@ -1,14 +1,14 @@
 // Reading files, the split by whole files, and the batches.
 #include "corpus.h"
 
+#include <octavo/hpp/regular_file.hpp>
+
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "error.h"
 #include "random.h"
@@ -18,28 +18,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t kMostBytes = 1 << 30;  // of one file; the program keeps all of them in memory
+
 struct File {
-  std::string name;
-  std::vector<unsigned char> bytes;
+  std::string name, bytes;
 };
 
-File read_file(const fs::path &path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  expect(fs::exists(status), path, "a text file or a directory of text files", "nothing there",
-         "correct --text");
-  expect(fs::is_regular_file(status), path, "a regular file", "a file of another kind",
-         "correct --text");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  File file{path, {}};
-  if (in) file.bytes.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  expect(in && !in.bad(), path, "a readable file",
-         std::string("an error when reading it: ") + std::strerror(errno),
-         "check the permissions of the file and of its directories");
-  expect(!file.bytes.empty(), path, "a file with text in it", "an empty file",
+File read_file(const std::string &path) {
+  octavo::RegularFile file(path);
+  std::optional<std::string> bytes = file.text(kMostBytes);
+  expect(bytes.has_value(), path, "a readable file of text, or a directory of them", file.problem(),
+         "correct --text, or the permissions of the file and of its directories");
+  expect(!bytes->empty(), path, "a file with text in it", "an empty file",
          "remove it from --text, or fill it");
-  return file;
+  return {path, std::move(*bytes)};
 }
 
 std::vector<File> read_all(const std::vector<std::string> &paths) {
@@ -57,7 +49,7 @@ std::vector<File> read_all(const std::vector<std::string> &paths) {
              "name another directory or single files with --text");
       std::sort(inside.begin(), inside.end());
     }
-    for (const fs::path &file : inside) all.push_back(read_file(file));
+    for (const fs::path &file : inside) all.push_back(read_file(file.string()));
   }
   return all;
 }
@@ -84,7 +76,7 @@ double entropy(const std::vector<File> &files) {
   std::array<double, 256> count = {};
   double total = 0.0;
   for (const File &file : files) {
-    for (const unsigned char byte : file.bytes) count[byte] += 1.0;
+    for (const char byte : file.bytes) count[static_cast<unsigned char>(byte)] += 1.0;
     total += static_cast<double>(file.bytes.size());
   }
   double nats = 0.0;

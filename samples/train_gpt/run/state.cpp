@@ -2,11 +2,15 @@
 // written and everything is on disk. So whenever the program dies, `latest` names a complete one.
 #include "state.h"
 
+#include <octavo/hpp/regular_file.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <set>
+#include <sstream>
 
 #include "../model/error.h"
 #include "files.h"
@@ -18,20 +22,25 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char *kOwnFile = "/train_gpt.cbor";
+constexpr uint64_t kMostOwnBytes = uint64_t{1} << 36, kMostLatestBytes = 1 << 20;
 
-// The names in `latest`, the newest first.
-std::vector<std::string> saved_names(const std::string &directory) {
+// The names in `latest`, the newest first. *found: why there is none.
+std::vector<std::string> saved_names(const std::string &directory, std::string *found) {
+  octavo::RegularFile file(directory + "/latest");
+  std::istringstream in(file.text(kMostLatestBytes).value_or(""));
   std::vector<std::string> names;
-  std::ifstream in(directory + "/latest");
   for (std::string name; std::getline(in, name);) names.push_back(name);
+  *found = file.problem().empty() ? "an empty file" : file.problem();
   return names;
 }
 
 // What to do about a checkpoint, or a file of one.
 std::string remedy_of(const std::string &path) {
   const fs::path above = fs::path(path).parent_path();
+  std::string ignored;
   for (const fs::path &run : {above, above.parent_path()})
-    if (const std::vector<std::string> names = saved_names(run.string()); names.size() > 1)
+    if (const std::vector<std::string> names = saved_names(run.string(), &ignored);
+        names.size() > 1)
       return "resume from another checkpoint: without its first line, " + run.string() +
              "/latest begins with " + names[1];
   return "resume from another checkpoint";
@@ -60,13 +69,14 @@ std::map<std::string, Buffer<float> *> own_tensors(Replica &replica) {
 }
 
 std::string latest_directory(const std::string &directory) {
-  const std::vector<std::string> names = saved_names(directory);
+  std::string found;
+  const std::vector<std::string> names = saved_names(directory, &found);
   const std::string name = names.empty() ? "" : names.front();
   // A name that stands there twice was another one before a bit of it flipped.
   expect(name.rfind("step-", 0) == 0 && name.find('/') == std::string::npos &&
              std::count(names.begin(), names.end(), name) == 1,
          "--resume: " + directory + "/latest", "the name of a checkpoint",
-         names.empty() ? "no such file" : "\"" + name + "\"",
+         names.empty() ? found : "\"" + name + "\"",
          "resume from a directory that --save wrote with this run, or leave "
          "--resume");
   return directory + "/" + name;
@@ -79,11 +89,45 @@ uint64_t hash_of(const json &file) {
   return fingerprint(text.data(), text.size());
 }
 
+// Whether this is one whole item of CBOR as write_own makes it, {name: {name: [value]}} at the
+// deepest and with every length stated. json::from_cbor calls itself for each level.
+bool is_shallow(const std::string &cbor) {
+  constexpr size_t kLevels = 3;
+  std::array<uint64_t, kLevels + 1> missing = {1};  // items, of each level
+  size_t level = 0, at = 0;
+  for (;;) {
+    while (missing[level] == 0 && level > 0) --level;
+    if (missing[level] == 0) return at == cbor.size();
+    --missing[level];
+    if (at == cbor.size()) return false;
+    const auto head = static_cast<unsigned char>(cbor[at++]);
+    const unsigned kind = head >> 5, low = head & 31;
+    uint64_t value = low;
+    if (low > 27) return false;  // no length
+    if (low > 23) {
+      const size_t bytes = size_t{1} << (low - 24);
+      if (cbor.size() - at < bytes) return false;
+      value = 0;
+      for (const size_t end = at + bytes; at < end; ++at)
+        value = value << 8 | static_cast<unsigned char>(cbor[at]);
+    }
+    if (kind == 6) return false;  // a tag
+    if (kind < 2 || kind == 7) continue;
+    if (value > cbor.size() - at) return false;
+    if (kind < 4) at += value;  // bytes or text
+    if (kind < 4) continue;
+    if (level == kLevels) return false;
+    missing[++level] = kind == 4 ? value : 2 * value;
+  }
+}
+
 // A checkpoint's own file, which must be of the run with this key.
 json read_own(const std::string &path, const json &key) {
-  std::ifstream in(path, std::ios::binary);
-  accept(!!in, path, "a file of --save", "no file that can be read");
-  json file = json::from_cbor(in, /*strict=*/true, /*allow_exceptions=*/false);
+  octavo::RegularFile from(path);
+  const std::optional<std::string> text = from.text(kMostOwnBytes);
+  accept(text.has_value(), path, "a file of --save", from.problem());
+  json file;
+  if (is_shallow(*text)) file = json::from_cbor(*text, /*strict=*/true, /*allow_exceptions=*/false);
   accept(file.is_object() && file["tensors"].is_object() && file["steps"].is_number_unsigned() &&
              file["adam_steps"].is_number_unsigned(),
          path, "a whole file of --save", "a file that is cut off or damaged");
@@ -119,7 +163,8 @@ void write_own(Replica &replica, const std::string &path, const json &key, int64
 // From here on --resume finds the new checkpoint. Removes what is older than the last `keep`, and
 // what programs that died have left.
 void switch_to(const std::string &directory, const std::string &name, int64_t keep) {
-  std::vector<std::string> names = saved_names(directory);
+  std::string ignored;
+  std::vector<std::string> names = saved_names(directory, &ignored);
   names.insert(names.begin(), name);
   names.resize(std::min(names.size(), static_cast<size_t>(keep)));
   std::string text;

@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 #include <octavo/torch/error.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <random>
 #include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -128,6 +131,60 @@ TEST_F(SavedFiles, FilesThatAreMissingOrOfAnotherSaveAreRefused) {
   EXPECT_NE(refusal(OCTAVO_RESOURCE, [&] { load(directory_); }).find("a save_state that ended"),
             std::string::npos);
   refusal(OCTAVO_RESOURCE, [&] { load(folder_ / "nothing"); });
+}
+
+TEST_F(SavedFiles, WhatIsNoRegularFileIsRefusedAtOnce) {
+  save(directory_, 1);
+  for (const char *name : {"files.b2sum", "model.pt"}) {
+    const std::string whole = bytes_of(directory_ / name);
+    for (const auto &[target, found] :
+         {std::pair("", "a FIFO"), {"/dev/zero", "no regular file"}, {"/", "a directory"}}) {
+      fs::remove(directory_ / name);
+      if (*target == '\0') {
+        ASSERT_EQ(mkfifo((directory_ / name).c_str(), 0600), 0);
+      } else {
+        fs::create_symlink(target, directory_ / name);
+      }
+      const std::string text = refusal(OCTAVO_RESOURCE, [&] { load(directory_); });
+      EXPECT_NE(text.find(std::string(name) + ": expected"), std::string::npos) << text;
+      EXPECT_NE(text.find(found), std::string::npos) << text;
+    }
+    fs::remove(directory_ / name);
+    write_bytes(directory_ / name, whole);
+  }
+  EXPECT_EQ(load(directory_), 1);
+}
+
+// Another file takes the name again and again, also between the check and the use.
+TEST_F(SavedFiles, AnExchangedFileIsNeverLoaded) {
+  save(directory_, 1);
+  save(folder_ / "other", 2);
+  const std::string mine = bytes_of(directory_ / "model.pt"),
+                    other = bytes_of(folder_ / "other" / "model.pt");
+  std::atomic<bool> ends = false;
+  std::thread exchange([&] {
+    for (int64_t i = 0; !ends; ++i) {
+      write_bytes(folder_ / "next", i % 2 == 0 ? other : mine);
+      fs::rename(folder_ / "next", directory_ / "model.pt");
+    }
+  });
+  int loaded = 0, refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    at::Tensor tensor;
+    try {
+      const FilesReader files(directory_);
+      files.open("model.pt", at::kCPU).read("number", tensor, /*is_buffer=*/true);
+    } catch (const Error &e) {
+      ++refused;
+      continue;
+    }
+    ++loaded;
+    EXPECT_EQ(tensor[0].item<int64_t>(), 1) << "try " << i;
+  }
+  ends = true;
+  exchange.join();
+  EXPECT_GT(loaded, 0);
+  EXPECT_GT(refused, 0);
 }
 
 // What a directory holds when a save dies: after k of its calls.

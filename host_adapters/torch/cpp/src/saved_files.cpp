@@ -9,7 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ constexpr const char *kList = "files.b2sum";
 constexpr const char *kNew = ".new";
 constexpr size_t kHashBytes = 32;
 constexpr size_t kDigits = 2 * kHashBytes;
+constexpr uint64_t kMostListBytes = 1 << 20;
 
 [[noreturn]] void fail(const fs::path &path, const char *verb, int error) {
   throw Error(OCTAVO_RESOURCE, path.string() + ": expected to " + verb +
@@ -103,14 +105,15 @@ void rename_file(const fs::path &from, const fs::path &to) {
 }
 
 std::map<std::string, std::string> read_list(const fs::path &path) {
-  std::ifstream file(path);
-  if (!file)
+  RegularFile file(path);
+  const std::optional<std::string> text = file.text(kMostListBytes);
+  if (!text)
     throw Error(OCTAVO_RESOURCE,
-                path.string() +
-                    ": expected the list of a checkpoint's files, found none; give the "
-                    "directory of a save_state that ended");
+                path.string() + ": expected the list of a checkpoint's files, found " +
+                    file.problem() + "; give the directory of a save_state that ended");
+  std::istringstream lines(*text);
   std::map<std::string, std::string> hashes;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     if (line.size() < kDigits + 3 || line.compare(kDigits, 2, "  ") != 0)
       throw Error(OCTAVO_INVALID, path.string() +
                                       ": expected lines of a hash and a file's name, found \"" +
@@ -216,7 +219,7 @@ FilesReader::FilesReader(const fs::path &directory)
     : directory_(directory, LockedDirectory::For::kReading),
       hashes_(read_list(list_in(directory_))) {}
 
-fs::path FilesReader::proven(const std::string &name) const {
+std::unique_ptr<RegularFile> FilesReader::proven(const std::string &name) const {
   const fs::path list = list_in(directory_);
   const auto found = hashes_.find(name);
   if (found == hashes_.end())
@@ -225,27 +228,33 @@ fs::path FilesReader::proven(const std::string &name) const {
   fs::path path = directory_ / name;
   if (list.extension() == kNew && fs::exists(directory_ / (name + kNew)))
     path = directory_ / (name + kNew);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "read", errno);
+  auto file = std::make_unique<RegularFile>(path);
   Hash hash;
   std::vector<char> part(1 << 20);
-  do {
-    file.read(part.data(), static_cast<std::streamsize>(part.size()));
-    hash.add(part.data(), static_cast<size_t>(file.gcount()));
-  } while (file);
-  if (!file.eof()) fail(path, "read", EIO);
+  for (uint64_t at = 0; file->is_open();) {
+    const std::optional<size_t> got = file->read_at(at, part.data(), part.size());
+    if (!got || *got == 0) break;
+    hash.add(part.data(), *got);
+    at += *got;
+  }
+  if (!file->is_open())
+    throw Error(OCTAVO_RESOURCE, path.string() + ": expected a file of this checkpoint, found " +
+                                     file->problem() + "; check the directory and its permissions");
   if (const std::string computed = hash.hex(); computed != found->second)
     throw Error(OCTAVO_INVALID,
                 path.string() + ": expected the bytes with BLAKE2b " + found->second.substr(0, 16) +
                     ", as saved, found " + computed.substr(0, 16) +
                     ": the file is damaged or of another checkpoint; load another one");
-  return path;
+  return file;
 }
 
 ::torch::serialize::InputArchive FilesReader::open(const std::string &name,
                                                    const at::Device &device) const {
+  const std::unique_ptr<RegularFile> file = proven(name);
   ::torch::serialize::InputArchive archive;
-  archive.load_from(proven(name).string(), device);
+  archive.load_from(
+      [&](uint64_t at, void *to, size_t bytes) { return file->read_at(at, to, bytes).value_or(0); },
+      [&] { return static_cast<size_t>(file->size()); }, device);
   return archive;
 }
 

@@ -13,7 +13,10 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
+
+#include "octavo/hpp/regular_file.hpp"
 
 namespace octavo::torch {
 
@@ -54,11 +57,11 @@ class FilesWriter {
 class FilesReader {
  public:
   explicit FilesReader(const std::filesystem::path &directory);
-  // A file of the checkpoint, which was read against its hash.
+  // A file of the checkpoint; what is loaded is what was read against its hash.
   ::torch::serialize::InputArchive open(const std::string &name, const at::Device &device) const;
 
  private:
-  std::filesystem::path proven(const std::string &name) const;
+  std::unique_ptr<RegularFile> proven(const std::string &name) const;
 
   LockedDirectory directory_;
   std::map<std::string, std::string> hashes_;  // by name
