@@ -8,7 +8,8 @@ import pytest
 import octavo
 import octavo.jax as oj
 import situations
-from jax_parts import overrides
+from conftest import msamp
+from jax_parts import overrides, same
 
 
 def noise(shape, seed):
@@ -29,50 +30,69 @@ def model(p, x, linear):
     return linear("1", jax.nn.relu(linear("0", x, *p["0"])), *p["1"])
 
 
-def mse(p, x, linear):
-    return jnp.mean((model(p, x, linear) - noise((64, 16), 6))**2)
+def checkpointed(p, x, linear):
+    return jax.checkpoint(lambda p, x: model(p, x, linear))(p, x)
+
+
+def mse(p, x, linear, of=model):
+    return jnp.mean((of(p, x, linear) - noise((64, 16), 6))**2)
 
 
 def distance(found, expected):
     return float(jnp.linalg.norm(found - expected) / jnp.linalg.norm(expected))
 
 
+def add(total, gradients):
+    return gradients if total is None else jax.tree.map(jnp.add, total, gradients)
+
+
 class Runner:
+    """Gradients and moments are pairs, of the model with a State and of its twin."""
+
     def __init__(self, backend, recipe):
-        self.recipe, self.factor, self.training, self.frozen = recipe, 1.0, True, ()
+        self.overrides = {"layers.min_gain": "off", **msamp(recipe)} if backend == "msamp" else overrides(recipe)
+        self.factor, self.rate, self.training, self.frozen = 1.0, 1e-3, True, ()
         p = {"0": [noise((64, 32), 1) / 4, noise((64,), 2) / 4], "1": [noise((16, 64), 3) / 4, noise((16,), 4) / 4]}
-        self.ours, self.twin = p, jax.tree.map(jnp.copy, p)
+        self.ours, self.twin, self.gradients = p, jax.tree.map(jnp.copy, p), (None, None)
 
     def x(self):
         return noise((64, 32), 5) * self.factor
 
+    def optimizers(self):
+        """Ours and the twin's, by the rate as it is now: their states do not have it."""
+        adam = optax.adamw(self.rate, weight_decay=0.0)
+        return oj.with_state(adam, self.first, oj.adam(self.rate) if self.owns else None), adam
+
     def prepare(self):
-        self.state = oj.init({name: w for name, (w, _) in self.ours.items()}, overrides=overrides(self.recipe))
-        self.adam = optax.adamw(1e-3, weight_decay=0.0)
-        self.moments = self.adam.init(self.ours), self.adam.init(self.twin)
+        self.first = oj.init({name: w for name, (w, _) in self.ours.items()}, overrides=self.overrides,
+                             frozen=self.frozen)
+        self.owns = self.first.session.specs["0"].owns_weight
+        if self.owns:
+            self.ours = {name: [jnp.zeros(()), b] for name, (_, b) in self.ours.items()}
+        self.carried, self.moments = (of.init(p) for of, p in zip(self.optimizers(), (self.ours, self.twin)))
+
+    @property
+    def state(self):
+        return self.carried.octavo
+
+    @state.setter
+    def state(self, state):
+        self.carried = self.carried._replace(octavo=state)
+
+    def weight(self, layer):
+        return oj.read_parameter(self.state, layer) if self.owns else self.ours[layer][0]
 
     def freeze(self, layer):
         self.frozen = (layer,)
 
-    def input(self, factor):
-        self.factor = float(factor)
-
-    def train(self, count):
-        for _ in range(int(count)):
-            value, g, self.state = oj.value_and_grad(lambda p: mse(self.fixed(p), self.x(), fp8))(self.state, self.ours)
-            expected, h = jax.value_and_grad(lambda p: mse(self.fixed(p), self.x(), plain))(self.twin)
-            self.losses = value, expected
-            (u, a), (v, b) = (self.adam.update(each, m, p) for each, m, p in zip(
-                (g, h), self.moments, (self.ours, self.twin)))
-            self.ours, self.twin = optax.apply_updates(self.ours, u), optax.apply_updates(self.twin, v)
-            self.moments, self.state = (a, b), oj.end_step(self.state)
-
-    def scale(self, layer, by):
-        for p in (self.ours, self.twin):
-            p[layer] = [p[layer][0] * float(by), p[layer][1]]
+    def unfreeze(self, layer):
+        self.frozen = ()
 
     def fixed(self, p):
         return {name: jax.lax.stop_gradient(values) if name in self.frozen else values for name, values in p.items()}
+
+    def input(self, factor):
+        self.factor = float(factor)
 
     def mode(self, which):
         self.training = which == "train"
@@ -80,29 +100,125 @@ class Runner:
     def grad(self, which):
         """JAX differentiates in value_and_grad only."""
 
-    def run(self, x):
-        """y, and the state after it."""
-        if self.training:
-            return oj.record(lambda p, x: model(p, x, fp8))(self.state, self.ours, x)
-        return oj.evaluate(lambda p, x: model(p, x, fp8))(self.state, self.ours, x), self.state
+    def run(self, of):
+        """of(p, x, linear), with the State: training goes on with the next one."""
+        arguments = self.ours, self.x()
+        if not self.training:
+            return oj.evaluate(lambda p, x: of(p, x, fp8))(self.state, *arguments)
+        found, self.state = oj.record(lambda p, x: of(p, x, fp8))(self.state, *arguments)
+        return found
 
-    def forward(self):
-        _, self.state = self.run(self.x())
+    def forward(self, of=mse):
+        self.before, self.of = self.carried, of
+        self.losses = self.run(of), of(self.twin, self.x(), plain)
+
+    def backward(self):
+        """Of the last forward, from the State before it."""
+        def ours(p, x):
+            return self.of(self.fixed(p), x, fp8)
+
+        if self.training:
+            _, g, self.carried = oj.value_and_grad(ours)(self.before, self.ours, self.x())
+        else:
+            gradient = jax.jit(lambda state, p, x: jax.grad(lambda p: oj.evaluate(ours)(state, p, x))(p))
+            self.program = gradient.lower(self.state, self.ours, self.x()).as_text()
+            g = gradient(self.state, self.ours, self.x())
+        h = jax.grad(lambda p: self.of(self.fixed(p), self.x(), plain))(self.twin)
+        self.gradients = add(self.gradients[0], g), add(self.gradients[1], h)
+
+    def peek(self):
+        self.run(model)
+
+    def checkpointed(self):
+        self.forward(lambda p, x, linear: mse(p, x, linear, checkpointed))
+
+    def inf(self):
+        self.forward(lambda p, x, linear: jnp.sum(model(p, x, linear)) * jnp.inf)
+        self.backward()
+
+    def part(self, layer):
+        self.forward(lambda p, x, linear: jnp.mean(linear(layer, x, *p[layer])**2))
+        self.backward()
+
+    def zero(self):
+        self.gradients = None, None
 
     def step(self):
+        if self.gradients[0] is None:
+            self.state = oj.end_step(self.state)
+            return
+        ours, twin = self.optimizers()
+        updates, self.carried = ours.update(self.gradients[0], self.carried, self.ours)
+        self.ours = optax.apply_updates(self.ours, updates)
+        updates, self.moments = twin.update(self.gradients[1], self.moments, self.twin)
+        self.twin = optax.apply_updates(self.twin, updates)
+
+    def train(self, count):
+        for _ in range(int(count)):
+            self.zero()
+            self.forward()
+            self.backward()
+            self.step()
+
+    def lr(self, rate):
+        self.rate = float(rate)
+
+    def descend(self, rate, update):
+        """A step without with_state: the program ends it itself."""
+        self.zero()
+        self.forward()
+        self.backward()
+        self.ours, self.twin = (update(p, g, float(rate)) for p, g in zip((self.ours, self.twin), self.gradients))
         self.state = oj.end_step(self.state)
 
+    def other(self, rate):
+        def update(p, g, rate):
+            sgd = optax.sgd(rate)
+            return optax.apply_updates(p, sgd.update(g, sgd.init(p), p)[0])
+        self.descend(rate, update)
+
+    def manual(self, rate):
+        self.descend(rate, lambda p, g, rate: jax.tree.map(lambda w, d: w - rate * d, p, g))
+
+    def scale(self, layer, by):
+        for p in (self.ours, self.twin):
+            p[layer] = [p[layer][0] * float(by), p[layer][1]]
+
+    set = scale
+
+    def grad_of(self, layer):
+        _, g, self.carried = oj.value_and_grad(lambda p, x: mse(p, x, fp8))(self.carried, self.ours, self.x())
+        assert distance(g[layer][0], jax.grad(lambda p: mse(p, self.x(), plain))(self.twin)[layer][0]) <= 0.15
+
     def narrow_input(self):
-        self.run(self.x()[:, :31])
+        oj.record(lambda p, x: model(p, x, fp8))(self.state, self.ours, self.x()[:, :31])
 
     def output(self, bound):
-        found, _ = self.run(self.x())
-        error = distance(found, model(self.ours, self.x(), plain))
-        assert error <= float(bound)
+        p = {name: [self.weight(name), b] for name, (_, b) in self.ours.items()}
+        assert distance(self.run(model), model(p, self.x(), plain)) <= float(bound)
 
     def loss(self, bound):
-        error = distance(*self.losses)
-        assert error <= float(bound)
+        assert distance(*self.losses) <= float(bound)
+
+    def gradients_(self, bound):
+        for layer in "01":
+            found, expected = (g[layer][0] for g in self.gradients)
+            assert distance(found, expected) <= float(bound), layer
+
+    def mark(self):
+        self.marked = {layer: self.weight(layer) for layer in "01"}
+
+    def still(self, layer):
+        assert same(self.weight(layer), self.marked[layer])
+
+    def moved(self, layer):
+        assert not same(self.weight(layer), self.marked[layer])
+
+    def calls(self, count):
+        assert self.program.count("octavo_forward") == int(count)
+
+    def skipped(self, count):
+        assert int(self.carried.skipped) == int(count)
 
 
 @pytest.mark.parametrize("case", situations.cases("jax"), ids=situations.name_of)
@@ -110,7 +226,7 @@ def test_situation(case):
     situation, backend, recipe = case
     runner = Runner(backend, recipe)
     for words, expected in situations.operations(situation, "jax", backend):
-        act = getattr(runner, words[0])
+        act = getattr(runner, words[0] + "_" * (words[0] == "gradients"))
         if expected is None:
             act(*words[1:])
             continue

@@ -11,6 +11,7 @@ class Situation(typing.NamedTuple):
     hosts: list
     backends: list  # "id:recipe"
     lines: list
+    without: dict   # host or host:backend -> why the program has no meaning there
 
 
 def read():
@@ -19,9 +20,12 @@ def read():
         word, _, rest = line.partition(" ")
         if word == "situation":
             name, _, does = rest.partition(": ")
-            found.append(Situation(name, does, [], [], []))
+            found.append(Situation(name, does, [], [], [], {}))
         elif word in ("hosts", "backends"):
             getattr(found[-1], word).extend(rest.split())
+        elif word == "no":
+            where, _, reason = rest.partition(": ")
+            found[-1].without[where] = reason
         elif line and word != "#":
             found[-1].lines.append(line)
     return found
@@ -43,7 +47,7 @@ def operations(situation, host, backend):
     for line in situation.lines:
         words = line.split()
         if words[0].startswith("@"):
-            if words[0] not in ("@" + host, "@" + backend):
+            if words[0] not in (f"@{host}", f"@{backend}", f"@{host}:{backend}"):
                 continue
             line = line.split(maxsplit=1)[1]
             words = words[1:]
@@ -55,15 +59,24 @@ def operations(situation, host, backend):
     assert expected is None, f"{situation.name}: an operation must follow {expected}"
 
 
-def verdict(situation, host):
-    """What the table of docs/hosts.md says of a host."""
+def verdicts(situation, host):
+    """backend -> what the table of docs/hosts.md says of a host."""
     found = {}
-    for _, backend, _ in (c for c in cases(host) if c[0].name == situation.name):
-        refused = [e for _, e in operations(situation, host, backend) if e is not None]
-        found[backend] = "error" if refused else "works"
-    if len(set(found.values())) == 1 and found.keys() == {b.split(":")[0] for b in situation.backends}:
+    for backend in dict.fromkeys(b.split(":")[0] for b in situation.backends):
+        reason = situation.without.get(f"{host}:{backend}") or situation.without.get(host)
+        if host in situation.hosts or f"{host}:{backend}" in situation.hosts:
+            refused = [e for _, e in operations(situation, host, backend) if e is not None]
+            found[backend] = "error" if refused else "works"
+        elif reason:
+            found[backend] = f"- ({reason})"
+    return found
+
+
+def verdict(situation, host):
+    found = verdicts(situation, host)
+    if len(set(found.values())) == 1:
         return next(iter(found.values()))
-    return ", ".join(f"{backend}: {word}" for backend, word in found.items()) or "-"
+    return ", ".join(f"{backend}: {word}" for backend, word in found.items())
 
 
 def table():

@@ -236,5 +236,15 @@ def test_situation(case):
         torch.set_grad_enabled(True)
 
 
+def test_every_situation_has_a_verdict_for_every_host_and_backend():
+    for situation in situations.read():
+        backends = {b.split(":")[0] for b in situation.backends}
+        for host in ("pytorch", "libtorch", "jax"):
+            missing = backends - situations.verdicts(situation, host).keys()
+            assert not missing, f"{situation.name}: {host}: expected it in hosts, or a line `no {host}: reason`"
+            both = [h for h in situation.hosts if h in situation.without]
+            assert not both, f"{situation.name}: {both} are in hosts and have a reason"
+
+
 def test_the_page_has_the_table():
     assert situations.table() in PAGE.read_text(), situations.table()

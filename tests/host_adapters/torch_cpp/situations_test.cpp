@@ -49,7 +49,7 @@ std::vector<Situation> read() {
     lines.clear();
   };
   for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
+    if (line.empty() || line[0] == '#' || line.rfind("no ", 0) == 0) continue;
     if (line.rfind("situation ", 0) == 0) {
       finish();
       name = line.substr(10, line.find(':') - 10);
@@ -108,7 +108,9 @@ class Runner {
       SCOPED_TRACE(line);
       std::vector<std::string> words = words_of(line);
       if (words[0][0] == '@') {
-        if (words[0] != "@libtorch" && words[0] != "@" + situation_.backend) continue;
+        if (words[0] != "@libtorch" && words[0] != "@" + situation_.backend &&
+            words[0] != "@libtorch:" + situation_.backend)
+          continue;
         words.erase(words.begin());
       }
       const std::string rest = line.substr(line.find(words[0]) + words[0].size());

@@ -86,6 +86,7 @@ class Spec:
     forward: tuple
     backward: tuple
     evaluates_plain: bool  # evaluation is JAX's own product
+    is_frozen: bool        # backward makes no gradient of the weight
 
     @functools.cached_property
     def site(self):

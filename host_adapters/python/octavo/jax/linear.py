@@ -173,6 +173,9 @@ def _differentiated(primitive, primals, tangents, *, spec, tree, static):
     if not moving:
         out = primitive.bind(*primals, spec=spec, tree=tree, static=static)
         return out, list(map(_zero, out))
+    if "weight" in moving and spec.is_frozen:
+        raise InvalidError(f"linear {spec.name}: expected no gradient of a weight that octavo.jax.init got as frozen, found one; "
+                           "stop it with jax.lax.stop_gradient(weight), or call octavo.jax.init without it in frozen")
     y, *saved = out = bind(forward_p, spec, **operands)
     residual = {"saved": saved, "index": operands.get("index"),
                 "x": operands["x"] if spec.plan.flags & _abi.LINEAR_NEEDS_X else None,

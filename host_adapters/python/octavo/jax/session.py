@@ -85,7 +85,7 @@ class Session:
         self.number = ffi.register(self.run, shapes, weights, repr((options, of_rules))) if self.run.backend else 0
         self._in_fp8 = {name: {**options, **of_rules.get(name if len(ids) == 1 else f"{name}.0", {})}.get(
             "use_autocast_during_eval", True) for name, ids, *_ in accepted}
-        self.specs = {name: self._spec(*rest, name=name) for name, *rest in accepted}
+        self.specs = {name: self._spec(*rest, name=name, is_frozen=name in frozen) for name, *rest in accepted}
         self.parameter_names = {spec.parameter + i: spec.name for spec in self.specs.values()
                                 for i in range(spec.count)}
         of_first = {(s.owner, s.name): s.key for s in self.slots if s.owner_kind == _abi.OWNER_PARAMETER}
@@ -122,7 +122,7 @@ class Session:
         linear, verdict = self.run.add_linear(name, parameter)
         return parameter, linear, verdict
 
-    def _spec(self, ids, n, k, dtype, name):
+    def _spec(self, ids, n, k, dtype, name, is_frozen):
         (parameter, linear), run = ids[0], self.run
         lists = [places(run, self.slots, verb, kind, id) for verb, kind, id in (
             (_abi.VERB_QUANTIZE_WEIGHT, _abi.OWNER_PARAMETER, parameter),
@@ -131,7 +131,8 @@ class Session:
         plan = run.plan(linear)
         owns = not any(p.is_native for p in sum(lists, ()))
         return Spec(self, self.number, name, linear, parameter, len(ids), n, k, dtype, plan,
-                    plan.weight_workspace, *lists, evaluates_plain=not owns and not self._in_fp8[name])
+                    plan.weight_workspace, *lists, evaluates_plain=not owns and not self._in_fp8[name],
+                    is_frozen=is_frozen)
 
     def is_kept(self, slot):
         """Whether a slot is of the state: not the host's own, and not made anew by each quantize."""
