@@ -1,4 +1,6 @@
 """The situations of ../situations.txt that JAX can be in, each next to a plain twin."""
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,8 @@ def plain(name, x, w, b):
 
 
 def model(p, x, linear):
-    return linear("1", jax.nn.relu(linear("0", x, *p["0"])), *p["1"])
+    first, last = sorted(p)
+    return linear(last, jax.nn.relu(linear(first, x, *p[first])), *p[last])
 
 
 def checkpointed(p, x, linear):
@@ -49,10 +52,12 @@ def add(total, gradients):
 class Runner:
     """Gradients and moments are pairs, of the model with a State and of its twin."""
 
-    def __init__(self, backend, recipe):
+    def __init__(self, backend, recipe, names="01", width=32, seed=1):
         self.overrides = {"layers.min_gain": "off", **msamp(recipe)} if backend == "msamp" else overrides(recipe)
         self.factor, self.rate, self.training, self.frozen = 1.0, 1e-3, True, ()
-        p = {"0": [noise((64, 32), 1) / 4, noise((64,), 2) / 4], "1": [noise((16, 64), 3) / 4, noise((16,), 4) / 4]}
+        self.given, self.names = (backend, recipe), names
+        p = {name: [noise(shape, seed + 2 * i) / 4, noise(shape[:1], seed + 2 * i + 1) / 4]
+             for i, (name, shape) in enumerate(zip(names, ((64, width), (16, 64))))}
         self.ours, self.twin, self.gradients = p, jax.tree.map(jnp.copy, p), (None, None)
 
     def x(self):
@@ -66,7 +71,7 @@ class Runner:
     def prepare(self):
         self.first = oj.init({name: w for name, (w, _) in self.ours.items()}, overrides=self.overrides,
                              frozen=self.frozen)
-        self.owns = self.first.session.specs["0"].owns_weight
+        self.owns = self.first.session.specs[self.names[0]].owns_weight
         if self.owns:
             self.ours = {name: [jnp.zeros(()), b] for name, (_, b) in self.ours.items()}
         self.carried, self.moments = (of.init(p) for of, p in zip(self.optimizers(), (self.ours, self.twin)))
@@ -100,15 +105,16 @@ class Runner:
     def grad(self, which):
         """JAX differentiates in value_and_grad only."""
 
-    def run(self, of):
+    def run(self, of, x=None):
         """of(p, x, linear), with the State: training goes on with the next one."""
-        arguments = self.ours, self.x()
+        arguments = self.ours, self.x() if x is None else x
         if not self.training:
             return oj.evaluate(lambda p, x: of(p, x, fp8))(self.state, *arguments)
         found, self.state = oj.record(lambda p, x: of(p, x, fp8))(self.state, *arguments)
         return found
 
     def forward(self, of=mse):
+        """of(p, x, linear)"""
         self.before, self.of = self.carried, of
         self.losses = self.run(of), of(self.twin, self.x(), plain)
 
@@ -153,12 +159,87 @@ class Runner:
         updates, self.moments = twin.update(self.gradients[1], self.moments, self.twin)
         self.twin = optax.apply_updates(self.twin, updates)
 
-    def train(self, count):
+    def train(self, count, of=mse):
         for _ in range(int(count)):
             self.zero()
-            self.forward()
+            self.forward(of)
             self.backward()
             self.step()
+
+    def second(self):
+        self.other_model = Runner(*self.given, names="23", width=16, seed=11)
+        self.other_model.prepare()
+
+    def both(self, is_of_second):
+        """A step of one of two models, whose loss is that of the second one on the first one's output."""
+        other, stepped = self.other_model, self.other_model if is_of_second else self
+
+        def of(p, q, x, linear):
+            y = model(p, x, linear)
+            return mse(q, jax.lax.stop_gradient(y) if is_of_second else y, linear)
+
+        found, g, (self.carried, other.carried) = oj.value_and_grad(
+            lambda p, q, x: of(p, q, x, fp8), int(is_of_second))((self.carried, other.carried), self.ours, other.ours, self.x())
+        expected, h = jax.value_and_grad(lambda p, q, x: of(p, q, x, plain), int(is_of_second))(self.twin, other.twin, self.x())
+        self.losses, stepped.gradients = (found, expected), (g, h)
+        stepped.step()
+
+    def against(self):
+        self.both(True)
+
+    def through(self):
+        self.both(False)
+
+    def output_of_second(self, bound):
+        self.other_model.output(bound, model(self.twin, self.x(), plain))
+
+    def copy(self):
+        self.copied = copy.copy(self)
+        self.copied.carried, self.copied.ours, self.copied.twin = copy.deepcopy((self.carried, self.ours, self.twin))
+        self.copied.training = False
+        self.copied.mark()
+
+    def towards_copy(self, count):
+        copied = self.copied
+
+        def of(p, x, linear):
+            target = model(copied.twin, x, plain) if linear is plain else oj.evaluate(
+                lambda q, x: model(q, x, fp8))(copied.state, copied.ours, x)
+            return jnp.mean((model(p, x, linear) - noise((64, 16), 6) - jax.lax.stop_gradient(target) / 2)**2)
+        self.train(count, of)
+
+    def copy_stays(self):
+        for layer in "01":
+            self.copied.still(layer)
+        assert not same(self.weight("0"), self.copied.weight("0"))
+
+    def output_of_copy(self, bound):
+        self.copied.output(bound, self.x())
+
+    def inner(self, rate):
+        def of(p, x, linear):
+            gradients = jax.lax.stop_gradient(jax.grad(mse)(p, x, linear))
+            return mse(jax.tree.map(lambda w, g: w - float(rate) * g, p, gradients), x, linear)
+        self.zero()
+        self.forward(of)
+        self.backward()
+
+    def lbfgs(self, count):
+        ours, twin = oj.with_state(optax.lbfgs(), self.state), optax.lbfgs()
+        carried, moments = ours.init(self.ours), twin.init(self.twin)
+
+        @jax.jit
+        def step(p, carried, q, moments, x):
+            value, g, carried = oj.value_and_grad(lambda p, x: mse(p, x, fp8))(carried, p, x)
+            updates, carried = ours.update(g, carried, p, value=value, grad=g, value_fn=lambda p: oj.evaluate(
+                lambda p, x: mse(p, x, fp8))(carried.octavo, p, x))
+            value, g = jax.value_and_grad(lambda p: mse(p, x, plain))(q)
+            of_twin, moments = twin.update(g, moments, q, value=value, grad=g, value_fn=lambda p: mse(p, x, plain))
+            return optax.apply_updates(p, updates), carried, optax.apply_updates(q, of_twin), moments
+
+        for _ in range(int(count)):
+            self.ours, carried, self.twin, moments = step(self.ours, carried, self.twin, moments, self.x())
+        self.state = carried.octavo
 
     def lr(self, rate):
         self.rate = float(rate)
@@ -193,9 +274,10 @@ class Runner:
     def narrow_input(self):
         oj.record(lambda p, x: model(p, x, fp8))(self.state, self.ours, self.x()[:, :31])
 
-    def output(self, bound):
+    def output(self, bound, x=None):
+        x = self.x() if x is None else x
         p = {name: [self.weight(name), b] for name, (_, b) in self.ours.items()}
-        assert distance(self.run(model), model(p, self.x(), plain)) <= float(bound)
+        assert distance(self.run(model, x), model(p, x, plain)) <= float(bound)
 
     def loss(self, bound):
         assert distance(*self.losses) <= float(bound)
@@ -206,7 +288,7 @@ class Runner:
             assert distance(found, expected) <= float(bound), layer
 
     def mark(self):
-        self.marked = {layer: self.weight(layer) for layer in "01"}
+        self.marked = {layer: self.weight(layer) for layer in self.names}
 
     def still(self, layer):
         assert same(self.weight(layer), self.marked[layer])

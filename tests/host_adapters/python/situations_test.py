@@ -23,10 +23,10 @@ def noise(shape, seed):
     return (2 * (values - values.floor()) - 1).float().reshape(shape)
 
 
-def net():
-    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
+def net(width=32, seed=1):
+    model = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 16))
     with torch.no_grad():
-        for seed, p in enumerate(model.parameters(), 1):
+        for seed, p in enumerate(model.parameters(), seed):
             p.copy_(noise(p.shape, seed) / 4)
     return model
 
@@ -38,8 +38,8 @@ def distance(found, expected):
 class Side:
     """A model, with whatever one does to it."""
 
-    def __init__(self):
-        self.net = net()
+    def __init__(self, *of):
+        self.net = net(*of)
 
     def __getitem__(self, layer):
         return self.net[2 * int(layer)]
@@ -173,6 +173,70 @@ class Runner:
         second.weight = self.ours["0"].weight
         octavo.prepare(nn.ModuleList([second]), torch.optim.AdamW(second.parameters()), overrides=self.overrides)
 
+    def second(self):
+        self.seconds = Side(16, 11), Side(16, 11)
+        for side in self.seconds:
+            side.adam = side.result = torch.optim.AdamW(side.net.parameters(), lr=1e-3, weight_decay=0.0)
+        _, self.seconds[0].result = octavo.prepare(self.seconds[0].net, self.seconds[0].adam, overrides=self.overrides)
+
+    def against(self):
+        for side, second in zip(self.both, self.seconds):
+            with torch.no_grad():
+                y = side.net(self.x())
+            second.net.zero_grad()
+            side.loss = nn.functional.mse_loss(second.net(y), noise((64, 16), 6))
+            side.loss.backward()
+            second.result.step()
+
+    def through(self):
+        self.zero()
+        for side, second in zip(self.both, self.seconds):
+            side.loss = nn.functional.mse_loss(second.net(side.net(self.x())), noise((64, 16), 6))
+            side.loss.backward()
+            second.net.zero_grad()
+        self.step()
+
+    def copy(self):
+        self.copied = [self.weight(layer) for layer in "01"]
+        for side in self.both:
+            side.copy = Side()
+            side.copy.net = copy.deepcopy(side.net).eval()
+
+    def towards_copy(self, count):
+        for _ in range(int(count)):
+            self.zero()
+            for side in self.both:
+                with torch.no_grad():
+                    target = side.copy.net(self.x()) / 2
+                side.loss = nn.functional.mse_loss(side.net(self.x()), noise((64, 16), 6) + target)
+            self.backward()
+            self.step()
+
+    def copy_stays(self):
+        assert all(torch.equal(self.ours.copy[layer].weight, w) for layer, w in zip("01", self.copied))
+        assert not torch.equal(self.ours.copy["0"].weight, self.weight("0"))
+
+    def inner(self, rate):
+        self.zero()
+        for side in self.both:
+            p = dict(side.net.named_parameters())
+            gradients = torch.autograd.grad(nn.functional.mse_loss(side.net(self.x()), noise((64, 16), 6)), list(p.values()))
+            moved = {name: w - float(rate) * g for (name, w), g in zip(p.items(), gradients)}
+            side.loss = nn.functional.mse_loss(torch.func.functional_call(side.net, moved, (self.x(),)), noise((64, 16), 6))
+            side.loss.backward()
+
+    def lbfgs(self, count):
+        for side in self.both:
+            optimizer = torch.optim.LBFGS(side.net.parameters(), lr=0.1, max_iter=4)
+
+            def closure():
+                optimizer.zero_grad()
+                side.loss = nn.functional.mse_loss(side.net(self.x()), noise((64, 16), 6))
+                side.loss.backward()
+                return side.loss
+            for _ in range(int(count)):
+                optimizer.step(closure)
+
     def grad_of(self, layer):
         found = [torch.autograd.grad(side.loss, side[layer].weight, retain_graph=True)[0] for side in self.both]
         assert distance(*found) <= 0.15
@@ -183,11 +247,18 @@ class Runner:
     def weight(self, layer):
         return self.ours[layer].weight.detach().clone()
 
-    def output(self, bound):
-        scratch = net()
-        scratch.load_state_dict(copy.deepcopy(dict(self.ours.net.state_dict())))
-        error = distance(self.ours.net(self.x()), scratch(self.x()))
+    def output(self, bound, of=None, x=None):
+        of, x = of or self.ours, self.x() if x is None else x
+        scratch = net(x.shape[1])
+        scratch.load_state_dict(copy.deepcopy(dict(of.net.state_dict())))
+        error = distance(of.net(x), scratch(x))
         assert error <= float(bound)
+
+    def output_of_second(self, bound):
+        self.output(bound, self.seconds[0], self.twin.net(self.x()).detach())
+
+    def output_of_copy(self, bound):
+        self.output(bound, self.ours.copy)
 
     def loss(self, bound):
         error = distance(self.ours.loss, self.twin.loss)

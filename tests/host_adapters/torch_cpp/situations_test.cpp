@@ -75,10 +75,10 @@ at::Tensor noise(at::IntArrayRef sizes, int64_t seed) {
 }
 
 struct NetImpl : nn::Module {
-  NetImpl() {
-    layers = {register_module("0", nn::Linear(32, 64)), register_module("1", nn::Linear(64, 16))};
+  explicit NetImpl(int64_t width = 32, int64_t seed = 1) {
+    layers = {register_module("0", nn::Linear(width, 64)),
+              register_module("1", nn::Linear(64, 16))};
     const at::NoGradGuard no_grad;
-    int64_t seed = 1;
     for (const at::Tensor &p : parameters()) p.copy_(noise(p.sizes(), seed++) / 4);
   }
   at::Tensor forward(const at::Tensor &x) { return layers[1](torch::relu(layers[0](x))); }
@@ -91,6 +91,7 @@ struct Side {
   Net net;
   std::unique_ptr<torch::optim::AdamW> adam;
   at::Tensor y, loss;
+  Net copy;
 
   at::Tensor weight(size_t layer) const { return net->layers[layer]->weight; }
 };
@@ -183,9 +184,26 @@ class Runner {
         {"manual_data", [&] { manual(number(1), true); }},
         {"refresh", [&] { prepared_->refresh(); }},
         {"share", [&] { share(); }},
+        {"second", [&] { second(); }},
+        {"against", [&] { against(); }},
+        {"through", [&] { through(); }},
+        {"copy", [&] { copy(); }},
+        {"towards_copy", [&] { towards_copy(std::stoi(words.at(1))); }},
+        {"lbfgs", [&] { lbfgs(std::stoi(words.at(1))); }},
         {"grad_of", [&] { grad_of(layer()); }},
         {"narrow_input", [&] { ours_.net->forward(x().narrow(1, 0, 31)); }},
-        {"output", [&] { EXPECT_LE(output_error(), number(1)); }},
+        {"output", [&] { EXPECT_LE(output_error(ours_, *prepared_, x()), number(1)); }},
+        {"output_of_second",
+         [&] {
+           const at::Tensor y = twin_.net->forward(x()).detach();
+           EXPECT_LE(output_error(seconds_[0], *second_, y), number(1));
+         }},
+        {"output_of_copy",
+         [&] {
+           const at::Tensor expected = plain(copied_, ours_.copy, x());
+           EXPECT_LE(distance(ours_.copy->forward(x()), expected), number(1));
+         }},
+        {"copy_stays", [&] { copy_stays(); }},
         {"loss", [&] { EXPECT_LE(distance(ours_.loss, twin_.loss), number(1)); }},
         {"gradients", [&] { gradients(number(1)); }},
         {"mark", [&] { mark_ = weights(); }},
@@ -309,6 +327,89 @@ class Runner {
     static_cast<void>(
         octavo::torch::prepare(*second, adam, config_of(situation_.backend, situation_.recipe)));
   }
+  void second() {
+    for (Side &s : seconds_) {
+      s.net = Net(16, 11);
+      s.adam = std::make_unique<torch::optim::AdamW>(
+          s.net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0));
+    }
+    second_.emplace(octavo::torch::prepare(*seconds_[0].net, *seconds_[0].adam,
+                                           config_of(situation_.backend, situation_.recipe)));
+  }
+  void zero_second() {
+    second_->zero_grad();
+    for (Side &s : seconds_) s.net->zero_grad();
+  }
+  void against() {
+    zero_second();
+    for (size_t i : {0, 1}) {
+      Side &first = i == 0 ? ours_ : twin_;
+      at::Tensor y;
+      {
+        const at::NoGradGuard no_grad;
+        y = first.net->forward(x());
+      }
+      first.loss = torch::mse_loss(seconds_[i].net->forward(y), target());
+      first.loss.backward();
+    }
+    second_->step();
+    seconds_[1].adam->step();
+  }
+  void through() {
+    zero();
+    for (size_t i : {0, 1}) {
+      Side &first = i == 0 ? ours_ : twin_;
+      first.loss = torch::mse_loss(seconds_[i].net->forward(first.net->forward(x())), target());
+      first.loss.backward();
+    }
+    zero_second();
+    step();
+  }
+  // Of LibTorch's own layers: what prepare did is the model's, not its values'.
+  void copy() {
+    copied_ = weights();
+    const at::NoGradGuard no_grad;
+    each([&](Side &s) {
+      s.copy = Net();
+      const bool is_ours = &s == &ours_;
+      for (size_t i : {0, 1}) {
+        s.copy->layers[i]->weight.copy_(is_ours ? copied_[i] : s.weight(i));
+        s.copy->layers[i]->bias.copy_(s.net->layers[i]->bias);
+      }
+    });
+  }
+  void towards_copy(int count) {
+    for (int i = 0; i < count; ++i) {
+      zero();
+      each([&](Side &s) {
+        at::Tensor half;
+        {
+          const at::NoGradGuard no_grad;
+          half = s.copy->forward(x()) / 2;
+        }
+        s.loss = torch::mse_loss(s.net->forward(x()), target() + half);
+        s.loss.backward();
+      });
+      step();
+    }
+  }
+  void copy_stays() {
+    for (size_t i : {0, 1}) EXPECT_TRUE(torch::equal(ours_.copy->layers[i]->weight, copied_[i]));
+    EXPECT_FALSE(torch::equal(weights()[0], copied_[0]));
+  }
+  void lbfgs(int count) {
+    each([&](Side &s) {
+      torch::optim::LBFGS optimizer(s.net->parameters(),
+                                    torch::optim::LBFGSOptions(0.1).max_iter(4));
+      for (int i = 0; i < count; ++i)
+        optimizer.step([&] {
+          optimizer.zero_grad();
+          forward(s);
+          s.loss.backward();
+          return s.loss;
+        });
+    });
+  }
   void grad_of(size_t layer) {
     std::vector<at::Tensor> found;
     each([&](Side &s) {
@@ -318,18 +419,21 @@ class Runner {
   }
 
   // Plain values, also of weights in slots.
-  std::vector<at::Tensor> weights() {
+  static std::vector<at::Tensor> weights_of(const Side &side, Prepared &prepared) {
     std::vector<at::Tensor> all;
-    prepared_->with_plain_weights([&] {
-      for (size_t i : {0, 1}) all.push_back(ours_.weight(i).detach().clone());
+    prepared.with_plain_weights([&] {
+      for (size_t i : {0, 1}) all.push_back(side.weight(i).detach().clone());
     });
     return all;
   }
-  double output_error() {
-    const std::vector<at::Tensor> w = weights();
-    const auto bias = [&](size_t i) { return ours_.net->layers[i]->bias; };
-    const at::Tensor hidden = torch::relu(torch::linear(x(), w[0], bias(0)));
-    return distance(ours_.net->forward(x()), torch::linear(hidden, w[1], bias(1)));
+  std::vector<at::Tensor> weights() { return weights_of(ours_, *prepared_); }
+  static at::Tensor plain(const std::vector<at::Tensor> &w, const Net &net, const at::Tensor &x) {
+    const at::Tensor hidden = torch::relu(torch::linear(x, w[0], net->layers[0]->bias));
+    return torch::linear(hidden, w[1], net->layers[1]->bias);
+  }
+  static double output_error(const Side &side, Prepared &prepared, const at::Tensor &x) {
+    Net net = side.net;
+    return distance(net->forward(x), plain(weights_of(side, prepared), net, x));
   }
   void gradients(double bound) {
     for (size_t i : {0, 1})
@@ -338,9 +442,9 @@ class Runner {
   uint64_t boundaries() { return prepared_->session().steps(); }
 
   const Situation &situation_;
-  Side ours_, twin_;
-  std::optional<Prepared> prepared_;
-  std::vector<at::Tensor> mark_;
+  Side ours_, twin_, seconds_[2];
+  std::optional<Prepared> prepared_, second_;
+  std::vector<at::Tensor> mark_, copied_;
   std::string refused_;
   bool is_typed_ = false;
   double factor_ = 1.0;
