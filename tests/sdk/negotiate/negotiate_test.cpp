@@ -156,9 +156,9 @@ TEST_F(Negotiate, other_precisions_keep_every_linear_in_the_host) {
 TEST_F(Negotiate, cuda_is_refused_with_a_reason) {
   request().set("device.kind", "cuda");
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(), testing::AnyOf(HasSubstr("te: device.kind = \"cuda\", but this machine "
-                                                "offers no CUDA device\n    found: "),
-                                      HasSubstr("te: the CUDA kernels are not installed")));
+  EXPECT_THAT(error(),
+              testing::AnyOf(HasSubstr("te: this machine offers no CUDA device\n    found: "),
+                             HasSubstr("te: the CUDA kernels are not installed")));
   EXPECT_THAT(error(), HasSubstr("remedy: set device.kind = \"cpu\" or \"auto\""));
 }
 
