@@ -51,7 +51,7 @@ TEST_F(CliInit, defaults_run_here) {
   EXPECT_EQ(options(), json({{"backend", "te"},
                              {"recipe", "delayed"},
                              {"fp8_format", "default"},
-                             {"amax_history_len", 1024},
+                             {"amax_history_len", 16},
                              {"amax_compute_algo", "max"},
                              {"margin", 0},
                              {"interval", 1},
@@ -60,6 +60,22 @@ TEST_F(CliInit, defaults_run_here) {
   EXPECT_THAT(f.out, ContainsRegex("\nwanted +fp8, backend te\nruns +fp8\ndevice +cpu "));
   EXPECT_THAT(f.out, HasSubstr("\n" + out + " is written. Next: octavo explain " + out + "\n"));
   EXPECT_THAT(read_text(out), HasSubstr("# What the scales of FP8 tensors follow.\nrecipe = "));
+}
+
+// One recommendation: what init writes, what the samples have, what docs/recipes.md says.
+TEST_F(CliInit, defaults_are_those_of_the_samples) {
+  const auto values = [&](const std::string &file) {
+    const json checked = json::parse(octavo({"config", "check", "--json", file}).out);
+    json found = json::object();
+    for (const auto &[key, setting] : checked["settings"].items()) found[key] = setting["value"];
+    return found;
+  };
+  ASSERT_EQ(init({"--yes"}).exit_code, 0);
+  const json written = values(out);
+  EXPECT_EQ(written["fp8.te.amax_history_len"], 16);
+  EXPECT_EQ(written["layers.skip"], json({"*head*"}));
+  for (const char *sample : {"samples/train_gpt/octavo.toml", "samples/python/octavo.toml"})
+    EXPECT_EQ(values(std::string(OCTAVO_SOURCE_DIR "/") + sample), written) << sample;
 }
 
 TEST_F(CliInit, options_arrive_at_te) {

@@ -67,7 +67,7 @@ const std::vector<Question> &questions() {
         {"E4M3", "one format for everything"},
         {"E5M2", "one format for everything"}}},
       {"--history", "fp8.te.amax_history_len", "How many steps does the amax history have?",
-       "Steps that amax looks back, 1 to 65536.", "te", "delayed", int64_t{1024}},
+       "Steps that amax looks back, 1 to 65536.", "te", "delayed", int64_t{16}},
       {"--algorithm",
        "fp8.te.amax_compute_algo",
        "What is taken from the history?",
