@@ -30,7 +30,7 @@ void check_fp4_tensor(Check *check, const octavo_tensor *t, const char *name) {
                 static_cast<long long>(t->cols), static_cast<long long>(kFp4Block));
   }
   if (t->stride % 2 != 0) {
-    check->fail(OCTAVO_INVALID, "%s.stride = %lld; expected an even number, rows begin at a byte",
+    check->fail(OCTAVO_INVALID, "%s.stride = %lld; expected an even number, rows start at a byte",
                 name, static_cast<long long>(t->stride));
   }
 }

@@ -56,7 +56,7 @@ Verdict Msamp::take_dtypes(const Parameter &p) const {
 
 Verdict Msamp::take_parameter(const Parameter &p) const {
   Verdict v = accept(p.is_linear_weight() ? "weight of linears, kept by the backend"
-                                          : "stays with the host; moments by the level");
+                                          : "is not converted; moments by the level");
   if (options().keeps_moments(p.name, p.rows * p.cols))
     v.evidence = "moments stay in fp32 by state_skip or state_min_size";
   return v;

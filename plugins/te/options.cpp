@@ -60,7 +60,7 @@ void Options::list(plugin::OptionList<Options> &l) {
       .choices({"none", "high_precision", "dequantized"})
       .per_linear();
   l.add("use_autocast_during_eval", &O::use_autocast_during_eval,
-        "true: an evaluation runs in FP8, too; false: in the host's precision")
+        "true: an evaluation also runs in FP8; false: in the host's precision")
       .per_session("an evaluation is one of the whole model");
   l.add("use_mxfp8_block_scaling", &O::use_mxfp8_block_scaling, "true: the recipe is mx")
       .per_session(
@@ -82,7 +82,7 @@ void Options::list(plugin::OptionList<Options> &l) {
         "true: no random Hadamard transform of the operands of wgrad; nvfp4 only")
       .per_linear();
   l.add("disable_stochastic_rounding", &O::disable_stochastic_rounding,
-        "true: gradients are rounded to nearest, too; nvfp4 only")
+        "true: gradients are also rounded to nearest; nvfp4 only")
       .per_linear();
   l.add("disable_2d_quantization", &O::disable_2d_quantization,
         "true: weights have one scale for 1 x 16 elements instead of 16 x 16; nvfp4 only")
@@ -96,10 +96,10 @@ void Options::list(plugin::OptionList<Options> &l) {
   l.add("rounding_seed", &O::rounding_seed, "of stochastic roundings")
       .range(0, 4294967295)
       .per_linear();
-  l.add("fp8_dpa", &O::fp8_dpa, "only false is possible: attention stays with the host")
-      .per_session("attention stays with the host");
-  l.add("fp8_mha", &O::fp8_mha, "only false is possible: attention stays with the host")
-      .per_session("attention stays with the host");
+  l.add("fp8_dpa", &O::fp8_dpa, "only false is possible: attention is not converted")
+      .per_session("attention is not converted");
+  l.add("fp8_mha", &O::fp8_mha, "only false is possible: attention is not converted")
+      .per_session("attention is not converted");
   l.add("telemetry", &O::telemetry,
         "counts what each cast saturates and flushes to 0, and its signal and noise")
       .per_session("a host samples the casts of all linears, or of none");

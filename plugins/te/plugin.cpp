@@ -94,7 +94,7 @@ Verdict Te::take_dtypes(const Parameter &p) const {
 }
 
 Verdict Te::take_parameter(const Parameter &p) const {
-  return accept(p.is_linear_weight() ? "weight of linears" : "stays with the host");
+  return accept(p.is_linear_weight() ? "weight of linears" : "is not converted");
 }
 
 Verdict Te::take_linear(const Linear &, const Parameter &w) const {

@@ -116,7 +116,7 @@ const plugin::OptionRule<O> kRules[] = {
      set_key("fp8.te.telemetry", "false"),
      {"telemetry", "recipe"}},
     {[](const O &o) { return o.fp8_dpa || o.fp8_mha; },
-     "this backend has linear layers only: attention stays with the host",
+     "this backend has linear layers only: attention is not converted",
      set_key("fp8.te.fp8_dpa", "false", " and fp8_mha = false"),
      {"fp8_dpa", "fp8_mha"}},
 };

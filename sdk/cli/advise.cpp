@@ -166,7 +166,7 @@ void print_configuration(const Advice &all, const advise::Choice &choice) {
     lines.push_back({concat("fp8.", named.backend, ".", key), value_of_text(value), ""});
   const std::vector<std::string> skip = skipped(all, choice);
   if (!skip.empty()) lines.push_back({"layers.skip", skip, "Not faster in FP8."});
-  lines.push_back({"layers.min_gain", std::string("off"), "What is small was measured, too."});
+  lines.push_back({"layers.min_gain", std::string("off"), "Small layers were also measured."});
   say("\n%s", toml_text("", lines).c_str());
 }
 

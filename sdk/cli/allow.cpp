@@ -117,15 +117,15 @@ int run(const Choice &choice) {
 }  // namespace
 
 void add_allow(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
-      "allow", "Allow the plugins that a configuration file brings along in folders next to it");
+  CLI::App *command =
+      app.add_subcommand("allow", "Trust the plugin folders that a configuration file refers to");
   auto choice = std::make_shared<Choice>();
   command
       ->add_option("path", choice->path,
                    "the configuration file, for all folders that it names; or one folder")
       ->capture_default_str()
       ->check(problem_of_empty);
-  command->add_flag("--revoke", choice->revoke, "take the answer for a folder back");
+  command->add_flag("--revoke", choice->revoke, "stop trusting a folder");
   command->add_flag("--json", choice->json, "print JSON");
   command->callback([choice, &exit] {
     try {

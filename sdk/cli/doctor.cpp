@@ -30,8 +30,8 @@ int run_doctor(const Doctor &doctor) {
 }  // namespace
 
 void add_doctor(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
-      "doctor", "Show on one page what is here, what would run and the first thing to fix");
+  CLI::App *command =
+      app.add_subcommand("doctor", "Check this machine and show the first thing to fix");
   auto doctor = std::make_shared<Doctor>();
   doctor->request.add_config_options(*command);
   doctor->request.add_locked_option(*command);

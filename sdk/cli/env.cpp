@@ -177,8 +177,8 @@ struct Env {
 }  // namespace
 
 void add_env(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
-      "env", "Print what a report of a fault needs, without names, paths and keys of yours");
+  CLI::App *command =
+      app.add_subcommand("env", "Print system information for a bug report, with nothing private");
   auto all = std::make_shared<Env>();
   all->request.add_config_options(*command);
   add_python_option(*command, all->python);

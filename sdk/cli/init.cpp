@@ -51,13 +51,10 @@ int run_init(const Init &init) {
 }  // namespace
 
 void add_init(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
-      "init", "Write an octavo.toml by questions; offers what runs on this machine");
+  CLI::App *command = app.add_subcommand("init", "Create an octavo.toml interactively");
   auto init = std::make_shared<Init>();
   command->add_flag("--yes", init->yes, "take the default of what no option answers");
-  command
-      ->add_flag("--json", init->json, "print JSON; needs --yes, since questions would stand in it")
-      ->needs("--yes");
+  command->add_flag("--json", init->json, "print JSON (requires --yes)")->needs("--yes");
   std::vector<std::string> added;
   for (const wizard::Question &q : wizard::questions()) {
     if (std::find(added.begin(), added.end(), q.flag) != added.end()) continue;

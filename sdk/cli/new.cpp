@@ -86,10 +86,9 @@ int begin(const New &n) {
 }  // namespace
 
 void add_new(CLI::App &app, int &exit) {
-  CLI::App *command =
-      app.add_subcommand("new", "Begin a backend or a host from a sample, with tests and CI");
+  CLI::App *command = app.add_subcommand("new", "Create a backend or host project from a template");
   auto n = std::make_shared<New>();
-  std::string help = "what to begin:";
+  std::string help = "what to create:";
   for (const Language &l : languages()) help += std::string(" ") + l.id + ": " + l.what + ";";
   help.pop_back();
   command->add_option("name", n->name, "the id of the plugin, or the name of the program")

@@ -111,8 +111,7 @@ bool is_older_page(const std::string &path) {
 void add_report(CLI::App &app, int &exit) {
   auto *command = app.add_subcommand(
       "report",
-      "Make a table and a page with curves of what programs logged: losses, speeds, "
-      "scales, casts");
+      "Create a table and an HTML page from training logs: losses, speeds, scales, casts");
   const auto paths = std::make_shared<std::vector<std::string>>();
   const auto out = std::make_shared<std::string>("report.html");
   command

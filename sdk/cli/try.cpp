@@ -80,7 +80,7 @@ void print_shape(const Json &s, const std::string &name) {
     say("%s: forward %.3f ms, backward %.3f ms", name.c_str(),
         1000 * s["forward_seconds"].get<double>(), 1000 * s["backward_seconds"].get<double>());
   else
-    say("%s: stays with the host: %s", name.c_str(), s["refusal"].get<std::string>().c_str());
+    say("%s: is not converted: %s", name.c_str(), s["refusal"].get<std::string>().c_str());
   for (const char *part : {"y", "dx", "dw"})
     if (s.contains(part) && s[part].is_number())
       say("%s %s %.1f %%", *part == 'y' ? ";" : ",", part, 100 * s[part].get<double>());
@@ -148,7 +148,7 @@ int run(Try &all) {
 void add_try(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand("try",
                                          "Train a small model through a backend and in float32, "
-                                         "and compare; or run sizes of your own");
+                                         "and compare; or test the matrix sizes of --shapes");
   auto all = std::make_shared<Try>();
   command->add_option("plugin", all->target, "a plugin's name, its library or its manifest")
       ->required();
@@ -170,7 +170,7 @@ void add_try(CLI::App &app, int &exit) {
               all->shapes.insert(all->shapes.end(), more.begin(), more.end());
             }
           },
-          "M,N,K;M,N,K: run forward and backward of linears of these sizes in the place of the "
+          "M,N,K;M,N,K: run forward and backward of linears of these sizes instead of the "
           "training: x [M, K], weight [N, K]; may be given several times")
       ->allow_extra_args(false);
   command->add_option("--seed", all->seed, "other data and other first weights")

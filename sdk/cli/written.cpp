@@ -83,7 +83,7 @@ void refuse_existing(const std::string &path, bool force) {
   if (!force)
     throw Failure(
         OCTAVO_INVALID, kWriteDomain, path,
-        ": expected no such file, found one; --force replaces it, --output names another");
+        " exists already; use --force to overwrite it, or --output to write another file");
 }
 
 void write_file(const std::string &path, const std::string &text, bool force) {

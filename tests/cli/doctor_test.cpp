@@ -23,7 +23,7 @@ TEST_F(CliDoctor, page) {
   EXPECT_EQ(f.err, "");
   for (const char *words :
        {"\nmachine    ", "\nkernels    cpu.", "\ngpu        ",
-        "\npython     not looked at; --python python3 asks that one\n",
+        "\npython     not checked (use --python python3)\n",
         "fake          1.2.3   accepted, probed in ", "te            0.1.0   accepted, part of ",
         "\ntrust      dev (override), 0 pins, 0 keys, not locked, umask ",
         "\ncache      1 results, 0 stale, in ", "\nconfig     (no file)\n",

@@ -40,11 +40,11 @@ TEST_F(CliExplain, says_which_sizes_stay_with_the_host) {
   json j = json::parse(f.out)["min_gain"];
   EXPECT_EQ(j["value"], "auto");
   EXPECT_EQ(j["origin"], "default");
-  EXPECT_THAT(j["effect"].get<std::string>(), HasSubstr("FP8 is emulated here"));
+  EXPECT_THAT(j["effect"].get<std::string>(), HasSubstr("FP8 is emulated on this device"));
   f = octavo({"explain", "--set", "layers.min_gain=torchao"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_THAT(f.out, HasSubstr("\nmin_gain   torchao (override): linears of K <= 4096 with N <= "
-                               "1024 stay with the host\n"));
+                               "1024 are not converted\n"));
   f = octavo({"explain", "--set", "layers.min_gain=of"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err,

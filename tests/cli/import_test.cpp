@@ -90,8 +90,8 @@ TEST_F(CliImport, never_replaces_a_file_without_force) {
   const Finished f = import(kGuide);
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_EQ(f.err, "error: " + out +
-                       ": expected no such file, found one; --force replaces it, --output names "
-                       "another\n");
+                       " exists already; use --force to overwrite it, or --output to write another "
+                       "file\n");
   EXPECT_EQ(read_text(out), "mine\n");
   EXPECT_EQ(import(kGuide, {"--force"}).exit_code, 0);
   EXPECT_THAT(result(), StartsWith("schema = 1\n"));
@@ -177,7 +177,7 @@ TEST_F(CliImport, as_json) {
 
 TEST_F(CliImport, keys_that_are_refused_by_name) {
   for (const auto &[key, says] : std::vector<std::pair<std::string, std::string>>{
-           {"fp8_format: E5M2", "serve gradients only, and TE refuses it, too; set HYBRID"},
+           {"fp8_format: E5M2", "serve gradients only, and TE also refuses it; set HYBRID"},
            {"enable_fsdp_float8_all_gather: true",
             "gather=\"fp8\") does that, and no key of the file; set it"},
            {"use_mxfp8_block_scaling: true\n  amax_history_len: 32", "mx has no history; remove"},

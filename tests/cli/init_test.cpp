@@ -190,7 +190,7 @@ TEST_F(CliInit, never_replaces_a_file_without_force) {
   dir.write("octavo.toml", "mine\n");
   const Finished f = init({"--yes"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err, HasSubstr(": expected no such file, found one; --force replaces it"));
+  EXPECT_THAT(f.err, HasSubstr(" exists already; use --force to overwrite it"));
   EXPECT_EQ(read_text(out), "mine\n");
   EXPECT_EQ(init({"--yes", "--force"}).exit_code, 0);
   EXPECT_EQ(options()["backend"], "te");

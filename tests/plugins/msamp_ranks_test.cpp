@@ -203,7 +203,7 @@ TEST(MsampShardedStore, refuses_another_number_of_ranks) {
     EXPECT_EQ(publish ? octavo_store_publish(host.store(), c, nullptr)
                       : octavo_store_reduce(host.store(), c, nullptr),
               OCTAVO_INVALID);
-    EXPECT_NE(request.host.error().find("shared out over 2 ranks, the collective has 3"),
+    EXPECT_NE(request.host.error().find("distributed over 2 ranks, the collective has 3"),
               std::string::npos)
         << request.host.error();
   }

@@ -8,7 +8,7 @@
 namespace octavo::test {
 namespace {
 
-// Linears, then a bias that stays with the host.
+// Linears, then a bias that is not converted.
 const std::vector<std::pair<int64_t, int64_t>> kLinears = {{16, 24}, {40, 16}, {8, 8}, {16, 24}};
 constexpr uint32_t kLinearCount = 4, kBias = 4, kParameters = 5;
 

@@ -62,7 +62,7 @@ TEST_P(TeCalls, a_forward_before_the_first_quantize_weight) {
   EXPECT_EQ(s.forward(second, x, y), OCTAVO_OK);
 }
 
-// Its linear stays with the host, or comes with a later seal.
+// Its linear is not converted, or comes with a later seal.
 TEST_P(TeCalls, weight_without_a_linear) {
   Session s(request);
   const uint32_t weight = s.add_weight(some_matrix(kN, kK, 1, 0.75f));

@@ -70,12 +70,12 @@ TEST_F(ZooLoad, symbol_that_the_process_happens_to_have) {
 
 TEST_F(ZooLoad, text_file_named_so) {
   put_file("This is no library.\n");
-  expect_unloadable("expected an ELF shared library, found a file of 20 bytes that is none");
+  expect_unloadable("expected an ELF shared library, found another file of 20 bytes");
 }
 
 TEST_F(ZooLoad, empty_file) {
   put_file("");
-  expect_unloadable("expected an ELF shared library, found a file of 0 bytes that is none");
+  expect_unloadable("expected an ELF shared library, found another file of 0 bytes");
 }
 
 TEST_F(ZooLoad, truncated_library) {
@@ -174,9 +174,9 @@ TEST_F(ZooLoad, libraries_of_other_systems) {
   expect_unloadable("expected a library for this processor, 64-bit " + own +
                     ", found one for 64-bit " + foreign);
   put_file("MZ" + std::string(254, '\0'));  // Windows
-  expect_unloadable("expected an ELF shared library, found a file of 256 bytes that is none");
+  expect_unloadable("expected an ELF shared library, found another file of 256 bytes");
   put_file("\xcf\xfa\xed\xfe" + std::string(252, '\0'));  // macOS
-  expect_unloadable("expected an ELF shared library, found a file of 256 bytes that is none");
+  expect_unloadable("expected an ELF shared library, found another file of 256 bytes");
 }
 
 // In place, as a careless installer does it: the loaded one is mapped privately, its pages may

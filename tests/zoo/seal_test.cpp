@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "seal failed: a use of slot 4 names columns 2 to 3, expected at most 2"},
         BadSeal{"use_first", OCTAVO_INTERNAL,
                 "seal failed: a use of slot 1 starts at column 1, expected 0 where no pool is "
-                "shared out"},
+                "distributed"},
         BadSeal{"use_owner", OCTAVO_INTERNAL,
                 "seal failed: a use of slot 3 names owner 100 of kind 3, expected the session, a "
                 "parameter or a linear that was added"},

@@ -214,7 +214,7 @@ class Accelerator(_Plain):
 
     prepare takes models and optimizers in any number and order, together or in several calls; a model without
     parameters that train is not converted. Raises the errors of octavo.prepare, InvalidError for a malformed variable,
-    and UnsupportedError for settings that Octavo has not.
+    and UnsupportedError for settings that Octavo does not support.
     """
 
     octavo_config_of_program = None  # of octavo run, before recipes

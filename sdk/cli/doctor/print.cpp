@@ -42,7 +42,7 @@ void print_machine(const Page &page, const Json &j) {
 
 void print_python(const Page &page, const Json &j) {
   if (!j.contains("python")) {
-    page.row("python", "not looked at; --python python3 asks that one");
+    page.row("python", "not checked (use --python python3)");
     return;
   }
   const Json &python = j["python"];

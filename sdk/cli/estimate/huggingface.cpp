@@ -35,7 +35,7 @@ void gpt2(const std::string &path, const Json &j, Shapes &s) {
   }
   plain(s, "ln_f.weight", 1, width);
   plain(s, "ln_f.bias", 1, width);
-  // A tied head is the embedding, which stays with the host.
+  // A tied head is the embedding, which is not converted.
   if (!truth(path, j, "tie_word_embeddings", true))
     linear(s, "lm_head", words, width, false, "ln_f");
 }

@@ -83,7 +83,7 @@ Answer products(Import &import, const KeyRow &row, const Found &found) {
   if (is_text && (import.where & kAccelerate) != 0)
     return {Outcome::kTranslated,
             "a tuple in YAML is a text, of which Accelerate reads the first three characters; here "
-            "it means what it says"};
+            "the tuple counts"};
   return {Outcome::kArrives, ""};
 }
 
@@ -119,7 +119,7 @@ const std::vector<KeyRow> &recipe_keys() {
       {"backend", kFp8Config | kFp8Kwargs, "fp8.backend",
        "TE is te, MSAMP is msamp; AO is te with recipe = \"current\"", backend},
       {"fp8_format", kTe, "fp8.te.fp8_format",
-       "E5M2 is refused: its 2 bits of mantissa serve gradients only, and TE refuses it, too",
+       "E5M2 is refused: its 2 bits of mantissa serve gradients only, and TE also refuses it",
        format},
       {"margin", kTe, "fp8.te.margin", "", number},
       {"interval", kTe, "fp8.te.interval",

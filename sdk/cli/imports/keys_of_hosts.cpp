@@ -36,7 +36,7 @@ Answer processor(Import &import, const KeyRow &row, const Found &found) {
 // fp8 before bf16 before fp16, whatever the order in the file.
 Answer enabled(Import &import, const KeyRow &row, const Found &found) {
   if (lower(found.text) == "auto")
-    return {Outcome::kStays, "\"auto\": the launcher decides, so import its file, too"};
+    return {Outcome::kStays, "\"auto\": the launcher decides, so also import its file"};
   if (!boolean_of(import, found)) return {Outcome::kTranslated, "nothing to set"};
   const std::string section(row.key, std::string_view(row.key).find('.'));
   const std::string name = section == "fp16" ? "fp16" : section[0] == 'b' ? "bf16" : "fp8";

@@ -70,7 +70,7 @@ const std::vector<Question> &questions() {
        "Steps that amax looks back, 1 to 65536.", "te", "delayed", int64_t{16}},
       {"--algorithm",
        "fp8.te.amax_compute_algo",
-       "What is taken from the history?",
+       "Scale from the largest amax in the history, or from the latest one?",
        "The largest amax of the history, or that of the last step.",
        "te",
        "delayed",
@@ -81,8 +81,8 @@ const std::vector<Question> &questions() {
       {"--interval", "fp8.te.interval", "After how many steps are scales computed again?",
        "Scales follow every step; Transformer Engine removed longer intervals.", "te", "delayed",
        int64_t{1}},
-      {"--eval", "fp8.te.use_autocast_during_eval", "Do evaluations run in FP8, too?",
-       "Whether evaluations run in FP8, too, or on the host's own tensors.", "te", nullptr, false},
+      {"--eval", "fp8.te.use_autocast_during_eval", "Do evaluations run in FP8?",
+       "Whether evaluations also run in FP8, or on the host's own tensors.", "te", nullptr, false},
       {"--level",
        "fp8.msamp.opt_level",
        "Which level?",
@@ -97,12 +97,12 @@ const std::vector<Question> &questions() {
        "Steps that the scales of x and dy look back, 1 to 65536.", "msamp", nullptr, int64_t{16}},
       {"--skip", "layers.skip",
        "Which layers stay out of FP8? Shell patterns, separated by commas, or none",
-       "Shell patterns of layers that stay with the host. The head costs most of what FP8 costs: "
+       "Shell patterns of layers that are not converted. The head costs most of what FP8 costs: "
        "docs/results/equivalence.md.",
        nullptr, nullptr, std::vector<std::string>{"*head*"}},
       {"--engine",
        "distributed.engine",
-       "Where ranks are left to Octavo, what carries the bytes between them?",
+       "How should ranks communicate? (PyTorch and JAX ignore this)",
        "What carries the bytes between ranks, where a program leaves them to Octavo, as train_gpt "
        "does. "
        "PyTorch and JAX bring their own.",

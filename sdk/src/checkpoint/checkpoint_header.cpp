@@ -213,7 +213,7 @@ std::string write_header(const CheckpointHeader &header, const std::string &wher
 CheckpointHeader parse_header(std::string_view json, uint64_t data_bytes,
                               const std::string &where) {
   if (json.empty() || json.front() != '{')
-    fail(where, "expected a header that begins with {, found something else");
+    fail(where, "expected a header that starts with {, found something else");
   Parser parser(where);
   Json::sax_parse(json.begin(), json.end(), &parser);
   CheckpointHeader header = parser.take();

@@ -73,7 +73,7 @@ class Loader {
     if (desc_.overrides == nullptr && desc_.override_count != 0)
       fail_config("overrides",
                   concat("expected the address of ", desc_.override_count,
-                         " values, found null; pass override_count 0 when there are none"),
+                         " values, found null; pass override_count 0 for no overrides"),
                   {});
     for (uint64_t i = 0; i < desc_.override_count; ++i) {
       const octavo_option_value &o = desc_.overrides[i];

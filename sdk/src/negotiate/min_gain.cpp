@@ -16,10 +16,9 @@ bool filters_small(const std::string &min_gain, const octavo_kernels_caps &caps)
 
 std::string explain_min_gain(const std::string &min_gain, const octavo_kernels_caps &caps) {
   if (filters_small(min_gain, caps))
-    return std::string("linears of ") + kRule + " stay with the host";
-  return min_gain == "auto"
-             ? "no size stays with the host: FP8 is emulated here, so it is not chosen for speed"
-             : "no size stays with the host";
+    return std::string("linears of ") + kRule + " are not converted";
+  return min_gain == "auto" ? "no layer is left out for speed: FP8 is emulated on this device"
+                            : "no layer is left out for speed";
 }
 
 std::optional<Verdict> too_small(const Config &config, const octavo_kernels_caps &caps, int64_t n,
@@ -30,7 +29,7 @@ std::optional<Verdict> too_small(const Config &config, const octavo_kernels_caps
                  OCTAVO_REASON_TOO_SMALL,
                  concat("runs in the host: with N = ", n, " and K = ", k,
                         " it is too small to be faster in FP8"),
-                 std::string(kRule) + " stays with the host: layers.min_gain = \"" +
+                 std::string(kRule) + " is not converted: layers.min_gain = \"" +
                      config[key::kMinGain] + "\", " + config.origin(key::kMinGain),
                  set_key("layers.min_gain", "\"off\"", " to run the layer in FP8")};
 }

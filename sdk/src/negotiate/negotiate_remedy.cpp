@@ -55,7 +55,7 @@ std::string how_to_apply(const Source &source, const Negotiation &n, const Candi
     return source.apply(fix);
   }
   if (c != nullptr) return source.apply(without(n, *c));
-  // A layer that stays with the host because another precision was fallen back to.
+  // A layer that is not converted because another precision was fallen back to.
   const Candidate *refused = nullptr;
   const Verdict *first =
       n.choice() != nullptr && n.choice()->is_fallback ? first_refusal(n, &refused) : nullptr;

@@ -65,7 +65,7 @@ class Finder {
     if (desc.plugin_dirs == nullptr && desc.plugin_dir_count != 0)
       throw Failure(OCTAVO_INVALID, "octavo.discovery", "plugin_dirs: expected the address of ",
                     desc.plugin_dir_count,
-                    " directories, found null; pass plugin_dir_count 0 when there are none");
+                    " directories, found null; pass plugin_dir_count 0 for no directories");
     for (uint64_t i = 0; i < desc.plugin_dir_count; ++i)
       search(std::string(view(desc.plugin_dirs[i])), "given by the host", true, false);
     const std::string data = environment("XDG_DATA_HOME");

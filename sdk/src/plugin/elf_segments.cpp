@@ -67,8 +67,7 @@ ElfSegments::ElfSegments(const ElfFile &file) : file_(file) {
 void ElfSegments::check_header(Elf64_Ehdr *header) const {
   const Elf64_Ehdr &h = *header;
   if (!file_.read(0, *header) || std::memcmp(h.e_ident, ELFMAG, SELFMAG) != 0)
-    fail_elf("expected an ELF shared library, found a file of ", file_.size(),
-             " bytes that is none");
+    fail_elf("expected an ELF shared library, found another file of ", file_.size(), " bytes");
   if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB ||
       h.e_machine != kElfMachine)
     fail_elf("expected a library for this processor, ", processor(ELFCLASS64, kElfMachine),

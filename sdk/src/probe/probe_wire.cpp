@@ -149,7 +149,7 @@ bool ProbeReader::take(std::string_view body) {
     case kNote: return take_text(body, answer_.notes, "note");
     case kCall:
       if (get(body, answer_.call) && body.empty()) return true;
-      return rubbish("expected a call of UTF-8 text, found a record that is none");
+      return rubbish("expected a call of UTF-8 text, found another record");
     case kEnd:
       answer_.complete = body.empty();
       if (answer_.complete) return true;
@@ -181,7 +181,7 @@ bool ProbeReader::take_text(std::string_view body, std::vector<std::string> &to,
   std::string text;
   if (!get(body, text) || !body.empty() || to.size() == kMaxProbeTexts)
     return rubbish("expected at most ", kMaxProbeTexts, " ", what,
-                   "s of UTF-8 text, found a record that is none");
+                   "s of UTF-8 text, found another record");
   to.push_back(std::move(text));
   return true;
 }

@@ -56,7 +56,7 @@ std::string stages_line(const Json &stages) {
   return enumerate(passed) + " passed" + (rest.empty() ? "" : "; " + rest);
 }
 
-// How layers that stay with the host come to FP8: each way once, with the layers that it is for.
+// How layers that are not converted come to FP8: each way once, with the layers that it is for.
 void layer_remedies(const Json &layers, const Lines &lines) {
   std::vector<std::pair<std::string, std::vector<std::string>>> ways;
   for (const Json &l : layers) {

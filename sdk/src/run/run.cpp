@@ -176,7 +176,7 @@ std::vector<std::string> octavo_run::unmet() const {
   }
   if (linear_count_ == 0)
     all.push_back(octavo::concat("no layer runs in FP8: ", layers_.size(),
-                                 " linear layers stay with the host, ", layers_.front().name, ": ",
+                                 " linear layers are not converted, ", layers_.front().name, ": ",
                                  layers_.front().verdict.text));
   return all;
 }

@@ -88,7 +88,7 @@ struct octavo_run {
  private:
   // What the configuration decides about one name, whatever the backend.
   struct Decision {
-    std::optional<octavo::Verdict> kept{};    // why it stays with the host
+    std::optional<octavo::Verdict> kept{};    // why it is not converted
     const octavo::LayerRule *rule = nullptr;  // null: none is for it, or another key decided
   };
   struct Parameter {

@@ -123,7 +123,7 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
     return refuse("expected a parameter as owner of a WHOLE slot, found ", s.owner, " of kind ",
                   s.owner_kind);
   if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
-    return refuse("a WHOLE slot lives on one rank, so it cannot be a REDUCE slot, too");
+    return refuse("a WHOLE slot lives on one rank, so it cannot also be a REDUCE slot");
   if ((s.flags & OCTAVO_SLOT_PACKED) != 0 &&
       (octavo::element_bytes(s.dtype) != 1 || session_desc_.caps->pack_rows == 0 ||
        static_cast<uint64_t>(s.rows) % session_desc_.caps->pack_rows != 0 ||
@@ -175,7 +175,7 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
   }
   if (!pooled_column && u.first != 0) {
     seal_error_ = octavo::concat("a use of slot ", u.slot, " starts at column ", u.first,
-                                 ", expected 0 where no pool is shared out");
+                                 ", expected 0 where no pool is distributed");
     return OCTAVO_INTERNAL;
   }
   new_uses_.push_back(u);

@@ -53,7 +53,7 @@ void octavo_store::find_exchanged() {
 octavo_collective octavo_store::checked(const octavo_collective *given, const char *verb) const {
   const octavo_collective c = octavo::own_collective(given, octavo::kStoreDomain, verb);
   if (world_ > 1 && c.world != world_)
-    octavo::fail_store(OCTAVO_INVALID, verb, ": the store is shared out over ", world_,
+    octavo::fail_store(OCTAVO_INVALID, verb, ": the store is distributed over ", world_,
                        " ranks, the collective has ", c.world, ": open the store for ", c.world,
                        " ranks and hand the states over with read_parameter / write_parameter");
   return c;
@@ -93,7 +93,7 @@ void octavo_store::publish(const octavo_collective *given, void *stream) const {
   const octavo_collective c = checked(given, verb);
   if (c.world != world_)
     octavo::fail_store(
-        OCTAVO_INVALID, verb, ": the store is not shared out, the collective has ", c.world,
+        OCTAVO_INVALID, verb, ": the store is not distributed, the collective has ", c.world,
         " ranks: open it with octavo_store_open_sharded, or let every rank step every parameter "
         "and publish nothing");
   if (world_ == 1) return;
@@ -101,7 +101,7 @@ void octavo_store::publish(const octavo_collective *given, void *stream) const {
     octavo::fail_store(
         OCTAVO_UNSUPPORTED, verb,
         ": expected a collective with a broadcast function, found null: without one a store "
-        "cannot be shared out; open it with octavo_store_open");
+        "cannot be distributed; open it with octavo_store_open");
   for (const Published &e : published_)
     if (addresses_[e.slot] == nullptr)
       octavo::fail_store(

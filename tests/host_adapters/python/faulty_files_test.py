@@ -11,7 +11,7 @@ import octavo
 from conftest import te
 from zoo import MANIFEST, library, put, refusal, said_of, settings
 
-NO_ELF = "expected an ELF shared library, found a file of"
+NO_ELF = "expected an ELF shared library, found another file of"
 NO_FILE = "which does not exist or is no regular file"
 
 

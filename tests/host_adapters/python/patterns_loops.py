@@ -113,7 +113,7 @@ def checkpointing(prepare):
     same(kept[1], recomputed[1])
 
 
-@pattern(AREA, "a learning-rate finder: a sweep, then the weights of before")
+@pattern(AREA, "a learning-rate finder: a sweep, then the previous weights")
 def finder(prepare):
     model, optimizer = start(prepare)
     state, kept = copy.deepcopy(model.state_dict()), values(model)

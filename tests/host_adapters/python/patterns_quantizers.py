@@ -93,7 +93,7 @@ pattern(AREA, "a bitsandbytes Linear8bitLt in the model, before octavo.prepare")
     lambda: frozen(bitsandbytes.nn.Linear8bitLt(32, 64, has_fp16_weights=False))))
 
 
-@pattern(AREA, "a bitsandbytes Linear4bit in the place of a layer, after octavo.prepare")
+@pattern(AREA, "a bitsandbytes Linear4bit instead of a layer, after octavo.prepare")
 def bnb_after(prepare):
     model, expected = trained(prepare)
     plain = model[0].weight.detach().clone(), model[0].bias.detach().clone()

@@ -142,7 +142,7 @@ def hooks(prepare):
         assert abs(found - expected) < 0.05 * expected
 
 
-@pattern(AREA, "octavo.prepare in the middle of a run, with the moments of before")
+@pattern(AREA, "octavo.prepare in the middle of a run, with the previous moments")
 def middle(prepare):
     def loop(p):
         model = network()

@@ -49,7 +49,7 @@ it did: its losses stay close to those of the same program without Octavo, the r
 or the bits are equal.
 
 - **works**: the program has the effect that it has without Octavo.
-- **refused**: Octavo raises an error. The table gives the beginning of its text; the rest says what
+- **refused**: Octavo raises an error. The table gives the start of its text; the rest says what
   to do instead.
 
 One command runs the programs and writes this page:

@@ -39,7 +39,7 @@ TEST_F(CheckpointErrorsTest, files_without_a_header) {
   put_file(path, std::string(7, '\0'));
   expect_refused(*r, directory, OCTAVO_INVALID, {"expected at least 8 bytes, found 7"});
   put_file(path, std::string(8, '\0'));
-  expect_refused(*r, directory, OCTAVO_INVALID, {"expected a header that begins with {"});
+  expect_refused(*r, directory, OCTAVO_INVALID, {"expected a header that starts with {"});
 }
 
 TEST_F(CheckpointErrorsTest, files_of_several_checkpoints) {

@@ -216,8 +216,8 @@ TEST_F(ConfigErrors, overrides_without_an_address) {
   } catch (const Failure &f) {
     EXPECT_EQ(f.status(), OCTAVO_INVALID);
     EXPECT_EQ(f.text(),
-              "overrides: expected the address of 2 values, found null; pass override_count 0 when "
-              "there are none");
+              "overrides: expected the address of 2 values, found null; pass override_count 0 for "
+              "no overrides");
   }
 }
 

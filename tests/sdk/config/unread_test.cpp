@@ -131,7 +131,7 @@ TEST_F(Unread, patterns_without_a_layer_and_runs_without_fp8) {
       warnings(),
       ElementsAre("layers.skip: no layer or weight matches \"haed*\"",
                   "layers.skip: no layer or weight matches \"weight_of_*\"",
-                  HasSubstr("no layer runs in FP8: 1 linear layers stay with the host, head: ")));
+                  HasSubstr("no layer runs in FP8: 1 linear layers are not converted, head: ")));
   add("weight_of_body", "body");  // the second seal says nothing, and the report is up to date
   add("other", "another");
   EXPECT_THAT(warnings(), testing::SizeIs(3));

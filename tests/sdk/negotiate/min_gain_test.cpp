@@ -71,9 +71,8 @@ TEST(MinGain, verdict_says_why_and_what_to_do) {
   EXPECT_STREQ(reason_name(verdict->reason), "too-small");
   EXPECT_EQ(verdict->text,
             "runs in the host: with N = 768 and K = 3072 it is too small to be faster in FP8");
-  EXPECT_EQ(
-      verdict->evidence,
-      "K <= 4096 with N <= 1024 stays with the host: layers.min_gain = \"torchao\", override");
+  EXPECT_EQ(verdict->evidence,
+            "K <= 4096 with N <= 1024 is not converted: layers.min_gain = \"torchao\", override");
   EXPECT_EQ(verdict->remedy.text, "set layers.min_gain = \"off\" to run the layer in FP8");
 }
 
@@ -117,7 +116,7 @@ TEST_F(MinGainRun, small_linear_stays_and_the_report_says_so) {
   EXPECT_EQ(j["layers"][0]["placed"], "host");
   EXPECT_EQ(j["layers"][0]["verdict"]["reason"], "too-small");
   EXPECT_EQ(j["layers"][1]["placed"], "fp8");
-  EXPECT_EQ(j["min_gain"]["effect"], "linears of K <= 4096 with N <= 1024 stay with the host");
+  EXPECT_EQ(j["min_gain"]["effect"], "linears of K <= 4096 with N <= 1024 are not converted");
 }
 
 TEST_F(MinGainRun, emulated_fp8_runs_every_size_by_default) {
@@ -125,8 +124,8 @@ TEST_F(MinGainRun, emulated_fp8_runs_every_size_by_default) {
   EXPECT_EQ(add_layers(run.get()).id, 0u);
   std::string out;
   ASSERT_EQ(request_.print(octavo_explain, "text", out), OCTAVO_OK);
-  EXPECT_THAT(out, HasSubstr("min_gain   auto (default): no size stays with the host: FP8 is "
-                             "emulated here, so it is not chosen for speed\n"));
+  EXPECT_THAT(out, HasSubstr("min_gain   auto (default): no layer is left out for speed: FP8 is "
+                             "emulated on this device\n"));
 }
 
 TEST_F(MinGainRun, skip_is_named_before_size) {

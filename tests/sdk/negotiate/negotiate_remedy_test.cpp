@@ -77,7 +77,7 @@ TEST_F(NegotiateRemedy, without_the_candidate) {
   EXPECT_FALSE(takes_te());
 }
 
-// A layer that stays with the host because another precision was fallen back to.
+// A layer that is not converted because another precision was fallen back to.
 TEST_F(NegotiateRemedy, what_the_refused_candidate_needs) {
   EXPECT_EQ(applied("", nullptr), "");  // nothing was chosen
   c.verdicts.push_back({});

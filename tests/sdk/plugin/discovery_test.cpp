@@ -336,7 +336,7 @@ TEST_F(DiscoveryTest, directories_without_an_address) {
     EXPECT_EQ(f.status(), OCTAVO_INVALID);
     EXPECT_EQ(f.text(),
               "plugin_dirs: expected the address of 3 directories, found null; pass "
-              "plugin_dir_count 0 when there are none");
+              "plugin_dir_count 0 for no directories");
   }
 }
 

@@ -99,7 +99,7 @@ std::function<void(test::ElfImage &)> value(int64_t tag, uint64_t to) {
 const std::vector<Damage> &damages() {
   static const std::vector<Damage> all = {
       {"magic", header([](Elf64_Ehdr &h) { h.e_ident[1] = 'e'; }),
-       "expected an ELF shared library, found a file of "},
+       "expected an ELF shared library, found another file of "},
       {"class", header([](Elf64_Ehdr &h) { h.e_ident[EI_CLASS] = ELFCLASS32; }),
        "expected a library for this processor"},
       {"byte_order", header([](Elf64_Ehdr &h) { h.e_ident[EI_DATA] = ELFDATA2MSB; }),

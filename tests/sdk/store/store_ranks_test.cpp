@@ -117,7 +117,7 @@ TEST_F(StoreRanksTest, publish_without_sharding_does_nothing) {
   EXPECT_EQ(octavo_store_publish(all[0]->s(), &three, nullptr), OCTAVO_INVALID);
   EXPECT_EQ(
       all[0]->error(),
-      "octavo_store_publish: the store is not shared out, the collective has 3 ranks: open it "
+      "octavo_store_publish: the store is not distributed, the collective has 3 ranks: open it "
       "with octavo_store_open_sharded, or let every rank step every parameter and publish "
       "nothing");
 }
@@ -126,7 +126,7 @@ TEST_F(StoreRanksTest, another_world_than_the_store) {
   const World all = open_world(4, {{"a", 2, 2}});
   const octavo_collective three = table(3);
   const std::string text =
-      ": the store is shared out over 4 ranks, the collective has 3: open the store for 3 ranks "
+      ": the store is distributed over 4 ranks, the collective has 3: open the store for 3 ranks "
       "and "
       "hand the states over with read_parameter / write_parameter";
   EXPECT_EQ(octavo_store_publish(all[0]->s(), &three, nullptr), OCTAVO_INVALID);
@@ -160,7 +160,7 @@ TEST_F(StoreRanksTest, collectives_that_lack_something) {
   EXPECT_EQ(octavo_store_publish(all[0]->s(), &c, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(all[0]->error(),
             "octavo_store_publish: expected a collective with a broadcast function, found null: "
-            "without one a store cannot be shared out; open it with octavo_store_open");
+            "without one a store cannot be distributed; open it with octavo_store_open");
   EXPECT_EQ(octavo_store_publish(nullptr, &c, nullptr), OCTAVO_INVALID);
   EXPECT_EQ(octavo_store_reduce(nullptr, &c, nullptr), OCTAVO_INVALID);
   EXPECT_EQ(calls, 0);

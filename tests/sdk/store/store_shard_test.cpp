@@ -226,9 +226,10 @@ TEST_F(StoreShardTest, whole_slots_that_cannot_be) {
   r = open_run("whole_reduce");
   r->add({{"a", 2, 2}});
   EXPECT_EQ(octavo_seal(r->run.get()), OCTAVO_INTERNAL);
-  EXPECT_EQ(r->error(),
-            "backend sharded: seal failed: slot 7 \"exp_avg\": a WHOLE slot lives on one rank, so "
-            "it cannot be a REDUCE slot, too");
+  EXPECT_EQ(
+      r->error(),
+      "backend sharded: seal failed: slot 7 \"exp_avg\": a WHOLE slot lives on one rank, so it "
+      "cannot also be a REDUCE slot");
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ class _Search:
         return self.accept is None or self.accept(module, name)
 
     def weight(self, name, part, spec):
-        """The Weight of a linear; None if the linear stays with the host."""
+        """The Weight of a linear; None if the linear is not converted."""
         linear_name = _join(name, part) or "model"
         if linear_name in self.excluded:
             return None

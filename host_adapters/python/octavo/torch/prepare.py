@@ -65,7 +65,7 @@ def _shared_with(model, candidates, weight):
 
 def _open(model, config, accept, owners_of, functional):
     """Returns (Session, Discovery). If another module reads a weight that the backend would keep in
-    slots, the linears of the weight stay with the host and the session is opened again without
+    slots, the linears of the weight are not converted and the session is opened again without
     them."""
     excluded, reasons = set(), {}
     while True:  # terminates: each round excludes at least one more linear
@@ -81,7 +81,7 @@ def _open(model, config, accept, owners_of, functional):
                 conflicts.update({n: f"its weight is shared with {reader}, which reads plain values"
                                   for n, own in pairs if own is w})
             elif len({v.is_native for v in session.weights_of(w.parameter)}) > 1:
-                conflicts.update({n: "another part of its weight stays with the host"
+                conflicts.update({n: "another part of its weight is not converted"
                                   for n, own in pairs if own.parameter is w.parameter})
         if not conflicts:
             session.left_out, session.functional = {**found.left_out, **reasons}, functional

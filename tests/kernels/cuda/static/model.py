@@ -102,9 +102,9 @@ def rows(models):
     def limit(m):
         return m.layers()[1] / m.layers()[0]
     small = [(m, w) for w in (512, 1024, 2048) for m in (256, 1024, 4096)]
-    yield "G1", "the same library and algorithm as torch's: no code of ours", each(lambda m: 1.0)
+    yield "G1", "the same library and algorithm as torch's: not our code", each(lambda m: 1.0)
     yield "G2", "rates of products, 1350 over 780 TFLOP/s", each(lambda m: m.device.fp8 / m.device.bf16)
-    yield "G3, G4", "products of cuBLASLt: no code of ours", ["-" for _ in models]
+    yield "G3, G4", "products of cuBLASLt: not our code", ["-" for _ in models]
     yield "G5", f"cast: 3 bytes, {i['cast_rows_kernel']} instructions an element", \
         each(lambda m: m.share(3, "cast_rows_kernel"))
     yield "G6", f"cast and transpose: 4 bytes, {i['cast_kernel']} instructions", \

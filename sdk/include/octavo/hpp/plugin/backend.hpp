@@ -1,4 +1,4 @@
-// octavo/hpp/plugin/backend.hpp: the base class of a backend; it does all that is not the method.
+// octavo/hpp/plugin/backend.hpp: the base class of a backend; it handles everything but the method.
 //
 // class Mine : public octavo::plugin::Backend<Mine, Options> states its slots in declare() and
 // computes in cast_weight(), forward() and backward(). The rest has defaults that a member of the

@@ -41,8 +41,8 @@ struct Layer {
   uint64_t wgrad_calls = 0;
 };
 
-// A prepared model with its optimizer. The model and the optimizer outlive it. Closing it, which
-// its end does, too, gives the module back as plain torch, with the weights that it has by then.
+// A prepared model with its optimizer. The model and the optimizer outlive it. Closing it, as its
+// destructor does, restores the module to plain torch with its current weights.
 // One thread at a time.
 class OCTAVO_TORCH_API Prepared {
  public:
