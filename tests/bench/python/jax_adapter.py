@@ -5,7 +5,8 @@ kernels' own time where they do.
     .cache/torch/bin/python tests/bench/python/jax_adapter.py [--repetitions N]
 
 Run by hand after a build with OCTAVO_BUILD_JAX=ON. One core, recipe current of te; CPU time of the
-process, medians of both sides in turns.
+process; sides take turns, and ratios are medians of those of each round, so that other programs on the machine matter
+less.
 
   n = 4      a compiled program of 50 products in a row, microseconds a product: dot, forward without
              and with gradients. A product of octavo is two calls: the cast of the weight, and forward
@@ -33,8 +34,8 @@ OVERRIDES = {"mixed_precision": "fp8", "layers.min_gain": "off", "fp8.backend": 
 COUNT = 50
 
 
-def medians(sides, repetitions, calls):
-    """Microseconds of CPU a call of each side; the first round does not count."""
+def rounds(sides, repetitions, calls):
+    """Microseconds of CPU a call of each side, in each round; the first one does not count."""
     times = {name: [] for name in sides}
     for repetition in range(repetitions + 1):
         for name, call in sides.items():
@@ -43,7 +44,15 @@ def medians(sides, repetitions, calls):
                 call()
             if repetition:
                 times[name].append((time.process_time() - start) / calls * 1e6)
-    return {name: statistics.median(t) for name, t in times.items()}
+    return times
+
+
+def line(what, found, one, other, count=1):
+    """Prints two sides and returns the ratio of the second to the first."""
+    ratio = statistics.median(b / a for a, b in zip(found[one], found[other]))
+    a, b = (statistics.median(found[name]) / count for name in (one, other))
+    print(f"{what}   {a:9.2f} us   octavo {b:9.2f} us   ratio {ratio:6.3f}")
+    return ratio
 
 
 def compiled(function, *arguments):
@@ -71,10 +80,9 @@ def small(repetitions):
             run, gradient = (lambda *a, f=f: oj.evaluate(f)(state, *a) for f in (run, gradient))
         sides[name, "forward"] = compiled(run, weights, x)
         sides[name, "step"] = compiled(gradient, weights, x)
-    found = medians(sides, repetitions, 20)
+    found = rounds(sides, repetitions, 20)
     for mode in ("forward", "step"):
-        dot, ours = (found[name, mode] / COUNT for name in ("dot", "octavo"))
-        print(f"n = 4     {mode:<8} dot {dot:8.2f} us   octavo {ours:8.2f} us   ratio {ours / dot:6.2f}")
+        line(f"n = 4     {mode:<8} dot    ", found, ("dot", mode), ("octavo", mode), COUNT)
 
 
 def large(repetitions):
@@ -98,11 +106,8 @@ def large(repetitions):
     def step_of(state):
         return lambda *a: oj.record(step)(state, *a)[0]
 
-    found = medians({"kernels": by_kernels, "octavo": compiled(step_of(state), *arrays)}, repetitions, 1)
-    ratio = found["octavo"] / found["kernels"]
-    print(f"n = 1024  step     kernels {found['kernels']:8.0f} us   octavo {found['octavo']:8.0f} us   "
-          f"ratio {ratio:6.3f}")
-    return ratio
+    found = rounds({"kernels": by_kernels, "octavo": compiled(step_of(state), *arrays)}, repetitions, 1)
+    return line("n = 1024  step     kernels", found, "kernels", "octavo")
 
 
 def main():
