@@ -36,8 +36,8 @@ class Campaign:
 
 CAMPAIGNS = [
     Campaign("flips", "bits of checkpoints, refused or equal",
-             r"^(CheckpointFlipsTest\.as_many.*|ResumeRest\.flipped.*)$", 5 * 588),
-    Campaign("kills", "runs that are killed while they save, and resumed", r"^StateKill\.", 3),  # at least
+             r"^(CheckpointFlipsTest\.as_many.*|ResumeRest\.flipped.*)$", 6 * 588),
+    Campaign("kills", "runs that are killed while they save, and resumed", r"^All/StateKill\.", 6),  # at least
     Campaign("power", "power losses while a program saves, and the run after them", r"^PowerLoss\.", 300,
              variables={"OCTAVO_POWER_LOSSES": "100"}),
     Campaign("ranks", "faults of one rank of 2 to 4, and the restart after them", r"^Python\.rank_faults$", 10,
@@ -50,7 +50,7 @@ CAMPAIGNS = [
              r"^All/((TrainGpt)?OutOfMemory\.a_sample|TrainGptEveryAllocation\.fails_once/te_4|TorchOutOfMemory\.every)",
              34000),
     Campaign("calls", "calls of the system of octavo and its helper, each of which fails once with one of Linux's errors",
-             r"^SystemCalls\.", 20000, variables={"OCTAVO_SYSTEM_CALLS": "20000"}),
+             r"^All/SystemCalls\.", 3 * 7000, variables={"OCTAVO_SYSTEM_CALLS": "7000"}),
     Campaign("hostile", "damaged libraries through the check and its helper", r"^HostileFiles\.seeded", 1500),
     Campaign("arguments", "lists of any words as arguments of octavo", r"^CliArguments\.any_words", 2000,
              variables={"OCTAVO_ARGUMENT_LISTS": "2000"}),

@@ -259,18 +259,22 @@ TEST(StateLock, a_second_run_is_refused_100_times_by_process_and_host) {
 }
 
 // A chain of programs, each of which is killed at some time and saves after every step.
-TEST(StateKill, whenever_a_program_is_killed_the_next_one_goes_on) {
+// By run: weights in the program, and in slots.
+class StateKill : public testing::TestWithParam<const char *> {};
+
+TEST_P(StateKill, whenever_a_program_is_killed_the_next_one_goes_on) {
+  const std::string name = GetParam(), of_run = "/" + name;
   const auto part = [&](const std::string &directory) {
-    std::vector<std::string> all = {"--run",   "te",           "--ranks", "2",      "--save",
+    std::vector<std::string> all = {"--run",   name,           "--ranks", "2",      "--save",
                                     directory, "--save-every", "1",       "--keep", "2"};
-    if (fs::exists(directory + "/te/latest")) all.insert(all.end(), {"--resume", directory});
+    if (fs::exists(directory + of_run + "/latest")) all.insert(all.end(), {"--resume", directory});
     return replaced(small(all), "--steps", "60");
   };
   std::mt19937_64 random(octavo::test::seed_or(5));
   // Killed between the last save and its end, a program leaves nothing to train.
   const auto is_over = [&] {
-    return fs::exists(saved() + "/te/latest") &&
-           fs::path(newest(saved() + "/te")).filename().string().starts_with("step-00000060");
+    return fs::exists(saved() + of_run + "/latest") &&
+           fs::path(newest(saved() + of_run)).filename().string().starts_with("step-00000060");
   };
   int killed = 0, exit_code = -SIGKILL;
   for (int i = 0; i < 200 && exit_code != 0 && !is_over(); ++i) {
@@ -289,9 +293,11 @@ TEST(StateKill, whenever_a_program_is_killed_the_next_one_goes_on) {
   EXPECT_GE(killed, 3);
   const std::string whole = test_directory() + "/whole";
   ASSERT_EQ(run(part(whole)).exit_code, 0);
-  EXPECT_EQ(fs::path(newest(saved() + "/te")).filename().string().substr(0, 13), "step-00000060");
-  EXPECT_TRUE(tensors_of(newest(saved() + "/te")) == tensors_of(newest(whole + "/te")));
+  EXPECT_EQ(fs::path(newest(saved() + of_run)).filename().string().substr(0, 13), "step-00000060");
+  EXPECT_TRUE(tensors_of(newest(saved() + of_run)) == tensors_of(newest(whole + of_run)));
 }
+
+INSTANTIATE_TEST_SUITE_P(All, StateKill, testing::Values("te", "msamp"));
 
 }  // namespace
 }  // namespace gpt_test

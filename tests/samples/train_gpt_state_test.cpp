@@ -299,11 +299,15 @@ void flip(int count, const char *run, uint64_t seed) {
 
 TEST(Resume, flipped_bits_of_a_sample) {
   flip(40, "te:recipe=delayed", 1);
+  flip(40, "msamp:opt_level=O2", 1);
 }
 
 // As many as the review of c7d3be9 flipped, of which 544 were trained on.
 TEST(ResumeRest, flipped_bits_588_times) {
   flip(588, "te:recipe=delayed", octavo::test::seed_or(2));
+}
+TEST(ResumeRest, flipped_bits_588_times_in_slots_with_weights) {
+  flip(588, "msamp:opt_level=O2", octavo::test::seed_or(4));
 }
 TEST(ResumeRest, flipped_bits_588_times_in_what_the_program_keeps) {
   flip(588, "fp32", octavo::test::seed_or(3));
