@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "samples/train_gpt/model/corpus.h"
 #include "samples/train_gpt/model/error.h"
@@ -17,6 +18,7 @@
 #include "samples/train_gpt/octavo/octavo_run.h"
 #include "samples/train_gpt/run/metrics.h"
 #include "samples/train_gpt/run/terminal.h"
+#include "samples/train_gpt/run/trainer.h"
 #include "tests/samples/child_program.h"
 
 namespace gpt {
@@ -252,6 +254,51 @@ TEST(Table, aligns_text_left_and_numbers_right) {
             "run      loss\n-------------\na         1.5\nlonger  10.25\n");
   EXPECT_EQ(grouped(1234567), "1 234 567");
   EXPECT_EQ(grouped(123), "123");
+}
+
+// What a run keeps for its page, against sums over all of its steps.
+TEST(RunResult, a_long_run_keeps_no_more_than_a_short_one) {
+  RunResult result;
+  Options options;
+  options.steps = 50000;
+  MetricsLog log("");
+  Progress progress(true);
+  double saturated = 0.0, seconds = 0.0;
+  for (int64_t step = 1; step <= options.steps; ++step) {
+    StepRecord record;
+    record.step = step;
+    record.loss = 1.0 / static_cast<double>(step);
+    record.tokens_per_s = static_cast<double>(1 + step % 7);
+    record.telemetry = {{"amax", {{"x/up", step}}}};
+    if (step % 10000 == 0) record.validation = 2.0;
+    record.casts = {{"x", "up", 1.0, 1.0, static_cast<double>(step % 3), 0.0, 30.0}};
+    record.casts[0].sqnr_db = step == 30001 ? 19.0 : 30.0;
+    saturated += record.casts[0].saturated;
+    seconds += 1.0 / record.tokens_per_s;
+    keep_step(result, std::move(record), log, progress);
+    ASSERT_LE(result.steps.size(), kMostSteps) << step;
+    ASSERT_EQ(result.steps.back().step, step);
+  }
+  summarize(result, options);
+  EXPECT_GT(result.steps.size(), kMostSteps / 4);
+  int64_t before = 0, validations = 0;
+  for (const StepRecord &record : result.steps) {
+    EXPECT_TRUE(record.step % result.every == 0 || record.validation) << record.step;
+    EXPECT_LT(std::exchange(before, record.step), record.step);
+    validations += record.validation ? 1 : 0;
+  }
+  EXPECT_EQ(validations, 5);
+  EXPECT_EQ(result.validation_loss, 2.0);
+  double loss = 0.0;
+  for (int64_t step = options.steps - 19; step <= options.steps; ++step)
+    loss += 1.0 / static_cast<double>(step) / 20.0;
+  EXPECT_EQ(result.train_loss, loss);
+  EXPECT_EQ(result.tokens_per_s, static_cast<double>(options.steps) / seconds);
+  const nlohmann::json &x = result.casts["operands"]["x"];
+  EXPECT_EQ(x["saturated"], saturated);
+  EXPECT_EQ(x["worst"], nlohmann::json({{"db", 19.0}, {"tensor", "up"}, {"step", 30001}}));
+  EXPECT_LE(result.casts["step"].size(), kMostSteps);
+  EXPECT_EQ(x["sqnr_db"].size(), result.casts["step"].size());
 }
 
 }  // namespace

@@ -1,7 +1,4 @@
 // The data of the runs, as the page takes it.
-#include <algorithm>
-#include <cmath>
-
 #include "../model/simd.h"
 #include "../run/terminal.h"
 #include "report.h"
@@ -12,31 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-// By operand: the worst ratio of each sampled step, the worst of all with its place, the totals.
-json casts_json(const std::vector<StepRecord> &steps) {
-  json casts = {{"step", json::array()}, {"operands", json::object()}};
-  for (const StepRecord &record : steps) {
-    if (record.casts.empty()) continue;
-    casts["step"].push_back(record.step);
-    for (const CastRecord &cast : record.casts) {
-      json &operand = casts["operands"][cast.operand];
-      if (operand.is_null()) operand = {{"sqnr_db", json::array()}, {"worst", json()}};
-      operand["saturated"] = operand.value("saturated", 0.0) + cast.saturated;
-      operand["underflow"] = operand.value("underflow", 0.0) + cast.underflow;
-      const double amax = cast.amax && std::isfinite(*cast.amax) ? *cast.amax : 0.0;
-      operand["amax"] = std::max(operand.value("amax", 0.0), amax);
-      json &series = operand["sqnr_db"];
-      while (series.size() < casts["step"].size()) series.push_back(nullptr);
-      if (!cast.sqnr_db) continue;
-      json &of_step = series.back(), &worst = operand["worst"];
-      if (of_step.is_null() || *cast.sqnr_db < of_step.get<double>()) of_step = *cast.sqnr_db;
-      if (worst.is_null() || *cast.sqnr_db < worst["db"].get<double>())
-        worst = {{"db", *cast.sqnr_db}, {"tensor", cast.tensor}, {"step", record.step}};
-    }
-  }
-  return casts;
-}
-
 json run_json(const RunResult &result) {
   json run = {{"name", result.name},
               {"backend", result.backend},
@@ -46,7 +18,7 @@ json run_json(const RunResult &result) {
               {"skipped_steps", result.skipped_steps},
               {"nonfinite_steps", result.nonfinite_steps},
               {"injected", result.injected},
-              {"casts", casts_json(result.steps)},
+              {"casts", result.casts},
               {"bytes", result.bytes},
               {"memory",
                {{"fullest", fullest_rank(result.memory)},

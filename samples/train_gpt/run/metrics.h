@@ -2,6 +2,7 @@
 #ifndef TRAIN_GPT_METRICS_H
 #define TRAIN_GPT_METRICS_H
 
+#include <deque>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -33,7 +34,16 @@ struct RunResult {
   std::string name;
   std::string backend;  // "te", or "host" for the program's own linears
   std::string recipe;   // "delayed", or the precision
+  // Every step of a short run. Of a long one each `every`th, those with a validation, and the last:
+  // memory does not grow with the steps.
   std::vector<StepRecord> steps;
+  int64_t every = 1;
+  // Of all sampled steps, see add_casts.
+  nlohmann::json casts = {{"step", nlohmann::json::array()},
+                          {"operands", nlohmann::json::object()}};
+  int64_t steps_made = 0;
+  double seconds_per_token = 0.0;         // the sum over steps
+  std::deque<double> last_losses;         // of at most kLastLosses steps
   double train_loss = 0.0;                // mean of the last steps
   std::optional<double> validation_loss;  // after the last step; none: interrupted
   double tokens_per_s = 0.0;
@@ -46,6 +56,13 @@ struct RunResult {
   std::string without_fp8;  // FP8 was wanted and a fallback ran: the precision in its place
   std::string sample;       // continuation of the prompt
 };
+
+constexpr size_t kMostSteps = 2048;  // of RunResult::steps, and those with a validation
+constexpr size_t kLastLosses = 20;   // the train loss of the table
+
+// Adds a sampled step to casts of the page (sdk/page/run_page.h), {step, operands}: by operand the
+// worst ratio of each step, the worst of all with its place, and the totals.
+void add_casts(nlohmann::json &casts, const StepRecord &record);
 
 nlohmann::json to_json(const std::string &run, const StepRecord &record);
 // A line of its own for each cast of a sampled step; a key is absent where the backend has

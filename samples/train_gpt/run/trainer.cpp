@@ -184,18 +184,31 @@ void keep_step(RunResult &result, StepRecord record, MetricsLog &log, Progress &
   log.write(to_json(result.name, record));
   for (const CastRecord &cast : record.casts) log.write(to_json(result.name, record.step, cast));
   progress.step(record);
-  result.steps.push_back(std::move(record));
+  add_casts(result.casts, record);
+  ++result.steps_made;
+  result.seconds_per_token += 1.0 / record.tokens_per_s;
+  result.last_losses.push_back(record.loss);
+  if (result.last_losses.size() > kLastLosses) result.last_losses.pop_front();
+
+  std::vector<StepRecord> &steps = result.steps;
+  const auto goes = [&](const StepRecord &r) {
+    return r.step % result.every != 0 && !r.validation;
+  };
+  if (!steps.empty() && goes(steps.back())) steps.pop_back();
+  steps.push_back(std::move(record));
+  if (steps.size() <= kMostSteps) return;
+  result.every *= 2;
+  const StepRecord last = steps.back();
+  steps.erase(std::remove_if(steps.begin(), steps.end(), goes), steps.end());
+  if (steps.back().step != last.step) steps.push_back(last);
 }
 
 void summarize(RunResult &result, const Options &options) {
   const std::vector<StepRecord> &steps = result.steps;
   if (steps.empty()) return;
-  double seconds_per_token = 0.0;
-  for (const StepRecord &record : steps) seconds_per_token += 1.0 / record.tokens_per_s;
-  result.tokens_per_s = static_cast<double>(steps.size()) / seconds_per_token;
-  const size_t last = std::min<size_t>(steps.size(), 20);  // the train loss of the table
-  for (size_t i = steps.size() - last; i < steps.size(); ++i)
-    result.train_loss += steps[i].loss / static_cast<double>(last);
+  result.tokens_per_s = static_cast<double>(result.steps_made) / result.seconds_per_token;
+  for (const double loss : result.last_losses)
+    result.train_loss += loss / static_cast<double>(result.last_losses.size());
   if (steps.back().step == options.steps) result.validation_loss = steps.back().validation;
 }
 
