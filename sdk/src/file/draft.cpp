@@ -18,6 +18,10 @@ namespace octavo {
 
 Draft::Draft(const std::string &path, mode_t mode) : path_(path) {
   static std::atomic<uint64_t> number{0};
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+  pthread_sigmask(SIG_BLOCK, &held, &outer_);
   name_ = concat(path, ".tmp.", getpid(), ".", number++);
   unlink(name_.c_str());  // of a process with this number that was killed
   file_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -26,6 +30,7 @@ Draft::Draft(const std::string &path, mode_t mode) : path_(path) {
 Draft::~Draft() {
   if (file_ >= 0) ::close(file_);
   if (!name_.empty()) unlink(name_.c_str());
+  pthread_sigmask(SIG_SETMASK, &outer_, nullptr);
 }
 
 namespace {

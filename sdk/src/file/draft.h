@@ -2,6 +2,7 @@
 // one at any time.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace octavo {
 // A name in a directory is on disk when the directory is. False: the reason is in errno.
 bool sync_parent_directory(const std::string &path);
 
-// What answers false leaves the reason in errno.
+// What answers false leaves the reason in errno. While it lives, Ctrl-C, SIGTERM and SIGHUP wait on
+// its thread: they would end the program and leave the draft.
 class Draft {
  public:
   Draft(const std::string &path, mode_t mode);
@@ -34,6 +36,7 @@ class Draft {
  private:
   const std::string path_;
   std::string name_;
+  sigset_t outer_{};  // what the thread blocked before
   int file_;
 };
 
