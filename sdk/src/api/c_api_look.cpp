@@ -110,16 +110,12 @@ const octavo_setting *octavo_run_setting(const octavo_run *r, octavo_str key) {
 
 uint32_t octavo_run_option_count(const octavo_run *r, uint32_t linear) {
   return look(r, [&](const octavo_run &run) {
-    const octavo::LentSettings *options = run.options(linear);
-    return options == nullptr ? 0 : static_cast<uint32_t>(options->entries().size());
+    return static_cast<uint32_t>(run.options(linear).entries().size());
   });
 }
 
 const octavo_setting *octavo_run_option(const octavo_run *r, uint32_t linear, uint32_t index) {
-  return look(r, [&](const octavo_run &run) {
-    const octavo::LentSettings *options = run.options(linear);
-    return options == nullptr ? nullptr : options->at(index);
-  });
+  return look(r, [&](const octavo_run &run) { return run.options(linear).at(index); });
 }
 
 octavo_str octavo_run_slot_key(const octavo_run *r, uint32_t id) {

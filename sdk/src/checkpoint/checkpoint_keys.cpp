@@ -85,7 +85,7 @@ void check_options(const CheckpointHeader &found, const octavo_run &run, const s
 std::map<std::string, std::string> layer_options(const octavo_run &run) {
   std::map<std::string, std::string> all;
   for (uint32_t linear = 0; linear < run.linear_count(); ++linear)
-    for (const auto &o : run.options(linear)->entries())
+    for (const auto &o : run.options(linear).entries())
       all[run.linear_name(linear) + "." + o.name] = option_text(o.setting.value);
   return all;
 }

@@ -145,9 +145,10 @@ octavo::LentSettings octavo_run::differing(const octavo_linear_desc &d,
   return own;
 }
 
-const octavo::LentSettings *octavo_run::options(uint32_t linear) const {
-  if (linear == OCTAVO_NONE) return &session_options_;
-  return linear < linears_.size() ? &linears_[linear].options : nullptr;
+const octavo::LentSettings &octavo_run::options(uint32_t linear) const {
+  static const octavo::LentSettings none;
+  if (linear == OCTAVO_NONE) return session_options_;
+  return linear < linears_.size() ? linears_[linear].options : none;
 }
 
 std::vector<std::string> octavo_run::unmet() const {

@@ -58,8 +58,8 @@ struct octavo_run {
     return plugin() == nullptr ? nullptr : &plugin_info_;
   }
   const octavo::LentSettings &settings() const { return settings_; }
-  // Of the session, or those of a linear that differ; null: there is no such linear.
-  const octavo::LentSettings *options(uint32_t linear) const;
+  // Of the session, or those of a linear that differ; none where there is no such linear.
+  const octavo::LentSettings &options(uint32_t linear) const;
 
   const std::deque<octavo_slot> &slots() const { return slots_; }
   // Of octavo_run_slot_key, by slot.

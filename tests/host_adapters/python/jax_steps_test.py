@@ -73,7 +73,7 @@ def test_a_step_with_inf_changes_nothing(guard):
     assert same(p, q) and not same(p, weights())
     # What is left out around it never comes to it, and is counted by optax.
     assert states_of(after)[1] == (0 if guard in ("apply_if_finite around", "MultiSteps around") else 3)
-    for name in ("x/scale", "w/scale", "dy/scale"):
+    for name in ("session/x/scale", "session/w/scale", "session/dy/scale"):
         assert same(states_of(after)[0].slots[name], states_of(carried)[0].slots[name])
         assert float(jnp.abs(states_of(after)[0].slots[name] - 1).min()) > 0
 
@@ -164,7 +164,7 @@ def test_copies_and_files_of_a_state():
     other = oj.init(weights({"up": (48, 32), "down": (32, 48), "more": (32, 32)}), overrides=overrides())
     with pytest.raises(octavo.InvalidError, match=r"w/amax: expected \[1, 3\].*found \[1, 2\].*another model"):
         flax.serialization.from_bytes(other, flax.serialization.to_bytes(state))
-    with pytest.raises(octavo.InvalidError, match="expected dy/amax, .*, found x.*another"):
+    with pytest.raises(octavo.InvalidError, match="expected session/dy/amax, .*, found x.*another"):
         flax.serialization.from_state_dict(new, {"x": np.zeros(1)})
 
 

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "transformer.h"
 
@@ -166,6 +167,20 @@ TEST(MixedRecipes, LayersNameTheirsAndOtherRulesAreRefused) {
   } catch (const Error &e) {
     EXPECT_NE(std::string(e.what()).find(".fc1.recipe=mx, found "), std::string::npos) << e.what();
   }
+}
+
+TEST(SlotKeys, AreThoseOfEveryHost) {
+  const auto keys = [](const Config &config) {
+    std::set<std::string> found;
+    for (const octavo::torch::Slot &slot : Training(config).optimizer.session().slots())
+      found.insert(slot.key);
+    return found;
+  };
+  const std::set<std::string> te = keys(config_of("te", "delayed"));
+  for (const char *key : {"session/x/scale", "session/dy/amax_history"})
+    EXPECT_EQ(te.count(key), 1U) << key;
+  const std::set<std::string> msamp = keys(config_of("msamp", "O2"));
+  EXPECT_EQ(msamp.count("parameter/blocks.0.fc1.weight/exp_avg"), 1U);
 }
 
 // A program's own functions come before those of the library that octavo::torch calls.

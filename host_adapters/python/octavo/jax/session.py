@@ -80,8 +80,7 @@ class Session:
             self._check_stacks(accepted)
             self.run.seal()
         self.slots = self.run.slots() if self.run.backend else []
-        options = self.run.options() if self.run.backend else {}
-        of_rules = self.run.layer_options() if self.run.backend else {}
+        options, of_rules = self.run.options(), self.run.layer_options()
         self.number = ffi.register(self.run, shapes, weights, repr((options, of_rules))) if self.run.backend else 0
         self._in_fp8 = {name: {**options, **of_rules.get(name if len(ids) == 1 else f"{name}.0", {})}.get(
             "use_autocast_during_eval", True) for name, ids, *_ in accepted}
