@@ -35,6 +35,7 @@ WORDS = {
     "in the making": "not frozen, not finished", "shared out": "distributed", "without end": "indefinitely",
     "to be pasted": "that you can paste", "found out": "determined", "of (before|now|then|today)": "previous, current",
     "(hears|hear|learns) of": "gets, is notified", "hands? on": "passes", "lends?": "gives, passes",
+    "ends? (with exit code|by a signal|by an exception)": "exits with code, a signal stops, raises",
     "in (every bit|all bits)|to the last bit": "bit for bit", "(stays?|keeps?|left) with the host": "is not converted",
     r"(?<=,) too(?! (few|large|late|little|long|many|much|new|old|short|small)\b)": "also, before the verb",
 }
