@@ -25,15 +25,25 @@ struct Imported {
   bool written = false;
 };
 
+// Keys that differ only in their names share a row.
 void list_import_keys() {
   print_line("| Key | Where | Becomes | Note |\n|---|---|---|---|");
+  std::string keys, rest;
+  const auto print_row = [&] {
+    if (!keys.empty()) print_line("| " + keys + rest);
+    keys.clear();
+  };
   for (const auto *rows : {&imports::recipe_keys(), &imports::host_keys()})
     for (const imports::KeyRow &row : *rows) {
       const std::string becomes =
           row.becomes[0] == '\0' ? "" : "`" + std::string(row.becomes) + "`";
-      say("| `%s` | %s | %s | %s |\n", row.key, imports::words_of(row.where).c_str(),
-          becomes.c_str(), row.note);
+      const std::string more =
+          " | " + imports::words_of(row.where) + " | " + becomes + " | " + row.note + " |";
+      if (more != rest) print_row();
+      rest = more;
+      keys += (keys.empty() ? "`" : ", `") + std::string(row.key) + "`";
     }
+  print_row();
 }
 
 imports::Import read_import(const ImportCommand &c) {
