@@ -58,9 +58,6 @@ def test_layers_of_nnx_that_cannot_be_converted_are_errors():
         oj.prepare(nnx.Sequential(nnx.Conv(1, 8, (3,), rngs=nnx.Rngs(0))), overrides=overrides())
     with pytest.raises(octavo.UnsupportedError, match="at least one linear layer.*it has no linear layers"):
         oj.prepare(nnx.LayerNorm(4, rngs=nnx.Rngs(0)), overrides=overrides())
-    stacked = nnx.vmap(lambda rngs: nnx.Linear(8, 8, rngs=rngs))(nnx.Rngs(0).split(3))
-    with pytest.raises(octavo.UnsupportedError, match="its kernel has 3 dimensions.*is it stacked"):
-        oj.prepare(nnx.Sequential(stacked), overrides=overrides())
     own = nnx.Linear(8, 8, dot_general=lambda *a, **k: jax.lax.dot_general(*a, **k), rngs=nnx.Rngs(0))
     with pytest.raises(octavo.UnsupportedError, match="dot_general of its own"):
         oj.prepare(nnx.Sequential(own), overrides=overrides())
@@ -119,6 +116,31 @@ def test_a_backend_that_keeps_weights_leaves_embeddings_out():
     own = nnx.Linear(8, 8, dot_general=lambda *a, **k: jax.lax.dot_general(*a, **k), rngs=nnx.Rngs(0))
     state = oj.prepare(nnx.Sequential(own, nnx.Linear(8, 8, rngs=nnx.Rngs(0))), overrides=overrides())
     assert list(state.session.left_out.values()) == ["it has a dot_general of its own"]
+
+
+class Scanned(nnx.Module):
+    def __init__(self, rngs, count):
+        self.blocks = nnx.vmap(lambda rngs: nnx.Linear(32, 32, rngs=rngs))(rngs.split(count))
+        self.head = nnx.Linear(32, 16, rngs=rngs)
+
+    def __call__(self, x):
+        run = nnx.scan(lambda block, x: nnx.relu(block(x)), in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
+        return self.head(run(self.blocks, x))
+
+
+def test_layers_that_nnx_stacks_are_an_error_or_are_left_out():
+    """A stack of one has one site, and runs in FP8."""
+    for count in (3, 2):
+        with pytest.raises(octavo.UnsupportedError, match=rf"linear blocks: .*found {count} that flax.nnx stacked.*layers.skip"):
+            oj.prepare(Scanned(nnx.Rngs(0), count), overrides=overrides())
+    for count, more, accepted in ((3, {"layers.skip": "blocks.*"}, {"head"}), (1, {}, {"blocks", "head"})):
+        model, plain = Scanned(nnx.Rngs(0), count), Scanned(nnx.Rngs(0), count)
+        state = oj.prepare(model, overrides=overrides("current", **more))
+        assert set(state.accepted) == accepted
+        graph, p, rest = nnx.split(model, nnx.Param, ...)
+        y, after = oj.record(lambda p, rest, x: nnx.merge(graph, p, rest, copy=True)(x))(state, p, rest, batch())
+        right = plain(batch())
+        assert state.session.ran == accepted and 0 < float(jnp.linalg.norm(y - right)) < 0.1 * float(jnp.linalg.norm(right))
 
 
 class Mixed(nn.Module):

@@ -52,8 +52,8 @@ class Embed(nnx.Embed):
 
 
 def _contracted(layer):
-    """The axes of a layer's kernel in its product, or the reason why it is not converted; None: it has no product by a
-    kernel."""
+    """(Dimensions of a stack of kernels, 0 or 1, the axes of one kernel in its product), or the reason why a layer is not
+    converted; None: it has no product by a kernel."""
     if isinstance(layer, (Linear, nnx.Linear)):
         ndim, axes = 2, [0]
     elif isinstance(layer, nnx.LinearGeneral):
@@ -72,7 +72,9 @@ def _contracted(layer):
                    if isinstance(value, nnx.Param) and jnp.ndim(value.get_value()) > 1]
         return f"{type(layer).__name__} multiplies by its {weights[0]} in its own way" if weights else None
     found = jnp.ndim(_kernel(layer))
-    return axes if found == ndim else f"its kernel has {found} dimensions, and {ndim} are a linear; is it stacked?"
+    if found - ndim not in (0, 1):
+        return f"its kernel has {found} dimensions, and {ndim} are a linear"
+    return found - ndim, axes
 
 
 def _kernel(layer):
@@ -110,10 +112,11 @@ def prepare(model, config=None, *, overrides=None, device=None):
         if isinstance(axes, str):
             left_out[name] = axes
         elif axes is not None:
-            kernel = _kernel(layer)
-            (n, k), free, contracted = sides(kernel.shape, axes)
+            kernel, (stack, axes) = _kernel(layer), axes
+            (n, k), free, contracted = sides(kernel.shape[stack:], axes)
+            order = [*range(stack), *(stack + axis for axis in (*free, *contracted))]
             layers[name] = layer
-            weights[name] = kernel.transpose(*free, *contracted).reshape(n, k).astype(layer.dtype or kernel.dtype)
+            weights[name] = kernel.transpose(order).reshape(*kernel.shape[:stack], n, k).astype(layer.dtype or kernel.dtype)
     open_run = lambda: init(weights, config, overrides=overrides, device=device, left_out=left_out)  # noqa: E731
     state = open_run()
     backend = state.session.run.backend
@@ -124,6 +127,12 @@ def prepare(model, config=None, *, overrides=None, device=None):
         left_out.update(dict.fromkeys(heads, f"{backend} would keep the embedding, which is also looked up"))
         weights = {name: weight for name, weight in weights.items() if name not in heads}
         state, owned = open_run(), owned - heads
+    for name, spec in state.session.specs.items():
+        if spec.count > 1:
+            state.session.close()
+            raise UnsupportedError(f"linear {name}: expected one layer, found {spec.count} that flax.nnx stacked, whose scales "
+                                   "nnx.scan does not slice; make a list of layers and call them in a loop, use flax.linen, or "
+                                   f"leave these to JAX: layers.skip = \"{name}.*\"")
     for name in owned:
         if not isinstance(layers[name], Linear):
             state.session.close()
