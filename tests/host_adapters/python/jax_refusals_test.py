@@ -121,6 +121,37 @@ def test_weights_of_the_backend_are_named_where_they_are_needed():
         oj.adam(1e-3).init(oj.init(p, overrides=overrides()))
 
 
+@pytest.mark.parametrize("backend", ["te", "msamp"])
+@pytest.mark.parametrize("skip", ["one", "two", "three", "stack.*"])
+def test_a_linear_trains_whatever_is_declined_before_it(skip, backend):
+    """Numbers of parameters count those of declined linears."""
+    sizes = {"one": (16, 32), "two": (48, 32), "stack": (2, 24, 32), "three": (64, 32)}
+    p = weights(sizes)
+    config = overrides("current") if backend == "te" else {"layers.min_gain": "off", **msamp()}
+    state = oj.init(p, overrides={**config, "layers.skip": skip})
+    assert state.accepted == tuple(name for name in sizes if name != skip.partition(".")[0])
+    owns = state.session.run.has("optimizer")
+    given = {name: jnp.zeros(()) if owns and name in state.accepted else w for name, w in p.items()}
+
+    def outputs(p, x, product):
+        for name, w in sorted(p.items()):
+            site = state[name] if name in state.accepted else None
+            if name == "stack":
+                stacked = [None] * 2 if site is None else [oj.Site(site.spec, i) for i in range(2)]
+                whole = w if w.ndim else [w, w]
+                yield jnp.stack([product(one, x, whole[i]) for i, one in enumerate(stacked)])
+            else:
+                yield product(site, x, w)
+
+    def ours(site, x, w):
+        return x @ w.T if site is None else oj.linear(site, x, w)
+
+    found, after = oj.record(lambda p, x: list(outputs(p, x, ours)))(state, given, batch())
+    for y, right in zip(found, outputs(p, batch(), lambda site, x, w: x @ w.T)):
+        assert float(jnp.linalg.norm(y - right)) < 0.1 * float(jnp.linalg.norm(right))
+    jax.block_until_ready(oj.end_step(after).slots)
+
+
 def test_a_declined_linear_says_why():
     state = oj.init(weights(), overrides=overrides(**{"layers.skip": "down"}))
     assert state.accepted == ("up",)

@@ -63,6 +63,23 @@ def test_shard_map_agrees_on_scales(is_checked):
         np.testing.assert_allclose(weights()[name] - p[name], step, rtol=1e-3, atol=1e-6)
 
 
+def test_shard_map_inside_of_a_function_with_a_state_is_an_error():
+    """Each rank would record in the one State around it."""
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def sharded(p, x):
+        def rank(p, x):
+            return jax.lax.pmean(loss(p, x), "data")
+        return jax.shard_map(rank, mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec("data")), out_specs=PartitionSpec())(p, x)
+
+    state, p = oj.init(weights(), overrides=overrides()), weights()
+    for function in (oj.record(sharded), oj.evaluate(sharded), oj.value_and_grad(sharded), oj.record(jax.checkpoint(sharded)),
+                     jax.jit(oj.value_and_grad(jax.jit(sharded))),
+                     oj.record(lambda p, x: jax.pmap(lambda x: loss(p, x))(x.reshape(2, 8, 32)))):
+        with pytest.raises(octavo.UnsupportedError, match="linear up: .*found shard_map.*inside of the function given to shard_map"):
+            function(state, p, batch())
+
+
 @pytest.mark.parametrize("guard", [lambda tx: tx, lambda tx: optax.apply_if_finite(tx, 5)], ids=["alone", "apply_if_finite"])
 def test_inf_on_one_rank_leaves_the_step_out_on_all(guard):
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -89,9 +106,10 @@ def test_inf_on_one_rank_leaves_the_step_out_on_all(guard):
 
 @pytest.mark.parametrize("is_stacked", [False, True])
 def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
-    """Both ranks hold the mean of their gradients in FP8, and step alike."""
-    config = {"layers.min_gain": "off", **msamp()}
+    """Both ranks hold the mean of their gradients in FP8, and step alike; a declined linear comes before."""
+    config = {"layers.min_gain": "off", "layers.skip": "declined", **msamp()}
     value = jnp.stack([weights()["up"]] * 2) if is_stacked else weights()["up"]
+    linears = {"declined": weights()["down"], "up": value}
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     adam = oj.adam(1e-2, axis_name="data")
 
@@ -113,14 +131,14 @@ def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
     ranked = jax.jit(jax.shard_map(ranks_step, mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec("data")),
                                    out_specs=PartitionSpec("data"), check_vma=False))
     x = jnp.concatenate([batch(), 2 * batch(5)])
-    means, stepped, added = ranked(oj.init({"up": value}, overrides=config), x)
+    means, stepped, added = ranked(oj.init(linears, overrides=config), x)
     assert same(means[0], means[1]) and same(stepped[0], stepped[1])
     assert float(added.sum()) > 0
-    halves = [oj.read_parameter(gradient(oj.init({"up": value}, overrides=config), half), "up",
+    halves = [oj.read_parameter(gradient(oj.init(linears, overrides=config), half), "up",
                                 _abi.ROLE_GRADIENT) for half in jnp.split(x, 2)]
     expected = sum(halves) / 2
     assert float(jnp.linalg.norm(means[0] - expected) / jnp.linalg.norm(expected)) < 0.08
-    assert not same(stepped[0], oj.read_parameter(oj.init({"up": value}, overrides=config), "up"))
+    assert not same(stepped[0], oj.read_parameter(oj.init(linears, overrides=config), "up"))
 
 
 def test_optax_carries_the_state():

@@ -16,13 +16,12 @@ def average_gradients(state, axis_name):
     slots the State itself: average those of the host by lax.pmean. Raises OctavoError."""
     check_alive(state)
     session, slots = state.session, dict(state.slots)
-    ids = [spec.parameter + i for spec in session.specs.values() if spec.gradient_slots
-           for i in range(spec.count)]
-    if not ids:
+    lists = [places(session.run, session.slots, _abi.VERB_REDUCE, _abi.OWNER_PARAMETER, id) for id in session.parameters]
+    # As the handler counts: also of declined linears, whose gradients are 0.
+    every = [p for list in lists for p in list if any(p.access != _abi.ACCESS_NONE for p in list)]
+    if not every:
         return state
     world = lax.axis_size(axis_name)
-    every = [p for id in sorted(ids) for p in places(session.run, session.slots, _abi.VERB_REDUCE,
-                                                     _abi.OWNER_PARAMETER, id)]
     values = {p.slot: _one(state, session.slots[p.slot]) for p in every
               if p.access in (_abi.ACCESS_READ, _abi.ACCESS_UPDATE)}
     plan, buffer_bytes, state_bytes = ffi.plan(session.number, world)
@@ -40,12 +39,13 @@ def average_gradients(state, axis_name):
         for place in spec.gradient_slots:
             key = session.key(session.slots[place.slot])
             of_each = [values[s.id] for s in session.slots if s.id in values and
-                       s.owner_kind == _abi.OWNER_PARAMETER and session.key(s) == key]
+                       s.owner_kind == _abi.OWNER_PARAMETER and session.is_kept(s) and session.key(s) == key]
             slots[key] = jnp.stack(of_each) if spec.count > 1 else of_each[0]
     at = 0
     for place in accumulators(every):
-        key = session.key(session.slots[place.slot])
-        slots[key] = slots[key] + record[at:at + place.size].reshape(slots[key].shape)
+        if session.is_kept(session.slots[place.slot]):
+            key = session.key(session.slots[place.slot])
+            slots[key] = slots[key] + record[at:at + place.size].reshape(slots[key].shape)
         at += place.size
     for slot in session.slots:
         if slot.role == _abi.ROLE_NONFINITE:
@@ -55,7 +55,10 @@ def average_gradients(state, axis_name):
 
 def _one(state, slot):
     """The array of a slot; of stacked ones that of its own parameter."""
-    value, session = state.slots[state.session.key(slot)], state.session
+    session = state.session
+    if not session.is_kept(slot):
+        return jnp.zeros((slot.rows, slot.cols), ffi.DTYPES.get(slot.dtype, jnp.uint8))
+    value = state.slots[session.key(slot)]
     if slot.owner_kind != _abi.OWNER_PARAMETER:
         return value
     spec = session.specs[session.parameter_names[slot.owner]]

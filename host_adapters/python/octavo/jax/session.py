@@ -56,7 +56,7 @@ class Session:
         return _session_of, (self.id, self._given)
 
     def _describe(self, linears, frozen):
-        self.verdicts, accepted, shapes, weights = {}, [], [], []
+        self.verdicts, accepted, shapes, weights = {}, [], {}, []  # shapes: of parameters, also of declined linears
         for name, weight in linears.items():
             shape, dtype = tuple(weight.shape), np.dtype(weight.dtype)
             if dtype not in ffi.OCTAVO_DTYPES or len(shape) not in (2, 3) or 0 in shape:
@@ -65,6 +65,7 @@ class Session:
             *stack, n, k = shape
             ids = [self._add(name if not stack else f"{name}.{i}", n, k, dtype, name in frozen)
                    for i in range(stack[0] if stack else 1)]
+            shapes.update((parameter, (n, k)) for parameter, *_ in ids if parameter is not None)
             self.verdicts[name] = ids[0][2]
             taken = [pair for *pair, verdict in ids if verdict.accepted]
             if taken and len(taken) < len(ids):
@@ -73,7 +74,6 @@ class Session:
                                        "layers.skip a pattern for all of them")
             if taken:
                 accepted.append((name, taken, n, k, dtype))
-                shapes += [(n, k)] * len(taken)
                 weights += [parameter for parameter, _ in taken]
         if self.run.backend:
             self._check_converts(accepted)
@@ -81,7 +81,8 @@ class Session:
             self.run.seal()
         self.slots = self.run.slots() if self.run.backend else []
         options, of_rules = self.run.options(), self.run.layer_options()
-        self.number = ffi.register(self.run, shapes, weights, repr((options, of_rules))) if self.run.backend else 0
+        registered = [shapes.get(i, (0, 0)) for i in range(max(shapes, default=-1) + 1)]
+        self.number = ffi.register(self.run, registered, weights, repr((options, of_rules))) if self.run.backend else 0
         self._in_fp8 = {name: {**options, **of_rules.get(name if len(ids) == 1 else f"{name}.0", {})}.get(
             "use_autocast_during_eval", True) for name, ids, *_ in accepted}
         self.specs = {name: self._spec(*rest, name=name, is_frozen=name in frozen) for name, *rest in accepted}
@@ -91,6 +92,7 @@ class Session:
         first = {id: self.specs[name].parameter for id, name in self.parameter_names.items()}
         self._keys = [of_first.get((first.get(s.owner, s.owner), s.name), s.key)
                       if s.owner_kind == _abi.OWNER_PARAMETER else s.key for s in self.slots]
+        self.parameters = sorted(shapes)
         self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
 
     def _check_converts(self, accepted):
@@ -134,8 +136,10 @@ class Session:
                     is_frozen=is_frozen)
 
     def is_kept(self, slot):
-        """Whether a slot is of the state: not the host's own, and not made anew by each quantize."""
-        return not slot.flags & _abi.SLOT_NATIVE and (
+        """Whether a slot is of the state: not the host's own, nor of a declined linear, and not made anew by each
+        quantize."""
+        is_known = slot.owner_kind == _abi.OWNER_SESSION or slot.owner in self.parameter_names
+        return is_known and not slot.flags & _abi.SLOT_NATIVE and (
             slot.access[_abi.VERB_QUANTIZE_WEIGHT] != _abi.ACCESS_WRITE)
 
     def key(self, slot):
