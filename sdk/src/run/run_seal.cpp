@@ -117,13 +117,13 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
                   octavo::show(octavo::TomlValue(s.initial)));
   if (OCTAVO_DTYPE_BITS(s.dtype) != 32 && s.initial != 0)
     return refuse("expected initial 0 for a dtype of fewer than 32 bits");
-  if ((s.flags & OCTAVO_SLOT_REDUCE) != 0 && s.combine == OCTAVO_COMBINE_NONE)
-    return refuse("a REDUCE slot must say how it is combined");
   if (s.shard == OCTAVO_SHARD_WHOLE && s.owner_kind != OCTAVO_OWNER_PARAMETER)
     return refuse("expected a parameter as owner of a WHOLE slot, found ", s.owner, " of kind ",
                   s.owner_kind);
   if (s.shard == OCTAVO_SHARD_WHOLE && (s.flags & OCTAVO_SLOT_REDUCE) != 0)
     return refuse("a WHOLE slot lives on one rank, so it cannot also be a REDUCE slot");
+  if ((s.flags & OCTAVO_SLOT_REDUCE) != 0 && s.combine == OCTAVO_COMBINE_NONE)
+    return refuse("a REDUCE slot must say how it is combined");
   if ((s.flags & OCTAVO_SLOT_PACKED) != 0 &&
       (octavo::element_bytes(s.dtype) != 1 || session_desc_.caps->pack_rows == 0 ||
        static_cast<uint64_t>(s.rows) % session_desc_.caps->pack_rows != 0 ||

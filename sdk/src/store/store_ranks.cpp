@@ -67,9 +67,6 @@ void octavo_store::reduce(const octavo_collective *given, void *stream) const {
     if (s.dtype != OCTAVO_F32)
       octavo::fail_store(OCTAVO_UNSUPPORTED, verb, ": ", describe(s),
                          ": expected f32 in a REDUCE slot, found dtype ", s.dtype);
-    if (s.combine != OCTAVO_COMBINE_MAX && s.combine != OCTAVO_COMBINE_SUM)
-      octavo::fail_store(OCTAVO_UNSUPPORTED, verb, ": ", describe(s),
-                         ": expected combine MAX or SUM in a REDUCE slot, found ", s.combine);
     if (addresses_[id] == nullptr)
       octavo::fail_store(
           OCTAVO_INVALID, verb, ": ", describe(s),
