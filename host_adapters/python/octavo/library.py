@@ -5,10 +5,23 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import threading
 import warnings
 
 from . import _abi
 from .errors import ResourceError
+
+
+def once(function):
+    """What the first call returned, which other threads wait for."""
+    lock, inner = threading.RLock(), functools.lru_cache(maxsize=None)(function)
+
+    @functools.lru_cache(maxsize=None)
+    @functools.wraps(function)
+    def call():
+        with lock:
+            return inner()
+    return call
 
 
 def folder():
@@ -25,7 +38,7 @@ def folder():
         "set OCTAVO_LIBRARY_DIR to the lib folder of a build")
 
 
-@functools.lru_cache(maxsize=None)
+@once
 def liboctavo():
     """Loads the library once, with its prototypes. Raises ResourceError if it is missing or does
     not load."""
@@ -37,7 +50,7 @@ def liboctavo():
                             f"that does not load: {e}") from e
 
 
-@functools.lru_cache(maxsize=None)
+@once
 def plugin_directories():
     """The folders of the packages that installed distributions name in the entry-point group
     `octavo.backends`. The packages are not imported."""

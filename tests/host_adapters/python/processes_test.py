@@ -218,6 +218,34 @@ step(model, optimizer)""", 0),
 }
 
 
+# A process whose first calls of octavo are made by four threads at once.
+BEGINS = """
+import threading
+import torch
+import octavo
+import octavo.torch.prepare
+from torch import nn
+
+barrier, done = threading.Barrier(4), []
+
+def begin():
+    barrier.wait()
+    model = nn.Linear(16, 16)
+    model, optimizer = octavo.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), overrides={overrides!r})
+    model(torch.ones(4, 16)).sum().backward()
+    optimizer.step()
+    done.append(model)
+
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=begin) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(done) == 4
+"""
+
+
 # All ends with weights in slots; with weights in torch those that differ there.
 CASES = [("msamp", end) for end in ENDS] + [("te", end) for end in
                                              ("falls_off", "used_in_atexit", "saved_in_atexit", "saved_after_main",
@@ -228,9 +256,10 @@ CASES = [("msamp", end) for end in ENDS] + [("te", end) for end in
 def ended():
     """Case -> exit code and standard error."""
     programs = [PROGRAM.format(overrides=BACKENDS[backend]) + ENDS[end][0] for backend, end in CASES]
+    programs.append(BEGINS.format(overrides=BACKENDS["te"]))
     done = subprocess.run([sys.executable, "-c", DRIVER], input=json.dumps(programs), capture_output=True, text=True,
                           timeout=300, check=True)
-    return dict(zip(CASES, json.loads(done.stdout)))
+    return dict(zip([*CASES, "begins"], json.loads(done.stdout)))
 
 
 @pytest.mark.parametrize(("backend", "end"), CASES)
@@ -241,6 +270,10 @@ def test_a_program_may_end_in_any_way(backend, end, ended):
         assert "ZeroDivisionError" in said
     else:
         assert said == ""
+
+
+def test_threads_may_begin_at_once(ended):
+    assert ended["begins"] == [0, ""]
 
 
 CYCLES = """

@@ -5,7 +5,6 @@ of a crash. A failure inside a program is JAX's own exception, whose text begins
 "[octavo status N]" and ends with the remedy.
 """
 import ctypes
-import functools
 
 import jax
 import jax.export
@@ -15,7 +14,7 @@ from jax.custom_batching import sequential_vmap
 
 from .. import _abi, stages
 from ..errors import InvalidError, ResourceError, UnsupportedError, VersionError, error
-from ..library import folder, liboctavo
+from ..library import folder, liboctavo, once
 
 OLDEST = (0, 10)  # jaxlib with the version of the FFI that the library is built with
 VERBS = ("quantize", "forward", "backward", "end_step", "optimizer_step", "write_parameter",
@@ -36,7 +35,7 @@ class Registration(ctypes.Structure):
                 ("linear_count", ctypes.c_uint32), ("options", ctypes.c_char_p)]
 
 
-@functools.lru_cache(maxsize=None)
+@once
 def library():
     """Loads the library once and registers its handlers with XLA for the CPU and for CUDA. Raises
     ResourceError or VersionError with the remedy."""

@@ -4,14 +4,13 @@ The library uses torch's stable ABI. Ops refer to a run by number, so a compiled
 its model raises StateError instead of crashing.
 """
 import ctypes
-import functools
 
 import torch
 
 from .. import _abi
 from ..errors import OctavoError, ResourceError, UnsupportedError, VersionError, error, from_op
 from ..installation import OPS, TORCH, numbers
-from ..library import folder, liboctavo
+from ..library import folder, liboctavo, once
 from . import fakes
 from .op_numbers import (ASK_TORCH, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
                          OF_PACKED, PACKED, PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU, QUIET, TORCH_DTYPES,
@@ -50,7 +49,7 @@ class Registration(ctypes.Structure):
                 ("device", _abi.Str)]
 
 
-@functools.lru_cache(maxsize=None)
+@once
 def library():
     """Loads the op library once and returns it. Raises ResourceError or VersionError with the
     remedy."""
