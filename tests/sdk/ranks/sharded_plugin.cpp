@@ -128,7 +128,7 @@ void emit_session(const octavo_session &s, Emitter &e) {
   e.emit(slot);
   slot = e.make(OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 2, 3, "saturated");
   slot.flags = OCTAVO_SLOT_REDUCE;
-  slot.combine = s.fault == "combine" ? 9 : OCTAVO_COMBINE_SUM;
+  slot.combine = OCTAVO_COMBINE_SUM;
   if (s.fault == "dtype") slot.dtype = OCTAVO_I32;
   if (s.fault == "native_reduce") slot.flags |= OCTAVO_SLOT_NATIVE;
   e.emit(slot);
