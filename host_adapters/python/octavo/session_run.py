@@ -6,6 +6,8 @@ valid after the run is closed.
 import ctypes
 import dataclasses
 import os
+import sys
+import threading
 import warnings
 import weakref
 
@@ -144,13 +146,23 @@ class Slot:
 
 
 def _lines(call):
-    lines = []
+    lines, lost, hook = [], [], sys.unraisablehook
 
-    @_abi.LINE
     def line(_, text):
         lines.append(str(text))
 
-    status = call(line)
+    def raised(found):
+        (lost.append if found.object is line else hook)(found.exc_value if found.object is line else found)
+
+    if threading.current_thread() is not threading.main_thread():
+        return call(_abi.LINE(line)), "\n".join(lines)
+    try:
+        sys.unraisablehook = raised  # what a signal's handler raises when C calls line, which ctypes drops
+        status = call(_abi.LINE(line))
+    finally:
+        sys.unraisablehook = hook
+    if lost:
+        raise lost[0]
     return status, "\n".join(lines)
 
 

@@ -93,7 +93,7 @@ Pointers::Pointers(const Entry &e, const List &list, bool records) {
     many_.resize(list.slots.size());
     data_ = many_.data();
   }
-  std::copy(list.slots.begin(), list.slots.end(), data_);
+  for (size_t i = 0; i < list.slots.size(); ++i) data_[i] = e.address(list.slots[i]);
   if (!records)
     for (const uint32_t at : list.accumulators) data_[at] = nullptr;
   else if (!list.statistics.empty() && !e.coupling.samples())
@@ -115,18 +115,20 @@ WeightMatrix::WeightMatrix(const Entry &e, uint32_t parameter, const List &list,
               (is_here(e, weight) ? "" : " on another device") +
               "; was the model moved or cast after octavo.prepare? Call octavo.prepare again, "
               "which takes the model as it is now");
-  if (weight.data() == nullptr && native->elements > 0)
+  const bool transposed = e.transposed[parameter] != 0;
+  const bool has_order = transposed ? is_transposed(weight) : weight.is_contiguous();
+  const int64_t bytes = weight.dtype() == native->dtype ? OCTAVO_DTYPE_BITS(native->dtype) / 8
+                                                        : weight.element_size();
+  if (!weight.has((has_order ? native->elements : weight.span()) * bytes))
     raise(OCTAVO_WRONG_STATE,
           name() +
-              ": expected its values, found memory that was released, as FSDP does between its "
-              "passes; run the module that fully_shard wrapped, and leave "
-              "set_unshard_in_backward on");
+              ": expected its values, found memory that was released, as by "
+              "untyped_storage().resize_ and by FSDP between its passes; give it memory again, or "
+              "run the module that fully_shard wrapped and leave set_unshard_in_backward on");
   if (weight.dtype() != native->dtype) {
     converted_ = converted(weight, native->dtype);
     weight = converted_;
   }
-  const bool transposed = e.transposed[parameter] != 0;
-  const bool has_order = transposed ? is_transposed(weight) : weight.is_contiguous();
   if (!has_order) {
     dense_.emplace(weight, transposed);
     weight = dense_->view();
@@ -174,7 +176,12 @@ void check_operand(const Entry &e, View t, int64_t cols, const char *name, int64
 }
 
 void check_dense(const Entry &e, View t, const char *name) {
-  if (is_here(e, t) && t.is_contiguous()) return;
+  if (is_here(e, t) && t.is_contiguous()) {
+    if (t.has(t.numel() * t.element_size())) return;
+    raise(OCTAVO_WRONG_STATE, std::string(name) +
+                                  ": expected its values, found memory that was released, as by "
+                                  "untyped_storage().resize_; give it memory again");
+  }
   raise(OCTAVO_INVALID, std::string(name) + ": expected a contiguous tensor on " + place_of(e) +
                             ", found another layout or device; call contiguous() on it");
 }

@@ -54,6 +54,14 @@ void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered,
   e.calls[OCTAVO_VERB_QUANTIZE_WEIGHT].fetch_add(1, std::memory_order_relaxed);
 }
 
+void check_answer(int32_t answer, const char *what) {
+  if (answer < kAnswer)
+    raise(OCTAVO_INTERNAL, std::string(what) +
+                               ": expected an answer of the host's function, found none: an "
+                               "exception ended it before its first line");
+  check(answer - kAnswer, what);
+}
+
 bool is_on_cpu(const Entry &e) {
   return e.device.type == aoti_torch_device_type_cpu();
 }
@@ -73,7 +81,7 @@ void end_step(const Entry &e) {
 
 void check_held(const Entry &e, uint32_t parameter, const List &list) {
   for (uint32_t i = 0; i < list.slots.size(); ++i) {
-    if (list.slots[i] != nullptr) continue;
+    if (e.address(list.slots[i]) != nullptr) continue;
     const octavo_slot_use *use = octavo_run_use(e.run, OCTAVO_OWNER_PARAMETER, parameter, i);
     if (octavo_run_slot(e.run, use->slot)->access[OCTAVO_VERB_QUANTIZE_WEIGHT] ==
         OCTAVO_ACCESS_WRITE)
@@ -127,26 +135,34 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
   if (forward.records) put(flags_.since[kForward], 1);
 }
 
+bool Coupling::has_moved(uint32_t p, const void *data, int64_t version) const {
+  const Codes &codes = codes_[p];
+  return codes.version != kNever && ((get(flags_.weights[p]) & kMoved) != 0 ||
+                                     codes.version != version || codes.data != data);
+}
+
+bool Coupling::is_due(uint32_t p, const void *data, int64_t version) {
+  if (codes_[p].used.load(std::memory_order_relaxed) && get(flags_.since[kBackward]) &&
+      has_moved(p, data, version))
+    put(flags_.since[kMarked], 1);
+  return get(flags_.since[kMarked]) != 0;
+}
+
 void Coupling::refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
                        int64_t version, Forward forward) {
-  const std::lock_guard lock(mutex_);
   const uint32_t p = shape.parameter;
   uint8_t &stale = flags_.weights[p];
   Codes &codes = codes_[p];
-  if (get(stale) & kHost) {
-    if (callbacks_.settle != nullptr)
-      check(callbacks_.settle(callbacks_.host, p), "a weight of the host");
-  }
+  const Callbacks host = forward.asked ? Callbacks() : callbacks_;
+  if ((get(stale) & kHost) && host.settle != nullptr)
+    check_answer(host.settle(host.host, p), "a weight of the host");
+  const bool ends = is_due(p, data, version) && forward.records;
+  if (ends && host.combine != nullptr)
+    check_answer(host.combine(host.host), "the maxima of the ranks");
+  const std::lock_guard lock(mutex_);
   const bool is_first = codes.version == kNever;
-  const bool moved =
-      !is_first && ((get(stale) & kMoved) != 0 || codes.version != version || codes.data != data);
-  if (moved && codes.used.load(std::memory_order_relaxed) && get(flags_.since[kBackward]))
-    put(flags_.since[kMarked], 1);
-  if (forward.records && get(flags_.since[kMarked])) {
-    if (callbacks_.combine != nullptr)
-      check(callbacks_.combine(callbacks_.host), "the maxima of the ranks");
-    end(e);
-  }
+  const bool moved = has_moved(p, data, version);
+  if (ends && get(flags_.since[kMarked])) end(e);  // unless another call did meanwhile
   const bool flips = codes.evaluated != forward.evaluates;
   if (is_first || moved || flips || version == kNoVersion || (get(stale) & kCodes) ||
       get(flags_.since[kCaptured])) {

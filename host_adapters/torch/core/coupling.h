@@ -69,8 +69,12 @@ enum Since : uint8_t {
   kSinceCount
 };
 
-// Functions of the host; each may be null. A status other than OCTAVO_OK ends the call with the
-// diagnostics of the thread.
+// Functions of the host; each may be null. They run before the op changes anything and without a
+// lock, so they may call ops of the run, also from a signal handler. An answer is kAnswer + a
+// status; a status other than OCTAVO_OK ends the call with the diagnostics of the thread, and so
+// does anything that is no answer, as when an exception came before the function's first line.
+constexpr int32_t kAnswer = 256;
+
 struct Callbacks {
   // Combines the slots over the ranks, before a boundary.
   int32_t (*combine)(void *host) = nullptr;
@@ -89,6 +93,7 @@ class Coupling {
   struct Forward {
     bool records;    // casts record
     bool evaluates;  // outside of training
+    bool asked;      // the host did what its functions do, before the op
   };
   static constexpr int64_t kAskTorch = -1, kNoVersion = -2, kGathered = -4, kPacked = -5;
   void settle(const Entry &e, const LinearShape &shape, View weight, int64_t version,
@@ -104,6 +109,10 @@ class Coupling {
   // The host gathered these packets of octavo.shard/1 in place of the weight; none: what it
   // gathered is no longer right.
   void gathered(uint32_t parameter, Owned packets, Owned amax);
+
+  // Whether a recording forward of `weight` would be a boundary: a host that combines the slots
+  // and ends the step itself first is not called back.
+  bool is_due(uint32_t parameter, const void *data, int64_t version);
 
   // Whether a forward or a backward ran since the last boundary, or may have.
   bool has_run() const {
@@ -156,6 +165,7 @@ class Coupling {
   void take(const Entry &e, uint32_t parameter, View weight, int64_t version, bool evaluates);
   void refresh(const Entry &e, const LinearShape &shape, View weight, const void *data,
                int64_t version, Forward forward);
+  bool has_moved(uint32_t parameter, const void *data, int64_t version) const;
 
   SharedFlags flags_;
   Callbacks callbacks_;
@@ -163,7 +173,7 @@ class Coupling {
   std::unique_ptr<Codes[]> codes_;
   std::atomic<bool> sums_ = true;     // whether checksums are taken
   std::atomic<bool> looked_ = false;  // whether a forward wanted one since the last boundary
-  std::mutex mutex_;                  // of what is slow; the host's functions run under it
+  std::mutex mutex_;                  // of what is slow; no function of the host runs under it
 };
 
 // Throws where the memory of codes was released and did not come back. list: of quantize_weight.

@@ -1,5 +1,4 @@
-// The lists are made once: natives are arguments of each call, and a slot whose memory comes and
-// goes is moved in every list that has it.
+// The lists are made once: natives are arguments of each call, and slots are asked for their memory.
 #include "entry.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -16,9 +15,9 @@ namespace octavo::core {
 namespace {
 
 // Where in its slot a use begins, in bytes.
-size_t offset_of(const octavo_slot &slot, const octavo_slot_use &use) {
+uint64_t offset_of(const octavo_slot &slot, const octavo_slot_use &use) {
   const bool is_range = slot.labels != nullptr && use.count > 0;
-  return is_range ? static_cast<size_t>(use.first) * OCTAVO_DTYPE_BITS(slot.dtype) / 8 : 0;
+  return is_range ? static_cast<uint64_t>(use.first) * OCTAVO_DTYPE_BITS(slot.dtype) / 8 : 0;
 }
 
 bool is_telemetry(uint32_t role) {
@@ -30,7 +29,7 @@ void append(const Registration &given, const octavo_slot_use &use, size_t verb, 
   const octavo_slot *slot = octavo_run_slot(given.run, use.slot);
   const uint8_t access = slot->access[verb];
   const auto at = static_cast<uint32_t>(list->slots.size());
-  list->slots.push_back(nullptr);
+  list->slots.emplace_back();
   if (access == OCTAVO_ACCESS_NONE) return;
   if (slot->flags & OCTAVO_SLOT_NATIVE) {
     if (slot->owner_kind != OCTAVO_OWNER_PARAMETER ||
@@ -43,7 +42,7 @@ void append(const Registration &given, const octavo_slot_use &use, size_t verb, 
         {at, slot->role, slot->dtype, slot->rows * slot->cols, access != OCTAVO_ACCESS_READ});
     return;
   }
-  list->slots[at] = static_cast<char *>(given.slots[use.slot]) + offset_of(*slot, use);
+  list->slots[at] = {use.slot, offset_of(*slot, use)};
   if (access != OCTAVO_ACCESS_ACCUMULATE) return;
   list->accumulators.push_back(at);
   if (is_telemetry(slot->role)) list->statistics.push_back(at);
@@ -56,29 +55,6 @@ ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner
     for (uint32_t i = 0; i < count; ++i)
       append(given, *octavo_run_use(given.run, owner_kind, owner, i), verb, &out.verbs[verb]);
   return out;
-}
-
-// Where the slots of one object's lists are.
-void note(const Registration &given, uint32_t owner_kind, uint32_t owner, ObjectLists *lists,
-          std::vector<std::vector<Place>> *places) {
-  const uint32_t count = octavo_run_use_count(given.run, owner_kind, owner);
-  for (uint32_t i = 0; i < count; ++i) {
-    const octavo_slot_use use = *octavo_run_use(given.run, owner_kind, owner, i);
-    const octavo_slot *slot = octavo_run_slot(given.run, use.slot);
-    if (slot->flags & OCTAVO_SLOT_NATIVE) continue;
-    for (size_t verb = 0; verb < kVerbs; ++verb)
-      if (slot->access[verb] != OCTAVO_ACCESS_NONE)
-        (*places)[use.slot].push_back({&lists->verbs[verb].slots[i], offset_of(*slot, use)});
-  }
-}
-
-void note_places(const Registration &given, Entry *e) {
-  e->places.resize(octavo_run_slot_count(given.run));
-  note(given, OCTAVO_OWNER_SESSION, 0, &e->session_lists, &e->places);
-  for (uint32_t p = 0; p < given.parameter_count; ++p)
-    note(given, OCTAVO_OWNER_PARAMETER, p, &e->parameters[p], &e->places);
-  for (uint32_t l = 0; l < given.linear_count; ++l)
-    note(given, OCTAVO_OWNER_LINEAR, l, &e->linears[l], &e->places);
 }
 
 void fill(const Registration &given, Entry *e) {
@@ -117,11 +93,11 @@ void fill(const Registration &given, Entry *e) {
     uint64_t &most = e->weight_workspace[given.linears[l].parameter];
     most = std::max(most, plan->weight_workspace);
   }
-  note_places(given, e);
+  e->slots.resize(octavo_run_slot_count(e->run));
   for (uint32_t id = 0; id < octavo_run_slot_count(e->run); ++id)
     if (octavo_run_slot(e->run, id)->role == OCTAVO_ROLE_NONFINITE &&
         e->device.type == aoti_torch_device_type_cpu())
-      e->nonfinite = static_cast<float *>(given.slots[id]);
+      e->nonfinite = id;
   take_diagnostics();  // a backend without fused linears reports that; it is no error here
   e->coupling.open(given.parameter_count, given.flags, given.callbacks);
 }
@@ -144,12 +120,19 @@ void *Entry::stream() const {
   return current_stream(device);
 }
 
-void Entry::move(uint32_t slot, void *address) {
-  if (slot >= places.size())
-    raise(OCTAVO_INVALID, "slot " + std::to_string(slot) + ": expected a number below " +
-                              std::to_string(places.size()));
-  for (const Place &p : places[slot])
-    *p.address = address == nullptr ? nullptr : static_cast<char *>(address) + p.offset;
+void Entry::hold(uint32_t slot, View tensor) {
+  const octavo_slot *described = octavo_run_slot(run, slot);
+  if (described == nullptr || (described->flags & OCTAVO_SLOT_NATIVE) != 0)
+    raise(OCTAVO_INVALID, "slot " + std::to_string(slot) +
+                              ": expected the number of a slot that the host allocates, below " +
+                              std::to_string(slots.size()));
+  const int64_t bytes = described->rows * described->cols * OCTAVO_DTYPE_BITS(described->dtype) / 8;
+  const int64_t found = tensor.numel() * tensor.element_size();
+  if (found != bytes || !tensor.is_contiguous())
+    raise(OCTAVO_INVALID, "slot " + text(described->name) + ": expected " + std::to_string(bytes) +
+                              " bytes without gaps, found " + std::to_string(found) +
+                              " or another layout");
+  slots[slot] = shared(tensor);
 }
 
 std::string Entry::name(uint32_t owner_kind, int64_t owner) const {

@@ -21,9 +21,15 @@ struct Native {
   bool is_written;
 };
 
+// A position of a pointer list that a slot takes: where in it the object's part begins.
+struct Position {
+  uint32_t slot = OCTAVO_NONE;  // OCTAVO_NONE: not accessed, or native
+  uint64_t offset = 0;          // bytes
+};
+
 // The pointer list of one object for one verb, as far as it is the same in each call.
 struct List {
-  std::vector<void *> slots;           // null: not accessed, or native
+  std::vector<Position> slots;
   std::vector<uint32_t> accumulators;  // positions that are null when nothing is recorded
   std::vector<uint32_t> statistics;    // of these: those of telemetry
   std::vector<Native> natives;
@@ -62,7 +68,6 @@ struct Device {
 // What a host gives; octavo_torch_register takes it from the Python package (ops.Registration).
 struct Registration {
   octavo_run *run;
-  void *const *slots;  // by slot id; null: native
   const ParameterShape *parameters;
   const LinearShape *linears;
   SharedFlags flags;
@@ -71,14 +76,7 @@ struct Registration {
   octavo_str device;  // "cpu", "cuda:1"
 };
 
-// An address in a list that is that of a slot, or inside of it.
-struct Place {
-  void **address;
-  size_t offset;
-};
-
-// A sealed run. All but the coupling, the counters and the addresses of slots that move is
-// constant.
+// A sealed run. All but the coupling and the counters is constant once the slots are held.
 struct Entry {
   octavo_run *run = nullptr;
   const octavo_backend *backend = nullptr;
@@ -87,7 +85,7 @@ struct Entry {
   const octavo_fused *fused = nullptr;
   const octavo_shard *shard = nullptr;
   octavo_session *session = nullptr;
-  float *nonfinite = nullptr;  // the slot of this role, on the CPU; null on other devices
+  uint32_t nonfinite = OCTAVO_NONE;  // the slot of this role, on the CPU
   Device device;
   ObjectLists session_lists;
   std::vector<ObjectLists> parameters;
@@ -98,7 +96,7 @@ struct Entry {
   std::vector<uint8_t> transposed;             // by parameter
   std::vector<uint64_t> weight_workspace;      // by parameter: the largest of its linears
   std::vector<octavo_extent> fused_workspace;  // by linear; row_multiple 0: cannot be fused
-  std::vector<std::vector<Place>> places;      // by slot
+  std::vector<Owned> slots;                    // by slot; none: native
   // By parameter, of plan_shard: setup alone changes them; packet_bytes 0: none yet.
   mutable std::vector<octavo_shard_plan> shard_plans;
   mutable Coupling coupling;
@@ -110,12 +108,19 @@ struct Entry {
   std::string name(uint32_t owner_kind, int64_t owner) const;
   // The stream that calls run on, see stream.h.
   void *stream() const;
-  // The memory of a slot is elsewhere from now on; null: it is released, and no verb may need it.
-  // While nothing runs that uses the slot. Throws for a slot that the run does not have.
-  void move(uint32_t slot, void *address);
+  // The tensor of a slot, which each call asks for its memory: it may move between calls, and may
+  // be released while no verb needs it. Setup. Throws for a slot that the run does not have, and for
+  // a tensor without its bytes.
+  void hold(uint32_t slot, View tensor);
+  // Where a position is now; null: not accessed, native, or released.
+  void *address(const Position &at) const {
+    if (at.slot == OCTAVO_NONE) return nullptr;
+    void *data = slots[at.slot].mutable_data();
+    return data == nullptr ? nullptr : static_cast<char *>(data) + at.offset;
+  }
 };
 
-// All is copied but the run, the memory of its slots and the flags, which must outlive the entry.
+// All is copied but the run and the flags, which must outlive the entry.
 // Throws for native slots other than weights and gradients of parameters. Setup.
 std::unique_ptr<Entry> make_entry(const Registration &given);
 

@@ -51,7 +51,8 @@ struct ForwardCall {
   // The codes become those of the weight as it is now.
   void settle(const ForwardInput &in) const {
     e.coupling.settle(e, shape, in.weight, in.version,
-                      {(in.flags & kQuiet) == 0, (in.flags & OCTAVO_FORWARD_EVALUATION) != 0});
+                      {(in.flags & kQuiet) == 0, (in.flags & OCTAVO_FORWARD_EVALUATION) != 0,
+                       (in.flags & kAsked) != 0});
   }
 
   Owned make_saved(int64_t rows, int64_t flags) const {

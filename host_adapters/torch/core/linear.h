@@ -9,6 +9,7 @@ namespace octavo::core {
 // flags of forward: OCTAVO_FORWARD_... in bits 0 to 7.
 constexpr int64_t kNoBackward = 256;  // no backward follows, so `saved` is not written
 constexpr int64_t kQuiet = 512;       // casts record nothing
+constexpr int64_t kAsked = 1024;      // the host did what its Callbacks do, before the op
 // flags of backward: OCTAVO_BACKWARD_... in bits 0 to 7.
 constexpr int64_t kOfGraph = 256;  // of a compiled graph: notes that it added to a gradient slot
 constexpr int64_t kOfGathered =

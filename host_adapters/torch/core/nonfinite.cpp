@@ -39,8 +39,14 @@ bool are_finite(const void *data, int64_t first, int64_t count, int64_t stride, 
   return true;
 }
 
+// The number of the slot; null where the host does not read it.
+float *met(const Entry &e) {
+  return static_cast<float *>(e.address({e.nonfinite}));
+}
+
 bool has_met(const Entry &e) {
-  return e.nonfinite != nullptr && *e.nonfinite > kShown;
+  const float *number = met(e);
+  return number != nullptr && *number > kShown;
 }
 
 }  // namespace
@@ -65,7 +71,7 @@ void show_nonfinite(const Entry &e, const octavo_tensor &x, View weight, bool tr
       for (int64_t r = 0; r < y->rows; ++r) put_nan(y->data, r * y->stride + n, to);
     }
   }
-  if (found && y->rows > 0) *e.nonfinite = kShown;
+  if (found && y->rows > 0) *met(e) = kShown;
 }
 
 void show_nonfinite(const Entry &e, const Gradients &gradients) {
@@ -76,7 +82,7 @@ void show_nonfinite(const Entry &e, const Gradients &gradients) {
     put_nan(gradient->mutable_data(), 0, dtype_of(gradient->dtype()));
     shown = true;
   }
-  if (shown) *e.nonfinite = kShown;
+  if (shown) *met(e) = kShown;
 }
 
 }  // namespace octavo::core

@@ -47,7 +47,7 @@ using ParameterVerb = octavo_status (*)(const octavo_session *, const octavo_par
 
 // The values of one role of a parameter in slots; torch's own tensors are not its business.
 void exchange(const Entry &e, ParameterVerb octavo_optimizer::*verb, const char *name,
-              int64_t parameter, int64_t role, View plain) {
+              int64_t parameter, int64_t role, View plain, bool moves) {
   check_dense(e, plain, "plain");
   Pointers pointers(e, list_of(e, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter),
                     true);
@@ -56,6 +56,7 @@ void exchange(const Entry &e, ParameterVerb octavo_optimizer::*verb, const char 
   octavo_parameter_call call = parameter_call(e, parameter, role, &m);
   call.slots = pointers.data();
   call.workspace = workspace.data();
+  if (moves) e.coupling.moved(call.parameter);
   check((optimizer(e)->*verb)(e.session, &call), name, e, OCTAVO_OWNER_PARAMETER, parameter);
 }
 
@@ -73,6 +74,7 @@ void optimizer_step(const Entry &e, const ParameterSet &parameters, const Ids &g
   call.count = items.count();
   call.skip = floats(e, skip, "optimizer_step: skip");
   call.workspace = workspace.data();
+  for (const uint32_t p : items.ids()) e.coupling.moved(p);
   check(optimizer(e)->optimizer_step(e.session, &call), "optimizer_step");
   e.calls[OCTAVO_VERB_OPTIMIZER_STEP].fetch_add(1, std::memory_order_relaxed);
 }
@@ -113,11 +115,13 @@ void prepare_step(const Entry &e, View sum, View nonfinite, View norm, View skip
 }
 
 void read_parameter(const Entry &e, int64_t parameter, int64_t role, View plain) {
-  exchange(e, &octavo_optimizer::read_parameter, "read_parameter", parameter, role, plain);
+  exchange(e, &octavo_optimizer::read_parameter, "read_parameter", parameter, role, plain, false);
 }
 
 void write_parameter(const Entry &e, int64_t parameter, int64_t role, View plain) {
-  exchange(e, &octavo_optimizer::write_parameter, "write_parameter", parameter, role, plain);
+  const bool is_weight = role == OCTAVO_ROLE_WEIGHT || role == OCTAVO_ROLE_MASTER_WEIGHT;
+  exchange(e, &octavo_optimizer::write_parameter, "write_parameter", parameter, role, plain,
+           is_weight);
 }
 
 }  // namespace octavo::core

@@ -70,12 +70,6 @@ octavo_shard_call call_for(const Entry &e, const octavo_shard_plan &plan,
   return call;
 }
 
-Owned shared(View t) {
-  AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &handle));
-  return Owned(handle);
-}
-
 }  // namespace
 
 octavo_status plan_shard(const Entry &e, uint32_t parameter, int64_t rows,

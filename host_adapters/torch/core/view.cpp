@@ -73,12 +73,30 @@ bool View::is_contiguous() const {
   return ask<bool>(aoti_torch_is_contiguous, handle_);
 }
 
+bool View::has(int64_t bytes) const {
+  int64_t offset = ask<int64_t>(aoti_torch_get_storage_offset, handle_);
+  if (offset != 0) offset *= element_size();
+  return offset + bytes <= ask<int64_t>(aoti_torch_get_storage_size, handle_);
+}
+
+int64_t View::span() const {
+  int64_t last = 0;
+  for (int64_t i = 0; i < dim(); ++i) last += (sizes()[i] - 1) * strides()[i];
+  return numel() == 0 ? 0 : last + 1;
+}
+
 const void *View::data() const {
   return ask<const void *>(torch_get_const_data_ptr, handle_);
 }
 
 void *View::mutable_data() const {
   return ask<void *>(torch_get_mutable_data_ptr, handle_);
+}
+
+Owned shared(View t) {
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &handle));
+  return Owned(handle);
 }
 
 }  // namespace octavo::core

@@ -30,6 +30,10 @@ class View {
   int32_t device_type() const;   // torch's number
   int32_t device_index() const;  // 0 on the CPU
   bool is_contiguous() const;
+  // Whether the storage has so many bytes from the first element on: it was not released or made
+  // smaller, as resize_ of a storage does.
+  bool has(int64_t bytes) const;
+  int64_t span() const;  // from the first to the last element, in elements
   const void *data() const;
   void *mutable_data() const;
 
@@ -54,5 +58,8 @@ class Owned : public View {
 };
 
 using Views = std::vector<View>;
+
+// The same tensor, owned.
+Owned shared(View t);
 
 }  // namespace octavo::core

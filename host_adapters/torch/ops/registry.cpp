@@ -12,6 +12,7 @@
 #include "host_adapters/torch/core/error.h"
 #include "host_adapters/torch/core/hash.h"
 #include "host_adapters/torch/core/host.h"
+#include "tensors.h"
 
 namespace octavo::ops {
 namespace {
@@ -48,15 +49,41 @@ std::string no_run(int64_t number) {
          "compiled for another one: call octavo.prepare and torch.compile again";
 }
 
-}  // namespace
-
-std::shared_ptr<const Entry> find(int64_t number) {
+std::shared_ptr<Entry> entry_of(int64_t number) {
   {
     std::shared_lock lock(mutex);
     const auto found = entries.find(number);
     if (found != entries.end()) return found->second;
   }
   core::raise(OCTAVO_WRONG_STATE, no_run(number));
+}
+
+}  // namespace
+
+std::shared_ptr<const Entry> find(int64_t number) {
+  return entry_of(number);
+}
+
+namespace {
+
+// The tensors of these slots of a new run. No op of the run may be in flight.
+void hold_slots(int64_t number, const Ids &slots, const Tensors &tensors) {
+  const std::shared_ptr<Entry> entry = entry_of(number);
+  if (slots.size() != tensors.size())
+    core::raise(OCTAVO_INVALID, "hold_slots: expected a tensor for each slot");
+  for (size_t i = 0; i < slots.size(); ++i)
+    entry->hold(static_cast<uint32_t>(slots[i]), view(tensors[i]));
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(octavo, m) {
+  m.def("hold_slots(int run, int[] slots, Tensor[] tensors) -> ()");
+}
+
+// A run without slots gives no tensor from which torch could take a device.
+STABLE_TORCH_LIBRARY_IMPL(octavo, CompositeExplicitAutograd, m) {
+  m.impl("hold_slots", TORCH_BOX(&hold_slots));
 }
 
 }  // namespace octavo::ops
@@ -103,28 +130,23 @@ OCTAVO_EXPORT int64_t octavo_torch_register(const octavo::core::Registration *gi
 }
 
 OCTAVO_EXPORT void octavo_torch_release(int64_t number) {
+  std::shared_ptr<Entry> entry;  // goes without the lock: torch may want the interpreter for that
   std::unique_lock lock(octavo::ops::mutex);
-  octavo::ops::entries.erase(number);
+  const auto found = octavo::ops::entries.find(number);
+  if (found == octavo::ops::entries.end()) return;
+  entry = std::move(found->second);
+  octavo::ops::entries.erase(found);
+  lock.unlock();
 }
 
-// The memory of these slots is at `addresses` from now on; null: it is released. While nothing runs
-// that uses them. Status: OCTAVO_WRONG_STATE for a run that was released, OCTAVO_INVALID for a slot
-// that it does not have; octavo_torch_take_diagnostics has the reason.
-OCTAVO_EXPORT octavo_status octavo_torch_move_slots(int64_t number, const uint32_t *slots,
-                                                    void *const *addresses, uint64_t count) {
+// Whether a recording forward of a parameter's weight at `data`, of this version (Coupling::settle),
+// would be a boundary: 1 or 0.
+OCTAVO_EXPORT int32_t octavo_torch_is_due(int64_t number, uint32_t parameter, const void *data,
+                                          int64_t version) {
   std::shared_lock lock(octavo::ops::mutex);
   const auto found = octavo::ops::entries.find(number);
-  if (found == octavo::ops::entries.end()) {
-    octavo::core::diagnose(octavo::ops::no_run(number));
-    return OCTAVO_WRONG_STATE;
-  }
-  try {
-    for (uint64_t i = 0; i < count; ++i) found->second->move(slots[i], addresses[i]);
-  } catch (const std::exception &e) {  // none may cross C
-    octavo::core::diagnose(e.what());
-    return OCTAVO_INVALID;
-  }
-  return OCTAVO_OK;
+  if (found == octavo::ops::entries.end() || parameter >= found->second->parameters.size()) return 0;
+  return found->second->coupling.is_due(parameter, data, version) ? 1 : 0;
 }
 
 // How often a verb (OCTAVO_VERB_...) ran through ops of this run; 0 for an unknown number.

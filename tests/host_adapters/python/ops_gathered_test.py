@@ -115,8 +115,35 @@ def test_released_memory_is_an_error_and_no_crash():
 
 def test_slots_of_no_run_and_no_slots_of_a_run():
     s, _, _, _ = prepared()
-    with pytest.raises(octavo.InvalidError, match=f"slot {len(s.slots)}: expected a number below {len(s.slots)}"):
-        ops.move_slots(s.number, [len(s.slots)], [None])
+    for slot, tensor, found in ((len(s.slots), torch.zeros(1), f"slot {len(s.slots)}: expected the number of a slot"),
+                                (0, torch.zeros(3), "slot .*: expected [0-9]+ bytes without gaps")):
+        with pytest.raises(octavo.InvalidError, match=found):
+            ops.run("hold_slots", s.number, [slot], [tensor])
     s.close()
     with pytest.raises(octavo.StateError, match="expected the number of an open run"):
-        ops.move_slots(s.number, [0], [None])
+        ops.run("hold_slots", s.number, [0], [s.tensors[0]])
+
+
+@pytest.mark.parametrize("move", [lambda t: t.share_memory_(), lambda t: t.set_(t.clone()),
+                                  lambda t: t.untyped_storage().resize_(2 * t.untyped_storage().nbytes())],
+                         ids=["share_memory_", "set_", "resize_"])
+def test_ops_look_for_slots_where_they_are(move):
+    """Other code moved the memory of every slot, and wrote over what was there."""
+    found = []
+    for moves in (False, True):
+        torch.manual_seed(0)
+        s, w, x, dy = prepared()
+        kept = []
+        for t in s.tensors if moves else ():
+            if t is not None and t.numel():
+                address = t.data_ptr()
+                move(t)
+                assert t.data_ptr() != address
+                kept += [torch.full(t.shape, 255, dtype=torch.uint8) for _ in range(8)]  # takes what was freed
+        y, saved = forward(s, x, w.parameter.detach())
+        s.end_step()
+        found.append((y, *backward(s, dy, saved, w.parameter.detach()), *forward(s, x, w.parameter.detach()),
+                      *(t.clone() for t in s.tensors if t is not None)))
+    assert kept
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

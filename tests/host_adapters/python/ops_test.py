@@ -143,6 +143,12 @@ def sample_shard_gathered():
         yield s, (s.number, 0, torch.zeros(packets, dtype=torch.uint8), torch.ones(1))
 
 
+def sample_hold_slots():
+    s = prepared(te("current"))[1]
+    held = {i: t for i, t in enumerate(s.tensors) if t is not None}
+    yield s, (s.number, list(held), list(held.values()))
+
+
 SAMPLES = {n.removeprefix("sample_"): f for n, f in globals().items() if n.startswith("sample_")}
 
 

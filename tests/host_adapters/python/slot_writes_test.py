@@ -175,23 +175,22 @@ WRITES = {
 }
 
 
-def with_gradient():
-    model, _ = made(msamp("O2"))
+@pytest.fixture
+def gradient():
+    model, _ = made(msamp("O2"))  # which is alive as long as the test runs
     model(data()).square().mean().backward()
-    return model[0].weight.grad
+    yield model[0].weight.grad
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_that_a_copy_would_take_is_refused(name):
-    gradient = with_gradient()
+def test_a_write_that_a_copy_would_take_is_refused(name, gradient):
     before = gradient.plain()
     with pytest.raises(octavo.UnsupportedError, match="in FP8 slots.*copy_"):
         WRITES[name](gradient)
     assert torch.equal(gradient.plain(), before)
 
 
-def test_views_are_read_as_plain_values():
-    gradient = with_gradient()
+def test_views_are_read_as_plain_values(gradient):
     values = gradient.plain()
     assert torch.equal(gradient.view(-1) + 0, values.view(-1)) and gradient[0].tolist() == values[0].tolist()
     assert torch.equal(torch.cat([gradient.T, gradient.t()]), torch.cat([values.T, values.T]))
@@ -201,8 +200,7 @@ def test_views_are_read_as_plain_values():
         array[0] = 1.0
 
 
-def test_data_of_a_gradient_takes_values():
-    gradient = with_gradient()
+def test_data_of_a_gradient_takes_values(gradient):
     gradient.data = torch.ones(64, 32)
     assert torch.equal(gradient.plain(), torch.ones(64, 32))
 
@@ -211,7 +209,7 @@ def halve(x):
     x.mul_(0.5)
 
 
-def test_ops_that_do_not_declare_what_they_write():
+def test_ops_that_do_not_declare_what_they_write(gradient):
     library = torch.library.Library("octavo_writes", "FRAGMENT")
     library.define("half(Tensor x) -> ()")
     library.define("total(Tensor x) -> Tensor")
@@ -219,7 +217,7 @@ def test_ops_that_do_not_declare_what_they_write():
     library.impl("half", halve, "CompositeExplicitAutograd")
     library.impl("total", torch.sum, "CompositeExplicitAutograd")
     library.impl("honest", halve, "CompositeExplicitAutograd")
-    own, gradient = torch.ops.octavo_writes, with_gradient()
+    own = torch.ops.octavo_writes
     before = gradient.plain()
     own.half(gradient)
     assert torch.equal(gradient.plain(), before / 2)

@@ -54,6 +54,7 @@ def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
     dx, dw, db = ops.linear_backward(site.run, site.id, flags, wanted, dy, x, saved, weight,
                                      site.token if in_slot and is_compiling() else None)
     if in_slot and not is_compiling():
+        gradient.began(site.weight)
         ddp.produced(site.session, site.weight)
     if in_slot or not need_w:
         dw = None

@@ -1,7 +1,6 @@
 """Memory of slots, above all of weight caches, that comes and goes. A weight that FSDP shards has codes only while it is
 gathered: between its passes they take no bytes, as the whole weight takes none."""
 from .. import _abi
-from . import ops
 from .slots import CODES
 
 
@@ -35,10 +34,7 @@ def release(session, weights):
 
 def release_slots(session, slots):
     """Frees the memory of these slots. No verb may need them before hold_slots."""
-    freed = [s for s in slots if session.tensors[s.id].untyped_storage().nbytes()]
-    if freed:
-        ops.move_slots(session.number, [s.id for s in freed], [None] * len(freed))
-    for s in freed:
+    for s in slots:
         session.tensors[s.id].untyped_storage().resize_(0)
 
 
@@ -57,8 +53,6 @@ def hold_slots(session, slots):
         if storage.nbytes() != size:
             storage.resize_(size)
             made.append(s)
-    if made:
-        ops.move_slots(session.number, [s.id for s in made], [session.tensors[s.id].data_ptr() for s in made])
     return made
 
 

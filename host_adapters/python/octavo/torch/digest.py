@@ -39,12 +39,15 @@ def _values(session):
     return value
 
 
+def _in_fp8(session):
+    return [(name, w) for name, w in session.linears if session.verdicts[name].accepted]
+
+
 def of(session, with_values):
     """One int64 for each of _PARTS."""
     options = [sorted((k, repr(v)) for k, v in session.run.options().items()), sorted(session.run.layer_options().items())]
-    names = sorted(session.sites)
-    shapes = [(n, session.sites[n].n, session.sites[n].k, str(session.sites[n].weight.parameter.dtype))
-              for n in names]
+    shapes = sorted((name, *w.shape, str(w.parameter.dtype)) for name, w in _in_fp8(session))
+    names = [name for name, *_ in shapes]
     return [_number(version()), _number(session.run.identity()), _number(repr(options)),
             int(session.owners is not None), _number(repr(names)), _number(repr(shapes)), _values(session) if with_values else 0]
 
@@ -53,7 +56,7 @@ def compare(session, group, with_values=True):
     """Raises StateError on every rank of the group unless all digests are equal, and before that what
     gpus.check raises: this is the first collective of a session."""
     gpus.check(session, group)
-    mine = torch.tensor([len(session.sites), *of(session, with_values)], device=session.device)
+    mine = torch.tensor([len(_in_fp8(session)), *of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
     collective(session, "all_gather of what the ranks train", dist.all_gather, every, mine, group=group)

@@ -79,7 +79,7 @@ def register():
     def nothing(*_):
         return None
 
-    for name in ("end_step", "optimizer_step", "sum_of_squares", "prepare_step",
+    for name in ("hold_slots", "end_step", "optimizer_step", "sum_of_squares", "prepare_step",
                  "read_parameter", "write_parameter", "run_stage", "shard_measure", "shard_cast",
                  "shard_gathered"):
         fake(f"octavo::{name}")(nothing)

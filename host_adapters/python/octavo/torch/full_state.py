@@ -40,7 +40,7 @@ def full_state(model, to=None):
             session.settle_all()
             owners.release(session)
             for p in session.owned_parameters():  # also on their owners, for copies that are alike on every rank
-                if p.octavo_copy.is_real and session.shares_master(p):
+                if p.octavo_copy.is_real(p) and session.shares_master(p):
                     p.octavo_copy.drop(p)
 
 

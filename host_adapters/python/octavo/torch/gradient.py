@@ -6,11 +6,13 @@ gives plain float values. Adding to it and copying into it rounds to the backend
 whose schema cannot be trusted to name what it writes, such as a collective. Any other write raises
 UnsupportedError, also one to a view of a gradient.
 """
+import weakref
+
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .. import _abi
-from ..errors import UnsupportedError
+from ..errors import StateError, UnsupportedError
 from . import ops
 from .slots import BACKWARD, HOST, MARKED
 
@@ -84,7 +86,8 @@ class GradientView(_Readable):
 
 class SlotGradient(_Readable):
     """p.grad of a parameter whose gradient is in slots. `factor` (float32 scalar; 1 is shared, so it
-    is replaced, never written) multiplies the stored values; the optimizer applies it."""
+    is replaced, never written) multiplies the stored values; the optimizer applies it. It keeps neither the session nor
+    its parameter alive: the parameter holds it in C++, where the collector sees no cycle."""
 
     @staticmethod
     def __new__(cls, session, weights):
@@ -92,10 +95,23 @@ class SlotGradient(_Readable):
         return torch.Tensor._make_wrapper_subclass(cls, p.shape, dtype=p.dtype, device=p.device)
 
     def __init__(self, session, weights):
-        self.session = session
-        self.weights = weights
+        self._session = weakref.ref(session)
+        self._ids = [w.id for w in weights]
         self.begun = set()  # ids of the weights with a gradient since the last zero_grad
         self.factor = ONE
+
+    @property
+    def session(self):
+        session = self._session()
+        if session is None:
+            raise StateError("a gradient in FP8 slots: expected the model that it is of, found that the model is gone; read "
+                             "values = p.grad.plain() while there is one")
+        return session
+
+    @property
+    def weights(self):
+        weights = self.session.weights
+        return [weights[i] for i in self._ids]
 
     def complete(self):
         """Clears the slots of parts that no backward reached, such as experts without tokens."""
@@ -112,11 +128,12 @@ class SlotGradient(_Readable):
 
     def store(self, values):
         """Replaces the gradient by plain values, which are rounded to the backend's format."""
+        self.begun.clear()  # a write that is interrupted leaves zeros, not values with another factor
+        self.factor = ONE
         self.session.write(self.weights[0].parameter, values, _abi.ROLE_GRADIENT)
         for w in self.weights:
             self.session.gradient_is_anew(w)
-        self.begun.update(w.id for w in self.weights)
-        self.factor = ONE
+        self.begun.update(self._ids)
         return self
 
     def scale(self, factor):
@@ -251,12 +268,19 @@ def begin(session, weight):
     if weight.id in gradient.begun:
         if session.owners is not None:
             session.owners.gradients.expect_anew(weight)
+        gradient.apply_factor()  # where the forward came before it
         return 0
     if session.flags.since[BACKWARD] and len(gradient.begun) == 0:
         _forget_dropped(session, weight.parameter)
-    gradient.begun.add(weight.id)
     session.gradient_is_anew(weight)
     return _abi.BACKWARD_OVERWRITE
+
+
+def began(weight):
+    """The slot has the gradient now, and not that of an earlier step: a backward that is interrupted before leaves zeros."""
+    gradient = _held(weight.parameter)
+    if isinstance(gradient, SlotGradient):
+        gradient.begun.add(weight.id)
 
 
 def _forget_dropped(session, p):

@@ -12,6 +12,7 @@ from .backward import gradients
 from .converted import Converted
 from .foreign import check_weight
 from .parameter import SlotParameter
+from .slots import BACKWARD, HOST, TO_END
 from .weight_copy import version as version_of
 
 # Bound here, because torch.compiler.is_compiling would be two look-ups in each call.
@@ -28,7 +29,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, site):
         native, version = _native(site, weight)
-        y, saved = ops.linear_forward(site.run, site.id, 0, version, x, native, bias)
+        y, saved = ops.linear_forward(site.run, site.id, 0 if is_compiling() else ops.ASKED, version, x, native, bias)
         ctx.site = site
         if not site.is_native and not is_compiling():
             ctx.version = version_of(site.weight.parameter)
@@ -113,6 +114,9 @@ def linear(site, x, weight, bias=None, training=True):
         raise UnsupportedError(f"{site.name}: expected eager code or torch.compile, found "
                                "torch.jit.trace; use torch.export or torch.compile")
     try:
+        since = site.flags.since
+        if site.flags.weights[w.id] & HOST or since[BACKWARD] or since[TO_END]:
+            _ask_host(site, x, weight, bias, training)
         if are_transforms_active():
             return transforms.linear(site, _operand(site, x), weight, bias)
         return _product(site, _operand(site, x), weight, bias, training, _apply)
@@ -149,12 +153,34 @@ def _in_host(site, x, weight, bias):
     return plain_linear(x, weight.transpose(-1, -2) if site.weight.transposed else weight, bias)
 
 
+def _flows(site, x, weight, bias):
+    """Whether a gradient does through this product."""
+    weight = weight if site.is_native else site.anchor
+    return is_grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
+
+
+def _ask_host(site, x, weight, bias, training):
+    """What the op would ask the host for, before it: here an exception, such as that of a signal, ends the call as
+    itself."""
+    session, w = site.session, site.weight
+    if site.flags.weights[w.id] & HOST:
+        session.before_forward(w)
+    if (training or _flows(site, x, weight, bias)) and session.is_combining():
+        native, version = _native(site, weight)
+        address = 0 if native is None or version == ops.GATHERED else native.data_ptr()
+        if ops.is_due(session.number, w.id, address, version):
+            session.combine()
+            session.end_step()
+
+
 def _product(site, x, weight, bias, training, apply):
     if not site.is_native:
         weight = site.anchor
     if is_grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
         return apply(x, weight, bias, site)
     flags = ops.NO_BACKWARD if training else ops.NO_BACKWARD | ops.QUIET | _abi.FORWARD_EVALUATION
+    if not is_compiling():
+        flags |= ops.ASKED
     native, version = _native(site, weight)
     return ops.linear_forward(site.run, site.id, flags, version, x, native, bias)[0]
 

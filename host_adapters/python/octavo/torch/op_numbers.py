@@ -4,7 +4,7 @@ import torch
 from .. import _abi
 
 # Flags of linear_forward: `saved` stays empty; casts record nothing.
-NO_BACKWARD, QUIET = 256, 512
+NO_BACKWARD, QUIET, ASKED = 256, 512, 1024
 # Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight; its
 # codes.
 OF_GRAPH, OF_GATHERED, OF_PACKED = 256, 512, 1024

@@ -4,6 +4,7 @@ The library uses torch's stable ABI. Ops refer to a run by number, so a compiled
 its model raises StateError instead of crashing.
 """
 import ctypes
+import threading
 
 import torch
 
@@ -12,7 +13,7 @@ from ..errors import OctavoError, ResourceError, UnsupportedError, VersionError,
 from ..installation import OPS, TORCH, numbers
 from ..library import folder, liboctavo, once
 from . import fakes
-from .op_numbers import (ASK_TORCH, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
+from .op_numbers import (ASK_TORCH, ASKED, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
                          OF_PACKED, PACKED, PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU, QUIET, TORCH_DTYPES,
                          WANT_DB, WANT_DW, WANT_DX)
 
@@ -32,15 +33,16 @@ class ParameterShape(ctypes.Structure):
     _fields_ = [("name", _abi.Str), ("transposed", ctypes.c_uint32)]
 
 
-# Their first argument is Registration.host, which this package does not need.
+# Of compiled code: everything else asks the host before the op, see coupling. Their first argument is Registration.host,
+# which this package does not need.
+ANSWER = 256  # octavo::core::kAnswer
 COMBINE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
 SETTLE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class Registration(ctypes.Structure):
     """As octavo::core::Registration."""
-    _fields_ = [("run", ctypes.c_void_p), ("slots", ctypes.POINTER(ctypes.c_void_p)),
-                ("parameters", ctypes.POINTER(ParameterShape)),
+    _fields_ = [("run", ctypes.c_void_p), ("parameters", ctypes.POINTER(ParameterShape)),
                 ("linears", ctypes.POINTER(LinearShape)),
                 ("gradients", ctypes.c_void_p), ("weights", ctypes.c_void_p),
                 ("since", ctypes.c_void_p), ("combine", COMBINE), ("settle", SETTLE),
@@ -74,9 +76,8 @@ def library():
     lib.octavo_torch_register.argtypes = [ctypes.POINTER(Registration)]
     lib.octavo_torch_diagnose.argtypes = [ctypes.c_char_p]
     lib.octavo_torch_release.argtypes = [ctypes.c_int64]
-    lib.octavo_torch_move_slots.restype = ctypes.c_uint32
-    lib.octavo_torch_move_slots.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint32),
-                                            ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64]
+    lib.octavo_torch_is_due.restype = ctypes.c_int32
+    lib.octavo_torch_is_due.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int64]
     lib.octavo_torch_plan_shard.restype = ctypes.c_uint32
     lib.octavo_torch_plan_shard.argtypes = [ctypes.c_int64, ctypes.c_uint32, ctypes.c_int64,
                                             ctypes.POINTER(ctypes.c_uint64)]
@@ -100,41 +101,47 @@ def take_diagnostics():
     return library().octavo_torch_take_diagnostics().decode("utf-8", "replace")
 
 
-def register(run, weights, linears, plans, slots, flags, callbacks, device):
-    """Registers a sealed run and returns its number.
+def register(opened, weights, linears, plans, slots, flags, callbacks, device):
+    """Registers a sealed session_run.Run and returns its number.
 
     weights: the Weight of each parameter; linears: [(name, Weight)]; plans: an octavo_linear_plan
-    per linear; slots: a tensor per slot, None for a native one; flags: Flags; callbacks: (COMBINE,
-    SETTLE), functions of the host; device: a torch.device. Slots, flags and callbacks must live
+    per linear; slots: a tensor per slot, None for a native one, which each op asks for its memory; flags: Flags;
+    callbacks: (COMBINE, SETTLE), functions of the host; device: a torch.device. Flags and callbacks must live
     until release.
     """
     shapes = [LinearShape(_abi.Str.of(name), *w.shape, DTYPES[w.parameter.dtype], w.id)
               for name, w in linears]
     given = Registration(
-        run.handle, (ctypes.c_void_p * len(slots))(*(None if t is None else t.data_ptr()
-                                                     for t in slots)),
-        (ParameterShape * len(weights))(*(ParameterShape(_abi.Str.of(w.name), w.transposed)
-                                          for w in weights)),
+        opened.handle,
+        (ParameterShape * len(weights))(*(ParameterShape(_abi.Str.of(w.name), w.transposed) for w in weights)),
         (LinearShape * len(shapes))(*shapes), ctypes.addressof(flags.gradients),
         ctypes.addressof(flags.weights), ctypes.addressof(flags.since), *callbacks, None,
         len(weights), len(shapes), _abi.Str.of(str(device)))
     number = library().octavo_torch_register(ctypes.byref(given))
     if number == 0:
         raise UnsupportedError(take_diagnostics())
+    held = {i: t for i, t in enumerate(slots) if t is not None}
+    try:
+        run("hold_slots", number, list(held), list(held.values()))
+    except BaseException:
+        library().octavo_torch_release(number)
+        raise
     fakes.shapes_of[number] = fakes.Shapes(shapes, plans)
     return number
 
 
 def answer(call):
-    """The status of a function of the host that an op calls; an exception becomes the text of the
-    op's error."""
+    """What a function of the host answers to the op that calls it. An exception becomes the text of the op's error; one
+    that ends programs, such as KeyboardInterrupt, is also raised as itself once the op has failed."""
     try:
         call()
-    except Exception as e:  # none may cross C
-        status = e.status if isinstance(e, OctavoError) else OctavoError.status
-        library().octavo_torch_diagnose(f"{e or type(e).__name__}".encode())
-        return status
-    return 0
+    except BaseException as e:  # none may cross C
+        status, said = (e.status, str(e)) if isinstance(e, OctavoError) else (OctavoError.status, f"{type(e).__name__}: {e}")
+        library().octavo_torch_diagnose(said.encode("utf-8", "replace"))
+        if not isinstance(e, Exception):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(type(e)))
+        return ANSWER + status
+    return ANSWER
 
 
 def release(number):
@@ -143,13 +150,9 @@ def release(number):
     library().octavo_torch_release(number)
 
 
-def move_slots(number, slots, addresses):
-    """The memory of these slots (ids) is at these addresses from now on; None: it is released."""
-    count = len(slots)
-    status = library().octavo_torch_move_slots(number, (ctypes.c_uint32 * count)(*slots),
-                                               (ctypes.c_void_p * count)(*addresses), count)
-    if status:
-        raise error(status, take_diagnostics())
+def is_due(number, parameter, data, version):
+    """Whether a forward that records would be a boundary, by the weight (an id) at this address and of this version."""
+    return bool(library().octavo_torch_is_due(number, parameter, data, version))
 
 
 def plan_shard(number, parameter, rows):

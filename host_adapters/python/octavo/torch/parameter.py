@@ -69,6 +69,11 @@ class SlotParameter(torch.nn.Parameter):
                 "a weight in slots: expected code that reads p.grad after backward(), found "
                 f"{func.__name__}, which its gradient never passes; use te, or exclude the layer with "
                 "the filter of octavo.prepare")
+        if func is _T.share_memory_:
+            raise UnsupportedError(
+                f"{args[0].octavo_copy.name}: expected a weight of this process alone, found share_memory_: its values are in "
+                'slots, and a copy that processes shared would not be what linears multiply by; set fp8.backend = "te", call '
+                "share_memory() before octavo.prepare and train with octavo in one process, or pass each process a copy")
         if func is _T.is_contiguous:
             return True
         if func is _T.stride:
@@ -76,7 +81,7 @@ class SlotParameter(torch.nn.Parameter):
         if func is _T.to and _is_there(*args, **kwargs):
             return args[0]
         if func == _SET_DATA:
-            if args[1] is args[0] and not args[0].octavo_copy.is_real:
+            if args[1] is args[0] and not args[0].octavo_copy.is_real(args[0]):
                 return None  # Module.to, which has changed nothing
             return args[0].octavo_copy.replace(args[0], args[1])
         if func in _REQUIRES_GRAD:
@@ -115,7 +120,7 @@ class SlotParameter(torch.nn.Parameter):
         """A plain parameter with the values; the copy of the session takes it into its slots."""
         if id(self) not in memo:
             session = self.octavo_copy.session()
-            if self.octavo_copy.is_real:
+            if self.octavo_copy.is_real(self):
                 values = raw(self).clone()
             elif not session.can_read(self) and (id(session) in memo or id(holder_of(session)) in memo):
                 values = placeholder(self)  # the copy of the session has it in slots
@@ -149,7 +154,7 @@ def adopt(session, p):
     """Makes it a parameter whose values are in the slots of a session already."""
     p.__class__ = SlotParameter
     p.octavo_copy = Copy(session, p)
-    set_raw(p, placeholder(p))
+    set_raw(p, p.octavo_copy.absent)
 
 
 def take(session, p):

@@ -5,7 +5,7 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..session_run import Config
-from . import fsdp, gather as gathers, gpus, ops, owners, parameter, tensor_parallel, wrapping  # noqa: F401 (a hook)
+from . import fsdp, gather as gathers, gpus, ops, owners, parameter, sent, tensor_parallel, wrapping  # noqa: F401 (hooks)
 from . import optimizer as optimizers
 from .attention import fast_paths
 from .converted import attach
@@ -232,6 +232,7 @@ def _convert(model, optimizer, config, accept, group, gather, shards, functional
             for module in modules:
                 attach(module, session, _own_weights(multiplied, module))
             converted.append(candidate.module)
+        session.unplaced.clear()
         for module, attribute, value in fast_paths(model, converted):
             undo.append((module, module.__class__, dict(module.__dict__)))
             module.__dict__.setdefault("octavo_plain_attributes", {})[attribute] = getattr(

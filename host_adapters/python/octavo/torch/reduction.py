@@ -13,7 +13,7 @@ from .. import _abi
 from ..errors import StateError
 from .bucket import Bucket, Flight
 from .collective import collective
-from .gradient import absorb, begin
+from .gradient import absorb, began, begin
 from .groups import wrapper_of
 
 BUCKET_BYTES = 25 << 20  # size as float32 gradients; torch's default
@@ -131,6 +131,7 @@ class Reducer:
                 self.filled.add(w.id)
                 begin(self.session, w)
                 self.session.clear_gradient(w)
+                began(w)
         owned = self._owned()
         if owned is not None:  # what no backward has reached since the last reduction counts again
             self.session.owners.spread(self.session, bucket.weights)

@@ -14,6 +14,7 @@ from ..session_run import Run
 from . import caches, cublas, device, ops, parameter
 from .foreign import local
 from .gather import Gather
+from .groups import group_of
 from .lost import Watch
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
@@ -140,9 +141,10 @@ class Session(Stored):
         callbacks = self._callbacks()
         self.number = ops.register(self.run, self.weights, [(n, w) for _, n, w in self._accepted],
                                    plans, self.tensors, self.flags, callbacks, self.device)
-        self._release = weakref.finalize(self, _close, self.number, self.run, self.flags, callbacks,
-                                         self.tensors)
-        self.sites = {name: Site(self, id, name, w) for id, name, w in self._accepted}
+        self._release = weakref.finalize(self, _close, self.number, self.run, self.flags, callbacks)
+        # Each keeps its session: modules keep them, so that a model that is dropped is freed without the collector.
+        self.unplaced = {name: Site(self, id, name, w) for id, name, w in self._accepted}
+        self.sites = weakref.WeakValueDictionary(self.unplaced)
         self.needs_own_optimizer = bool(self.gradient_slots) or any(
             not w.is_native for w in self.weights)
         self.nonfinite = next((self.tensors[s.id] for s in self.slots
@@ -234,6 +236,10 @@ class Session(Stored):
     def has_called(self):
         """Whether any forward has called the backend."""
         return ops.calls(self.number, _abi.VERB_FORWARD) > 0
+
+    def is_combining(self):
+        """Whether the ranks combine what casts record."""
+        return bool(self.reduced) and group_of(self) is not None
 
     def combine(self):
         """Combines the maxima and counts of all ranks, so that they derive equal scales."""

@@ -92,6 +92,7 @@ class Site:
         self.gradient = plan.gradient
         self.run = session.number
         self.is_native = weight.is_native
+        self.flags = session.flags
         # Stands for a weight in slots where autograd asks which products to differentiate.
         self.anchor = torch.zeros((), device=session.device, requires_grad=not weight.is_frozen)
         self._leaf = None  # what adds to the .grad of the anchor
@@ -113,4 +114,4 @@ class Site:
 
 
 def site_of(session, name):
-    return session.sites[name]
+    return session.unplaced.pop(name, None) or session.sites[name]

@@ -7,7 +7,7 @@ from . import fsdp, ops, parameter
 from .caches import is_released
 from .foreign import local
 from .gradient import SlotGradient, absorb, apply_factor, is_plain
-from .slots import CODES, HOST, MOVED, REPLAYS
+from .slots import BACKWARD, CODES, FORWARD, HOST, MOVED, REPLAYS, TO_END
 
 _MOMENTS = {_abi.ROLE_EXP_AVG, _abi.ROLE_EXP_AVG_SQ, _abi.ROLE_COUNTER}
 
@@ -84,8 +84,6 @@ class Stored:
         for w in self.weights_of(p):
             plain = w.of(values.detach().to(p.dtype)).contiguous()
             ops.run("write_parameter", self.number, w.id, role, plain)
-            if role != _abi.ROLE_GRADIENT:
-                self.flags.set(w.id, CODES | MOVED)
 
     def can_read(self, p, role=_abi.ROLE_MASTER_WEIGHT):
         """Whether this rank holds the values of a role."""
@@ -105,10 +103,15 @@ class Stored:
     def before_forward(self, weight):
         """A forward is about to multiply by a weight whose flag HOST is set."""
         p = weight.parameter
-        self.settle(p)
-        apply_factor(p)
-        if not (isinstance(p, parameter.SlotParameter) and p.octavo_copy.is_real):
-            self.flags.clear(weight.id, HOST)
+        self.flags.clear(weight.id, HOST)
+        try:
+            self.settle(p)
+            apply_factor(p)
+        except BaseException:
+            self.flags.set(weight.id, HOST)
+            raise
+        if isinstance(p, parameter.SlotParameter) and p.octavo_copy.is_real(p):
+            self.flags.set(weight.id, HOST)
 
     def settle_all(self):
         for p in self.owned_parameters():
@@ -184,6 +187,10 @@ class Stored:
         among: the Weights that all ranks step together, with shard_optimizer_state."""
         self.settle_all()  # what was written since the forward counts
         weights = [self.weights[i] for i in ids]
+        for w in among if self.owners is not None else weights:  # also where the rest of this is interrupted
+            self.flags.set(w.id, CODES | MOVED)
+            if not w.is_native:
+                w.parameter.octavo_copy.is_behind = True
         if ids:
             ops.run("optimizer_step", self.number, ids, list(range(len(ids))), hyper, skip,
                     *self._natives(weights))
@@ -234,7 +241,11 @@ class Stored:
             self.gather.stale()
 
     def slots_changed(self):
-        """After something wrote the slots themselves: torch's copies and the codes follow."""
+        """After something wrote the slots themselves: torch's copies and the codes follow, and what ran before, such as a
+        step that was interrupted, is no part of a step."""
         self.codes_are_stale()
+        since = self.flags.since
+        since[FORWARD] = since[BACKWARD] = since[TO_END] = 0
+        self.is_combined = False
         for p in self.owned_parameters():
             p.octavo_copy.follow(p)

@@ -40,7 +40,7 @@ class _Transformed(torch.autograd.Function):
         version = ops.GATHERED if site.weight.is_sharded else ops.ASK_TORCH
         if site.weight.is_packed:
             weight, version = None, ops.PACKED
-        return ops.linear_forward(site.run, site.id, 0, version, x, weight, bias)
+        return ops.linear_forward(site.run, site.id, ops.ASKED, version, x, weight, bias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -40,15 +40,18 @@ def placeholder(p):
 
 
 class Copy:
-    """The copy in torch's memory of one parameter in slots."""
+    """The copy in torch's memory of one parameter in slots. A signal's handler may come between any two lines and use the
+    parameter, or end the call: whether there is a copy is what memory the parameter has, which changes at once."""
 
     def __init__(self, session, parameter):
         self._session = weakref.ref(session)
         self._ids = [w.id for w in session.weights_of(parameter)]
-        self._name, self._kind = session.weights_of(parameter)[0].name, (parameter.shape, parameter.dtype)
-        self.is_real = False
+        self.name, self._kind = session.weights_of(parameter)[0].name, (parameter.shape, parameter.dtype)
+        self.absent = placeholder(parameter)  # its memory while there is no copy
+        self._absent = self.absent.untyped_storage()._cdata
         self.seen = 0            # the version that the slots have
         self.is_suspect = False  # other code used it since the last comparison, or holds it: a write may leave no trace
+        self.is_behind = False   # a step may have changed the slots since
 
     def session(self):
         session = self._session()
@@ -66,35 +69,40 @@ class Copy:
         if session is not None and not session.is_closed:
             session.drop_graph_gradient(p)
 
-    def _flag(self, on):
+    def is_real(self, p):
+        return raw(p).untyped_storage()._cdata != self._absent
+
+    def _flag(self):
+        """The next forward asks settle."""
         flags = self.session().flags
         for id in self._ids:
-            (flags.set if on else flags.clear)(id, HOST)
+            flags.set(id, HOST)
 
     def make_real(self, p):
         """Other code uses it. Reads the slots into memory of torch, unless it is there."""
-        if self.is_real:
-            self.is_suspect = True
-            return
-        set_raw(p, self.session().read(p))
-        self.is_real, self.is_suspect, self.seen = True, True, version(p)
-        self._flag(True)
+        if self.is_behind:
+            self.follow(p)
+        if not self.is_real(p):
+            set_raw(p, self.session().read(p))
+            self.seen = version(p)
+        self.is_suspect = True
+        self._flag()
 
     def make_blank(self, p):
         """Gives it memory for values that overwrite all of it, where those of the slots cannot be read. Returns
         whether it did."""
-        is_blank = not self.is_real and not self.session().can_read(p)
+        is_blank = not self.is_real(p) and not self.session().can_read(p)
         if is_blank:
             set_raw(p, torch.full(p.shape, float("nan"), dtype=p.dtype, device=p.device))
-            self.is_real, self.seen = True, -1
-            self._flag(True)
+            self.seen = -1
+            self._flag()
         return is_blank
 
     def _expect_alike(self, values):
         if (values.shape, values.dtype) != self._kind:
             shape, dtype = self._kind
             raise InvalidError(
-                f"{self._name}: expected {tuple(shape)} of {dtype}, as at octavo.prepare, found values of "
+                f"{self.name}: expected {tuple(shape)} of {dtype}, as at octavo.prepare, found values of "
                 f"{tuple(values.shape)} of {values.dtype} in its place; call octavo.restore(model), change it and prepare it "
                 "again")
 
@@ -107,18 +115,28 @@ class Copy:
                 f"them on {data.device}; call octavo.restore(model), move it and prepare it again")
         self._expect_alike(data)
         set_raw(p, data)
-        self.is_real, self.is_suspect, self.seen = True, True, -1
-        self._flag(True)
+        self.is_suspect, self.is_behind, self.seen = True, False, -1
+        self._flag()
+
+    def _values(self, p):
+        values = raw(p)
+        self._expect_alike(values)
+        last = values.storage_offset() + sum((n - 1) * step for n, step in zip(values.shape, values.stride()))
+        if values.numel() and values.untyped_storage().nbytes() < (last + 1) * values.itemsize:
+            raise StateError(f"{self.name}: expected its values, found memory that was released, as by "
+                             "untyped_storage().resize_; give it memory again, or assign p.data")
+        return values
 
     def settle(self, p):
         """Writes to the slots what was written to the copy."""
-        if not self.is_real:
+        if self.is_behind:
+            self.follow(p)
+        if not self.is_real(p):
             return
         now = version(p)
         if now == self.seen and not self.is_suspect:
             return
-        session, values = self.session(), raw(p)
-        self._expect_alike(values)
+        session, values = self.session(), self._values(p)
         if not session.can_read(p):
             # The owner keeps its master where the values equal those that it reads. Of float32 they are exact, so
             # the codes that this rank makes of them are the owner's in either case.
@@ -138,18 +156,21 @@ class Copy:
 
     def follow(self, p):
         """After a step: gives the memory back, or updates it where something holds it."""
-        if not self.is_real:
+        if not self.is_real(p):
+            self.is_behind = False
             return
-        session, values = self.session(), raw(p)
+        session, values = self.session(), self._values(p)
         if not session.can_read(p):
             del values
+            self.is_behind = False
             return self._let_go(p, session)
         if _holders(values) > 0 or not p.requires_grad:
             values.copy_(session.read(p))
-            self.seen = version(p)
+            self.seen, self.is_behind = version(p), False
             return
         del values
         self.drop(p)
+        self.is_behind = False
 
     def _let_go(self, p, session):
         """Gives back memory that this rank cannot update. Raises StateError where something else holds it."""
@@ -164,9 +185,8 @@ class Copy:
         """Gives the memory back. A graph that saved the values for its backward is told by their
         version."""
         torch.autograd.graph.increment_version(p)
-        set_raw(p, placeholder(p))
-        self.is_real = self.is_suspect = False
-        self._flag(False)
+        set_raw(p, self.absent)
+        self.is_suspect = False
 
 
 def _holders(values):

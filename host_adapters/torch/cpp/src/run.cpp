@@ -23,13 +23,13 @@ template <class Fn>
 int32_t answer(Fn fn) {
   try {
     fn();
-    return OCTAVO_OK;
+    return core::kAnswer + OCTAVO_OK;
   } catch (const Error &e) {
     core::diagnose(e.what());
-    return e.status();
+    return core::kAnswer + e.status();
   } catch (const std::exception &e) {
     core::diagnose(e.what());
-    return OCTAVO_INTERNAL;
+    return core::kAnswer + OCTAVO_INTERNAL;
   }
 }
 
@@ -128,18 +128,11 @@ void Run::seal() {
     const Parameter &p = parameters_[linear_parameters_[l]];
     linears.push_back({borrow(linear_names_[l]), p.rows, p.cols, p.dtype, p.id});
   }
-  std::vector<void *> slots;
-  for (uint32_t id = 0; id < memory_.size(); ++id) {
-    const at::Tensor &slot = memory_.tensor(id);
-    slots.push_back(slot.defined() ? slot.mutable_data_ptr() : nullptr);
-    if (octavo_run_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
-  }
   const size_t count = parameters_.size();
   flags_.assign(2 * count + core::kSinceCount, 0);
   const std::string device = memory_.device().str();
   core::Registration given = {};
   given.run = handle();
-  given.slots = slots.data();
   given.parameters = shapes.data();
   given.linears = linears.data();
   given.flags = {flags_.data(), flags_.data() + count, flags_.data() + 2 * count};
@@ -153,6 +146,11 @@ void Run::seal() {
   given.linear_count = static_cast<uint32_t>(linears.size());
   given.device = borrow(device);
   entry_ = core::make_entry(given);
+  for (uint32_t id = 0; id < memory_.size(); ++id) {
+    const at::Tensor &slot = memory_.tensor(id);
+    if (slot.defined()) entry_->hold(id, handle_of(slot));
+    if (octavo_run_slot(handle(), id)->role == OCTAVO_ROLE_NONFINITE) nonfinite_ = slot;
+  }
 }
 
 void Run::boundary() {
@@ -185,7 +183,6 @@ void Run::read_parameter(const Parameter &p, uint32_t role, at::Tensor &plain) c
 void Run::write_parameter(const Parameter &p, uint32_t role, const at::Tensor &plain) {
   const at::Tensor matrix = plain.contiguous().view({p.rows, p.cols});
   core::write_parameter(entry(), p.id, role, handle_of(matrix));
-  if (role == OCTAVO_ROLE_WEIGHT) entry().coupling.moved(p.id);
 }
 
 std::vector<Parameter *> Run::parts_of(const at::Tensor &tensor) {

@@ -1,5 +1,4 @@
-// The memory of a run's slots as torch tensors, whose addresses never change. Native slots are the
-// module's own tensors.
+// The memory of a run's slots as torch tensors. Native slots are the module's own tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
