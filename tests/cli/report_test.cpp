@@ -44,7 +44,7 @@ TEST_F(CliReport, an_output_that_is_no_file_is_refused_at_once) {
   ASSERT_EQ(mkfifo(page_.c_str(), 0600), 0);
   const Finished f = report({log});
   EXPECT_EQ(f.exit_code, 2) << f.out;
-  EXPECT_THAT(f.err, HasSubstr("expected no such file, found one"));
+  EXPECT_THAT(f.err, HasSubstr("page.html exists already"));
 }
 
 TEST_F(CliReport, lines_of_json_with_casts_and_texts) {
