@@ -137,8 +137,8 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
 
 bool Coupling::has_moved(uint32_t p, const void *data, int64_t version) const {
   const Codes &codes = codes_[p];
-  return codes.version != kNever && ((get(flags_.weights[p]) & kMoved) != 0 ||
-                                     codes.version != version || codes.data != data);
+  return codes.version != kNever &&
+         ((get(flags_.weights[p]) & kMoved) != 0 || codes.version != version || codes.data != data);
 }
 
 bool Coupling::is_due(uint32_t p, const void *data, int64_t version) {

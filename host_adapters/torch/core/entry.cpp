@@ -1,4 +1,5 @@
-// The lists are made once: natives are arguments of each call, and slots are asked for their memory.
+// The lists are made once: natives are arguments of each call, and slots are asked for their
+// memory.
 #include "entry.h"
 
 #include <torch/csrc/stable/c/shim.h>

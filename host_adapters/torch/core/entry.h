@@ -109,8 +109,8 @@ struct Entry {
   // The stream that calls run on, see stream.h.
   void *stream() const;
   // The tensor of a slot, which each call asks for its memory: it may move between calls, and may
-  // be released while no verb needs it. Setup. Throws for a slot that the run does not have, and for
-  // a tensor without its bytes.
+  // be released while no verb needs it. Setup. Throws for a slot that the run does not have, and
+  // for a tensor without its bytes.
   void hold(uint32_t slot, View tensor);
   // Where a position is now; null: not accessed, native, or released.
   void *address(const Position &at) const {

@@ -139,13 +139,14 @@ OCTAVO_EXPORT void octavo_torch_release(int64_t number) {
   lock.unlock();
 }
 
-// Whether a recording forward of a parameter's weight at `data`, of this version (Coupling::settle),
-// would be a boundary: 1 or 0.
+// Whether a recording forward of a parameter's weight at `data`, of this version
+// (Coupling::settle), would be a boundary: 1 or 0.
 OCTAVO_EXPORT int32_t octavo_torch_is_due(int64_t number, uint32_t parameter, const void *data,
                                           int64_t version) {
   std::shared_lock lock(octavo::ops::mutex);
   const auto found = octavo::ops::entries.find(number);
-  if (found == octavo::ops::entries.end() || parameter >= found->second->parameters.size()) return 0;
+  if (found == octavo::ops::entries.end() || parameter >= found->second->parameters.size())
+    return 0;
   return found->second->coupling.is_due(parameter, data, version) ? 1 : 0;
 }
 
