@@ -139,7 +139,7 @@ def test_an_exception_of_a_handler_is_raised_as_itself_and_no_forward_is_stale(n
 @each
 def test_an_interrupted_program_that_resumes_from_its_checkpoint_has_the_bits_of_one_that_was_not(name):
     model, optimizer = made(name)
-    longest = duration(model, optimizer)
+    longest = 2 * duration(model, optimizer)  # some steps end before their signal
     plain = made(name)
     model, optimizer = made(name)
 
@@ -164,8 +164,11 @@ def test_an_interrupted_program_that_resumes_from_its_checkpoint_has_the_bits_of
                 step(*plain, i)
                 i += 1
     assert 0 < i < COUNT
+    found, expected = octavo.state_dict(model), octavo.state_dict(plain[0])  # which rounds what was written to weights
     for p, q in zip(model.parameters(), plain[0].parameters()):
         assert torch.equal(p.data, q.data)
+    for key in found:
+        assert torch.equal(found[key].view(torch.uint8), expected[key].view(torch.uint8)), key
 
 
 def evaluate(model, optimizer):
@@ -231,4 +234,4 @@ def test_an_exception_of_a_handler_leaves_a_report_as_itself():
             except Stop:
                 caught += 1
             signals.disarm()
-    assert caught == 4 * COUNT and not signals.lost
+    assert caught + signals.elsewhere == 4 * COUNT and not signals.lost
