@@ -92,8 +92,7 @@ class SlotParameter(torch.nn.Parameter):
         is_blank = (func in _OVERWRITES and isinstance(args[0], SlotParameter)
                     and args[0].octavo_copy.make_blank(args[0]))
         try:
-            for p in _parameters(args) + _parameters(kwargs.values()):
-                p.octavo_copy.make_real(p)
+            held = [p.octavo_copy.make_real(p) for p in _parameters(args) + _parameters(kwargs.values())]  # until it is done
             with _disabled():
                 return func(*args, **kwargs)
         except BaseException:
@@ -152,8 +151,8 @@ def _parameters(values):
 
 def adopt(session, p):
     """Makes it a parameter whose values are in the slots of a session already."""
-    p.__class__ = SlotParameter
     p.octavo_copy = Copy(session, p)
+    p.__class__ = SlotParameter
     set_raw(p, p.octavo_copy.absent)
 
 

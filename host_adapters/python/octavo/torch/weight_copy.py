@@ -72,6 +72,11 @@ class Copy:
     def is_real(self, p):
         return raw(p).untyped_storage()._cdata != self._absent
 
+    def _here(self, p):
+        """The copy's memory; None: there is none. To ask is_real first leaves a handler time to give it back."""
+        values = raw(p)
+        return None if values.untyped_storage()._cdata == self._absent else values
+
     def _flag(self):
         """The next forward asks settle."""
         flags = self.session().flags
@@ -79,14 +84,19 @@ class Copy:
             flags.set(id, HOST)
 
     def make_real(self, p):
-        """Other code uses it. Reads the slots into memory of torch, unless it is there."""
-        if self.is_behind:
-            self.follow(p)
-        if not self.is_real(p):
-            set_raw(p, self.session().read(p))
-            self.seen = version(p)
+        """Other code uses it. Reads the slots into memory of torch, unless it is there. Returns that memory: while the
+        caller holds it, a step in a handler writes to it instead of giving it back."""
+        values = None
+        while values is None:
+            if self.is_behind:
+                self.follow(p)
+            if not self.is_real(p):
+                set_raw(p, self.session().read(p))
+                self.seen = version(p)
+            values = self._here(p)
         self.is_suspect = True
         self._flag()
+        return values
 
     def make_blank(self, p):
         """Gives it memory for values that overwrite all of it, where those of the slots cannot be read. Returns
@@ -119,7 +129,9 @@ class Copy:
         self._flag()
 
     def _values(self, p):
-        values = raw(p)
+        values = self._here(p)
+        if values is None:
+            return None
         self._expect_alike(values)
         last = values.storage_offset() + sum((n - 1) * step for n, step in zip(values.shape, values.stride()))
         if values.numel() and values.untyped_storage().nbytes() < (last + 1) * values.itemsize:
@@ -137,6 +149,8 @@ class Copy:
         if now == self.seen and not self.is_suspect:
             return
         session, values = self.session(), self._values(p)
+        if values is None:
+            return
         if not session.can_read(p):
             # The owner keeps its master where the values equal those that it reads. Of float32 they are exact, so
             # the codes that this rank makes of them are the owner's in either case.
@@ -156,10 +170,11 @@ class Copy:
 
     def follow(self, p):
         """After a step: gives the memory back, or updates it where something holds it."""
-        if not self.is_real(p):
+        values = self._values(p)
+        if values is None:
             self.is_behind = False
             return
-        session, values = self.session(), self._values(p)
+        session = self.session()
         if not session.can_read(p):
             del values
             self.is_behind = False
