@@ -45,6 +45,9 @@ ElfDynamic::ElfDynamic(const ElfSegments &segments) : segments_(segments) {
   constexpr int64_t kRelrsz = 35, kRelr = 36, kRelrent = 37;
   require_table("relative relocations (DT_RELR)", kRelr, kRelrsz, kRelrent, 8);
   require_functions();
+  last_version_ = last_version();
+  require_targets(DT_RELA, DT_RELASZ);
+  require_targets(DT_JMPREL, DT_PLTRELSZ);
 }
 
 bool ElfDynamic::has(int64_t tag) const {
@@ -78,6 +81,72 @@ void ElfDynamic::require_functions() const {
                                   std::pair<int64_t, const char *>{DT_VERNEED, "DT_VERNEED"},
                                   std::pair<int64_t, const char *>{DT_VERDEF, "DT_VERDEF"}})
     if (has(tag) && segments_.bytes_from(value(tag)) < 2) fail_elf(name, " is outside of the file");
+}
+
+template <typename T>
+T ElfDynamic::at(uint64_t address, const char *what) const {
+  uint64_t offset = 0;
+  T found{};
+  if (!segments_.offset_of(address, sizeof(T), &offset) || !segments_.file().read(offset, found))
+    fail_elf(what, " points outside of the file");
+  return found;
+}
+
+// The system's loader follows the chains to their ends, whatever numbers stand in front.
+uint16_t ElfDynamic::last_version() const {
+  constexpr uint64_t kMaxVersions = 4096;
+  uint64_t steps = 0;
+  uint16_t last = 1;  // 0: local, 1: global
+  const auto step = [&] {
+    if (++steps > kMaxVersions) fail_elf("its tables of versions have no end");
+  };
+  for (uint64_t need = has(DT_VERNEED) ? value(DT_VERNEED) : 0, next = 1; need != 0 && next != 0;
+       need += next, step()) {
+    const auto library = at<Elf64_Verneed>(need, "DT_VERNEED");
+    text(library.vn_file);
+    uint64_t aux = need + library.vn_aux;
+    for (uint64_t follow = 1; follow != 0; aux += follow, step()) {
+      const auto version = at<Elf64_Vernaux>(aux, "DT_VERNEED");
+      text(version.vna_name);
+      last = std::max<uint16_t>(last, version.vna_other & 0x7fff);
+      follow = version.vna_next;
+    }
+    next = library.vn_next;
+  }
+  for (uint64_t own = has(DT_VERDEF) ? value(DT_VERDEF) : 0, next = 1; own != 0 && next != 0;
+       own += next, step()) {
+    const auto version = at<Elf64_Verdef>(own, "DT_VERDEF");
+    text(at<Elf64_Verdaux>(own + version.vd_aux, "DT_VERDEF").vda_name);
+    last = std::max<uint16_t>(last, version.vd_ndx & 0x7fff);
+    next = version.vd_next;
+  }
+  return last;
+}
+
+void ElfDynamic::require_targets(int64_t address, int64_t size) const {
+  uint64_t offset = 0;
+  if (!has(address) || !segments_.offset_of(value(address), value(size), &offset)) return;
+  std::vector<Elf64_Rela> some(std::min<uint64_t>(value(size) / sizeof(Elf64_Rela), 1024));
+  for (uint64_t left = value(size) / sizeof(Elf64_Rela); left != 0; left -= some.size()) {
+    some.resize(std::min<uint64_t>(left, some.size()));
+    if (!segments_.file().read(offset, some.data(), some.size() * sizeof(Elf64_Rela)))
+      fail_elf("its relocations cannot be read");
+    offset += some.size() * sizeof(Elf64_Rela);
+    for (const Elf64_Rela &r : some) {
+      if (ELF64_R_TYPE(r.r_info) == 0) continue;  // R_X86_64_NONE, R_AARCH64_NONE
+      if (!segments_.writable(r.r_offset, 8) && !has(DT_TEXTREL))
+        fail_elf("a relocation changes address ", r.r_offset, ", which is outside of its data");
+      const uint64_t index = ELF64_R_SYM(r.r_info);
+      if (index == 0) continue;
+      uint64_t found = 0;
+      if (!segments_.offset_of(value(DT_SYMTAB) + index * sizeof(Elf64_Sym), sizeof(Elf64_Sym),
+                               &found))
+        fail_elf("a relocation names symbol ", index, ", which is outside of the file");
+      if (has(DT_VERSYM) &&
+          (at<uint16_t>(value(DT_VERSYM) + index * 2, "DT_VERSYM") & 0x7fff) > last_version_)
+        fail_elf("symbol ", index, " has a version that its tables do not");
+    }
+  }
 }
 
 std::string ElfDynamic::text(uint64_t offset) const {

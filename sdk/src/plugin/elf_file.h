@@ -75,6 +75,8 @@ class ElfSegments {
   // How many bytes of the file follow `address` in its segment; 0: none.
   uint64_t bytes_from(uint64_t address) const;
   bool executable(uint64_t address) const;
+  // Whether one loaded segment has all of it in memory, and may be written.
+  bool writable(uint64_t address, uint64_t bytes) const;
 
  private:
   void check_header(Elf64_Ehdr *header) const;
@@ -107,6 +109,12 @@ class ElfDynamic {
   void require_table(const char *what, int64_t address, int64_t size, int64_t entry,
                      uint64_t entry_size) const;
   void require_functions() const;
+  // That the system's loader writes nothing outside of the library's own data.
+  void require_targets(int64_t address, int64_t size) const;
+  // The largest index that its tables of versions give.
+  uint16_t last_version() const;
+  template <typename T>
+  T at(uint64_t address, const char *what) const;
   std::string text(uint64_t offset) const;
   std::string text_of(int64_t tag) const;
   bool is(const Elf64_Sym &symbol, const std::string &name) const;
@@ -119,6 +127,7 @@ class ElfDynamic {
   std::vector<Elf64_Dyn> entries_;
   uint64_t strings_ = 0;  // file offset
   uint64_t string_bytes_ = 0;
+  uint16_t last_version_ = 0;
 };
 
 }  // namespace octavo

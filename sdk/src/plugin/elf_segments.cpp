@@ -144,4 +144,10 @@ bool ElfSegments::executable(uint64_t address) const {
   return false;
 }
 
+bool ElfSegments::writable(uint64_t address, uint64_t bytes) const {
+  for (const Elf64_Phdr &l : loads_)
+    if ((l.p_flags & PF_W) != 0 && within(address, bytes, l.p_vaddr, l.p_memsz)) return true;
+  return false;
+}
+
 }  // namespace octavo

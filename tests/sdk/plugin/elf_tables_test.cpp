@@ -137,6 +137,57 @@ TEST_F(ElfTables, entries_that_lie) {
   EXPECT_EQ(with(DT_VERNEED, kFar), "DT_VERNEED is outside of the file");
 }
 
+// The system's loader writes where a relocation says, also into another library.
+TEST_F(ElfTables, relocations_that_lie) {
+  const auto with = [&](int64_t table, auto change) {
+    image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
+    const uint64_t at = image.offset(image.value(table));
+    auto r = image.get<Elf64_Rela>(at);
+    change(r);
+    image.put(at, r);
+    return problem();
+  };
+  const uint64_t code = image.get<Elf64_Sym>(image.symbol(kEntry)).st_value;
+  for (const int64_t table : {DT_RELA, DT_JMPREL}) {
+    for (const uint64_t address : {kFar, code, uint64_t{0}})
+      EXPECT_EQ(with(table, [&](Elf64_Rela &r) { r.r_offset = address; }),
+                "a relocation changes address " + std::to_string(address) +
+                    ", which is outside of its data");
+    EXPECT_EQ(with(table,
+                   [](Elf64_Rela &r) {
+                     r.r_offset = kFar;
+                     r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), 0);  // none
+                   }),
+              "");
+    EXPECT_THAT(with(table,
+                     [](Elf64_Rela &r) {
+                       r.r_info = ELF64_R_INFO(uint64_t{1} << 30, ELF64_R_TYPE(r.r_info));
+                     }),
+                StartsWith("a relocation names symbol 1073741824"));
+  }
+}
+
+TEST_F(ElfTables, versions_that_lie) {
+  const uint64_t rela = image.offset(image.value(DT_JMPREL));
+  const uint64_t index = ELF64_R_SYM(image.get<Elf64_Rela>(rela).r_info);
+  image.put<uint16_t>(image.offset(image.value(DT_VERSYM)) + index * 2, 999);
+  EXPECT_EQ(problem(), "symbol " + std::to_string(index) + " has a version that its tables do not");
+  image = test::ElfImage(test::read_text(OCTAVO_ELF_SAMPLE));
+  const uint64_t need = image.offset(image.value(DT_VERNEED));
+  auto library = image.get<Elf64_Verneed>(need);
+  library.vn_next = 0x7ffffff0;
+  image.put(need, library);
+  EXPECT_EQ(problem(), "DT_VERNEED points outside of the file");
+  library.vn_next = 0;
+  library.vn_file = 0x7ffffff0;
+  image.put(need, library);
+  EXPECT_THAT(problem(), StartsWith("a name is outside of its table of names"));
+  library.vn_file = 0;
+  library.vn_aux = 0x7ffffff0;
+  image.put(need, library);
+  EXPECT_EQ(problem(), "DT_VERNEED points outside of the file");
+}
+
 TEST_F(ElfTables, names) {
   const uint64_t longer = image.add_name("lib" + std::string(100, 'x') + ".so.1");
   image.set_value(DT_NEEDED, longer);
