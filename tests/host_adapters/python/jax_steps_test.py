@@ -224,6 +224,7 @@ def test_an_exported_evaluation_in_another_process(own, other, tmp_path):
     exported = jax.export.export(evaluation, disabled_checks=oj.export_checks())(state.slots, p, batch())
     (tmp_path / "program").write_bytes(exported.serialize())
     program = (f"import pathlib, sys; sys.path.insert(0, {str(__file__.rsplit('/', 1)[0])!r})\n"
+               "from torchrun import apart; apart('equinox')\n"
                "import jax, jax.export, numpy as np, octavo.jax as oj; from jax_parts import batch, weights\n"
                f"before = oj.init(weights({sizes}), overrides={overrides('current', **E4M3)!r})\n"
                f"state = oj.init(weights({sizes}), overrides={ {**config, **other}!r})\n"
