@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "octavo/octavo.h"
@@ -11,7 +12,7 @@
 
 namespace octavo::test {
 
-inline octavo_str borrow(const std::string &s) {
+inline octavo_str borrow(std::string_view s) {
   return {s.data(), s.size()};
 }
 inline std::string text_of(octavo_str s) {
