@@ -21,8 +21,9 @@ FAILED = re.compile(r"^\[  FAILED  \] ([\w./]+)", re.M)
 class Scratch:
     """Of a folder, which one run at a time may use."""
 
-    def __init__(self, folder):
-        self.folder, self.build = folder.resolve(), folder.resolve() / "build/cpu"
+    def __init__(self, folder, preset="cpu", options=()):
+        self.folder, self.build = folder.resolve(), folder.resolve() / "build" / preset
+        self.preset, self.options = preset, options
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = open(self.folder / "lock", "w")
         try:
@@ -46,14 +47,14 @@ class Scratch:
         sources = ";".join(file for group in GROUPS for file in group.files())
         subprocess.run(
             ["bash", "-c", 'source samples/packages.sh; use_ccache "$PWD"; '
-             'exec cmake --preset cpu "${OCTAVO_COMPILER_LAUNCHER[@]}" "$@"', "cmake",
+             f'exec cmake --preset {self.preset} "${{OCTAVO_COMPILER_LAUNCHER[@]}}" "$@"', "cmake", *self.options,
              f"-DCMAKE_PROJECT_octavo_INCLUDE={self.folder}/tests/mutation/apart.cmake", f"-DOCTAVO_MUTATED={sources}",
              "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
 
     def make(self, *targets, cached=True):
         """Whether these could be built, and what ninja said. cached: what is compiled will be compiled again."""
-        script = 'source samples/packages.sh; use_ccache "$PWD"; exec ninja -C build/cpu -j1 "$@"'
-        done = subprocess.run(["bash", "-c", script, "ninja", *targets], cwd=self.folder, capture_output=True, text=True,
+        script = 'source samples/packages.sh; use_ccache "$PWD"; exec ninja -C "$1" -j1 "${@:2}"'
+        done = subprocess.run(["bash", "-c", script, "ninja", self.build, *targets], cwd=self.folder, capture_output=True, text=True,
                               errors="replace", check=False, env={**os.environ, **({} if cached else {"CCACHE_DISABLE": "1"})})
         return done.returncode == 0, done.stdout + done.stderr
 
