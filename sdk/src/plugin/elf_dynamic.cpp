@@ -45,9 +45,9 @@ ElfDynamic::ElfDynamic(const ElfSegments &segments) : segments_(segments) {
   constexpr int64_t kRelrsz = 35, kRelr = 36, kRelrent = 37;
   require_table("relative relocations (DT_RELR)", kRelr, kRelrsz, kRelrent, 8);
   require_functions();
-  last_version_ = last_version();
-  require_targets(DT_RELA, DT_RELASZ);
-  require_targets(DT_JMPREL, DT_PLTRELSZ);
+  const uint16_t last = last_version();
+  require_targets(DT_RELA, DT_RELASZ, last);
+  require_targets(DT_JMPREL, DT_PLTRELSZ, last);
 }
 
 bool ElfDynamic::has(int64_t tag) const {
@@ -123,7 +123,7 @@ uint16_t ElfDynamic::last_version() const {
   return last;
 }
 
-void ElfDynamic::require_targets(int64_t address, int64_t size) const {
+void ElfDynamic::require_targets(int64_t address, int64_t size, uint16_t last_version) const {
   uint64_t offset = 0;
   if (!has(address) || !segments_.offset_of(value(address), value(size), &offset)) return;
   std::vector<Elf64_Rela> some(std::min<uint64_t>(value(size) / sizeof(Elf64_Rela), 1024));
@@ -143,7 +143,7 @@ void ElfDynamic::require_targets(int64_t address, int64_t size) const {
                                &found))
         fail_elf("a relocation names symbol ", index, ", which is outside of the file");
       if (has(DT_VERSYM) &&
-          (at<uint16_t>(value(DT_VERSYM) + index * 2, "DT_VERSYM") & 0x7fff) > last_version_)
+          (at<uint16_t>(value(DT_VERSYM) + index * 2, "DT_VERSYM") & 0x7fff) > last_version)
         fail_elf("symbol ", index, " has a version that its tables do not");
     }
   }
@@ -203,12 +203,7 @@ std::optional<Elf64_Sym> ElfDynamic::symbol(uint64_t index) const {
 }
 
 uint32_t ElfDynamic::word(uint64_t address) const {
-  uint64_t offset = 0;
-  uint32_t found = 0;
-  if (!segments_.offset_of(address, sizeof(found), &offset) ||
-      !segments_.file().read(offset, found))
-    fail_elf("its hash table points outside of the file");
-  return found;
+  return at<uint32_t>(address, "its hash table");
 }
 
 std::optional<Elf64_Sym> ElfDynamic::find(const std::string &name) const {

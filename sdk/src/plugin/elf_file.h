@@ -110,9 +110,10 @@ class ElfDynamic {
                      uint64_t entry_size) const;
   void require_functions() const;
   // That the system's loader writes nothing outside of the library's own data.
-  void require_targets(int64_t address, int64_t size) const;
+  void require_targets(int64_t address, int64_t size, uint16_t last_version) const;
   // The largest index that its tables of versions give.
   uint16_t last_version() const;
+  // Of an address; `what` names the table that led there.
   template <typename T>
   T at(uint64_t address, const char *what) const;
   std::string text(uint64_t offset) const;
@@ -127,7 +128,6 @@ class ElfDynamic {
   std::vector<Elf64_Dyn> entries_;
   uint64_t strings_ = 0;  // file offset
   uint64_t string_bytes_ = 0;
-  uint16_t last_version_ = 0;
 };
 
 }  // namespace octavo

@@ -69,13 +69,13 @@ class Copy:
         if session is not None and not session.is_closed:
             session.drop_graph_gradient(p)
 
-    def is_real(self, p):
-        return raw(p).untyped_storage()._cdata != self._absent
-
     def _here(self, p):
         """The copy's memory; None: there is none. To ask is_real first leaves a handler time to give it back."""
         values = raw(p)
         return None if values.untyped_storage()._cdata == self._absent else values
+
+    def is_real(self, p):
+        return self._here(p) is not None
 
     def _flag(self):
         """The next forward asks settle."""
