@@ -68,16 +68,13 @@ Owned empty_of(const Entry &e, const int64_t *sizes, size_t dims, uint32_t dtype
 
 // The values in a dtype of OCTAVO_..., rounded to nearest even.
 Owned converted(View t, uint32_t dtype) {
-  AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &handle));
-  const torch::stable::Tensor source(handle);
+  const torch::stable::Tensor source(shared(t).release());
   using torch::headeronly::ScalarType;
   const ScalarType type = dtype == OCTAVO_F32    ? ScalarType::Float
                           : dtype == OCTAVO_BF16 ? ScalarType::BFloat16
                                                  : ScalarType::Half;
   const torch::stable::Tensor copy = torch::stable::to(source, type);
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(copy.get(), &handle));
-  return Owned(handle);
+  return shared(View(copy.get()));
 }
 
 // Whether memory is that of a contiguous transposed matrix.
@@ -196,13 +193,10 @@ void check_floats(const Entry &e, View t, int64_t at_least, const char *name) {
 
 Dense::Dense(View t, bool transposed) : given_(t) {
   if (!transposed && t.is_contiguous()) return;
-  AtenTensorHandle shared = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(t.handle(), &shared));
-  const torch::stable::Tensor same(shared);
+  const torch::stable::Tensor same(shared(t).release());
   const torch::stable::Tensor copy =
       torch::stable::contiguous(transposed ? torch::stable::transpose(same, 0, 1) : same);
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(copy.get(), &shared));
-  copy_ = Owned(shared);
+  copy_ = shared(View(copy.get()));
 }
 
 Owned empty(const Entry &e, std::initializer_list<int64_t> sizes, uint32_t dtype) {

@@ -19,9 +19,7 @@ namespace {
 // Counted up by every change in place that torch sees, through views and detached aliases, too;
 // kNoVersion for a tensor of inference mode.
 int64_t version_of(View weight) {
-  AtenTensorHandle shared = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(weight.handle(), &shared));
-  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared)};
+  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared(weight).release())};
   if (torch_call_dispatcher("aten::_version", "", stack.data(), TORCH_ABI_VERSION) !=
       AOTI_TORCH_SUCCESS)
     return Coupling::kNoVersion;
@@ -30,9 +28,7 @@ int64_t version_of(View weight) {
 
 // Another tensor over the same memory, which stays as long as this one.
 Owned alias_of(View weight) {
-  AtenTensorHandle shared = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(weight.handle(), &shared));
-  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared)};
+  std::array<StableIValue, 1> stack{torch::stable::detail::from(shared(weight).release())};
   TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::detach", "", stack.data(), TORCH_ABI_VERSION));
   return Owned(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
