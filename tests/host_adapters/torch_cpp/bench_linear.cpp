@@ -5,12 +5,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <benchmark/benchmark.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "octavo/torch/linear.h"
 #include "octavo/torch/prepare.h"
@@ -73,6 +76,23 @@ void adapter_recorded(benchmark::State &state) {
   for (auto _ : state) benchmark::DoNotOptimize(p.model->layer->forward(p.x));
 }
 BENCHMARK(adapter_recorded)->Arg(4)->Arg(64);
+
+// What a call pays for asking torch where its slots are: a verb of te current reads six or fewer.
+void slot_addresses(benchmark::State &state) {
+  std::vector<AtenTensorHandle> slots(static_cast<size_t>(state.range(0)));
+  const int64_t size = 64, stride = 1;
+  for (AtenTensorHandle &slot : slots)
+    aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
+                             aoti_torch_device_type_cpu(), 0, &slot);
+  for (auto _ : state)
+    for (AtenTensorHandle slot : slots) {
+      void *address = nullptr;
+      torch_get_mutable_data_ptr(slot, &address);
+      benchmark::DoNotOptimize(address);
+    }
+  for (AtenTensorHandle slot : slots) aoti_torch_delete_tensor_object(slot);
+}
+BENCHMARK(slot_addresses)->Arg(1)->Arg(6);
 
 void torch_linear(benchmark::State &state) {
   torch::nn::Linear layer(state.range(0), state.range(0));
