@@ -11,10 +11,10 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-# shellcheck source=samples/packages.sh
-source samples/packages.sh
-# shellcheck source=samples/torch_env/paths.sh
-source samples/torch_env/paths.sh
+# shellcheck source=tests/environment/packages.sh
+source tests/environment/packages.sh
+# shellcheck source=tests/environment/paths.sh
+source tests/environment/paths.sh
 
 host=plain
 if [[ ${1:-} == --host ]]; then
@@ -34,7 +34,7 @@ options=()
 if [[ $host != plain ]]; then
   groups=(torch)
   [[ $host != jax ]] || groups+=(jax)
-  bash samples/torch_env/install.sh "${groups[@]}"
+  bash tests/environment/install.sh "${groups[@]}"
   case $host in
     jax) options+=(-DOCTAVO_BUILD_JAX=ON -DOCTAVO_JAX_INCLUDE="$(jax_env_include)") ;;
     torch) options+=(-DOCTAVO_BUILD_TORCH=ON) ;;&

@@ -12,8 +12,8 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-# shellcheck source=samples/packages.sh
-source samples/packages.sh
+# shellcheck source=tests/environment/packages.sh
+source tests/environment/packages.sh
 
 report=no
 case "$#/${1:-}" in

@@ -21,10 +21,10 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-# shellcheck source=samples/packages.sh
-source samples/packages.sh
-# shellcheck source=samples/torch_env/paths.sh
-source samples/torch_env/paths.sh
+# shellcheck source=tests/environment/packages.sh
+source tests/environment/packages.sh
+# shellcheck source=tests/environment/paths.sh
+source tests/environment/paths.sh
 
 run=main
 hours=
@@ -118,7 +118,7 @@ export OCTAVO_FUZZ_SECONDS=${OCTAVO_FUZZ_SECONDS:-5}
 # install_torch_env <group...>: fails only when that is not possible here, with the reason in print.
 install_torch_env() {
   local code=0
-  bash samples/torch_env/install.sh "$@" || code=$?
+  bash tests/environment/install.sh "$@" || code=$?
   [[ $code -eq 0 || $code -eq 77 ]] || exit "$code"
   [[ $code -eq 0 ]]
 }
@@ -139,7 +139,7 @@ if has_preset cuda && ! command -v nvcc >/dev/null; then
 fi
 if has_preset cpu-aarch64; then
   code=0
-  bash samples/aarch64.sh || code=$?
+  bash tests/environment/aarch64.sh || code=$?
   [[ $code -eq 0 || $code -eq 77 ]] || exit "$code"
   [[ $code -eq 0 ]] || leave_out cpu-aarch64
 fi

@@ -1,9 +1,9 @@
 # Toolchain file: compiles for linux-aarch64 on another machine, with Debian's cross compiler.
 #
-#   bash samples/aarch64.sh
+#   bash tests/environment/aarch64.sh
 #   cmake --preset cpu-aarch64
 #
-# samples/aarch64.sh installs the compiler, qemu-user and the libraries that Octavo links, these into
+# tests/environment/aarch64.sh installs the compiler, qemu-user and the libraries that Octavo links, these into
 # OCTAVO_AARCH64_ROOT. What is built starts here through qemu-aarch64. With OCTAVO_AARCH64_RELEASE it asks for
 # the loader where systems for aarch64 have it: sdk/packaging/release.sh ships that.
 set(CMAKE_SYSTEM_NAME Linux)

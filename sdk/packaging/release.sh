@@ -19,10 +19,10 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/packages.sh
-source "$root/samples/packages.sh"
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/packages.sh
+source "$root/tests/environment/packages.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 
 fail() {
   echo "release: $1" >&2
@@ -89,13 +89,13 @@ makes() {
 needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_RELEASE_PACKAGES[@]}")
 [[ -z $key ]] || needed+=(minisign)
 install_missing "${needed[@]}" || exit 77
-[[ $arch != aarch64 ]] || bash "$root/samples/aarch64.sh" || exit
+[[ $arch != aarch64 ]] || bash "$root/tests/environment/aarch64.sh" || exit
 python=python3
 if makes cuda; then
   command -v nvcc >/dev/null || fail "--only cuda: expected nvcc of CUDA Toolkit 13.0 on PATH, found none"
 fi
 if makes sdist wheel cuda; then
-  bash "$root/samples/torch_env/install.sh" torch jax wheel
+  bash "$root/tests/environment/install.sh" torch jax wheel
   python=$(torch_env_python)
 fi
 

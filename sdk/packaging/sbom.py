@@ -8,7 +8,7 @@ which files hold code of other projects; their versions are those of the package
 library or loads it is read from the file.
 
 <versions> is a file with a line `<package> <version>` for each package of another processor that the release was built with,
-which samples/aarch64.sh writes.
+which tests/environment/aarch64.sh writes.
 """
 import hashlib
 import importlib.metadata

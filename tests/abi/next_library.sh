@@ -7,8 +7,8 @@
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
-# shellcheck source=samples/packages.sh
-source samples/packages.sh
+# shellcheck source=tests/environment/packages.sh
+source tests/environment/packages.sh
 root=$PWD
 work=$(realpath -m "${1:-build/next_library}")
 tree=$work/tree

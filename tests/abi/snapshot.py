@@ -159,7 +159,7 @@ def add_aarch64(name):
     if (target / "golden" / "aarch64").exists():
         sys.exit(f"{target}/golden/aarch64 exists. A snapshot is frozen: what was released stays as it was")
     if not shutil.which(f"{CROSS}g++"):
-        sys.exit(f"expected {CROSS}g++, found none: bash samples/aarch64.sh")
+        sys.exit(f"expected {CROSS}g++, found none: bash tests/environment/aarch64.sh")
     faults = check_snapshots.check_snapshot(target)
     if faults:
         sys.exit("\n".join(faults))

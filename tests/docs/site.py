@@ -6,7 +6,7 @@
 
 docs/mkdocs.yml holds theme and navigation. The pages are the tree's own, each in its place, so links between them work in
 the tree and on the site. A file that a page links and that is no page becomes one, which search leaves out. A folder becomes
-its README, or the list of its files. MkDocs comes from the group site of samples/torch_env.
+its README, or the list of its files. MkDocs comes from the group site of tests/environment.
 """
 import html
 import html.parser
@@ -113,10 +113,10 @@ def stage(root, folder):
 
 def environment(root):
     """The Python environment with the group site; None, with the reason in print, without it."""
-    done = subprocess.run(["bash", root / "samples/torch_env/install.sh", "--check", "site"], capture_output=True,
+    done = subprocess.run(["bash", root / "tests/environment/install.sh", "--check", "site"], capture_output=True,
                           text=True, check=False)
     if done.returncode != 0:
-        print(f"{done.stderr}Run bash samples/torch_env/install.sh site")
+        print(f"{done.stderr}Run bash tests/environment/install.sh site")
         return None
     return pathlib.Path(os.environ.get("OCTAVO_TORCH_ENV") or root / ".cache/torch")
 

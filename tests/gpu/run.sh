@@ -21,8 +21,8 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 
 build() {
   echo "First the build, about ten minutes. Then: $(python3 -B "$root/tests/gpu/runner.py" --minutes)"
-  # shellcheck source=samples/packages.sh
-  source "$root/samples/packages.sh"
+  # shellcheck source=tests/environment/packages.sh
+  source "$root/tests/environment/packages.sh"
   install_missing "${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}"
   if ! command -v nvcc >/dev/null; then
     echo "error: expected nvcc of CUDA Toolkit 13.0 on PATH, found none" >&2

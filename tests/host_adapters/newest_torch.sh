@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the op library in the newest torch that the package index has, with the very
-# binary that was built for the torch of samples/torch_env. Downloads about 600 MB once a version,
+# binary that was built for the torch of tests/environment. Downloads about 600 MB once a version,
 # so tests/run.sh leaves it out: docs/testing.md says when to run it.
 #
 # Usage: tests/host_adapters/newest_torch.sh <build folder of the preset torch>
@@ -32,7 +32,7 @@ python=$folder/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps \
   --only-binary :all: nvidia-cuda-runtime nvidia-cuda-cupti ||
   cannot "pip could not install cudart and cupti, see above"
-"$python" "$root/samples/torch_env/cuda_stand_ins.py" \
+"$python" "$root/tests/environment/cuda_stand_ins.py" \
   "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 "$python" -c 'import torch; print("newest torch:", torch.__version__)'
 

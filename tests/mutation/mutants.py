@@ -33,7 +33,7 @@ class Mutant:
 
 
 def tool():
-    """universalmutator's module, or None where the group mutation of samples/torch_env is missing."""
+    """universalmutator's module, or None where the group mutation of tests/environment is missing."""
     sys.path.append(str((os.environ.get("OCTAVO_TORCH_ENV") or ROOT / ".cache/torch")) + "/apart/mutation")
     try:
         from universalmutator import mutator

@@ -137,7 +137,7 @@ def main():
         return self_test()
     mutator = mutants.tool()
     if mutator is None:
-        print("skipped: universalmutator is missing; run bash samples/torch_env/install.sh mutation")
+        print("skipped: universalmutator is missing; run bash tests/environment/install.sh mutation")
         return 77
     chosen = [group for group in GROUPS if group.name in (options.group or [group.name])]
     if options.list:

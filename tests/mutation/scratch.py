@@ -46,14 +46,14 @@ class Scratch:
         """With ccache as tests/run.sh has it, which compiles nothing twice."""
         sources = ";".join(file for group in GROUPS for file in group.files())
         subprocess.run(
-            ["bash", "-c", 'source samples/packages.sh; use_ccache "$PWD"; '
+            ["bash", "-c", 'source tests/environment/packages.sh; use_ccache "$PWD"; '
              f'exec cmake --preset {self.preset} "${{OCTAVO_COMPILER_LAUNCHER[@]}}" "$@"', "cmake", *self.options,
              f"-DCMAKE_PROJECT_octavo_INCLUDE={self.folder}/tests/mutation/apart.cmake", f"-DOCTAVO_MUTATED={sources}",
              "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
 
     def make(self, *targets, cached=True):
         """Whether these could be built, and what ninja said. cached: what is compiled will be compiled again."""
-        script = 'source samples/packages.sh; use_ccache "$PWD"; exec ninja -C "$1" -j1 "${@:2}"'
+        script = 'source tests/environment/packages.sh; use_ccache "$PWD"; exec ninja -C "$1" -j1 "${@:2}"'
         done = subprocess.run(["bash", "-c", script, "ninja", self.build, *targets], cwd=self.folder, capture_output=True, text=True,
                               errors="replace", check=False, env={**os.environ, **({} if cached else {"CCACHE_DISABLE": "1"})})
         return done.returncode == 0, done.stdout + done.stderr

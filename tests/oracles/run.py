@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts a script with the Python that samples/torch_env/install.sh prepared.
+"""Starts a script with the Python that tests/environment/install.sh prepared.
 
 Usage: run.py <group>[,<group>...] <script> <arguments...>
        run.py --self-test
@@ -17,7 +17,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-TORCH_ENV = ROOT / "samples/torch_env"
+TORCH_ENV = ROOT / "tests/environment"
 SKIPPED = 77
 
 
@@ -27,7 +27,7 @@ def main(groups, script, arguments):
     check = subprocess.run(
         ["bash", install, "--check", *groups], capture_output=True, text=True, check=False)
     if check.returncode == SKIPPED:
-        print(f"skipped: {check.stderr.strip()}; run: bash samples/torch_env/install.sh "
+        print(f"skipped: {check.stderr.strip()}; run: bash tests/environment/install.sh "
               f"{' '.join(groups)}", flush=True)
         return SKIPPED
     if check.returncode != 0:
@@ -69,8 +69,8 @@ def self_test():
     expect(SKIPPED, "no complete installation of torch oracles")
     expect(SKIPPED, "no complete installation of oracles", torch=torch)
     expect(SKIPPED, "no complete installation of torch", oracles=oracles)
-    expect(SKIPPED, "other versions than samples/torch_env/torch.txt", torch="old", oracles=oracles)
-    expect(SKIPPED, "other versions than samples/torch_env/oracles.txt", torch=torch, oracles="old")
+    expect(SKIPPED, "other versions than tests/environment/torch.txt", torch="old", oracles=oracles)
+    expect(SKIPPED, "other versions than tests/environment/oracles.txt", torch=torch, oracles="old")
     expect(1, "Usage: run.py", torch=torch, oracles=oracles)
     expect(1, "Usage: run.py", groups="torch", torch=torch)
     expect(1, "expected a group", groups="torhc", torch=torch)

@@ -10,8 +10,8 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 fail() {
@@ -32,8 +32,8 @@ refused "--only expects deb tarball wheel for aarch64, found 'sdist'" --arch aar
 
 # Preset cpu-aarch64 needs no torch, so this test downloads none.
 groups=(torch jax wheel release)
-if ! bash "$root/samples/torch_env/install.sh" --check "${groups[@]}"; then
-  echo "aarch64: skipped, headers of torch and jaxlib, or what checks an SBOM, are missing; run bash samples/torch_env/install.sh ${groups[*]}" >&2
+if ! bash "$root/tests/environment/install.sh" --check "${groups[@]}"; then
+  echo "aarch64: skipped, headers of torch and jaxlib, or what checks an SBOM, are missing; run bash tests/environment/install.sh ${groups[*]}" >&2
   exit 77
 fi
 python=$(torch_env_python)

@@ -10,8 +10,8 @@ set -euo pipefail
 
 [[ $# -eq 2 ]] || { sed -n '5,6s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 fail() {
@@ -19,14 +19,14 @@ fail() {
   exit 1
 }
 
-bash "$root/samples/torch_env/install.sh" torch jax wheel
-bash "$root/samples/aarch64.sh" --python
+bash "$root/tests/environment/install.sh" torch jax wheel
+bash "$root/tests/environment/aarch64.sh" --python
 python=$(torch_env_python)
 [[ -e $root/.git ]] || export SOURCE_DATE_EPOCH=1700000000
 bash "$root/sdk/packaging/release.sh" --arch aarch64 --worktree --only wheel --out "$work/out"
 
 # torch of the same version as here; what is Python alone comes from here.
-mapfile -t wanted < <(grep -E '^(torch|numpy|nvidia-cuda-runtime)==' "$root/samples/torch_env/torch.txt")
+mapfile -t wanted < <(grep -E '^(torch|numpy|nvidia-cuda-runtime)==' "$root/tests/environment/torch.txt")
 [[ ${#wanted[@]} -eq 3 ]] || fail "expected torch, numpy and nvidia-cuda-runtime in torch.txt, found ${wanted[*]}"
 if ! "$python" -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: --python-version 3.11 \
   --platform manylinux2014_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 -d "$work/wheels" "${wanted[@]}"; then
@@ -46,7 +46,7 @@ find "$site/markupsafe" -name '*.so' -delete
 # The compiler of the stand-ins is called cc.
 mkdir -- "$work/bin"
 ln -s -- "$(command -v aarch64-linux-gnu-gcc)" "$work/bin/cc"
-PATH=$work/bin:$PATH python3 -B "$root/samples/torch_env/cuda_stand_ins.py" "$site"
+PATH=$work/bin:$PATH python3 -B "$root/tests/environment/cuda_stand_ins.py" "$site"
 
 system=/usr/aarch64-linux-gnu/lib
 debian=$root/.cache/aarch64-python

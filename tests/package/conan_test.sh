@@ -9,10 +9,10 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/packages.sh
-source "$root/samples/packages.sh"
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/packages.sh
+source "$root/tests/environment/packages.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 fail() {
   echo "conan: $1" >&2
   exit 1
@@ -21,8 +21,8 @@ fail() {
 [[ $# -ge 2 ]] || fail "expected a scratch folder and a build type, found: $*"
 work=$1 type=$2
 shift 2
-if ! bash "$root/samples/torch_env/install.sh" --check conan; then
-  echo "conan: skipped, Conan is not installed; run bash samples/torch_env/install.sh conan" >&2
+if ! bash "$root/tests/environment/install.sh" --check conan; then
+  echo "conan: skipped, Conan is not installed; run bash tests/environment/install.sh conan" >&2
   exit 77
 fi
 rm -rf -- "$work"

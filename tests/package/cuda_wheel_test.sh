@@ -10,10 +10,10 @@ set -euo pipefail
 
 [[ $# -ge 2 ]] || { sed -n '5,6s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/packages.sh
-source "$root/samples/packages.sh"
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/packages.sh
+source "$root/tests/environment/packages.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 fail() {
@@ -24,8 +24,8 @@ package=$1 libraries=$2
 shift 2
 
 groups=(torch jax wheel)
-if ! bash "$root/samples/torch_env/install.sh" --check "${groups[@]}"; then
-  echo "cuda wheel: skipped; run bash samples/torch_env/install.sh ${groups[*]}" >&2
+if ! bash "$root/tests/environment/install.sh" --check "${groups[@]}"; then
+  echo "cuda wheel: skipped; run bash tests/environment/install.sh ${groups[*]}" >&2
   exit 77
 fi
 if ! command -v nvcc >/dev/null; then

@@ -10,8 +10,8 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/packages.sh
-source "$root/samples/packages.sh"
+# shellcheck source=tests/environment/packages.sh
+source "$root/tests/environment/packages.sh"
 fail() {
   echo "vcpkg: $1" >&2
   exit 1

@@ -10,8 +10,8 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=samples/torch_env/paths.sh
-source "$root/samples/torch_env/paths.sh"
+# shellcheck source=tests/environment/paths.sh
+source "$root/tests/environment/paths.sh"
 
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 
-bash "$root/samples/torch_env/install.sh" torch release
+bash "$root/tests/environment/install.sh" torch release
 python=$(torch_env_python)
 # A tree without git states no time.
 [[ -e $root/.git ]] || export SOURCE_DATE_EPOCH=1700000000

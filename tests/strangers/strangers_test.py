@@ -38,7 +38,7 @@ for family in FAMILIES:
     except ModuleNotFoundError as e:
         if e.name.partition(".")[0] not in PACKAGES:
             raise
-        MISSING[family] = f"{e.name} is not installed: samples/torch_env/install.sh ecosystem trl strangers"
+        MISSING[family] = f"{e.name} is not installed: tests/environment/install.sh ecosystem trl strangers"
 gc.freeze()  # frameworks collect garbage at the end of a training, which takes long with all their objects
 if len(MISSING) == len(FAMILIES) and "pytest" in sys.argv[0]:
     pytest.exit("skipped: " + "; ".join(sorted({*MISSING.values()})), returncode=77)

@@ -2,7 +2,7 @@
 
   .cache/torch/bin/python tests/bench/python/compare.py [--build DIR] [--repetitions N] [--small]
 
-Run by hand after samples/torch_env/install.sh and a build of octavo and octavo_plugin_reference. One
+Run by hand after tests/environment/install.sh and a build of octavo and octavo_plugin_reference. One
 thread each, random normal data. Every repetition calls all sides in a new order; medians are
 compared, and results are checked against each other first.
 

@@ -9,7 +9,7 @@ from fsdp_parts import assert_equal
 from torchrun import apart, assert_sample, ranks_of
 
 apart("deepspeed")
-pytest.importorskip("deepspeed", reason="deepspeed is not installed: samples/torch_env/install.sh deepspeed")
+pytest.importorskip("deepspeed", reason="deepspeed is not installed: tests/environment/install.sh deepspeed")
 import deepspeed_ranks as program  # noqa: E402  needs deepspeed
 
 LAYERS = 9

@@ -59,7 +59,7 @@ def trained_weights(model):
 
 def loads(layout):
     if layout == "compressed-tensors" and not is_compressed_tensors_available():
-        pytest.skip("the package compressed-tensors, group oracles of samples/torch_env, is missing")
+        pytest.skip("the package compressed-tensors, group oracles of tests/environment, is missing")
 
 
 @pytest.mark.parametrize("layout, recipe, weights, inputs",

@@ -18,7 +18,7 @@ if importlib.util.find_spec("equinox"):
     import equinox as eqx
     from octavo.jax import equinox
 else:
-    pytestmark = pytest.mark.skip(reason="equinox is not installed: samples/torch_env/install.sh jax equinox")
+    pytestmark = pytest.mark.skip(reason="equinox is not installed: tests/environment/install.sh jax equinox")
 
 
 def net():

@@ -212,7 +212,7 @@ E4M3_FOR_UP = {"layers.rule.0.match": "up", "layers.rule.0.fp8.te.fp8_format": "
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("flatbuffers"),
-                    reason="flatbuffers is not installed: samples/torch_env/install.sh jax equinox")
+                    reason="flatbuffers is not installed: tests/environment/install.sh jax equinox")
 @pytest.mark.parametrize("own, other", [({}, {}), ({}, E4M3), (E4M3_FOR_UP, {"layers.rule.0.match": "down"})],
                          ids=["equal", "format", "rule"])
 def test_an_exported_evaluation_in_another_process(own, other, tmp_path):

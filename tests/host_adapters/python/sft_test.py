@@ -5,7 +5,7 @@ from fsdp_parts import assert_equal
 from torchrun import apart, assert_sample, ranks_of
 
 apart("trl")
-pytest.importorskip("trl", reason="trl is not installed: samples/torch_env/install.sh trl")
+pytest.importorskip("trl", reason="trl is not installed: tests/environment/install.sh trl")
 import sharded_trainer_ranks as program  # noqa: E402  needs transformers
 from trl import SFTTrainer  # noqa: E402, F401  imported once, before the ranks are forked
 

@@ -23,7 +23,7 @@ sys.path.append(str(SAMPLES))  # tiny_gpt
 
 
 def apart(group):
-    """Makes the packages of a group importable that samples/torch_env/install.sh keeps apart."""
+    """Makes the packages of a group importable that tests/environment/install.sh keeps apart."""
     folder = pathlib.Path(sys.prefix, "apart", group)
     if folder.is_dir():
         sys.path.append(str(folder))

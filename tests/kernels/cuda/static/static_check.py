@@ -207,7 +207,7 @@ def main():
     if nvdisasm is None:
         print("\n".join(wrong))
         print("checked: stack. Not checked: everything else, since there is no nvdisasm on PATH, next to "
-              f"{nvcc} or in a package: bash samples/torch_env/install.sh disassembler")
+              f"{nvcc} or in a package: bash tests/environment/install.sh disassembler")
         return 1 if wrong else 77
     measured, by = read_measured()
     release = toolchain.release(nvcc)

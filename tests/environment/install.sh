@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a Python environment with torch for builds, tests and samples, once.
 #
-# Usage: samples/torch_env/install.sh [group...]
-#        samples/torch_env/install.sh --check [group...]
+# Usage: tests/environment/install.sh [group...]
+#        tests/environment/install.sh --check [group...]
 #   groups    torch (always), ecosystem (Accelerate, Transformers, Lightning, ...), jax (what
 #             the adapter for JAX needs), oracles (what tests/oracles compares with), wheel (what builds a wheel),
 #             release (what its test compares it with), disassembler (of device code), trl, deepspeed,
@@ -20,7 +20,7 @@
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=samples/torch_env/paths.sh
+# shellcheck source=tests/environment/paths.sh
 source "$here/paths.sh"
 folder=$(torch_env_folder)
 python=$(torch_env_python)
@@ -72,7 +72,7 @@ fi
 if [[ $check_only == yes ]]; then
   for group in "${missing[@]}"; do
     if [[ -f $folder/stamps/$group ]]; then
-      cannot "$folder was made for other versions than samples/torch_env/$group.txt names"
+      cannot "$folder was made for other versions than tests/environment/$group.txt names"
     fi
   done
   cannot "no complete installation of ${missing[*]} in $folder"
@@ -120,7 +120,7 @@ pip_install() {
   shift
   "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --retries 2 \
     --no-deps --only-binary :all: "$@" -r "$here/$list" ||
-    cannot "pip could not install samples/torch_env/$list, see above"
+    cannot "pip could not install tests/environment/$list, see above"
 }
 
 # install_group <group>

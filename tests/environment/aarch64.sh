@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing to compile for linux-aarch64 on an x86-64 Debian and to run the result.
 #
-# Usage: bash samples/aarch64.sh [--python] && cmake --preset cpu-aarch64 && cmake --build --preset cpu-aarch64
+# Usage: bash tests/environment/aarch64.sh [--python] && cmake --preset cpu-aarch64 && cmake --build --preset cpu-aarch64
 #   --python  Debian's Python for arm64 as well, with which qemu runs the wheel
 #
 # The compiler and qemu-user come from apt. The libraries that Octavo links, Debian's for arm64, are only
@@ -10,9 +10,9 @@
 # Exit code 77: they cannot be had here, with the reason in print.
 set -euo pipefail
 
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-# shellcheck source=samples/packages.sh
-source samples/packages.sh
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tests/environment/packages.sh
+source tests/environment/packages.sh
 
 packages=(g++-aarch64-linux-gnu qemu-user)
 libraries=(libsodium23 libsodium-dev libyaml-cpp0.7 libyaml-cpp-dev libgtest-dev libgmock-dev)
