@@ -29,7 +29,7 @@ PACKAGES = {
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "nvtx3/": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
     "mpi": "mpi", "MPI::": "mpi",
     # Libraries of this tree for hosts, by the names of their installed headers.
-    "octavo_mpi": "kernels/mpi", "octavo_nccl": "kernels/cuda",
+    "octavo_mpi": "host_adapters/ranks/mpi", "octavo_nccl": "host_adapters/ranks/nccl",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
     "xla/": "xla",
     "Threads::": "system", "dl": "system", "m": "system", "rt": "system",
@@ -94,13 +94,15 @@ RULES = {
     # What every kernels table refuses: descriptors and texts, no device.
     "kernels/check": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "kernels/cuda": Rule(KERNELS | {"cuda"}),
-    # The sums of ranks in CPU memory.
-    "kernels/mpi": Rule(KERNELS | {"mpi"}),
     "kernels/*": Rule(KERNELS),
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
     "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src", "sodium"},
                                 only={"sodium": r"saved_files\..*", "xxhash": r"hash\..*"}),
+    # The sums of ranks, of CPU memory and of NVIDIA's; they check operands as kernels do.
+    "host_adapters/ranks/mpi": Rule(KERNELS | {"mpi"}),
+    "host_adapters/ranks/nccl": Rule(KERNELS | {"cuda"},
+                                     headers={"kernels/cuda/capture_mode.h", "kernels/cuda/device_scope.h"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),

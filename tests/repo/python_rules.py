@@ -44,9 +44,6 @@ RULES = {
                            only={"host_adapters/python": r"(?!plain/).*"}),
     # Speaks to liboctavo through its headers alone.
     "samples/python_host": Rule({"cffi"}),
-    # Tries the installed packages before anything of Octavo exists.
-    "tests/environment": Rule({"torch", "transformers", "accelerate", "lightning", "peft",
-                               "bitsandbytes"}),
 }
 FREE = "tests"
 
@@ -207,7 +204,6 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("samples/python/plain/train.py", "import tiny_gpt\nimport octavo\n",
      "in samples/python host_adapters/python is for"),
     ("samples/python/tested.py", "import pytest\n", "of pytest; samples/python may use"),
-    ("tests/environment/try.py", "import peft\nimport octavo\n", "of host_adapters/python"),
     ("sdk/src/generate.py", "import re\n", "its folder is not in the table"),
     ("tests/free_test.py", "import numpy\nimport octavo.torch.session\nimport tiny_gpt\n", None),
     ("tests/left.py", "import right\n", "in a circle: tests/left.py -> tests/right.py -> tests/left"),

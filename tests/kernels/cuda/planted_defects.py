@@ -18,7 +18,7 @@ class Defect(NamedTuple):
 
 
 GEMM_ERRORS = "kernels_cuda_gemm_errors_test"
-NCCL = "kernels_cuda_nccl_test"
+NCCL = "ranks_nccl_test"
 VERBS = "kernels_cuda_verbs_test"
 K = "kernels/cuda/"
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/nccl/nccl_types.h"
+#include "host_adapters/ranks/nccl/nccl_types.h"
 
 namespace fake_nccl {
 

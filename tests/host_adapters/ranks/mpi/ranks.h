@@ -1,0 +1,68 @@
+// What the cases of one rank's process share: the communicator, and what it told its host.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host_adapters/ranks/mpi/octavo_mpi.h"
+
+namespace octavo::test {
+
+// Collects diagnostics of several threads.
+class Listener {
+ public:
+  Listener() {
+    host_.size = sizeof(host_);
+    host_.kind = OCTAVO_KIND_HOST;
+    host_.ctx = this;
+    host_.diagnose = [](void *ctx, const octavo_diagnostic *d) {
+      auto *self = static_cast<Listener *>(ctx);
+      const std::lock_guard lock(self->mutex_);
+      self->last_.assign(d->text.data, d->text.size);
+    };
+  }
+  Listener(const Listener &) = delete;
+  Listener &operator=(const Listener &) = delete;
+  const octavo_host *host() const { return &host_; }
+  std::string last() const {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+
+ private:
+  octavo_host host_ = {};
+  mutable std::mutex mutex_;
+  std::string last_;
+};
+
+class MpiRank {
+ public:
+  explicit MpiRank(uint32_t deadline_ms = 20000, MPI_Comm comm = MPI_COMM_WORLD) {
+    octavo_mpi_desc d = {};
+    d.size = sizeof(d);
+    d.host = listener.host();
+    d.comm = &comm;
+    d.deadline_ms = deadline_ms;
+    d.scratch_bytes = 65536;
+    opened = octavo_mpi_open(&d, &handle);
+    if (opened != OCTAVO_OK) return;
+    rank = octavo_mpi_rank(handle);
+    world = table().world;
+  }
+  ~MpiRank() { octavo_mpi_close(handle); }
+  MpiRank(const MpiRank &) = delete;
+  MpiRank &operator=(const MpiRank &) = delete;
+
+  const octavo_collective &table() { return *octavo_mpi_collective(handle); }
+
+  Listener listener;
+  octavo_status opened = OCTAVO_INTERNAL;
+  octavo_mpi *handle = nullptr;
+  uint32_t rank = 0, world = 0;
+};
+
+}  // namespace octavo::test
