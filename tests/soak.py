@@ -62,7 +62,8 @@ CAMPAIGNS = [
     Campaign("barriers", "barriers and shuffles of device code, each left out, which a test must miss",
              r"^CudaBarriers\.each_is_needed$", 1),
     Campaign("patterns", "small programs of docs/patterns.md, with two backends", r"^Python\.patterns_all$", 1),
-    Campaign("interrupts", "signals in training, whose handlers raise, evaluate, save and step", r"^Python\.interrupts_all$", 1),
+    Campaign("interrupts", "signals in training, whose handlers raise, evaluate, save and step", r"^Python\.interrupts_all$",
+             57000),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
     Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
              r"^(Python\.made_up\.(accelerate|again|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"

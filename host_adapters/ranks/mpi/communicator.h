@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/check/collective.h"
 #include "host_adapters/ranks/mpi/octavo_mpi.h"
 #include "host_adapters/ranks/mpi/peers.h"
+#include "kernels/check/collective.h"
 
 namespace octavo::mpi {
 

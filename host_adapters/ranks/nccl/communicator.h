@@ -14,11 +14,11 @@
 #include <string>
 #include <thread>
 
-#include "kernels/check/collective.h"
-#include "kernels/cuda/device_scope.h"
 #include "host_adapters/ranks/nccl/library.h"
 #include "host_adapters/ranks/nccl/octavo_nccl.h"
 #include "host_adapters/ranks/nccl/pending.h"
+#include "kernels/check/collective.h"
+#include "kernels/cuda/device_scope.h"
 
 namespace octavo::cuda::nccl {
 

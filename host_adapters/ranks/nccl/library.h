@@ -1,8 +1,8 @@
 /* NCCL opened at run time: its functions, and what its answers mean. */
 #pragma once
 
-#include "kernels/check/check.h"
 #include "host_adapters/ranks/nccl/nccl_types.h"
+#include "kernels/check/check.h"
 
 namespace octavo::cuda::nccl {
 
