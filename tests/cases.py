@@ -1,9 +1,9 @@
-"""The cases that GoogleTest programs ran in a build folder with a sanitizer, and the skipped ones with their reasons.
+"""The cases that whole GoogleTest programs ran in a build folder, and the skipped ones with their reasons.
 
   cases.py build/cpu-asan
   cases.py --self-test
 
-There ctest sees a program as one test, and shows nothing of one that passes. Each program leaves a file in
+ctest sees such a program as one test, and shows nothing of one that passes. Each program leaves a file in
 Testing/cases (tests/CMakeLists.txt, octavo_run_cases). Exit code 1: a program ran no case at all.
 """
 import collections
