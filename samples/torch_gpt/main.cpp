@@ -5,11 +5,11 @@
 
 #include <iostream>
 
-#include "../train_gpt/model/error.h"
 #include "../train_gpt/report/report.h"
-#include "../train_gpt/run/ending.h"
-#include "../train_gpt/run/files.h"
 #include "../train_gpt/run/terminal.h"
+#include "host_adapters/standalone/ending.h"
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/files.h"
 #include "trainer.h"
 
 namespace {

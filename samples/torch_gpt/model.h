@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../train_gpt/model/model.h"
-#include "../train_gpt/model/random.h"
+#include "../train_gpt/model/parameter.h"
 
 namespace torch_gpt {
 

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <chrono>
 
-#include "../train_gpt/model/error.h"
 #include "../train_gpt/model/optimizer.h"
 #include "../train_gpt/run/trainer.h"
+#include "host_adapters/standalone/error.h"
 
 namespace torch_gpt {
 namespace {

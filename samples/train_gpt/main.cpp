@@ -3,12 +3,12 @@
 
 #include <iostream>
 
-#include "model/error.h"
-#include "model/simd.h"
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/simd.h"
 #include "report/report.h"
 #include "run/bisect.h"
-#include "run/ending.h"
-#include "run/files.h"
+#include "host_adapters/standalone/ending.h"
+#include "host_adapters/standalone/files.h"
 #include "run/state.h"
 #include "run/trainer.h"
 

@@ -104,15 +104,17 @@ RULES = {
     "host_adapters/ranks/nccl": Rule(KERNELS | {"cuda"},
                                      headers={"kernels/cuda/capture_mode.h", "kernels/cuda/device_scope.h"}),
     "host_adapters/jax": Rule(LANGUAGE | {"sdk/include", "xla"}, links={"sdk/src"}),
+    # Programs in C++ without a framework; it opens the libraries of ranks.
+    "host_adapters/standalone": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"},
+                                     headers={"octavo_mpi.h", "octavo_nccl.h"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
-    "samples/train_gpt": Rule(SAMPLE | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
-    **{room: Rule(SAMPLE | set(GPT_ROOMS[:place]) | ({"sdk/page"} if room.endswith("/report") else set()),
-                  links={"sdk/src", "sdk/page"},
-                  headers={"octavo_mpi.h", "octavo_nccl.h"} if room.endswith("/octavo") else ())
+    "samples/train_gpt": Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
+    **{room: Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS[:place])
+                  | ({"sdk/page"} if room.endswith("/report") else set()), links={"sdk/src", "sdk/page"})
        for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.
-    "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch"} | set(GPT_ROOMS),
+    "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch", "host_adapters/standalone"} | set(GPT_ROOMS),
                               links={"sdk/src", "host_adapters/torch"}),
 }
 FREE = re.compile(r"tests/")

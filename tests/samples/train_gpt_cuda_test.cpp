@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/cuda_on_cpu/runtime.h"
 #include "tests/support/environment.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "samples/train_gpt/model/simd.h"
+#include "host_adapters/standalone/simd.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/param_name.h"
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "tests/samples/child_program.h"
 #include "tests/support/failing_heap.h"
 #include "tests/support/seed.h"

@@ -10,11 +10,11 @@
 #include <limits>
 #include <utility>
 
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/loops.h"
+#include "host_adapters/standalone/simd.h"
 #include "samples/train_gpt/model/corpus.h"
-#include "samples/train_gpt/model/error.h"
-#include "samples/train_gpt/model/loops.h"
 #include "samples/train_gpt/model/optimizer.h"
-#include "samples/train_gpt/model/simd.h"
 #include "samples/train_gpt/octavo/octavo_run.h"
 #include "samples/train_gpt/run/metrics.h"
 #include "samples/train_gpt/run/terminal.h"

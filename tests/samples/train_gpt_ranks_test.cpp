@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/param_name.h"
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/param_name.h"
 #include "tests/support/seed.h"

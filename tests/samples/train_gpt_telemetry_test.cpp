@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "samples/train_gpt/octavo/fp8_linear.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/param_name.h"

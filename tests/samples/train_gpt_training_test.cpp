@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "samples/train_gpt/model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "samples/train_gpt/octavo/fp8_linear.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/param_name.h"

@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "error.h"
-#include "random.h"
+#include "host_adapters/standalone/error.h"
+#include "parameter.h"
 
 namespace gpt {
 namespace {

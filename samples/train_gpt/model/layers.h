@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "host_adapters/standalone/simd.h"
 #include "parameter.h"
-#include "simd.h"
 
 namespace gpt {
 

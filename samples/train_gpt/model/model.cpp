@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "simd.h"
+#include "host_adapters/standalone/simd.h"
 
 namespace gpt {
 namespace {

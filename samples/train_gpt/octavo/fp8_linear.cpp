@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 

@@ -1,6 +1,6 @@
 // Gradients in this program's own tensors are summed in fp32; those that the backend keeps in slots
 // are reduced by its own stages (octavo/gradients.h), in buckets that every rank cuts alike.
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 #include "octavo_run.h"
 
 namespace gpt {

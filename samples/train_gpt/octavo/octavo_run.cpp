@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 namespace {
@@ -49,16 +49,6 @@ octavo::Run open_run(const RunSpec &spec, const std::string &config_path, Octavo
 }
 
 }  // namespace
-
-std::string said(const std::vector<octavo::Diagnostic> &diagnostics) {
-  std::string all;
-  for (const octavo::Diagnostic &d : diagnostics) {
-    if (d.severity < OCTAVO_SEVERITY_WARNING) continue;
-    all += d.severity == OCTAVO_SEVERITY_WARNING ? "\nwarning: " : "\nerror: ";
-    all += (d.domain.empty() ? "" : d.domain + ": ") + d.text;
-  }
-  return all;
-}
 
 RunSpec parse_run(const std::string &name) {
   const auto accept = [&](bool fine, const std::string &found) {

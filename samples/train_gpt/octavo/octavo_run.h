@@ -13,32 +13,11 @@
 #include <vector>
 
 #include "../model/optimizer.h"
+#include "host_adapters/standalone/team.h"
 
 namespace gpt {
 
 using octavo::text;
-
-// One rank's side, for values in CPU memory, and a collective for tensors on the rank's GPU. null:
-// those go through CPU memory, too.
-class Communicator : public octavo::Collective {
- public:
-  Communicator() = default;
-  Communicator(const octavo::Collective &values, const octavo_collective *on_device = nullptr)
-      : octavo::Collective(values), on_device_(on_device) {}
-  const octavo_collective *on_device() const { return on_device_; }
-
- private:
-  const octavo_collective *on_device_ = nullptr;
-};
-
-// What a rank as a process opens its runs with.
-struct RankSettings {
-  std::string run_id;     // of its checkpoints; empty: that of the configuration
-  int device_index = -1;  // of its GPU; -1: the first
-};
-
-// "\nerror: te: ..." for each warning and error.
-std::string said(const std::vector<octavo::Diagnostic> &diagnostics);
 
 // Diagnostics and the pool of the kernels: one object, alive until the program ends.
 struct OctavoHost : octavo::Host {

@@ -1,6 +1,6 @@
 // The data of the runs, as the page takes it.
-#include "../model/simd.h"
 #include "../run/terminal.h"
+#include "host_adapters/standalone/simd.h"
 #include "report.h"
 #include "sdk/page/run_page.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <type_traits>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 namespace {

@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "../model/error.h"
-#include "files.h"
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/files.h"
 
 namespace gpt {
 namespace {

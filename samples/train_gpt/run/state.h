@@ -15,7 +15,7 @@
 
 #include <vector>
 
-#include "directory_lock.h"
+#include "host_adapters/standalone/directory_lock.h"
 #include "replica.h"
 
 namespace gpt {

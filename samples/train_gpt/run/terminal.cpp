@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 namespace {

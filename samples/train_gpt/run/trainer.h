@@ -3,7 +3,7 @@
 #define TRAIN_GPT_TRAINER_H
 
 #include "../model/corpus.h"
-#include "../octavo/team.h"
+#include "host_adapters/standalone/team.h"
 #include "options.h"
 #include "terminal.h"
 

@@ -4,10 +4,10 @@
 // additions is the same as without blocks.
 #include <algorithm>
 
-#include "loops.h"
-#include "simd.h"
+#include "host_adapters/standalone/loops.h"
+#include "host_adapters/standalone/simd.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 constexpr int64_t kBlock = 256;  // k of one block: a panel of b then stays in the first-level cache
@@ -93,4 +93,4 @@ void gemm(const Threads *threads, const Matrix &a, const Matrix &b, float *c, in
   }
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

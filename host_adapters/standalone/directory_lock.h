@@ -1,10 +1,9 @@
 // One run at a time writes a directory of checkpoints: a lock that ends with the program.
-#ifndef TRAIN_GPT_DIRECTORY_LOCK_H
-#define TRAIN_GPT_DIRECTORY_LOCK_H
+#pragma once
 
 #include <string>
 
-namespace gpt {
+namespace octavo::standalone {
 
 class DirectoryLock {
  public:
@@ -19,6 +18,4 @@ class DirectoryLock {
   int file_ = -1;
 };
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

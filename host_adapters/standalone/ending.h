@@ -1,8 +1,7 @@
 // How the program ends when an exception reaches main.
-#ifndef TRAIN_GPT_ENDING_H
-#define TRAIN_GPT_ENDING_H
+#pragma once
 
-namespace gpt {
+namespace octavo::standalone {
 
 // Call it first. From then on, an allocation of C++ that finds no memory ends the program with a
 // message and kExitShort: destructors of nlohmann/json and the iterators of directories cannot go
@@ -16,6 +15,4 @@ int ended_by_shortage(const char *program, const char *what) noexcept;
 // nothing, so that a shortage of memory can be said, too.
 int ended_by_exception(const char *program) noexcept;
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

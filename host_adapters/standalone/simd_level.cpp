@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "simd.h"
+#include "host_adapters/standalone/simd.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 typedef float Vec __attribute__((vector_size(LANES * 4)));
@@ -149,4 +149,4 @@ float softmax_row(float *row, int64_t count) {
 
 const Simd LEVEL = {LEVEL_NAME, kRows, kCols, tile, gelu_forward, gelu_backward, softmax_row};
 
-}  // namespace gpt
+}  // namespace octavo::standalone

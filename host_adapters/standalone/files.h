@@ -1,11 +1,10 @@
 // Directories that the command line names, and files in them that appear whole or not at all.
-#ifndef TRAIN_GPT_FILES_H
-#define TRAIN_GPT_FILES_H
+#pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace gpt {
+namespace octavo::standalone {
 
 // Makes sure before any work that files can be written there. Functions here throw UserError.
 void prepare_directory(const std::string &option, const std::string &directory);
@@ -18,6 +17,4 @@ void make_directory(const std::string &path);
 // since each round maps numbers one to one.
 uint64_t fingerprint(const void *data, size_t bytes);
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

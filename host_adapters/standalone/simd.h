@@ -4,12 +4,11 @@
 // Results are bit-identical for any number of threads, but differ in the last bits between levels,
 // since FMA rounds once where multiply and add round twice. The baseline gives the same bits on
 // every processor.
-#ifndef TRAIN_GPT_SIMD_H
-#define TRAIN_GPT_SIMD_H
+#pragma once
 
 #include <stdint.h>
 
-namespace gpt {
+namespace octavo::standalone {
 
 struct Simd {
   const char *name;
@@ -47,6 +46,4 @@ extern const Simd kSimdAvx512;
   return *simd_in_use();
 }
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

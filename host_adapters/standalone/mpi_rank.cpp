@@ -1,11 +1,11 @@
 // Engine "mpi": a process that mpirun started, on liboctavo_mpi.
 #include <octavo_mpi.h>
 
-#include "../model/error.h"
-#include "library.h"
-#include "team.h"
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/library.h"
+#include "host_adapters/standalone/team.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 class MpiRank : public ProcessRank {
@@ -52,4 +52,4 @@ std::unique_ptr<ProcessRank> open_mpi(const Distributed &distributed) {
   return std::make_unique<MpiRank>(distributed);
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

@@ -1,17 +1,50 @@
 // The ranks of a training: all of them as threads of this program, or this process as one of them.
-#ifndef TRAIN_GPT_TEAM_H
-#define TRAIN_GPT_TEAM_H
+#pragma once
 
+#include <octavo/octavo.hpp>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "distributed.h"
-#include "octavo_run.h"
+namespace octavo::standalone {
 
-namespace gpt {
+// "\nerror: te: ..." for each warning and error.
+std::string said(const std::vector<octavo::Diagnostic> &diagnostics);
+
+// One rank's side, for values in CPU memory, and a collective for tensors on the rank's GPU. null:
+// those go through CPU memory, too.
+class Communicator : public octavo::Collective {
+ public:
+  Communicator() = default;
+  Communicator(const octavo::Collective &values, const octavo_collective *on_device = nullptr)
+      : octavo::Collective(values), on_device_(on_device) {}
+  const octavo_collective *on_device() const { return on_device_; }
+
+ private:
+  const octavo_collective *on_device_ = nullptr;
+};
+
+// What a rank as a process opens its runs with.
+struct RankSettings {
+  std::string run_id;     // of its checkpoints; empty: that of the configuration
+  int device_index = -1;  // of its GPU; -1: the first
+};
+
+// [distributed] of octavo.toml: what carries the bytes between the ranks of this program.
+struct Distributed {
+  std::string engine = "threads";
+  std::string origin = "default";  // of the engine: "octavo.toml:12:1"
+  int64_t timeout_s = 600;         // of one operation
+  std::string run_id;              // of checkpoints; empty: to be drawn
+  bool on_cuda = false;            // device.kind is "cuda"
+};
+
+// Of this file; empty: the defaults. Throws UserError with everything that Octavo said.
+Distributed read_distributed(const std::string &config_path);
 
 // This process's rank, on a library that carries the bytes. The destructor leaves the others.
 class ProcessRank {
@@ -72,6 +105,4 @@ class Team {
   RankSettings settings_;
 };
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

@@ -1,13 +1,12 @@
 // How processes that torchrun started find each other: its environment, and bytes of rank 0 for all
 // of them over TCP.
-#ifndef TRAIN_GPT_RENDEZVOUS_H
-#define TRAIN_GPT_RENDEZVOUS_H
+#pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 
-namespace gpt {
+namespace octavo::standalone {
 
 // This process among those of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 struct Place {
@@ -29,6 +28,4 @@ struct Letter {
 // takes longer, for two processes with one rank, and for another program at the port.
 Letter letter_of_root(const Place &place, const Letter &mine, std::chrono::seconds deadline);
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

@@ -1,5 +1,5 @@
 // One message and one exit code for each kind of end.
-#include "ending.h"
+#include "host_adapters/standalone/ending.h"
 
 #include <chrono>
 #include <cstdio>
@@ -9,9 +9,9 @@
 #include <system_error>
 #include <thread>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 constexpr char kMore[] =
@@ -71,4 +71,4 @@ int ended_by_exception(const char *program) noexcept {
   }
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

@@ -1,10 +1,9 @@
 // A library of this installation that is opened when the configuration asks for it.
-#ifndef TRAIN_GPT_LIBRARY_H
-#define TRAIN_GPT_LIBRARY_H
+#pragma once
 
 #include <string>
 
-namespace gpt {
+namespace octavo::standalone {
 
 class Library {
  public:
@@ -26,6 +25,4 @@ class Library {
   void *handle_ = nullptr;  // stays open: threads of the library may outlive this object
 };
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

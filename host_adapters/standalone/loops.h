@@ -3,15 +3,14 @@
 //
 // A loop body writes only what belongs to its indices and does not depend on how the range was cut,
 // so one thread and two give equal bits.
-#ifndef TRAIN_GPT_LOOPS_H
-#define TRAIN_GPT_LOOPS_H
+#pragma once
 
 #include <octavo/octavo.hpp>
 
 #include <bit>
 #include <cstdint>
 
-namespace gpt {
+namespace octavo::standalone {
 
 using octavo::Threads;  // shared with Octavo's CPU kernels
 template <typename T>
@@ -64,6 +63,4 @@ int64_t gemm_scratch(int64_t k, int64_t n);
 void gemm(const Threads *threads, const Matrix &a, const Matrix &b, float *c, int64_t c_stride,
           float *scratch);
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

@@ -1,6 +1,6 @@
 // Rank 0 listens at the address that all of them have; each other rank says which one it is, and
 // gets the letter when all have come.
-#include "rendezvous.h"
+#include "host_adapters/standalone/rendezvous.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -241,4 +241,4 @@ Letter letter_of_root(const Place &place, const Letter &mine, std::chrono::secon
   return place.rank == 0 ? serve(place, mine, until) : ask(place, until);
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

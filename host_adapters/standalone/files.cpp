@@ -1,5 +1,5 @@
 // Writes to a temporary name in the same directory, then renames.
-#include "files.h"
+#include "host_adapters/standalone/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 namespace fs = std::filesystem;
@@ -123,4 +123,4 @@ uint64_t fingerprint(const void *data, size_t bytes) {
   return hash;
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

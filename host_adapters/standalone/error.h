@@ -2,13 +2,12 @@
 //
 // UserError ends the program with exit code 2, LostRank with 3, a shortage of memory or of another
 // resource with 4; every other exception is a defect and ends it with 1. See run/ending.h.
-#ifndef TRAIN_GPT_ERROR_H
-#define TRAIN_GPT_ERROR_H
+#pragma once
 
 #include <stdexcept>
 #include <string>
 
-namespace gpt {
+namespace octavo::standalone {
 
 class UserError : public std::runtime_error {
  public:
@@ -34,6 +33,4 @@ inline void expect(bool holds, const std::string &where, const std::string &expe
 // After a signal: 128 and its number, see run/terminal.h.
 enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitLost = 3, kExitShort = 4 };
 
-}  // namespace gpt
-
-#endif
+}  // namespace octavo::standalone

@@ -1,5 +1,5 @@
 // Ranks as threads share everything but their models; ranks as processes agree by what they send.
-#include "team.h"
+#include "host_adapters/standalone/team.h"
 
 #include <unistd.h>
 
@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <random>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 // What the library's messages say of the first failure.
@@ -41,6 +41,36 @@ void refuse_launcher(const Distributed &d) {
 }
 
 }  // namespace
+
+std::string said(const std::vector<octavo::Diagnostic> &diagnostics) {
+  std::string all;
+  for (const octavo::Diagnostic &d : diagnostics) {
+    if (d.severity < OCTAVO_SEVERITY_WARNING) continue;
+    all += d.severity == OCTAVO_SEVERITY_WARNING ? "\nwarning: " : "\nerror: ";
+    all += (d.domain.empty() ? "" : d.domain + ": ") + d.text;
+  }
+  return all;
+}
+
+Distributed read_distributed(const std::string &config_path) {
+  octavo::Settings settings;
+  settings.path(config_path);
+  const octavo::Configuration found = octavo::configuration(settings);
+  if (found.status == OCTAVO_RESOURCE)
+    throw octavo::Error("octavo_settings", found.status, found.diagnostics);
+  expect(
+      found.status == OCTAVO_OK, config_path, "a configuration that Octavo can read",
+      "octavo_settings answered status " + std::to_string(found.status) + said(found.diagnostics),
+      "follow the messages above; `octavo config check` prints every value");
+  const auto value = [&](const char *key) { return found.values.at(key).text; };
+  Distributed d;
+  d.engine = value("distributed.engine");
+  d.origin = found.values.at("distributed.engine").origin;
+  d.timeout_s = std::stoll(value("distributed.timeout_s"));
+  d.run_id = value("checkpoint.run_id");
+  d.on_cuda = value("device.kind") == "cuda";
+  return d;
+}
 
 Team::Team(const Distributed &distributed, uint32_t ranks) {
   if (distributed.engine == "threads") {
@@ -125,4 +155,4 @@ void Team::guarded(const std::function<void()> &body) {
   }
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

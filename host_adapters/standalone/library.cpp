@@ -1,13 +1,13 @@
 // dlopen with everything bound at once, so that a library without its own ones fails here.
-#include "library.h"
+#include "host_adapters/standalone/library.h"
 
 #include <dlfcn.h>
 
 #include <octavo/octavo.hpp>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 
 Library::Library(const std::string &name, const std::string &engine, const std::string &origin,
                  const std::string &remedy) {
@@ -39,4 +39,4 @@ void *Library::find(const char *name) const {
   return function;
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

@@ -1,6 +1,6 @@
 // flock: the system frees it when the program ends, however it ends. The file stays, since a lock
 // on a file that was removed would exclude nobody.
-#include "directory_lock.h"
+#include "host_adapters/standalone/directory_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "../model/error.h"
+#include "host_adapters/standalone/error.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 std::string content_of(int file) {
@@ -53,4 +53,4 @@ DirectoryLock::~DirectoryLock() {
   if (file_ >= 0) close(file_);
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone

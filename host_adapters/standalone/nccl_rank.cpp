@@ -3,12 +3,12 @@
 
 #include <cstring>
 
-#include "../model/error.h"
-#include "library.h"
-#include "rendezvous.h"
-#include "team.h"
+#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/library.h"
+#include "host_adapters/standalone/rendezvous.h"
+#include "host_adapters/standalone/team.h"
 
-namespace gpt {
+namespace octavo::standalone {
 namespace {
 
 class NcclRank : public ProcessRank {
@@ -77,4 +77,4 @@ std::unique_ptr<ProcessRank> open_nccl(const Distributed &distributed) {
   return std::make_unique<NcclRank>(distributed);
 }
 
-}  // namespace gpt
+}  // namespace octavo::standalone
