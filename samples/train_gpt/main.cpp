@@ -3,12 +3,11 @@
 
 #include <iostream>
 
+#include "host_adapters/standalone/ending.h"
 #include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/files.h"
 #include "host_adapters/standalone/simd.h"
 #include "report/report.h"
-#include "run/bisect.h"
-#include "host_adapters/standalone/ending.h"
-#include "host_adapters/standalone/files.h"
 #include "run/state.h"
 #include "run/trainer.h"
 
@@ -60,24 +59,15 @@ int run(int argc, char **argv) {
     check_ranks(options);
     corpus = load_corpus(options.text, options.size.context);
     for (const RunSpec &spec : options.runs) check_run(spec, options, corpus, team.settings());
-    expect(options.bisect == 0 || team.count() == team.world(), "--bisect",
-           "ranks that are threads of one process", "ranks in several",
-           "leave [distributed] engine out of octavo.toml");
-    if (!team.has_root() || options.bisect > 0) return;
+    if (!team.has_root()) return;
     locks = lock_saves(options);
     prepare_directory("--out", options.out);
   });
 
   catch_interrupts();
   Progress progress(options.quiet, team.has_root());
-  MetricsLog log(team.has_root() && options.bisect == 0 ? options.out + "/metrics.jsonl" : "");
+  MetricsLog log(team.has_root() ? options.out + "/metrics.jsonl" : "");
   describe(options, corpus, progress);
-
-  if (options.bisect > 0) {
-    const auto found = bisect(options.runs.front(), {options, corpus, progress, log, team});
-    if (found) std::cout << bisect_table(*found, options, wants_color(STDOUT_FILENO));
-    return exit_code();
-  }
 
   std::vector<RunResult> results;
   for (size_t i = 0; i < options.runs.size() && !interrupted(); ++i) {

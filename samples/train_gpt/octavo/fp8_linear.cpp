@@ -15,7 +15,6 @@ namespace gpt {
 void attach(Model &model, OctavoRun &run, const Communicator &communicator) {
   std::vector<Fp8Linear *> placed;
   for (Linear *layer : model.linears()) {
-    if (run.keeps(layer->name())) continue;
     // 1. The weight, with its name and its shape, then the place where it is used. Configuration
     //    (layers.skip), shapes and the backend itself may decline; then the program keeps its own
     //    linear, which is no error.

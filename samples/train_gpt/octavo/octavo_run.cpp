@@ -86,13 +86,7 @@ RunSpec parse_run(const std::string &name) {
 
 OctavoRun::OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
                      Fused fused, const std::string &device, const RankSettings &rank)
-    : Run(open_run(spec, config_path, host, device, rank)),
-      fused_(fused),
-      kept_layers_(spec.kept_layers) {}
-
-bool OctavoRun::keeps(const std::string &layer) const {
-  return std::find(kept_layers_.begin(), kept_layers_.end(), layer) != kept_layers_.end();
-}
+    : Run(open_run(spec, config_path, host, device, rank)), fused_(fused) {}
 
 octavo::Added OctavoRun::add(Parameter &p, uint32_t flags) {
   octavo::Added added = add_parameter({p.name, p.rows, p.cols, flags});  // the name is a key, too

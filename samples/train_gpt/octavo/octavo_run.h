@@ -39,8 +39,6 @@ struct RunSpec {
   Kind kind = Kind::kBackend;
   std::string backend;                                        // kBackend: "te"
   std::vector<std::pair<std::string, std::string>> settings;  // kBackend: {"recipe", "delayed"}
-  std::vector<std::string>
-      kept_layers;  // names; they stay the program's own, whatever backends say
 
   // By the configuration or by its name; the program's own linears are Octavo runs without FP8.
   bool uses_fp8() const { return kind == Kind::kConfig || kind == Kind::kBackend; }
@@ -64,9 +62,6 @@ class OctavoRun : public octavo::Run {
             const RankSettings &rank = {});
   OctavoRun(const OctavoRun &) = delete;
   OctavoRun &operator=(const OctavoRun &) = delete;
-
-  // Whether a layer stays the program's own, by the spec.
-  bool keeps(const std::string &layer) const;
 
   // Before the seal. p.id becomes its id, or OCTAVO_NONE when it is declined.
   octavo::Added add(Parameter &p, uint32_t flags);
@@ -115,7 +110,6 @@ class OctavoRun : public octavo::Run {
 
  private:
   const Fused fused_;
-  const std::vector<std::string> kept_layers_;
   const octavo::Memory memory_{*this};
   std::unique_ptr<octavo::Store> store_;
   const float *nonfinite_ = nullptr;

@@ -62,12 +62,6 @@ Faults (--inject-inf):
   Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
   infinite element. Such a step is skipped: no weight changes. The report counts these steps.
 
-Layers at fault (--bisect, --tolerance):
-  --bisect STEP trains one run up to this step again and again, with some of its layers in FP8 and the
-  others the program's own, and names those that make the step go wrong: its loss is not finite or
-  further than --tolerance of itself from that without FP8, or a gradient is not finite. One layer
-  among n takes ceil(log2 n) + 2 replays at most.
-
 Rounding alone (--nudge):
   Training is chaotic: two runs that differ in one last bit end apart. --nudge moves one weight that
   every step reads, the first of the positions, by one unit in the last place before the first step.
@@ -107,17 +101,6 @@ void check(const std::vector<Number> &numbers, const Options &o) {
          std::to_string(o.stop_after), "choose a value up to --steps");
   expect((o.save_every == 0 && o.keep == 1) || !o.save.empty(), "--save-every, --keep",
          "--save with the directory of the checkpoints", "none", "add --save DIR");
-  expect(o.bisect <= o.steps, "--bisect", "0 to " + std::to_string(o.steps),
-         std::to_string(o.bisect), "choose a step up to --steps");
-  expect(o.tolerance > 0.0, "--tolerance", "more than 0", std::to_string(o.tolerance),
-         "choose a share of the loss, such as 0.1");
-  expect(o.bisect == 0 || (o.runs.size() == 1 && o.runs.front().uses_fp8()), "--bisect",
-         "one run, in FP8",
-         std::to_string(o.runs.size()) + " runs, the first one " + o.runs.front().name,
-         "name it, as in: --run te --bisect 37");
-  expect(o.bisect == 0 || (o.save.empty() && o.resume.empty() && o.stop_after == 0), "--bisect",
-         "no --save, --resume or --stop-after", "one of them",
-         "leave it out: every replay starts from the first step, and nothing is saved");
   expect(o.size.width % o.size.heads == 0, "--heads",
          "a divisor of --width " + std::to_string(o.size.width), std::to_string(o.size.heads),
          "change --heads or --width");
@@ -166,8 +149,6 @@ bool parse_options(int argc, char **argv, Options &options) {
       {"--sample-bytes", &options.sample_bytes, 0, 1'000'000, "length of the continuation"},
       {"--telemetry-every", &options.telemetry_every, 0, 10'000'000,
        "steps between samples of cast statistics, see below; 0: none"},
-      {"--bisect", &options.bisect, 0, 10'000'000,
-       "names the layers that make this step go wrong, see below; 0: trains"},
       {"--inject-inf", &options.inject_inf, 0, 1'000'000'000,
        "one infinite gradient in N backward calls, see below; 0: none"}};
   for (const Number &n : numbers)
@@ -206,10 +187,6 @@ bool parse_options(int argc, char **argv, Options &options) {
       ->check(problem_of<double>)
       ->capture_default_str();
   app.add_option("--end-rate", options.end_rate, "where the schedule ends, as a share of --rate")
-      ->type_name("SHARE")
-      ->check(problem_of<double>)
-      ->capture_default_str();
-  app.add_option("--tolerance", options.tolerance, "of --bisect: a share of the loss")
       ->type_name("SHARE")
       ->check(problem_of<double>)
       ->capture_default_str();

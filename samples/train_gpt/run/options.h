@@ -36,8 +36,6 @@ struct Options {
   std::string device;  // "cpu" or "cuda"; empty: what the configuration says
   bool quiet = false;
   int64_t telemetry_every = 25;  // steps between samples of the casts' statistics; 0: none
-  int64_t bisect = 0;            // the step whose layers are searched; 0: none
-  double tolerance = 0.1;        // of a loss, from which on --bisect calls it bad
   int64_t inject_inf = 0;        // one backward call in so many gets an infinite gradient; 0: none
 };
 

@@ -42,8 +42,6 @@ class Run {
     describe(spec);
   }
 
-  const std::vector<Placement> &placements() const { return result_.placements; }
-
   RunResult train() {
     team_.run([this](uint32_t rank) { train_rank(ranks_[rank - team_.first()]->replica); });
     const Options &options = training_.options;
@@ -158,12 +156,6 @@ void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus
 uint32_t threads_per_rank(uint32_t threads, uint32_t ranks) {
   const uint32_t all = threads != 0 ? threads : std::thread::hardware_concurrency();
   return std::max<uint32_t>(all / ranks, 1);
-}
-
-std::vector<Placement> placements(const RunSpec &spec, const Training &training) {
-  std::vector<Placement> all;
-  training.team.guarded([&] { all = Run(spec, training).placements(); });
-  return all;
 }
 
 RunResult train(const RunSpec &spec, const Training &training) {

@@ -25,9 +25,6 @@ void check_run(const RunSpec &spec, const Options &options, const Corpus &corpus
 // The share of one rank when `ranks` of a machine share `threads` (0: one per core); at least 1.
 uint32_t threads_per_rank(uint32_t threads, uint32_t ranks);
 
-// Where each layer of the run is, without a step.
-std::vector<Placement> placements(const RunSpec &spec, const Training &training);
-
 // Trains until the last step or until an interrupt.
 RunResult train(const RunSpec &spec, const Training &training);
 
