@@ -1,9 +1,12 @@
 // One message and one exit code for each kind of end.
 #include "host_adapters/standalone/ending.h"
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <new>
 #include <octavo/octavo.hpp>
 #include <system_error>
@@ -32,7 +35,41 @@ bool is_shortage(const std::error_code &code) {
 
 const char *running = "";
 
+// A signal handler may do little more than set a flag; any thread may run it, another one looks.
+std::atomic<int> g_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not lock");
+
+extern "C" void on_interrupt(int signal) {
+  int none = 0;
+  g_signal.compare_exchange_strong(none, signal);
+  std::signal(signal, SIG_DFL);
+}
+
 }  // namespace
+
+void expect_written_output() {
+  expect(static_cast<bool>(std::cout.flush()) || interrupted(), "standard output",
+         "a place that can be written", "that a write failed",
+         "free space, or write to another file");
+}
+
+void catch_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, on_interrupt) == SIG_IGN) std::signal(signal, SIG_IGN);
+}
+bool interrupted() {
+  return g_signal != 0;
+}
+int interrupt_signal() {
+  return g_signal;
+}
+void interrupt(int signal) {
+  int none = 0;
+  g_signal.compare_exchange_strong(none, signal);
+}
+int exit_code() {
+  return interrupted() ? 128 + g_signal : 0;
+}
 
 int ended_by_shortage(const char *program, const char *what) noexcept {
   std::fprintf(stderr, "%s: %s\n  %s\n", program, what, kMore);

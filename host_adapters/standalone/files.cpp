@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -121,6 +122,50 @@ uint64_t fingerprint(const void *data, size_t bytes) {
     left -= count;
   }
   return hash;
+}
+
+bool is_shallow_cbor(const std::string &cbor) {
+  constexpr size_t kLevels = 3;
+  std::array<uint64_t, kLevels + 1> missing = {1};  // items, of each level
+  size_t level = 0, at = 0;
+  for (;;) {
+    while (missing[level] == 0 && level > 0) --level;
+    if (missing[level] == 0) return at == cbor.size();
+    --missing[level];
+    if (at == cbor.size()) return false;
+    const auto head = static_cast<unsigned char>(cbor[at++]);
+    const unsigned kind = head >> 5, low = head & 31;
+    uint64_t value = low;
+    if (low > 27) return false;  // no length
+    if (low > 23) {
+      const size_t bytes = size_t{1} << (low - 24);
+      if (cbor.size() - at < bytes) return false;
+      value = 0;
+      for (const size_t end = at + bytes; at < end; ++at)
+        value = value << 8 | static_cast<unsigned char>(cbor[at]);
+    }
+    if (kind == 6) return false;  // a tag
+    if (kind < 2 || kind == 7) continue;
+    if (value > cbor.size() - at) return false;
+    if (kind < 4) at += value;  // bytes or text
+    if (kind < 4) continue;
+    if (level == kLevels) return false;
+    missing[++level] = kind == 4 ? value : 2 * value;
+  }
+}
+
+LineLog::LineLog(const std::string &path) : path_(path) {
+  if (path.empty()) return;
+  errno = 0;
+  out_.open(path, std::ios::binary | std::ios::trunc);
+  expect(!!out_, path, "a file that can be written", std::strerror(errno), "choose another --out");
+}
+
+void LineLog::write(const std::string &line) {
+  if (path_.empty()) return;
+  out_ << line + "\n" << std::flush;
+  expect(!!out_, path_, "space for one more line", std::strerror(errno),
+         "free space on the disk, or choose another --out");
 }
 
 }  // namespace octavo::standalone

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "host_adapters/standalone/error.h"
 
@@ -153,6 +154,11 @@ void Team::guarded(const std::function<void()> &body) {
                    "look for the first message of the other ranks; start all of them again, with "
                    "--resume where there is a checkpoint");
   }
+}
+
+uint32_t threads_per_rank(uint32_t threads, uint32_t ranks) {
+  const uint32_t all = threads != 0 ? threads : std::thread::hardware_concurrency();
+  return std::max<uint32_t>(all / ranks, 1);
 }
 
 }  // namespace octavo::standalone

@@ -105,4 +105,7 @@ class Team {
   RankSettings settings_;
 };
 
+// The share of one rank when `ranks` of a machine share `threads` (0: one per core); at least 1.
+uint32_t threads_per_rank(uint32_t threads, uint32_t ranks);
+
 }  // namespace octavo::standalone

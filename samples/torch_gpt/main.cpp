@@ -5,11 +5,12 @@
 
 #include <iostream>
 
-#include "../train_gpt/report/report.h"
+#include "../train_gpt/run/report.h"
 #include "../train_gpt/run/terminal.h"
 #include "host_adapters/standalone/ending.h"
 #include "host_adapters/standalone/error.h"
 #include "host_adapters/standalone/files.h"
+#include "host_adapters/standalone/text.h"
 #include "trainer.h"
 
 namespace {
@@ -46,7 +47,7 @@ int run(int argc, char **argv) {
 
   gpt::catch_interrupts();
   gpt::Progress progress(options.quiet);
-  gpt::MetricsLog log(options.out + "/metrics.jsonl");
+  gpt::LineLog log(options.out + "/metrics.jsonl");
   std::vector<gpt::RunResult> results;
   for (size_t i = 0; i < options.runs.size() && !gpt::interrupted(); ++i) {
     progress.start_run(options.runs[i].name, i, options.runs.size(), options.steps);

@@ -9,6 +9,7 @@
 
 #include "../train_gpt/model/optimizer.h"
 #include "../train_gpt/run/trainer.h"
+#include "host_adapters/standalone/ending.h"
 #include "host_adapters/standalone/error.h"
 
 namespace torch_gpt {
@@ -130,7 +131,7 @@ Config config_of(const gpt::RunSpec &spec, const gpt::Options &options) {
 }
 
 gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
-                     const gpt::Corpus &corpus, gpt::Progress &progress, gpt::MetricsLog &log) {
+                     const gpt::Corpus &corpus, gpt::Progress &progress, gpt::LineLog &log) {
   gpt::RunResult result;
   result.name = spec.name;
   const gpt::AdamWOptions hyper;

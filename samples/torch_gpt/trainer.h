@@ -8,6 +8,7 @@
 #include "../train_gpt/run/metrics.h"
 #include "../train_gpt/run/options.h"
 #include "../train_gpt/run/terminal.h"
+#include "host_adapters/standalone/files.h"
 #include "model.h"
 
 namespace torch_gpt {
@@ -16,7 +17,7 @@ namespace torch_gpt {
 octavo::torch::Config config_of(const gpt::RunSpec &spec, const gpt::Options &options);
 
 gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
-                     const gpt::Corpus &corpus, gpt::Progress &progress, gpt::MetricsLog &log);
+                     const gpt::Corpus &corpus, gpt::Progress &progress, gpt::LineLog &log);
 
 // Bytes of weights, gradients, moments and slots of a prepared model.
 gpt::RankMemory memory_of(Model &model, octavo::torch::Prepared &optimizer);

@@ -7,7 +7,8 @@
 #include "host_adapters/standalone/error.h"
 #include "host_adapters/standalone/files.h"
 #include "host_adapters/standalone/simd.h"
-#include "report/report.h"
+#include "host_adapters/standalone/text.h"
+#include "run/report.h"
 #include "run/state.h"
 #include "run/trainer.h"
 
@@ -66,7 +67,7 @@ int run(int argc, char **argv) {
 
   catch_interrupts();
   Progress progress(options.quiet, team.has_root());
-  MetricsLog log(team.has_root() ? options.out + "/metrics.jsonl" : "");
+  LineLog log(team.has_root() ? options.out + "/metrics.jsonl" : "");
   describe(options, corpus, progress);
 
   std::vector<RunResult> results;

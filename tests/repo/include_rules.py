@@ -64,7 +64,7 @@ ROOM_EXTRAS = {
 }
 SAMPLE = LANGUAGE | {"system", "sdk/include", "CLI11", "nlohmann"}
 # The rooms of train_gpt, bottom first: a room includes itself and earlier ones, main.cpp all.
-GPT_ROOMS = [f"samples/train_gpt/{room}" for room in ("model", "octavo", "run", "report")]
+GPT_ROOMS = [f"samples/train_gpt/{room}" for room in ("model", "octavo", "run")]
 RULES = {
     "sdk/include": Rule({"c"}, only={"c++": r".*\.hpp", "system": r"regular_file\.hpp"}),
     # What the rooms link together; a file is in one of them.
@@ -111,7 +111,7 @@ RULES = {
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
     "samples/train_gpt": Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
     **{room: Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS[:place])
-                  | ({"sdk/page"} if room.endswith("/report") else set()), links={"sdk/src", "sdk/page"})
+                  | ({"sdk/page"} if room.endswith("/run") else set()), links={"sdk/src", "sdk/page"})
        for place, room in enumerate(GPT_ROOMS)},
     # The same program on another host: it shares the model's shapes, the data and the report.
     "samples/torch_gpt": Rule(LANGUAGE | {"system", "sdk/include", "torch", "host_adapters/standalone"} | set(GPT_ROOMS),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "samples/train_gpt/run/replica.h"
+#include "samples/train_gpt/run/trainer.h"
 #include "tests/samples/tiny_training.h"
 
 namespace gpt {

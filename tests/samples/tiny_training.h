@@ -44,7 +44,7 @@ inline RunResult train_once(const Options &options, const std::string &run,
   Options with_threads = options;
   if (options.ranks == 1) with_threads.threads = threads_count;
   Progress progress(true);
-  MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
+  LineLog log(gpt_test::test_directory() + "/metrics.jsonl");
   Team team(Distributed(), static_cast<uint32_t>(options.ranks));
   return train(parse_run(run), {with_threads, corpus, progress, log, team});
 }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "samples/train_gpt/octavo/slot_statistics.h"
-#include "samples/train_gpt/run/replica.h"
+#include "samples/train_gpt/run/trainer.h"
 #include "tests/samples/model_shapes.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/program.h"

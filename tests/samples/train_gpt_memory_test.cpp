@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "samples/train_gpt/octavo/slot_statistics.h"
-#include "samples/train_gpt/run/replica.h"
+#include "samples/train_gpt/run/trainer.h"
 #include "tests/samples/tiny_training.h"
 
 namespace gpt {

@@ -313,10 +313,5 @@ TEST(ResumeRest, flipped_bits_588_times_in_what_the_program_keeps) {
   flip(588, "fp32", octavo::test::seed_or(3));
 }
 
-TEST(Resume, names_of_directories_tell_runs_apart) {
-  EXPECT_EQ(run_directory("d", "te:recipe=delayed,margin=0"), "d/te:recipe=delayed,margin=0");
-  EXPECT_EQ(run_directory("d", "x:path=/a b%"), "d/x:path=%2Fa%20b%25");
-}
-
 }  // namespace
 }  // namespace gpt

@@ -110,47 +110,6 @@ TEST(Telemetry, a_backend_without_statistics_has_no_lines) {
   }
 }
 
-TEST(GradientFaults, hit_one_call_in_n_with_one_element) {
-  const std::vector<float> dy(50, 1.0f);
-  GradientFault fault(10, 7, 0);
-  int hits = 0;
-  for (int64_t step = 0; step < 200; ++step) {
-    fault.start_step(step);
-    for (int call = 0; call < 10; ++call) {
-      const float *passed = fault.pass(dy.data(), 50);
-      if (passed == dy.data()) continue;
-      ++hits;
-      int infinite = 0;
-      for (int i = 0; i < 50; ++i)
-        infinite += std::isinf(passed[i]) ? 1 : passed[i] == 1.0f ? 0 : 9;
-      EXPECT_EQ(infinite, 1);
-    }
-  }
-  // Binomial, n = 2000 and p = 0.1: 200 with a deviation of 13.4; five of them.
-  EXPECT_NEAR(hits, 200, 67);
-  EXPECT_EQ(fault.injected(), hits);
-  EXPECT_EQ(dy, std::vector<float>(50, 1.0f)) << "the caller's gradient is not touched";
-}
-
-TEST(GradientFaults, depend_on_seed_step_and_rank_alone) {
-  const std::vector<float> dy(40, 1.0f);
-  auto calls = [&](uint64_t seed, uint32_t rank, int64_t first) {
-    GradientFault fault(3, seed, rank);
-    std::vector<bool> hit;
-    for (int64_t step = first; step < 30; ++step) {
-      fault.start_step(step);
-      for (int call = 0; call < 5; ++call) {
-        const bool is_hit = fault.pass(dy.data(), 40) != dy.data();
-        if (step >= 20) hit.push_back(is_hit);
-      }
-    }
-    return hit;
-  };
-  EXPECT_EQ(calls(1, 0, 0), calls(1, 0, 20)) << "a training that goes on meets the same faults";
-  EXPECT_NE(calls(1, 0, 0), calls(2, 0, 0));
-  EXPECT_NE(calls(1, 0, 0), calls(1, 1, 0));
-}
-
 class Injection : public testing::TestWithParam<const char *> {};
 
 // Five linears in 300 steps and one call in a hundred: about 15 steps are lost. They are taken from

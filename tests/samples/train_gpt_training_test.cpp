@@ -94,7 +94,7 @@ TEST(Training, evaluation_leaves_no_trace_in_the_training) {
   Corpus corpus = tiny_corpus(options);
   for (unsigned char &byte : corpus.validation) byte = static_cast<unsigned char>(byte ^ 0x55);
   Progress progress(true);
-  MetricsLog log(gpt_test::test_directory() + "/metrics.jsonl");
+  LineLog log(gpt_test::test_directory() + "/metrics.jsonl");
   Team team(Distributed(), 1);
   const RunResult second =
       train(parse_run("te:recipe=delayed"), {options, corpus, progress, log, team});

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,42 +12,6 @@
 #include "parameter.h"
 
 namespace gpt {
-
-// An infinite gradient now and then, to see whether the training recovers from it. Of all backward
-// calls of linear layers, one in N on average gets a dy with one infinite element. A generator with
-// the run's seed chooses the call and the element.
-class GradientFault {
- public:
-  // Ranks have faults of their own, each at other calls.
-  GradientFault(int64_t one_in, uint64_t seed, uint32_t rank)
-      : one_in_(one_in), seed_(seed), rank_(rank) {}
-
-  // Before the backward calls of a step. Faults depend on the step alone, not on what came before,
-  // so a training that goes on from a checkpoint meets the same ones. Weights and batches draw from
-  // the streams with low numbers; the rank, below 64, comes last.
-  void start_step(int64_t step) {
-    random_ = Random(seed_, (uint64_t{1} << 62) + static_cast<uint64_t>(step) * 64 + rank_);
-  }
-  // dy itself, or a copy of its `count` elements with one of them replaced; valid until the next
-  // call. The caller's dy stays as it is, so what flows past the layer is not touched.
-  const float *pass(const float *dy, int64_t count) {
-    if (random_.below(one_in_) != 0 || count == 0) return dy;
-    copy_.assign(dy, dy + count);
-    const int64_t at = random_.below(2 * count);
-    const float infinity = std::numeric_limits<float>::infinity();
-    copy_[static_cast<size_t>(at / 2)] = at % 2 == 0 ? infinity : -infinity;
-    ++injected_;
-    return copy_.data();
-  }
-  int64_t injected() const { return injected_; }
-
- private:
-  int64_t one_in_;
-  uint64_t seed_, rank_;
-  Random random_{0, 0};
-  std::vector<float> copy_;
-  int64_t injected_ = 0;
-};
 
 // One linear layer: the program's own product, which it has before it adopts Octavo, or that of
 // whoever the layer was placed with. In bf16 both operands of every product are rounded to

@@ -2,12 +2,8 @@
 #include "metrics.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <utility>
-
-#include "host_adapters/standalone/error.h"
 
 namespace gpt {
 
@@ -66,20 +62,6 @@ nlohmann::json to_json(const std::string &run, int64_t step, const CastRecord &r
   if (record.scale) object["scale"] = *record.scale;
   if (record.sqnr_db) object["sqnr_db"] = *record.sqnr_db;
   return object;
-}
-
-MetricsLog::MetricsLog(const std::string &path) : path_(path) {
-  if (path.empty()) return;
-  errno = 0;
-  out_.open(path, std::ios::binary | std::ios::trunc);
-  expect(!!out_, path, "a file that can be written", std::strerror(errno), "choose another --out");
-}
-
-void MetricsLog::write(const nlohmann::json &object) {
-  if (path_.empty()) return;
-  out_ << object.dump() + "\n" << std::flush;
-  expect(!!out_, path_, "space for one more line", std::strerror(errno),
-         "free space on the disk, or choose another --out");
 }
 
 }  // namespace gpt

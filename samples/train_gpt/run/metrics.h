@@ -3,7 +3,6 @@
 #define TRAIN_GPT_METRICS_H
 
 #include <deque>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -68,18 +67,6 @@ nlohmann::json to_json(const std::string &run, const StepRecord &record);
 // A line of its own for each cast of a sampled step; a key is absent where the backend has
 // no such slot or nothing was cast.
 nlohmann::json to_json(const std::string &run, int64_t step, const CastRecord &record);
-
-// metrics.jsonl: one object per line, flushed line by line, so a killed run keeps what it had.
-class MetricsLog {
- public:
-  // Starts an empty file; throws UserError. Without a path nothing is written.
-  explicit MetricsLog(const std::string &path);
-  void write(const nlohmann::json &object);
-
- private:
-  std::string path_;
-  std::ofstream out_;
-};
 
 }  // namespace gpt
 

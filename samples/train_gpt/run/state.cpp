@@ -4,14 +4,12 @@
 
 #include <octavo/hpp/regular_file.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
-#include <sstream>
 
+#include "host_adapters/standalone/checkpoint_folder.h"
 #include "host_adapters/standalone/error.h"
 #include "host_adapters/standalone/files.h"
 
@@ -22,39 +20,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char *kOwnFile = "/train_gpt.cbor";
-constexpr uint64_t kMostOwnBytes = uint64_t{1} << 36, kMostLatestBytes = 1 << 20;
-
-// The names in `latest`, the newest first. *found: why there is none.
-std::vector<std::string> saved_names(const std::string &directory, std::string *found) {
-  octavo::RegularFile file(directory + "/latest");
-  std::istringstream in(file.text(kMostLatestBytes).value_or(""));
-  std::vector<std::string> names;
-  for (std::string name; std::getline(in, name);) names.push_back(name);
-  *found = file.problem().empty() ? "an empty file" : file.problem();
-  return names;
-}
-
-// What to do about a checkpoint, or a file of one.
-std::string remedy_of(const std::string &path) {
-  const fs::path above = fs::path(path).parent_path();
-  std::string ignored;
-  for (const fs::path &run : {above, above.parent_path()})
-    if (const std::vector<std::string> names = saved_names(run.string(), &ignored);
-        names.size() > 1)
-      return "resume from another checkpoint: without its first line, " + run.string() +
-             "/latest begins with " + names[1];
-  return "resume from another checkpoint";
-}
+constexpr uint64_t kMostOwnBytes = uint64_t{1} << 36;
 
 void accept(bool fine, const std::string &path, const std::string &expected,
             const std::string &found) {
-  if (!fine) throw UserError("--resume: " + path, expected, found, remedy_of(path));
-}
-
-std::string step_name(int64_t steps, int64_t attempt) {
-  const std::string digits = std::to_string(steps);
-  const std::string name = "step-" + std::string(digits.size() < 8 ? 8 - digits.size() : 0, '0');
-  return name + digits + (attempt == 0 ? "" : "." + std::to_string(attempt));
+  if (!fine) throw UserError("--resume: " + path, expected, found, checkpoint_remedy(path));
 }
 
 // What the program keeps itself, by name; what the backend owns is not among it.
@@ -68,57 +38,11 @@ std::map<std::string, Buffer<float> *> own_tensors(Replica &replica) {
   return all;
 }
 
-std::string latest_directory(const std::string &directory) {
-  std::string found;
-  const std::vector<std::string> names = saved_names(directory, &found);
-  const std::string name = names.empty() ? "" : names.front();
-  // A name that stands there twice was another one before a bit of it flipped.
-  expect(name.rfind("step-", 0) == 0 && name.find('/') == std::string::npos &&
-             std::count(names.begin(), names.end(), name) == 1,
-         "--resume: " + directory + "/latest", "the name of a checkpoint",
-         names.empty() ? found : "\"" + name + "\"",
-         "resume from a directory that --save wrote with this run, or leave "
-         "--resume");
-  return directory + "/" + name;
-}
-
 // Of everything but the bytes of the tensors, which have numbers of their own in "hashes".
 uint64_t hash_of(const json &file) {
   const std::string text =
       json{file["key"], file["steps"], file["adam_steps"], file["hashes"]}.dump();
   return fingerprint(text.data(), text.size());
-}
-
-// Whether this is one whole item of CBOR as write_own makes it, {name: {name: [value]}} at the
-// deepest and with every length stated. json::from_cbor calls itself for each level.
-bool is_shallow(const std::string &cbor) {
-  constexpr size_t kLevels = 3;
-  std::array<uint64_t, kLevels + 1> missing = {1};  // items, of each level
-  size_t level = 0, at = 0;
-  for (;;) {
-    while (missing[level] == 0 && level > 0) --level;
-    if (missing[level] == 0) return at == cbor.size();
-    --missing[level];
-    if (at == cbor.size()) return false;
-    const auto head = static_cast<unsigned char>(cbor[at++]);
-    const unsigned kind = head >> 5, low = head & 31;
-    uint64_t value = low;
-    if (low > 27) return false;  // no length
-    if (low > 23) {
-      const size_t bytes = size_t{1} << (low - 24);
-      if (cbor.size() - at < bytes) return false;
-      value = 0;
-      for (const size_t end = at + bytes; at < end; ++at)
-        value = value << 8 | static_cast<unsigned char>(cbor[at]);
-    }
-    if (kind == 6) return false;  // a tag
-    if (kind < 2 || kind == 7) continue;
-    if (value > cbor.size() - at) return false;
-    if (kind < 4) at += value;  // bytes or text
-    if (kind < 4) continue;
-    if (level == kLevels) return false;
-    missing[++level] = kind == 4 ? value : 2 * value;
-  }
 }
 
 // A checkpoint's own file, which must be of the run with this key.
@@ -127,7 +51,8 @@ json read_own(const std::string &path, const json &key) {
   const std::optional<std::string> text = from.text(kMostOwnBytes);
   accept(text.has_value(), path, "a file of --save", from.problem());
   json file;
-  if (is_shallow(*text)) file = json::from_cbor(*text, /*strict=*/true, /*allow_exceptions=*/false);
+  if (is_shallow_cbor(*text))
+    file = json::from_cbor(*text, /*strict=*/true, /*allow_exceptions=*/false);
   accept(file.is_object() && file["tensors"].is_object() && file["steps"].is_number_unsigned() &&
              file["adam_steps"].is_number_unsigned(),
          path, "a whole file of --save", "a file that is cut off or damaged");
@@ -160,25 +85,6 @@ void write_own(Replica &replica, const std::string &path, const json &key, int64
   write_atomically(path, content);
 }
 
-// From here on --resume finds the new checkpoint. Removes what is older than the last `keep`, and
-// what programs that died have left.
-void switch_to(const std::string &directory, const std::string &name, int64_t keep) {
-  std::string ignored;
-  std::vector<std::string> names = saved_names(directory, &ignored);
-  names.insert(names.begin(), name);
-  names.resize(std::min(names.size(), static_cast<size_t>(keep)));
-  std::string text;
-  for (const std::string &one : names) text += one + "\n";
-  write_atomically(directory + "/latest", text);
-  std::error_code error;
-  for (const auto &entry : fs::directory_iterator(directory, error)) {
-    const std::string other = entry.path().filename().string();
-    const bool is_old =
-        other.rfind("step-", 0) == 0 && std::find(names.begin(), names.end(), other) == names.end();
-    if (is_old || other.rfind("latest.tmp.", 0) == 0) fs::remove_all(entry.path(), error);
-  }
-}
-
 }  // namespace
 
 json run_key(const RunSpec &spec, const Options &options, const Corpus &corpus) {
@@ -197,18 +103,6 @@ json run_key(const RunSpec &spec, const Options &options, const Corpus &corpus) 
           {"context", options.size.context},
           {"fused", options.fused != Fused::kNo},  // yes has the bits of apply
           {"text", {corpus.train.size(), hash}}};
-}
-
-std::string run_directory(const std::string &directory, const std::string &run) {
-  std::string name = directory + "/";
-  for (const char c : run) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       std::string("._-=:,+").find(c) != std::string::npos;
-    const auto code = static_cast<unsigned char>(c);
-    const char *digits = "0123456789ABCDEF";
-    name += plain ? std::string{c} : std::string{'%', digits[code / 16], digits[code % 16]};
-  }
-  return name;
 }
 
 void check_state(const RunSpec &spec, const Options &options, const json &key) {
@@ -236,9 +130,9 @@ void save_state(Replica &replica, const std::string &directory, const json &key,
   const Communicator &communicator = replica.communicator();
   const bool root = communicator.rank() == 0;
   int64_t attempt = 0;  // one rank looks which name is free; the others follow
-  while (root && fs::exists(directory + "/" + step_name(steps, attempt))) ++attempt;
+  while (root && fs::exists(directory + "/" + checkpoint_name(steps, attempt))) ++attempt;
   attempt = static_cast<int64_t>(communicator.gather(static_cast<double>(attempt)).front());
-  const std::string name = step_name(steps, attempt);
+  const std::string name = checkpoint_name(steps, attempt);
   const std::string checkpoint = directory + "/" + name;
   try {
     // [save]
@@ -256,7 +150,7 @@ void save_state(Replica &replica, const std::string &directory, const json &key,
     write_own(replica, checkpoint + kOwnFile, key, steps);
   }
   communicator.root_says(true);  // no rank passes this line before all have written
-  if (root) switch_to(directory, name, keep);
+  if (root) complete_checkpoint(directory, name, keep);
 }
 
 int64_t load_state(Replica &replica, const std::string &directory, const json &key) {
@@ -272,7 +166,7 @@ int64_t load_state(Replica &replica, const std::string &directory, const json &k
       // [/load]
     } catch (const octavo::Error &e) {
       throw UserError("--resume: " + checkpoint, "slots of this run", e.what(),
-                      "follow the message above, or " + remedy_of(checkpoint));
+                      "follow the message above, or " + checkpoint_remedy(checkpoint));
     }
     accept(saved == static_cast<uint64_t>(steps), checkpoint,
            "slots of step " + std::to_string(steps), "slots of step " + std::to_string(saved));

@@ -1,8 +1,6 @@
 // Checkpoints of a run: --save and --resume.
 //
-//   DIR/<run>/latest                    names of the directories below that are complete, the
-//                                       newest first
-//   DIR/<run>/lock                      process and host of the program that saves there
+//   DIR/<run>/latest, lock              see host_adapters/standalone/checkpoint_folder.h
 //   DIR/<run>/step-00000012/            one checkpoint
 //     train_gpt.cbor                    what the program itself keeps
 //     rank-0000-of-0002.safetensors     slots, one file a rank that keeps states of its own
@@ -15,8 +13,8 @@
 
 #include <vector>
 
-#include "host_adapters/standalone/directory_lock.h"
-#include "replica.h"
+#include "host_adapters/standalone/checkpoint_folder.h"
+#include "trainer.h"
 
 namespace gpt {
 
@@ -37,10 +35,6 @@ void save_state(Replica &replica, const std::string &run_directory, const nlohma
 // After Replica::start. Every rank calls it. Returns how many steps were taken. Throws UserError
 // for a checkpoint that is not of this run; the replica is of no use then.
 int64_t load_state(Replica &replica, const std::string &run_directory, const nlohmann::json &key);
-
-// The directory of a run: its name, with other characters than letters, digits and ._-=:,+ written
-// as %XX.
-std::string run_directory(const std::string &directory, const std::string &run);
 
 }  // namespace gpt
 

@@ -1,98 +1,16 @@
-// NO_COLOR and pipes get plain text.
+// A pipe gets a line now and then.
 #include "terminal.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <iostream>
 
-#include "host_adapters/standalone/error.h"
+#include "host_adapters/standalone/text.h"
 
 namespace gpt {
-namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A signal handler may do little more than set a flag; any thread may run it, another one looks.
-std::atomic<int> g_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not lock");
-
-extern "C" void on_interrupt(int signal) {
-  int none = 0;
-  g_signal.compare_exchange_strong(none, signal);
-  std::signal(signal, SIG_DFL);
-}
-
-}  // namespace
-
-void expect_written_output() {
-  expect(static_cast<bool>(std::cout.flush()) || interrupted(), "standard output",
-         "a place that can be written", "that a write failed",
-         "free space, or write to another file");
-}
-
-void catch_interrupts() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
-    if (std::signal(signal, on_interrupt) == SIG_IGN) std::signal(signal, SIG_IGN);
-}
-bool interrupted() {
-  return g_signal != 0;
-}
-int interrupt_signal() {
-  return g_signal;
-}
-void interrupt(int signal) {
-  int none = 0;
-  g_signal.compare_exchange_strong(none, signal);
-}
-int exit_code() {
-  return interrupted() ? 128 + g_signal : 0;
-}
-
-bool wants_color(int descriptor) {
-  const char *no_color = std::getenv("NO_COLOR");
-  return isatty(descriptor) == 1 && (no_color == nullptr || *no_color == '\0');
-}
-
-std::string fixed(double value, int digits) {
-  char buffer[512];
-  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
-  return buffer;
-}
-
-std::string grouped(uint64_t value) {
-  std::string digits = std::to_string(value);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ' ');
-  return digits;
-}
-
-std::string table(const std::vector<std::vector<std::string>> &rows, size_t left, bool color) {
-  std::vector<size_t> widths;
-  for (const auto &row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  size_t width = 2 * (widths.size() - 1);
-  for (const size_t w : widths) width += w;
-  std::string all;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    std::string line;
-    for (size_t i = 0; i < rows[r].size(); ++i) {
-      const std::string pad(widths[i] - rows[r][i].size(), ' ');
-      line += i == 0 ? "" : "  ";
-      line += i < left ? rows[r][i] + pad : pad + rows[r][i];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    if (r == 0 && color) line = std::string("\033[1m").append(line).append("\033[0m");
-    all += line + "\n";
-    if (r == 0) all += std::string(width, '-') + "\n";
-  }
-  return all;
-}
 
 Progress::Progress(bool quiet, bool speaks)
     : quiet_(quiet || !speaks), speaks_(speaks), terminal_(isatty(STDERR_FILENO) == 1) {}

@@ -4,8 +4,8 @@
 #define TRAIN_GPT_REPORT_H
 
 #include "../model/corpus.h"
-#include "../run/metrics.h"
-#include "../run/options.h"
+#include "metrics.h"
+#include "options.h"
 
 namespace gpt {
 
