@@ -1,7 +1,7 @@
 // The errors that the user can do something about.
 //
 // UserError ends the program with exit code 2, LostRank with 3, a shortage of memory or of another
-// resource with 4; every other exception is a defect and ends it with 1. See run/ending.h.
+// resource with 4; every other exception is a defect and ends it with 1. See ending.h.
 #pragma once
 
 #include <stdexcept>
@@ -30,7 +30,7 @@ inline void expect(bool holds, const std::string &where, const std::string &expe
   if (!holds) throw UserError(where, expected, found, remedy);
 }
 
-// After a signal: 128 and its number, see run/terminal.h.
+// After a signal: 128 and its number, see ending.h.
 enum ExitCode { kExitDone = 0, kExitInternal = 1, kExitUser = 2, kExitLost = 3, kExitShort = 4 };
 
 }  // namespace octavo::standalone

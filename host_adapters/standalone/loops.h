@@ -1,4 +1,4 @@
-// What the loops of this program are made of: the thread pool, aligned memory, sums in a fixed
+// What loops over float32 are made of: the thread pool, aligned memory, sums in a fixed
 // order, rounding to bfloat16, and matrix products.
 //
 // A loop body writes only what belongs to its indices and does not depend on how the range was cut,
@@ -27,7 +27,7 @@ T sum_of(int64_t count, Term &&term) {
   return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
-// Of the program's own linears.
+// Of linears without a backend.
 enum class Precision { kFp32, kBf16 };
 
 // To the nearest bfloat16, ties to even; NaN stays NaN.
