@@ -1,8 +1,9 @@
-"""What the tree as a whole keeps to: its folders, the length of files, their first comment.
+"""What the tree as a whole keeps to: its folders, the length of files and samples, their first comment.
 
   tree_rules.py <root>
   tree_rules.py --self-test
 """
+import collections
 import pathlib
 import re
 import tempfile
@@ -12,6 +13,8 @@ import tree
 FOLDERS = {"sdk", "plugins", "host_adapters", "kernels", "samples", "tests", "docs"}
 SOURCES = tree.C_SUFFIXES | {".py", ".rs", ".sh", ".cmake"}
 MAX_LINES = 500
+# A sample is read from its first line to its last one.
+MAX_SAMPLE_LINES = 3500
 # file -> why one idea needs more lines
 LONG_FILES = {
     "sdk/include/octavo/kernels.h": "one table with its call structs, which readers compare",
@@ -62,7 +65,7 @@ def is_text(root, path):
 
 
 def check(root):
-    faults = []
+    faults, samples = [], collections.Counter()
     for path in tree.files(root):
         top = path.parts[0]
         if len(path.parts) > 1 and not top.startswith(".") and top not in FOLDERS:
@@ -70,6 +73,8 @@ def check(root):
         if path.name == "LICENSE" or not is_text(root, path):
             continue
         lines = tree.text(root, path).splitlines()
+        if top == "samples" and len(path.parts) > 2:
+            samples["/".join(path.parts[:2])] += len(lines)
         for what, pattern in FORBIDDEN.items():
             for number, line in enumerate(lines, 1):
                 if pattern.search(line):
@@ -92,6 +97,10 @@ def check(root):
             if not first.startswith(("/*", "//")):
                 faults.append(f"{path}: expected a comment first, one sentence of purpose, found "
                               f"'{first[:40]}'")
+    for sample, count in sorted(samples.items()):
+        if count > MAX_SAMPLE_LINES:
+            faults.append(f"{sample}: has {count} lines, expected at most {MAX_SAMPLE_LINES}; what other programs also "
+                          "need is a library, what only tests need is in tests/")
     for table, names in {"LONG_FILES": LONG_FILES, "READS_REPORTS": READS_REPORTS}.items():
         for name in names:
             if not (pathlib.Path(root) / name).is_file():
@@ -115,6 +124,7 @@ def self_test():
         "host_adapters/h/shows.py": ("def report(format=\"text\"):\n    return run.report(format)\n", None),
         "samples/s/reads.cpp": ("// Reads.\nauto a = check_config(settings,\n  \"json\");\n", "reads a report"),
         "samples/s/prints.c": ("/* Prints. */\nint s = octavo_report(r, text(\"text\"), print_line, 0);\n", None),
+        "samples/big/text.txt": ("A line.\n" * (MAX_SAMPLE_LINES + 1), None),
         "docs/place.md": ("run /ho" "me/someone/x\n", "a path of one machine"),
         "docs/fine.md": ("https://example.org/work/x and build/root/x and $HOME/root/x\n", None),
         "sdk/src/fine.c": ("/* Fine. */\nint octavo_x;\n", None),
@@ -127,7 +137,8 @@ def self_test():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
         faults = check(directory)
-    wrong = []
+    wrong = [] if any(f.startswith("samples/big: has 3501 lines, expected at most 3500") for f in faults) else [
+        "samples/big: expected a fault for its lines, found none"]
     for name, (_, message) in planted.items():
         mine = [f for f in faults if f.startswith(f"{name}:")]
         if (message is None) != (not mine) or (message and message not in mine[0]):
