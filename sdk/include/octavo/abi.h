@@ -59,7 +59,7 @@
 /* Identifies these headers until ABI 1.0 is released, and goes into the plugin's table. liboctavo
  * refuses a plugin that was built with other headers. The digits are a hash of all declarations;
  * tests/abi/abi_table.py writes them. */
-#define OCTAVO_ABI_HEADERS "rc3-781d355a"
+#define OCTAVO_ABI_HEADERS "rc3-6a111abc"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */

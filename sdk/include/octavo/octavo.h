@@ -229,6 +229,14 @@ OCTAVO_EXPORT uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role);
 /* Sets all slots of this role that are not native to 0: gradients after an optimizer step. */
 OCTAVO_EXPORT octavo_status octavo_store_clear(octavo_store *s, uint32_t role);
 OCTAVO_EXPORT void octavo_store_close(octavo_store *s);
+/* As octavo_store_open, over memory that the host owns and that outlives the store: `slots` has
+ * octavo_run_slot_count addresses, of the run's device. Null is for a slot that is native or no
+ * part of a checkpoint. octavo_store_extend allocates the slots of later seals. `more`: null, or
+ * bytes of the host's own. octavo_store_save writes them with the slots, as the tensor "host";
+ * octavo_store_load points it at what the checkpoint has of them, perhaps nothing, which is the
+ * store's until its next load or its end. */
+OCTAVO_EXPORT octavo_status octavo_store_over(const octavo_run *r, void *const *slots,
+                                              octavo_str *more, octavo_store **out);
 
 /* Checkpoints: the slots with OCTAVO_SLOT_CHECKPOINT, in the safetensors format, one file per rank:
  * <directory>/rank-0000-of-0002.safetensors. The host saves native tensors itself. Each checkpoint

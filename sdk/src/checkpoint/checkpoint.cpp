@@ -22,6 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The tensor of what a host saves with its slots. Keys of slots have a slash.
+constexpr char kMore[] = "host";
+
 void expect_extended(const octavo_store &store, const char *verb) {
   const size_t sealed = store.run().slots().size();
   if (store.slot_count() == sealed) return;
@@ -67,6 +70,7 @@ class Loader {
       else
         store_.write(id, found->second.data());
     }
+    if (store_.more() != nullptr) store_.take_more(std::move(more_));
     return files_.manifest().step;
   }
 
@@ -94,6 +98,12 @@ class Loader {
 
   void take(const CheckpointFile &file, uint32_t rank, const std::string &key,
             const CheckpointTensor &tensor) {
+    // What every rank keeps is equal in all files; with another world there is no own one.
+    const uint32_t source = world_ == store_.world() ? store_.rank() : 0;
+    if (key == kMore) {
+      if (store_.more() != nullptr && rank == source) wanted_.emplace_back(&key, &more_);
+      return;
+    }
     const auto found = by_key_.find(key);
     if (found == by_key_.end())
       fail_checkpoint(
@@ -106,8 +116,6 @@ class Loader {
       fail_checkpoint(OCTAVO_INVALID, file.path(), "expected tensor \"", key,
                       "\" in the file of one rank, found it in a second one; ",
                       "restore the files of one checkpoint");
-    // What every rank keeps is equal in all files; with another world there is no own one.
-    const uint32_t source = world_ == store_.world() ? store_.rank() : 0;
     if (!store_.has_memory(saved.id) || (!is_whole(s) && rank != source)) return;
     wanted_.emplace_back(&key, &staged_[saved.id]);
   }
@@ -119,6 +127,7 @@ class Loader {
   std::vector<SavedSlot> saved_;
   std::map<std::string, const SavedSlot *> by_key_;
   std::map<uint32_t, std::vector<unsigned char>> staged_;  // by slot
+  std::vector<unsigned char> more_;                        // the host's
   std::set<uint32_t> seen_;                                // WHOLE slots
   // Of the file that is being read: tensors, and where they go.
   std::vector<std::pair<const std::string *, std::vector<unsigned char> *>> wanted_;
@@ -150,6 +159,10 @@ void save_checkpoint(const octavo_store &store, const std::string &directory, ui
     if (!store.has_memory(s.id)) continue;
     header.tensors[s.key] = tensor_of(store.run().slots()[s.id], s.key);
     data[s.key] = store.read(s.id, copies[i]);
+  }
+  if (const octavo_str *more = store.more(); more != nullptr && more->size != 0) {
+    header.tensors[kMore] = {"U8", {more->size}, 0, 0};
+    data[kMore] = more->data;
   }
   lay_out(header);
 

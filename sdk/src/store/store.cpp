@@ -9,7 +9,7 @@
 namespace {
 
 octavo_status open(const octavo_run *r, const char *function, uint32_t rank, uint32_t world,
-                   octavo_store **out) {
+                   octavo_store **out, void *const *slots = nullptr, octavo_str *more = nullptr) {
   if (out != nullptr) *out = nullptr;  // for a handle that is none, too
   return octavo::on(r, [&](const octavo_run &run) {
     octavo::given(out, function, "out");
@@ -25,21 +25,22 @@ octavo_status open(const octavo_run *r, const char *function, uint32_t rank, uin
                          "a store: expected kernels with the interface " OCTAVO_MEMORY_ID
                          " for a device that has memory of its own, found none; allocate the "
                          "slots as the host's own tensors");
-    *out = octavo::open_handle(std::make_unique<octavo_store>(r, run, rank, world));
+    *out = octavo::open_handle(std::make_unique<octavo_store>(r, run, rank, world, slots, more));
   });
 }
 
 }  // namespace
 
 octavo_store::octavo_store(const octavo_run *handle, const octavo_run &run, uint32_t rank,
-                           uint32_t world)
+                           uint32_t world, void *const *slots, octavo_str *more)
     : handle_(handle),
       run_(run),
       device_(run.negotiation().device),
       rank_(rank),
       world_(world),
-      assignment_(world) {
-  extend();
+      assignment_(world),
+      more_(more) {
+  extend(slots);
   octavo::add_process_rank(world, rank);
 }
 
@@ -52,7 +53,7 @@ bool octavo_store::holds(const octavo_slot &s) const {
   return s.shard != OCTAVO_SHARD_WHOLE || owners_[s.owner] == rank_;
 }
 
-void octavo_store::extend() {
+void octavo_store::extend(void *const *given) {
   if (!run_.is_sealed())
     octavo::fail_store(OCTAVO_WRONG_STATE,
                        "a store: expected a run whose layers are sealed, found ",
@@ -65,9 +66,12 @@ void octavo_store::extend() {
   for (size_t i = memory_.size(); i < run_.slots().size(); ++i) {
     const octavo_slot &s = run_.slots()[i];
     const bool own = (s.flags & OCTAVO_SLOT_NATIVE) == 0 && holds(s);
-    memory_.push_back(own ? allocate(s) : octavo::SlotMemory(nullptr, octavo::FreeSlot{}));
-    addresses_.push_back(memory_.back().get());
-    if (!own) continue;
+    if (!own)
+      memory_.push_back(octavo::SlotMemory(nullptr, octavo::FreeSlot{}));
+    else
+      memory_.push_back(given != nullptr ? given_memory(s, given[i]) : allocate(s));
+    addresses_.push_back(given != nullptr ? given[i] : memory_.back().get());
+    if (!own || given != nullptr) continue;
     total_ += octavo::slot_bytes(s);
     bytes_by_role_[s.role] += octavo::slot_bytes(s);
   }
@@ -144,6 +148,14 @@ void *octavo_store::position(const octavo_slot_use &u, size_t verb) const {
 
 octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
   return open(r, "octavo_store_open", 0, 1, out);
+}
+
+octavo_status octavo_store_over(const octavo_run *r, void *const *slots, octavo_str *more,
+                                octavo_store **out) {
+  if (out != nullptr) *out = nullptr;
+  const octavo_status status = octavo::on(
+      r, [&](const octavo_run &) { octavo::given(slots, "octavo_store_over", "slots"); });
+  return status != OCTAVO_OK ? status : open(r, "octavo_store_over", 0, 1, out, slots, more);
 }
 
 octavo_status octavo_store_open_sharded(const octavo_run *r, uint32_t rank, uint32_t world,

@@ -49,6 +49,7 @@ template <typename... Part>
 // Of the device, or of the host where the device works on that.
 struct FreeSlot {
   std::shared_ptr<const OpenDevice> device;
+  bool is_hosts = false;  // the host's own memory, which stays
   void operator()(void *p) const;
 };
 using SlotMemory = std::unique_ptr<void, FreeSlot>;
@@ -60,8 +61,9 @@ void fill_initial(const octavo_slot &s, void *memory);
 
 struct octavo_store {
  public:
-  // `handle`: that of `run`.
-  octavo_store(const octavo_run *handle, const octavo_run &run, uint32_t rank, uint32_t world);
+  // `handle`: that of `run`. slots, more: of octavo_store_over, or null.
+  octavo_store(const octavo_run *handle, const octavo_run &run, uint32_t rank, uint32_t world,
+               void *const *slots = nullptr, octavo_str *more = nullptr);
 
   // False once its run is closed: then only its memory and lists are left, until it is closed, too.
   bool is_usable() const;
@@ -71,15 +73,17 @@ struct octavo_store {
   uint32_t world() const { return world_; }
   // Slots of the seals that extend has seen.
   size_t slot_count() const { return addresses_.size(); }
-  // Whether the store has memory of its own for a slot; else it is native, or another rank keeps
-  // it.
+  // Whether the store has memory for a slot; else it is native, or another rank keeps it.
   bool has_memory(uint32_t slot) const { return memory_[slot] != nullptr; }
   // The bytes of such a slot: in place, or a copy in `copy` where the host cannot read them.
   const void *read(uint32_t slot, std::vector<unsigned char> &copy) const;
   void write(uint32_t slot, const void *from);
   void write_initial(uint32_t slot);
+  // The bytes that the host saves with the slots; null: none are asked for.
+  const octavo_str *more() const { return more_; }
+  void take_more(std::vector<unsigned char> bytes);
 
-  void extend();
+  void extend(void *const *given = nullptr);
   void native(uint32_t parameter, uint32_t role, void *data);
   void clear(uint32_t role);
   void reduce(const octavo_collective *given, void *stream) const;
@@ -104,6 +108,7 @@ struct octavo_store {
   bool holds(const octavo_slot &s) const;
   bool is_on_host() const;
   octavo::SlotMemory allocate(const octavo_slot &s) const;
+  octavo::SlotMemory given_memory(const octavo_slot &s, void *memory) const;
   void put(const octavo_slot &s, void *memory, const void *from) const;
   void put_initial(const octavo_slot &s, void *memory) const;
   void zero(uint32_t slot);
@@ -129,4 +134,6 @@ struct octavo_store {
   std::vector<Published> published_;  // what a sharded step writes outside of WHOLE slots
   std::map<uint32_t, uint64_t> bytes_by_role_;
   uint64_t total_ = 0;
+  octavo_str *more_ = nullptr;  // the host's
+  std::vector<unsigned char> loaded_more_;
 };

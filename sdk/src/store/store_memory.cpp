@@ -7,6 +7,7 @@
 namespace octavo {
 
 void FreeSlot::operator()(void *p) const {
+  if (is_hosts) return;
   if (device == nullptr || device->uses_host_memory())
     ::operator delete (p, std::align_val_t{kSlotAlignment});
   else
@@ -45,6 +46,19 @@ octavo::SlotMemory octavo_store::allocate(const octavo_slot &s) const {
   octavo::SlotMemory owned(memory, octavo::FreeSlot{device_});
   put_initial(s, memory);
   return owned;
+}
+
+octavo::SlotMemory octavo_store::given_memory(const octavo_slot &s, void *memory) const {
+  if (memory == nullptr && (s.flags & OCTAVO_SLOT_CHECKPOINT) != 0)
+    octavo::fail_store(OCTAVO_INVALID, "a store over the host's memory, ", describe(s),
+                       ": expected an address of a slot that checkpoints have, found null; pass "
+                       "its memory");
+  return octavo::SlotMemory(memory, octavo::FreeSlot{device_, true});
+}
+
+void octavo_store::take_more(std::vector<unsigned char> bytes) {
+  loaded_more_ = std::move(bytes);
+  *more_ = {reinterpret_cast<const char *>(loaded_more_.data()), loaded_more_.size()};
 }
 
 void octavo_store::put(const octavo_slot &s, void *memory, const void *from) const {

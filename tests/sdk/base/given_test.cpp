@@ -56,6 +56,10 @@ class GivenTest : public testing::Test {
         {"octavo_add_linear", "id", true,
          [=, this] { return octavo_add_linear(r, &linear, nullptr, nullptr); }},
         {"octavo_store_open", "out", true, [=, this] { return octavo_store_open(r, nullptr); }},
+        {"octavo_store_over", "slots", true,
+         [=, this] { return octavo_store_over(r, nullptr, nullptr, &opened); }},
+        {"octavo_store_over", "out", true,
+         [=, this] { return octavo_store_over(r, &nothing, nullptr, nullptr); }},
         {"octavo_store_open_sharded", "out", true,
          [=, this] { return octavo_store_open_sharded(r, 0, 1, nullptr); }},
         {"octavo_reduction_bytes", "parameters", true,
@@ -85,6 +89,8 @@ class GivenTest : public testing::Test {
   const uint32_t parameter_id = 0;
   uint32_t id = 12345;
   uint64_t bytes = 12345;
+  void *const nothing = nullptr;
+  octavo_store *opened = nullptr;
 };
 
 TEST_F(GivenTest, null_is_refused_and_named) {

@@ -65,6 +65,8 @@ class Handles : public testing::Test {
     EXPECT_EQ(octavo_store_open(run, &store), expected);
     EXPECT_EQ(store, nullptr);
     EXPECT_EQ(octavo_store_open_sharded(run, 0, 2, &store), expected);
+    void *slot = nullptr;
+    EXPECT_EQ(octavo_store_over(run, &slot, nullptr, &store), expected);
     const uint32_t parameter = 0;
     uint64_t bytes = 0;
     EXPECT_EQ(octavo_reduction_bytes(run, &parameter, 1, 2, &bytes, &bytes), expected);

@@ -1,7 +1,9 @@
 // The files of a checkpoint belong together: what the manifest lists is loaded, and nothing else.
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "sdk/src/base/descriptor.h"
@@ -101,6 +103,32 @@ TEST_F(CheckpointSetTest, exchanged_files) {
   for (const auto &r : open_world(2))
     expect_refused(*r, directory, OCTAVO_INVALID,
                    {kZero, "expected rank 0 of 2", "found rank 1 of 2"});
+}
+
+// Another file takes the name again and again, also between the check and the use.
+TEST_F(CheckpointSetTest, a_file_that_is_exchanged_while_it_is_read) {
+  const std::string directory = saved("a", 1, 7), other = saved("b", 1, 8, 2);
+  const std::string name = "/rank-0000-of-0001.safetensors";
+  const std::string mine = whole_file(directory + name), theirs = whole_file(other + name);
+  const auto r = open();
+  ASSERT_EQ(r->load(directory), OCTAVO_OK) << r->error();
+  const auto expected = r->content(false);
+  const pid_t exchange = fork();
+  for (int i = 0; exchange == 0; ++i) {
+    put_file(dir / "next", i % 2 == 0 ? theirs : mine);
+    fs::rename(dir / "next", directory + name);
+  }
+  int loaded = 0, refused = 0;
+  for (int i = 0; i < 200 || ((loaded == 0 || refused == 0) && i < 20000); ++i) {
+    const octavo_status status = r->load(directory);
+    ++(status == OCTAVO_OK ? loaded : refused);
+    EXPECT_TRUE(r->content(false) == expected) << "load " << i;
+    EXPECT_TRUE(status == OCTAVO_OK || status == OCTAVO_INVALID) << r->error();
+  }
+  kill(exchange, SIGKILL);
+  waitpid(exchange, nullptr, 0);
+  EXPECT_GT(loaded, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(CheckpointSetTest, missing_files) {

@@ -144,6 +144,81 @@ TEST_F(CheckpointTest, every_byte_comes_back_and_the_rest_is_fresh) {
   ASSERT_EQ(r->load(dir / "c"), OCTAVO_OK) << "without a place for the step";
 }
 
+// The slots of a store as the host's own memory; nothing in it moves.
+TEST_F(CheckpointTest, the_hosts_own_memory_is_saved_and_loaded_with_its_bytes) {
+  const auto mine = open(), other = open();
+  const auto fresh = other->content(true);
+  mine->fill(4);
+  std::vector<void *> slots;
+  for (uint32_t id = 0; id < mine->count(); ++id)
+    slots.push_back(octavo_store_address(mine->s(), id));
+  const std::string bytes("model\0optimizer", 15);
+  octavo_str more = borrow(bytes);
+  const auto over = [&](const CheckpointRun &r, octavo_str *given) {
+    octavo_store *raw = nullptr;
+    EXPECT_EQ(octavo_store_over(r.r(), slots.data(), given, &raw), OCTAVO_OK) << r.error();
+    return StorePtr(raw);
+  };
+  const auto expected = mine->content(false);
+  {
+    const StorePtr store = over(*mine, &more);
+    EXPECT_EQ(octavo_store_bytes(store.get(), 0), 0u);
+    for (uint32_t id = 0; id < mine->count(); ++id)
+      EXPECT_EQ(octavo_store_address(store.get(), id), slots[id]);
+    ASSERT_EQ(octavo_store_save(store.get(), borrow(dir / "c"), 5), OCTAVO_OK) << mine->error();
+  }
+  const File file(dir / "c/rank-0000-of-0001.safetensors");
+  EXPECT_EQ(file.header["host"]["dtype"], "U8");
+  EXPECT_EQ(file.header["host"]["shape"], nlohmann::json::array({15}));
+  // A host that asks for no bytes takes the slots.
+  ASSERT_EQ(other->load(dir / "c"), OCTAVO_OK) << other->error();
+  EXPECT_TRUE(other->content(false) == expected);
+
+  mine->fill(6);
+  more = {nullptr, 0};
+  const StorePtr store = over(*mine, &more);
+  ASSERT_EQ(octavo_store_load(store.get(), borrow(dir / "c"), nullptr), OCTAVO_OK) << mine->error();
+  EXPECT_EQ(text_of(more), bytes);
+  EXPECT_TRUE(mine->content(false) == expected);
+  for (const auto &[id, found] : mine->content(true)) {
+    if (mine->is_saved(id)) continue;
+    EXPECT_TRUE(found == fresh.at(id)) << "slot " << id;
+  }
+  ASSERT_EQ(other->save(dir / "none", 6), OCTAVO_OK) << other->error();
+  ASSERT_EQ(octavo_store_load(store.get(), borrow(dir / "none"), nullptr), OCTAVO_OK);
+  EXPECT_EQ(more.size, 0u);
+}
+
+TEST_F(CheckpointTest, bytes_of_the_host_are_refused_with_a_flipped_bit) {
+  const auto r = open();
+  std::vector<void *> slots;
+  for (uint32_t id = 0; id < r->count(); ++id) slots.push_back(octavo_store_address(r->s(), id));
+  octavo_str more = OCTAVO_STR("model");
+  octavo_store *raw = nullptr;
+  ASSERT_EQ(octavo_store_over(r->r(), slots.data(), &more, &raw), OCTAVO_OK);
+  const StorePtr store(raw);
+  ASSERT_EQ(octavo_store_save(raw, borrow(dir / "c"), 1), OCTAVO_OK) << r->error();
+  const std::string path = dir / "c/rank-0000-of-0001.safetensors";
+  std::string file = whole_file(path);
+  file[file.rfind("model")] ^= 1;
+  put_file(path, file);
+  const auto before = r->content(true);
+  EXPECT_EQ(octavo_store_load(raw, borrow(dir / "c"), nullptr), OCTAVO_INVALID);
+  EXPECT_THAT(r->error(), testing::HasSubstr("tensor \"host\": expected bytes with the XXH3 hash"));
+  EXPECT_TRUE(r->content(true) == before);
+  EXPECT_EQ(text_of(more), "model");
+}
+
+TEST_F(CheckpointTest, a_slot_of_the_host_without_memory_is_refused) {
+  const auto r = open();
+  const std::vector<void *> slots(r->count(), nullptr);
+  octavo_store *raw = nullptr;
+  EXPECT_EQ(octavo_store_over(r->r(), slots.data(), nullptr, &raw), OCTAVO_INVALID);
+  EXPECT_EQ(raw, nullptr);
+  EXPECT_THAT(r->error(),
+              testing::HasSubstr("expected an address of a slot that checkpoints have"));
+}
+
 TEST_F(CheckpointTest, an_old_file_is_replaced_and_foreign_files_are_left_alone) {
   const auto r = open();
   for (unsigned seed : {1u, 2u}) {
