@@ -22,6 +22,14 @@ from disk_replay import Disk, Everything, Nothing, Some, read_log, read_tree, wr
 STEPS = 5  # of the run that is logged; the others have one more
 
 
+def hashes(path):
+    """{key: hash} of the slots in a file of a checkpoint."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {key: text for key, text in header["__metadata__"].items()
+            if key.startswith("octavo.xxh3_128.") and key != "octavo.xxh3_128.host"}
+
+
 class TrainGpt:
     """samples/train_gpt with two ranks: a folder for each step, and `latest`, which names the newest."""
 
@@ -56,15 +64,12 @@ class TrainGpt:
         newest = path.parent / names[0]
         found = {"train_gpt.cbor": (newest / "train_gpt.cbor").read_bytes()}
         for rank in json.loads((newest / "manifest.json").read_text())["files"]:
-            with open(newest / rank["name"], "rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            found[rank["name"].split(".")[0]] = {key: text for key, text in header["__metadata__"].items()
-                                                 if key.startswith("octavo.xxh3_128.")}
+            found[rank["name"].split(".")[0]] = hashes(newest / rank["name"])
         return found
 
 
 class RestartHost:
-    """A LibTorch program on octavo::torch::Accelerator: save_state in a folder for each step, and a list of hashes in it."""
+    """A LibTorch program on octavo::torch::Accelerator: save_state in a folder for each step."""
     name = "restart_host"
 
     def __init__(self, program):
@@ -74,8 +79,7 @@ class RestartHost:
         return [self.program, root / "run", *([0, STEPS + 1, "less"] if is_logged else [])]
 
     def newest(self, root):
-        return max((int(path.parent.name) for end in ("", ".new")
-                    for path in root.glob("run/*/files.b2sum" + end)), default=0)
+        return max((int(path.parent.name) for path in root.glob("run/*/manifest.json")), default=0)
 
     def promised(self, events):
         """The step before the newest that has begun to save."""
@@ -84,9 +88,9 @@ class RestartHost:
         return max(steps, default=0) - 1
 
     def state(self, root):
-        """Hashes of the weights and of the slots; torch orders the optimizer's state by addresses."""
-        lines = (root / f"run/{STEPS + 1}/files.b2sum").read_text().splitlines()
-        return [line for line in lines if not line.endswith("optimizer.pt")]
+        """The weights, and hashes of the slots; torch orders the optimizer's state by addresses."""
+        return (root / "run/model.pt").read_bytes(), hashes(
+            root / f"run/{STEPS + 1}/rank-0000-of-0001.safetensors")
 
 
 class Campaign:

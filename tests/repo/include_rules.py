@@ -97,8 +97,8 @@ RULES = {
     "kernels/*": Rule(KERNELS),
     # Backends of this tree share octavo/plugin.hpp, as third parties do.
     "plugins/*": Rule(LANGUAGE | {"sdk/include", "kernels/format"}),
-    "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src", "sodium"},
-                                only={"sodium": r"saved_files\..*", "xxhash": r"hash\..*"}),
+    "host_adapters/torch": Rule(LANGUAGE | {"sdk/include", "system", "torch"}, links={"sdk/src"},
+                                only={"xxhash": r"hash\..*"}),
     # The sums of ranks, of CPU memory and of NVIDIA's; they check operands as kernels do.
     "host_adapters/ranks/mpi": Rule(KERNELS | {"mpi"}),
     "host_adapters/ranks/nccl": Rule(KERNELS | {"cuda"},

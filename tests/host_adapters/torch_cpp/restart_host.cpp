@@ -77,6 +77,8 @@ void train(const Config &config, const std::string &folder, const Fault &fault) 
     optimizer.step();
     accelerator.save_state(folder + "/" + std::to_string(step));
   }
+  if (accelerator.is_main_process())
+    optimizer.with_plain_weights([&] { torch::save(model, folder + "/model.pt"); });
   accelerator.print("steps " + std::to_string(done + 1) + " to " + std::to_string(kSteps));
 }
 // [/restart]

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
 
 #include "transformer.h"
@@ -97,13 +100,13 @@ TEST_P(States, ANewTrainingGoesOnBitForBit) {
   EXPECT_TRUE(torch::equal(first.parameters(), parameters));
 }
 
-TEST_P(States, TheModelFileLoadsIntoAPlainModel) {
-  const std::string directory = directory_of("plain");
+TEST_P(States, PlainWeightsLoadIntoAPlainModel) {
+  const std::string file = directory_of("plain.pt");
   Training training(config());
   training.step(0);
-  training.optimizer.save_state(directory);
+  training.optimizer.with_plain_weights([&] { torch::save(training.model, file); });
   Transformer plain;
-  torch::load(plain, directory + "/model.pt");
+  torch::load(plain, file);
   EXPECT_TRUE(torch::equal(all_parameters(*plain), training.parameters()));
 }
 
@@ -114,23 +117,41 @@ TEST_P(States, ABadCheckpointChangesNothing) {
   training.optimizer.save_state(directory);
   training.step(1);
   const at::Tensor parameters = training.parameters();
-  const auto refuses = [&](octavo_status status) {
+  const auto refuses = [&](octavo_status status, const std::string &found) {
     try {
       training.optimizer.load_state(directory);
       ADD_FAILURE() << "expected a refusal";
     } catch (const Error &e) {
       EXPECT_EQ(e.status(), status) << e.what();
+      EXPECT_NE(std::string(e.what()).find(found), std::string::npos) << e.what();
     }
     EXPECT_TRUE(torch::equal(training.parameters(), parameters));
   };
-  fs::rename(directory + "/optimizer.pt", directory + "/kept");
-  refuses(OCTAVO_RESOURCE);
-  fs::rename(directory + "/kept", directory + "/optimizer.pt");
-  {
-    nn::Linear other(3, 3);
-    torch::save(other, directory + "/model.pt");
+  const std::string file = directory + "/rank-0000-of-0001.safetensors";
+  fs::rename(file, directory + "/kept");
+  refuses(OCTAVO_RESOURCE, "found no rank-0000-of-0001.safetensors");
+  fs::rename(directory + "/kept", file);
+  const auto flip = [&](const std::string &tensor) {
+    std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+    const std::string all{std::istreambuf_iterator<char>(bytes), {}};
+    const size_t entry = all.find("\"" + tensor + "\":{");
+    const size_t offsets = all.find("\"data_offsets\":[", entry) + 16;
+    uint64_t header = 0;
+    std::memcpy(&header, all.data(), sizeof(header));
+    const size_t at = 8 + header + std::stoull(all.substr(offsets));
+    bytes.seekp(static_cast<std::streamoff>(at)).put(static_cast<char>(all[at] ^ 1));
+  };
+  std::map<uint32_t, std::string> tensors = {{0, "host"}};  // by role
+  for (const octavo::torch::Slot &slot : training.optimizer.session().slots())
+    if ((slot.flags & OCTAVO_SLOT_CHECKPOINT) != 0 && slot.tensor.defined())
+      tensors.emplace(slot.role, slot.key);
+  for (const auto &[role, tensor] : tensors) {
+    flip(tensor);
+    refuses(OCTAVO_INVALID, "tensor \"" + tensor + "\": expected bytes with the XXH3 hash");
+    flip(tensor);
   }
-  refuses(OCTAVO_INVALID);
+  training.model->register_buffer("unknown", torch::zeros({3}));
+  refuses(OCTAVO_INVALID, "unknown");
   training.step(2);  // still usable
 }
 
@@ -165,7 +186,9 @@ TEST(MixedRecipes, LayersNameTheirsAndOtherRulesAreRefused) {
     other.optimizer.load_state(directory);
     ADD_FAILURE() << "expected a refusal";
   } catch (const Error &e) {
-    EXPECT_NE(std::string(e.what()).find(".fc1.recipe=mx, found "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find(".fc1.recipe\" as in this session, \"mx\""),
+              std::string::npos)
+        << e.what();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -12,7 +13,6 @@
 #include "gradient_average.h"
 #include "prepared.h"
 #include "process_group.h"
-#include "saved_files.h"
 #include "settings.h"
 
 namespace octavo::torch {
@@ -226,7 +226,7 @@ void Accelerator::load_state(const std::string &directory) {
 }
 
 bool Accelerator::has_state(const std::string &directory) const {
-  return has_files(impl_->own_directory(directory));
+  return std::filesystem::exists(impl_->own_directory(directory) + "/manifest.json");
 }
 
 void Accelerator::free_memory() {

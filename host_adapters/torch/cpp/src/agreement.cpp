@@ -32,7 +32,7 @@ struct Shared {
 
 // Throws Error in every process unless all values are equal. Each process gives the same list of
 // names. One all-gather of 8 bytes a value.
-void check(ProcessGroup &group, const std::vector<Shared> &values) {
+void check_equal(ProcessGroup &group, const std::vector<Shared> &values) {
   if (group.world() == 1) return;
   const at::Tensor own = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   auto *hashes = own.mutable_data_ptr<int64_t>();
@@ -103,20 +103,20 @@ std::vector<Shared> choices_of(Prepared &prepared) {
 }  // namespace
 
 void check_models(ProcessGroup &group, const ::torch::nn::Module &module) {
-  check(group,
-        {{"the version of octavo", text(octavo_version()), "install the same version everywhere"},
-         {"the parameters and buffers of the model", outline_of(module),
-          "build the same model in every process"},
-         {"the process group of tensors on devices", group.device_backend(),
-          "call set_group() in every process"}});
+  check_equal(group, {{"the version of octavo", text(octavo_version()),
+                       "install the same version everywhere"},
+                      {"the parameters and buffers of the model", outline_of(module),
+                       "build the same model in every process"},
+                      {"the process group of tensors on devices", group.device_backend(),
+                       "call set_group() in every process"}});
   check_gpus(group, device_of(module));
 }
 
 void check_choices(ProcessGroup &group, Prepared *prepared) {
-  if (prepared != nullptr) return check(group, choices_of(*prepared));
+  if (prepared != nullptr) return check_equal(group, choices_of(*prepared));
   std::vector<Shared> values(4);
   try {
-    check(group, values);
+    check_equal(group, values);
   } catch (const std::exception &) {  // the failure itself says more
   }
 }

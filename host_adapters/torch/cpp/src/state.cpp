@@ -1,111 +1,50 @@
-// Checkpoints of a prepared model: three files in a directory of their own, archives of
-// torch::serialize, and a list with their hashes. FP8 codes cross as bytes.
+// Checkpoints of a prepared model: liboctavo writes and reads the slots, and with them, as the
+// bytes of one archive of torch::serialize, what torch keeps.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/serialize/archive.h>
 
-#include <filesystem>
 #include <sstream>
 
+#include "host_adapters/torch/core/error.h"
 #include "prepared.h"
 #include "random_state.h"
-#include "saved_files.h"
+#include "settings.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {
 
-namespace fs = std::filesystem;
 using ::torch::serialize::InputArchive;
 using ::torch::serialize::OutputArchive;
 
-constexpr int64_t kSchema = 2;
-constexpr const char *kModel = "model.pt";
-constexpr const char *kOptimizer = "optimizer.pt";
-constexpr const char *kSlots = "octavo.pt";
+// By slot; undefined: no part of a checkpoint.
+using SavedSlots = std::vector<at::Tensor>;
 
-bool is_saved(const Slot &slot) {
-  return (slot.flags & OCTAVO_SLOT_CHECKPOINT) != 0 && slot.tensor.defined();
+SavedSlots saved_slots(const Run &run) {
+  SavedSlots saved(run.memory().size());
+  for (uint32_t id = 0; id < saved.size(); ++id)
+    if ((octavo_run_slot(run.handle(), id)->flags & OCTAVO_SLOT_CHECKPOINT) != 0)
+      saved[id] = run.memory().tensor(id);
+  return saved;
 }
 
-// Float8 types are not what every reader of an archive knows.
-at::Tensor bytes_of(const at::Tensor &tensor) {
-  return tensor.element_size() == 1 ? tensor.view(at::kByte) : tensor;
-}
-
-c10::List<std::string> list_of(const std::vector<std::string> &strings) {
-  c10::List<std::string> list;
-  for (const std::string &s : strings) list.push_back(s);
-  return list;
-}
-
-// What octavo.pt holds, checked against the run.
-struct LoadedSlots {
-  std::vector<at::Tensor> tensors;      // by slot; undefined: its initial value
-  at::Tensor random, random_of_device;  // on the CPU; the latter undefined without a GPU
-  int64_t skipped = 0;
+struct CloseStore {
+  void operator()(octavo_store *s) const { octavo_store_close(s); }
 };
+using StorePointer = std::unique_ptr<octavo_store, CloseStore>;
 
-std::vector<std::string> strings_of(InputArchive &archive, const std::string &key) {
-  c10::IValue value;
-  archive.read(key, value);
-  std::vector<std::string> strings;
-  for (const c10::IValue &element : value.toListRef()) strings.push_back(element.toStringRef());
-  return strings;
-}
-
-[[noreturn]] void refuse(octavo_status status, const std::string &expected,
-                         const std::string &found) {
-  throw Error(status, "load_state: expected " + expected + ", found " + found +
-                          "; load a checkpoint of the same model, backend and options");
-}
-
-LoadedSlots read_slots(const Run &run, const Session &session, InputArchive archive) {
-  c10::IValue value;
-  archive.read("schema", value);
-  if (value.toInt() != kSchema)
-    refuse(OCTAVO_VERSION, "a checkpoint of schema " + std::to_string(kSchema),
-           std::to_string(value.toInt()));
-  archive.read("backend", value);
-  if (value.toStringRef() != run.backend_id())
-    refuse(OCTAVO_INVALID, "a checkpoint of backend \"" + run.backend_id() + "\"",
-           "\"" + value.toStringRef() + "\"");
-  const std::vector<std::string> options = strings_of(archive, "options");
-  const std::vector<std::string> own = run.options();
-  for (size_t i = 0; i < std::max(options.size(), own.size()); ++i) {
-    const std::string there = i < options.size() ? options[i] : "nothing";
-    const std::string here = i < own.size() ? own[i] : "nothing";
-    if (there != here) refuse(OCTAVO_INVALID, "the option " + here, there);
-  }
-  std::map<std::string, int64_t> keys;
-  for (const std::string &key : strings_of(archive, "keys"))
-    keys.emplace(key, static_cast<int64_t>(keys.size()));
-  LoadedSlots loaded;
-  size_t used = 0;
-  for (const Slot &slot : session.slots()) {
-    at::Tensor &tensor = loaded.tensors.emplace_back();
-    if (!is_saved(slot)) continue;
-    const auto found = keys.find(slot.key);
-    if (found == keys.end()) refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\"", "none");
-    const std::string number = std::to_string(found->second);
-    if (strings_of(archive, "labels" + number) != slot.labels)
-      refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\" with the layers of this model",
-             "other ones, or another order");
-    archive.read("slot" + number, tensor, /*is_buffer=*/true);
-    const at::Tensor expected = bytes_of(slot.tensor);
-    if (tensor.sizes() != expected.sizes() || tensor.scalar_type() != expected.scalar_type())
-      refuse(OCTAVO_INVALID, "slot \"" + slot.key + "\" in the shape of this model",
-             "another shape or dtype");
-    ++used;
-  }
-  if (used != keys.size())
-    refuse(OCTAVO_INVALID, std::to_string(used) + " slots", std::to_string(keys.size()));
-  archive.read("random", loaded.random, /*is_buffer=*/true);
-  loaded.random = loaded.random.cpu();
-  if (archive.try_read("random_of_device", loaded.random_of_device, /*is_buffer=*/true))
-    loaded.random_of_device = loaded.random_of_device.cpu();
-  archive.read("skipped_steps", value);
-  loaded.skipped = value.toInt();
-  return loaded;
+// A store over these tensors, with what torch's stream still does to them done.
+StorePointer store_over(const Run &run, const SavedSlots &slots, octavo_str *more) {
+  at::zeros({1}, at::TensorOptions(run.device())).cpu();
+  std::vector<void *> addresses(slots.size() + 1);
+  for (size_t id = 0; id < slots.size(); ++id)
+    if (slots[id].defined()) addresses[id] = slots[id].data_ptr();
+  octavo_store *store = nullptr;
+  check(octavo_store_over(run.handle(), addresses.data(), more, &store), "octavo_store_over",
+        run.backend_id());
+  return StorePointer(store);
 }
 
 template <class T>
@@ -125,55 +64,93 @@ void from_memory(T &object, const std::string &bytes) {
   object.load(archive);
 }
 
-// The module and the optimizer as they are, for the way back.
-class Backup {
+// What torch keeps, as it is: for a checkpoint, and for the way back.
+class TorchState {
  public:
-  explicit Backup(Prepared::Impl &state)
-      : state_(state), model_(in_memory(*state.module)), optimizer_(in_memory(state.optimizer())) {}
+  explicit TorchState(Prepared::Impl &state) : state_(state) {}
 
-  void restore() {
-    from_memory(*state_.module, model_);
+  // Of a module with plain weights.
+  void save(OutputArchive &archive) const {
+    add(archive, "model", *state_.module);
+    add(archive, "optimizer", state_.optimizer());
+    const RandomState random(state_.run->device());
+    archive.write("random", random.cpu(), /*is_buffer=*/true);
+    if (random.own().defined()) archive.write("random_of_device", random.own(), /*is_buffer=*/true);
+    archive.write("skipped_steps", c10::IValue(static_cast<int64_t>(state_.skipped_steps)));
+  }
+  void load(InputArchive &archive) {
+    InputArchive model, optimizer;
+    archive.read("model", model);
+    archive.read("optimizer", optimizer);
+    at::Tensor random, of_device;
+    archive.read("random", random, /*is_buffer=*/true);
+    if (archive.try_read("random_of_device", of_device, /*is_buffer=*/true))
+      of_device = of_device.cpu();
+    c10::IValue skipped;
+    archive.read("skipped_steps", skipped);
+    state_.module->load(model);
     state_.optimizer().state().clear();
-    from_memory(state_.optimizer(), optimizer_);
+    state_.optimizer().load(optimizer);
+    state_.skipped_steps = static_cast<uint64_t>(skipped.toInt());
+    RandomState(state_.run->device(), random.cpu(), of_device).set();
   }
 
  private:
+  template <class T>
+  static void add(OutputArchive &archive, const char *name, const T &object) {
+    OutputArchive own(archive.compilation_unit());
+    object.save(own);
+    archive.write(name, own);
+  }
+
   Prepared::Impl &state_;
-  std::string model_;
-  std::string optimizer_;
 };
 
-void apply(Prepared::Impl &state, const Session &session, const LoadedSlots &loaded) {
+// Loads all of it or nothing.
+void load_torch(Prepared::Impl &state, const octavo_str &bytes) {
+  InputArchive archive;
+  archive.load_from(bytes.data, bytes.size, state.run->device());
+  TorchState torch_state(state);
+  state.materialize();
+  std::string before;
+  try {
+    before = in_memory(torch_state);
+    torch_state.load(archive);
+  } catch (...) {
+    if (!before.empty()) from_memory(torch_state, before);
+    state.dematerialize(Prepared::Impl::TakeOver::kNo);
+    throw;
+  }
+  state.dematerialize(Prepared::Impl::TakeOver::kNo);
+}
+
+void take_slots(Prepared::Impl &state, const SavedSlots &loaded) {
   Run &run = *state.run;
-  const std::vector<Slot> slots = session.slots();
-  for (size_t id = 0; id < slots.size(); ++id) {
-    if (loaded.tensors[id].defined()) {
-      bytes_of(slots[id].tensor).copy_(loaded.tensors[id]);
-    } else {
-      run.memory().reset(*octavo_run_slot(run.handle(), static_cast<uint32_t>(id)));
-    }
+  for (uint32_t id = 0; id < loaded.size(); ++id) {
+    if (loaded[id].defined())
+      at::Tensor(run.memory().tensor(id)).copy_(loaded[id]);
+    else
+      run.memory().reset(*octavo_run_slot(run.handle(), id));
   }
   drop_slot_gradients(run);
   run.loaded();
   state.optimizer().zero_grad();
-  state.skipped_steps = static_cast<uint64_t>(loaded.skipped);
   state.step_skipped = false;
-  RandomState(run.device(), loaded.random, loaded.random_of_device).set();
 }
 
-// torch's own exceptions about files as this library's.
+// torch's own exceptions as this library's.
 template <class Fn>
 void wrapped(const char *verb, const std::string &directory, const Fn &fn) {
+  const at::NoGradGuard no_grad;
+  core::take_diagnostics();
   try {
     fn();
   } catch (const Error &) {
     throw;
-  } catch (const fs::filesystem_error &e) {
-    throw Error(OCTAVO_RESOURCE, std::string(verb) + " " + directory + ": " + e.what());
   } catch (const std::exception &e) {
     throw Error(OCTAVO_INVALID, std::string(verb) + " " + directory +
-                                    ": expected files that torch can write and read for this "
-                                    "model and optimizer, found: " +
+                                    ": expected what torch can write and read for this model and "
+                                    "optimizer, found: " +
                                     e.what());
   }
 }
@@ -182,68 +159,34 @@ void wrapped(const char *verb, const std::string &directory, const Fn &fn) {
 
 void Prepared::save_state(const std::string &directory) {
   Impl &state = impl();
-  const at::NoGradGuard no_grad;
   wrapped("save_state", directory, [&] {
-    FilesWriter files(directory);
-    OutputArchive slots;
-    slots.write("schema", c10::IValue(kSchema));
-    slots.write("backend", c10::IValue(state.run->backend_id()));
-    slots.write("options", c10::IValue(list_of(state.run->options())));
-    std::vector<std::string> keys;
-    for (const Slot &slot : session().slots()) {
-      if (!is_saved(slot)) continue;
-      const std::string number = std::to_string(keys.size());
-      slots.write("slot" + number, bytes_of(slot.tensor).clone(), /*is_buffer=*/true);
-      slots.write("labels" + number, c10::IValue(list_of(slot.labels)));
-      keys.push_back(slot.key);
-    }
-    slots.write("keys", c10::IValue(list_of(keys)));
-    const RandomState random(state.run->device());
-    slots.write("random", random.cpu(), /*is_buffer=*/true);
-    if (random.own().defined()) slots.write("random_of_device", random.own(), /*is_buffer=*/true);
-    slots.write("skipped_steps", c10::IValue(static_cast<int64_t>(state.skipped_steps)));
-    files.add(kSlots, slots);
-
-    OutputArchive optimizer;
-    state.optimizer().save(optimizer);
-    files.add(kOptimizer, optimizer);
-
-    OutputArchive model;
     state.materialize();
+    std::string bytes;
     try {
-      state.module->save(model);
-      files.add(kModel, model);
+      bytes = in_memory(TorchState(state));
     } catch (...) {
       state.dematerialize(Impl::TakeOver::kNo);
       throw;
     }
     state.dematerialize(Impl::TakeOver::kNo);
-    files.commit();
+    octavo_str more = borrow(bytes);
+    const StorePointer store = store_over(*state.run, saved_slots(*state.run), &more);
+    check(octavo_store_save(store.get(), borrow(directory), session().steps()), "save_state",
+          directory);
   });
 }
 
 void Prepared::load_state(const std::string &directory) {
   Impl &state = impl();
-  const at::NoGradGuard no_grad;
   wrapped("load_state", directory, [&] {
-    const at::Device device = state.run->device();
-    const FilesReader files(directory);
-    const LoadedSlots loaded = read_slots(*state.run, session(), files.open(kSlots, device));
-    InputArchive model = files.open(kModel, device);
-    InputArchive optimizer = files.open(kOptimizer, device);
-    state.materialize();
-    Backup backup(state);
-    try {
-      state.module->load(model);
-      state.optimizer().state().clear();
-      state.optimizer().load(optimizer);
-    } catch (...) {
-      backup.restore();
-      state.dematerialize(Impl::TakeOver::kNo);
-      throw;
-    }
-    state.dematerialize(Impl::TakeOver::kNo);
-    apply(state, session(), loaded);
+    SavedSlots loaded = saved_slots(*state.run);
+    for (at::Tensor &slot : loaded)
+      if (slot.defined()) slot = at::empty_like(slot);
+    octavo_str more = {};
+    const StorePointer store = store_over(*state.run, loaded, &more);
+    check(octavo_store_load(store.get(), borrow(directory), nullptr), "load_state", directory);
+    if (more.size != 0) load_torch(state, more);
+    take_slots(state, loaded);
   });
 }
 

@@ -83,13 +83,14 @@ class OCTAVO_TORCH_API Prepared {
   // the module. When fn throws, nothing in slots has changed.
   void with_plain_weights(const std::function<void()> &fn);
 
-  // A directory of its own with the plain model (model.pt, for torch::load of the module), the
-  // optimizer, the slots, the random number generator, and files.b2sum, the BLAKE2b of each file
-  // (`b2sum --check` reads it). The checkpoint before stays until the new one is on disk.
-  // load_state takes a prepared model of the same configuration to the same state, in another
-  // process, too: the next step is bit-identical. It is all or nothing, and refuses damaged files
-  // and files of several checkpoints by their names. Both are due between steps. Errors:
-  // OCTAVO_RESOURCE, OCTAVO_INVALID, and OCTAVO_WRONG_STATE while another process saves there.
+  // A checkpoint of octavo_store_save in a directory of its own: the slots, and as the tensor
+  // "host" the model, the optimizer and the random number generators. The checkpoint before stays
+  // until the new one is on disk. load_state takes a prepared model of the same configuration to
+  // the same state, in another process, too: the next step is bit-identical. It is all or nothing,
+  // and refuses damaged files and files of several checkpoints by their names. Of a checkpoint of
+  // another host, which has no such tensor, it takes the slots only. Both are due between steps.
+  // Errors: OCTAVO_RESOURCE, OCTAVO_INVALID, OCTAVO_VERSION, and OCTAVO_WRONG_STATE while another
+  // process saves there.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
 
