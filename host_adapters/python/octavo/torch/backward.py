@@ -4,7 +4,7 @@ import torch
 from .. import _abi
 from ..errors import StateError
 from . import ddp, gradient, ops
-from .session import open_sessions
+from .prepared import open_sessions
 from .slots import MARKED
 
 is_compiling = torch.compiler.is_compiling

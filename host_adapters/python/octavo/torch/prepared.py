@@ -1,10 +1,25 @@
-"""Finds the session of a prepared model, and the model of a session."""
+"""Finds the session of a prepared model, the model of a session, and all sessions of this process."""
 import gc
 import weakref
 
 import torch
 
 from ..errors import StateError
+
+_open_sessions = weakref.WeakSet()
+
+
+def note_open(session):
+    _open_sessions.add(session)
+
+
+def note_closed(session):
+    _open_sessions.discard(session)
+
+
+def open_sessions():
+    """Every session of this process that is open."""
+    return list(_open_sessions)
 
 
 def is_prepared(model):

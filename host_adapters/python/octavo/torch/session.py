@@ -11,16 +11,16 @@ import torch
 from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..session_run import Run
-from . import caches, cublas, device, ops, parameter
+from . import caches, cublas, ddp, device, ops, parameter
 from .foreign import local
 from .gather import Gather
 from .groups import group_of
 from .lost import Watch
+from .prepared import note_closed, note_open
 from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
 from .stored import Stored
 
 disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
-_open_sessions = weakref.WeakSet()
 
 
 class Session(Stored):
@@ -155,7 +155,7 @@ class Session(Stored):
                         if s.flags & _abi.SLOT_REDUCE]
         # The user wants no communication: Inf is then a matter of the gradients, as in torch.
         self.is_silent = self.run.options().get("reduce_amax") is False
-        _open_sessions.add(self)
+        note_open(self)
 
     def _callbacks(self):
         """What ops ask this session for: (COMBINE, SETTLE)."""
@@ -243,7 +243,6 @@ class Session(Stored):
 
     def combine(self):
         """Combines the maxima and counts of all ranks, so that they derive equal scales."""
-        from . import ddp
         ddp.reduce_slots(self)
 
     def drop_records(self, where=None):
@@ -277,7 +276,7 @@ class Session(Stored):
 
     def close(self):
         """Frees the run; the model cannot run afterwards. Idempotent."""
-        _open_sessions.discard(self)
+        note_closed(self)
         self._release()
 
     def bytes_by_role(self):
@@ -287,11 +286,6 @@ class Session(Stored):
             if tensor is not None:
                 out[slot.role] = out.get(slot.role, 0) + tensor.untyped_storage().nbytes()
         return out
-
-
-def open_sessions():
-    """Every session of this process that is open."""
-    return list(_open_sessions)
 
 
 def _close(number, run, *kept):

@@ -14,7 +14,8 @@ that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.
 from torch.optim import optimizer as torch_optimizer
 
 from . import ddp, ran, skip
-from .session import disable, open_sessions
+from .prepared import open_sessions
+from .session import disable
 from .slots import BACKWARD, FORWARD, TO_END
 
 

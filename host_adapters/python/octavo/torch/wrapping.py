@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from ..errors import StateError
 from . import ddp
 from .groups import note_wrapper, own_group
-from .session import open_sessions
+from .prepared import open_sessions
 
 
 def _made_around(wrapper, name, module):
