@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import octavo
-from octavo.torch import ddp
+from octavo.torch.ranks import ddp
 
 ROWS, STEPS, SIZES = 64, 8, (256, 512, 512, 64)
 BACKENDS = {"te": {"fp8.backend": "te", "fp8.te.recipe": "delayed"},

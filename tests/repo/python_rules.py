@@ -32,7 +32,7 @@ RULES = {
         "accelerate": r"octavo/accelerate\.py", "deepspeed": r"octavo/deepspeed\.py", "jax": r"octavo/jax/.*",
         "flax": r"octavo/jax/(linen|nnx|serialization)\.py", "optax": r"octavo/jax/(gradients|optimizer)\.py",
         "equinox": r"octavo/jax/equinox\.py", "numpy": r"octavo/jax/.*",
-        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/torch/(export|saved)\.py"}),
+        "transformers": r"octavo/transformers\.py", "safetensors": r"octavo/torch/(export|checkpoint/saved)\.py"}),
     # Tools of the installed program.
     "sdk/cli": Rule(),
     # The wheel's tag follows from what check_elf reads.
@@ -191,14 +191,19 @@ PLANTED = [  # file, content, part of the message; None: legal
     # Types only: the arrow back to prepare.py is never followed at run time.
     ("host_adapters/python/octavo/torch/session.py",
      "import typing\nif typing.TYPE_CHECKING:\n    from .prepare import prepare\n", None),
-    ("host_adapters/python/octavo/torch/ddp.py",
-     "from .reduction import r\n", "ddp.py -> host_adapters/python/octavo/torch/reduction.py -> "),
-    ("host_adapters/python/octavo/torch/reduction.py", "from . import linear\n", None),
-    ("host_adapters/python/octavo/torch/linear.py", "def f():\n    from . import ddp\n", None),
+    ("host_adapters/python/octavo/torch/steps.py",
+     "from .device import d\n", None),
+    ("host_adapters/python/octavo/torch/device.py", "from . import models\n",
+     "device.py -> host_adapters/python/octavo/torch/models.py -> "),
+    ("host_adapters/python/octavo/torch/models.py", "def f():\n    from . import steps\n", None),
     ("host_adapters/python/octavo/torch/loops.py",
      "import importlib\nimportlib.import_module('octavo.torch.turns')\n",
      "in a circle: host_adapters/python/octavo/torch/loops.py -> "),
     ("host_adapters/python/octavo/torch/turns.py", "from octavo.torch import loops\n", None),
+    # Packages of the package: a function that imports from above closes a circle, too.
+    ("host_adapters/python/octavo/torch/ranks/fsdp.py", "def f():\n    from ..weights.stored import s\n",
+     "in a circle: host_adapters/python/octavo/torch/ranks/fsdp.py -> host_adapters/python/octavo/torch/weights/stored.py"),
+    ("host_adapters/python/octavo/torch/weights/stored.py", "from ..ranks import fsdp\n", None),
     ("samples/python/tiny_gpt.py", "import torch\n", None),
     ("samples/python/train.py", "import octavo.torch\nimport tiny_gpt\n", None),
     ("samples/python/plain/train.py", "import tiny_gpt\nimport octavo\n",

@@ -22,13 +22,13 @@ import torch
 
 from . import launched
 from .errors import InvalidError, OctavoError, UnsupportedError
-from .torch import ddp, saved
-from .torch.full_state import expect_whole, full_state
-from .torch.join import join
-from .torch.prepare import prepare as prepare_model
-from .torch.prepared import is_prepared, session_of
-from .torch.restore import restore
-from .torch.state import state_dict
+from .torch.checkpoint import saved
+from .torch.checkpoint.state import state_dict
+from .torch.models import is_prepared, session_of
+from .torch.optimizer import join
+from .torch.prepare import prepare as prepare_model, restore
+from .torch.ranks import ddp
+from .torch.ranks.owners import expect_whole, full_state
 
 
 _Plain = accelerate.Accelerator

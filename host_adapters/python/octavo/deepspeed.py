@@ -22,10 +22,9 @@ import torch
 from .errors import InvalidError, UnsupportedError
 from .files import text_of
 from .torch import steps
-from .torch.full_state import expect_whole
-from .torch.prepare import prepare
-from .torch.prepared import session_of
-from .torch.restore import restore
+from .torch.models import session_of
+from .torch.prepare import prepare, restore
+from .torch.ranks.owners import expect_whole
 
 
 _engines = weakref.WeakKeyDictionary()   # session -> a reference to its engine

@@ -11,13 +11,13 @@ import torch
 from lightning.pytorch.plugins.precision import Precision
 
 from .errors import StateError, UnsupportedError
-from .torch import ddp
 from .torch import optimizer as optimizers
-from .torch import saved
-from .torch.full_state import expect_whole
+from .torch.checkpoint import saved
+from .torch.checkpoint.state import report, state_dict
+from .torch.models import session_of
 from .torch.prepare import prepare
-from .torch.prepared import session_of
-from .torch.state import report, state_dict
+from .torch.ranks import ddp
+from .torch.ranks.owners import expect_whole
 from .torch.telemetry import telemetry
 
 
@@ -55,7 +55,7 @@ class OctavoPrecision(Precision):
         session = session_of(model)
         out = []
         for made in optimizers_made:
-            joined = optimizers.join(session, made)
+            joined = optimizers.joined(session, made)
             for config in lr_schedulers:
                 if config.scheduler.optimizer is made:
                     config.scheduler.optimizer = joined

@@ -12,15 +12,15 @@ import os
 import transformers
 from .accelerate import refuse_fp8_of_accelerate
 from .errors import StateError, UnsupportedError
-from .torch import ddp
 from .torch import optimizer as optimizers
-from .torch import saved
-from .torch.full_state import expect_whole
+from .torch.checkpoint import saved
+from .torch.checkpoint.saved import FILE
+from .torch.checkpoint.state import report, state_dict
+from .torch.models import session_of
 from .torch.prepare import prepare
-from .torch.prepared import session_of
-from .torch.ran import layers_without_calls
-from .torch.saved import FILE
-from .torch.state import report, state_dict
+from .torch.ranks import ddp
+from .torch.ranks.owners import expect_whole
+from .torch.steps import layers_without_calls
 from .torch.telemetry import telemetry
 
 _log = logging.getLogger("octavo")
@@ -80,7 +80,7 @@ class OctavoCallback(transformers.TrainerCallback):
         loaded = inner.state_dict() if session.needs_own_optimizer and inner.state else None
         if loaded is not None:  # the Trainer has loaded a checkpoint with moments, which are the backend's from here on
             inner.state.clear()
-        joined = optimizers.join(session, inner)
+        joined = optimizers.joined(session, inner)
         if loaded is not None:
             joined.load_state_dict(loaded)
         if joined is not inner:

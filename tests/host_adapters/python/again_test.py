@@ -156,7 +156,7 @@ def test_an_optimizer_that_the_glue_joins_later_has_new_moments():
     s = session(model)
     steps = [t for d, t in zip(s.slots, s.tensors) if d.name == "step"]
     assert {int(t.flatten()[0]) for t in steps} == {4}
-    new = optimizers.join(s, torch.optim.AdamW(model.parameters(), weight_decay=0.0))
+    new = optimizers.joined(s, torch.optim.AdamW(model.parameters(), weight_decay=0.0))
     assert not any(t.any() for t in steps)
     train(model, new, steps=2)
     assert {int(t.flatten()[0]) for t in steps} == {2}

@@ -10,7 +10,7 @@ import octavo
 from conftest import msamp, on_every_device, session, te
 from octavo import _abi
 from octavo.torch import ops
-from octavo.torch.attention import MULTIHEAD_ATTENTION
+from octavo.torch.layers.attention import MULTIHEAD_ATTENTION
 
 E, HEADS, N, L, S = 32, 4, 3, 7, 5
 

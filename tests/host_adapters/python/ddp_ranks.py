@@ -17,7 +17,7 @@ import staged
 from conftest import msamp, session, te
 from octavo import _abi
 from octavo.errors import StateError
-from octavo.torch import ddp
+from octavo.torch.ranks import ddp
 
 WORLD, ROWS = 2, 64
 SIZES = (32, 48, 64, 10)

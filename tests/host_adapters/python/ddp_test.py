@@ -5,7 +5,8 @@ import torch
 from conftest import msamp, session, te
 from ddp_ranks import FROM_1, ROWS, SIZES, WORLD, made, rank_main, train
 from octavo import _abi
-from octavo.torch import bucket, ddp
+from octavo.torch.ranks import ddp
+from octavo.torch.ranks.ddp import ALL_GATHER, ALL_REDUCE_MAX, ALL_TO_ALL, NONE
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +129,9 @@ def test_wire_bytes_are_those_of_the_stages(ranks):
         bytes_per_step = 0
         for collective, dtype, send, _ in run["stages"]:
             width = 4 if dtype == _abi.F32 else 1
-            factor = {bucket.NONE: 0, bucket.ALL_REDUCE_MAX: 2 * (WORLD - 1) / WORLD,
-                      bucket.ALL_TO_ALL: (WORLD - 1) / WORLD,
-                      bucket.ALL_GATHER: WORLD - 1}[collective]
+            factor = {NONE: 0, ALL_REDUCE_MAX: 2 * (WORLD - 1) / WORLD,
+                      ALL_TO_ALL: (WORLD - 1) / WORLD,
+                      ALL_GATHER: WORLD - 1}[collective]
             bytes_per_step += factor * width * send
         assert run["wire"] == 4 * bytes_per_step
         assert run["calls"] == 4 * len(run["stages"])

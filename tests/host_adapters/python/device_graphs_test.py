@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_map_only
 import octavo
 from conftest import msamp, session, te
 from device_test import capturing, equal, made, values  # noqa: F401 (a fixture)
-from octavo.torch import ops, weight_copy
+from octavo.torch import ops
+from octavo.torch.weights.parameter import _use_count
 
 pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
                                 reason="needs --device made_up: the CPU is no device of this kind")
@@ -177,7 +178,7 @@ def test_a_graph_keeps_no_memory(is_captured, capturing):
     """A weight that a graph computes is in its own memory, which torch counts after a capture."""
     model, _ = made(te())
     weight = model[0].weight.detach() * 2
-    holders = lambda: weight_copy._use_count(weight.untyped_storage()._cdata)  # noqa: E731
+    holders = lambda: _use_count(weight.untyped_storage()._cdata)  # noqa: E731
     before, s = holders(), session(model)
     capturing(is_captured)
     ops.linear_forward(s.number, 0, 0, ops.ASK_TORCH, torch.randn(8, 32), weight, None)

@@ -12,7 +12,8 @@ from torch import nn
 
 import octavo
 from conftest import msamp, te
-from octavo.torch import cublas, device, gpus
+from octavo.torch import device
+from octavo.torch.ranks.groups import check_gpus
 
 pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
                                 reason="needs --device made_up: the CPU is no device of this kind")
@@ -90,17 +91,17 @@ def test_the_cublas_of_nvidias_package_is_found(monkeypatch, tmp_path):
     """The loader finds a library by the name of one that is open already."""
     folder = tmp_path / "cu13" / "lib"
     folder.mkdir(parents=True)
-    (folder / cublas.NAME).symlink_to(os.environ["OCTAVO_CUBLASLT"])
+    (folder / device.CUBLASLT).symlink_to(os.environ["OCTAVO_CUBLASLT"])
     monkeypatch.delenv("OCTAVO_CUBLASLT")
-    monkeypatch.setattr(cublas, "_folders", lambda: [tmp_path / "none", folder])
-    opened, load = [], cublas._load
-    monkeypatch.setattr(cublas, "_packaged", [])
-    monkeypatch.setattr(cublas, "_load", lambda path: opened.append(path) or (
-        (None, "no such file") if path == cublas.NAME else load(path)))
-    cublas.find()
-    cublas.find()
-    assert opened == [cublas.NAME, tmp_path / "none" / cublas.NAME, folder / cublas.NAME]
-    assert cublas._packaged[0].cublasLtGetVersion() >= cublas.OLDEST
+    monkeypatch.setattr(device, "_folders", lambda: [tmp_path / "none", folder])
+    opened, load = [], device._load
+    monkeypatch.setattr(device, "_packaged", [])
+    monkeypatch.setattr(device, "_load", lambda path: opened.append(path) or (
+        (None, "no such file") if path == device.CUBLASLT else load(path)))
+    device.find_cublas()
+    device.find_cublas()
+    assert opened == [device.CUBLASLT, tmp_path / "none" / device.CUBLASLT, folder / device.CUBLASLT]
+    assert device._packaged[0].cublasLtGetVersion() >= device.OLDEST_CUBLASLT
 
 
 def test_a_torch_for_rocm(monkeypatch):
@@ -133,4 +134,4 @@ def test_a_torch_without_nccl(no_backend, monkeypatch):
     session = types.SimpleNamespace(device=torch.device("cuda:1"))
     with pytest.raises(octavo.UnsupportedError, match="tensors on cuda:1, where the model is, found gloo for "
                                                       "cpu; torch .* is built without NCCL: install"):
-        gpus.check(session, no_backend)
+        check_gpus(session, no_backend)

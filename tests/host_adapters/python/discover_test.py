@@ -9,8 +9,8 @@ from torch.nn.utils import parametrizations, prune
 
 import octavo
 from conftest import msamp, session, te
-from octavo.torch.discover import discover
-from octavo.torch import fsdp
+from octavo.torch.layers.discover import discover
+from octavo.torch.ranks import fsdp
 
 
 class Named(nn.Linear):

@@ -10,7 +10,7 @@ import octavo
 from conftest import msamp, session, te
 from octavo import _abi
 from octavo.torch import ops
-from octavo.torch.experts import EXPERTS
+from octavo.torch.layers.transformers import EXPERTS
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import octavo
-from octavo.torch import codes
+from octavo.torch.export import codes_of_model
 
 TINY = {"vocab_size": 300, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "max_position_embeddings": 64}
@@ -46,7 +46,7 @@ def train(model, optimizer, ids):
 
 def values(model):
     """{linear: its weight as codes times scales, float32}"""
-    found, _ = codes.of_model(model, octavo.torch.session_of(model))
+    found, _ = codes_of_model(model, octavo.torch.session_of(model))
     return {name: each.values() for name, each in found.items()}
 
 

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 import octavo
 from conftest import msamp, session, te
 from guide_parts import mlp
-from octavo.torch import groups
+from octavo.torch.ranks import groups
 
 X = torch.randn(8, 32, generator=torch.Generator().manual_seed(1))
 

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 import octavo
 from conftest import msamp, session, te
 from guide_parts import mlp
-from octavo.torch import ddp
+from octavo.torch.ranks import ddp
 
 WORLD = 2
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import octavo
 from conftest import msamp, te
 from guide_parts import mlp
-from octavo.torch import owners
+from octavo.torch.ranks import owners
 
 TIMEOUT = 4  # more than a rank that is well may need for a step while eleven others begin on two cores
 BACKENDS = {"te": te("delayed"), "msamp": msamp("O2"), "sharded": msamp("O3")}

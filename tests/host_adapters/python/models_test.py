@@ -13,7 +13,8 @@ import octavo
 from conftest import kind, msamp, session, te
 from models_parts import EXPERTS, LAYERS, MODELS, STEPS, loader, made
 from octavo import _abi
-from octavo.torch import ops, parameter
+from octavo.torch import ops
+from octavo.torch.weights import parameter
 
 
 def train(model, optimizer, batches, backward):

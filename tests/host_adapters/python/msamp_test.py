@@ -9,8 +9,8 @@ from torch import nn
 import octavo
 from conftest import msamp, session
 from octavo import _abi
-from octavo.torch.gradient import SlotGradient
-from octavo.torch.parameter import raw
+from octavo.torch.weights.gradient import SlotGradient
+from octavo.torch.weights.parameter import raw
 
 LEVELS = ["O1", "O2", "O3"]
 

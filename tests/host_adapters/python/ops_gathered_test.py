@@ -7,7 +7,8 @@ from torch import nn
 import octavo
 from conftest import session, te
 from octavo import _abi
-from octavo.torch import caches, ops
+from octavo.torch import ops
+from octavo.torch.slots import hold_codes, release_codes
 from octavo.torch.slots import CODES, MOVED
 
 N, K, M = 64, 32, 32
@@ -44,10 +45,10 @@ def test_codes_come_back_elsewhere_before_a_forward_and_before_a_backward(recipe
     before = {slot.id: s.tensors[slot.id].data_ptr() for slot in s.caches[w.id]}
     kept = []
     for run in (lambda: [forward(s, x, weight)[0]], lambda: backward(s, dy, saved, weight)[:2]):
-        caches.release(s, [w])
+        release_codes(s, [w])
         assert all(s.tensors[id].untyped_storage().nbytes() == 0 for id in before)
         kept += [torch.full((N, K), 255, dtype=torch.uint8) for _ in range(8)]  # takes what was freed
-        caches.hold(s, [w])
+        hold_codes(s, [w])
         count = quantized(s)
         for a, b in zip(run(), [y] if len(kept) == 8 else expected):
             assert torch.equal(a, b)
@@ -108,7 +109,7 @@ def test_released_memory_is_an_error_and_no_crash():
         with pytest.raises(RuntimeError, match="octavo status 3.*expected its values, found memory that was "
                                                "released.*set_unshard_in_backward"):
             run()
-    caches.release(s, [w])
+    release_codes(s, [w])
     with pytest.raises(RuntimeError, match="octavo status 3.*expected memory for its codes.*to_empty"):
         forward(s, x, w.parameter.detach())
 

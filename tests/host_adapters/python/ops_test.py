@@ -9,7 +9,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 import octavo
 from conftest import msamp, session, te
 from octavo import _abi
-from octavo.torch import bucket, ops
+from octavo.torch import ops
+from octavo.torch.ranks.ddp import plan_stages
 
 N, K, M = 24, 40, 5
 OPS = torch.ops.octavo
@@ -113,7 +114,7 @@ def sample_write_parameter():
 
 def sample_run_stage():
     s = prepared(msamp("O2"))[1]
-    _, buffer, state = bucket.plan(s.number, [0], 2)
+    _, buffer, state = plan_stages(s.number, [0], 2)
     yield s, (s.number, [0], 0, 2, torch.zeros(buffer, dtype=torch.uint8),
               torch.zeros(buffer, dtype=torch.uint8), torch.zeros(state, dtype=torch.uint8))
 

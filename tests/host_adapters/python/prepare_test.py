@@ -5,7 +5,8 @@ from torch import nn
 
 import octavo
 from conftest import session, te
-from octavo.torch import Linear, fsdp
+from octavo.torch import Linear
+from octavo.torch.ranks import fsdp
 
 
 class Tied(nn.Module):

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import octavo
 from conftest import msamp, session
 from guide_parts import mlp
-from octavo.torch.parameter import SlotParameter, raw
+from octavo.torch.weights.parameter import SlotParameter, raw
 
 LEVELS = ["O1", "O2", "O3"]
 # Half a unit in the last place of what a write is rounded to: f16 with a scale.

@@ -104,7 +104,7 @@ def test_a_state_of_another_number_of_ranks_begins_with_its_own_amax(ranks, monk
         backward(model, *data, late=True)
         octavo.step(model)
     saved = octavo.state_dict(model)
-    monkeypatch.setattr(octavo.torch.state, "_ranks", lambda: ranks)
+    monkeypatch.setattr(octavo.torch.checkpoint.state, "_ranks", lambda: ranks)
     plain, resumed = mlp(), octavo.prepare(mlp(), None, None, overrides=te())[0]
     octavo.load_state_dict(resumed, saved)
     found, expected = ({}, {})

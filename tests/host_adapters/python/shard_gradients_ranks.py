@@ -9,7 +9,7 @@ import octavo
 from conftest import session
 from fsdp_parts import CLASSES, WIDTH, adamw, backward, batch
 from octavo import _abi
-from octavo.torch import ddp
+from octavo.torch.ranks import ddp
 from shard_state_ranks import FEW, Even, made, said, whole
 
 # Buckets in two exchanges, as those of large models; in one; and of weights that share buckets or not.

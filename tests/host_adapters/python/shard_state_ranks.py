@@ -15,7 +15,7 @@ import fsdp_mesh_ranks
 import octavo
 from conftest import msamp, session
 from fsdp_parts import CLASSES, WIDTH, adamw, backward, train
-from octavo.torch import owners
+from octavo.torch.ranks import owners
 
 LEVELS, STEPS, FEW = ("O1", "O2", "O3"), 10, 3
 MODULES = ("attention", "tied")  # of fsdp_mesh_ranks

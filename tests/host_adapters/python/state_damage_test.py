@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import octavo
-from octavo.torch import hashes
+from octavo.torch.checkpoint.state import HASH, METADATA, hash_of, metadata_bytes, seal
 from linear_test import train
 from state_test import CONFIGURATIONS, prepared
 
@@ -19,11 +19,11 @@ NO_TENSORS = [None, 1, "x", [1.0], b"x", torch.float32]
 
 
 def resealed(state, text):
-    return {**state, **hashes.seal(text)}
+    return {**state, **seal(text)}
 
 
 def damaged_tensor(draw, state):
-    slots = sorted(k for k in state if k not in (hashes.METADATA, hashes.HASH))
+    slots = sorted(k for k in state if k not in (METADATA, HASH))
     if not slots:  # block scaling keeps none
         return damaged_value(draw, state)
     key = draw.choice(slots)
@@ -44,9 +44,9 @@ def damaged_tensor(draw, state):
         changed = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     else:
         return {**state, key: draw.choice(NO_TENSORS)}
-    meta = json.loads(hashes.opened(state))
+    meta = json.loads(metadata_bytes(state))
     if changed.device.type != "meta":
-        meta["xxh3_128"][key] = hashes.of(changed)
+        meta["xxh3_128"][key] = hash_of(changed)
     return resealed({**state, key: changed}, json.dumps(meta).encode())
 
 
@@ -59,7 +59,7 @@ def damaged_keys(draw, state):
 
 def damaged_value(draw, state):
     """Any value of the metadata is another one."""
-    meta = json.loads(hashes.opened(state))
+    meta = json.loads(metadata_bytes(state))
     at = meta
     while True:
         inner = list(at) if isinstance(at, dict) else range(len(at))
@@ -75,7 +75,7 @@ def damaged_value(draw, state):
 
 
 def damaged_text(draw, state):
-    text = bytearray(hashes.opened(state))
+    text = bytearray(metadata_bytes(state))
     for _ in range(draw.randrange(1, 4)):
         first = draw.randrange(len(text))
         text[first:first + draw.randrange(20)] = draw.choice(WORDS)
@@ -83,7 +83,7 @@ def damaged_text(draw, state):
 
 
 def damaged_seal(draw, state):
-    return {**state, draw.choice([hashes.METADATA, hashes.HASH]): draw.choice(
+    return {**state, draw.choice([METADATA, HASH]): draw.choice(
         [*NO_TENSORS, torch.zeros(0), torch.zeros(3, 3), torch.zeros(32, dtype=torch.int64)])}
 
 
@@ -110,7 +110,7 @@ def test_a_tensor_that_torch_negates_when_it_is_read_has_the_hash_of_its_values(
     assert torch.equal(octavo.state_dict(model)[key], state[key])
     with pytest.raises(octavo.InvalidError, match=f"{key}: expected the bytes"):
         octavo.load_state_dict(model, {**state, key: torch._neg_view(state[key])})
-    for seal in (hashes.METADATA, hashes.HASH):
+    for seal in (METADATA, HASH):
         for odd in (torch.zeros(8, dtype=torch.complex64).conj(), torch._neg_view(torch.zeros(8))):
             with pytest.raises(octavo.OctavoError):
                 octavo.load_state_dict(model, {**state, seal: odd})

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import octavo
-from octavo.torch import hashes
+from octavo.torch.checkpoint.state import HASH, METADATA, blake2b, hash_of, metadata_bytes, seal
 from conftest import kind, msamp, session, te
 from linear_test import model_of, train
 
@@ -129,17 +129,17 @@ def test_columns_are_found_by_layer_name():
     state = octavo.state_dict(model)
     key = "session/x/amax_history"
     swapped = {**state, key: state[key].flip(1)}
-    meta = json.loads(hashes.opened(state))
+    meta = json.loads(metadata_bytes(state))
     meta["labels"][key].reverse()
-    meta["xxh3_128"][key] = hashes.of(swapped[key])
-    swapped.update(hashes.seal(json.dumps(meta).encode()))
+    meta["xxh3_128"][key] = hash_of(swapped[key])
+    swapped.update(seal(json.dumps(meta).encode()))
     other, _ = prepared(overrides)
     octavo.load_state_dict(other, swapped)
     assert torch.equal(octavo.state_dict(other)[key], state[key])
 
 
 def bad_states(state):
-    key = next(k for k in state if k != hashes.METADATA)
+    key = next(k for k in state if k != METADATA)
     yield "the entry 'octavo.metadata'", {k: v for k, v in state.items() if "metadata" not in k}
     yield "1 are missing", {k: v for k, v in state.items() if k != key}
     yield "1 unknown", {**state, "stranger": torch.zeros(1)}
@@ -164,10 +164,10 @@ def test_states_of_other_schemas_are_refused():
     model, _ = prepared(CONFIGURATIONS["te-delayed"])
     state = octavo.state_dict(model)
     with pytest.raises(octavo.VersionError, match="'octavo.blake2b', found none"):
-        octavo.load_state_dict(model, {k: v for k, v in state.items() if k != hashes.HASH})
-    newer = {**json.loads(hashes.opened(state)), "schema": 4}
+        octavo.load_state_dict(model, {k: v for k, v in state.items() if k != HASH})
+    newer = {**json.loads(metadata_bytes(state)), "schema": 4}
     with pytest.raises(octavo.VersionError, match="schema 2 or 3, found 4"):
-        octavo.load_state_dict(model, {**state, **hashes.seal(json.dumps(newer).encode())})
+        octavo.load_state_dict(model, {**state, **seal(json.dumps(newer).encode())})
 
 
 @each
@@ -181,7 +181,7 @@ def test_each_flipped_bit_is_refused_by_the_name_of_its_tensor(overrides):
             damaged = tensor.clone()
             flat = damaged.view(torch.uint8).view(-1)
             flat[draw.randrange(flat.numel())] ^= 1 << draw.randrange(8)
-            named = hashes.METADATA if key == hashes.HASH else key
+            named = METADATA if key == HASH else key
             with pytest.raises(octavo.InvalidError, match=f"^{re.escape(named)}: .*damaged"):
                 octavo.load_state_dict(model, {**state, key: damaged})
     for k, v in octavo.state_dict(model).items():
@@ -204,10 +204,10 @@ def test_a_tensor_of_another_step_is_refused_and_changes_nothing(name):
 
 def as_schema_2(state):
     """A state as it was when tensors had BLAKE2b."""
-    meta = json.loads(hashes.opened(state))
+    meta = json.loads(metadata_bytes(state))
     hashed = meta.pop("xxh3_128")
-    meta |= {"schema": 2, "blake2b": {key: hashes.blake2b(state[key]) for key in hashed}}
-    return {**state, **hashes.seal(json.dumps(meta).encode())}
+    meta |= {"schema": 2, "blake2b": {key: blake2b(state[key]) for key in hashed}}
+    return {**state, **seal(json.dumps(meta).encode())}
 
 
 def test_states_with_blake2b_load_and_are_refused_when_damaged():
@@ -236,8 +236,8 @@ def xxh3(data):
     return bytes(function(data, len(data)))[::-1].hex()
 
 
-@pytest.mark.parametrize(("ours", "peers"), ((hashes.of, xxh3), (
-    hashes.blake2b, lambda data: hashlib.blake2b(data, digest_size=32).hexdigest())), ids=("xxh3", "blake2b"))
+@pytest.mark.parametrize(("ours", "peers"), ((hash_of, xxh3), (
+    blake2b, lambda data: hashlib.blake2b(data, digest_size=32).hexdigest())), ids=("xxh3", "blake2b"))
 def test_hashes_are_those_of_peers_and_do_not_follow_shapes(ours, peers):
     values = torch.randn(3, 5)
     assert ours(values) == peers(values.cpu().numpy().tobytes()) == ours(values.t().contiguous().t())

@@ -23,7 +23,7 @@ from octavo.errors import InvalidError, ResourceError, StateError, UnsupportedEr
 from octavo.torch import ops
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-from octavo.torch import saved as saving  # noqa: E402  needs safetensors
+from octavo.torch.checkpoint import saved as saving
 from octavo.transformers import FILE, OctavoCallback  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"))

@@ -15,10 +15,10 @@ import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..files import replace
-from . import codes, state
-from .converted import Converted
-from .export import safetensors
-from .prepared import session_of
+from .checkpoint import state
+from .export import codes_of_model, safetensors
+from .layers.converted import Converted
+from .models import session_of
 
 
 def _converted(model, patterns):
@@ -213,7 +213,7 @@ def dump(model, path, *patterns):
     finally:
         for hook in hooks:
             hook.remove()
-    found, _ = codes.of_model(model, session)
+    found, _ = codes_of_model(model, session)
     for name, module in modules.items():
         if getattr(module, "weight", None) is not None:
             keep(f"{name}/weight", module.state_dict()["weight"])

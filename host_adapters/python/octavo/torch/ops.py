@@ -9,13 +9,109 @@ import threading
 import torch
 
 from .. import _abi
-from ..errors import OctavoError, ResourceError, UnsupportedError, VersionError, error, from_op
+from ..errors import OctavoError, ResourceError, StateError, UnsupportedError, VersionError, error, from_op
 from ..installation import OPS, TORCH, numbers
 from ..library import folder, liboctavo, once
-from . import fakes
-from .op_numbers import (ASK_TORCH, ASKED, DTYPES, GATHERED, NO_BACKWARD, NO_VERSION, OF_GATHERED, OF_GRAPH,
-                         OF_PACKED, PACKED, PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU, QUIET, TORCH_DTYPES,
-                         WANT_DB, WANT_DW, WANT_DX)
+
+
+# Numbers of the ops: flags, special versions, dtypes.
+
+# Flags of linear_forward: `saved` stays empty; casts record nothing.
+NO_BACKWARD, QUIET, ASKED = 256, 512, 1024
+# Flags of linear_backward: the op records that it added to a gradient slot; FSDP gathered the weight; its
+# codes.
+OF_GRAPH, OF_GATHERED, OF_PACKED = 256, 512, 1024
+# version of linear_forward: the op asks torch for the weight's; there is none (inference tensors);
+# FSDP gathered the weight, and Flags alone say what is stale; it gathered its codes, and there is no weight.
+ASK_TORCH, NO_VERSION, GATHERED, PACKED = -1, -2, -4, -5
+WANT_DX, WANT_DW, WANT_DB = 1, 2, 4
+PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM, PROLOGUE_SWIGLU = 1, 2, 5
+
+DTYPES = {torch.float32: _abi.F32, torch.bfloat16: _abi.BF16, torch.float16: _abi.F16}
+TORCH_DTYPES = {_abi.F32: torch.float32, _abi.BF16: torch.bfloat16, _abi.F16: torch.float16,
+                _abi.I32: torch.int32}
+
+
+# Shapes and dtypes of what the ops give, for tracing compilers: fake and meta tensors.
+
+
+class Shapes:
+    """What a tracing compiler must know about a registered run."""
+
+    def __init__(self, shapes, plans):
+        self.linears = [(s.n, s.k, TORCH_DTYPES[s.gradient_dtype]) for s in shapes]
+        self.saved = [plan.saved for plan in plans]
+        self.gradients = [plan.gradient for plan in plans]
+
+
+shapes_of = {}  # run number -> Shapes
+
+
+def _known(run):
+    if run not in shapes_of:
+        raise StateError(f"run {run}: expected the number of an open run, found none; the model was "
+                         "closed, or this graph was compiled for another one: call octavo.prepare "
+                         "and torch.compile again")
+    return shapes_of[run]
+
+
+def _rows(t):
+    rows = 1
+    for size in t.shape[:-1]:
+        rows = rows * size
+    return rows
+
+
+def _saved(shapes, linear, flags, x):
+    keeps = not flags & (NO_BACKWARD | _abi.FORWARD_EVALUATION)
+    size = shapes.saved[linear].bytes(_rows(x)) if keeps else 0
+    return x.new_empty((size,), dtype=torch.uint8)
+
+
+def register_fakes():
+    """Registers functions that compute the shapes and dtypes of results for fake and meta tensors,
+    also for dynamic batch sizes."""
+    fake = torch.library.register_fake
+
+    @fake("octavo::linear_forward")
+    def _(run, linear, flags, version, x, weight, bias):
+        shapes = _known(run)
+        n = shapes.linears[linear][0]
+        return x.new_empty((*x.shape[:-1], n)), _saved(shapes, linear, flags, x)
+
+    @fake("octavo::linear_backward")
+    def _(run, linear, flags, wanted, dy, x, saved, weight, token):
+        shapes = _known(run)
+        n, k, dtype = shapes.linears[linear]
+        dw_dtype = weight.dtype if flags & OF_GATHERED and weight is not None else dtype
+        own_dw = wanted & WANT_DW and shapes.gradients[linear] == _abi.GRADIENT_TENSOR
+        none = (0,)
+        dx = (dy.new_empty((*dy.shape[:-1], k)) if wanted & WANT_DX
+              else dy.new_empty(none, dtype=torch.uint8))
+        dw = (dy.new_empty((n, k), dtype=dw_dtype) if own_dw
+              else dy.new_empty(none, dtype=torch.uint8))
+        db = (dy.new_empty((n,), dtype=dtype) if wanted & WANT_DB
+              else dy.new_empty(none, dtype=torch.uint8))
+        return dx, dw, db
+
+    @fake("octavo::fused_forward")
+    def _(run, linear, flags, op, eps, version, x, gamma, beta, weight, bias):
+        shapes = _known(run)
+        n = shapes.linears[linear][0]
+        rows = _rows(x)
+        mean = rows if op == PROLOGUE_LAYER_NORM else 0
+        rstd = rows if op in (PROLOGUE_LAYER_NORM, PROLOGUE_RMS_NORM) else 0
+        return (x.new_empty((*x.shape[:-1], n)), _saved(shapes, linear, flags, x),
+                x.new_empty((mean,), dtype=torch.float32),
+                x.new_empty((rstd,), dtype=torch.float32))
+
+    def nothing(*_):
+        return None
+
+    for name in ("hold_slots", "end_step", "optimizer_step", "sum_of_squares", "prepare_step",
+                 "read_parameter", "write_parameter", "run_stage", "shard_measure", "shard_cast",
+                 "shard_gathered"):
+        fake(f"octavo::{name}")(nothing)
 
 
 # The overloads for hot code, set by library(). An overload packet would resolve them in each call.
@@ -89,7 +185,7 @@ def library():
     lib.octavo_torch_xxh3_128.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p]
     lib.octavo_torch_gpu.restype = ctypes.c_int32
     lib.octavo_torch_gpu.argtypes = [ctypes.c_int64, ctypes.c_char_p]
-    fakes.register()
+    register_fakes()
     global linear_forward, linear_backward
     linear_forward = torch.ops.octavo.linear_forward.default
     linear_backward = torch.ops.octavo.linear_backward.default
@@ -126,7 +222,7 @@ def register(opened, weights, linears, plans, slots, flags, callbacks, device):
     except BaseException:
         library().octavo_torch_release(number)
         raise
-    fakes.shapes_of[number] = fakes.Shapes(shapes, plans)
+    shapes_of[number] = Shapes(shapes, plans)
     return number
 
 
@@ -146,7 +242,7 @@ def answer(call):
 
 def release(number):
     """Forgets a run. Ops that refer to it raise StateError afterwards."""
-    fakes.shapes_of.pop(number, None)
+    shapes_of.pop(number, None)
     library().octavo_torch_release(number)
 
 

@@ -3,14 +3,122 @@ import weakref
 
 import torch
 
+from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
-from . import ddp, fsdp, fsdp_rest, moments
 from .device import is_captured
-from .foreign import is_a, is_dtensor
-from .gradient import SlotGradient
-from .prepared import holder_of, session_of
+from .models import holder_of, is_a, is_dtensor, session_of
+from .ranks import ddp, fsdp
+from .ranks.fsdp import Rest, adopt_rest
 from .session import disable
 from .slots import BACKWARD, CAPTURED
+from .weights.gradient import SlotGradient
+
+
+# Moments between the backend's slots and the states of torch's Adam and AdamW.
+
+_ROLES = {"exp_avg": _abi.ROLE_EXP_AVG, "exp_avg_sq": _abi.ROLE_EXP_AVG_SQ}
+_KEYS = {"step", *_ROLES}
+PART = "octavo_part"  # in a state: which rank's, where others hold the rest
+_REMEDY = "load a state of torch.optim.AdamW or Adam for the same parameters in the same order"
+
+
+def _parameters(adam):
+    return [p for group in adam.param_groups for p in group["params"]]
+
+
+def _counters(session):
+    """{id of a Weight: its step count, i32[1]}."""
+    return {s.owner: session.tensors[s.id] for s in session.slots
+            if s.role == _abi.ROLE_COUNTER and s.owner_kind == _abi.OWNER_PARAMETER}
+
+
+def _order(state_dict):
+    return [i for group in state_dict["param_groups"] for i in group["params"]]
+
+
+def _is_here(session, p):
+    """Whether this rank holds the moments of a parameter."""
+    return all(session.can_read(p, role) for role in (*_ROLES.values(), _abi.ROLE_COUNTER))
+
+
+def check_moments(adam, state_dict):
+    """{position: {"step": int, "exp_avg": tensor, "exp_avg_sq": tensor}} of parameters whose moments are in slots;
+    empty where the state has groups of other sizes, which torch refuses. Raises StateError."""
+    state, parameters = state_dict.get("state", {}), _parameters(adam)
+    order = _order(state_dict)
+    if len(order) != len(parameters):
+        return {}
+    found = {}
+    for at, (key, p) in enumerate(zip(order, parameters)):
+        if not adam.session.weights_of(p):
+            continue
+        if key not in state:
+            if PART in state_dict and _is_here(adam.session, p):
+                raise StateError(f"optimizer state of parameter {at}: expected its moments, which this rank holds, found those "
+                                 f"of {state_dict[PART]} alone; save inside of octavo.full_state(model)")
+            continue
+        where, own = f"optimizer state of parameter {at}", state[key]
+        if set(own) != _KEYS:
+            raise StateError(f"{where}: expected step, exp_avg and exp_avg_sq, found {', '.join(map(str, own))}; {_REMEDY}")
+        step = float(own["step"])
+        if not 0 <= step < 2**31 or step != int(step):
+            raise StateError(f"{where}: expected a whole number of steps below 2^31, found {step}; {_REMEDY}")
+        for name in _ROLES:
+            value = own[name]
+            shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+            if shape != tuple(p.shape):
+                raise StateError(f"{where}: expected {name} of shape {tuple(p.shape)}, found {shape}; {_REMEDY}")
+            if not value.isfinite().all() or (name == "exp_avg_sq" and (value < 0).any()):
+                raise StateError(f"{where}: expected finite moments and no second one below 0, found another value "
+                                 f"in {name}; load an earlier state")
+        found[at] = {**own, "step": int(step)}
+    return found
+
+
+def other_states(adam, state_dict):
+    """The state without the moments of parameters that have them in slots."""
+    kept = {key for key, p in zip(_order(state_dict), _parameters(adam)) if not adam.session.weights_of(p)}
+    return {**state_dict, "state": {key: own for key, own in state_dict["state"].items() if key in kept}}
+
+
+@torch.no_grad()
+def write_moments(adam, found):
+    """Writes what check gave; other parameters start anew. Slots that hold these values already keep their codes, and
+    slots that another rank holds are written there."""
+    session = adam.session
+    counters = _counters(session)
+    for at, p in enumerate(_parameters(adam)):
+        if at in found and _has(session, counters, p, found[at]):
+            continue
+        session.clear_moments([p])
+        if at not in found:
+            continue
+        for name, role in _ROLES.items():
+            if session.can_read(p, role):
+                session.write(p, found[at][name].to(p.device), role)
+        for w in session.weights_of(p) if session.can_read(p, _abi.ROLE_COUNTER) else ():
+            if w.id in counters:
+                counters[w.id].fill_(found[at]["step"])
+
+
+def _step(session, counters, p):
+    return max((int(counters[w.id]) for w in session.weights_of(p) if w.id in counters), default=0)
+
+
+def _has(session, counters, p, own):
+    return _is_here(session, p) and _step(session, counters, p) == own["step"] and all(
+        torch.equal(session.read(p, role), own[name].to(p.device, p.dtype)) for name, role in _ROLES.items())
+
+
+def read_moments(adam):
+    """{position: state} of the parameters whose moments this rank holds, on the CPU."""
+    session, found = adam.session, {}
+    counters = _counters(session)
+    for at, p in enumerate(_parameters(adam)):
+        if any(w.id in counters for w in session.weights_of(p)) and _is_here(session, p):
+            found[at] = {"step": torch.tensor(float(_step(session, counters, p)), device="cpu"),
+                         **{name: session.read(p, role).cpu() for name, role in _ROLES.items()}}
+    return found
 
 
 _adams = weakref.WeakSet()
@@ -36,7 +144,7 @@ class Adam(torch.optim.Optimizer):
         self._start()
 
     def _start(self):
-        self.octavo_found_inf = True  # it takes found_inf: see skip
+        self.octavo_found_inf = True  # it takes found_inf: see steps.py
         self._pinned, self._of_graphs = None, []
         self._has_looked = False  # for fully_shard of what it steps
         _adams.add(self)
@@ -56,9 +164,9 @@ class Adam(torch.optim.Optimizer):
 
         The backend rounds moments to its formats; where slots have these values already, as after
         octavo.load_state_dict, no bit changes. Raises StateError before anything changes."""
-        found = moments.check(self, state_dict)
-        super().load_state_dict(moments.others(self, state_dict))
-        moments.write(self, found)
+        found = check_moments(self, state_dict)
+        super().load_state_dict(other_states(self, state_dict))
+        write_moments(self, found)
         if self._source is not None:
             self._source.param_groups = self.param_groups
 
@@ -68,8 +176,8 @@ class Adam(torch.optim.Optimizer):
         in the parameter's shape and dtype, on the CPU. With shard_optimizer_state it has what this rank holds, and
         inside of octavo.full_state all."""
         own = super().state_dict()
-        part = {} if self.session.holds_all() else {moments.PART: self.session.owners.label()}
-        return {**own, "state": {**own["state"], **moments.read(self)}, **part}
+        part = {} if self.session.holds_all() else {PART: self.session.owners.label()}
+        return {**own, "state": {**own["state"], **read_moments(self)}, **part}
 
     @disable
     @torch.no_grad()
@@ -199,7 +307,7 @@ def _settings(optimizer):
     return ", ".join(f"{k}={optimizer.defaults[k]}" for k in named if k in optimizer.defaults)
 
 
-def join(session, optimizer):
+def joined(session, optimizer):
     """The optimizer that steps the model of this session: the same one, or the backend's Adam.
     Raises UnsupportedError, InvalidError or StateError if the backend's Adam cannot replace it."""
     if not session.needs_own_optimizer or optimizer is None:
@@ -208,7 +316,7 @@ def join(session, optimizer):
         optimizer.session = session
         return optimizer
     model = holder_of(session)
-    has_rest = model is not None and fsdp_rest.adopt(session, model, optimizer)
+    has_rest = model is not None and adopt_rest(session, model, optimizer)
     unknown = [str(p.dtype) for g in optimizer.param_groups for p in g["params"]
                if p.requires_grad and not session.weights_of(p) and not (has_rest and is_dtensor(p))]
     if unknown:
@@ -231,7 +339,7 @@ def join(session, optimizer):
                     f'set fp8.{session.run.backend}.optimizer = "{wanted}"')
     if adams_of(session):  # another stage
         session.clear_moments([p for group in optimizer.param_groups for p in group["params"]])
-    joined = Adam(session, optimizer, fsdp_rest.Rest(optimizer) if has_rest else None)
+    joined = Adam(session, optimizer, Rest(optimizer) if has_rest else None)
     if optimizer.state:  # in the middle of a run, or after a framework has loaded a checkpoint
         joined.load_state_dict(optimizer.state_dict())
     return joined
@@ -247,3 +355,31 @@ def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
         ddp.before_clip(session)
         model = model.parameters()
     return torch.nn.utils.clip_grad_norm_(model, max_norm, norm_type, error_if_nonfinite)
+
+
+# An optimizer that was made after octavo.prepare.
+
+
+def join(model, optimizer):
+    """Joins an optimizer that was made after octavo.prepare, as fully_shard and to_empty need it,
+    which replace parameters.
+
+    model: a prepared model; optimizer: a torch optimizer of its parameters as they are now. Returns
+    the optimizer to use: the same one if the backend leaves the weights in the model, otherwise the
+    backend's Adam. Raises StateError for an optimizer with parameters of before fully_shard, and what
+    octavo.prepare raises for an optimizer.
+    """
+    session = session_of(model)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidError(f"optimizer: expected a torch.optim.Optimizer, found {type(optimizer).__name__}")
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if session.is_sharded:
+        fsdp.follow(session)
+        fsdp.check_optimizer(session, parameters)
+    own = {id(p) for p in model.parameters()}
+    foreign = sum(id(p) not in own for p in parameters)
+    if foreign:
+        raise InvalidError(f"optimizer: expected parameters of this model as it is now, found {foreign} "
+                           "others; create the optimizer from model.parameters() after fully_shard and "
+                           "to_empty")
+    return joined(session, optimizer)

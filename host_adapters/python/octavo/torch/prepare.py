@@ -1,23 +1,137 @@
 """octavo.prepare: converts a plain model and its optimizer to FP8 training."""
+import copyreg
 import weakref
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..session_run import Config
-from . import fsdp, gather as gathers, gpus, ops, owners, parameter, sent, tensor_parallel, wrapping  # noqa: F401 (hooks)
-from . import optimizer as optimizers
-from .attention import fast_paths
-from .converted import attach
-from .discover import discover
-from .groups import is_initialized, note_active_wrapper, wrapper_around
-from .prepared import has_converted, is_prepared, session_of
-from .restore import check_whole, make_plain, put_back
+from . import ops, optimizer as optimizers
+from .checkpoint.state import carry, snapshot
+from .layers.attention import fast_paths
+from .layers.converted import attach, detach
+from .layers.discover import discover
+from .models import has_converted, is_prepared, session_of
+from .ranks import fsdp, owners, tensor_parallel
+from .ranks.fsdp import GATHER_CHOICES, gather_of
+from .ranks.groups import check_gpus, is_initialized, note_active_wrapper, wrapper_around
 from .session import Session
 from .slots import TRACED, Weight
-from .state import carry, snapshot
 from .steps import end
 from .telemetry import Telemetry
+from .weights import parameter
+from .weights.gradient import GradientView, SlotGradient
+from .weights.parameter import SlotParameter
+
+
+# octavo.restore: from a prepared model to the plain one.
+
+
+def put_back(undo):
+    """Gives modules their classes and attributes back: [(module, class, attributes)]."""
+    for module, cls, attributes in reversed(undo):
+        module.__class__ = cls
+        module.__dict__.clear()
+        module.__dict__.update(attributes)
+
+
+def make_plain(model, session):
+    """Makes the model plain. Returns a function that undoes it; the session stays open."""
+    session.settle_all()
+    undo = [(m, m.__class__, dict(m.__dict__)) for m in model.modules()]
+    hooks = model._forward_pre_hooks
+    own = [id for id, hook in hooks.items() if hook is note_active_wrapper]
+    for id in own:
+        del hooks[id]
+    gradients = [(p, p.grad) for p in session.owned_parameters()]
+    for module in model.modules():
+        for name, value in module.__dict__.pop("octavo_plain_attributes", {}).items():
+            setattr(module, name, value)
+        detach(module)
+    for p, gradient in gradients:
+        p.grad = None
+        parameter.give_back(p, session.read(p))
+        p.grad = gradient.plain() if hasattr(gradient, "plain") else gradient
+
+    def again():
+        hooks.update(dict.fromkeys(own, note_active_wrapper))
+        for p, gradient in gradients:
+            p.grad = None
+            parameter.adopt(session, p)
+            p.grad = gradient
+        put_back(undo)
+        session.slots_changed()
+
+    return again
+
+
+def check_whole(session):
+    """Raises UnsupportedError for a session of a sharded model: FSDP's own classes are made on top of
+    the converted ones. Raises StateError where other ranks hold a part of its state."""
+    if session is not None and not session.holds_all():
+        raise StateError(
+            "model: expected its whole state on this rank, found optimizer state that is sharded; do this inside of "
+            "octavo.full_state(model), on every rank")
+    if session is not None and session.is_sharded:
+        raise UnsupportedError(
+            "model: expected one that is not sharded, found fully_shard (FSDP2) around its converted "
+            "layers; load its state dict into a new model, or call octavo.join for another optimizer")
+
+
+def restore(model):
+    """Makes a prepared model plain again, in place: torch's own modules and parameters with the
+    current values. The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam
+    cannot step the model afterwards; make an optimizer of torch. Returns the model. Raises
+    StateError for a model that was not prepared, and UnsupportedError for a sharded one."""
+    session = model.__dict__.get("octavo_session") if isinstance(model, torch.nn.Module) and is_prepared(model) else None
+    if session is None:
+        raise StateError("model: expected the model that octavo.prepare returned, found another one or a "
+                         "wrapper; pass the model itself")
+    check_whole(session)
+    make_plain(model, session)
+    session.close()
+    return model
+
+
+# What is in slots goes to another process by value: torch's own way would move the slots to shared memory, where
+# two processes would write to them, and with them the copies that code makes for a moment, whose memory must stay until
+# the other process has begun. Registered for the picklers of multiprocessing alone: Process, Queue, Pool and DataLoader.
+
+
+class _Value:
+    """A tensor that its pickle has the bytes of."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __reduce__(self):
+        t = self._tensor.detach()
+        return _received, (t.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(), t.dtype, tuple(t.shape),
+                           str(t.device))
+
+
+def _received(data, dtype, shape, device):
+    tensor = torch.empty(shape, dtype=dtype, device="cpu")
+    if data:
+        tensor.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    return tensor.to(device)
+
+
+def _parameter(data, requires_grad):
+    return torch.nn.Parameter(data, requires_grad)
+
+
+def _session(session):
+    state = session.__getstate__()
+    state["tensors"] = [None if t is None else _Value(t) for t in state["tensors"]]
+    return copyreg.__newobj__, (Session,), state
+
+
+ForkingPickler.register(Session, _session)
+ForkingPickler.register(SlotParameter, lambda p: (_parameter, (_Value(p), p.requires_grad)))
+ForkingPickler.register(SlotGradient, lambda g: _Value(g.plain()).__reduce__())
+ForkingPickler.register(GradientView, lambda v: _Value(v.plain()).__reduce__())
 
 
 def _check_model(model):
@@ -163,7 +277,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
         raise InvalidError(f"detect_writes: expected True or False, found {detect_writes!r}")
     if shard_optimizer_state not in (None, False, True):
         raise InvalidError(f"shard_optimizer_state: expected True, False or None, found {shard_optimizer_state!r}")
-    if gather not in (None, *gathers.CHOICES):
+    if gather not in (None, *GATHER_CHOICES):
         raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
     before = model.__dict__.get("octavo_session")
     check_whole(before)
@@ -211,15 +325,15 @@ def _convert(model, optimizer, config, accept, group, gather, shards, functional
     undo, taken, converted, hook = [], [], [], None
     layouts = [(w.parameter, w.parameter.data) for w in found.weights if w.transposed]
     try:
-        gpus.check(session, session.group)
+        check_gpus(session, session.group)
         _check_converts(session)
         _check_wrapper(session, model)
         fsdp.check_all(session)
         tensor_parallel.check(session)
         fsdp.check_rest(session, ((w.name, w.parameter) for w in session.weights))
-        session.gather = gathers.opened(session, gather, model,
+        session.gather = gather_of(session, gather, model,
                                         lambda w: _shared_with(model, found.candidates, w))
-        joined = optimizers.join(session, optimizer)
+        joined = optimizers.joined(session, optimizer)
         multiplied = {id(weights[0].parameter): weights for weights in session.of_linears()}
         for candidate in found.candidates:
             sites = {part: session.sites.get(name)

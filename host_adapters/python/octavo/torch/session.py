@@ -11,14 +11,17 @@ import torch
 from .. import _abi
 from ..errors import InvalidError, StateError, UnsupportedError
 from ..session_run import Run
-from . import caches, cublas, ddp, device, ops, parameter
-from .foreign import local
-from .gather import Gather
-from .groups import group_of
-from .lost import Watch
-from .prepared import note_closed, note_open
-from .slots import BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site
-from .stored import Stored
+from . import device, ops
+from .device import check_cublas
+from .models import local, note_closed, note_open
+from .ranks import ddp
+from .ranks.fsdp import Gather
+from .ranks.groups import group_of
+from .slots import (BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site, caches_by_weight, is_cache,
+                    is_released, waits_for_gather)
+from .telemetry import Watch
+from .weights import parameter
+from .weights.stored import Stored
 
 disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
 
@@ -57,16 +60,16 @@ class Session(Stored):
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
         self.telemetry = None     # telemetry.Telemetry
-        self.watch = None         # lost.Watch
+        self.watch = None         # telemetry.Watch
         self.is_combined = False  # the ranks' records of this step are
         self.is_skipping = False  # whether the last step was left out, or a tensor that says so
-        self.gave = {}            # optimizer -> its own found_inf during a step; see skip
-        self.looked_after = weakref.WeakSet()  # optimizers, and steps without an FP8 call; see ran
+        self.gave = {}            # optimizer -> its own found_inf during a step; see steps.py
+        self.looked_after = weakref.WeakSet()  # optimizers, and steps without an FP8 call; see steps.py
         self.idle_steps = 0
         self.steppers = weakref.WeakSet()     # optimizers of other parameters that step this model; see steps.follow
         self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
         self.is_sharded = False   # by fully_shard
-        self.gather = None        # gather.Gather, if fully_shard gathers codes
+        self.gather = None        # ranks.fsdp.Gather, if fully_shard gathers codes
         self.is_behind = False    # parameters may have been replaced since fsdp.follow
         self.gone = None          # the parameters that fully_shard replaced, as keys
 
@@ -77,7 +80,7 @@ class Session(Stored):
             self.config, ops.library().octavo_torch_host(), ops.take_diagnostics, wanted))
         try:
             device.check(self.device, self.run.device)
-            cublas.check(self.run)
+            check_cublas(self.run)
             self._describe()
         except BaseException:
             self.run.close()
@@ -115,7 +118,7 @@ class Session(Stored):
             return None
         dtype = ops.TORCH_DTYPES.get(slot.dtype, torch.uint8)
         made = torch.full((slot.rows, slot.cols), slot.initial, dtype=dtype, device=self.device)
-        if caches.waits(self, slot) or self.owners is not None and not self.owners.keeps(slot):
+        if waits_for_gather(self, slot) or self.owners is not None and not self.owners.keeps(slot):
             made.untyped_storage().resize_(0)
         return made
 
@@ -149,7 +152,7 @@ class Session(Stored):
             not w.is_native for w in self.weights)
         self.nonfinite = next((self.tensors[s.id] for s in self.slots
                                if s.role == _abi.ROLE_NONFINITE), None)
-        self.caches = caches.by_weight(self.slots)
+        self.caches = caches_by_weight(self.slots)
         self.watch = Watch(self)
         self.reduced = [(s, self.tensors[s.id]) for s in self.slots
                         if s.flags & _abi.SLOT_REDUCE]
@@ -190,7 +193,7 @@ class Session(Stored):
                 "linears": self.linears, "left_out": self.left_out, "functional": self.functional,
                 "owners": None if self.holds_all() else self.owners,
                 # Codes that the next forward makes again depend on the kernels, also in shape and order.
-                "tensors": [None if t is None or caches.is_cache(s) or self.owners is not None and caches.is_released(t)
+                "tensors": [None if t is None or is_cache(s) or self.owners is not None and is_released(t)
                             else t for s, t in zip(self.slots, self.tensors)],
                 "skipped_steps": self.skipped_steps,
                 "gather": None if self.gather is None else self.gather.values,

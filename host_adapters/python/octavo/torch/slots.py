@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from .. import _abi
-from .foreign import is_dtensor, local
+from .models import is_dtensor, local
 
 MARKED = 0.5  # in the nonfinite slot instead of 1: what casts met is a NaN in gradients
 
@@ -29,10 +29,10 @@ class Weight:
     shape: tuple = ()
     verdict: object = None
     is_sharded: bool = False     # by fully_shard: `parameter` is this rank's shard
-    is_packed: bool = False      # of what is sharded: its codes are gathered, see gather
+    is_packed: bool = False      # of what is sharded: its codes are gathered, see ranks/fsdp.py
     value: object = None         # what forwards multiply by: the parameter, or what FSDP gathered of it
     version: object = None       # of the shard that was gathered last
-    parallel: object = None      # tensor_parallel.Style: `parameter` is this rank's part of a weight
+    parallel: object = None      # ranks.tensor_parallel.Style: `parameter` is this rank's part of a weight
 
     @property
     def is_elsewhere(self):
@@ -115,3 +115,70 @@ class Site:
 
 def site_of(session, name):
     return session.unplaced.pop(name, None) or session.sites[name]
+
+
+# Memory of slots, above all of weight caches, that comes and goes. A weight that FSDP shards has codes only while it is
+# gathered: between its passes they take no bytes, as the whole weight takes none.
+
+
+def is_cache(slot):
+    """Whether quantizing a weight writes the slot from scratch, so that it can be made again."""
+    return (slot.owner_kind == _abi.OWNER_PARAMETER
+            and slot.access[_abi.VERB_QUANTIZE_WEIGHT] == _abi.ACCESS_WRITE
+            and not slot.flags & (_abi.SLOT_NATIVE | _abi.SLOT_CHECKPOINT))
+
+
+def waits_for_gather(session, slot):
+    """Whether it is for codes of a weight that is sharded, or without memory (meta)."""
+    return is_cache(slot) and session.weights[slot.owner].is_elsewhere
+
+
+def caches_by_weight(slots):
+    """The caches of each Weight: {its id: [slot]}."""
+    found = {}
+    for s in slots:
+        if is_cache(s):
+            found.setdefault(s.owner, []).append(s)
+    return found
+
+
+def release_codes(session, weights):
+    """Frees the codes of these Weights. No forward may need them before hold."""
+    for w in weights:
+        session.flags.set(w.id, CODES)
+    release_slots(session, [s for w in weights for s in session.caches.get(w.id, ())])
+
+
+def release_slots(session, slots):
+    """Frees the memory of these slots. No verb may need them before hold_slots."""
+    for s in slots:
+        session.tensors[s.id].untyped_storage().resize_(0)
+
+
+def hold_codes(session, weights):
+    """Gives the codes of these Weights memory, which the next forward or backward fills."""
+    for s in hold_slots(session, [s for w in weights for s in session.caches.get(w.id, ())]):
+        session.flags.set(s.owner, CODES)
+
+
+def hold_slots(session, slots):
+    """Gives these slots memory, without values. Returns those that had none."""
+    made = []
+    for s in slots:
+        tensor = session.tensors[s.id]
+        storage, size = tensor.untyped_storage(), tensor.numel() * tensor.element_size()
+        if storage.nbytes() != size:
+            storage.resize_(size)
+            made.append(s)
+    return made
+
+
+def have_released(session, weights):
+    """Whether codes of these Weights have no memory."""
+    return any(is_released(session.tensors[s.id]) for w in weights
+               for s in session.caches.get(w.id, ()))
+
+
+def is_released(tensor):
+    """Whether the memory of a slot is gone for now."""
+    return tensor.untyped_storage().nbytes() == 0 and tensor.numel() > 0

@@ -1,0 +1,1 @@
+"""The FP8 state in checkpoints."""

@@ -1,0 +1,1 @@
+"""Modules that compute through a backend, and how octavo.prepare finds them."""

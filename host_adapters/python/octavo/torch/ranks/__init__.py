@@ -1,0 +1,1 @@
+"""What a model needs that trains on several ranks."""

@@ -1,0 +1,1 @@
+"""Weights and gradients that a backend keeps in slots."""
