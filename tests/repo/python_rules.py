@@ -1,4 +1,5 @@
-"""What Python files may import: the folder rules, and no circles. include_rules.py runs this.
+"""What Python files may import: the folder rules, and no circles; and who writes a session's state of steps.
+include_rules.py runs this.
 
 An import counts wherever it stands: at the top of a module, inside a function, or as a literal given
 to importlib.import_module. Imports under `if TYPE_CHECKING:` never run, so they close no circle. The
@@ -157,11 +158,22 @@ def _circles(arrows):
     return found
 
 
+def _writes_of_step_state(module):
+    """The lines that write an attribute of a session's step_state, or use a private one, outside of its class."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "attr", None) == "step_state" and (
+                node.attr.startswith("_") or not isinstance(node.ctx, ast.Load)):
+            yield node.lineno
+
+
 def check(root):
     paths = [f for f in tree.files(root) if f.suffix == ".py"]
     modules, arrows, lines, faults = Modules(paths), {}, {}, []
     for path in paths:
-        for line, level, module, names, runs in _imports(ast.parse(tree.text(root, path))):
+        parsed = ast.parse(tree.text(root, path))
+        faults += [f"{path}:{line}: writes the step_state of a session; its own methods do, in octavo/torch/steps.py"
+                   for line in _writes_of_step_state(parsed)]
+        for line, level, module, names, runs in _imports(parsed):
             targets = modules.targets(path, level, module, names)
             why = _fault_of_import(path, level, module, targets)
             if why:
@@ -204,6 +216,11 @@ PLANTED = [  # file, content, part of the message; None: legal
     ("host_adapters/python/octavo/torch/ranks/fsdp.py", "def f():\n    from ..weights.stored import s\n",
      "in a circle: host_adapters/python/octavo/torch/ranks/fsdp.py -> host_adapters/python/octavo/torch/weights/stored.py"),
     ("host_adapters/python/octavo/torch/weights/stored.py", "from ..ranks import fsdp\n", None),
+    ("host_adapters/python/octavo/torch/optimizer.py", "def f(s):\n    return s.step_state.is_skipping\n", None),
+    ("host_adapters/python/octavo/torch/stored.py", "def f(s):\n    s.step_state.is_skipping = True\n",
+     "writes the step_state"),
+    ("host_adapters/python/octavo/deepspeed.py", "def f(s):\n    s.session.step_state._skipped.add(1)\n",
+     "writes the step_state"),
     ("samples/python/tiny_gpt.py", "import torch\n", None),
     ("samples/python/train.py", "import octavo.torch\nimport tiny_gpt\n", None),
     ("samples/python/plain/train.py", "import tiny_gpt\nimport octavo\n",

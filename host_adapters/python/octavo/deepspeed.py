@@ -80,7 +80,7 @@ def _forget_left_out(model, args):
     session = session_of(model)
     engine = _engines.get(session, lambda: None)()
     if engine is not None and engine.skipped_steps > _left_out.get(session, 0):
-        session.skipped_steps += engine.skipped_steps - _left_out.get(session, 0)
+        session.step_state.count_skipped(engine.skipped_steps - _left_out.get(session, 0))
         _left_out[session] = engine.skipped_steps
         steps.forget(session)
 

@@ -9,8 +9,8 @@ from .device import is_captured
 from .models import holder_of, is_a, is_dtensor, session_of
 from .ranks import ddp, fsdp
 from .ranks.fsdp import Rest, adopt_rest
-from .session import disable
 from .slots import BACKWARD, CAPTURED
+from .steps import disable
 from .weights.gradient import SlotGradient
 
 

@@ -303,7 +303,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     carry(after, kept)
     if optimizer is not None and joined is not optimizer:
         after.clear_moments(p for group in joined.param_groups for p in group["params"])
-    after.skipped_steps = before.skipped_steps
+    after.step_state.count_skipped(before.skipped_steps)
     _watch(after, detect_writes, telemetry)
     for adam in optimizers.adams_of(before):
         if optimizer is None and after.needs_own_optimizer:

@@ -19,11 +19,10 @@ from .ranks.fsdp import Gather
 from .ranks.groups import group_of
 from .slots import (BACKWARD, CAPTURED, CODES, FORWARD, MOVED, REPLAYS, Flags, Site, caches_by_weight, is_cache,
                     is_released, waits_for_gather)
+from .steps import StepState
 from .telemetry import Watch
 from .weights import parameter
 from .weights.stored import Stored
-
-disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
 
 
 class Session(Stored):
@@ -39,7 +38,6 @@ class Session(Stored):
         self.linears = linears
         self.left_out = {}        # linears that were never added: name -> reason
         self.functional = ()      # what octavo.prepare got
-        self.skipped_steps = 0
         self._start()
         self._candidates = weights
         self._open()
@@ -51,8 +49,9 @@ class Session(Stored):
         self.tensors = [self._allocate(slot) for slot in self.slots]
         self._bind()
 
-    def _start(self):
+    def _start(self, skipped_steps=0):
         """What a copy does not take over."""
+        self.step_state = StepState(skipped_steps)
         self.group = None         # the process group that the user gave
         self.reduction_group = None  # a group of the same ranks for gradients in slots alone, under DDP
         self.owners = None        # owners.Owners, with shard_optimizer_state
@@ -61,13 +60,6 @@ class Session(Stored):
         self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
         self.telemetry = None     # telemetry.Telemetry
         self.watch = None         # telemetry.Watch
-        self.is_combined = False  # the ranks' records of this step are
-        self.is_skipping = False  # whether the last step was left out, or a tensor that says so
-        self.gave = {}            # optimizer -> its own found_inf during a step; see steps.py
-        self.looked_after = weakref.WeakSet()  # optimizers, and steps without an FP8 call; see steps.py
-        self.idle_steps = 0
-        self.steppers = weakref.WeakSet()     # optimizers of other parameters that step this model; see steps.follow
-        self.decided_for = weakref.WeakSet()  # the optimizers that heard of this decision
         self.is_sharded = False   # by fully_shard
         self.gather = None        # ranks.fsdp.Gather, if fully_shard gathers codes
         self.is_behind = False    # parameters may have been replaced since fsdp.follow
@@ -202,8 +194,8 @@ class Session(Stored):
     def __setstate__(self, state):
         self.config, self._candidates = state["config"], state["weights"]
         self.linears, self.left_out = state["linears"], state["left_out"]
-        self.functional, self.skipped_steps = state["functional"], state["skipped_steps"]
-        self._start()
+        self.functional = state["functional"]
+        self._start(state["skipped_steps"])
         if state["gather"] is not None:
             self.gather = Gather(self, state["gather"])
         self._open()
@@ -257,11 +249,7 @@ class Session(Stored):
     @property
     def skipped_steps(self):
         """How many steps met Inf or NaN and were left out. Waits for the device, if it counted."""
-        return self._skipped + (0 if self.skipped_there is None else int(self.skipped_there))
-
-    @skipped_steps.setter
-    def skipped_steps(self, count):
-        self._skipped, self.skipped_there = count, None
+        return self.step_state.skipped
 
     def end_step(self):
         """Derives the next scales and clears the accumulators. The next forwards quantize the

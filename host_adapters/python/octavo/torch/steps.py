@@ -12,6 +12,7 @@ its next forward is the boundary. A training loop without optimizers has its bou
 that finds a weight changed (host_adapters/torch/core/coupling.h), or in octavo.step.
 """
 import warnings
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -24,8 +25,106 @@ from .device import is_captured
 from .models import holder_of, local, open_sessions
 from .ranks import ddp
 from .ranks.groups import collective, group_of, is_distributed
-from .session import disable
 from .slots import BACKWARD, CAPTURED, FORWARD, HALF, MARKED, TO_END
+
+disable = torch.compiler.disable  # of what runs between graphs, where tracing would see the past
+
+
+class StepState:
+    """What a session remembers from one step to the next. Only the methods here write it; other code reads the attributes
+    without an underscore. A copy of a session takes over the number of skipped steps only.
+
+    is_combined: whether the ranks' records of this step are combined already.
+    is_skipping: whether the last step was left out: a bool, or a float tensor on the device that is then above 0.
+    following: the optimizers of other parameters whose steps are this session's boundaries; see follow.
+    """
+
+    def __init__(self, skipped=0):
+        self.is_combined = False
+        self.is_skipping = False
+        self.following = weakref.WeakSet()
+        self._skipped, self._skipped_there = skipped, None  # by the host; by the device, a tensor
+        self._decided_for = weakref.WeakSet()  # the optimizers that the last decision was for
+        self._found_inf = {}                   # optimizer -> its own found_inf during a step
+        self._looked_after = weakref.WeakSet()  # the optimizers whose idle layers were named
+        self._idle = 0                         # steps without an FP8 call
+
+    @property
+    def skipped(self):
+        """How many steps were left out. Waits for the device, if it counted."""
+        return self._skipped + (0 if self._skipped_there is None else int(self._skipped_there))
+
+    def count_skipped(self, steps):
+        self._skipped += steps
+
+    def follow(self, optimizer):
+        self.following.add(optimizer)
+
+    def begin(self):
+        """A step that may happen."""
+        self.is_skipping = False
+
+    def combined(self):
+        self.is_combined = True
+
+    def end(self):
+        """A boundary: what the ranks record next belongs to another step."""
+        self.is_combined = False
+
+    def decided_before(self, optimizer, has_run):
+        """What was decided for another optimizer since a forward or backward last ran for the host, or False. has_run:
+        whether one has run since the last boundary. After a capture a step of two optimizers looks like two steps, and
+        the boundary between them clears what the backward noted: the second one takes over the answer of the first."""
+        if has_run or optimizer in self._decided_for:
+            self._decided_for.clear()
+        self._decided_for.add(optimizer)
+        return self.is_skipping if len(self._decided_for) > 1 else False
+
+    def skip(self):
+        self.is_skipping = True
+
+    def skip_there(self, found, earlier):
+        """Decides on the device: found: a float tensor, above 0 to leave the step out; earlier: of decided_before."""
+        if self._skipped_there is None:
+            self._skipped_there = torch.zeros_like(found)
+        if isinstance(earlier, torch.Tensor):  # counted already
+            self._skipped_there += found * (1 - earlier)
+            found = torch.maximum(found, earlier)
+        elif earlier:
+            found = torch.ones_like(found)
+        else:
+            self._skipped_there += found
+        self.is_skipping = found
+
+    def give(self, optimizer):
+        """Gives the answer of this step to an optimizer, also to a second one."""
+        if optimizer not in self._found_inf:  # else its last step threw
+            self._found_inf[optimizer] = getattr(optimizer, "found_inf", None)  # GradScaler's
+        found, given = self.is_skipping, self._found_inf[optimizer]
+        optimizer.found_inf = found if given is None else torch.maximum(found, given.reshape(()))
+
+    def take_back(self, optimizer):
+        """After a step: the optimizer has what GradScaler gave, or nothing."""
+        if optimizer in self._found_inf:
+            given = self._found_inf.pop(optimizer)
+            if given is None:
+                del optimizer.found_inf
+            else:
+                optimizer.found_inf = given
+
+    def is_looked_after(self, optimizer):
+        return optimizer in self._looked_after
+
+    def look_after(self, optimizer, has_called):
+        """After a step: whether idle layers are to be named now, which happens once an optimizer. has_called: whether any
+        forward has called the backend."""
+        if not has_called:
+            # torch.distributed.checkpoint allocates an optimizer's state by steps with a learning rate of 0.
+            self._idle += any(group.get("lr", 1) != 0 for group in optimizer.param_groups)
+            if self._idle < IDLE_STEPS:
+                return False
+        self._looked_after.add(optimizer)
+        return True
 
 
 # Whether the layers that were placed in FP8 run in FP8: what they called, not what was planned.
@@ -46,14 +145,10 @@ def layers_without_calls(session):
 def warn_of_idle_layers(session, optimizer):
     """After a step of an optimizer, the first time that layers ran in it: warns of those that did not. Layers that another
     optimizer steps wait for its own step."""
-    if optimizer in session.looked_after or session.flags.since[CAPTURED]:
+    state = session.step_state
+    if state.is_looked_after(optimizer) or session.flags.since[CAPTURED] or not state.look_after(
+            optimizer, session.has_called()):
         return
-    if not session.has_called():
-        # torch.distributed.checkpoint allocates an optimizer's state by steps with a learning rate of 0.
-        session.idle_steps += any(group.get("lr", 1) != 0 for group in optimizer.param_groups)
-        if session.idle_steps < IDLE_STEPS:
-            return
-    session.looked_after.add(optimizer)
     stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
     names = [name for name in layers_without_calls(session)
              if id((p := session.sites[name].weight.parameter)) in stepped or not p.requires_grad]
@@ -107,7 +202,7 @@ def _are_finite(session, optimizer):
 
 def _has_parts(session):
     """Whether other ranks may have gradients that this one has not."""
-    return bool(session.is_sharded or session.steppers or session.owners is not None)
+    return bool(session.is_sharded or session.step_state.following or session.owners is not None)
 
 
 def _on_any_rank(session, flag):
@@ -118,17 +213,6 @@ def _on_any_rank(session, flag):
     found = flag.float()
     collective(session, "all_reduce of whether gradients are finite", dist.all_reduce, found, dist.ReduceOp.MAX, group=group)
     return found > 0
-
-
-def found_earlier(session, optimizer):
-    """What was decided for another optimizer since a forward or backward last ran for the host, or
-    False. After a capture a step of two optimizers looks like two steps, and the boundary between
-    them clears what the backward noted: the second one takes over the answer of the first."""
-    since = session.flags.since
-    if since[FORWARD] or since[BACKWARD] or optimizer in session.decided_for:
-        session.decided_for.clear()
-    session.decided_for.add(optimizer)
-    return session.is_skipping if len(session.decided_for) > 1 else False
 
 
 def decide(session, optimizer, earlier=False):
@@ -144,7 +228,7 @@ def decide(session, optimizer, earlier=False):
             f"cannot look at the device, found {type(optimizer).__name__}; make it with fused=True")
     found = session.nonfinite.item()
     if bool(earlier):
-        session.is_skipping = True
+        session.step_state.skip()
         session.drop_records()
         return drop_gradients(session, optimizer)
     if found == 0:
@@ -156,8 +240,8 @@ def decide(session, optimizer, earlier=False):
         # The program dropped what is marked: a batch, or GradScaler a step. This one is valid, but amax has that Inf.
         session.drop_records()
         return
-    session.skipped_steps += 1
-    session.is_skipping = True
+    session.step_state.count_skipped(1)
+    session.step_state.skip()
     session.drop_records()  # an Inf in a history would freeze its scale
     drop_gradients(session, optimizer)
 
@@ -175,42 +259,16 @@ def _decide_there(session, optimizer, earlier):
     if session.is_silent and is_distributed():
         found = torch.zeros_like(found)
     session.drop_records(flag > 0)
-    if session.skipped_there is None:
-        session.skipped_there = torch.zeros_like(found)
-    if isinstance(earlier, torch.Tensor):  # counted already
-        session.skipped_there += found * (1 - earlier)
-        found = torch.maximum(found, earlier)
-    elif earlier:
-        found = torch.ones_like(found)
-    else:
-        session.skipped_there += found
-    session.is_skipping = found
-    give(session, optimizer)
-
-
-def give(session, optimizer):
-    """Gives the answer of this step to an optimizer, also to a second one."""
-    if optimizer not in session.gave:  # else its last step threw
-        session.gave[optimizer] = getattr(optimizer, "found_inf", None)  # GradScaler's
-    found, given = session.is_skipping, session.gave[optimizer]
-    optimizer.found_inf = found if given is None else torch.maximum(found, given.reshape(()))
-
-
-def take_back(session, optimizer):
-    """After a step: what GradScaler gave, or nothing."""
-    if optimizer in session.gave:
-        given = session.gave.pop(optimizer)
-        if given is None:
-            del optimizer.found_inf
-        else:
-            optimizer.found_inf = given
+    session.step_state.skip_there(found, earlier)
+    session.step_state.give(optimizer)
 
 
 def follow_decision(session, optimizer):
     """A further optimizer of a step that was decided on already."""
-    if isinstance(session.is_skipping, torch.Tensor) and _takes_found_inf(optimizer):
-        give(session, optimizer)
-    elif session.is_skipping:
+    state = session.step_state
+    if isinstance(state.is_skipping, torch.Tensor) and _takes_found_inf(optimizer):
+        state.give(optimizer)
+    elif state.is_skipping:
         drop_gradients(session, optimizer)
 
 
@@ -226,13 +284,13 @@ def _sessions(optimizer):
     if not sessions or getattr(optimizer, "octavo_is_part", False):
         return []
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return [(s, optimizer in s.steppers or s.has_any(parameters)) for s in sessions]
+    return [(s, optimizer in s.step_state.following or s.has_any(parameters)) for s in sessions]
 
 
 def follow(session, model, optimizer):
     """From now on the steps of this optimizer are the boundaries of a session, whatever its parameters are, and
     nothing else is: its owner may gather weights anew in each pass, which are no other weights."""
-    session.steppers.add(optimizer)
+    session.step_state.follow(optimizer)
     for module in model.modules():
         if "octavo_session_ref" in module.__dict__:
             module.register_forward_pre_hook(_moved_is_no_step)
@@ -246,7 +304,7 @@ def forget(session):
 
 def _moved_is_no_step(module, args):
     session = module.__dict__.get("octavo_session_ref")
-    if session is not None and session.steppers:
+    if session is not None and session.step_state.following:
         session.flags.since[BACKWARD] = 0
 
 
@@ -261,7 +319,7 @@ def _before(optimizer, args, kwargs):
 def _after(optimizer, args, kwargs):
     for session, has_any in reversed(_sessions(optimizer)):
         if has_any:
-            take_back(session, optimizer)
+            session.step_state.take_back(optimizer)
             warn_of_idle_layers(session, optimizer)
             end(session)
         elif session.flags.since[BACKWARD]:
@@ -276,12 +334,13 @@ def before(session, optimizer):
     if not session.has_run():
         follow_decision(session, optimizer)
         return
-    earlier = found_earlier(session, optimizer)
-    session.is_skipping = False
+    state, since = session.step_state, session.flags.since
+    earlier = state.decided_before(optimizer, since[FORWARD] or since[BACKWARD])
+    state.begin()
     if session.gather is not None:
         session.gather.check_readers()
     ddp.before_step(session, absorbed)
-    session.is_combined = True
+    state.combined()
     decide(session, optimizer, earlier)
 
 
@@ -291,9 +350,9 @@ def end(session):
         session.gather.is_stale = True
     if not session.has_run():
         return
-    if not session.is_combined:
+    if not session.step_state.is_combined:
         ddp.before_step(session)
-    session.is_combined = False
+    session.step_state.end()
     if session.telemetry is not None:
         session.telemetry.end_step(session)
     session.watch.end_step(session)

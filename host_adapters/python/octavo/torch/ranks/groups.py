@@ -105,7 +105,7 @@ def wrapper_of(session):
     the first boundary, and then whenever the number of boundaries has doubled.
     """
     found = _known(session)
-    if found is not None or session.is_sharded or session.steppers:  # these are in none
+    if found is not None or session.is_sharded or session.step_state.following:  # these are in none
         return found
     count = ops.calls(session.number, _abi.VERB_END_STEP)
     if count < session.search_at:

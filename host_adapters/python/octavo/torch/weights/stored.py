@@ -247,6 +247,6 @@ class Stored:
         self.codes_are_stale()
         since = self.flags.since
         since[FORWARD] = since[BACKWARD] = since[TO_END] = 0
-        self.is_combined = False
+        self.step_state.end()
         for p in self.owned_parameters():
             p.octavo_copy.follow(p)
