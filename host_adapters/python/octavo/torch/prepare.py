@@ -54,7 +54,7 @@ def make_plain(model, session):
         parameter.give_back(p, session.read(p))
         p.grad = gradient.plain() if hasattr(gradient, "plain") else gradient
 
-    def again():
+    def rollback():
         hooks.update(dict.fromkeys(own, note_active_wrapper))
         for p, gradient in gradients:
             p.grad = None
@@ -63,7 +63,7 @@ def make_plain(model, session):
         put_back(undo)
         session.slots_changed()
 
-    return again
+    return rollback
 
 
 def check_whole(session):
@@ -291,13 +291,13 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
         group = before.group
     if shard_optimizer_state is None:
         shard_optimizer_state = before.owners is not None
-    kept, again = snapshot(before), make_plain(model, before)
+    kept, rollback = snapshot(before), make_plain(model, before)
     try:
         model, joined = _convert(model, optimizer, Config.of(config, overrides), filter, group,
                                  gather or ("fp8" if before.gather is not None else None),
                                  shard_optimizer_state, before.functional if functional is None else tuple(functional))
     except BaseException:
-        again()
+        rollback()
         raise
     after = session_of(model)
     carry(after, kept)

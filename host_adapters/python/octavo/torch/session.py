@@ -57,13 +57,13 @@ class Session(Stored):
         self.owners = None        # owners.Owners, with shard_optimizer_state
         self.holder = None        # weak reference to the model that octavo.prepare returned
         self.wrapper = None       # weak reference to the DistributedDataParallel around it
-        self.search_at = 0        # groups.wrapper_of: the number of boundaries of its next search
+        self.next_wrapper_search = 0  # groups.wrapper_of: the number of boundaries of its next search
         self.telemetry = None     # telemetry.Telemetry
         self.watch = None         # telemetry.Watch
         self.is_sharded = False   # by fully_shard
         self.gather = None        # ranks.fsdp.Gather, if fully_shard gathers codes
-        self.is_behind = False    # parameters may have been replaced since fsdp.follow
-        self.gone = None          # the parameters that fully_shard replaced, as keys
+        self.has_moved_parameters = False  # parameters may have been replaced since fsdp.follow
+        self.replaced_parameters = None   # the parameters that fully_shard replaced, as keys
 
     def _open(self):
         ops.library()

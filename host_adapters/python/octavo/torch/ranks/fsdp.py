@@ -271,14 +271,14 @@ def adopt(session, weights, shard):
     """The Weights belong to this shard from now on. Whole parameters of before are let go."""
     if not session.is_sharded:
         session.is_sharded = True
-        session.gone = WeakIdKeyDictionary()
+        session.replaced_parameters = WeakIdKeyDictionary()
         session.let_go()
     if weights[0].parameter is not shard:
-        session.gone[weights[0].parameter] = True
+        session.replaced_parameters[weights[0].parameter] = True
         session.replace(weights[0], shard)
     for w in weights:
         w.is_sharded, w.value = True, None
-    session.is_behind = True
+    session.has_moved_parameters = True
     if session.gather is not None:
         session.gather.follow(weights, shard)
 
@@ -367,13 +367,13 @@ def follow(session):
     model = holder_of(session)
     if model is None:
         return
-    session.is_behind = False
+    session.has_moved_parameters = False
     for module in model.modules():
         for name, weights in module.__dict__.get("octavo_weights", {}).items():
             p = module._parameters.get(name)
             if is_dtensor(p) and p is not weights[0].parameter:
                 _shard(session, weights, p)
-    session.is_behind = False
+    session.has_moved_parameters = False
     found = {_plain_name(n): p for n, p in model.named_parameters(remove_duplicate=False)}
     for w in session.weights:
         p = found.get(_plain_name(w.name))
@@ -389,14 +389,14 @@ def _plain_name(name):
 
 def before_step(session, parameters):
     """Before a step of these parameters, of any model. Raises what check_optimizer raises."""
-    if session.is_behind:
+    if session.has_moved_parameters:
         follow(session)
     check_optimizer(session, parameters)
 
 
 def check_optimizer(session, parameters):
     """Raises StateError for parameters that fully_shard has replaced: a step of them moves nothing."""
-    if session.gone and any(p in session.gone for p in parameters):
+    if session.replaced_parameters and any(p in session.replaced_parameters for p in parameters):
         raise StateError(
             "optimizer: expected the sharded parameters of the model, found parameters of before "
             "fully_shard or to_empty; make the optimizer after it, and call optimizer = octavo.join(model, optimizer)")

@@ -108,9 +108,9 @@ def wrapper_of(session):
     if found is not None or session.is_sharded or session.step_state.following:  # these are in none
         return found
     count = ops.calls(session.number, _abi.VERB_END_STEP)
-    if count < session.search_at:
+    if count < session.next_wrapper_search:
         return None
-    session.search_at = 2 * count or 1
+    session.next_wrapper_search = 2 * count or 1
     model, modules = holder_of(session), modules_alive()
     found = _around(model, modules, _is_wrapper)
     if found is not None:
