@@ -33,7 +33,7 @@ def train(name, overrides, steps, log):
     model = tiny_gpt.Gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     if overrides:
-        model, optimizer = octavo.prepare(model, optimizer, overrides=overrides, telemetry=EVERY)
+        model, optimizer = octavo.prepare(model, optimizer, overrides=overrides, record_every_n_steps=EVERY)
     for step, tokens in enumerate(tiny_gpt.batches(steps, ROWS), 1):
         begin = time.perf_counter()
         optimizer.zero_grad()

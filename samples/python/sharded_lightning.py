@@ -40,7 +40,7 @@ def main():
         max_steps=arguments.steps, accelerator="auto", devices=2, logger=False, enable_progress_bar=False,
         strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
         default_root_dir=arguments.folder, gradient_clip_val=1.0,
-        plugins=[OctavoPrecision(tiny_gpt.CONFIG, gather="fp8")],
+        plugins=[OctavoPrecision(tiny_gpt.CONFIG, fsdp_gather="fp8")],
     )
     trainer.fit(Module(), loader)
     print(trainer.precision_plugin.report())

@@ -39,7 +39,7 @@ def main():
     trainer = SFTTrainer(
         model, args=settings, train_dataset=datasets.Dataset.from_dict({"text": texts}),
         processing_class=tokenizer(),
-        callbacks=[OctavoCallback(tiny_gpt.CONFIG, gather="fp8")],
+        callbacks=[OctavoCallback(tiny_gpt.CONFIG, fsdp_gather="fp8")],
     )
     trainer.train()
     print(report(model))

@@ -28,7 +28,7 @@ def main():
         use_cpu=not torch.cuda.is_available(), learning_rate=3e-3, logging_steps=20, report_to=[], disable_tqdm=True)
     trainer = Trainer(
         model, settings, train_dataset=data,
-        callbacks=[OctavoCallback(tiny_gpt.CONFIG, gather="fp8")],
+        callbacks=[OctavoCallback(tiny_gpt.CONFIG, fsdp_gather="fp8")],
     )
     trainer.train()
     print(report(model))

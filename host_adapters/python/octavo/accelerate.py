@@ -12,16 +12,21 @@ replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare 
 training, for a model on accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the
 slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
 """
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import accelerate
 import torch
 
 from . import launched
-from .errors import InvalidError, OctavoError, UnsupportedError
+from .errors import InvalidError, OctavoError, UnsupportedError, renamed
+from .session_run import Configuration
 from .torch.checkpoint import saved
 from .torch.checkpoint.state import state_dict
 from .torch.models import is_prepared, session_of
@@ -183,12 +188,15 @@ def _prepare(accelerator, prepare_rest, objects, options, fp8_state):
     return made
 
 
-def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, overrides=None, gather=None,
-            fp8_state="saved"):
+@renamed("octavo.accelerate.prepare", filter="module_filter=", gather="fsdp_gather=")
+def prepare(accelerator: _Plain, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *rest: Any,
+            config: Configuration = None, recipe: str | None = None, skip: Sequence[str] | None = None,
+            module_filter: Callable | None = None, overrides: Mapping[str, Any] | None = None,
+            fsdp_gather: str | None = None, fp8_state: str = "saved") -> tuple:
     """Calls octavo.prepare, then accelerator.prepare(model, optimizer, *rest), and returns the
     values of the latter.
 
-    config, filter, overrides, gather: as in octavo.prepare. Call it on every rank. save_state writes the FP8 state as
+    config, recipe, skip, module_filter, overrides, fsdp_gather: as in octavo.prepare. Call it on every rank. save_state writes the FP8 state as
     octavo.safetensors, and load_state restores it bit for bit. fp8_state="anew": load_state does not read it, and scales
     begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
@@ -199,14 +207,15 @@ def prepare(accelerator, model, optimizer, *rest, config=None, filter=None, over
     if not isinstance(accelerator, Accelerator):
         refuse_fp8_of_accelerate("accelerator", accelerator.mixed_precision)
     return _prepare(accelerator, accelerator.prepare, (model, optimizer, *rest),
-                    {"config": config, "filter": filter, "overrides": overrides, "gather": gather}, fp8_state)
+                    {"config": config, "recipe": recipe, "skip": skip, "module_filter": module_filter,
+                     "overrides": overrides, "fsdp_gather": fsdp_gather}, fp8_state)
 
 
 class Accelerator(_Plain):
     """accelerate.Accelerator whose mixed_precision="fp8" is Octavo's; with any other one it is the same.
 
-    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, octavo_gather and
-    octavo_shard_optimizer_state: gather and shard_optimizer_state of octavo.prepare, and octavo_fp8_state: fp8_state of
+    It takes the arguments of its base class, octavo_config: a file or an octavo.Config, octavo_fsdp_gather and
+    octavo_shard_optimizer_state: fsdp_gather and shard_optimizer_state of octavo.prepare, and octavo_fp8_state: fp8_state of
     octavo.accelerate.prepare. With octavo_shard_optimizer_state, save_state, load_state and get_state_dict gather the whole
     state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what
     `accelerate launch` exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8
@@ -220,14 +229,15 @@ class Accelerator(_Plain):
     octavo_config_of_program = None  # of octavo run, before recipes
     octavo_state_of_program = "saved"
 
-    def __init__(self, *args, octavo_config=None, octavo_gather=None, octavo_shard_optimizer_state=None,
+    @renamed("Accelerator", octavo_gather="octavo_fsdp_gather=")
+    def __init__(self, *args, octavo_config=None, octavo_fsdp_gather=None, octavo_shard_optimizer_state=None,
                  octavo_fp8_state=None, **kwargs):
         given = inspect.signature(_Plain.__init__).bind(self, *args, **kwargs)
         asked = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self._octavo = None
         if str(getattr(asked, "value", asked)).lower() != "fp8":
-            if (octavo_config, octavo_gather, octavo_shard_optimizer_state, octavo_fp8_state) != (None,) * 4:
-                raise InvalidError("Accelerator: octavo_config, octavo_gather, octavo_shard_optimizer_state and "
+            if (octavo_config, octavo_fsdp_gather, octavo_shard_optimizer_state, octavo_fp8_state) != (None,) * 4:
+                raise InvalidError("Accelerator: octavo_config, octavo_fsdp_gather, octavo_shard_optimizer_state and "
                                    "octavo_fp8_state are used "
                                    f"with mixed_precision=\"fp8\", found {asked!r}; choose it or leave them out")
         else:
@@ -241,7 +251,7 @@ class Accelerator(_Plain):
             config = self.octavo_config_of_program if octavo_config is None else octavo_config
             self._fp8_state = octavo_fp8_state or self.octavo_state_of_program
             saved.check("octavo_fp8_state", self._fp8_state)
-            self._octavo = {**launched.settings(config, recipes), "gather": octavo_gather,
+            self._octavo = {**launched.settings(config, recipes), "fsdp_gather": octavo_fsdp_gather,
                             "shard_optimizer_state": octavo_shard_optimizer_state}
         super().__init__(*given.args[1:], **given.kwargs)
 

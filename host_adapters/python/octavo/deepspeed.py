@@ -19,7 +19,7 @@ import weakref
 import deepspeed
 import torch
 
-from .errors import InvalidError, UnsupportedError
+from .errors import InvalidError, UnsupportedError, renamed
 from .files import text_of
 from .torch import steps
 from .torch.models import session_of
@@ -31,11 +31,13 @@ _engines = weakref.WeakKeyDictionary()   # session -> a reference to its engine
 _left_out = weakref.WeakKeyDictionary()  # session -> the engine's count that _forget_left_out has seen
 
 
-def initialize(*args, octavo_config=None, filter=None, overrides=None, **kwargs):
+@renamed("octavo.deepspeed.initialize", filter="octavo_module_filter=")
+def initialize(*args, octavo_config=None, octavo_recipe=None, octavo_skip=None, octavo_module_filter=None, overrides=None,
+               **kwargs):
     """Calls octavo.prepare, then deepspeed.initialize, and returns what the latter does.
 
-    Takes the arguments of deepspeed.initialize. octavo_config, filter, overrides: as config, filter and
-    overrides of octavo.prepare. With bf16 in DeepSpeed's configuration the model is cast before. Call it on
+    Takes the arguments of deepspeed.initialize. octavo_config, octavo_recipe, octavo_skip, octavo_module_filter,
+    overrides: as in octavo.prepare without octavo_. With bf16 in DeepSpeed's configuration the model is cast before. Call it on
     every rank.
 
     Raises UnsupportedError for a backend that keeps weights or gradients in its own format, for fp16, pipelines
@@ -54,7 +56,7 @@ def initialize(*args, octavo_config=None, filter=None, overrides=None, **kwargs)
     if _is_on(config, "bf16"):
         model.to(torch.bfloat16)
     prepare(model, optimizer if isinstance(optimizer, torch.optim.Optimizer) else None, octavo_config,
-            filter=filter, overrides=overrides)
+            recipe=octavo_recipe, skip=octavo_skip, module_filter=octavo_module_filter, overrides=overrides)
     try:
         session = session_of(model)
         session.expect_weights_in_model("deepspeed", "ZeRO", "use DistributedDataParallel")

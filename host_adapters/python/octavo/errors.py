@@ -2,6 +2,7 @@
 
 Each message states what was expected, what was found, where, and how to correct it.
 """
+import functools
 import re
 
 
@@ -52,6 +53,19 @@ _BY_STATUS = {e.status: e for e in (UnsupportedError, InvalidError, StateError, 
 def error(status, text):
     """Returns the exception for a status."""
     return _BY_STATUS.get(status, InternalError)(text)
+
+
+def renamed(where, **names):
+    """Decorates a function some of whose keywords have other names now: {old: what to give, as "skip=..."}. An old one is one
+    InvalidError that says so."""
+    def decorate(function):
+        @functools.wraps(function)
+        def checked(*args, **kwargs):
+            for old in names.keys() & kwargs.keys():
+                raise InvalidError(f"{where}: {old}= has another name now; give {names[old]}")
+            return function(*args, **kwargs)
+        return checked
+    return decorate
 
 
 def from_op(raised):

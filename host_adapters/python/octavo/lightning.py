@@ -4,13 +4,18 @@
 
 replaces precision="bf16-mixed": bf16 autocast, and FP8 in the linear layers.
 """
+from __future__ import annotations
+
 import contextlib
 import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from lightning.pytorch.plugins.precision import Precision
 
-from .errors import StateError, UnsupportedError
+from .errors import StateError, UnsupportedError, renamed
+from .session_run import Configuration
 from .torch import optimizer as optimizers
 from .torch.checkpoint import saved
 from .torch.checkpoint.state import report, state_dict
@@ -24,7 +29,7 @@ from .torch.telemetry import telemetry
 class OctavoPrecision(Precision):
     """A precision plugin for one LightningModule at a time.
 
-    config, filter, overrides, gather, telemetry: as in octavo.prepare. The module is converted in place before
+    config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The module is converted in place before
     configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
     configure_optimizers returns. Weights that are frozen then may train later. Lightning's checkpoints include the FP8 state, which `ckpt_path` reads. fp8_state="anew":
     it is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option. The
@@ -32,10 +37,14 @@ class OctavoPrecision(Precision):
     """
     precision = "bf16-mixed"
 
-    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, telemetry=0, fp8_state="saved"):
+    @renamed("OctavoPrecision", filter="module_filter=", gather="fsdp_gather=", telemetry="record_every_n_steps=")
+    def __init__(self, config: Configuration = None, *, recipe: str | None = None, skip: Sequence[str] | None = None,
+                 module_filter: Callable | None = None, overrides: Mapping[str, Any] | None = None,
+                 fsdp_gather: str | None = None, record_every_n_steps: int = 0, fp8_state: str = "saved") -> None:
         saved.check("fp8_state", fp8_state)
         self._fp8_state = fp8_state
-        self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
+        self._arguments = dict(config=config, recipe=recipe, skip=skip, module_filter=module_filter, overrides=overrides,
+                               fsdp_gather=fsdp_gather, record_every_n_steps=record_every_n_steps)
         self._module = None
         self._logged = None  # the step whose telemetry the loggers have
 
@@ -67,7 +76,8 @@ class OctavoPrecision(Precision):
         """Weights that a callback, such as BackboneFinetuning, let train since the conversion train from here on."""
         weights = session_of(self._module).weights if self._module is not None else ()
         if any(w.is_frozen and w.parameter.requires_grad for w in weights):
-            prepare(self._module, None, filter=self._arguments["filter"], telemetry=self._arguments["telemetry"])
+            prepare(self._module, None, module_filter=self._arguments["module_filter"],
+                    record_every_n_steps=self._arguments["record_every_n_steps"])
 
     @contextlib.contextmanager
     def train_step_context(self):
@@ -90,7 +100,7 @@ class OctavoPrecision(Precision):
                 "another optimizer with OctavoPrecision")
         result = functools.partial(self._wrap_closure, model, optimizer, closure)()
         optimizer.step(**kwargs)
-        if self._arguments["telemetry"]:
+        if self._arguments["record_every_n_steps"]:
             self._log(model)
         return result
 

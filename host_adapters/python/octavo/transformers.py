@@ -6,12 +6,17 @@ The model is converted when the Trainer is created, before any optimizer exists.
 joined when training begins. Subclasses of Trainer work, too. msamp requires torch's Adam or AdamW;
 te works with any optimizer.
 """
+from __future__ import annotations
+
 import logging
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import transformers
 from .accelerate import refuse_fp8_of_accelerate
-from .errors import StateError, UnsupportedError
+from .errors import StateError, UnsupportedError, renamed
+from .session_run import Configuration
 from .torch import optimizer as optimizers
 from .torch.checkpoint import saved
 from .torch.checkpoint.saved import FILE
@@ -32,7 +37,7 @@ class OctavoCallback(transformers.TrainerCallback):
     Pass it in the Trainer's argument `callbacks`. A callback that is added later is too late,
     because the Trainer has used the model by then.
 
-    config, filter, overrides, gather, telemetry: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
+    config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
     each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
     then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir. fp8_state="anew":
     it is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
@@ -43,12 +48,16 @@ class OctavoCallback(transformers.TrainerCallback):
     begins. A warning after the first step names layers without calls.
     """
 
-    def __init__(self, config=None, *, filter=None, overrides=None, gather=None, resume=None, telemetry=0,
-                 fp8_state="saved"):
+    @renamed("OctavoCallback", filter="module_filter=", gather="fsdp_gather=", telemetry="record_every_n_steps=")
+    def __init__(self, config: Configuration = None, *, recipe: str | None = None, skip: Sequence[str] | None = None,
+                 module_filter: Callable | None = None, overrides: Mapping[str, Any] | None = None,
+                 fsdp_gather: str | None = None, resume: str | os.PathLike[str] | None = None,
+                 record_every_n_steps: int = 0, fp8_state: str = "saved") -> None:
         saved.check("fp8_state", fp8_state)
         # The Trainer makes its Accelerator, which reads this variable, before its first event.
         refuse_fp8_of_accelerate("OctavoCallback", os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower())
-        self._arguments = dict(config=config, filter=filter, overrides=overrides, gather=gather, telemetry=telemetry)
+        self._arguments = dict(config=config, recipe=recipe, skip=skip, module_filter=module_filter, overrides=overrides,
+                               fsdp_gather=fsdp_gather, record_every_n_steps=record_every_n_steps)
         self._resume, self._fp8_state = resume, fp8_state
         self._joined = None  # the torch optimizer that steps the model
 
@@ -120,7 +129,7 @@ class OctavoCallback(transformers.TrainerCallback):
         values = {"octavo_fp8_layers": len(session.sites) - len(idle), "octavo_layers_without_calls": len(idle),
                   "octavo_host_layers": len(session.verdicts) - len(session.sites),
                   "octavo_skipped_steps": session.skipped_steps}
-        if self._arguments["telemetry"]:
+        if self._arguments["record_every_n_steps"]:
             values.update(telemetry(model, flat=True))
         if logs is not None:
             logs.update(values)

@@ -45,7 +45,7 @@ struct ForwardCall {
           e.name(OCTAVO_OWNER_PARAMETER, shape.parameter) +
               ": expected an evaluation that reads codes, found one in the host's precision, which "
               "reads the weight itself, and its codes alone were gathered; set "
-              "fp8.te.use_autocast_during_eval = true, or octavo.prepare(gather=\"values\")");
+              "fp8.te.use_autocast_during_eval = true, or octavo.prepare(fsdp_gather=\"values\")");
   }
 
   // The codes become those of the weight as it is now.

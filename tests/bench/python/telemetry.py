@@ -29,7 +29,7 @@ def side(width, telemetry, every):
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
     x = torch.randn(ROWS, width)
-    model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters()), telemetry=every,
+    model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters()), record_every_n_steps=every,
                                       overrides={"fp8.backend": "te", "fp8.te.telemetry": telemetry})
 
     def step():

@@ -167,7 +167,7 @@ def test_failure_leaves_everything_as_it_was(overrides):
     model, optimizer = made(overrides)
     train(model, optimizer)
     reference, stepper = copy.deepcopy((model, optimizer))
-    for bad in ({"overrides": {"fp8.backend": "nobody"}}, {"filter": lambda m, name: False}):
+    for bad in ({"overrides": {"fp8.backend": "nobody"}}, {"module_filter": lambda m, name: False}):
         with pytest.raises(octavo.OctavoError):
             octavo.prepare(model, optimizer, **bad)
     assert_same(octavo.state_dict(model), octavo.state_dict(reference))

@@ -166,12 +166,12 @@ def test_one_declined_product_runs_in_torch(skipped, backend, tmp_path):
 def test_filter_keeps_the_whole_module_or_its_output():
     model = nn.MultiheadAttention(E, HEADS)
     with_filter, _ = octavo.prepare(nn.ModuleDict({"a": model, "b": nn.Linear(E, E)}),
-                                    overrides=te(), filter=lambda m, name: name != "a")
+                                    overrides=te(), module_filter=lambda m, name: name != "a")
     assert list(session(with_filter).sites) == ["b"]
-    assert session(with_filter).left_out == {"a": "excluded by the filter"}
+    assert session(with_filter).left_out == {"a": "excluded by module_filter"}
     assert type(with_filter.a) is nn.MultiheadAttention
     other, _ = octavo.prepare(nn.ModuleDict({"a": nn.MultiheadAttention(E, HEADS)}), overrides=te(),
-                              filter=lambda m, name: name != "a.out_proj")
+                              module_filter=lambda m, name: name != "a.out_proj")
     assert sorted(session(other).sites) == ["a.k", "a.q", "a.v"]
 
 
@@ -182,7 +182,7 @@ def test_evaluation_does_not_bypass_fp8(converted, padded):
     layer = nn.TransformerEncoderLayer(E, HEADS, 64, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True)
     keeps = (lambda m, name: not name.endswith("self_attn")) if converted != "everything" else None
-    model, _ = octavo.prepare(model, filter=keeps,
+    model, _ = octavo.prepare(model, module_filter=keeps,
                               overrides=te("current", use_autocast_during_eval=True))
     model.eval()
     padding = None
@@ -200,7 +200,7 @@ def test_evaluation_does_not_bypass_fp8(converted, padded):
 
 def test_encoders_without_fp8_keep_torchs_fast_path():
     model = nn.ModuleDict({"a": nn.TransformerEncoderLayer(E, HEADS, 64), "b": nn.Linear(E, E)})
-    model, _ = octavo.prepare(model, overrides=te(), filter=lambda m, name: name == "b")
+    model, _ = octavo.prepare(model, overrides=te(), module_filter=lambda m, name: name == "b")
     assert model.a.activation_relu_or_gelu == 1
 
 

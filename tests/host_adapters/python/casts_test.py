@@ -45,7 +45,7 @@ def test_no_value_spoils_a_scale(recipe, value):
 
 def test_casts_that_saturate_or_vanish_are_counted():
     """This profile begins with the scale 1 and E4M3 ends at 448, so the counts are known."""
-    model, optimizer = made(te("delayed", telemetry=True, profile="te2-delayed-fused"), telemetry=1)
+    model, optimizer = made(te("delayed", telemetry=True, profile="te2-delayed-fused"), record_every_n_steps=1)
     x = torch.ones(16, 32)
     x[0, :5], x[1, :7] = 500.0, 2.0**-12
     for batch in range(1, 3):

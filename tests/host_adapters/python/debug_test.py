@@ -37,7 +37,7 @@ def trained(options, steps=3, layers=LAYERS):
     torch.manual_seed(0)
     model = on_every_device(lambda: Residual(layers))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    model, optimizer = octavo.prepare(model, optimizer, overrides=options, filter=lambda _, name: name != "head")
+    model, optimizer = octavo.prepare(model, optimizer, overrides=options, module_filter=lambda _, name: name != "head")
     for step in range(steps):
         train(model, optimizer, step)
     return model, optimizer

@@ -134,7 +134,7 @@ def test_a_module_under_two_names_counts_once():
     layer = nn.Linear(16, 16)
     model = nn.ModuleDict({"first": layer, "second": layer})
     asked = []
-    names, left_out = found(model, filter=lambda m, name: asked.append(name) or True)
+    names, left_out = found(model, module_filter=lambda m, name: asked.append(name) or True)
     assert (names, left_out, asked) == (["first"], {}, ["first"])
 
 
@@ -146,8 +146,8 @@ def test_the_model_itself_may_be_the_layer():
 
 def test_the_users_filter():
     model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
-    assert found(model, filter=lambda m, name: name != "1") == (["0"], {
-        "1": "excluded by the filter"})
+    assert found(model, module_filter=lambda m, name: name != "1") == (["0"], {
+        "1": "excluded by module_filter"})
     assert type(model[1]) is nn.Linear
 
 

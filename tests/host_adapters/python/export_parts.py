@@ -30,7 +30,7 @@ def trained(options, size=None, steps=2, rows=2, columns=16):
     torch.manual_seed(1)
     model = LlamaForCausalLM(LlamaConfig(**size))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    model, optimizer = octavo.prepare(model, optimizer, overrides=options, filter=lambda _, name: name != "lm_head")
+    model, optimizer = octavo.prepare(model, optimizer, overrides=options, module_filter=lambda _, name: name != "lm_head")
     for step in range(steps):
         train(model, optimizer, tokens(size, rows, columns, step))
     return model, optimizer

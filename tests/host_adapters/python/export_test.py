@@ -66,7 +66,7 @@ def loads(layout):
                          [(layout, *row) for layout, rows in HOLDS.items() for row in rows])
 def test_transformers_loads_what_training_multiplied_by(tmp_path, layout, recipe, weights, inputs):
     model, _ = trained(options_of(recipe))
-    assert octavo.export(model, tmp_path, layout) == {"lm_head": "excluded by the filter"}
+    assert octavo.export(model, tmp_path, layout) == {"lm_head": "excluded by module_filter"}
     config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
     if layout == "fp8":
         assert (config["weight_block_size"], config["activation_scheme"]) == (weights, inputs)

@@ -1,4 +1,4 @@
-"""The tests of fsdp_mesh_test.py with octavo.prepare(gather="fp8"): codes that four ranks gather."""
+"""The tests of fsdp_mesh_test.py with octavo.prepare(fsdp_gather="fp8"): codes that four ranks gather."""
 import pytest
 
 from fsdp_mesh_ranks import RUNS, WORLD
@@ -24,4 +24,4 @@ def test_values_of_a_layer_whose_rows_do_not_divide_by_the_ranks(ranks):
 def test_codes_are_not_resharded_to_fewer_ranks(ranks):
     for rank in ranks:
         assert "expected fully_shard with reshard_after_forward=True or False" in rank["values"]["by two"]
-        assert 'set gather="values"' in rank["values"]["by two"]
+        assert 'set fsdp_gather="values"' in rank["values"]["by two"]

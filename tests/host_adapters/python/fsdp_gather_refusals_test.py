@@ -1,4 +1,4 @@
-"""Where octavo.prepare(gather="fp8") is refused, and where values are gathered all the same: on one rank."""
+"""Where octavo.prepare(fsdp_gather="fp8") is refused, and where values are gathered all the same: on one rank."""
 import copy
 import json
 
@@ -17,13 +17,13 @@ from guide_parts import mlp
 
 def prepared(overrides=None, model=None, **options):
     model = model or mlp(32, 64, 16)
-    octavo.prepare(model, overrides=overrides or te(), gather="fp8", **options)
+    octavo.prepare(model, overrides=overrides or te(), fsdp_gather="fp8", **options)
     return model
 
 
 def test_another_word():
     with pytest.raises(octavo.InvalidError, match='gather: expected "values" or "fp8", found \'fp4\''):
-        octavo.prepare(mlp(32, 64, 16), overrides=te(), gather="fp4")
+        octavo.prepare(mlp(32, 64, 16), overrides=te(), fsdp_gather="fp4")
 
 
 @pytest.mark.parametrize("overrides, says", [
@@ -33,7 +33,7 @@ def test_another_word():
     (te(override_linear_precision="dgrad"), "found te: .*reads the weight itself")])
 def test_a_backend_or_options_without_codes_of_shards(overrides, says):
     model = mlp(32, 64, 16)
-    with pytest.raises(octavo.UnsupportedError, match=says + '.*set gather="values"'):
+    with pytest.raises(octavo.UnsupportedError, match=says + '.*set fsdp_gather="values"'):
         prepared(overrides, model)
     assert is_plain(model)
 
@@ -98,7 +98,7 @@ def test_weights_whose_values_are_gathered(mesh):  # noqa: F811
 def test_copies_and_stages_before_fully_shard_keep_the_choice(mesh):  # noqa: F811
     model = prepared(model=Tied())
     again, _ = octavo.prepare(copy.deepcopy(model))
-    back, _ = octavo.prepare(copy.deepcopy(model), gather="values")
+    back, _ = octavo.prepare(copy.deepcopy(model), fsdp_gather="values")
     for each in (copy.deepcopy(model), again):
         fully_shard(each, mesh=mesh)
         assert layers(each) == {"embedding.weight": "values: embedding reads them", "middle.weight": "codes"}

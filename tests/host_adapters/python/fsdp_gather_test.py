@@ -1,4 +1,4 @@
-"""octavo.prepare(gather="fp8"): fully_shard gathers codes, and every test of fsdp_test.py has the same bits
+"""octavo.prepare(fsdp_gather="fp8"): fully_shard gathers codes, and every test of fsdp_test.py has the same bits
 as with values. The bytes on the wire are counted."""
 import pathlib
 

@@ -205,7 +205,7 @@ def uneven_run():
 
 
 def values_run():
-    """gather="fp8" where values are gathered all the same, and where it is refused."""
+    """fsdp_gather="fp8" where values are gathered all the same, and where it is refused."""
     model, optimizer = sharded(te(), mesh=mesh_of(4))
     losses = train(model, optimizer, FEW)
     found = {"layers": session(model).gather.layers(), "fsdp": outcome(model, losses)}

@@ -157,7 +157,7 @@ def assert_equal(a, b):
 
 def gathering(how):
     """Every octavo.prepare of this process has this `gather` from now on."""
-    octavo.prepare = functools.partial(octavo.prepare, gather=how)
+    octavo.prepare = functools.partial(octavo.prepare, fsdp_gather=how)
 
 
 def rank_main(rank, folder, world, runs, names, gather):

@@ -193,7 +193,7 @@ def test_meshes_that_overlap():
 def test_parameters_of_before_are_let_go(mesh):
     import gc
     import weakref
-    model, _ = octavo.prepare(mlp(32, 64, 16), overrides=te(), filter=lambda m, n: n != "2")
+    model, _ = octavo.prepare(mlp(32, 64, 16), overrides=te(), module_filter=lambda m, n: n != "2")
     before = [weakref.ref(p) for p in model.parameters()]
     fully_shard(model, mesh=mesh)
     gc.collect()

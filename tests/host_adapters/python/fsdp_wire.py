@@ -47,7 +47,7 @@ def model_of(recipe, gather, dtype, options):
     model = nn.Sequential(*layers).to(dtype)
     overrides = te(recipe, **options)
     # [gather]
-    octavo.prepare(model, overrides=overrides, gather=gather)
+    octavo.prepare(model, overrides=overrides, fsdp_gather=gather)
     # [/gather]
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model:

@@ -156,7 +156,7 @@ def test_tf32(recipe):
         twin = nn.Linear(64, 48)
         twin.load_state_dict(model["plain"].state_dict())
         model, _ = octavo.prepare(model, None, None, overrides=te(recipe),
-                                  filter=lambda module, name: name != "plain")
+                                  module_filter=lambda module, name: name != "plain")
         with tf32(is_on):
             x = torch.randn(32, 64).requires_grad_()
             y = model["fp8"](x)

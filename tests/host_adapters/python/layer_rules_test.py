@@ -27,7 +27,7 @@ def train(rules=None, session="delayed", steps=4, every=0, **options):
     model = Branches()
     model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01),
                                       overrides={**te(session, amax_history_len=2, **options), **(rules or {})},
-                                      telemetry=every)
+                                      record_every_n_steps=every)
     go(model, optimizer, steps)
     return model, optimizer
 

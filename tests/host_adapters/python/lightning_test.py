@@ -214,7 +214,7 @@ class Kept(lightning.pytorch.loggers.logger.DummyLogger):
 
 def test_telemetry_goes_to_the_loggers(tmp_path):
     logger = Kept()
-    precision = OctavoPrecision(overrides=te(telemetry=True), telemetry=2)
+    precision = OctavoPrecision(overrides=te(telemetry=True), record_every_n_steps=2)
     fit(Module(), 5, tmp_path, plugins=[precision], logger=logger)
     assert sorted(logger.steps) == [0, 2, 4]
     assert all(20 < metrics["octavo/sqnr_db/w/gpt.head.weight"] < 40 for metrics in logger.steps.values())

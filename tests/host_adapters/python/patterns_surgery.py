@@ -191,10 +191,10 @@ def initialized(prepare):
     compare(prepare, loop)
 
 
-@pattern(AREA, "some layers kept out with filter=")
+@pattern(AREA, "some layers kept out with module_filter=")
 def filtered(prepare):
     def loop(p):
-        model, optimizer = start(p, filter=lambda module, name: name != "0")
+        model, optimizer = start(p, module_filter=lambda module, name: name != "0")
         assert p is PLAIN or list(session(model).sites) == ["2"]
         return learn(model, optimizer)
     compare(prepare, loop)

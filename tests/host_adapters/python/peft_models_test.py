@@ -23,7 +23,7 @@ def adapted(**options):
 
 def prepared(model, overrides):
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-    return octavo.prepare(model, optimizer, overrides=overrides, filter=lambda _, name: "lm_head" not in name)
+    return octavo.prepare(model, optimizer, overrides=overrides, module_filter=lambda _, name: "lm_head" not in name)
 
 
 def trained(overrides, **options):
@@ -50,7 +50,7 @@ def test_an_unmerged_model_is_refused_and_a_merged_one_exported(tmp_path, overri
     expected = dense(model)
     merged = model.merge_and_unload()
     why = octavo.export(merged, tmp_path)
-    assert why.pop("lm_head") == "excluded by the filter"
+    assert why.pop("lm_head") == "excluded by module_filter"
     found = values(merged)
     assert len(found) + len(why) == 14
     check_casts(found, {name: expected[f"{name}.weight"] for name in found})

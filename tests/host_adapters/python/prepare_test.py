@@ -107,10 +107,10 @@ def test_failure_in_the_middle_gives_the_model_back(monkeypatch):
 
 def test_left_out_layers_are_listed_with_reasons():
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    model, _ = octavo.prepare(model, None, filter=lambda m, name: name != "1", overrides=te())
-    assert session(model).left_out == {"1": "excluded by the filter"}
+    model, _ = octavo.prepare(model, None, module_filter=lambda m, name: name != "1", overrides=te())
+    assert session(model).left_out == {"1": "excluded by module_filter"}
     text = octavo.report(model)
-    assert "excluded by the filter" in text and "0  [8, 8]" in text
+    assert "excluded by module_filter" in text and "0  [8, 8]" in text
 
 
 def test_tied_head_runs_where_the_backend_leaves_weights_in_the_model():

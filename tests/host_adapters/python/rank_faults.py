@@ -33,7 +33,7 @@ import tiny_gpt
 STEPS, EVERY = 4, 2
 LATE = 4.0  # seconds after the timeout: 2 where a run has the machine for itself, and two runs share two cores here
 TIMEOUT = 4.0  # more than a rank that is well may need for a step on a machine that does other things, too
-HOW = {"fsdp": {}, "gather": {"gather": "fp8"}, "ddp": {},
+HOW = {"fsdp": {}, "gather": {"fsdp_gather": "fp8"}, "ddp": {},
        "sharded": {"overrides": msamp("O2"), "shard_optimizer_state": True}}
 # kind -> the exit codes of the other ranks; none: the run ends well
 KINDS = {"killed": 75, "killed saving": 75, "stopped": 75, "late": 75, "short of data": 75, "disk full": 74, "slow": 0,

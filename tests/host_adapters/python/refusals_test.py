@@ -64,8 +64,8 @@ def test_evaluation_in_the_hosts_precision_takes_what_torch_takes(found):
 def test_model_without_linears(overrides):
     with pytest.raises(octavo.UnsupportedError, match="found none .it has no linear layers"):
         octavo.prepare(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), overrides=overrides)
-    with pytest.raises(octavo.UnsupportedError, match="0: excluded by the filter"):
-        octavo.prepare(nn.Sequential(nn.Linear(4, 4)), overrides=overrides, filter=lambda m, n: False)
+    with pytest.raises(octavo.UnsupportedError, match="0: excluded by module_filter"):
+        octavo.prepare(nn.Sequential(nn.Linear(4, 4)), overrides=overrides, module_filter=lambda m, n: False)
 
 
 @pytest.mark.parametrize("engine", ["mpi", "nccl"])

@@ -59,7 +59,7 @@ def outcome(model, losses):
 
 
 def prepared(a, gather=None):
-    return octavo.accelerate.prepare(a, *made(), overrides=te("delayed"), gather=gather)
+    return octavo.accelerate.prepare(a, *made(), overrides=te("delayed"), fsdp_gather=gather)
 
 
 def run_of(gather=None, **options):
@@ -91,7 +91,7 @@ def by_hand():
 def class_of_octavo():
     """mixed_precision="fp8" of octavo.accelerate.Accelerator."""
     config = octavo.Config.of(None, te("delayed"))
-    a = accelerator_of(OctavoAccelerator, "fp8", {"octavo_config": config, "octavo_gather": "fp8"})
+    a = accelerator_of(OctavoAccelerator, "fp8", {"octavo_config": config, "octavo_fsdp_gather": "fp8"})
     model, optimizer = a.prepare(*made())
     return outcome(model, train(model, optimizer, STEPS, a.backward, clip=a.clip_grad_norm_))
 

@@ -41,7 +41,7 @@ class Sharded(Module):
 
 
 def fit(module, strategy, folder, checkpoint=None, overrides=te("delayed"), gather=None, **settings):
-    precision = OctavoPrecision(overrides=overrides, gather=gather)
+    precision = OctavoPrecision(overrides=overrides, fsdp_gather=gather)
     saver = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=SAVED,
                                                         save_top_k=-1)
     trainer = lightning.Trainer(

@@ -38,7 +38,7 @@ def trainer(folder, overrides=te("delayed"), gather=None, **options):
     data = [{"input_ids": t, "labels": t} for t in texts()]
     return transformers.Trainer(
         llama(), transformers.TrainingArguments(str(folder), **settings(**options)), train_dataset=data,
-        callbacks=[OctavoCallback(overrides=overrides, gather=gather)])
+        callbacks=[OctavoCallback(overrides=overrides, fsdp_gather=gather)])
 
 
 def outcome(t):
@@ -97,7 +97,7 @@ def sft(folder, gather=None, skip="lm_head", **options):
     arguments = trl.SFTConfig(str(folder), bf16=False, **settings(**options))
     return trl.SFTTrainer(model, args=arguments, train_dataset=datasets.Dataset.from_dict({"text": words}),
                           processing_class=tokens,
-                          callbacks=[OctavoCallback(overrides={**te("delayed"), "layers.skip": skip}, gather=gather)])
+                          callbacks=[OctavoCallback(overrides={**te("delayed"), "layers.skip": skip}, fsdp_gather=gather)])
 
 
 def sft_error(folder):

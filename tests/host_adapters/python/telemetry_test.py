@@ -39,7 +39,7 @@ def train(model, optimizer, steps, first=0, after=lambda step: None):
 def prepared(telemetry, every=0, **options):
     model = model_of()
     return octavo.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1),
-                          overrides=te(telemetry=telemetry, **options), telemetry=every)
+                          overrides=te(telemetry=telemetry, **options), record_every_n_steps=every)
 
 
 def cast_of(record, operand, tensor):
@@ -102,7 +102,7 @@ def test_nothing_records_without_it():
     s = session(model)
     assert not any(s.tensors[slot.id].any() for slot in s.slots
                    if slot.name.split("/")[-1] in ("saturated", "underflow", "signal", "noise"))
-    with pytest.raises(octavo.StateError, match=r"give octavo.prepare\(..., telemetry=25\)"):
+    with pytest.raises(octavo.StateError, match=r"give octavo.prepare\(..., record_every_n_steps=25\)"):
         octavo.telemetry(model)
 
 
@@ -139,7 +139,7 @@ def test_a_writer_of_metrics():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     overrides = te(telemetry=True)
     # [watch]
-    model, optimizer = octavo.prepare(model, optimizer, config, overrides=overrides, telemetry=25)
+    model, optimizer = octavo.prepare(model, optimizer, config, overrides=overrides, record_every_n_steps=25)
     for step in range(100):
         optimizer.zero_grad()
         model(batch(step)).square().mean().backward()
@@ -155,7 +155,7 @@ def test_a_writer_of_metrics():
 def test_msamp_counts_the_casts_of_x_and_dy():
     model = model_of()
     model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0),
-                                      overrides=msamp("O2", telemetry=True), telemetry=1)
+                                      overrides=msamp("O2", telemetry=True), record_every_n_steps=1)
     seen = []
 
     def look(step):
@@ -186,15 +186,15 @@ def test_a_next_stage_and_a_copy():
     model, optimizer = octavo.prepare(model, optimizer)
     with pytest.raises(octavo.StateError):
         octavo.telemetry(model)
-    model, optimizer = octavo.prepare(model, optimizer, telemetry=1)
+    model, optimizer = octavo.prepare(model, optimizer, record_every_n_steps=1)
     train(model, optimizer, 1)
     assert octavo.telemetry(model)["step"] == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "often", None])
 def test_steps_that_are_none(wrong):
-    with pytest.raises(octavo.InvalidError, match="telemetry: expected a number of steps from 0"):
-        octavo.prepare(model_of(), None, overrides=te(), telemetry=wrong)
+    with pytest.raises(octavo.InvalidError, match="record_every_n_steps: expected a number of steps from 0"):
+        octavo.prepare(model_of(), None, overrides=te(), record_every_n_steps=wrong)
 
 
 def test_a_trace_of_a_step(tmp_path):

@@ -254,7 +254,7 @@ def test_training_twice_joins_the_optimizer_once(tmp_path):
 
 
 def test_telemetry_is_logged(tmp_path):
-    trainer = trainer_of(tmp_path, 5, [OctavoCallback(overrides=te(telemetry=True), telemetry=2)], logging_steps=1)
+    trainer = trainer_of(tmp_path, 5, [OctavoCallback(overrides=te(telemetry=True), record_every_n_steps=2)], logging_steps=1)
     trainer.train()
     values = logged(trainer, "octavo/sqnr_db/w/model.layers.0.mlp.up_proj.weight")
     assert len(values) == 6 and values[0] == values[1] != values[2] == values[3] != values[4]  # and the summary

@@ -64,16 +64,16 @@ def check_weight(site, given):
             raise UnsupportedError(
                 f"{name}: expected a torch.nn.Parameter, found a sharded one ({kind.__name__}, "
                 "tensor parallelism); call parallelize_module before octavo.prepare, or leave the layer out "
-                "with the filter of octavo.prepare")
+                "with module_filter of octavo.prepare")
         if kind is torch.Tensor:
             raise UnsupportedError(
                 f"{name}: expected the parameter, whose values backend {session.run.backend} has in "
                 "slots, found another tensor (functional_call, a parametrization); use te, or exclude "
-                "the layer with the filter of octavo.prepare")
+                "the layer with module_filter of octavo.prepare")
         raise UnsupportedError(
             f"{name}: expected the parameter that octavo.prepare saw, found a {kind.__name__} of another "
             "library; call octavo.restore(model) before a quantizer or tracer, or exclude the layer "
-            "with the filter of octavo.prepare")
+            "with module_filter of octavo.prepare")
     own = site.weight.parameter
     if given.is_meta:
         raise StateError(f"{name}: expected values, found a parameter without memory (meta); call "

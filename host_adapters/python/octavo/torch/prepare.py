@@ -1,17 +1,22 @@
 """octavo.prepare: converts a plain model and its optimizer to FP8 training."""
+from __future__ import annotations
+
 import copyreg
+import warnings
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeVar
 
 import torch
 
-from ..errors import InvalidError, StateError, UnsupportedError
-from ..session_run import Config
+from ..errors import InvalidError, StateError, UnsupportedError, renamed
+from ..session_run import Config, Configuration
 from . import ops, optimizer as optimizers
 from .checkpoint.state import carry, snapshot
 from .layers.attention import fast_paths
 from .layers.converted import attach, detach
-from .layers.discover import discover
+from .layers.discover import Choice, discover
 from .models import has_converted, is_prepared, session_of
 from .ranks import fsdp, owners, tensor_parallel
 from .ranks.fsdp import GATHER_CHOICES, gather_of
@@ -23,6 +28,9 @@ from .telemetry import Telemetry
 from .weights import parameter
 from .weights.gradient import GradientView, SlotGradient
 from .weights.parameter import SlotParameter
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+Optimizer = TypeVar("Optimizer", bound="torch.optim.Optimizer | None")
 
 
 # octavo.restore: from a prepared model to the plain one.
@@ -79,7 +87,7 @@ def check_whole(session):
             "layers; load its state dict into a new model, or call octavo.join for another optimizer")
 
 
-def restore(model):
+def restore(model: Model) -> Model:
     """Makes a prepared model plain again, in place: torch's own modules and parameters with the
     current values. The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam
     cannot step the model afterwards; make an optimizer of torch. Returns the model. Raises
@@ -177,13 +185,13 @@ def _shared_with(model, candidates, weight):
     return None
 
 
-def _open(model, config, accept, owners_of, functional):
+def _open(model, config, choice, owners_of, functional):
     """Returns (Session, Discovery). If another module reads a weight that the backend would keep in
     slots, the linears of the weight are not converted and the session is opened again without
     them."""
     excluded, reasons = set(), {}
     while True:  # terminates: each round excludes at least one more linear
-        found = discover(model, accept, excluded, functional)
+        found = discover(model, choice, excluded, functional)
         if tensor_parallel.is_in(model):
             tensor_parallel.assign(found.weights)
         pairs = [(name, weight) for c in found.candidates for name, weight in c.linears.values()]
@@ -198,7 +206,9 @@ def _open(model, config, accept, owners_of, functional):
                 conflicts.update({n: "another part of its weight is not converted"
                                   for n, own in pairs if own.parameter is w.parameter})
         if not conflicts:
-            session.left_out, session.functional = {**found.left_out, **reasons}, functional
+            for pattern in sorted(choice.unmatched):
+                warnings.warn(f'octavo.prepare: skip: no layer matches "{pattern}"', stacklevel=5)
+            session.left_out, session.functional, session.skip = {**found.left_out, **reasons}, functional, choice.skip
             return session, found
         session.close()
         excluded.update(conflicts)
@@ -225,7 +235,7 @@ def _check_converts(session):
     raise UnsupportedError(
         "the model: expected at least one linear layer that runs in FP8, found none"
         + (f" ({shown})" if shown else " (it has no linear layers)")
-        + '; change the model, the filter or the configuration, or set mixed_precision = "bf16"')
+        + '; change the model, module_filter or the configuration, or set mixed_precision = "bf16"')
 
 
 def _check_wrapper(session, model):
@@ -236,65 +246,82 @@ def _check_wrapper(session, model):
                          "around it; call octavo.prepare first, then wrap the model")
 
 
-def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, group=None,
-            detect_writes=True, gather=None, telemetry=0, shard_optimizer_state=None, functional=None):
+@renamed("octavo.prepare", filter="module_filter=", gather="fsdp_gather=", telemetry="record_every_n_steps=",
+         check_every="detect_writes=")
+def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = None, *, recipe: str | None = None,
+            skip: Sequence[str] | None = None, module_filter: Callable[[torch.nn.Module, str], bool] | None = None,
+            overrides: Mapping[str, Any] | None = None, group: Any = None, detect_writes: bool = True,
+            fsdp_gather: str | None = None, record_every_n_steps: int = 0, shard_optimizer_state: bool | None = None,
+            functional: Sequence[str] | None = None) -> tuple[Model, Optimizer]:
     """Converts the linear layers of a model to FP8, in place, and joins the optimizer.
 
-    model: a torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after,
-    parallelize_module before, and parameters may be without memory (meta). optimizer: a torch
-    optimizer of its parameters, or None; octavo.join takes one that is made later. config: the path of
-    an octavo.toml, or None for the defaults. overrides: a dict with precedence over the file:
-    {"fp8.te.recipe": "delayed"}. filter(module, name) -> bool: return False to exclude a module.
-    group: the process group whose ranks train this model together; None: that of the mesh of
-    fully_shard or parallelize_module, or of the DistributedDataParallel which is put around it, if any.
-    detect_writes: False where nothing writes a weight through `.data` or shared memory between two forwards of a
-    step: the later ones then use its codes again without looking at its values, see octavo.refresh. telemetry: in every telemetry-th step, keeps what casts
-    record, for octavo.telemetry; 0: casts record nothing for it. gather: what fully_shard gathers of weights:
-    "values", or "fp8", their codes, which gives the same bits; octavo.report names the layers whose values
-    are gathered all the same, and why. shard_optimizer_state: True for a backend that keeps moments and master
-    weights in slots: each rank of the group, which then is that of all ranks by default, holds those of its share
-    of the parameters, steps these, and sends the others their weights; see octavo.full_state. functional: names of
-    parameters, or patterns such as "blocks.*.w_in", that are no weights of layers, and by which the forward of their
-    module calls torch.nn.functional.linear.
+    A step of any torch optimizer over the model's parameters updates the scales; without one, call octavo.step(model).
+    For a model that is prepared already, this is the next stage: it takes the model, the optimizer and the configuration as
+    they are now, and keeps the scales of layers that stay. Arguments that are None then mean those of before. Moments in
+    slots start anew for another optimizer; without one, the backend's Adam of before goes on. Call it from one thread.
 
-    Returns (model, optimizer). The model is the same object. The optimizer is the same object if
-    the backend leaves the weights in the model, otherwise the backend's Adam with the same groups.
-    A step of any torch optimizer over the model's parameters updates the scales; without one, call
-    octavo.step(model).
+    Args:
+        model: A torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, parallelize_module
+            before, and parameters may be without memory (meta).
+        optimizer: A torch optimizer of its parameters, or None; octavo.join takes one that is made later.
+        config: The path of an octavo.toml, a dict with its tables, an octavo.Config, or None for the defaults.
+        recipe: "<backend>.<recipe>", such as "te.block" or "msamp.O2"; it counts before config.
+        skip: Patterns of names of layers that are not converted, such as ["*head*"].
+        module_filter: A function of (module, name): False leaves the module out.
+        overrides: Dotted keys, {"fp8.te.margin": 1}, which count before config and recipe.
+        group: The process group whose ranks train this model together; None: that of the mesh of fully_shard or
+            parallelize_module, or of the DistributedDataParallel which is put around it, if any.
+        detect_writes: False where nothing writes a weight through `.data` or shared memory between two forwards of a step:
+            the later ones then use its codes again without looking at its values, see octavo.refresh.
+        fsdp_gather: What fully_shard gathers of weights: "values", the default, or "fp8", their codes, which gives the same
+            bits; octavo.report names the layers whose values are gathered all the same, and why.
+        record_every_n_steps: Every how many optimizer steps one keeps what casts record, for octavo.telemetry; 0: none does.
+        shard_optimizer_state: True for a backend that keeps moments and master weights in slots: each rank of the group,
+            which then is that of all ranks by default, holds those of its share of the parameters, steps these, and sends the
+            others their weights; see octavo.full_state.
+        functional: Names of parameters, or patterns such as "blocks.*.w_in", that are no weights of layers, and by which the
+            forward of their module calls torch.nn.functional.linear.
 
-    For a model that is prepared already, this is the next stage: it takes the model, the optimizer
-    and the configuration as they are now, and keeps the scales of layers that stay. config=None,
-    overrides=None, gather=None, shard_optimizer_state=None and functional=None then mean those of before. Moments in slots start
-    anew for another optimizer; without one, the backend's Adam of before goes on.
+    Returns:
+        (model, optimizer). The model is the same object. The optimizer is the same object if the backend leaves the weights
+        in the model, otherwise the backend's Adam with the same groups.
 
-    On an OctavoError, model and optimizer are unchanged. Call it from one thread.
+    Raises:
+        InvalidError: A malformed argument or configuration.
+        UnsupportedError: Nothing that the configuration allows can run here, or no layer of the model can.
+        StateError: The model is wrapped, or sharded between the stages.
+        After an error, model and optimizer are unchanged.
+
+    Example:
+        >>> model, optimizer = octavo.prepare(model, optimizer, recipe="te.block", skip=["*head*"])
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
-    if not isinstance(telemetry, int) or telemetry < 0:
-        raise InvalidError(f"telemetry: expected a number of steps from 0, found {telemetry!r}")
+    if not isinstance(record_every_n_steps, int) or record_every_n_steps < 0:
+        raise InvalidError(f"record_every_n_steps: expected a number of steps from 0, found {record_every_n_steps!r}")
     if not isinstance(detect_writes, bool):
         raise InvalidError(f"detect_writes: expected True or False, found {detect_writes!r}")
     if shard_optimizer_state not in (None, False, True):
         raise InvalidError(f"shard_optimizer_state: expected True, False or None, found {shard_optimizer_state!r}")
-    if gather not in (None, *GATHER_CHOICES):
-        raise InvalidError(f'gather: expected "values" or "fp8", found {gather!r}')
+    if fsdp_gather not in (None, *GATHER_CHOICES):
+        raise InvalidError(f'fsdp_gather: expected "values" or "fp8", found {fsdp_gather!r}')
     before = model.__dict__.get("octavo_session")
     check_whole(before)
     if before is None:
-        made = _convert(model, optimizer, Config.of(config, overrides), filter, group, gather,
-                        bool(shard_optimizer_state), tuple(functional or ()))
-        _watch(session_of(model), detect_writes, telemetry)
+        made = _convert(model, optimizer, Config.of(config, overrides, recipe), Choice(module_filter, skip or ()), group,
+                        fsdp_gather, bool(shard_optimizer_state), tuple(functional or ()))
+        _watch(session_of(model), detect_writes, record_every_n_steps)
         return made
     config = before.config if config is None else Config.of(config)
+    choice = Choice(module_filter, before.skip if skip is None else skip)
     if group is None and (before.owners is None or before.owners.is_named):
         group = before.group
     if shard_optimizer_state is None:
         shard_optimizer_state = before.owners is not None
     kept, rollback = snapshot(before), make_plain(model, before)
     try:
-        model, joined = _convert(model, optimizer, Config.of(config, overrides), filter, group,
-                                 gather or ("fp8" if before.gather is not None else None),
+        model, joined = _convert(model, optimizer, Config.of(config, overrides, recipe), choice, group,
+                                 fsdp_gather or ("fp8" if before.gather is not None else None),
                                  shard_optimizer_state, before.functional if functional is None else tuple(functional))
     except BaseException:
         rollback()
@@ -304,7 +331,7 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     if optimizer is not None and joined is not optimizer:
         after.clear_moments(p for group in joined.param_groups for p in group["params"])
     after.step_state.count_skipped(before.skipped_steps)
-    _watch(after, detect_writes, telemetry)
+    _watch(after, detect_writes, record_every_n_steps)
     for adam in optimizers.adams_of(before):
         if optimizer is None and after.needs_own_optimizer:
             adam.session = after
@@ -312,14 +339,14 @@ def prepare(model, optimizer=None, config=None, *, filter=None, overrides=None, 
     return model, joined
 
 
-def _watch(session, detect_writes, telemetry):
-    session.telemetry = Telemetry(session, telemetry)
+def _watch(session, detect_writes, record_every_n_steps):
+    session.telemetry = Telemetry(session, record_every_n_steps)
     session.flags.since[TRACED] = not detect_writes
 
 
-def _convert(model, optimizer, config, accept, group, gather, shards, functional):
+def _convert(model, optimizer, config, choice, group, gather, shards, functional):
     ranks = owners.group_for(shards, group)
-    session, found = _open(model, config, accept, lambda opened: None if ranks is None else owners.Owners(
+    session, found = _open(model, config, choice, lambda opened: None if ranks is None else owners.Owners(
         opened, ranks, group is not None), functional)
     session.group = group if ranks is None else ranks
     undo, taken, converted, hook = [], [], [], None
@@ -332,7 +359,7 @@ def _convert(model, optimizer, config, accept, group, gather, shards, functional
         tensor_parallel.check(session)
         fsdp.check_rest(session, ((w.name, w.parameter) for w in session.weights))
         session.gather = gather_of(session, gather, model,
-                                        lambda w: _shared_with(model, found.candidates, w))
+                                   lambda w: _shared_with(model, found.candidates, w))
         joined = optimizers.joined(session, optimizer)
         multiplied = {id(weights[0].parameter): weights for weights in session.of_linears()}
         for candidate in found.candidates:
@@ -377,14 +404,14 @@ def _own_weights(multiplied, module):
             if id(p) in multiplied}
 
 
-def refresh(model):
+def refresh(model: torch.nn.Module) -> None:
     """The next forward quantizes every weight again. Only needed after code wrote through `parameter.data` or
     memory that torch shares, where octavo.prepare had detect_writes=False, between two evaluations in FP8, and
     for steps without an optimizer on a GPU. Everything else is detected."""
     session_of(model).refresh()
 
 
-def step(model):
+def step(model: torch.nn.Module) -> None:
     """Updates the scales as a step of an optimizer does, for training without one. Does nothing if
     no forward ran since the last step."""
     end(session_of(model))

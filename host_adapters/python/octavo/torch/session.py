@@ -37,7 +37,8 @@ class Session(Stored):
         self.config = config
         self.linears = linears
         self.left_out = {}        # linears that were never added: name -> reason
-        self.functional = ()      # what octavo.prepare got
+        self.functional = ()      # what octavo.prepare got, as skip
+        self.skip = ()
         self._start()
         self._candidates = weights
         self._open()
@@ -183,6 +184,7 @@ class Session(Stored):
         self.settle_all()
         return {"config": self.config.frozen(), "weights": self._candidates,
                 "linears": self.linears, "left_out": self.left_out, "functional": self.functional,
+                "skip": self.skip,
                 "owners": None if self.holds_all() else self.owners,
                 # Codes that the next forward makes again depend on the kernels, also in shape and order.
                 "tensors": [None if t is None or is_cache(s) or self.owners is not None and is_released(t)
@@ -194,7 +196,7 @@ class Session(Stored):
     def __setstate__(self, state):
         self.config, self._candidates = state["config"], state["weights"]
         self.linears, self.left_out = state["linears"], state["left_out"]
-        self.functional = state["functional"]
+        self.functional, self.skip = state["functional"], state["skip"]
         self._start(state["skipped_steps"])
         if state["gather"] is not None:
             self.gather = Gather(self, state["gather"])

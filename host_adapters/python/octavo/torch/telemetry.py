@@ -154,7 +154,7 @@ class Telemetry:
 
 
 def telemetry(model, flat=False):
-    """What the casts recorded in the last step that octavo.prepare(telemetry=N) asked for.
+    """What the casts recorded in the last step that octavo.prepare(record_every_n_steps=N) asked for.
 
     Returns {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor
     that is cast]}; None before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor`
@@ -167,7 +167,7 @@ def telemetry(model, flat=False):
     kept = session_of(model).telemetry
     if kept is None or not kept.every:
         raise StateError("octavo.telemetry: expected a model that records, found one prepared without; "
-                         "give octavo.prepare(..., telemetry=25), and set telemetry = true in the backend's table for "
+                         "give octavo.prepare(..., record_every_n_steps=25), and set telemetry = true in the backend's table for "
                          "counts")
     if not flat:
         return kept.taken

@@ -134,7 +134,7 @@ class Converted:
             raise UnsupportedError(
                 f"{type(self).__name__}: expected no quantizer after octavo.prepare, found a qconfig "
                 "of torch.ao.quantization; call octavo.restore(model) first, or exclude the layer "
-                "with the filter of octavo.prepare")
+                "with module_filter of octavo.prepare")
         if name == "forward":  # on the instance, where it hides the class's
             value = through(self, value)
         super().__setattr__(name, value)

@@ -11,6 +11,7 @@ A converter handles one kind of module:
 Parameters, hooks and names do not change.
 """
 import dataclasses
+import fnmatch
 
 import torch
 
@@ -84,9 +85,9 @@ def _join(*parts):
 
 
 class _Search:
-    def __init__(self, model, accept, excluded, functional):
+    def __init__(self, model, choice, excluded, functional):
         self.model = model
-        self.accept = accept
+        self.choice = choice
         self.excluded = excluded
         self.functional = own_forward.functional_of(model, functional)
         self.found = Discovery([], [], {})
@@ -121,8 +122,8 @@ class _Search:
             return
         self.inside.update(id(m) for m in converter.inner(module))
         reason = self.parametrized.get(id(module)) or converter.refuses(module)
-        if reason is None and not self.accepts(module, name):
-            reason = "excluded by the filter"
+        if reason is None:
+            reason = self.choice.refuses(module, name)
         if reason is not None:
             self.found.left_out[name or "model"] = reason
             return
@@ -134,9 +135,6 @@ class _Search:
         if linears:
             self.found.candidates.append(Candidate(module, name, converter, linears))
 
-    def accepts(self, module, name):
-        return self.accept is None or self.accept(module, name)
-
     def weight(self, name, part, spec):
         """The Weight of a linear; None if the linear is not converted."""
         linear_name = _join(name, part) or "model"
@@ -144,8 +142,9 @@ class _Search:
             return None
         parameter, piece = spec["parameter"], spec.get("piece")
         transposed = spec.get("transposed", False)
-        if "module" in spec and not self.accepts(spec["module"], linear_name):
-            self.found.left_out[linear_name] = "excluded by the filter"
+        reason = self.choice.refuses(spec.get("module"), linear_name)
+        if reason is not None:
+            self.found.left_out[linear_name] = reason
             return None
         if parameter.dtype in TOO_WIDE:
             self.wrong.append(f"{linear_name}: {parameter.dtype}")
@@ -185,12 +184,32 @@ def _is_matrix(parameter):
     return parameter.dim() in (2, 3) and all(size > 1 for size in parameter.shape)
 
 
-def discover(model, accept=None, excluded=(), functional=()):
+class Choice:
+    """What the user leaves out. module_filter(module, name) -> bool, or None; skip: patterns of names, as those of
+    layers.skip. A name is the first one under which the model reaches a module."""
+
+    def __init__(self, module_filter=None, skip=()):
+        if isinstance(skip, str) or not all(isinstance(pattern, str) for pattern in skip):
+            raise InvalidError(f'skip: expected a list of patterns of names, such as ["*head*"], found {skip!r}')
+        self.module_filter, self.skip = module_filter, tuple(skip)
+        self.unmatched = set(self.skip)
+
+    def refuses(self, module, name):
+        """Why a linear is not converted; None if it may be. module: None for a part of one, which the filter knows."""
+        pattern = next((p for p in self.skip if fnmatch.fnmatchcase(name, p)), None)
+        if pattern is not None:
+            self.unmatched.discard(pattern)
+            return f'runs in the host: skip names it (pattern "{pattern}")'
+        if module is not None and self.module_filter is not None and not self.module_filter(module, name):
+            return "excluded by module_filter"
+        return None
+
+
+def discover(model, choice=Choice(), excluded=(), functional=()):
     """Searches a model for linear layers. Returns a Discovery.
 
-    accept(module, name) -> bool: the user's filter, or None. name is the first name under which the
-    model reaches the module. excluded: names of linears that were tried without success. functional: names or patterns of
-    matrices by which their module multiplies with F.linear. Raises
-    InvalidError, which lists every linear weight in float64.
+    choice: what the user leaves out. excluded: names of linears that were tried without success. functional: names or
+    patterns of matrices by which their module multiplies with F.linear. Raises InvalidError, which lists every linear weight
+    in float64.
     """
-    return _Search(model, accept, excluded, functional).run()
+    return _Search(model, choice, excluded, functional).run()

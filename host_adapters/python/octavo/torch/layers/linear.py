@@ -89,7 +89,7 @@ def gradients(site, dy, saved, weight, x, need_x, need_w, need_b):
 
 def _refuse_second(name):
     raise UnsupportedError(f"{name}: expected first derivatives only, found a second one: FP8 casts "
-                           "have none; exclude the layer with the filter of octavo.prepare")
+                           "have none; exclude the layer with module_filter of octavo.prepare")
 
 
 class _Once(torch.autograd.Function):
@@ -167,15 +167,15 @@ class _Gradients(torch.autograd.Function):
     def vmap(info, in_dims, dy, saved, weight, x, site, need_x, need_w, need_b):
         raise UnsupportedError(
             f"{site.name}: expected the gradient of a whole batch, found torch.func.vmap over a "
-            "gradient; per-sample gradients need a product a sample: exclude the layer with the "
-            "filter of octavo.prepare")
+            "gradient; per-sample gradients need a product a sample: exclude the layer with "
+            "module_filter of octavo.prepare")
 
 
 def _refuse_batched(site, dims):
     if any(d is not None for d in dims):
         raise UnsupportedError(f"{site.name}: expected one weight for the whole batch, found "
                                "torch.func.vmap over weights (an ensemble); exclude the layer with "
-                               "the filter of octavo.prepare")
+                               "module_filter of octavo.prepare")
 
 
 def transformed(site, x, weight, bias):
@@ -303,7 +303,7 @@ def _check_kind(site, x):
         "a tensor without memory (meta)" if x.is_meta else f"the layout {x.layout}" if x.layout != torch.strided else None
     if kind is not None:
         raise InvalidError(f"{site.name}: x: expected a dense tensor with memory, found {kind}; convert it (to_dense, "
-                           "to_padded_tensor, values), or exclude the layer with the filter of octavo.prepare") from None
+                           "to_padded_tensor, values), or exclude the layer with module_filter of octavo.prepare") from None
 
 
 def _operand(site, x):

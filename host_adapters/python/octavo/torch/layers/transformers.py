@@ -101,7 +101,7 @@ class Experts(Converted):
             if site and self._parameters.get(name) is not site.weight.value:
                 raise StateError(f"{type(self).__name__}.{name}: expected the parameter that "
                                  "octavo.prepare saw, found another or a parametrization; "
-                                 "exclude this module with the filter of octavo.prepare")
+                                 "exclude this module with module_filter of octavo.prepare")
 
     def _products(self, name, x, counts):
         """x: rows sorted by expert, with counts[e] rows for expert e. unbind assembles the gradient

@@ -155,8 +155,8 @@ class Gather:
                 if not c.has_run:
                     raise StateError(
                         f"{name}: expected a weight that its layer alone reads, since its codes are gathered, found "
-                        "that other code read it and got NaN; leave the layer out by layers.skip or the filter of "
-                        'octavo.prepare, or set gather="values"')
+                        "that other code read it and got NaN; leave the layer out by layers.skip or by module_filter of "
+                        'octavo.prepare, or set fsdp_gather="values"')
 
     def layers(self):
         """What is gathered of each weight that is sharded, for octavo.report."""
@@ -170,15 +170,15 @@ def gather_of(session, choice, model, reader_of):
     if choice != "fp8":
         return None
     if any(hasattr(p, "_unsharded_param") for group in _groups(model) for p in group.fsdp_params):
-        raise StateError('gather: expected a model that has not run since fully_shard, found one whose values '
-                         'were gathered; call octavo.prepare before its first forward, or set gather="values"')
+        raise StateError('fsdp_gather: expected a model that has not run since fully_shard, found one whose values '
+                         'were gathered; call octavo.prepare before its first forward, or set fsdp_gather="values"')
     made = Gather(session)
     for weights in session.of_linears():
         w = weights[0]
         _, why = ops.plan_shard(session.number, w.id, w.shape[0])
         if why:
-            raise UnsupportedError(f'gather: expected a backend and options whose codes ranks can gather, found '
-                                   f'{session.run.backend}: {why}; set gather="values"')
+            raise UnsupportedError(f'fsdp_gather: expected a backend and options whose codes ranks can gather, found '
+                                   f'{session.run.backend}: {why}; set fsdp_gather="values"')
         reader = reader_of(w)
         if reader is not None:
             made.values[w.name] = f"{reader} reads them"
@@ -210,8 +210,8 @@ def _groups(model):
 def _check_resharding(session):
     if any(group._use_post_forward_mesh for group in _groups(holder_of(session))):
         raise UnsupportedError(
-            'gather="fp8": expected fully_shard with reshard_after_forward=True or False, found a number of '
-            "ranks, for which torch gathers values alone; change it, or set gather=\"values\"")
+            'fsdp_gather="fp8": expected fully_shard with reshard_after_forward=True or False, found a number of '
+            "ranks, for which torch gathers values alone; change it, or set fsdp_gather=\"values\"")
 
 
 def extend_gather(session):
@@ -326,7 +326,7 @@ def check(session, name, shard):
         raise UnsupportedError(
             f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "
             "tensor-parallel layer (parallelize_module, distribute_tensor); call parallelize_module before "
-            "octavo.prepare, without fully_shard, or leave the layer out with the filter of octavo.prepare")
+            "octavo.prepare, without fully_shard, or leave the layer out with module_filter of octavo.prepare")
     mesh, here = shard.device_mesh.device_type, local(shard).device.type
     if here not in (mesh, "meta"):
         raise UnsupportedError(

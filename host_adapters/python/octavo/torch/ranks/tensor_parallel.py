@@ -14,7 +14,7 @@ from ..models import is_dtensor, is_fsdp
 from ..slots import CODES, MOVED
 
 _REMEDY = ("use ColwiseParallel or RowwiseParallel over a mesh of one dimension, or leave the layer out "
-           "with the filter of octavo.prepare")
+           "with module_filter of octavo.prepare")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -283,7 +283,7 @@ class SlotParameter(torch.nn.Parameter):
             raise UnsupportedError(
                 "a weight in slots: expected code that reads p.grad after backward(), found "
                 f"{func.__name__}, which its gradient never passes; use te, or exclude the layer with "
-                "the filter of octavo.prepare")
+                "module_filter of octavo.prepare")
         if func is _T.share_memory_:
             raise UnsupportedError(
                 f"{args[0].octavo_copy.name}: expected a weight of this process alone, found share_memory_: its values are in "
@@ -327,7 +327,7 @@ class SlotParameter(torch.nn.Parameter):
             raise UnsupportedError(
                 "a weight in slots: expected code that uses the parameter, found code that makes "
                 "another one of it, such as a parametrization; call octavo.restore(model) before it, "
-                "exclude the layer with the filter of octavo.prepare, or pass weight.data")
+                "exclude the layer with module_filter of octavo.prepare, or pass weight.data")
         return super().detach()
 
     def __deepcopy__(self, memo):
@@ -377,7 +377,7 @@ def take(session, p):
     if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
         raise UnsupportedError(
             f"{session.weights_of(p)[0].name}: expected a weight without hooks, because its gradient "
-            "goes to slots, found some; use te, remove the hooks, or exclude the layer with the filter")
+            "goes to slots, found some; use te, remove the hooks, or exclude the layer with skip or module_filter")
     values = p.data
     session.write(p, values)
     try:
