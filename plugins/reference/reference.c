@@ -231,11 +231,10 @@ static const void *get_interface(octavo_str id) {
   return id.size == known.size && memcmp(id.data, known.data, id.size) == 0 ? &backend : NULL;
 }
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
-  static const octavo_plugin plugin = {sizeof plugin,           OCTAVO_KIND_PLUGIN,
-                                       OCTAVO_ABI_MAJOR,        OCTAVO_TARGET_MINOR,
-                                       OCTAVO_STR("reference"), OCTAVO_STR("0.1.0"),
-                                       get_interface,           OCTAVO_STR(OCTAVO_ABI_HEADERS)};
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
+  static const octavo_plugin plugin = {
+      sizeof plugin,           OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
+      OCTAVO_STR("reference"), OCTAVO_STR("0.1.0"), get_interface};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &plugin;
   return OCTAVO_OK;

@@ -387,9 +387,9 @@ static const void *get_interface(octavo_str id) {
 
 static const octavo_plugin kPlugin = {
     sizeof kPlugin,        OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
-    OCTAVO_STR("minimal"), OCTAVO_STR("1.0.0"), get_interface,    OCTAVO_STR(OCTAVO_ABI_HEADERS)};
+    OCTAVO_STR("minimal"), OCTAVO_STR("1.0.0"), get_interface};
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &kPlugin;
   return OCTAVO_OK;

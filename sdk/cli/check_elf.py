@@ -25,7 +25,7 @@ import re
 import subprocess
 import sys
 
-QUERY = "octavo_plugin_query_v1"
+QUERY = "octavo_plugin_query_rc4"
 # Shared objects of the C and C++ run-times; a version follows ".so".
 RUNTIME = {"libc", "libm", "libstdc++", "libgcc_s", "libpthread", "libdl", "ld-linux-x86-64",
            "ld-linux-aarch64"}

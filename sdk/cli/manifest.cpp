@@ -56,11 +56,10 @@ const octavo_backend *open_backend(const std::string &name, const std::string &l
   if (opened == nullptr)
     refuse("cannot be loaded: " + take_words(error ? error.message().c_str() : dlerror()));
   const auto query =
-      reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
+      reinterpret_cast<decltype(&octavo_plugin_query_1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
   const octavo_plugin *plugin = nullptr;
   if (query == nullptr || query(console_host(), &plugin) != OCTAVO_OK || plugin == nullptr ||
-      !OCTAVO_HAS(plugin, octavo_plugin, headers) || plugin->abi_major != OCTAVO_ABI_MAJOR ||
-      take_text(plugin->headers) != OCTAVO_ABI_HEADERS)
+      !OCTAVO_HAS(plugin, octavo_plugin, get_interface) || plugin->abi_major != OCTAVO_ABI_MAJOR)
     refuse("expected a plugin of " + versions() + ", found none");
   if (const std::string id = take_text(plugin->id); id != name)
     refuse("expected the id \"" + name + "\", found \"" + id + "\"");
@@ -75,11 +74,11 @@ const octavo_backend *open_backend(const std::string &name, const std::string &l
 // As sdk/cmake/octavo-plugin.toml.in, which octavo_add_plugin() fills in.
 void print(const Stated &s) {
   say("manifest_version = 1\n\n[plugin]\nname = %s\nversion = %s\ndescription = %s\n\n"
-      "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\nheaders = \"%s\"\n\n"
+      "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\n\n"
       "[library]\n%s = %s\n\n[requires]\nos = \"linux\"\n\n"
       "[provides]\ninterfaces = [\"octavo.backend/1\"]\n",
       quoted(s.name).c_str(), quoted(s.version).c_str(), quoted(s.description).c_str(),
-      OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR, OCTAVO_ABI_MINOR, OCTAVO_ABI_HEADERS, kPlatform,
+      OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR, OCTAVO_ABI_MINOR, kPlatform,
       quoted(s.library.empty() ? s.name + ".so" : s.library).c_str());
 }
 

@@ -1,7 +1,7 @@
 # octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>]
 #                   [INTERFACES <interfaces...>])
 #
-# Builds one Octavo plugin: a module `<id>.so` that exports octavo_plugin_query_v1 and nothing else,
+# Builds one Octavo plugin: a module `<id>.so` that exports OCTAVO_PLUGIN_SYMBOL and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
 # tree, where liboctavo of the same tree looks, and are installed to <libdir>/octavo/plugins. With
 # DIRECTORY they go to that folder instead and are not installed: a plugin for tests.
@@ -26,18 +26,6 @@ include_guard(GLOBAL)
 include(GNUInstallDirs)
 include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
-
-# octavo_read_abi_headers(<variable>): OCTAVO_ABI_HEADERS of the headers next to this file.
-function(octavo_read_abi_headers variable)
-  find_path(OCTAVO_ABI_INCLUDE_DIR octavo/abi.h NO_DEFAULT_PATH REQUIRED
-            PATHS "${OCTAVO_PLUGIN_MODULE_DIR}/../include" "${octavo_INCLUDE_DIR}")
-  # Other headers need other manifests.
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-               "${OCTAVO_ABI_INCLUDE_DIR}/octavo/abi.h")
-  file(STRINGS "${OCTAVO_ABI_INCLUDE_DIR}/octavo/abi.h" line REGEX "^#define OCTAVO_ABI_HEADERS ")
-  string(REGEX REPLACE "^.* \"(.*)\"$" "\\1" line "${line}")
-  set(${variable} "${line}" PARENT_SCOPE)
-endfunction()
 
 function(octavo_add_plugin id)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES")
@@ -83,7 +71,8 @@ function(octavo_add_plugin id)
     target_link_options(${target} PRIVATE "LINKER:-z,defs")
   endif()
 
-  octavo_read_abi_headers(OCTAVO_ABI_HEADERS)
+  find_path(OCTAVO_ABI_INCLUDE_DIR octavo/abi.h NO_DEFAULT_PATH REQUIRED
+            PATHS "${OCTAVO_PLUGIN_MODULE_DIR}/../include" "${octavo_INCLUDE_DIR}")
   # Headers of an installation are outside of the folders that the options above map.
   target_compile_options(${target} PRIVATE "-ffile-prefix-map=${OCTAVO_ABI_INCLUDE_DIR}=include")
   set(template "${CMAKE_CURRENT_SOURCE_DIR}/${id}.octavo-plugin.toml.in")

@@ -81,7 +81,7 @@ std::string touch(const octavo::Manifest &manifest) {
   if (std::string name = octavo::probe::borrowed_symbol(opened); !name.empty()) return name;
   begin(ProbeStage::kEntry);
   const auto query =
-      reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
+      reinterpret_cast<decltype(&octavo_plugin_query_1)>(dlsym(opened, OCTAVO_PLUGIN_SYMBOL));
   if (query == nullptr) return {};
   const octavo_plugin *table = nullptr;
   query(octavo::probe::helper_host(), &table);

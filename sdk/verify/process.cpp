@@ -27,7 +27,7 @@ std::string name_of(const std::string &entry) {
 }
 
 bool plugin_is_global() {
-  return dlsym(RTLD_DEFAULT, "octavo_plugin_query_v1") != nullptr;
+  return dlsym(RTLD_DEFAULT, OCTAVO_PLUGIN_SYMBOL) != nullptr;
 }
 
 }  // namespace

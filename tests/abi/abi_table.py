@@ -107,9 +107,13 @@ def check(include_dir, table):
     faults += [f"the headers declare {' '.join(r)}, the table does not have it"
                for r in declared if r not in committed]
     wanted = declarations_hash(table)
-    if not re.search(rf'#define OCTAVO_ABI_HEADERS "\w+-{wanted}"',
-                     pathlib.Path(include_dir, HEADER_OF_HASH).read_text()):
+    header = pathlib.Path(include_dir, HEADER_OF_HASH).read_text()
+    if not re.search(rf'#define OCTAVO_ABI_HEADERS "\w+-{wanted}"', header):
         faults.append(f"OCTAVO_ABI_HEADERS has other digits than {wanted}, the hash of the table")
+    entry = pathlib.Path(include_dir, "octavo/plugin.h").read_text()
+    candidate = re.search(r'#define OCTAVO_ABI_HEADERS "(\w+)-', header)
+    if not candidate or f'"octavo_plugin_query_{candidate[1]}"' not in entry:
+        faults.append("OCTAVO_ABI_HEADERS and OCTAVO_PLUGIN_SYMBOL name different candidates")
     if not faults and declared != committed:
         faults = ["headers and table have the same lines in different order"]
     for fault in faults:

@@ -15,7 +15,7 @@ import check_elf  # noqa: E402
 import schema  # noqa: E402
 
 GOOD = """#include "octavo/plugin.h"
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   (void)host, (void)out;
   return OCTAVO_VERSION;
 }
@@ -26,8 +26,8 @@ CASES = {
     "good": ("", [], [], None),
     "second_symbol": ("OCTAVO_EXPORT int more(void); int more(void) { return 1; }", [], [],
                       "exports more, expected only declared names"),
-    "no_symbol": ("", ["-Doctavo_plugin_query_v1=octavo_other"], [],
-                  "expected to export octavo_plugin_query_v1"),
+    "no_symbol": ("", [f"-D{check_elf.QUERY}=octavo_other"], [],
+                  f"expected to export {check_elf.QUERY}"),
     "foreign": ("OCTAVO_EXPORT int ncclInit(void); int ncclInit(void) { return 1; }", [], [],
                 "dynamic symbol ncclInit belongs to another library"),
     "constructor": ("__attribute__((constructor)) static void early(void) {}", [], [],
@@ -68,7 +68,7 @@ CASES = {
 FOREIGN = ["ncclAllReduce", "torch_version", "c10_x", "cublasCreate_v2", "cudaMalloc", "at::empty",
            "_ZN2at5emptyEv", "_ZN3c106DeviceC1Ev", "_ZN5torch8autogradEv", "_ZNK2at6Tensor3dimEv",
            "_Z9ncclThingv", "_Z10cudaThing2v", "_ZN4nccl4initEv"]
-OWN = ["octavo_plugin_query_v1", "malloc", "_Znwm", "_ZNSt6vectorIfE2atEm", "_ITM_registerTMClone",
+OWN = [check_elf.QUERY, "malloc", "_Znwm", "_ZNSt6vectorIfE2atEm", "_ITM_registerTMClone",
        "_ZN6octavo5msamp4atEv", "atexit", "_ZNSs2atEm"]
 
 

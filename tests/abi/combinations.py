@@ -3,7 +3,7 @@
   combinations.py direct <host> <plugin.so> <age of the host: old or new>
   combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
   combinations.py conformance <octavo> <plugin.so>   fails DEFECTS, and nothing else
-  combinations.py refused <octavo> <plugin.so>   a plugin of other headers, which explain names
+  combinations.py refused <octavo> <host> <plugin.so>   a plugin of another candidate: explain says so, a host finds no entry
   combinations.py --emulator <machine> <words> <kind> ...   one of these, where a program starts by words, with | between
                                                            them, that emulate a machine such as aarch64
 
@@ -139,12 +139,15 @@ def main(arguments):
             plugin = pathlib.Path(plugin)
             command = [executable(program, directory), pathlib.Path(library).resolve(), put(plugin, directory), plugin.stem]
             return compare(command, directory, expected_of_program(ages[0], plugin.stem, *ages[1:]))
-        if kind == "refused" and len(rest) == 2:
-            program, plugin = rest[0], pathlib.Path(rest[1])
+        if kind == "refused" and len(rest) == 3:
+            program, host, plugin = rest[0], executable(rest[1], directory), pathlib.Path(rest[2])
+            if (found := run([host, plugin.resolve()], directory))[:2] != (2, ""):
+                print(f"expected a host without liboctavo to find no entry, found {found}")
+                return 1
             code, out, err = run([program, "explain", "--plugin-dir", put(plugin, directory), "--set",
                                   "mixed_precision=fp8", "--set", f"fp8.backend={plugin.stem}"], directory)
             print(out, err)
-            return 0 if code != 0 and "was built with headers " in out + err and \
+            return 0 if code != 0 and ", built for a release candidate; " in out + err and \
                 "rebuild the plugin" in out + err else 1
         if kind == "conformance" and len(rest) == 2:
             program, plugin = rest[0], pathlib.Path(rest[1])

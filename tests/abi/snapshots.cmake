@@ -62,16 +62,17 @@ octavo_add_abi_test(new_program_new_plugin ${combine} library ${next_program}
                     $<TARGET_FILE:octavo> ${next_plugin} new)
 
 file(GLOB octavo_snapshots CONFIGURE_DEPENDS LIST_DIRECTORIES TRUE "${CMAKE_CURRENT_SOURCE_DIR}/v*")
-file(STRINGS "${octavo_include}/octavo/abi.h" octavo_own_headers REGEX "^#define OCTAVO_ABI_HEADERS ")
+set(octavo_symbol "^#define OCTAVO_PLUGIN_SYMBOL ")
+file(STRINGS "${octavo_include}/octavo/plugin.h" octavo_own_symbol REGEX "${octavo_symbol}")
 foreach(snapshot IN LISTS octavo_snapshots)
   cmake_path(GET snapshot FILENAME id)
   file(GLOB plugins RELATIVE "${snapshot}/${golden}" "${snapshot}/${golden}/*/*.so")
-  # Until 1.0 liboctavo runs what was built with its own headers, and refuses the rest by name.
-  file(STRINGS "${snapshot}/include/octavo/abi.h" headers REGEX "^#define OCTAVO_ABI_HEADERS ")
-  if(NOT headers STREQUAL octavo_own_headers)
+  # The symbol is one for all minors of a release. A candidate has its own: hosts find no other.
+  file(STRINGS "${snapshot}/include/octavo/plugin.h" symbol REGEX "${octavo_symbol}")
+  if(NOT symbol STREQUAL octavo_own_symbol)
     foreach(plugin IN LISTS plugins)
       string(REGEX REPLACE "[/.]" "_" name "${plugin}")
-      octavo_add_abi_test(${id}.refuses_${name} ${combine} refused $<TARGET_FILE:octavo_cli>
+      octavo_add_abi_test(${id}.refuses_${name} ${combine} refused $<TARGET_FILE:octavo_cli> ${next_host}
                           "${snapshot}/${golden}/${plugin}")
     endforeach()
     continue()

@@ -102,7 +102,7 @@ CASES = [
     broken("symbol of another major", "symbol_v2", "abi", "elf"),
     broken("plugin of another major", "abi_major", "abi", "plugin"),
     broken("plugin of a later minor", "abi_minor", "abi", "plugin"),
-    broken("plugin of other headers", "other_headers", "abi", "plugin"),
+    broken("plugin of a release candidate", "symbol_candidate", "abi", "elf"),
     broken("query that fails", "query_fails", "library", "plugin"),
     broken("id of another plugin", "other_id", "manifest", "plugin"),
     broken("plugin without a backend", "no_backend", "abi", "plugin"),

@@ -31,7 +31,7 @@ TEST_P(Interfaces, of_the_manifest_are_those_of_the_library) {
   void *library = dlopen((*found)["library"].get<std::string>().c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   const auto query =
-      reinterpret_cast<decltype(&octavo_plugin_query_v1)>(dlsym(library, OCTAVO_PLUGIN_SYMBOL));
+      reinterpret_cast<decltype(&octavo_plugin_query_1)>(dlsym(library, OCTAVO_PLUGIN_SYMBOL));
   ASSERT_NE(query, nullptr);
   static const RecordingHost host;  // the plugin keeps it
   const octavo_plugin *plugin = nullptr;

@@ -31,9 +31,11 @@ static const volatile struct {
 #if FAULT == FAULT_NO_SYMBOL
 #define ENTRY octavo_plugin_entry
 #elif FAULT == FAULT_SYMBOL_V2
-#define ENTRY octavo_plugin_query_v2
+#define ENTRY octavo_plugin_query_2
+#elif FAULT == FAULT_SYMBOL_CANDIDATE
+#define ENTRY octavo_plugin_query_v1 /* of the release candidates 1 to 3 */
 #else
-#define ENTRY octavo_plugin_query_v1
+#define ENTRY octavo_plugin_query_1
 #endif
 OCTAVO_EXPORT octavo_status ENTRY(const octavo_host *host, const octavo_plugin **out);
 

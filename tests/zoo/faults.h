@@ -9,6 +9,7 @@
 /* At load. */
 #define FAULT_NO_SYMBOL 1
 #define FAULT_SYMBOL_V2 2
+#define FAULT_SYMBOL_CANDIDATE 107
 #define FAULT_UNDEFINED_SYMBOL 3
 #define FAULT_BORROWED_SYMBOL 4 /* of the C++ library, which it does not need */
 /* In the plugin's table. */
@@ -21,7 +22,6 @@
 #define FAULT_QUERY_VERSION 16
 #define FAULT_QUERY_NO_TABLE 17
 #define FAULT_OTHER_ID 18
-#define FAULT_OTHER_HEADERS 107
 #define FAULT_QUERY_BOTH 19   /* a table, and a status that says there is none */
 #define FAULT_QUERY_SPEAKS 28 /* to the host, and asks it for an extension */
 /* In the backend's table. */

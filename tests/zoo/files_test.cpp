@@ -86,7 +86,7 @@ TEST_F(ZooFiles, same_name_in_two_directories) {
   outer.set("OCTAVO_PLUGIN_PATH", dir / "first");
   // The first one wins, even though the second one would work.
   const std::string first = dir / "first/fake.so";
-  expect_refusal(first + ": expected the symbol octavo_plugin_query_v1, found none", first,
+  expect_refusal(first + ": expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none", first,
                  "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
   EXPECT_THAT(list(), HasSubstr("shadowed by " + (dir / "first/fake.octavo-plugin.toml")));
 }

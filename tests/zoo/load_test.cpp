@@ -32,16 +32,25 @@ TEST_F(ZooLoad, good_plugin_opens) {
 
 TEST_F(ZooLoad, library_without_the_symbol) {
   put("no_symbol");
-  expect_refusal(library() + ": expected the symbol octavo_plugin_query_v1, found none", library(),
+  expect_refusal(library() + ": expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none",
+                 library(),
                  "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
 }
 
 TEST_F(ZooLoad, symbol_of_another_major) {
   put("symbol_v2");
   expect_refusal(library() +
-                     ": exports octavo_plugin_query_v2, built for ABI major 2; this host has ABI "
-                     "1.0",
+                     ": exports octavo_plugin_query_2, built for ABI major 2; this host has ABI "
+                     "1.0 and looks for " OCTAVO_PLUGIN_SYMBOL,
                  library(), "install a build of the plugin for ABI major 1");
+}
+
+TEST_F(ZooLoad, symbol_of_a_release_candidate) {
+  put("symbol_candidate");
+  expect_refusal(library() +
+                     ": exports octavo_plugin_query_v1, built for a release candidate; this host "
+                     "has ABI 1.0 and looks for " OCTAVO_PLUGIN_SYMBOL,
+                 library(), "rebuild the plugin with the headers of this liboctavo");
 }
 
 TEST_F(ZooLoad, undefined_symbol_is_found_at_load) {

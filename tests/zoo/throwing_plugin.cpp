@@ -105,7 +105,7 @@ const void *get_interface(octavo_str id) {
 
 }  // namespace
 
-extern "C" octavo_status octavo_plugin_query_v1(const octavo_host *, const octavo_plugin **out) {
+extern "C" octavo_status octavo_plugin_query_1(const octavo_host *, const octavo_plugin **out) {
   at("query");
   static octavo_plugin plugin{};
   plugin.size = sizeof(plugin);
@@ -114,7 +114,6 @@ extern "C" octavo_status octavo_plugin_query_v1(const octavo_host *, const octav
   plugin.id = OCTAVO_STR("fake");
   plugin.version = OCTAVO_STR("1.2.3");
   plugin.get_interface = get_interface;
-  plugin.headers = OCTAVO_STR(OCTAVO_ABI_HEADERS);
   *out = &plugin;
   return OCTAVO_OK;
 }

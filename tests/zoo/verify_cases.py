@@ -58,12 +58,13 @@ LOAD += [
 # Libraries of fake_plugin.c, one a fault of faults.h; the fault's name begins with "fake ".
 LOADED = r"in the plugin's library"
 FAKE = [("fake " + fault, "load", says) for fault, says in {
-    "no_symbol": "expected the symbol octavo_plugin_query_v1, found none",
+    "no_symbol": "expected the symbol octavo_plugin_query_rc4, found none",
     "symbol_v2": "built for ABI major 2",
+    "symbol_candidate": "built for a release candidate",
     "undefined_symbol": "undefined symbol: octavo_fake_defined_nowhere",
     "abi_major": "needs ABI 2.0",
     "abi_minor": "needs ABI 1.7",
-    "plugin_kind": "its table is no octavo_plugin: size 72, kind 4",
+    "plugin_kind": "its table is no octavo_plugin: size 56, kind 4",
     "plugin_size": "its table is no octavo_plugin: size 48",
     "null_get_interface": "its get_interface is null",
     "query_fails": "answered status 7 and no table",

@@ -1,7 +1,7 @@
 /* octavo/host.h: the services that a host offers to plugins: diagnostics and extensions.
  *
  * Implemented by liboctavo and by hosts; called by plugins and kernels. The octavo_host passed to
- * octavo_plugin_query_v1 stays valid until the process exits.
+ * octavo_plugin_query_1 stays valid until the process exits.
  */
 #ifndef OCTAVO_HOST_H
 #define OCTAVO_HOST_H

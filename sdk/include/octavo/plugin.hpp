@@ -37,20 +37,19 @@
 // Once, at global scope.
 #define OCTAVO_AUTHOR_FIRST(first, ...) first
 #if defined(OCTAVO_PLUGIN_ID) && defined(OCTAVO_PLUGIN_VERSION)
-#define OCTAVO_PLUGIN(...)                                                                   \
-  octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) { \
-    using Type = OCTAVO_AUTHOR_FIRST(__VA_ARGS__, );                                         \
-    constexpr uint32_t named = ::octavo::plugin::hooks_of(#__VA_ARGS__);                     \
-    static_assert(::octavo::plugin::Hooks<Type, named>::checked, "");                        \
-    static const octavo_plugin plugin = {sizeof(octavo_plugin),                              \
-                                         OCTAVO_KIND_PLUGIN,                                 \
-                                         OCTAVO_ABI_MAJOR,                                   \
-                                         OCTAVO_TARGET_MINOR,                                \
-                                         OCTAVO_STR(OCTAVO_PLUGIN_ID),                       \
-                                         OCTAVO_STR(OCTAVO_PLUGIN_VERSION),                  \
-                                         ::octavo::plugin::Tables<Type>::get_interface,      \
-                                         OCTAVO_STR(OCTAVO_ABI_HEADERS)};                    \
-    return ::octavo::plugin::answer_query(host, &plugin, out);                               \
+#define OCTAVO_PLUGIN(...)                                                                  \
+  octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) { \
+    using Type = OCTAVO_AUTHOR_FIRST(__VA_ARGS__, );                                        \
+    constexpr uint32_t named = ::octavo::plugin::hooks_of(#__VA_ARGS__);                    \
+    static_assert(::octavo::plugin::Hooks<Type, named>::checked, "");                       \
+    static const octavo_plugin plugin = {sizeof(octavo_plugin),                             \
+                                         OCTAVO_KIND_PLUGIN,                                \
+                                         OCTAVO_ABI_MAJOR,                                  \
+                                         OCTAVO_TARGET_MINOR,                               \
+                                         OCTAVO_STR(OCTAVO_PLUGIN_ID),                      \
+                                         OCTAVO_STR(OCTAVO_PLUGIN_VERSION),                 \
+                                         ::octavo::plugin::Tables<Type>::get_interface};    \
+    return ::octavo::plugin::answer_query(host, &plugin, out);                              \
   }
 #else
 #define OCTAVO_PLUGIN(...)                                                        \

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 
 #include "octavo/plugin.h"
 #include "sdk/src/base/failure.h"
@@ -58,15 +59,29 @@ std::string symbol_problem(const Elf64_Sym &symbol, const ElfSegments &segments)
   return {};
 }
 
+// The entries of other ABIs: a release has the major as its suffix. "v1" stands for the release
+// candidates 1 to 3 of major 1, later ones have a name each.
+constexpr std::string_view kEntryPrefix = "octavo_plugin_query_";
+constexpr std::string_view kReleases = "123456789";
+constexpr std::array<std::string_view, 5> kCandidates = {"v1", "rc4", "rc5", "rc6", "rc7"};
+
+std::vector<std::string> entries() {
+  std::vector<std::string> names = {OCTAVO_PLUGIN_SYMBOL};  // this host's own comes first
+  for (const char major : kReleases) names.push_back(concat(kEntryPrefix, major));
+  for (const std::string_view candidate : kCandidates)
+    names.push_back(concat(kEntryPrefix, candidate));
+  return names;
+}
+
 void find_entry(const ElfDynamic &dynamic, const ElfSegments &segments, ElfCheck &check) {
-  for (int major = 0; major <= 9; ++major) {
-    const int tried = major == 0 ? OCTAVO_ABI_MAJOR : major;  // this host's own comes first
-    const std::string name = concat("octavo_plugin_query_v", tried);
+  for (const std::string &name : entries()) {
     const auto symbol = dynamic.find(name);
     if (!symbol) continue;
     check.entry_problem = symbol_problem(*symbol, segments);
-    if (!check.entry_problem.empty()) check.entry_problem = name + " " + check.entry_problem;
-    check.entry_major = check.entry_problem.empty() ? tried : 0;
+    if (check.entry_problem.empty())
+      check.entry = name;
+    else
+      check.entry_problem = name + " " + check.entry_problem;
     return;
   }
 }
@@ -156,17 +171,22 @@ std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &c
     return decline(OCTAVO_REASON_LIBRARY,
                    "expected the function " OCTAVO_PLUGIN_SYMBOL ", but " + check.entry_problem,
                    "declare the entry as a function with OCTAVO_EXPORT");
-  if (check.entry_major == 0)
+  if (check.entry.empty())
     return decline(OCTAVO_REASON_LIBRARY,
                    "expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none",
                    "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
-  const std::string major = std::to_string(OCTAVO_ABI_MAJOR);
-  if (check.entry_major != OCTAVO_ABI_MAJOR)
-    return decline(
-        OCTAVO_REASON_ABI,
-        concat("exports octavo_plugin_query_v", check.entry_major, ", built for ABI major ",
-               check.entry_major, "; this host has ABI ", major, ".", OCTAVO_ABI_MINOR),
-        "install a build of the plugin for ABI major " + major);
+  if (check.entry != OCTAVO_PLUGIN_SYMBOL) {
+    const std::string suffix = check.entry.substr(kEntryPrefix.size());
+    const bool is_release = suffix.size() == 1;
+    return decline(OCTAVO_REASON_ABI,
+                   concat("exports ", check.entry, ", built for ",
+                          is_release ? "ABI major " + suffix : std::string("a release candidate"),
+                          "; this host has ABI ", OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR,
+                          " and looks for " OCTAVO_PLUGIN_SYMBOL),
+                   is_release
+                       ? concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR)
+                       : std::string("rebuild the plugin with the headers of this liboctavo"));
+  }
   if (!check.not_found.empty())
     return decline(
         OCTAVO_REASON_LIBRARY,

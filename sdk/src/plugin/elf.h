@@ -15,9 +15,9 @@ struct ElfCheck {
   // What keeps this file from being mapped as a shared library here; empty: nothing. The system's
   // loader trusts headers: a truncated file would end the process with SIGBUS.
   std::string problem;
-  // The N of the octavo_plugin_query_vN that it exports as a function, this host's own first; 0:
+  // The entry that it exports as a function, OCTAVO_PLUGIN_SYMBOL or that of another ABI; empty:
   // none. Only looked for without a problem.
-  int entry_major = 0;
+  std::string entry;
   std::string entry_problem;           // why an entry that is there does not count
   std::string build_id;                // lower-case hex; empty: none
   std::vector<std::string> needed;     // DT_NEEDED, in order

@@ -80,19 +80,6 @@ std::string remedy(bool same_major) {
                     : concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR);
 }
 
-// `built`: what the plugin or its manifest states; empty if it states nothing.
-std::string other_headers(const std::string &library, const std::string &built) {
-  return concat(library, ": was built with headers ",
-                built.empty() ? std::string("older than rc3") : concat('"', built, '"'),
-                ", this liboctavo has \"" OCTAVO_ABI_HEADERS "\"");
-}
-
-std::string rebuild() {
-  return "rebuild the plugin with the headers of this liboctavo; from ABI 1.0 on that is needed "
-         "for "
-         "a new major only";
-}
-
 class Handshake {
  public:
   Handshake(const Manifest &manifest, const std::string &sha256) : manifest_(manifest) {
@@ -119,7 +106,7 @@ class Handshake {
   }
 
  private:
-  decltype(&octavo_plugin_query_v1) open() {
+  decltype(&octavo_plugin_query_1) open() {
     namespace dll = boost::dll;
     auto &opened_before = registry().opened;
     const auto before = opened_before.find(manifest_.library);
@@ -178,7 +165,7 @@ class Handshake {
   }
 
   // The plugin's entry refuses this host's version: a host of any minor is told which one it needs.
-  void refuse_version(decltype(&octavo_plugin_query_v1) query) const {
+  void refuse_version(decltype(&octavo_plugin_query_1) query) const {
     static const octavo_host newest = [] {
       octavo_host h = *process_host();
       h.abi_minor = UINT32_MAX;
@@ -223,10 +210,6 @@ class Handshake {
                      "rebuild the plugin against this version's headers"};
     if (table.abi_major != OCTAVO_ABI_MAJOR || table.abi_minor > OCTAVO_ABI_MINOR)
       refuse_abi(table);
-    const std::string headers =
-        OCTAVO_HAS(&table, octavo_plugin, headers) ? take_text(table.headers) : std::string();
-    if (headers != OCTAVO_ABI_HEADERS)
-      throw Declined{OCTAVO_REASON_ABI, other_headers(manifest_.library, headers), rebuild()};
     plugin_->id = take_text(table.id);
     plugin_->version = take_text(table.version);
     plugin_->abi_major = table.abi_major;
@@ -290,13 +273,8 @@ class Handshake {
 
 std::optional<Verdict> abi_verdict(const Manifest &manifest) {
   if (manifest.abi_major == OCTAVO_ABI_MAJOR && manifest.abi_minor >= 0 &&
-      manifest.abi_minor <= OCTAVO_ABI_MINOR) {
-    if (manifest.abi_headers.empty() || manifest.abi_headers == OCTAVO_ABI_HEADERS)
-      return std::nullopt;
-    return Verdict{OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE,
-                   OCTAVO_REASON_ABI,   other_headers(manifest.library, manifest.abi_headers),
-                   manifest.path,       rebuild()};
-  }
+      manifest.abi_minor <= OCTAVO_ABI_MINOR)
+    return std::nullopt;
   return Verdict{OCTAVO_LEVEL_PLUGIN,
                  OCTAVO_DECLINE,
                  OCTAVO_REASON_ABI,

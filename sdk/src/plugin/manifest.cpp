@@ -39,7 +39,6 @@ class Reader {
                {"abi.major", &m.abi_major},
                {"abi.minor", &m.abi_minor},
                {"abi.built_minor", &m.built_minor},
-               {"abi.headers", &m.abi_headers},
                {"requires.cpu", &m.requires_.cpu},
                {"requires.os", &m.requires_.os},
                {"requires.arch", &m.requires_.arch},

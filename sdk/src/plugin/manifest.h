@@ -52,7 +52,6 @@ struct Manifest {
   int64_t abi_major = 0;
   int64_t abi_minor = 0;              // the lowest minor that a host needs
   int64_t built_minor = 0;            // that of the headers it was built with
-  std::string abi_headers;            // OCTAVO_ABI_HEADERS of those; empty: not stated
   std::string library;                // absolute, without links
   std::string sha256;                 // of the library, as stated; empty: not stated
   ManifestRequires requires_;         // [requires]

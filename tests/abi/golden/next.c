@@ -7,12 +7,14 @@
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 
-#define octavo_plugin_query_v1 minimal_query_v1
+#pragma push_macro("octavo_plugin_query_1")
+#undef octavo_plugin_query_1
+#define octavo_plugin_query_1 minimal_query
 #define kBackend minimal_backend
-octavo_status minimal_query_v1(const octavo_host *host, const octavo_plugin **out);
+octavo_status minimal_query(const octavo_host *host, const octavo_plugin **out);
 #include "samples/minimal_plugin/minimal.c"
 #undef kBackend
-#undef octavo_plugin_query_v1
+#pragma pop_macro("octavo_plugin_query_1")
 
 static octavo_kernels marked_kernels;
 static const octavo_kernels *host_kernels;
@@ -120,7 +122,7 @@ static const void *next_get_interface(octavo_str id) {
   return id.size == mine.size && memcmp(id.data, mine.data, mine.size) == 0 ? &kBackend : NULL;
 }
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   static const octavo_plugin plugin = {.size = sizeof plugin,
                                        .kind = OCTAVO_KIND_PLUGIN,
                                        .abi_major = OCTAVO_ABI_MAJOR,
@@ -128,7 +130,6 @@ octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugi
                                        .id = OCTAVO_STR("next"),
                                        .version = OCTAVO_STR("1.0.0"),
                                        .get_interface = next_get_interface,
-                                       .headers = OCTAVO_STR(OCTAVO_ABI_HEADERS),
                                        .next_value = OCTAVO_NEXT_MARK};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &plugin;

@@ -286,11 +286,10 @@ static const void *get_interface(octavo_str id) {
   return is(id, (octavo_str)OCTAVO_STR(OCTAVO_GRADIENTS_ID)) ? &kGradients : NULL;
 }
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
-  static const octavo_plugin plugin = {sizeof plugin,          OCTAVO_KIND_PLUGIN,
-                                       OCTAVO_ABI_MAJOR,       OCTAVO_TARGET_MINOR,
-                                       OCTAVO_STR("stateful"), OCTAVO_STR("1.0.0"),
-                                       get_interface,          OCTAVO_STR(OCTAVO_ABI_HEADERS)};
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
+  static const octavo_plugin plugin = {
+      sizeof plugin,          OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
+      OCTAVO_STR("stateful"), OCTAVO_STR("1.0.0"), get_interface};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &plugin;
   return OCTAVO_OK;

@@ -31,15 +31,14 @@ const void *get_interface(octavo_str id) {
 }  // namespace
 }  // namespace octavo::selftest
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   static const octavo_plugin kPlugin = {sizeof kPlugin,
                                         OCTAVO_KIND_PLUGIN,
                                         OCTAVO_ABI_MAJOR,
                                         OCTAVO_TARGET_MINOR,
                                         OCTAVO_STR("subject"),
                                         OCTAVO_STR("1"),
-                                        octavo::selftest::get_interface,
-                                        OCTAVO_STR(OCTAVO_ABI_HEADERS)};
+                                        octavo::selftest::get_interface};
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &kPlugin;
   return OCTAVO_OK;

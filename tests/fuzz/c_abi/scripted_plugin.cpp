@@ -158,14 +158,14 @@ const void *get_interface(octavo_str id) {
   return wanted == OCTAVO_GRADIENTS_ID ? &kGradients : nullptr;
 }
 
-const octavo_plugin kPlugin = {
-    sizeof(octavo_plugin),  OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
-    OCTAVO_STR("scripted"), OCTAVO_STR("0.1.0"), get_interface,    OCTAVO_STR(OCTAVO_ABI_HEADERS)};
+const octavo_plugin kPlugin = {sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN,     OCTAVO_ABI_MAJOR,
+                               OCTAVO_TARGET_MINOR,   OCTAVO_STR("scripted"), OCTAVO_STR("0.1.0"),
+                               get_interface};
 
 }  // namespace
 }  // namespace octavo::fuzz
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
   *out = &octavo::fuzz::kPlugin;
   return OCTAVO_OK;

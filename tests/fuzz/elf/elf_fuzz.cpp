@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const octavo::ElfCheck check = octavo::inspect_elf(path);
   const auto verdict = octavo::elf_verdict(path, check);
   // Every refusal says what to do about it, and only a found entry is none.
-  if (verdict ? verdict->text.empty() || verdict->remedy.empty() : check.entry_major == 0)
+  if (verdict ? verdict->text.empty() || verdict->remedy.empty() : check.entry.empty())
     __builtin_trap();
   return 0;
 }

@@ -105,8 +105,8 @@ class GpuKernels:
         self._host.get_extension = Extension(lambda ctx, name: None)
         library = ctypes.CDLL(str(plugin))
         found = ctypes.POINTER(Plugin)()
-        common.check(library.octavo_plugin_query_v1(ctypes.byref(self._host), ctypes.byref(found)),
-                     "octavo_plugin_query_v1")
+        common.check(library.octavo_plugin_query_rc4(ctypes.byref(self._host), ctypes.byref(found)),
+                     "octavo_plugin_query_rc4")
         name = b"octavo.kernels/1"
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))

@@ -31,11 +31,12 @@ TRIAL = "the process that tries the plugin first "
 # Row of docs/results/faults.md, fault of tests/zoo/faults.h, and what the refusal says.
 FAULTS = [
     (6, "undefined_symbol", "octavo_fake_defined_nowhere"),
-    (7, "no_symbol", "expected the symbol octavo_plugin_query_v1, found none"),
+    (7, "no_symbol", "expected the symbol octavo_plugin_query_rc4, found none"),
     (7, "symbol_v2", "built for ABI major 2"),
+    (8, "symbol_candidate", "built for a release candidate"),
     (8, "abi_major", "the plugin needs ABI 2.0, this host has ABI 1.0"),
     (8, "abi_minor", "the plugin needs ABI 1.7, this host has ABI 1.0"),
-    (8, "plugin_kind", "its table is no octavo_plugin: size 72, kind 4"),
+    (8, "plugin_kind", "its table is no octavo_plugin: size 56, kind 4"),
     (8, "plugin_size", "its table is no octavo_plugin: size 48"),
     (8, "short_backend", "lacks close_session"),
     (9, "null_get_interface", "its get_interface is null"),

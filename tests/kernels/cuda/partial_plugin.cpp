@@ -31,11 +31,11 @@ const void *get_interface(octavo_str id) {
 
 }  // namespace
 
-octavo_status octavo_plugin_query_v1(const octavo_host *host, const octavo_plugin **out) {
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   using Query = octavo_status(const octavo_host *, const octavo_plugin **);
   void *library = dlopen(PARTIAL_OF, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return OCTAVO_RESOURCE;
-  auto *query = reinterpret_cast<Query *>(dlsym(library, "octavo_plugin_query_v1"));
+  auto *query = reinterpret_cast<Query *>(dlsym(library, OCTAVO_PLUGIN_SYMBOL));
   const octavo_status status = query(host, &whole);
   if (status != OCTAVO_OK) return status;
   static octavo_plugin own;

@@ -35,7 +35,7 @@ TEST(ProbePlaces, file_of_a_relative_name) {
   void *library = dlopen("./librelative.so", RTLD_NOW | RTLD_LOCAL);
   fs::current_path(before);
   ASSERT_NE(library, nullptr) << dlerror();
-  EXPECT_EQ(file_holding(dlsym(library, "octavo_plugin_query_v1")),
+  EXPECT_EQ(file_holding(dlsym(library, OCTAVO_PLUGIN_SYMBOL)),
             fs::canonical(dir / "librelative.so").string());
 }
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "octavo/plugin.h"
+
 namespace octavo::test {
 
-constexpr const char *kEntry = "octavo_plugin_query_v1";
+constexpr const char *kEntry = OCTAVO_PLUGIN_SYMBOL;
 constexpr uint64_t kFar = uint64_t{1} << 35;  // an offset beyond every file
 
 class ElfImage {

@@ -27,7 +27,7 @@ TEST_F(ElfTest, real_library_has_no_problem) {
   const ElfCheck c = check();
   EXPECT_EQ(c.problem, "");
   EXPECT_EQ(c.entry_problem, "");
-  EXPECT_EQ(c.entry_major, 1);
+  EXPECT_EQ(c.entry, kEntry);
   ASSERT_FALSE(c.needed.empty());
   EXPECT_EQ(c.needed.back(), "libc.so.6");
   EXPECT_TRUE(c.not_found.empty());
@@ -199,43 +199,42 @@ TEST_F(ElfTest, entry_that_is_data) {
                       [](Elf64_Sym &s) { s.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT); });
   const ElfCheck c = check();
   EXPECT_EQ(c.problem, "");
-  EXPECT_EQ(c.entry_problem, "octavo_plugin_query_v1 is no function (symbol type 1)");
-  EXPECT_EQ(c.entry_major, 0);
+  EXPECT_EQ(c.entry_problem, OCTAVO_PLUGIN_SYMBOL " is no function (symbol type 1)");
+  EXPECT_EQ(c.entry, "");
   const auto verdict = elf_verdict("x.so", c);
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->reason, OCTAVO_REASON_LIBRARY);
-  EXPECT_EQ(verdict->text,
-            "x.so: expected the function octavo_plugin_query_v1, but "
-            "octavo_plugin_query_v1 is no function (symbol type 1)");
+  EXPECT_EQ(verdict->text, "x.so: expected the function " OCTAVO_PLUGIN_SYMBOL
+                           ", but " OCTAVO_PLUGIN_SYMBOL " is no function (symbol type 1)");
 }
 
 TEST_F(ElfTest, entry_that_is_imported) {
   image.change_symbol(kEntry, [](Elf64_Sym &s) { s.st_shndx = SHN_UNDEF; });
-  EXPECT_EQ(check().entry_problem, "octavo_plugin_query_v1 is only imported, not defined");
+  EXPECT_EQ(check().entry_problem, OCTAVO_PLUGIN_SYMBOL " is only imported, not defined");
 }
 
 TEST_F(ElfTest, entry_that_is_hidden) {
   image.change_symbol(kEntry, [](Elf64_Sym &s) { s.st_other = STV_HIDDEN; });
-  EXPECT_EQ(check().entry_problem, "octavo_plugin_query_v1 is hidden");
+  EXPECT_EQ(check().entry_problem, OCTAVO_PLUGIN_SYMBOL " is hidden");
 }
 
 TEST_F(ElfTest, entry_outside_of_code) {
   image.change_symbol(kEntry, [](Elf64_Sym &s) { s.st_value = 16; });
-  EXPECT_EQ(check().entry_problem, "octavo_plugin_query_v1 is outside of the library's code");
+  EXPECT_EQ(check().entry_problem, OCTAVO_PLUGIN_SYMBOL " is outside of the library's code");
 }
 
 TEST_F(ElfTest, without_an_entry) {
   image = test::ElfImage(test::read_text(OCTAVO_ZOO_DIR "/fake_no_symbol.so"));
   const ElfCheck c = check();
-  EXPECT_EQ(c.entry_major, 0);
+  EXPECT_EQ(c.entry, "");
   EXPECT_EQ(elf_verdict("x.so", c)->text,
-            "x.so: expected the symbol octavo_plugin_query_v1, found none");
+            "x.so: expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none");
 }
 
 TEST_F(ElfTest, entry_of_another_major) {
   image = test::ElfImage(test::read_text(OCTAVO_ZOO_DIR "/fake_symbol_v2.so"));
   const ElfCheck c = check();
-  EXPECT_EQ(c.entry_major, 2);
+  EXPECT_EQ(c.entry, "octavo_plugin_query_2");
   EXPECT_EQ(elf_verdict("x.so", c)->reason, OCTAVO_REASON_ABI);
 }
 

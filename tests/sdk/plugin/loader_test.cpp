@@ -65,13 +65,13 @@ TEST_F(LoaderTest, manifests_of_other_versions) {
 TEST_F(LoaderTest, library_without_the_symbol) {
   EXPECT_EQ(load("no_symbol"), nullptr);
   expect_refused(OCTAVO_REASON_LIBRARY, "load",
-                 "expected the symbol octavo_plugin_query_v1, found none");
+                 "expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none");
 }
 
 TEST_F(LoaderTest, status_beside_a_table) {
   EXPECT_EQ(load("query_both"), nullptr);
   expect_refused(OCTAVO_REASON_LIBRARY, "plugin",
-                 "octavo_plugin_query_v1 answered status 7; this host has ABI ");
+                 OCTAVO_PLUGIN_SYMBOL " answered status 7; this host has ABI ");
 }
 
 TEST_F(LoaderTest, another_file_than_the_checked_one) {

@@ -87,7 +87,7 @@ impl Fixture {
         f.set("how", how);
         let mut plugin = null();
         assert_eq!(
-            unsafe { crate::wrong::octavo_plugin_query_v1(&f.host, &mut plugin) },
+            unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut plugin) },
             OCTAVO_OK
         );
         let find = unsafe { (*plugin).get_interface.unwrap() };

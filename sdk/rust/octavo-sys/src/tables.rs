@@ -120,7 +120,6 @@ impl<B: Plugin> Tables<B> {
         id: borrow(B::ID),
         version: borrow(B::VERSION),
         get_interface: Some(get_interface::<B>),
-        headers: constant(OCTAVO_ABI_HEADERS),
         ..NO_PLUGIN
     };
 }
@@ -135,7 +134,7 @@ unsafe extern "C" fn get_interface<B: Plugin>(id: octavo_str) -> *const c_void {
     null()
 }
 
-/// octavo_plugin_query_v1
+/// OCTAVO_PLUGIN_SYMBOL
 ///
 /// # Safety
 /// `host` is a host of the contract, valid until the process ends.
@@ -143,7 +142,7 @@ pub unsafe fn query<B: Plugin>(
     host: *const octavo_host,
     out: *mut *const octavo_plugin,
 ) -> octavo_status {
-    guard(Host::new(host), B::ID, "octavo_plugin_query_v1", || {
+    guard(Host::new(host), B::ID, "octavo_plugin_query_1", || {
         let given = take(host);
         let minors = (i64::from(given.abi_minor), i64::from(OCTAVO_TARGET_MINOR));
         if given.abi_major != OCTAVO_ABI_MAJOR || minors.0 < minors.1 {
@@ -155,6 +154,9 @@ pub unsafe fn query<B: Plugin>(
         Ok(())
     })
 }
+
+// An attribute takes no constant, so plugin! repeats the text.
+const _: () = assert!(matches!(OCTAVO_PLUGIN_SYMBOL, b"octavo_plugin_query_rc4\0"));
 
 /// The plugin's one symbol, once in a crate of type cdylib. Id and version are those of its
 /// Cargo.toml, unless they are given: `plugin!(Mine, "id", "1.0.0")`.
@@ -170,8 +172,8 @@ macro_rules! plugin {
         }
         /// # Safety
         /// As octavo/plugin.h states it.
-        #[no_mangle]
-        pub unsafe extern "C" fn octavo_plugin_query_v1(
+        #[export_name = "octavo_plugin_query_rc4"]
+        pub unsafe extern "C" fn octavo_plugin_query_1(
             host: *const $crate::sys::octavo_host,
             out: *mut *const $crate::sys::octavo_plugin,
         ) -> $crate::sys::octavo_status {
