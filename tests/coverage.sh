@@ -66,7 +66,7 @@ LD_LIBRARY_PATH="$PWD/$build/tests/fake_gpu:$PWD/$build/tests/fake_blas" \
 echo "== misconfigurations =="
 python3 -B tests/misconfigurations/run.py "$PWD/$build/bin/octavo" --zoo "$PWD/$build/tests/zoo" \
   --fake-gpu "$PWD/$build/tests/fake_gpu" --report "$PWD/$build/bin/octavo_report_of_run" \
-  --schema docs/explain.schema.json | tail -n 1
+  --schema docs/check.schema.json | tail -n 1
 
 all=("${groups[@]}")
 patterns=

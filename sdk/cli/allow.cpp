@@ -1,5 +1,5 @@
-// octavo allow: the user's answer to a configuration file that brings plugins along. No plugin
-// runs.
+// octavo plugin allow: the user's answer to a configuration file that brings plugins along. No
+// plugin runs.
 #include "sdk/src/file/allowed.h"
 
 #include <cstdio>
@@ -78,7 +78,7 @@ void print_answers(const Choice &choice, const std::vector<Answered> &all, bool 
   if (all.empty())
     say("%s: nothing waits for an answer\n", shown(choice.path).c_str());
   else
-    say("Take it back with: octavo allow --revoke DIRECTORY\n");
+    say("Take it back with: octavo plugin allow --revoke DIRECTORY\n");
 }
 
 void print_answers_json(const Choice &choice, const std::vector<Answered> &all) {
@@ -93,9 +93,10 @@ int run(const Choice &choice) {
   std::error_code error;
   const bool is_directory = fs::is_directory(choice.path, error);
   if (choice.revoke && !is_directory && fs::exists(choice.path, error))
-    throw Failure(OCTAVO_INVALID, "octavo.discovery", choice.path,
-                  ": expected a folder to take the answer back for, found a file; `octavo list` "
-                  "with it shows its folders");
+    throw Failure(
+        OCTAVO_INVALID, "octavo.discovery", choice.path,
+        ": expected a folder to take the answer back for, found a file; `octavo plugin list` "
+        "with it shows its folders");
   const bool of_file = !is_directory && !choice.revoke;
   std::vector<Answered> all;
   int exit = kOk;
@@ -116,9 +117,9 @@ int run(const Choice &choice) {
 
 }  // namespace
 
-void add_allow(CLI::App &app, int &exit) {
-  CLI::App *command =
-      app.add_subcommand("allow", "Trust the plugin folders that a configuration file refers to");
+void add_allow(CLI::App &plugin, int &exit) {
+  CLI::App *command = plugin.add_subcommand(
+      "allow", "Trust the plugin folders that a configuration file refers to");
   auto choice = std::make_shared<Choice>();
   command
       ->add_option("path", choice->path,

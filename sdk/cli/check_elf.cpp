@@ -1,4 +1,5 @@
-// octavo check-elf: runs the script of that name, which reads a library's tables with readelf.
+// octavo plugin check-elf: runs the script of that name, which reads a library's tables with
+// readelf.
 #include <filesystem>
 
 #include "common.h"
@@ -21,8 +22,8 @@ std::string script() {
 
 }  // namespace
 
-void add_check_elf(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
+void add_check_elf(CLI::App &plugin, int &exit) {
+  CLI::App *command = plugin.add_subcommand(
       "check-elf",
       "Check what a plugin's library exports, needs and leaves in a process; --help lists options");
   command->set_help_flag();
@@ -30,7 +31,7 @@ void add_check_elf(CLI::App &app, int &exit) {
   command->callback([command, &exit] {
     std::vector<std::string> words = command->remaining();
     words.insert(words.begin(), script());
-    exit = become_python(words, "octavo check-elf needs python3 and readelf");
+    exit = become_python(words, "octavo plugin check-elf needs python3 and readelf");
   });
 }
 

@@ -5,8 +5,8 @@ A plugin that exports a second symbol collides with another plugin; one that nee
 or a newer libc works on its author's machine only. Needs nothing but Python and binutils' readelf, so
 authors of plugins can run it on their own files:
 
-    octavo check-elf my_plugin.so                          or a directory of plugins
-    octavo check-elf --exports octavo.h liboctavo.so.1     a library, with the header that declares it
+    octavo plugin check-elf my_plugin.so                          or a directory of plugins
+    octavo plugin check-elf --exports octavo.h liboctavo.so.1     a library, with the header that declares it
 
   --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
   --may-need libz         a further library that may be needed, without ".so"; may be repeated
@@ -228,7 +228,7 @@ def files_of(paths):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="octavo check-elf", description=__doc__,
+    parser = argparse.ArgumentParser(prog="octavo plugin check-elf", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--exports", type=pathlib.Path)

@@ -72,6 +72,7 @@ void Request::add_config_options(CLI::App &app) {
 
 void Request::add_plugin_options(CLI::App &app) {
   app.add_option("--set", set_, "override one key, as in --set fp8.te.recipe=current")
+      ->type_name("KEY=VALUE")
       ->check([](const std::string &text) {
         return text.find('=') == std::string::npos || text.front() == '='
                    ? "expected KEY=VALUE, found \"" + text + "\""
@@ -86,8 +87,7 @@ void Request::add_locked_option(CLI::App &app) {
 }
 
 void Request::add_format_options(CLI::App &app) {
-  auto *json = app.add_flag("--json", json_, "print JSON");
-  app.add_flag("--tree", tree_, "print a tree")->excludes(json);
+  app.add_flag("--json", json_, "print JSON");
 }
 
 std::function<void()> printer(CLI::App &command, int &exit, Report report,
@@ -127,9 +127,8 @@ octavo_status Request::ask(const Question &question) const {
 
 octavo_str Request::format() const {
   static const octavo_str text = OCTAVO_STR("text");
-  static const octavo_str tree = OCTAVO_STR("tree");
   static const octavo_str json = OCTAVO_STR("json");
-  return json_ ? json : tree_ ? tree : text;
+  return json_ ? json : text;
 }
 
 std::string problem_of_empty(const std::string &argument) {

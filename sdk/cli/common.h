@@ -53,7 +53,6 @@ class Request {
   std::vector<std::string> plugin_dirs_;
   bool locked_ = false;
   bool json_ = false;
-  bool tree_ = false;
 };
 
 // Prints diagnostics to stderr; for plugins, too.
@@ -113,29 +112,30 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report,
                               std::shared_ptr<Request> request = nullptr);
 
 // One function a command; each registers itself and stores its exit code.
-void add_advise(CLI::App &app, int &exit);
-void add_allow(CLI::App &app, int &exit);
-void add_import(CLI::App &app, int &exit);
-void add_init(CLI::App &app, int &exit);
-void add_list(CLI::App &app, int &exit);
-void add_doctor(CLI::App &app, int &exit);
-void add_env(CLI::App &app, int &exit);
-void add_estimate(CLI::App &app, int &exit);
-void add_plan(CLI::App &app, int &exit);
-void add_explain(CLI::App &app, int &exit);
-void add_check_elf(CLI::App &app, int &exit);
+void add_bench(CLI::App &app, int &exit);
+void add_check(CLI::App &app, int &exit);
 void add_checkpoint(CLI::App &app, int &exit);
 void add_completion(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
-void add_lock(CLI::App &app, int &exit);
+void add_doctor(CLI::App &app, int &exit);
+void add_env(CLI::App &app, int &exit);
+void add_estimate(CLI::App &app, int &exit);
+void add_import(CLI::App &app, int &exit);
+void add_init(CLI::App &app, int &exit);
 void add_man(CLI::App &app, int &exit);
-void add_manifest(CLI::App &app, int &exit);
-void add_new(CLI::App &app, int &exit);
+void add_plan(CLI::App &app, int &exit);
+void add_plugin(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_report(CLI::App &app, int &exit);
 void add_run(CLI::App &app, int &exit);
-void add_try(CLI::App &app, int &exit);
-void add_verify(CLI::App &app, int &exit);
 void add_version(CLI::App &app, int &exit);
+// Of `octavo plugin`.
+void add_allow(CLI::App &plugin, int &exit);
+void add_check_elf(CLI::App &plugin, int &exit);
+void add_lock(CLI::App &plugin, int &exit);
+void add_manifest(CLI::App &plugin, int &exit);
+void add_new(CLI::App &plugin, int &exit);
+void add_try(CLI::App &plugin, int &exit);
+void add_verify(CLI::App &plugin, int &exit);
 
 }  // namespace octavo::cli

@@ -52,24 +52,27 @@ int show_launched(Request &request) {
 }  // namespace
 
 void add_config(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand("config", "Show or check a configuration");
-  command->require_subcommand(0, 1);
-  auto show = std::make_shared<bool>(false), launched = std::make_shared<bool>(false);
-  command->add_flag("--show-origin", *show,
-                    "print every key with its value and its origin: file:line:column, environment "
-                    "variable, override or default");
+  CLI::App *command =
+      app.add_subcommand("config", "Show every key of a configuration, or a schema");
+  command->require_subcommand(1);
+  CLI::App *shown = command->add_subcommand(
+      "show",
+      "Check a file without running any plugin, and print every key with its value and its origin: "
+      "file:line:column, environment variable, override or default");
+  auto launched = std::make_shared<bool>(false);
   auto request = std::make_shared<Request>();
-  const auto print = printer(*command, exit, octavo_check_config, request);
-  command
-      ->add_flag("--launcher", *launched,
-                 "with --show-origin: show what octavo.accelerate makes of the variables that "
-                 "accelerate launch exports")
-      ->excludes("--config")
-      ->excludes("--tree");
-  CLI::App *check = command->add_subcommand(
-      "check",
-      "Check a file with the options of its backends, and print every value with its origin");
-  check->callback(printer(*check, exit, octavo_check_config));
+  const auto print = printer(*shown, exit, octavo_check_config, request);
+  shown
+      ->add_flag(
+          "--launcher", *launched,
+          "show what octavo.accelerate makes of the variables that accelerate launch exports")
+      ->excludes("--config");
+  shown->callback([launched, request, print, &exit] {
+    if (*launched)
+      exit = show_launched(*request);
+    else
+      print();
+  });
   CLI::App *schema = command->add_subcommand(
       "schema",
       "Print the JSON Schema of octavo.toml for editors, with the options of every installed "
@@ -80,14 +83,6 @@ void add_config(CLI::App &app, int &exit) {
     exit = exit_code(of_schema->ask([](const octavo_open_desc &d) {
       return octavo_check_config(&d, OCTAVO_STR("schema"), print_report_line, nullptr);
     }));
-  });
-  command->callback([check, schema, show, launched, request, print, &exit] {
-    if (check->parsed() || schema->parsed()) return;
-    if (!*show) throw CLI::RequiredError("config: --show-origin or a subcommand");
-    if (*launched)
-      exit = show_launched(*request);
-    else
-      print();
   });
 }
 

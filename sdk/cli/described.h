@@ -18,7 +18,7 @@ struct DescribedOption {
 };
 
 struct Described {
-  std::string name, path;  // "check", "config check"
+  std::string name, path;  // "show", "config show"
   std::string description, footer;
   std::vector<DescribedOption> options;
   std::vector<Described> commands;

@@ -124,7 +124,7 @@ int write_import(const ImportCommand &c, Imported &done) {
   const std::string precision = done.import.precision();
   if (precision != "fp8")
     say_error(
-        "warning: mixed_precision is %s, so nothing runs in FP8; octavo explain %s "
+        "warning: mixed_precision is %s, so nothing runs in FP8; octavo check %s "
         "--set mixed_precision=fp8 shows what would\n",
         precision.c_str(), c.output.c_str());
   if (c.dry_run) return kOk;
@@ -147,7 +147,7 @@ int run_import(const ImportCommand &c) {
     if (c.json)
       print_import_json(c, done);
     else if (done.written)
-      say("\n%s is written. Next: octavo explain %s\n", c.output.c_str(), c.output.c_str());
+      say("\n%s is written. Next: octavo check %s\n", c.output.c_str(), c.output.c_str());
     return exit;
   } catch (const Failure &f) {
     return failed(f);

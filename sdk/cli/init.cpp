@@ -40,7 +40,7 @@ int run_init(const Init &init) {
       print_init_json(init, asked);
       return kOk;
     }
-    say("%s%s\n%s\n%s is written. Next: octavo explain %s\n", init.yes ? "" : "\n", text.c_str(),
+    say("%s%s\n%s\n%s is written. Next: octavo check %s\n", init.yes ? "" : "\n", text.c_str(),
         asked.short_form().c_str(), init.output.c_str(), init.output.c_str());
   } catch (const Failure &f) {
     return failed(f);

@@ -1,4 +1,4 @@
-// octavo lock: writes octavo.lock next to the configuration file.
+// octavo plugin lock: writes octavo.lock next to the configuration file.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -47,10 +47,11 @@ void print_locked_json(const std::vector<std::string> &lines) {
 
 }  // namespace
 
-void add_lock(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand("lock",
-                                         "Write octavo.lock: version, hashes and answers of every "
-                                         "backend that the configuration names");
+void add_lock(CLI::App &plugin, int &exit) {
+  CLI::App *command =
+      plugin.add_subcommand("lock",
+                            "Write octavo.lock: version, hashes and answers of every "
+                            "backend that the configuration names");
   auto request = std::make_shared<Request>();
   request->add_config_options(*command);
   const auto json = std::make_shared<bool>(false);

@@ -53,7 +53,7 @@ void print_options(std::FILE *to, const Described &d) {
   }
 }
 
-// "octavo-config-check"
+// "octavo-config-show"
 std::string title_of(const Described &d) {
   std::string title = d.path.empty() ? "octavo" : "octavo " + d.path;
   for (char &c : title) c = c == ' ' ? '-' : c;
@@ -101,10 +101,10 @@ void add_man(CLI::App &app, int &exit) {
       app.add_subcommand("man", "Print the manual page of the program or of a command");
   auto words = std::make_shared<std::vector<std::string>>();
   CLI::Option *name = command->add_option("command", *words,
-                                          "its name, as in config check; without one, the program");
+                                          "its name, as in config show; without one, the program");
   auto folder = std::make_shared<std::string>();
   command->add_option("--into", *folder, "write every page to this folder")->excludes(name);
-  command->footer("To read one: octavo man explain | man -l -");
+  command->footer("To read one: octavo man check | man -l -");
   command->callback([&app, words, folder, &exit] {
     std::string path;
     for (const std::string &word : *words) path += (path.empty() ? "" : " ") + word;

@@ -1,5 +1,5 @@
-// octavo manifest: prints the manifest of a plugin, for build systems other than CMake, and the
-// options that a plugin's table has, for its manifest. Only --options runs code of the plugin.
+// octavo plugin manifest: prints the manifest of a plugin, for build systems other than CMake, and
+// the options that a plugin's table has, for its manifest. Only --options runs code of the plugin.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -93,7 +93,7 @@ int run(const Stated &s) {
     return kRefused;  // whatever is wrong with the plugin
   }
   if (s.only_options)
-    say("# As `octavo manifest %s --options LIBRARY --only-options` prints them.\n",
+    say("# As `octavo plugin manifest %s --options LIBRARY --only-options` prints them.\n",
         s.name.c_str());
   else
     print(s);
@@ -103,8 +103,8 @@ int run(const Stated &s) {
 
 }  // namespace
 
-void add_manifest(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
+void add_manifest(CLI::App &plugin, int &exit) {
+  CLI::App *command = plugin.add_subcommand(
       "manifest", "Print the manifest of a plugin built with the headers of this octavo");
   auto stated = std::make_shared<Stated>();
   command->add_option("name", stated->name, "The plugin's id")
@@ -112,7 +112,7 @@ void add_manifest(CLI::App &app, int &exit) {
       ->check(CLI::Validator(problem_of_name, "ID"));
   CLI::Option *version = command->add_option("--version", stated->version, "The plugin's version")
                              ->check(CLI::Validator(problem_of_text, ""));
-  command->add_option("--description", stated->description, "One line for octavo list")
+  command->add_option("--description", stated->description, "One line for octavo plugin list")
       ->check(CLI::Validator(problem_of_text, ""));
   command
       ->add_option("--library", stated->library,

@@ -1,4 +1,4 @@
-// octavo new: a project of one's own, begun from a sample.
+// octavo plugin new: a project of one's own, begun from a sample.
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -85,8 +85,9 @@ int begin(const New &n) {
 
 }  // namespace
 
-void add_new(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand("new", "Create a backend or host project from a template");
+void add_new(CLI::App &plugin, int &exit) {
+  CLI::App *command =
+      plugin.add_subcommand("new", "Create a backend or host project from a template");
   auto n = std::make_shared<New>();
   std::string help = "what to create:";
   for (const Language &l : languages()) help += std::string(" ") + l.id + ": " + l.what + ";";

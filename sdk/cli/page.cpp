@@ -1,6 +1,9 @@
 // Widths are counted in characters, not in bytes.
 #include "sdk/cli/page.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -8,6 +11,12 @@
 #include "sdk/src/base/utf8.h"
 
 namespace octavo::cli {
+
+size_t page_columns() {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::clamp<size_t>(size.ws_col, 24, 120) : 80;
+}
 
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -41,7 +50,7 @@ void Page::row(const std::string &name, const std::string &text) const {
   std::string front = name;
   for (const std::string &whole : split_lines(text))
     for (const std::string &part :
-         wrapped(plain_text(whole, SIZE_MAX), kPageColumns - kRowIndent)) {
+         wrapped(plain_text(whole, SIZE_MAX), page_columns() - kRowIndent)) {
       line(padded(front, kRowIndent) + part);
       front.clear();
     }

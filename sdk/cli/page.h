@@ -7,7 +7,8 @@
 
 namespace octavo::cli {
 
-inline constexpr size_t kPageColumns = 80;
+// Those of the terminal, from 24 to 120; 80 where stdout is none.
+size_t page_columns();
 // Where the text of a row begins.
 inline constexpr size_t kRowIndent = 11;
 

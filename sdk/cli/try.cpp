@@ -1,4 +1,5 @@
-// octavo try: a small model trained through a backend and in float32, and a host's own sizes.
+// octavo plugin try: a small model trained through a backend and in float32, and a host's own
+// sizes.
 #include <cstdio>
 #include <memory>
 
@@ -145,10 +146,10 @@ int run(Try &all) {
 
 }  // namespace
 
-void add_try(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand("try",
-                                         "Train a small model through a backend and in float32, "
-                                         "and compare; or test the matrix sizes of --shapes");
+void add_try(CLI::App &plugin, int &exit) {
+  CLI::App *command = plugin.add_subcommand("try",
+                                            "Train a small model through a backend and in float32, "
+                                            "and compare; or test the matrix sizes of --shapes");
   auto all = std::make_shared<Try>();
   command->add_option("plugin", all->target, "a plugin's name, its library or its manifest")
       ->required();

@@ -1,4 +1,4 @@
-// octavo verify: what every backend must pass, on one plugin.
+// octavo plugin verify: what every backend must pass, on one plugin.
 #include <sodium.h>
 
 #include <cstdio>
@@ -81,8 +81,8 @@ int run(Verify &verify) {
 
 }  // namespace
 
-void add_verify(CLI::App &app, int &exit) {
-  CLI::App *command = app.add_subcommand(
+void add_verify(CLI::App &plugin, int &exit) {
+  CLI::App *command = plugin.add_subcommand(
       "verify",
       "Check that a backend keeps the contract: on the CPU, or with --set device.kind=cuda on a "
       "GPU");

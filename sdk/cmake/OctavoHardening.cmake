@@ -1,5 +1,5 @@
 # OCTAVO_HARDENED_COMPILE and OCTAVO_HARDENED_LINK: the options of every library and program that Octavo
-# ships, and of every plugin that octavo_add_plugin builds; `octavo check-elf --strict` judges the result.
+# ships, and of every plugin that octavo_add_plugin builds; `octavo plugin check-elf --strict` judges the result.
 #
 # - Addresses of functions are resolved when a library is loaded, and read-only from then on.
 # - Functions with arrays check their stack before they return; large frames touch every page.

@@ -8,18 +8,18 @@
 # The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
-# INTERFACES are what get_interface answers, for `octavo list`; octavo.backend/1 without it.
+# INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it.
 # `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
-# `octavo manifest <id> --options <id>.so --only-options` prints them. `octavo verify` compares the two.
+# `octavo plugin manifest <id> --options <id>.so --only-options` prints them. `octavo plugin verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
 # Id and version are stated here alone: OCTAVO_PLUGIN(Class) of octavo/plugin.hpp takes them from the
 # definitions that this function sets.
 #
-# octavo_verify_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo verify...>])
+# octavo_verify_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo plugin verify...>])
 #
-# Adds the test octavo.verify.<id>: `octavo verify` on the plugin of the build tree.
+# Adds the test octavo.verify.<id>: `octavo plugin verify` on the plugin of the build tree.
 #
-# octavo_try_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo try...>])
+# octavo_try_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo plugin try...>])
 #
 # Adds the test octavo.try.<id>: a small training against float32.
 include_guard(GLOBAL)
@@ -126,7 +126,7 @@ function(octavo_test_plugin_ command id)
     set(program "${OCTAVO_PROGRAM}")
   endif()
   list(TRANSFORM arg_OPTIONS PREPEND "--set=")
-  add_test(NAME "octavo.${command}.${id}" COMMAND "${program}" ${command}
+  add_test(NAME "octavo.${command}.${id}" COMMAND "${program}" plugin ${command}
            "$<TARGET_FILE:octavo_plugin_${id}>" ${arg_OPTIONS} ${arg_ARGUMENTS})
 endfunction()
 

@@ -97,7 +97,7 @@ std::string json_of(const Results &results) {
 std::string junit_of(const Results &results) {
   const Counts c = count(results);
   std::string all =
-      text("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"octavo verify ",
+      text("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"octavo plugin verify ",
            for_xml(results.backend), "\" tests=\"", results.records.size(), "\" failures=\"",
            c.failed, "\" skipped=\"", c.skipped, "\">\n");
   for (const Record &r : results.records) {

@@ -32,17 +32,17 @@ def octavo(*arguments):
 
 class Commands(unittest.TestCase):
     def test_the_plugins_of_the_build_are_usable(self):
-        plugins = json.loads(octavo("list", "--json").stdout)["plugins"]
+        plugins = json.loads(octavo("plugin", "list", "--json").stdout)["plugins"]
         self.assertEqual({p["name"]: p["usable"] for p in plugins}, dict.fromkeys(("msamp", "reference", "te"), True))
 
     def test_each_backend_runs_after_the_helper_has_tried_it(self):
         for backend in ("te", "msamp", "reference"):
-            said = octavo("explain", "--set", f"fp8.backend={backend}")
+            said = octavo("check", "--set", f"fp8.backend={backend}")
             self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
             self.assertIn(f"backend    {backend} ", said.stdout)
 
     def test_a_plugin_without_a_library_for_this_platform_is_refused(self):
-        said = octavo("explain", "--plugin-dir", GOLDEN, "--set", "fp8.backend=minimal")
+        said = octavo("check", "--plugin-dir", GOLDEN, "--set", "fp8.backend=minimal")
         self.assertEqual(said.returncode, 1)
         self.assertIn('expected a file for this platform, linux-aarch64 = "minimal.so", found linux-x86_64\n', said.stdout)
 
@@ -50,7 +50,7 @@ class Commands(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "minimal.so").write_bytes(pathlib.Path(GOLDEN, "minimal.so").read_bytes())
             pathlib.Path(folder, "minimal.octavo-plugin.toml").write_text(MANIFEST)
-            said = octavo("explain", "--plugin-dir", folder, "--set", "fp8.backend=minimal")
+            said = octavo("check", "--plugin-dir", folder, "--set", "fp8.backend=minimal")
         self.assertEqual(said.returncode, 1)
         self.assertIn("expected a library for this processor, 64-bit aarch64, found one for 64-bit x86-64", said.stdout)
 

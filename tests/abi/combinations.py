@@ -144,14 +144,14 @@ def main(arguments):
             if (found := run([host, plugin.resolve()], directory))[:2] != (2, ""):
                 print(f"expected a host without liboctavo to find no entry, found {found}")
                 return 1
-            code, out, err = run([program, "explain", "--plugin-dir", put(plugin, directory), "--set",
+            code, out, err = run([program, "check", "--plugin-dir", put(plugin, directory), "--set",
                                   "mixed_precision=fp8", "--set", f"fp8.backend={plugin.stem}"], directory)
             print(out, err)
             return 0 if code != 0 and ", built for a release candidate; " in out + err and \
                 "rebuild the plugin" in out + err else 1
         if kind == "conformance" and len(rest) == 2:
             program, plugin = rest[0], pathlib.Path(rest[1])
-            code, out, err = run([program, "verify", put(plugin, directory) / plugin.name], directory)
+            code, out, err = run([program, "plugin", "verify", put(plugin, directory) / plugin.name], directory)
             print(out, err)
             failed = {line.split()[1].rstrip(":") for line in out.splitlines() if line.startswith("FAIL")}
             known = DEFECTS.get(f"{built_for}/{plugin.stem}", set()) if golden else set()

@@ -97,7 +97,7 @@ std::string shown(const std::vector<std::string> &words) {
 TEST_F(CliArguments, seeds_are_whole_numbers) {
   for (const char *command : {"try", "verify"}) {
     for (const char *seed : {"", "-1", "5x", "18446744073709551616"}) {
-      const Finished f = octavo({command, "te", "--seed", seed});
+      const Finished f = octavo({"plugin", command, "te", "--seed", seed});
       EXPECT_EQ(f.exit_code, 2) << command << " " << seed;
       EXPECT_THAT(f.err, HasSubstr("expected a whole number from 0 to 2^64 - 1, found"));
     }
@@ -107,12 +107,17 @@ TEST_F(CliArguments, seeds_are_whole_numbers) {
 TEST_F(CliArguments, any_words_end_with_a_code_and_a_reason) {
   const char *wanted = std::getenv("OCTAVO_ARGUMENT_LISTS");
   const int lists = wanted == nullptr ? 200 : std::atoi(wanted);
-  std::vector<std::string> commands = named(help_of({}), "\n  ([a-z][a-z-]+)  ");
+  std::vector<std::vector<std::string>> commands;
+  for (const std::string &command : named(help_of({}), "\n  ([a-z][a-z-]+)  ")) {
+    commands.push_back({command});
+    for (const std::string &below : named(help_of({command}), "\n  ([a-z][a-z-]+)  "))
+      commands.push_back({command, below});
+  }
   ASSERT_GE(commands.size(), 20U);
   std::vector<std::vector<std::string>> options;
   std::vector<std::string> all_options;
-  for (const std::string &command : commands) {
-    options.push_back(named(help_of({command}), "(--[a-z][a-z-]*)"));
+  for (const std::vector<std::string> &command : commands) {
+    options.push_back(named(help_of(command), "(--[a-z][a-z-]*)"));
     all_options.insert(all_options.end(), options.back().begin(), options.back().end());
   }
   ASSERT_GE(all_options.size(), 80U);
@@ -123,7 +128,7 @@ TEST_F(CliArguments, any_words_end_with_a_code_and_a_reason) {
   for (int i = 0; i < lists; ++i) {
     const size_t command = random() % commands.size();
     std::vector<std::string> words;
-    if (random() % 16 != 0) words.push_back(commands[command]);
+    if (random() % 16 != 0) words = commands[command];
     for (size_t left = random() % 6; left > 0; --left) {
       const uint64_t kind = random() % 8;
       if (kind < 3 && !options[command].empty())

@@ -1,5 +1,5 @@
-// octavo config and octavo manifest --options: what is checked without the plugin, and what prints
-// the options of one.
+// octavo config and octavo plugin manifest --options: what is checked without the plugin, and what
+// prints the options of one.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -34,8 +34,8 @@ class CliConfig : public Cli {
 
 TEST_F(CliConfig, no_command_of_config_runs_code_of_a_plugin) {
   const std::string file = dir.write("octavo.toml", "[fp8]\nbackend = \"fake\"\nfake.count = 6\n");
-  const std::vector<std::vector<std::string>> commands = {
-      {"config", "check", file}, {"config", "--show-origin", file}, {"config", "schema"}};
+  const std::vector<std::vector<std::string>> commands = {{"config", "show", file},
+                                                          {"config", "schema"}};
   for (const std::string &options : {fake_options(), std::string()}) {
     state(options);
     for (const std::vector<std::string> &command : commands) {
@@ -46,9 +46,9 @@ TEST_F(CliConfig, no_command_of_config_runs_code_of_a_plugin) {
     }
   }
   // The canary sings where code runs, and the helper is missed where a trial is due.
-  EXPECT_THAT(with_fake({"explain", file}).err, HasSubstr("no_such_helper"));
+  EXPECT_THAT(with_fake({"check", file}).err, HasSubstr("no_such_helper"));
   EXPECT_FALSE(sang());
-  EXPECT_EQ(with_fake({"explain", file, "--set", "plugins.probe=never"}).exit_code, 0);
+  EXPECT_EQ(with_fake({"check", file, "--set", "plugins.probe=never"}).exit_code, 0);
   EXPECT_TRUE(sang());
 }
 
@@ -60,7 +60,7 @@ TEST_F(CliConfig, check_refuses_the_names_that_explain_refuses) {
         {"[fp8]\nbackend = \"fakee\"\n", 1, "did you mean \"fake\"?"}}) {
     const std::string file = dir.write("octavo.toml", text);
     for (const std::vector<std::string> &command :
-         {std::vector<std::string>{"config", "check", file}, {"explain", file}}) {
+         {std::vector<std::string>{"config", "show", file}, {"check", file}}) {
       const Finished f = with_fake(command);
       EXPECT_EQ(f.exit_code, code) << f.err;
       EXPECT_THAT(f.out + f.err, HasSubstr(words));
@@ -68,17 +68,17 @@ TEST_F(CliConfig, check_refuses_the_names_that_explain_refuses) {
   }
   const std::string file =
       dir.write("octavo.toml", "[fp8]\nbackend = \"fakee\"\nfallback = [\"bf16\"]\n");
-  const Finished f = with_fake({"config", "check", file});
+  const Finished f = with_fake({"config", "show", file});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_THAT(f.err, HasSubstr("warning: fp8.backend"));
 }
 
 TEST_F(CliConfig, wrong_options_are_refused_without_the_plugin) {
   const std::string file = dir.write("octavo.toml", "[fp8.fake]\nratio = 2\n");
-  const Finished f = with_fake({"config", "check", file});
+  const Finished f = with_fake({"config", "show", file});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_EQ(f.err, "error: " + file + ":2:1: fp8.fake.ratio: expected 0.0 to 1.0, found 2.0\n");
-  EXPECT_EQ(with_fake({"config", "check", "--set", "fp8.fake.cuont=3"}).exit_code, 2);
+  EXPECT_EQ(with_fake({"config", "show", "--set", "fp8.fake.cuont=3"}).exit_code, 2);
   EXPECT_FALSE(sang());
 }
 
@@ -88,32 +88,33 @@ TEST_F(CliConfig, a_manifest_without_options_is_a_warning) {
   const std::string words =
       "the options of backend fake, such as fp8.fake.ratio (" + file +
       ":2:1), were not checked: " + (dir / "plugins/fake.octavo-plugin.toml") +
-      " has no [options], and no code of the plugin runs here; `octavo explain " + file +
+      " has no [options], and no code of the plugin runs here; `octavo check " + file +
       " --set fp8.backend=fake` asks the plugin";
-  Finished f = with_fake({"config", "check", file});
+  Finished f = with_fake({"config", "show", file});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(f.err, "warning: " + words + "\n");
   EXPECT_THAT(f.out, HasSubstr("\nwarning: " + words + "\n"));
-  f = with_fake({"config", "check", "--json", file});
+  f = with_fake({"config", "show", "--json", file});
   EXPECT_EQ(by_schema("origins", f)["warnings"], json({words}));
 }
 
 TEST_F(CliConfig, manifest_with_the_options_of_a_library) {
   const std::string library = dir / "plugins/fake.so";
-  const Finished f = octavo({"manifest", "fake", "--version", "1.2.3", "--options", library});
+  const Finished f =
+      octavo({"plugin", "manifest", "fake", "--version", "1.2.3", "--options", library});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_THAT(f.out, HasSubstr(fake_options()));
-  EXPECT_EQ(octavo({"manifest", "fake", "--options", library, "--only-options"}).out,
-            "# As `octavo manifest fake --options LIBRARY --only-options` prints them.\n" +
+  EXPECT_EQ(octavo({"plugin", "manifest", "fake", "--options", library, "--only-options"}).out,
+            "# As `octavo plugin manifest fake --options LIBRARY --only-options` prints them.\n" +
                 fake_options());
   dir.write("plugins/fake.octavo-plugin.toml", f.out);
-  EXPECT_EQ(with_fake({"config", "check", "--set", "fp8.fake.count=0"}).exit_code, 2);
+  EXPECT_EQ(with_fake({"config", "show", "--set", "fp8.fake.count=0"}).exit_code, 2);
 }
 
 TEST_F(CliConfig, manifest_of_what_is_no_such_plugin) {
   const std::string library = dir / "plugins/fake.so";
   const auto refusal = [&](const std::string &name, const std::string &file) {
-    const Finished f = octavo({"manifest", name, "--version", "1", "--options", file});
+    const Finished f = octavo({"plugin", "manifest", name, "--version", "1", "--options", file});
     EXPECT_EQ(f.exit_code, 1) << f.out;
     EXPECT_EQ(f.out, "");
     return f.err;
@@ -131,7 +132,7 @@ TEST_F(CliConfig, manifest_of_what_is_no_such_plugin) {
         {"--options", library},
         {"--options", dir / "none.so", "--version", "1"},
         {"--options", library, "--only-options", "--version", "1"}}) {
-    std::vector<std::string> all = {"manifest", "fake"};
+    std::vector<std::string> all = {"plugin", "manifest", "fake"};
     all.insert(all.end(), arguments.begin(), arguments.end());
     EXPECT_EQ(octavo(all).exit_code, 2) << arguments.back();
   }
@@ -142,10 +143,10 @@ TEST_F(CliConfig, options_files_of_this_tree_are_those_of_its_plugins) {
   for (const std::string id : {"te", "msamp", "reference"}) {
     const std::string file = "/plugins/" + id + "/" + id + ".options.toml";
     const std::string library = OCTAVO_PLUGINS_DIR "/" + id + ".so";
-    const Finished f = octavo({"manifest", id, "--options", library, "--only-options"});
+    const Finished f = octavo({"plugin", "manifest", id, "--options", library, "--only-options"});
     EXPECT_EQ(f.exit_code, 0) << f.err;
     EXPECT_EQ(f.out, read(OCTAVO_SOURCE_DIR + file))
-        << "octavo manifest " << id << " --options " << library << " --only-options >"
+        << "octavo plugin manifest " << id << " --options " << library << " --only-options >"
         << file.substr(1);
   }
 }

@@ -1,5 +1,5 @@
 // A backend that trains, with an option that makes it wrong: current scaling, as in
-// samples/current_plugin. What octavo try must find.
+// samples/current_plugin. What octavo plugin try must find.
 #include <unistd.h>
 
 #include <atomic>

@@ -27,9 +27,9 @@ class CliImport : public Cli {
     words.insert(words.begin(), {"import", "--output", out, "--force", "--kwargs"});
     return octavo(words);
   }
-  // The result without its comments, after `octavo config check` accepted it.
+  // The result without its comments, after `octavo config show` accepted it.
   std::string result() {
-    const Finished f = octavo({"config", "check", out});
+    const Finished f = octavo({"config", "show", out});
     EXPECT_EQ(f.exit_code, 0) << f.err;
     std::string lines;
     std::string text = read_text(out);
@@ -74,7 +74,7 @@ TEST_F(CliImport, every_key_of_the_guide_arrives) {
   EXPECT_THAT(f.out,
               ContainsRegex("amax_compute_algo +most_recent +translated: .*TE ran with max"));
   EXPECT_THAT(f.out, ContainsRegex("override_linear_precision +\\(false, false, true\\) +transl"));
-  EXPECT_THAT(f.out, HasSubstr("Next: octavo explain " + out + "\n"));
+  EXPECT_THAT(f.out, HasSubstr("Next: octavo check " + out + "\n"));
 }
 
 TEST_F(CliImport, a_dry_run_prints_the_file_and_writes_nothing) {

@@ -78,7 +78,7 @@ class CliInitKeys : public Cli {
  protected:
   std::vector<std::string> command() const { return {OCTAVO_CLI, "init", "--output", out}; }
   json explained() {
-    const Finished f = octavo({"explain", "--json", out});
+    const Finished f = octavo({"check", "--json", out});
     EXPECT_EQ(f.exit_code, 0) << f.err;
     return json::parse(f.out, nullptr, false);
   }

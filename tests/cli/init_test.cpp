@@ -28,7 +28,7 @@ class CliInit : public Cli {
   }
   // What the session of the backend got; every option from the file has its line as its origin.
   json options() {
-    const Finished f = octavo({"explain", "--json", out});
+    const Finished f = octavo({"check", "--json", out});
     EXPECT_EQ(f.exit_code, 0) << f.err;
     const json report = json::parse(f.out);
     json values = {{"backend", report["backend"]["id"]}};
@@ -38,7 +38,7 @@ class CliInit : public Cli {
     return values;
   }
   json core(const std::string &key) {
-    return json::parse(octavo({"config", "check", "--json", out}).out)["settings"][key]["value"];
+    return json::parse(octavo({"config", "show", "--json", out}).out)["settings"][key]["value"];
   }
 
   const std::string out;
@@ -58,14 +58,14 @@ TEST_F(CliInit, defaults_run_here) {
                              {"use_autocast_during_eval", false}}));
   EXPECT_THAT(f.out, HasSubstr(read_text(out)));
   EXPECT_THAT(f.out, ContainsRegex("\nwanted +fp8, backend te\nruns +fp8\ndevice +cpu "));
-  EXPECT_THAT(f.out, HasSubstr("\n" + out + " is written. Next: octavo explain " + out + "\n"));
+  EXPECT_THAT(f.out, HasSubstr("\n" + out + " is written. Next: octavo check " + out + "\n"));
   EXPECT_THAT(read_text(out), HasSubstr("# What the scales of FP8 tensors follow.\nrecipe = "));
 }
 
 // One recommendation: what init writes, what the samples have, what docs/recipes.md says.
 TEST_F(CliInit, defaults_are_those_of_the_samples) {
   const auto values = [&](const std::string &file) {
-    const json checked = json::parse(octavo({"config", "check", "--json", file}).out);
+    const json checked = json::parse(octavo({"config", "show", "--json", file}).out);
     json found = json::object();
     for (const auto &[key, setting] : checked["settings"].items()) found[key] = setting["value"];
     return found;
@@ -103,7 +103,7 @@ TEST_F(CliInit, options_arrive_at_msamp_and_at_a_backend_of_others) {
   EXPECT_EQ(options(), json({{"backend", "msamp"}, {"opt_level", "O3"}, {"amax_history_len", 8}}));
   const Finished f = with_fake({"init", "--yes", "--force", "--output", out, "--backend", "fake"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
-  const json checked = json::parse(with_fake({"config", "check", "--json", out}).out);
+  const json checked = json::parse(with_fake({"config", "show", "--json", out}).out);
   EXPECT_EQ(checked["settings"]["fp8.backend"]["value"], "fake");
 }
 

@@ -17,7 +17,7 @@ class CliLauncher : public Cli {
     environment.set("ACCELERATE_FP8_OPT_LEVEL", "O1");  // of another backend
   }
   Finished launched(std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"config", "--show-origin", "--launcher"});
+    more.insert(more.begin(), {"config", "show", "--launcher"});
     return octavo(std::move(more));
   }
 };

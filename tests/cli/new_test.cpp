@@ -1,4 +1,4 @@
-// octavo new: what it writes for each language, and what it refuses.
+// octavo plugin new: what it writes for each language, and what it refuses.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class CliNew : public Cli {
  protected:
   Finished make(const std::string &name, const std::string &language,
                 const std::string &folder = "mine") {
-    return octavo({"new", name, "--lang", language, "--dir", dir / folder});
+    return octavo({"plugin", "new", name, "--lang", language, "--dir", dir / folder});
   }
   std::map<std::string, std::string> files(const std::string &folder = "mine") const {
     std::map<std::string, std::string> all;
@@ -128,14 +128,14 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST_F(CliNew, as_json) {
-  Finished f = octavo({"new", "mine", "--lang", "c", "--dir", dir / "mine/", "--json"});
+  Finished f = octavo({"plugin", "new", "mine", "--lang", "c", "--dir", dir / "mine/", "--json"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   const nlohmann::json j = by_schema("new", f);
   EXPECT_EQ(j["language"], "c");
   EXPECT_EQ(j["folder"], dir / "mine");
   EXPECT_EQ(j["files"], nlohmann::json(names()));
   EXPECT_EQ(j["commands"].size(), 3u);
-  f = octavo({"new", "mine", "--lang", "c", "--dir", dir / "mine", "--json"});
+  f = octavo({"plugin", "new", "mine", "--lang", "c", "--dir", dir / "mine", "--json"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_EQ(f.out, "");
 }
@@ -169,7 +169,7 @@ TEST_F(CliNew, names_that_cargo_does_not_accept) {
 TEST_F(CliNew, makes_the_folder_of_its_name_without_dir) {
   const auto before = fs::current_path();
   fs::current_path(dir.path());
-  const Finished f = octavo({"new", "fine", "--lang", "c"});
+  const Finished f = octavo({"plugin", "new", "fine", "--lang", "c"});
   fs::current_path(before);
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_TRUE(fs::exists(dir / "fine/fine.c"));
@@ -195,7 +195,7 @@ TEST_F(CliNew, a_language_that_is_none) {
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err, HasSubstr("expected one of cpp, c, rust, "));
   EXPECT_THAT(f.err, HasSubstr("found \"cobol\""));
-  EXPECT_EQ(octavo({"new", "fine"}).exit_code, 2);
+  EXPECT_EQ(octavo({"plugin", "new", "fine"}).exit_code, 2);
   expect_nothing_else({});
 }
 

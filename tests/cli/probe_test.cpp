@@ -89,7 +89,7 @@ TEST_F(CliProbe, json) {
 
 TEST_F(CliProbe, open_uses_what_was_remembered) {
   put_fake(dir, "plugins", "load_crashes");
-  const Finished first = with_fake({"explain", "--set", "fp8.backend=fake"});
+  const Finished first = with_fake({"check", "--set", "fp8.backend=fake"});
   EXPECT_EQ(first.exit_code, 1);
   EXPECT_THAT(first.out, HasSubstr("ended by signal 11 (SIGSEGV)"));
   EXPECT_THAT(probe(), HasSubstr("remembered refusal"));

@@ -62,10 +62,11 @@ TEST_P(EachSurroundings, end_every_command_with_a_documented_code) {
   const Surroundings &s = GetParam();
   const std::string fake = " --set plugins.trust=dev --plugin-dir '" + (dir / "plugins") + "'";
   for (const std::string command :
-       {"list", "explain", "probe", "doctor", "env", "config --show-origin", "config check"})
+       {"plugin list", "check", "probe", "doctor", "env", "config show"})
     EXPECT_EQ(run(command + fake, s).exit_code, s.exit_code) << command;
-  for (const char *command : {"--help", "version", "man", "completion bash",
-                              "manifest a --version 1", "verify reference --only load"})
+  for (const char *command :
+       {"--help", "version", "man", "completion bash", "plugin manifest a --version 1",
+        "plugin verify reference --only load"})
     EXPECT_EQ(run(command, s).exit_code, s.exit_code) << command;
 }
 
@@ -76,10 +77,10 @@ INSTANTIATE_TEST_SUITE_P(All, EachSurroundings, testing::ValuesIn(kAll),
 TEST_F(CliSurroundings, closed_descriptors_leave_written_files_alone) {
   const std::string config = dir.write("octavo.toml", "[fp8]\nbackend = \"reference\"\n");
   const Surroundings open{"", "exec", "", 0}, closed{"", "exec", "<&- >&- 2>&-", 3};
-  ASSERT_EQ(run("lock octavo.toml", open).exit_code, 0);
+  ASSERT_EQ(run("plugin lock octavo.toml", open).exit_code, 0);
   const std::string lock = read_text(dir / "octavo.lock");
   std::filesystem::remove(dir / "octavo.lock");
-  EXPECT_EQ(run("lock octavo.toml", closed).exit_code, 3);
+  EXPECT_EQ(run("plugin lock octavo.toml", closed).exit_code, 3);
   EXPECT_EQ(read_text(dir / "octavo.lock"), lock);
 }
 
@@ -88,9 +89,9 @@ TEST_F(CliSurroundings, a_file_that_may_not_grow_is_an_error_and_leaves_the_old_
   dir.write("octavo.toml", "[fp8]\nbackend = \"reference\"\n");
   const Surroundings free{"", "exec", "", 0};
   const Surroundings limited{"", "{ (ulimit -f 0; exec", "); echo \"exit $?\"; } 2>&1 | cat", 0};
-  ASSERT_EQ(run("lock octavo.toml", free).exit_code, 0);
+  ASSERT_EQ(run("plugin lock octavo.toml", free).exit_code, 0);
   const std::string lock = read_text(dir / "octavo.lock");
-  const std::string text = run("lock octavo.toml", limited).out;
+  const std::string text = run("plugin lock octavo.toml", limited).out;
   EXPECT_THAT(text, HasSubstr("File too large"));
   EXPECT_THAT(text, HasSubstr("\nexit 3\n"));
   EXPECT_EQ(read_text(dir / "octavo.lock"), lock);
@@ -98,7 +99,7 @@ TEST_F(CliSurroundings, a_file_that_may_not_grow_is_an_error_and_leaves_the_old_
 
 TEST_F(CliSurroundings, a_relative_file_in_a_deleted_folder_is_named) {
   const Surroundings deleted{"", "mkdir gone && cd gone && rmdir ../gone && exec", "", 2};
-  for (const char *command : {"explain a.toml", "config check a.toml", "lock a.toml"}) {
+  for (const char *command : {"check a.toml", "config show a.toml", "plugin lock a.toml"}) {
     const Finished f = run(command, deleted);
     EXPECT_EQ(f.exit_code, 2) << command;
     EXPECT_THAT(f.err,
@@ -128,9 +129,9 @@ TEST_F(CliSurroundings, what_is_no_regular_file_is_refused_at_once) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string &path : {pipe, std::string("/dev/zero"), std::string("/dev/tty")})
     for (const std::vector<std::string> &command :
-         std::vector<std::vector<std::string>>{{"explain"},
-                                               {"config", "check"},
-                                               {"lock"},
+         std::vector<std::vector<std::string>>{{"check"},
+                                               {"config", "show"},
+                                               {"plugin", "lock"},
                                                {"doctor"},
                                                {"import", "--dry-run"},
                                                {"report"},
@@ -154,7 +155,7 @@ TEST_F(CliSurroundings, nested_files_are_refused) {
                                                {"report", dir.write("trainer_state.json", text)},
                                                {"estimate", dir.write("config.json", text)},
                                                {"import", dir.write("ds.json", text), "--dry-run"},
-                                               {"explain", dir.write("octavo.toml", text)}})
+                                               {"check", dir.write("octavo.toml", text)}})
       EXPECT_EQ(octavo(command).exit_code, 2) << command[0] << command[1];
 }
 

@@ -12,7 +12,7 @@ using testing::Not;
 class CliTerminal : public Cli {
  protected:
   // A command that writes one error to stderr.
-  Finished error(bool terminal) { return octavo({"explain", "--set", "schema=2"}, terminal); }
+  Finished error(bool terminal) { return octavo({"check", "--set", "schema=2"}, terminal); }
   static constexpr const char *kMessage =
       ": override schema: schema: expected 1, the only one that this version reads, found 2";
   static std::string shown(const char *word) {
@@ -40,8 +40,8 @@ TEST_F(CliTerminal, empty_no_color_says_nothing) {
 
 TEST_F(CliTerminal, no_escape_codes_without_a_terminal) {
   EXPECT_EQ(error(false).err, std::string("error") + kMessage + "\n");
-  for (const char *format : {"--tree", "--json"})
-    EXPECT_THAT(with_fake({"explain", format}).out, Not(HasSubstr("\033")));
+  for (const char *format : {"--locked", "--json"})
+    EXPECT_THAT(with_fake({"check", format}).out, Not(HasSubstr("\033")));
 }
 
 // Escape, a C1 control, a delete, and characters that turn the direction of writing: as they are in
@@ -67,19 +67,17 @@ TEST_P(EachText, reaches_no_terminal_raw) {
   for (size_t at = 0; (at = toml.find('@', at)) != std::string::npos;) toml.replace(at, 1, kToml);
   const std::string file = dir.write("octavo.toml", toml);
   for (const std::vector<std::string> &command :
-       std::vector<std::vector<std::string>>{{"explain", file},
-                                             {"explain", file, "--tree"},
-                                             {"explain", file, "--json"},
-                                             {"config", "check", file},
-                                             {"config", "--show-origin", file},
+       std::vector<std::vector<std::string>>{{"check", file},
+                                             {"check", file, "--json"},
+                                             {"config", "show", file},
                                              {"doctor", file},
                                              {"doctor", file, "--json"},
-                                             {"list", file},
-                                             {"list", file, "--json"},
+                                             {"plugin", "list", file},
+                                             {"plugin", "list", file, "--json"},
                                              {"probe", file},
                                              {"env", file},
-                                             {"lock", file},
-                                             {"allow", file}}) {
+                                             {"plugin", "lock", file},
+                                             {"plugin", "allow", file}}) {
     const Finished f = with_fake(command);
     EXPECT_FALSE(commands_a_terminal(f.out + f.err))
         << testing::PrintToString(command) << f.out << f.err;
@@ -103,11 +101,11 @@ TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
   const std::string named = dir.write(kRaw, "{\"" + kRaw + "\": 1}");
   for (const std::vector<std::string> &command :
        std::vector<std::vector<std::string>>{{kRaw},
-                                             {"explain", named},
-                                             {"explain", dir / (kRaw + "none")},
-                                             {"explain", "--" + kRaw},
-                                             {"explain", "--set", kRaw + "=1"},
-                                             {"explain", "\xff\xfe"},
+                                             {"check", named},
+                                             {"check", dir / (kRaw + "none")},
+                                             {"check", "--" + kRaw},
+                                             {"check", "--set", kRaw + "=1"},
+                                             {"check", "\xff\xfe"},
                                              {"import", named},
                                              {"import", dir / (kRaw + "none")},
                                              {"import", "--dry-run", kRaw + "=1"},
@@ -116,14 +114,14 @@ TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
                                              {"estimate", named},
                                              {"estimate", "\xff"},
                                              {"probe", kRaw},
-                                             {"manifest", kRaw},
-                                             {"new", kRaw},
-                                             {"verify", kRaw},
-                                             {"try", kRaw},
+                                             {"plugin", "manifest", kRaw},
+                                             {"plugin", "new", kRaw},
+                                             {"plugin", "verify", kRaw},
+                                             {"plugin", "try", kRaw},
                                              {"checkpoint", "show", named},
                                              {"plan", named},
-                                             {"lock", named},
-                                             {"allow", named},
+                                             {"plugin", "lock", named},
+                                             {"plugin", "allow", named},
                                              {"init", "--output", named}}) {
     const Finished f = octavo(command);
     EXPECT_FALSE(commands_a_terminal(f.out + f.err))
@@ -136,11 +134,11 @@ TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
 TEST_F(CliTerminal, names_of_a_mebibyte_are_cut) {
   const std::string name(100000, 'n');
   for (const std::vector<std::string> &command : std::vector<std::vector<std::string>>{
-           {"explain", dir.write("octavo.toml", "[fp8]\n" + name + " = 1\n")},
-           {"explain", dir.write("other.toml", "[fp8]\nbackend = \"" + name + "\"\n")},
-           {"explain", "/" + name},
-           {"config", "check", "/" + name},
-           {"explain", "--set", name + "=1"}}) {
+           {"check", dir.write("octavo.toml", "[fp8]\n" + name + " = 1\n")},
+           {"check", dir.write("other.toml", "[fp8]\nbackend = \"" + name + "\"\n")},
+           {"check", "/" + name},
+           {"config", "show", "/" + name},
+           {"check", "--set", name + "=1"}}) {
     const Finished f = octavo(command);
     EXPECT_GT(f.exit_code, 0);
     EXPECT_LT(f.err.size(), 20000u) << command[0];

@@ -1,4 +1,4 @@
-// octavo try: sound backends pass in every recipe, broken ones fail with what is wrong.
+// octavo plugin try: sound backends pass in every recipe, broken ones fail with what is wrong.
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -19,7 +19,7 @@ struct Sound {
 class TrySound : public Cli, public testing::WithParamInterface<Sound> {};
 
 TEST_P(TrySound, passes) {
-  std::vector<std::string> arguments = {"try", GetParam().backend, "--plugin-dir",
+  std::vector<std::string> arguments = {"plugin", "try", GetParam().backend, "--plugin-dir",
                                         OCTAVO_ROWWISE_DIR};
   for (const std::string &setting : GetParam().settings)
     arguments.insert(arguments.end(), {"--set", setting});
@@ -53,8 +53,13 @@ INSTANTIATE_TEST_SUITE_P(
 class Try : public Cli {
  protected:
   Finished faulty(const std::string &fault, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {
-        "try", "faulty", "--plugin-dir", OCTAVO_FAULTY_DIR, "--set", "fp8.faulty.fault=" + fault};
+    std::vector<std::string> arguments = {"plugin",
+                                          "try",
+                                          "faulty",
+                                          "--plugin-dir",
+                                          OCTAVO_FAULTY_DIR,
+                                          "--set",
+                                          "fp8.faulty.fault=" + fault};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return octavo(arguments);
   }
@@ -124,7 +129,7 @@ TEST_F(Try, sizes_of_the_host) {
   EXPECT_THAT(f.out, ContainsRegex("M 0, N 8, K 8: forward [0-9.]+ ms, backward [0-9.]+ ms\n"));
   // One that owns weight and gradient, twice the option, in front of the name.
   const Finished owner =
-      octavo({"try", "--shapes", "64,32,48", "--shapes", "160,128,64;1,16,16", "msamp"});
+      octavo({"plugin", "try", "--shapes", "64,32,48", "--shapes", "160,128,64;1,16,16", "msamp"});
   EXPECT_EQ(owner.exit_code, 0) << owner.out << owner.err;
   EXPECT_THAT(owner.out, ContainsRegex("\nM 160, N 128, K 64: .*dw [0-9.]+ %\n"));
 }
@@ -160,11 +165,11 @@ TEST_F(Try, wrong_arguments) {
   EXPECT_THAT(faulty("none", {"--shapes", "1,2"}).err,
               HasSubstr("expected M,N,K;M,N,K with M from 0 to 2^24, N and K from 1 to 2^20, found "
                         "\"1,2\""));
-  EXPECT_EQ(octavo({"try"}).exit_code, 2);
+  EXPECT_EQ(octavo({"plugin", "try"}).exit_code, 2);
 }
 
 TEST_F(Try, a_backend_that_is_not_there) {
-  const Finished f = octavo({"try", "nobody"});
+  const Finished f = octavo({"plugin", "try", "nobody"});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, HasSubstr("FAIL  nobody: "));
   EXPECT_THAT(f.out, HasSubstr("no backend \"nobody\" is installed"));

@@ -57,16 +57,16 @@ class Program:
 
     def keys(self, backends):
         """key -> (values, default), as the columns of the page."""
-        found = {k: v["value"] for k, v in self.ask("config", "check")["settings"].items()}
+        found = {k: v["value"] for k, v in self.ask("config", "show")["settings"].items()}
         for backend in backends:
-            options = self.ask("explain", "--set", f"fp8.backend={backend}")["options"]
+            options = self.ask("check", "--set", f"fp8.backend={backend}")["options"]
             found.update({f"fp8.{backend}.{k}": v["value"] for k, v in options.items()})
         return {key: (self.values(key, default), f"`{json.dumps(default)}`") for key, default in found.items()}
 
     def values(self, key, default):
         if isinstance(default, bool):
             return TYPES[bool]
-        return values(key, type(default), self.run("config", "check", "--set", f"{key}={WRONG[type(default)]}").stderr)
+        return values(key, type(default), self.run("config", "show", "--set", f"{key}={WRONG[type(default)]}").stderr)
 
 
 def agrees(written, found):

@@ -141,7 +141,7 @@ def run_page(sandbox, path, text):
             commands = shorten(block)
             if block.kind == "config":
                 (sandbox.folder / "shown.toml").write_text(block.text + "\n", encoding="utf-8")
-                commands = "octavo config check shown.toml"
+                commands = "octavo config show shown.toml"
             status, printed = sandbox.run(commands)
             if status != wanted:
                 tail = printed.strip().splitlines()[-30:]

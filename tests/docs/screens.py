@@ -28,7 +28,7 @@ MODEL = '{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "vocab_size": 5025
 SCREENS = {
     "init": ("octavo init asks for the recipe", ["init"], [ENTER, ENTER, DOWN]),
     "doctor": ("octavo doctor: the machine, the plugins, and what would run", ["doctor", "octavo.toml"], None),
-    "explain": ("octavo explain: what would run, and where each option comes from", ["explain", "octavo.toml"], None),
+    "check": ("octavo check: what would run, and where each option comes from", ["check", "octavo.toml"], None),
     "estimate": ("octavo estimate: the memory of GPT-2 with each backend",
                  ["estimate", "config.json", "--batch", "8", "--sequence", "1024"], None),
 }

@@ -164,7 +164,7 @@ def steps(place, out):
     for name, (backend, option) in CONFORMANCE.items():
         options = ("plugins.trust=dev", "device.kind=cuda", option)
         found.append(Step(f"conformance.{name}", f"the contract, by {backend} with {option}",
-                          [str(place.octavo), "verify", backend, "--plugin-dir", str(place.plugin.parent),
+                          [str(place.octavo), "plugin", "verify", backend, "--plugin-dir", str(place.plugin.parent),
                            *(word for o in options for word in ("--set", o))], 5,
                           (need_program("octavo"), *([need_blocks_of_32] if name == "te.mx" else []))))
     pytest = [place.python, "-B", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--device", "cuda"]

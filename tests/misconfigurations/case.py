@@ -1,4 +1,4 @@
-"""One misconfiguration: how it comes about, and what `octavo explain` must say first."""
+"""One misconfiguration: how it comes about, and what `octavo check` must say first."""
 import dataclasses
 import hashlib
 import pathlib

@@ -1,7 +1,7 @@
 """`octavo doctor` names the one thing that is missing, with what to do, on its last line.
 
   doctor.py <octavo> --zoo DIR --fake-gpu DIR --schema FILE [--only NAME]   machines of this file
-  doctor.py ... --every   instead: on every misconfiguration it names what `octavo explain` refuses first
+  doctor.py ... --every   instead: on every misconfiguration it names what `octavo check` refuses first
 
 Each machine is looked at as JSON, which must keep to the schema, and as a page, which must be 80 columns
 wide but for words that are longer and for the last line, which people paste.
@@ -161,7 +161,7 @@ MACHINES = [
     machine("cache that is open to all", 0, "cache", "", ("can be written by others",), "run `chmod go-w ",
             setup=cache_of_all),
     machine("umask that lets the group write", 0, "umask", "", ("0002",), "run `umask 022`", umask=0o002),
-    machine("lock file that is missing", 1, "run", "lock", ("there is no lock file",), "run `octavo lock ",
+    machine("lock file that is missing", 1, "run", "lock", ("there is no lock file",), "run `octavo plugin lock ",
             config='[fp8]\nbackend = "te"\n[plugins]\nlocked = true\n'),
 ]
 

@@ -57,7 +57,7 @@ def check(root, cases):
     codes = codes_of(root)
     pages = {p.stem: p for p in (root / "docs/reasons").glob("*.md") if p.stem != "README"}
     index = (root / "docs/reasons/README.md").read_text(encoding="utf-8")
-    schema = (root / "docs/explain.schema.json").read_text(encoding="utf-8")
+    schema = (root / "docs/check.schema.json").read_text(encoding="utf-8")
     tests = "\n".join(texts(root, "tests", {".cpp"}))
     faults = [f"docs/reasons/{name}.md: no reason has this name"
               for name in pages.keys() - {name for _, name in codes.values()}]
@@ -67,7 +67,7 @@ def check(root, cases):
             continue
         where = f"docs/reasons/{name}.md"
         if f'"{name}"' not in schema:
-            faults.append(f"docs/explain.schema.json: lacks the reason {name}")
+            faults.append(f"docs/check.schema.json: lacks the reason {name}")
         if f"({name}.md)" not in index:
             faults.append(f"docs/reasons/README.md: does not link {name}.md")
         if name not in pages:
@@ -98,7 +98,7 @@ def self_test():
             'return "two"; case OCTAVO_REASON_TEN: return "ten";',
             "sdk/src/a.cpp": "OCTAVO_REASON_ONE OCTAVO_REASON_TWO",
             "docs/reasons/README.md": "(one.md) (ten.md)",
-            "docs/explain.schema.json": '"one" "two" "ten"',
+            "docs/check.schema.json": '"one" "two" "ten"',
             "docs/reasons/one.md": page.format("one", "ONE", 1, "Provoked by: `A.b`, `A.gone`."),
             "docs/reasons/two.md": page.format("two", "TWO", 3, "").replace("```sh", "```"),
             "docs/reasons/ten.md": page.format("ten", "TEN", 10, ""),  # nobody gives it: no test

@@ -1,4 +1,4 @@
-"""Applies a remedy as `octavo explain` prints it: an edit of a file, or a command for a shell."""
+"""Applies a remedy as `octavo check` prints it: an edit of a file, or a command for a shell."""
 import os
 import pathlib
 import re

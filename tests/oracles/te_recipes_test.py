@@ -2,7 +2,7 @@
 
 The classes come from the published package, loaded by path (transformer_engine/common/recipe), so
 they need pydantic and nothing else. Every configuration of te_recipes.py is constructed there and
-given to `octavo explain` here. Both accept, or both refuse and Octavo names an option that was given;
+given to `octavo check` here. Both accept, or both refuse and Octavo names an option that was given;
 where they differ on purpose, the table says why, and a difference that is gone is a failure, too.
 Then the defaults are compared, field by field.
 
@@ -83,7 +83,7 @@ def as_option(value):
 
 def octavo_answer(program, recipe, fields):
     """(accepts, what was said against it, the options in effect)."""
-    command = [program, "explain", "--json", "--set", "fp8.backend=te", "--set", "plugins.trust=dev",
+    command = [program, "check", "--json", "--set", "fp8.backend=te", "--set", "plugins.trust=dev",
                "--set", f"fp8.te.recipe={recipe}"]
     for name, value in fields.items():
         # Without a function the field is None, which is the empty text here.

@@ -135,11 +135,11 @@ says() {
   [[ $seen == *"$expected"* ]] || fail "$*: expected '$expected', found: $seen"
 }
 version=$(basename -- "$unpacked" -linux-aarch64)
-says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$unpacked/bin/octavo" list
+says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$unpacked/bin/octavo" plugin list
 says "$wheel/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$wheel/octavo/octavo" list
 for octavo in "$unpacked/bin/octavo" "$wheel/octavo/octavo"; do
   says "octavo ${version#octavo-}, " "$octavo" version
   says "nothing is wrong: FP8 runs on the CPU" "$octavo" doctor
-  says " passed, 0 failed, " "$octavo" verify reference
+  says " passed, 0 failed, " "$octavo" plugin verify reference
 done
 echo "aarch64: six Debian packages, a tarball and a wheel made, checked, and octavo of both run by qemu-aarch64"

@@ -54,11 +54,11 @@ foreach(compiler IN LISTS compilers)
          DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   endforeach()
   set(ENV{OCTAVO_PLUGIN_PATH} "${plugins}")
-  run("octavo list" "${WORK}/prefix/${BINDIR}/octavo" list)
+  run("octavo plugin list" "${WORK}/prefix/${BINDIR}/octavo" plugin list)
   if(NOT run_output MATCHES "current +1\\.0\\.0" OR NOT run_output MATCHES "tiny +2\\.5\\.0")
-    message(FATAL_ERROR "octavo list: expected current 1.0.0 and tiny 2.5.0, found\n${run_output}")
+    message(FATAL_ERROR "octavo plugin list: expected current 1.0.0 and tiny 2.5.0, found\n${run_output}")
   endif()
-  run("octavo check-elf" "${WORK}/prefix/${BINDIR}/octavo" check-elf --strict "${plugins}")
+  run("octavo plugin check-elf" "${WORK}/prefix/${BINDIR}/octavo" plugin check-elf --strict "${plugins}")
   # A backend that refuses every session does not pass: the test of CMake's function says so.
   execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${built}/cpp_consumer" -V
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -77,20 +77,20 @@ foreach(compiler IN LISTS compilers)
       set(arguments current --set fp8.current.weight_cache=${CMAKE_MATCH_1})
       set(expected "${optional};rows;scales;reduction;fused;shard")
     endif()
-    execute_process(COMMAND "${WORK}/prefix/${BINDIR}/octavo" verify ${arguments}
+    execute_process(COMMAND "${WORK}/prefix/${BINDIR}/octavo" plugin verify ${arguments}
                     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
     if(NOT status EQUAL 0 OR NOT output MATCHES "[1-9][0-9]* passed, 0 failed")
-      message(FATAL_ERROR "octavo verify of ${case}: expected exit code 0 and no failure, found "
+      message(FATAL_ERROR "octavo plugin verify of ${case}: expected exit code 0 and no failure, found "
                           "${status}\n${output}")
     endif()
     string(REGEX MATCHALL "skip  [a-z.]+" skipped "${output}")
     string(REPLACE "skip  " "" skipped "${skipped}")
     if(NOT skipped STREQUAL expected)
-      message(FATAL_ERROR "octavo verify of ${case}: expected these checks to be skipped: "
+      message(FATAL_ERROR "octavo plugin verify of ${case}: expected these checks to be skipped: "
                           "${expected}; found ${skipped}")
     endif()
     string(REGEX MATCH "[0-9]+ passed, 0 failed, [0-9]+ skipped" summary "${output}")
-    message(STATUS "octavo verify of ${case}: ${summary}")
+    message(STATUS "octavo plugin verify of ${case}: ${summary}")
   endforeach()
   math(EXPR index "${index} + 1")
 endforeach()

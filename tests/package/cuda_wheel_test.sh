@@ -63,6 +63,6 @@ finds() {
   [[ $seen == *"$installed/kernels-cuda.octavo-plugin.toml"* ]] ||
     fail "python $*: expected $installed/kernels-cuda.octavo-plugin.toml, found $seen"
 }
-finds -m octavo list
+finds -m octavo plugin list
 finds -c 'import octavo; print(octavo.list_plugins())'
 echo "cuda wheel: made, checked and found by octavo"

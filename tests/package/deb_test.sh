@@ -62,10 +62,10 @@ cat >"$work/use.sh" <<'USE'
 set -eu
 cd "$(mktemp -d)"
 octavo doctor || test $? -eq 1  # a machine without torch has something to fix
-octavo list | grep -q "^  $1/lib/.*/octavo/plugins/te.octavo-plugin.toml" ||
-  { octavo list; echo "expected te below $1" >&2; exit 1; }
+octavo plugin list | grep -q "^  $1/lib/.*/octavo/plugins/te.octavo-plugin.toml" ||
+  { octavo plugin list; echo "expected te below $1" >&2; exit 1; }
 octavo init --yes
-octavo try te
+octavo plugin try te
 cc -Wall -Werror -DEXPECTED="\"$3\"" "$2" $(pkg-config --cflags --libs octavo) -o program
 ./program
 USE

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every program and library of an installation, judged as `octavo check-elf --strict` judges plugins.
+"""Every program and library of an installation, judged as `octavo plugin check-elf --strict` judges plugins.
 
   hardened.py <source folder> <build folder> <cmake>       installs the build into a temporary folder
   hardened.py <source folder> --aarch64 <folder> <number>  looks at a folder that a package for linux-aarch64 was unpacked

@@ -1,4 +1,4 @@
-# One language of `octavo new`, as its user would do it with an installed copy: an empty folder, the
+# One language of `octavo plugin new`, as its user would do it with an installed copy: an empty folder, the
 # project, the commands of its README. The times are in the output; all of it is less than three minutes.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
@@ -36,18 +36,18 @@ endif()
 set(project "${WORK}/${name}")
 set(octavo "${WORK}/prefix/${BINDIR}/octavo")
 # A relative folder: typed in a shell, in the directory of the shell.
-timed("octavo new" "${CMAKE_COMMAND}" -E chdir "${WORK}" "${octavo}" new "${name}" --lang "${LANGUAGE}")
+timed("octavo plugin new" "${CMAKE_COMMAND}" -E chdir "${WORK}" "${octavo}" plugin new "${name}" --lang "${LANGUAGE}")
 string(REGEX MATCHALL "\n  [^\n]+" commands "${run_output}")
 list(TRANSFORM commands STRIP)
 list(POP_FRONT commands cd)
 list(POP_BACK commands test)
 if(NOT cd STREQUAL "cd ${name}" OR NOT commands MATCHES "${WORK}/prefix" OR NOT test MATCHES "test ")
-  message(FATAL_ERROR "octavo new: expected cd, commands with the prefix of the installation, and a test, found\n${run_output}")
+  message(FATAL_ERROR "octavo plugin new: expected cd, commands with the prefix of the installation, and a test, found\n${run_output}")
 endif()
-execute_process(COMMAND "${octavo}" new "${name}" --lang "${LANGUAGE}" WORKING_DIRECTORY "${WORK}"
+execute_process(COMMAND "${octavo}" plugin new "${name}" --lang "${LANGUAGE}" WORKING_DIRECTORY "${WORK}"
                 RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
 if(NOT status EQUAL 2)
-  message(FATAL_ERROR "octavo new on a folder that exists: expected exit code 2, found ${status}")
+  message(FATAL_ERROR "octavo plugin new on a folder that exists: expected exit code 2, found ${status}")
 endif()
 
 # As typed in a shell, with the compilers of this build, no warnings, and all that the tests print.
@@ -68,7 +68,7 @@ endif()
 foreach(command IN LISTS commands test)
   timed("${command}" "${CMAKE_COMMAND}" -E chdir "${project}" sh -c "${command}")
 endforeach()
-# octavo verify and octavo try, or a training of the host.
+# octavo plugin verify and octavo plugin try, or a training of the host.
 if(LANGUAGE MATCHES "^host-")
   list(APPEND wanted "step [23]00  loss 0\\.0")
 else()
@@ -102,6 +102,6 @@ set(strict --strict)
 if(LANGUAGE STREQUAL "rust")
   set(strict "")  # cargo writes the paths of the crate into messages of panics
 endif()
-run("octavo check-elf" "${octavo}" check-elf ${strict} "${libraries}")
-run("octavo try with sizes" "${octavo}" try "${built}/${name}.octavo-plugin.toml"
+run("octavo plugin check-elf" "${octavo}" plugin check-elf ${strict} "${libraries}")
+run("octavo plugin try with sizes" "${octavo}" plugin try "${built}/${name}.octavo-plugin.toml"
     --shapes 64,32,48 --shapes 1,16,16 --shapes 0,8,8)

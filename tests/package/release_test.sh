@@ -78,7 +78,7 @@ install=("${unpacked[0]}/install.sh" --prefix "$work/prefix")
 works() {
   local said
   cd -- "$work"
-  said=$("$1/bin/octavo" list) || fail "octavo list failed: $said"
+  said=$("$1/bin/octavo" plugin list) || fail "octavo plugin list failed: $said"
   [[ $said == *"  $1/lib/octavo/plugins/te.octavo-plugin.toml"* ]] || fail "expected te below $1, found: $said"
   said=$(cmake -S "$root/tests/package/consumer" -B "$work/consumer" -G Ninja --fresh "-DCMAKE_PREFIX_PATH=$1" 2>&1 &&
     cmake --build "$work/consumer" 2>&1) || fail "a project of CMake does not build with $1: $said"
@@ -104,7 +104,7 @@ rm -- "$work/prefix/bin/octavo"
 "${install[@]}" >/dev/null || fail "install.sh failed where it had installed before"
 mv -- "${unpacked[0]}" "$work/elsewhere"
 works "$work/prefix"
-(cd -- "$work" && "$work/prefix/bin/octavo" try te >/dev/null) || fail "octavo try te failed"
+(cd -- "$work" && "$work/prefix/bin/octavo" plugin try te >/dev/null) || fail "octavo plugin try te failed"
 "$work/elsewhere/install.sh" --prefix "$work/prefix" --uninstall >/dev/null || fail "install.sh --uninstall failed"
 left=$(find "$work/prefix" -mindepth 1)
 [[ $left == "$work/prefix/mine" ]] || fail "expected that only $work/prefix/mine is left, found: $left"

@@ -65,7 +65,7 @@ set(consumer "${WORK}/consumer-build/consumer")
 set(octavo "${WORK}/prefix/${BINDIR}/octavo")
 expect_failure("the consumer without the plugin" "minimal" "${consumer}")
 
-# Other build systems: pkg-config's flags build a host, octavo manifest writes what CMake writes.
+# Other build systems: pkg-config's flags build a host, octavo plugin manifest writes what CMake writes.
 find_program(pkg_config pkg-config REQUIRED)
 file(GLOB_RECURSE pc "${WORK}/prefix/*/octavo.pc")
 cmake_path(GET pc PARENT_PATH pc_dir)
@@ -79,12 +79,12 @@ run("build a host with pkg-config's flags" "${C_COMPILER}" -std=c11 ${c_flags}
     "${SOURCE}/samples/linear/linear.c" ${flags} "-Wl,-rpath,${libdir}" -o "${WORK}/linear")
 run("that host" "${WORK}/linear")
 set(built "${WORK}/plugin-build/lib/octavo/plugins")
-run("octavo manifest" "${octavo}" manifest minimal --version 1.0.0
+run("octavo plugin manifest" "${octavo}" plugin manifest minimal --version 1.0.0
     --description "FP8 current scaling, nothing kept" --options "${built}/minimal.so")
 file(READ "${built}/minimal.octavo-plugin.toml" by_cmake)
 string(REGEX REPLACE "# As [^\n]*\n\n" "" by_cmake "${by_cmake}")  # of minimal.options.toml
 if(NOT run_output STREQUAL by_cmake)
-  message(FATAL_ERROR "octavo manifest and octavo_add_plugin() differ:\n${run_output}\n${by_cmake}")
+  message(FATAL_ERROR "octavo plugin manifest and octavo_add_plugin() differ:\n${run_output}\n${by_cmake}")
 endif()
 
 # The whole installation of a plugin: two files in a directory of the search path.
@@ -93,19 +93,19 @@ file(COPY "${built}/minimal.so" "${built}/minimal.octavo-plugin.toml"
      DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 set(ENV{OCTAVO_PLUGIN_PATH} "${WORK}/plugins")
 
-run("octavo list" "${octavo}" list)
+run("octavo plugin list" "${octavo}" plugin list)
 if(NOT run_output MATCHES "minimal")
-  message(FATAL_ERROR "octavo list: expected the backend minimal, found\n${run_output}")
+  message(FATAL_ERROR "octavo plugin list: expected the backend minimal, found\n${run_output}")
 endif()
 # A liboctavo that was loaded by a name relative to a directory finds what is next to it all the same.
-run("octavo list with a relative path" "${CMAKE_COMMAND}" -E chdir "${libdir}" "${CMAKE_COMMAND}" -E env
-    --unset=OCTAVO_PLUGIN_PATH "LD_LIBRARY_PATH=." "${octavo}" list)
+run("octavo plugin list with a relative path" "${CMAKE_COMMAND}" -E chdir "${libdir}" "${CMAKE_COMMAND}" -E env
+    --unset=OCTAVO_PLUGIN_PATH "LD_LIBRARY_PATH=." "${octavo}" plugin list)
 if(NOT run_output MATCHES "msamp")
-  message(FATAL_ERROR "octavo list with a relative path: expected the plugins of the installation, found\n${run_output}")
+  message(FATAL_ERROR "octavo plugin list with a relative path: expected the plugins of the installation, found\n${run_output}")
 endif()
-run("octavo explain" "${octavo}" explain --set fp8.backend=minimal --set mixed_precision=fp8)
+run("octavo check" "${octavo}" check --set fp8.backend=minimal --set mixed_precision=fp8)
 if(NOT run_output MATCHES "minimal")
-  message(FATAL_ERROR "octavo explain: expected minimal to run, found\n${run_output}")
+  message(FATAL_ERROR "octavo check: expected minimal to run, found\n${run_output}")
 endif()
 run("the consumer with the plugin" "${consumer}")
 message(STATUS "${run_output}")

@@ -51,7 +51,7 @@ mkdir -- "$work/downloads"
 ! grep -i 'warning' "$work/said" || fail "vcpkg warned, see above"
 triplet=$(basename -- "$(dirname -- "$(dirname -- "$(dirname -- "$work"/installed/*/share/octavo/octavo-config.cmake)")")")
 installed=$work/installed/$triplet
-"$installed/bin/octavo" list >"$work/list"
+"$installed/bin/octavo" plugin list >"$work/list"
 grep -qF "$installed/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$work/list" ||
   fail "expected that octavo lists the installed plugins, found: $(<"$work/list")"
 for project in tests/package/consumer samples/minimal_plugin; do

@@ -70,7 +70,7 @@ said=$("$work/venv/bin/octavo" doctor 2>&1) || fail "octavo doctor failed: $said
 [[ $said == *"$site/octavo/lib/octavo/plugins"* ]] ||
   fail "expected that octavo doctor names plugins below $site, found: $said"
 "$work/venv/bin/octavo" init --yes >/dev/null || fail "octavo init --yes failed"
-"$work/venv/bin/octavo" try te >/dev/null || fail "octavo try te failed"
+"$work/venv/bin/octavo" plugin try te >/dev/null || fail "octavo plugin try te failed"
 "$work/venv/bin/python" -B - "$site" "$root" <<'PYTHON' ||
 import pathlib
 import re

@@ -1,4 +1,4 @@
-// What `octavo list` shows of a plugin is what the plugin has.
+// What `octavo plugin list` shows of a plugin is what the plugin has.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

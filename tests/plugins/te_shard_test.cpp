@@ -1,5 +1,5 @@
 // octavo.shard/1 of te: which divisions of a weight it refuses and why, and how long packets are.
-// The bytes are compared by `octavo verify`.
+// The bytes are compared by `octavo plugin verify`.
 #include <gmock/gmock.h>
 
 #include "tests/plugins/te_layer.h"

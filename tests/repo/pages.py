@@ -9,7 +9,7 @@ A marker is a comment on the line before the fence:
                                to its last line to make it shorter
   <!-- output -->              what the shell block before it prints; `part`: among other lines;
                                `numbers vary`: any number stands for any other; ... is any text
-  <!-- config -->              an octavo.toml, or a part of one, that `octavo config check` accepts
+  <!-- config -->              an octavo.toml, or a part of one, that `octavo config show` accepts
   <!-- not run: REASON -->     neither, and why
 """
 import re

@@ -88,7 +88,8 @@ TEST(TrainGptErrors, out_that_cannot_be_written) {
 }
 
 TEST(TrainGptErrors, a_run_that_is_none) {
-  expect_refused(run(small({"--run", "FP8"})), {"--run FP8", "fp32, bf16, config", "octavo list"});
+  expect_refused(run(small({"--run", "FP8"})),
+                 {"--run FP8", "fp32, bf16, config", "octavo plugin list"});
   expect_refused(run(small({"--run", "te:recipe"})), {"key=value"});
 }
 

@@ -32,7 +32,7 @@ inline std::string fake_manifest() {
   return text;
 }
 
-// [options] of its manifest, as `octavo manifest fake --options` prints them.
+// [options] of its manifest, as `octavo plugin manifest fake --options` prints them.
 inline std::string fake_options() {
   return R"(
 [options.count]

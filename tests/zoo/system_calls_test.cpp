@@ -181,9 +181,8 @@ class SystemCalls : public testing::TestWithParam<const char *> {
   }
 
   Outcome explain(Place place, int error) {
-    return Traced().run(
-        {OCTAVO_CLI, "explain", dir / "octavo.toml", "--plugin-dir", dir / "plugins"}, dir / "out",
-        place, error);
+    return Traced().run({OCTAVO_CLI, "check", dir / "octavo.toml", "--plugin-dir", dir / "plugins"},
+                        dir / "out", place, error);
   }
   static bool ran(const Outcome &o) {
     return o.out.find("\nruns       fp8\n") != std::string::npos;

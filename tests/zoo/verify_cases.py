@@ -1,4 +1,4 @@
-"""The zoo of `octavo verify`: fault of the subject, the check that finds it, and what its line says."""
+"""The zoo of `octavo plugin verify`: fault of the subject, the check that finds it, and what its line says."""
 import re
 
 FORWARD = r"linear_forward of 'wide' \(M = 7, x f32, y f32\)"

@@ -1,4 +1,4 @@
-"""Broken plugins under `octavo verify`: each must be found by the name of its fault, and none may pass or hang.
+"""Broken plugins under `octavo plugin verify`: each must be found by the name of its fault, and none may pass or hang.
 
   verify_zoo.py <octavo> <subject.so> <subject.h> <folder of fake_*.so> [--sample]
 
@@ -34,7 +34,7 @@ def faults_of(header):
 def put_fake(octavo, folder, fault, directory):
     """A fake library with its manifest, in a directory that passes the trust check."""
     shutil.copy(pathlib.Path(folder, f"fake_{fault}.so"), directory / "fake.so")
-    manifest = subprocess.run([octavo, "manifest", "fake", "--version", "1.2.3"], capture_output=True, check=True)
+    manifest = subprocess.run([octavo, "plugin", "manifest", "fake", "--version", "1.2.3"], capture_output=True, check=True)
     stated = verify_cases.STATED.get(fault, "").encode()
     (directory / "fake.octavo-plugin.toml").write_bytes(manifest.stdout + stated)
     return directory / "fake.so"
@@ -46,7 +46,7 @@ def timeout_of(says):
 
 def judge(octavo, plugin, number, check, says, at_load):
     """Nothing, or what is wrong with the answer of one run."""
-    command = [octavo, "verify", plugin, "--only", check, "--timeout", timeout_of(says)]
+    command = [octavo, "plugin", "verify", plugin, "--only", check, "--timeout", timeout_of(says)]
     if number is not None:
         command += ["--set", f"fp8.subject.fault={0 if at_load else number}"]
     environment = {**os.environ, **({"OCTAVO_SUBJECT_AT_LOAD": str(number)} if at_load else {})}
@@ -68,7 +68,7 @@ def main(octavo, plugin, header, fakes, *options):
     start, wrong = time.monotonic(), []
     # Without a fault the checks pass, so each failure below is the fault's.
     checks = sorted({check for fault, check, _ in cases if not fault.startswith("fake ")})
-    sound = subprocess.run([octavo, "verify", plugin, *(word for c in checks for word in ("--only", c))],
+    sound = subprocess.run([octavo, "plugin", "verify", plugin, *(word for c in checks for word in ("--only", c))],
                            capture_output=True, text=True)
     if sound.returncode != 0:
         wrong.append(f"without a fault: expected exit code 0, found {sound.returncode}:\n{sound.stdout}")

@@ -18,7 +18,8 @@ def program():
 
 
 # The commands that look for plugins.
-SEARCHING = ("advise", "config", "doctor", "env", "estimate", "explain", "init", "list", "lock", "plan", "probe", "try", "verify")
+SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "env", "estimate", "init", "plan", "plugin list", "plugin lock",
+             "plugin try", "plugin verify", "probe")
 
 
 def arguments(given, python=sys.executable):
@@ -28,7 +29,7 @@ def arguments(given, python=sys.executable):
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
     if given[:1] in (["doctor"], ["env"]) and not is_named and python:
         added += ["--python", python]
-    if given and given[0] in SEARCHING:
+    if any(" ".join(given[:n]) in SEARCHING for n in (1, 2)):
         added += [word for folder in library.plugin_directories() for word in ("--plugin-dir", folder)]
     return [*given, *added]
 

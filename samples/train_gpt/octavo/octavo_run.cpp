@@ -42,7 +42,7 @@ octavo::Run open_run(const RunSpec &spec, const std::string &config_path, Octavo
                     "fp32, bf16, config, or an FP8 backend that Octavo can open here",
                     "octavo_open answered status " + std::to_string(e.status()) +
                         (words.empty() ? "" : ":") + words,
-                    "follow the messages above; `octavo explain` shows every candidate");
+                    "follow the messages above; `octavo check` shows every candidate");
   }
   throw UserError("--run " + spec.name, "mixed_precision \"no\", \"bf16\" or \"fp8\"", "\"fp16\"",
                   "choose one of the three: this program has no fp16 linear");
@@ -56,7 +56,7 @@ RunSpec parse_run(const std::string &name) {
            "fp32, bf16, config, or an FP8 backend with optional settings, such as "
            "reference or te:recipe=current,margin=0",
            found,
-           "correct the name; `octavo list` prints the backends that are "
+           "correct the name; `octavo plugin list` prints the backends that are "
            "installed");
   };
   using Kind = RunSpec::Kind;

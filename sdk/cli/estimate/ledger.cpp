@@ -109,7 +109,7 @@ Model seal_model(const octavo::Settings &settings, const Named &named, const Sha
     if (m.run->backend_id() == named.backend)
       m.placed = place(*m.run, shapes);
     else
-      m.refused = named.backend + " does not run here; octavo explain shows why";
+      m.refused = named.backend + " does not run here; octavo check shows why";
   } catch (const octavo::Error &e) {
     if (e.status() != OCTAVO_UNSUPPORTED) throw Failure(e.status(), kEstimateDomain, refusal_of(e));
     m.refused = refusal_of(e);

@@ -91,7 +91,7 @@ void print_bars(const std::vector<Column> &columns) {
     for (const Group &g : groups()) {
       sum += static_cast<double>(bytes_of(c, g));
       // By the sum so far, so that the bar as a whole is as long as its total.
-      const long end = std::lround(sum / most * static_cast<double>(kPageColumns - kNameColumns));
+      const long end = std::lround(sum / most * static_cast<double>(page_columns() - kNameColumns));
       for (; drawn < end; ++drawn) line += g.block;
     }
     page.line(line);

@@ -44,7 +44,7 @@ std::string checked_toml(const Import &import, const std::string &output) {
       throw Failure(OCTAVO_INVALID, kImportDomain, place(import.file, from), ": ", from.key,
                     " becomes ", message);
   }
-  throw Failure(answer.status, kImportDomain, "octavo config check refuses the result: ", message);
+  throw Failure(answer.status, kImportDomain, "octavo config show refuses the result: ", message);
 }
 
 }  // namespace octavo::cli::imports

@@ -1,4 +1,4 @@
-// What `octavo new` can begin: a sample, and the project files that go around it.
+// What `octavo plugin new` can begin: a sample, and the project files that go around it.
 #ifndef OCTAVO_CLI_NEW_LANGUAGES_H
 #define OCTAVO_CLI_NEW_LANGUAGES_H
 
@@ -75,7 +75,8 @@ inline const std::vector<Language> &languages() {
        "rust",
        &cargo_build(),
        {{"rustcurrent", "@NAME@"},
-        {"FP8 current scaling with a weight cache", "one line for octavo list: what @NAME@ does"},
+        {"FP8 current scaling with a weight cache",
+         "one line for octavo plugin list: what @NAME@ does"},
         {"Current", "@CLASS@Backend"},
         {"../../sdk/rust/octavo-sys", "octavo/share/octavo/rust/octavo-sys"}},
        {}},

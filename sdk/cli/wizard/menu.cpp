@@ -2,7 +2,6 @@
 #include "sdk/cli/wizard/menu.h"
 
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -77,9 +76,7 @@ Key read_key(int *digit) {
 }
 
 std::string cut(const std::string &text) {
-  winsize size{};
-  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 8;
-  const size_t columns = is_known ? size.ws_col - 1u : kPageColumns;
+  const size_t columns = page_columns() - 1;
   size_t end = 0;
   for (size_t shown = 0; shown < columns && end < text.size(); ++shown)
     end += std::max<size_t>(1, utf8_character(std::string_view(text).substr(end)));

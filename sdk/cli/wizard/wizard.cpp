@@ -1,4 +1,4 @@
-// What liboctavo says to each answer, by the same call as `octavo explain`.
+// What liboctavo says to each answer, by the same call as `octavo check`.
 #include "sdk/cli/wizard/wizard.h"
 
 #include <algorithm>
@@ -37,14 +37,15 @@ Wizard::Wizard(const Request &request, std::string output, std::map<std::string,
               {"mixed_precision", std::string("fp8"),
                "no, fp16 and bf16 leave every layer as it is."}}) {
   if (backends_.empty())
-    throw Failure(OCTAVO_UNSUPPORTED, kInitDomain,
-                  "expected a backend, found none that can be loaded; octavo list shows where they "
-                  "are searched");
+    throw Failure(
+        OCTAVO_UNSUPPORTED, kInitDomain,
+        "expected a backend, found none that can be loaded; octavo plugin list shows where they "
+        "are searched");
 }
 
 std::string Wizard::toml_of(const std::vector<TomlLine> &lines) const {
   return toml_text(
-      "Made by octavo init. docs/config.md has every key; octavo explain shows what runs.", lines);
+      "Made by octavo init. docs/config.md has every key; octavo check shows what runs.", lines);
 }
 
 Verdict Wizard::verdict(const std::vector<TomlLine> &lines) const {

@@ -30,7 +30,7 @@ class Wizard {
   std::string toml() const { return toml_of(lines_); }
   // The keys and values of it.
   const std::vector<TomlLine> &lines() const { return lines_; }
-  // What octavo explain begins with.
+  // What octavo check begins with.
   std::string short_form() const;
 
  private:

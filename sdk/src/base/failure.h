@@ -12,7 +12,7 @@
 
 namespace octavo {
 
-// The edit of the configuration that removes a failure, for the remedy in `octavo explain`;
+// The edit of the configuration that removes a failure, for the remedy in `octavo check`;
 // remedy.cpp words it. Empty members mean nothing.
 struct Fix {
   std::string key = {};       // dotted

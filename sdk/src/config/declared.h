@@ -51,8 +51,8 @@ inline bool is_in_bounds(const DeclaredOption &o, const TomlValue &value) {
 // What the backend declares. Throws Failure(OCTAVO_INTERNAL) when a declaration makes no sense.
 std::vector<DeclaredOption> declared_options(const octavo_backend &backend, const std::string &id);
 
-// As [options] of a manifest, which `octavo manifest` prints; a manifest that holds it states all
-// options, so that none is [options] alone.
+// As [options] of a manifest, which `octavo plugin manifest` prints; a manifest that holds it
+// states all options, so that none is [options] alone.
 std::string options_toml(const std::vector<DeclaredOption> &declared);
 
 // The first way in which a manifest states other options than the plugin's own, with the option's

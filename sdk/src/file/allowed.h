@@ -1,5 +1,5 @@
 // Which folders of configuration files may bring plugins along: a file that came with a repository
-// runs no code of that repository before its reader has said so, once, with `octavo allow`.
+// runs no code of that repository before its reader has said so, once, with `octavo plugin allow`.
 #pragma once
 
 #include <string>

@@ -63,7 +63,7 @@ void check(Negotiation &n, Candidate &c) {
   n.warnings.push_back(concat("the options of backend ", c.id, ", such as ", set,
                               ", were not checked: ", manifest.path,
                               " has no [options], and no code of the plugin runs here; `octavo "
-                              "explain",
+                              "check",
                               file, " --set fp8.backend=", c.id, "` asks the plugin"));
 }
 
@@ -94,7 +94,7 @@ std::string check_all_options(Negotiation &n, const octavo_host *host) {
     if (!ids.insert(id).second) continue;
     const std::string why = refused(n, c, host);
     if (why.empty()) check(n, c);
-    // Why one that is installed is refused is this machine's: explain says it. A name is the
+    // Why one that is installed is refused is this machine's: octavo check says it. A name is the
     // file's.
     if (n.discovery.find(id) != nullptr || n.config[key::kBackend] == "auto") continue;
     const std::string words = concat("fp8.backend (", n.config.origin(key::kBackend), "): ", why);

@@ -48,7 +48,7 @@ std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const oct
   if (config.directory.empty())
     throw Failure(OCTAVO_INVALID, kDomain,
                   "expected a configuration file, next to which octavo.lock is written, found "
-                  "none; name it: octavo lock octavo.toml");
+                  "none; name it: octavo plugin lock octavo.toml");
   std::vector<LockedPlugin> found;
   bool kernels_done = false;  // the same for every backend
   for (const std::string &id : named(config)) {

@@ -192,10 +192,10 @@ void resolve_options(const Negotiation &n, Candidate &c,
 // All stages. It may run when no verdict declines.
 void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host);
 
-// `octavo lock`: asks every backend that a configuration names. Writes octavo.lock next to the
-// configuration file of `desc`. Entries of other platforms stay. Returns what was written for this
-// one. Backends that cannot be loaded are warnings; none that can is Failure(OCTAVO_UNSUPPORTED),
-// and no file is written. *path receives the file's name.
+// `octavo plugin lock`: asks every backend that a configuration names. Writes octavo.lock next to
+// the configuration file of `desc`. Entries of other platforms stay. Returns what was written for
+// this one. Backends that cannot be loaded are warnings; none that can is
+// Failure(OCTAVO_UNSUPPORTED), and no file is written. *path receives the file's name.
 std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const octavo_host *host,
                                          std::string *path);
 

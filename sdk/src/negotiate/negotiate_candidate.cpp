@@ -55,7 +55,7 @@ Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
 Remedy remedy_for_missing(const Negotiation &n, const Candidate &c,
                           const std::vector<std::string> &names) {
   if (const SearchPlace *place = n.discovery.unsearched_with(c.id)) {
-    const std::string allow = "octavo allow " + n.config.name;
+    const std::string allow = "octavo plugin allow " + n.config.name;
     if (place->waits) return run_command(allow, " if you trust what is there");
     std::vector<std::string> paths = n.config[key::kPluginPath];
     paths.push_back("plugins");
@@ -199,7 +199,7 @@ void warn_of_stale_manifest(Candidate &c, const std::vector<DeclaredOption> &dec
   if (difference.empty()) return;
   c.warnings.push_back(concat(c.described->path,
                               ": [options] differs from the plugin, which counts: ", difference,
-                              "; print it again with `octavo manifest ", c.id, " --options ",
+                              "; print it again with `octavo plugin manifest ", c.id, " --options ",
                               c.plugin->library, " --only-options`"));
   warn(host, kOptionsDomain, c.warnings.back());
 }

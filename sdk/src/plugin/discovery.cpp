@@ -30,7 +30,8 @@ constexpr const char *kInstalled =
 constexpr const char *kNotAllowed =
     "plugins that a configuration file brings along run code here, which nobody has allowed; look "
     "at "
-    "them, then run `octavo allow` with that file, or name the directory in OCTAVO_PLUGIN_PATH";
+    "them, then run `octavo plugin allow` with that file, or name the directory in "
+    "OCTAVO_PLUGIN_PATH";
 constexpr const char *kNotNamed =
     "it holds plugins, and the configuration file next to it does not name it; add it to "
     "plugins.path";

@@ -35,7 +35,7 @@ struct Provides {
   std::vector<std::string> interfaces;
 };
 
-// [conformance]: the report of `octavo verify` that the author publishes.
+// [conformance]: the report of `octavo plugin verify` that the author publishes.
 struct Conformance {
   std::string kit;
   std::string level;

@@ -13,7 +13,7 @@
 
 namespace octavo {
 
-// docs/explain.schema.json describes the first two.
+// docs/check.schema.json describes the first two.
 Json report_model(const Negotiation &n, const octavo_run *run);
 // The report when there is no negotiation, since the configuration is wrong.
 Json problem_model(const octavo_open_desc &desc, const Verdict &problem);
@@ -34,7 +34,7 @@ Json to_json(const Verdict &v, const std::string &apply = {});
 Json verdicts_json(const Negotiation &n, const std::vector<Verdict> &verdicts);
 // The claims of the manifest about the plugin: hints, which its code may contradict.
 Json provides_json(const Manifest &m);
-// What its author says about `octavo verify`; null when nothing.
+// What its author says about `octavo plugin verify`; null when nothing.
 Json conformance_json(const Manifest &m);
 
 // The JSON of a value; indent -1: on one line.

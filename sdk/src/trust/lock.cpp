@@ -37,7 +37,8 @@ constexpr Field kFields[] = {{"name", &LockedPlugin::name, false},
 
 template <typename... Part>
 [[noreturn]] void fail(const std::string &where, const Part &...text) {
-  throw Failure(OCTAVO_INVALID, kDomain, where, ": ", text..., "; write it again: octavo lock");
+  throw Failure(OCTAVO_INVALID, kDomain, where, ": ", text...,
+                "; write it again: octavo plugin lock");
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ std::string lock_text(const Lock &lock) {
     return std::tie(a.name, a.platform) < std::tie(b.name, b.platform);
   });
   std::string text =
-      "# Written by `octavo lock`. Runs with plugins.locked = true refuse anything else.\n";
+      "# Written by `octavo plugin lock`. Runs with plugins.locked = true refuse anything else.\n";
   text += concat("lock_version = ", kVersion, "\n");
   for (const LockedPlugin &p : sorted) {
     text += "\n[[plugin]]\n";

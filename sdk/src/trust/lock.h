@@ -1,5 +1,5 @@
-// Lock file: `octavo.lock` next to the configuration: what `octavo lock` found there, so that a
-// later run can refuse everything else.
+// Lock file: `octavo.lock` next to the configuration: what `octavo plugin lock` found there, so
+// that a later run can refuse everything else.
 #pragma once
 
 #include <optional>

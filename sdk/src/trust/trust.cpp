@@ -26,7 +26,7 @@ struct Refused {
 };
 
 Remedy relock(const TrustPolicy &policy) {
-  return run_command("octavo lock " + policy.config, " if the change is wanted");
+  return run_command("octavo plugin lock " + policy.config, " if the change is wanted");
 }
 
 class Check {

@@ -1,4 +1,4 @@
-"""Is `octavo verify` any good? Mistakes of an author, planted one by one in te, and the check that finds each.
+"""Is `octavo plugin verify` any good? Mistakes of an author, planted one by one in te, and the check that finds each.
 
   mutants.py <build folder> [--sample N] [--only NAME...] [--jobs N] [--json FILE] [--markdown]
   mutants.py --applies
@@ -110,13 +110,13 @@ class Builder:
 
     def verify(self, library, options, checks):
         """The lines of failed checks, and everything that was said."""
-        command = [str(self.octavo), "verify", str(library), "--timeout", str(DEADLINE)]
+        command = [str(self.octavo), "plugin", "verify", str(library), "--timeout", str(DEADLINE)]
         command += [w for o in options for w in ("--set", f"fp8.te.{o}")] + [w for c in checks for w in ("--only", c)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                               timeout=DEADLINE * (len(checks) or 60))
         failed = re.findall(r"^FAIL  ([a-z.]+)[^:]*: (.*)$", done.stdout, re.M)
         if done.returncode not in (0, 1) or (done.returncode == 1) != bool(failed):
-            raise ValueError(f"octavo verify ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise ValueError(f"octavo plugin verify ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return failed, done.stdout
 
 

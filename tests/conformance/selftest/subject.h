@@ -15,7 +15,7 @@
 namespace octavo::selftest {
 
 enum Fault : int64_t {
-  // What forward does to its process: for `octavo verify`, not for a test program.
+  // What forward does to its process: for `octavo plugin verify`, not for a test program.
   kMakesGlobal = -31,  // its symbols become visible to every library
   kRedirectsStdout,
   kClosesStdin,

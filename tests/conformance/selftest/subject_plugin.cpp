@@ -1,4 +1,4 @@
-// The subject as a plugin, for tests of `octavo verify`.
+// The subject as a plugin, for tests of `octavo plugin verify`.
 //
 // Its options are those of the backend, so a test breaks a rule with --set fp8.subject.fault=N.
 #include "octavo/plugin.h"

@@ -1,5 +1,5 @@
-// What a verb of the subject does to its process, for tests of `octavo verify`; never in a test
-// program.
+// What a verb of the subject does to its process, for tests of `octavo plugin verify`; never in a
+// test program.
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_PROCESS_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_PROCESS_H
 

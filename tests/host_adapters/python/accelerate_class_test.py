@@ -155,12 +155,12 @@ def test_recipe_objects_mean_what_octavo_import_makes_of_them(handler, values, t
     {"OVERRIDE_FPROP": "true", "OVERRIDE_WGRAD": "1", "USE_AUTOCAST_DURING_EVAL": "yes"},
     {"USE_MXFP8_BLOCK_SCALING": "true"}, {"BACKEND": "MSAMP"}, {"BACKEND": "msamp", "OPT_LEVEL": "O1"}, {"BACKEND": "AO"}])
 def test_the_program_shows_what_arrives(monkeypatch, changed):
-    """octavo config --show-origin --launcher has the values of launched.overrides, with the variables they are from."""
+    """octavo config show --launcher has the values of launched.overrides, with the variables they are from."""
     program = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin" / "octavo"
     if not program.exists():
         pytest.skip(f"{program} is not built")
     launch(monkeypatch, **changed)
-    done = subprocess.run([program, "config", "--show-origin", "--launcher", "--json"], capture_output=True, text=True,
+    done = subprocess.run([program, "config", "show", "--launcher", "--json"], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
     shown = {key: s for key, s in json.loads(done.stdout)["settings"].items() if s["origin"] != "default"}

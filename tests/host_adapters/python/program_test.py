@@ -24,7 +24,7 @@ def test_it_is_the_program_of_this_installation():
 
 
 def test_exit_codes_and_arguments_arrive():
-    said = octavo("explain", "--set", "fp8.backend=none of these")
+    said = octavo("check", "--set", "fp8.backend=none of these")
     assert said.returncode == 1
     assert 'no backend "none of these" is installed' in said.stdout
     assert octavo("no-such-command").returncode == 2
@@ -37,7 +37,7 @@ def test_doctor_asks_this_python():
 
 
 @pytest.mark.parametrize("given, expected", [
-    ([], []), (["list", "--json"], ["list", "--json"]),
+    ([], []), (["plugin", "list", "--json"], ["plugin", "list", "--json"]),
     (["doctor"], ["doctor", "--python", "P"]), (["env", "--json"], ["env", "--json", "--python", "P"]),
     (["doctor", "--python", "Q"], ["doctor", "--python", "Q"]), (["env", "--python=Q"], ["env", "--python=Q"])])
 def test_which_python_is_asked(given, expected):
@@ -55,14 +55,14 @@ def test_plugins_of_installed_packages_are_found(tmp_path):
         shutil.copy2(lib / "octavo/plugins" / name, package)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: octavo-mine\nVersion: 1.0.0\n")
     (info / "entry_points.txt").write_text("[octavo.backends]\nmine = octavo_mine\n")
-    said = octavo("list", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    said = octavo("plugin", "list", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
     assert said.returncode == 0, said.stderr
     assert f"{package}/msamp.octavo-plugin.toml (given by the host)" in said.stdout
 
 
 def test_which_commands_search_for_plugins():
     said = octavo("completion", "bash").stdout
-    commands = dict(re.findall(r"^    '([\w-]+)'\).* options='([^']*)'", said, re.M))
+    commands = dict(re.findall(r"^    '([\w -]+)'\).* options='([^']*)'", said, re.M))
     assert len(commands) > len(program.SEARCHING)
     searching = {name for name, options in commands.items() if "--plugin-dir" in options.split()}
     assert searching == set(program.SEARCHING)

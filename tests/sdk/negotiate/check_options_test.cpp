@@ -84,7 +84,7 @@ TEST_F(CheckOptions, options_that_no_manifest_states_are_not_checked) {
       ElementsAre("the options of backend fake, such as fp8.fake.window (octavo.toml:2:10), "
                   "were not checked: " +
                   (dir / "plugins/fake.octavo-plugin.toml") +
-                  " has no [options], and no code of the plugin runs here; `octavo explain "
+                  " has no [options], and no code of the plugin runs here; `octavo check "
                   "--set fp8.backend=fake` asks the plugin"));
   EXPECT_THAT(warnings_of("[[layers.rule]]\nmatch = \"x\"\nfp8.fake.window = 16\n"),
               ElementsAre(HasSubstr("such as layers.rule.0.fp8.fake.window (octavo.toml:4:10), ")));
@@ -108,12 +108,13 @@ TEST_F(CheckOptions, manifest_that_states_other_options_than_the_plugin) {
   };
   EXPECT_THAT(warning(fake_options()), ElementsAre());
   EXPECT_THAT(warning(""), ElementsAre());
-  EXPECT_THAT(warning("[options.count]\ndefault = 4\nlow = 1\nhigh = 5\nhelp = \"an option\"\n"),
-              ElementsAre(dir / path +
-                          ": [options] differs from the plugin, which counts: option count: "
-                          "expected high = nothing, found 5; print it again with `octavo manifest "
-                          "fake --options " +
-                          (dir / "plugins/fake.so") + " --only-options`"));
+  EXPECT_THAT(
+      warning("[options.count]\ndefault = 4\nlow = 1\nhigh = 5\nhelp = \"an option\"\n"),
+      ElementsAre(dir / path +
+                  ": [options] differs from the plugin, which counts: option count: "
+                  "expected high = nothing, found 5; print it again with `octavo plugin manifest "
+                  "fake --options " +
+                  (dir / "plugins/fake.so") + " --only-options`"));
   EXPECT_THAT(warning("[options]\n"),
               ElementsAre(HasSubstr("expected the option count, found none")));
   EXPECT_THAT(warning(fake_options() + "[options.window]\ndefault = 1\n"),

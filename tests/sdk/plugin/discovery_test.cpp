@@ -113,7 +113,7 @@ TEST_F(DiscoveryTest, the_folder_of_a_file_waits_until_the_user_allows_it) {
     const Discovery d = find(r);
     EXPECT_THAT(d.names(), ElementsAre());
     EXPECT_THAT(asked_in_vain(d), ElementsAre(own, dir / "path"));
-    EXPECT_THAT(d.places.back().ignored, HasSubstr("run `octavo allow` with that file"));
+    EXPECT_THAT(d.places.back().ignored, HasSubstr("run `octavo plugin allow` with that file"));
     ASSERT_NE(d.unsearched_with("x"), nullptr);
     EXPECT_EQ(d.unsearched_with("x")->directory, own);
     EXPECT_EQ(d.unsearched_with("y")->directory, dir / "path");

@@ -72,11 +72,11 @@ TEST(Lock, malformed) {
   EXPECT_EQ(failure_of(good), "(accepted)");
   EXPECT_EQ(failure_of(""),
             "octavo.lock: lock_version: expected 1, found nothing; write it again: "
-            "octavo lock");
+            "octavo plugin lock");
   EXPECT_THAT(with("lock_version = 1", "lock_version = 2"), HasSubstr("expected 1, found 2"));
   EXPECT_EQ(with("abi = \"1.0\"", "abi = 1"),
             "octavo.lock:8: plugin.0.abi: expected a text, found an integer; write it again: "
-            "octavo lock");
+            "octavo plugin lock");
   EXPECT_THAT(with("abi = \"1.0\"\n", ""), HasSubstr("plugin 0: expected a value of abi"));
   EXPECT_THAT(with("abi =", "api ="), HasSubstr("unknown key \"plugin.0.api\""));
   EXPECT_THAT(with(sha256_of("lte"), "12"), HasSubstr("plugin.0.sha256: expected 64 digits"));

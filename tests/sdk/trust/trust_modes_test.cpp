@@ -161,7 +161,7 @@ TEST_F(TrustModes, locked_accepts_what_was_locked_and_nothing_else) {
   policy.lock_path = dir / "octavo.lock";
   policy.lock_problem = "no such file";
   const std::string remedy =
-      "run `octavo lock " + (dir / "octavo.toml") + "` if the change is wanted";
+      "run `octavo plugin lock " + (dir / "octavo.toml") + "` if the change is wanted";
   for (const char *trust : {"owner", "dev"}) {
     policy.lock.reset();
     EXPECT_FALSE(check(trust));

@@ -41,5 +41,5 @@ class Consumer(ConanFile):
             self.output.warning("not run: this machine does not run programs of the package's processor")
             return
         plugins = pathlib.Path(self.build_folder, "plugin/lib/octavo/plugins")
-        self.execute("octavo", "list", env="conanrun")
+        self.execute("octavo", "plugin", "list", env="conanrun")
         self.execute("env", f"OCTAVO_PLUGIN_PATH={plugins}", pathlib.Path(self.build_folder, "consumer/consumer"), env="conanrun")

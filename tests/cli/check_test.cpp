@@ -1,4 +1,4 @@
-// octavo explain: three formats, and an exit code that scripts can trust.
+// octavo check: two formats, and an exit code that scripts can trust.
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -9,10 +9,10 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-class CliExplain : public Cli {};
+class CliCheck : public Cli {};
 
-TEST_F(CliExplain, text) {
-  const Finished f = with_fake({"explain", "--set", "fp8.backend=fake"});
+TEST_F(CliCheck, text) {
+  const Finished f = with_fake({"check", "--set", "fp8.backend=fake"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr("\nruns       fp8\n"));
@@ -20,47 +20,40 @@ TEST_F(CliExplain, text) {
   EXPECT_THAT(f.out, HasSubstr("\n  fake  <- chosen\n"));
 }
 
-TEST_F(CliExplain, json) {
-  const Finished f = with_fake({"explain", "--json", "--set", "fp8.backend=fake"});
+TEST_F(CliCheck, json) {
+  const Finished f = with_fake({"check", "--json", "--set", "fp8.backend=fake"});
   EXPECT_EQ(f.exit_code, 0);
   const json j = json::parse(f.out);
   EXPECT_EQ(j["runs"], "fp8");
   EXPECT_EQ(j["backend"]["library"], dir / "plugins/fake.so");
 }
 
-TEST_F(CliExplain, tree) {
-  const Finished f = with_fake({"explain", "--tree", "--set", "fp8.backend=fake"});
-  EXPECT_EQ(f.exit_code, 0);
-  EXPECT_THAT(f.out, HasSubstr("├─ runs: fp8\n"));
-  EXPECT_THAT(f.out, HasSubstr("   └─ fake\n"));
-}
-
-TEST_F(CliExplain, says_which_sizes_stay_with_the_host) {
-  Finished f = octavo({"explain", "--json"});
+TEST_F(CliCheck, says_which_sizes_stay_with_the_host) {
+  Finished f = octavo({"check", "--json"});
   json j = json::parse(f.out)["min_gain"];
   EXPECT_EQ(j["value"], "auto");
   EXPECT_EQ(j["origin"], "default");
   EXPECT_THAT(j["effect"].get<std::string>(), HasSubstr("FP8 is emulated on this device"));
-  f = octavo({"explain", "--set", "layers.min_gain=torchao"});
+  f = octavo({"check", "--set", "layers.min_gain=torchao"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_THAT(f.out, HasSubstr("\nmin_gain   torchao (override): linears of K <= 4096 with N <= "
                                "1024 are not converted\n"));
-  f = octavo({"explain", "--set", "layers.min_gain=of"});
+  f = octavo({"check", "--set", "layers.min_gain=of"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err,
               HasSubstr("expected \"auto\", \"torchao\" or \"off\", found \"of\"; did you mean "
                         "\"off\"?"));
 }
 
-TEST_F(CliExplain, defaults_run_te_here) {
-  const Finished f = with_fake({"explain", "--json"});
+TEST_F(CliCheck, defaults_run_te_here) {
+  const Finished f = with_fake({"check", "--json"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
   EXPECT_EQ(json::parse(f.out)["backend"]["id"], "te");
 }
 
-TEST_F(CliExplain, refusal_is_exit_code_1_with_the_reasons) {
+TEST_F(CliCheck, refusal_is_exit_code_1_with_the_reasons) {
   put_fake(dir, "plugins", "check_declines");
-  const Finished f = with_fake({"explain", "--set", "fp8.backend=fake"});
+  const Finished f = with_fake({"check", "--set", "fp8.backend=fake"});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, HasSubstr("\nruns       nothing\n"));
   EXPECT_THAT(f.out, HasSubstr("    session decline: the fake needs a full moon\n"
@@ -69,41 +62,41 @@ TEST_F(CliExplain, refusal_is_exit_code_1_with_the_reasons) {
                                "      reason: device, see docs/reasons/device.md\n"));
 }
 
-TEST_F(CliExplain, backend_that_is_not_installed_is_exit_code_1) {
-  const Finished f = octavo({"explain", "--json", "--set", "fp8.backend=absent"});
+TEST_F(CliCheck, backend_that_is_not_installed_is_exit_code_1) {
+  const Finished f = octavo({"check", "--json", "--set", "fp8.backend=absent"});
   EXPECT_EQ(f.exit_code, 1);
   const json j = json::parse(f.out);
   EXPECT_TRUE(j["runs"].is_null());
   EXPECT_EQ(j["candidates"][0]["verdicts"][0]["reason"], "manifest");
 }
 
-TEST_F(CliExplain, cuda_where_it_cannot_run_is_exit_code_1) {
-  const Finished f = with_fake({"explain", "--set", "device.kind=cuda"});
+TEST_F(CliCheck, cuda_where_it_cannot_run_is_exit_code_1) {
+  const Finished f = with_fake({"check", "--set", "device.kind=cuda"});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.out, HasSubstr("    device decline: "));
 }
 
-TEST_F(CliExplain, wrong_configuration_is_exit_code_2) {
-  Finished f = octavo({"explain", "--set", "mixed_precision=fp9"});
+TEST_F(CliCheck, wrong_configuration_is_exit_code_2) {
+  Finished f = octavo({"check", "--set", "mixed_precision=fp9"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.out, HasSubstr("\n      apply: override `mixed_precision = \"fp8\"`\n"));
   EXPECT_THAT(f.err, HasSubstr("error: override mixed_precision: mixed_precision: expected "));
   environment.set("OCTAVO_MIXED_PRECISION", "fp9");
-  f = octavo({"explain"});
+  f = octavo({"check"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err, HasSubstr("environment variable OCTAVO_MIXED_PRECISION"));
 }
 
-TEST_F(CliExplain, environment_chooses_the_backend) {
+TEST_F(CliCheck, environment_chooses_the_backend) {
   environment.set("OCTAVO_BACKEND", "reference");
-  const Finished f = with_fake({"explain", "--json"});
+  const Finished f = with_fake({"check", "--json"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(json::parse(f.out)["backend"]["id"], "reference");
 }
 
-TEST_F(CliExplain, warning_of_a_manifest_goes_to_stderr) {
+TEST_F(CliCheck, warning_of_a_manifest_goes_to_stderr) {
   dir.write("plugins/fake.octavo-plugin.toml", fake_manifest() + "[extra]\nx = 1\n");
-  const Finished f = with_fake({"explain", "--json", "--set", "fp8.backend=fake"});
+  const Finished f = with_fake({"check", "--json", "--set", "fp8.backend=fake"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(f.err, "warning: " + (dir / "plugins/fake.octavo-plugin.toml") +
                        ": unknown key \"extra.x\" in line 12\n");

@@ -1,10 +1,10 @@
-// octavo advise: which linears of a model FP8 makes faster on this machine, by measuring them.
+// octavo bench: which linears of a model FP8 makes faster on this machine, by measuring them.
 #include <cstdio>
 #include <memory>
 #include <set>
 
 #include "common.h"
-#include "sdk/cli/advise/advice.h"
+#include "sdk/cli/bench/advice.h"
 #include "sdk/cli/estimate/sizes.h"
 #include "sdk/cli/page.h"
 #include "sdk/cli/written.h"
@@ -26,8 +26,8 @@ struct Advise {
 struct Advice {
   std::string kind, kernels;
   bool is_emulated = false;
-  std::vector<advise::Measured> shapes;
-  std::vector<advise::Choice> choices;
+  std::vector<bench::Measured> shapes;
+  std::vector<bench::Choice> choices;
   double bf16 = 0;  // seconds of all linears of a step
   size_t linears = 0;
 };
@@ -37,7 +37,7 @@ std::vector<std::string> advised_backends() {
           "te:recipe=block",   "te:recipe=mx",      "msamp:opt_level=O2"};
 }
 
-std::string shape_text(const advise::Shape &s) {
+std::string shape_text(const bench::Shape &s) {
   return concat("[", s.n, ", ", s.k, "]");
 }
 
@@ -50,24 +50,24 @@ Advice measure_all(const Advise &a) {
     backends.push_back(estimate::parse_named(text));
   Advice out;
   out.kind = model.kind;
-  advise::Meter meter(a.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
-  const std::vector<advise::Shape> shapes = advise::shapes_of(model);
-  for (const advise::Shape &s : shapes) {
+  bench::Meter meter(a.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
+  const std::vector<bench::Shape> shapes = bench::shapes_of(model);
+  for (const bench::Shape &s : shapes) {
     say_error("measuring %s, shape %zu of %zu\n", shape_text(s).c_str(), out.shapes.size() + 1,
               shapes.size());
     out.shapes.push_back(meter.measure(s));
-    const advise::Measured &m = out.shapes.back();
+    const bench::Measured &m = out.shapes.back();
     out.linears += s.linears.size();
-    out.bf16 += static_cast<double>(s.linears.size()) * advise::median(m.bf16);
+    out.bf16 += static_cast<double>(s.linears.size()) * bench::median(m.bf16);
   }
   out.kernels = meter.kernels();
   out.is_emulated = meter.is_emulated();
-  out.choices = advise::choices(out.shapes);
+  out.choices = bench::choices(out.shapes);
   return out;
 }
 
-std::vector<std::string> skipped(const Advice &all, const advise::Choice &choice) {
-  return advise::patterns(all.shapes, choice.faster, all.kind == "shapes" ? "" : "*");
+std::vector<std::string> skipped(const Advice &all, const bench::Choice &choice) {
+  return bench::patterns(all.shapes, choice.faster, all.kind == "shapes" ? "" : "*");
 }
 
 void print_json(const Advise &a, const Advice &all) {
@@ -79,32 +79,32 @@ void print_json(const Advise &a, const Advice &all) {
                       {"emulated", all.is_emulated},
                       {"shapes", estimate::Json::array()},
                       {"choices", estimate::Json::array()}};
-  for (const advise::Measured &m : all.shapes) {
+  for (const bench::Measured &m : all.shapes) {
     estimate::Json one = {{"n", m.shape.n}, {"k", m.shape.k}, {"linears", m.shape.linears}};
-    if (!m.bf16.empty()) one["bf16_seconds"] = advise::median(m.bf16);
+    if (!m.bf16.empty()) one["bf16_seconds"] = bench::median(m.bf16);
     one["backends"] = estimate::Json::array();
-    for (const advise::Timed &t : m.backends) {
+    for (const bench::Timed &t : m.backends) {
       estimate::Json timed = {{"name", t.backend}};
       if (!t.refused.empty()) {
         timed["refused"] = t.refused;
       } else {
-        timed["seconds"] = advise::median(t.seconds);
+        timed["seconds"] = bench::median(t.seconds);
         timed["rounds"] = t.seconds.size();
-        timed["faster"] = advise::gains(m, t);
+        timed["faster"] = bench::gains(m, t);
       }
       one["backends"].push_back(timed);
     }
     j["shapes"].push_back(one);
   }
   j["bf16_seconds"] = all.bf16;
-  for (const advise::Choice &c : all.choices)
+  for (const bench::Choice &c : all.choices)
     if (c.runs > 0)
       j["choices"].push_back({{"name", c.backend},
                               {"everywhere_seconds", c.everywhere},
                               {"seconds", c.seconds},
                               {"linears", c.linears},
                               {"skip", skipped(all, c)}});
-  const advise::Choice *best = advise::best(all.choices);
+  const bench::Choice *best = bench::best(all.choices);
   j["best"] = best == nullptr ? estimate::Json() : estimate::Json(best->backend);
   put_json(j);
 }
@@ -121,17 +121,17 @@ std::string times(double slow, double fast) {
   return text;
 }
 
-void print_shape(const Page &page, const advise::Measured &m) {
+void print_shape(const Page &page, const bench::Measured &m) {
   page.line(concat(shape_text(m.shape), "  ", m.shape.linears.size(),
                    m.shape.linears.size() == 1 ? " linear, " : " linears, as ",
                    m.shape.linears.front()));
-  const double bf16 = advise::median(m.bf16);
+  const double bf16 = bench::median(m.bf16);
   if (!m.bf16.empty()) page.line(line_of("bf16", bf16, ""));
-  for (const advise::Timed &t : m.backends) {
-    const double seconds = advise::median(t.seconds);
+  for (const bench::Timed &t : m.backends) {
+    const double seconds = bench::median(t.seconds);
     if (t.refused.empty())
       page.line(line_of(t.backend, seconds,
-                        times(bf16, seconds) + (advise::gains(m, t) ? "  faster" : "")));
+                        times(bf16, seconds) + (bench::gains(m, t) ? "  faster" : "")));
     else
       page.line(concat("  ", padded(t.backend, 25), "refused"));
   }
@@ -141,8 +141,8 @@ void print_shape(const Page &page, const advise::Measured &m) {
 // Each reason once, however many shapes it holds for.
 void print_refusals(const Page &page, const Advice &all) {
   std::set<std::string> seen;
-  for (const advise::Measured &m : all.shapes)
-    for (const advise::Timed &t : m.backends)
+  for (const bench::Measured &m : all.shapes)
+    for (const bench::Timed &t : m.backends)
       if (!t.refused.empty() && seen.insert(t.backend + t.refused).second)
         page.row("refused", concat(t.backend, ": ", t.refused));
 }
@@ -157,7 +157,7 @@ TomlValue value_of_text(const std::string &text) {
 }
 
 // octavo.toml of the choice.
-void print_configuration(const Advice &all, const advise::Choice &choice) {
+void print_configuration(const Advice &all, const bench::Choice &choice) {
   const estimate::Named named = estimate::parse_named(choice.backend);
   std::vector<TomlLine> lines = {{"schema", int64_t{1}, ""},
                                  {"mixed_precision", std::string("fp8"), ""},
@@ -182,18 +182,18 @@ void print_advice(const Advise &a, const Advice &all) {
            "casts, forward and backward of one linear, in milliseconds; medians of rounds that run "
            "every line once");
   page.line();
-  for (const advise::Measured &m : all.shapes) print_shape(page, m);
+  for (const bench::Measured &m : all.shapes) print_shape(page, m);
   if (all.kernels.empty()) return print_refusals(page, all);
   page.line("All linears of a step, and how many are faster");
   page.line(line_of("bf16", all.bf16, ""));
-  for (const advise::Choice &c : all.choices)
+  for (const bench::Choice &c : all.choices)
     if (c.runs > 0)
       page.line(
           line_of(c.backend, c.everywhere,
                   concat(times(all.bf16, c.everywhere), "  ", c.linears, " of ", all.linears)));
   page.line();
   print_refusals(page, all);
-  const advise::Choice *best = advise::best(all.choices);
+  const bench::Choice *best = bench::best(all.choices);
   if (best == nullptr) {
     page.row("advice",
              "bf16, if speed is all that counts: FP8 makes no linear of this model faster here. "
@@ -215,8 +215,8 @@ int run_advise(const Advise &a) {
     else
       print_advice(a, all);
     bool refused = all.kernels.empty();
-    for (const advise::Measured &m : all.shapes)
-      for (const advise::Timed &t : m.backends)
+    for (const bench::Measured &m : all.shapes)
+      for (const bench::Timed &t : m.backends)
         refused = refused || (!a.backends.empty() && !t.refused.empty());
     return refused ? kRefused : kOk;
   } catch (const Failure &f) {
@@ -229,9 +229,9 @@ int run_advise(const Advise &a) {
 
 }  // namespace
 
-void add_advise(CLI::App &app, int &exit) {
+void add_bench(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
-      "advise", "Measure a model's linears here, in bf16 and by backends, and say what is faster");
+      "bench", "Measure a model's linears here, in bf16 and by backends, and say what is faster");
   auto a = std::make_shared<Advise>();
   command
       ->add_option("model", a->model,

@@ -1,6 +1,6 @@
 // Each backend has a run of its own with one linear; x, dy, y and dx are shared. The products in
 // bf16 are those of the run's kernels, which on a GPU are the ones of cuBLASLt.
-#include "sdk/cli/advise/measure.h"
+#include "sdk/cli/bench/measure.h"
 
 #include <chrono>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "octavo/kernels.h"
 #include "sdk/cli/trial/plain.h"
 
-namespace octavo::cli::advise {
+namespace octavo::cli::bench {
 namespace {
 
 constexpr int kBf16Shift = 16;  // a bf16 is the upper half of an fp32
@@ -211,4 +211,4 @@ Measured Meter::measure(const Shape &shape) {
   return m;
 }
 
-}  // namespace octavo::cli::advise
+}  // namespace octavo::cli::bench

@@ -7,7 +7,7 @@
 #include "octavo/octavo.hpp"
 #include "sdk/cli/estimate/ledger.h"
 
-namespace octavo::cli::advise {
+namespace octavo::cli::bench {
 
 // Linears with weights [n, k], by name.
 struct Shape {
@@ -55,4 +55,4 @@ class Meter {
 
 inline constexpr size_t kFewest = 5, kMost = 100;
 
-}  // namespace octavo::cli::advise
+}  // namespace octavo::cli::bench

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "sdk/cli/advise/measure.h"
+#include "sdk/cli/bench/measure.h"
 
-namespace octavo::cli::advise {
+namespace octavo::cli::bench {
 
 double median(std::vector<double> values);
 
@@ -33,4 +33,4 @@ const Choice *best(const std::vector<Choice> &all);
 std::vector<std::string> patterns(const std::vector<Measured> &all, const std::vector<bool> &faster,
                                   const std::string &front);
 
-}  // namespace octavo::cli::advise
+}  // namespace octavo::cli::bench

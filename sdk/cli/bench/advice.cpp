@@ -1,12 +1,12 @@
 // Rounds are compared with themselves: a load that comes and goes hits bf16 and backends alike.
-#include "sdk/cli/advise/advice.h"
+#include "sdk/cli/bench/advice.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include "sdk/src/base/text.h"
 
-namespace octavo::cli::advise {
+namespace octavo::cli::bench {
 namespace {
 
 // "h.*.mlp" of "h.12.mlp": numbers between dots become one star each.
@@ -89,4 +89,4 @@ std::vector<std::string> patterns(const std::vector<Measured> &all, const std::v
   return made;
 }
 
-}  // namespace octavo::cli::advise
+}  // namespace octavo::cli::bench

@@ -1,6 +1,6 @@
-// octavo advise: its rules on times that are given, and a run of the program, whose times are the
+// octavo bench: its rules on times that are given, and a run of the program, whose times are the
 // machine's.
-#include "sdk/cli/advise/advice.h"
+#include "sdk/cli/bench/advice.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,9 +14,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-cli::advise::Measured measured(std::vector<std::string> linears, std::vector<double> bf16,
-                               std::vector<std::vector<double>> backends) {
-  cli::advise::Measured m{{1, 1, std::move(linears)}, std::move(bf16), {}};
+cli::bench::Measured measured(std::vector<std::string> linears, std::vector<double> bf16,
+                              std::vector<std::vector<double>> backends) {
+  cli::bench::Measured m{{1, 1, std::move(linears)}, std::move(bf16), {}};
   for (std::vector<double> &seconds : backends)
     m.backends.push_back({"b" + std::to_string(m.backends.size()), seconds.empty() ? "refused" : "",
                           std::move(seconds)});
@@ -24,15 +24,15 @@ cli::advise::Measured measured(std::vector<std::string> linears, std::vector<dou
 }
 
 TEST(CliAdvice, median) {
-  EXPECT_EQ(cli::advise::median({}), 0);
-  EXPECT_EQ(cli::advise::median({3, 1, 2}), 2);
-  EXPECT_EQ(cli::advise::median({4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(cli::bench::median({}), 0);
+  EXPECT_EQ(cli::bench::median({3, 1, 2}), 2);
+  EXPECT_EQ(cli::bench::median({4, 1, 3, 2}), 2.5);
 }
 
 TEST(CliAdvice, faster_is_faster_in_three_rounds_of_four) {
   const auto gains = [](std::vector<double> bf16, std::vector<double> fp8) {
-    const cli::advise::Measured m = measured({"a"}, std::move(bf16), {std::move(fp8)});
-    return cli::advise::gains(m, m.backends[0]);
+    const cli::bench::Measured m = measured({"a"}, std::move(bf16), {std::move(fp8)});
+    return cli::bench::gains(m, m.backends[0]);
   };
   EXPECT_TRUE(gains({2, 2, 2, 2}, {1, 1, 1, 3}));
   EXPECT_FALSE(gains({2, 2, 2, 2}, {1, 1, 3, 3}));
@@ -44,10 +44,10 @@ TEST(CliAdvice, faster_is_faster_in_three_rounds_of_four) {
 }
 
 TEST(CliAdvice, a_choice_keeps_in_bf16_what_is_not_faster) {
-  const std::vector<cli::advise::Measured> all = {
+  const std::vector<cli::bench::Measured> all = {
       measured({"a", "b", "c"}, {4, 4, 4}, {{2, 2, 2}, {3, 3, 3}, {}}),
       measured({"d"}, {10, 10, 10}, {{12, 12, 12}, {5, 5, 5}, {11, 11, 11}})};
-  const std::vector<cli::advise::Choice> c = cli::advise::choices(all);
+  const std::vector<cli::bench::Choice> c = cli::bench::choices(all);
   ASSERT_EQ(c.size(), 3U);
   EXPECT_EQ(c[0].seconds, 3 * 2 + 10);
   EXPECT_EQ(c[0].everywhere, 3 * 2 + 12);
@@ -56,20 +56,20 @@ TEST(CliAdvice, a_choice_keeps_in_bf16_what_is_not_faster) {
   EXPECT_EQ(c[1].seconds, 3 * 3 + 5);
   EXPECT_EQ(c[2].seconds, 3 * 4 + 10);
   EXPECT_EQ(c[2].everywhere, 3 * 4 + 11);
-  EXPECT_EQ(cli::advise::best(c), &c[1]);
-  EXPECT_EQ(cli::advise::best({c[2]}), nullptr);
-  EXPECT_THAT(cli::advise::choices({}), IsEmpty());
+  EXPECT_EQ(cli::bench::best(c), &c[1]);
+  EXPECT_EQ(cli::bench::best({c[2]}), nullptr);
+  EXPECT_THAT(cli::bench::choices({}), IsEmpty());
 }
 
 TEST(CliAdvice, patterns_match_what_is_not_faster_and_nothing_else) {
-  const std::vector<cli::advise::Measured> all = {measured({"h.0.in", "h.1.in", "h.12.in"}, {}, {}),
-                                                  measured({"h.0.out", "h.1.out"}, {}, {}),
-                                                  measured({"h.2.out", "head"}, {}, {})};
-  EXPECT_THAT(cli::advise::patterns(all, {true, true, true}, ""), IsEmpty());
-  EXPECT_THAT(cli::advise::patterns(all, {false, true, true}, ""), ElementsAre("h.*.in"));
-  EXPECT_THAT(cli::advise::patterns(all, {true, false, true}, ""),
+  const std::vector<cli::bench::Measured> all = {measured({"h.0.in", "h.1.in", "h.12.in"}, {}, {}),
+                                                 measured({"h.0.out", "h.1.out"}, {}, {}),
+                                                 measured({"h.2.out", "head"}, {}, {})};
+  EXPECT_THAT(cli::bench::patterns(all, {true, true, true}, ""), IsEmpty());
+  EXPECT_THAT(cli::bench::patterns(all, {false, true, true}, ""), ElementsAre("h.*.in"));
+  EXPECT_THAT(cli::bench::patterns(all, {true, false, true}, ""),
               ElementsAre("h.0.out", "h.1.out"));
-  EXPECT_THAT(cli::advise::patterns(all, {true, true, false}, "*"),
+  EXPECT_THAT(cli::bench::patterns(all, {true, true, false}, "*"),
               ElementsAre("*h.2.out", "*head"));
 }
 
@@ -82,7 +82,7 @@ class CliAdvise : public Cli {
   }
   Finished advise(std::vector<std::string> more) {
     more.insert(more.begin(),
-                {"advise", model(), "--batch", "2", "--sequence", "24", "--seconds", "0"});
+                {"bench", model(), "--batch", "2", "--sequence", "24", "--seconds", "0"});
     return octavo(std::move(more));
   }
 };
@@ -133,8 +133,8 @@ TEST_F(CliAdvise, shows_what_does_not_run) {
 }
 
 TEST_F(CliAdvise, refuses_wrong_input) {
-  EXPECT_EQ(octavo({"advise", model()}).exit_code, 2);
-  EXPECT_EQ(octavo({"advise", dir / "none.json", "--batch", "1", "--sequence", "8"}).exit_code, 2);
+  EXPECT_EQ(octavo({"bench", model()}).exit_code, 2);
+  EXPECT_EQ(octavo({"bench", dir / "none.json", "--batch", "1", "--sequence", "8"}).exit_code, 2);
   const Finished f = advise({"--backend", "te:recipe=blok"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err, HasSubstr("did you mean \"block\"?"));
