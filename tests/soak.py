@@ -5,11 +5,14 @@
 
 `bash tests/run.sh soak --hours 4` builds what this needs first. The campaign that has run for the
 shortest time is next, until the time is over; a round that has begun ends. Each round is a line of the
-ledger, docs/results/soak.md, from which the next call goes on: with the next seed of each campaign.
-A round that fails does not stop the others. Exit code 1: a round failed; its output lies in out/soak.
+ledger, docs/results/soak.csv, from which the next call goes on: with the next seed of each campaign. The
+page next to it, soak.md, has their sums. A round that fails does not stop the others. Exit code 1: a round
+failed; its output is in out/soak.
 """
 import argparse
+import csv
 import dataclasses
+import io
 import os
 import pathlib
 import re
@@ -18,8 +21,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LEDGER = ROOT / "docs" / "results" / "soak.md"
-SUMMARY, ROUNDS = "<!-- summary -->", "<!-- rounds -->"
+LEDGER = ROOT / "docs" / "results" / "soak.csv"
+SUMMARY = "<!-- summary -->"
 NOT_THERE = re.compile(r"No tests were found|_NOT_BUILT|Unable to find executable")
 EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
 
@@ -91,25 +94,27 @@ class Round:
     seed: int
     cases: int
     seconds: int
-    result: str
+    result: str  # passed, failed
     commit: str
 
-    def line(self):
-        return (f"| {self.campaign} | {self.seed} | {self.cases} | {self.seconds} | {self.result} "
-                f"| {self.commit} |")
+
+COLUMNS = [field.name for field in dataclasses.fields(Round)]
 
 
 def read_rounds(text):
-    rounds = []
-    for line in text.partition(ROUNDS)[2].splitlines():
-        fields = [field.strip() for field in line.strip("| \n").split("|")]
-        if len(fields) == 6 and fields[1].isdigit():
-            rounds.append(Round(fields[0], int(fields[1]), int(fields[2]), int(fields[3]), *fields[4:]))
-    return rounds
+    return [Round(row["campaign"], int(row["seed"]), int(row["cases"]), int(row["seconds"]), row["result"], row["commit"])
+            for row in csv.DictReader(io.StringIO(text))]
 
 
-def written(text, rounds):
-    """The page with the tables of these rounds."""
+def ledger_of(rounds):
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerows([COLUMNS] + [dataclasses.astuple(r) for r in rounds])
+    return out.getvalue()
+
+
+def written(page, rounds):
+    """The page with the sums of these rounds."""
     out = [SUMMARY, "", "| Campaign | What | Rounds | Cases | Hours | Failed |", "|---|---|---:|---:|---:|---:|"]
     for campaign in CAMPAIGNS:
         own = [r for r in rounds if r.campaign == campaign.name]
@@ -117,9 +122,13 @@ def written(text, rounds):
                    f"| {sum(r.seconds for r in own) / 3600:.2f} | {sum(r.result != 'passed' for r in own)} |")
     out.append(f"| together | | {len(rounds)} | {sum(r.cases for r in rounds):,} "
                f"| {sum(r.seconds for r in rounds) / 3600:.2f} | {sum(r.result != 'passed' for r in rounds)} |")
-    out += ["", "## Rounds", "", ROUNDS, "", "| Campaign | Seed | Cases | Seconds | Result | Commit |",
-            "|---|---:|---:|---:|---|---|"] + [r.line() for r in rounds]
-    return text.partition(SUMMARY)[0] + "\n".join(out) + "\n"
+    return page.partition(SUMMARY)[0] + "\n".join(out) + "\n"
+
+
+def put(path, text):
+    draft = path.with_suffix(path.suffix + ".draft")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def next_campaign(campaigns, rounds):
@@ -152,7 +161,7 @@ def run(campaign, seed, commit):
         sys.exit(f"error: {campaign.name}: expected built tests that match {campaign.tests} in {build}, found none or not "
                  f"all; build that preset, as bash tests/run.sh soak does, see {log}")
     cases = campaign.cases or sum(int(n) for n in EXECUTED.findall(done.stdout))
-    result = "passed" if done.returncode == 0 and "(Skipped)" not in done.stdout else "**failed**"
+    result = "passed" if done.returncode == 0 and "(Skipped)" not in done.stdout else "failed"
     return Round(campaign.name, seed, cases, round(time.monotonic() - begin), result, commit)
 
 
@@ -168,10 +177,10 @@ def soak(options):
         rounds = read_rounds(options.ledger.read_text())
         campaign = next_campaign(campaigns, rounds)
         done = run(campaign, options.seed or next_seed(campaign, rounds), commit)
-        print(done.line(), flush=True)
-        draft = options.ledger.with_suffix(".draft")
-        draft.write_text(written(options.ledger.read_text(), rounds + [done]))
-        draft.replace(options.ledger)
+        print(done, flush=True)
+        put(options.ledger, ledger_of(rounds + [done]))
+        page = options.ledger.with_suffix(".md")
+        put(page, written(page.read_text(), rounds + [done]))
         if done.result != "passed":
             failed.append(done)
         if time.monotonic() >= end or options.seed:
@@ -183,12 +192,14 @@ def soak(options):
 
 
 def self_test():
-    page = f"# Soak\n\n{SUMMARY}\n"
     a, b = CAMPAIGNS[0], CAMPAIGNS[1]
     assert next_campaign([a, b], []) is a and next_seed(a, []) == 1
-    rounds = [Round(a.name, 1, 7, 60, "passed", "abc"), Round(b.name, 4, 2, 20, "**failed**", "abc")]
-    page = written(page, rounds)
-    assert read_rounds(page) == rounds and written(page, rounds) == page, page
+    rounds = [Round(a.name, 1, 7, 60, "passed", "abc"), Round(b.name, 4, 2, 20, "failed", "abc")]
+    assert read_rounds(ledger_of(rounds)) == rounds
+    page = written(f"# Soak\n\n{SUMMARY}\n", rounds)
+    assert written(page, rounds) == page, page
+    assert written(LEDGER.with_suffix(".md").read_text(), read_rounds(LEDGER.read_text())) == \
+        LEDGER.with_suffix(".md").read_text(), "expected soak.md to have the sums of soak.csv"
     assert next_campaign([a, b], rounds) is b and next_seed(b, rounds) == 5
     assert f"| {b.name} | {b.what} | 1 | 2 | 0.01 | 1 |" in page, page
     print("soak: the ledger reads what it writes")
