@@ -1,10 +1,11 @@
-"""The usage patterns of patterns_*.py with te and msamp, and their table, docs/patterns.md.
+"""The usage patterns of patterns_*.py with te and msamp, their table docs/patterns.csv, and its page.
 
-    python tests/host_adapters/python/patterns_test.py --write    # runs all, writes the page
+    python tests/host_adapters/python/patterns_test.py --write    # runs all, writes both
 
 It takes up to two minutes, since it runs every pattern twice, some of them in a framework.
 """
 import contextlib
+import csv
 import gc
 import importlib
 import io
@@ -27,7 +28,8 @@ from conftest import msamp, te  # noqa: E402
 from patterns import PATTERNS, Prepare  # noqa: E402
 
 BACKENDS = {"te": te("delayed"), "msamp": msamp("O2")}
-PAGE = HERE.parents[2] / "docs" / "patterns.md"
+TABLE = HERE.parents[2] / "docs" / "patterns.csv"
+PAGE = TABLE.with_suffix(".md")
 MODULES = ("loops", "several", "optimizers", "steppers", "averages", "gradients", "clipping",
            "compile", "copies", "formats", "precision", "surgery", "parametrized", "quantizers",
            "peft", "func", "trainer", "trainer_after", "frameworks", "lightning", "distributed")
@@ -42,17 +44,19 @@ LONGEST = 110  # characters of an error in the table
 
 INTRO = """# Usage patterns
 
-What happens when a training program does more than `loss.backward()` and `optimizer.step()`. Each
-row is a small program in `tests/host_adapters/python/patterns_*.py`. The test `patterns_test.py`
-runs it on the CPU with the backends `te` (delayed scaling) and `msamp` (level O2), and checks what
-it did: its losses stay close to those of the same program without Octavo, the right values change,
-or the bits are equal.
+Does your training program do more than `loss.backward()` and `optimizer.step()`? [patterns.csv](patterns.csv) has {count}
+small programs, from early stopping to DDP with a communication hook, and what happens to each with the backends `te`
+(delayed scaling) and `msamp` (level O2). A program that works keeps its losses close to those it has without Octavo, changes
+the right values, or has equal bits; a test runs each of them on the CPU.
 
-- **works**: the program has the effect that it has without Octavo.
-- **refused**: Octavo raises an error. The table gives the start of its text; the rest says what
-  to do instead.
+| | works | refused |
+|---|---:|---:|
+{sums}
 
-One command runs the programs and writes this page:
+Octavo raises an error for the others. The tables below have them by the start of the error. The rest of its text tells you
+what to do instead.
+
+After a change of Octavo, one command runs the programs and writes this page and its table:
 
 <!-- not run: trains {count} small programs with two backends, which takes two minutes -->
 ```sh
@@ -102,55 +106,60 @@ def outcome(pattern, backend):
 
 
 def row(pattern):
-    """The row of a pattern, after running it."""
-    return f"| {cell(pattern.name)} | " + " | ".join(
-        cell(outcome(pattern, backend)) for backend in BACKENDS) + " |"
+    """The row of a pattern, after running it: its area and name, and the outcome with each backend."""
+    return [pattern.area, pattern.name] + [outcome(pattern, backend) for backend in BACKENDS]
 
 
 def page(rows):
-    """The whole page. rows: {(area, name): row}."""
-    parts = [INTRO.format(count=len(PATTERNS))]
-    for area in dict.fromkeys(p.area for p in PATTERNS):
-        own = [rows[p.area, p.name] for p in PATTERNS if p.area == area]
-        parts.append("\n".join(["", f"## {area}", "", "| You do | te | msamp |", "|---|---|---|",
-                                *own, ""]))
-    return "".join(parts)
+    """The whole page."""
+    sums, tables = [], []
+    for place, backend in enumerate(BACKENDS, start=2):
+        refused = {}
+        for found in rows:
+            if found[place] != "works":
+                refused.setdefault(found[place].removeprefix("refused: "), []).append(found[1])
+        count = sum(map(len, refused.values()))
+        sums.append(f"| `{backend}` | {len(rows) - count} | {count} |")
+        tables.append("\n".join(["", f"## What {backend} refuses", "", "| The error begins with | You do |", "|---|---|",
+                                 *(f"| {cell(error)} | {cell('; '.join(names))} |" for error, names in refused.items()), ""]))
+    return INTRO.format(count=len(rows), sums="\n".join(sums)) + "".join(tables)
 
 
-def rows_of_page():
-    """{(area, name): row} of docs/patterns.md."""
-    rows, area = {}, None
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            area = line[3:]
-        elif line.startswith("| ") and not line.startswith("| You do "):
-            rows[area, re.split(r"(?<!\\) \| ", line[2:])[0].replace("\\", "")] = line
-    return rows
+def rows_of_table():
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+def put(rows):
+    with TABLE.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["area", "program", *BACKENDS], *rows])
+    PAGE.write_text(page(rows), encoding="utf-8")
 
 
 @pytest.mark.parametrize("pattern", TRIED, ids=[f"{p.area}: {p.name}" for p in TRIED])
-def test_outcome_is_that_of_the_page(pattern):
+def test_outcome_is_that_of_the_table(pattern):
     """After a change that is meant, run this file with --write."""
-    assert row(pattern) == rows_of_page().get((pattern.area, pattern.name))
+    assert [row(pattern)] == [found for found in rows_of_table() if found[:2] == [pattern.area, pattern.name]]
 
 
-def test_page_has_these_rows_and_no_others():
-    names = [(p.area, p.name) for p in PATTERNS]
-    assert len(set(names)) == len(names) >= 70
-    assert PAGE.read_text(encoding="utf-8") == page(rows_of_page())
+def test_table_and_page_have_these_programs_and_no_others():
+    names = [[p.area, p.name] for p in PATTERNS]
+    rows = rows_of_table()
+    assert [found[:2] for found in rows] == names and len(set(map(tuple, names))) == len(names) >= 70
+    assert PAGE.read_text(encoding="utf-8") == page(rows)
 
 
 def write():
-    """Runs all patterns and writes the page. Returns the names of those that failed."""
-    rows, failed = {}, []
+    """Runs all patterns and writes table and page. Returns the names of those that failed."""
+    rows, failed = [], []
     for p in PATTERNS:
         try:
-            rows[p.area, p.name] = row(p)
+            rows.append(row(p))
         except Exception:
             failed.append(f"{p.area}: {p.name}")
             traceback.print_exc()
     if not failed:
-        PAGE.write_text(page(rows), encoding="utf-8")
+        put(rows)
     return failed
 
 
