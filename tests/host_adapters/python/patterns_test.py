@@ -53,7 +53,7 @@ the right values, or has equal bits; a test runs each of them on the CPU.
 |---|---:|---:|
 {sums}
 
-Octavo raises an error for the others. The tables below have them by the start of the error. The rest of its text tells you
+Octavo raises an error for the others. The tables below have them by how the error starts. The rest of its text tells you
 what to do instead.
 
 After a change of Octavo, one command runs the programs and writes this page and its table:
@@ -120,7 +120,7 @@ def page(rows):
                 refused.setdefault(found[place].removeprefix("refused: "), []).append(found[1])
         count = sum(map(len, refused.values()))
         sums.append(f"| `{backend}` | {len(rows) - count} | {count} |")
-        tables.append("\n".join(["", f"## What {backend} refuses", "", "| The error begins with | You do |", "|---|---|",
+        tables.append("\n".join(["", f"## What {backend} refuses", "", "| The error starts with | You do |", "|---|---|",
                                  *(f"| {cell(error)} | {cell('; '.join(names))} |" for error, names in refused.items()), ""]))
     return INTRO.format(count=len(rows), sums="\n".join(sums)) + "".join(tables)
 
