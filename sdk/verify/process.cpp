@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 
+#include "octavo/plugin.h"
 #include "report.h"
 #include "sdk/probe/process_state.h"
 

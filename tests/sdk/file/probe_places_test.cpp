@@ -9,6 +9,7 @@
 
 #include <cerrno>
 
+#include "octavo/plugin.h"
 #include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
