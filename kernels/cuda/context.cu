@@ -91,6 +91,7 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
   v.reason = OCTAVO_REASON_DEVICE;
   int count = 0;
   int capability = 0;
+  cudaDeviceProp properties;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (device.type != OCTAVO_DEVICE_CUDA && device.type != OCTAVO_DEVICE_AUTO) {
     v.text = OCTAVO_STR("These kernels run on CUDA devices only.");
@@ -113,6 +114,10 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
     v.decision = OCTAVO_ACCEPT;
     v.reason = OCTAVO_REASON_NONE;
     v.text = OCTAVO_STR("The device multiplies FP8.");
+    if (cudaGetDeviceProperties(&properties, device.index) == cudaSuccess)
+      v.evidence = {properties.name, std::strlen(properties.name)};
+    else
+      cudaGetLastError();
   }
   if (error != cudaSuccess) cudaGetLastError();
   sink->verdict(sink->ctx, &v);

@@ -9,6 +9,16 @@ using plugin::decline;
 // One verdict: the first reason against it, or how FP8 runs.
 void Msamp::check(const plugin::Device &device, const Options &o, plugin::Verdicts &verdicts) {
   verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}, {OCTAVO_F16}});
+  verdicts.need_product({OCTAVO_E4M3FN}, {OCTAVO_E4M3FN});
+  verdicts.need_product({OCTAVO_E5M2}, {OCTAVO_E4M3FN});
+  verdicts.need_calls({{OCTAVO_KIND_DEQUANTIZE, "dequantize", OCTAVO_E4M3FN},
+                       {OCTAVO_KIND_COMPUTE_AMAX, "compute_amax", OCTAVO_F32},
+                       {OCTAVO_KIND_SCALE_FROM_AMAX, "scale_from_amax"},
+                       {OCTAVO_KIND_DELAYED_SCALE_UPDATE, "delayed_scale_update"},
+                       {OCTAVO_KIND_SUM, "sum_rows", OCTAVO_F32},
+                       {OCTAVO_KIND_COPY, "copy"},
+                       {OCTAVO_KIND_ADAM_STEP, "adam_step", OCTAVO_E4M3FN},
+                       {OCTAVO_KIND_GRADIENT_SCALE, "gradient_scale"}});
   if (verdicts.declined()) return;
   if (o.amsgrad)
     return verdicts.decline(

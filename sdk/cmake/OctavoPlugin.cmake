@@ -1,5 +1,5 @@
 # octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>]
-#                   [INTERFACES <interfaces...>])
+#                   [INTERFACES <interfaces...>] [KERNELS <kind> <device type>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports OCTAVO_PLUGIN_SYMBOL and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
@@ -8,7 +8,10 @@
 # The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
-# INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it.
+# INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it, or with KERNELS
+# octavo.kernels/1 and octavo.memory/1.
+# KERNELS: the plugin has kernels, for the devices that device.kind = "<kind>" names and whose type in octavo_device
+# is DLPack's <device type>.
 # `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
 # `octavo plugin manifest <id> --options <id>.so --only-options` prints them. `octavo plugin verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
@@ -28,7 +31,7 @@ include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
 function(octavo_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES;KERNELS")
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
   endif()
@@ -41,7 +44,18 @@ function(octavo_add_plugin id)
     set(OCTAVO_PLUGIN_VERSION "${PROJECT_VERSION}")
   endif()
   set(OCTAVO_PLUGIN_DESCRIPTION "${arg_DESCRIPTION}")
-  if(NOT arg_INTERFACES)
+  set(OCTAVO_PLUGIN_KERNELS "")
+  if(arg_KERNELS)
+    if(NOT arg_KERNELS MATCHES "^[a-z0-9_.-]+;[0-9]+$")
+      message(FATAL_ERROR "octavo_add_plugin(${id}): KERNELS is <kind> <device type>, found ${arg_KERNELS}")
+    endif()
+    list(GET arg_KERNELS 0 kind)
+    list(GET arg_KERNELS 1 type)
+    set(OCTAVO_PLUGIN_KERNELS "\n[kernels]\nkind = \"${kind}\"\ndevice_type = ${type}\n")
+  endif()
+  if(NOT arg_INTERFACES AND arg_KERNELS)
+    set(arg_INTERFACES octavo.kernels/1 octavo.memory/1)
+  elseif(NOT arg_INTERFACES)
     set(arg_INTERFACES octavo.backend/1)
   endif()
   list(JOIN arg_INTERFACES "\", \"" OCTAVO_PLUGIN_INTERFACES)

@@ -3,6 +3,7 @@ import dataclasses
 import hashlib
 import pathlib
 import platform
+import re
 import shutil
 from typing import Callable, Optional
 
@@ -65,6 +66,15 @@ def fake(fault):
         place.library(fault)
         place.manifest()
     return setup
+
+
+def cuda_kernels(place):
+    """The manifest of the plugin kernels-cuda, with what it requires of the machine, and no code."""
+    template = pathlib.Path(__file__).parents[2] / "kernels/cuda/kernels-cuda.octavo-plugin.toml.in"
+    values = {"ID": "kernels-cuda", "VERSION": "1.2.3", "DESCRIPTION": "kernels", "TUPLE": TUPLE}
+    text = re.sub(r"@OCTAVO_PLUGIN_(\w+)@", lambda m: values[m[1]], template.read_text())
+    place.write("plugins/kernels-cuda.octavo-plugin.toml", text)
+    place.write("plugins/kernels-cuda.so", "no code")
 
 
 def sha256_of(path):

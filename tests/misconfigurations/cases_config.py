@@ -19,7 +19,7 @@ CASES = [
     Case("table for a text", "config", config='[mixed_precision]\n'),
     Case("list with a number", "config", config='[layers]\nskip = ["a", 1]\n', asks="layers.skip"),
     Case("near choice", "config", config='mixed_precision = "fp9"\n'),
-    Case("far choice", "config", config='device = { kind = "quantum" }\n', asks="device.kind"),
+    Case("far choice", "config", config='layers = { min_gain = "quantum" }\n', asks="layers.min_gain"),
     Case("choice in a file with CRLF", "config", config='[layers]\r\nmin_gain = "of"\r\n'),
     Case("choice of trust", "config", config='plugins.trust = "everyone"\n', asks="plugins.trust"),
     Case("near engine of ranks", "config", config='[distributed]\nengine = "mpo"\n', keeps='engine = "mpi"`'),

@@ -1,11 +1,16 @@
 """Machines that are not what the configuration wants: made-up GPUs, kernels, requirements."""
-from case import Case
+from case import Case, cuda_kernels
 
 CUDA = '[device]\nkind = "cuda"\n'
 
 
 def gpu(name, reason, profile, **more):
-    return Case(name, reason, "device", config=more.pop("config", CUDA), gpu=profile, **more)
+    """A machine with the kernels of CUDA, whose manifest says what they need of it."""
+    return Case(name, reason, "device", config=more.pop("config", CUDA), gpu=profile, setup=cuda_kernels, **more)
+
+
+def bare(name, profile):
+    return Case(name, "kernel", "device", config=CUDA, gpu=profile)
 
 
 CASES = [
@@ -14,19 +19,19 @@ CASES = [
     gpu("driver of another version than its library", "driver", "init=803"),
     gpu("driver too old", "driver", "cuda=11040 driver=470.82.01"),
     gpu("driver for CUDA 11.8", "driver", "cuda=11080 driver=520.61.05"),
-    gpu("no device", "device", "init=100 count=0"),
-    gpu("sm_70", "device", "capability=70"),
-    gpu("sm_80", "device", "capability=80"),
-    gpu("sm_86, two of them", "device", "capability=86 count=2"),
-    gpu("sm_89", "kernel", "capability=89"),
-    gpu("sm_90", "kernel", "capability=90"),
-    gpu("sm_100", "kernel", "capability=100"),
-    gpu("MIG without an instance", "device", "count=0 gpus=1 mig=1"),
-    gpu("MIG with an instance", "kernel", "count=1 gpus=1 mig=1 total=9856"),
-    gpu("no memory", "device", "free=12"),
+    gpu("no device", "device", "cuda=13000 init=100 count=0"),
+    gpu("sm_70", "device", "cuda=13000 capability=70"),
+    gpu("sm_80", "device", "cuda=13000 capability=80"),
+    gpu("sm_86, two of them", "device", "cuda=13000 capability=86 count=2"),
+    bare("sm_89", "cuda=13000 capability=89"),
+    bare("sm_90", "cuda=13000 capability=90"),
+    bare("sm_100", "cuda=13000 capability=100"),
+    gpu("MIG without an instance", "device", "cuda=13000 count=0 gpus=1 mig=1"),
+    bare("MIG with an instance", "cuda=13000 count=1 gpus=1 mig=1 total=9856"),
+    gpu("no memory", "device", "cuda=13000 free=12"),
     gpu("CUDA by override", "driver", "", config=None, config_name="",
         overrides={"device.kind": '"cuda"'}),
-    gpu("CUDA and a broken backend", "device", "capability=80",
+    gpu("CUDA and a broken backend", "device", "cuda=13000 capability=80",
         config='fp8.backend = "te"\ndevice.kind = "cuda"\n'),
     Case("kernels that do not exist", "kernel", "device", environment={"OCTAVO_FORCE_KERNELS": "mmx"}),
     Case("native FP8 on a CPU", "require", "device",

@@ -18,7 +18,7 @@ import tempfile
 
 import run
 import schema
-from case import Case, Place, fake
+from case import Case, Place, cuda_kernels, fake
 
 COLUMNS = 80
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "host_adapters/python/octavo"
@@ -127,20 +127,20 @@ MACHINES = [
             config=FAKE + '[plugins]\npins = ["fake:' + 64 * "0" + '"]\ntrust = "pinned"\n', setup=fake("good")),
     machine("C library that is too old", 1, "run", "require", ("glibc",), "", config=FAKE,
             setup=requires('libc = "glibc-9.99"')),
-    machine("no driver", 1, "run", "driver", ("no CUDA device",), "replace line 2", config=CUDA),
-    machine("driver that is too old, and the CPU will do", 0, "gpu", "", ("driver for CUDA 11.8",),
-            "upgrade the driver of the GPU", gpu="cuda=11080 driver=520.61.05"),
-    machine("driver that is too old", 1, "run", "driver", ("the driver is too old",), "replace line 2",
-            config=CUDA, gpu="cuda=11080 driver=520.61.05"),
-    machine("driver that does not start", 0, "gpu", "", ("cuInit failed with error 803",),
-            "install the driver of the GPU", gpu="init=803"),
-    machine("GPU without FP8 units", 1, "run", "device", ("8.9 or higher",), "replace line 2",
-            config=CUDA, gpu="capability=80"),
+    machine("no driver", 1, "run", "driver", ("an NVIDIA driver",), "replace line 2", config=CUDA, setup=cuda_kernels),
+    machine("driver that is too old, and the CPU will do", 0, "plugin", "driver", ("driver for CUDA 13.0",),
+            "install a newer NVIDIA driver", gpu="cuda=11080 driver=520.61.05", setup=cuda_kernels),
+    machine("driver that is too old", 1, "run", "driver", ("a driver for CUDA 13.0 or later",), "replace line 2",
+            config=CUDA, gpu="cuda=11080 driver=520.61.05", setup=cuda_kernels),
+    machine("driver that does not start", 0, "plugin", "driver", ("requires an NVIDIA driver",),
+            "install the NVIDIA driver", gpu="init=803", setup=cuda_kernels),
+    machine("GPU without FP8 units", 1, "run", "device", ("sm_89 (capability 8.9) or later",), "replace line 2",
+            config=CUDA, gpu="cuda=13000 capability=80", setup=cuda_kernels),
     machine("GPU whose kernels are not installed, and the CPU will do", 0, "gpu", "",
-            ("CUDA kernels are not installed",), "pip install octavo_cuda-*.whl", gpu="capability=90"),
-    machine("GPU without free memory, and the CPU will do", 0, "gpu", "", ("512 MiB of free memory",),
-            "end what fills it", gpu="capability=90 free=100"),
-    machine("GPU whose kernels are not installed", 1, "run", "kernel", ("kernels are not installed",),
+            ("no kernels for cuda are installed",), "pip install octavo_cuda-*.whl", gpu="capability=90"),
+    machine("GPU without free memory, and the CPU will do", 0, "plugin", "device", ("512 MiB of free memory",),
+            "end what fills it", gpu="cuda=13000 capability=90 free=100", setup=cuda_kernels),
+    machine("GPU whose kernels are not installed", 1, "run", "kernel", ("no kernels for cuda are installed",),
             "replace line 2", config=CUDA, gpu="capability=90"),
     machine("unknown variable", 2, "run", "config", ("OCTAVO_BAKEND", "OCTAVO_BACKEND"), "run `",
             environment={"OCTAVO_BAKEND": "te"}),

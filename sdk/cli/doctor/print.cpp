@@ -109,9 +109,10 @@ void print_run(const Page &page, const Json &j) {
 
 // The device that was looked at, which is the CPU unless device.kind names a GPU.
 std::string where_of(const Json &j) {
-  if (!text_of(j, "device").starts_with("cpu")) return "the GPU";
-  const bool has_gpu = j.contains("machine") && !j["machine"]["cuda"]["devices"].empty() &&
-                       !j["machine"]["cuda"].contains("remedy");
+  const std::string device = text_of(j, "device");
+  if (!device.starts_with("cpu")) return device.starts_with("cuda") ? "the GPU" : device;
+  const bool has_gpu =
+      j.contains("machine") && text_of(j["machine"]["cuda"], "fp8") == "has FP8 units";
   return std::string("the CPU, emulated (not faster)") +
          (has_gpu ? "; for the GPU add --set device.kind=cuda" : "");
 }

@@ -64,8 +64,14 @@ const std::vector<ConfigKey> &config_keys() {
       row(key::kSkip, "shell patterns of layer or weight names that are not converted", {}),
       row(key::kMinGain, "which sizes are not converted because FP8 would not be faster", "auto",
           {"auto", "torchao", "off"}),
-      row(key::kDevice, "where to run, unless the host decides; auto is the CPU", "auto",
-          {"auto", "cpu", "cuda"}),
+      row(key::kDevice,
+          "where to run, unless the host decides: cpu, or a kind that installed kernels serve, as "
+          "cuda; auto is the CPU",
+          "auto"),
+      row(key::kKernels,
+          "id of the plugin whose kernels compute; auto: the first installed one that accepts the "
+          "device, on the CPU liboctavo's own",
+          "auto"),
       row(key::kPluginPath, "further directories to search, relative to this file", {}),
       row(key::kTrust, "which files may be loaded", "owner", {"owner", "pinned", "signed", "dev"}),
       row(key::kPins, "<name>:<sha256> of libraries that trust = \"pinned\" accepts", {}),

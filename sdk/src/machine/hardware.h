@@ -2,11 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
-
-#include "sdk/src/base/verdict.h"
 
 namespace octavo {
 
@@ -41,14 +38,5 @@ Hardware read_hardware();
 
 // The part of it that is about GPUs.
 void read_cuda(Hardware &hw);
-
-// Why no GPU of this machine can compute FP8 through CUDA kernels; nothing when one can. The first
-// thing that is wrong in this order: driver, its version, devices, capability, free memory.
-// *repair receives what would bring one to it; empty: nothing does.
-std::optional<Verdict> refuse_cuda(const Hardware &hw, std::string *repair = nullptr);
-// To go on without a GPU: "set device.kind = "cpu" or "auto"<more>".
-Remedy use_cpu(const std::string &more = {});
-// The first GPU that it does not refuse; null without one.
-const CudaDevice *first_usable(const Hardware &hw);
 
 }  // namespace octavo

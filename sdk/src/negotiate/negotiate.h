@@ -67,6 +67,7 @@ struct Candidate {
   std::vector<Verdict> verdicts;
   std::vector<std::string> warnings;  // of its trial: it may run, and a reader should know
   std::optional<Manifest> described;  // the manifest, once it was read
+  int32_t first_device = 0;           // that meets its [requires.accelerator]
   const LoadedPlugin *plugin = nullptr;
   std::vector<EffectiveOption> options;
   // By rule of the configuration: the options that differ for its layers.
@@ -85,9 +86,11 @@ struct Negotiation {
   Discovery discovery;
   TrustPolicy trust;
   Hardware hardware;
-  std::string device_text;  // "cpu (auto: no CUDA driver ...)"
+  std::string device_text;  // "cuda:0 (<its name>)"
   std::vector<Verdict> device_verdicts;
-  std::optional<Candidate> kernels;    // the plugin of kernels that was looked for
+  // The plugin of kernels that computes, or the last one that was asked; on the CPU none, unless
+  // device.kernels names one.
+  std::optional<Candidate> kernels;
   std::shared_ptr<OpenDevice> device;  // stores keep it, too
   std::vector<Candidate> candidates;   // what the configuration names, in order
   // The options of the backends that check_all_options looked at, by id.
@@ -117,13 +120,20 @@ Negotiation prepare(const octavo_open_desc &desc);
 // enough for [fp8.require].
 void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host);
 
-// The plugin that holds the kernels of CUDA devices.
-inline constexpr const char *kCudaKernels = "kernels-cuda";
-inline constexpr const char *kNoCudaKernels =
-    "the CUDA kernels are not installed: no plugin \"kernels-cuda\"";
-inline constexpr const char *kInstallCudaKernels =
-    "install them from the file of this release: `python -m pip install octavo_cuda-*.whl` "
-    "(docs/install.md#wheel)";
+// A plugin whose manifest states kernels.
+struct InstalledKernels {
+  std::string id;
+  ManifestKernels serves;
+  Manifest manifest;
+};
+// In order of the search, without shadowed ones; no plugin code runs. *unread receives the verdicts
+// on manifests that cannot be read, which may be any plugin's.
+std::vector<InstalledKernels> installed_kernels(const Negotiation &n,
+                                                std::vector<Verdict> *unread = nullptr);
+
+// Of a device kind that no installed kernels serve.
+std::string no_kernels(const std::string &kind);
+std::string install_kernels(const std::string &kind);
 
 // Opens these kernels as the device of a negotiation, or notes why it has none.
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,

@@ -155,7 +155,7 @@ bool pass_files(const Negotiation &n, Candidate &c, std::string *sha256, const o
   std::optional<Manifest> &manifest = c.described = read_manifest(found->path, c.verdicts);
   if (manifest) {
     if (const std::optional<Verdict> abi = abi_verdict(*manifest)) c.verdicts.push_back(*abi);
-    check_requirements(*manifest, n.hardware, c.verdicts);
+    check_requirements(*manifest, n.hardware, c.verdicts, &c.first_device);
   }
   if (!progress.end(Stage::kManifest, manifest ? manifest->name + " " + manifest->version : ""))
     return false;

@@ -2,63 +2,207 @@
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/negotiate/negotiate.h"
 
 namespace octavo {
 namespace {
 
-// Looks for the plugin of CUDA kernels; null when it cannot be used, and then the verdicts give the
-// reason.
-const LoadedPlugin *cuda_kernels(Negotiation &n, const octavo_host *host) {
-  n.kernels.emplace();
-  Candidate &c = *n.kernels;
-  c.id = kCudaKernels;
-  c.is_tried = true;
-  if (n.discovery.find(c.id) == nullptr) {
-    n.discovery.must_know(c.id);
-    std::string gpus;
-    for (const CudaDevice &d : n.hardware.cuda_devices) gpus += ", " + d.name;
-    c.verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL, kNoCudaKernels,
-                          n.hardware.cuda_text + gpus + "; looked in " + n.discovery.places_text(),
-                          use_cpu(concat(", or ", kInstallCudaKernels))});
-    return nullptr;
+// To go on without the device: "set device.kind = "cpu" or "auto"<more>".
+Remedy use_cpu(const std::string &more = {}) {
+  return set_key("device.kind", "\"cpu\"", " or \"auto\"" + more);
+}
+
+// Devices of a kind that a host without an index may have.
+constexpr int32_t kMostDevices = 16;
+
+// What a run asks of kernels.
+struct Wanted {
+  uint32_t type = OCTAVO_DEVICE_AUTO;  // AUTO: any
+  std::optional<std::string> kind;     // nothing: any
+  std::string kernels;                 // a plugin's id, or "auto"
+  std::optional<int32_t> index;        // nothing: the first device that they accept
+  std::string text;                    // of the device, for messages: "npu"
+
+  bool fits(const ManifestKernels &k) const {
+    return !k.kind.empty() && (type == OCTAVO_DEVICE_AUTO || k.device_type == int64_t{type}) &&
+           (!kind || k.kind == *kind);
   }
+};
+
+Wanted wanted_of(const Negotiation &n, const octavo_device &asked) {
+  Wanted w;
+  w.type = asked.type;
+  w.kernels = n.config[key::kKernels];
+  if (asked.type != OCTAVO_DEVICE_AUTO || asked.index > 0) w.index = asked.index;
+  const std::string &kind = n.config[key::kDevice];
+  if (asked.type == OCTAVO_DEVICE_CPU) {
+    w.kind = "cpu";
+  } else if (asked.type == OCTAVO_DEVICE_AUTO) {
+    // Only the host and its configuration know where its tensors are.
+    if (kind != "auto")
+      w.kind = kind;
+    else if (w.kernels == "auto")
+      w.kind = "cpu";
+  } else {
+    // Several kinds may share a type; a host's type counts more than a kind of another one.
+    for (const InstalledKernels &k : installed_kernels(n))
+      if (k.serves.kind == kind && k.serves.device_type == int64_t{w.type}) w.kind = kind;
+    w.text = w.type == OCTAVO_DEVICE_CUDA ? "cuda" : concat("device type ", w.type);
+  }
+  if (w.kind) w.text = *w.kind;
+  if (w.text.empty()) w.text = "the device of " + w.kernels;
+  return w;
+}
+
+std::string enumerate_kernels(const std::vector<InstalledKernels> &installed) {
+  std::vector<std::string> words;
+  for (const InstalledKernels &k : installed)
+    words.push_back(
+        concat(k.id, " for ", k.serves.kind, " (device type ", k.serves.device_type, ")"));
+  return enumerate(words);
+}
+
+// No installed kernels fit, or not those that device.kernels names.
+Verdict none_fits(const Negotiation &n, const Wanted &w,
+                  const std::vector<InstalledKernels> &installed) {
+  const bool named = w.kernels != "auto";
+  std::vector<std::string> kinds, ids;
+  for (const InstalledKernels &k : installed) kinds.push_back(k.serves.kind), ids.push_back(k.id);
+  const std::string near = named    ? nearest(w.kernels, ids)
+                           : w.kind ? nearest(*w.kind, kinds)
+                                    : std::string();
+  Verdict v = {
+      OCTAVO_LEVEL_DEVICE,
+      OCTAVO_DECLINE,
+      OCTAVO_REASON_KERNEL,
+      named ? concat("device.kernels: no plugin \"", w.kernels, "\" has kernels for ", w.text)
+            : no_kernels(w.text),
+      concat("installed kernels: ", enumerate_kernels(installed), "; looked in ",
+             n.discovery.places_text()),
+      use_cpu(", or " + install_kernels(w.text))};
+  if (!near.empty())
+    v.remedy =
+        Remedy("did you mean \"" + near + "\"?",
+               named ? n.config.change(key::kKernels, near) : n.config.change(key::kDevice, near));
+  else if (named)
+    v.remedy = set_key("device.kernels", "\"auto\"", ", or install that plugin");
+  return v;
+}
+
+// Without an index of the host: the first device from `first` on that the kernels accept, or that.
+int32_t first_accepted(const octavo_kernels &kernels, uint32_t type, int32_t first) {
+  for (int32_t i = first; i < first + kMostDevices; ++i) {
+    std::vector<Verdict> verdicts;
+    const VerdictSink sink(verdicts);
+    const octavo_status status = kernels.probe_device({type, i}, sink.get());
+    sink.check();
+    if (status == OCTAVO_OK && !verdicts.empty() && !declined(verdicts)) return i;
+  }
+  return first;
+}
+
+// Opens the device on the kernels of one plugin, or appends why it has none to the verdicts.
+void ask_kernels(Negotiation &n, const InstalledKernels &k, const Wanted &w,
+                 const octavo_host *host) {
+  const size_t before = n.device_verdicts.size();
+  Candidate &c = n.kernels.emplace();
+  c.id = k.id;
+  c.is_tried = true;
   load_candidate(n, c, Offer::kKernels, host);
   if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
-  if (c.plugin == nullptr) return nullptr;
-  check_locked_verdict(c.id, n.trust, c.verdicts);
-  return declined(c.verdicts) ? nullptr : c.plugin;
-}
-
-std::string gpu_text(const Hardware &hardware, int index) {
-  for (const CudaDevice &d : hardware.cuda_devices)
-    if (d.index == index) return concat("cuda:", index, " (", d.name, ")");
-  return concat("cuda:", index);
-}
-
-void choose_cuda(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host) {
-  n.device_text = "cuda";
-  if (const std::optional<Verdict> refused = refuse_cuda(n.hardware)) {
-    n.device_verdicts.push_back(*refused);
-  } else if (const LoadedPlugin *found = cuda_kernels(n, host)) {
-    const bool named = desc.device.type == OCTAVO_DEVICE_CUDA;
-    const int index = named ? desc.device.index : first_usable(n.hardware)->index;
-    n.device_text = gpu_text(n.hardware, index);
-    open_kernels(n, {OCTAVO_DEVICE_CUDA, index}, *found->kernels,
-                 found->memory ? &*found->memory : nullptr, host);
+  if (c.plugin != nullptr) check_locked_verdict(c.id, n.trust, c.verdicts);
+  n.device_verdicts.insert(n.device_verdicts.end(), c.verdicts.begin(), c.verdicts.end());
+  if (c.plugin != nullptr && !declined(c.verdicts)) {
+    const LoadedPlugin &found = *c.plugin;
+    const auto type = static_cast<uint32_t>(k.serves.device_type);
+    const octavo_device device = {
+        type, w.index ? *w.index : first_accepted(*found.kernels, type, c.first_device)};
+    open_kernels(n, device, *found.kernels, found.memory ? &*found.memory : nullptr, host);
+    n.device_text = concat(k.serves.kind, ":", device.index);
+    if (n.device != nullptr && !n.device_verdicts.back().evidence.empty())
+      n.device_text += " (" + n.device_verdicts.back().evidence + ")";
   }
-  if (n.kernels)
-    n.device_verdicts.insert(n.device_verdicts.begin(), n.kernels->verdicts.begin(),
-                             n.kernels->verdicts.end());
-  if (desc.device.type != OCTAVO_DEVICE_CUDA) return;
-  for (Verdict &v : n.device_verdicts)  // no key of the configuration changes what a host asks for
+  for (size_t i = before; i < n.device_verdicts.size(); ++i) {
+    Verdict &v = n.device_verdicts[i];
+    v.text = concat("kernels ", k.id, ": ", v.text);
+    // What the machine lacks can be done without; what is wrong with the plugin is repaired.
+    if (v.reason != OCTAVO_REASON_DRIVER && v.reason != OCTAVO_REASON_DEVICE) continue;
+    v.level = OCTAVO_LEVEL_DEVICE;
+    v.stage = Stage::kDevice;
+    if (v.remedy.fix.key != key::kDevice.name)
+      v.remedy = use_cpu(v.remedy.empty() ? std::string() : ", or " + v.remedy.text);
+  }
+}
+
+// Asks the plugins that fit, in the order of the search, until one opens the device.
+void ask_plugins(Negotiation &n, const Wanted &w, const octavo_host *host) {
+  n.device_text = w.text;
+  std::vector<Verdict> unread;
+  const std::vector<InstalledKernels> installed = installed_kernels(n, &unread);
+  bool asked = false;
+  for (const InstalledKernels &k : installed) {
+    if (!w.fits(k.serves) || (w.kernels != "auto" && k.id != w.kernels)) continue;
+    asked = true;
+    const size_t before = n.device_verdicts.size();
+    ask_kernels(n, k, w, host);
+    if (n.device == nullptr) continue;
+    for (size_t i = 0; i < before; ++i)
+      if (n.device_verdicts[i].decision == OCTAVO_DECLINE)
+        warn(host, "octavo.device", n.device_verdicts[i].text, "; kernels ", k.id, " compute on ",
+             n.device_text);
+    n.device_verdicts.erase(n.device_verdicts.begin(),
+                            n.device_verdicts.begin() + static_cast<std::ptrdiff_t>(before));
+    return;
+  }
+  n.device_verdicts.insert(n.device_verdicts.end(), unread.begin(), unread.end());
+  if (asked) return;
+  Candidate &c = n.kernels.emplace();
+  c.id = w.kernels == "auto" ? "a plugin of kernels" : w.kernels;
+  c.is_tried = true;
+  n.discovery.must_know(w.kernels == "auto" ? "kernels-" + w.text : w.kernels);
+  c.verdicts.push_back(none_fits(n, w, installed));
+  n.device_verdicts.push_back(c.verdicts.back());
+}
+
+// No key of the configuration changes what a host asks for.
+void word_for_host(std::vector<Verdict> &verdicts) {
+  for (Verdict &v : verdicts)
     if (v.decision == OCTAVO_DECLINE && v.remedy.fix.key == key::kDevice.name)
-      v.remedy = "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU" +
-                 v.remedy.text.substr(use_cpu().text.size());
+      v.remedy =
+          "open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU" +
+          (v.remedy.text.starts_with(use_cpu().text) ? v.remedy.text.substr(use_cpu().text.size())
+                                                     : std::string());
 }
 
 }  // namespace
+
+std::string no_kernels(const std::string &kind) {
+  return concat("no kernels for ", kind, " are installed");
+}
+
+std::string install_kernels(const std::string &kind) {
+  return kind == "cuda" ? "install them from the file of this release: `python -m pip install "
+                          "octavo_cuda-*.whl` (docs/install.md#wheel)"
+                        : "install a plugin of kernels for it: its manifest states [kernels] "
+                          "(docs/writing_kernels.md)";
+}
+
+std::vector<InstalledKernels> installed_kernels(const Negotiation &n,
+                                                std::vector<Verdict> *unread) {
+  std::vector<InstalledKernels> all;
+  std::vector<Verdict> unwanted;
+  for (const FoundManifest &found : n.discovery.manifests) {
+    if (!found.shadowed_by.empty()) continue;
+    std::optional<Manifest> manifest =
+        read_manifest(found.path, unread != nullptr ? *unread : unwanted);
+    if (!manifest || manifest->kernels.kind.empty()) continue;
+    manifest->file = nullptr;  // nothing stays open
+    all.push_back({manifest->name, manifest->kernels, *manifest});
+  }
+  return all;
+}
 
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,
                   const octavo_memory *memory, const octavo_host *host) {
@@ -91,22 +235,15 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
 }
 
 void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host) {
-  if (desc.device.type > OCTAVO_DEVICE_CUDA)
-    throw Failure(OCTAVO_INVALID, "octavo.open",
-                  "device: expected type 0 (auto), 1 (cpu) or 2 (cuda), found ", desc.device.type);
-  std::string kind = n.config[key::kDevice];
-  if (desc.device.type == OCTAVO_DEVICE_CPU) kind = "cpu";
-  if (desc.device.type == OCTAVO_DEVICE_CUDA) kind = "cuda";
-  if (kind == "cuda") return choose_cuda(n, desc, host);
-  // Only the host and its configuration know whether its tensors are on a GPU.
-  n.device_text = "cpu";
-  if (kind == "auto")
-    n.device_text += " (auto; cuda: " +
-                     (n.hardware.cuda_devices.empty()
-                          ? n.hardware.cuda_text
-                          : std::string("neither the host nor device.kind asks for it")) +
-                     ")";
-  open_kernels(n, {OCTAVO_DEVICE_CPU, 0}, *octavo_cpu_kernels(), nullptr, host);
+  const Wanted w = wanted_of(n, desc.device);
+  if (w.kind == "cpu" && w.kernels == "auto") {
+    n.device_text = "cpu";
+    if (desc.device.type == OCTAVO_DEVICE_AUTO && n.config[key::kDevice] == "auto")
+      n.device_text += " (auto: neither the host nor device.kind asks for another)";
+    return open_kernels(n, {OCTAVO_DEVICE_CPU, 0}, *octavo_cpu_kernels(), nullptr, host);
+  }
+  ask_plugins(n, w, host);
+  if (desc.device.type > OCTAVO_DEVICE_CPU) word_for_host(n.device_verdicts);
 }
 
 OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels,

@@ -25,6 +25,11 @@ constexpr size_t kMostBytes = 64 << 10;
 constexpr size_t kMostKeys = 1024;
 constexpr size_t kMostLevels = 4;
 
+bool is_plugin_name(const std::string &name) {
+  return !name.empty() && name.size() <= 64 &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string &path) : options_(path, kDomain) {
@@ -47,9 +52,12 @@ class Reader {
                {"requires.accelerator.vendor", &m.requires_.gpu_vendor},
                {"requires.accelerator.min_arch", &m.requires_.min_arch},
                {"requires.accelerator.min_driver", &m.requires_.min_driver},
+               {"requires.accelerator.min_free_mib", &m.requires_.min_free_mib},
                {"provides.recipes", &m.provides.recipes},
                {"provides.encodings", &m.provides.encodings},
                {"provides.interfaces", &m.provides.interfaces},
+               {"kernels.kind", &m.kernels.kind},
+               {"kernels.device_type", &m.kernels.device_type},
                {"conformance.kit", &m.conformance.kit},
                {"conformance.level", &m.conformance.level},
                {"conformance.report_sha256", &m.conformance.report_sha256}};
@@ -170,10 +178,10 @@ class Reader {
     require(!m.name.empty(), "[plugin] name");
     require(!m.version.empty(), "[plugin] version");
     require(given("abi.major"), "[abi] major");
-    if (m.name.size() > 64 ||
-        m.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") != std::string::npos)
+    if (!is_plugin_name(m.name))
       fail("[plugin] name: expected at most 64 characters of a-z 0-9 _ . -, found \"", m.name,
            "\"");
+    check_kernels(m.kernels);
     const std::string file = fs::path(m.path).filename().string();
     if (file != m.name + std::string(kManifestSuffix))
       fail("[plugin] name: expected the name in the file name, \"",
@@ -191,6 +199,21 @@ class Reader {
     if (m.library.empty())
       fail("[library]: expected a file for this platform, ", platform_tuple(), " = \"", m.name,
            ".so\", found ", enumerate(other_platforms_));
+  }
+
+  void check_kernels(const ManifestKernels &k) const {
+    if (!given("kernels.kind") && !given("kernels.device_type")) return;
+    if (!is_plugin_name(k.kind) || k.kind == "auto")
+      fail(
+          "[kernels] kind: expected the device's name for device.kind, at most 64 characters of "
+          "a-z 0-9 _ . -, found \"",
+          k.kind, "\"");
+    if (k.device_type < 1 || k.device_type > INT32_MAX)
+      fail("[kernels] device_type: expected the device's type in DLPack, 1 or more, found ",
+           given("kernels.device_type") ? concat(k.device_type) : std::string("nothing"));
+    if ((k.kind == "cpu") != (k.device_type == OCTAVO_DEVICE_CPU))
+      fail("[kernels] device_type: expected ", OCTAVO_DEVICE_CPU, " for kind \"cpu\" only, found ",
+           k.device_type, " for \"", k.kind, "\"");
   }
 
   // The file must be there, and inside the manifest's own directory.

@@ -26,6 +26,7 @@ struct ManifestRequires {
   std::string gpu_vendor;              // accelerator.vendor: "nvidia"
   std::string min_arch;                // "sm_89"
   std::string min_driver;              // the CUDA version that the driver supports: "12.4"
+  int64_t min_free_mib = 0;            // of the GPU's memory
 };
 
 // [provides]: hints for people and tools; the plugin itself declares what it really offers.
@@ -33,6 +34,12 @@ struct Provides {
   std::vector<std::string> recipes;
   std::vector<std::string> encodings;
   std::vector<std::string> interfaces;
+};
+
+// [kernels]: the device that a plugin of kernels serves.
+struct ManifestKernels {
+  std::string kind;         // as in device.kind: "npu"; empty: the plugin has no kernels
+  int64_t device_type = 0;  // of octavo_device, by DLPack: 12
 };
 
 // [conformance]: the report of `octavo plugin verify` that the author publishes.
@@ -56,6 +63,7 @@ struct Manifest {
   std::string sha256;                 // of the library, as stated; empty: not stated
   ManifestRequires requires_;         // [requires]
   Provides provides;                  // [provides]
+  ManifestKernels kernels;            // [kernels]
   Conformance conformance;            // [conformance]
   std::vector<std::string> warnings;  // unknown keys
   std::string text;                   // the bytes that all of this comes from

@@ -98,6 +98,8 @@ class Gate {
     return declined_ == 0;
   }
 
+  int32_t first_device() const { return first_device_; }
+
  private:
   void libc(const std::string &wanted) {
     std::array<int, 2> least{}, found{};
@@ -120,24 +122,47 @@ class Gate {
         decline(OCTAVO_REASON_DRIVER, "a driver for CUDA " + r.min_driver + " or later",
                 "a driver for CUDA " + pair_text(found), "install a newer NVIDIA driver");
     }
+    if (hardware.cuda_devices.empty() && hardware.mig_devices > 0)
+      return decline(
+          OCTAVO_REASON_DEVICE, "an NVIDIA GPU that is offered to this process",
+          concat(hardware.mig_devices, " GPU(s) in MIG mode, and no instance of one"),
+          "create an instance with `nvidia-smi mig -cgi 0 -C` and name it in CUDA_VISIBLE_DEVICES");
     least = {};
     parse_arch(r.min_arch, least);
     std::vector<std::string> found;
+    bool is_full = false;
     for (const CudaDevice &d : hardware.cuda_devices) {
       const std::array<int, 2> has = {d.capability_major, d.capability_minor};
-      if (has >= least) return;
-      found.push_back(d.name + " of capability " + pair_text(has));
+      const bool fits = has >= least;
+      const auto free_mib = static_cast<int64_t>(d.free_bytes >> 20);
+      if (fits && free_mib >= r.min_free_mib) {
+        first_device_ = d.index;
+        return;
+      }
+      is_full = is_full || fits;
+      found.push_back(concat(
+          d.name, " of capability ", pair_text(has),
+          r.min_free_mib == 0 ? std::string()
+                              : concat(", ", free_mib, " of ", d.memory_bytes >> 20, " MiB free")));
     }
     decline(OCTAVO_REASON_DEVICE,
-            "an NVIDIA GPU" + (r.min_arch.empty() ? ""
-                                                  : " of " + r.min_arch + " (capability " +
-                                                        pair_text(least) + ") or later"),
-            enumerate(found), "run on a machine with such a GPU, or choose another backend");
+            concat("an NVIDIA GPU",
+                   r.min_arch.empty() ? std::string()
+                                      : concat(" of ", r.min_arch, " (capability ",
+                                               pair_text(least), ") or later"),
+                   r.min_free_mib == 0 ? std::string()
+                                       : concat(" with ", r.min_free_mib, " MiB of free memory")),
+            enumerate(found),
+            is_full ? "end what fills it: `nvidia-smi` lists the processes"
+            : hardware.cuda_devices.empty()
+                ? "name the GPU in CUDA_VISIBLE_DEVICES, or run on a machine with one"
+                : "run on a machine with such a GPU, or choose another backend");
   }
 
   const Manifest &manifest_;
   std::vector<Verdict> &verdicts_;
   int declined_ = 0;
+  int32_t first_device_ = 0;
 };
 
 // The directories that ld.so searches for this process: LD_LIBRARY_PATH, unless it is privileged,
@@ -202,14 +227,17 @@ std::string malformed_requirement(const ManifestRequires &wanted) {
       return "cpu: the feature \"" + feature + "\" is not known to this version for " +
              platform_tuple();
   if (wanted.gpu_vendor.empty()) {
-    if (!wanted.min_arch.empty() || !wanted.min_driver.empty())
-      return "accelerator.vendor: expected \"nvidia\" with min_arch and min_driver, found nothing";
+    if (!wanted.min_arch.empty() || !wanted.min_driver.empty() || wanted.min_free_mib != 0)
+      return "accelerator.vendor: expected \"nvidia\" with min_arch, min_driver and min_free_mib, "
+             "found nothing";
     return {};
   }
   if (wanted.gpu_vendor != "nvidia")
     return "accelerator.vendor: expected \"nvidia\", the only one that this version knows, found "
            "\"" +
            wanted.gpu_vendor + "\"";
+  if (wanted.min_free_mib < 0 || wanted.min_free_mib > (int64_t{1} << 40))
+    return concat("accelerator.min_free_mib: expected MiB, 0 or more, found ", wanted.min_free_mib);
   if (!wanted.min_arch.empty() && !parse_arch(wanted.min_arch, unused))
     return "accelerator.min_arch: expected a text like \"sm_89\", found \"" + wanted.min_arch +
            "\"";
@@ -220,8 +248,11 @@ std::string malformed_requirement(const ManifestRequires &wanted) {
 }
 
 bool check_requirements(const Manifest &manifest, const Hardware &hardware,
-                        std::vector<Verdict> &verdicts) {
-  return Gate(manifest, verdicts).run(hardware);
+                        std::vector<Verdict> &verdicts, int32_t *first_device) {
+  Gate gate(manifest, verdicts);
+  const bool met = gate.run(hardware);
+  if (first_device != nullptr) *first_device = gate.first_device();
+  return met;
 }
 
 std::vector<std::string> configured_directories(const std::string &file) {

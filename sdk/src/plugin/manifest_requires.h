@@ -14,8 +14,9 @@ namespace octavo {
 std::string malformed_requirement(const ManifestRequires &wanted);
 
 // Appends one declining verdict for each requirement that is not met; false when there was one.
+// *first_device receives the index of the first device that meets [requires.accelerator], else 0.
 bool check_requirements(const Manifest &manifest, const Hardware &hardware,
-                        std::vector<Verdict> &verdicts);
+                        std::vector<Verdict> &verdicts, int32_t *first_device = nullptr);
 
 // The directories that ldconfig collects into the loader's cache, from a file of ld.so.conf's
 // format.

@@ -31,6 +31,9 @@ Json list_model(const Negotiation &n) {
         j["conformance"] = claim;
       j["abi"] = concat(manifest->abi_major, ".", manifest->abi_minor);
       j["library"] = manifest->library;
+      if (!manifest->kernels.kind.empty())
+        j["kernels"] = {{"kind", manifest->kernels.kind},
+                        {"device_type", manifest->kernels.device_type}};
       if (!sha256.empty()) j["sha256"] = sha256;
     }
     j["usable"] = verdicts.empty();
@@ -70,13 +73,16 @@ Json hardware_model(const Negotiation &n) {
   j["cuda"] = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
   if (!hw.driver_version.empty()) j["cuda"]["driver_version"] = hw.driver_version;
   if (hw.mig_devices > 0) j["cuda"]["mig_devices"] = hw.mig_devices;
-  std::string repair;
-  if (const std::optional<Verdict> refused = refuse_cuda(hw, &repair))
-    j["cuda"]["fp8"] = refused->text;
-  else if (n.discovery.find(kCudaKernels) == nullptr)
-    j["cuda"]["fp8"] = kNoCudaKernels, repair = kInstallCudaKernels;
-  else
-    j["cuda"]["fp8"] = "has FP8 units";
+  std::string repair = install_kernels("cuda");
+  j["cuda"]["fp8"] = no_kernels("cuda");
+  for (const InstalledKernels &k : installed_kernels(n)) {
+    if (k.serves.kind != "cuda") continue;
+    std::vector<Verdict> verdicts;
+    const bool met = check_requirements(k.manifest, hw, verdicts);
+    j["cuda"]["fp8"] = met ? "has FP8 units" : verdicts[0].text;
+    repair.clear();  // what the machine lacks is said of the plugin
+    if (met) break;
+  }
   // Where a driver is installed, somebody means to use a GPU.
   if (hw.cuda_library && !repair.empty()) j["cuda"]["remedy"] = repair;
   // What brings other code into this process than it was linked with, or other libraries.

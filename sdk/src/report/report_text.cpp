@@ -183,6 +183,9 @@ void list_text(const Json &j, const Lines &lines) {
            : p["usable"].get<bool>() ? scalar(p["description"])
                                      : "not usable"));
     lines("  " + scalar(p["manifest"]) + " (" + scalar(p["found"]) + ")");
+    if (p.contains("kernels"))
+      lines("  kernels " + scalar(p["kernels"]["kind"]) + " (device type " +
+            dump(p["kernels"]["device_type"]) + ")");
     if (p.contains("provides"))
       for (const auto &[what, names] : p["provides"].items())
         lines("    claims to provide " + what + " " + leaf_text(names));

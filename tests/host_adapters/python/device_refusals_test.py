@@ -43,10 +43,10 @@ def refused(kind, match, overrides=te(), **options):
 @pytest.mark.parametrize("driver, match", [
     ("cuda=12040 driver=550.54.14", "requires a driver for CUDA 13.0 or later.*found: a driver for CUDA "
      "12.4.*install a newer NVIDIA driver"),
-    ("cuda=11080 driver=470.82.01", "expected one for CUDA 12.0 or newer.*found: driver for CUDA 11.8, "
-     "version 470.82.01.*upgrade the driver"),
-    ("cuda=13000 init=100", "offers no CUDA device.*CUDA_VISIBLE_DEVICES"),
-    ("cuda=13000 capability=80", "capability 8.9 or higher is needed.*capability 8.0"),
+    ("cuda=11080 driver=470.82.01", "requires a driver for CUDA 13.0 or later.*found: a driver for CUDA "
+     "11.8.*install a newer NVIDIA driver"),
+    ("cuda=13000 init=100", "requires an NVIDIA GPU.*found: nothing.*CUDA_VISIBLE_DEVICES"),
+    ("cuda=13000 capability=80", r"an NVIDIA GPU of sm_89 \(capability 8.9\) or later.*capability 8.0"),
 ], ids=["cuda 12", "cuda 11", "does not start", "no FP8 units"])
 def test_drivers(driver, match, overrides, monkeypatch):
     monkeypatch.setenv("OCTAVO_FAKE_GPU", driver)
@@ -65,7 +65,7 @@ def test_no_driver():
                           capture_output=True, check=True).stdout
     assert text.startswith("torch.nn.modules.linear octavo.negotiate: nothing that the")
     assert "found: no driver: libcuda.so.1 was not found" in text
-    assert "install the driver of the GPU" in text and "model.cpu() before octavo.prepare" in text
+    assert "install the NVIDIA driver" in text and "model.cpu() before octavo.prepare" in text
 
 
 @EACH

@@ -101,8 +101,8 @@ TEST_F(CudaPlugin, lock_file_of_a_gpu_without_kernels_warns_once) {
   EXPECT_EQ(octavo_lock(&d, Request::append_line, &said), OCTAVO_OK);
   EXPECT_THAT(said, testing::Not(HasSubstr("kernels-cuda")));
   EXPECT_THAT(other.host.texts(OCTAVO_SEVERITY_WARNING),
-              testing::ElementsAre(
-                  HasSubstr("kernels-cuda is not locked: the CUDA kernels are not installed")));
+              testing::ElementsAre(HasSubstr(
+                  "a plugin of kernels is not locked: no kernels for cuda are installed")));
 }
 
 TEST_F(CudaPlugin, lock_file_that_knows_other_verdicts_of_the_kernels) {

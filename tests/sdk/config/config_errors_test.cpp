@@ -42,7 +42,7 @@ class ConfigErrors : public testing::Test {
       "known keys: schema, mixed_precision, fp8.backend, fp8.preference, fp8.fallback, "
       "fp8.require.native, fp8.require.deterministic, fp8.require.graph_capture, "
       "fp8.require.speed, fp8.require.encodings, fp8.require.scaling, fp8.require.recipes, "
-      "layers.skip, layers.min_gain, device.kind, plugins.path, plugins.trust, plugins.pins, "
+      "layers.skip, layers.min_gain, device.kind, device.kernels, plugins.path, plugins.trust, plugins.pins, "
       "plugins.keys, plugins.locked, plugins.probe, plugins.probe_timeout_ms, "
       "distributed.engine, distributed.timeout_s, checkpoint.run_id, checkpoint.hash, "
       "trace.directory, trace.first_step and trace.steps; a backend's options are "
@@ -93,8 +93,8 @@ TEST_F(ConfigErrors, bad_choice) {
   expect("mixed_precision = \"fp9\"",
          "octavo.toml:1:1: mixed_precision: expected \"no\", \"fp16\", \"bf16\" or \"fp8\", found "
          "\"fp9\"; did you mean \"fp8\"?");
-  expect("device.kind = \"quantum\"",
-         "octavo.toml:1:8: device.kind: expected \"auto\", \"cpu\" or \"cuda\", found "
+  expect("layers.min_gain = \"quantum\"",
+         "octavo.toml:1:8: layers.min_gain: expected \"auto\", \"torchao\" or \"off\", found "
          "\"quantum\"");
   expect("plugins.probe = \"sometimes\"",
          "octavo.toml:1:9: plugins.probe: expected \"auto\", \"always\" or \"never\", found "

@@ -57,7 +57,7 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "trace.directory"), "\"\"");
   EXPECT_EQ(value(c, "trace.first_step"), "2");
   EXPECT_EQ(value(c, "trace.steps"), "1");
-  EXPECT_EQ(c.settings.size(), 29u);
+  EXPECT_EQ(c.settings.size(), 30u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 

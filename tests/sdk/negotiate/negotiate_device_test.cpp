@@ -8,6 +8,7 @@
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "tests/support/environment.h"
+#include "tests/support/fake_plugin.h"
 #include "tests/support/request.h"
 #include "tests/support/temp_dir.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 constexpr octavo_device kCpu = {OCTAVO_DEVICE_CPU, 0};
 
@@ -32,62 +34,94 @@ class NegotiateDevice : public testing::Test {
   Negotiation n;
 };
 
-TEST_F(NegotiateDevice, says_why_it_is_not_a_gpu) {
+// A plugin's manifest that states kernels, whose library is no library.
+std::string manifest_of(const test::TempDir &dir, const std::string &id,
+                        const std::string &kernels) {
+  std::string text = "manifest_version = 1\n[plugin]\nname = \"" + id +
+                     "\"\nversion = \"1\"\n[abi]\nmajor = 1\nminor = 0\n[library]\n";
+  text += std::string(test::kTuple) + " = \"none.so\"\n" + kernels;
+  dir.write("none.so", "no library");
+  return dir.write(id + ".octavo-plugin.toml", text);
+}
+
+TEST_F(NegotiateDevice, auto_is_the_cpu) {
   n.config[key::kDevice] = "auto";
-  n.hardware.cuda_text = "no driver";
   choose();
-  EXPECT_EQ(n.device_text, "cpu (auto; cuda: no driver)");
-  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, 0}};
-  choose();
-  EXPECT_EQ(n.device_text, "cpu (auto; cuda: neither the host nor device.kind asks for it)");
+  EXPECT_EQ(n.device_text, "cpu (auto: neither the host nor device.kind asks for another)");
   choose(OCTAVO_DEVICE_CPU);
   EXPECT_EQ(n.device_text, "cpu");
   EXPECT_NE(n.device, nullptr);
+  EXPECT_FALSE(n.kernels);
 }
 
-TEST_F(NegotiateDevice, gpu_without_kernels) {
-  n.config[key::kDevice] = "cuda";
-  n.hardware.cuda_driver = true;
-  n.hardware.cuda_version = 12040;
-  n.hardware.cuda_text = "driver for CUDA 12.4";
-  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, uint64_t{8} << 30, uint64_t{8} << 30}};
+// Of every device whose kernels are not installed, whether the configuration or the host asks.
+TEST_F(NegotiateDevice, without_kernels) {
   const auto only_verdict = [&](uint32_t type) {
     n.device_verdicts.clear();
     choose(type);
     EXPECT_EQ(n.device_verdicts.size(), 1u);
     return n.device_verdicts.at(0);
   };
+  n.config[key::kDevice] = "npu";
   Verdict v = only_verdict(OCTAVO_DEVICE_AUTO);
   EXPECT_EQ(v.reason, uint32_t{OCTAVO_REASON_KERNEL});
-  EXPECT_EQ(v.text, "the CUDA kernels are not installed: no plugin \"kernels-cuda\"");
-  EXPECT_THAT(v.evidence, HasSubstr("driver for CUDA 12.4, NVIDIA L4; looked in "));
-  EXPECT_EQ(v.remedy.text,
-            concat("set device.kind = \"cpu\" or \"auto\", or ", kInstallCudaKernels));
-  v = only_verdict(OCTAVO_DEVICE_CUDA);
-  EXPECT_EQ(v.remedy.text,
-            concat("open the run with device type OCTAVO_DEVICE_AUTO or OCTAVO_DEVICE_CPU, or ",
-                   kInstallCudaKernels));
+  EXPECT_EQ(v.text, "no kernels for npu are installed");
+  EXPECT_THAT(v.evidence, HasSubstr("installed kernels: nothing; looked in "));
+  EXPECT_THAT(v.remedy.text, StartsWith("set device.kind = \"cpu\" or \"auto\", or install a "));
+  v = only_verdict(14);
+  EXPECT_EQ(v.text, "no kernels for device type 14 are installed");
+  EXPECT_THAT(v.remedy.text, StartsWith("open the run with device type OCTAVO_DEVICE_AUTO or "
+                                        "OCTAVO_DEVICE_CPU, or install a plugin"));
+  n.config[key::kDevice] = "cuda";
+  v = only_verdict(OCTAVO_DEVICE_AUTO);
+  EXPECT_EQ(v.text, "no kernels for cuda are installed");
+  EXPECT_THAT(v.remedy.text, HasSubstr("octavo_cuda-*.whl"));
 }
 
-// What refuses the plugin of the kernels, and not the device, keeps its remedy.
-TEST_F(NegotiateDevice, gpu_with_kernels_that_cannot_be_loaded) {
+// The manifest says which device kernels serve: a kind, its type, and nothing that was misspelt.
+TEST_F(NegotiateDevice, kernels_that_do_not_fit) {
   const test::TempDir dir;
-  n.hardware.cuda_driver = true;
-  n.hardware.cuda_version = 12040;
-  n.hardware.cuda_devices = {{0, "NVIDIA L4", 8, 9, uint64_t{8} << 30, uint64_t{8} << 30}};
-  const std::string manifest = dir.write("kernels-cuda.octavo-plugin.toml", "rubbish");
-  n.discovery.manifests = {{"kernels-cuda", manifest, "given by the host", ""}};
-  std::string remedy;
-  for (const uint32_t type : {OCTAVO_DEVICE_CUDA, OCTAVO_DEVICE_AUTO}) {
-    n.config[key::kDevice] = type == OCTAVO_DEVICE_CUDA ? "cpu" : "cuda";
-    n.device_verdicts.clear();
-    choose(type);
-    ASSERT_EQ(n.device_verdicts.size(), 1u);
-    EXPECT_THAT(n.device_verdicts[0].text, HasSubstr(manifest));
-    if (remedy.empty()) remedy = n.device_verdicts[0].remedy.text;
-    EXPECT_EQ(n.device_verdicts[0].remedy.text, remedy);
-  }
-  EXPECT_THAT(remedy, Not(HasSubstr("OCTAVO_DEVICE")));
+  n.discovery.manifests = {
+      {"a", manifest_of(dir, "a", "[kernels]\nkind = \"npu\"\ndevice_type = 12\n"), "", ""}};
+  n.config[key::kDevice] = "nqu";
+  choose();
+  EXPECT_EQ(n.device_verdicts.at(0).evidence.substr(0, 44),
+            "installed kernels: a for npu (device type 12");
+  EXPECT_EQ(n.device_verdicts[0].remedy.text, "did you mean \"npu\"?");
+  n.device_verdicts.clear();
+  n.config[key::kDevice] = "npu";
+  n.config[key::kKernels] = "other";
+  choose();
+  EXPECT_EQ(n.device_verdicts.at(0).text,
+            "device.kernels: no plugin \"other\" has kernels for npu");
+  EXPECT_EQ(n.device_verdicts[0].remedy.text,
+            "set device.kernels = \"auto\", or install that plugin");
+  n.device_verdicts.clear();
+  n.config[key::kKernels] = "a";
+  choose(OCTAVO_DEVICE_CPU);
+  EXPECT_EQ(n.device_verdicts.at(0).text, "device.kernels: no plugin \"a\" has kernels for cpu");
+}
+
+// Each is asked, in order of the search; all answers are kept, and what refuses the plugin, not the
+// device, keeps its remedy.
+TEST_F(NegotiateDevice, kernels_that_cannot_be_loaded) {
+  const test::TempDir dir;
+  const std::string serves = "[kernels]\nkind = \"npu\"\ndevice_type = 12\n";
+  const std::string broken = dir.write("c.octavo-plugin.toml", "rubbish");
+  n.config[key::kProbe] = "never";
+  n.trust.mode = "dev";
+  n.discovery.manifests = {{"b", manifest_of(dir, "b", serves), "", ""},
+                           {"a", manifest_of(dir, "a", serves), "", ""},
+                           {"c", broken, "", ""}};
+  n.config[key::kDevice] = "npu";
+  choose();
+  ASSERT_EQ(n.device_verdicts.size(), 3u);
+  EXPECT_THAT(n.device_verdicts[0].text, StartsWith("kernels b: "));
+  EXPECT_THAT(n.device_verdicts[1].text, StartsWith("kernels a: "));
+  EXPECT_THAT(n.device_verdicts[2].text, HasSubstr(broken));
+  for (const Verdict &v : n.device_verdicts)
+    EXPECT_THAT(v.remedy.text, Not(HasSubstr("device.kind")));
+  EXPECT_EQ(n.device, nullptr);
 }
 
 // Kernels that fail in one of two ways, and how often their device was closed.

@@ -136,6 +136,27 @@ TEST_F(ManifestRequires, gpu_generation) {
   expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU", "nothing");
 }
 
+TEST_F(ManifestRequires, gpu_with_free_memory_that_is_offered) {
+  manifest.requires_.gpu_vendor = "nvidia";
+  manifest.requires_.min_arch = "sm_89";
+  manifest.requires_.min_free_mib = 512;
+  gpu.cuda_devices[0].memory_bytes = uint64_t{8} << 30;
+  gpu.cuda_devices[0].free_bytes = uint64_t{511} << 20;
+  expect_refused(gpu, OCTAVO_REASON_DEVICE,
+                 "an NVIDIA GPU of sm_89 (capability 8.9) or later with 512 MiB of free memory",
+                 "NVIDIA L4 of capability 8.9, 511 of 8192 MiB free");
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("nvidia-smi"));
+  gpu.cuda_devices.push_back({3, "B200", 10, 0, uint64_t{8} << 30, uint64_t{512} << 20});
+  verdicts.clear();
+  int32_t first = -1;
+  EXPECT_TRUE(check_requirements(manifest, gpu, verdicts, &first));
+  EXPECT_EQ(first, 3) << "the first that meets all of them";
+  gpu.cuda_devices.clear();
+  gpu.mig_devices = 2;
+  expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU that is offered to this process",
+                 "2 GPU(s) in MIG mode, and no instance of one");
+}
+
 TEST_F(ManifestRequires, every_unmet_requirement_is_named) {
   manifest.requires_.os = "plan9";
   manifest.requires_.libc = "glibc-99.0";

@@ -236,6 +236,29 @@ TEST_F(ManifestTest, everything_that_a_manifest_can_state) {
   EXPECT_THAT(m->warnings, ElementsAre());
 }
 
+TEST_F(ManifestTest, kernels_state_the_device_that_they_serve) {
+  const auto with = [](const std::string &lines) {
+    return head() + library() + "[kernels]\n" + lines + "\n";
+  };
+  const auto m = read(with("kind = \"npu\"\ndevice_type = 12"));
+  ASSERT_TRUE(m) << verdicts[0].text;
+  EXPECT_EQ(m->kernels.kind, "npu");
+  EXPECT_EQ(m->kernels.device_type, 12);
+  EXPECT_TRUE(read(head() + library())->kernels.kind.empty());
+  const std::pair<const char *, const char *> cases[] = {
+      {"kind = \"npu\"", ": [kernels] device_type: expected the device's type in DLPack"},
+      {"device_type = 12", ": [kernels] kind: expected the device's name for device.kind"},
+      {"kind = \"auto\"\ndevice_type = 12", ": [kernels] kind: expected the device's name"},
+      {"kind = \"N P U\"\ndevice_type = 12", ": [kernels] kind: expected the device's name"},
+      {"kind = \"npu\"\ndevice_type = 0", ": [kernels] device_type: expected the device's type"},
+      {"kind = \"npu\"\ndevice_type = 1", ": [kernels] device_type: expected 1 for kind \"cpu\""},
+      {"kind = \"cpu\"\ndevice_type = 2", ": [kernels] device_type: expected 1 for kind \"cpu\""},
+      {"kind = \"npu\"\ndevice_type = 4294967296", ": [kernels] device_type: expected the device"},
+  };
+  for (const auto &[lines, message] : cases)
+    EXPECT_THAT(refusal(with(lines)), StartsWith(message)) << lines;
+}
+
 TEST_F(ManifestTest, hashes_are_64_digits) {
   const std::string table =
       std::string("[library]\n") + platform_tuple() + " = { file = \"acme.so\"";
@@ -280,11 +303,14 @@ TEST_F(ManifestTest, malformed_requirements) {
       {"libraries = [\"\"]", "libraries: expected names without a directory, found \"\""},
       {"cpu = [\"warp-drive\"]", "cpu: the feature \"warp-drive\" is not known to this version"},
       {"accelerator = { min_arch = \"sm_89\" }",
-       "accelerator.vendor: expected \"nvidia\" with min_arch and min_driver, found nothing"},
+       "accelerator.vendor: expected \"nvidia\" with min_arch, min_driver and min_free_mib, "
+       "found nothing"},
       {"accelerator = { vendor = \"amd\" }", "accelerator.vendor: expected \"nvidia\""},
       {"accelerator = { vendor = \"nvidia\", min_arch = \"8.9\" }",
        "accelerator.min_arch: expected a text like \"sm_89\", found \"8.9\""},
       {"accelerator = { vendor = \"nvidia\", min_arch = \"sm_9\" }", "accelerator.min_arch: "},
+      {"accelerator = { vendor = \"nvidia\", min_free_mib = -1 }",
+       "accelerator.min_free_mib: expected MiB, 0 or more, found -1"},
       {"accelerator = { vendor = \"nvidia\", min_driver = \"12\" }",
        "accelerator.min_driver: expected a CUDA version like \"12.4\", found \"12\""},
   };

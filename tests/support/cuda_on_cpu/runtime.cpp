@@ -2,6 +2,7 @@
 // that a script describes, and errors that stay once they happened, as a device's do.
 #include "runtime.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -151,6 +152,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMinor: *value = capability() % 10; break;
     default: return answer(cudaErrorInvalidValue);
   }
+  return answer(cudaSuccess);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
+  if (device < 0 || device >= script().devices) return answer(cudaErrorInvalidDevice);
+  std::snprintf(properties->name, sizeof(properties->name), "made-up GPU sm_%d of device %d",
+                capability(), device);
   return answer(cudaSuccess);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {

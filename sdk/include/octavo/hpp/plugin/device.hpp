@@ -34,6 +34,14 @@ inline std::string describe(CodeFormat f) {
          " with " + describe_scales(f.granularity);
 }
 
+// A call of kernels besides casts and products, by the kind of its struct.
+struct KernelCall {
+  uint32_t kind;
+  const char *name;    // of the function, for refusals
+  uint32_t dtype = 0;  // as octavo_ability says
+  uint32_t b_dtype = 0;
+};
+
 // Copied from the session's description; the options, which are valid during open only, are not.
 class Device {
  public:
@@ -201,6 +209,18 @@ class Verdicts {
          "the kernels of this device lack a product of the recipe",
          describe(a) + " by " + describe(b), remedy);
   }
+  void need_calls(std::initializer_list<KernelCall> calls) {
+    for (const KernelCall &c : calls) {
+      octavo_ability question{};
+      question.call = c.kind;
+      question.dtype = c.dtype;
+      question.b_dtype = c.b_dtype;
+      // Units are a question of casts and products.
+      if (const octavo_ability answer = device_.ask(question); answer.decision == OCTAVO_DECLINE)
+        lacks(answer, OCTAVO_REASON_KERNEL, "the kernels of this device lack a call of the backend",
+              c.name, kAnotherDevice);
+    }
+  }
   const Verdict &first_refusal() const { return refusal_; }
   // What was said about options that are accepted; empty: nothing.
   const char *remark() const { return remark_; }
@@ -216,7 +236,10 @@ class Verdicts {
  private:
   void need(const octavo_ability &answer, uint32_t reason, const char *text, std::string what,
             Remedy remedy = kAnotherDevice) {
-    if (device_.serves(answer)) return;
+    if (!device_.serves(answer)) lacks(answer, reason, text, std::move(what), remedy);
+  }
+  void lacks(const octavo_ability &answer, uint32_t reason, const char *text, std::string what,
+             Remedy remedy) {
     if (answer.evidence.size > 0)
       what += ": " + std::string(answer.evidence.data, answer.evidence.size);
     decline(reason, text, remedy, std::move(what));

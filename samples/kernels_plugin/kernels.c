@@ -1,0 +1,328 @@
+/* kernels.c: the least kernels that train: FP8 with one scale a tensor, current scaling.
+ *
+ * The device is a stand-in, whose memory is the CPU's and whose streams finish every call at once.
+ * Put yours where the loops are. Every number is fixed by octavo/kernels.h to the last bit, but the
+ * order of a product's additions, so compile without fused multiply-adds.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "octavo/kernels.h"
+#include "octavo/memory.h"
+#include "octavo/plugin.h"
+
+/* [device] */
+enum { kDeviceType = 12, kDevices = 1 }; /* DLPack's type, as in the manifest; how many there are */
+
+struct device {
+  const octavo_host *host;
+};
+
+#define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
+
+static octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
+  octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT, .level = OCTAVO_LEVEL_DEVICE};
+  v.decision = OCTAVO_ACCEPT_EMULATED;
+  v.text = TEXT("the device computes FP8 in fp32 arithmetic");
+  v.evidence = TEXT("a stand-in on the CPU"); /* the device's name, for reports */
+  if (d.type != kDeviceType || d.index < 0 || d.index >= kDevices) {
+    v.decision = OCTAVO_DECLINE;
+    v.reason = OCTAVO_REASON_DEVICE;
+    v.text = TEXT("there is no such device: expected index 0");
+    v.evidence = TEXT("");
+  }
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+static octavo_status fail(const struct device *d, octavo_status code, const char *text) {
+  octavo_diagnostic m = {.size = sizeof m, .kind = OCTAVO_KIND_DIAGNOSTIC, .code = code};
+  m.severity = OCTAVO_SEVERITY_ERROR;
+  m.domain = TEXT("kernels_plugin");
+  m.text = (octavo_str){text, strlen(text)};
+  d->host->diagnose(d->host->ctx, &m);
+  return code;
+}
+
+static octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
+  if (d.type != kDeviceType || d.index < 0 || d.index >= kDevices) return OCTAVO_UNSUPPORTED;
+  struct device *opened = malloc(sizeof *opened);
+  if (!opened) return OCTAVO_RESOURCE;
+  opened->host = host;
+  *ctx = opened;
+  return OCTAVO_OK;
+}
+static void close_device(void *ctx) {
+  free(ctx);
+}
+
+static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
+  (void)ctx;
+  out->id = TEXT("kernels_plugin");
+  out->flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
+  out->alignment = 1;
+  return OCTAVO_OK;
+}
+/* [/device] */
+
+/* [ability] */
+static int is_code(uint32_t dtype) {
+  return dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
+}
+static int is_plain(uint32_t dtype) {
+  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16;
+}
+
+/* What these kernels execute: a backend that needs more is refused before it runs. */
+static int executes(const octavo_ability *q) {
+  if (q->granularity != OCTAVO_PER_TENSOR || q->b_granularity != OCTAVO_PER_TENSOR) return 0;
+  switch (q->call) {
+    case OCTAVO_KIND_QUANTIZE: return is_code(q->dtype) && q->flags == 0;
+    case OCTAVO_KIND_GEMM:
+      if (is_plain(q->dtype) && is_plain(q->b_dtype)) return q->flags < OCTAVO_GEMM_B_PACKED;
+      return is_code(q->dtype) && is_code(q->b_dtype) && q->flags == 0;
+    case OCTAVO_KIND_SUM: return is_plain(q->dtype);
+    case OCTAVO_KIND_COPY: return 1;
+    default: return 0;
+  }
+}
+static octavo_status ability(void *ctx, octavo_ability *q) {
+  (void)ctx;
+  const int known = executes(q);
+  q->decision = known ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
+  q->evidence = known ? TEXT("") : TEXT("kernels_plugin does not have it");
+  return OCTAVO_OK;
+}
+static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
+  (void)ctx, (void)call;
+  *bytes = 0;
+  return OCTAVO_OK;
+}
+/* [/ability] */
+
+/* [numbers] */
+static float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+static uint32_t to_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+struct format {
+  int mantissa, bias;
+  uint8_t largest;
+};
+static struct format format_of(uint32_t dtype) {
+  return dtype == OCTAVO_E4M3FN ? (struct format){3, 7, 0x7E} : (struct format){2, 15, 0x7B};
+}
+
+/* Nearest, ties to even, with subnormals; overflow and infinity give the largest code. */
+static uint8_t encode(uint32_t dtype, float value) {
+  const struct format f = format_of(dtype);
+  const uint8_t sign = (uint8_t)((to_bits(value) >> 24) & 0x80);
+  if (isnan(value)) return sign | 0x7F;
+  if (value == 0) return sign;
+  if (isinf(value)) return sign | f.largest;
+  int exponent;
+  const float fraction = frexpf(fabsf(value), &exponent); /* in [0.5, 1) */
+  const int lowest = 2 - f.bias; /* frexp's exponent of the smallest normal number */
+  const int shift = exponent < lowest ? f.mantissa + 1 - (lowest - exponent) : f.mantissa + 1;
+  const float units = rintf(ldexpf(fraction, shift)); /* exact before the rounding */
+  const int base = exponent < lowest ? 0 : (exponent - lowest) << f.mantissa;
+  const long code = base + (long)units;
+  return sign | (uint8_t)(code > f.largest ? f.largest : code);
+}
+static float decode(uint32_t dtype, uint8_t code) {
+  const struct format f = format_of(dtype);
+  const int exponent = (code & 0x7F) >> f.mantissa, low = code & ((1 << f.mantissa) - 1);
+  const float sign = code & 0x80 ? -1.0f : 1.0f;
+  if ((code & 0x7F) > f.largest) return dtype == OCTAVO_E5M2 && low == 0 ? sign * INFINITY : NAN;
+  return exponent == 0
+             ? sign * ldexpf((float)low, 1 - f.bias - f.mantissa)
+             : sign * ldexpf((float)(low + (1 << f.mantissa)), exponent - f.bias - f.mantissa);
+}
+
+static float load(const octavo_tensor *t, int64_t row, int64_t col) {
+  const int64_t at = row * t->stride + col;
+  if (t->dtype == OCTAVO_F32) return ((const float *)t->data)[at];
+  if (t->dtype == OCTAVO_BF16) return from_bits((uint32_t)((const uint16_t *)t->data)[at] << 16);
+  return decode(t->dtype, ((const uint8_t *)t->data)[at]);
+}
+static void store(octavo_tensor *t, int64_t row, int64_t col, float value) {
+  const int64_t at = row * t->stride + col;
+  if (t->dtype == OCTAVO_F32) {
+    ((float *)t->data)[at] = value;
+  } else if (t->dtype == OCTAVO_BF16) {
+    const uint32_t bits = to_bits(value);
+    const uint32_t rounded = bits + 0x7FFF + ((bits >> 16) & 1);
+    ((uint16_t *)t->data)[at] = (uint16_t)((isnan(value) ? bits | 0x400000 : rounded) >> 16);
+  } else {
+    ((uint8_t *)t->data)[at] = encode(t->dtype, value);
+  }
+}
+/* [/numbers] */
+
+/* [quantize] */
+static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale, int turned) {
+  for (int64_t r = 0; out && r < out->rows; ++r)
+    for (int64_t c = 0; c < out->cols; ++c) {
+      const int64_t row = turned ? c : r, col = turned ? r : c;
+      const int inside = row < in->rows && col < in->cols;
+      store(out, r, c, inside ? load(in, row, col) * scale : 0.0f);
+    }
+}
+
+static octavo_status quantize(void *ctx, const octavo_quantize *c) {
+  const octavo_tensor *in = c->in;
+  if (!is_plain(in->dtype) || c->in_scale_inv || c->counter || c->flags || c->rounding ||
+      c->rule > OCTAVO_RULE_QUOTIENT ||
+      (c->out_scale_inv && c->out_scale_inv->granularity != OCTAVO_PER_TENSOR))
+    return fail(ctx, OCTAVO_UNSUPPORTED,
+                "quantize: expected float32 or bfloat16, one scale, given or the quotient");
+  float amax = 0;
+  int nonfinite = 0;
+  for (int64_t r = 0; r < in->rows; ++r)
+    for (int64_t i = 0; i < in->cols; ++i) {
+      const float value = fabsf(load(in, r, i));
+      if (value > amax) amax = value; /* a NaN is no maximum */
+      nonfinite |= !isfinite(value);
+    }
+  float scale = c->scale ? *c->scale : 1.0f, amax_used = amax;
+  if (amax < c->eps) amax_used = c->eps;
+  if (c->rule == OCTAVO_RULE_QUOTIENT && amax_used > 0 && !isinf(amax_used)) {
+    scale = c->format_max / amax_used;
+    if (isinf(scale)) scale = FLT_MAX;
+  }
+  write_codes(c->out, in, scale, 0);
+  write_codes(c->out_t, in, scale, 1);
+  if (c->out_scale_inv && (c->out || c->out_t)) *(float *)c->out_scale_inv->data = 1.0f / scale;
+  if (c->out_t_scale_inv && c->out_t) *(float *)c->out_t_scale_inv->data = 1.0f / scale;
+  if (c->amax && amax > *c->amax) *c->amax = amax; /* atomically, where calls run at once */
+  if (c->nonfinite && nonfinite) *c->nonfinite = 1;
+  return OCTAVO_OK;
+}
+/* [/quantize] */
+
+/* [gemm] */
+/* Codes have one scale each and K contiguous; plain operands have none, in either order. */
+static int is_operand(const octavo_tensor *t, const octavo_scale *scale_inv, int turned) {
+  return scale_inv ? scale_inv->granularity == OCTAVO_PER_TENSOR && !turned : is_plain(t->dtype);
+}
+static float element(const octavo_tensor *t, int64_t row, int64_t k, int turned) {
+  return turned ? load(t, k, row) : load(t, row, k);
+}
+static float value_of(const octavo_scale *s) {
+  return s ? *(const float *)s->data : 1.0f;
+}
+
+static octavo_status gemm(void *ctx, const octavo_gemm *c) {
+  const int a_km = c->layout & OCTAVO_GEMM_A_KM, b_kn = c->layout & OCTAVO_GEMM_B_KN;
+  if (!is_operand(c->a, c->a_scale_inv, a_km) || !is_operand(c->b, c->b_scale_inv, b_kn) ||
+      (c->layout & OCTAVO_GEMM_B_PACKED) || c->bias_after || !is_plain(c->d->dtype))
+    return fail(ctx, OCTAVO_UNSUPPORTED, "gemm: expected codes with one scale, or plain operands");
+  const float scale = value_of(c->a_scale_inv) * value_of(c->b_scale_inv);
+  const int64_t length = a_km ? c->a->rows : c->a->cols;
+  for (int64_t m = 0; m < c->d->rows; ++m)
+    for (int64_t n = 0; n < c->d->cols; ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < length; ++k)
+        sum += element(c->a, m, k, a_km) * element(c->b, n, k, b_kn);
+      float value = sum * scale;
+      if (c->bias) value += load(c->bias, 0, n);
+      if (c->accumulate) value += load(c->d, m, n);
+      store(c->d, m, n, value);
+    }
+  return OCTAVO_OK;
+}
+/* [/gemm] */
+
+/* [rest] */
+static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
+  if (!is_plain(c->in->dtype) || c->in_scale_inv)
+    return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected float32 or bfloat16");
+  float *out = c->out;
+  for (int64_t i = 0; i < c->in->cols; ++i) {
+    double total = 0, segment = 0, piece = 0; /* of all, 256 and 32 rows */
+    for (int64_t r = 0; r < c->in->rows; ++r) {
+      piece += load(c->in, r, i);
+      const int last = r + 1 == c->in->rows;
+      if (last || (r + 1) % 32 == 0) segment += piece, piece = 0;
+      if (last || (r + 1) % 256 == 0) total += segment, segment = 0;
+    }
+    out[i] = c->accumulate ? out[i] + (float)total : (float)total;
+  }
+  return OCTAVO_OK;
+}
+
+static octavo_status copy(void *ctx, const octavo_copy *c) {
+  (void)ctx;
+  if (c->bytes > 0 && c->in) memmove(c->out, c->in, c->bytes);
+  if (c->bytes > 0 && !c->in) memset(c->out, 0, c->bytes);
+  return OCTAVO_OK;
+}
+/* [/rest] */
+
+/* [memory] */
+static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
+  *out = NULL;
+  if (bytes == 0) return OCTAVO_OK;
+  *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *out ? OCTAVO_OK : fail(ctx, OCTAVO_RESOURCE, "allocate: no memory");
+}
+static void release(void *ctx, void *data) {
+  (void)ctx;
+  free(data);
+}
+static octavo_status copy_now(void *ctx, void *to, const void *from, uint64_t bytes) {
+  (void)ctx;
+  if (bytes > 0) memcpy(to, from, bytes);
+  return OCTAVO_OK;
+}
+static octavo_status synchronize(void *ctx) {
+  (void)ctx;
+  return OCTAVO_OK;
+}
+/* [/memory] */
+
+/* [plugin] */
+static const octavo_kernels kKernels = {.size = sizeof(octavo_kernels),
+                                        .kind = OCTAVO_KIND_KERNELS,
+                                        .probe_device = probe_device,
+                                        .open_device = open_device,
+                                        .close_device = close_device,
+                                        .describe = describe,
+                                        .ability = ability,
+                                        .workspace_bytes = workspace_bytes,
+                                        .quantize = quantize,
+                                        .gemm = gemm,
+                                        .sum_rows = sum_rows,
+                                        .copy = copy};
+static const octavo_memory kMemory = {
+    sizeof(octavo_memory), OCTAVO_KIND_MEMORY, allocate, release, copy_now, synchronize};
+static const void *get_interface(octavo_str id) {
+  if (id.size == strlen(OCTAVO_KERNELS_ID) && !memcmp(id.data, OCTAVO_KERNELS_ID, id.size))
+    return &kKernels;
+  if (id.size == strlen(OCTAVO_MEMORY_ID) && !memcmp(id.data, OCTAVO_MEMORY_ID, id.size))
+    return &kMemory;
+  return NULL;
+}
+static const octavo_plugin kPlugin = {.size = sizeof(octavo_plugin),
+                                      .kind = OCTAVO_KIND_PLUGIN,
+                                      .abi_major = OCTAVO_ABI_MAJOR,
+                                      .abi_minor = OCTAVO_TARGET_MINOR,
+                                      .id = OCTAVO_STR(OCTAVO_PLUGIN_ID),
+                                      .version = OCTAVO_STR(OCTAVO_PLUGIN_VERSION),
+                                      .get_interface = get_interface};
+
+octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  *out = &kPlugin;
+  return OCTAVO_OK;
+}
+/* [/plugin] */

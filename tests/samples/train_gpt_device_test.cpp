@@ -1,0 +1,88 @@
+// Trainings on kernels of third parties: a device that liboctavo knows nothing of but its manifest.
+#include <gmock/gmock.h>
+
+#include "samples/train_gpt/model/error.h"
+#include "tests/samples/replica_group.h"
+
+namespace gpt {
+namespace {
+
+using testing::HasSubstr;
+
+// Before the first run, whose options are the whole configuration but for this.
+class ThirdParties : public testing::Environment {
+ public:
+  void SetUp() override { setenv("OCTAVO_PLUGIN_PATH", OCTAVO_DEVICES_DIR, 1); }
+};
+const auto *const third_parties = testing::AddGlobalTestEnvironment(new ThirdParties);
+
+Options on(const std::string &device, const std::string &kernels = "auto") {
+  Options options = tiny();
+  options.steps = 4;
+  options.device = device;
+  options.fused = Fused::kNo;  // the least table has no prologue
+  options.config = gpt_test::test_directory() + "/octavo.toml";
+  gpt_test::write_text(options.config,
+                       "layers.min_gain = \"off\"\ndevice.kernels = \"" + kernels + "\"\n");
+  return options;
+}
+
+void expect_numbers_of_cpu(const char *run, const std::string &device, const std::string &kernels,
+                           const std::string &reported) {
+  const RunResult cpu = train_once(on("cpu"), run, 1);
+  const RunResult other = train_once(on(device, kernels), run, 1);
+  ASSERT_EQ(other.steps.size(), 4u);
+  EXPECT_EQ(numbers(other), numbers(cpu)) << run;
+  EXPECT_THAT(other.report, HasSubstr(reported));
+  for (const Placement &p : other.placements) EXPECT_EQ(p.where, other.backend) << p.layer;
+}
+
+// The first device that they accept is the second one.
+TEST(Devices, all_backends_train_on_a_whole_table) {
+  for (const char *run : {"te:recipe=delayed,telemetry=true", "te:recipe=current", "te:recipe=mx",
+                          "msamp:opt_level=O1", "msamp:opt_level=O3"})
+    expect_numbers_of_cpu(run, "npu", "kernels-npu", "npu:1 (made up), kernels kernels-npu");
+}
+
+// Bit-equal: what the contract leaves open, the order of a product's additions, is as on the CPU.
+TEST(Devices, the_least_table_trains_current_scaling) {
+  expect_numbers_of_cpu("te:recipe=current", "npu", "kernels_plugin",
+                        "npu:0 (a stand-in on the CPU), kernels kernels_plugin");
+}
+
+TEST(Devices, kernels_of_the_cpu_are_replaced_where_device_kernels_names_others) {
+  expect_numbers_of_cpu("te:recipe=delayed", "cpu", "kernels-cpu2",
+                        "cpu:0 (made up), kernels kernels-cpu2");
+}
+
+std::string refusal(const std::string &run, const std::string &device, const std::string &kernels) {
+  try {
+    train_once(on(device, kernels), run, 1);
+  } catch (const std::exception &e) {
+    return e.what();
+  }
+  return "it trained";
+}
+
+TEST(Devices, what_kernels_lack_is_refused_by_name_before_the_first_step) {
+  EXPECT_THAT(refusal("te:recipe=delayed", "npu", "kernels_plugin"),
+              HasSubstr("lack a call of the backend\n    found: delayed_scale_update: "
+                        "kernels_plugin does not have it"));
+  EXPECT_THAT(refusal("te:recipe=mx", "npu", "kernels_plugin"),
+              HasSubstr("lack a product of the recipe"));
+  const std::string msamp = refusal("msamp:opt_level=O2", "npu", "kernels_plugin");
+  EXPECT_THAT(msamp, HasSubstr("float16 with scales of tensors: kernels_plugin does not have"));
+  EXPECT_THAT(msamp, HasSubstr("adam_step: kernels_plugin does not have it"));
+}
+
+// In the order of the search, which is that of names: kernels-broken refuses every device.
+TEST(Devices, auto_asks_one_after_the_other_and_says_who_answered_what) {
+  const RunResult found = train_once(on("npu"), "te:recipe=current", 1);
+  EXPECT_THAT(found.report, HasSubstr("npu:1 (made up), kernels kernels-npu"));
+  EXPECT_THAT(refusal("te:recipe=current", "npu", "kernels-broken"),
+              HasSubstr("kernels kernels-broken: it is broken\n    found: made up"));
+  EXPECT_THAT(refusal("te:recipe=current", "nqu", "auto"), HasSubstr("did you mean \"npu\"?"));
+}
+
+}  // namespace
+}  // namespace gpt
