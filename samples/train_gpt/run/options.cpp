@@ -25,52 +25,7 @@ constexpr const char *kFooter = R"(Runs (--run, --backend):
   Default with octavo.toml: fp32 bf16 config
   Default without:          fp32 bf16 reference te:recipe=delayed te:recipe=current msamp
 
-Ranks (--ranks):
-  Data parallel training: each rank has a model of its own and takes an equal share of every batch;
-  gradients are averaged over the ranks. A backend may share optimizer states out.
-  [distributed] engine of octavo.toml chooses what a rank is, and the numbers are the same:
-    threads  a thread of this program, as many as --ranks says
-    mpi      a process, as many as were started by: mpirun -n 4 train_gpt octavo.toml ...
-    nccl     a process with the GPU of its LOCAL_RANK, started by torchrun --no-python
-  Rank 0 prints and writes. --threads are then shared by the ranks of a machine.
-
-Checkpoints (--save, --save-every, --keep, --resume):
-  --save writes one after the last step of each run, also when it is interrupted or ended early by
-  --stop-after; --save-every N also after every N-th step. --keep K leaves the last K of a run, the
-  newest named first in DIR/RUN/latest. One program at a time saves into DIR/RUN.
-  --resume goes on from the newest, with the same command line but for --ranks, --threads, --out,
-  --stop-after and the options of saving: every number is the one that the run would have computed
-  in one go.
-
-Statistics of casts (--telemetry-every):
-  A backend that offers them (te:telemetry=true) records in every N-th step and in the last one, for
-  x, w and dy of each layer: amax, scale, elements that saturated, elements that became 0, and the
-  signal-to-noise ratio of the cast. Each is a line of metrics.jsonl; the report has the worst.
-
-Norms and GELU (--fused):
-  no     the program's own loops
-  apply  by the backend's octavo.fused/1, a call of its own before each linear
-  yes    by the same interface in one call with the linear: the bits of apply, without its tensor
-  A layer that cannot be fused takes apply; runs and layers without the interface take no.
-
-Device (--device), which overrides [device] kind of octavo.toml:
-  On a GPU the calls of the backend run there, with its states and low-bit weights; x, y and
-  gradients are copied for each call, since the loops of this program stay on the CPU. Ranks share
-  the GPU. The numbers are the CPU's where the kernels add up in its order, as cuBLASLt does not.
-
-Faults (--inject-inf):
-  Of all backward calls of linear layers one in N, by a generator with --seed, gets a dy with one
-  infinite element. Such a step is skipped: no weight changes. The report counts these steps.
-
-Rounding alone (--nudge):
-  Training is chaotic: two runs that differ in one last bit end apart. --nudge moves one weight that
-  every step reads, the first of the positions, by one unit in the last place before the first step.
-  How far a run then ends from the same one without it is what rounding alone does.
-
-Processors (--portable):
-  The loops of this program use fused multiply-adds where the processor has them, so its losses differ
-  in the last digits between processors. --portable takes the loops that every processor has: slower,
-  and the same bits on all of them. What backends compute has the same bits anyway.
+samples/README.md, section train_gpt, has what the other options do.
 
 Exit codes:
   0    done
@@ -148,9 +103,9 @@ bool parse_options(int argc, char **argv, Options &options) {
       {"--batch", &options.batch, 1, 65'536, "sequences of a step"},
       {"--sample-bytes", &options.sample_bytes, 0, 1'000'000, "length of the continuation"},
       {"--telemetry-every", &options.telemetry_every, 0, 10'000'000,
-       "steps between samples of cast statistics, see below; 0: none"},
+       "steps between samples of cast statistics; 0: none"},
       {"--inject-inf", &options.inject_inf, 0, 1'000'000'000,
-       "one infinite gradient in N backward calls, see below; 0: none"}};
+       "one infinite gradient in N backward calls; 0: none"}};
   for (const Number &n : numbers)
     app.add_option(n.name, *n.value, n.help)
         ->type_name("N")
@@ -169,7 +124,7 @@ bool parse_options(int argc, char **argv, Options &options) {
   const auto not_empty = [](const std::string &path) {
     return path.empty() ? "expected a directory, found an empty argument" : std::string();
   };
-  app.add_option("--save", options.save, "directory of checkpoints, see below")
+  app.add_option("--save", options.save, "directory of checkpoints")
       ->type_name("DIR")
       ->check(not_empty);
   app.add_option("--resume", options.resume, "checkpoints to go on from")
@@ -190,13 +145,13 @@ bool parse_options(int argc, char **argv, Options &options) {
       ->type_name("SHARE")
       ->check(problem_of<double>)
       ->capture_default_str();
-  app.add_flag("--nudge", options.nudge, "move one weight by one unit at first, see below");
-  app.add_flag("--portable", options.portable, "the same bits on every processor, see below");
+  app.add_flag("--nudge", options.nudge, "move one weight by one unit in the last place at first");
+  app.add_flag("--portable", options.portable, "the same bits on every processor");
   app.add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
-  app.add_option("--device", options.device, "where the backend computes, see below")
+  app.add_option("--device", options.device, "where the backend computes, over [device] kind")
       ->type_name("cpu|cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--fused", fused, "who computes norms and GELU, see below")
+  app.add_option("--fused", fused, "who computes norms and GELU")
       ->type_name("no|apply|yes")
       ->capture_default_str();
   try {
