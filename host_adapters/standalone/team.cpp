@@ -62,7 +62,7 @@ Distributed read_distributed(const std::string &config_path) {
   expect(
       found.status == OCTAVO_OK, config_path, "a configuration that Octavo can read",
       "octavo_settings answered status " + std::to_string(found.status) + said(found.diagnostics),
-      "follow the messages above; `octavo config check` prints every value");
+      "follow the messages above; `octavo config show` prints every value");
   const auto value = [&](const char *key) { return found.values.at(key).text; };
   Distributed d;
   d.engine = value("distributed.engine");
