@@ -5,7 +5,7 @@
 
 #include "common.h"
 #include "sdk/cli/bench/advice.h"
-#include "sdk/cli/estimate/sizes.h"
+#include "sdk/cli/estimate/model_options.h"
 #include "sdk/cli/page.h"
 #include "sdk/cli/written.h"
 #include "sdk/src/base/failure.h"
@@ -14,17 +14,14 @@ namespace octavo::cli {
 namespace {
 
 struct Advise {
-  Request request;
-  std::string model;
-  std::vector<std::string> backends;
-  uint64_t batch = 0, sequence = 0;
+  estimate::ModelOptions options;
   double seconds = 3;
-  bool json = false;
 };
 
 // What is measured, and what follows.
 struct Advice {
-  std::string kind, kernels;
+  estimate::Shapes model;
+  std::string kernels;
   bool is_emulated = false;
   std::vector<bench::Measured> shapes;
   std::vector<bench::Choice> choices;
@@ -42,15 +39,16 @@ std::string shape_text(const bench::Shape &s) {
 }
 
 Advice measure_all(const Advise &a) {
-  const estimate::Shapes model = estimate::read_shapes(a.model);
-  const uint64_t rows = a.batch * a.sequence;
-  estimate::sizes_of(a.model, model, rows);
+  const estimate::Shapes model = estimate::read_shapes(a.options.model);
+  const uint64_t rows = a.options.rows();
+  estimate::sizes_of(a.options.model, model, rows);
   std::vector<estimate::Named> backends;
-  for (const std::string &text : a.backends.empty() ? advised_backends() : a.backends)
+  for (const std::string &text :
+       a.options.backends.empty() ? advised_backends() : a.options.backends)
     backends.push_back(estimate::parse_named(text));
   Advice out;
-  out.kind = model.kind;
-  bench::Meter meter(a.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
+  out.model = model;
+  bench::Meter meter(a.options.request.settings(), backends, static_cast<int64_t>(rows), a.seconds);
   const std::vector<bench::Shape> shapes = bench::shapes_of(model);
   for (const bench::Shape &s : shapes) {
     say_error("measuring %s, shape %zu of %zu\n", shape_text(s).c_str(), out.shapes.size() + 1,
@@ -67,18 +65,14 @@ Advice measure_all(const Advise &a) {
 }
 
 std::vector<std::string> skipped(const Advice &all, const bench::Choice &choice) {
-  return bench::patterns(all.shapes, choice.faster, all.kind == "shapes" ? "" : "*");
+  return bench::patterns(all.shapes, choice.faster, all.model.kind == "shapes" ? "" : "*");
 }
 
 void print_json(const Advise &a, const Advice &all) {
-  estimate::Json j = {{"octavo", octavo::version()},
-                      {"model", a.model},
-                      {"kind", all.kind},
-                      {"rows", a.batch * a.sequence},
-                      {"kernels", all.kernels},
-                      {"emulated", all.is_emulated},
-                      {"shapes", estimate::Json::array()},
-                      {"choices", estimate::Json::array()}};
+  estimate::Json j = estimate::json_of_model(a.options, all.model);
+  j["kernels"] = all.kernels;
+  j["emulated"] = all.is_emulated;
+  j["shapes"] = j["choices"] = estimate::Json::array();
   for (const bench::Measured &m : all.shapes) {
     estimate::Json one = {{"n", m.shape.n}, {"k", m.shape.k}, {"linears", m.shape.linears}};
     if (!m.bf16.empty()) one["bf16_seconds"] = bench::median(m.bf16);
@@ -172,10 +166,9 @@ void print_configuration(const Advice &all, const bench::Choice &choice) {
 
 void print_advice(const Advise &a, const Advice &all) {
   const Page page;
-  page.row("model", concat(a.model, " (", all.kind, "): ", all.linears, " linears of ",
-                           all.shapes.size(), " shapes"));
-  page.row("batch", concat(a.batch, a.batch == 1 ? " sequence of " : " sequences of ", a.sequence,
-                           ": ", a.batch * a.sequence, " rows; x, weights and dy in bf16"));
+  page.row("model", concat(a.options.model, " (", all.model.kind, "): ", all.linears,
+                           " linears of ", all.shapes.size(), " shapes"));
+  page.row("batch", a.options.batch_text() + "; x, weights and dy in bf16");
   if (!all.kernels.empty())
     page.row("kernels", concat(all.kernels, all.is_emulated ? ", without units for FP8" : ""));
   page.row("measured",
@@ -210,14 +203,14 @@ void print_advice(const Advise &a, const Advice &all) {
 int run_advise(const Advise &a) {
   try {
     const Advice all = measure_all(a);
-    if (a.json)
+    if (a.options.json)
       print_json(a, all);
     else
       print_advice(a, all);
     bool refused = all.kernels.empty();
     for (const bench::Measured &m : all.shapes)
       for (const bench::Timed &t : m.backends)
-        refused = refused || (!a.backends.empty() && !t.refused.empty());
+        refused = refused || (!a.options.backends.empty() && !t.refused.empty());
     return refused ? kRefused : kOk;
   } catch (const Failure &f) {
     return failed(f);
@@ -233,31 +226,13 @@ void add_bench(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
       "bench", "Measure a model's linears here, in bf16 and by backends, and say what is faster");
   auto a = std::make_shared<Advise>();
-  command
-      ->add_option("model", a->model,
-                   "a config.json of Hugging Face, or a shapes file (docs/estimate.md)")
-      ->required()
-      ->check(problem_of_empty);
-  a->request.add_config_options(*command);
-  a->request.set_default("layers.min_gain=off");  // small layers are measured, too
-  command
-      ->add_option("--backend", a->backends,
-                   "this backend instead of five recipes of te and msamp's O2, as in "
-                   "te:recipe=block; may be given several times")
-      ->check(problem_of_empty)
-      ->allow_extra_args(false);
-  command->add_option("--batch", a->batch, "sequences of a step on this device")
-      ->required()
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--sequence", a->sequence, "tokens of a sequence")
-      ->required()
-      ->check(CLI::Range(1, 1 << 24));
+  a->options.add(*command, "five recipes of te and msamp's O2", true);
+  a->options.request.set_default("layers.min_gain=off");  // small layers are measured, too
   command
       ->add_option("--seconds", a->seconds,
                    "of measuring for each shape of a weight; at least five rounds run")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command->add_flag("--json", a->json, "print JSON");
   command->footer(
       "Exit codes: 0 done; 1 nothing that was asked for runs here; 2 wrong arguments, model or "
       "configuration; 3 another failure");

@@ -123,7 +123,6 @@ void add_estimate(CLI::App &app, int &exit);
 void add_import(CLI::App &app, int &exit);
 void add_init(CLI::App &app, int &exit);
 void add_man(CLI::App &app, int &exit);
-void add_plan(CLI::App &app, int &exit);
 void add_plugin(CLI::App &app, int &exit);
 void add_probe(CLI::App &app, int &exit);
 void add_report(CLI::App &app, int &exit);

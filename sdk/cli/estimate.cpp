@@ -1,88 +1,209 @@
-// octavo estimate: the memory that a model needs, by what the backends themselves describe.
+// octavo estimate: the memory that a model needs, by what the backends themselves describe; with
+// --mesh what each rank keeps and sends, for more ranks than this machine has.
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "common.h"
 #include "sdk/cli/estimate/ledger.h"
+#include "sdk/cli/estimate/model_options.h"
 #include "sdk/cli/estimate/print.h"
-#include "sdk/cli/estimate/sizes.h"
 #include "sdk/cli/page.h"
+#include "sdk/cli/plan/ranks.h"
+#include "sdk/cli/plan/wire.h"
 #include "sdk/src/base/failure.h"
 
 namespace octavo::cli {
 namespace {
 
 struct Estimate {
-  Request request;
-  std::string model;
-  std::vector<std::string> backends;
-  uint64_t batch = 0, sequence = 0;
-  bool json = false;
+  estimate::ModelOptions options;
+  std::string mesh, parallel, gather = "values", dtype = "float32", gradients = "all";
 };
 
-std::vector<estimate::Column> columns_of(const Estimate &e, const estimate::Shapes &shapes,
-                                         uint64_t rows) {
-  std::vector<estimate::Column> all = {estimate::host_column("fp32", shapes, rows, false),
-                                       estimate::host_column("bf16", shapes, rows, true)};
-  std::vector<std::string> backends = e.backends;
+// On a mesh, what its ranks keep and send.
+struct OnMesh {
+  plan::Ranks ranks;
+  plan::Wire wire;
+};
+// A way to train: what one process keeps, or the rank that keeps most.
+struct Way {
+  estimate::Column column;
+  std::optional<OnMesh> on = {};
+};
+
+struct Estimated {
+  estimate::Shapes shapes;
+  estimate::Sizes sizes;
+  std::optional<plan::Mesh> mesh;
+  std::vector<Way> ways;
+};
+
+Way on_mesh(const Estimate &e, const std::string &backend, const estimate::Shapes &shapes,
+            const plan::Mesh &mesh) {
+  Way way;
+  const estimate::Model model =
+      estimate::seal_model(e.options.request.settings(), estimate::parse_named(backend), shapes);
+  const std::string refused =
+      model.refused.empty() ? plan::refusal_of(model, mesh, e.gather == "fp8") : model.refused;
+  if (refused.empty()) {
+    const plan::Gather gather = {e.gather == "fp8", e.dtype == "float32" ? 4u : 2u};
+    const plan::Means means = e.gradients == "owner" ? plan::Means::kOwner : plan::Means::kAll;
+    way.on = {plan::ranks_of(model, mesh, e.options.rows()),
+              plan::wire_of(model, mesh, gather, means)};
+    way.column = way.on->ranks.of_fullest;
+  }
+  way.column.name = backend;
+  way.column.refused = refused;
+  return way;
+}
+
+plan::Mesh mesh_of(const Estimate &e) {
+  const plan::Mesh mesh = plan::parse_mesh(e.mesh, e.parallel);
+  if (!mesh.is_sharded() && (e.gather != "values" || e.dtype != "float32"))
+    throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gather, --dtype: expected fully_shard, ",
+                  "which gathers weights, found ddp; add --parallel fsdp");
+  if (mesh.is_sharded() && e.gradients != "all")
+    throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gradients: expected ddp, in which every ",
+                  "rank has the whole model, found fully_shard; add --parallel ddp");
+  return mesh;
+}
+
+Estimated estimated(const Estimate &e) {
+  Estimated all;
+  if (!e.mesh.empty()) all.mesh = mesh_of(e);
+  const std::string &model = e.options.model;
+  all.shapes = estimate::read_shapes(model);
+  all.sizes = estimate::sizes_of(model, all.shapes, e.options.rows());
+  std::vector<std::string> backends = e.options.backends;
+  if (backends.empty() && all.mesh && all.mesh->is_sharded()) backends = {"te"};
   if (backends.empty()) backends = estimate::usual_backends();
+  if (!all.mesh) {
+    all.ways.push_back({estimate::host_column("fp32", all.shapes, e.options.rows(), false)});
+    all.ways.push_back({estimate::host_column("bf16", all.shapes, e.options.rows(), true)});
+  }
   for (const std::string &text : backends)
-    all.push_back(
-        estimate::backend_column(e.request.settings(), estimate::parse_named(text), shapes, rows));
+    all.ways.push_back(all.mesh ? on_mesh(e, text, all.shapes, *all.mesh)
+                                : Way{estimate::backend_column(e.options.request.settings(),
+                                                               estimate::parse_named(text),
+                                                               all.shapes, e.options.rows())});
   return all;
 }
 
-void print_json(const Estimate &e, const estimate::Shapes &shapes, const estimate::Sizes &sizes,
-                const std::vector<estimate::Column> &columns) {
-  estimate::Json j = {{"octavo", octavo::version()}, {"model", e.model},
-                      {"kind", shapes.kind},         {"parameters", sizes.parameters},
-                      {"linears", sizes.linears},    {"parameters_of_linears", sizes.in_linears},
-                      {"rows", e.batch * e.sequence}};
+estimate::Json json_of(const estimate::Column &c) {
+  estimate::Json j;
+  for (size_t i = 0; i < estimate::kParts; ++i) j["bytes"][estimate::kPartNames[i]] = c.bytes[i];
+  j["total"] = c.total();
+  return j;
+}
+
+estimate::Json json_of(const OnMesh &on) {
+  estimate::Json j = {{"weights_gathered_as_codes", on.wire.gathered_codes},
+                      {"fullest", json_of(on.ranks.of_fullest)},
+                      {"least", json_of(on.ranks.of_least)},
+                      {"all", json_of(on.ranks.of_all)}};
+  j["fullest"]["rank"] = on.ranks.fullest;
+  j["least"]["rank"] = on.ranks.least;
+  j["wire"] = estimate::Json::array();
+  for (const plan::Operation &o : on.wire.operations)
+    j["wire"].push_back({{"what", o.what},
+                         {"collective", o.collective},
+                         {"ranks", o.ranks},
+                         {"calls", o.calls},
+                         {"given", o.given},
+                         {"sent", o.sent}});
+  j["sent"] = on.wire.sent();
+  return j;
+}
+
+void print_json(const Estimate &e, const Estimated &all) {
+  estimate::Json j = estimate::json_of_model(e.options, all.shapes);
+  j["parameters"] = all.sizes.parameters;
+  j["linears"] = all.sizes.linears;
+  j["parameters_of_linears"] = all.sizes.in_linears;
+  if (all.mesh)
+    j["mesh"] = {{"parallel", all.mesh->parallel},
+                 {"ranks", all.mesh->world()},
+                 {"replicas", all.mesh->replicas},
+                 {"shards", all.mesh->shards}};
   j["columns"] = estimate::Json::array();
-  for (const estimate::Column &c : columns) {
-    estimate::Json one = {{"name", c.name}};
-    if (!c.refused.empty()) {
-      one["refused"] = c.refused;
+  for (const Way &way : all.ways) {
+    estimate::Json one = {{"name", way.column.name}};
+    if (!way.column.refused.empty()) {
+      one["refused"] = way.column.refused;
     } else {
-      one["linears_in_fp8"] = c.in_fp8;
-      for (size_t i = 0; i < estimate::kParts; ++i)
-        one["bytes"][estimate::kPartNames[i]] = c.bytes[i];
-      one["total"] = c.total();
+      one["linears_in_fp8"] = way.column.in_fp8;
+      one.update(way.on ? json_of(*way.on) : json_of(way.column));
     }
     j["columns"].push_back(one);
   }
   put_json(j);
 }
 
-void print_estimate(const Estimate &e, const estimate::Shapes &shapes, const estimate::Sizes &sizes,
-                    const std::vector<estimate::Column> &columns) {
+void print_wire(const Page &page, const Way &way) {
+  page.line(concat("On the wire, bytes of a rank in a step: ", way.column.name));
+  char text[160];
+  const auto row = [&](const char *what, const char *collective, const std::string &ranks,
+                       const std::string &calls, const std::string &given,
+                       const std::string &sent) {
+    std::snprintf(text, sizeof text, "  %-17s %-18s %5s %6s %13s %13s", what, collective,
+                  ranks.c_str(), calls.c_str(), given.c_str(), sent.c_str());
+    page.line(text);
+  };
+  row("of", "collective", "ranks", "calls", "given", "sent");
+  for (const plan::Operation &o : way.on->wire.operations)
+    row(o.what.c_str(), o.collective.c_str(), std::to_string(o.ranks), std::to_string(o.calls),
+        estimate::grouped(o.given), estimate::grouped(o.sent));
+  row("sum", "", "", "", "", estimate::grouped(way.on->wire.sent()));
+}
+
+void print_mesh(const Page &page, const plan::Mesh &mesh) {
+  page.row("mesh", concat(mesh.world(), " ranks, ", mesh.parallel, ": ", mesh.replicas,
+                          mesh.replicas == 1 ? " replica" : " replicas", " of ", mesh.shards,
+                          mesh.shards == 1 ? " shard" : " shards"));
+}
+
+void print_estimate(const Estimate &e, const Estimated &all) {
   const Page page;
-  page.row("model", concat(e.model, " (", shapes.kind, "): ", sizes.parameters, " parameters, ",
-                           sizes.in_linears, " of them in ", sizes.linears, " linears"));
-  if (e.batch > 0)
-    page.row("batch", concat(e.batch, e.batch == 1 ? " sequence of " : " sequences of ", e.sequence,
-                             ": ", e.batch * e.sequence,
-                             " rows; saved: what linears keep from forward to backward"));
+  page.row("model", concat(e.options.model, " (", all.shapes.kind, "): ", all.sizes.parameters,
+                           " parameters, ", all.sizes.in_linears, " of them in ", all.sizes.linears,
+                           " linears"));
+  if (all.mesh) print_mesh(page, *all.mesh);
+  if (e.options.rows() > 0)
+    page.row("batch", e.options.batch_text() + (all.mesh ? " on each rank"
+                                                         : "; saved: what linears keep from "
+                                                           "forward to backward"));
   page.line();
-  estimate::print_table(columns, e.batch > 0);
-  page.line();
-  estimate::print_bars(columns);
+  if (all.mesh) page.line("Memory of the rank that holds most");
+  std::vector<estimate::Column> columns;
+  for (const Way &way : all.ways) columns.push_back(way.column);
+  estimate::print_table(columns, e.options.rows() > 0,
+                        all.mesh ? "refused, see below" : "does not run here");
+  if (!all.mesh) {
+    page.line();
+    estimate::print_bars(columns);
+  }
+  for (const Way &way : all.ways) {
+    if (!way.on) continue;
+    page.line();
+    print_wire(page, way);
+    if (e.gather == "fp8")
+      page.more(concat(way.on->wire.gathered_codes, " of ", all.sizes.linears,
+                       " weights are gathered as codes, the others as values"));
+  }
   for (const estimate::Column &c : columns)
     if (!c.refused.empty()) page.row("refused", c.name + ": " + c.refused);
 }
 
 int run_estimate(const Estimate &e) {
   try {
-    const estimate::Shapes shapes = estimate::read_shapes(e.model);
-    const uint64_t rows = e.batch * e.sequence;
-    const estimate::Sizes sizes = estimate::sizes_of(e.model, shapes, rows);
-    const std::vector<estimate::Column> columns = columns_of(e, shapes, rows);
-    if (e.json)
-      print_json(e, shapes, sizes, columns);
+    const Estimated all = estimated(e);
+    if (e.options.json)
+      print_json(e, all);
     else
-      print_estimate(e, shapes, sizes, columns);
-    for (const estimate::Column &c : columns)
-      if (!c.refused.empty() && !e.backends.empty()) return kRefused;
+      print_estimate(e, all);
+    for (const Way &way : all.ways)
+      if (!way.column.refused.empty() && !e.options.backends.empty()) return kRefused;
   } catch (const Failure &f) {
     return failed(f);
   }
@@ -93,32 +214,32 @@ int run_estimate(const Estimate &e) {
 
 void add_estimate(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
-      "estimate", "Show the memory that training a model needs, in fp32, in bf16 and by backends");
+      "estimate", "Show the memory that training a model needs, also on many ranks");
   auto e = std::make_shared<Estimate>();
-  command
-      ->add_option("model", e->model,
-                   "a config.json of Hugging Face, or a shapes file (docs/estimate.md)")
-      ->required()
-      ->check(problem_of_empty);
-  e->request.add_config_options(*command);
-  command
-      ->add_option("--backend", e->backends,
-                   "this backend instead of te and the levels of msamp, as in "
-                   "msamp:opt_level=O3; may be given several times")
-      ->check(problem_of_empty)
-      ->allow_extra_args(false);
-  CLI::Option *batch =
-      command->add_option("--batch", e->batch, "sequences of a step; adds what linears save")
-          ->check(CLI::Range(1, 1 << 20));
-  CLI::Option *sequence =
-      command->add_option("--sequence", e->sequence, "tokens of a sequence, with --batch")
-          ->check(CLI::Range(1, 1 << 24))
-          ->needs(batch);
-  batch->needs(sequence);
-  command->add_flag("--json", e->json, "print JSON");
+  e->options.add(*command, "te and the levels of msamp", false);
+  const auto mesh = command->add_option("--mesh", e->mesh,
+                                        "also what ranks send: as many, as 64, or replicas and "
+                                        "shards, as 8x8");
+  mesh->check(problem_of_empty);
+  const auto add = [&](const char *name, std::string &value, const char *text,
+                       std::vector<std::string> choices) {
+    command->add_option(name, value, text)->check(CLI::IsMember(std::move(choices)))->needs(mesh);
+  };
+  add("--parallel", e->parallel,
+      "ddp: each rank has the whole model, a backend may share states out; fsdp: fully_shard, HSDP "
+      "on a mesh of two dimensions. Usual: ddp of one, fsdp of two",
+      {"ddp", "fsdp"});
+  add("--gather", e->gather, "what fully_shard gathers of weights: values or fp8",
+      {"values", "fp8"});
+  add("--gradients", e->gradients,
+      "who gets the means of gradients in slots: all ranks, or owner: the rank that steps the "
+      "parameter, as shard_optimizer_state of Python. Usual: all",
+      {"all", "owner"});
+  add("--dtype", e->dtype, "of gathered values: float32, bfloat16 or float16",
+      {"float32", "bfloat16", "float16"});
   command->footer(
-      "Exit codes: 0 done; 1 a backend that --backend names does not run here; 2 wrong arguments, "
-      "model or configuration");
+      "Exit codes: 0 done; 1 a backend that --backend names does not run here or on this mesh; 2 "
+      "wrong arguments, model or configuration");
   command->callback([e, &exit] { exit = run_estimate(*e); });
 }
 

@@ -44,6 +44,7 @@ constexpr Moved kMoved[] = {
     {"config check", "check"},
     {"config --show-origin", "config show"},
     {"advise", "bench"},
+    {"plan", "estimate, with --mesh"},
     {"list", "plugin list"},
     {"new", "plugin new"},
     {"verify", "plugin verify"},
@@ -135,7 +136,6 @@ int main(int argc, char **argv) {
   octavo::cli::add_check(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_estimate(app, exit);
-  octavo::cli::add_plan(app, exit);
   octavo::cli::add_bench(app, exit);
   octavo::cli::add_run(app, exit);
   octavo::cli::add_report(app, exit);

@@ -1,5 +1,5 @@
-// octavo plan: meshes, the bytes that fully_shard was measured with, and what is refused. Against
-// ranks that train: tests/samples/train_gpt_plan_test.cpp.
+// octavo estimate --mesh: meshes, the bytes that fully_shard was measured with, and what is
+// refused. Against ranks that train: tests/samples/train_gpt_plan_test.cpp.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -24,7 +24,7 @@ class CliPlan : public Cli {
                                "vocab_size": 50257, "n_positions": 1024})");
   }
   Finished plan(const std::string &model, std::vector<std::string> more) {
-    more.insert(more.begin(), {"plan", dir / model});
+    more.insert(more.begin(), {"estimate", dir / model});
     return octavo(more);
   }
   // The first plan.
@@ -32,7 +32,7 @@ class CliPlan : public Cli {
     more.push_back("--json");
     const Finished f = plan(model, more);
     EXPECT_EQ(f.exit_code, 0) << f.err;
-    return json::parse(f.out, nullptr, false)["plans"][0];
+    return json::parse(f.out, nullptr, false)["columns"][0];
   }
   static json operation(const json &of, const std::string &what, const std::string &collective) {
     for (const json &o : of["wire"])
@@ -172,7 +172,8 @@ TEST_F(CliPlan, refuses_what_is_not_there_by_name) {
   refused({"--mesh", "8x8", "--gather", "fp8", "--backend", "reference"}, 1,
           "octavo.shard/1, reference has none; choose the backend te, or --gather values");
   refused({"--mesh", "8", "--backend", "absent"}, 1, "absent");
-  EXPECT_EQ(plan("model.json", {}).exit_code, 2);
+  EXPECT_EQ(plan("model.json", {"--parallel", "ddp"}).exit_code, 2);
+  EXPECT_EQ(octavo({"plan"}).err, "error: octavo plan is now octavo estimate, with --mesh\n");
 }
 
 }  // namespace

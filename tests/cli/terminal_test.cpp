@@ -119,7 +119,6 @@ TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
                                              {"plugin", "verify", kRaw},
                                              {"plugin", "try", kRaw},
                                              {"checkpoint", "show", named},
-                                             {"plan", named},
                                              {"plugin", "lock", named},
                                              {"plugin", "allow", named},
                                              {"init", "--output", named}}) {

@@ -1,4 +1,4 @@
-// A model of train_gpt as a shapes file of octavo estimate and octavo plan.
+// A model of train_gpt as a shapes file of octavo estimate.
 #ifndef TESTS_SAMPLES_MODEL_SHAPES_H
 #define TESTS_SAMPLES_MODEL_SHAPES_H
 

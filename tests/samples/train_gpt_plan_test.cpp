@@ -1,5 +1,5 @@
-// octavo plan against ranks that train: what each of them keeps and hands to collectives, to the
-// byte.
+// octavo estimate --mesh against ranks that train: what each of them keeps and hands to
+// collectives, to the byte.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -87,10 +87,11 @@ TEST_P(PlanOfTraining, is_what_ranks_keep_and_send) {
     replica.take_step(corpus, 1);
   });
 
-  const octavo::test::Finished f = octavo::test::run_program(
-      {OCTAVO_CLI, "plan", shapes, "--json", "--mesh", std::to_string(world), "--backend", name});
+  const octavo::test::Finished f =
+      octavo::test::run_program({OCTAVO_CLI, "estimate", shapes, "--json", "--mesh",
+                                 std::to_string(world), "--backend", name});
   ASSERT_EQ(f.exit_code, 0) << f.err;
-  const json plan = json::parse(f.out)["plans"][0];
+  const json plan = json::parse(f.out)["columns"][0];
   ASSERT_TRUE(plan.contains("wire")) << plan;
   std::map<std::string, uint64_t> expected;
   for (const json &o : plan["wire"]) {

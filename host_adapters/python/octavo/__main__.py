@@ -18,7 +18,7 @@ def program():
 
 
 # The commands that look for plugins.
-SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "env", "estimate", "init", "plan", "plugin list", "plugin lock",
+SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "env", "estimate", "init", "plugin list", "plugin lock",
              "plugin try", "plugin verify", "probe")
 
 

@@ -78,6 +78,12 @@ void print_table(const std::vector<Column> &columns, bool with_saved, const char
   }
 }
 
+std::string grouped(uint64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 void print_bars(const std::vector<Column> &columns) {
   const double most = static_cast<double>(largest(columns));
   const Page page;

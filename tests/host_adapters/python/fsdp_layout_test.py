@@ -1,4 +1,4 @@
-"""`octavo plan` has the bytes of ranks that this machine does not have: meshes of 8, 64 and 512 ranks, whose other ranks
+"""`octavo estimate --mesh` has the bytes of ranks that this machine does not have: meshes of 8, 64 and 512 ranks, whose other ranks
 torch's process group "fake" stands for. It exchanges nothing, so no step runs; memory is that of a model as it begins."""
 import json
 import subprocess
@@ -35,9 +35,9 @@ def sharded(mesh, recipe):
 
 def planned(folder, mesh, recipe):
     (folder / "shapes.json").write_text(json.dumps(SHAPES))
-    done = subprocess.run([program(), "plan", folder / "shapes.json", "--mesh", "x".join(map(str, mesh)), "--parallel", "fsdp",
+    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--mesh", "x".join(map(str, mesh)), "--parallel", "fsdp",
                            "--backend", f"te:recipe={recipe}", "--json"], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["plans"][0]["fullest"]["bytes"]
+    return json.loads(done.stdout)["columns"][0]["fullest"]["bytes"]
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "block", "mx"])
