@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdarg>
@@ -17,24 +19,50 @@
 #include <utility>
 
 #include "octavo/hpp/text.hpp"
+#include "sdk/cli/page.h"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 
 namespace octavo::cli {
 namespace {
 
-bool colour() {
+// --color, or the terminal and NO_COLOR.
+std::optional<bool> asked_colour;
+
+bool colour(std::FILE *to) {
+  if (asked_colour) return *asked_colour;
   const char *no = std::getenv("NO_COLOR");
-  return (no == nullptr || *no == '\0') && isatty(STDERR_FILENO) != 0;
+  return (no == nullptr || *no == '\0') && isatty(fileno(to)) != 0;
+}
+
+// Verdicts at the beginning of a line.
+constexpr std::pair<std::string_view, const char *> kStyles[] = {
+    {"error", "1;31"}, {"warning", "1;33"}, {"FAIL", "1;31"},   {"PASS", "1;32"},
+    {"pass", "1;32"},  {"fix first", "1"},  {"refused", "1;31"}};
+constexpr std::string_view kRuns = "runs       ";
+
+std::string styled(std::string_view text, const char *style) {
+  return "\033[" + std::string(style) + "m" + std::string(text) + "\033[0m";
+}
+
+std::string painted(std::string_view line) {
+  for (const auto &[word, style] : kStyles)
+    if (line.starts_with(word) && (line.size() == word.size() || !std::isalnum(line[word.size()])))
+      return styled(word, style) + std::string(line.substr(word.size()));
+  if (!line.starts_with(kRuns)) return std::string(line);
+  const std::string_view what = line.substr(kRuns.size());
+  const std::string_view first = what.substr(0, what.find(' '));
+  const char *style = first == "fp8" ? "1;32" : first == "nothing" ? "1;31" : "1;33";
+  return std::string(kRuns) + styled(first, style) + std::string(what.substr(first.size()));
 }
 
 void print_diagnostic(void *, const octavo_diagnostic *d) {
   if (d->severity < OCTAVO_SEVERITY_WARNING) return;
   const bool error = d->severity == OCTAVO_SEVERITY_ERROR;
-  const char *word = error ? "error" : "warning";
-  const char *on = colour() ? (error ? "\033[1;31m" : "\033[1;33m") : "";
-  std::fprintf(stderr, "%s%s%s", on, word, *on ? "\033[0m" : "");
-  say_error(": %.*s\n", static_cast<int>(d->text.size), d->text.data);
+  // One message a line; what is indented belongs to the line before it.
+  for (const std::string &line : split_lines(std::string(view(d->text))))
+    say_error("%s%s\n", line.starts_with(" ") ? "" : error ? "error: " : "warning: ", line.c_str());
 }
 
 void put(std::FILE *to, const char *format, std::va_list values) {
@@ -46,10 +74,27 @@ void put(std::FILE *to, const char *format, std::va_list values) {
   va_end(again);
   if (!text.empty()) text.pop_back();
   const std::string plain = plain_lines(text, SIZE_MAX);
-  std::fwrite(plain.data(), 1, plain.size(), to);
+  const bool paint = colour(to);
+  static std::FILE *inside = nullptr;  // of a line that has no end yet
+  std::string shown;
+  for (size_t at = 0; at < plain.size();) {
+    const size_t end = std::min(plain.find('\n', at), plain.size() - 1) + 1;
+    const std::string_view line(plain.data() + at, end - at);
+    const bool whole = line.ends_with('\n');
+    const std::string_view words = line.substr(0, line.size() - (whole ? 1 : 0));
+    shown += paint && inside != to ? painted(words) : std::string(words);
+    if (whole) shown += '\n';
+    inside = whole ? nullptr : to;
+    at = end;
+  }
+  std::fwrite(shown.data(), 1, shown.size(), to);
 }
 
 }  // namespace
+
+void set_colour(std::optional<bool> always) {
+  asked_colour = always;
+}
 
 const octavo_host *console_host() {
   static const octavo_host host = [] {
@@ -90,6 +135,24 @@ void Request::add_format_options(CLI::App &app) {
   app.add_flag("--json", json_, "print JSON");
 }
 
+// A row goes on below its text, and a line of a row two columns further. What can be pasted stays
+// one line.
+static void print_wrapped_line(void *, octavo_str text) {
+  const std::string line = plain_text(std::string(view(text)), SIZE_MAX);
+  const size_t indent = line.find_first_not_of(' ');
+  if (columns_of(line) <= page_columns() || indent == std::string::npos ||
+      line.find("apply: ") != std::string::npos)
+    return print_line(line);
+  const bool is_row = indent == 0 && line.find("  ") < kRowIndent;
+  const size_t further = is_row ? kRowIndent : indent + 2;
+  std::string front = line.substr(0, is_row ? kRowIndent : indent);
+  const size_t columns = page_columns() > further + 20 ? page_columns() - further : 20;
+  for (const std::string &part : wrapped(line.substr(front.size()), columns)) {
+    print_line(front + part);
+    front = std::string(further, ' ');
+  }
+}
+
 std::function<void()> printer(CLI::App &command, int &exit, Report report,
                               std::shared_ptr<Request> request) {
   if (request == nullptr) request = std::make_shared<Request>();
@@ -98,7 +161,9 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report,
   request->add_format_options(command);
   return [request, report, &exit] {
     exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      return report(&d, request->format(), print_report_line, nullptr);
+      // On a terminal, text for people is wrapped at its width.
+      const bool wraps = !request->is_json() && isatty(STDOUT_FILENO) != 0;
+      return report(&d, request->format(), wraps ? print_wrapped_line : print_report_line, nullptr);
     }));
   };
 }
@@ -235,10 +300,10 @@ int become_python(std::vector<std::string> arguments, const char *needs) {
   return kInternal;
 }
 
-void add_python_option(CLI::App &app, std::string &program) {
-  app.add_option("--python", program,
-                 "also ask this Python for its octavo and torch, as in --python python3")
-      ->check(problem_of_empty);
+std::string versions() {
+  const octavo_str version = octavo_version();
+  return "octavo " + std::string(view(version)) + ", ABI " + std::to_string(OCTAVO_ABI_MAJOR) +
+         "." + std::to_string(OCTAVO_ABI_MINOR) + ", headers " + OCTAVO_ABI_HEADERS;
 }
 
 }  // namespace octavo::cli

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class Request {
   using Question = std::function<octavo_status(const octavo_open_desc &)>;
   octavo_status ask(const Question &question) const;
   octavo_str format() const;
+  bool is_json() const { return json_; }
 
  private:
   std::string config_path_;
@@ -71,8 +73,12 @@ std::string list_json(const octavo::Settings &settings);
 // manifest next to it, becomes the name, and its directory the first that is searched.
 std::string plugin_of(const std::string &target);
 
+// --color: always, never; nothing: on a terminal, where NO_COLOR does not forbid it.
+void set_colour(std::optional<bool> always);
+
 // The one way of words to stdout and stderr. Whatever file or plugin they come from, what would
-// command a terminal is shown as an escape; lines and tabs stay.
+// command a terminal is shown as an escape; lines and tabs stay. Verdicts at the beginning of a
+// line have a colour.
 [[gnu::format(printf, 1, 2)]] void say(const char *format, ...);
 [[gnu::format(printf, 1, 2)]] void say_error(const char *format, ...);
 void print_line(const std::string &text);
@@ -95,9 +101,6 @@ void put_json(const Json &value) {
 // needs it, and returns the exit code.
 int become_python(std::vector<std::string> arguments, const char *needs);
 
-// --python, for doctor and env.
-void add_python_option(CLI::App &app, std::string &program);
-
 // Of the library at run time and of the ABI, in one line.
 std::string versions();
 
@@ -118,16 +121,12 @@ void add_checkpoint(CLI::App &app, int &exit);
 void add_completion(CLI::App &app, int &exit);
 void add_config(CLI::App &app, int &exit);
 void add_doctor(CLI::App &app, int &exit);
-void add_env(CLI::App &app, int &exit);
 void add_estimate(CLI::App &app, int &exit);
-void add_import(CLI::App &app, int &exit);
 void add_init(CLI::App &app, int &exit);
 void add_man(CLI::App &app, int &exit);
 void add_plugin(CLI::App &app, int &exit);
-void add_probe(CLI::App &app, int &exit);
 void add_report(CLI::App &app, int &exit);
 void add_run(CLI::App &app, int &exit);
-void add_version(CLI::App &app, int &exit);
 // Of `octavo plugin`.
 void add_allow(CLI::App &plugin, int &exit);
 void add_check_elf(CLI::App &plugin, int &exit);

@@ -21,12 +21,8 @@ struct Place {
 
 constexpr Place kPlaces[] = {
     {"octavo", "", "octavo init --yes && octavo check octavo.toml"},
-    {"octavo init", "Start", "octavo init --yes"},
-    {"octavo import", "Start", "octavo import config.yaml"},
+    {"octavo init", "Start", "octavo init --from config.yaml"},
     {"octavo doctor", "Start", "octavo doctor octavo.toml"},
-    {"octavo env", "Start", "octavo env"},
-    {"octavo probe", "Start", "octavo probe"},
-    {"octavo version", "Start", "octavo version"},
     {"octavo check", "Start", "octavo check octavo.toml --set fp8.te.recipe=current"},
     {"octavo config", "Start", "octavo config show octavo.toml"},
     {"octavo config show", "Commands", "octavo config show octavo.toml"},

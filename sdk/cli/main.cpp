@@ -45,6 +45,10 @@ constexpr Moved kMoved[] = {
     {"config --show-origin", "config show"},
     {"advise", "bench"},
     {"plan", "estimate, with --mesh"},
+    {"import", "init --from"},
+    {"probe", "doctor"},
+    {"env", "doctor --anonymous"},
+    {"version", "--version"},
     {"list", "plugin list"},
     {"new", "plugin new"},
     {"verify", "plugin verify"},
@@ -121,6 +125,26 @@ std::vector<std::string> words_of(int argc, char **argv) {
   return words;
 }
 
+// --color stands anywhere, but among the arguments of another program.
+std::string take_colour(std::vector<std::string> &words) {
+  if (words[0] == "run") return {};
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i] != "--color" && !words[i].starts_with("--color=")) continue;
+    const bool is_apart = words[i] == "--color";
+    const std::string value = !is_apart              ? words[i].substr(8)
+                              : i + 1 < words.size() ? words[i + 1]
+                                                     : "";
+    if (value != "auto" && value != "always" && value != "never")
+      return "--color: expected auto, always or never, found \"" + value + "\"";
+    if (value != "auto") octavo::cli::set_colour(value == "always");
+    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+    words.erase(at, at + (is_apart ? 2 : 1));
+    --i;
+  }
+  if (words.empty()) words.emplace_back("--help");
+  return {};
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -128,11 +152,7 @@ int main(int argc, char **argv) {
   app.require_subcommand(1);
   int exit = octavo::cli::kOk;
   octavo::cli::add_init(app, exit);
-  octavo::cli::add_import(app, exit);
   octavo::cli::add_doctor(app, exit);
-  octavo::cli::add_env(app, exit);
-  octavo::cli::add_probe(app, exit);
-  octavo::cli::add_version(app, exit);
   octavo::cli::add_check(app, exit);
   octavo::cli::add_config(app, exit);
   octavo::cli::add_estimate(app, exit);
@@ -147,8 +167,11 @@ int main(int argc, char **argv) {
   app.footer(
       "Exit codes: 0 done; 1 nothing that the configuration allows can run here; 2 wrong arguments "
       "or configuration; 3 another failure; 4 of doctor: something runs, but not in FP8");
+  std::string colour;  // take_colour has read it
+  app.add_option("--color", colour, "auto, always or never; with any command");
   octavo::cli::set_help(app);
   std::vector<std::string> words = words_of(argc, argv);
+  if (const std::string problem = take_colour(words); !problem.empty()) return wrong_input(problem);
   if (const std::string problem = problem_of_command(app, words); !problem.empty())
     return wrong_input(problem);
   try {

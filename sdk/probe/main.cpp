@@ -94,7 +94,7 @@ octavo::Verdict fault_of(const octavo::Manifest &manifest, const std::string &fa
           OCTAVO_REASON_PROBE,
           manifest.library + ": " + fault,
           "stage " + std::string(octavo::stage_name(stage)) + ", " + manifest.library,
-          "install a corrected build; octavo probe --retry tries the same file again"};
+          "install a corrected build; octavo doctor --retry tries the same file again"};
 }
 
 void try_plugin(const octavo::Manifest &manifest) {

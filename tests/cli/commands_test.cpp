@@ -1,4 +1,4 @@
-// plugin list, probe, version, config show, and what wrong arguments get: exit codes and where
+// plugin list, version, config show, and what wrong arguments get: exit codes and where
 // words go.
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -19,25 +19,15 @@ using testing::Not;
 class CliCommands : public Cli {};
 
 TEST_F(CliCommands, version) {
-  const Finished f = octavo({"version"});
-  EXPECT_EQ(f.exit_code, 0);
-  const octavo_str v = octavo_version();
-  EXPECT_EQ(f.out, "octavo " + std::string(v.data, v.size) +
-                       ", ABI 1.0, headers " OCTAVO_ABI_HEADERS "\n");
-  EXPECT_EQ(f.err, "");
-}
-
-TEST_F(CliCommands, version_as_json) {
-  const json j = by_schema("version", octavo({"version", "--json"}));
-  EXPECT_EQ("octavo " + j["octavo"].get<std::string>() + ", ABI " + j["abi"].get<std::string>() +
-                ", headers " + j["headers"].get<std::string>() + "\n",
-            octavo({"version"}).out);
-}
-
-TEST_F(CliCommands, version_as_a_flag) {
   const Finished f = octavo({"--version"});
   EXPECT_EQ(f.exit_code, 0);
-  EXPECT_EQ(f.out, octavo({"version"}).out);
+  EXPECT_EQ(f.err, "");
+  const json j = by_schema("doctor", octavo({"doctor", "--json"}));
+  EXPECT_EQ(j["headers"], OCTAVO_ABI_HEADERS);
+  const octavo_str v = octavo_version();
+  EXPECT_EQ(j["octavo"], std::string(v.data, v.size));
+  EXPECT_EQ(f.out, "octavo " + j["octavo"].get<std::string>() + ", ABI " +
+                       j["abi"].get<std::string>() + ", headers " OCTAVO_ABI_HEADERS "\n");
 }
 
 TEST_F(CliCommands, a_misspelt_command_is_not_a_missing_one) {
@@ -62,6 +52,9 @@ TEST_F(CliCommands, earlier_names_point_to_the_commands_of_today) {
            {{"config", "--show-origin"}, "octavo config --show-origin is now octavo config show"},
            {{"advise", "--help"}, "octavo advise is now octavo bench"},
            {{"list"}, "octavo list is now octavo plugin list"},
+           {{"probe", "--retry"}, "octavo probe is now octavo doctor"},
+           {{"env"}, "octavo env is now octavo doctor --anonymous"},
+           {{"version"}, "octavo version is now octavo --version"},
            {{"check-elf", "a.so"}, "octavo check-elf is now octavo plugin check-elf"}}) {
     const Finished f = octavo(words);
     EXPECT_EQ(f.exit_code, 2) << words[0];
@@ -125,7 +118,7 @@ TEST_F(CliCommands, an_empty_argument_is_no_path) {
 }
 
 TEST_F(CliCommands, output_that_cannot_be_written_is_a_failure) {
-  for (const std::string command : {"plugin list", "check", "--help", "version"}) {
+  for (const std::string command : {"plugin list", "check", "--help", "--version"}) {
     const Finished f =
         run_program({"/bin/sh", "-c", std::string(OCTAVO_CLI) + " " + command + " > /dev/full"});
     EXPECT_EQ(f.exit_code, 3) << command;
@@ -220,8 +213,7 @@ TEST_F(CliCommands, wrong_arguments) {
                                              {"config"},
                                              {"plugin"},
                                              {"check", "--set", "nothing"},
-                                             {"check", "--set", "=3"},
-                                             {"probe", "a.toml"}}) {
+                                             {"check", "--set", "=3"}}) {
     const Finished f = octavo(arguments);
     EXPECT_EQ(f.exit_code, 2) << testing::PrintToString(arguments);
     EXPECT_EQ(f.out, "") << testing::PrintToString(arguments);
@@ -271,14 +263,6 @@ TEST_F(CliCommands, list_json_says_why_one_is_not_usable) {
     }
   }
   EXPECT_EQ(refused, 1);
-}
-
-TEST_F(CliCommands, probe) {
-  const Finished text = octavo({"probe"});
-  EXPECT_EQ(text.exit_code, 0);
-  EXPECT_EQ(text.err, "");
-  EXPECT_THAT(text.out, HasSubstr("\ncuda       "));
-  EXPECT_TRUE(json::parse(octavo({"probe", "--json"}).out).contains("cpu"));
 }
 
 TEST_F(CliCommands, config_check_of_a_good_file) {

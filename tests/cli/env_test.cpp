@@ -1,10 +1,11 @@
-// octavo env: what a report needs is in it, and what somebody would not publish is not.
+// octavo doctor --anonymous: what a report needs is in it, and what somebody would not publish is
+// not.
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "octavo/octavo.h"
-#include "tests/cli/cli.h"
+#include "tests/cli/schema.h"
 
 namespace octavo::test {
 namespace {
@@ -25,16 +26,17 @@ class CliEnv : public Cli {
 TEST_F(CliEnv, holds_what_a_report_needs) {
   environment.set("OCTAVO_MIXED_PRECISION", "fp8");
   environment.set("OCTAVO_FP8_FAKE_COUNT", "7");
-  const Finished f = with_fake({"env", "--set", "fp8.backend=fake"});
-  const json j = json::parse(with_fake({"env", "--json", "--set", "fp8.backend=fake"}).out);
+  const Finished f = with_fake({"doctor", "--anonymous", "--set", "fp8.backend=fake"});
+  const json j = by_schema(
+      "doctor", with_fake({"doctor", "--anonymous", "--json", "--set", "fp8.backend=fake"}));
   environment.unset("OCTAVO_FP8_FAKE_COUNT");
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr(", ABI 1.0, headers " OCTAVO_ABI_HEADERS "\n"));
-  for (const char *row : {"build      ", "\nsystem     ", "\ncpu        ", "\ncuda       ",
-                          "\nruns       fp8 by fake 1.2.3, kernels cpu.",
-                          "fake          1.2.3   accepted\n           ",
-                          "OCTAVO_FP8_FAKE_COUNT = 7\n", "OCTAVO_MIXED_PRECISION = fp8\n"})
+  for (const char *row :
+       {"build      ", "\nsystem     ", "\nmachine    ", "\ngpu        ", "\nkernels    cpu.",
+        "\nruns       fp8 by fake 1.2.3\n", "fake          1.2.3   accepted\n           ",
+        "OCTAVO_FP8_FAKE_COUNT = 7\n", "OCTAVO_MIXED_PRECISION = fp8\n"})
     EXPECT_THAT(f.out, HasSubstr(row));
   EXPECT_EQ(j["backend"]["id"], "fake");
   EXPECT_EQ(j["variables"]["OCTAVO_FP8_FAKE_COUNT"], "7");
@@ -66,7 +68,7 @@ TEST_F(CliEnv, holds_nothing_private) {
   const std::string wrong = dir.write("home/planted_user/wrong.toml", "[fp8]\nplanted_key = 1\n");
   for (const std::vector<std::string> &more :
        {std::vector<std::string>{config}, {}, {config, "--json"}, {wrong}, {wrong, "--json"}}) {
-    std::vector<std::string> arguments = {"env"};
+    std::vector<std::string> arguments = {"doctor", "--anonymous"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Finished f = octavo(arguments);
     EXPECT_EQ(f.exit_code, 0);
@@ -85,10 +87,10 @@ TEST_F(CliEnv, holds_nothing_private) {
 
 TEST_F(CliEnv, says_what_is_wrong_by_its_reason) {
   put_fake(dir, "plugins", "check_declines");
-  const json j = json::parse(with_fake({"env", "--json", "--set", "fp8.backend=fake"}).out);
+  const json j = by_schema(
+      "doctor", with_fake({"doctor", "--anonymous", "--json", "--set", "fp8.backend=fake"}));
   EXPECT_TRUE(j["runs"].is_null());
-  EXPECT_EQ(j["first_finding"],
-            json({{"severity", "error"}, {"about", "run"}, {"reason", "device"}}));
+  EXPECT_EQ(j["first"], json({{"severity", "error"}, {"about", "run"}, {"reason", "device"}}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// octavo import: what becomes of each key of Accelerate and DeepSpeed, and what is refused.
+// octavo init --from: what becomes of each key of Accelerate and DeepSpeed, and what is refused.
 #include <filesystem>
 
 #include "tests/cli/schema.h"
@@ -20,11 +20,11 @@ class CliImport : public Cli {
   Finished import(const std::string &text, std::vector<std::string> more = {},
                   const std::string &name = "config.yaml") {
     source = dir.write(name, text);
-    more.insert(more.begin(), {"import", source, "--output", out});
+    more.insert(more.begin(), {"init", "--from", source, "--output", out});
     return octavo(more);
   }
   Finished kwargs(std::vector<std::string> words) {
-    words.insert(words.begin(), {"import", "--output", out, "--force", "--kwargs"});
+    words.insert(words.begin(), {"init", "--output", out, "--force", "--kwargs"});
     return octavo(words);
   }
   // The result without its comments, after `octavo config show` accepted it.
@@ -145,7 +145,7 @@ TEST_F(CliImport, as_json) {
   };
   Finished f = import(kGuide, {"--dry-run", "--json"});
   EXPECT_EQ(f.exit_code, 0) << f.err;
-  nlohmann::json j = by_schema("import", f);
+  nlohmann::json j = by_schema("init", f);
   EXPECT_EQ(j["written"], nullptr);
   EXPECT_FALSE(std::filesystem::exists(out));
   EXPECT_EQ(j["source"], source);
@@ -160,11 +160,11 @@ TEST_F(CliImport, as_json) {
   EXPECT_EQ(j["settings"]["fp8.te.margin"], 2);
   EXPECT_EQ(j["settings"]["fp8.te.use_autocast_during_eval"], true);
   f = import(kGuide, {"--json"});
-  EXPECT_EQ(by_schema("import", f)["written"], out);
+  EXPECT_EQ(by_schema("init", f)["written"], out);
   EXPECT_EQ(j["toml"], read_text(out));
   f = import("mixed_precision: fp8\nfp8_config:\n  interval: 4\n", {"--json", "--force"});
   EXPECT_EQ(f.exit_code, 1);
-  j = by_schema("import", f);
+  j = by_schema("init", f);
   EXPECT_EQ(j["refused"], 1);
   EXPECT_EQ(j["written"], nullptr);
   EXPECT_EQ(of(j, "fp8_config.interval")["outcome"], "refused");
@@ -172,7 +172,7 @@ TEST_F(CliImport, as_json) {
   f = import("fp8_config: [", {"--json", "--force"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_EQ(f.out, "");
-  EXPECT_EQ(octavo({"import", "--list-keys", "--json"}).exit_code, 2);
+  EXPECT_EQ(octavo({"init", "--list-keys", "--json"}).exit_code, 2);
 }
 
 TEST_F(CliImport, keys_that_are_refused_by_name) {
@@ -277,21 +277,21 @@ TEST_F(CliImport, bad_files_name_the_place) {
     EXPECT_EQ(f.out, "");
     EXPECT_THAT(f.err, AllOf(StartsWith("error: " + source + ":"), HasSubstr(says)));
   }
-  EXPECT_THAT(octavo({"import", dir.path(), "--dry-run"}).err,
+  EXPECT_THAT(octavo({"init", "--from", dir.path(), "--dry-run"}).err,
               HasSubstr(": expected a regular file, found a directory"));
-  EXPECT_THAT(octavo({"import", dir / "none", "--dry-run"}).err,
+  EXPECT_THAT(octavo({"init", "--from", dir / "none", "--dry-run"}).err,
               HasSubstr("/none: cannot be read: No such file or directory; "));
-  EXPECT_THAT(octavo({"import", "/dev/zero", "--dry-run"}).err,
+  EXPECT_THAT(octavo({"init", "--from", "/dev/zero", "--dry-run"}).err,
               HasSubstr("expected a regular file, found a device"));
-  EXPECT_EQ(octavo({"import"}).exit_code, 2);
+  EXPECT_EQ(octavo({"init", "--dry-run"}).exit_code, 2);
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST_F(CliImport, a_folder_that_is_not_there_or_is_the_output) {
   source = dir.write("config.yaml", kGuide);
-  EXPECT_THAT(octavo({"import", source, "--output", dir / "no/octavo.toml"}).err,
+  EXPECT_THAT(octavo({"init", "--from", source, "--output", dir / "no/octavo.toml"}).err,
               HasSubstr("no/octavo.toml: cannot be written: No such file or directory; "));
-  EXPECT_THAT(octavo({"import", source, "--force", "--output", dir.path()}).err,
+  EXPECT_THAT(octavo({"init", "--from", source, "--force", "--output", dir.path()}).err,
               HasSubstr(": expected the name of a file, found a directory; "));
 }
 
@@ -303,7 +303,7 @@ TEST_F(CliImport, precision_no_is_a_warning) {
 }
 
 TEST_F(CliImport, the_page_has_the_table_of_keys) {
-  const Finished f = octavo({"import", "--list-keys"});
+  const Finished f = octavo({"init", "--list-keys"});
   EXPECT_EQ(f.exit_code, 0);
   EXPECT_THAT(f.out, StartsWith("| Key | Where | Becomes | Note |\n|---|---|---|---|\n"));
   EXPECT_THAT(read_text(OCTAVO_SOURCE_DIR "/docs/import.md"), HasSubstr("\n" + f.out + "\n"));

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/cli.h"
 
@@ -93,7 +94,6 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   init.answer("E5M2", "2\r");  // HYBRID
   init.answer("[no]: ", "yes\n");
   init.answer("[*head*]: ", "none\n");
-  init.answer("nccl", std::string(kDown) + kEnter);  // mpi
   const std::string end = init.shown("");
   ASSERT_EQ(init.status(), 0) << end;
   const json report = explained();
@@ -102,7 +102,6 @@ TEST_F(CliInitKeys, choices_arrive_at_te) {
   EXPECT_EQ(report["options"]["fp8_format"]["value"], "HYBRID");
   EXPECT_EQ(report["options"]["use_autocast_during_eval"]["value"], true);
   EXPECT_THAT(end, HasSubstr("\nskip = []\r\n"));
-  EXPECT_THAT(end, HasSubstr("\nengine = \"mpi\"\r\n"));
 }
 
 TEST_F(CliInitKeys, the_terminal_is_as_before_after_each_way_out) {
@@ -119,6 +118,23 @@ TEST_F(CliInitKeys, the_terminal_is_as_before_after_each_way_out) {
   const int status = init.status();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+// What belongs to a report is wrapped at the width of the terminal, and what can be pasted is not.
+TEST_F(CliInitKeys, reports_are_as_wide_as_the_terminal) {
+  dir.make_directory("apart");  // from the plugins of the test
+  const std::string file = dir.write("apart/a.toml", "[fp8]\nbackend = \"absent\"\n");
+  Typed check({OCTAVO_CLI, "check", "--color", "never", file});
+  std::istringstream lines(check.shown(""));
+  size_t wrapped = 0;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of("\r") + 1);
+    const size_t word = line.find_first_not_of(' ');
+    const bool is_one_word = word != std::string::npos && line.find(' ', word) == std::string::npos;
+    EXPECT_TRUE(line.size() <= 60 || is_one_word || line.find("apply: ") != line.npos) << line;
+    wrapped += line.starts_with("        ") ? 1 : 0;
+  }
+  EXPECT_GT(wrapped, 2U);
 }
 
 TEST_F(CliInitKeys, a_terminal_without_escape_sequences_is_asked_line_by_line) {

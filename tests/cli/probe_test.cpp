@@ -1,7 +1,8 @@
-// octavo probe, run as a program: what one process leaves for the next.
+// The trial of plugins by octavo doctor, run as a program: what one process leaves for the next.
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <regex>
 
 #include "tests/cli/cli.h"
 
@@ -15,12 +16,13 @@ class CliProbe : public Cli {
  protected:
   CliProbe() { environment.set("XDG_CACHE_HOME", dir.make_directory("cache")); }
 
+  // The page, on one line.
   std::string probe(std::vector<std::string> more = {}) {
-    more.insert(more.begin(), "probe");
+    more.insert(more.begin(), "doctor");
     const Finished f = with_fake(std::move(more));
     EXPECT_EQ(f.exit_code, 0) << f.err;
     EXPECT_EQ(f.err, "");
-    return f.out;
+    return std::regex_replace(f.out, std::regex("\\s+"), " ");
   }
   // The one entry of the cache.
   std::string entry() const {
@@ -36,8 +38,8 @@ class CliProbe : public Cli {
     return st.st_mode & 07777;
   }
 
-  static constexpr const char *kProbed = "fake          accepted, probed in ";
-  static constexpr const char *kRemembered = "fake          accepted, remembered\n";
+  static constexpr const char *kProbed = "fake 1.2.3 accepted, probed in ";
+  static constexpr const char *kRemembered = "fake 1.2.3 accepted, remembered ";
 };
 
 TEST_F(CliProbe, is_remembered_until_the_file_changes) {
@@ -52,12 +54,12 @@ TEST_F(CliProbe, is_remembered_until_the_file_changes) {
 
 TEST_F(CliProbe, crash_is_remembered_until_retry) {
   put_fake(dir, "plugins", "load_crashes");
-  EXPECT_THAT(probe(), HasSubstr("fake          refused, probed in "));
+  EXPECT_THAT(probe(), HasSubstr("fake 1.2.3 refused, probed in "));
   const std::string again = probe();
-  EXPECT_THAT(again, HasSubstr("fake          refused, remembered refusal\n"));
-  EXPECT_THAT(again, HasSubstr("ended by signal 11 (SIGSEGV)\n"));
-  EXPECT_THAT(again, HasSubstr("remedy: install a corrected build; octavo probe --retry "));
-  EXPECT_THAT(probe({"--retry"}), HasSubstr("fake          refused, probed in "));
+  EXPECT_THAT(again, HasSubstr("fake 1.2.3 refused, remembered refusal "));
+  EXPECT_THAT(again, HasSubstr("ended by signal 11 (SIGSEGV) "));
+  EXPECT_THAT(again, HasSubstr("remedy: install a corrected build; octavo doctor --retry "));
+  EXPECT_THAT(probe({"--retry"}), HasSubstr("fake 1.2.3 refused, probed in "));
 }
 
 TEST_F(CliProbe, damaged_entry_is_rewritten) {
@@ -75,9 +77,8 @@ TEST_F(CliProbe, damaged_entry_is_rewritten) {
 
 TEST_F(CliProbe, directory_of_others_is_not_used) {
   dir.make_directory("cache/octavo", 0777);
-  EXPECT_THAT(probe(),
-              HasSubstr("nothing is remembered between processes: " + (dir / "cache/octavo") +
-                        " belongs to another user or can be written by others\n"));
+  EXPECT_THAT(probe(), HasSubstr("cache not used: " + (dir / "cache/octavo") +
+                                 " belongs to another user or can be written by others "));
   EXPECT_THAT(probe(), HasSubstr(kProbed));
 }
 

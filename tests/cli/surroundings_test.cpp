@@ -62,10 +62,10 @@ TEST_P(EachSurroundings, end_every_command_with_a_documented_code) {
   const Surroundings &s = GetParam();
   const std::string fake = " --set plugins.trust=dev --plugin-dir '" + (dir / "plugins") + "'";
   for (const std::string command :
-       {"plugin list", "check", "probe", "doctor", "env", "config show"})
+       {"plugin list", "check", "doctor", "doctor --anonymous", "config show"})
     EXPECT_EQ(run(command + fake, s).exit_code, s.exit_code) << command;
   for (const char *command :
-       {"--help", "version", "man", "completion bash", "plugin manifest a --version 1",
+       {"--help", "--version", "man", "completion bash", "plugin manifest a --version 1",
         "plugin verify reference --only load"})
     EXPECT_EQ(run(command, s).exit_code, s.exit_code) << command;
 }
@@ -116,9 +116,11 @@ TEST_F(CliSurroundings, files_of_other_centuries_are_remembered) {
     const Surroundings at{"", "HOME=\"$PWD\" exec", "", 0};
     run_program({"/bin/sh", "-c",
                  "touch -d " + time + " '" + (dir / "plugins/fake.so") + "' '" + dir.path() + "'"});
-    EXPECT_THAT(run("probe" + fake, at).out, HasSubstr("fake          accepted, probed in "))
+    EXPECT_THAT(run("doctor" + fake, at).out,
+                HasSubstr("fake          1.2.3   accepted, probed in "))
         << time;
-    EXPECT_THAT(run("probe" + fake, at).out, HasSubstr("fake          accepted, remembered\n"))
+    EXPECT_THAT(run("doctor" + fake, at).out,
+                HasSubstr("fake          1.2.3   accepted, remembered\n"))
         << time;
   }
 }
@@ -133,7 +135,7 @@ TEST_F(CliSurroundings, what_is_no_regular_file_is_refused_at_once) {
                                                {"config", "show"},
                                                {"plugin", "lock"},
                                                {"doctor"},
-                                               {"import", "--dry-run"},
+                                               {"init", "--dry-run", "--from"},
                                                {"report"},
                                                {"estimate"}}) {
       std::vector<std::string> whole = command;
@@ -150,12 +152,12 @@ TEST_F(CliSurroundings, nested_files_are_refused) {
   for (int i = 0; i < 1000000; ++i) deep += '[';
   const std::string closed = deep + std::string(1000000, ']') + "}";
   for (const std::string &text : {deep, closed})
-    for (const std::vector<std::string> &command :
-         std::vector<std::vector<std::string>>{{"report", dir.write("a.jsonl", text)},
-                                               {"report", dir.write("trainer_state.json", text)},
-                                               {"estimate", dir.write("config.json", text)},
-                                               {"import", dir.write("ds.json", text), "--dry-run"},
-                                               {"check", dir.write("octavo.toml", text)}})
+    for (const std::vector<std::string> &command : std::vector<std::vector<std::string>>{
+             {"report", dir.write("a.jsonl", text)},
+             {"report", dir.write("trainer_state.json", text)},
+             {"estimate", dir.write("config.json", text)},
+             {"init", "--from", dir.write("ds.json", text), "--dry-run"},
+             {"check", dir.write("octavo.toml", text)}})
       EXPECT_EQ(octavo(command).exit_code, 2) << command[0] << command[1];
 }
 

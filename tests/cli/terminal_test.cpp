@@ -44,6 +44,18 @@ TEST_F(CliTerminal, no_escape_codes_without_a_terminal) {
     EXPECT_THAT(with_fake({"check", format}).out, Not(HasSubstr("\033")));
 }
 
+TEST_F(CliTerminal, verdicts_have_colours_where_they_are_asked_for) {
+  EXPECT_THAT(octavo({"check", "--color", "always"}).out,
+              HasSubstr("runs       \033[1;32mfp8\033[0m\n"));
+  EXPECT_THAT(octavo({"--color=always", "doctor"}).out, HasSubstr("\n\033[1mfix first\033[0m  "));
+  EXPECT_THAT(octavo({"check", "--color", "always", "--set", "schema=2"}).err,
+              HasSubstr("\033[1;31merror\033[0m: "));
+  EXPECT_THAT(octavo({"check", "--color=never", "--set", "schema=2"}, true).err,
+              Not(HasSubstr("\033")));
+  EXPECT_EQ(octavo({"check", "--color", "red"}).err,
+            "error: --color: expected auto, always or never, found \"red\"\n");
+}
+
 // Escape, a C1 control, a delete, and characters that turn the direction of writing: as they are in
 // UTF-8, and as TOML writes them.
 const std::string kRaw = "\x1b[31m\xc2\x9b\x7f\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\x8f";
@@ -74,8 +86,7 @@ TEST_P(EachText, reaches_no_terminal_raw) {
                                              {"doctor", file, "--json"},
                                              {"plugin", "list", file},
                                              {"plugin", "list", file, "--json"},
-                                             {"probe", file},
-                                             {"env", file},
+                                             {"doctor", file, "--anonymous"},
                                              {"plugin", "lock", file},
                                              {"plugin", "allow", file}}) {
     const Finished f = with_fake(command);
@@ -106,14 +117,14 @@ TEST_F(CliTerminal, arguments_and_names_are_shown_as_escapes) {
                                              {"check", "--" + kRaw},
                                              {"check", "--set", kRaw + "=1"},
                                              {"check", "\xff\xfe"},
-                                             {"import", named},
-                                             {"import", dir / (kRaw + "none")},
-                                             {"import", "--dry-run", kRaw + "=1"},
+                                             {"init", "--from", named},
+                                             {"init", "--from", dir / (kRaw + "none")},
+                                             {"init", "--dry-run", "--kwargs", kRaw + "=1"},
                                              {"report", named},
                                              {"report", "\xff"},
                                              {"estimate", named},
                                              {"estimate", "\xff"},
-                                             {"probe", kRaw},
+                                             {"doctor", kRaw},
                                              {"plugin", "manifest", kRaw},
                                              {"plugin", "new", kRaw},
                                              {"plugin", "verify", kRaw},

@@ -34,10 +34,12 @@ SCREENS = {
 }
 WIDTH, LINE, LEFT, TOP = 700, 18, 14, 26
 STYLE = """text{font:13.5px ui-monospace,monospace;fill:#222;white-space:pre}.page{fill:#fcfcfa;stroke:#c8c8c4}
-.dim{fill:#8a8a86}.bar{fill:#dcdcd6}.bold{font-weight:bold}.red{fill:#b3261e;font-weight:bold}.command{fill:#1f5f9f}
+.dim{fill:#8a8a86}.bar{fill:#dcdcd6}.bold{font-weight:bold}.red{fill:#b3261e;font-weight:bold}.green{fill:#1b6e2e;font-weight:bold}
+.yellow{fill:#8a6100;font-weight:bold}.command{fill:#1f5f9f}
 @media (prefers-color-scheme:dark){text{fill:#e6e6e6}.page{fill:#1c1f26;stroke:#3a3f4a}.dim{fill:#8b909b}
-.bar{fill:#3a4250}.red{fill:#ff8a80}.command{fill:#8ec3ff}}"""
-CODES = {"0": "", "1": "bold", "2": "dim", "7": "bar", "1;31": "red"}
+.bar{fill:#3a4250}.red{fill:#ff8a80}.green{fill:#7ddc94}
+.yellow{fill:#ffd27a}.command{fill:#8ec3ff}}"""
+CODES = {"0": "", "1": "bold", "2": "dim", "7": "bar", "1;31": "red", "1;32": "green", "1;33": "yellow"}
 
 
 class Terminal:

@@ -4,7 +4,7 @@
 
 # libopenmpi-dev, openmpi-bin: liboctavo_mpi is built and tested where they are.
 # minisign: docs/operate.md signs with it.
-# libyaml-cpp-dev: `octavo import` reads the YAML of Accelerate.
+# libyaml-cpp-dev: `octavo init --from` reads the YAML of Accelerate.
 OCTAVO_BUILD_PACKAGES=(
   g++ cmake ninja-build libboost-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libsodium-dev libxxhash-dev libyaml-cpp-dev pkg-config

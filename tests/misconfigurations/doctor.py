@@ -31,15 +31,16 @@ class Machine:
     about: str = ""               # of the first finding; "": nothing is wrong
     says: tuple = ()              # words of the first finding
     last: str = ""                # words of the last line
+    repair: str = ""              # of the GPU, in front of the edit
     more: tuple = ()              # arguments
     umask: int = 0o022
     loads: bool = False           # its Python loads liboctavo
 
 
-def machine(name, exit_code, about="", reason="", says=(), last="", more=(), umask=0o022, **case):
+def machine(name, exit_code, about="", reason="", says=(), last="", more=(), umask=0o022, repair="", **case):
     case.setdefault("gpu", "")    # whatever this machine has
     setup = case.get("setup")
-    return Machine(Case(name, reason, **case), exit_code, about, says, last, more, umask, getattr(setup, "loads", False))
+    return Machine(Case(name, reason, **case), exit_code, about, says, last, repair, more, umask, getattr(setup, "loads", False))
 
 
 def requires(text):
@@ -246,7 +247,9 @@ def check(m, place, options, validator):
     last = page.splitlines()[-1]
     assert last.startswith("fix first  ") and m.last in last, f"expected {m.last!r} in {last!r}"
     if first and "apply" in first:
-        assert last == "fix first  " + first["apply"], last
+        assert last.endswith(first["apply"]), last
+        repaired = last != "fix first  " + first["apply"]
+        assert repaired == bool(m.repair) and m.repair in last, last
 
 
 def check_case(case, place, options, validator):

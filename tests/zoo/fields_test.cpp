@@ -117,7 +117,7 @@ TEST_F(ZooText, option_at_an_address_that_is_no_memory) {
   expect_refusal(
       library() + ": the process that tries the plugin first ended by signal 11 (SIGSEGV)",
       "stage describe, " + library(),
-      "install a corrected build; octavo probe --retry tries the same file again");
+      "install a corrected build; octavo doctor --retry tries the same file again");
 }
 
 TEST_F(ZooText, text_of_a_gibibyte_that_is_not_there) {

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char *kRemedy =
-    "install a corrected build; octavo probe --retry tries the same file again";
+    "install a corrected build; octavo doctor --retry tries the same file again";
 
 struct Case {
   const char *fault;

@@ -18,16 +18,16 @@ def program():
 
 
 # The commands that look for plugins.
-SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "env", "estimate", "init", "plugin list", "plugin lock",
-             "plugin try", "plugin verify", "probe")
+SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "estimate", "init", "plugin list", "plugin lock",
+             "plugin try", "plugin verify")
 
 
 def arguments(given, python=sys.executable):
-    """What is given, and what only Python knows: `doctor` and `env` also ask the Python that runs this, unless another one is
+    """What is given, and what only Python knows: `doctor` also asks the Python that runs this, unless another one is
     named, and plugins of installed packages are found as `octavo.prepare` finds them."""
     added = []
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
-    if given[:1] in (["doctor"], ["env"]) and not is_named and python:
+    if given[:1] == ["doctor"] and not is_named and python:
         added += ["--python", python]
     if any(" ".join(given[:n]) in SEARCHING for n in (1, 2)):
         added += [word for folder in library.plugin_directories() for word in ("--plugin-dir", folder)]

@@ -53,7 +53,7 @@ def _te(settings):
 def overrides(environment):
     """The overrides of ACCELERATE_FP8_* in a mapping of names to texts.
 
-    Without ACCELERATE_FP8_BACKEND the backend is te, as in `octavo import`. Of the launcher's settings
+    Without ACCELERATE_FP8_BACKEND the backend is te, as in `octavo init --from`. Of the launcher's settings
     those of the chosen backend count: it always exports the defaults of all. Raises InvalidError and
     UnsupportedError by the name of the variable.
     """

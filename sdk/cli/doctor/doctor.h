@@ -14,6 +14,15 @@ using Json = nlohmann::ordered_json;
 // *status: what octavo_open would answer.
 Json examine(const octavo::Settings &settings, const std::string &python, octavo_status *status);
 
+// Versions, build, system and variables: what a report of a fault needs next to the rest.
+Json versions_and_system();
+// Variables that begin with OCTAVO_, and those of the system's loader; "(set)" where the value may
+// be private.
+Json variables();
+
+// What may be published of examine(): nothing about who asks.
+Json anonymous(const Json &model);
+
 // A text of an object; empty where there is none.
 std::string text_of(const Json &j, const char *key);
 
@@ -25,5 +34,6 @@ Json findings_of(const Json &j, const Json &report);
 Json ask_python(const std::string &program);
 
 void print_page(const Json &model);
+void print_anonymous(const Json &model);
 
 }  // namespace octavo::cli::doctor

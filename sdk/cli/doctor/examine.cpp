@@ -49,10 +49,7 @@ Json verdicts_of(const Json &of) {
 Json plugins_of(const Json &probed, const Json &listed) {
   Json plugins = Json::array();
   for (const Json &p : probed["plugins"]) {
-    Json one = {{"name", p["name"]},
-                {"accepted", p["accepted"]},
-                {"how", p["how"]},
-                {"manifest", p["manifest"]}};
+    Json one = p;
     for (const Json &l : listed["plugins"])
       if (l["manifest"] == p["manifest"])
         for (const char *key : {"found", "version", "sha256"})
@@ -96,8 +93,7 @@ Json examine(const octavo::Settings &settings, const std::string &python, octavo
   if (!report.contains("runs")) report["runs"] = nullptr;
   if (report["runs"].is_null() && !report.contains("first_refusal"))
     report["first_refusal"] = {{"text", last_words(explained)}};
-  Json j = Json::object();
-  j["octavo"] = octavo::version();
+  Json j = versions_and_system();
   j["config"] = report.value("config", "(no file)");
   j["runs"] = report["runs"];
   for (const char *key : {"wanted", "device", "kernels", "speed", "deterministic", "backend"})
@@ -110,7 +106,8 @@ Json examine(const octavo::Settings &settings, const std::string &python, octavo
     const Json listed = parsed(octavo::list(looked, "json"));
     const auto values = octavo::configuration(looked).values;
     j["machine"] = {{"cpu", probed["cpu"]}, {"cuda", probed["cuda"]}};
-    if (probed.contains("loader")) j["machine"]["loader"] = probed["loader"];
+    for (const char *key : {"loader", "duplicates"})
+      if (probed.contains(key)) j["machine"][key] = probed[key];
     j["plugins"] = plugins_of(probed, listed);
     if (!values.empty()) j["trust"] = trust_of(values, listed);
     j["cache"] = probed["probe_cache"];

@@ -47,9 +47,9 @@ void print_python(const Page &page, const Json &j) {
   }
   const Json &python = j["python"];
   page.row("python",
-           text_of(python, "program") +
-               (python.contains("python") ? ", Python " + text_of(python, "python") : "") +
-               ", octavo " + (python.contains("octavo") ? text_of(python, "octavo") : "none") +
+           (python.contains("program") ? text_of(python, "program") + ", " : "") +
+               (python.contains("python") ? "Python " + text_of(python, "python") + ", " : "") +
+               "octavo " + (python.contains("octavo") ? text_of(python, "octavo") : "none") +
                ", torch " + (text_of(python, "torch").empty() ? "none" : text_of(python, "torch")));
 }
 
@@ -57,12 +57,21 @@ void print_plugins(const Page &page, const Json &j) {
   if (!j.contains("plugins")) return;
   const char *name = "plugins";
   for (const Json &p : j["plugins"]) {
-    std::string text =
-        concat(padded(text_of(p, "name"), 14), padded(text_of(p, "version"), 8),
-               p["accepted"].get<bool>() ? "accepted, " : "refused, ", text_of(p, "how"));
-    page.row(name, text);
+    const std::string how =
+        p.contains("refused") ? "reason " + text_of(p["refused"], "reason") : text_of(p, "how");
+    page.row(name, concat(padded(text_of(p, "name"), 14), padded(text_of(p, "version"), 8),
+                          p["accepted"].get<bool>() ? "accepted" : "refused",
+                          how.empty() ? "" : ", ", how));
     name = "";
-    for (const Json &v : p["verdicts"]) page.more("  " + text_of(v, "text"));
+    if (!p.contains("how")) page.more(text_of(p, "sha256"));
+    for (const char *texts : {"warnings", "notes"})
+      if (p.contains(texts))
+        for (const Json &text : p[texts]) page.more("  " + text.get<std::string>());
+    if (!p.contains("verdicts")) continue;
+    for (const Json &v : p["verdicts"]) {
+      page.more("  " + text_of(v, "text"));
+      if (v.contains("remedy")) page.more("  remedy: " + text_of(v, "remedy"));
+    }
   }
   if (j["plugins"].empty()) page.row(name, "none was found");
 }
@@ -91,20 +100,25 @@ void print_trust(const Page &page, const Json &j) {
                                  " stale, in ", text_of(c, "directory")));
 }
 
-void print_run(const Page &page, const Json &j) {
+void print_config(const Page &page, const Json &j) {
   page.row("config", text_of(j, "config") + (j.contains("without_configuration")
                                                  ? "; what is above was looked at without it"
                                                  : ""));
   // A file is read where it is named, never because it is here.
   if (text_of(j, "config") == "(no file)" && std::filesystem::exists("octavo.toml"))
     page.more("octavo doctor octavo.toml looks at the one in this folder");
+}
+
+void print_run(const Page &page, const Json &j) {
+  const std::string device = text_of(j, "device");
+  const std::string on = device.empty() ? "" : " on " + device;
   if (j["runs"].is_null())
     page.row("runs", "nothing");
   else if (j.contains("backend"))
     page.row("runs", text_of(j, "runs") + " by " + text_of(j["backend"], "id") + " " +
-                         text_of(j["backend"], "version") + " on " + text_of(j, "device"));
+                         text_of(j["backend"], "version") + on);
   else
-    page.row("runs", text_of(j, "runs") + " on " + text_of(j, "device"));
+    page.row("runs", text_of(j, "runs") + on);
 }
 
 // The device that was looked at, which is the CPU unless device.kind names a GPU.
@@ -117,6 +131,16 @@ std::string where_of(const Json &j) {
          (has_gpu ? "; for the GPU add --set device.kind=cuda" : "");
 }
 
+// Whoever asks for a GPU wants it to work, before the edit that does without it.
+std::string repair_of(const Json &j, const Json &first) {
+  if (!j.contains("machine") || text_of(first, "text") != text_of(j["machine"]["cuda"], "fp8"))
+    return {};
+  const Json &cuda = j["machine"]["cuda"];
+  if (!cuda["driver"].get<bool>()) return "install the driver of the GPU; or ";
+  const std::string remedy = text_of(cuda, "remedy");
+  return remedy.empty() ? remedy : remedy + "; or ";
+}
+
 }  // namespace
 
 void print_page(const Json &j) {
@@ -126,6 +150,7 @@ void print_page(const Json &j) {
   print_python(page, j);
   print_plugins(page, j);
   print_trust(page, j);
+  print_config(page, j);
   print_run(page, j);
   for (const Json &f : j["findings"]) {
     page.row(text_of(f, "severity"), text_of(f, "text"));
@@ -136,10 +161,35 @@ void print_page(const Json &j) {
   if (first.is_null())
     page.unbroken("fix first", "nothing is wrong: FP8 runs on " + where_of(j));
   else if (first.contains("apply"))
-    page.unbroken("fix first", text_of(first, "apply"));
+    page.unbroken("fix first", repair_of(j, first) + text_of(first, "apply"));
   else
     page.unbroken("fix first",
                   first.contains("remedy") ? text_of(first, "remedy") : text_of(first, "text"));
+}
+void print_anonymous(const Json &j) {
+  const Page page;
+  page.row("octavo", text_of(j, "octavo") + ", ABI " + text_of(j, "abi") + ", headers " +
+                         text_of(j, "headers"));
+  const Json &b = j["build"];
+  page.row("build", text_of(b, "compiler") + ", " + text_of(b, "type") +
+                        (b["assertions"].get<bool>() ? ", with assertions" : "") +
+                        (b["sanitizer"].is_null() ? "" : ", sanitizer " + text_of(b, "sanitizer")));
+  page.row("system",
+           text_of(j, "system") + ", " + text_of(j, "kernel") + ", " + text_of(j, "libc"));
+  print_machine(page, j);
+  if (j.contains("python")) print_python(page, j);
+  print_plugins(page, j);
+  print_run(page, j);
+  if (const Json &first = j["first"]; !first.is_null())
+    page.row("finding",
+             text_of(first, "severity") + " about " + text_of(first, "about") +
+                 (first.contains("reason") ? ", reason " + text_of(first, "reason") : ""));
+  const char *name = "variables";
+  for (const auto &[variable, value] : j["variables"].items()) {
+    page.row(name, variable + " = " + value.get<std::string>());
+    name = "";
+  }
+  if (j["variables"].empty()) page.row(name, "none of Octavo or of the loader");
 }
 
 }  // namespace octavo::cli::doctor

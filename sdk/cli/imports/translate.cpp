@@ -36,7 +36,7 @@ std::string recipe_key(const std::string &key, unsigned where) {
   const std::string near = nearest(name, known);
   throw Failure(OCTAVO_INVALID, kImportDomain, key_place(import.file, found), ": unknown key \"",
                 found.key, "\"",
-                near.empty() ? "; remove it, or see what octavo import --list-keys knows"
+                near.empty() ? "; remove it, or see what octavo init --list-keys knows"
                              : "; did you mean \"" + near + "\"?");
 }
 
@@ -142,7 +142,7 @@ unsigned kind_of_file(const std::vector<Found> &found, const std::string &file, 
   throw Failure(OCTAVO_INVALID, kImportDomain, file,
                 ": expected a config.yaml of Accelerate or a JSON file of DeepSpeed, found ",
                 found.empty() ? "no keys" : "the key \"" + found.front().key + "\"",
-                "; settings of a script go in as octavo import --kwargs TERecipeKwargs margin=0");
+                "; settings of a script go in as octavo init --kwargs TERecipeKwargs margin=0");
 }
 
 Import translate(std::vector<Found> found, const std::string &file, unsigned where) {

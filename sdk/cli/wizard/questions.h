@@ -24,6 +24,7 @@ struct Question {
   const char *recipe;   // likewise
   TomlValue initial;
   std::vector<Choice> choices = {};  // of a text; backends are filled in from what is installed
+  bool is_asked = true;              // otherwise it stands in the file where its flag is given
 };
 
 // In the order in which they are asked. Two with one flag have different backends.

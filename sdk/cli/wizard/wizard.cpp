@@ -102,6 +102,7 @@ void Wizard::ask_all() {
   for (const Question &q : questions()) {
     if (!applies(q)) continue;
     placed.emplace_back(q.flag);
+    if (!q.is_asked && given_.find(q.flag) == given_.end()) continue;
     answer(q);
   }
   for (const auto &[flag, text] : given_)

@@ -79,7 +79,7 @@ Verdict fault_verdict(const std::string &library, ProbeStage stage, const std::s
           OCTAVO_REASON_PROBE,
           library + ": the process that tries the plugin first " + fault,
           "stage " + std::string(stage_name(stage)) + ", " + library,
-          "install a corrected build; octavo probe --retry tries the same file again"};
+          "install a corrected build; octavo doctor --retry tries the same file again"};
 }
 
 // Warnings of libraries that this process has accepted, by path: an opened one is not tried again.

@@ -137,7 +137,7 @@ def test_recipe_objects_mean_what_octavo_import_makes_of_them(handler, values, t
     if not program.exists():
         pytest.skip(f"{program} is not built")
     texts = [f"{k}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in values.items()]
-    done = subprocess.run([program, "import", "--kwargs", handler, *texts, "--output", tmp_path / "octavo.toml"],
+    done = subprocess.run([program, "init", "--kwargs", handler, *texts, "--output", tmp_path / "octavo.toml"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     table = tomllib.loads((tmp_path / "octavo.toml").read_text())["fp8"]

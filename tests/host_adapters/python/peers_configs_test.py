@@ -1,4 +1,4 @@
-"""Configuration files of Accelerate's repository, read from the checkout that OCTAVO_ACCELERATE names: `octavo import` takes
+"""Configuration files of Accelerate's repository, read from the checkout that OCTAVO_ACCELERATE names: `octavo init --from` takes
 each of them, or says why not."""
 import os
 import pathlib
@@ -25,7 +25,7 @@ def files():
 
 
 def imported(path):
-    return subprocess.run([program(), "import", str(path), "--dry-run"], text=True, capture_output=True)
+    return subprocess.run([program(), "init", "--from", str(path), "--dry-run"], text=True, capture_output=True)
 
 
 def test_each_file_is_imported_or_refused_by_name():

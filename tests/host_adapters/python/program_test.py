@@ -17,10 +17,10 @@ def octavo(*words, **environment):
 
 
 def test_it_is_the_program_of_this_installation():
-    said = octavo("version")
+    said = octavo("--version")
     assert (said.returncode, said.stderr) == (0, "")
     own = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin/octavo"
-    assert said.stdout == subprocess.run([own, "version"], text=True, capture_output=True).stdout
+    assert said.stdout == subprocess.run([own, "--version"], text=True, capture_output=True).stdout
 
 
 def test_exit_codes_and_arguments_arrive():
@@ -38,8 +38,8 @@ def test_doctor_asks_this_python():
 
 @pytest.mark.parametrize("given, expected", [
     ([], []), (["plugin", "list", "--json"], ["plugin", "list", "--json"]),
-    (["doctor"], ["doctor", "--python", "P"]), (["env", "--json"], ["env", "--json", "--python", "P"]),
-    (["doctor", "--python", "Q"], ["doctor", "--python", "Q"]), (["env", "--python=Q"], ["env", "--python=Q"])])
+    (["doctor"], ["doctor", "--python", "P"]), (["doctor", "--json"], ["doctor", "--json", "--python", "P"]),
+    (["doctor", "--python", "Q"], ["doctor", "--python", "Q"]), (["doctor", "--python=Q"], ["doctor", "--python=Q"])])
 def test_which_python_is_asked(given, expected):
     assert program.arguments(given, "P") == expected
 
@@ -72,7 +72,7 @@ def test_an_installation_without_the_program(tmp_path):
     lib = tmp_path / "lib"
     lib.mkdir()
     (lib / "liboctavo.so").touch()
-    said = octavo("version", OCTAVO_LIBRARY_DIR=str(lib))
+    said = octavo("--version", OCTAVO_LIBRARY_DIR=str(lib))
     assert said.returncode == 3
     assert said.stderr == (f"error: octavo: expected the program {lib}/octavo/octavo or {tmp_path}/bin/octavo, "
                            "found none; install the wheel of octavo again\n")
