@@ -33,6 +33,11 @@ Json apart(const std::string &what, double seconds, const std::function<Json()> 
     try {
       r.result = {conformance::Outcome::kPass,
                   body().dump(-1, ' ', true, Json::error_handler_t::replace)};
+    } catch (const octavo::Error &failure) {
+      // Without the call and its status, which open what().
+      r.result = {conformance::Outcome::kFail, failure.what()};
+      for (const octavo::Diagnostic &d : failure.diagnostics())
+        if (d.severity == OCTAVO_SEVERITY_ERROR) r.result.detail = d.text;
     } catch (const std::exception &failure) {
       r.result = {conformance::Outcome::kFail, failure.what()};
     }
@@ -40,7 +45,7 @@ Json apart(const std::string &what, double seconds, const std::function<Json()> 
   });
   if (record.result.outcome == conformance::Outcome::kPass)
     return Json::parse(record.result.detail);
-  return {{"passed", false}, {"failures", {conformance::shown(record.result.detail)}}};
+  return {{"passed", false}, {"failures", {record.result.detail}}};
 }
 
 void print_training(const Json &t) {

@@ -47,15 +47,30 @@ Counts count(const Results &results) {
   return counts;
 }
 
+namespace {
+
+// A text of several lines stays one, below its first.
+std::string lines_of(const std::string &all) {
+  std::string out;
+  for (size_t at = 0; at <= all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    out += (at == 0 ? "" : "\n      ") + shown(all.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string line_of(const Record &r) {
-  const std::string detail = shown(r.result.detail);
+  const std::string detail = lines_of(r.result.detail);
   std::string line = text(word_of(r.result.outcome), "  ", r.check);
   if (r.result.outcome == Outcome::kPass) line += r.place;
   if (!detail.empty()) line += text(": ", detail);
   if (r.result.outcome != Outcome::kFail) return line;
   if (const Step *step = failed_step(r)) line += text("\n      sub-check: ", shown(step->name));
   line += text("\n      last call: ", shown(r.calling));
-  for (const std::string &message : r.messages) line += text("\n      ", shown(message));
+  for (const std::string &message : r.messages) line += text("\n      ", lines_of(message));
   return line;
 }
 

@@ -317,6 +317,70 @@ TEST_F(CliCommands, config_check_of_bad_files) {
                        "permissions\n");
 }
 
+// A name that was mistyped is not made into an empty file.
+TEST_F(CliCommands, a_file_that_is_not_there) {
+  Finished f = octavo({"check", dir / "octavo.tml"});
+  EXPECT_THAT(f.out, HasSubstr("apply: run `octavo init --yes --output " + (dir / "octavo.tml")));
+  dir.write("octavo.toml", "schema = 1\n");
+  f = octavo({"check", dir / "octavo.tml"});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err, HasSubstr("; did you mean \"" + (dir / "octavo.toml") + "\"?\n"));
+  EXPECT_THAT(f.out, Not(HasSubstr("apply: ")));
+  EXPECT_THAT(f.out, HasSubstr("remedy: name the file that is there: " + (dir / "octavo.toml")));
+}
+
+TEST_F(CliCommands, a_text_without_its_quotes) {
+  for (const char *line : {"backend = te", "backend = \"te"}) {
+    const std::string file = dir.write("a.toml", std::string("[fp8]\n") + line + "\n");
+    const Finished f = octavo({"check", file});
+    EXPECT_EQ(f.exit_code, 2);
+    EXPECT_THAT(f.err, HasSubstr("quote")) << line;
+    EXPECT_THAT(f.err, HasSubstr("did you mean `backend = \"te\"`?\n")) << line;
+    EXPECT_THAT(f.out, HasSubstr("apply: replace line 2 of " + file + " by `backend = \"te\"`\n"));
+  }
+  const std::string other = dir.write("b.toml", "[fp8\n");
+  EXPECT_THAT(octavo({"check", other}).err, Not(HasSubstr("did you mean")));
+}
+
+TEST_F(CliCommands, every_wrong_key_of_a_file_is_named) {
+  const std::string file = dir.write(
+      "a.toml", "mixed_precision = \"fp9\"\n[fp8]\nbakend = \"te\"\n[device]\nkind = 3\n");
+  const Finished f = octavo({"config", "show", file});
+  EXPECT_EQ(f.exit_code, 2);
+  std::istringstream lines(f.err);
+  for (const char *place : {":1:1: ", ":3:1: ", ":5:1: "}) {
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_THAT(line, testing::StartsWith("error: " + file + place));
+  }
+  EXPECT_TRUE(lines.peek() == EOF) << f.err;
+}
+
+// As in a file; a set of characters stays a pattern.
+TEST_F(CliCommands, a_list_is_set_as_toml_has_it) {
+  const auto skip = [&](const std::string &value) {
+    const Finished f = octavo({"config", "show", "--json", "--set", "layers.skip=" + value});
+    EXPECT_EQ(f.exit_code, 0) << f.err;
+    return json::parse(f.out)["settings"]["layers.skip"]["value"];
+  };
+  EXPECT_EQ(skip("[\"*head*\", 'lm.*']"), json({"*head*", "lm.*"}));
+  EXPECT_EQ(skip("[]"), json::array());
+  EXPECT_EQ(skip("[ab]*"), json({"[ab]*"}));
+  const Finished f = octavo({"config", "show", "--set", "layers.skip=[\"a\""});
+  EXPECT_EQ(f.exit_code, 2);
+  EXPECT_THAT(f.err, HasSubstr("override layers.skip"));
+}
+
+TEST_F(CliCommands, reasons_of_several_lines_are_printed_as_lines) {
+  for (const char *command : {"try", "verify"}) {
+    const Finished f = octavo({"plugin", command, "absent"});
+    EXPECT_EQ(f.exit_code, 1) << command;
+    EXPECT_THAT(f.out, Not(HasSubstr("\\x0A"))) << command;
+    EXPECT_THAT(f.out, ContainsRegex("\n +absent: no backend \"absent\" is installed")) << command;
+  }
+  EXPECT_THAT(octavo({"plugin", "try", "absent"}).out, Not(HasSubstr("octavo_open")));
+}
+
 TEST_F(CliCommands, set_takes_every_type) {
   const Finished f = with_fake({"config", "show", "--json", "--set", "fp8.fake.count=3", "--set",
                                 "fp8.fake.ratio=0.25", "--set", "fp8.fake.verbose=true", "--set",

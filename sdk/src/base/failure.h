@@ -20,7 +20,7 @@ struct Fix {
   std::string value = {};     // it should have, as TOML
   std::string rename = {};    // the key that was meant
   std::string command = {};   // instead of an edit: to run in a shell
-  uint32_t line = 0;          // instead of a key: the line that cannot be read
+  uint32_t line = 0;          // instead of a key: the line that cannot be read; value: as it was meant
   std::string question = {};  // instead of an edit: what only the user can decide
 };
 

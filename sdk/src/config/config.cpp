@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/system_call.h"
@@ -16,6 +17,21 @@
 
 namespace octavo {
 namespace {
+
+// The file next to this path whose name is the nearest, or that is the only one; empty: none.
+std::string toml_like(const std::string &path) {
+  const std::filesystem::path wanted(path);
+  std::vector<std::string> names;
+  std::error_code error;
+  const auto folder = wanted.has_parent_path() ? wanted.parent_path() : std::filesystem::path(".");
+  for (const auto &entry : std::filesystem::directory_iterator(folder, error))
+    if (const std::string name = entry.path().filename();
+        name.ends_with(".toml") && !name.ends_with(".octavo-plugin.toml"))
+      names.push_back(name);
+  const std::string near =
+      names.size() == 1 ? names[0] : nearest(wanted.filename().string(), names);
+  return near.empty() ? near : (wanted.parent_path() / near).string();
+}
 
 class Loader {
  public:
@@ -57,10 +73,22 @@ class Loader {
     }
     config_.text = std::move(text);
     config_.has_file = true;
+    std::map<std::pair<uint32_t, uint32_t>, Failure> wrong;  // by their places
     for (TomlEntry &entry : parse_toml(config_.text, config_.name, kConfigDomain)) {
       const std::string where = concat(config_.name, ":", entry.line, ":", entry.column);
-      accept(entry.path, std::move(entry.value), where, where);
+      try {
+        accept(entry.path, std::move(entry.value), where, where);
+      } catch (const Failure &failure) {
+        if (failure.status() != OCTAVO_INVALID) throw;
+        wrong.emplace(std::pair(entry.line, entry.column), failure);
+      }
     }
+    if (wrong.empty()) return;
+    // All of them, and what removes the first.
+    std::string all;
+    for (const auto &[place, failure] : wrong) all += (all.empty() ? "" : "\n") + failure.text();
+    const Failure &first = wrong.begin()->second;
+    throw Failure(first.status(), first.domain(), all).with_fix(first.fix());
   }
 
   void environment(const char *variable, const char *key) {
@@ -90,7 +118,7 @@ class Loader {
         case OCTAVO_VALUE_INT: value = o.value.integer; break;
         case OCTAVO_VALUE_REAL: value = o.value.real; break;
         case OCTAVO_VALUE_BOOL: value = o.value.integer != 0; break;
-        case OCTAVO_VALUE_TEXT: value = std::string(view(o.value.text)); break;
+        case OCTAVO_VALUE_TEXT: value = text_of_override(name, view(o.value.text)); break;
         default:
           fail_config("override " + name,
                       concat("expected a value type of 1 to 4, found ", o.value.type),
@@ -98,6 +126,19 @@ class Loader {
       }
       accept(path, std::move(value), kOverride, "override " + name);
     }
+  }
+
+  // A list as TOML has it, for a key that is one; else the text.
+  TomlValue text_of_override(const std::string &name, std::string_view text) const {
+    const Setting *core = config_.find(name);
+    const size_t second = text.find_first_not_of(" \t", 1);
+    const bool is_list = core != nullptr &&
+                         std::holds_alternative<std::vector<std::string>>(core->value) &&
+                         text.starts_with("[") && second != text.npos &&
+                         std::string_view("\"']").find(text[second]) != std::string_view::npos;
+    if (!is_list) return std::string(text);
+    auto entries = parse_toml("list = " + std::string(text), "override " + name, kConfigDomain);
+    return std::move(entries.front().value);
   }
 
   // One entry of any layer. `where` opens messages.
@@ -171,11 +212,14 @@ std::string read_file(const std::string &path, const char *domain) {
   std::string problem;
   const Descriptor file = open_regular(path, &status, &problem);
   if (file.get() < 0) {
-    const std::string command = S_ISDIR(status.st_mode)
-                                    ? "touch " + shell_word(path + "/octavo.toml")
+    if (const std::string near = status.st_mode == 0 ? toml_like(path) : ""; !near.empty())
+      throw Failure(OCTAVO_INVALID, domain, path, ": ", problem, "; did you mean \"", near, "\"?")
+          .with_fix({.question = "name the file that is there: " + near});
+    constexpr const char *kMake = "octavo init --yes --output ";
+    const std::string command = S_ISDIR(status.st_mode) ? kMake + shell_word(path + "/octavo.toml")
                                 : S_ISREG(status.st_mode) ? "chmod u+r " + shell_word(path)
                                 : status.st_mode != 0     ? "rm " + shell_word(path)
-                                                          : "touch " + shell_word(path);
+                                                          : kMake + shell_word(path);
     throw Failure(OCTAVO_INVALID, domain, path, ": ", problem).with_fix({.command = command});
   }
   // One byte more than the parser takes, which names the place that is too long.

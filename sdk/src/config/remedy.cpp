@@ -128,7 +128,8 @@ std::string Source::apply(const Fix &f) const {
   if (f.line > 0) {
     const auto count = static_cast<uint32_t>(lines_.size());
     const uint32_t number = std::min(f.line, std::max(count, 1u));
-    return name_.empty() ? std::string() : words({number, number, std::nullopt});
+    if (name_.empty()) return {};
+    return words({number, number, f.value.empty() ? std::nullopt : std::optional(f.value)});
   }
   if (f.key.empty()) return {};
   if (f.origin == kOverride) {

@@ -7,9 +7,13 @@
 #define TOML_MAX_NESTED_VALUES 64
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <cctype>
 #include <new>
+#include <optional>
 
 #include "sdk/src/base/failure.h"
+#include "sdk/src/base/text.h"
 
 namespace octavo {
 namespace {
@@ -98,6 +102,34 @@ bool is_toml(std::string_view text) {
   }
 }
 
+// A line that lacks quotes, which parsers call a wrong boolean or a wrong character.
+struct Unquoted {
+  std::string problem, line;  // the line as it was meant
+};
+
+std::optional<Unquoted> unquoted(std::string_view text, uint32_t number) {
+  static const std::string kQuote = "\"";
+  const std::vector<std::string> lines = split_lines(text);
+  if (number == 0 || number > lines.size()) return std::nullopt;
+  const std::string &line = lines[number - 1];
+  const size_t equals = line.find('=');
+  const size_t at =
+      equals == std::string::npos ? equals : line.find_first_not_of(" \t", equals + 1);
+  if (at == std::string::npos) return std::nullopt;
+  const std::string value = line.substr(at, line.find_last_not_of(" \t\r") + 1 - at);
+  const bool is_open =
+      value[0] == kQuote[0] && std::count(value.begin(), value.end(), kQuote[0]) == 1;
+  const bool is_word = std::isalpha(static_cast<unsigned char>(value[0])) != 0 &&
+                       value.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                           "0123456789_.-*/") == std::string::npos;
+  if (!is_open && !is_word) return std::nullopt;
+  const std::string meant =
+      line.substr(0, at) + (is_open ? std::string() : kQuote) + value + kQuote;
+  if (!is_toml(meant)) return std::nullopt;
+  return Unquoted{is_open ? "a text ends with a quote" : "a text stands in quotes", meant};
+}
+
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name,
@@ -114,6 +146,10 @@ std::vector<TomlEntry> parse_toml(std::string_view text, const std::string &name
     // number. What is wrong the second time, too, is no shortage.
     if (is_toml(text)) throw std::bad_alloc();
     const auto at = e.source().begin;
+    if (const auto slip = unquoted(text, at.line))
+      throw Failure(OCTAVO_INVALID, domain, name, ":", at.line, ":", at.column,
+                    ": not valid TOML: ", slip->problem, "; did you mean `", slip->line, "`?")
+          .with_fix({.value = slip->line, .line = at.line});
     throw Failure(OCTAVO_INVALID, domain, name, ":", at.line, ":", at.column,
                   ": not valid TOML: ", e.description())
         .with_fix({.line = at.line});

@@ -129,8 +129,16 @@ void report_text(const Json &j, const Lines &lines) {
     row("backend", scalar(b["id"]) + " " + scalar(b["version"]) + ", ABI " + scalar(b["abi"]));
     row("library", scalar(b["library"]));
     row("sha256", scalar(b["sha256"]));
+    size_t usual = 0;
     for (const auto &[name, o] : j["options"].items())
-      row("option", name + " = " + dump(o["value"]) + "  (" + scalar(o["origin"]) + ")");
+      if (scalar(o["origin"]) == "default")
+        ++usual;
+      else
+        row("option", name + " = " + dump(o["value"]) + "  (" + scalar(o["origin"]) + ")");
+    if (usual > 0)
+      row("options",
+          concat(usual, usual == 1 ? " more has its default" : " more have their defaults",
+                 "; octavo config show prints all"));
     if (j.contains("min_gain"))
       row("min_gain", scalar(j["min_gain"]["value"]) + " (" + scalar(j["min_gain"]["origin"]) +
                           "): " + scalar(j["min_gain"]["effect"]));

@@ -58,6 +58,8 @@ TEST(Remedy, deletes_keys_over_lines_and_whole_tables) {
             "delete lines 8 to 9 of f.toml");
   EXPECT_EQ(kFile.apply({.line = 3}), "delete line 3 of f.toml");
   EXPECT_EQ(kFile.apply({.line = 99}), "delete line 11 of f.toml");
+  EXPECT_EQ(kFile.apply({.value = "a = \"b\"", .line = 3}),
+            "replace line 3 of f.toml by `a = \"b\"`");
 }
 
 TEST(Remedy, edits_only_what_leaves_toml) {
