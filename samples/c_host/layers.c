@@ -1,4 +1,5 @@
 /* Layers of the host: their slots, what is lent to the backend, their calls. */
+#include <stdio.h>
 #include <string.h>
 
 #include "host.h"
@@ -29,7 +30,9 @@ octavo_tensor view(float *data, int64_t rows, int64_t cols) {
 
 void describe(struct rank *r, struct layer *l) {
   octavo_parameter_desc p = {.size = sizeof p, .kind = OCTAVO_KIND_PARAMETER_DESC};
-  p.name = text(l->name), p.rows = l->n, p.cols = l->k;
+  char weight[64];
+  snprintf(weight, sizeof weight, "%s.weight", l->name);
+  p.name = text(weight), p.rows = l->n, p.cols = l->k;
   p.dtype = p.gradient_dtype = OCTAVO_F32, p.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
   octavo_linear_desc d = {.size = sizeof d, .kind = OCTAVO_KIND_LINEAR_DESC};
   l->parameter = l->linear = OCTAVO_NONE;

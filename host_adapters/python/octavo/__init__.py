@@ -11,7 +11,8 @@ from .exits import exit_code, exits
 from .library import version
 from .session_run import Config, explain, list_plugins, probe
 
-_TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "clip_grad_norm_",
+_TORCH = ("Stateful", "prepare", "refresh", "report", "restore", "step", "state_dict", "load_state_dict", "save_checkpoint",
+          "load_checkpoint", "clip_grad_norm_",
           "join", "telemetry", "export", "full_state", "sharded_state_dict", "kept_parameters")
 
 __all__ = ["Config", "DeviceError", "InternalError", "InvalidError", "OctavoError", "ResourceError",

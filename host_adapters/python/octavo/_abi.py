@@ -206,6 +206,9 @@ def declare(library):
         "octavo_run_precision": (Str, [run]),
         "octavo_run_backend_id": (Str, [run]),
         "octavo_store_open_sharded": (c.c_uint32, [run, c.c_uint32, c.c_uint32, pointer(c.c_void_p)]),
+        "octavo_store_over": (c.c_uint32, [run, pointer(c.c_void_p), pointer(Str), pointer(c.c_void_p)]),
+        "octavo_store_save": (c.c_uint32, [c.c_void_p, Str, c.c_uint64]),
+        "octavo_store_load": (c.c_uint32, [c.c_void_p, Str, pointer(c.c_uint64)]),
         "octavo_store_owner": (c.c_uint32, [c.c_void_p, c.c_uint32]),
         "octavo_store_close": (None, [c.c_void_p]),
     }

@@ -421,6 +421,28 @@ class Run:
         finally:
             self._library.octavo_store_close(store)
 
+    def save(self, directory, addresses, step):
+        """Writes a checkpoint of the slots at these addresses, by id; None for those that are no part of one."""
+        self._over(addresses, lambda store: self._check(
+            self._library.octavo_store_save(store, _path(directory), step), "octavo_store_save"))
+
+    def load(self, directory, addresses):
+        """Reads a checkpoint to the slots at these addresses, or raises and writes nothing. Returns its step."""
+        step = ctypes.c_uint64()
+        self._over(addresses, lambda store: self._check(
+            self._library.octavo_store_load(store, _path(directory), ctypes.byref(step)), "octavo_store_load"))
+        return step.value
+
+    def _over(self, addresses, use):
+        store = ctypes.c_void_p()
+        self._check(self._library.octavo_store_over(
+            self.handle, (ctypes.c_void_p * (len(addresses) + 1))(*addresses), None, ctypes.byref(store)),
+            "octavo_store_over")
+        try:
+            use(store)
+        finally:
+            self._library.octavo_store_close(store)
+
     def plan(self, linear):
         """A copy of the octavo_linear_plan of a linear."""
         plan = self._library.octavo_run_plan(self.handle, linear).contents

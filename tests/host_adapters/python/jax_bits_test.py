@@ -40,7 +40,7 @@ def by_jax(overrides, dtype, expected):
         x, dy = (array(t) for t in batch(i, dtype))
         y, (dw, db, dx), state = gradients(state, weight, bias, x, dy)
         if owned:
-            gradient = state.slots["parameter/model/gradient"]
+            gradient = state.slots["parameter/model.weight/gradient"]
             state, adam_state = jax.jit(adam.update)(state, adam_state)
             bias = jnp.asarray(np.frombuffer(expected[i]["bias"], np.float32))
         else:

@@ -173,7 +173,7 @@ def test_a_step_with_inf_changes_no_weight_of_the_backend():
         state, adam_state = adam.update(state, adam.init(state))
         state = oj.end_step(state)
         assert same(oj.read_parameter(state, "up"), before) is is_skipped
-        assert int(state.slots["parameter/up/step"][0, 0]) == (0 if is_skipped else 1)
+        assert int(state.slots["parameter/up.weight/step"][0, 0]) == (0 if is_skipped else 1)
 
 
 def test_gradients_of_the_backend_add_up_over_micro_batches():

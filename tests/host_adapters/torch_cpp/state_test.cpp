@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "transformer.h"
 
@@ -250,6 +251,23 @@ TEST(Resume, AnotherProcessGoesOn) {
   at::Tensor child;
   torch::load(child, directory + "/child.pt");
   EXPECT_TRUE(torch::equal(training.parameters(), child));
+}
+
+// The part of LibTorch in tests/host_adapters/python/jax_checkpoints_test.py: "CONFIG FROM TO",
+// with the model of samples/c_host.
+TEST(Ring, ChildProcess) {
+  const char *given = std::getenv("OCTAVO_TORCH_TEST_RING");
+  if (given == nullptr) GTEST_SKIP() << "runs as a child of jax_checkpoints_test.py";
+  std::istringstream words(given);
+  std::string config, from, to;
+  words >> config >> from >> to;
+  nn::Sequential model;
+  model->push_back("fc1", nn::Linear(nn::LinearOptions(32, 64).bias(false)));
+  model->push_back("fc2", nn::Linear(nn::LinearOptions(64, 16).bias(false)));
+  torch::optim::AdamW adamw(model->parameters());
+  Prepared prepared = octavo::torch::prepare(*model, adamw, config);
+  prepared.load_state(from);
+  prepared.save_state(to);
 }
 
 TEST(Accelerators, AccumulateEqualsTheSumOfMicroBatches) {

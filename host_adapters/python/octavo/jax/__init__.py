@@ -17,7 +17,8 @@ from .parameters import read_parameter
 from .reduction import average_gradients
 from .nnx import Linear, prepare
 from . import serialization as _serialization  # noqa: F401
-from .state import State, close, end_step, init, report
+from .state import State, close, end_step, init, load_checkpoint, report, save_checkpoint
 
 __all__ = ["Linear", "Site", "State", "adam", "average_gradients", "close", "dot_general", "end_step", "evaluate",
-           "export_checks", "init", "linear", "prepare", "read_parameter", "record", "report", "value_and_grad", "with_state"]
+           "export_checks", "init", "linear", "load_checkpoint", "prepare", "read_parameter", "record", "report",
+           "save_checkpoint", "value_and_grad", "with_state"]

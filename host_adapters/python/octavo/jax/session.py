@@ -117,7 +117,7 @@ class Session:
 
     def _add(self, name, n, k, dtype, is_frozen):
         flags = _abi.PARAMETER_LINEAR_WEIGHT | (_abi.PARAMETER_FROZEN if is_frozen else 0)
-        parameter, verdict = self.run.add_parameter(name, n, k, ffi.OCTAVO_DTYPES[dtype], flags)
+        parameter, verdict = self.run.add_parameter(f"{name}.weight", n, k, ffi.OCTAVO_DTYPES[dtype], flags)
         if not verdict.accepted:
             return None, None, verdict
         linear, verdict = self.run.add_linear(name, parameter)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import _abi
-from ..errors import InvalidError, StateError
+from ..errors import InvalidError, StateError, UnsupportedError
 from . import ffi
 from .layout import accumulators
 from .session import open_session
@@ -145,6 +145,54 @@ def init(linears, config=None, *, overrides=None, device=None, frozen=(), left_o
     state = State(session, slots)
     from .parameters import write_weights
     return write_weights(state, linears)
+
+
+def save_checkpoint(state, directory, step=0):
+    """Writes the FP8 state as the files of every host (docs/checkpoints.md): programs in C and on PyTorch load it with the
+    same model, backend and options. directory: one of its own, which is created; step: the program's own count. With
+    processes, on one of them. Raises StateError for a state that was donated, and UnsupportedError for one that is
+    divided over devices."""
+    check_alive(state)
+    state.session.run.save(directory, _addresses(state.session, _whole(state)), step)
+
+
+def load_checkpoint(state, directory):
+    """(the State that save_checkpoint, or another host, wrote, its step). state: one of the same model, backend and
+    options, which stays as it is. With processes, on each. Raises InvalidError for a damaged checkpoint and for another
+    one, and what save_checkpoint raises."""
+    check_alive(state)
+    session = state.session
+    arrays = {key: jnp.array(value, copy=True) for key, value in _whole(state).items()}
+    step = session.run.load(directory, _addresses(session, arrays))
+    for slot in session.slots:
+        key = session.key(slot)
+        if key in arrays and not slot.flags & _abi.SLOT_CHECKPOINT:
+            arrays[key] = jnp.full_like(arrays[key], slot.initial)
+    return State(session, {key: jax.device_put(value, state.slots[key].sharding) for key, value in arrays.items()}), step
+
+
+def _whole(state):
+    """{name: its array on one device}."""
+    divided = [name for name, value in state.slots.items() if not value.is_fully_replicated]
+    if divided:
+        raise UnsupportedError(f"state: {divided[0]}: expected an array that each of its devices has whole, found one that "
+                               "is divided; gather it by jax.device_put first")
+    return {name: value.addressable_data(0) for name, value in state.slots.items()}
+
+
+def _addresses(session, arrays):
+    """The addresses of slots in these arrays, by id; None for those that are no part of a checkpoint."""
+    jax.block_until_ready(arrays)
+    addresses = []
+    for slot in session.slots:
+        array = arrays.get(session.key(slot)) if slot.flags & _abi.SLOT_CHECKPOINT else None
+        if array is None:
+            addresses.append(None)
+            continue
+        spec = None if array.ndim == 2 else session.specs[session.parameter_names[slot.owner]]
+        index = 0 if spec is None else slot.owner - spec.parameter
+        addresses.append(array.unsafe_buffer_pointer() + index * slot.rows * slot.cols * array.dtype.itemsize)
+    return addresses
 
 
 def end_step(state, axis_name=None):

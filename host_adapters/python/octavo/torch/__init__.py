@@ -12,7 +12,8 @@ if not has_torch_abi(torch.__version__):
     raise ImportError(f"octavo.torch: expected {EXPECTED_TORCH}, found {torch.__version__} in {torch.__path__[0]}; {INSTALL_TORCH}")
 
 from ..session_run import Config, Verdict  # noqa: E402
-from .checkpoint.state import Stateful, load_state_dict, report, state_dict  # noqa: E402
+from .checkpoint.state import (  # noqa: E402
+    Stateful, load_checkpoint, load_state_dict, report, save_checkpoint, state_dict)
 from .export import export  # noqa: E402
 from .layers.attention import MultiheadAttention  # noqa: E402
 from .layers.converted import become  # noqa: E402
@@ -30,8 +31,8 @@ from .slots import Weight, site_of  # noqa: E402
 from .telemetry import telemetry  # noqa: E402
 
 __all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "ddp", "export", "full_state", "join", "kept_parameters", "linear",
-           "load_state_dict", "prepare", "refresh", "report", "restore", "session_of", "sharded_state_dict", "state_dict", "step",
-           "telemetry"]
+           "load_checkpoint", "load_state_dict", "prepare", "refresh", "report", "restore", "save_checkpoint", "session_of",
+           "sharded_state_dict", "state_dict", "step", "telemetry"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.
 torch.serialization.add_safe_globals([

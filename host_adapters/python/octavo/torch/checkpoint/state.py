@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from ... import _abi
-from ...errors import InvalidError, VersionError
+from ...errors import InvalidError, UnsupportedError, VersionError
 from .. import ops
 from ..models import session_of
 from ..ranks.groups import is_initialized
@@ -246,15 +246,55 @@ def load_state_dict(model, state):
         values[key] = value if columns is None else value[:, columns]
     field, function = BY_SCHEMA[found["schema"]]
     check_hashes({**found[field], **single}, {key: state[key] for key in keys}, function)
-    for slot in session.slots:
-        tensor = session.tensors[slot.id]
-        if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
-            tensor.fill_(slot.initial)
+    _clear_others(session)
     for key, slot in keys.items():
         session.tensors[slot.id].copy_(values[key])
     if found.get("ranks", here["ranks"]) != here["ranks"]:
         _forget_histories(session)
     session.slots_changed()
+
+
+def _clear_others(session):
+    """The slots that are no part of a checkpoint get their initial values."""
+    for slot in session.slots:
+        tensor = session.tensors[slot.id]
+        if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
+            tensor.fill_(slot.initial)
+
+
+def save_checkpoint(model, directory, step=0):
+    """Writes the FP8 state of a model as the files of every host (docs/checkpoints.md): programs in C, on LibTorch and
+    on JAX load it with the same model, backend and options.
+
+    directory: one of its own, which is created; step: the program's own count. Call it between steps, with ranks on one
+    of them. The program saves what is not in slots. Raises StateError for a model that was not prepared, and
+    UnsupportedError where this rank holds a part of the state only.
+    """
+    session, addresses = _addresses(model)
+    session.run.save(directory, addresses, step)
+
+
+def load_checkpoint(model, directory):
+    """Restores what save_checkpoint, or another host, wrote bit for bit, and returns its step. Load the model's own
+    state dict first. All or nothing; with ranks, on each. Raises InvalidError for a damaged checkpoint and for one of
+    another model, backend or option, and what save_checkpoint raises."""
+    session, addresses = _addresses(model)
+    step = session.run.load(directory, addresses)
+    _clear_others(session)
+    session.slots_changed()
+    return step
+
+
+def _addresses(model):
+    """(the session, the addresses of its slots by id, with what the device still does to them done)."""
+    session = session_of(model)
+    session.settle_all()
+    if not session.holds_all():
+        raise UnsupportedError("the checkpoint: expected a rank that holds the whole FP8 state, found one with a part of a "
+                               "sharded optimizer state; use octavo.state_dict, or prepare without shard_optimizer_state")
+    torch.zeros(1, device=session.device).cpu()
+    saved = {slot.id for slot in _keys(session).values()}
+    return session, [t.data_ptr() if id in saved else None for id, t in enumerate(session.tensors)]
 
 
 def _forget_histories(session):
