@@ -13,9 +13,9 @@
 #include <deque>
 #include <unordered_map>
 
-#include "handles.h"
 #include "host_adapters/torch/core/optimizer.h"
 #include "placeholder.h"
+#include "run.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {

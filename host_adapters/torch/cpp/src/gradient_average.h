@@ -4,12 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "gradient_flight.h"
 #include "octavo/torch/accelerator.h"
 #include "prepared.h"
 #include "process_group.h"
 
 namespace octavo::torch {
+
+class GradientFlight;
 
 // The mean over the processes, in buckets of torch's own gradients of one dtype and of gradients in
 // slots. A bucket begins when its last gradient of the backward pass is there, while the pass goes

@@ -10,7 +10,7 @@
 //
 // Why not a dispatch key on the weights: torch has no key to lend, a load (set_data) would drop it
 // unseen, and the optimizer's operators would pass through it, too.
-#include "interception.h"
+#include "site_registry.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -24,8 +24,6 @@
 
 #include <memory>
 #include <mutex>
-
-#include "site_registry.h"
 
 namespace octavo::torch {
 namespace {

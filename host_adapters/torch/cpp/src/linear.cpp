@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "place.h"
+#include "linear_call.h"
 
 namespace octavo::torch {
 

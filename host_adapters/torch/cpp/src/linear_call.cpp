@@ -10,10 +10,10 @@
 
 #include <mutex>
 
-#include "handles.h"
 #include "host_adapters/torch/core/linear.h"
 #include "octavo/torch/error.h"
 #include "placeholder.h"
+#include "run.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {

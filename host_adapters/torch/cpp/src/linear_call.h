@@ -38,4 +38,10 @@ bool is_plain_evaluation(const Site &site);
 at::Tensor call_linear(const SitePointer &site, const at::Tensor &x, const at::Tensor &weight,
                        const at::Tensor &bias);
 
+// A site, and the module that it was made for: a clone of the module is not in its place.
+struct Place {
+  SitePointer site;
+  const void *module;
+};
+
 }  // namespace octavo::torch

@@ -7,12 +7,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "device.h"
 #include "host_adapters/torch/core/host.h"
-#include "interception.h"
 #include "octavo/torch/linear.h"
 #include "placeholder.h"
 #include "placement.h"
+#include "run.h"
 #include "site_registry.h"
 #include "slot_gradient.h"
 

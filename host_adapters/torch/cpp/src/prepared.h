@@ -9,7 +9,6 @@
 #include "linear_call.h"
 #include "octavo/torch/adam.h"
 #include "octavo/torch/prepare.h"
-#include "place.h"
 
 namespace octavo::torch {
 

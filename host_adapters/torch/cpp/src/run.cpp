@@ -1,14 +1,168 @@
-// Opening a run, describing the model to it, and its report.
+// What a Config says, where a model is, its slots, and the run over all of them.
 #include "run.h"
 
-#include "device.h"
-#include "handles.h"
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include <optional>
+#include <variant>
+
 #include "host_adapters/torch/core/error.h"
 #include "host_adapters/torch/core/host.h"
 #include "host_adapters/torch/core/optimizer.h"
-#include "settings.h"
+#include "octavo/torch/error.h"
 
 namespace octavo::torch {
+
+Settings settings_of(const Config &config, const octavo_device &device) {
+  Settings settings;
+  settings.path(config.path).device(device);
+  if (!config.text.empty()) settings.text(config.text);
+  for (const auto &[key, value] : config.overrides)
+    std::visit([&, &name = key](const auto &v) { settings.set(name, v); }, value);
+  for (const std::string &directory : config.plugin_dirs) settings.plugin_dir(directory);
+  return settings;
+}
+
+std::string name_of(const Config &config) {
+  return config.path.empty() ? "the configuration" : config.path;
+}
+
+void check(octavo_status status, const std::string &call, const std::string &object) {
+  if (status == OCTAVO_OK) return;
+  core::raise(status, call + " of " + object + " answered " + status_name(status));
+}
+
+void check_engine(const std::string &engine, const std::string &origin) {
+  if (engine == "threads") return;
+  throw Error(OCTAVO_INVALID,
+              origin +
+                  ": distributed.engine: expected \"threads\" in a program on LibTorch, whose "
+                  "ranks are processes over torch's own backends, found \"" +
+                  engine + "\"; leave the key out, and start the ranks with torchrun");
+}
+
+std::chrono::seconds timeout_of(const Config &config) {
+  const Configuration found = configuration(settings_of(config, {OCTAVO_DEVICE_AUTO, 0}));
+  if (found.status != OCTAVO_OK) return std::chrono::seconds(600);  // octavo_open says why
+  const ConfigValue &engine = found.values.at("distributed.engine");
+  check_engine(engine.text, engine.origin);
+  return std::chrono::seconds(std::stoll(found.values.at("distributed.timeout_s").text));
+}
+
+std::string explain(const Config &config, const std::string &format) {
+  return settings_of(config, {OCTAVO_DEVICE_AUTO, 0})
+      .with_desc(core::host(), [&](const octavo_open_desc &desc) {
+        return lines_of("octavo_explain", name_of(config), [&](octavo_line line, void *ctx) {
+          return octavo_explain(&desc, borrow(format), line, ctx);
+        });
+      });
+}
+
+namespace {
+
+std::string name_of(const octavo_device &device) {
+  switch (device.type) {
+    case OCTAVO_DEVICE_CPU: return "cpu";
+    case OCTAVO_DEVICE_CUDA: return "cuda:" + std::to_string(device.index);
+    default: return "device type " + std::to_string(device.type);
+  }
+}
+
+}  // namespace
+
+at::Device device_of(const ::torch::nn::Module &module) {
+  std::optional<at::Device> device;
+  for (const auto &item : module.named_parameters()) {
+    const at::Device found = item.value().device();
+    if (!found.is_cpu() && !found.is_cuda() && !found.is_privateuseone())
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on cpu or cuda, found " +
+                      found.str() +
+                      "; call module->to(torch::kCPU) or module->to(torch::kCUDA) "
+                      "before");
+    if (device.has_value() && *device != found)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  "parameter \"" + item.key() + "\": expected a tensor on " + device->str() +
+                      ", as the ones before it, found " + found.str() +
+                      "; bring the whole model there with module->to(...) before");
+    device = found;
+  }
+  return device.value_or(at::Device(at::kCPU));
+}
+
+// device.kind is checked for models on the CPU, too: "cuda" with such a model is a mistake to
+// report.
+octavo_device open_device_of(const at::Device &device) {
+  if (device.is_cuda()) return {OCTAVO_DEVICE_CUDA, device.has_index() ? device.index() : 0};
+  return {OCTAVO_DEVICE_AUTO, 0};
+}
+
+void check_device(const at::Device &device, const octavo_device &opened) {
+  const bool on_cpu = opened.type == OCTAVO_DEVICE_CPU;
+  if (device.is_cpu() == on_cpu) return;
+  throw Error(
+      OCTAVO_UNSUPPORTED,
+      "the model: expected its tensors on " + name_of(opened) +
+          ", where the configuration runs, found them on " + device.str() +
+          (on_cpu ? "; set device.kind to that device, or call module->to(torch::kCPU) "
+                    "before"
+                  : "; call module->to(torch::kCUDA) before, or set device.kind = \"cpu\""));
+}
+
+uint32_t dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return OCTAVO_F32;
+    case at::kBFloat16: return OCTAVO_BF16;
+    case at::kHalf: return OCTAVO_F16;
+    default: return 0;
+  }
+}
+
+at::ScalarType scalar_type_of(uint32_t dtype) {
+  switch (dtype) {
+    case OCTAVO_F32: return at::kFloat;
+    case OCTAVO_BF16: return at::kBFloat16;
+    case OCTAVO_F16: return at::kHalf;
+    case OCTAVO_I32: return at::kInt;
+    case OCTAVO_U8: return at::kByte;
+    case OCTAVO_E4M3FN: return at::kFloat8_e4m3fn;
+    case OCTAVO_E5M2: return at::kFloat8_e5m2;
+    case OCTAVO_E8M0FNU: return at::kFloat8_e8m0fnu;
+    default:
+      throw Error(OCTAVO_UNSUPPORTED, "a slot: expected a dtype that torch has, found dtype " +
+                                          std::to_string(dtype) +
+                                          "; choose another backend, or a later octavo::torch");
+  }
+}
+
+void SlotMemory::extend(const octavo_run *run) {
+  for (uint32_t id = static_cast<uint32_t>(tensors_.size()); id < octavo_run_slot_count(run);
+       ++id) {
+    const octavo_slot &slot = *octavo_run_slot(run, id);
+    if (is_native(slot)) {
+      tensors_.emplace_back();
+      continue;
+    }
+    const at::ScalarType type = scalar_type_of(slot.dtype);
+    const uint64_t bytes =
+        static_cast<uint64_t>(slot.rows * slot.cols) * (OCTAVO_DTYPE_BITS(slot.dtype) / 8);
+    tensors_.push_back(at::empty({slot.rows, slot.cols}, at::TensorOptions(type).device(device_)));
+    bytes_ += bytes;
+    reset(slot);
+  }
+}
+
+void SlotMemory::reset(const octavo_slot &slot) {
+  at::Tensor &tensor = tensors_.at(slot.id);
+  if (!tensor.defined()) return;
+  if (OCTAVO_DTYPE_BITS(slot.dtype) == 32) {
+    tensor.fill_(slot.initial);
+  } else {
+    tensor.view(at::kByte).zero_();
+  }
+}
+
 namespace {
 
 std::string reason_of(const octavo_verdict &v) {

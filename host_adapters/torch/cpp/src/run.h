@@ -1,12 +1,15 @@
-// One opened Octavo run: parameters, slots, and what the core needs of them.
+// One opened Octavo run: settings, device, parameters, slots, and what the core needs of them.
 //
 // Setup is for one thread; calls of linears may come from any number of threads at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <octavo/octavo.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
+#include <octavo/hpp/host/settings.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,10 +19,90 @@
 #include <vector>
 
 #include "host_adapters/torch/core/entry.h"
+#include "host_adapters/torch/core/view.h"
 #include "octavo/torch/config.h"
-#include "slot_memory.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace octavo::torch {
+
+Settings settings_of(const Config &config, const octavo_device &device);
+
+// For messages: the file, or "the configuration".
+std::string name_of(const Config &config);
+
+// Throws with what was said unless the status is OCTAVO_OK.
+void check(octavo_status status, const std::string &call, const std::string &object);
+
+// The lines that a function of liboctavo passes on.
+template <class Fn>
+std::string lines_of(const std::string &call, const std::string &object, Fn fn) {
+  Lines lines;
+  check(fn(Lines::line, &lines), call, object);
+  return lines.take();
+}
+
+// Throws Error for a distributed.engine other than "threads": the ranks of this library are
+// processes over torch's own backends.
+void check_engine(const std::string &engine, const std::string &origin);
+// distributed.timeout_s, after check_engine; its default where the configuration is wrong.
+std::chrono::seconds timeout_of(const Config &config);
+
+// cpu; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
+// that device.kind names. The device of all parameters; without one the CPU. Throws Error for
+// parameters on several, and on a device that no kernels exist for.
+at::Device device_of(const ::torch::nn::Module &module);
+
+// For octavo_open_desc. AUTO where the configuration decides.
+octavo_device open_device_of(const at::Device &device);
+// Throws Error unless a run on `opened` reads tensors of `device`.
+void check_device(const at::Device &device, const octavo_device &opened);
+
+// The octavo dtype of a tensor; 0: none of those that parameters and operands may have.
+uint32_t dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(uint32_t dtype);
+// Whether the slot's memory is the host's own tensor.
+inline bool is_native(const octavo_slot &s) {
+  return (s.flags & OCTAVO_SLOT_NATIVE) != 0;
+}
+
+// The memory of a run's slots, from torch's allocator, which aligns them as the contract wants.
+class SlotMemory {
+ public:
+  explicit SlotMemory(const at::Device &device) : device_(device) {}
+  const at::Device &device() const { return device_; }
+  // Allocates what the run's slots have that is not allocated yet, filled with initial values.
+  void extend(const octavo_run *run);
+  // The slot as a tensor [rows, cols]; undefined for a native one.
+  const at::Tensor &tensor(uint32_t slot) const { return tensors_.at(slot); }
+  size_t size() const { return tensors_.size(); }
+  uint64_t bytes() const { return bytes_; }
+  // Puts the slot's initial value into it.
+  void reset(const octavo_slot &slot);
+
+ private:
+  at::Device device_;
+  std::vector<at::Tensor> tensors_;
+  uint64_t bytes_ = 0;
+};
+
+// The handles that the core takes are torch's own tensors. Borrows `t`, the object itself; none for
+// an undefined one.
+inline core::View handle_of(const at::Tensor &t) {
+  return t.defined() ? core::View(::torch::aot_inductor::tensor_pointer_to_tensor_handle(
+                           const_cast<at::Tensor *>(&t)))
+                     : core::View();
+}
+
+// Undefined for none.
+inline at::Tensor tensor_of(core::Owned &&t) {
+  if (!t) return {};
+  const std::unique_ptr<at::Tensor> owned(
+      ::torch::aot_inductor::tensor_handle_to_tensor_pointer(t.release()));
+  return std::move(*owned);
+}
 
 // A range of rows.
 struct Rows {

@@ -56,4 +56,9 @@ class SiteRegistry {
   std::atomic<size_t> count_ = 0;
 };
 
+// From here on a linear with these sites' weights, on a device of this type, runs through them; all
+// or none. The process's dispatcher gets its kernels at the first call for a type. THREAD_ANY.
+void intercept(const std::vector<SitePointer> &sites, at::DeviceType type);
+void release(const std::vector<SitePointer> &sites);
+
 }  // namespace octavo::torch

@@ -10,7 +10,7 @@
 #include "host_adapters/torch/core/error.h"
 #include "prepared.h"
 #include "random_state.h"
-#include "settings.h"
+#include "run.h"
 #include "slot_gradient.h"
 
 namespace octavo::torch {
