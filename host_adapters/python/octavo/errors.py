@@ -2,8 +2,14 @@
 
 Each message states what was expected, what was found, where, and how to correct it.
 """
+from __future__ import annotations
+
 import functools
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class OctavoError(Exception):
@@ -55,16 +61,16 @@ def error(status, text):
     return _BY_STATUS.get(status, InternalError)(text)
 
 
-def renamed(where, **names):
+def renamed(where: str, **names: str) -> Callable[[Function], Function]:
     """Decorates a function some of whose keywords have other names now: {old: what to give, as "skip=..."}. An old one is one
     InvalidError that says so."""
-    def decorate(function):
+    def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def checked(*args, **kwargs):
             for old in names.keys() & kwargs.keys():
                 raise InvalidError(f"{where}: {old}= has another name now; give {names[old]}")
             return function(*args, **kwargs)
-        return checked
+        return cast(Function, checked)
     return decorate
 
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 
 from .errors import (DeviceError, InternalError, InvalidError, ResourceError, StateError, UnsupportedError,
                      VersionError)
@@ -19,12 +20,19 @@ _CODES = ((DeviceError, RESTART), (ResourceError, FILES), (InternalError, INTERN
           ((UnsupportedError, InvalidError, StateError, VersionError), CONFIGURATION), (OSError, FILES))
 
 
-def exit_code(error):
+def exit_code(error: BaseException) -> int:
     """The code for an exception.
 
-    75: a rank ended, hangs or came late: start every rank again from a checkpoint. 74: a disk is full, or a file
-    cannot be written or read: free it, then start again. 78: the configuration, the program or a version has to
-    change. 70: a fault of Octavo or of a plugin. 1: anything else.
+    Args:
+        error: What ended the program.
+
+    Returns:
+        75: a rank ended, hangs or came late: start every rank again from a checkpoint. 74: a disk is full, or a file cannot
+        be written or read: free it, then start again. 78: the configuration, the program or a version has to change. 70: a
+        fault of Octavo or of a plugin. 1: anything else.
+
+    Example:
+        >>> sys.exit(octavo.exit_code(error))
     """
     for kinds, code in _CODES:
         if isinstance(error, kinds):
@@ -42,7 +50,7 @@ def exit_code(error):
 
 
 @contextlib.contextmanager
-def exits():
+def exits() -> Iterator[None]:
     """Around a program's main function: an exception ends the process at once, with its traceback on stderr and
     its exit_code. It waits for no thread of torch's, since one may be in a collective that nobody answers.
     SystemExit and KeyboardInterrupt pass through."""

@@ -65,6 +65,6 @@ def plugin_directories():
     return tuple(directories)
 
 
-def version():
+def version() -> str:
     """The version of liboctavo, such as "0.1.0"."""
     return str(liboctavo().octavo_version())

@@ -240,33 +240,70 @@ def _report(function, config, overrides, format):
     return status, text, host.take()
 
 
-def explain(config=None, format="text", overrides=None):
-    """Reports what would run on this machine and why, with every candidate.
+class Text(str):
+    """A report: a str, which also prints as itself at a prompt, and the same as data."""
 
-    config: a path, a Config, or None; format: "text", "tree" or "json". For a configuration that
-    cannot run, the text states why. Raises InvalidError, with the same text, for a malformed one.
-    """
-    status, text, said = _report(liboctavo().octavo_explain, config, overrides, format)
-    if status in (0, UnsupportedError.status) and text:
-        return text
+    def __new__(cls, text: str, data: Any) -> Text:
+        made = super().__new__(cls, text)
+        made._data = data
+        return made
+
+    def __reduce__(self):
+        return type(self), (str(self), self._data)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, as format="json" spells it."""
+        return json.loads(_described(*self._data, "json"))
+
+
+def _described(function, config, overrides, format):
+    status, text, said = _report(getattr(liboctavo(), function), config, overrides, format)
+    refuses = function == "octavo_explain" and status == UnsupportedError.status  # then the text says why
+    if text and (status == 0 or refuses):
+        return Text(text, (function, config, overrides))
     raise error(status, "\n".join(t for t in (said, text) if t))
 
 
-def list_plugins(config=None, format="text", overrides=None):
-    """Lists every plugin in the search path. Arguments as in explain."""
-    status, text, said = _report(liboctavo().octavo_list, config, overrides, format)
-    if status:
-        raise error(status, said)
-    return text
+def explain(config: Configuration = None, format: str = "text", overrides: Mapping[str, Any] | None = None) -> Text:
+    """Reports what would run on this machine and why, with every candidate.
+
+    Args:
+        config: The path of an octavo.toml, a dict with its tables, a Config, or None for the defaults.
+        format: "text", "tree" or "json".
+        overrides: Dotted keys and values, which count before config.
+
+    Returns:
+        A str with a method to_dict. For a configuration that cannot run, it states why.
+
+    Raises:
+        InvalidError: The configuration is malformed; the message has the same text.
+
+    Example:
+        >>> print(octavo.explain("octavo.toml"))
+    """
+    return _described("octavo_explain", config, overrides, format)
 
 
-def probe(config=None, format="text", overrides=None):
-    """Reports processor, memory, driver and devices, what the system's loader was told and has open in
-    this process, and the trial of every plugin in the helper process. Arguments as in explain."""
-    status, text, said = _report(liboctavo().octavo_probe, config, overrides, format)
-    if status:
-        raise error(status, said)
-    return text
+def list_plugins(config: Configuration = None, format: str = "text", overrides: Mapping[str, Any] | None = None) -> Text:
+    """Lists every plugin in the search path. Arguments, result and errors as in explain.
+
+    Example:
+        >>> [plugin["name"] for plugin in octavo.list_plugins().to_dict()["plugins"]]
+    """
+    return _described("octavo_list", config, overrides, format)
+
+
+def probe(config: Configuration = None, format: str = "text", overrides: Mapping[str, Any] | None = None) -> Text:
+    """Reports processor, memory, driver and devices, what the system's loader was told and has open in this process, and the
+    trial of every plugin in the helper process. Arguments, result and errors as in explain.
+
+    Example:
+        >>> print(octavo.probe())
+    """
+    return _described("octavo_probe", config, overrides, format)
 
 
 def check(config):

@@ -20,11 +20,12 @@ from .session_run import Configuration
 from .torch import optimizer as optimizers
 from .torch.checkpoint import saved
 from .torch.checkpoint.saved import FILE
-from .torch.checkpoint.state import report, state_dict
+from .torch.checkpoint.state import state_dict
 from .torch.models import session_of
 from .torch.prepare import prepare
 from .torch.ranks import ddp
 from .torch.ranks.owners import expect_whole
+from .torch.report import report
 from .torch.steps import layers_without_calls
 from .torch.telemetry import telemetry
 

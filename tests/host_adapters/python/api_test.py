@@ -1,5 +1,6 @@
 """The arguments of octavo.prepare, as a user writes them: configurations without a file, and names of before."""
 import copy
+import json
 import pickle
 
 import pytest
@@ -146,3 +147,92 @@ def test_a_trainer_takes_a_recipe(tmp_path):
     transformers.OctavoCallback(recipe="te.block", skip=["*head*"]).on_init_end(
         torch.nn.Module(), None, None, model=model)
     assert session(model).run.options()["recipe"] == "block" and list(session(model).sites) == ["body", "up"]
+
+
+def stepped(model):
+    model["body"](torch.randn(4, 32)).sum().backward()
+    return model
+
+
+def test_a_report_says_first_how_many_linears_are_in_fp8_then_which_then_what_was_chosen():
+    model, _ = octavo.prepare(model_of(), None, recipe="te.delayed", skip=["*head*"], overrides={"layers.skip": "up"})
+    report = octavo.report(model)
+    lines = str(report).splitlines()
+    assert lines[0] == report.summary == "1 of 1 linears in FP8 (te, delayed); 2 not converted"
+    assert lines[1:4] == ["layers", "  body  [32, 32]      fp8   delayed scaling, HYBRID",
+                          '  up    [32, 32]      host  runs in the host: layers.skip names it (pattern "up", override)']
+    at = lines.index("options")
+    assert lines[at + 1] == '  recipe = "delayed"  (override)' and not lines[at + 2].startswith("  ")
+    assert report.fp8 == ["body"] and list(report.host) == ["up", "lm_head"]
+    assert "skip names it" in report.host["lm_head"] and "layers.skip names it" in report.host["up"]
+
+
+def test_a_report_is_its_data_on_every_way():
+    model, _ = octavo.prepare(model_of(), None, recipe="te.block")
+    report = octavo.report(model)
+    assert json.loads(octavo.report(model, "json")) == report.to_dict() == octavo.report(model, "tree").to_dict()
+    for other in (pickle.loads(pickle.dumps(report)), copy.deepcopy(report)):
+        assert type(other) is octavo.torch.Report and other == report and other.to_dict() == report.to_dict()
+    assert repr(report) == str(report) == f"{report}" and report.summary.startswith("3 of 3 linears in FP8 (te, block)")
+
+
+def test_a_report_as_html_escapes_what_it_shows():
+    model = nn.ModuleDict({"<b>": nn.Linear(32, 32)})
+    octavo.prepare(model, None, recipe="te.block")
+    text = octavo.report(model)._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>32 x 32</td><td>fp8</td>" in text and "<b>" not in text
+    assert text.startswith("<p>1 of 1 linears in FP8 (te, block)</p><table>")
+
+
+def test_a_report_asserts_layers_that_ran():
+    model, _ = octavo.prepare(model_of(), None, recipe="te.delayed", skip=["*head*"])
+    octavo.report(model).assert_fp8(min_layers=2)
+    with pytest.raises(AssertionError, match=r"at least 3 linears in FP8, found 2\n  lm_head: runs in the host: skip"):
+        octavo.report(model).assert_fp8(min_layers=3)
+    report = octavo.report(stepped(model))
+    report.assert_fp8()
+    with pytest.raises(AssertionError, match="at least 2 linears in FP8, found 1\n  up: no forward called it"):
+        report.assert_fp8(min_layers=2)
+
+
+def test_a_report_of_another_precision():
+    model, _ = octavo.prepare(model_of(), None, overrides={"mixed_precision": "bf16"})
+    report = octavo.report(model)
+    assert report.summary == "no linear in FP8: the model runs in bf16" and report.fp8 == []
+    with pytest.raises(AssertionError, match="found 0"):
+        report.assert_fp8()
+
+
+def test_a_report_of_a_layer_with_a_recipe_of_its_own():
+    model, _ = octavo.prepare(model_of(), None, TABLES)
+    assert '; by layers.rule.0: recipe = "block"' in octavo.report(model)
+
+
+def test_what_needs_no_model_is_text_with_data():
+    for function, key in ((octavo.explain, "candidates"), (octavo.list_plugins, "plugins"), (octavo.probe, "cpu")):
+        found = function(overrides={"fp8.backend": "te"})
+        assert found == str(found) and key in found.to_dict() and repr(found) == str(found)
+        assert pickle.loads(pickle.dumps(found)).to_dict().keys() == found.to_dict().keys()
+        assert json.loads(function(overrides={"fp8.backend": "te"}, format="json")).keys() == found.to_dict().keys()
+    assert octavo.explain({"fp8": {"backend": "nobody"}}).to_dict()["runs"] != "fp8"
+
+
+def test_a_printed_model_shows_what_computes_its_layers():
+    model = nn.ModuleDict({"a": nn.Linear(32, 32), "up": nn.Linear(32, 32), "m": nn.MultiheadAttention(32, 2)})
+    plain = str(model)
+    octavo.prepare(model, None, {**TABLES, "layers": {"rule": TABLES["layers"]["rule"]}})
+    assert "(a): Linear(in_features=32, out_features=32, bias=True, fp8=te/delayed)" in str(model)
+    assert "(up): Linear(in_features=32, out_features=32, bias=True, fp8=te/block)" in str(model)
+    assert "(m): MultiheadAttention(\n    fp8=te/delayed" in str(model)
+    assert str(octavo.restore(model)) == plain
+
+
+def test_fp8_is_off_for_a_while():
+    model, _ = octavo.prepare(model_of(), None, recipe="te.delayed")
+    x = torch.randn(4, 32)
+    expected = nn.functional.linear(x, model["up"].weight, model["up"].bias)
+    with octavo.disabled(model):
+        assert torch.equal(model["up"](x), expected)
+    assert not torch.equal(model["up"](x), expected)
+    with octavo.disabled(model, "body"):
+        assert not torch.equal(model["up"](x), expected)

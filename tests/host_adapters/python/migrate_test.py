@@ -2,7 +2,6 @@
 import ast
 import dataclasses
 import importlib.util
-import json
 import pathlib
 import re
 import sys
@@ -40,11 +39,11 @@ def first_cells(text):
 def test_the_sample_trains_in_fp8(name):
     model, losses = sample(name).main(steps=8)
     # [counted]
-    report = json.loads(octavo.report(model, "json"))
-    in_fp8 = [layer["name"] for layer in report["layers"] if layer["placed"] == "fp8"]
-    assert in_fp8 and report["calls"]["linear_forward"] > 0 and not report["never_ran"], report
+    report = octavo.report(model)
+    report.assert_fp8(min_layers=8)
+    assert not report.to_dict()["never_ran"], report
     # [/counted]
-    assert len(in_fp8) == (8 if name == "torchao" else 9)
+    assert len(report.fp8) == (8 if name == "torchao" else 9)
     assert losses[-1] < losses[0] - 0.1
 
 

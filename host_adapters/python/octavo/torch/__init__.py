@@ -13,7 +13,9 @@ if not has_torch_abi(torch.__version__):
 
 from ..session_run import Config, Verdict  # noqa: E402
 from .checkpoint.state import (  # noqa: E402
-    Stateful, load_checkpoint, load_state_dict, report, save_checkpoint, state_dict)
+    Stateful, load_checkpoint, load_state_dict, save_checkpoint, state_dict)
+from . import debug  # noqa: E402
+from .debug import plain as disabled  # noqa: E402
 from .export import export  # noqa: E402
 from .layers.attention import MultiheadAttention  # noqa: E402
 from .layers.converted import become  # noqa: E402
@@ -26,13 +28,14 @@ from .ranks import ddp  # noqa: E402
 from .ranks.fsdp import kept_parameters  # noqa: E402
 from .ranks.groups import note_active_wrapper  # noqa: E402
 from .ranks.owners import full_state, sharded_state_dict  # noqa: E402
+from .report import Report, report  # noqa: E402
 from .session import Session  # noqa: E402
 from .slots import Weight, site_of  # noqa: E402
 from .telemetry import telemetry  # noqa: E402
 
-__all__ = ["Adam", "Linear", "Stateful", "clip_grad_norm_", "ddp", "export", "full_state", "join", "kept_parameters", "linear",
-           "load_checkpoint", "load_state_dict", "prepare", "refresh", "report", "restore", "save_checkpoint", "session_of",
-           "sharded_state_dict", "state_dict", "step", "telemetry"]
+__all__ = ["Adam", "Linear", "Report", "Stateful", "clip_grad_norm_", "ddp", "debug", "disabled", "export", "full_state", "join",
+           "kept_parameters", "linear", "load_checkpoint", "load_state_dict", "prepare", "refresh", "report", "restore",
+           "save_checkpoint", "session_of", "sharded_state_dict", "state_dict", "step", "telemetry"]
 
 # What torch.load(weights_only=True) may build when it loads a whole prepared model.
 torch.serialization.add_safe_globals([

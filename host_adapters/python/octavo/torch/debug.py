@@ -4,12 +4,15 @@ make a step go wrong, and the tensors of a step in a file.
 Names are those of octavo.report, with the patterns of layers.skip. For eager code: a compiled model keeps the products
 that it was compiled with.
 """
+from __future__ import annotations
+
 import contextlib
 import copy
 import dataclasses
 import fnmatch
 import glob
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -36,11 +39,22 @@ def _converted(model, patterns):
 
 
 @contextlib.contextmanager
-def plain(model, *patterns):
-    """For a while, these layers of a prepared model multiply as torch does, forward and backward, under the autocast
-    around them; their weights, gradients and FP8 state stay where they are. Without a pattern: all of them.
+def plain(model: torch.nn.Module, *patterns: str) -> Iterator[None]:
+    """Inside, these layers of a prepared model multiply as torch does, forward and backward, under the autocast around them.
 
-    Raises InvalidError for a pattern that matches none, StateError for a model that was not prepared.
+    octavo.disabled is the same. Their weights, gradients and FP8 state stay where they are.
+
+    Args:
+        model: A prepared model.
+        patterns: Of names of layers, such as "blocks.0.*"; none: all layers.
+
+    Raises:
+        InvalidError: A pattern matches no layer.
+        StateError: The model was not prepared.
+
+    Example:
+        >>> with octavo.disabled(model):
+        ...     loss = evaluate(model)
     """
     session_of(model)
     modules = list(_converted(model, patterns or ("*",)).values())

@@ -5,10 +5,13 @@ Weights are the codes and scales that training multiplies by; nothing is quantiz
   "fp8"                 fine-grained FP8 of transformers, as DeepSeek-V3's checkpoints: weight, weight_scale_inv
   "compressed-tensors"  of the library of that name, which vLLM and llm-compressor use: weight, weight_scale
 """
+from __future__ import annotations
+
 import collections
 import copy
 import dataclasses
 import json
+import os
 import pathlib
 
 import torch
@@ -156,19 +159,30 @@ def safetensors(where):
     return safetensors.torch
 
 
-def export(model, folder, layout="fp8"):
-    """Writes <folder>/model.safetensors and <folder>/config.json, which say how to read it in their
-    `quantization_config`.
+def export(model: torch.nn.Module, folder: str | os.PathLike[str], layout: str = "fp8") -> dict[str, str]:
+    """Writes <folder>/model.safetensors and <folder>/config.json, which say how to read it in their `quantization_config`.
 
-    model: what octavo.prepare returned, in one process. A model of transformers gets its own config, so that
-    from_pretrained(folder) loads it; without a GPU transformers multiplies the codes out. Other modules get a
-    config.json with the quantization alone. Everything that is no codes keeps its dtype and its values.
+    A model of transformers gets its own config, so that from_pretrained(folder) loads it; without a GPU transformers multiplies
+    the codes out. Other modules get a config.json with the quantization only. Everything that is no codes keeps its dtype and its
+    values. Files appear whole or not at all. The model does not change, nor does the next step.
 
-    Returns {linear: reason} of the layers that are written with plain values: those that did not train in FP8, and
-    those whose codes the layout cannot hold. The model does not change, nor does the next step.
+    Args:
+        model: What octavo.prepare returned, in one process.
+        folder: Where the two files are written.
+        layout: "fp8", transformers' FineGrainedFP8Config, or "compressed-tensors".
 
-    Raises InvalidError for another layout, UnsupportedError where no layer has codes for it, where ranks share the
-    weights, with adapters of PEFT that are not merged, or without safetensors; StateError for a model that was not prepared. Files appear whole or not at all.
+    Returns:
+        {linear: reason} of the layers that are written with plain values: those that did not train in FP8, and those whose codes
+        the layout cannot hold.
+
+    Raises:
+        InvalidError: Another layout.
+        UnsupportedError: No layer has codes for it, ranks share the weights, adapters of PEFT are not merged, or safetensors is
+            missing.
+        StateError: The model was not prepared.
+
+    Example:
+        >>> octavo.export(model, "served", layout="compressed-tensors")
     """
     if layout not in _LAYOUTS:
         raise InvalidError(f"octavo.export: layout: expected {' or '.join(map(repr, _LAYOUTS))}, found {layout!r}")

@@ -1,6 +1,7 @@
 """A prepared model, and what other libraries put in the place of one or of a weight."""
 import gc
 import weakref
+from typing import Any
 
 import torch
 
@@ -142,7 +143,7 @@ def _take_over(model):
     return session
 
 
-def session_of(model):
+def session_of(model: torch.nn.Module) -> Any:
     """The session of a prepared model, also through DDP, Accelerate or torch.compile.
 
     Raises StateError for a model that was not prepared.

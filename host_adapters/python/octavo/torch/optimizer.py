@@ -1,5 +1,8 @@
 """The backend's Adam, which takes the place of torch's where weights or gradients are in slots."""
+from __future__ import annotations
+
 import weakref
+from collections.abc import Iterable
 
 import torch
 
@@ -345,11 +348,23 @@ def joined(session, optimizer):
     return joined
 
 
-def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """As torch.nn.utils.clip_grad_norm_(model.parameters(), ...). For a compiled model under
-    DistributedDataParallel, it averages gradients in slots over the ranks first; call it on every
-    rank then. model: a prepared model, or parameters as in torch. Returns the norm before
-    clipping."""
+def clip_grad_norm_(model: torch.nn.Module | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0,
+                    error_if_nonfinite: bool = False) -> torch.Tensor:
+    """Clips gradients as torch.nn.utils.clip_grad_norm_(model.parameters(), ...) does.
+
+    For a compiled model under DistributedDataParallel, it averages gradients in slots over the ranks first; call it on every
+    rank then.
+
+    Args:
+        model: A prepared model, or parameters as in torch.
+        max_norm, norm_type, error_if_nonfinite: As in torch.
+
+    Returns:
+        The norm before clipping.
+
+    Example:
+        >>> octavo.clip_grad_norm_(model, 1.0)
+    """
     if isinstance(model, torch.nn.Module):
         session = session_of(model)
         ddp.before_clip(session)
@@ -360,14 +375,22 @@ def clip_grad_norm_(model, max_norm, norm_type=2.0, error_if_nonfinite=False):
 # An optimizer that was made after octavo.prepare.
 
 
-def join(model, optimizer):
-    """Joins an optimizer that was made after octavo.prepare, as fully_shard and to_empty need it,
-    which replace parameters.
+def join(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Joins an optimizer that was made after octavo.prepare, as fully_shard and to_empty need it, which replace parameters.
 
-    model: a prepared model; optimizer: a torch optimizer of its parameters as they are now. Returns
-    the optimizer to use: the same one if the backend leaves the weights in the model, otherwise the
-    backend's Adam. Raises StateError for an optimizer with parameters of before fully_shard, and what
-    octavo.prepare raises for an optimizer.
+    Args:
+        model: A prepared model.
+        optimizer: A torch optimizer of its parameters as they are now.
+
+    Returns:
+        The optimizer to use: the same one if the backend leaves the weights in the model, otherwise the backend's Adam.
+
+    Raises:
+        StateError: The optimizer has parameters of before fully_shard.
+        OctavoError: What octavo.prepare raises for an optimizer.
+
+    Example:
+        >>> optimizer = octavo.join(model, torch.optim.AdamW(model.parameters()))
     """
     session = session_of(model)
     if not isinstance(optimizer, torch.optim.Optimizer):

@@ -88,10 +88,24 @@ def check_whole(session):
 
 
 def restore(model: Model) -> Model:
-    """Makes a prepared model plain again, in place: torch's own modules and parameters with the
-    current values. The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam
-    cannot step the model afterwards; make an optimizer of torch. Returns the model. Raises
-    StateError for a model that was not prepared, and UnsupportedError for a sharded one."""
+    """Makes a prepared model plain again, in place: torch's own modules and parameters with the current values.
+
+    The FP8 state is gone; save it before with octavo.state_dict. The backend's Adam cannot step the model afterwards; make an
+    optimizer of torch.
+
+    Args:
+        model: The model that octavo.prepare returned, not a wrapper of it.
+
+    Returns:
+        The same model.
+
+    Raises:
+        StateError: The model was not prepared, or other ranks hold a part of its state.
+        UnsupportedError: fully_shard is around its layers.
+
+    Example:
+        >>> model = octavo.restore(model)
+    """
     session = model.__dict__.get("octavo_session") if isinstance(model, torch.nn.Module) and is_prepared(model) else None
     if session is None:
         raise StateError("model: expected the model that octavo.prepare returned, found another one or a "
@@ -405,13 +419,36 @@ def _own_weights(multiplied, module):
 
 
 def refresh(model: torch.nn.Module) -> None:
-    """The next forward quantizes every weight again. Only needed after code wrote through `parameter.data` or
-    memory that torch shares, where octavo.prepare had detect_writes=False, between two evaluations in FP8, and
-    for steps without an optimizer on a GPU. Everything else is detected."""
+    """The next forward quantizes every weight again.
+
+    Only needed after code wrote through `parameter.data` or memory that torch shares, where octavo.prepare had
+    detect_writes=False, between two evaluations in FP8, and for steps without an optimizer on a GPU. Everything else is
+    detected.
+
+    Args:
+        model: A prepared model.
+
+    Raises:
+        StateError: The model was not prepared.
+
+    Example:
+        >>> octavo.refresh(model)
+    """
     session_of(model).refresh()
 
 
 def step(model: torch.nn.Module) -> None:
-    """Updates the scales as a step of an optimizer does, for training without one. Does nothing if
-    no forward ran since the last step."""
+    """Updates the scales as a step of an optimizer does, for training without one.
+
+    Does nothing if no forward ran since the last step.
+
+    Args:
+        model: A prepared model.
+
+    Raises:
+        StateError: The model was not prepared.
+
+    Example:
+        >>> octavo.step(model)
+    """
     end(session_of(model))

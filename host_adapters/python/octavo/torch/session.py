@@ -175,6 +175,11 @@ class Session(Stored):
         """Whether this rank has every slot."""
         return self.owners is None or self.owners.holds_all(self)
 
+    def recipe_of(self, name):
+        """What computes a linear, as "te/delayed"; only the backend for one without recipes."""
+        options = {**self.run.options(), **self.run.layer_options().get(name, {})}
+        return "/".join(filter(None, (self.run.backend, options.get("recipe") or options.get("opt_level"))))
+
     def linear_name(self, id):
         return self._accepted[id][1]
 

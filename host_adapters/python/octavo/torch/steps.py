@@ -22,6 +22,7 @@ from .. import _abi
 from ..errors import UnsupportedError
 from . import ops
 from .device import is_captured
+from .layers.converted import sites_of
 from .models import holder_of, local, open_sessions
 from .ranks import ddp
 from .ranks.groups import collective, group_of, is_distributed
@@ -162,8 +163,7 @@ def _why(session, name):
     site = session.sites[name]
     model = holder_of(session)
     for module in () if model is None else model.modules():
-        sites = module.__dict__.get("octavo_sites") or module.__dict__.get("octavo_products") or {"": module.__dict__.get("octavo_site")}
-        if not any(site is s or isinstance(s, list) and any(site is one for one in s) for s in sites.values()):
+        if not any(site is s for s in sites_of(module)):
             continue
         if "forward" in module.__dict__:
             return "its forward was replaced after octavo.prepare"

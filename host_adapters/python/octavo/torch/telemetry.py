@@ -4,8 +4,11 @@ A backend that counts (te with `telemetry = true`) has slots for it. They are us
 alone, and read at its end, once the ranks are combined: in the other steps casts count nothing, and
 the host reads nothing from the device.
 """
+from __future__ import annotations
+
 import math
 import warnings
+from typing import Any
 
 import torch
 
@@ -153,16 +156,25 @@ class Telemetry:
         return out
 
 
-def telemetry(model, flat=False):
-    """What the casts recorded in the last step that octavo.prepare(record_every_n_steps=N) asked for.
+def telemetry(model: torch.nn.Module, flat: bool = False) -> dict[str, Any] | None:
+    """What the casts recorded in the last step that octavo.prepare(record_every_n_steps=N) asked for. Does not wait for the device.
 
-    Returns {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor
-    that is cast]}; None before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor`
-    (the layer, of w the weight), `amax` (largest absolute value) and `scale` where the recipe keeps
-    them. With `fp8.te.telemetry = true`, or that of msamp for x and dy, it also has `saturated` and `underflow`
-    (numbers of elements) and `sqnr_db` (None: nothing was lost). Sums are over all ranks. flat: {"octavo/amax/x/blocks.0.up":
-    2.5, ...} instead, floats alone, as writers of metrics take them; {} before the first step ended.
-    Raises StateError for a model without telemetry. Does not wait for the device.
+    Args:
+        model: A prepared model.
+        flat: {"octavo/amax/x/blocks.0.up": 2.5, ...}, only floats, as writers of metrics take them.
+
+    Returns:
+        {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor that is cast]}; None, or {} with
+        flat, before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor` (the layer, of w the weight), `amax`
+        (largest absolute value) and `scale` where the recipe keeps them. With `fp8.te.telemetry = true`, or that of msamp for x
+        and dy, it also has `saturated` and `underflow` (numbers of elements) and `sqnr_db` (decibels; None: nothing was lost).
+        Sums are over all ranks.
+
+    Raises:
+        StateError: The model does not record.
+
+    Example:
+        >>> writer.add_scalars("octavo", octavo.telemetry(model, flat=True))
     """
     kept = session_of(model).telemetry
     if kept is None or not kept.every:

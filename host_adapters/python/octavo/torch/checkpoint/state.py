@@ -1,4 +1,6 @@
-"""FP8 state as plain tensors, and reports."""
+"""FP8 state as plain tensors."""
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,7 +13,6 @@ from .. import ops
 from ..models import session_of
 from ..ranks.groups import is_initialized
 from ..slots import is_released
-from ..steps import layers_without_calls
 
 
 # Hashes of a state dict: a flipped bit is refused by the name of its tensor.
@@ -166,14 +167,23 @@ def _metadata(session, keys):
             "labels": {key: list(slot.labels) for key, slot in keys.items() if slot.labels}}
 
 
-def state_dict(model):
-    """The FP8 state of a model, to be saved in addition to its own state dict: {key: tensor}.
+def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The FP8 state of a model, to be saved in addition to its own state dict. Call it between steps.
 
-    Contains copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, a uint8 tensor of
-    JSON with the backend, its options, the objects of pooled columns and the hash of each tensor,
-    and a uint8 tensor with the hash of that JSON. Works with torch.load(weights_only=True) and with
-    safetensors. Call it between steps. Of a sharded optimizer state it has what this rank holds, and inside of
-    octavo.full_state all. Raises StateError for a model that was not prepared.
+    Args:
+        model: A prepared model.
+
+    Returns:
+        {key: tensor}: copies of every checkpoint slot, with FP8 codes in torch's FP8 dtypes, a uint8 tensor of JSON with the
+        backend, its options, the objects of pooled columns and the hash of each tensor, and a uint8 tensor with the hash of that
+        JSON. torch.load(weights_only=True) and safetensors take it. Of a sharded optimizer state it has what this rank holds,
+        and inside of octavo.full_state all.
+
+    Raises:
+        StateError: The model was not prepared.
+
+    Example:
+        >>> torch.save({"model": model.state_dict(), "octavo": octavo.state_dict(model)}, path)
     """
     session = session_of(model)
     session.settle_all()
@@ -202,15 +212,24 @@ def _columns(key, slot, labels):
     return [saved.index(name) for name in slot.labels]
 
 
-def load_state_dict(model, state):
-    """Restores the result of state_dict bit for bit: the next step equals the next step of the
-    model that was saved. Load the model's own state dict first.
+def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Restores the result of state_dict bit for bit: the next step equals the next step of the model that was saved.
 
-    Requires the same model, backend and options; pooled columns are matched by layer name. With a sharded
-    optimizer state it takes the state of this rank, or a whole one, of which it uses what this rank holds. On
-    another number of ranks the first casts take their own amax, since a rank's part of the batch has another size.
-    Raises InvalidError for any other state and for a damaged one, by the name of the tensor, and VersionError for
-    one of another schema; no slot changes then. Raises StateError for a model that was not prepared.
+    Load the model's own state dict first. On another number of ranks the first casts take their own amax, since a rank's part of
+    the batch has another size.
+
+    Args:
+        model: The same model, prepared with the same backend and options; pooled columns are matched by layer name.
+        state: What state_dict gave. With a sharded optimizer state: that of this rank, or a whole one, of which it uses what this
+            rank holds.
+
+    Raises:
+        InvalidError: Another state, or a damaged one, by the name of the tensor; no slot changes then.
+        VersionError: A state of another schema; no slot changes then.
+        StateError: The model was not prepared.
+
+    Example:
+        >>> octavo.load_state_dict(model, torch.load(path)["octavo"])
     """
     session = session_of(model)
     every, keys = _keys(session), _held(session)
@@ -320,7 +339,7 @@ class Stateful:
     model that was not prepared.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         session_of(model)
         self._model = model
 
@@ -382,48 +401,3 @@ def _difference(found, here):
         names = [n for n in sorted({*found, *here}) if found.get(n) != here.get(n)]
         return tuple(", ".join(f"{n} = {d.get(n)!r}" for n in names) for d in (found, here))
     return repr(found), repr(here)
-
-
-def report(model, format="text"):
-    """What runs, why, and where each layer went. format: "text", "tree" or "json".
-
-    Includes every module with a matrix that was not converted, with the reason, the number of FP8
-    calls, and, once one ran, the FP8 layers that never did. Raises StateError for a model that was
-    not prepared.
-    """
-    session = session_of(model)
-    if not session.is_closed:
-        session.settle_all()
-    calls = {name: ops.calls(session.number, verb) for name, verb in (
-        ("linear_forward", _abi.VERB_FORWARD), ("linear_backward", _abi.VERB_BACKWARD),
-        ("end_step", _abi.VERB_END_STEP))}
-    text = session.run.report(format)
-    if format == "json":
-        out = json.loads(text)
-        out["left_out"] = session.left_out
-        out["calls"] = calls
-        out["never_ran"] = layers_without_calls(session)
-        out["skipped_steps"] = session.skipped_steps
-        if session.gather is not None:
-            out["gather"] = session.gather.layers()
-        if session.owners is not None:
-            out["optimizer_state"] = session.owners.share()
-        return json.dumps(out, indent=2)
-    lines = [text]
-    if session.left_out:
-        lines.append("not converted")
-        width = max(map(len, session.left_out))
-        lines += [f"  {name:<{width}}  {reason}" for name, reason in session.left_out.items()]
-    if session.gather is not None and session.is_sharded:
-        lines.append("gathered by fully_shard")
-        lines += [f"  {name}: {how}" for name, how in session.gather.layers().items()]
-    if session.owners is not None:
-        lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
-            **session.owners.share()))
-    idle = layers_without_calls(session)
-    if idle and calls["linear_forward"]:
-        lines.append(f"never ran  {len(idle)} of {len(session.sites)} FP8 layers: "
-                     + ", ".join(idle[:8]) + (" ..." if len(idle) > 8 else ""))
-    lines.append("calls      " + ", ".join(f"{name} {count}" for name, count in calls.items())
-                 + f"; steps skipped because of Inf or NaN: {session.skipped_steps}")
-    return "\n".join(lines)

@@ -142,6 +142,12 @@ class Converted:
         if weights:
             placed(self.octavo_session_ref, weights, value)
 
+    def extra_repr(self):
+        """As in torch, and what computes the products: fp8=te/delayed."""
+        session = self.__dict__.get("octavo_session_ref")
+        recipes = [] if session is None or session.is_closed else sorted({session.recipe_of(s.name) for s in sites_of(self)})
+        return ", ".join(filter(None, (super().extra_repr(), f"fp8={'+'.join(recipes)}" if recipes else "")))
+
     def _apply(self, fn, recurse=True):
         """As in torch, for to_empty: parameters without memory (meta) get some."""
         out = super()._apply(fn, recurse)
@@ -167,6 +173,14 @@ class Converted:
             key = prefix + name
             if weights[0].transposed and key in destination and not keep_vars:
                 destination[key] = destination[key].contiguous()  # file formats expect row-major
+
+
+def sites_of(module):
+    """The uses of weights by a converted module, in their order."""
+    held = module.__dict__
+    sites = held.get("octavo_sites") or held.get("octavo_products") or {"": held.get("octavo_site")}
+    flat = [one for site in sites.values() for one in (site if isinstance(site, list) else [site])]
+    return [site for site in flat if site is not None]
 
 
 def attach(module, session, weights):

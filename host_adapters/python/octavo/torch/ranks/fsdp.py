@@ -1,5 +1,7 @@
 """fully_shard (FSDP2) of a prepared model: what becomes of weights, codes that are gathered in place of values, and the
 rest of a model whose weights stay in slots."""
+from __future__ import annotations
+
 import torch
 import torch.distributed as dist
 from torch.utils.weak import WeakIdKeyDictionary
@@ -406,14 +408,22 @@ def check_optimizer(session, parameters):
 # state is on one rank each, and FSDP shards the rest (embeddings, norms, biases), which torch's own optimizer steps.
 
 
-def kept_parameters(model):
-    """The parameters of a prepared model whose values the backend keeps in slots, as a set: fully_shard takes it as
-    ignored_params. Empty for te, which leaves all weights in the model. Raises StateError for a model that was not
-    prepared.
+def kept_parameters(model: torch.nn.Module) -> set[torch.nn.Parameter]:
+    """The parameters of a prepared model whose values the backend keeps in slots: fully_shard takes them as ignored_params.
 
-        octavo.prepare(model, overrides={"fp8.backend": "msamp"}, shard_optimizer_state=True)
-        fully_shard(model, ignored_params=octavo.kept_parameters(model))
-        optimizer = octavo.join(model, torch.optim.AdamW(model.parameters()))
+    Args:
+        model: A prepared model.
+
+    Returns:
+        A set, empty for te, which leaves all weights in the model.
+
+    Raises:
+        StateError: The model was not prepared.
+
+    Example:
+        >>> octavo.prepare(model, recipe="msamp.O2", shard_optimizer_state=True)
+        >>> fully_shard(model, ignored_params=octavo.kept_parameters(model))
+        >>> optimizer = octavo.join(model, torch.optim.AdamW(model.parameters()))
     """
     return set(session_of(model).owned_parameters())
 

@@ -1,5 +1,9 @@
 """Optimizer state on one rank each: octavo.prepare(shard_optimizer_state=True)."""
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -308,18 +312,23 @@ def _pieces(tensors, first, width):
 
 
 @contextlib.contextmanager
-def full_state(model, to=None):
-    """Inside, every rank holds the whole optimizer state, or with to=<rank of the group> that rank alone: what
-    a model without shard_optimizer_state can do works, such as model.state_dict(), octavo.state_dict, copy.deepcopy,
-    torch.save(model) and octavo.restore. Steps do not. Changes of weights have to be the same on every rank, so with
-    to= there may be none.
+def full_state(model: torch.nn.Module, to: int | None = None) -> Iterator[torch.nn.Module]:
+    """Inside, every rank holds the whole optimizer state: what a model without shard_optimizer_state can do works.
 
-        with octavo.full_state(model):
-            torch.save(model.state_dict(), path)
+    That is model.state_dict(), octavo.state_dict, copy.deepcopy, torch.save(model) and octavo.restore. Steps do not. Changes of
+    weights have to be the same on every rank, so with `to` there may be none. A collective: enter it on every rank, between
+    steps. Values that were read inside are copies afterwards. Does nothing for a model whose optimizer state is not sharded.
 
-    A collective: enter it on every rank, between steps. Values that were read inside are copies afterwards. Does
-    nothing for a model whose optimizer state is not sharded. Raises DeviceError when a rank does not answer within
-    the timeout of the group.
+    Args:
+        model: A prepared model.
+        to: The only rank of the group that gets the state; None: every rank.
+
+    Raises:
+        DeviceError: A rank does not answer within the timeout of the group.
+
+    Example:
+        >>> with octavo.full_state(model):
+        ...     torch.save(model.state_dict(), path)
     """
     session = session_of(model)
     owners = session.owners
@@ -352,14 +361,24 @@ def expect_whole(model, where, why):
             "loop of your own")
 
 
-def sharded_state_dict(model):
-    """The entries of model.state_dict() whose values this rank holds, each by its name: all of them, but for
-    weights whose master another rank holds. No collective. With torch.distributed.checkpoint, which looks for an
-    entry on every rank, it saves each weight once:
+def sharded_state_dict(model: torch.nn.Module) -> dict[str, Any]:
+    """The entries of model.state_dict() whose values this rank holds, each by its name: all of them, but for weights whose master
+    another rank holds. No collective.
 
-        dcp.save({"model": octavo.sharded_state_dict(model), "octavo": octavo.Stateful(model)}, checkpoint_id=path)
+    With torch.distributed.checkpoint, which looks for an entry on every rank, it saves each weight once. dcp.load fills it.
+    model.load_state_dict(..., strict=False) takes it, and Stateful the rest.
 
-    dcp.load fills it. model.load_state_dict(..., strict=False) takes it, and Stateful the rest.
+    Args:
+        model: A prepared model.
+
+    Returns:
+        {name: tensor}.
+
+    Raises:
+        StateError: The model was not prepared.
+
+    Example:
+        >>> dcp.save({"model": octavo.sharded_state_dict(model), "octavo": octavo.Stateful(model)}, checkpoint_id=path)
     """
     session = session_of(model)
     session.settle_all()
