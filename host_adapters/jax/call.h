@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "entry.h"
+#include "octavo/draft/gradients.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace octavo::jax {

@@ -37,8 +37,10 @@ Entry make_entry(const Registration &given) {
   Entry e;
   e.run = given.run;
   e.backend = octavo_run_backend(given.run);
-  e.optimizer = octavo_run_optimizer(given.run);
-  e.gradients = octavo_run_gradients(given.run);
+  e.optimizer = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+  e.gradients = static_cast<const octavo_gradients *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
   e.session = octavo_run_session(given.run);
   e.device = octavo_run_session_desc(given.run)->device;
   e.lists[OCTAVO_VERB_END_STEP].push_back(

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/gradients.h"
 #include "octavo/octavo.hpp"
 
 namespace octavo::jax {

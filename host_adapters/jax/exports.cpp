@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "entry.h"
+#include "octavo/draft/reduction.h"
 
 namespace octavo::jax {
 namespace {

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "call.h"
+#include "octavo/draft/reduction.h"
 #include "parallel.h"
 
 namespace octavo::jax {

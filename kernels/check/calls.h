@@ -3,6 +3,10 @@
  */
 #pragma once
 
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
 #include "kernels/check/granularity.h"
 
 namespace octavo {
@@ -15,6 +19,14 @@ struct CallHeader {
 
 inline uint32_t kind_of(const void *call) {
   return static_cast<const CallHeader *>(call)->kind;
+}
+
+/* The table with this id; null: none of them has it. */
+inline const void *table_of_id(
+    octavo_str id, std::initializer_list<std::pair<std::string_view, const void *>> tables) {
+  for (const auto &[name, table] : tables)
+    if (std::string_view(id.data, id.size) == name) return table;
+  return nullptr;
 }
 
 /* The families of quantize, in the order in which they are asked for; one scale per tensor is what

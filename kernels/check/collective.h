@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/check/check.h"
-#include "octavo/gradients.h"
+#include "octavo/host.h"
 
 namespace octavo {
 

@@ -80,20 +80,6 @@ octavo_status check_count(const Caller &caller, const octavo_count *c) {
   return check.status();
 }
 
-octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceLimits &limits) {
-  Check check(caller, "draft");
-  check.not_null(call, "call");
-  if (!check.ok()) return check.status();
-  static_assert(OCTAVO_KIND_QUANTIZE_FP4 == 32770, "the number in the text");
-  check.fail(OCTAVO_UNSUPPORTED,
-             "kind = %u; expected %u (prescale_update), %u (adam_rounded), %s%u (count), %u "
-             "(adam_one_pass) or %u (round_codes)",
-             kind_of(call), OCTAVO_KIND_PRESCALE_UPDATE, OCTAVO_KIND_ADAM_ROUNDED,
-             limits.takes_fp4 ? "32770 (quantize_fp4), " : "", OCTAVO_KIND_COUNT,
-             OCTAVO_KIND_ADAM_ONE_PASS, OCTAVO_KIND_ROUND_CODES);
-  return check.status();
-}
-
 octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_scale *c) {
   Check check(caller, "gradient_scale");
   if (!check.call(c)) return check.status();

@@ -7,7 +7,7 @@
 namespace octavo {
 namespace {
 
-/* Codes of another layout are what OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY rules out. */
+/* Codes of another layout are refused. */
 void check_layout(Check *check, const octavo_gemm &c, uint32_t bit, const octavo_tensor &t,
                   const octavo_scale *s, const char *name) {
   if (!check->ok() || !is_k_major(c, bit)) return;

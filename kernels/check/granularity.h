@@ -12,6 +12,7 @@
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
 #include "octavo/draft/fp4.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo {
 

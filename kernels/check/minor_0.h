@@ -7,6 +7,7 @@
 #pragma once
 
 #include "octavo/draft/fp4.h"
+#include "octavo/draft/msamp.h"
 #include "octavo/draft/one_pass.h"
 
 namespace octavo {

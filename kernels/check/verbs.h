@@ -57,8 +57,6 @@ octavo_status check_quantize_fp4(const Caller &caller, const octavo_quantize_fp4
                                  const DeviceLimits &limits);
 octavo_status check_round_codes(const Caller &caller, const octavo_round_codes *c);
 octavo_status check_count(const Caller &caller, const octavo_count *c);
-/* Of a draft call that the kernels do not know; a null call, too. */
-octavo_status refuse_draft(const Caller &caller, const void *call, const DeviceLimits &limits);
 octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_scale *c);
 
 octavo_status check_gemm(const Caller &caller, const octavo_gemm *c, const DeviceLimits &limits);

@@ -159,8 +159,7 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
   const octavo_status status = begin_describe(context.caller(), context.level->id, out);
   if (status != OCTAVO_OK) return status;
-  out->flags =
-      OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
+  out->flags = OCTAVO_CAPS_EXACT_GEMM | OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   out->alignment = 1;
   if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) {
     out->pack_rows = static_cast<uint32_t>(limits_of(context).pack_rows);

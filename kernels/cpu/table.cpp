@@ -10,6 +10,7 @@
 #include "kernels/check/verbs.h"
 #include "kernels/cpu/arithmetic.h"
 #include "kernels/cpu/verbs.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo {
 namespace {
@@ -44,30 +45,29 @@ octavo_status verb(void *ctx, const Call *c) {
   return status == OCTAVO_OK ? kVerb(context, *c) : status;
 }
 
-octavo_status draft(void *ctx, const void *call) {
-  switch (call == nullptr ? 0 : kind_of(call)) {
-    case OCTAVO_KIND_PRESCALE_UPDATE:
-      return verb<check_prescale_update, prescale_update>(
-          ctx, static_cast<const octavo_prescale_update *>(call));
-    case OCTAVO_KIND_ADAM_ROUNDED:
-      return verb<check_adam_rounded, adam_rounded>(ctx,
-                                                    static_cast<const octavo_adam_rounded *>(call));
-    case OCTAVO_KIND_ADAM_ONE_PASS:
-      return verb<check_adam_one_pass, adam_one_pass>(
-          ctx, static_cast<const octavo_adam_one_pass *>(call));
-    case OCTAVO_KIND_QUANTIZE_FP4:
-      return verb<check_quantize_fp4, quantize_fp4>(ctx,
-                                                    static_cast<const octavo_quantize_fp4 *>(call));
-    case OCTAVO_KIND_ROUND_CODES:
-      return verb<check_round_codes, round_codes>(ctx,
-                                                  static_cast<const octavo_round_codes *>(call));
-    case OCTAVO_KIND_COUNT:
-      return verb<check_count, count>(ctx, static_cast<const octavo_count *>(call));
-    default: {
-      const Context &context = context_of(ctx);
-      return refuse_draft(context.caller(), call, limits_of(context));
-    }
-  }
+constexpr octavo_adam_kernels kAdam = {sizeof(octavo_adam_kernels), OCTAVO_KIND_ADAM_KERNELS,
+                                       verb<check_adam_step, adam_step>,
+                                       verb<check_gradient_scale, gradient_scale>};
+constexpr octavo_msamp_kernels kMsamp = {sizeof(octavo_msamp_kernels), OCTAVO_KIND_MSAMP_KERNELS,
+                                         verb<check_sum_quantized, sum_quantized>,
+                                         verb<check_scale_values, scale_values>,
+                                         verb<check_prescale_update, prescale_update>};
+constexpr octavo_rounding_kernels kRounding = {
+    sizeof(octavo_rounding_kernels), OCTAVO_KIND_ROUNDING_KERNELS,
+    verb<check_adam_rounded, adam_rounded>, verb<check_round_codes, round_codes>,
+    verb<check_count, count>};
+constexpr octavo_one_pass_kernels kOnePass = {sizeof(octavo_one_pass_kernels),
+                                              OCTAVO_KIND_ONE_PASS_KERNELS,
+                                              verb<check_adam_one_pass, adam_one_pass>};
+constexpr octavo_fp4_kernels kFp4 = {sizeof(octavo_fp4_kernels), OCTAVO_KIND_FP4_KERNELS,
+                                     verb<check_quantize_fp4, quantize_fp4>};
+
+const void *get_extension(void *, octavo_str id) {
+  return table_of_id(id, {{OCTAVO_ADAM_KERNELS_ID, &kAdam},
+                          {OCTAVO_MSAMP_KERNELS_ID, &kMsamp},
+                          {OCTAVO_ROUNDING_KERNELS_ID, &kRounding},
+                          {OCTAVO_ONE_PASS_KERNELS_ID, &kOnePass},
+                          {OCTAVO_FP4_KERNELS_ID, &kFp4}});
 }
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
@@ -84,18 +84,14 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    verb<check_scale_from_amax, scale_from_amax>,
                                    verb<check_delayed_scale_update, delayed_scale_update>,
                                    verb<check_gemm, gemm>,
-                                   verb<check_adam_step, adam_step>,
-                                   verb<check_sum_quantized, sum_quantized>,
                                    verb<check_sum_rows, sum_rows>,
                                    verb<check_sum_of_squares, sum_of_squares>,
                                    verb<check_copy, copy>,
-                                   verb<check_scale_values, scale_values>,
-                                   draft,
                                    verb<check_quantize_stats, quantize_stats>,
                                    verb<check_prologue, prologue>,
                                    verb<check_prologue_quantize, prologue_quantize>,
-                                   verb<check_gradient_scale, gradient_scale>,
-                                   verb<check_pack, pack>};
+                                   verb<check_pack, pack>,
+                                   get_extension};
 
 }  // namespace
 }  // namespace octavo

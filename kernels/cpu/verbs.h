@@ -5,6 +5,8 @@
 #pragma once
 
 #include "kernels/cpu/context.h"
+#include "octavo/draft/fp4.h"
+#include "octavo/draft/msamp.h"
 #include "octavo/draft/one_pass.h"
 
 namespace octavo {

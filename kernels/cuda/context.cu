@@ -223,10 +223,10 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const octavo_status status = begin_describe(context.caller, context.limits.id, out);
   if (status != OCTAVO_OK) return status;
   out->flags =
-      OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY | OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
+      OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
   /* Which algorithm is the fastest may differ from run to run. */
   if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
-  if (context.gemm.is_reference) out->flags |= OCTAVO_CAPS_EMULATED;
+  if (context.gemm.is_reference) out->flags |= OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_EXACT_GEMM;
   out->alignment = 16;
   if (OCTAVO_HAS(out, octavo_kernels_caps, pack_rows)) out->pack_rows = 0;
   return OCTAVO_OK;

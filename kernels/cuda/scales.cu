@@ -28,6 +28,8 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
 
 namespace {
 
+}  // namespace
+
 octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
   return run_verb<check_prescale_update>(ctx, "prescale_update", c, [&](Launcher &l) {
     l.run(dim3(1), dim3(1), prescale_update_kernel, *c);
@@ -37,23 +39,6 @@ octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
 octavo_status count(void *ctx, const octavo_count *c) {
   return run_verb<check_count>(ctx, "count", c,
                                [&](Launcher &l) { l.run(dim3(1), dim3(1), count_kernel, *c); });
-}
-
-}  // namespace
-
-octavo_status draft(void *ctx, const void *call) {
-  switch (call == nullptr ? 0 : kind_of(call)) {
-    case OCTAVO_KIND_PRESCALE_UPDATE:
-      return prescale_update(ctx, static_cast<const octavo_prescale_update *>(call));
-    case OCTAVO_KIND_ADAM_ROUNDED:
-      return adam_rounded(ctx, static_cast<const octavo_adam_rounded *>(call));
-    case OCTAVO_KIND_ADAM_ONE_PASS:
-      return adam_one_pass(ctx, static_cast<const octavo_adam_one_pass *>(call));
-    case OCTAVO_KIND_ROUND_CODES:
-      return round_codes(ctx, static_cast<const octavo_round_codes *>(call));
-    case OCTAVO_KIND_COUNT: return count(ctx, static_cast<const octavo_count *>(call));
-    default: return refuse_draft(context_of(ctx).caller, call, context_of(ctx).limits);
-  }
 }
 
 octavo_status gradient_scale(void *ctx, const octavo_gradient_scale *c) {

@@ -23,11 +23,35 @@ OCTAVO_RANGE_NAME(sum_rows)
 OCTAVO_RANGE_NAME(sum_of_squares)
 OCTAVO_RANGE_NAME(copy)
 OCTAVO_RANGE_NAME(scale_values)
-OCTAVO_RANGE_NAME(draft)
+OCTAVO_RANGE_NAME(prescale_update)
+OCTAVO_RANGE_NAME(adam_rounded)
+OCTAVO_RANGE_NAME(round_codes)
+OCTAVO_RANGE_NAME(count)
+OCTAVO_RANGE_NAME(adam_one_pass)
 OCTAVO_RANGE_NAME(quantize_stats)
 OCTAVO_RANGE_NAME(prologue)
 OCTAVO_RANGE_NAME(prologue_quantize)
 OCTAVO_RANGE_NAME(gradient_scale)
+
+#define OCTAVO_DRAFT(verb) OCTAVO_RANGED(verb, octavo_##verb)
+constexpr octavo_adam_kernels kAdam = {sizeof(octavo_adam_kernels), OCTAVO_KIND_ADAM_KERNELS,
+                                       OCTAVO_DRAFT(adam_step), OCTAVO_DRAFT(gradient_scale)};
+constexpr octavo_msamp_kernels kMsamp = {sizeof(octavo_msamp_kernels), OCTAVO_KIND_MSAMP_KERNELS,
+                                         OCTAVO_DRAFT(sum_quantized), OCTAVO_DRAFT(scale_values),
+                                         OCTAVO_DRAFT(prescale_update)};
+constexpr octavo_rounding_kernels kRounding = {
+    sizeof(octavo_rounding_kernels), OCTAVO_KIND_ROUNDING_KERNELS, OCTAVO_DRAFT(adam_rounded),
+    OCTAVO_DRAFT(round_codes), OCTAVO_DRAFT(count)};
+constexpr octavo_one_pass_kernels kOnePass = {
+    sizeof(octavo_one_pass_kernels), OCTAVO_KIND_ONE_PASS_KERNELS, OCTAVO_DRAFT(adam_one_pass)};
+#undef OCTAVO_DRAFT
+
+const void *get_extension(void *, octavo_str id) {
+  return table_of_id(id, {{OCTAVO_ADAM_KERNELS_ID, &kAdam},
+                          {OCTAVO_MSAMP_KERNELS_ID, &kMsamp},
+                          {OCTAVO_ROUNDING_KERNELS_ID, &kRounding},
+                          {OCTAVO_ONE_PASS_KERNELS_ID, &kOnePass}});
+}
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_KIND_KERNELS,
@@ -43,18 +67,14 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_RANGED(scale_from_amax, octavo_scale_from_amax),
                                    OCTAVO_RANGED(delayed_scale_update, octavo_delayed_scale_update),
                                    OCTAVO_RANGED(gemm, octavo_gemm),
-                                   OCTAVO_RANGED(adam_step, octavo_adam_step),
-                                   OCTAVO_RANGED(sum_quantized, octavo_sum_quantized),
                                    OCTAVO_RANGED(sum_rows, octavo_sum),
                                    OCTAVO_RANGED(sum_of_squares, octavo_sum),
                                    OCTAVO_RANGED(copy, octavo_copy),
-                                   OCTAVO_RANGED(scale_values, octavo_scale_values),
-                                   OCTAVO_RANGED(draft, void),
                                    OCTAVO_RANGED(quantize_stats, octavo_quantize_stats),
                                    OCTAVO_RANGED(prologue, octavo_prologue_call),
                                    OCTAVO_RANGED(prologue_quantize, octavo_prologue_call),
-                                   OCTAVO_RANGED(gradient_scale, octavo_gradient_scale),
-                                   pack};
+                                   pack,
+                                   get_extension};
 
 octavo_status ask_adam(const Caller &caller, const octavo_adam_step *c, uint64_t *bytes) {
   Check check(caller, "workspace_bytes of adam_step");

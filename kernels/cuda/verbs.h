@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/context.h"
+#include "octavo/draft/msamp.h"
 #include "octavo/draft/one_pass.h"
 
 namespace octavo::cuda {
@@ -22,7 +23,8 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c);
 octavo_status sum_of_squares(void *ctx, const octavo_sum *c);
 octavo_status copy(void *ctx, const octavo_copy *c);
 octavo_status scale_values(void *ctx, const octavo_scale_values *c);
-octavo_status draft(void *ctx, const void *call);
+octavo_status prescale_update(void *ctx, const octavo_prescale_update *c);
+octavo_status count(void *ctx, const octavo_count *c);
 octavo_status adam_rounded(void *ctx, const octavo_adam_rounded *c);
 octavo_status adam_one_pass(void *ctx, const octavo_adam_one_pass *c);
 octavo_status round_codes(void *ctx, const octavo_round_codes *c);

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/format/bits.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 
 namespace octavo {
 

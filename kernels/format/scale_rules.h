@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/format/e8m0.h"
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo {
 
@@ -168,8 +168,8 @@ OCTAVO_HOST_DEVICE static inline bool is_scale_rule(uint32_t rule) {
          rule == OCTAVO_RULE_RECIPROCAL || rule == OCTAVO_RULE_MSAMP || rule == OCTAVO_RULE_MSAMP04;
 }
 
-/* The per-tensor rules of octavo/rules.h and octavo/draft.h. Returns `kept` if amax is 0, infinite
- * or NaN, except that MSAMP04 returns 1 / kept for infinity. */
+/* The per-tensor rules of octavo/rules.h and octavo/draft/msamp.h. Returns `kept` if amax is 0,
+ * infinite or NaN, except that MSAMP04 returns 1 / kept for infinity. */
 OCTAVO_HOST_DEVICE static inline float scale_by_rule(uint32_t rule, float amax, float kept, float m,
                                                      int32_t margin) {
   if (rule == OCTAVO_RULE_MSAMP04) return scale_msamp04(amax, kept, m, margin);

@@ -29,10 +29,10 @@ void Msamp::step(Pass &p, const plugin::StepGroup &g) const {
     if (options().bounds_scales()) {
       step_in_one_pass(p, g, rounded);
     } else {
-      p.run(&octavo_kernels::draft, rounded);
+      p.run(&octavo_rounding_kernels::adam_rounded, rounded);
     }
   } else {
-    p.run(&octavo_kernels::adam_step, adam);
+    p.run(&octavo_adam_kernels::adam_step, adam);
   }
   for (uint64_t i = 0; i < g.size(); ++i) {
     if (!g[i].has(OCTAVO_ROLE_MASTER_WEIGHT)) continue;
@@ -50,7 +50,7 @@ void Msamp::step_in_one_pass(Pass &p, const plugin::StepGroup &g,
   auto one_pass = p.call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
   one_pass.rounded = &rounded;
   one_pass.amax = amaxes;
-  p.run(&octavo_kernels::draft, one_pass);
+  p.run(&octavo_one_pass_kernels::adam_one_pass, one_pass);
 }
 
 // The scale follows from the values. The E4M3 weight of O3 always comes from the f16 master, so
@@ -97,7 +97,7 @@ void Msamp::finish_step(Pass &p, const plugin::StepCall &c) const {
   update.growth = 1.000693387F;  // 2^(1/1000)
   update.low = 1.0F / (1 << 20);
   update.high = 1.0F;
-  p.run(&octavo_kernels::draft, update);
+  p.run(&octavo_msamp_kernels::prescale_update, update);
 }
 
 }  // namespace octavo::msamp

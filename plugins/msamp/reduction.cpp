@@ -46,7 +46,7 @@ void multiply(Pass &p, float *values, uint64_t n, float factor) {
   call.in = values;
   call.n = n;
   call.factor = factor;
-  p.run(&octavo_kernels::scale_values, call);
+  p.run(&octavo_msamp_kernels::scale_values, call);
 }
 
 void copy(Pass &p, void *out, const void *in, uint64_t bytes) {
@@ -194,7 +194,7 @@ void Msamp::add_codes(Pass &p, const Reduction &r, uint64_t elements, float coun
   call.added = r[0][added_];
   call.dtype = OCTAVO_E4M3FN;
   call.count_as = count_as;
-  p.run(&octavo_kernels::sum_quantized, call);
+  p.run(&octavo_msamp_kernels::sum_quantized, call);
 }
 
 }  // namespace octavo::msamp

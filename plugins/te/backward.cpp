@@ -80,7 +80,7 @@ void Te::finish_step(Pass &p, const StepCall &c) const {
   auto count = p.call<octavo_count>(OCTAVO_KIND_COUNT);
   count.count = c[count_];
   count.skip = c[nonfinite_];
-  p.run(&octavo_kernels::draft, count);
+  p.run(&octavo_rounding_kernels::count, count);
 }
 
 }  // namespace octavo::te

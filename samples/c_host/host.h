@@ -1,7 +1,7 @@
 /* host.h: what the two files of this host share. */
 #pragma once
 
-#include <octavo/octavo.h>
+#include <octavo/draft/reduction.h>
 
 enum { kRows = 64, kInputs = 32, kHidden = 64, kOutputs = 16, kLayers = 2 };
 

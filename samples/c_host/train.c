@@ -83,7 +83,8 @@ static void open_rank(struct rank *r) {
   desc.config_path = text(r->arguments->config);
   desc.device = (octavo_device){OCTAVO_DEVICE_CPU, 0}; /* where the tensors of this program are */
   check(octavo_open(&desc, &r->run), "octavo_open");
-  r->backend = octavo_run_backend(r->run), r->optimizer = octavo_run_optimizer(r->run);
+  r->backend = octavo_run_backend(r->run),
+  r->optimizer = octavo_run_interface(r->run, (octavo_str)OCTAVO_STR(OCTAVO_OPTIMIZER_ID));
   r->session = octavo_run_session(r->run);
   for (int i = 0; i < kLayers; ++i) describe(r, &r->layers[i]);
   check(octavo_seal(r->run), "octavo_seal");

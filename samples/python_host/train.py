@@ -18,7 +18,7 @@ ROWS, SIZES, STEPS = 64, (32, 64, 16), 100
 # [read]
 def load(library, include):
     """(ffi, library, constants): all that the headers declare, as the compiler's preprocessor leaves it."""
-    source = '#include "octavo/kernels.h"\n#include "octavo/octavo.h"\n'
+    source = '#include "octavo/draft/optimizer.h"\n#include "octavo/octavo.h"\n'
     def preprocess(option):
         return subprocess.run(["cc", "-E", option, "-DOCTAVO_DECLARATIONS_ONLY", f"-I{include}", "-xc", "-"],
                               input=source, capture_output=True, text=True, check=True).stdout
@@ -159,7 +159,8 @@ class Adam:
 
     def __init__(self, host, layers):
         self.host = host
-        self.optimizer = host.lib.octavo_run_optimizer(host.run)
+        table = host.lib.octavo_run_interface(host.run, host.text("octavo.optimizer/1"))
+        self.optimizer = host.ffi.cast("const octavo_optimizer *", table)
         self.hyper = host.floats(host.lib.OCTAVO_HYPER_COUNT, [3e-3, 0.9, 0.99, 1e-8, 0, 1])
         self.items = host.keep(host.ffi.new("octavo_parameter_item[]", len(layers)))
         for item, layer in zip(self.items, layers):

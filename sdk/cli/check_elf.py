@@ -6,7 +6,7 @@ or a newer libc works on its author's machine only. Needs nothing but Python and
 authors of plugins can run it on their own files:
 
     octavo plugin check-elf my_plugin.so                          or a directory of plugins
-    octavo plugin check-elf --exports octavo.h liboctavo.so.1     a library, with the header that declares it
+    octavo plugin check-elf --exports octavo.h liboctavo.so.1     a library, with the headers that declare it
 
   --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
   --may-need libz         a further library that may be needed, without ".so"; may be repeated
@@ -116,10 +116,10 @@ def key(version):
     return [int(part) for part in version.split(".")]
 
 
-def declared(header):
-    """The functions that a header exports."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", pathlib.Path(header).read_text(), flags=re.S)
-    return set(re.findall(r"\bOCTAVO_EXPORT\b[^;{]*?\b(octavo_\w+)\s*\(", text))
+def declared(headers):
+    """The functions that headers export."""
+    texts = [re.sub(r"/\*.*?\*/|//[^\n]*", " ", h.read_text(), flags=re.S) for h in headers]
+    return set(re.findall(r"\bOCTAVO_EXPORT\b[^;{]*?\b(octavo_\w+)\s*\(", "".join(texts)))
 
 
 def symbol_faults(elf, expected, sanitized):
@@ -231,7 +231,7 @@ def main():
     parser = argparse.ArgumentParser(prog="octavo plugin check-elf", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--exports", type=pathlib.Path)
+    parser.add_argument("--exports", action="append", default=[], type=pathlib.Path)
     parser.add_argument("--libc", default=FLOORS["GLIBC"])
     parser.add_argument("--libstdcxx", default=FLOORS["GLIBCXX"])
     parser.add_argument("--cxxabi", default=FLOORS["CXXABI"])
@@ -242,7 +242,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.exports and not declared(arguments.exports):
-        sys.exit(f"{arguments.exports}: no declaration with OCTAVO_EXPORT found")
+        sys.exit(f"{', '.join(map(str, arguments.exports))}: no declaration with OCTAVO_EXPORT found")
     reports = []
     for path in files_of(arguments.paths):
         reports.append(check(path, arguments))

@@ -92,6 +92,8 @@ void check_no_plan(const Session &s, const char *fault, const std::vector<uint32
 
 void check_grouped(const Context &context) {
   if (context.target.grouped == nullptr) throw Skip(text("the backend has no ", OCTAVO_GROUPED_ID));
+  if ((context.target.desc.caps->flags & OCTAVO_CAPS_EXACT_GEMM) == 0)
+    throw Skip("the products of these kernels are not exact to the bit");
   Session s(context);
   s.add(experts());
   s.seal();

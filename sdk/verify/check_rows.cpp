@@ -10,7 +10,7 @@
 #include "all_checks.h"
 #include "between.h"
 #include "host.h"
-#include "octavo/draft/fp4.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "report.h"
 
 namespace octavo::conformance {
@@ -26,7 +26,12 @@ class BatchScales : public KernelsBetween<BatchScales> {
     table_.quantize = quantize;
     table_.gemm = gemm;
     table_.dequantize = dequantize;
-    table_.draft = draft;
+    table_.get_extension = get_extension;
+    real_tables_ = KernelsTables(&real(), context.target.desc.kernels_ctx);
+    if (const octavo_fp4_kernels *fp4 = real_tables_.get<octavo_fp4_kernels>()) {
+      fp4_ = *fp4;
+      fp4_.quantize_fp4 = quantize_fp4;
+    }
   }
   void forget() {
     addresses_.clear();
@@ -53,10 +58,15 @@ class BatchScales : public KernelsBetween<BatchScales> {
     note(c);
     return watching_->real().quantize(ctx, c);
   }
-  static octavo_status draft(void *ctx, const void *call) {
-    const auto *c = static_cast<const octavo_quantize_fp4 *>(call);
-    if (c->kind == OCTAVO_KIND_QUANTIZE_FP4) note(c->quantize);
-    return watching_->real().draft(ctx, call);
+  static const void *get_extension(void *ctx, octavo_str id) {
+    const void *found = watching_->real().get_extension(ctx, id);
+    return found != nullptr && found == watching_->real_tables_.get<octavo_fp4_kernels>()
+               ? &watching_->fp4_
+               : found;
+  }
+  static octavo_status quantize_fp4(void *ctx, const octavo_quantize_fp4 *c) {
+    note(c->quantize);
+    return watching_->real_tables_.get<octavo_fp4_kernels>()->quantize_fp4(ctx, c);
   }
   static void note(const octavo_quantize *c) {
     // A scale that is given is no constant either: this linear reads none from a slot.
@@ -77,12 +87,16 @@ class BatchScales : public KernelsBetween<BatchScales> {
   }
 
   std::set<const void *> addresses_;
+  KernelsTables real_tables_;
+  octavo_fp4_kernels fp4_{};
   bool are_read_ = false;
 };
 
 }  // namespace
 
 void check_rows(const Context &context) {
+  if ((context.target.desc.caps->flags & OCTAVO_CAPS_EXACT_GEMM) == 0)
+    throw Skip("the products of these kernels are not exact to the bit");
   BatchScales scales(context);
   Standard standard(scales.context());
   Session &s = standard.session;

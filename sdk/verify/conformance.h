@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/grouped.h"
 #include "octavo/kernels.h"
-#include "octavo/optimizer.h"
 #include "octavo/shard.h"
 #include "report.h"
 

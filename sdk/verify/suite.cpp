@@ -84,11 +84,16 @@ Record run_here(const Check &check, const Settings &settings) {
     const Run run = open_backend(settings, &messages);
     Target target;
     target.backend = octavo_run_backend(run.get());
-    target.optimizer = octavo_run_optimizer(run.get());
-    target.gradients = octavo_run_gradients(run.get());
-    target.fused = octavo_run_fused(run.get());
-    target.grouped = octavo_run_grouped(run.get());
-    target.shard = octavo_run_shard(run.get());
+    target.optimizer = static_cast<const octavo_optimizer *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+    target.gradients = static_cast<const octavo_gradients *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
+    target.fused = static_cast<const octavo_fused *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID)));
+    target.grouped = static_cast<const octavo_grouped *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_GROUPED_ID)));
+    target.shard = static_cast<const octavo_shard *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_SHARD_ID)));
     OCTAVO_TAKE(target.desc, octavo_run_session_desc(run.get()));
     record.place = place_of(target.desc);
     record.library = file_of_code(reinterpret_cast<const void *>(target.backend->list_options));

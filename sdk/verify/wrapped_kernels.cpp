@@ -57,18 +57,16 @@ constexpr bool has_workspace = requires(const Call *call) {
 
 }  // namespace
 
-template <auto member, typename Call>
+template <auto member, typename Table, typename Call>
 octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   const HeapPause pause;
   auto &self = *static_cast<WrappedKernels *>(ctx);
-  if constexpr (std::is_void_v<Call>)
-    self.observe_draft(call);
-  else
-    self.observe(*call);
+  self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
-  const octavo_status status = (self.real_.kernels->*member)(self.real_.kernels_ctx, call);
+  const octavo_status status =
+      (self.real_tables_.get<Table>()->*member)(self.real_.kernels_ctx, call);
   const int error = wait_for(self.real_.device);  // memory is compared when a verb returns
   if (error == 0) return status;
   self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
@@ -88,25 +86,36 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.describe = describe;
   table_.ability = ability;
   table_.workspace_bytes = workspace_bytes;
-  table_.quantize = run<&octavo_kernels::quantize, octavo_quantize>;
-  table_.dequantize = run<&octavo_kernels::dequantize, octavo_dequantize>;
-  table_.compute_amax = run<&octavo_kernels::compute_amax, octavo_compute_amax>;
-  table_.scale_from_amax = run<&octavo_kernels::scale_from_amax, octavo_scale_from_amax>;
-  table_.delayed_scale_update =
-      run<&octavo_kernels::delayed_scale_update, octavo_delayed_scale_update>;
-  table_.gemm = run<&octavo_kernels::gemm, octavo_gemm>;
-  table_.adam_step = run<&octavo_kernels::adam_step, octavo_adam_step>;
-  table_.sum_quantized = run<&octavo_kernels::sum_quantized, octavo_sum_quantized>;
-  table_.sum_rows = run<&octavo_kernels::sum_rows, octavo_sum>;
-  table_.sum_of_squares = run<&octavo_kernels::sum_of_squares, octavo_sum>;
-  table_.copy = run<&octavo_kernels::copy, octavo_copy>;
-  table_.scale_values = run<&octavo_kernels::scale_values, octavo_scale_values>;
-  table_.draft = run<&octavo_kernels::draft, void>;
-  table_.quantize_stats = run<&octavo_kernels::quantize_stats, octavo_quantize_stats>;
-  table_.prologue = run<&octavo_kernels::prologue, octavo_prologue_call>;
-  table_.prologue_quantize = run<&octavo_kernels::prologue_quantize, octavo_prologue_call>;
-  table_.gradient_scale = run<&octavo_kernels::gradient_scale, octavo_gradient_scale>;
-  table_.pack = run<&octavo_kernels::pack, octavo_pack>;
+  table_.get_extension = get_extension;
+  using K = octavo_kernels;
+  forward_all<&K::quantize, &K::dequantize, &K::compute_amax, &K::scale_from_amax,
+              &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::sum_of_squares, &K::copy,
+              &K::quantize_stats, &K::prologue, &K::prologue_quantize, &K::pack>(table_);
+  real_tables_ = KernelsTables(real_.kernels, real_.kernels_ctx);
+  using A = octavo_adam_kernels;
+  forward_draft<A, &A::adam_step, &A::gradient_scale>();
+  using M = octavo_msamp_kernels;
+  forward_draft<M, &M::sum_quantized, &M::scale_values, &M::prescale_update>();
+  using R = octavo_rounding_kernels;
+  forward_draft<R, &R::adam_rounded, &R::round_codes, &R::count>();
+  using O = octavo_one_pass_kernels;
+  forward_draft<O, &O::adam_one_pass>();
+  using F = octavo_fp4_kernels;
+  forward_draft<F, &F::quantize_fp4>();
+}
+
+template <typename Table, auto... members>
+void WrappedKernels::forward_draft() {
+  Table &ours = drafts_.get<Table>();
+  ours = Table{};
+  ours.size = sizeof ours;
+  ours.kind = KernelsTableId<Table>::kind;
+  forward_all<members...>(ours);
+}
+
+const void *WrappedKernels::get_extension(void *ctx, octavo_str id) {
+  const auto &self = *static_cast<WrappedKernels *>(ctx);
+  return self.drafts_.find(self.real_tables_, id);
 }
 
 octavo_session_desc WrappedKernels::desc() const {
@@ -181,12 +190,6 @@ void WrappedKernels::observe(const octavo_quantize &call) {
   const uint32_t verb = verb_.load();
   if (call.out != nullptr) quantized_[verb] |= dtype_bit(call.out->dtype);
   if (call.out_t != nullptr) quantized_[verb] |= dtype_bit(call.out_t->dtype);
-}
-
-void WrappedKernels::observe_draft(const void *call) {
-  const auto &fp4 = *static_cast<const octavo_quantize_fp4 *>(call);
-  if (fp4.kind == OCTAVO_KIND_QUANTIZE_FP4) observe(*fp4.quantize);
-  if (fp4.kind == OCTAVO_KIND_ROUND_CODES) quantized_[verb_.load()] |= kStochasticBit;
 }
 
 void WrappedKernels::observe(const octavo_gemm &call) {

@@ -12,7 +12,7 @@
 
 #include "arena.h"
 #include "fence.h"
-#include "octavo/draft/fp4.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "turns.h"
 
 namespace octavo::conformance {
@@ -53,8 +53,20 @@ class WrappedKernels {
   std::string take_violation();
 
  private:
-  template <auto member, typename Call>
+  // The function of a table of ours that forwards to `member` of the real one.
+  template <auto member, typename Table, typename Call>
   static octavo_status run(void *ctx, const Call *call);
+  template <auto member, typename Table, typename Call>
+  static void forward(Table &ours, octavo_status (*Table::*)(void *, const Call *)) {
+    ours.*member = run<member, Table, Call>;
+  }
+  template <auto... members, typename Table>
+  static void forward_all(Table &ours) {
+    (forward<members>(ours, members), ...);
+  }
+  template <typename Table, auto... members>
+  void forward_draft();
+  static const void *get_extension(void *ctx, octavo_str id);
   static octavo_status describe(void *ctx, octavo_kernels_caps *out);
   static octavo_status ability(void *ctx, octavo_ability *question);
   static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes);
@@ -64,13 +76,16 @@ class WrappedKernels {
 
   void observe(const octavo_quantize &call);
   void observe(const octavo_gemm &call);
-  void observe_draft(const void *call);
+  void observe(const octavo_quantize_fp4 &call) { observe(*call.quantize); }
+  void observe(const octavo_round_codes &) { quantized_[verb_.load()] |= kStochasticBit; }
   template <typename Call>
   void observe(const Call &) {}
   void observe_workspace(const void *call, const void *workspace);
   void report(const std::string &violation);
 
   octavo_session_desc real_;
+  KernelsTables real_tables_;
+  DraftCopies drafts_;
   octavo_kernels table_{};
   octavo_kernels_caps caps_{};
   std::atomic<Fence *> fence_{nullptr};

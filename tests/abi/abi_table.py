@@ -1,10 +1,13 @@
-"""Keeps layout_v1.inc, the committed table of the ABI, complete and equal to the headers' text.
+"""Keeps layout_v1.inc and layout_draft.inc, the committed tables of the ABI and of its provisional part,
+complete and equal to the headers' text.
 
-The table is the promise: `check` never changes it. Run `write` only when the ABI is meant to change,
-and read the difference: a line that changes or goes away breaks every plugin that exists.
+The first table is the promise: `check` never changes it. Run `write` only when the ABI is meant to change,
+and read the difference: a line that changes or goes away breaks every plugin that exists. The second is
+written next to it. A struct of octavo/draft that changes gets a new number as its kind: each number that
+was ever given out stays in the file draft_kinds, with a hash of what it stands for.
 
   abi_table.py check <include dir> <table>            names, order, declarations
-  abi_table.py write <include dir> <table> <C compiler>   writes the table anew, with found numbers
+  abi_table.py write <include dir> <table> <C compiler>   writes the tables anew, with found numbers
 """
 import hashlib
 import pathlib
@@ -14,15 +17,18 @@ import sys
 import tempfile
 
 BANNER = """\
-/* layout_v1.inc: the ABI of major 1, one line a struct, field, value and function.
+/* {name}: {what}, one line a struct, field, value and function.
  *
- * Written by abi_table.py and then frozen: a released line never changes, new ones are added.
+ * Written by abi_table.py{then}.
  *   FROZEN(struct, size, alignment)           never grows; may stand in arrays
  *   GROWABLE(struct, size, alignment, kind)   starts with size and kind
  *   FIELD(struct, field, offset, size, declaration)
  *   VALUE(name, value)   TEXT(name, text)   DECLARATION(name, declaration)
  */
 """
+FROZEN, DRAFT = "octavo", "octavo/draft"
+WORDS = {FROZEN: ("the ABI of major 1", " and then frozen: a released line never changes, new ones are added"),
+         DRAFT: ("the provisional part of the ABI", "; a struct that changes gets another kind")}
 # Change with every release or every minor, so they are no promise.
 NOT_FROZEN = {"OCTAVO_VERSION_MAJOR", "OCTAVO_VERSION_MINOR", "OCTAVO_VERSION_PATCH",
               "OCTAVO_ABI_MINOR", "OCTAVO_ABI_HEADERS"}
@@ -43,10 +49,10 @@ def without_comments(text):
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
 
 
-def parse(include_dir):
+def parse(include_dir, part=FROZEN):
     """Every promise that the headers make, as table rows without numbers, in order of appearance."""
     rows = []
-    for header in sorted(pathlib.Path(include_dir, "octavo").glob("*.h")):
+    for header in sorted(pathlib.Path(include_dir, part).glob("*.h")):
         text = without_comments(header.read_text()).replace("\\\n", " ")
         for name, value in re.findall(r"^[ ]*#define (OCTAVO_\w+) +(\S.*)$", text, re.M):
             if name in NOT_FROZEN or name in NOT_VALUES:
@@ -100,6 +106,50 @@ def declarations_hash(table):
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:8]
 
 
+def draft_kinds(table):
+    """Kind -> (struct, hash of its lines), of each struct of a table of octavo/draft that can grow."""
+    text, found = pathlib.Path(table).read_text(), {}
+    for name, size, kind in re.findall(r"^GROWABLE\((\w+), (\d+), \d+, (\w+)\)$", text, re.M):
+        number = int(re.search(rf"^VALUE\({kind}, (\d+)\)$", text, re.M)[1])
+        lines = re.findall(rf"^FIELD\({name}, .*$", text, re.M)
+        found[number] = name, hashlib.sha256("\n".join([size] + lines).encode()).hexdigest()[:8]
+    return found
+
+
+def read_kinds(path):
+    if not path.is_file():
+        return {}
+    lines = [line.split() for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return {int(number, 0): (name, digest) for number, name, digest in lines}
+
+
+def check_drafts(include_dir, folder):
+    """Faults of the table of octavo/draft and of the numbers of its structs."""
+    table, given = folder / "layout_draft.inc", read_kinds(folder / "draft_kinds")
+    if [key(r) for r in parse(include_dir, DRAFT)] != read_table(table):
+        return [f"{table.name} and the headers of octavo/draft differ"]
+    faults = []
+    for number, (name, digest) in draft_kinds(table).items():
+        if number < 0x8000:
+            faults.append(f"{name}: expected a kind from 0x8000 on, found {number:#x}")
+        elif number not in given:
+            faults.append(f"{name}: its kind {number:#x} is not in draft_kinds")
+        elif given[number] != (name, digest):
+            faults.append(f"{name} has changed, or {number:#x} was {given[number][0]}'s: a draft that changes "
+                          "gets a new number")
+    return faults
+
+
+def write_drafts(include_dir, folder, compiler):
+    table, kinds = folder / "layout_draft.inc", folder / "draft_kinds"
+    table.write_text(banner(DRAFT, table) + numbers(parse(include_dir, DRAFT), include_dir, compiler))
+    given = read_kinds(kinds)
+    with kinds.open("a") as file:
+        for number, (name, digest) in sorted(draft_kinds(table).items()):
+            if number not in given:
+                file.write(f"{number:#x} {name} {digest}\n")
+
+
 def check(include_dir, table):
     declared, committed = [key(r) for r in parse(include_dir)], read_table(table)
     faults = [f"the table promises {' '.join(r)}, the headers no longer say so"
@@ -116,6 +166,8 @@ def check(include_dir, table):
         faults.append("OCTAVO_ABI_HEADERS and OCTAVO_PLUGIN_SYMBOL name different candidates")
     if not faults and declared != committed:
         faults = ["headers and table have the same lines in different order"]
+    if pathlib.Path(include_dir, DRAFT).is_dir():  # older headers have none
+        faults += check_drafts(include_dir, pathlib.Path(table).parent)
     for fault in faults:
         print(f"{table}: {fault}")
     if faults:
@@ -128,10 +180,22 @@ def check(include_dir, table):
     return 0
 
 
-def printer(rows):
+def includes(include_dir):
+    """The lines that include every header of the ABI."""
+    folder = pathlib.Path(include_dir)
+    headers = [*folder.glob("octavo/*.h"), *folder.glob("octavo/draft/*.h")]
+    return [f'#include "{h.relative_to(folder)}"' for h in sorted(headers)]
+
+
+def banner(part, table):
+    what, then = WORDS[part]
+    return BANNER.format(name=pathlib.Path(table).name, what=what, then=then)
+
+
+def printer(rows, include_dir):
     """A C program that prints the table, because only the compiler knows sizes and offsets."""
     kinds = {r[1] for r in rows if r[1].startswith("OCTAVO_KIND_")}
-    lines = ['#include <stdio.h>', '#include "octavo/draft.h"', '#include "octavo/octavo.h"', "int main(void) {"]
+    lines = ["#include <stdio.h>", *includes(include_dir), "int main(void) {"]
     for row in rows:
         macro, name = row[:2]
         if macro == "VALUE":
@@ -153,13 +217,19 @@ def printer(rows):
     return "\n".join(lines + ["return 0;", "}"])
 
 
-def write(include_dir, table, compiler):
+def numbers(rows, include_dir, compiler):
+    """The rows as lines of a table."""
     with tempfile.TemporaryDirectory() as directory:
         source, program = pathlib.Path(directory, "print.c"), pathlib.Path(directory, "print")
-        source.write_text(printer(parse(include_dir)))
+        source.write_text(printer(rows, include_dir))
         subprocess.run([compiler, "-std=c11", f"-I{include_dir}", source, "-o", program], check=True)
-        found = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    pathlib.Path(table).write_text(BANNER + found)
+        return subprocess.run([program], check=True, capture_output=True, text=True).stdout
+
+
+def write(include_dir, table, compiler):
+    pathlib.Path(table).write_text(banner(FROZEN, table) + numbers(parse(include_dir), include_dir, compiler))
+    if pathlib.Path(include_dir, DRAFT).is_dir():
+        write_drafts(include_dir, pathlib.Path(table).parent, compiler)
     header = pathlib.Path(include_dir, HEADER_OF_HASH)
     text = re.sub(r'("\w+-)[0-9a-f]{8}"', rf'\g<1>{declarations_hash(table)}"', header.read_text())
     header.write_text(text)

@@ -29,8 +29,8 @@ compile() {
   compiled=$((compiled + 1))
 }
 
-for path in "$include_dir"/octavo/*.h; do
-  header=$(basename "$path")
+for path in "$include_dir"/octavo/*.h "$include_dir"/octavo/draft/*.h; do
+  header=${path#"$include_dir/octavo/"}
   for standard in c11 c17; do
     compile "$cc" c "$standard" "$header" "${warnings[@]}" -Wc++-compat
   done

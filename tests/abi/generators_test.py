@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 
-HEADERS = '#include "octavo/draft.h"\n#include "octavo/octavo.h"\n'
+HEADERS = "".join(f'#include "octavo/{name}.h"\n' for name in (
+    "draft/fp4", "draft/grouped", "draft/msamp", "draft/one_pass", "draft/reduction"))
 
 
 def promised(table):
-    """Sizes of structs, offsets of fields and values of constants, by name."""
-    text = pathlib.Path(table).read_text()
+    """Sizes of structs, offsets of fields and values of constants of both tables, by name."""
+    text = "".join(t.read_text() for t in (pathlib.Path(table), pathlib.Path(table).with_name("layout_draft.inc")))
     sizes = {n: int(s) for n, s in re.findall(r"^(?:FROZEN|GROWABLE)\((\w+), (\d+)", text, re.M)}
     offsets = {(n, f): int(o) for n, f, o in re.findall(r"^FIELD\((\w+), (\w+), (\d+)", text, re.M)}
     values = {n: int(v) for n, v in re.findall(r"^VALUE\((\w+), (\d+)\)", text, re.M)}

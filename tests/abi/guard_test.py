@@ -129,6 +129,31 @@ def try_entries(name, entry, changes, snapshot, include, table, approved, compil
     return []
 
 
+# Old text, new text of octavo/draft/rounding.h, and what the check of its table says.
+DRAFTS = (("", "", None),
+          ("  float *count;\n", "  double *count;\n", "octavo_count has changed, or 0x8003 was octavo_count's: a draft"),
+          ("KIND_COUNT 0x8003u", "KIND_COUNT 0x8001u", "octavo_count has changed, or 0x8001 was octavo_adam_rounded's"),
+          ("KIND_COUNT 0x8003u", "KIND_COUNT 0x7000u", "octavo_count: expected a kind from 0x8000 on, found 0x7000"))
+
+
+def try_drafts(compiler):
+    """A struct of octavo/draft that changed under its number, or took another one's."""
+    wrong = []
+    for old, new, words in DRAFTS:
+        with tempfile.TemporaryDirectory() as directory:
+            include, folder = pathlib.Path(directory, "include"), pathlib.Path(directory)
+            shutil.copytree(GUARD.parents[2] / "sdk/include", include)
+            shutil.copy(GUARD.with_name("draft_kinds"), folder)
+            header = include / "octavo/draft/rounding.h"
+            header.write_text(header.read_text().replace(old, new))
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                code = abi_table.write(include, folder / "layout_v1.inc", compiler)
+            if code != (words is not None) or (words or "") not in said.getvalue():
+                wrong.append(f"draft {new!r}: expected {words!r}, found {code}: {said.getvalue()}")
+    return wrong
+
+
 def main(snapshot, compiler):
     has_abidiff = shutil.which("abidiff") is not None
     wrong = []
@@ -136,7 +161,8 @@ def main(snapshot, compiler):
         with tempfile.TemporaryDirectory() as directory:
             wrong += try_case(name, case, pathlib.Path(snapshot), compiler, has_abidiff,
                               pathlib.Path(directory))
-    print("\n".join(wrong) or f"{len(CASES)} altered headers judged rightly")
+    wrong += try_drafts(compiler)
+    print("\n".join(wrong) or f"{len(CASES) + len(DRAFTS)} altered headers judged rightly")
     if not has_abidiff:
         print("SKIPPED: abidiff is not installed, so only the tables were tried "
               "(apt-get install abigail-tools)")

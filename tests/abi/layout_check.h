@@ -11,7 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "octavo/draft.h"
+#include "octavo/draft/fp4.h"
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/msamp.h"
+#include "octavo/draft/one_pass.h"
+#include "octavo/draft/reduction.h"
 #include "octavo/octavo.h"
 
 enum layout_row_type { kLayoutStruct, kLayoutField, kLayoutValue, kLayoutText };
@@ -49,6 +53,7 @@ typedef struct layout_row {
 #define DECLARATION(name, declaration)
 
 static const layout_row kLayoutRows[] = {
+#include "layout_draft.inc"
 #include "layout_v1.inc"
 };
 

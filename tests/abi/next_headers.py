@@ -3,12 +3,14 @@
   next_headers.py <include dir> <output include dir>
 
 Every struct that can grow gets the field next_value, or the function next_function where it is a
-table; there is one new role, one new interface id with its table, and the minor is one higher. A
+table; there is one new role, flag of a slot, way to combine, way to shard, kind of owner, flag of a plan and
+dtype, one new interface id with its table, and the minor is one higher. What is provisional stays as it is. A
 program built with them is "new" for everything that exists, so both sides' checks of sizes are used
 before a real minor needs them.
 """
 import pathlib
 import re
+import shutil
 import sys
 
 import abi_table
@@ -39,11 +41,11 @@ def growing(rows):
     return {name: all("(*" in f for f in fields[2:]) for name, fields in structs.items()}
 
 
-def one_more(text, prefix, name):
-    """Appends an enumerator behind the highest of those with this prefix."""
+def one_more(text, prefix, name, flag=False):
+    """Appends an enumerator behind the highest of those with this prefix: the next number or the next bit."""
     values = [(int(m[2]), m) for m in re.finditer(rf"\b({prefix}\w+) = (\d+)(?=,|\s)", text)]
     highest, last = max(values, key=lambda v: v[0])
-    return f"{text[:last.end()]},\n  {prefix}{name} = {highest + 1}{text[last.end():]}"
+    return f"{text[:last.end()]},\n  {prefix}{name} = {highest * 2 if flag else highest + 1}{text[last.end():]}"
 
 
 def grow(text, structs):
@@ -75,10 +77,16 @@ def main(include, output):
             text = text.replace(minor[0], f"#define OCTAVO_ABI_MINOR {int(minor[1]) + 1}" + ADDITIONS)
             text = one_more(text, "OCTAVO_KIND_", "NEXT")
         if header.name == "slots.h":
-            text = one_more(text, "OCTAVO_ROLE_", "NEXT")
+            for prefix in ("OCTAVO_ROLE_", "OCTAVO_COMBINE_", "OCTAVO_SHARD_", "OCTAVO_OWNER_"):
+                text = one_more(text, prefix, "NEXT")
+            text = one_more(text, "OCTAVO_SLOT_", "NEXT", flag=True)
+        if header.name == "tensor.h":
+            text = text.replace("#define OCTAVO_I32 ", "#define OCTAVO_NEXT_DTYPE 0x0420u\n#define OCTAVO_I32 ")
         if header.name == "backend.h":
+            text = one_more(text, "OCTAVO_LINEAR_", "NEXT", flag=True)
             text = text[:text.rindex("#endif")].rstrip() + "\n" + INTERFACE
         (target / header.name).write_text(text)
+    shutil.copytree(pathlib.Path(include, "octavo/draft"), target / "draft", dirs_exist_ok=True)
     if total != len(structs):
         sys.exit(f"{include}: {len(structs)} structs can grow, {total} were found to be written; "
                  "grow() does not understand how one of them is laid out")

@@ -191,7 +191,7 @@ def main(name):
         sys.exit("the committed table is not that of the headers")
     try:
         shutil.copytree(INCLUDE / "octavo", target / "include" / "octavo",
-                        ignore=lambda _, names: [n for n in names if not n.endswith(".h")])
+                        ignore=lambda _, names: [n for n in names if not n.endswith(".h") and n != "draft"])
         shutil.copy(HERE / "layout_v1.inc", target / "layout.inc")
         build_native(target)
         build_cross(target)

@@ -15,7 +15,7 @@ import abi_table
 
 
 def source(include):
-    lines = ['/* The whole ABI, for its debug information. */', '#include "octavo/draft.h"', '#include "octavo/octavo.h"']
+    lines = ["/* The whole ABI, for its debug information. */", *abi_table.includes(include)]
     for row in abi_table.parse(include):
         if row[0] in ("GROWABLE", "FROZEN"):
             lines.append(f"OCTAVO_EXPORT void witness_{row[1]}(const {row[1]} *p);\n"

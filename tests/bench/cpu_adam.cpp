@@ -11,9 +11,10 @@
 #include <cstring>
 
 #include "octavo/draft/one_pass.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/bench/avx512.h"
 #include "tests/bench/bench.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::bench {
 namespace {
@@ -73,9 +74,9 @@ void step_row(benchmark::State &state, octavo_adam_item item, Extra extra,
   one_pass.workspace = c.workspace;
   one_pass.amax = amaxes;
   const auto run = [&] {
-    if (extra == Extra::kOnePass) return kernels().draft(context(), &one_pass);
-    return extra == Extra::kShrinking ? kernels().draft(context(), &rounded)
-                                      : kernels().adam_step(context(), &c);
+    if (extra == Extra::kOnePass) return test::draft_call(&kernels(), context(), &one_pass);
+    return extra == Extra::kShrinking ? test::draft_call(&kernels(), context(), &rounded)
+                                      : test::draft_call(&kernels(), context(), &c);
   };
   /* The first step of one pass measures its tensors. */
   if (!passed(state, run(), "adam_step")) return;

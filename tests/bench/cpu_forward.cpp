@@ -105,7 +105,8 @@ class Layer {
     table_.copy = nothing;
     table_.pack = nothing;
     table_.delayed_scale_update = nothing;
-    table_.draft = nothing;
+    // Recipes that are measured here need no table of octavo/draft.
+    table_.get_extension = [](void *, octavo_str) -> const void * { return nullptr; };
     d.kernels = &table_;
     if (backend().open_session(&d, &session_) != OCTAVO_OK) return false;
     octavo_session *s = session_;

@@ -12,6 +12,7 @@
 #include "octavo/octavo.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/reduction.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::bench {
 namespace {
@@ -118,7 +119,7 @@ void fp8_row(benchmark::State &state, uint32_t world) {
     sum.shards = world;
     sum.shard_stride = static_cast<uint64_t>(n);
     sum.dtype = OCTAVO_E4M3FN;
-    const octavo_status status = kernels().sum_quantized(context(), &sum);
+    const octavo_status status = test::draft_call(&kernels(), context(), &sum);
     if (status != OCTAVO_OK) return status;
     return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_GATHER, OCTAVO_E4M3FN, sum.out, sum.count,
                  result + rank * n, static_cast<uint64_t>(n), nullptr);

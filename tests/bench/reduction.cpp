@@ -1,4 +1,5 @@
 // Opens msamp, gives every rank a store and an FP8 gradient, and counts what its collectives send.
+#include "octavo/draft/reduction.h"
 #include "tests/bench/reduction.h"
 
 #include "tests/bench/bench.h"
@@ -72,7 +73,8 @@ bool MsampReduction::open_rank(uint32_t rank) {
 
   octavo_tensor plain =
       tensor(normals("reduction.gradient", elements_), elements_ / kCols, kCols, OCTAVO_F32);
-  const octavo_optimizer *optimizer = octavo_run_optimizer(run_.get());
+  const octavo_optimizer *optimizer = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
   octavo_session *session = octavo_run_session(run_.get());
   uint64_t bytes = 0;
   if (!good(optimizer->workspace_bytes(session, &parameter_, 1, &bytes), "workspace_bytes")) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/gradients.h"
 #include "tests/support/request.h"
 
 namespace octavo::bench {

@@ -90,8 +90,10 @@ class Layer {
     require(octavo_store_native(store, 0, OCTAVO_ROLE_WEIGHT, w_.data()), "octavo_store_native");
     const octavo_linear_plan &plan = *octavo_run_plan(run, 0);
     octavo_extent fused{};
-    require(octavo_run_fused(run)->workspace(octavo_run_session(run), 0, &fused),
-            "fused workspace");
+    require(
+        static_cast<const octavo_fused *>(octavo_run_interface(run, OCTAVO_STR(OCTAVO_FUSED_ID)))
+            ->workspace(octavo_run_session(run), 0, &fused),
+        "fused workspace");
     saved_ = bytes(octavo_extent_bytes(&plan.saved, kM));
     workspace_ = bytes(std::max({octavo_extent_bytes(&plan.forward_workspace, kM),
                                  octavo_extent_bytes(&plan.backward_workspace, kM),
@@ -149,7 +151,10 @@ class Layer {
     return c;
   }
   const octavo_backend &backend() const { return *octavo_run_backend(run_.get()); }
-  const octavo_fused &fused() const { return *octavo_run_fused(run_.get()); }
+  const octavo_fused &fused() const {
+    return *static_cast<const octavo_fused *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_FUSED_ID)));
+  }
   const octavo_session *session() const { return octavo_run_session(run_.get()); }
 
   void describe() {

@@ -5,7 +5,7 @@
 #ifndef OCTAVO_TESTS_KERNELS_ADAM_BLOCKS_H
 #define OCTAVO_TESTS_KERNELS_ADAM_BLOCKS_H
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/adam_oracle.h"
 #include "tests/kernels/matrices.h"
 #include "tests/kernels/state_oracle.h"

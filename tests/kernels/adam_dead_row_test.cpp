@@ -10,10 +10,11 @@
 #include <random>
 #include <string>
 
+#include "octavo/draft/optimizer.h"
 #include "octavo/draft/rounding.h"
-#include "octavo/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -117,7 +118,8 @@ double moved(const StateFormat &f, int steps, float beta1, uint32_t rounding) {
   for (int k = 0; k < steps; ++k) {
     for (int64_t i = 0; i < kRows * kCols; ++i)
       gradient.set(i / kCols, i % kCols, source.next(i / kCols, k));
-    EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_OK) << kernels.host().last_text();
+    EXPECT_EQ(draft_call(kernels.table, kernels.ctx(), &c), OCTAVO_OK)
+        << kernels.host().last_text();
     if (k + 1 != kLivingSteps) continue;
     for (int64_t i = 0; i < kRows * kCols; ++i)
       kept[static_cast<size_t>(i)] = weight.get(i / kCols, i % kCols);

@@ -12,6 +12,7 @@
 
 #include "kernels/format/scale_rules.h"
 #include "tests/kernels/adam_case.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -32,7 +33,7 @@ octavo_status run_step(Kernels *kernels, const Options &o, const octavo_adam_ste
   c.exp_avg_rounding = o.rounding[1];
   c.exp_avg_sq_rounding = o.rounding[2];
   const bool is_plain = o.rounding[0] + o.rounding[1] + o.rounding[2] == 0;
-  return is_plain ? kernels->adam_step(step) : kernels->table->draft(kernels->ctx(), &c);
+  return is_plain ? kernels->adam_step(step) : draft_call(kernels->table, kernels->ctx(), &c);
 }
 
 /* The step as the contract states it, one element after the other. */

@@ -4,6 +4,7 @@
 
 #include "octavo/draft/one_pass.h"
 #include "tests/kernels/adam_case.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -20,7 +21,7 @@ TEST(AdamOnePassCalls, a_skipped_step_changes_nothing) {
   auto c = make_call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
   c.rounded = &rounded;
   c.amax = amaxes;
-  ASSERT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_OK) << kernels.host().last_text();
+  ASSERT_EQ(draft_call(kernels.table, kernels.ctx(), &c), OCTAVO_OK) << kernels.host().last_text();
   for (unsigned i = 0; i < 3; ++i) {
     EXPECT_EQ(p.tensors[i].data(), before.tensors[i].data()) << i;
     EXPECT_EQ(p.scale_invs[i], before.scale_invs[i]) << i;
@@ -40,7 +41,7 @@ TEST(AdamOnePassCalls, plain_items_have_no_amax) {
   uint64_t bytes = 1;
   EXPECT_EQ(kernels.table->workspace_bytes(kernels.ctx(), &c, &bytes), OCTAVO_OK);
   EXPECT_EQ(bytes, 0u);
-  EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_OK) << kernels.host().last_text();
+  EXPECT_EQ(draft_call(kernels.table, kernels.ctx(), &c), OCTAVO_OK) << kernels.host().last_text();
   EXPECT_EQ(p.step, 7);
 }
 
@@ -52,7 +53,7 @@ TEST(AdamOnePassCalls, refuses_calls_without_what_it_reads) {
   float *amax = nullptr;
   auto c = make_call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
   const auto refused = [&](octavo_status status) {
-    EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), status);
+    EXPECT_EQ(draft_call(kernels.table, kernels.ctx(), &c), status);
     return kernels.host().last_text();
   };
   EXPECT_THAT(refused(OCTAVO_INVALID), testing::HasSubstr("adam_one_pass: rounded is null"));

@@ -13,6 +13,7 @@
 #include "kernels/format/scale_rules.h"
 #include "octavo/draft/one_pass.h"
 #include "tests/kernels/adam_case.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -83,7 +84,7 @@ octavo_status run_step(Kernels *kernels, const AdamOptions &o, const octavo_adam
   auto c = make_call<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
   c.rounded = &rounded;
   c.amax = &amax;
-  return kernels->table->draft(kernels->ctx(), &c);
+  return draft_call(kernels->table, kernels->ctx(), &c);
 }
 
 void expect_tensors(const std::string &where, const AdamParameter &found,

@@ -11,6 +11,7 @@
 #include "octavo/draft/rounding.h"
 #include "tests/kernels/adam_blocks.h"
 #include "tests/kernels/fake_host.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -201,7 +202,7 @@ struct ScaledBlocks {
           gradient.set(0, i, i % 2 == 0 ? 1e-12f : 1e-30f);
       }
       if (k == 3) gradient.set(2, gradient.cols() - 1, special);
-      ASSERT_EQ(kernels->table->draft(kernels->ctx(), &c), OCTAVO_OK)
+      ASSERT_EQ(draft_call(kernels->table, kernels->ctx(), &c), OCTAVO_OK)
           << kernels->host().last_text();
     }
   }

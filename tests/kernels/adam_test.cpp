@@ -8,7 +8,7 @@
 #include <string>
 
 #include "kernels/format/scale_rules.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/adam_oracle.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"

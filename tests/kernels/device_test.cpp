@@ -66,8 +66,8 @@ TEST(Device, describe_names_the_level_and_its_flags) {
     EXPECT_EQ(std::string(caps.id.data, caps.id.size), "cpu." + level);
     EXPECT_EQ(caps.alignment, 1u);
     EXPECT_EQ(caps.pack_rows, level == "avx512_bf16" ? 32u : 0u);
-    EXPECT_EQ(caps.flags, static_cast<uint64_t>(OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY |
-                                                OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED));
+    EXPECT_EQ(caps.flags, static_cast<uint64_t>(OCTAVO_CAPS_EXACT_GEMM | OCTAVO_CAPS_DETERMINISTIC |
+                                                OCTAVO_CAPS_EMULATED));
   }
 }
 

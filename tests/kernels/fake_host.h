@@ -21,6 +21,7 @@
 
 #include "kernels/cpu/table.h"
 #include "tests/support/aligned_bytes.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 
@@ -101,7 +102,7 @@ class Kernels {
 
   octavo_status quantize(const octavo_quantize &c) { return table->quantize(ctx_, &c); }
   octavo_status dequantize(const octavo_dequantize &c) { return table->dequantize(ctx_, &c); }
-  octavo_status adam_step(const octavo_adam_step &c) { return table->adam_step(ctx_, &c); }
+  octavo_status adam_step(const octavo_adam_step &c) { return draft_call(table, ctx_, &c); }
   /* With a workspace of exactly the stated size. */
   octavo_status gemm(octavo_gemm c) {
     uint64_t bytes = 0;

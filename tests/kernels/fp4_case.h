@@ -14,6 +14,7 @@
 #include "octavo/draft/fp4.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 
@@ -72,7 +73,7 @@ struct Fp4Cast {
     auto c = make_call<octavo_quantize_fp4>(OCTAVO_KIND_QUANTIZE_FP4);
     c.quantize = &q;
     c.flags = flags, c.key = key, c.count = &count;
-    return kernels->table->draft(kernels->ctx(), &c);
+    return draft_call(kernels->table, kernels->ctx(), &c);
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "kernels/format/nvfp4.h"
 #include "tests/kernels/fp4_case.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -150,7 +151,7 @@ TEST(Fp4Count, counts_and_begins_again) {
   c.count = &count;
   const auto next = [&](float from) {
     count = from;
-    EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_OK);
+    EXPECT_EQ(draft_call(kernels.table, kernels.ctx(), &c), OCTAVO_OK);
     return count;
   };
   EXPECT_EQ(next(0), 1);
@@ -163,7 +164,7 @@ TEST(Fp4Count, counts_and_begins_again) {
   skip = 1;
   EXPECT_EQ(next(41), 41) << "a step that hosts skip";
   c.count = nullptr;
-  EXPECT_EQ(kernels.table->draft(kernels.ctx(), &c), OCTAVO_INVALID);
+  EXPECT_EQ(draft_call(kernels.table, kernels.ctx(), &c), OCTAVO_INVALID);
   EXPECT_THAT(kernels.host().last_text(), HasSubstr("count is null"));
 }
 
@@ -225,11 +226,11 @@ TEST(Fp4Refusals, of_casts) {
   for (const Wrong &wrong : wrongs) {
     Calls t;
     wrong.change(&t);
-    EXPECT_EQ(t.kernels.table->draft(t.kernels.ctx(), &t.fp4), wrong.status) << wrong.text;
+    EXPECT_EQ(draft_call(t.kernels.table, t.kernels.ctx(), &t.fp4), wrong.status) << wrong.text;
     EXPECT_THAT(t.kernels.host().last_text(), HasSubstr(wrong.text));
   }
   Calls right;
-  EXPECT_EQ(right.kernels.table->draft(right.kernels.ctx(), &right.fp4), OCTAVO_OK);
+  EXPECT_EQ(draft_call(right.kernels.table, right.kernels.ctx(), &right.fp4), OCTAVO_OK);
 }
 
 TEST(Fp4Refusals, of_products) {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <string>
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
 #include "tests/kernels/vector_files.h"

@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "octavo/draft/one_pass.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/guard_case.h"
 #include "tests/kernels/state_oracle.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -129,9 +130,9 @@ void expect_step(const Layout &layout, int64_t rows, int64_t cols, unsigned turn
     one_pass.rounded = &rounded;
     one_pass.amax = amaxes.data();
     memory.seal();
-    if (turn % 5 == 3) return kernels.table->draft(kernels.ctx(), &one_pass);
-    return turn % 5 == 0 ? kernels.table->adam_step(kernels.ctx(), &c)
-                         : kernels.table->draft(kernels.ctx(), &rounded);
+    if (turn % 5 == 3) return draft_call(kernels.table, kernels.ctx(), &one_pass);
+    return turn % 5 == 0 ? draft_call(kernels.table, kernels.ctx(), &c)
+                         : draft_call(kernels.table, kernels.ctx(), &rounded);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/guard_case.h"
+#include "tests/support/draft_calls.h"
 #include "tests/support/history.h"
 
 namespace octavo::test {
@@ -59,7 +60,7 @@ TEST(GuardSumQuantized, every_length_and_number_of_shards) {
                          }
                          c.count_as = turn % 2 == 0 ? 0.0f : 0.5f;
                          memory.seal();
-                         return kernels.table->sum_quantized(kernels.ctx(), &c);
+                         return draft_call(kernels.table, kernels.ctx(), &c);
                        });
         if (HasFatalFailure()) return;
         ++turn;
@@ -132,7 +133,7 @@ TEST(GuardScaleValues, every_length_and_in_place) {
                        c.n = static_cast<uint64_t>(n);
                        c.factor = 0.37f;
                        memory.seal();
-                       return kernels.table->scale_values(kernels.ctx(), &c);
+                       return draft_call(kernels.table, kernels.ctx(), &c);
                      });
       if (HasFatalFailure()) return;
     }
@@ -214,7 +215,7 @@ TEST(GuardGradientScale, every_number_of_sums_and_targets) {
                        c.factor = 0.5f;
                        c.max_norm = 1.0f;
                        memory.seal();
-                       return kernels.table->gradient_scale(kernels.ctx(), &c);
+                       return draft_call(kernels.table, kernels.ctx(), &c);
                      });
       if (HasFatalFailure()) return;
     }
@@ -233,7 +234,7 @@ TEST(GuardPrescale, both_directions) {
       c.low = 1e-3f;
       c.high = 10.0f;
       memory.seal();
-      return kernels.table->draft(kernels.ctx(), &c);
+      return draft_call(kernels.table, kernels.ctx(), &c);
     });
   }
 }

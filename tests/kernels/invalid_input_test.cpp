@@ -7,9 +7,10 @@
 
 #include <string>
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -202,7 +203,7 @@ TEST_F(InvalidInput, sums_and_copies) {
   quantized.shards = 2;
   quantized.shard_stride = 7;
   quantized.dtype = OCTAVO_E4M3FN;
-  const auto sum = [&] { return kernels_.table->sum_quantized(kernels_.ctx(), &quantized); };
+  const auto sum = [&] { return draft_call(kernels_.table, kernels_.ctx(), &quantized); };
   expect_refused(sum(), OCTAVO_INVALID, {"shard_stride = 7", "count = 8"});
   quantized.dtype = OCTAVO_F16;
   expect_refused(sum(), OCTAVO_UNSUPPORTED, {"dtype = 0x1002"});
@@ -219,7 +220,7 @@ TEST_F(InvalidInput, sums_and_copies) {
   auto scale = make_call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
   scale.n = 1;
   scale.out = &value_;
-  expect_refused(kernels_.table->scale_values(kernels_.ctx(), &scale), OCTAVO_INVALID,
+  expect_refused(draft_call(kernels_.table, kernels_.ctx(), &scale), OCTAVO_INVALID,
                  {"scale_values: in is null"});
   auto plain = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
   plain.in = out_.tensor();

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
 #include "tests/support/param_name.h"

@@ -14,7 +14,7 @@
 
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo::test {
 

@@ -9,6 +9,7 @@
 
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -35,7 +36,7 @@ struct Prescale {
   octavo_status update(float outside, float elements = 0x1p20f) {
     saturated = outside;
     added = elements;
-    return kernels.table->draft(kernels.ctx(), &c);
+    return draft_call(kernels.table, kernels.ctx(), &c);
   }
 };
 
@@ -113,16 +114,15 @@ TEST(Prescale, refuses_numbers_that_mean_nothing) {
   expect_refused([](octavo_prescale_update *c) { c->size = 8; }, "the call struct has 8 bytes");
 }
 
-TEST(Prescale, a_draft_that_does_not_exist) {
+TEST(Prescale, a_table_by_an_unknown_id) {
   Prescale p;
-  p.c.kind = OCTAVO_KIND_PRESCALE_UPDATE + 9;
-  EXPECT_EQ(p.update(9.0f), OCTAVO_UNSUPPORTED);
-  EXPECT_NE(p.kernels.host().last_text().find(
-                "kind = 32777; expected 32768 (prescale_update), 32769 (adam_rounded), 32770 "),
-            std::string::npos)
-      << p.kernels.host().last_text();
+  const octavo_kernels &table = *p.kernels.table;
+  EXPECT_NE(table.get_extension(p.kernels.ctx(), OCTAVO_STR(OCTAVO_MSAMP_KERNELS_ID)), nullptr);
+  EXPECT_EQ(table.get_extension(p.kernels.ctx(), OCTAVO_STR("octavo.kernels.msamp/2")), nullptr);
+  EXPECT_EQ(table.get_extension(p.kernels.ctx(), octavo_str{nullptr, 0}), nullptr);
+  p.c.kind = OCTAVO_KIND_SCALE_VALUES;
+  EXPECT_EQ(p.update(9.0f), OCTAVO_INVALID);
   EXPECT_EQ(p.prescale, 0.5f);
-  EXPECT_EQ(p.kernels.table->draft(p.kernels.ctx(), nullptr), OCTAVO_INVALID);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "octavo/draft/rounding.h"
 #include "tests/kernels/block_matrices.h"
 #include "tests/kernels/fake_host.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -61,7 +62,7 @@ struct Case {
                       scale_inv(row, col), key, static_cast<uint64_t>(row * width + col));
   }
   octavo_status run(const Kernels &kernels) const {
-    return kernels.table->draft(kernels.ctx(), &c);
+    return draft_call(kernels.table, kernels.ctx(), &c);
   }
 };
 

@@ -11,10 +11,11 @@
 #include <string>
 
 #include "kernels/format/rounding.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/draft/rounding.h"
-#include "octavo/optimizer.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::test {
 namespace {
@@ -147,7 +148,7 @@ TEST(AdamRounded, refusals) {
   Kernels kernels;
   auto step = make_call<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
   auto c = make_call<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
-  const auto run = [&] { return kernels.table->draft(kernels.ctx(), &c); };
+  const auto run = [&] { return draft_call(kernels.table, kernels.ctx(), &c); };
   EXPECT_EQ(run(), OCTAVO_INVALID);
   EXPECT_NE(kernels.host().last_text().find("step"), std::string::npos);
   c.step = &step;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/format/float8.h"
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo::test {
 

@@ -98,7 +98,7 @@ seen=$("${hardened[@]}" "$work/planted" 1) && fail "hardened.py accepted a progr
 for folder in "$unpacked/lib" "$work/debs/usr/lib/aarch64-linux-gnu"; do
   strict=(python3 -B "$root/sdk/cli/check_elf.py" --strict)
   "${strict[@]}" "$folder/octavo/plugins" || fail "a plugin is no good neighbour, see above"
-  "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.0")" ||
+  "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --exports "$root/sdk/include/octavo/draft/reduction.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.0")" ||
     fail "liboctavo is no good neighbour, see above"
   for name in te msamp reference; do
     library=$folder/octavo/plugins/$name

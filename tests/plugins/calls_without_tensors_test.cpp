@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
 #include "tests/support/environment.h"
 #include "tests/support/model.h"
 
@@ -138,16 +140,19 @@ TEST_P(CallsWithoutTensors, structs_of_another_size_or_kind) {
   refuses(b->linear_forward, octavo_forward_call{}, OCTAVO_KIND_FORWARD_CALL);
   refuses(b->linear_backward, octavo_backward_call{}, OCTAVO_KIND_BACKWARD_CALL);
   refuses(b->end_step, octavo_step_call{}, OCTAVO_KIND_STEP_CALL);
-  if (const octavo_optimizer *o = octavo_run_optimizer(run.get())) {
+  if (const octavo_optimizer *o = static_cast<const octavo_optimizer *>(
+          octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))) {
     refuses(o->optimizer_step, octavo_optimizer_call{}, OCTAVO_KIND_OPTIMIZER_CALL);
     refuses(o->sum_of_squares, octavo_norm_call{}, OCTAVO_KIND_NORM_CALL);
     refuses(o->prepare_step, octavo_prepare_call{}, OCTAVO_KIND_PREPARE_CALL);
     refuses(o->read_parameter, octavo_parameter_call{}, OCTAVO_KIND_PARAMETER_CALL);
     refuses(o->write_parameter, octavo_parameter_call{}, OCTAVO_KIND_PARAMETER_CALL);
   }
-  if (const octavo_gradients *g = octavo_run_gradients(run.get()))
+  if (const octavo_gradients *g = static_cast<const octavo_gradients *>(
+          octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID))))
     refuses(g->run_stage, octavo_gradient_call{}, OCTAVO_KIND_GRADIENT_CALL);
-  if (const octavo_fused *f = octavo_run_fused(run.get())) {
+  if (const octavo_fused *f = static_cast<const octavo_fused *>(
+          octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID)))) {
     refuses(f->linear_forward, octavo_fused_forward_call{}, OCTAVO_KIND_FUSED_FORWARD_CALL);
     refuses(f->apply, octavo_prologue_call{}, OCTAVO_KIND_PROLOGUE_CALL);
     // The two structs inside of it.
@@ -164,11 +169,13 @@ TEST_P(CallsWithoutTensors, structs_of_another_size_or_kind) {
     refuses(inside, octavo_forward_call{}, OCTAVO_KIND_FORWARD_CALL);
     refuses(inside, octavo_prologue{}, OCTAVO_KIND_PROLOGUE);
   }
-  if (const octavo_grouped *g = octavo_run_grouped(run.get())) {
+  if (const octavo_grouped *g = static_cast<const octavo_grouped *>(
+          octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_GROUPED_ID)))) {
     refuses(g->forward, octavo_grouped_forward_call{}, OCTAVO_KIND_GROUPED_FORWARD_CALL);
     refuses(g->backward, octavo_grouped_backward_call{}, OCTAVO_KIND_GROUPED_BACKWARD_CALL);
   }
-  if (const octavo_shard *d = octavo_run_shard(run.get())) {
+  if (const octavo_shard *d = static_cast<const octavo_shard *>(
+          octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_SHARD_ID)))) {
     refuses(d->measure, octavo_shard_call{}, OCTAVO_KIND_SHARD_CALL);
     refuses(d->cast, octavo_shard_call{}, OCTAVO_KIND_SHARD_CALL);
     refuses(d->place, octavo_gathered_call{}, OCTAVO_KIND_GATHERED_CALL);

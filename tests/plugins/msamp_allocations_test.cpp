@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "octavo/draft/reduction.h"
 #include "tests/plugins/counting_new.h"
 #include "tests/plugins/msamp_host.h"
 

@@ -1,5 +1,5 @@
 // read_parameter and write_parameter of msamp: every role, every plain dtype, to within one code.
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 #include "tests/plugins/msamp_host.h"
 
 namespace octavo::test {

@@ -1,7 +1,7 @@
 // What msamp refuses, with which words, and that nothing changes when it does.
 #include <gmock/gmock.h>
 
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 #include "tests/plugins/msamp_host.h"
 #include "tests/support/abilities.h"
 
@@ -117,7 +117,7 @@ TEST_F(MsampErrors, step_with_an_unknown_parameter) {
 }
 
 // A bias whose gradient the host never handed in.
-// The drafts of octavo/draft.h are not in every table.
+// The drafts of octavo/draft/msamp.h are not in every table.
 TEST(MsampRefuses, kernels_without_the_drafts_that_it_needs) {
   Request r;
   const RunPtr run = r.set("fp8.backend", "msamp").set("plugins.trust", "dev").opened();

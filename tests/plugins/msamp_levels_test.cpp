@@ -7,7 +7,7 @@
 //   O3       E4M3          scaled f16  E4M3      E4M3     scaled f16
 #include <map>
 
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 #include "tests/plugins/msamp_host.h"
 
 namespace octavo::test {

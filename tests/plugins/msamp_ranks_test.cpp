@@ -2,6 +2,7 @@
 // against one with the whole batch.
 #include <chrono>
 
+#include "octavo/draft/reduction.h"
 #include "tests/plugins/msamp_reduction.h"
 #include "tests/plugins/owning_host.h"
 #include "tests/plugins/rank_threads.h"

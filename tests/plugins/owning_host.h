@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "octavo/draft/reduction.h"
 #include "tests/plugins/layer.h"
 
 namespace octavo::test {
@@ -196,8 +197,14 @@ class OwningHost {
   octavo_store *store() { return store_.get(); }
   const octavo_session *session() { return octavo_run_session(run_.get()); }
   const octavo_backend *backend() { return octavo_run_backend(run_.get()); }
-  const octavo_optimizer *optimizer() { return octavo_run_optimizer(run_.get()); }
-  const octavo_gradients *gradients() { return octavo_run_gradients(run_.get()); }
+  const octavo_optimizer *optimizer() {
+    return static_cast<const octavo_optimizer *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+  }
+  const octavo_gradients *gradients() {
+    return static_cast<const octavo_gradients *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
+  }
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) {
     return octavo_store_slots(store_.get(), verb, owner_kind, owner);
   }

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "octavo/draft/gradients.h"
 #include "tests/plugins/layer.h"
 
 namespace octavo::test {
@@ -158,13 +159,20 @@ class ReductionGroup {
 
   // Gradients as plain values; written with a scale of their own where the slot is FP8.
   void write(uint32_t rank, uint32_t parameter, Matrix values) {
-    ASSERT_EQ(copy(octavo_run_optimizer(run())->write_parameter, rank, parameter, values),
+    ASSERT_EQ(copy(static_cast<const octavo_optimizer *>(
+                       octavo_run_interface(run(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))
+                       ->write_parameter,
+                   rank, parameter, values),
               OCTAVO_OK)
         << request_.host.error();
   }
   Matrix read(uint32_t rank, uint32_t parameter) {
     Matrix values(shapes_[parameter].first, shapes_[parameter].second, -1.0f);
-    EXPECT_EQ(copy(octavo_run_optimizer(run())->read_parameter, rank, parameter, values), OCTAVO_OK)
+    EXPECT_EQ(copy(static_cast<const octavo_optimizer *>(
+                       octavo_run_interface(run(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))
+                       ->read_parameter,
+                   rank, parameter, values),
+              OCTAVO_OK)
         << request_.host.error();
     return values;
   }
@@ -214,15 +222,19 @@ class ReductionGroup {
   octavo_run *run() { return run_.get(); }
   octavo_store *store(uint32_t rank) { return stores_[rank].get(); }
   const octavo_session *session() { return octavo_run_session(run_.get()); }
-  const octavo_gradients *gradients() { return octavo_run_gradients(run_.get()); }
+  const octavo_gradients *gradients() {
+    return static_cast<const octavo_gradients *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
+  }
   static uint64_t width_of(uint32_t dtype) { return OCTAVO_DTYPE_BITS(dtype) / 8; }
 
  private:
   octavo_status copy(octavo_status (*verb)(const octavo_session *, const octavo_parameter_call *),
                      uint32_t rank, uint32_t parameter, Matrix &values) {
     uint64_t bytes = 0;
-    octavo_status status =
-        octavo_run_optimizer(run())->workspace_bytes(session(), &parameter, 1, &bytes);
+    octavo_status status = static_cast<const octavo_optimizer *>(
+                               octavo_run_interface(run(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))
+                               ->workspace_bytes(session(), &parameter, 1, &bytes);
     if (status != OCTAVO_OK) return status;
     const AlignedBytes workspace(bytes);
     octavo_tensor plain = tensor_of(values);

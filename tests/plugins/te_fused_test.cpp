@@ -256,7 +256,10 @@ TEST(TeFusedInterface, backends_without_it_answer_null) {
     Request request;
     const RunPtr run = request.set("fp8.backend", backend).set("plugins.trust", "dev").opened();
     ASSERT_NE(run, nullptr) << request.host.error();
-    EXPECT_EQ(octavo_run_fused(run.get()), nullptr) << backend;
+    EXPECT_EQ(static_cast<const octavo_fused *>(
+                  octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID))),
+              nullptr)
+        << backend;
   }
 }
 

@@ -122,7 +122,10 @@ class TeLayer {
   }
 
   // octavo.fused/1 of the plugin; `x` has a shape and a dtype, but no data.
-  const octavo_fused *fused() const { return octavo_run_fused(run_.get()); }
+  const octavo_fused *fused() const {
+    return static_cast<const octavo_fused *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_FUSED_ID)));
+  }
   octavo_status fused_workspace(octavo_extent *out) const {
     return fused()->workspace(session_, 0, out);
   }
@@ -145,7 +148,9 @@ class TeLayer {
     out->size = sizeof(*out);
     out->kind = OCTAVO_KIND_SHARD_PLAN;
     out->rows = rows;
-    return octavo_run_shard(run_.get())->plan(session_, out);
+    return static_cast<const octavo_shard *>(
+               octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_SHARD_ID)))
+        ->plan(session_, out);
   }
   std::string error() const { return request_.host.error(); }
 

@@ -87,7 +87,8 @@ void append(std::string &text, const Matrix &m) {
 
 // A fused forward of GELU: the plan, y and what it saves, or that it is not offered.
 std::string fused_forward(Session &s, uint32_t linear, Matrix &x) {
-  const octavo_fused &fused = *octavo_run_fused(s.run());
+  const octavo_fused &fused = *static_cast<const octavo_fused *>(
+      octavo_run_interface(s.run(), OCTAVO_STR(OCTAVO_FUSED_ID)));
   octavo_extent extent{};
   if (fused.workspace(octavo_run_session(s.run()), linear, &extent) != OCTAVO_OK) return "none";
   octavo_tensor in = tensor_of(x), shape = in;
@@ -125,7 +126,8 @@ std::string fused_forward(Session &s, uint32_t linear, Matrix &x) {
 // The weight as the shard of one rank, cast and placed: the packet, and the cache is in the slots;
 // or why values are gathered instead.
 std::string gathered(Session &s, Request &request, uint32_t parameter) {
-  const octavo_shard &shard = *octavo_run_shard(s.run());
+  const octavo_shard &shard = *static_cast<const octavo_shard *>(
+      octavo_run_interface(s.run(), OCTAVO_STR(OCTAVO_SHARD_ID)));
   const octavo_session *session = octavo_run_session(s.run());
   Matrix &w = s.weight(parameter);
   octavo_shard_plan plan{};

@@ -180,11 +180,14 @@ TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &gelu;
     call.out = &out;
-    octavo_status status = octavo_run_fused(run.get())->apply(run.session(), &call);
+    octavo_status status = static_cast<const octavo_fused *>(
+                               octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID)))
+                               ->apply(run.session(), &call);
     if (status == OCTAVO_OK) {
       float y = 0.0f;
-      status = octavo_run_memory(run.get())->copy(octavo_run_session_desc(run.get())->kernels_ctx,
-                                                  &y, out.data, sizeof y);
+      status = static_cast<const octavo_memory *>(
+                   octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID)))
+                   ->copy(octavo_run_session_desc(run.get())->kernels_ctx, &y, out.data, sizeof y);
     }
     std::_Exit(status == OCTAVO_DEVICE ? 7 : 1);
   };

@@ -1,7 +1,7 @@
 // The history flags of the library that a rule for scales comes from.
 #pragma once
 
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo::test {
 

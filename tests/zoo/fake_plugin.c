@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 

@@ -61,10 +61,14 @@ ObjectLists lists(const Registration &given, uint32_t owner_kind, uint32_t owner
 void fill(const Registration &given, Entry *e) {
   e->run = given.run;
   e->backend = octavo_run_backend(given.run);
-  e->optimizer = octavo_run_optimizer(given.run);
-  e->gradients = octavo_run_gradients(given.run);
-  e->fused = octavo_run_fused(given.run);
-  e->shard = octavo_run_shard(given.run);
+  e->optimizer = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+  e->gradients = static_cast<const octavo_gradients *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
+  e->fused = static_cast<const octavo_fused *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_FUSED_ID)));
+  e->shard = static_cast<const octavo_shard *>(
+      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_SHARD_ID)));
   e->session = octavo_run_session(given.run);
   const std::string device = text(given.device);
   uint32_t type = 0;

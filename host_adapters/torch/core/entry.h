@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coupling.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/octavo.h"
 
 namespace octavo::core {

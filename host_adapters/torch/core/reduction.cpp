@@ -1,4 +1,5 @@
 // plan_reduction and run_stage.
+#include "octavo/draft/reduction.h"
 #include "reduction.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/device/rounding.cuh"
 #include "kernels/format/block_state.h"
-#include "octavo/draft.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo::cuda {
 

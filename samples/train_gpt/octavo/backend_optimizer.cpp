@@ -112,7 +112,7 @@ class BackendOptimizer : public Optimizer {
 };
 
 // Gradients in this program's own tensors are summed in fp32; those that the backend keeps in slots
-// are reduced by its own stages (octavo/gradients.h), in buckets that every rank cuts alike.
+// are reduced by its own stages (octavo/draft/gradients.h), in buckets that every rank cuts alike.
 constexpr uint64_t kBucketElements = uint64_t{1} << 20;
 
 class GradientReduction {

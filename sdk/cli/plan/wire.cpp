@@ -19,7 +19,7 @@ constexpr uint64_t kBucketElements = uint64_t{1} << 20;
 
 // The same in Python: 25 MiB in fp32, shared out among the buckets of all owners.
 constexpr uint64_t kPythonElements = (uint64_t{25} << 20) / kF32;
-// What a gather to one rank is in these tables, which octavo/gradients.h has not.
+// What a gather to one rank is in these tables, which octavo/draft/gradients.h has not.
 constexpr uint32_t kGather = 1000;
 
 const char *name_of(uint32_t collective) {

@@ -8,7 +8,7 @@
  *                               |
  *   one step:  quantize_weight   every parameter whose weight changed, also after loading
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
- *              host: combine REDUCE slots over ranks; gradients.h; optimizer.h
+ *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
  *   close_session (in any state, with no call in flight)
  *

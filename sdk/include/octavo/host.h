@@ -100,6 +100,16 @@ typedef struct octavo_host {
   const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 } octavo_host;
 
+/* What ranks do together. Hosts refuse a value that they do not know. */
+enum {
+  OCTAVO_COLLECTIVE_NONE = 0,
+  OCTAVO_COLLECTIVE_ALL_REDUCE_MAX = 1,
+  OCTAVO_COLLECTIVE_ALL_REDUCE_SUM = 2,
+  OCTAVO_COLLECTIVE_ALL_TO_ALL = 3,
+  OCTAVO_COLLECTIVE_ALL_GATHER = 4,
+  OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM = 5
+};
+
 /* Extension: the host's thread pool, for CPU kernels. Without it, kernels run on the calling
  * thread. Results do not depend on it: kernels produce the same bits for any number of threads. */
 #define OCTAVO_PARALLEL_ID "octavo.parallel/1"

@@ -7,16 +7,16 @@
  * accumulated output atomically: concurrent calls may accumulate into one slot. With
  * OCTAVO_CAPS_DETERMINISTIC, results are the same for any number of threads.
  *
- * Casts, scales, histories, sums, prologues, Adam steps and packing are exact to the bit;
- * kernels/format defines them. Products are exact to the bit on a CPU, and elsewhere within the
- * bound that docs/numerics.md derives from the order of their additions.
+ * Casts, scales, histories, sums, prologues and packing are exact to the bit;
+ * kernels/format defines them. Products are exact to the bit with OCTAVO_CAPS_EXACT_GEMM, and
+ * otherwise within the bound that docs/numerics.md derives from the order of their additions.
  *
  * Cast: code = round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite
  * overflow and infinity give the largest finite code. NaN stays NaN.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN.
  *
- * GEMM: exact products of codes, summed over K in fp32 (on a CPU in ascending order), multiplied
+ * GEMM: exact products of codes, summed over K in fp32 (exact: in ascending order), multiplied
  * once by fl32(a_scale_inv * b_scale_inv), then the bias, then one rounding to the output's dtype.
  */
 #ifndef OCTAVO_KERNELS_H
@@ -30,7 +30,7 @@
 
 /* Flags of octavo_kernels_caps. */
 enum {
-  OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY = 1,
+  OCTAVO_CAPS_EXACT_GEMM = 1, /* products are exact to the bit */
   OCTAVO_CAPS_CAPTURE_SAFE = 2,
   OCTAVO_CAPS_DETERMINISTIC = 4,
   OCTAVO_CAPS_EMULATED = 8 /* the hardware has no FP8 units */
@@ -54,7 +54,7 @@ typedef struct octavo_ability {
   uint32_t kind;        /* OCTAVO_KIND_ABILITY */
   uint32_t call;        /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct */
   uint32_t flags;       /* those of the call: octavo_gemm.layout, octavo_quantize.flags, ... */
-  uint32_t dtype;       /* gemm: of a; quantize: of out; adam_step: of a moment; else: of in */
+  uint32_t dtype;       /* gemm: of a; quantize: of out; of Adam: of a moment; else: of in */
   uint32_t granularity; /* of the scales of that tensor; 0 if it is plain */
   uint32_t b_dtype;     /* gemm: of b */
   uint32_t b_granularity;
@@ -71,7 +71,7 @@ enum { OCTAVO_ROUND_NEAREST_EVEN = 0 };
 /* Flags of octavo_quantize. */
 enum {
   OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a positive value becomes at least the smallest positive code;
-                                       for second moments, see OCTAVO_ADAM_KEEP_POSITIVE */
+                                       for second moments of an Adam step */
 };
 
 /* Arguments of quantize: out = cast(in * in_scale_inv * scale), out_t = transpose of out. `out` may
@@ -207,10 +207,11 @@ typedef struct octavo_delayed_scale_update {
   uint32_t reserved;
 } octavo_delayed_scale_update;
 
-/* Flags of octavo_gemm.layout. Plain operands may have any layout. */
+/* Flags of octavo_gemm.layout. Plain operands may have any layout, codes those that `ability`
+ * accepts. */
 enum {
-  OCTAVO_GEMM_A_KM = 1, /* a is [K, M]; not for codes with OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY */
-  OCTAVO_GEMM_B_KN = 2, /* b is [K, N]; the same restriction */
+  OCTAVO_GEMM_A_KM = 1, /* a is [K, M] */
+  OCTAVO_GEMM_B_KN = 2, /* b is [K, N] */
   /* b was written by `pack`: codes [N, K] with stride K, in memory for N rounded up to
    * caps.pack_rows rows. `a` is codes or bf16. Cannot be combined with B_KN. The result is
    * bit-identical to the call with the unpacked codes. */
@@ -243,67 +244,6 @@ typedef struct octavo_gemm {
   uint32_t layout; /* OCTAVO_GEMM_... */
 } octavo_gemm;
 
-/* A parameter of an Adam step. A tensor whose scale_inv is null is plain. Frozen. */
-typedef struct octavo_adam_item {
-  octavo_tensor weight;
-  octavo_tensor gradient;
-  octavo_tensor exp_avg;
-  octavo_tensor exp_avg_sq;
-  float *weight_scale_inv;
-  const float *gradient_scale_inv;
-  float *exp_avg_scale_inv;
-  float *exp_avg_sq_scale_inv;
-  int32_t *step;      /* incremented unless the step is skipped */
-  const float *hyper; /* f32[OCTAVO_HYPER_COUNT], see optimizer.h */
-} octavo_adam_item;
-
-/* Values of octavo_adam_step.decay_mode. */
-enum {
-  OCTAVO_DECAY_DECOUPLED = 0, /* AdamW: w *= 1 - lr * weight_decay, before the update */
-  OCTAVO_DECAY_L2 = 1         /* Adam: weight_decay * w is added to the gradient */
-};
-/* Flags of octavo_adam_step. */
-enum {
-  OCTAVO_ADAM_KEEP_POSITIVE = 1 /* a positive exp_avg_sq is stored as at least the smallest positive
-                                   code; with code 0, the next update would be m / eps */
-};
-
-/* Arguments of adam_step. */
-typedef struct octavo_adam_step {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_ADAM_STEP */
-  void *stream;
-  const octavo_adam_item *items;
-  uint64_t count;
-  const float *skip; /* if *skip is nonzero, nothing changes; may be null */
-  void *workspace;
-  uint32_t rule;       /* for the new per-tensor scales */
-  uint32_t decay_mode; /* OCTAVO_DECAY_... */
-  /* The granularity of exp_avg_scale_inv and exp_avg_sq_scale_inv, if not null. PER_TENSOR: a scale
-   * by `rule`. FLAT_256: E4M3 codes, scale_inv = fl32(max(amax, 1e-12) / 448) per block, code of
-   * fl32(value / scale_inv), as torchao's low-bit optimizers. */
-  uint32_t state_granularity;
-  uint32_t flags; /* OCTAVO_ADAM_... */
-} octavo_adam_step;
-
-/* Arguments of sum_quantized: out[i] = cast(sum over shards of decode(codes[shard * shard_stride +
- * i])), in shard order. */
-typedef struct octavo_sum_quantized {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_SUM_QUANTIZED */
-  void *stream;
-  const void *codes;
-  void *out;
-  uint64_t count; /* number of elements of one shard */
-  uint64_t shards;
-  uint64_t shard_stride; /* in elements */
-  float *saturated;      /* accumulated (sum): number of elements out of range; may be null */
-  uint32_t dtype;
-  float count_as;  /* what each element adds to *saturated and *added; 0 means 1 */
-  float *added;    /* accumulated (sum): number of elements; may be null */
-  void *workspace; /* workspace_bytes for this call; null is legal, but may be slower */
-} octavo_sum_quantized;
-
 /* Arguments of sum_rows, out[1, C] = column sums of `in` (db), and of sum_of_squares, *out += the
  * sum of squares of `in`. */
 typedef struct octavo_sum {
@@ -328,39 +268,6 @@ typedef struct octavo_copy {
   const void *in; /* null fills `out` with 0 */
   uint64_t bytes;
 } octavo_copy;
-
-/* Arguments of scale_values: out[i] = in[i] * factor. */
-typedef struct octavo_scale_values {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_SCALE_VALUES */
-  void *stream;
-  float *out;
-  const float *in;
-  uint64_t n;
-  float factor;
-  uint32_t reserved;
-} octavo_scale_values;
-
-/* Arguments of gradient_scale, which computes on the device what an optimizer step multiplies the
- * gradients by:
- *   norm = fl32(factor * sqrt(f64 sum of sum[0 .. sum_count) in ascending order))
- *   skip = 1 if nonfinite is 1 or norm is Inf or NaN, else 0
- *   grad_scale[i] = factor * min(1, max_norm / (norm + 1e-6)), as torch's clip_grad_norm_
- * A max_norm of 0 disables clipping. */
-typedef struct octavo_gradient_scale {
-  uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_GRADIENT_SCALE */
-  void *stream;
-  const float *sum; /* sums of squares of gradients, f32 [sum_count] */
-  uint64_t sum_count;
-  const float *nonfinite;   /* may be null */
-  float *norm;              /* may be null */
-  float *skip;              /* may be null */
-  float *const *grad_scale; /* [count] device addresses; the array itself is in host memory */
-  uint64_t count;
-  float factor; /* 1 / loss scale, 1 / ranks; 1 if none */
-  float max_norm;
-} octavo_gradient_scale;
 
 /* Arguments of pack, which reorders codes into the order in which gemm reads b: for weights that
  * are used more often than they change. The order is private to the kernels and may differ between
@@ -413,28 +320,21 @@ struct octavo_kernels {
   octavo_status (*delayed_scale_update)(void *ctx, const octavo_delayed_scale_update *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*gemm)(void *ctx, const octavo_gemm *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  octavo_status (*adam_step)(void *ctx,
-                             const octavo_adam_step *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  octavo_status (*sum_quantized)(void *ctx, const octavo_sum_quantized *c)
-      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*sum_rows)(void *ctx, const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*sum_of_squares)(void *ctx,
                                   const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*copy)(void *ctx, const octavo_copy *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  octavo_status (*scale_values)(void *ctx, const octavo_scale_values *c)
-      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  /* Executes a call struct of draft.h, identified by its `kind`; an unknown kind returns
-   * OCTAVO_UNSUPPORTED. */
-  octavo_status (*draft)(void *ctx, const void *call) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*quantize_stats)(void *ctx, const octavo_quantize_stats *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*prologue)(void *ctx,
                             const octavo_prologue_call *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*prologue_quantize)(void *ctx, const octavo_prologue_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  octavo_status (*gradient_scale)(void *ctx, const octavo_gradient_scale *c)
-      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*pack)(void *ctx, const octavo_pack *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  /* The static table of further calls with exactly this id, or null: those of octavo/draft, and
+   * those of vendors. Their functions take the same ctx, and their call structs are also valid
+   * for `ability` and workspace_bytes. */
+  const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 };
 
 #endif

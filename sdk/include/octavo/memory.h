@@ -2,7 +2,7 @@
  *
  * Kernel plugins offer it in addition to "octavo.kernels/1" if their device has its own memory.
  * liboctavo uses it for its store, and a host without a tensor library may use it for activations
- * (octavo_run_memory). Hosts with a tensor library use their own allocator and can ignore this.
+ * (octavo_run_interface). Hosts with a tensor library use their own allocator and can ignore this.
  */
 #ifndef OCTAVO_MEMORY_H
 #define OCTAVO_MEMORY_H

@@ -29,10 +29,7 @@
 #define OCTAVO_OCTAVO_H
 
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/grouped.h"
 #include "octavo/memory.h"
-#include "octavo/optimizer.h"
 #include "octavo/plugin.h"
 #include "octavo/shard.h"
 
@@ -152,20 +149,15 @@ OCTAVO_EXPORT const octavo_linear_plan *octavo_run_plan(const octavo_run *r, uin
  * implement is a stub that returns OCTAVO_UNSUPPORTED. If mixed_precision is not "fp8", there is no
  * backend and all of these return null. */
 OCTAVO_EXPORT const octavo_backend *octavo_run_backend(const octavo_run *r);
-OCTAVO_EXPORT const octavo_optimizer *octavo_run_optimizer(const octavo_run *r); /* null if none */
-OCTAVO_EXPORT const octavo_gradients *octavo_run_gradients(const octavo_run *r); /* null if none */
-OCTAVO_EXPORT const octavo_fused *octavo_run_fused(const octavo_run *r);         /* null if none */
-OCTAVO_EXPORT const octavo_grouped *octavo_run_grouped(const octavo_run *r);     /* null if none */
-OCTAVO_EXPORT const octavo_shard *octavo_run_shard(const octavo_run *r);         /* null if none */
+/* The table of an optional interface with exactly this id, or null: complete as above for an id
+ * that this liboctavo knows, the plugin's own table for another one. OCTAVO_MEMORY_ID gives the
+ * memory interface of the run's device, whose ctx is kernels_ctx of octavo_run_session_desc; it is
+ * null if the device uses host memory or its kernels do not offer it. */
+OCTAVO_EXPORT const void *octavo_run_interface(const octavo_run *r, octavo_str id);
 OCTAVO_EXPORT octavo_session *octavo_run_session(const octavo_run *r);
 /* The description with which the session was opened: kernels, capabilities, options. For tools and
  * tests that open their own session on a wrapped kernels table. */
 OCTAVO_EXPORT const octavo_session_desc *octavo_run_session_desc(const octavo_run *r);
-
-/* The memory interface of the run's device; pass it kernels_ctx of octavo_run_session_desc as ctx.
- * Null if the device uses host memory, if the kernels do not offer the interface, or if there is no
- * backend. */
-OCTAVO_EXPORT const octavo_memory *octavo_run_memory(const octavo_run *r);
 
 /* The precision in use, "no", "fp16", "bf16" or "fp8", and the backend's id, empty if none. */
 OCTAVO_EXPORT octavo_str octavo_run_precision(const octavo_run *r);
@@ -321,17 +313,5 @@ OCTAVO_EXPORT octavo_status octavo_store_reduce(octavo_store *s, const octavo_co
  * other ranks. THREAD_STREAM. */
 OCTAVO_EXPORT octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c,
                                                  void *stream);
-/* The sizes for octavo_reduce_gradients of this bucket: of send and recv each, and of state. */
-OCTAVO_EXPORT octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parameters,
-                                                   uint64_t count, uint32_t world,
-                                                   uint64_t *buffer_bytes, uint64_t *state_bytes);
-
-/* Reduces the gradients of one bucket with plan_reduction and run_stage, for a host with blocking
- * collectives. send, recv and state have the sizes from octavo_reduction_bytes. THREAD_STREAM. */
-OCTAVO_EXPORT octavo_status octavo_reduce_gradients(octavo_run *r,
-                                                    const octavo_parameter_item *items,
-                                                    uint64_t count, const octavo_collective *c,
-                                                    void *send, void *recv, void *state,
-                                                    void *stream);
 
 #endif

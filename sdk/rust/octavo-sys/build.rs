@@ -7,12 +7,13 @@ use std::process::{exit, Command};
 use std::{env, fs};
 
 const HEADERS: &str = "#include <stdint.h>
+#include \"octavo/draft/fp4.h\"
+#include \"octavo/draft/gradients.h\"
+#include \"octavo/draft/grouped.h\"
+#include \"octavo/draft/msamp.h\"
+#include \"octavo/draft/one_pass.h\"
 #include \"octavo/fused.h\"
-#include \"octavo/gradients.h\"
-#include \"octavo/grouped.h\"
-#include \"octavo/kernels.h\"
 #include \"octavo/memory.h\"
-#include \"octavo/optimizer.h\"
 #include \"octavo/plugin.h\"
 #include \"octavo/shard.h\"
 ";

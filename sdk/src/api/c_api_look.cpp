@@ -8,14 +8,6 @@ namespace {
 
 using octavo::look;
 
-// A table of the backend that runs; null: the run is closed, no backend runs, or it has none.
-template <typename Table>
-const Table *table_of(const octavo_run *r, std::optional<Table> octavo::LoadedPlugin::*member) {
-  return look(r, [&](const octavo_run &run) -> const Table * {
-    return run.plugin() != nullptr && run.tables().*member ? &*(run.tables().*member) : nullptr;
-  });
-}
-
 }  // namespace
 
 uint32_t octavo_run_slot_count(const octavo_run *r) {
@@ -53,29 +45,23 @@ const octavo_backend *octavo_run_backend(const octavo_run *r) {
   });
 }
 
-const octavo_optimizer *octavo_run_optimizer(const octavo_run *r) {
-  return table_of(r, &octavo::LoadedPlugin::optimizer);
-}
-
-const octavo_fused *octavo_run_fused(const octavo_run *r) {
-  return table_of(r, &octavo::LoadedPlugin::fused);
-}
-
-const octavo_grouped *octavo_run_grouped(const octavo_run *r) {
-  return table_of(r, &octavo::LoadedPlugin::grouped);
-}
-
-const octavo_shard *octavo_run_shard(const octavo_run *r) {
-  return table_of(r, &octavo::LoadedPlugin::shard);
-}
-
-const octavo_gradients *octavo_run_gradients(const octavo_run *r) {
-  return table_of(r, &octavo::LoadedPlugin::gradients);
-}
-
-const octavo_memory *octavo_run_memory(const octavo_run *r) {
-  return look(r, [](const octavo_run &run) {
-    return run.session() == nullptr ? nullptr : run.negotiation().device->memory();
+const void *octavo_run_interface(const octavo_run *r, octavo_str id) {
+  return look(r, [&](const octavo_run &run) -> const void * {
+    if (run.plugin() == nullptr) return nullptr;
+    const std::string_view name = std::string_view(id.data, id.size);
+    if (name == OCTAVO_MEMORY_ID)
+      return run.session() == nullptr ? nullptr : run.negotiation().device->memory();
+    const octavo::LoadedPlugin &tables = run.tables();
+    const auto own = [](const auto &table) -> const void * {
+      return table.has_value() ? &*table : nullptr;
+    };
+    if (name == OCTAVO_BACKEND_ID) return &tables.backend;
+    if (name == OCTAVO_OPTIMIZER_ID) return own(tables.optimizer);
+    if (name == OCTAVO_GRADIENTS_ID) return own(tables.gradients);
+    if (name == OCTAVO_FUSED_ID) return own(tables.fused);
+    if (name == OCTAVO_GROUPED_ID) return own(tables.grouped);
+    if (name == OCTAVO_SHARD_ID) return own(tables.shard);
+    return tables.get_interface == nullptr ? nullptr : tables.get_interface(id);
   });
 }
 

@@ -12,6 +12,10 @@ struct Stub<octavo_status (*)(A...)> {
   static octavo_status call(A...) { return OCTAVO_UNSUPPORTED; }
 };
 template <typename... A>
+struct Stub<const void *(*)(A...)> {
+  static const void *call(A...) { return nullptr; }
+};
+template <typename... A>
 struct Stub<void (*)(A...)> {
   static void call(A...) {}
 };
@@ -114,10 +118,9 @@ octavo_kernels complete(const octavo_kernels &given) {
   using T = octavo_kernels;
   return filled(given, &T::probe_device, &T::open_device, &T::close_device, &T::describe,
                 &T::ability, &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
-                &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::adam_step,
-                &T::sum_quantized, &T::sum_rows, &T::sum_of_squares, &T::copy, &T::scale_values,
-                &T::draft, &T::quantize_stats, &T::prologue, &T::prologue_quantize,
-                &T::gradient_scale, &T::pack);
+                &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::sum_rows,
+                &T::sum_of_squares, &T::copy, &T::quantize_stats, &T::prologue,
+                &T::prologue_quantize, &T::pack, &T::get_extension);
 }
 
 octavo_fused complete(const octavo_fused &given) {

@@ -183,9 +183,11 @@ std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &c
                           is_release ? "ABI major " + suffix : std::string("a release candidate"),
                           "; this host has ABI ", OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR,
                           " and looks for " OCTAVO_PLUGIN_SYMBOL),
-                   is_release
-                       ? concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR)
-                       : std::string("rebuild the plugin with the headers of this liboctavo"));
+                   !is_release
+                       ? std::string("rebuild the plugin with the headers of this liboctavo")
+                   : suffix == std::to_string(OCTAVO_ABI_MAJOR)
+                       ? std::string("upgrade liboctavo")
+                       : concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR));
   }
   if (!check.not_found.empty())
     return decline(

@@ -214,6 +214,7 @@ class Handshake {
     plugin_->version = take_text(table.version);
     plugin_->abi_major = table.abi_major;
     plugin_->abi_minor = table.abi_minor;
+    plugin_->get_interface = table.get_interface;
     if (plugin_->id != manifest_.name)
       throw Declined{OCTAVO_REASON_MANIFEST,
                      manifest_.library + ": expected the id \"" + manifest_.name +

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
 #include "octavo/kernels.h"
 #include "octavo/octavo.h"
 #include "sdk/src/base/sized.h"
@@ -20,7 +22,8 @@ struct LoadedPlugin {
   std::string library;
   std::string sha256;
   uint32_t abi_major = 0;
-  uint32_t abi_minor = 0;  // its target
+  uint32_t abi_minor = 0;                                 // its target
+  const void *(*get_interface)(octavo_str id) = nullptr;  // the plugin's own tables
   bool has_backend = false;
   octavo_backend backend{};  // stubs without one
   bool has_quantize_weight = false;

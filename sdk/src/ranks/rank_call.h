@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/octavo.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/sized.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/draft/reduction.h"
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/handles.h"
 #include "sdk/src/base/sized.h"

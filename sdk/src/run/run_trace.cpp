@@ -6,10 +6,10 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/grouped.h"
-#include "octavo/optimizer.h"
 #include "octavo/shard.h"
 #include "sdk/src/base/failure.h"
 
@@ -86,12 +86,20 @@ struct Verb<member, function, name, octavo_status (*)(const octavo_session *, Ca
   }
 };
 
-template <auto function, const char *name, typename Call>
-octavo_status kernel(void *ctx, const Call *c) {
-  RunTrace &trace = *static_cast<RunTrace *>(ctx);
-  const octavo_session_desc &real = trace.real_desc();
-  return timed(trace, "kernel", name, c,
-               [&] { return (real.kernels->*function)(real.kernels_ctx, c); });
+template <auto function, const char *name, typename F>
+struct Kernel;
+template <auto function, const char *name, typename Table, typename Call>
+struct Kernel<function, name, octavo_status (*Table::*)(void *, const Call *)> {
+  static octavo_status call(void *ctx, const Call *c) {
+    RunTrace &trace = *static_cast<RunTrace *>(ctx);
+    const Table &table = *trace.real_kernels().get<Table>();
+    return timed(trace, "kernel", name, c,
+                 [&] { return (table.*function)(trace.real_desc().kernels_ctx, c); });
+  }
+};
+const void *get_extension(void *ctx, octavo_str id) {
+  const RunTrace &trace = *static_cast<const RunTrace *>(ctx);
+  return trace.drafts().find(trace.real_kernels(), id);
 }
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const octavo_session_desc &real = static_cast<RunTrace *>(ctx)->real_desc();
@@ -137,35 +145,68 @@ LoadedPlugin traced(const LoadedPlugin &plugin) {
 }
 #undef VERB
 
-#define KERNEL(function, type)                                        \
-  {                                                                   \
-    static constexpr char kName[] = #function;                        \
-    table.function = &kernel<&octavo_kernels::function, kName, type>; \
+#define KERNEL(function)                                                                 \
+  {                                                                                      \
+    using Table = std::remove_reference_t<decltype(table)>;                              \
+    static constexpr char kName[] = #function;                                           \
+    table.function = &Kernel<&Table::function, kName, decltype(&Table::function)>::call; \
   }
 octavo_kernels traced(const octavo_kernels &real) {
   octavo_kernels table = real;
   table.describe = &describe;
   table.ability = &ability;
   table.workspace_bytes = &workspace_bytes;
-  KERNEL(quantize, octavo_quantize)
-  KERNEL(dequantize, octavo_dequantize)
-  KERNEL(compute_amax, octavo_compute_amax)
-  KERNEL(scale_from_amax, octavo_scale_from_amax)
-  KERNEL(delayed_scale_update, octavo_delayed_scale_update)
-  KERNEL(gemm, octavo_gemm)
-  KERNEL(adam_step, octavo_adam_step)
-  KERNEL(sum_quantized, octavo_sum_quantized)
-  KERNEL(sum_rows, octavo_sum)
-  KERNEL(sum_of_squares, octavo_sum)
-  KERNEL(copy, octavo_copy)
-  KERNEL(scale_values, octavo_scale_values)
-  KERNEL(draft, void)
-  KERNEL(quantize_stats, octavo_quantize_stats)
-  KERNEL(prologue, octavo_prologue_call)
-  KERNEL(prologue_quantize, octavo_prologue_call)
-  KERNEL(gradient_scale, octavo_gradient_scale)
-  KERNEL(pack, octavo_pack)
+  table.get_extension = &get_extension;
+  KERNEL(quantize)
+  KERNEL(dequantize)
+  KERNEL(compute_amax)
+  KERNEL(scale_from_amax)
+  KERNEL(delayed_scale_update)
+  KERNEL(gemm)
+  KERNEL(sum_rows)
+  KERNEL(sum_of_squares)
+  KERNEL(copy)
+  KERNEL(quantize_stats)
+  KERNEL(prologue)
+  KERNEL(prologue_quantize)
+  KERNEL(pack)
   return table;
+}
+
+template <typename Table>
+Table &begun(DraftCopies &copies) {
+  Table &table = copies.get<Table>();
+  table = octavo::make<Table>(KernelsTableId<Table>::kind);
+  return table;
+}
+DraftCopies traced_drafts() {
+  DraftCopies copies;
+  {
+    auto &table = begun<octavo_adam_kernels>(copies);
+    KERNEL(adam_step)
+    KERNEL(gradient_scale)
+  }
+  {
+    auto &table = begun<octavo_msamp_kernels>(copies);
+    KERNEL(sum_quantized)
+    KERNEL(scale_values)
+    KERNEL(prescale_update)
+  }
+  {
+    auto &table = begun<octavo_rounding_kernels>(copies);
+    KERNEL(adam_rounded)
+    KERNEL(round_codes)
+    KERNEL(count)
+  }
+  {
+    auto &table = begun<octavo_one_pass_kernels>(copies);
+    KERNEL(adam_one_pass)
+  }
+  {
+    auto &table = begun<octavo_fp4_kernels>(copies);
+    KERNEL(quantize_fp4)
+  }
+  return copies;
 }
 #undef KERNEL
 
@@ -191,6 +232,8 @@ RunTrace::RunTrace(TraceWindow window, const LoadedPlugin &plugin, const octavo_
       real_desc_(desc),
       file_(std::move(window), host),
       tables_(traced(plugin)),
+      real_kernels_(desc.kernels, desc.kernels_ctx),
+      drafts_(traced_drafts()),
       kernels_(traced(*desc.kernels)),
       desc_(desc) {
   desc_.kernels = &kernels_;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "octavo/kernels.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "sdk/src/config/config.h"
 #include "sdk/src/plugin/loader.h"
 #include "sdk/src/run/trace_args.h"
@@ -37,6 +37,8 @@ class RunTrace {
   TraceFile &file() { return file_; }
   const LoadedPlugin &real() const { return real_; }
   const octavo_session_desc &real_desc() const { return real_desc_; }
+  const KernelsTables &real_kernels() const { return real_kernels_; }
+  const DraftCopies &drafts() const { return drafts_; }
   const Names &names() const { return names_; }
 
  private:
@@ -47,6 +49,8 @@ class RunTrace {
   const octavo_session_desc &real_desc_;
   TraceFile file_;
   LoadedPlugin tables_;
+  KernelsTables real_kernels_;
+  DraftCopies drafts_;
   octavo_kernels kernels_;
   octavo_session_desc desc_;
   const octavo_session *session_ = nullptr;

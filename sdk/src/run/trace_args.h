@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
 #include "octavo/kernels.h"
-#include "octavo/optimizer.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo {

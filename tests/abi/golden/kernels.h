@@ -10,8 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "octavo/draft/msamp.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/kernels.h"
-#include "octavo/optimizer.h"
 
 #ifdef OCTAVO_NEXT_ID
 /* How many quantize calls came with the field of the next minor. */
@@ -194,6 +195,7 @@ STUB(compute_amax, compute_amax)
 STUB(scale_from_amax, scale_from_amax)
 STUB(delayed_scale_update, delayed_scale_update)
 STUB(sum_quantized, sum_quantized)
+STUB(prescale_update, prescale_update)
 STUB(sum_of_squares, sum)
 STUB(quantize_stats, quantize_stats)
 STUB(prologue, prologue_call)
@@ -202,9 +204,18 @@ STUB(gradient_scale, gradient_scale)
 STUB(pack, pack)
 #undef STUB
 
-static octavo_status unsupported_draft(void *ctx, const void *call) {
-  (void)ctx, (void)call;
-  return OCTAVO_UNSUPPORTED;
+/* Of octavo/draft what the golden plugins call. */
+static const void *get_extension(void *ctx, octavo_str id) {
+  static const octavo_adam_kernels adam = {sizeof adam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
+                                           unsupported_gradient_scale};
+  static const octavo_msamp_kernels msamp = {sizeof msamp, OCTAVO_KIND_MSAMP_KERNELS,
+                                             unsupported_sum_quantized, scale_values,
+                                             unsupported_prescale_update};
+  static const octavo_str adam_id = OCTAVO_STR(OCTAVO_ADAM_KERNELS_ID);
+  static const octavo_str msamp_id = OCTAVO_STR(OCTAVO_MSAMP_KERNELS_ID);
+  (void)ctx;
+  if (id.size == adam_id.size && memcmp(id.data, adam_id.data, id.size) == 0) return &adam;
+  return id.size == msamp_id.size && memcmp(id.data, msamp_id.data, id.size) == 0 ? &msamp : NULL;
 }
 
 static inline octavo_kernels tiny_kernels(void) {
@@ -213,9 +224,9 @@ static inline octavo_kernels tiny_kernels(void) {
   t.size = sizeof t;
   t.kind = OCTAVO_KIND_KERNELS;
 #define STUB(name) t.name = unsupported_##name
-  STUB(compute_amax), STUB(scale_from_amax), STUB(delayed_scale_update), STUB(sum_quantized);
-  STUB(sum_of_squares), STUB(draft), STUB(quantize_stats), STUB(prologue);
-  STUB(prologue_quantize), STUB(gradient_scale), STUB(pack);
+  STUB(compute_amax), STUB(scale_from_amax), STUB(delayed_scale_update);
+  STUB(sum_of_squares), STUB(quantize_stats), STUB(prologue);
+  STUB(prologue_quantize), STUB(pack);
 #undef STUB
   t.describe = describe;
   t.ability = ability;
@@ -223,10 +234,9 @@ static inline octavo_kernels tiny_kernels(void) {
   t.quantize = quantize;
   t.dequantize = dequantize;
   t.gemm = gemm;
-  t.adam_step = adam_step;
   t.sum_rows = sum_rows;
   t.copy = copy;
-  t.scale_values = scale_values;
+  t.get_extension = get_extension;
   return t;
 }
 

@@ -14,10 +14,9 @@
 /* The functions of liboctavo that the program calls, found by name. */
 #define FUNCTIONS(f)                                                                              \
   f(octavo_open) f(octavo_close) f(octavo_add_parameter) f(octavo_add_linear) f(octavo_seal)      \
-      f(octavo_run_plan) f(octavo_run_backend) f(octavo_run_optimizer) f(octavo_run_gradients)    \
-          f(octavo_run_session) f(octavo_store_open) f(octavo_store_native) f(octavo_store_slots) \
-              f(octavo_store_close) f(octavo_run_slot_count) f(octavo_run_slot)                   \
-                  f(octavo_run_backend_id)
+      f(octavo_run_plan) f(octavo_run_backend) f(octavo_run_interface) f(octavo_run_session)      \
+          f(octavo_store_open) f(octavo_store_native) f(octavo_store_slots) f(octavo_store_close) \
+              f(octavo_run_slot_count) f(octavo_run_slot) f(octavo_run_backend_id)
 
 static struct {
 #define POINTER(name) __typeof__(&name) name;
@@ -81,8 +80,10 @@ static int open_layer(octavo_run *run, layer *l) {
   if (l->linear == OCTAVO_NONE)
     return printf("declined: %.*s\n", (int)v->text.size, v->text.data), 0;
   OCTAVO_TAKE(l->plan, lib.octavo_run_plan(run, l->linear));
-  l->backend = lib.octavo_run_backend(run), l->optimizer = lib.octavo_run_optimizer(run);
-  l->gradients = lib.octavo_run_gradients(run), l->session = lib.octavo_run_session(run);
+  l->backend = lib.octavo_run_backend(run),
+  l->optimizer = lib.octavo_run_interface(run, (octavo_str)OCTAVO_STR(OCTAVO_OPTIMIZER_ID));
+  l->gradients = lib.octavo_run_interface(run, (octavo_str)OCTAVO_STR(OCTAVO_GRADIENTS_ID)),
+  l->session = lib.octavo_run_session(run);
   return 1;
 }
 

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/msamp.h"
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 
@@ -23,6 +24,8 @@ typedef struct parameter {
 
 struct octavo_session {
   octavo_session_desc desc;
+  const octavo_adam_kernels *adam;
+  const octavo_msamp_kernels *msamp;
   parameter parameters[CAPACITY];
   uint32_t linears[CAPACITY];
   uint32_t num_parameters, num_linears, num_slots, sealed_parameters, sealed_linears;
@@ -52,6 +55,9 @@ static octavo_status open_session(const octavo_session_desc *d, octavo_session *
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return OCTAVO_RESOURCE;
   OCTAVO_TAKE(s->desc, d);
+  const octavo_kernels *k = s->desc.kernels;
+  s->adam = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_ADAM_KERNELS_ID));
+  s->msamp = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_MSAMP_KERNELS_ID));
   *out = s;
   return OCTAVO_OK;
 }

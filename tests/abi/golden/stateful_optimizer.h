@@ -38,7 +38,7 @@ static octavo_status optimizer_step(const octavo_session *s, const octavo_optimi
                                    .count = 1,
                                    .skip = c->skip,
                                    .workspace = c->workspace};
-    status = s->desc.kernels->adam_step(s->desc.kernels_ctx, &call);
+    status = s->adam->adam_step(s->desc.kernels_ctx, &call);
   }
   return status;
 }
@@ -137,7 +137,7 @@ static octavo_status run_stage(const octavo_session *s, const octavo_gradient_ca
                                          .factor = 1.0f / (float)c->world};
     const octavo_status status = c->stage == 0
                                      ? s->desc.kernels->copy(s->desc.kernels_ctx, &send)
-                                     : s->desc.kernels->scale_values(s->desc.kernels_ctx, &average);
+                                     : s->msamp->scale_values(s->desc.kernels_ctx, &average);
     if (status != OCTAVO_OK) return status;
     at += n;
   }

@@ -9,7 +9,7 @@
 
 #include "guard.h"
 #include "numbers.h"
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 
 typedef struct layer {
   const octavo_backend *backend;

@@ -6,10 +6,10 @@
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_H
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/grouped.h"
-#include "octavo/optimizer.h"
 #include "octavo/shard.h"
 
 namespace octavo::selftest {

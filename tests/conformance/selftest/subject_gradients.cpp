@@ -75,7 +75,8 @@ void scatter(const octavo_session *s, const octavo_gradient_call *c) {
     v.in = in;
     v.n = n;
     v.factor = s->fault == kSumsWithoutMean ? 1 : 1 / static_cast<float>(c->world);
-    if (i > 0 || s->fault != kKeepsOwnGradient) s->kernels->scale_values(s->ctx, &v);
+    if (i > 0 || s->fault != kKeepsOwnGradient)
+      s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
     if (s->fault == kWritesRecv) copy(s, gradient, in, n * sizeof(float));
     in += n;
   }

@@ -10,6 +10,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 namespace octavo::selftest {
 namespace {
@@ -244,6 +245,16 @@ octavo_status dequantize(void *, const octavo_dequantize *c) {
   return OCTAVO_OK;
 }
 
+const void *get_extension(void *, octavo_str id) {
+  static const octavo_adam_kernels kAdam = {sizeof kAdam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
+                                            nullptr};
+  static const octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS, nullptr,
+                                              scale_values, nullptr};
+  const std::string_view name(id.data, id.size);
+  if (name == OCTAVO_ADAM_KERNELS_ID) return &kAdam;
+  return name == OCTAVO_MSAMP_KERNELS_ID ? &kMsamp : nullptr;
+}
+
 }  // namespace
 
 const octavo_kernels *subject_kernels() {
@@ -257,11 +268,10 @@ const octavo_kernels *subject_kernels() {
     t.dequantize = dequantize;
     t.gemm = gemm;
     t.delayed_scale_update = delayed_scale_update;
-    t.adam_step = adam_step;
     t.sum_rows = sum_rows;
     t.sum_of_squares = sum_of_squares;
     t.copy = copy;
-    t.scale_values = scale_values;
+    t.get_extension = get_extension;
     return t;
   }();
   return &kTable;
@@ -280,7 +290,7 @@ octavo_kernels_caps subject_caps() {
   caps.size = sizeof caps;
   caps.kind = OCTAVO_KIND_KERNELS_CAPS;
   caps.id = OCTAVO_STR("subject");
-  caps.flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
+  caps.flags = OCTAVO_CAPS_EXACT_GEMM | OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   caps.alignment = 1;
   return caps;
 }

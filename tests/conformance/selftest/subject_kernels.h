@@ -4,8 +4,8 @@
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_KERNELS_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_KERNELS_H
 
-#include "octavo/kernels.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
+#include "octavo/hpp/kernels_tables.hpp"
 
 namespace octavo::selftest {
 

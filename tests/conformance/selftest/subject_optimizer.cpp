@@ -33,7 +33,7 @@ octavo_status optimizer_step(const octavo_session *s, const octavo_optimizer_cal
     call.items = &adam;
     call.count = 1;
     call.skip = s->fault == kSkipIgnored ? nullptr : c->skip;
-    s->kernels->adam_step(s->ctx, &call);
+    s->tables.get<octavo_adam_kernels>()->adam_step(s->ctx, &call);
     if (s->fault != kWritesStepElsewhere) continue;
     octavo_copy clear{};
     clear.size = sizeof clear;
@@ -88,7 +88,8 @@ octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c
     scale.count = 1;
     scale.factor = c->factor;
     scale.max_norm = c->max_norm;
-    if (const octavo_status status = s->kernels->gradient_scale(s->ctx, &scale);
+    if (const octavo_status status =
+            s->tables.get<octavo_adam_kernels>()->gradient_scale(s->ctx, &scale);
         status != OCTAVO_OK)
       return status;
   }

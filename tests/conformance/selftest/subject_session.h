@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/kernels.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "subject.h"
 
 namespace octavo::selftest {
@@ -57,6 +57,7 @@ inline int64_t round_up(int64_t n, int64_t multiple) {
 
 struct octavo_session {
   const octavo_kernels *kernels;
+  octavo::KernelsTables tables;
   void *ctx;
   int64_t alignment;
   int64_t fault;

@@ -72,6 +72,7 @@ octavo_status open_session(const octavo_session_desc *desc, octavo_session **out
   auto s = std::make_unique<octavo_session>();
   s->kernels = desc->kernels;
   s->ctx = desc->kernels_ctx;
+  s->tables = KernelsTables(s->kernels, s->ctx);
   s->fault = fault_of(desc);
   s->alignment = s->fault == kNoPadding || s->fault == kDeclinesPadding
                      ? 1

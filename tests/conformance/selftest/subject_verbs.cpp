@@ -183,7 +183,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
     v.in = v.out;
     v.n = 1;
     v.factor = 1.5F;
-    s->kernels->scale_values(s->ctx, &v);
+    s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
   }
   if (s->fault == kWritesGap && c->y->stride > c->y->cols && c->y->rows > 1) {
     clear(s,

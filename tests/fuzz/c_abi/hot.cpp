@@ -176,7 +176,8 @@ void Machine::fused() {
   OpenStore *s = ready_store();
   if (s == nullptr) return;
   const OpenRun &r = *s->run;
-  const octavo_fused *fused = octavo_run_fused(r.run);
+  const octavo_fused *fused =
+      static_cast<const octavo_fused *>(octavo_run_interface(r.run, OCTAVO_STR(OCTAVO_FUSED_ID)));
   if (fused == nullptr) return;
   const Layer l = any_layer(script_, r);
   if (!is_usable(l)) return;

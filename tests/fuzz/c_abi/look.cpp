@@ -1,5 +1,6 @@
 // Looking at runs with any number, handles that are null, and what stands beside runs.
 #include "machine.h"
+#include "octavo/draft/reduction.h"
 
 namespace octavo::fuzz {
 
@@ -72,9 +73,15 @@ void Machine::no_handles() {
       expect(octavo_run_plan(run, 0) == nullptr, "no plan");
       break;
     case 2:
-      expect(octavo_run_backend(run) == nullptr && octavo_run_optimizer(run) == nullptr,
+      expect(octavo_run_backend(run) == nullptr &&
+                 static_cast<const octavo_optimizer *>(
+                     octavo_run_interface(run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID))) == nullptr,
              "no backend");
-      expect(octavo_run_gradients(run) == nullptr && octavo_run_fused(run) == nullptr, "no tables");
+      expect(static_cast<const octavo_gradients *>(
+                 octavo_run_interface(run, OCTAVO_STR(OCTAVO_GRADIENTS_ID))) == nullptr &&
+                 static_cast<const octavo_fused *>(
+                     octavo_run_interface(run, OCTAVO_STR(OCTAVO_FUSED_ID))) == nullptr,
+             "no tables");
       expect(octavo_run_session(run) == nullptr, "no session");
       expect(octavo_run_session_desc(run) == nullptr, "nor what it runs on");
       expect(octavo_run_precision(run).size == 0 && octavo_run_backend_id(run).size == 0,

@@ -1,7 +1,7 @@
 // The optimizer's verbs: steps, norms, and plain values in and out.
 #include "machine.h"
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 
 namespace octavo::fuzz {
 namespace {
@@ -48,7 +48,8 @@ void Machine::step() {
   OpenStore *s = ready_store();
   if (s == nullptr || s->world != 1 || !are_small(*s->run)) return;
   const OpenRun &r = *s->run;
-  const octavo_optimizer *o = octavo_run_optimizer(r.run);
+  const octavo_optimizer *o = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(r.run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
   if (o == nullptr) return;
   const Block hyper(sizeof(float) * OCTAVO_HYPER_COUNT);
   const Block skip(sizeof(float));
@@ -85,7 +86,8 @@ void Machine::transfer() {
   OpenStore *s = ready_store();
   if (s == nullptr || s->world != 1 || !are_small(*s->run)) return;
   const OpenRun &r = *s->run;
-  const octavo_optimizer *o = octavo_run_optimizer(r.run);
+  const octavo_optimizer *o = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(r.run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
   if (o == nullptr) return;
   const uint32_t count = static_cast<uint32_t>(r.shapes.size());
   const uint32_t id = count == 0 || script_.defect(1) != 0 ? script_.id() : script_.below(count);
@@ -118,7 +120,10 @@ void Machine::transfer() {
 
 void Machine::prepare() {
   const OpenRun &r = any_run();
-  const octavo_optimizer *o = r.run == nullptr ? nullptr : octavo_run_optimizer(r.run);
+  const octavo_optimizer *o = r.run == nullptr
+                                  ? nullptr
+                                  : static_cast<const octavo_optimizer *>(octavo_run_interface(
+                                        r.run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
   if (o == nullptr) return;
   const uint32_t sums = script_.below(4);
   const uint32_t groups = script_.defect(1) != 0 ? 65 : script_.below(3);

@@ -1,5 +1,6 @@
 // Collectives of one rank, of ranks that gave up, and of a host that answers anything; and what
 // runs on them.
+#include "octavo/draft/reduction.h"
 #include "machine.h"
 
 namespace octavo::fuzz {

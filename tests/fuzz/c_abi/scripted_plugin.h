@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/plugin.h"
 #include "script.h"
 

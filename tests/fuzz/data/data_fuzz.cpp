@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/draft/rounding.h"
 #include "octavo/hpp/text.hpp"
-#include "octavo/optimizer.h"
 #include "pieces.h"
 #include "tests/fuzz/c_abi/script.h"
+#include "tests/support/draft_calls.h"
 
 namespace octavo::fuzz {
 namespace {
@@ -102,7 +103,7 @@ octavo_status read_codes(void *ctx, const Choice &choice, Pieces &m) {
   auto c = make<octavo_round_codes>(OCTAVO_KIND_ROUND_CODES);
   c.in = plain, c.codes = codes, c.scale_inv = scale_inv;
   c.count = m.floats(), c.key = choice.flags, c.is_transposed = turns ? 1 : 0;
-  return table().draft(ctx, &c);
+  return test::draft_call(&table(), ctx, &c);
 }
 
 octavo_status scales(void *ctx, const Choice &choice, Pieces &m) {
@@ -164,7 +165,7 @@ octavo_status adam(void *ctx, const Choice &choice, Pieces &m) {
   r.weight_rounding = kHow[choice.flags >> 10 & 1];
   r.exp_avg_rounding = kHow[choice.flags >> 12 & 3];
   r.exp_avg_sq_rounding = kHow[choice.flags >> 14 & 1];
-  return table().draft(ctx, &r);
+  return test::draft_call(&table(), ctx, &r);
 }
 
 octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
@@ -175,7 +176,7 @@ octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
     c.count = c.shard_stride = static_cast<uint64_t>(choice.cols);
     c.shards = static_cast<uint64_t>(choice.rows), c.dtype = choice.code;
     c.saturated = m.floats(), c.added = m.floats();
-    return table().sum_quantized(ctx, &c);
+    return test::draft_call(&table(), ctx, &c);
   }
   if ((choice.flags & 2) != 0) {
     auto c = make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
@@ -188,7 +189,7 @@ octavo_status sums(void *ctx, const Choice &choice, Pieces &m) {
   c.sum = m.floats(choice.cols), c.sum_count = static_cast<uint64_t>(choice.cols);
   c.norm = m.floats(), c.skip = m.floats(), c.grad_scale = to, c.count = 2;
   c.factor = 0.5f, c.max_norm = (choice.flags & 4) != 0 ? 1.0f : 0.0f;
-  return table().gradient_scale(ctx, &c);
+  return test::draft_call(&table(), ctx, &c);
 }
 
 octavo_status product(void *ctx, const Choice &choice, Pieces &m) {

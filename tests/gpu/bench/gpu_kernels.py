@@ -16,13 +16,15 @@ for place in (HERE, HERE.parents[1] / "bench" / "python"):
 import octavo_kernels as common
 from octavo_kernels import F, HEADER, U32, U64, Pointer, Scale, Str, Tensor, address, struct
 
-KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED, KIND_SUM = 4, 31, 32, 33
+KIND_HOST, KIND_ADAM, KIND_SUM_QUANTIZED, KIND_SUM = 4, 0x8013, 0x8015, 33
 KIND_ADAM_ROUNDED, KIND_ADAM_ONE_PASS = 0x8001, 0x8004
 DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS, DRAFT = 1, 2, 5, 6, 11, 12, 13, 14, 18
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, SUM_ROWS, GET_EXTENSION = 1, 2, 5, 6, 11, 12, 19
+# Verbs of the tables of octavo/draft: id of the table, place in it.
+ADAM, SUM_QUANTIZED, ONE_PASS = ("adam", 0), ("msamp", 0), ("one_pass", 0)
 
 Diagnostic = struct("Diagnostic", HEADER + [("code", U32), ("severity", U32), ("domain", Str),
                                             ("text", Str)])
@@ -111,7 +113,7 @@ class GpuKernels:
         table = ctypes.cast(found.contents.get_interface(Str(name, len(name))),
                             ctypes.POINTER(Pointer))
         verb = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer)
-        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, ADAM, SUM_QUANTIZED, SUM_ROWS, DRAFT)}
+        self._verbs = {i: verb(table[1 + i]) for i in (QUANTIZE, GEMM, SUM_ROWS)}
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_uint32, Pointer, Pointer,
                                        ctypes.POINTER(U64))(table[1 + WORKSPACE])
         self._close = ctypes.CFUNCTYPE(None, Pointer)(table[1 + CLOSE])
@@ -121,6 +123,11 @@ class GpuKernels:
         self._check(opened(table[1 + OPEN])(common.Device(DEVICE_CUDA, index),
                                             ctypes.addressof(self._host), ctypes.byref(self.ctx)),
                     "open_device")
+        extension = ctypes.CFUNCTYPE(Pointer, Pointer, Str)(table[1 + GET_EXTENSION])
+        for draft, place in (ADAM, SUM_QUANTIZED, ONE_PASS):
+            name = f"octavo.kernels.{draft}/1".encode()
+            further = ctypes.cast(extension(self.ctx, Str(name, len(name))), ctypes.POINTER(Pointer))
+            self._verbs[draft, place] = verb(further[1 + place])
 
     def follow_torch(self):
         """From here on calls go to what is torch's current stream now."""
@@ -207,7 +214,7 @@ class GpuKernels:
         rounded.step = address(call)
         bound = AdamOnePass(ctypes.sizeof(AdamOnePass), KIND_ADAM_ONE_PASS)
         bound.rounded, bound.amax = address(rounded), ctypes.addressof(places)
-        return self._prepare(DRAFT, "adam_one_pass", bound, (array, items, call, rounded, amaxes, places))
+        return self._prepare(ONE_PASS, "adam_one_pass", bound, (array, items, call, rounded, amaxes, places))
 
     def sum_quantized(self, codes, out):
         """out [count] = the sum of codes [shards, count]."""

@@ -46,9 +46,9 @@ BackwardCall = call_struct(17, ("linear", U32), ("flags", U32), ("stream", P), (
                            ("dx", P), ("dw", P), ("db", P), ("slots", P), ("saved", P),
                            ("workspace", P))
 StepCall = call_struct(18, ("stream", P), ("slots", P))
-OptimizerCall = call_struct(20, ("stream", P), ("items", P), ("count", U64), ("skip", P),
+OptimizerCall = call_struct(0x800A, ("stream", P), ("items", P), ("count", U64), ("skip", P),
                             ("workspace", P))
-ParameterCall = call_struct(22, ("parameter", U32), ("role", U32), ("stream", P), ("plain", P),
+ParameterCall = call_struct(0x800C, ("parameter", U32), ("role", U32), ("stream", P), ("plain", P),
                             ("slots", P), ("workspace", P))
 # Places of the verbs in octavo_backend and octavo_optimizer, counted in pointers after the head.
 QUANTIZE_WEIGHT, LINEAR_FORWARD, LINEAR_BACKWARD, END_STEP = 7, 8, 9, 10
@@ -60,7 +60,7 @@ class Item(c.Structure):
 
 
 def store_functions(library):
-    pointers = {"octavo_run_backend": [P], "octavo_run_session": [P], "octavo_run_optimizer": [P],
+    pointers = {"octavo_run_backend": [P], "octavo_run_session": [P], "octavo_run_interface": [P, _abi.Str],
                 "octavo_store_slots": [P, U32, U32, U32], "octavo_store_address": [P, U32]}
     for name, arguments in pointers.items():
         getattr(library, name).restype, getattr(library, name).argtypes = P, arguments
@@ -86,9 +86,10 @@ class PlainHost:
         assert verdict.accepted, verdict
         self.run.seal()
         self.plan, self.slots = self.run.plan(self.linear), self.run.slots()
-        self.table, self.session, self.adam = (
-            getattr(self.library, f"octavo_run_{n}")(self.run.handle)
-            for n in ("backend", "session", "optimizer"))
+        self.table, self.session = (getattr(self.library, f"octavo_run_{n}")(self.run.handle)
+                                    for n in ("backend", "session"))
+        name = b"octavo.optimizer/1"
+        self.adam = self.library.octavo_run_interface(self.run.handle, _abi.Str(name, len(name)))
         self.store = P()
         assert self.library.octavo_store_open(self.run.handle, c.byref(self.store)) == 0
         native = {(0, _abi.ROLE_WEIGHT): self.weight, (1, _abi.ROLE_WEIGHT): self.bias,

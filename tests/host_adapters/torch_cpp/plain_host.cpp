@@ -75,7 +75,10 @@ PlainHost::PlainHost(const std::string &toml, int64_t n, int64_t k, uint32_t dty
     call.plain = &plain;
     call.slots = octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
     call.workspace = aligned(workspace_, 1 << 20);
-    check(octavo_run_optimizer(run_)->write_parameter(session_, &call), "write_parameter");
+    check(static_cast<const octavo_optimizer *>(
+              octavo_run_interface(run_, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))
+              ->write_parameter(session_, &call),
+          "write_parameter");
   }
   if (has_optimizer()) {
     check(octavo_store_native(store_, 1, OCTAVO_ROLE_WEIGHT, bias_.data()), "native");
@@ -191,7 +194,8 @@ void PlainHost::optimizer_step(const std::vector<float> &bias_gradient, const fl
                 octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, i),
                 hyper};
   uint64_t bytes = 0;
-  const octavo_optimizer *optimizer = octavo_run_optimizer(run_);
+  const octavo_optimizer *optimizer = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(run_, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
   check(optimizer->workspace_bytes(session_, ids_, 2, &bytes), "workspace_bytes");
   auto call = make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
   call.items = items;
@@ -214,7 +218,10 @@ std::vector<float> PlainHost::read(uint32_t role) {
   call.plain = &tensor;
   call.slots = octavo_store_slots(store_, OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, 0);
   call.workspace = aligned(workspace_, 1 << 20);
-  check(octavo_run_optimizer(run_)->read_parameter(session_, &call), "read_parameter");
+  check(static_cast<const octavo_optimizer *>(
+            octavo_run_interface(run_, OCTAVO_STR(OCTAVO_OPTIMIZER_ID)))
+            ->read_parameter(session_, &call),
+        "read_parameter");
   return plain;
 }
 

@@ -3,6 +3,7 @@
 #define TESTS_TORCH_CPP_PLAIN_HOST_H
 
 #include <octavo/octavo.h>
+#include "octavo/draft/gradients.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +32,10 @@ class PlainHost {
   void optimizer_step(const std::vector<float> &bias_gradient, const float *hyper);
   void end_step();
   std::vector<float> read(uint32_t role);
-  bool has_optimizer() const { return octavo_run_optimizer(run_) != nullptr; }
+  bool has_optimizer() const {
+    return static_cast<const octavo_optimizer *>(
+               octavo_run_interface(run_, OCTAVO_STR(OCTAVO_OPTIMIZER_ID))) != nullptr;
+  }
   const std::vector<float> &bias() const { return bias_; }
   // What an optimizer outside of the backend has written. Equally many values as before.
   void set_parameters(const std::vector<float> &weight, const std::vector<float> &bias) {

@@ -1,6 +1,6 @@
 /* adam_step of device code against the CPU's kernels, for every layout of states. */
 #include "octavo/draft/one_pass.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 #include "tests/kernels/cuda/twins.h"
 
 namespace octavo::test {
@@ -108,7 +108,7 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
                           how.is_one_pass ? cuda::one_pass_workspace(c) : cuda::adam_workspace(c));
       if (!how.is_one_pass && how.roundings[0] + how.roundings[1] + how.roundings[2] == 0) {
         c.workspace = workspace.data();
-        ASSERT_EQ(devices.run(side, &octavo_kernels::adam_step, c), OCTAVO_OK)
+        ASSERT_EQ(devices.run(side, &octavo_adam_kernels::adam_step, c), OCTAVO_OK)
             << devices.last_text();
         continue;
       }
@@ -129,11 +129,11 @@ void run(Devices &devices, const Layout &l, const std::vector<Item> &all, Twins 
         octavo_adam_one_pass one_pass = {sizeof(one_pass), OCTAVO_KIND_ADAM_ONE_PASS,
                                          nullptr,          &rounded,
                                          workspace.data(), amaxes.data()};
-        ASSERT_EQ(devices.run(side, &octavo_kernels::draft, one_pass), OCTAVO_OK)
+        ASSERT_EQ(devices.run(side, &octavo_one_pass_kernels::adam_one_pass, one_pass), OCTAVO_OK)
             << devices.last_text();
         continue;
       }
-      ASSERT_EQ(devices.run(side, &octavo_kernels::draft, rounded), OCTAVO_OK)
+      ASSERT_EQ(devices.run(side, &octavo_rounding_kernels::adam_rounded, rounded), OCTAVO_OK)
           << devices.last_text();
     }
     twins.expect_equal("step " + std::to_string(step) + " layout of weight " +

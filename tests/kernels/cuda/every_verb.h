@@ -8,7 +8,8 @@
 #include <functional>
 
 #include "kernels/cuda/table.h"
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "tests/kernels/cuda/gemm_case.h"
 
 namespace octavo::test {
@@ -253,23 +254,26 @@ class EveryVerb {
               {"describe", false, describe},
               {"ability", false, can},
               {"workspace_bytes", false, ask}};
+    const KernelsTables tables(&t, nullptr);
+    const auto &adam = *tables.get<octavo_adam_kernels>();
+    const auto &msamp = *tables.get<octavo_msamp_kernels>();
     add("quantize", t.quantize, quantize_);
     add("dequantize", t.dequantize, dequantize_);
     add("compute_amax", t.compute_amax, amax_);
     add("scale_from_amax", t.scale_from_amax, from_amax_);
     add("delayed_scale_update", t.delayed_scale_update, delayed_);
     add("gemm", t.gemm, gemm_);
-    add("adam_step", t.adam_step, adam_);
-    add("sum_quantized", t.sum_quantized, sum_codes_);
+    add("adam_step", adam.adam_step, adam_);
+    add("sum_quantized", msamp.sum_quantized, sum_codes_);
     add("sum_rows", t.sum_rows, sum_rows_);
     add("sum_of_squares", t.sum_of_squares, squares_);
     add("copy", t.copy, copy_);
-    add("scale_values", t.scale_values, values_);
-    add("prescale_update", t.draft, prescale_);
+    add("scale_values", msamp.scale_values, values_);
+    add("prescale_update", msamp.prescale_update, prescale_);
     add("quantize_stats", t.quantize_stats, stats_);
     add("prologue", t.prologue, prologue_);
     add("prologue_quantize", t.prologue_quantize, fused_);
-    add("gradient_scale", t.gradient_scale, gradient_);
+    add("gradient_scale", adam.gradient_scale, gradient_);
     add("pack", t.pack, pack_, false, OCTAVO_UNSUPPORTED);
   }
 

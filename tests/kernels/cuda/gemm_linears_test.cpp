@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "octavo/draft/gradients.h"
 #include "octavo/octavo.h"
 #include "sdk/verify/host.h"
 #include "tests/kernels/cuda/cuda_table.h"
@@ -63,14 +64,15 @@ class GemmLinears : public testing::TestWithParam<Recipe> {
   conformance::Target target(bool is_cuda) {
     conformance::Target t;
     t.backend = octavo_run_backend(run_.get());
-    t.optimizer = octavo_run_optimizer(run_.get());
-    t.gradients = octavo_run_gradients(run_.get());
+    t.optimizer = static_cast<const octavo_optimizer *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+    t.gradients = static_cast<const octavo_gradients *>(
+        octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID)));
     t.desc = *octavo_run_session_desc(run_.get());
     /* Both sides without panels of packed codes, so that their slots are alike. */
     caps_ = *t.desc.caps;
     caps_.pack_rows = 0;
     caps_.alignment = 16;
-    caps_.flags |= OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY;
     t.desc.caps = &caps_;
     if (is_cuda) {
       t.desc.kernels = &table_;

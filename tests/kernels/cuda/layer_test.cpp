@@ -1,4 +1,5 @@
 // Backends that train on the plugin of CUDA kernels.
+#include "octavo/draft/gradients.h"
 #include "tests/kernels/cuda/plugin_fixture.h"
 
 namespace octavo::test {
@@ -23,7 +24,8 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     octavo_store *opened = nullptr;
     ASSERT_EQ(octavo_store_open(run.get(), &opened), OCTAVO_OK) << request.host.error();
     store.reset(opened);
-    memory = octavo_run_memory(run.get());
+    memory = static_cast<const octavo_memory *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID)));
     ctx = octavo_run_session_desc(run.get())->kernels_ctx;
     plan = octavo_run_plan(run.get(), 0);
     void *weight = on_device(std::vector<float>(kN * kK, 0.25f));
@@ -49,7 +51,8 @@ class CudaLayer : public CudaPlugin, public testing::WithParamInterface<const ch
     return data;
   }
   octavo_status write_weight(void *values) {
-    const octavo_optimizer *optimizer = octavo_run_optimizer(run.get());
+    const octavo_optimizer *optimizer = static_cast<const octavo_optimizer *>(
+        octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
     octavo_session *session = octavo_run_session(run.get());
     const uint32_t all[] = {0};
     uint64_t bytes = 0;

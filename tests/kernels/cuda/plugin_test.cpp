@@ -17,8 +17,10 @@ TEST_F(CudaPlugin, is_found_and_opened) {
   EXPECT_EQ(desc->device.type, uint32_t{OCTAVO_DEVICE_CUDA});
   EXPECT_EQ(desc->device.index, 0);
   EXPECT_EQ(text_of(desc->caps->id), "cuda");
-  EXPECT_NE(desc->caps->flags & OCTAVO_CAPS_GEMM_K_CONTIGUOUS_ONLY, 0u);
-  EXPECT_NE(octavo_run_memory(run.get()), nullptr);
+  EXPECT_NE(desc->caps->flags & OCTAVO_CAPS_CAPTURE_SAFE, 0u);
+  EXPECT_NE(static_cast<const octavo_memory *>(
+                octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID))),
+            nullptr);
   EXPECT_THAT(line("device"), HasSubstr("cuda:0 (made-up GPU sm_90 of device 0), kernels cuda"));
 }
 
@@ -28,7 +30,9 @@ TEST_F(CudaPlugin, host_that_asks_for_the_device) {
   octavo_run *opened = nullptr;
   ASSERT_EQ(octavo_open(&d, &opened), OCTAVO_OK);
   EXPECT_EQ(octavo_run_session_desc(opened)->device.type, uint32_t{OCTAVO_DEVICE_CPU});
-  EXPECT_EQ(octavo_run_memory(opened), nullptr);
+  EXPECT_EQ(static_cast<const octavo_memory *>(
+                octavo_run_interface(opened, OCTAVO_STR(OCTAVO_MEMORY_ID))),
+            nullptr);
   octavo_close(opened);
   d.device = {OCTAVO_DEVICE_CUDA, 0};
   ASSERT_EQ(octavo_open(&d, &opened), OCTAVO_OK) << request.host.error();
@@ -157,7 +161,9 @@ class PartialCudaPlugin : public CudaPlugin {
 TEST_F(PartialCudaPlugin, without_memory_opens_and_has_no_store) {
   RunPtr run;
   ASSERT_EQ(open("no_memory", run), OCTAVO_OK) << parted.host.error();
-  EXPECT_EQ(octavo_run_memory(run.get()), nullptr);
+  EXPECT_EQ(static_cast<const octavo_memory *>(
+                octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID))),
+            nullptr);
   ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
   octavo_store *store = nullptr;
   EXPECT_EQ(octavo_store_open(run.get(), &store), OCTAVO_UNSUPPORTED);

@@ -103,7 +103,7 @@ TEST(CudaScales, prescale_as_the_cpu) {
         c.growth = 1.01f;
         c.low = 0.5f;
         c.high = 1.0f;
-        ASSERT_EQ(devices.run(side, &octavo_kernels::draft, c), OCTAVO_OK);
+        ASSERT_EQ(devices.run(side, &octavo_msamp_kernels::prescale_update, c), OCTAVO_OK);
       }
       twins.expect_equal(std::to_string(saturated) + " of " + std::to_string(added));
     }
@@ -135,7 +135,7 @@ TEST(CudaScales, gradient_factor_as_the_cpu) {
           c.count = targets.size();
           c.factor = 0.37f;
           c.max_norm = max_norm;
-          ASSERT_EQ(devices.run(side, &octavo_kernels::gradient_scale, c), OCTAVO_OK);
+          ASSERT_EQ(devices.run(side, &octavo_adam_kernels::gradient_scale, c), OCTAVO_OK);
         }
         twins.expect_equal("max_norm " + std::to_string(max_norm));
       }

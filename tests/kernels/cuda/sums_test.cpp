@@ -67,7 +67,7 @@ TEST(CudaSums, sums_of_codes_as_the_cpu) {
         c.added = twins.floats_at(side, counts) + 1;
         Workspace workspace(side, cuda::sum_quantized_workspace(cuda::context_of(devices.cuda())));
         c.workspace = shards == 2 ? nullptr : workspace.data();
-        ASSERT_EQ(devices.run(side, &octavo_kernels::sum_quantized, c), OCTAVO_OK)
+        ASSERT_EQ(devices.run(side, &octavo_msamp_kernels::sum_quantized, c), OCTAVO_OK)
             << devices.last_text();
       }
       twins.expect_equal(std::to_string(shards) + " shards");

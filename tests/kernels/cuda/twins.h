@@ -16,6 +16,7 @@
 
 #include "kernels/check/granularity.h"
 #include "kernels/cuda/table.h"
+#include "octavo/hpp/kernels_tables.hpp"
 #include "tests/kernels/cuda/executor.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
@@ -57,12 +58,13 @@ class Devices {
   const octavo_kernels &table() const {
     return *cpu_.table;
   }
-  /* One verb of the kernels table on a side of Twins. */
-  template <typename Argument, typename Call>
-  octavo_status run(int side, octavo_status (*octavo_kernels::*verb)(void *, const Argument *),
+  /* One verb of a table of the kernels on a side of Twins. */
+  template <typename Table, typename Call>
+  octavo_status run(int side, octavo_status (*Table::*verb)(void *, const Call *),
                     const Call &c) const {
-    const octavo_kernels &on_side = side == 0 ? table() : *cuda::table();
-    return (on_side.*verb)(side == 0 ? cpu() : cuda(), &c);
+    void *ctx = side == 0 ? cpu() : cuda();
+    const KernelsTables on_side(side == 0 ? &table() : cuda::table(), ctx);
+    return (on_side.template get<Table>()->*verb)(ctx, &c);
   }
   std::string last_text() const {
     return host_.last_text();

@@ -178,11 +178,11 @@ TEST(CudaValues, round_codes_as_the_cpu) {
             c.count = twins.floats_at(side, count);
             c.key = seed;
             c.is_transposed = turns ? 1 : 0;
-            ASSERT_EQ(devices.run(side, &octavo_kernels::draft, c), OCTAVO_OK)
+            ASSERT_EQ(devices.run(side, &octavo_rounding_kernels::round_codes, c), OCTAVO_OK)
                 << devices.last_text();
             auto next = make_call<octavo_count>(OCTAVO_KIND_COUNT);
             next.count = twins.floats_at(side, count);
-            ASSERT_EQ(devices.run(side, &octavo_kernels::draft, next), OCTAVO_OK);
+            ASSERT_EQ(devices.run(side, &octavo_rounding_kernels::count, next), OCTAVO_OK);
           }
           twins.expect_equal("granularity " + std::to_string(granularity) + " in " +
                              std::to_string(dtype) + (turns ? " turned" : ""));
@@ -221,7 +221,7 @@ TEST(CudaValues, amax_copies_and_factors_as_the_cpu) {
       scaled.factor = 0.3f;
       EXPECT_EQ(devices.run(side, &octavo_kernels::compute_amax, amax), OCTAVO_OK);
       EXPECT_EQ(devices.run(side, &octavo_kernels::copy, copied), OCTAVO_OK);
-      EXPECT_EQ(devices.run(side, &octavo_kernels::scale_values, scaled), OCTAVO_OK);
+      EXPECT_EQ(devices.run(side, &octavo_msamp_kernels::scale_values, scaled), OCTAVO_OK);
     }
     twins.expect_equal("dtype " + std::to_string(dtype));
   }

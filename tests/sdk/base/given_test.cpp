@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "octavo/draft/reduction.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/model.h"

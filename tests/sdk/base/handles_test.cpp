@@ -6,6 +6,8 @@
 #include <set>
 #include <thread>
 
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/reduction.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/model.h"
@@ -52,11 +54,21 @@ class Handles : public testing::Test {
     EXPECT_EQ(octavo_run_use(run, OCTAVO_OWNER_SESSION, 0, 0), nullptr);
     EXPECT_EQ(octavo_run_plan(run, 0), nullptr);
     EXPECT_EQ(octavo_run_backend(run), nullptr);
-    EXPECT_EQ(octavo_run_optimizer(run), nullptr);
-    EXPECT_EQ(octavo_run_gradients(run), nullptr);
-    EXPECT_EQ(octavo_run_fused(run), nullptr);
-    EXPECT_EQ(octavo_run_grouped(run), nullptr);
-    EXPECT_EQ(octavo_run_shard(run), nullptr);
+    EXPECT_EQ(static_cast<const octavo_optimizer *>(
+                  octavo_run_interface(run, OCTAVO_STR(OCTAVO_OPTIMIZER_ID))),
+              nullptr);
+    EXPECT_EQ(static_cast<const octavo_gradients *>(
+                  octavo_run_interface(run, OCTAVO_STR(OCTAVO_GRADIENTS_ID))),
+              nullptr);
+    EXPECT_EQ(
+        static_cast<const octavo_fused *>(octavo_run_interface(run, OCTAVO_STR(OCTAVO_FUSED_ID))),
+        nullptr);
+    EXPECT_EQ(static_cast<const octavo_grouped *>(
+                  octavo_run_interface(run, OCTAVO_STR(OCTAVO_GROUPED_ID))),
+              nullptr);
+    EXPECT_EQ(
+        static_cast<const octavo_shard *>(octavo_run_interface(run, OCTAVO_STR(OCTAVO_SHARD_ID))),
+        nullptr);
     EXPECT_EQ(octavo_run_session(run), nullptr);
     EXPECT_EQ(octavo_run_session_desc(run), nullptr);
     EXPECT_EQ(octavo_run_precision(run).size, 0u);

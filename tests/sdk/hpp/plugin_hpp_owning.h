@@ -97,7 +97,7 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     octavo_adam_step adam = g.adam(p);
     adam.rule = OCTAVO_RULE_MSAMP;
     adam.decay_mode = OCTAVO_DECAY_DECOUPLED;
-    p.run(&octavo_kernels::adam_step, adam);
+    p.run(&octavo_adam_kernels::adam_step, adam);
   }
 
   void write(plugin::Pass &p, const plugin::WriteCall &c) const {
@@ -124,7 +124,7 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     const auto scale = [](plugin::Pass &p, float *out, const float *in, uint64_t size, float by) {
       auto call = p.call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
       call.out = out, call.in = in, call.n = size, call.factor = by;
-      p.run(&octavo_kernels::scale_values, call);
+      p.run(&octavo_msamp_kernels::scale_values, call);
     };
     r.stage({OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, OCTAVO_F32, n, n}, [&](plugin::Pass &p) {
       each(r.send(), [&](float *dw, const float *part, uint64_t size) {

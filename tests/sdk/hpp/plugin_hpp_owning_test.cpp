@@ -25,21 +25,29 @@ class PluginHppOwning : public testing::Test {
   void SetUp() override {
     steps.clear();
     scaled = 0;
-    device.kernels.adam_step = [](void *, const octavo_adam_step *c) {
-      steps.push_back(c->count);
-      return octavo_status{OCTAVO_OK};
-    };
-    device.kernels.scale_values = [](void *, const octavo_scale_values *) {
-      ++scaled;
-      return octavo_status{OCTAVO_OK};
+    device.kernels.get_extension = [](void *, octavo_str id) -> const void * {
+      static constexpr octavo_adam_kernels kAdam = {
+          sizeof kAdam, OCTAVO_KIND_ADAM_KERNELS,
+          [](void *, const octavo_adam_step *c) {
+            steps.push_back(c->count);
+            return octavo_status{OCTAVO_OK};
+          },
+          [](void *, const octavo_gradient_scale *) { return octavo_status{OCTAVO_OK}; }};
+      static constexpr octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS,
+                                                      nullptr,
+                                                      [](void *, const octavo_scale_values *) {
+                                                        ++scaled;
+                                                        return octavo_status{OCTAVO_OK};
+                                                      },
+                                                      nullptr};
+      const std::string name(id.data, id.size);
+      if (name == OCTAVO_ADAM_KERNELS_ID) return &kAdam;
+      return name == OCTAVO_MSAMP_KERNELS_ID ? &kMsamp : nullptr;
     };
     device.kernels.dequantize = [](void *, const octavo_dequantize *) {
       return octavo_status{OCTAVO_OK};
     };
     device.kernels.sum_of_squares = [](void *, const octavo_sum *) {
-      return octavo_status{OCTAVO_OK};
-    };
-    device.kernels.gradient_scale = [](void *, const octavo_gradient_scale *) {
       return octavo_status{OCTAVO_OK};
     };
     ASSERT_EQ(b.open_session(&device.desc, &s), OCTAVO_OK) << host.error();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "octavo/draft/gradients.h"
 #include "octavo/kernels.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
@@ -134,8 +135,12 @@ TEST_F(Negotiate, other_precisions_keep_every_linear_in_the_host) {
     EXPECT_EQ(text_of(octavo_run_precision(plain.get())), wanted);
     EXPECT_EQ(text_of(octavo_run_backend_id(plain.get())), "");
     EXPECT_EQ(octavo_run_backend(plain.get()), nullptr);
-    EXPECT_EQ(octavo_run_optimizer(plain.get()), nullptr);
-    EXPECT_EQ(octavo_run_gradients(plain.get()), nullptr);
+    EXPECT_EQ(static_cast<const octavo_optimizer *>(
+                  octavo_run_interface(plain.get(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID))),
+              nullptr);
+    EXPECT_EQ(static_cast<const octavo_gradients *>(
+                  octavo_run_interface(plain.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID))),
+              nullptr);
     EXPECT_EQ(octavo_run_session(plain.get()), nullptr);
     EXPECT_EQ(octavo_run_session_desc(plain.get()), nullptr);
     const Answer w = add_weight(plain.get(), "w", 4, 8);

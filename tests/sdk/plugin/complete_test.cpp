@@ -21,21 +21,19 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
   given.copy = copy;
   // An old provider: what follows its size is not read.
   given.size = OCTAVO_SIZE_THROUGH(octavo_kernels, copy);
-  given.scale_values = [](void *, const octavo_scale_values *) -> octavo_status {
-    return OCTAVO_INTERNAL;
-  };
+  given.pack = [](void *, const octavo_pack *) -> octavo_status { return OCTAVO_INTERNAL; };
   const octavo_kernels t = complete(given);
   EXPECT_EQ(t.size, sizeof(octavo_kernels));
   EXPECT_EQ(t.copy, copy);
   const auto calls = [](auto... functions) { return std::array{functions(nullptr, nullptr)...}; };
   EXPECT_THAT(calls(t.describe, t.quantize, t.dequantize, t.compute_amax, t.scale_from_amax,
-                    t.delayed_scale_update, t.gemm, t.adam_step, t.sum_quantized, t.sum_rows,
-                    t.sum_of_squares, t.scale_values, t.draft, t.quantize_stats, t.prologue,
-                    t.prologue_quantize, t.gradient_scale, t.pack),
+                    t.delayed_scale_update, t.gemm, t.sum_rows, t.sum_of_squares, t.quantize_stats,
+                    t.prologue, t.prologue_quantize, t.pack),
               testing::Each(OCTAVO_UNSUPPORTED));
   EXPECT_EQ(t.probe_device({OCTAVO_DEVICE_CPU, 0}, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.open_device({OCTAVO_DEVICE_CPU, 0}, nullptr, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.workspace_bytes(nullptr, nullptr, nullptr), OCTAVO_UNSUPPORTED);
+  EXPECT_EQ(t.get_extension(nullptr, octavo_str{nullptr, 0}), nullptr);
   t.close_device(nullptr);
 }
 

@@ -1,6 +1,7 @@
 // octavo_reduction_bytes, and the plans that octavo_reduce_gradients refuses before a stage runs.
 #include <gmock/gmock.h>
 
+#include "octavo/draft/reduction.h"
 #include "tests/support/sharded_runs.h"
 
 namespace octavo::test {

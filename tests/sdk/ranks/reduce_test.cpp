@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "octavo/draft/reduction.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/model.h"
@@ -93,7 +94,9 @@ TEST_F(ReduceTest, unknown_collective_is_refused) {
 TEST_F(ReduceTest, backend_without_gradients) {
   request.set("plugins.trust", "dev").set("fp8.backend", "te");
   ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
-  EXPECT_EQ(octavo_run_gradients(run.get()), nullptr);
+  EXPECT_EQ(static_cast<const octavo_gradients *>(
+                octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_GRADIENTS_ID))),
+            nullptr);
   EXPECT_EQ(reduce(Ranks(2)), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(request.host.error(),
             "the chosen backend has no octavo.gradients/1: its gradients are the host's own, "

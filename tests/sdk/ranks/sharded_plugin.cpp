@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/plugin.h"
 
 struct octavo_session {

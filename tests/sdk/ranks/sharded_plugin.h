@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 
 // state_bytes is 8 times the number of parameters, at least 8.
 inline octavo_status plan_stages(const std::string &fault, octavo_gradient_plan &plan) {

@@ -20,6 +20,7 @@
 
 #include "host_adapters/torch/core/entry.h"
 #include "host_adapters/torch/core/view.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/torch/config.h"
 
 namespace torch::nn {
@@ -209,7 +210,10 @@ class Run {
   octavo_run *handle() const { return run_.get(); }
   // Whether anything can run in FP8.
   bool has_backend() const { return octavo_run_backend(handle()) != nullptr; }
-  bool has_optimizer() const { return octavo_run_optimizer(handle()) != nullptr; }
+  bool has_optimizer() const {
+    return static_cast<const octavo_optimizer *>(
+               octavo_run_interface(handle(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID))) != nullptr;
+  }
   SlotMemory &memory() { return memory_; }
   const SlotMemory &memory() const { return memory_; }
   const std::vector<std::string> &linear_names() const { return linear_names_; }

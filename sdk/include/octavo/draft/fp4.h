@@ -1,6 +1,7 @@
 /* octavo/draft/fp4.h: NVFP4: codes of four bits with two levels of scales.
  *
- * A draft, as those of octavo/draft.h: no part of the contract that ABI 1.0 freezes. Transformer
+ * Provisional, as all of octavo/draft: the id and the numbers change when anything of it changes.
+ * Transformer
  * Engine's recipe NVFP4BlockScaling and "Pretraining Large Language Models with NVFP4"
  * (arXiv 2509.25149) describe the format; kernels/format/nvfp4.h defines it to the last bit.
  *
@@ -36,10 +37,12 @@ enum {
   OCTAVO_FP4_STOCHASTIC = 2 /* codes are rounded as with OCTAVO_ROUND_STOCHASTIC */
 };
 
-/* The `kind` of a call of octavo_kernels.draft. */
+#define OCTAVO_FP4_KERNELS_ID "octavo.kernels.fp4/1"
+
+#define OCTAVO_KIND_FP4_KERNELS 0x801Bu
 #define OCTAVO_KIND_QUANTIZE_FP4 0x8002u
 
-/* Arguments of the draft call quantize_fp4: a quantize to OCTAVO_E2M1 with more ways to do it.
+/* Arguments of quantize_fp4: a quantize to OCTAVO_E2M1 with more ways to do it.
  * Which way a code is rounded depends on the key, *count, the amax of `in`, whether it is one of
  * out or out_t, and its number in the order of rows there. A hot verb may make this call. */
 typedef struct octavo_quantize_fp4 {
@@ -52,5 +55,14 @@ typedef struct octavo_quantize_fp4 {
   uint32_t flags; /* OCTAVO_FP4_... */
   uint32_t reserved;
 } octavo_quantize_fp4;
+
+/* What octavo_kernels.get_extension returns for OCTAVO_FP4_KERNELS_ID. Required: every
+ * function. */
+typedef struct octavo_fp4_kernels {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_FP4_KERNELS */
+  octavo_status (*quantize_fp4)(void *ctx,
+                                const octavo_quantize_fp4 *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+} octavo_fp4_kernels;
 
 #endif

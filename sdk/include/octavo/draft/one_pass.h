@@ -1,6 +1,6 @@
 /* octavo/draft/one_pass.h: an Adam step whose new scales are known before its new values.
  *
- * A draft, as those of octavo/draft.h: no part of the contract that ABI 1.0 freezes.
+ * Provisional, as all of octavo/draft: the id and the numbers change when anything of it changes.
  *
  * adam_step takes a scale from the largest new value, so it computes all values twice. Here a scale
  * comes from an upper bound of the new values, which the largest old values and the largest
@@ -12,7 +12,9 @@
 
 #include "octavo/draft/rounding.h"
 
-/* The `kind` of a call of octavo_kernels.draft. */
+#define OCTAVO_ONE_PASS_KERNELS_ID "octavo.kernels.one_pass/1"
+
+#define OCTAVO_KIND_ONE_PASS_KERNELS 0x801Au
 #define OCTAVO_KIND_ADAM_ONE_PASS 0x8004u
 
 /* The elements of octavo_adam_one_pass.amax[i], about what is stored in codes with one scale. An
@@ -25,7 +27,7 @@ enum {
   OCTAVO_AMAX_COUNT = 4
 };
 
-/* Arguments of the draft call adam_one_pass: adam_rounded, but for the new scales of tensors with
+/* Arguments of adam_one_pass: adam_rounded, but for the new scales of tensors with
  * one scale and for weights with one: their change is limited, see adam_ratio_limit of
  * kernels/format/one_pass.h. Items without such a scale are stepped as by adam_rounded. */
 typedef struct octavo_adam_one_pass {
@@ -42,5 +44,14 @@ typedef struct octavo_adam_one_pass {
    * saturate. */
   float *const *amax;
 } octavo_adam_one_pass;
+
+/* What octavo_kernels.get_extension returns for OCTAVO_ONE_PASS_KERNELS_ID. Required: every
+ * function. */
+typedef struct octavo_one_pass_kernels {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_ONE_PASS_KERNELS */
+  octavo_status (*adam_one_pass)(void *ctx, const octavo_adam_one_pass *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+} octavo_one_pass_kernels;
 
 #endif

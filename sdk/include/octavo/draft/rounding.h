@@ -1,12 +1,12 @@
 /* octavo/draft/rounding.h: how an Adam step rounds what it stores, and how codes are rounded again.
  *
- * A draft, as those of octavo/draft.h: no part of the contract that ABI 1.0 freezes.
+ * Provisional, as all of octavo/draft: the id and the numbers change when anything of it changes.
  * kernels/format/rounding.h defines each rounding to the last bit.
  */
 #ifndef OCTAVO_DRAFT_ROUNDING_H
 #define OCTAVO_DRAFT_ROUNDING_H
 
-#include "octavo/draft.h"
+#include "octavo/draft/adam.h"
 
 /* Besides OCTAVO_ROUND_NEAREST_EVEN: */
 
@@ -21,12 +21,14 @@
  * step count, the tensor and the element's number in the order of rows, and on nothing else. */
 #define OCTAVO_ROUND_STOCHASTIC 0x8001u
 
-/* The `kind` of a call of octavo_kernels.draft. */
+#define OCTAVO_ROUNDING_KERNELS_ID "octavo.kernels.rounding/1"
+
+#define OCTAVO_KIND_ROUNDING_KERNELS 0x8019u
 #define OCTAVO_KIND_ADAM_ROUNDED 0x8001u
 #define OCTAVO_KIND_COUNT 0x8003u
 #define OCTAVO_KIND_ROUND_CODES 0x8005u
 
-/* Arguments of the draft call adam_rounded: adam_step with a rounding of each tensor. Tensors in
+/* Arguments of adam_rounded: adam_step with a rounding of each tensor. Tensors in
  * f32 are not rounded. OCTAVO_ADAM_KEEP_POSITIVE is applied after the rounding. */
 typedef struct octavo_adam_rounded {
   uint32_t size;
@@ -42,7 +44,7 @@ typedef struct octavo_adam_rounded {
   uint32_t reserved;
 } octavo_adam_rounded;
 
-/* Arguments of the draft call round_codes: codes that a quantize has rounded to nearest even are
+/* Arguments of round_codes: codes that a quantize has rounded to nearest even are
  * rounded again, as with OCTAVO_ROUND_STOCHASTIC. Each becomes one of fl32(value / scale_inv),
  * saturated, where `scale_inv` stays as it is; NaN becomes 0x7F. So codes stand for the values on
  * average, if none saturates. Which way a code is rounded depends on the key, *count, whether
@@ -63,7 +65,7 @@ typedef struct octavo_round_codes {
   uint32_t reserved;
 } octavo_round_codes;
 
-/* Arguments of the draft call count: *count becomes *count + 1, or 0 after 2^24 - 1, since f32
+/* Arguments of count: *count becomes *count + 1, or 0 after 2^24 - 1, since f32
  * holds no further whole numbers. It stays where *skip is not 0. */
 typedef struct octavo_count {
   uint32_t size;
@@ -72,5 +74,17 @@ typedef struct octavo_count {
   float *count;
   const float *skip; /* may be null */
 } octavo_count;
+
+/* What octavo_kernels.get_extension returns for OCTAVO_ROUNDING_KERNELS_ID. Required: every
+ * function. */
+typedef struct octavo_rounding_kernels {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_ROUNDING_KERNELS */
+  octavo_status (*adam_rounded)(void *ctx, const octavo_adam_rounded *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*round_codes)(void *ctx,
+                               const octavo_round_codes *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*count)(void *ctx, const octavo_count *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+} octavo_rounding_kernels;
 
 #endif

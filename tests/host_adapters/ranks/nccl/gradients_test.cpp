@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "octavo/draft/reduction.h"
 #include "tests/host_adapters/ranks/nccl/world.h"
 #include "tests/plugins/msamp_reduction.h"
 #include "tests/plugins/owning_host.h"

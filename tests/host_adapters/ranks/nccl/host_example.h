@@ -3,6 +3,7 @@
 #define OCTAVO_TESTS_NCCL_HOST_EXAMPLE_H
 
 #include "host_adapters/ranks/nccl/octavo_nccl.h"
+#include "octavo/draft/reduction.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -184,7 +184,7 @@ class Stored:
 
     def optimizer_step(self, ids, hyper, skip=None, among=()):
         """One step of octavo.optimizer/1 for these parameters, which this rank steps. hyper: float32
-        [len(ids), 8], see octavo/optimizer.h; skip: float32 [1] or None, not 0: nothing changes.
+        [len(ids), 8], see octavo/draft/optimizer.h; skip: float32 [1] or None, not 0: nothing changes.
         among: the Weights that all ranks step together, with shard_optimizer_state."""
         self.settle_all()  # what was written since the forward counts
         weights = [self.weights[i] for i in ids]

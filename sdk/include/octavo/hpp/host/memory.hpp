@@ -15,7 +15,8 @@ inline namespace hpp {
 // The memory that the calls of a run work on. Lives no longer than the run.
 class Memory {
  public:
-  explicit Memory(const Run &run) : host_(&run.host()), table_(octavo_run_memory(run.get())) {
+  explicit Memory(const Run &run)
+      : host_(&run.host()), table_(run.interface<octavo_memory>(OCTAVO_STR(OCTAVO_MEMORY_ID))) {
     if (const octavo_session_desc *d = octavo_run_session_desc(run.get()); d != nullptr)
       ctx_ = d->kernels_ctx;
   }

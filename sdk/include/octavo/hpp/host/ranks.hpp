@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "octavo/draft/reduction.h"
 #include "octavo/hpp/host/memory.hpp"
 
 namespace octavo {

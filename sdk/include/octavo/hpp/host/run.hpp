@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
 #include "octavo/hpp/host/range.hpp"
 #include "octavo/hpp/host/settings.hpp"
 #include "octavo/hpp/roles.hpp"
@@ -124,11 +126,22 @@ class Run {
 
   // The tables, for verbs without a call class; null if the backend does not offer the interface.
   const octavo_backend *backend() const { return octavo_run_backend(get()); }
-  const octavo_optimizer *optimizer() const { return octavo_run_optimizer(get()); }
-  const octavo_gradients *gradients() const { return octavo_run_gradients(get()); }
-  const octavo_fused *fused() const { return octavo_run_fused(get()); }
-  const octavo_grouped *grouped() const { return octavo_run_grouped(get()); }
-  const octavo_shard *shard() const { return octavo_run_shard(get()); }
+  // The table with this id; null where the backend has none.
+  template <typename Table>
+  const Table *interface(octavo_str id) const {
+    return static_cast<const Table *>(octavo_run_interface(get(), id));
+  }
+  const octavo_optimizer *optimizer() const {
+    return interface<octavo_optimizer>(OCTAVO_STR(OCTAVO_OPTIMIZER_ID));
+  }
+  const octavo_gradients *gradients() const {
+    return interface<octavo_gradients>(OCTAVO_STR(OCTAVO_GRADIENTS_ID));
+  }
+  const octavo_fused *fused() const { return interface<octavo_fused>(OCTAVO_STR(OCTAVO_FUSED_ID)); }
+  const octavo_grouped *grouped() const {
+    return interface<octavo_grouped>(OCTAVO_STR(OCTAVO_GROUPED_ID));
+  }
+  const octavo_shard *shard() const { return interface<octavo_shard>(OCTAVO_STR(OCTAVO_SHARD_ID)); }
   octavo_session *session() const { return octavo_run_session(get()); }
 
   std::string precision() const { return text(octavo_run_precision(get())); }

@@ -10,7 +10,7 @@
 
 #include <memory>
 
-#include "octavo/grouped.h"
+#include "octavo/draft/grouped.h"
 #include "octavo/hpp/plugin/calls.hpp"
 #include "octavo/hpp/plugin/options.hpp"
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/hpp/plugin/barrier.hpp"
 #include "octavo/hpp/plugin/scales.hpp"
 #include "octavo/kernels.h"
@@ -47,12 +48,21 @@ class Device {
  public:
   Device() = default;
   explicit Device(const octavo_session_desc &desc)
-      : host_(desc.host), kernels_(desc.kernels), caps_(desc.caps), ctx_(desc.kernels_ctx) {
+      : host_(desc.host),
+        kernels_(desc.kernels),
+        tables_(desc.kernels, desc.kernels_ctx),
+        caps_(desc.caps),
+        ctx_(desc.kernels_ctx) {
     if (caps_->alignment > 1) alignment_ = static_cast<int64_t>(caps_->alignment);
   }
 
   const octavo_host *host() const { return host_; }
   const octavo_kernels &kernels() const { return *kernels_; }
+  // octavo_kernels, or a table of octavo/draft; null where the kernels have none.
+  template <typename Table>
+  const Table *table() const {
+    return tables_.get<Table>();
+  }
   void *ctx() const { return ctx_; }
   bool has(uint64_t caps_flag) const { return (caps_->flags & caps_flag) != 0; }
   // The kernels' answer about one call; `question` has the call and its formats.
@@ -84,7 +94,7 @@ class Device {
     return answer.decision == OCTAVO_ACCEPT ||
            (answer.decision == OCTAVO_ACCEPT_EMULATED && has(OCTAVO_CAPS_EMULATED));
   }
-  // Whether the kernels execute a call without formats, such as one of draft.h.
+  // Whether the kernels execute a call without formats, such as one of octavo/draft.
   bool executes(uint32_t call) const {
     octavo_ability q{};
     q.call = call;
@@ -110,6 +120,7 @@ class Device {
  private:
   const octavo_host *host_ = nullptr;
   const octavo_kernels *kernels_ = nullptr;
+  KernelsTables tables_;
   const octavo_kernels_caps *caps_ = nullptr;
   void *ctx_ = nullptr;
   int64_t alignment_ = 1;

@@ -19,7 +19,7 @@
 
 #include <algorithm>
 
-#include "octavo/gradients.h"
+#include "octavo/draft/gradients.h"
 #include "octavo/hpp/plugin/stored.hpp"
 
 #pragma GCC visibility push(hidden)

@@ -7,11 +7,11 @@
 
 #include <type_traits>
 
+#include "octavo/draft/gradients.h"
+#include "octavo/draft/grouped.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
-#include "octavo/gradients.h"
-#include "octavo/grouped.h"
 #include "octavo/hpp/plugin/barrier.hpp"
-#include "octavo/optimizer.h"
 #include "octavo/shard.h"
 
 #pragma GCC visibility push(hidden)

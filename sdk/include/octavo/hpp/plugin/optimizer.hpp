@@ -15,8 +15,8 @@
 
 #include <algorithm>
 
+#include "octavo/draft/optimizer.h"
 #include "octavo/hpp/plugin/stored.hpp"
-#include "octavo/optimizer.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {

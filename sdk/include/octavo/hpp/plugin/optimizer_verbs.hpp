@@ -99,7 +99,7 @@ octavo_status Optimizer<Self>::prepare_step(const octavo_prepare_call *c) const 
   scale.count = c->count;
   scale.factor = c->factor;
   scale.max_norm = c->max_norm;
-  p.run(&octavo_kernels::gradient_scale, scale);
+  p.run(&octavo_adam_kernels::gradient_scale, scale);
   return p.status();
 }
 

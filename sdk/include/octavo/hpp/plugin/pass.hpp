@@ -88,22 +88,24 @@ class Pass {
   // Zero bytes, which are 0 in every dtype.
   void clear(void *out, uint64_t bytes);
 
-  // Any other kernel: fill what call() returns and pass it to run() with the kernel's name, which
-  // is `draft` for a call of draft.h.
+  // Any other kernel: fill what call() returns and pass it to run() with the kernel's name in
+  // octavo_kernels or in a table of octavo/draft.
   template <typename Call>
   Call call(uint32_t kind) const {
     auto c = make<Call>(kind);
     c.stream = stream_;
     return c;
   }
-  template <typename Argument, typename Call>  // Argument: Call, or void for a draft
-  void run(octavo_status (*octavo_kernels::*verb)(void *, const Argument *), Call &call) {
+  template <typename Table, typename Call>
+  void run(octavo_status (*Table::*verb)(void *, const Call *), Call &call) {
     if (status_ != OCTAVO_OK) return;
     if constexpr (HasWorkspace<Call>::value) {
       call.workspace = work_.take(0);
       if (measuring_) need(bytes_of(&call));
     }
-    if (!measuring_) status_ = (device_.kernels().*verb)(device_.ctx(), &call);
+    if (measuring_) return;
+    const Table *table = device_.table<Table>();
+    status_ = table == nullptr ? OCTAVO_UNSUPPORTED : (table->*verb)(device_.ctx(), &call);
   }
 
   // ---- A prologue fused into the cast of x; see fused.hpp. ----

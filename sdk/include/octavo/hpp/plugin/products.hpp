@@ -25,7 +25,7 @@ inline void Pass::cast(const octavo_tensor &in, Codes &out, const Cast &how) {
     c.count = how.count;
     c.key = how.key;
     c.is_transposed = turns ? 1 : 0;
-    run(&octavo_kernels::draft, c);
+    run(&octavo_rounding_kernels::round_codes, c);
   }
 }
 
@@ -80,7 +80,7 @@ inline void Pass::cast_fp4(const octavo_tensor &in, octavo_quantize &q, const Ca
   c.quantize = &q;
   c.count = how.count;
   c.key = how.key;
-  run(&octavo_kernels::draft, c);
+  run(&octavo_fp4_kernels::quantize_fp4, c);
 }
 
 inline void Pass::write_fused() {

@@ -1,26 +1,22 @@
-/* octavo/gradients.h: interface "octavo.gradients/1", gradient reduction over ranks in FP8.
+/* octavo/draft/gradients.h: interface "octavo.gradients/1", gradient reduction over ranks in FP8.
  *
  * Optional. The backend computes and the host communicates. plan_reduction describes the stages of
  * one bucket of parameters. For each stage, the host calls run_stage and then runs the stage's
  * collective from `send` to `recv`. No function takes a rank, because under SPMD the rank is a
  * run-time value. FP8 codes are sent as OCTAVO_U8, because common communication libraries do not
- * accept FP8 dtypes.
+ * accept FP8 dtypes. Provisional: the id changes when anything of it changes.
  */
-#ifndef OCTAVO_GRADIENTS_H
-#define OCTAVO_GRADIENTS_H
+#ifndef OCTAVO_DRAFT_GRADIENTS_H
+#define OCTAVO_DRAFT_GRADIENTS_H
 
-#include "octavo/optimizer.h"
+#include "octavo/draft/optimizer.h"
 
 #define OCTAVO_GRADIENTS_ID "octavo.gradients/1"
 
-enum {
-  OCTAVO_COLLECTIVE_NONE = 0,
-  OCTAVO_COLLECTIVE_ALL_REDUCE_MAX = 1,
-  OCTAVO_COLLECTIVE_ALL_REDUCE_SUM = 2,
-  OCTAVO_COLLECTIVE_ALL_TO_ALL = 3,
-  OCTAVO_COLLECTIVE_ALL_GATHER = 4,
-  OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM = 5
-};
+#define OCTAVO_KIND_GRADIENT_STAGE 0x800Fu
+#define OCTAVO_KIND_GRADIENT_PLAN 0x8010u
+#define OCTAVO_KIND_GRADIENT_CALL 0x8011u
+#define OCTAVO_KIND_GRADIENTS 0x8012u
 
 /* One stage. After run_stage, the host runs `collective` from send to recv. */
 typedef struct octavo_gradient_stage {

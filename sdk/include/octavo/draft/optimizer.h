@@ -1,16 +1,23 @@
-/* octavo/optimizer.h: interface "octavo.optimizer/1", Adam on the backend's own state formats.
+/* octavo/draft/optimizer.h: interface "octavo.optimizer/1", Adam on the backend's own state
+ * formats.
  *
  * Required of a backend that emits a weight or gradient slot without OCTAVO_SLOT_NATIVE. Optional
  * otherwise: with native weights and gradients, the host runs its own optimizer. Hyperparameters,
  * the skip flag and the step count are in device memory, so that a captured graph remains valid
- * when they change.
+ * when they change. Provisional: the id changes when anything of it changes.
  */
-#ifndef OCTAVO_OPTIMIZER_H
-#define OCTAVO_OPTIMIZER_H
+#ifndef OCTAVO_DRAFT_OPTIMIZER_H
+#define OCTAVO_DRAFT_OPTIMIZER_H
 
 #include "octavo/backend.h"
 
 #define OCTAVO_OPTIMIZER_ID "octavo.optimizer/1"
+
+#define OCTAVO_KIND_OPTIMIZER_CALL 0x800Au
+#define OCTAVO_KIND_NORM_CALL 0x800Bu
+#define OCTAVO_KIND_PARAMETER_CALL 0x800Cu
+#define OCTAVO_KIND_PREPARE_CALL 0x800Du
+#define OCTAVO_KIND_OPTIMIZER 0x800Eu
 
 /* Index into the array of hyperparameters, f32[OCTAVO_HYPER_COUNT]. Unnamed elements are 0. */
 enum {

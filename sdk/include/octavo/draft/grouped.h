@@ -1,16 +1,22 @@
-/* octavo/grouped.h: interface "octavo.grouped/1", several linear layers in one call.
+/* octavo/draft/grouped.h: interface "octavo.grouped/1", several linear layers in one call.
  *
- * Optional. For the experts of a mixture: linears with weights of one shape, each with some of the
- * rows of one x. Rows are sorted by linear: linear i of the list has the rows offsets[i] up to, but
- * not including, offsets[i + 1], which may be none. A call leaves the same bits in y, dx, dw, db
- * and the slots as one call of octavo_backend for each linear, in the order of the list.
+ * Optional. Provisional: the id changes when anything of it changes. For the experts of a mixture:
+ * linears with weights of one shape, each with some of the rows of one x. Rows are sorted by
+ * linear: linear i of the list has the rows offsets[i] up to, but not including, offsets[i + 1],
+ * which may be none. A call leaves the same bits in y, dx, dw, db and the slots as one call of
+ * octavo_backend for each linear, in the order of the list.
  */
-#ifndef OCTAVO_GROUPED_H
-#define OCTAVO_GROUPED_H
+#ifndef OCTAVO_DRAFT_GROUPED_H
+#define OCTAVO_DRAFT_GROUPED_H
 
 #include "octavo/backend.h"
 
 #define OCTAVO_GROUPED_ID "octavo.grouped/1"
+
+#define OCTAVO_KIND_GROUPED_PLAN 0x8006u
+#define OCTAVO_KIND_GROUPED_FORWARD_CALL 0x8007u
+#define OCTAVO_KIND_GROUPED_BACKWARD_CALL 0x8008u
+#define OCTAVO_KIND_GROUPED 0x8009u
 
 /* What the host must provide for the calls of a list of linears. M is the number of rows of all of
  * them together, however they are divided. */
