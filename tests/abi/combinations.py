@@ -2,6 +2,7 @@
 
   combinations.py direct <host> <plugin.so> <age of the host: old or new>
   combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
+  combinations.py unknown <program> <liboctavo.so> <plugin.so>   values of a later minor that a host must not ignore
   combinations.py conformance <octavo> <plugin.so>   fails DEFECTS, and nothing else
   combinations.py refused <octavo> <host> <plugin.so>   a plugin of another candidate: explain says so, a host finds no entry
   combinations.py --emulator <machine> <words> <kind> ...   one of these, where a program starts by words, with | between
@@ -30,6 +31,10 @@ SLOTS = {"minimal": 2, "stateful": 5, "next": 3, "current": 5, "rustcurrent": 5}
 # current.so for aarch64 was built later, with headers that have the right size.
 DEFECTS = {"x86_64/current": {"extents"}, "x86_64/rustcurrent": {"contract.decline", "extents"},
            "x86_64/stateful": {"contract.decline"}, "aarch64/stateful": {"contract.decline"}}
+# What a later minor may add and a host that does not know it refuses at seal -> a part of its words.
+UNKNOWN = {"flag": "flag 16 is not known", "combine": "combine 3 is not known",
+           "shard": "shard 2 is not known", "owner": "found 0 of kind 4", "dtype": "unknown dtype 1056",
+           "plan flag": "flag 4 is not known"}
 EMULATOR = []
 MANIFEST = """manifest_version = 1
 [plugin]
@@ -139,6 +144,17 @@ def main(arguments):
             plugin = pathlib.Path(plugin)
             command = [executable(program, directory), pathlib.Path(library).resolve(), put(plugin, directory), plugin.stem]
             return compare(command, directory, expected_of_program(ages[0], plugin.stem, *ages[1:]))
+        if kind == "unknown" and len(rest) == 3:
+            program, library, plugin = rest[0], pathlib.Path(rest[1]).resolve(), pathlib.Path(rest[2])
+            program, faults = executable(program, directory), 0
+            for what, words in UNKNOWN.items():
+                os.environ["NEXT_UNKNOWN"] = what
+                home = directory / what  # of its own, since trials of a file are remembered
+                home.mkdir()
+                code, out, err = run([program, library, put(plugin, home), plugin.stem], home)
+                faults += code != 1 or words not in out + err
+                print(f"{what}: exit code {code}, expected 1 and '{words}'", out, err, sep="\n")
+            return 1 if faults else 0
         if kind == "refused" and len(rest) == 3:
             program, host, plugin = rest[0], executable(rest[1], directory), pathlib.Path(rest[2])
             if (found := run([host, plugin.resolve()], directory))[:2] != (2, ""):

@@ -4,7 +4,7 @@ set(octavo_golden_dir "${CMAKE_CURRENT_SOURCE_DIR}/golden")
 set(octavo_next_dir "${CMAKE_CURRENT_BINARY_DIR}/next")
 
 # The headers of an imaginary next minor, and a host, a program and a plugin built with them.
-file(GLOB octavo_headers CONFIGURE_DEPENDS "${octavo_include}/octavo/*.h")
+file(GLOB octavo_headers CONFIGURE_DEPENDS "${octavo_include}/octavo/*.h" "${octavo_include}/octavo/draft/*.h")
 add_custom_command(OUTPUT "${octavo_next_dir}/stamp"
   COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/next_headers.py" "${octavo_include}"
           "${octavo_next_dir}/include"
@@ -60,6 +60,7 @@ set(next_plugin "$<TARGET_FILE:octavo_next_plugin>")
 octavo_add_abi_test(new_host_new_plugin ${combine} direct ${next_host} ${next_plugin} new)
 octavo_add_abi_test(new_program_new_plugin ${combine} library ${next_program}
                     $<TARGET_FILE:octavo> ${next_plugin} new)
+octavo_add_abi_test(later_values_are_refused ${combine} unknown ${next_program} $<TARGET_FILE:octavo> ${next_plugin})
 
 file(GLOB octavo_snapshots CONFIGURE_DEPENDS LIST_DIRECTORIES TRUE "${CMAKE_CURRENT_SOURCE_DIR}/v*")
 set(octavo_symbol "^#define OCTAVO_PLUGIN_SYMBOL ")

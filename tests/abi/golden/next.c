@@ -44,10 +44,18 @@ static octavo_status next_add_parameter(octavo_session *s, const octavo_paramete
   return add_parameter(s, d, v, id);
 }
 
+/* Whether this value, which a host must not ignore, is to be a later one. */
+static int is_unknown(const char *what) {
+  const char *wanted = getenv("NEXT_UNKNOWN");
+  return wanted != NULL && strcmp(wanted, what) == 0;
+}
+
 static octavo_status next_linear_plan(const octavo_session *s, uint32_t linear,
                                       octavo_linear_plan *out) {
   if (OCTAVO_HAS(out, octavo_linear_plan, next_value)) out->next_value = OCTAVO_NEXT_MARK;
-  return linear_plan(s, linear, out);
+  const octavo_status status = linear_plan(s, linear, out);
+  if (is_unknown("plan flag")) out->flags |= OCTAVO_LINEAR_NEXT;
+  return status;
 }
 
 /* A field of what crosses through a sink. */
@@ -71,16 +79,20 @@ static octavo_status next_seal(octavo_session *s, const octavo_slot_sink *sink) 
                                     .use = pass_use};
   octavo_status status = seal(s, &marking);
   if (status != OCTAVO_OK) return status;
-  const octavo_slot slot = {.size = sizeof slot,
-                            .kind = OCTAVO_KIND_SLOT,
-                            .id = s->num_slots++,
-                            .owner_kind = OCTAVO_OWNER_SESSION,
-                            .role = OCTAVO_ROLE_NEXT,
-                            .dtype = OCTAVO_F32,
-                            .scale_slot = OCTAVO_NONE,
-                            .rows = 1,
-                            .cols = 1,
-                            .name = OCTAVO_STR("next")};
+  const octavo_slot slot = {
+      .size = sizeof slot,
+      .kind = OCTAVO_KIND_SLOT,
+      .id = s->num_slots++,
+      .owner_kind = is_unknown("owner") ? OCTAVO_OWNER_NEXT : OCTAVO_OWNER_SESSION,
+      .role = OCTAVO_ROLE_NEXT,
+      .dtype = is_unknown("dtype") ? OCTAVO_NEXT_DTYPE : OCTAVO_F32,
+      .flags = is_unknown("flag") ? OCTAVO_SLOT_NEXT : 0,
+      .combine = is_unknown("combine") ? OCTAVO_COMBINE_NEXT : 0,
+      .shard = is_unknown("shard") ? OCTAVO_SHARD_NEXT : 0,
+      .scale_slot = OCTAVO_NONE,
+      .rows = 1,
+      .cols = 1,
+      .name = OCTAVO_STR("next")};
   const octavo_slot_use use = {OCTAVO_OWNER_SESSION, 0, slot.id, 0, 0, 0};
   status = sink->slot(sink->ctx, &slot);
   return status == OCTAVO_OK ? sink->use(sink->ctx, &use) : status;
