@@ -276,6 +276,9 @@ def test_a_run_on_another_device_names_both():
         device.check(torch.device("made_up:0"), (_abi.DEVICE_CPU, 0))
     with pytest.raises(octavo.DeviceError, match=r"on cuda.*found them on cpu.*model.to\("):
         device.check(torch.device("cpu"), (_abi.DEVICE_CUDA, 1))
+    with pytest.raises(octavo.DeviceError, match=r'on made_up:1, .*found them on made_up:0.*model.to\("made_up:1"\)'):
+        device.check(torch.device("made_up:0"), (12, 1))
+    device.check(torch.device("made_up:1"), (12, 1))
     device.check(torch.device("cpu"), None)
 
 

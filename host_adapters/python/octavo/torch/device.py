@@ -125,7 +125,7 @@ def wanted(device):
     device.kind = "cuda" is a mistake to report."""
     if device.type == "cuda":
         return _abi.DEVICE_CUDA, device.index or 0
-    return _abi.DEVICE_AUTO, 0
+    return _abi.DEVICE_AUTO, device.index or 0
 
 
 def open(device, run):
@@ -145,12 +145,17 @@ def open(device, run):
 
 def check(device, opened):
     """Raises DeviceError unless a run on `opened` (Run.device) reads tensors of torch's device."""
-    if opened is None or (device.type == "cpu") == (opened[0] == _abi.DEVICE_CPU):
+    if opened is None:
         return
-    name = _NAMES.get(opened[0], f"device type {opened[0]}")
+    on_cpu = opened[0] == _abi.DEVICE_CPU
+    if (device.type == "cpu") == on_cpu and (on_cpu or opened[1] == (device.index or 0)):
+        return
+    other = f"device type {opened[0]}" if device.type == "cpu" else device.type
+    name = _NAMES.get(opened[0], other)
     remedy = ('set device.kind to that device, or call model.cpu() before octavo.prepare'
               if name == "cpu" else
               f'call model.to("{name}:{opened[1]}") before octavo.prepare, or set device.kind = "cpu"')
+    name += "" if name == "cpu" else f":{opened[1]}"
     raise DeviceError(f"the model: expected its parameters on {name}, where the configuration runs, "
                       f"found them on {device}; {remedy}")
 

@@ -65,8 +65,13 @@ std::string name_of(const octavo_device &device) {
   switch (device.type) {
     case OCTAVO_DEVICE_CPU: return "cpu";
     case OCTAVO_DEVICE_CUDA: return "cuda:" + std::to_string(device.index);
-    default: return "device type " + std::to_string(device.type);
+    default:
+      return "device " + std::to_string(device.index) + " of type " + std::to_string(device.type);
   }
+}
+
+int32_t index_of(const at::Device &device) {
+  return device.is_cpu() || !device.has_index() ? 0 : device.index();
 }
 
 }  // namespace
@@ -94,20 +99,20 @@ at::Device device_of(const ::torch::nn::Module &module) {
 // device.kind is checked for models on the CPU, too: "cuda" with such a model is a mistake to
 // report.
 octavo_device open_device_of(const at::Device &device) {
-  if (device.is_cuda()) return {OCTAVO_DEVICE_CUDA, device.has_index() ? device.index() : 0};
-  return {OCTAVO_DEVICE_AUTO, 0};
+  const uint32_t type = device.is_cuda() ? OCTAVO_DEVICE_CUDA : OCTAVO_DEVICE_AUTO;
+  return {type, index_of(device)};
 }
 
 void check_device(const at::Device &device, const octavo_device &opened) {
   const bool on_cpu = opened.type == OCTAVO_DEVICE_CPU;
-  if (device.is_cpu() == on_cpu) return;
+  if (device.is_cpu() == on_cpu && (on_cpu || opened.index == index_of(device))) return;
   throw Error(
       OCTAVO_UNSUPPORTED,
       "the model: expected its tensors on " + name_of(opened) +
           ", where the configuration runs, found them on " + device.str() +
           (on_cpu ? "; set device.kind to that device, or call module->to(torch::kCPU) "
                     "before"
-                  : "; call module->to(torch::kCUDA) before, or set device.kind = \"cpu\""));
+                  : "; call module->to(...) for that device before, or set device.kind = \"cpu\""));
 }
 
 uint32_t dtype_of(at::ScalarType type) {
