@@ -136,9 +136,9 @@ says() {
 }
 version=$(basename -- "$unpacked" -linux-aarch64)
 says "$unpacked/lib/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$unpacked/bin/octavo" plugin list
-says "$wheel/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$wheel/octavo/octavo" list
+says "$wheel/octavo/plugins/te.octavo-plugin.toml (next to liboctavo)" "$wheel/octavo/octavo" plugin list
 for octavo in "$unpacked/bin/octavo" "$wheel/octavo/octavo"; do
-  says "octavo ${version#octavo-}, " "$octavo" version
+  says "octavo ${version#octavo-}, " "$octavo" --version
   says "nothing is wrong: FP8 runs on the CPU" "$octavo" doctor
   says " passed, 0 failed, " "$octavo" plugin verify reference
 done
