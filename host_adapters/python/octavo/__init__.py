@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .configuration import Config
 from .errors import (DeviceError, InternalError, InvalidError, OctavoError, ResourceError,
                      StateError, UnsupportedError, VersionError)
 from .exits import exit_code, exits
 from .library import version
-from .session_run import Config, explain, list_plugins, probe
+from .session_run import explain, list_plugins, probe
 
 if TYPE_CHECKING:  # what __getattr__ finds in PyTorch's part
     from .torch import debug

@@ -25,8 +25,8 @@ import accelerate
 import torch
 
 from . import launched
+from .configuration import Configuration
 from .errors import InvalidError, OctavoError, UnsupportedError, renamed
-from .session_run import Configuration
 from .torch.checkpoint import saved
 from .torch.checkpoint.state import state_dict
 from .torch.models import is_prepared, session_of

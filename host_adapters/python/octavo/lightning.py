@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.precision import Precision
 
+from .configuration import Configuration
 from .errors import StateError, UnsupportedError, renamed
-from .session_run import Configuration
 from .torch import optimizer as optimizers
 from .torch.checkpoint import saved
 from .torch.checkpoint.state import state_dict

@@ -15,8 +15,8 @@ from typing import Any
 
 import transformers
 from .accelerate import refuse_fp8_of_accelerate
+from .configuration import Configuration
 from .errors import StateError, UnsupportedError, renamed
-from .session_run import Configuration
 from .torch import optimizer as optimizers
 from .torch.checkpoint import saved
 from .torch.checkpoint.saved import FILE

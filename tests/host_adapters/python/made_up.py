@@ -42,7 +42,7 @@ def use():
     module.manual_seed_all = lambda seed: None
     torch._register_device_module("made_up", module)
     torch.set_default_device("made_up")
-    plain = octavo.session_run.Config.desc
+    plain = octavo.Config.desc
 
     def desc(self, host, device):
         # Blocks of 32 begin with compute capability 10.0, where those of 128 end.
@@ -53,7 +53,7 @@ def use():
         there = dataclasses.replace(self, overrides=_OVERRIDES + self.overrides)
         return plain(there, host, device)
 
-    octavo.session_run.Config.desc = desc
+    octavo.Config.desc = desc
     wanted = octavo.torch.device.wanted
     octavo.torch.device.wanted = lambda device: (
         (octavo._abi.DEVICE_CUDA, 0) if device.type == "made_up" else wanted(device))

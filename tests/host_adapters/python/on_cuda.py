@@ -53,13 +53,13 @@ def use(index=0):
     torch.set_default_device(f"cuda:{index}")
     for name in _RANDOM:
         setattr(torch, name, _made_on_the_cpu(getattr(torch, name)))
-    plain = octavo.session_run.Config.desc
+    plain = octavo.Config.desc
 
     def desc(self, host, device):
         there = dataclasses.replace(self, overrides=_OVERRIDES + self.overrides)
         return plain(there, host, device)
 
-    octavo.session_run.Config.desc = desc
+    octavo.Config.desc = desc
 
 
 def skip(items):

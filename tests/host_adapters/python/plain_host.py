@@ -9,7 +9,8 @@ import torch
 
 from octavo import _abi
 from octavo.library import liboctavo
-from octavo.session_run import Config, Run
+from octavo.configuration import Config
+from octavo.session_run import Run
 from octavo.torch.ops import DTYPES
 
 P, U32, U64, I64 = c.c_void_p, c.c_uint32, c.c_uint64, c.c_int64

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from .. import _abi
+from ..configuration import Config
 from ..errors import InvalidError, UnsupportedError
-from ..session_run import Config, Run
+from ..session_run import Run
 from . import ffi
 from .layout import Spec, places
 

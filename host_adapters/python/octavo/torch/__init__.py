@@ -11,7 +11,8 @@ except ModuleNotFoundError as e:
 if not has_torch_abi(torch.__version__):
     raise ImportError(f"octavo.torch: expected {EXPECTED_TORCH}, found {torch.__version__} in {torch.__path__[0]}; {INSTALL_TORCH}")
 
-from ..session_run import Config, Verdict  # noqa: E402
+from ..configuration import Config  # noqa: E402
+from ..session_run import Verdict  # noqa: E402
 from .checkpoint.state import (  # noqa: E402
     Stateful, load_checkpoint, load_state_dict, save_checkpoint, state_dict)
 from . import debug  # noqa: E402

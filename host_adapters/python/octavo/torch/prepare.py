@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..configuration import Config, Configuration
 from ..errors import InvalidError, StateError, UnsupportedError, renamed
-from ..session_run import Config, Configuration
 from . import ops, optimizer as optimizers
 from .checkpoint.state import carry, snapshot
 from .layers.attention import fast_paths
