@@ -8,9 +8,9 @@ too. And
     model, optimizer, loader = octavo.accelerate.prepare(accelerator, model, optimizer, loader,
                                                          config="octavo.toml")
 
-replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare gives the same
-training, for a model on accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the
-slots equal on every rank, and rejects the FP8 mode of Accelerate itself.
+replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare gives the same training, for a model on
+accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the slots equal on
+every rank, and rejects the FP8 mode of Accelerate itself.
 """
 from __future__ import annotations
 
@@ -196,9 +196,9 @@ def prepare(accelerator: _Plain, model: torch.nn.Module, optimizer: torch.optim.
     """Calls octavo.prepare, then accelerator.prepare(model, optimizer, *rest), and returns the
     values of the latter.
 
-    config, recipe, skip, module_filter, overrides, fsdp_gather: as in octavo.prepare. Call it on every rank. save_state writes the FP8 state as
-    octavo.safetensors, and load_state restores it bit for bit. fp8_state="anew": load_state does not read it, and scales
-    begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
+    config, recipe, skip, module_filter, overrides, fsdp_gather: as in octavo.prepare. Call it on every rank. save_state
+    writes the FP8 state as octavo.safetensors, and load_state restores it bit for bit. fp8_state="anew": load_state does
+    not read it, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
     Raises UnsupportedError for an accelerator with mixed_precision="fp8", and the errors of
     octavo.prepare. Model and optimizer are then unchanged.

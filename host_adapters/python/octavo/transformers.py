@@ -38,10 +38,10 @@ class OctavoCallback(transformers.TrainerCallback):
     Pass it in the Trainer's argument `callbacks`. A callback that is added later is too late,
     because the Trainer has used the model by then.
 
-    config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The FP8 state is saved as octavo.safetensors in
-    each checkpoint folder. When training resumes, it is read from the folder `resume` if given,
-    then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir. fp8_state="anew":
-    it is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
+    config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The FP8 state
+    is saved as octavo.safetensors in each checkpoint folder. When training resumes, it is read from the folder `resume` if
+    given, then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir. fp8_state="anew": it
+    is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
     octavo_fp8_layers (layers that made an FP8 call), octavo_layers_without_calls (placed in FP8, and made none),
     octavo_host_layers, octavo_skipped_steps and what octavo.telemetry(flat=True) gives are added to the Trainer's

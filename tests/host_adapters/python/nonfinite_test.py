@@ -10,6 +10,7 @@ from torch.nn.functional import mse_loss
 import octavo
 from conftest import kind, msamp, session, te
 from guide_parts import slot, weights
+from octavo.torch.steps import StepState
 
 RECIPES = ["delayed", "current", "block", "rowwise", "mx"]
 EVERY = pytest.mark.parametrize("overrides", [*(te(r) for r in RECIPES), msamp("O1"), msamp("O2"), msamp("O3")],
@@ -172,3 +173,33 @@ def test_grad_scaler_where_a_bias_alone_is_trained():
         scaler.step(optimizer)
         scaler.update()
         assert scaler.get_scale() == scale
+
+
+def test_a_decision_on_the_device_counts_a_step_once_for_all_its_optimizers():
+    """What a device that is not the CPU does; here the tensors are small, and on the CPU."""
+    state, one, two = StepState(skipped=3), *(torch.optim.SGD([nn.Parameter(torch.zeros(1))]) for _ in range(2))
+    yes, no = torch.tensor(1.0), torch.tensor(0.0)
+
+    def decided(optimizer, found, has_run):
+        earlier = state.decided_before(optimizer, has_run)
+        state.begin()
+        state.skip_there(found, earlier)
+        state.give(optimizer)
+        answer = float(optimizer.found_inf)
+        state.take_back(optimizer)
+        return answer
+
+    assert [decided(one, yes, True), decided(two, no, False), state.skipped] == [1.0, 1.0, 4]  # the second one follows
+    assert [decided(one, no, True), decided(two, no, False), state.skipped] == [0.0, 0.0, 4]
+    assert [decided(one, no, True), decided(two, yes, False), state.skipped] == [0.0, 1.0, 5]  # only the second one saw it
+    assert not hasattr(one, "found_inf")
+    one.found_inf = torch.tensor([2.0])  # GradScaler's own answer counts, and stays
+    assert decided(one, no, True) == 2.0 and one.found_inf.tolist() == [2.0]
+
+
+def test_idle_layers_are_named_once_an_optimizer():
+    state, made = StepState(), [torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr) for lr in (0.0, 0.1, 0.1)]
+    assert not state.look_after(made[0], has_called=False) and not state.look_after(made[0], has_called=False)  # lr = 0
+    assert not state.look_after(made[1], has_called=False) and state.look_after(made[1], has_called=False)
+    assert state.is_looked_after(made[1]) and not state.is_looked_after(made[2])
+    assert state.look_after(made[2], has_called=True)

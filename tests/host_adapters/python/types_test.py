@@ -1,5 +1,5 @@
 """A user's program under the type checkers: octavo's annotations are seen, and name what is wrong. Both checkers are optional:
-pip install mypy pyright."""
+pip install mypy pyright. mypy reads the sources of torch once, which takes most of a minute."""
 import importlib.util
 import os
 import pathlib

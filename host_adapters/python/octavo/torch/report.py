@@ -131,7 +131,8 @@ def _text(found):
     lines += _rows("not converted", found["left_out"])
     lines += _rows("gathered by fully_shard", found.get("gathered", {}))
     given = {name: o for name, o in found.get("options", {}).items() if o["origin"] != "default"}
-    lines += ["options", *(f"  {name} = {json.dumps(o['value'])}  ({o['origin']})" for name, o in given.items())] if given else []
+    options = [f"  {name} = {json.dumps(o['value'])}  ({o['origin']})" for name, o in given.items()]
+    lines += ["options", *options] if options else []
     if "optimizer_state" in found:
         lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
             **found["optimizer_state"]))
@@ -140,7 +141,8 @@ def _text(found):
         lines.append(f"never ran  {len(found['never_ran'])} of {placed} FP8 layers: {_some(found['never_ran'])}")
     lines.append("calls      " + ", ".join(f"{name} {count}" for name, count in found["calls"].items())
                  + f"; steps skipped because of Inf or NaN: {found['skipped_steps']}")
-    lines.append(f"device     {found['device']}" + (f", kernels {found['kernels']}, FP8 {found['speed']}" if "kernels" in found else ""))
+    kernels = f", kernels {found['kernels']}, FP8 {found['speed']}" if "kernels" in found else ""
+    lines.append(f"device     {found['device']}{kernels}")
     if "backend" in found:
         lines.append("backend    {id} {version}, ABI {abi}, {library}".format(**found["backend"]))
     lines.append(f"config     {found['config']}")
