@@ -61,6 +61,17 @@ fp8.te.recipe = "block"
 """
 
 
+def test_the_proposed_configuration_in_one_call():
+    model = model_of()
+    optimizer = torch.optim.AdamW(model.parameters())
+    # [in_one_call]
+    model, optimizer = octavo.prepare(model, optimizer, recipe="te.delayed", skip=["*head*"],
+                                      overrides={"fp8.te.amax_history_len": 16})
+    # [/in_one_call]
+    assert list(session(model).sites) == ["body", "up"]
+    assert session(model).run.options()["amax_history_len"] == 16 and session(model).run.options()["recipe"] == "delayed"
+
+
 def test_a_dict_is_the_file_that_it_spells():
     ours, theirs = (octavo.prepare(model_of(), None, config)[0] for config in (TABLES, octavo.Config(text=TEXT)))
     for of in (lambda s: s.run.options(), lambda s: s.run.layer_options(), lambda s: list(s.sites),
