@@ -59,6 +59,7 @@ void Machine::no_handles() {
   octavo_linear_desc linear{};
   linear.size = sizeof(linear);
   octavo_store *other = nullptr;
+  void *const nothing = nullptr;
   switch (script_.below(6)) {
     case 0:
       refused(octavo_report(run, str("text"), &Host::line, &host_));
@@ -96,6 +97,7 @@ void Machine::no_handles() {
     case 3:
       refused(octavo_store_open(run, &other));
       refused(octavo_store_open_sharded(run, 0, 1, &other));
+      refused(octavo_store_over(run, &nothing, nullptr, &other));
       refused(octavo_store_extend(store));
       refused(octavo_store_native(store, 0, 1, nullptr));
       refused(octavo_store_clear(store, 1));

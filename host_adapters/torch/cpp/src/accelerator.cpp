@@ -305,7 +305,7 @@ at::Tensor Accelerator::reduce(const at::Tensor &tensor, const std::string &redu
                 "reduce: expected \"sum\" or \"mean\", found \"" + reduction + "\"");
   const at::NoGradGuard no_grad;
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  impl_->group.all_reduce(result, ProcessGroup::Combine::kSum, "reduce()");
+  impl_->group.all_reduce(result, OCTAVO_COLLECTIVE_ALL_REDUCE_SUM, "reduce()");
   if (reduction == "mean") result = result / impl_->group.world();
   return result;
 }

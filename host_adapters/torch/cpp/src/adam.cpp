@@ -14,9 +14,8 @@
 #include <unordered_map>
 
 #include "host_adapters/torch/core/optimizer.h"
-#include "placeholder.h"
+#include "in_slots.h"
 #include "run.h"
-#include "slot_gradient.h"
 
 namespace octavo::torch {
 // Of a group.

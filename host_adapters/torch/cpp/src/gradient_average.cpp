@@ -13,8 +13,8 @@
 
 #include "host_adapters/torch/core/arguments.h"
 #include "host_adapters/torch/core/reduction.h"
+#include "in_slots.h"
 #include "octavo/torch/error.h"
-#include "slot_gradient.h"
 
 namespace octavo::torch {
 
@@ -312,7 +312,8 @@ void GradientAverage::drop_unused() {
   auto *flags = used.mutable_data_ptr<float>();
   for (size_t i = 0; i < items_.size(); ++i) flags[i] = items_[i]->filled ? 0.0f : 1.0f;
   if (!items_.empty())
-    group_.all_reduce(used, ProcessGroup::Combine::kMax, "all_reduce of which gradients are used");
+    group_.all_reduce(used, OCTAVO_COLLECTIVE_ALL_REDUCE_MAX,
+                      "all_reduce of which gradients are used");
   for (size_t i = 0; i < items_.size(); ++i) {
     if (flags[i] != 0.0f) continue;
     items_[i]->tensor.mutable_grad() = at::Tensor();
@@ -322,10 +323,10 @@ void GradientAverage::drop_unused() {
 void combine_slots(Run &run, ProcessGroup &group) {
   for (auto &[tensor, combine] : run.reduced_slots()) {
     at::Tensor slot = tensor;
-    group.all_reduce(
-        slot,
-        combine == OCTAVO_COMBINE_MAX ? ProcessGroup::Combine::kMax : ProcessGroup::Combine::kSum,
-        "all_reduce of scales");
+    group.all_reduce(slot,
+                     combine == OCTAVO_COMBINE_MAX ? OCTAVO_COLLECTIVE_ALL_REDUCE_MAX
+                                                   : OCTAVO_COLLECTIVE_ALL_REDUCE_SUM,
+                     "all_reduce of scales");
   }
 }
 

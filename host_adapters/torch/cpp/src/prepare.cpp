@@ -8,12 +8,11 @@
 #include <unordered_set>
 
 #include "host_adapters/torch/core/host.h"
+#include "in_slots.h"
 #include "octavo/torch/linear.h"
-#include "placeholder.h"
 #include "placement.h"
 #include "run.h"
 #include "site_registry.h"
-#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {

@@ -126,14 +126,6 @@ c10d::Backend &ProcessGroup::backend_of(const at::Tensor &tensor) {
   return *backends_->device;
 }
 
-void ProcessGroup::all_reduce(at::Tensor &tensor, Combine combine, const char *what) {
-  if (world_ == 1) return;
-  c10d::AllreduceOptions options;
-  options.reduceOp = combine == Combine::kSum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
-  std::vector<at::Tensor> tensors = {tensor};
-  answered(what, [&] { backend_of(tensor).allreduce(tensors, options)->wait(); });
-}
-
 void ProcessGroup::broadcast(at::Tensor &tensor, int64_t root, const char *what) {
   if (world_ == 1) return;
   c10d::BroadcastOptions options;

@@ -41,9 +41,11 @@ class ProcessGroup {
   // As the backend calls itself; empty without one.
   std::string device_backend() const;
 
-  enum class Combine { kSum, kMax };
-  void all_reduce(at::Tensor &tensor, Combine combine, const char *what);  // dense; in place
-  void broadcast(at::Tensor &tensor, int64_t root, const char *what);      // dense; in place
+  // Of OCTAVO_COLLECTIVE_ALL_REDUCE_...; dense; in place.
+  void all_reduce(at::Tensor &tensor, uint32_t collective, const char *what) {
+    if (world_ > 1) start(collective, tensor, tensor, what)();
+  }
+  void broadcast(at::Tensor &tensor, int64_t root, const char *what);  // dense; in place
   // One tensor of each rank, in their order; equal shapes.
   std::vector<at::Tensor> all_gather(const at::Tensor &tensor, const char *what);
   void barrier(const char *what);

@@ -177,6 +177,18 @@ std::string reason_of(const octavo_verdict &v) {
   return reason;
 }
 
+// The id of what `add` gave one; OCTAVO_NONE where it was declined.
+template <class Add, class Desc>
+uint32_t added(Add add, octavo_run *run, const Desc &desc, const char *call,
+               Run::Placement *placement) {
+  auto verdict = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
+  uint32_t id = OCTAVO_NONE;
+  check(add(run, &desc, &verdict, &id), call, text(desc.name));
+  placement->accepted = verdict.decision != OCTAVO_DECLINE;
+  placement->reason = reason_of(verdict);
+  return placement->accepted ? id : OCTAVO_NONE;
+}
+
 // A function of the host that the core calls: no exception crosses it.
 template <class Fn>
 int32_t answer(Fn fn) {
@@ -227,12 +239,9 @@ Parameter *Run::add_parameter(const std::string &name, const at::Tensor &tensor,
   desc.dtype = dtype_of(tensor.scalar_type());
   desc.gradient_dtype = desc.dtype;
   desc.flags = flags;
-  auto verdict = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
-  uint32_t id = OCTAVO_NONE;
-  check(octavo_add_parameter(handle(), &desc, &verdict, &id), "octavo_add_parameter", name);
-  placement->accepted = verdict.decision != OCTAVO_DECLINE;
-  placement->reason = reason_of(verdict);
-  if (!placement->accepted) return nullptr;
+  const uint32_t id =
+      added(octavo_add_parameter, handle(), desc, "octavo_add_parameter", placement);
+  if (id == OCTAVO_NONE) return nullptr;
   Parameter &p = parameters_.emplace_back();
   p.name = name;
   p.tensor = tensor;
@@ -251,12 +260,8 @@ uint32_t Run::add_linear(const std::string &name, const Parameter &weight, Place
   auto desc = make<octavo_linear_desc>(OCTAVO_KIND_LINEAR_DESC);
   desc.name = borrow(name);
   desc.weight = weight.id;
-  auto verdict = make<octavo_verdict>(OCTAVO_KIND_VERDICT);
-  uint32_t id = OCTAVO_NONE;
-  check(octavo_add_linear(handle(), &desc, &verdict, &id), "octavo_add_linear", name);
-  placement->accepted = verdict.decision != OCTAVO_DECLINE;
-  placement->reason = reason_of(verdict);
-  if (!placement->accepted) return OCTAVO_NONE;
+  const uint32_t id = added(octavo_add_linear, handle(), desc, "octavo_add_linear", placement);
+  if (id == OCTAVO_NONE) return OCTAVO_NONE;
   linear_names_.push_back(name);  // ids count from 0 in order of success
   linear_parameters_.push_back(weight.id);
   return id;

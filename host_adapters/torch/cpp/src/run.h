@@ -126,10 +126,10 @@ struct Parameter {
   bool keeps_weight = false;    // the weight lives in a slot
   bool keeps_gradient = false;  // the gradient lives in a slot
   uint32_t dtype = 0;
-  // Of a weight in a slot, see placeholder.h: the storage of the tensor.
+  // Of a weight in a slot, see in_slots.h: the storage of the tensor.
   std::atomic<const c10::StorageImpl *> placeholder = nullptr;
   c10::Storage placeholder_held;  // so that nothing else has its address
-  // Of a gradient in a slot, see slot_gradient.h.
+  // Of a gradient in a slot, see in_slots.h.
   std::atomic<bool> gradient_begun = false;
   at::Tensor gradient_factor;  // f32 scalar; undefined: 1
 

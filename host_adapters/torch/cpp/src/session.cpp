@@ -5,7 +5,7 @@
 
 #include <octavo/hpp/text.hpp>
 
-#include "placeholder.h"
+#include "in_slots.h"
 
 namespace octavo::torch {
 

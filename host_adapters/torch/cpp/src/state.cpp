@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "host_adapters/torch/core/error.h"
+#include "in_slots.h"
 #include "prepared.h"
 #include "random_state.h"
 #include "run.h"
-#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {

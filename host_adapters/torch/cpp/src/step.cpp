@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "host_adapters/torch/core/nonfinite.h"
+#include "in_slots.h"
 #include "prepared.h"
-#include "slot_gradient.h"
 
 namespace octavo::torch {
 namespace {

@@ -1,6 +1,9 @@
-// A gradient that the backend keeps in slots, as .grad of its parameter.
+// What a module has for what the backend keeps in slots: tensors with a shape and no memory.
 //
-// The tensor has a shape and no memory. torch::nn::utils::clip_grad_norm_ reads its norm and scales
+// A weight has the dtype and device of the module's. Its views work, so products with it are
+// recognized; whatever reads or writes values throws c10::Error with this library's text.
+//
+// A gradient is .grad of its parameter. torch::nn::utils::clip_grad_norm_ reads its norm and scales
 // it, zero_grad drops or clears it, add_ rounds to its format. Any other read gives plain values,
 // of which views are copies. Other writes throw Error.
 #pragma once
@@ -8,6 +11,13 @@
 #include "run.h"
 
 namespace octavo::torch {
+
+// Into the tensors of all weights in slots. Throws nothing but std::bad_alloc.
+void put_placeholders(Run &run);
+
+// Takes over what other code put in the place of a placeholder with set_data.
+// Throws Error for another shape or dtype. Before each use; cheap when nothing happened.
+void take_replaced(Run &run, Parameter &p);
 
 // Gives torch the kernels of such tensors, once a process. Setup: before any of them exists.
 void enable_slot_gradients();
