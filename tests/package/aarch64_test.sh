@@ -51,7 +51,7 @@ bash "$root/sdk/packaging/release.sh" --arch aarch64 --worktree --out "$out" "$@
 sodium=$(awk '$1 == "libsodium-dev" { print $2 }' "$root/.cache/aarch64/versions")
 grep -q "libsodium-dev@${sodium/+/%2B}\"" "$out"/*.spdx.json ||
   fail "expected libsodium-dev $sodium in the SBOM, the version for arm64, found $(grep -o 'libsodium[^"]*' "$out"/*.spdx.json)"
-python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$out" || fail "the page and the packages differ, see above"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/releasing.md" "$out" || fail "the page and the packages differ, see above"
 
 # What the packages depend on: what those for amd64 depend on, by the names of Debian.
 libraries='libc6, libgcc-s1, libstdc++6'

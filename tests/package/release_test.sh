@@ -60,7 +60,7 @@ release "$out" --only deb,tarball --key "$work/key" "$@"
   fail "expected one line of SHA256SUMS for each file, found $(cat "$out/SHA256SUMS")"
 minisign -Vq -p "$work/key.pub" -m "$out/SHA256SUMS" || fail "the signature of SHA256SUMS does not hold"
 "$python" -B "$root/tests/package/sbom_check.py" "$out" || fail "the SBOM is wrong, see above"
-python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$out" || fail "the page and the packages differ, see above"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/releasing.md" "$out" || fail "the page and the packages differ, see above"
 code=0
 bash "$root/tests/package/deb_test.sh" "$out" ${mode:+"$mode"} || code=$?
 [[ $code -eq 0 ]] || exit "$code"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The sizes of a release as docs/install.md states them, compared with a folder that release.sh filled.
+"""The sizes of a release as docs/releasing.md states them, compared with a folder that release.sh filled.
 
-Usage: sizes.py <docs/install.md> <folder>
+Usage: sizes.py <docs/releasing.md> <folder>
 
 A row of the page is skipped where the folder has no such file; a folder without any is a fault. Exit code 1 and one line for
 each fault.

@@ -34,7 +34,7 @@ wheel=${wheels[0]}
 
 content=("$python" -B "$root/tests/package/wheel_content.py" "$root" "$wheel")
 "${content[@]}" || fail "the content is not as expected, see above"
-python3 -B "$root/tests/package/sizes.py" "$root/docs/install.md" "$work/dist" || fail "the page and the wheel differ, see above"
+python3 -B "$root/tests/package/sizes.py" "$root/docs/releasing.md" "$work/dist" || fail "the page and the wheel differ, see above"
 # A comparison that misses a missing file proves nothing.
 for name in octavo/lib/octavo/plugins/te.so octavo/lib/octavo/octavo; do
   seen=$("${content[@]}" --without "$name") &&
