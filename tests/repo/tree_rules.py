@@ -54,6 +54,19 @@ READS_REPORTS = {
 }
 
 
+# Where the program has its earlier commands, which no page, message or script may name.
+FORMER_COMMANDS = "sdk/cli/main.cpp"
+
+
+def former_command(root):
+    """A pattern of a text that tells somebody to call a command of before; None for a tree without the program."""
+    path = pathlib.Path(root) / FORMER_COMMANDS
+    if not path.is_file():
+        return None
+    names = re.findall(r'\{"([^"]+)", "[^"]+"\},', path.read_text())
+    return re.compile(r"(?:`|\brun |\$ |^)octavo (" + "|".join(map(re.escape, names)) + r")(?![\w-])(?! import)", re.MULTILINE)
+
+
 def reads_of_reports(text):
     """The lines at which a text asks for a report that it does not print."""
     found = [match for match in REPORT.finditer(text) if "print" not in match.group()]
@@ -66,7 +79,7 @@ def is_text(root, path):
 
 
 def check(root):
-    faults, samples = [], collections.Counter()
+    faults, samples, former = [], collections.Counter(), former_command(root)
     for path in tree.files(root):
         top = path.parts[0]
         if len(path.parts) > 1 and not top.startswith(".") and top not in FOLDERS:
@@ -76,6 +89,10 @@ def check(root):
         lines = tree.text(root, path).splitlines()
         if top == "samples" and len(path.parts) > 2:
             samples["/".join(path.parts[:2])] += len(lines)
+        if former and top != "tests" and str(path) not in ("CHANGELOG.md", FORMER_COMMANDS):
+            for number, line in enumerate(lines, 1):
+                if found := former.search(line):
+                    faults.append(f"{path}:{number}: names octavo {found[1]}, a command of before; {FORMER_COMMANDS} has the one now")
         for what, pattern in FORBIDDEN.items():
             for number, line in enumerate(lines, 1):
                 if pattern.search(line):
@@ -119,6 +136,10 @@ def self_test():
         "sdk/src/bare.c": ("\n#include <stdio.h>\n", "expected a comment first"),
         "sdk/src/later.c": ("/* Later. */\n// TO" "DO: more\n", "contains TO" "DO"),
         "sdk/cli/raw.cpp": ("// Raw.\nvoid f() { std::puts(text); }\n", "prints by itself"),
+        FORMER_COMMANDS: ("// Main.\n    {\"explain\", \"check\"},\n    {\"config check\", \"check\"},\n", None),
+        "docs/former.md": ("Run `octavo explain`.\n", "docs/former.md:1: names octavo explain"),
+        "sdk/src/advises.cpp": ("// Advises.\nauto a = \"run octavo config check\";\n", "names octavo config check"),
+        "docs/present.md": ("Run `octavo check`, or `octavo explain-all`.\n", None),
         "sdk/cli/said.cpp": ("// Said.\nvoid f() { say(\"%s\", text); }\n", None),
         "host_adapters/h/reads.py": ("x = json.loads(run.report(\"json\"))\n", "h/reads.py:1: reads a report"),
         "host_adapters/h/finds.cpp": ("// Finds.\nbool b = toml.find(\"distributed\") != npos;\n", "reads a report"),
