@@ -131,13 +131,16 @@ std::string where_of(const Json &j) {
          (has_gpu ? "; for the GPU add --set device.kind=cuda" : "");
 }
 
-// Whoever asks for a GPU wants it to work, before the edit that does without it.
+// Whoever asks for a device wants it to work, before the edit that does without it.
 std::string repair_of(const Json &j, const Json &first) {
-  if (!j.contains("machine") || text_of(first, "text") != text_of(j["machine"]["cuda"], "fp8"))
-    return {};
+  if (!j.contains("machine")) return {};
+  const std::string text = text_of(first, "text");
   const Json &cuda = j["machine"]["cuda"];
-  if (!cuda["driver"].get<bool>()) return "install the driver of the GPU; or ";
-  const std::string remedy = text_of(cuda, "remedy");
+  std::string remedy = text == text_of(cuda, "fp8") ? text_of(cuda, "remedy") : std::string();
+  for (const Json &p : j["plugins"])
+    for (const Json &v : p["verdicts"])
+      if (text == "kernels " + text_of(p, "name") + ": " + text_of(v, "text"))
+        remedy = text_of(v, "remedy");
   return remedy.empty() ? remedy : remedy + "; or ";
 }
 
@@ -166,6 +169,7 @@ void print_page(const Json &j) {
     page.unbroken("fix first",
                   first.contains("remedy") ? text_of(first, "remedy") : text_of(first, "text"));
 }
+
 void print_anonymous(const Json &j) {
   const Page page;
   page.row("octavo", text_of(j, "octavo") + ", ABI " + text_of(j, "abi") + ", headers " +
