@@ -4,7 +4,6 @@
  * Put yours where the loops are. Every number is fixed by octavo/kernels.h to the last bit, but the
  * order of a product's additions, so compile without fused multiply-adds.
  */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,52 @@
 #include "octavo/kernels.h"
 #include "octavo/memory.h"
 #include "octavo/plugin.h"
+
+/* [numbers] */
+struct format {
+  int mantissa, bias;
+  uint8_t largest; /* finite code */
+  float smallest;  /* number above 0 */
+};
+static struct format format_of(uint32_t dtype) {
+  return dtype == OCTAVO_E4M3FN ? (struct format){3, 7, 0x7E, 0x1p-9f}
+                                : (struct format){2, 15, 0x7B, 0x1p-16f};
+}
+
+/* Nearest, ties to even, with subnormals; overflow and infinity give the largest code. */
+static uint8_t encode(uint32_t dtype, float value) {
+  const struct format f = format_of(dtype);
+  const uint8_t sign = signbit(value) ? 0x80 : 0;
+  if (!isfinite(value)) return sign | (isnan(value) ? 0x7F : f.largest);
+  if (value == 0) return sign;
+  int exponent;
+  const float fraction = frexpf(fabsf(value), &exponent); /* in [0.5, 1) */
+  const int lowest = 2 - f.bias; /* frexp's exponent of the smallest normal number */
+  const int shift = exponent < lowest ? f.mantissa + 1 - (lowest - exponent) : f.mantissa + 1;
+  const int base = exponent < lowest ? 0 : (exponent - lowest) << f.mantissa;
+  const long code = base + (long)rintf(ldexpf(fraction, shift)); /* the only rounding */
+  return sign | (uint8_t)(code > f.largest ? f.largest : code);
+}
+static float decode(uint32_t dtype, uint8_t code) {
+  const struct format f = format_of(dtype);
+  const int exponent = (code & 0x7F) >> f.mantissa, low = code & ((1 << f.mantissa) - 1);
+  const float sign = code & 0x80 ? -1.0f : 1.0f;
+  if ((code & 0x7F) > f.largest) return dtype == OCTAVO_E5M2 && low == 0 ? sign * INFINITY : NAN;
+  const int64_t units = exponent == 0 ? low : (int64_t)(low + (1 << f.mantissa)) << (exponent - 1);
+  return sign * (float)units * f.smallest;
+}
+
+static float decoded[2][256]; /* open_device writes it, with the same numbers each time */
+
+static int is_plain(uint32_t dtype) {
+  return dtype == OCTAVO_F32; /* next: bfloat16 and float16 */
+}
+static float load(const octavo_tensor *t, int64_t row, int64_t col) {
+  const int64_t at = row * t->stride + col;
+  return is_plain(t->dtype) ? ((const float *)t->data)[at]
+                            : decoded[t->dtype == OCTAVO_E5M2][((const uint8_t *)t->data)[at]];
+}
+/* [/numbers] */
 
 /* [device] */
 enum { kDeviceType = 12, kDevices = 1 }; /* DLPack's type, as in the manifest; how many there are */
@@ -31,7 +76,6 @@ static octavo_status probe_device(octavo_device d, const octavo_verdict_sink *si
     v.decision = OCTAVO_DECLINE;
     v.reason = OCTAVO_REASON_DEVICE;
     v.text = TEXT("there is no such device: expected index 0");
-    v.evidence = TEXT("");
   }
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
@@ -50,12 +94,11 @@ static octavo_status open_device(octavo_device d, const octavo_host *host, void 
   if (d.type != kDeviceType || d.index < 0 || d.index >= kDevices) return OCTAVO_UNSUPPORTED;
   struct device *opened = malloc(sizeof *opened);
   if (!opened) return OCTAVO_RESOURCE;
+  for (int i = 0; i < 512; ++i)
+    decoded[i / 256][i % 256] = decode(i < 256 ? OCTAVO_E4M3FN : OCTAVO_E5M2, (uint8_t)i);
   opened->host = host;
   *ctx = opened;
   return OCTAVO_OK;
-}
-static void close_device(void *ctx) {
-  free(ctx);
 }
 
 static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
@@ -71,10 +114,6 @@ static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
 static int is_code(uint32_t dtype) {
   return dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
 }
-static int is_plain(uint32_t dtype) {
-  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16;
-}
-
 /* What these kernels execute: a backend that needs more is refused before it runs. */
 static int executes(const octavo_ability *q) {
   if (q->granularity != OCTAVO_PER_TENSOR || q->b_granularity != OCTAVO_PER_TENSOR) return 0;
@@ -84,8 +123,7 @@ static int executes(const octavo_ability *q) {
       if (is_plain(q->dtype) && is_plain(q->b_dtype)) return q->flags < OCTAVO_GEMM_B_PACKED;
       return is_code(q->dtype) && is_code(q->b_dtype) && q->flags == 0;
     case OCTAVO_KIND_SUM: return is_plain(q->dtype);
-    case OCTAVO_KIND_COPY: return 1;
-    default: return 0;
+    default: return q->call == OCTAVO_KIND_COPY;
   }
 }
 static octavo_status ability(void *ctx, octavo_ability *q) {
@@ -102,80 +140,16 @@ static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *byte
 }
 /* [/ability] */
 
-/* [numbers] */
-static float from_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-static uint32_t to_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-struct format {
-  int mantissa, bias;
-  uint8_t largest;
-};
-static struct format format_of(uint32_t dtype) {
-  return dtype == OCTAVO_E4M3FN ? (struct format){3, 7, 0x7E} : (struct format){2, 15, 0x7B};
-}
-
-/* Nearest, ties to even, with subnormals; overflow and infinity give the largest code. */
-static uint8_t encode(uint32_t dtype, float value) {
-  const struct format f = format_of(dtype);
-  const uint8_t sign = (uint8_t)((to_bits(value) >> 24) & 0x80);
-  if (isnan(value)) return sign | 0x7F;
-  if (value == 0) return sign;
-  if (isinf(value)) return sign | f.largest;
-  int exponent;
-  const float fraction = frexpf(fabsf(value), &exponent); /* in [0.5, 1) */
-  const int lowest = 2 - f.bias; /* frexp's exponent of the smallest normal number */
-  const int shift = exponent < lowest ? f.mantissa + 1 - (lowest - exponent) : f.mantissa + 1;
-  const float units = rintf(ldexpf(fraction, shift)); /* exact before the rounding */
-  const int base = exponent < lowest ? 0 : (exponent - lowest) << f.mantissa;
-  const long code = base + (long)units;
-  return sign | (uint8_t)(code > f.largest ? f.largest : code);
-}
-static float decode(uint32_t dtype, uint8_t code) {
-  const struct format f = format_of(dtype);
-  const int exponent = (code & 0x7F) >> f.mantissa, low = code & ((1 << f.mantissa) - 1);
-  const float sign = code & 0x80 ? -1.0f : 1.0f;
-  if ((code & 0x7F) > f.largest) return dtype == OCTAVO_E5M2 && low == 0 ? sign * INFINITY : NAN;
-  return exponent == 0
-             ? sign * ldexpf((float)low, 1 - f.bias - f.mantissa)
-             : sign * ldexpf((float)(low + (1 << f.mantissa)), exponent - f.bias - f.mantissa);
-}
-
-static float load(const octavo_tensor *t, int64_t row, int64_t col) {
-  const int64_t at = row * t->stride + col;
-  if (t->dtype == OCTAVO_F32) return ((const float *)t->data)[at];
-  if (t->dtype == OCTAVO_BF16) return from_bits((uint32_t)((const uint16_t *)t->data)[at] << 16);
-  return decode(t->dtype, ((const uint8_t *)t->data)[at]);
-}
-static void store(octavo_tensor *t, int64_t row, int64_t col, float value) {
-  const int64_t at = row * t->stride + col;
-  if (t->dtype == OCTAVO_F32) {
-    ((float *)t->data)[at] = value;
-  } else if (t->dtype == OCTAVO_BF16) {
-    const uint32_t bits = to_bits(value);
-    const uint32_t rounded = bits + 0x7FFF + ((bits >> 16) & 1);
-    ((uint16_t *)t->data)[at] = (uint16_t)((isnan(value) ? bits | 0x400000 : rounded) >> 16);
-  } else {
-    ((uint8_t *)t->data)[at] = encode(t->dtype, value);
-  }
-}
-/* [/numbers] */
-
 /* [quantize] */
 static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale, int turned) {
-  for (int64_t r = 0; out && r < out->rows; ++r)
+  for (int64_t r = 0; out && r < out->rows; ++r) {
+    uint8_t *codes = (uint8_t *)out->data + r * out->stride;
     for (int64_t c = 0; c < out->cols; ++c) {
       const int64_t row = turned ? c : r, col = turned ? r : c;
-      const int inside = row < in->rows && col < in->cols;
-      store(out, r, c, inside ? load(in, row, col) * scale : 0.0f);
+      const float value = row < in->rows && col < in->cols ? load(in, row, col) * scale : 0.0f;
+      codes[c] = encode(out->dtype, value);
     }
+  }
 }
 
 static octavo_status quantize(void *ctx, const octavo_quantize *c) {
@@ -184,7 +158,7 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
       c->rule > OCTAVO_RULE_QUOTIENT ||
       (c->out_scale_inv && c->out_scale_inv->granularity != OCTAVO_PER_TENSOR))
     return fail(ctx, OCTAVO_UNSUPPORTED,
-                "quantize: expected float32 or bfloat16, one scale, given or the quotient");
+                "quantize: expected float32, one scale, given or the quotient");
   float amax = 0;
   int nonfinite = 0;
   for (int64_t r = 0; r < in->rows; ++r)
@@ -193,11 +167,10 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
       if (value > amax) amax = value; /* a NaN is no maximum */
       nonfinite |= !isfinite(value);
     }
-  float scale = c->scale ? *c->scale : 1.0f, amax_used = amax;
-  if (amax < c->eps) amax_used = c->eps;
+  float scale = c->scale ? *c->scale : 1.0f, amax_used = amax < c->eps ? c->eps : amax;
   if (c->rule == OCTAVO_RULE_QUOTIENT && amax_used > 0 && !isinf(amax_used)) {
     scale = c->format_max / amax_used;
-    if (isinf(scale)) scale = FLT_MAX;
+    if (isinf(scale)) scale = 0x1.fffffep127f;
   }
   write_codes(c->out, in, scale, 0);
   write_codes(c->out_t, in, scale, 1);
@@ -214,9 +187,6 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
 static int is_operand(const octavo_tensor *t, const octavo_scale *scale_inv, int turned) {
   return scale_inv ? scale_inv->granularity == OCTAVO_PER_TENSOR && !turned : is_plain(t->dtype);
 }
-static float element(const octavo_tensor *t, int64_t row, int64_t k, int turned) {
-  return turned ? load(t, k, row) : load(t, row, k);
-}
 static float value_of(const octavo_scale *s) {
   return s ? *(const float *)s->data : 1.0f;
 }
@@ -232,11 +202,11 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     for (int64_t n = 0; n < c->d->cols; ++n) {
       float sum = 0;
       for (int64_t k = 0; k < length; ++k)
-        sum += element(c->a, m, k, a_km) * element(c->b, n, k, b_kn);
+        sum += load(c->a, a_km ? k : m, a_km ? m : k) * load(c->b, b_kn ? k : n, b_kn ? n : k);
       float value = sum * scale;
       if (c->bias) value += load(c->bias, 0, n);
-      if (c->accumulate) value += load(c->d, m, n);
-      store(c->d, m, n, value);
+      float *out = (float *)c->d->data + m * c->d->stride + n;
+      *out = c->accumulate ? *out + value : value;
     }
   return OCTAVO_OK;
 }
@@ -245,7 +215,7 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
 /* [rest] */
 static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   if (!is_plain(c->in->dtype) || c->in_scale_inv)
-    return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected float32 or bfloat16");
+    return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected float32");
   float *out = c->out;
   for (int64_t i = 0; i < c->in->cols; ++i) {
     double total = 0, segment = 0, piece = 0; /* of all, 256 and 32 rows */
@@ -262,8 +232,7 @@ static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
 
 static octavo_status copy(void *ctx, const octavo_copy *c) {
   (void)ctx;
-  if (c->bytes > 0 && c->in) memmove(c->out, c->in, c->bytes);
-  if (c->bytes > 0 && !c->in) memset(c->out, 0, c->bytes);
+  if (c->bytes > 0) c->in ? memmove(c->out, c->in, c->bytes) : memset(c->out, 0, c->bytes);
   return OCTAVO_OK;
 }
 /* [/rest] */
@@ -295,7 +264,7 @@ static const octavo_kernels kKernels = {.size = sizeof(octavo_kernels),
                                         .kind = OCTAVO_KIND_KERNELS,
                                         .probe_device = probe_device,
                                         .open_device = open_device,
-                                        .close_device = close_device,
+                                        .close_device = free,
                                         .describe = describe,
                                         .ability = ability,
                                         .workspace_bytes = workspace_bytes,
@@ -305,12 +274,12 @@ static const octavo_kernels kKernels = {.size = sizeof(octavo_kernels),
                                         .copy = copy};
 static const octavo_memory kMemory = {
     sizeof(octavo_memory), OCTAVO_KIND_MEMORY, allocate, release, copy_now, synchronize};
+static int is_text(octavo_str id, const char *text) {
+  return id.size == strlen(text) && memcmp(id.data, text, id.size) == 0;
+}
 static const void *get_interface(octavo_str id) {
-  if (id.size == strlen(OCTAVO_KERNELS_ID) && !memcmp(id.data, OCTAVO_KERNELS_ID, id.size))
-    return &kKernels;
-  if (id.size == strlen(OCTAVO_MEMORY_ID) && !memcmp(id.data, OCTAVO_MEMORY_ID, id.size))
-    return &kMemory;
-  return NULL;
+  if (is_text(id, OCTAVO_KERNELS_ID)) return &kKernels;
+  return is_text(id, OCTAVO_MEMORY_ID) ? &kMemory : NULL;
 }
 static const octavo_plugin kPlugin = {.size = sizeof(octavo_plugin),
                                       .kind = OCTAVO_KIND_PLUGIN,

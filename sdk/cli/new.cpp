@@ -87,7 +87,7 @@ int begin(const New &n) {
 
 void add_new(CLI::App &plugin, int &exit) {
   CLI::App *command =
-      plugin.add_subcommand("new", "Create a backend or host project from a template");
+      plugin.add_subcommand("new", "Create a backend, kernels or host project from a template");
   auto n = std::make_shared<New>();
   std::string help = "what to create:";
   for (const Language &l : languages()) help += std::string(" ") + l.id + ": " + l.what + ";";

@@ -25,6 +25,10 @@
 # octavo_try_plugin(<id> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo plugin try...>])
 #
 # Adds the test octavo.try.<id>: a small training against float32.
+#
+# octavo_try_kernels(<id> <backend> [OPTIONS <key=value...>] [ARGUMENTS <arguments of octavo plugin try...>])
+#
+# Adds the test octavo.try.<id>.<backend>: the same of an installed backend, on the kernels of this plugin.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
@@ -128,9 +132,9 @@ function(octavo_install_plugin_ id destination)
   " ${ARGN})
 endfunction()
 
-# octavo_test_plugin_(<command> <id> ...): for the two functions below.
-function(octavo_test_plugin_ command id)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "OPTIONS;ARGUMENTS")
+# octavo_test_plugin_(<command> <plugin to test> <name> ...): for the functions below.
+function(octavo_test_plugin_ command plugin name)
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "OPTIONS;ARGUMENTS")
   if(TARGET octavo_cli)
     set(program "$<TARGET_FILE:octavo_cli>")
   else()
@@ -140,14 +144,21 @@ function(octavo_test_plugin_ command id)
     set(program "${OCTAVO_PROGRAM}")
   endif()
   list(TRANSFORM arg_OPTIONS PREPEND "--set=")
-  add_test(NAME "octavo.${command}.${id}" COMMAND "${program}" plugin ${command}
-           "$<TARGET_FILE:octavo_plugin_${id}>" ${arg_OPTIONS} ${arg_ARGUMENTS})
+  add_test(NAME "octavo.${command}.${name}" COMMAND "${program}" plugin ${command} "${plugin}" ${arg_OPTIONS} ${arg_ARGUMENTS})
 endfunction()
 
 function(octavo_verify_plugin id)
-  octavo_test_plugin_(verify ${id} ${ARGN})
+  octavo_test_plugin_(verify "$<TARGET_FILE:octavo_plugin_${id}>" ${id} ${ARGN})
 endfunction()
 
 function(octavo_try_plugin id)
-  octavo_test_plugin_(try ${id} ${ARGN})
+  octavo_test_plugin_(try "$<TARGET_FILE:octavo_plugin_${id}>" ${id} ${ARGN})
+endfunction()
+
+function(octavo_try_kernels id backend)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "OPTIONS;ARGUMENTS")
+  octavo_test_plugin_(try ${backend} ${id}.${backend}
+    OPTIONS device.kernels=${id} ${arg_OPTIONS} ARGUMENTS ${arg_ARGUMENTS})
+  set_tests_properties(octavo.try.${id}.${backend} PROPERTIES
+    ENVIRONMENT "OCTAVO_PLUGIN_PATH=$<TARGET_FILE_DIR:octavo_plugin_${id}>")
 endfunction()

@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
               "tests/octavo.rs"},
              "Current",
              "own-recipe_v2"},
+        Case{"kernels-c", {"CMakeLists.txt", "own-recipe.v2.c"}, "kernels_plugin"},
         Case{"host-cpp", {"CMakeLists.txt", "own-recipe.v2.cpp", "octavo.toml"}, "mlp_host"},
         Case{"host-c",
              {"CMakeLists.txt", "own-recipe.v2.c", "layers.c", "host.h", "octavo.toml"},
