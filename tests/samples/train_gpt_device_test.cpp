@@ -1,7 +1,6 @@
 // Trainings on kernels of third parties: a device that liboctavo knows nothing of but its manifest.
 #include <gmock/gmock.h>
 
-#include "samples/train_gpt/model/error.h"
 #include "tests/samples/replica_group.h"
 
 namespace gpt {
