@@ -24,12 +24,12 @@ def changed_lines(plain, fp8):
     return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in blocks if tag != "equal")
 
 
-def run(script, tmp_path, steps=6, path=None):
+def run(script, tmp_path, steps=6, path=None, arguments=None):
     launcher = (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
                 if script.stem == "ddp" else [])
     done = subprocess.run(
-        [sys.executable, "-B", *launcher, str(script), "--steps", str(steps), "--folder",
-         str(tmp_path / "out")],
+        [sys.executable, "-B", *launcher, str(script), "--steps", str(steps),
+         *(["--folder", str(tmp_path / "out")] if arguments is None else arguments)],
         capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": path or os.environ["PATH"]})
     assert done.returncode == 0, done.stderr[-2000:]
@@ -64,6 +64,17 @@ def test_both_versions_train(name, tmp_path):
     assert fp8 != plain
     layers = set(re.findall(r"^ +(\S+) .*\bfp8\b", output, re.M))
     assert len(layers) == FP8_LAYERS.get(name, 8), output
+
+
+def test_the_first_run_reports_what_its_page_shows(tmp_path):
+    output = run(FOLDER / "first_run.py", tmp_path, steps=2, arguments=[])
+    assert len(losses(output)) == 2
+    page = (FOLDER.parents[1] / "docs" / "first_run.md").read_text()
+    shown = page[page.index("```text\n") + 8:].partition("```")[0].splitlines()
+    reported = {" ".join(line.split()) for line in output.splitlines()}
+    expected = [" ".join(line.split()) for line in shown if line.strip() != "..."]
+    assert expected[0].startswith("48 of 48 linears in FP8"), page
+    assert [line for line in expected if line not in reported] == [], output
 
 
 def test_four_precisions_are_compared(tmp_path):
