@@ -255,7 +255,8 @@ class Run:
 
     def has(self, interface):
         """Whether the backend implements "optimizer", "gradients" or "fused"."""
-        return bool(getattr(self._library, f"octavo_run_{interface}")(self.handle))
+        name = f"octavo.{interface}/1".encode()
+        return bool(self._library.octavo_run_interface(self.handle, _abi.Str(name, len(name))))
 
     def _add(self, function, desc, what):
         verdict = _abi.Verdict(size=ctypes.sizeof(_abi.Verdict), kind=_abi.KIND_VERDICT)
