@@ -63,7 +63,8 @@ class Host:
 
     def struct(self, struct_name, /, **fields):
         """A new octavo_<struct_name> with its size and kind."""
-        kind = getattr(self.lib, f"OCTAVO_KIND_{struct_name.upper()}")
+        name = f"KIND_{struct_name.upper()}"  # of octavo/draft: a constant of the preprocessor
+        kind = self.constants[name] if name in self.constants else getattr(self.lib, f"OCTAVO_{name}")
         size = self.ffi.sizeof(f"octavo_{struct_name}")
         return self.keep(self.ffi.new(f"octavo_{struct_name} *", {"size": size, "kind": kind, **fields}))
 
