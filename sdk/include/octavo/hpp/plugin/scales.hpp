@@ -4,6 +4,7 @@
 #define OCTAVO_HPP_PLUGIN_SCALES_HPP
 
 #include "octavo/draft/fp4.h"
+#include "octavo/draft/msamp.h"
 
 #pragma GCC visibility push(hidden)
 namespace octavo {
