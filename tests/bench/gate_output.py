@@ -1,4 +1,5 @@
-"""What gates.py writes: a table for the terminal, Markdown between two markers, a chart."""
+"""What gates.py writes: a table for the terminal, Markdown between two markers with its rates as CSV, a chart."""
+import csv
 import os
 import pathlib
 
@@ -57,17 +58,23 @@ def rate_rows(run):
             yield name, f"{run.medians[name]['ns'] / 1e3:.0f} us"
 
 
-def markdown(run, machine, results, chart=None):
-    """chart: its path as seen from the page."""
+def markdown(run, machine, results, chart=None, rates="rates.csv"):
+    """chart, rates: their paths as seen from the page."""
     lines = [f"![Ratios against floors and moonshots]({chart})", ""] if chart else []
     lines += [*machine_lines(run, machine), "", f"| {' | '.join(HEADER)} |",
               "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows_of(results)]
     lines += [f"| {name} | elsewhere: {where} | | | | |" for name, where in ELSEWHERE]
-    lines += ["", "Rates of these rows: 1e9 elements, FLOP, bytes or parameters a second, as in the "
-              "rows' files.", "", "| row | median |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in rate_rows(run)]
+    lines += ["", f"Rates of these rows are in [{rates}]({rates}): 1e9 elements, FLOP, bytes or parameters a second, as in the",
+              "rows' files."]
     return "\n".join(lines)
+
+
+def write_rates(path, run):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["row", "median"])
+        writer.writerows(rate_rows(run))
 
 
 def replace_between(text, content):
@@ -82,5 +89,7 @@ def write_markdown(path, run, machine, results, chart=None):
     file = pathlib.Path(path)
     text = file.read_text(encoding="utf-8")
     near = os.path.relpath(chart, file.parent) if chart else None
-    content = markdown(run, machine, results, near)
+    rates = file.with_suffix(".csv")
+    write_rates(rates, run)
+    content = markdown(run, machine, results, near, rates.name)
     file.write_text(replace_between(text, content), encoding="utf-8")

@@ -131,6 +131,9 @@ class Program(unittest.TestCase):
             self.assertEqual(status, 0, err)
             self.assertIn("| C1 |", page.read_text())
             self.assertIn("](out.svg)", page.read_text())
+            rates = page.with_suffix(".csv")
+            self.assertIn(f"]({rates.name})", page.read_text())
+            self.assertRegex(rates.read_text(), r"\Arow,median\n(\S+,[\d.]+( ns| us)?\n)+\Z")
             first = json.loads(json_file.read_text())["gates"][0]
             self.assertEqual((first["id"], first["value"], first["verdict"]), ("C1", 2.0, "ok"))
             xml.etree.ElementTree.parse(chart)
