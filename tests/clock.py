@@ -4,7 +4,7 @@
   clock.py --self-test
 
 Prints one table of builds and test runs, one of seconds by label, and the 20 slowest tests, in
-Markdown: docs/results/clock.md keeps the last ones. Seconds by label are processor seconds as ctest
+Markdown; docs/results/clock.md keeps the totals. Seconds by label are processor seconds as ctest
 sums them: tests run side by side, and a test with two labels counts in both.
 """
 import re

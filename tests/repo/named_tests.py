@@ -3,8 +3,8 @@
   named_tests.py <root>
   named_tests.py --self-test
 
-A table is checked where the line before it is `<!-- tests: 52 rows -->`. It has that many rows, which a first column
-`#` numbers. Each cell of a column whose heading begins with "Test" either gives a reason, `None: why there is none.`,
+A table is checked where the line before it is `<!-- tests: 11 rows -->`, and one in a file next to the page where a line is
+`<!-- tests: 52 rows of faults.csv -->`. It has that many rows, which a first column `#` numbers. Each cell of a column whose heading begins with "Test" either gives a reason, `None: why there is none.`,
 or names tests: a link whose text is a test suite or the name of a Python file, and behind it names of tests in there,
 with cases of a test in parentheses:
 
@@ -13,13 +13,15 @@ with cases of a test in parentheses:
 
 A suite alone stands for all of its tests. Links with other texts lead to what is no test.
 """
+import csv
+import itertools
 import pathlib
 import re
 import tempfile
 
 import tree
 
-MARKER = re.compile(r"<!-- tests: (\d+) rows -->")
+MARKER = re.compile(r"<!-- tests: (\d+) rows(?: of ([\w.]+))? -->")
 REASON = re.compile(r"None: \w.{14,}\.$")
 TOKEN = re.compile(r"\[`([\w/]+)`\]\(([^)\s]+)\)|\[[^\]]*\]\([^)\s]+\)|([()])|`(\w+)`")
 
@@ -28,17 +30,18 @@ def cells(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def tables(text):
-    """(line of the marker, stated rows, headings, rows) of each checked table."""
+def tables(folder, text):
+    """(line of the marker, stated rows, headings, rows) of each checked table of a page in the folder."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         marker = MARKER.fullmatch(line.strip())
         if marker:
-            body = []
-            for row in lines[number + 1:]:
-                if not row.startswith("|"):
-                    break
-                body.append(cells(row))
+            if marker.group(2):
+                with open(folder / marker.group(2), encoding="utf-8", newline="") as file:
+                    body = list(csv.reader(file))
+                body[1:1] = [[]]  # as the line of dashes below the headings
+            else:
+                body = [cells(row) for row in itertools.takewhile(lambda row: row.startswith("|"), lines[number + 1:])]
             yield number + 1, int(marker.group(1)), body[0] if body else [], body[2:]
 
 
@@ -82,7 +85,7 @@ def cell_faults(folder, cell):
 def check_page(root, path, text):
     """(faults, the number of checked tables)."""
     faults, count = [], 0
-    for line, stated, headings, rows in tables(text):
+    for line, stated, headings, rows in tables((root / path).parent, text):
         count += 1
         where = f"{path}:{line}"
         columns = [i for i, heading in enumerate(headings) if heading.startswith("Test")]
@@ -145,14 +148,18 @@ def self_test():
         for number, (rows, _) in enumerate(PLANTED):
             (folder / f"page{number}.md").write_text(
                 f"<!-- tests: 1 rows -->\n| # | Test in C | Test in Python |\n|---|---|---|\n{rows}\n")
+            with open(folder / f"rows{number}.csv", "w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([["#", "Test in C", "Test in Python"], *map(cells, rows.splitlines())])
+            (folder / f"other{number}.md").write_text(f"<!-- tests: 1 rows of rows{number}.csv -->\n")
         faults = check(folder)
         (folder / "empty").mkdir()
         if not check(folder / "empty"):
             wrong.append("a tree without tables was accepted")
     for number, (rows, wanted) in enumerate(PLANTED):
-        mine = [f for f in faults if f.startswith(f"page{number}.md:")]
-        if len(mine) != (wanted is not None) or wanted and wanted not in mine[0]:
-            wrong.append(f"{rows!r}: expected {wanted}, found {mine}")
+        for page in (f"page{number}.md:", f"other{number}.md:"):
+            mine = [f for f in faults if f.startswith(page)]
+            if len(mine) != (wanted is not None) or wanted and wanted not in mine[0]:
+                wrong.append(f"{page} {rows!r}: expected {wanted}, found {mine}")
     return tree.report(wrong, f"{len(PLANTED)} planted tables")
 
 

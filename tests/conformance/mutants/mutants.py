@@ -1,6 +1,6 @@
 """Is `octavo plugin verify` any good? Mistakes of an author, planted one by one in te, and the check that finds each.
 
-  mutants.py <build folder> [--sample N] [--only NAME...] [--jobs N] [--json FILE] [--markdown]
+  mutants.py <build folder> [--sample N] [--only NAME...] [--jobs N] [--json FILE] [--csv FILE]
   mutants.py --applies
   mutants.py --list
 
@@ -12,6 +12,7 @@ Exit code 0: all but those with an explanation are caught, and of a full run at 
 """
 import argparse
 import concurrent.futures
+import csv
 import json
 import pathlib
 import re
@@ -173,11 +174,13 @@ def print_table(answers):
             print("    " + line)
 
 
-def print_markdown(answers):
-    print("| Mistake in te | Class | Options | Found by |\n|---|---|---|---|")
-    for a in answers:
-        found = f"`{a['caught_by'][0]}`" if a["caught_by"] else "nothing: " + (a["explained"] or "").strip()
-        print(f"| {a['name'].replace('_', ' ')} | {a['class']} | {', '.join(a['options'])} | {found} |")
+def write_csv(path, answers):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["Mistake in te", "Class", "Options", "Found by"])
+        for a in answers:
+            found = f"`{a['caught_by'][0]}`" if a["caught_by"] else "nothing: " + (a["explained"] or "").strip()
+            writer.writerow([a["name"].replace("_", " "), a["class"], ", ".join(a["options"]), found])
 
 
 def main():
@@ -189,7 +192,7 @@ def main():
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/mutants.md")
+    parser.add_argument("--csv", type=pathlib.Path, help="write the table, docs/results/mutants.csv")
     arguments = parser.parse_args()
     mutants = load()
     if unknown := set(arguments.only) - {m["name"] for m in mutants}:
@@ -215,7 +218,9 @@ def main():
     wrong = sound(builder, chosen, not partial)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         answers = list(pool.map(lambda m: judge(builder, m, not arguments.sample), chosen))
-    (print_markdown if arguments.markdown else print_table)(answers)
+    print_table(answers)
+    if arguments.csv:
+        write_csv(arguments.csv, answers)
     verdicts = [verdict_of(a) for a in answers]
     caught = verdicts.count("caught")
     wrong += [f"{a['name']}: {v}" for a, v in zip(answers, verdicts) if v not in ("caught", "explained")]
