@@ -60,7 +60,7 @@ def operations(situation, host, backend):
 
 
 def verdicts(situation, host):
-    """backend -> what the table of docs/hosts.md says of a host."""
+    """backend -> what docs/situations.csv has of a host."""
     found = {}
     for backend in dict.fromkeys(b.split(":")[0] for b in situation.backends):
         reason = situation.without.get(f"{host}:{backend}") or situation.without.get(host)
@@ -80,9 +80,10 @@ def verdict(situation, host):
 
 
 def table():
-    rows = ["| A program does | PyTorch | LibTorch | JAX |", "|---|---|---|---|"]
+    """The rows of docs/situations.csv."""
+    rows = [["A program does", "PyTorch", "LibTorch", "JAX"]]
     for s in read():
         backends = sorted({b.split(":")[0] for b in s.backends})
         does = s.does if len(backends) > 1 else f"{s.does} ({backends[0]})"
-        rows.append("| " + " | ".join([does, *(verdict(s, h) for h in ("pytorch", "libtorch", "jax"))]) + " |")
-    return "\n".join(rows)
+        rows.append([does, *(verdict(s, h) for h in ("pytorch", "libtorch", "jax"))])
+    return rows
