@@ -222,8 +222,7 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const Context &context = context_of(ctx);
   const octavo_status status = begin_describe(context.caller, context.limits.id, out);
   if (status != OCTAVO_OK) return status;
-  out->flags =
-      OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
+  out->flags = OCTAVO_CAPS_CAPTURE_SAFE | OCTAVO_CAPS_DETERMINISTIC;
   /* Which algorithm is the fastest may differ from run to run. */
   if (context.gemm.tune_count > 0) out->flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
   if (context.gemm.is_reference) out->flags |= OCTAVO_CAPS_EMULATED | OCTAVO_CAPS_EXACT_GEMM;

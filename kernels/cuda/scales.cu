@@ -26,9 +26,7 @@ octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update 
   });
 }
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 octavo_status prescale_update(void *ctx, const octavo_prescale_update *c) {
   return run_verb<check_prescale_update>(ctx, "prescale_update", c, [&](Launcher &l) {

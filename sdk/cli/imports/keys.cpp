@@ -146,7 +146,8 @@ const std::vector<KeyRow> &recipe_keys() {
       {"pad_inner_dim", kAo, "", "nothing to set: te pads what its kernels need in multiples of 16",
        padding},
       {"enable_fsdp_float8_all_gather", kAo, "",
-       "true is refused: octavo.prepare(fsdp_gather=\"fp8\") does that, and no key of the file", gather},
+       "true is refused: octavo.prepare(fsdp_gather=\"fp8\") does that, and no key of the file",
+       gather},
       {"config", kAoKwargs, "",
        "an object of Python cannot be given here; give the values of its fields instead, as in "
        "pad_inner_dim=True",

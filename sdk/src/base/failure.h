@@ -15,12 +15,12 @@ namespace octavo {
 // The edit of the configuration that removes a failure, for the remedy in `octavo check`;
 // remedy.cpp words it. Empty members mean nothing.
 struct Fix {
-  std::string key = {};       // dotted
-  std::string origin = {};    // of its value, as in Setting
-  std::string value = {};     // it should have, as TOML
-  std::string rename = {};    // the key that was meant
-  std::string command = {};   // instead of an edit: to run in a shell
-  uint32_t line = 0;          // instead of a key: the line that cannot be read; value: as it was meant
+  std::string key = {};      // dotted
+  std::string origin = {};   // of its value, as in Setting
+  std::string value = {};    // it should have, as TOML
+  std::string rename = {};   // the key that was meant
+  std::string command = {};  // instead of an edit: to run in a shell
+  uint32_t line = 0;  // instead of a key: the line that cannot be read; value: as it was meant
   std::string question = {};  // instead of an edit: what only the user can decide
 };
 

@@ -161,9 +161,9 @@ TEST_F(Negotiate, other_precisions_keep_every_linear_in_the_host) {
 TEST_F(Negotiate, cuda_is_refused_with_a_reason) {
   request().set("device.kind", "cuda");
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(),
-              testing::AnyOf(HasSubstr("te: kernels kernels-cuda: kernels-cuda requires an NVIDIA "),
-                             HasSubstr("te: no kernels for cuda are installed")));
+  EXPECT_THAT(error(), testing::AnyOf(
+                           HasSubstr("te: kernels kernels-cuda: kernels-cuda requires an NVIDIA "),
+                           HasSubstr("te: no kernels for cuda are installed")));
   EXPECT_THAT(error(), HasSubstr("remedy: set device.kind = \"cpu\" or \"auto\""));
 }
 

@@ -86,10 +86,7 @@ impl Fixture {
         f.set("at", at);
         f.set("how", how);
         let mut plugin = null();
-        assert_eq!(
-            unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut plugin) },
-            OCTAVO_OK
-        );
+        assert_eq!(unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut plugin) }, OCTAVO_OK);
         let find = unsafe { (*plugin).get_interface.unwrap() };
         f.backend = unsafe { *find(str_of("octavo.backend/1")).cast::<octavo_backend>() };
         said();

@@ -1,5 +1,5 @@
-// The functions of libnccl.so.2 that host_adapters/ranks/nccl calls. An aborted communicator is kept, so
-// that a call on it is counted instead of undefined.
+// The functions of libnccl.so.2 that host_adapters/ranks/nccl calls. An aborted communicator is
+// kept, so that a call on it is counted instead of undefined.
 #include "fake_nccl.h"
 
 #include <cstdio>
