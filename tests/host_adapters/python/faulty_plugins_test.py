@@ -28,7 +28,7 @@ def test_a_plugin_without_faults_is_taken(tmp_path):
 
 
 TRIAL = "the process that tries the plugin first "
-# Row of docs/results/faults.md, fault of tests/zoo/faults.h, and what the refusal says.
+# Row of docs/results/faults.csv, fault of tests/zoo/faults.h, and what the refusal says.
 FAULTS = [
     (6, "undefined_symbol", "octavo_fake_defined_nowhere"),
     (7, "no_symbol", "expected the symbol octavo_plugin_query_rc4, found none"),
