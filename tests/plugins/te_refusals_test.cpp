@@ -173,8 +173,9 @@ TEST_F(TeRefusals, kernels_without_the_granularity) {
 TEST_F(TeRefusals, kernels_without_a_format) {
   LackingKernels::dtypes() = {OCTAVO_E5M2};
   const std::vector<Said> said = declines(check());
-  ASSERT_EQ(said.size(), 1u);
+  ASSERT_EQ(said.size(), 2u);
   EXPECT_EQ(said[0].reason, uint32_t{OCTAVO_REASON_DTYPE});
+  EXPECT_EQ(said[1].reason, uint32_t{OCTAVO_REASON_KERNEL});  // its product with a weight
   expect_not_opened("float8_e5m2");
 }
 

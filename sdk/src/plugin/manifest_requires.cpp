@@ -152,7 +152,7 @@ class Gate {
                                                pair_text(least), ") or later"),
                    r.min_free_mib == 0 ? std::string()
                                        : concat(" with ", r.min_free_mib, " MiB of free memory")),
-            enumerate(found),
+            found.empty() ? "no CUDA device, and a " + hardware.cuda_text : enumerate(found),
             is_full ? "end what fills it: `nvidia-smi` lists the processes"
             : hardware.cuda_devices.empty()
                 ? "name the GPU in CUDA_VISIBLE_DEVICES, or run on a machine with one"

@@ -133,7 +133,8 @@ TEST_F(ManifestRequires, gpu_generation) {
   EXPECT_TRUE(check(gpu));
   gpu.cuda_devices.clear();
   manifest.requires_.min_arch = "";
-  expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU", "nothing");
+  expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU",
+                 "no CUDA device, and a driver for CUDA 12.4");
 }
 
 TEST_F(ManifestRequires, gpu_with_free_memory_that_is_offered) {
