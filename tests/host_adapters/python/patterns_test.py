@@ -41,6 +41,7 @@ gc.freeze()
 # Of the patterns, every n-th is tried: all of them by default.
 TRIED = PATTERNS[:: int(os.environ.get("PATTERNS_EVERY", "1"))]
 LONGEST = 110  # characters of an error in the table
+SHOWN = 4  # programs of an error on the page
 
 INTRO = """# Usage patterns
 
@@ -53,10 +54,8 @@ the right values, or has equal bits; a test runs each of them on the CPU.
 |---|---:|---:|
 {sums}
 
-Octavo raises an error for the others. The tables below have them by how the error starts. The rest of its text tells you
-what to do instead.
-
-After a change of Octavo, one command runs the programs and writes this page and its table:
+Octavo raises an error for the others, whose text also tells you what to do instead. After a change of Octavo, one command
+runs the programs and writes this page and its table:
 
 <!-- not run: trains {count} small programs with two backends, which takes two minutes -->
 ```sh
@@ -110,9 +109,15 @@ def row(pattern):
     return [pattern.area, pattern.name] + [outcome(pattern, backend) for backend in BACKENDS]
 
 
+def listed(names):
+    """The first programs of a row, and how many more the table has."""
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return "; ".join(names[:SHOWN] + more)
+
+
 def page(rows):
-    """The whole page."""
-    sums, tables = [], []
+    """The whole page. An error that an earlier backend also gives is there only once."""
+    sums, tables, seen = [], [], set()
     for place, backend in enumerate(BACKENDS, start=2):
         refused = {}
         for found in rows:
@@ -120,8 +125,10 @@ def page(rows):
                 refused.setdefault(found[place].removeprefix("refused: "), []).append(found[1])
         count = sum(map(len, refused.values()))
         sums.append(f"| `{backend}` | {len(rows) - count} | {count} |")
-        tables.append("\n".join(["", f"## What {backend} refuses", "", "| The error starts with | You do |", "|---|---|",
-                                 *(f"| {cell(error)} | {cell('; '.join(names))} |" for error, names in refused.items()), ""]))
+        tables.append("\n".join(["", f"## What {backend} {'also ' if seen else ''}refuses", "", "| The error starts with | You do |",
+                                 "|---|---|", *(f"| {cell(error)} | {cell(listed(names))} |" for error, names in refused.items()
+                                               if error not in seen), ""]))
+        seen |= refused.keys()
     return INTRO.format(count=len(rows), sums="\n".join(sums)) + "".join(tables)
 
 
