@@ -1,5 +1,4 @@
-"""Scales advance once a step, whoever steps an optimizer: the state machine of docs/hosts.md, edge by
-edge."""
+"""Scales advance once a step, whoever steps an optimizer: the states of docs/architecture.md, edge by edge."""
 import copy
 
 import pytest
