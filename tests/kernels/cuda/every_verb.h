@@ -44,10 +44,13 @@ class EveryVerb {
   EveryVerb(const EveryVerb &) = delete;
   EveryVerb &operator=(const EveryVerb &) = delete;
 
-  /* As many as the table has entries. */
+  /* As many as the table has entries, and the extensions of adam and msamp. */
   const std::vector<Verb> &verbs() const { return verbs_; }
   static constexpr size_t kEntries =
-      (sizeof(octavo_kernels) - offsetof(octavo_kernels, probe_device)) / sizeof(void (*)());
+      (sizeof(octavo_kernels) - offsetof(octavo_kernels, probe_device) - /* get_extension */
+       sizeof(void (*)()) + sizeof(octavo_adam_kernels) - offsetof(octavo_adam_kernels, adam_step) +
+       sizeof(octavo_msamp_kernels) - offsetof(octavo_msamp_kernels, sum_quantized)) /
+      sizeof(void (*)());
   /* All that launch, in the order of the table. */
   void launch_all(void *ctx, void *stream) const {
     for (const Verb &v : verbs_) {

@@ -19,6 +19,7 @@ class Defect(NamedTuple):
 
 GEMM_ERRORS = "kernels_cuda_gemm_errors_test"
 NCCL = "ranks_nccl_test"
+PENDING = "host_adapters/ranks/nccl/pending.cpp"
 VERBS = "kernels_cuda_verbs_test"
 K = "kernels/cuda/"
 
@@ -35,14 +36,14 @@ DEFECTS = [
            [(K + "launch.h", "    const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);\n", "")],
            [K + "scales.cu"], VERBS, "CudaVerbs.may_all_be_captured_first"),
     Defect("the watcher of NCCL asks for events in global mode",
-           [(K + "nccl/pending.cpp", "  const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);\n", "")],
-           [K + "nccl/pending.cpp"], NCCL, "PendingTest.looking_leaves_captures_alone"),
+           [(PENDING, "  const CaptureMode relaxed(cudaStreamCaptureModeRelaxed);\n", "")],
+           [PENDING], NCCL, "PendingTest.looking_leaves_captures_alone"),
     Defect("a stream is known by its handle",
-           [(K + "nccl/pending.cpp", "cudaStreamGetId(stream, &last_stream_)",
+           [(PENDING, "cudaStreamGetId(stream, &last_stream_)",
              "(last_stream_ = reinterpret_cast<uintptr_t>(stream), cudaSuccess)"),
-            (K + "nccl/pending.cpp", "cudaStreamGetId(stream, &id)",
+            (PENDING, "cudaStreamGetId(stream, &id)",
              "(id = reinterpret_cast<uintptr_t>(stream), cudaSuccess)")],
-           [K + "nccl/pending.cpp"], NCCL, "PendingTest.order_behind_a_stream_that_is_gone"),
+           [PENDING], NCCL, "PendingTest.order_behind_a_stream_that_is_gone"),
     Defect("the epilogue gets a bias at any address",
            [(K + "gemm_blas.cu",
              "  if (reinterpret_cast<uintptr_t>(c.bias->data) % 16 != 0) return false;\n", "")],

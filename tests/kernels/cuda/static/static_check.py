@@ -130,14 +130,14 @@ def compare(kernels, found, measured):
     return wrong
 
 
-def undeclared(kernels, cold, folder=toolchain.ROOT / "kernels" / "cuda"):
+def undeclared(kernels, cold, folders=(toolchain.ROOT / "kernels" / "cuda", toolchain.ROOT / "host_adapters" / "ranks")):
     """Kernels of the tree without a row, and rows without a kernel."""
     declared = set()
-    for path in sorted(folder.rglob("*.cu*")):
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.cu*"))):
         declared.update(DECLARED.findall(path.read_text(encoding="utf-8")))
     rows = {*kernels, *cold}
-    return ([f"{k} is in kernels/cuda and not in kernels.csv: give it a row" for k in declared - rows] +
-            [f"{k} is in kernels.csv and not in kernels/cuda" for k in rows - declared])
+    return ([f"{k} is in device code and not in kernels.csv: give it a row" for k in declared - rows] +
+            [f"{k} is in kernels.csv and not in device code" for k in rows - declared])
 
 
 def named(symbol):
