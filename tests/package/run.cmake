@@ -43,7 +43,7 @@ endif()
 
 # A page for each command, and what shells read by themselves.
 foreach(file IN ITEMS bash-completion/completions/octavo zsh/site-functions/_octavo
-                      fish/vendor_completions.d/octavo.fish man/man1/octavo.1 man/man1/octavo-config-check.1)
+                      fish/vendor_completions.d/octavo.fish man/man1/octavo.1 man/man1/octavo-config-show.1)
   file(SIZE "${WORK}/prefix/share/${file}" size)
   if(size LESS 300)
     message(FATAL_ERROR "expected share/${file} in the installation, found ${size} bytes")
