@@ -1,5 +1,5 @@
-"""Keeps the documents true and readable: links lead somewhere, every code block names its source,
-quoted code is the code of a built file, and the prose is plain.
+"""Keeps the documents true: links lead somewhere, every code block names its source, and quoted code is the code of a
+built file. Their language is language.py's part.
 
   docs_check.py <root>
   docs_check.py --update <root>   copies the regions into the pages
@@ -24,25 +24,8 @@ import pages
 import tree
 
 MARKER = re.compile(r"\s*(?://|/\*|#)\s*\[(/?)([\w-]+)\]\s*(?:\*/)?\s*$")
-# What plain technical English does not need, as patterns, and what to write.
-WORDS = {
-    "lies": "is, is stored", "lie": "are, are stored", "beside": "next to, in addition to",
-    "mend": "fix", "mends": "fixes", "mended": "fixed", "for ever": "forever, indefinitely",
-    "is told": "gets, learns", "are told": "get, learn", "it says": "name who or what",
-    "is said": "name who or what", "begin(s|ning)?": "start", "beg[au]n": "started", "in (the )?place of": "instead of",
-    "as (ever|always)": "as usual, unchanged", "of (yours|ours|theirs)": "your X, our X, their X",
-    "(is|are) none": "is not one, are not", "whoever": "anyone who, if you", "in print": "printed",
-    "in the making": "not frozen, not finished", "shared out": "distributed", "without end": "indefinitely",
-    "to be pasted": "that you can paste", "found out": "determined", "of (before|now|then|today)": "previous, current",
-    "(hears|hear|learns) of": "gets, is notified", "hands? on": "passes", "lends?": "gives, passes",
-    "ends? (with exit code|by a signal|by an exception)": "exits with code, a signal stops, raises",
-    "in (every bit|all bits)|to the last bit": "bit for bit", "(stays?|keeps?|left) with the host": "is not converted",
-    r"(?<=,) too(?! (few|large|late|little|long|many|much|new|old|short|small)\b)": "also, before the verb",
-}
 BY_NAME = re.compile(r"(?:\bpip3? install\s[^\n`;]*?|\binstall ['\"]?(?=octavo\[))(?<![\w./~-])"
                      r"octavo(?:[-_]cuda)?(?:\[[\w,]*\])?(?=[\s,;'\"`]|$)", re.M)
-TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
-SPEAKS = ("sdk/cli/", "sdk/src/", "plugins/", "kernels/")  # folders whose C++ has texts for users
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 
 
@@ -86,17 +69,6 @@ def check_links(root, path, text):
                 file.read_text(encoding="utf-8")):
             faults.append(f"{path}: links {target}, but {name or path} has no such heading")
     return faults
-
-
-def check_words(path, text):
-    """Prose in plain English: CONTRIBUTING.md. Of C++ the texts that a user may see."""
-    if path.suffix == ".md":
-        prose = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.S)
-    else:
-        prose = "\n".join(re.sub(r'"\s*"', "", found) for found in TEXTS.findall(text))
-    return [f"{path}: '{' '.join(found.group(0).split())}' in the prose, write: {better}"
-            for word, better in WORDS.items()
-            for found in re.finditer(rf"(?<!\w)(?:{word.replace(' ', chr(92) + 's+')})\b", prose, re.I)]
 
 
 def check_names(path, text):
@@ -178,11 +150,9 @@ def check(root):
     for path in tree.files(root):
         text = tree.text(root, path)
         faults += check_names(path, text)
-        if path.suffix in (".cpp", ".h", ".toml") and path.as_posix().startswith(SPEAKS):
-            faults += check_words(path, text)
         if path.suffix == ".md":
             found, of_page = check_blocks(root, path, text)
-            faults += check_links(root, path, text) + check_words(path, text) + found
+            faults += check_links(root, path, text) + found
             count, kinds = count + 1, kinds + of_page
     print(f"{count} pages, {kinds['from'] + kinds['diff']} quoted regions, {kinds['run']} shell blocks "
           f"and {kinds['output']} outputs and {kinds['config']} configurations for docs_run.py, "
@@ -196,9 +166,6 @@ def check(root):
 PLANTED = [
     ("[bad](gone.md) [good](b.md#two-words) `[no](code.md)`", "links gone.md"),
     ("[worse](b.md#gone)", "no such heading"),
-    ("# As ever\n\nIt begins in the\nplace of mine, too. It is, too small, too.",
-     "'As ever'|'begins'|'in the place of'|'too' in|'too' in"),
-    ("It is stored for\never beside it.", "'beside' in the prose, write: next to|'for ever' in the prose"),
     ("Run pip inst" "all 'octavo[jax]', then\npi" "p install octavo_cuda", "'octavo[jax]' takes|install octavo_cuda' takes"),
     ("pip install ./octavo-0.1.0.whl[torch] octavo_cuda-*.whl; pip uninstall octavo; vcpkg install octavo", None),
     ("`beside`\n<!-- not run: it lies elsewhere -->\n```sh\nmend\n```", None),
@@ -235,16 +202,12 @@ def self_test():
             pathlib.Path(directory, name).write_text(content)
         for number, (page, _) in enumerate(PLANTED):
             pathlib.Path(directory, f"page{number}.md").write_text(page)
-        pathlib.Path(directory, "sdk/cli").mkdir(parents=True)
-        pathlib.Path(directory, "sdk/cli/x.cpp").write_text('say("It starts, " "too.");  // begins\n')
         faults = check(directory)
     for number, (page, wanted) in enumerate(PLANTED):
         mine = [f for f in faults if f.startswith(f"page{number}.md:")]
         expected = wanted.split("|") if wanted else []
         if len(mine) != len(expected) or any(not any(w in f for f in mine) for w in expected):
             wrong.append(f"{page!r}: expected {expected}, found {mine}")
-    if [f for f in faults if f.startswith("sdk/")] != ["sdk/cli/x.cpp: 'too' in the prose, write: also, before the verb"]:
-        wrong.append(f"the text of a program: {faults}")
     return tree.report(wrong, f"{len(PLANTED)} planted pages")
 
 
