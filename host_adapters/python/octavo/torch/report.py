@@ -129,7 +129,8 @@ def _text(found):
     lines += _rows("layers", {x["name"]: f"{_shape(x):<14}{x['placed']:<6}{_why(x)}" for x in layers})
     lines += _remedies(layers)
     lines += _rows("not converted", found["left_out"])
-    lines += _rows("gathered by fully_shard", found.get("gathered", {}))
+    if gathered := found.get("gathered"):
+        lines += ["gathered by fully_shard", *(f"  {name}: {how}" for name, how in gathered.items())]
     given = {name: o for name, o in found.get("options", {}).items() if o["origin"] != "default"}
     options = [f"  {name} = {json.dumps(o['value'])}  ({o['origin']})" for name, o in given.items()]
     lines += ["options", *options] if options else []
