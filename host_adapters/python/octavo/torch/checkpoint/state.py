@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 
 import torch
@@ -281,22 +282,43 @@ def _clear_others(session):
             tensor.fill_(slot.initial)
 
 
-def save_checkpoint(model, directory, step=0):
+def save_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str], step: int = 0) -> None:
     """Writes the FP8 state of a model as the files of every host (docs/checkpoints.md): programs in C, on LibTorch and
-    on JAX load it with the same model, backend and options.
+    on JAX load it with the same model, backend and options. The program saves what is not in slots.
 
-    directory: one of its own, which is created; step: the program's own count. Call it between steps, with ranks on one
-    of them. The program saves what is not in slots. Raises StateError for a model that was not prepared, and
-    UnsupportedError where this rank holds a part of the state only.
+    Args:
+        model: a prepared model, between steps; with ranks, on one of them.
+        directory: a directory of its own, which is created.
+        step: the program's own count.
+
+    Raises:
+        StateError: for a model that was not prepared.
+        UnsupportedError: where this rank holds only a part of the state.
+
+    Example:
+        octavo.save_checkpoint(model, "checkpoint/octavo", step=1000)
     """
     session, addresses = _addresses(model)
     session.run.save(directory, addresses, step)
 
 
-def load_checkpoint(model, directory):
-    """Restores what save_checkpoint, or another host, wrote bit for bit, and returns its step. Load the model's own
-    state dict first. All or nothing; with ranks, on each. Raises InvalidError for a damaged checkpoint and for one of
-    another model, backend or option, and what save_checkpoint raises."""
+def load_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str]) -> int:
+    """Restores what save_checkpoint, or another host, wrote: bit-identical, and all or nothing.
+
+    Args:
+        model: a prepared model, whose own state dict is loaded first; with ranks, on each.
+        directory: the directory that was written.
+
+    Returns:
+        The step that was given to save_checkpoint.
+
+    Raises:
+        InvalidError: for a damaged checkpoint, and for one of another model, backend or option.
+        StateError, UnsupportedError: as save_checkpoint.
+
+    Example:
+        step = octavo.load_checkpoint(model, "checkpoint/octavo")
+    """
     session, addresses = _addresses(model)
     step = session.run.load(directory, addresses)
     _clear_others(session)
