@@ -296,7 +296,7 @@ def save_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str], s
         UnsupportedError: where this rank holds only a part of the state.
 
     Example:
-        octavo.save_checkpoint(model, "checkpoint/octavo", step=1000)
+        >>> octavo.save_checkpoint(model, "checkpoint/octavo", step=1000)
     """
     session, addresses = _addresses(model)
     session.run.save(directory, addresses, step)
@@ -317,7 +317,7 @@ def load_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str]) -
         StateError, UnsupportedError: as save_checkpoint.
 
     Example:
-        step = octavo.load_checkpoint(model, "checkpoint/octavo")
+        >>> step = octavo.load_checkpoint(model, "checkpoint/octavo")
     """
     session, addresses = _addresses(model)
     step = session.run.load(directory, addresses)
