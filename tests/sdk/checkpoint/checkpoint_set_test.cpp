@@ -114,10 +114,11 @@ TEST_F(CheckpointSetTest, a_file_that_is_exchanged_while_it_is_read) {
   ASSERT_EQ(r->load(directory), OCTAVO_OK) << r->error();
   const auto expected = r->content(false);
   const pid_t exchange = fork();
-  for (int i = 0; exchange == 0; ++i) {
-    put_file(dir / "next", i % 2 == 0 ? theirs : mine);
-    fs::rename(dir / "next", directory + name);
-  }
+  if (exchange == 0)
+    for (int i = 0;; ++i) {
+      put_file(dir / "next", i % 2 == 0 ? theirs : mine);
+      fs::rename(dir / "next", directory + name);
+    }
   int loaded = 0, refused = 0;
   for (int i = 0; i < 200 || ((loaded == 0 || refused == 0) && i < 20000); ++i) {
     const octavo_status status = r->load(directory);
