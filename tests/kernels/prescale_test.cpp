@@ -120,9 +120,6 @@ TEST(Prescale, a_table_by_an_unknown_id) {
   EXPECT_NE(table.get_extension(p.kernels.ctx(), OCTAVO_STR(OCTAVO_MSAMP_KERNELS_ID)), nullptr);
   EXPECT_EQ(table.get_extension(p.kernels.ctx(), OCTAVO_STR("octavo.kernels.msamp/2")), nullptr);
   EXPECT_EQ(table.get_extension(p.kernels.ctx(), octavo_str{nullptr, 0}), nullptr);
-  p.c.kind = OCTAVO_KIND_SCALE_VALUES;
-  EXPECT_EQ(p.update(9.0f), OCTAVO_INVALID);
-  EXPECT_EQ(p.prescale, 0.5f);
 }
 
 }  // namespace
