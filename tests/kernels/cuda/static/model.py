@@ -113,7 +113,7 @@ def rows(models):
         each(lambda m: m.products_over_all(False))
     yield "G7 delayed", "products, and casts as in G5", each(lambda m: m.products_over_all(True))
     yield "G8", f"products, casts as in G6, and sums of columns: {i['sum_rows_kernel']} instructions", each(limit)
-    yield "G9", "worst of FP8 alone, at 2 us a kernel; a policy that takes bf16 there: 1.00", \
+    yield "G9", "worst with only FP8, at 2 us a kernel; a policy that takes bf16 there: 1.00", \
         each(lambda m: min(m.small(*s) for s in small))
     yield "G10", "a cast and a product, 2.5 us a launch", each(lambda m: f"{2e6 * m.device.launch:.1f} us")
     yield "G11", (f"28 bytes over 6 and 11, {i['measure_adam_kernel']} and "
