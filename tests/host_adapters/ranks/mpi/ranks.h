@@ -4,40 +4,10 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include <mutex>
-#include <string>
-#include <vector>
-
 #include "host_adapters/ranks/mpi/octavo_mpi.h"
+#include "tests/host_adapters/ranks/listener.h"
 
 namespace octavo::test {
-
-// Collects diagnostics of several threads.
-class Listener {
- public:
-  Listener() {
-    host_.size = sizeof(host_);
-    host_.kind = OCTAVO_KIND_HOST;
-    host_.ctx = this;
-    host_.diagnose = [](void *ctx, const octavo_diagnostic *d) {
-      auto *self = static_cast<Listener *>(ctx);
-      const std::lock_guard lock(self->mutex_);
-      self->last_.assign(d->text.data, d->text.size);
-    };
-  }
-  Listener(const Listener &) = delete;
-  Listener &operator=(const Listener &) = delete;
-  const octavo_host *host() const { return &host_; }
-  std::string last() const {
-    const std::lock_guard lock(mutex_);
-    return last_;
-  }
-
- private:
-  octavo_host host_ = {};
-  mutable std::mutex mutex_;
-  std::string last_;
-};
 
 class MpiRank {
  public:

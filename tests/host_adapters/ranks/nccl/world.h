@@ -6,13 +6,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "host_adapters/ranks/nccl/nccl_types.h"
 #include "host_adapters/ranks/nccl/octavo_nccl.h"
+#include "tests/host_adapters/ranks/listener.h"
 #include "tests/support/cuda_on_cpu/events.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
@@ -44,35 +44,6 @@ inline void reset_fake() {
   c.release = [](void *s) { cuda_on_cpu::release_stream(static_cast<cudaStream_t>(s)); };
   c.settle = [](void *s) { cuda_on_cpu::settle_stream(static_cast<cudaStream_t>(s)); };
 }
-
-// Collects diagnostics of several threads.
-class Listener {
- public:
-  Listener() {
-    host_.size = sizeof(host_);
-    host_.kind = OCTAVO_KIND_HOST;
-    host_.ctx = this;
-    host_.diagnose = [](void *ctx, const octavo_diagnostic *d) {
-      auto *self = static_cast<Listener *>(ctx);
-      const std::lock_guard lock(self->mutex_);
-      self->texts_.emplace_back(d->text.data, d->text.size);
-    };
-  }
-  Listener(const Listener &) = delete;
-  Listener &operator=(const Listener &) = delete;
-  const octavo_host *host() const { return &host_; }
-  std::vector<std::string> texts() const {
-    const std::lock_guard lock(mutex_);
-    return texts_;
-  }
-  std::string first() const { return texts().empty() ? "" : texts().front(); }
-  std::string last() const { return texts().empty() ? "" : texts().back(); }
-
- private:
-  octavo_host host_ = {};
-  mutable std::mutex mutex_;
-  std::vector<std::string> texts_;
-};
 
 class NcclWorld {
  public:
