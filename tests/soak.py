@@ -64,7 +64,6 @@ CAMPAIGNS = [
              variables={"OCTAVO_ORDER_SEED": "{seed}000000"}),
     Campaign("barriers", "barriers and shuffles of device code, each left out, which a test must miss",
              r"^CudaBarriers\.each_is_needed$", 1),
-    Campaign("patterns", "small programs of docs/patterns.md, with two backends", r"^Python\.patterns_all$", 1),
     Campaign("interrupts", "signals in training, whose handlers raise, evaluate, save and step", r"^Python\.interrupts_all$",
              57000),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),

@@ -2,7 +2,7 @@
 
     python tests/host_adapters/python/patterns_test.py --write    # runs all, writes both
 
-It takes up to two minutes, since it runs every pattern twice, some of them in a framework.
+It takes about a minute, since it runs every pattern twice, some of them in a framework.
 """
 import contextlib
 import csv
@@ -10,7 +10,6 @@ import gc
 import importlib
 import io
 import logging
-import os
 import pathlib
 import re
 import sys
@@ -38,8 +37,6 @@ for name in MODULES:
 # Accelerate collects garbage at the end of each training, which takes 0.3 s with the objects of all
 # these libraries. Those that exist now stay.
 gc.freeze()
-# Of the patterns, every n-th is tried: all of them by default.
-TRIED = PATTERNS[:: int(os.environ.get("PATTERNS_EVERY", "1"))]
 LONGEST = 110  # characters of an error in the table
 SHOWN = 4  # programs of an error on the page
 
@@ -143,7 +140,7 @@ def put(rows):
     PAGE.write_text(page(rows), encoding="utf-8")
 
 
-@pytest.mark.parametrize("pattern", TRIED, ids=[f"{p.area}: {p.name}" for p in TRIED])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[f"{p.area}: {p.name}" for p in PATTERNS])
 def test_outcome_is_that_of_the_table(pattern):
     """After a change that is meant, run this file with --write."""
     assert [row(pattern)] == [found for found in rows_of_table() if found[:2] == [pattern.area, pattern.name]]

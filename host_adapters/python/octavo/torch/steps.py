@@ -45,6 +45,7 @@ class StepState:
         self.is_skipping = False
         self.following = weakref.WeakSet()
         self._skipped, self._skipped_there = skipped, None  # by the host; by the device, a tensor
+        self._boundaries = None                # how many there were when the last step began
         self._decided_for = weakref.WeakSet()  # the optimizers that the last decision was for
         self._found_inf = {}                   # optimizer -> its own found_inf during a step
         self._looked_after = weakref.WeakSet()  # the optimizers whose idle layers were named
@@ -61,9 +62,14 @@ class StepState:
     def follow(self, optimizer):
         self.following.add(optimizer)
 
-    def begin(self):
-        """A step that may happen."""
-        self.is_skipping = False
+    def begin(self, boundaries):
+        """A step that may happen, after so many boundaries."""
+        self.is_skipping, self._boundaries = False, boundaries
+
+    def ended_within(self, boundaries):
+        """Whether the boundary of the last step that began is among these: of a forward that found the weights changed,
+        in a hook of the optimizer."""
+        return self._boundaries is not None and boundaries > self._boundaries
 
     def combined(self):
         self.is_combined = True
@@ -336,7 +342,7 @@ def before(session, optimizer):
         return
     state, since = session.step_state, session.flags.since
     earlier = state.decided_before(optimizer, since[FORWARD] or since[BACKWARD])
-    state.begin()
+    state.begin(ops.calls(session.number, _abi.VERB_END_STEP))
     if session.gather is not None:
         session.gather.check_readers()
     ddp.before_step(session, absorbed)
@@ -345,10 +351,13 @@ def before(session, optimizer):
 
 
 def end(session):
-    """A boundary, unless nothing was recorded since the last one."""
+    """A boundary, unless nothing was recorded since the last one, or only by a forward within the step, after it."""
     if session.gather is not None:
         session.gather.is_stale = True
-    if not session.has_run():
+    since = session.flags.since
+    if not session.has_run() or not (since[BACKWARD] or since[CAPTURED]) and session.step_state.ended_within(
+            ops.calls(session.number, _abi.VERB_END_STEP)):
+        session.step_state.end()
         return
     if not session.step_state.is_combined:
         ddp.before_step(session)
