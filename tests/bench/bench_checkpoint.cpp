@@ -23,9 +23,7 @@
 
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
-#include "sdk/src/checkpoint/checkpoint_hash.h"
-#include "sdk/src/checkpoint/checkpoint_texts.h"
-#include "sdk/src/checkpoint/checkpoint_work.h"
+#include "sdk/src/checkpoint/checkpoint_header.h"
 #include "sdk/src/file/draft.h"
 
 namespace octavo::bench {

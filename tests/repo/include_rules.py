@@ -58,7 +58,7 @@ ROOMS = ("base file machine config plugin trust probe negotiate run ranks store 
 # Packages and single headers that one room may use: room -> arguments of Rule.
 ROOM_EXTRAS = {
     "config": {"only": {"toml++": r"toml\..*"}},
-    "checkpoint": {"only": {"xxhash": r"checkpoint_hash\..*"}},
+    "checkpoint": {"only": {"xxhash": r"checkpoint_header\..*"}},
     "plugin": {"only": {"boost": r"loader\..*"}},
     "negotiate": {"headers": {"kernels/cpu/table.h"}},
 }
@@ -86,9 +86,9 @@ RULES = {
                              "sdk/src/config/declared.h", "sdk/src/config/toml.h",
                              "sdk/src/file/allowed.h", "sdk/src/file/draft.h",
                              "sdk/src/file/privilege_file.h",
+                             "sdk/src/checkpoint/checkpoint_file.h",
+                             "sdk/src/checkpoint/checkpoint_header.h",
                              "sdk/src/checkpoint/checkpoint_set.h",
-                             "sdk/src/checkpoint/checkpoint_texts.h",
-                             "sdk/src/checkpoint/checkpoint_work.h",
                              "sdk/src/store/shared_out.h"}),
     "kernels/format": Rule(LANGUAGE | {"sdk/include"}),
     # What every kernels table refuses: descriptors and texts, no device.

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "sdk/src/checkpoint/checkpoint_texts.h"
-#include "sdk/src/checkpoint/checkpoint_work.h"
+#include "sdk/src/checkpoint/checkpoint_file.h"
+#include "sdk/src/checkpoint/checkpoint_header.h"
 
 namespace octavo::cli::checkpoint {
 namespace {

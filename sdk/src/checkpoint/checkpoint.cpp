@@ -10,11 +10,7 @@
 #include "sdk/src/base/text.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_keys.h"
-#include "sdk/src/checkpoint/checkpoint_lock.h"
-#include "sdk/src/checkpoint/checkpoint_names.h"
-#include "sdk/src/checkpoint/checkpoint_run_id.h"
 #include "sdk/src/checkpoint/checkpoint_set.h"
-#include "sdk/src/checkpoint/checkpoint_work.h"
 #include "sdk/src/store/store.h"
 
 namespace octavo {

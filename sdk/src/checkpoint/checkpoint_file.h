@@ -3,15 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sdk/src/base/descriptor.h"
-#include "sdk/src/checkpoint/checkpoint_hash.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
 #include "sdk/src/file/draft.h"
 
 namespace octavo {
+
+// Work on many tensors at once: reading or writing one and hashing it take about as long as each
+// other, and one thread hashes more slowly than a disk writes.
+
+// Bytes that go through the cache between reading and hashing.
+constexpr uint64_t kPieceBytes = 1 << 18;
+
+// Calls work(i) once for every i below bytes.size(), the largest first, on this thread and, where
+// there is enough to do, on others. An exception of one comes out when all have ended.
+void work_on_tensors(const std::vector<uint64_t> &bytes, const std::function<void(size_t)> &work);
 
 // Throws Failure(OCTAVO_RESOURCE) about a call that failed with `reason`, an errno.
 [[noreturn]] void fail_call(const std::string &path, const char *expected, int reason,

@@ -1,16 +1,27 @@
-// How a checkpoint describes a run: the key of each saved slot, and the texts of the metadata.
-//
-// Keys are those of octavo_run_slot_key.
+// What a checkpoint says of a run: its id, the key of each saved slot, and the texts of the
+// metadata.
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "sdk/src/checkpoint/checkpoint_texts.h"
+#include "sdk/src/checkpoint/checkpoint_header.h"
 #include "sdk/src/run/run.h"
+#include "sdk/src/store/store.h"
 
 namespace octavo {
+
+// The id of the run that saves: equal in the files of all its ranks, and of no other run.
+
+// checkpoint.run_id of the configuration, which a host with ranks in several processes sets; else
+// random digits, drawn once in this process. Throws Failure(OCTAVO_INVALID) for a text that cannot
+// be one, and where ranks in other processes would draw other digits.
+std::string run_id_of(const octavo_store &store);
+
+// How a checkpoint describes a run: the key of each saved slot, and the texts of the metadata.
+//
+// Keys are those of octavo_run_slot_key.
 
 struct SavedSlot {
   uint32_t id;

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/checkpoint/checkpoint_work.h"
+#include "sdk/src/checkpoint/checkpoint_file.h"
 #include "tests/sdk/checkpoint/checkpoint_runs.h"
 #include "tests/support/failing_calls.h"
 

@@ -6,7 +6,6 @@
 
 #include "octavo/tensor.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/checkpoint/checkpoint_texts.h"
 
 namespace octavo {
 namespace {

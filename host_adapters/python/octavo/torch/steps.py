@@ -1,4 +1,4 @@
-"""Where a step ends: after any optimizer of torch that steps parameters of a session.
+"""Where a step ends: after any torch optimizer that steps parameters of a session.
 
 The hooks here are torch's own for every optimizer, so it does not matter which one steps, when it
 was made, or how many there are. Around a step they combine what the ranks recorded, leave out a
@@ -45,7 +45,7 @@ class StepState:
         self.is_skipping = False
         self.following = weakref.WeakSet()
         self._skipped, self._skipped_there = skipped, None  # by the host; by the device, a tensor
-        self._boundaries = None                # how many there were when the last step began
+        self._boundaries = None                # how many there were when the last step started
         self._decided_for = weakref.WeakSet()  # the optimizers that the last decision was for
         self._found_inf = {}                   # optimizer -> its own found_inf during a step
         self._looked_after = weakref.WeakSet()  # the optimizers whose idle layers were named
@@ -67,7 +67,7 @@ class StepState:
         self.is_skipping, self._boundaries = False, boundaries
 
     def ended_within(self, boundaries):
-        """Whether the boundary of the last step that began is among these: of a forward that found the weights changed,
+        """Whether the boundary of the last step that started is among these: of a forward that found the weights changed,
         in a hook of the optimizer."""
         return self._boundaries is not None and boundaries > self._boundaries
 
