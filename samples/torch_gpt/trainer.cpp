@@ -109,6 +109,7 @@ void describe(gpt::RunResult &result, Model &model, octavo::torch::Prepared &opt
   if (result.recipe.empty()) result.recipe = session.option("opt_level");
   if (result.recipe.empty()) result.recipe = result.name;
   result.report = optimizer.report();
+  result.on_cpu = model->parameters().front().is_cpu();
   result.bytes = slot_bytes(session);
   result.memory = {memory_of(model, optimizer)};
   for (const octavo::torch::Layer &layer : optimizer.layers())

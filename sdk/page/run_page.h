@@ -1,5 +1,5 @@
 // The page of a training: curves and tables of one run or several, one file that needs nothing
-// else, in light and dark, on a desk and on a phone.
+// else, no script either, in light and dark, on a desk and on a phone.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@ namespace octavo {
 
 // `data` is an object; what is not there has no section:
 //   title, kicker, lede    texts at the top
+//   conditions             after the headline, such as "one seed"
 //   interrupted            true: a banner says that runs are not complete
 //   loss_unit              of losses, such as "nats per byte"
 //   steps, ranks           numbers
@@ -24,8 +25,8 @@ namespace octavo {
 //     skipped_steps, nonfinite_steps, injected   numbers
 //     amax, scale, reduce                        {"x/layer": [one number or null a step]}
 //     others                                     {name: [[step, value]]}
-//     casts                                      {step: [], operands: {x: {...}}}, see casts.js
-//     memory, bytes, placements                  see memory.js and sections.js
+//     casts                                      {step: [], operands: {x: {...}}}, its worst ratios
+//     memory, bytes, placements                  see sections.cpp
 std::string run_page(const nlohmann::json &data);
 
 // Whether a file whose first 4 KiB are `begin` is such a page.

@@ -52,6 +52,7 @@ struct RunResult {
   std::vector<RankMemory> memory;         // by rank
   std::vector<Placement> placements;
   std::string report;       // what Octavo says about the run
+  bool on_cpu = false;      // FP8 is emulated
   std::string without_fp8;  // FP8 was wanted and a fallback ran: the precision in its place
   std::string sample;       // continuation of the prompt
 };

@@ -1,6 +1,7 @@
 // The data of the runs, as the page takes it, and as tables.
 #include "report.h"
 
+#include <algorithm>
 #include <set>
 
 #include "host_adapters/standalone/simd.h"
@@ -71,6 +72,12 @@ json configuration(const Options &o) {
 std::string report_html(const Options &options, const Corpus &corpus,
                         const std::vector<RunResult> &results, bool interrupted) {
   const size_t count = results.size();
+  const bool on_cpu =
+      std::any_of(results.begin(), results.end(), [](const RunResult &r) { return r.on_cpu; });
+  std::string conditions = "one seed";
+  if (count != 0 && !results[0].memory.empty())
+    conditions += ", a model of " + grouped(results[0].memory[0].model.parameters) + " parameters";
+  if (on_cpu) conditions += ", FP8 emulated on a CPU";
   json data = {
       {"title", "One small GPT, several precisions"},
       {"kicker", "Octavo · train_gpt"},
@@ -80,6 +87,7 @@ std::string report_html(const Options &options, const Corpus &corpus,
                    " steps each. Only the arithmetic of the linear layers differs. A "
                    "model that knows byte frequencies alone would reach " +
                    fixed(corpus.unigram_entropy, 3) + " nats."},
+      {"conditions", conditions},
       {"loss_unit", "nats per byte"},
       {"interrupted", interrupted},
       {"steps", options.steps},

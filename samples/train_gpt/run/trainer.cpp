@@ -158,6 +158,7 @@ class Run {
     }
     if (spec.uses_fp8()) {
       result_.report = octavo.report();
+      result_.on_cpu = octavo.backend() != nullptr && octavo.memory().is_host();
       if (text(octavo.setting("mixed_precision")->value) == "fp8" && octavo.precision() != "fp8")
         result_.without_fp8 = octavo.precision();
     }
