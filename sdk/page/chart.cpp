@@ -14,9 +14,9 @@ constexpr size_t kMostPoints = 600;  // of a line
 constexpr int kPhone = 340;          // pixels
 constexpr double kLeft = 50, kRight = 20, kTop = 12, kBottom = 36;
 
-// A coordinate, in tenths of a pixel.
+// A coordinate, in tenths of a pixel. What is far outside of the axes ends at a million pixels.
 std::string at(double v) {
-  const long tenths = std::lround(std::abs(v) * 10);
+  const long tenths = std::lround(std::min(std::abs(v), 1e6) * 10);
   return (v < 0 && tenths != 0 ? "-" : "") + std::to_string(tenths / 10) +
          (tenths % 10 != 0 ? "." + std::to_string(tenths % 10) : "");
 }
@@ -50,6 +50,10 @@ std::string line(const char *kind, double x1, double y1, double x2, double y2) {
                  "");
 }
 
+std::string shown(const Chart &c, double value) {
+  return c.value != nullptr ? c.value(value) : brief(value);
+}
+
 // The places of a series that a line of kMostPoints goes through.
 std::vector<size_t> kept(const Series &s) {
   std::vector<size_t> all;
@@ -77,8 +81,7 @@ class Drawing {
 
   std::string svg() {
     if (!measure()) return "";
-    std::string out = axes();
-    std::string lines;
+    std::string out = axes(), lines;
     for (const Series &s : c_.series) lines += drawn(s);
     // A picture within the picture cuts what is outside of the axes.
     const std::string width = at(right() - kLeft), height = at(bottom() - kTop);
@@ -172,20 +175,17 @@ class Drawing {
         path.append(pen ? "L" : "M").append(at(x(s.x[i]))).append(" ").append(at(y(*s.y[i])));
       pen = is_there;
     }
-    const std::string color = "var(--c" + std::to_string(s.color) + ")";
+    const std::string stroke = color(s.color);
     std::string out = element(
-        "path", {{"d", path}, {"class", "series"}, {"stroke", color}, {"stroke-dasharray", s.dash}},
+        "path",
+        {{"d", path}, {"class", "series"}, {"stroke", stroke}, {"stroke-dasharray", s.dash}},
         element("title", {}, escaped(s.name)));
     for (const auto &[step, value] : s.marks)
       if (std::isfinite(f(value)))
-        out += element("circle",
-                       {{"cx", at(x(step))}, {"cy", at(y(value))}, {"r", "3.2"}, {"stroke", color}},
-                       element("title", {}, escaped(s.name) + ": " + shown(value)));
+        out += element(
+            "circle", {{"cx", at(x(step))}, {"cy", at(y(value))}, {"r", "3.2"}, {"stroke", stroke}},
+            element("title", {}, escaped(s.name) + ": " + shown(c_, value)));
     return out;
-  }
-
-  std::string shown(double value) const {
-    return c_.value != nullptr ? c_.value(value) : brief(value);
   }
 
   const Chart &c_;
@@ -202,13 +202,10 @@ std::string chart(const Chart &c) {
   for (const Series &s : c.series) {
     const auto last =
         std::find_if(s.y.rbegin(), s.y.rend(), [](const auto &v) { return v.has_value(); });
-    const std::string value = last == s.y.rend()   ? "–"
-                              : c.value != nullptr ? c.value(**last)
-                                                   : brief(**last);
-    names += element("span", {},
-                     element("b", {{"style", "color:var(--c" + std::to_string(s.color) + ")"}},
-                             escaped(s.name)) +
-                         " " + value);
+    const std::string value = last == s.y.rend() ? "–" : shown(c, **last);
+    names += element(
+        "span", {},
+        element("b", {{"style", "color:" + color(s.color)}}, escaped(s.name)) + " " + value);
   }
   return desk + Drawing(c, kPhone).svg() +
          element("p", {{"class", "read"}}, "At the end: " + names);

@@ -10,7 +10,7 @@ namespace octavo::html {
 
 struct Series {
   std::string name;
-  int color = 0;          // of style.css, from 0 to 7
+  size_t color = 0;       // a number for html::color
   std::string dash;       // of stroke-dasharray
   std::vector<double> x;  // increasing
   std::vector<std::optional<double>> y;

@@ -25,12 +25,7 @@ std::string recorded(const json &runs) {
         c.is_log = true;
         for (const auto &[key, list] : part(run, kind.c_str()).items()) {
           if (key.rfind(tensor + "/", 0) != 0) continue;
-          Series s{key.substr(tensor.size() + 1),
-                   static_cast<int>((c.series.size() + 2) % 8),
-                   "",
-                   {},
-                   {},
-                   {}};
+          Series s{key.substr(tensor.size() + 1), c.series.size() + 2, "", {}, {}, {}};
           for (size_t i = 1; i < list.size(); ++i)  // no amax is known before the first step
             if (list[i].is_number())
               s.x.push_back(run.at("step")[i].get<double>()),
@@ -54,7 +49,7 @@ std::string recorded(const json &runs) {
 }
 
 std::string casts(const json &runs) {
-  static const std::map<std::string, std::pair<std::string, int>> kKnown = {
+  static const std::map<std::string, std::pair<std::string, size_t>> kKnown = {
       {"x", {"x, inputs", 3}}, {"w", {"w, weights", 2}}, {"dy", {"dy, gradients", 4}}};
   std::string out;
   for (size_t r = 0; r < runs.size(); ++r) {
@@ -71,19 +66,15 @@ std::string casts(const json &runs) {
     Rows rows;
     for (const std::string &name : names) {
       const auto known = kKnown.find(name);
-      const int color = known == kKnown.end() ? 5 : known->second.second;
+      const size_t color = known == kKnown.end() ? 5 : known->second.second;
       const json &of = operands[name], &worst = part(of, "worst");
       const bool has = !worst.empty();
-      rows.push_back(
-          {element(
-               "span",
-               {{"class", "swatch"}, {"style", "background:var(--c" + std::to_string(color) + ")"}},
-               "") +
-               escaped(known == kKnown.end() ? name : known->second.first),
-           has ? decibels(worst.at("db").get<double>()) : kNone,
-           has ? escaped(worst.at("tensor").get<std::string>()) : kNone,
-           has ? grouped(worst.at("step").get<double>()) : kNone, counted(of, "saturated"),
-           counted(of, "underflow"), number(of, "amax") ? brief(*number(of, "amax")) : kNone});
+      rows.push_back({swatch(color) + escaped(known == kKnown.end() ? name : known->second.first),
+                      has ? decibels(worst.at("db").get<double>()) : kNone,
+                      has ? escaped(worst.at("tensor").get<std::string>()) : kNone,
+                      has ? grouped(worst.at("step").get<double>()) : kNone,
+                      counted(of, "saturated"), counted(of, "underflow"),
+                      number(of, "amax") ? brief(*number(of, "amax")) : kNone});
       Series s{name, color, "", steps, values_of(of.at("sqnr_db")), {}};
       for (size_t i = 0; i < s.y.size(); ++i)
         if (s.y[i]) s.marks.emplace_back(s.x[i], *s.y[i]);
@@ -94,8 +85,8 @@ std::string casts(const json &runs) {
         element("p", {{"class", "note"}},
                 "How well codes represent values, in " +
                     grouped(static_cast<double>(steps.size())) +
-                    " sampled steps: the ratio of the squares of a tensor to those of its "
-                    "rounding errors, in decibels, of the worst layer. More is better; a cast "
+                    " sampled steps: the ratio of the squares of a tensor to the squares of "
+                    "its rounding errors, in decibels, of the worst layer. More is better; a cast "
                     "that neither saturates nor underflows has about 31&nbsp;dB in E4M3 and "
                     "25&nbsp;dB in E5M2. Counts are of elements, in all sampled steps.") +
             table({"Operand", "Worst ratio", "In layer", "At step", "Saturated", "Became 0",

@@ -58,6 +58,10 @@ std::string table(const std::vector<std::string> &head,
               element("thead", {}, element("tr", {}, heads)) + element("tbody", {}, body)));
 }
 
+std::string color(size_t number) {
+  return "var(--c" + std::to_string(number % 8) + ")";
+}
+
 std::string folded(std::string_view summary, std::string_view inner, bool is_open) {
   return (is_open ? "<details open>" : "<details>") + element("summary", {}, escaped(summary)) +
          std::string(inner) + "</details>";

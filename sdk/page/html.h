@@ -21,6 +21,9 @@ std::string table(const std::vector<std::string> &head,
                   const std::vector<std::vector<std::string>> &rows,
                   const std::vector<std::string> &classes);
 
+// "var(--c3)": a colour of style.css, which has 8.
+std::string color(size_t number);
+
 // Closed until a reader opens it.
 std::string folded(std::string_view summary, std::string_view inner, bool is_open = false);
 

@@ -16,7 +16,8 @@ std::optional<double> number(const json &of, const char *key) {
 }
 
 std::string text(const json &of, const char *key) {
-  return of.value(key, json("")).is_string() ? of.value(key, "") : "";
+  const auto found = of.find(key);
+  return found != of.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 const json &part(const json &of, const char *key) {
@@ -95,10 +96,13 @@ std::string label(const json &run) {
     if (const size_t at = name.find(prefix); at != std::string::npos) name.erase(at, prefix.size());
   return name;
 }
+std::string swatch(size_t i) {
+  return element("span", {{"class", "swatch"}, {"style", "background:" + color(i)}}, "");
+}
 Series series_of(const json &run, size_t i) {
   static const char *const kDashes[] = {
       "", "", "", "", "6 5", "", "6 5", "2 4"};  // the same line twice shows both colours
-  return {label(run), static_cast<int>(i % 8), kDashes[i % 8], {}, {}, {}};
+  return {label(run), i, kDashes[i % 8], {}, {}, {}};
 }
 
 }  // namespace octavo

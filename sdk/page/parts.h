@@ -29,6 +29,7 @@ void put_points(const nlohmann::json &points, html::Series &series);
 Values smooth(const Values &values);
 
 std::string label(const nlohmann::json &run);
+std::string swatch(size_t color);
 html::Series series_of(const nlohmann::json &run, size_t i);
 
 std::string ratio(double v);

@@ -42,11 +42,7 @@ class Page {
     std::string name;
     for (const char c : runs_[i].at("name").get<std::string>())
       name += escaped(std::string(1, c)) + (c == ':' || c == ',' ? "<wbr>" : "");
-    return element(
-               "span",
-               {{"class", "swatch"}, {"style", "background:var(--c" + std::to_string(i % 8) + ")"}},
-               "") +
-           name;
+    return swatch(i) + name;
   }
   std::vector<std::string> labels() const {
     std::vector<std::string> out;

@@ -93,8 +93,6 @@ class CheckpointLock {
   bool is_held_ = true;
 };
 
-// The files of all ranks in one directory, as one checkpoint.
-//
 // Ranks do not wait for each other here: each writes its file, then looks whether it was the last
 // one. Who finds the files of all ranks, of this run and step, writes the manifest; when two find
 // them at once, both write the same bytes.

@@ -354,14 +354,15 @@ def end(session):
     """A boundary, unless nothing was recorded since the last one, or only by a forward within the step, after it."""
     if session.gather is not None:
         session.gather.is_stale = True
-    since = session.flags.since
-    if not session.has_run() or not (since[BACKWARD] or since[CAPTURED]) and session.step_state.ended_within(
-            ops.calls(session.number, _abi.VERB_END_STEP)):
-        session.step_state.end()
+    state, since = session.step_state, session.flags.since
+    has_trained = since[BACKWARD] or since[CAPTURED]
+    if not session.has_run() or (
+            not has_trained and state.ended_within(ops.calls(session.number, _abi.VERB_END_STEP))):
+        state.end()
         return
-    if not session.step_state.is_combined:
+    if not state.is_combined:
         ddp.before_step(session)
-    session.step_state.end()
+    state.end()
     if session.telemetry is not None:
         session.telemetry.end_step(session)
     session.watch.end_step(session)
