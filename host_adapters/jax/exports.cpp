@@ -28,7 +28,7 @@ octavo_status told(int64_t number, Use use) {
   } catch (const Error &e) {
     return tell(e);
   } catch (const std::exception &) {  // none may cross C
-    return OCTAVO_RESOURCE;
+    return OCTAVO_NO_RESOURCE;
   }
 }
 
@@ -92,7 +92,7 @@ OCTAVO_EXPORT octavo_status octavo_jax_plan(int64_t number, uint32_t world,
         static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(*given);
         return OCTAVO_OK;
       } catch (const std::exception &) {  // none may cross the plugin
-        return OCTAVO_RESOURCE;
+        return OCTAVO_NO_RESOURCE;
       }
     };
     octavo::Host &host = octavo::jax::host();

@@ -227,7 +227,7 @@ ffi::Error guarded(octavo_device device, void *stream, ffi::RemainingArgs args,
   } catch (const Error &e) {
     return failure(e.status(), e.what());
   } catch (const std::exception &e) {  // none may cross C
-    return failure(OCTAVO_RESOURCE, e.what());
+    return failure(OCTAVO_NO_RESOURCE, e.what());
   }
 }
 

@@ -45,7 +45,7 @@ octavo_status parallel_for(void *, int64_t begin, int64_t end, int64_t grain,
     work->run();
     for (int64_t d = work->done; d != parts; d = work->done) work->done.wait(d);
   } catch (const std::bad_alloc &) {
-    return OCTAVO_RESOURCE;
+    return OCTAVO_NO_RESOURCE;
   }
   return OCTAVO_OK;
 }

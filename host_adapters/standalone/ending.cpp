@@ -94,7 +94,7 @@ int ended_by_exception(const char *program) noexcept {
   } catch (const UserError &e) {
     return complain(program, "", e.what(), kExitUser);
   } catch (const octavo::Error &e) {
-    if (e.status() == OCTAVO_RESOURCE) return ended_by_shortage(program, e.what());
+    if (e.status() == OCTAVO_NO_RESOURCE) return ended_by_shortage(program, e.what());
     return complain(program, "internal error: ", e.what(), kExitInternal);
   } catch (const std::bad_alloc &) {
     return ended_by_shortage(program, "out of memory");

@@ -57,7 +57,7 @@ Distributed read_distributed(const std::string &config_path) {
   octavo::Settings settings;
   settings.path(config_path);
   const octavo::Configuration found = octavo::configuration(settings);
-  if (found.status == OCTAVO_RESOURCE)
+  if (found.status == OCTAVO_NO_RESOURCE)
     throw octavo::Error("octavo_settings", found.status, found.diagnostics);
   expect(
       found.status == OCTAVO_OK, config_path, "a configuration that Octavo can read",

@@ -144,7 +144,7 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
   }
   auto *context = new (std::nothrow) Context{host, parallel, level};
   if (context == nullptr) {
-    return report_error(caller, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
+    return report_error(caller, OCTAVO_NO_RESOURCE, "open_device: out of memory for %zu bytes",
                         sizeof(Context));
   }
   *ctx = context;

@@ -15,11 +15,11 @@ constexpr char kRemedy[] =
 octavo_status status_of(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return OCTAVO_OK;
-    case CUBLAS_STATUS_ALLOC_FAILED: return OCTAVO_RESOURCE;
+    case CUBLAS_STATUS_ALLOC_FAILED: return OCTAVO_NO_RESOURCE;
     case CUBLAS_STATUS_INVALID_VALUE: return OCTAVO_INVALID;
     case CUBLAS_STATUS_ARCH_MISMATCH:
     case CUBLAS_STATUS_NOT_SUPPORTED: return OCTAVO_UNSUPPORTED;
-    default: return OCTAVO_DEVICE;
+    default: return OCTAVO_FAILED_DEVICE;
   }
 }
 
@@ -49,7 +49,7 @@ octavo_status open_blas(Context &context, Blas *out) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char *why = dlerror();
-    return report_error(context.caller, OCTAVO_RESOURCE,
+    return report_error(context.caller, OCTAVO_NO_RESOURCE,
                         "gemm: expected the library %s, which multiplies on CUDA devices, but it "
                         "does not open: %s; %s",
                         path, why == nullptr ? "no reason given" : why, kRemedy);
@@ -67,13 +67,13 @@ octavo_status open_blas(Context &context, Blas *out) {
   const size_t version = out->GetVersion == nullptr ? 0 : out->GetVersion();
   if (version < kOldestBlas) {
     dlclose(library);
-    return report_error(context.caller, OCTAVO_VERSION,
+    return report_error(context.caller, OCTAVO_INCOMPATIBLE,
                         "gemm: expected cuBLASLt %zu or later, found version %zu in %s; %s",
                         kOldestBlas, version, path, kRemedy);
   }
   if (missing != nullptr) {
     dlclose(library);
-    return report_error(context.caller, OCTAVO_VERSION,
+    return report_error(context.caller, OCTAVO_INCOMPATIBLE,
                         "gemm: expected the function %s in %s, version %zu, found none; %s",
                         missing, path, version, kRemedy);
   }
@@ -91,7 +91,7 @@ octavo_status checked(Context &context, const Blas &blas, const char *what, cubl
       context.caller, status_of(status), "gemm: %s: cuBLASLt answered %s: %s; %s", what,
       blas.GetStatusName(status), blas.GetStatusString(status), remedy_of(status));
   const cudaError_t later = cudaPeekAtLastError();
-  if (status_of(status) == OCTAVO_DEVICE && later != cudaSuccess)
+  if (status_of(status) == OCTAVO_FAILED_DEVICE && later != cudaSuccess)
     result = checked(context, "gemm", later);
   return result;
 }

@@ -42,8 +42,8 @@ bool is_lasting(cudaError_t error) {
 }
 
 octavo_status status_of(cudaError_t error) {
-  if (error == cudaErrorMemoryAllocation) return OCTAVO_RESOURCE;
-  return error == cudaErrorInvalidValue ? OCTAVO_INVALID : OCTAVO_DEVICE;
+  if (error == cudaErrorMemoryAllocation) return OCTAVO_NO_RESOURCE;
+  return error == cudaErrorInvalidValue ? OCTAVO_INVALID : OCTAVO_FAILED_DEVICE;
 }
 
 octavo_status capability_of(int device, int *capability) {
@@ -53,7 +53,7 @@ octavo_status capability_of(int device, int *capability) {
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   *capability = major * 10 + minor;
-  return error == cudaSuccess ? OCTAVO_OK : OCTAVO_DEVICE;
+  return error == cudaSuccess ? OCTAVO_OK : OCTAVO_FAILED_DEVICE;
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ octavo_status checked(Context &context, const char *verb, cudaError_t error) {
 octavo_status refuse_after_failure(Context &context, const char *verb) {
   const auto error = static_cast<cudaError_t>(context.failed.load(std::memory_order_relaxed));
   if (error == cudaSuccess) return OCTAVO_OK;
-  return report_error(context.caller, OCTAVO_DEVICE,
+  return report_error(context.caller, OCTAVO_FAILED_DEVICE,
                       "%s: not started, since the device failed before with %s: %s; restart the "
                       "process from a checkpoint",
                       verb, cudaGetErrorName(error), cudaGetErrorString(error));
@@ -136,7 +136,7 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
                         OCTAVO_DEVICE_CUDA);
   auto *context = new (std::nothrow) Context;
   if (context == nullptr)
-    return report_error(caller, OCTAVO_RESOURCE, "open_device: out of memory for %zu bytes",
+    return report_error(caller, OCTAVO_NO_RESOURCE, "open_device: out of memory for %zu bytes",
                         sizeof(Context));
   context->caller = caller;
   context->device = device.index;

@@ -71,7 +71,7 @@ DetourText text_of(Detour detour) {
 octavo_status open_state(Context &context) {
   auto *made = new (std::nothrow) GemmState;
   if (made == nullptr)
-    return report_error(context.caller, OCTAVO_RESOURCE, "gemm: out of memory for %zu bytes",
+    return report_error(context.caller, OCTAVO_NO_RESOURCE, "gemm: out of memory for %zu bytes",
                         sizeof(GemmState));
   const octavo_status status =
       context.gemm.is_reference ? octavo_status{OCTAVO_OK} : open_blas(context, &made->blas);

@@ -21,7 +21,7 @@ octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   size_t total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
   return report_error(
-      context.caller, OCTAVO_RESOURCE,
+      context.caller, OCTAVO_NO_RESOURCE,
       "allocate: device %d has no %llu bytes: %zu of %zu are free; end what fills "
       "it (nvidia-smi lists the processes), or train with smaller states or batches",
       context.device, static_cast<unsigned long long>(bytes), free, total);

@@ -21,7 +21,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
       sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN,           OCTAVO_ABI_MAJOR,
       OCTAVO_TARGET_MINOR,   OCTAVO_STR(OCTAVO_PLUGIN_ID), OCTAVO_STR(OCTAVO_PLUGIN_VERSION),
       get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }

@@ -61,7 +61,7 @@ static octavo_status check_session(const octavo_session_desc *desc,
 
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
   octavo_session *s = calloc(1, sizeof *s);
-  if (s == NULL) return reference_refuse(desc->host, OCTAVO_RESOURCE, "out of memory");
+  if (s == NULL) return reference_refuse(desc->host, OCTAVO_NO_RESOURCE, "out of memory");
   OCTAVO_TAKE(s->desc, desc);
   s->desc.options = NULL; /* valid during this call only */
   s->desc.option_count = 0;
@@ -96,7 +96,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return OCTAVO_OK;
   }
   parameter *grown = realloc(s->parameters, (s->parameter_count + 1) * sizeof *grown);
-  if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_RESOURCE, "out of memory");
+  if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_NO_RESOURCE, "out of memory");
   s->parameters = grown;
   OCTAVO_TAKE(grown[s->parameter_count].desc, d);
   *id = s->parameter_count++;
@@ -118,7 +118,7 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d,
     return OCTAVO_OK;
   }
   uint32_t *grown = realloc(s->linears, (s->linear_count + 1) * sizeof *grown);
-  if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_RESOURCE, "out of memory");
+  if (grown == NULL) return reference_refuse(s->desc.host, OCTAVO_NO_RESOURCE, "out of memory");
   s->linears = grown;
   grown[s->linear_count] = d->weight;
   *id = s->linear_count++;
@@ -235,7 +235,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   static const octavo_plugin plugin = {
       sizeof plugin,           OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
       OCTAVO_STR("reference"), OCTAVO_STR("0.1.0"), get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }

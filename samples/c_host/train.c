@@ -53,7 +53,7 @@ void *memory(uint64_t bytes) {
   const uint64_t whole = (bytes / 256 + 1) * 256;
   struct block *block = malloc(sizeof *block);
   if (block != NULL) block->data = aligned_alloc(256, whole);
-  if (block == NULL || block->data == NULL) check(OCTAVO_RESOURCE, "memory");
+  if (block == NULL || block->data == NULL) check(OCTAVO_NO_RESOURCE, "memory");
   pthread_mutex_lock(&blocks_mutex);
   block->next = blocks, blocks = block;
   pthread_mutex_unlock(&blocks_mutex);
@@ -173,7 +173,7 @@ static void keep(struct rank *r, const char *directory, int is_save, uint64_t *a
   }
   if (file != NULL && fclose(file) != 0) is_whole = 0;
   if (!is_whole) perror(path);
-  check(is_whole ? OCTAVO_OK : OCTAVO_RESOURCE, path);
+  check(is_whole ? OCTAVO_OK : OCTAVO_NO_RESOURCE, path);
 }
 /* [/checkpoint] */
 
@@ -280,12 +280,12 @@ int main(int argc, char **argv) {
     make_layer(&r->layers[0], "fc1", kHidden, kInputs, r->rows, 1);
     make_layer(&r->layers[1], "fc2", kOutputs, kHidden, r->rows, 2);
     if (pthread_create(&threads[i], NULL, run_rank, r) != 0)
-      check(OCTAVO_RESOURCE, "pthread_create");
+      check(OCTAVO_NO_RESOURCE, "pthread_create");
   }
   for (int i = 0; i < arguments.ranks; ++i) pthread_join(threads[i], NULL);
   octavo_ranks_close(ranks);
   free_memory();
   const int is_written = fflush(stdout) == 0 && ferror(stdout) == 0;
-  check(is_written ? OCTAVO_OK : OCTAVO_RESOURCE, "writing to standard output");
+  check(is_written ? OCTAVO_OK : OCTAVO_NO_RESOURCE, "writing to standard output");
   return 0;
 }

@@ -93,7 +93,7 @@ static octavo_status fail(const struct device *d, octavo_status code, const char
 static octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
   if (d.type != kDeviceType || d.index < 0 || d.index >= kDevices) return OCTAVO_UNSUPPORTED;
   struct device *opened = malloc(sizeof *opened);
-  if (!opened) return OCTAVO_RESOURCE;
+  if (!opened) return OCTAVO_NO_RESOURCE;
   for (int i = 0; i < 512; ++i)
     decoded[i / 256][i % 256] = decode(i < 256 ? OCTAVO_E4M3FN : OCTAVO_E5M2, (uint8_t)i);
   opened->host = host;
@@ -242,7 +242,7 @@ static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   *out = NULL;
   if (bytes == 0) return OCTAVO_OK;
   *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *out ? OCTAVO_OK : fail(ctx, OCTAVO_RESOURCE, "allocate: no memory");
+  return *out ? OCTAVO_OK : fail(ctx, OCTAVO_NO_RESOURCE, "allocate: no memory");
 }
 static void release(void *ctx, void *data) {
   (void)ctx;
@@ -290,7 +290,7 @@ static const octavo_plugin kPlugin = {.size = sizeof(octavo_plugin),
                                       .get_interface = get_interface};
 
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &kPlugin;
   return OCTAVO_OK;
 }

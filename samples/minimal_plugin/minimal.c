@@ -75,7 +75,7 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
   octavo_session *s = calloc(1, sizeof *s);
-  if (!s) return fail(d, OCTAVO_RESOURCE, "open_session: no memory");
+  if (!s) return fail(d, OCTAVO_NO_RESOURCE, "open_session: no memory");
   OCTAVO_TAKE(s->desc, d); /* a newer host has a longer one, an older host a shorter one */
   *out = s;
   return OCTAVO_OK;
@@ -100,7 +100,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return OCTAVO_OK; /* declined: no id is used up and nothing is kept */
   }
   parameter *grown = realloc(s->parameters, (s->num_parameters + 1) * sizeof *grown);
-  if (!grown) return fail(&s->desc, OCTAVO_RESOURCE, "add_parameter: no memory");
+  if (!grown) return fail(&s->desc, OCTAVO_NO_RESOURCE, "add_parameter: no memory");
   s->parameters = grown;
   grown[s->num_parameters] = (parameter){d->rows, d->cols, d->dtype, d->flags, OCTAVO_NONE};
   *id = s->num_parameters++;
@@ -119,7 +119,7 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
     return OCTAVO_OK;
   }
   uint32_t *grown = realloc(s->linears, (s->num_linears + 1) * sizeof *grown);
-  if (!grown) return fail(&s->desc, OCTAVO_RESOURCE, "add_linear: no memory");
+  if (!grown) return fail(&s->desc, OCTAVO_NO_RESOURCE, "add_linear: no memory");
   s->linears = grown;
   grown[s->num_linears] = d->weight;
   *id = s->num_linears++;
@@ -390,7 +390,7 @@ static const octavo_plugin kPlugin = {
     OCTAVO_STR("minimal"), OCTAVO_STR("1.0.0"), get_interface};
 
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &kPlugin;
   return OCTAVO_OK;
 }

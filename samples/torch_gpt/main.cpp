@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
     gpt::expect_written_output();
     return exit;
   } catch (const octavo::torch::Error &e) {
-    if (e.status() == OCTAVO_RESOURCE) return gpt::ended_by_shortage("torch_gpt", e.what());
+    if (e.status() == OCTAVO_NO_RESOURCE) return gpt::ended_by_shortage("torch_gpt", e.what());
     std::cerr << "torch_gpt: " << e.what() << "\n";
     return gpt::kExitUser;
   } catch (...) {

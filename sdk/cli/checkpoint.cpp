@@ -34,7 +34,7 @@ CheckpointJson text_or_null(const std::string &text) {
 int report(const Failure &f) {
   std::fflush(stdout);
   say_error("error: %s\n", plain(f.text()).c_str());
-  return f.status() == OCTAVO_RESOURCE ? kInternal : kRefused;
+  return f.status() == OCTAVO_NO_RESOURCE ? kInternal : kRefused;
 }
 
 std::string shape_of(const Listed &t) {

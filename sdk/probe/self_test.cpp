@@ -281,7 +281,7 @@ std::string self_test(const LoadedPlugin &plugin, const Voice &voice) {
                                              std::make_unique<octavo_host>(*helper_host())));
     voice.call(concat("add_parameter, add_linear and seal of a float32 weight ", kShape));
     const octavo_status status = layer.describe();
-    if (status == OCTAVO_RESOURCE && layer.slot_bytes() > kMostBytes) throw TooMuch{};
+    if (status == OCTAVO_NO_RESOURCE && layer.slot_bytes() > kMostBytes) throw TooMuch{};
     pass_resource(status, plugin.id + ": describing a layer", Stage::kProbe);
     if (status != OCTAVO_OK) return concat("ended early: describing a layer gave status ", status);
     if (layer.linear == OCTAVO_NONE) {

@@ -64,9 +64,9 @@ std::string shown(const std::string &s) {
 }
 
 std::string status_name(octavo_status status) {
-  static const char *const kNames[] = {"OCTAVO_OK",          "OCTAVO_UNSUPPORTED", "OCTAVO_INVALID",
-                                       "OCTAVO_WRONG_STATE", "OCTAVO_VERSION",     "OCTAVO_DEVICE",
-                                       "OCTAVO_RESOURCE",    "OCTAVO_INTERNAL"};
+  static const char *const kNames[] = {
+      "OCTAVO_OK",           "OCTAVO_UNSUPPORTED",   "OCTAVO_INVALID",     "OCTAVO_WRONG_STATE",
+      "OCTAVO_INCOMPATIBLE", "OCTAVO_FAILED_DEVICE", "OCTAVO_NO_RESOURCE", "OCTAVO_INTERNAL"};
   const bool known = status <= OCTAVO_INTERNAL;
   return text(known ? kNames[status] : "unknown status", " (", status, ")");
 }

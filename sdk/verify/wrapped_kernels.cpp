@@ -70,7 +70,7 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   const int error = wait_for(self.real_.device);  // memory is compared when a verb returns
   if (error == 0) return status;
   self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
-  return OCTAVO_DEVICE;
+  return OCTAVO_FAILED_DEVICE;
 }
 
 WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignment) {

@@ -17,7 +17,7 @@ import schema  # noqa: E402
 GOOD = """#include "octavo/plugin.h"
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   (void)host, (void)out;
-  return OCTAVO_VERSION;
+  return OCTAVO_INCOMPATIBLE;
 }
 """
 HARDENED = ["-Wl,-z,relro,-z,now"]

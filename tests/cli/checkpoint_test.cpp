@@ -125,7 +125,7 @@ TEST_F(CliCheckpoint, verify_as_json) {
   EXPECT_EQ(j["failures"][0]["status"], "OCTAVO_INVALID");
   EXPECT_EQ(j["failures"][1]["file"], "rank-0001-of-0002.safetensors");
   EXPECT_EQ(j["failures"][1]["tensor"], nullptr);
-  EXPECT_EQ(j["failures"][1]["status"], "OCTAVO_RESOURCE");
+  EXPECT_EQ(j["failures"][1]["status"], "OCTAVO_NO_RESOURCE");
   for (const auto &failure : j["failures"])
     EXPECT_THAT(f.err, HasSubstr("error: " + failure["text"].get<std::string>() + "\n"));
   damage(directory + "/manifest.json");

@@ -189,7 +189,7 @@ TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
                    octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID)))
                    ->copy(octavo_run_session_desc(run.get())->kernels_ctx, &y, out.data, sizeof y);
     }
-    std::_Exit(status == OCTAVO_DEVICE ? 7 : 1);
+    std::_Exit(status == OCTAVO_FAILED_DEVICE ? 7 : 1);
   };
   EXPECT_EXIT(quantize_from_the_host(), testing::ExitedWithCode(7), "");
 }

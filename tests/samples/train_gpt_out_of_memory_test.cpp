@@ -126,7 +126,7 @@ class TrainGptHeap : public testing::Test {
       else if (trial.exit_code == kExitUser)  // a file that could not be read or written
         EXPECT_THAT(trial.errors,
                     AllOf(StartsWith("train_gpt: "),
-                          AnyOf(HasSubstr("OCTAVO_RESOURCE"), HasSubstr(std::strerror(ENOMEM)))))
+                          AnyOf(HasSubstr("OCTAVO_NO_RESOURCE"), HasSubstr(std::strerror(ENOMEM)))))
             << where;
       else
         EXPECT_THAT(trial.errors,

@@ -160,11 +160,11 @@ static octavo_status check_session(const octavo_session_desc *desc,
 }
 
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
-  if (IS(OPEN_FAILS)) return OCTAVO_RESOURCE;
+  if (IS(OPEN_FAILS)) return OCTAVO_NO_RESOURCE;
   if (IS(OPEN_NULL)) return OCTAVO_OK;
-  if (IS(OPEN_FORKS) && fork() == 0) return OCTAVO_RESOURCE;
+  if (IS(OPEN_FORKS) && fork() == 0) return OCTAVO_NO_RESOURCE;
   octavo_session *s = calloc(1, sizeof(octavo_session));
-  if (s == NULL) return OCTAVO_RESOURCE;
+  if (s == NULL) return OCTAVO_NO_RESOURCE;
   s->host = desc->host;
   *out = s;
   return OCTAVO_OK;
@@ -184,7 +184,7 @@ static void accept(octavo_verdict *v) {
 
 static octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d,
                                    octavo_verdict *v, uint32_t *id) {
-  if (s->parameter_count == CAPACITY) return OCTAVO_RESOURCE;
+  if (s->parameter_count == CAPACITY) return OCTAVO_NO_RESOURCE;
   accept(v);
   if (v->decision == OCTAVO_DECLINE) return OCTAVO_OK;
   s->parameters[s->parameter_count] = *d;
@@ -194,7 +194,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
 
 static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, octavo_verdict *v,
                                 uint32_t *id) {
-  if (s->linear_count == CAPACITY || d->name.size > NAME) return OCTAVO_RESOURCE;
+  if (s->linear_count == CAPACITY || d->name.size > NAME) return OCTAVO_NO_RESOURCE;
   if (d->option_count > 0) say_options(s->host, d->options, d->option_count);
   const uint32_t l = s->linear_count++;
   s->weights[l] = d->weight;

@@ -57,7 +57,7 @@ TEST_F(OpenCage, an_unknown_role_and_granularity_are_kept) {
 INSTANTIATE_TEST_SUITE_P(
     All, ZooSeal,
     testing::Values(
-        BadSeal{"seal_fails", OCTAVO_RESOURCE, "seal failed with status 6"},
+        BadSeal{"seal_fails", OCTAVO_NO_RESOURCE, "seal failed with status 6"},
         BadSeal{"slot_access", OCTAVO_INTERNAL,
                 "seal failed: slot 3 \"weight_cache\": access 9 is not known to this host, which "
                 "could not call correctly"},

@@ -88,7 +88,7 @@ TEST_F(ZooSetup, parameter_with_an_unknown_decision) {
 
 TEST_F(ZooSetup, open_session_fails) {
   put("open_fails");
-  expect_open_fails(OCTAVO_RESOURCE,
+  expect_open_fails(OCTAVO_NO_RESOURCE,
                     "backend fake accepted the session and then failed to open it: status 6");
 }
 

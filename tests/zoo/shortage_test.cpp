@@ -57,7 +57,7 @@ TEST_F(ZooShortage, too_few_descriptors_never_fall_back) {
       EXPECT_EQ(text_of(octavo_run_backend_id(run.get())), "fake") << limit;
       break;
     }
-    ASSERT_EQ(status, OCTAVO_RESOURCE) << limit << ": " << error();
+    ASSERT_EQ(status, OCTAVO_NO_RESOURCE) << limit << ": " << error();
     EXPECT_THAT(error(), HasSubstr("Too many open files")) << limit;
     ++short_of;
   }
@@ -70,7 +70,7 @@ TEST_F(ZooShortage, helper_that_is_killed_before_the_plugin_is_opened) {
   put("good");
   help_with("#!/bin/sh\nkill -9 $$\n");
   for (int twice = 0; twice < 2; ++twice) {
-    EXPECT_EQ(open(), OCTAVO_RESOURCE);
+    EXPECT_EQ(open(), OCTAVO_NO_RESOURCE);
     EXPECT_EQ(error(), library() +
                            ": cannot be tried first: the process that tries it ended by signal 9 "
                            "(SIGKILL), before it opened the plugin; nothing was chosen in its "
@@ -83,7 +83,7 @@ TEST_F(ZooShortage, helper_that_is_late_before_the_plugin_is_opened) {
   put("good");
   help_with("#!/bin/sh\nsleep 30\n");
   timeout_ms = 300;
-  EXPECT_EQ(open(), OCTAVO_RESOURCE);
+  EXPECT_EQ(open(), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(error(), HasSubstr("the process that tries it did not end within 300 ms, before it "
                                  "opened the plugin; "));
   EXPECT_THAT(error(), EndsWith("give it more time: set plugins.probe_timeout_ms above 300, or try "
@@ -94,7 +94,7 @@ TEST_F(ZooShortage, helper_that_is_missing) {
   put("good");
   Environment outer;
   outer.set("OCTAVO_PROBE_HELPER", dir / "none");
-  EXPECT_EQ(open(), OCTAVO_RESOURCE);
+  EXPECT_EQ(open(), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(error(), StartsWith(library() +
                                   ": cannot be tried first, the program octavo-probe is missing; "
                                   "looked for " +
@@ -106,7 +106,7 @@ TEST_F(ZooShortage, helper_that_is_missing) {
 TEST_F(ZooShortage, helper_that_is_no_program) {
   put("good");
   help_with("no program\n");
-  EXPECT_EQ(open(), OCTAVO_RESOURCE);
+  EXPECT_EQ(open(), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(error(), HasSubstr("cannot be started: Exec format error"));
 }
 
@@ -117,7 +117,7 @@ TEST_F(ZooShortage, explain_says_what_is_short) {
   Request wish;
   wish.set("fp8.backend", "fake").set("plugins.trust", "dev").plugins(dir / "plugins");
   std::string out;
-  EXPECT_EQ(wish.print(octavo_explain, "text", out), OCTAVO_RESOURCE);
+  EXPECT_EQ(wish.print(octavo_explain, "text", out), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(out, HasSubstr("probe decline: " + library() + ": cannot be tried first: "));
   EXPECT_THAT(out, HasSubstr("reason: resource, see docs/reasons/resource.md"));
 }

@@ -27,7 +27,7 @@ octavo_status guarded(const Caller &caller, const char *verb, Body &&body) {
   try {
     return body();
   } catch (const std::exception &e) {
-    return report_error(caller, OCTAVO_RESOURCE, "%s: %s", verb, e.what());
+    return report_error(caller, OCTAVO_NO_RESOURCE, "%s: %s", verb, e.what());
   }
 }
 

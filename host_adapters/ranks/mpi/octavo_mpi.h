@@ -12,9 +12,9 @@
  * Waiting: operations are MPI's nonblocking ones, asked until they end. `stream` is ignored; a call
  * returns when its result is there. An operation that takes longer than the deadline, a process of
  * this machine that ended (asked of the kernel, within 50 ms), an error of MPI and octavo_mpi_abort
- * of any rank are failures: OCTAVO_DEVICE, the other ranks get a message, and every later call
- * answers OCTAVO_DEVICE at once. The communicator is of no use then, and MPI must not be finalized:
- * end the process.
+ * of any rank are failures: OCTAVO_FAILED_DEVICE, the other ranks get a message, and every later
+ * call answers OCTAVO_FAILED_DEVICE at once. The communicator is of no use then, and MPI must not
+ * be finalized: end the process.
  *
  * Threads: calls through the table come from one thread at a time per communicator, any thread; a
  * second one at the same time gets OCTAVO_WRONG_STATE. octavo_mpi_check and octavo_mpi_abort are
@@ -49,15 +49,16 @@ typedef struct octavo_mpi_desc {
 /* Every rank, at the same time. Where MPI is not initialized, it is: by a process that a launcher
  * such as mpirun started, with MPI_THREAD_MULTIPLE, and close finalizes it. OCTAVO_WRONG_STATE: no
  * launcher, or MPI was finalized; OCTAVO_UNSUPPORTED: its thread level is too low; OCTAVO_INVALID:
- * the desc, or ranks with different scratch_bytes; OCTAVO_RESOURCE: no memory; OCTAVO_DEVICE: MPI
- * or another rank failed, or the deadline passed. */
+ * the desc, or ranks with different scratch_bytes; OCTAVO_NO_RESOURCE: no memory;
+ * OCTAVO_FAILED_DEVICE: MPI or another rank failed, or the deadline passed. */
 OCTAVO_EXPORT octavo_status octavo_mpi_open(const octavo_mpi_desc *desc,
                                             octavo_mpi **out) OCTAVO_PHASE_SETUP;
 /* The same address until close. Null for null. */
 OCTAVO_EXPORT const octavo_collective *octavo_mpi_collective(octavo_mpi *c);
 /* OCTAVO_NONE for null. */
 OCTAVO_EXPORT uint32_t octavo_mpi_rank(const octavo_mpi *c);
-/* OCTAVO_OK, or OCTAVO_DEVICE once the communicator has failed or was aborted; waits for nothing.
+/* OCTAVO_OK, or OCTAVO_FAILED_DEVICE once the communicator has failed or was aborted; waits for
+ * nothing.
  */
 OCTAVO_EXPORT octavo_status octavo_mpi_check(octavo_mpi *c) OCTAVO_THREAD_ANY;
 /* Ends what this rank waits for, and tells the other ranks, which leave what they wait for. */

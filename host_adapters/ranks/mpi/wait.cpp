@@ -107,10 +107,10 @@ octavo_status Communicator::fail(const char *format, ...) {
   va_end(arguments);
   const bool is_first = !has_failed();
   keep_failure(text);
-  if (is_first) report_error(caller_, OCTAVO_DEVICE, "%s", text);
+  if (is_first) report_error(caller_, OCTAVO_FAILED_DEVICE, "%s", text);
   const std::lock_guard lock(mutex_);
   if (is_first && !was_told_) tell_others();
-  return OCTAVO_DEVICE;
+  return OCTAVO_FAILED_DEVICE;
 }
 
 octavo_status Communicator::fail_mpi(const char *verb, int code) {
@@ -130,7 +130,7 @@ octavo_status Communicator::refuse_after_failure(const char *verb) {
     first = failure_;
   }
   return report_error(
-      caller_, OCTAVO_DEVICE,
+      caller_, OCTAVO_FAILED_DEVICE,
       "%s: not carried out, since the communicator of rank %u of %u has failed (%s); "
       "start all ranks again",
       verb, rank_, world_, first.c_str());

@@ -31,9 +31,9 @@ octavo_status guarded(const Caller &caller, const char *verb, Body &&body) {
   try {
     return body();
   } catch (const std::bad_alloc &) {
-    return report_error(caller, OCTAVO_RESOURCE, "%s: out of memory on the host", verb);
+    return report_error(caller, OCTAVO_NO_RESOURCE, "%s: out of memory on the host", verb);
   } catch (const std::exception &e) {
-    return report_error(caller, OCTAVO_RESOURCE, "%s: %s", verb, e.what());
+    return report_error(caller, OCTAVO_NO_RESOURCE, "%s: %s", verb, e.what());
   }
 }
 

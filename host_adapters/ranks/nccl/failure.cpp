@@ -50,7 +50,7 @@ octavo_status Communicator::refuse_after_failure(const char *verb, const char *f
     first = failure_;
   }
   return report_error(
-      caller_, OCTAVO_DEVICE,
+      caller_, OCTAVO_FAILED_DEVICE,
       "%s: %s, since the communicator of rank %u of %u has failed (%s); close it, and open one on "
       "every rank with a new id",
       verb, fate, rank_, world_, first.c_str());
@@ -72,7 +72,7 @@ octavo_status Communicator::fail_nccl(const char *verb, const char *function, Re
 
 octavo_status Communicator::fail_cuda(const char *verb, cudaError_t error) {
   cudaGetLastError(); /* one that is not lasting is forgotten */
-  return fail(error == cudaErrorMemoryAllocation ? OCTAVO_RESOURCE : OCTAVO_DEVICE,
+  return fail(error == cudaErrorMemoryAllocation ? OCTAVO_NO_RESOURCE : OCTAVO_FAILED_DEVICE,
               "%s: rank %u of %u: CUDA answered %s: %s on device %d", verb, rank_, world_,
               cudaGetErrorName(error), cudaGetErrorString(error), device_);
 }
@@ -82,7 +82,7 @@ octavo_status Communicator::fail_deadline(const char *verb, uint64_t bytes) {
   if (bytes != 0)
     std::snprintf(size, sizeof(size), " of %llu bytes", static_cast<unsigned long long>(bytes));
   return fail(
-      OCTAVO_DEVICE,
+      OCTAVO_FAILED_DEVICE,
       "%s%s: rank %u of %u: expected an end within %lld ms, found it pending: another rank "
       "is gone, or its calls differ from this rank's; end the job or open the communicators "
       "again",
@@ -115,7 +115,7 @@ octavo_status Communicator::check() {
   if (has_failed()) return refuse_after_failure("octavo_nccl_check");
   Lock lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) look(); /* else a call is in NCCL, and asks itself */
-  return has_failed() ? OCTAVO_DEVICE : OCTAVO_OK;
+  return has_failed() ? OCTAVO_FAILED_DEVICE : OCTAVO_OK;
 }
 
 void Communicator::abort() {

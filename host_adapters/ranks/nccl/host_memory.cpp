@@ -11,7 +11,7 @@ octavo_status Communicator::Staged::grow(uint64_t wanted) {
   cudaFree(data);
   data = nullptr;
   bytes = 0;
-  if (cudaMalloc(&data, wanted) != cudaSuccess) return OCTAVO_RESOURCE;
+  if (cudaMalloc(&data, wanted) != cudaSuccess) return OCTAVO_NO_RESOURCE;
   bytes = wanted;
   return OCTAVO_OK;
 }

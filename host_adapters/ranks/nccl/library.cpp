@@ -52,7 +52,7 @@ octavo_status check_version(const Caller &caller, const char *verb, const char *
   /* Until 2.8 a version was 1000 * major + 100 * minor + patch. */
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
-  return report_error(caller, OCTAVO_VERSION,
+  return report_error(caller, OCTAVO_INCOMPATIBLE,
                       "%s: %s: expected NCCL 2.14 or later of major 2, found %d.%d.%d%s; %s", verb,
                       path, major, minor, version % 100,
                       get_version == nullptr ? ", without ncclGetVersion"
@@ -80,7 +80,7 @@ octavo_status find_library(const Caller &caller, const char *verb, octavo_str pa
   void *handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char *reason = dlerror();
-    return report_error(caller, OCTAVO_RESOURCE,
+    return report_error(caller, OCTAVO_NO_RESOURCE,
                         "%s: %s: expected NCCL 2.14 or later of major 2, found none (%s); %s", verb,
                         name.c_str(), reason == nullptr ? "no reason given" : reason, kRemedy);
   }
@@ -90,7 +90,7 @@ octavo_status find_library(const Caller &caller, const char *verb, octavo_str pa
       check_version(caller, verb, name.c_str(), library.functions.GetVersion);
   if (status != OCTAVO_OK) return status;
   if (missing != nullptr)
-    return report_error(caller, OCTAVO_VERSION,
+    return report_error(caller, OCTAVO_INCOMPATIBLE,
                         "%s: %s: expected the function %s, found none: it is not a whole NCCL; %s",
                         verb, name.c_str(), missing, kRemedy);
   libraries->push_back(library);
@@ -101,7 +101,7 @@ octavo_status find_library(const Caller &caller, const char *verb, octavo_str pa
 octavo_status status_of(Result result) {
   switch (result) {
     case kSuccess: return OCTAVO_OK;
-    case kSystemError: return OCTAVO_RESOURCE;
+    case kSystemError: return OCTAVO_NO_RESOURCE;
     case kInternalError: return OCTAVO_INTERNAL;
     case kInvalidArgument:
     case kInvalidUsage: return OCTAVO_INVALID;
@@ -109,7 +109,7 @@ octavo_status status_of(Result result) {
     case kUnhandledCudaError:
     case kRemoteError: break;
   }
-  return OCTAVO_DEVICE; /* also what later versions add */
+  return OCTAVO_FAILED_DEVICE; /* also what later versions add */
 }
 
 const char *name_of(Result result) {

@@ -7,8 +7,9 @@
 namespace octavo::cuda::nccl {
 
 /* The functions of the library at `path`, or of libnccl.so.2 when it is empty; opened once and
- * never closed. On failure the text went to the host: OCTAVO_RESOURCE when there is no such
- * library, OCTAVO_VERSION when it is not one of 2.14 or later of major 2, or lacks a function. */
+ * never closed. On failure the text went to the host: OCTAVO_NO_RESOURCE when there is no such
+ * library, OCTAVO_INCOMPATIBLE when it is not one of 2.14 or later of major 2, or lacks a function.
+ */
 octavo_status find_library(const Caller &caller, const char *verb, octavo_str path,
                            const Functions **out);
 

@@ -13,10 +13,11 @@
  *
  * Failures: a thread of the library asks NCCL for asynchronous errors and watches the deadline.
  * After the first failure the communicator is aborted, streams that wait for it go on with
- * undefined results, and every later call answers OCTAVO_DEVICE at once. So: after synchronising,
- * and before results are used for good (end_step, a checkpoint), ask octavo_nccl_check. A call that
- * is refused for its arguments (OCTAVO_INVALID, OCTAVO_UNSUPPORTED) has enqueued nothing; the other
- * ranks wait for this one until their deadline, unless it calls octavo_nccl_abort.
+ * undefined results, and every later call answers OCTAVO_FAILED_DEVICE at once. So: after
+ * synchronising, and before results are used for good (end_step, a checkpoint), ask
+ * octavo_nccl_check. A call that is refused for its arguments (OCTAVO_INVALID, OCTAVO_UNSUPPORTED)
+ * has enqueued nothing; the other ranks wait for this one until their deadline, unless it calls
+ * octavo_nccl_abort.
  *
  * Threads: calls through the table come from one thread at a time per communicator, any thread;
  * octavo_nccl_check and octavo_nccl_abort are THREAD_ANY; open and close run alone.
@@ -60,9 +61,10 @@ typedef struct octavo_nccl_desc {
 OCTAVO_EXPORT octavo_status octavo_nccl_get_id(const octavo_host *host, octavo_str library,
                                                octavo_nccl_id *out)
     OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-/* Every rank, at the same time. OCTAVO_RESOURCE: no NCCL, or no memory; OCTAVO_VERSION: a NCCL that
- * is too old, too new, or lacks a function; OCTAVO_DEVICE: CUDA, NCCL or another rank failed, or
- * the deadline passed; OCTAVO_INVALID: the desc, or ranks with different scratch_bytes. */
+/* Every rank, at the same time. OCTAVO_NO_RESOURCE: no NCCL, or no memory; OCTAVO_INCOMPATIBLE: a
+ * NCCL that is too old, too new, or lacks a function; OCTAVO_FAILED_DEVICE: CUDA, NCCL or another
+ * rank failed, or the deadline passed; OCTAVO_INVALID: the desc, or ranks with different
+ * scratch_bytes. */
 OCTAVO_EXPORT octavo_status octavo_nccl_open(const octavo_nccl_desc *desc,
                                              octavo_nccl **out) OCTAVO_PHASE_SETUP;
 /* The same address until close. Null for null. */
@@ -70,8 +72,8 @@ OCTAVO_EXPORT const octavo_collective *octavo_nccl_collective(octavo_nccl *c);
 /* The same ranks for operands in CPU memory, such as losses and norms: they go through memory of
  * the device, `stream` is ignored, and a call returns when its result is there. */
 OCTAVO_EXPORT const octavo_collective *octavo_nccl_host_collective(octavo_nccl *c);
-/* OCTAVO_OK, or OCTAVO_DEVICE once the communicator has failed or was aborted; asks NCCL, waits for
- * nothing. */
+/* OCTAVO_OK, or OCTAVO_FAILED_DEVICE once the communicator has failed or was aborted; asks NCCL,
+ * waits for nothing. */
 OCTAVO_EXPORT octavo_status octavo_nccl_check(octavo_nccl *c) OCTAVO_THREAD_ANY;
 /* Ends what is pending on this rank; the others notice by an error of NCCL or by their deadline. */
 OCTAVO_EXPORT void octavo_nccl_abort(octavo_nccl *c) OCTAVO_THREAD_ANY;

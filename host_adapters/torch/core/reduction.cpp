@@ -16,7 +16,7 @@ octavo_status take(void *ctx, const octavo_gradient_stage *given) {
   try {
     static_cast<std::vector<octavo_gradient_stage> *>(ctx)->push_back(stage);
   } catch (const std::bad_alloc &) {
-    return OCTAVO_RESOURCE;  // no exception crosses the plugin
+    return OCTAVO_NO_RESOURCE;  // no exception crosses the plugin
   }
   return OCTAVO_OK;
 }
@@ -57,7 +57,7 @@ octavo_status plan_reduction(const Entry &e, const uint32_t *parameters, uint64_
     if (status == OCTAVO_OK) *out = std::move(found);
     return status;
   } catch (const std::bad_alloc &) {
-    return OCTAVO_RESOURCE;
+    return OCTAVO_NO_RESOURCE;
   }
 }
 

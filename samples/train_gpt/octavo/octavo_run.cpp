@@ -36,7 +36,7 @@ octavo::Run open_run(const RunSpec &spec, const std::string &config_path, Octavo
     octavo::Run run(settings, &host);
     if (run.precision() != "fp16") return run;
   } catch (const octavo::Error &e) {
-    if (e.status() == OCTAVO_RESOURCE) throw;
+    if (e.status() == OCTAVO_NO_RESOURCE) throw;
     const std::string words = said(e.diagnostics());
     throw UserError("--run " + spec.name,
                     "fp32, bf16, config, or an FP8 backend that Octavo can open here",

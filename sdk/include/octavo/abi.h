@@ -63,7 +63,7 @@
 
 /* Identifies these headers until ABI 1.0 is released, for display: the candidate, whose number is
  * also in OCTAVO_PLUGIN_SYMBOL, and a hash of all declarations. */
-#define OCTAVO_ABI_HEADERS "rc4-5540c43f"
+#define OCTAVO_ABI_HEADERS "rc4-410fa07e"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -150,13 +150,13 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  * returns. */
 typedef uint32_t octavo_status;
 #define OCTAVO_OK 0u
-#define OCTAVO_UNSUPPORTED 1u /* valid, but not supported by this implementation */
-#define OCTAVO_INVALID 2u     /* malformed argument: value, shape, type, or an unexpected null */
-#define OCTAVO_WRONG_STATE 3u /* valid call at the wrong time, or on a closed handle */
-#define OCTAVO_VERSION 4u     /* incompatible versions */
-#define OCTAVO_DEVICE 5u      /* the device or its driver failed */
-#define OCTAVO_RESOURCE 6u    /* memory, a file or another resource is missing or exhausted */
-#define OCTAVO_INTERNAL 7u    /* a bug in the implementation */
+#define OCTAVO_UNSUPPORTED 1u   /* valid, but not supported by this implementation */
+#define OCTAVO_INVALID 2u       /* malformed argument: value, shape, type, or an unexpected null */
+#define OCTAVO_WRONG_STATE 3u   /* valid call at the wrong time, or on a closed handle */
+#define OCTAVO_INCOMPATIBLE 4u  /* incompatible versions */
+#define OCTAVO_FAILED_DEVICE 5u /* the device or its driver failed */
+#define OCTAVO_NO_RESOURCE 6u   /* memory, a file or another resource is missing or exhausted */
+#define OCTAVO_INTERNAL 7u      /* a bug in the implementation */
 
 /* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. liboctavo reads
  * at most 4096 bytes of a plugin's text: of a longer one it shows the size only. It shows control

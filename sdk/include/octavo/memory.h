@@ -16,7 +16,7 @@ typedef struct octavo_memory {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_MEMORY */
   /* Allocates `bytes` bytes of uninitialized device memory, aligned to 256. *out is null if `bytes`
-   * is 0. Free it with release. Returns OCTAVO_RESOURCE if there is not enough memory. */
+   * is 0. Free it with release. Returns OCTAVO_NO_RESOURCE if there is not enough memory. */
   octavo_status (*allocate)(void *ctx, uint64_t bytes,
                             void **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Frees memory from allocate; `data` may be null. No queued work may still use it. */
@@ -26,8 +26,8 @@ typedef struct octavo_memory {
    * complete on return. */
   octavo_status (*copy)(void *ctx, void *to, const void *from,
                         uint64_t bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Waits for all work queued on any stream of the device. Returns OCTAVO_DEVICE if any of it
-   * failed. */
+  /* Waits for all work queued on any stream of the device. Returns OCTAVO_FAILED_DEVICE if any of
+   * it failed. */
   octavo_status (*synchronize)(void *ctx) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 } octavo_memory;
 

@@ -238,7 +238,7 @@ OCTAVO_EXPORT octavo_status octavo_store_over(const octavo_run *r, void *const *
  * octavo_store_save is called on every rank with the same `step`, which is the host's count. It
  * creates the directory. Files are replaced atomically. Returns OCTAVO_WRONG_STATE if the directory
  * contains ranks of another world, or if octavo_store_extend was not called after a seal, and
- * OCTAVO_RESOURCE if writing fails. */
+ * OCTAVO_NO_RESOURCE if writing fails. */
 OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str directory,
                                               uint64_t step);
 /* octavo_store_load restores a checkpoint into a store of the same model, backend and options, on
@@ -246,9 +246,9 @@ OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str 
  * part of a checkpoint are set to their initial values, so the store is as it was after `step`.
  * Call quantize_weight for every weight afterwards. `step` may be null. On failure the store is
  * unchanged. Returns OCTAVO_INVALID for a damaged file, ranks of different worlds or steps, or
- * another backend, option, model or label; OCTAVO_VERSION for a newer schema; OCTAVO_RESOURCE if a
- * file is missing or unreadable; OCTAVO_WRONG_STATE if octavo_store_extend was not called after a
- * seal. */
+ * another backend, option, model or label; OCTAVO_INCOMPATIBLE for a newer schema;
+ * OCTAVO_NO_RESOURCE if a file is missing or unreadable; OCTAVO_WRONG_STATE if octavo_store_extend
+ * was not called after a seal. */
 OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
                                               uint64_t *step);
 
@@ -299,8 +299,8 @@ typedef struct octavo_ranks octavo_ranks;
 OCTAVO_EXPORT octavo_status octavo_ranks_open(uint32_t world, octavo_ranks **out);
 /* The collectives of one rank; null if rank >= world. */
 OCTAVO_EXPORT const octavo_collective *octavo_ranks_collective(octavo_ranks *r, uint32_t rank);
-/* Makes all pending and later collectives return OCTAVO_DEVICE. A rank that fails calls it so that
- * the others do not block. THREAD_ANY. */
+/* Makes all pending and later collectives return OCTAVO_FAILED_DEVICE. A rank that fails calls it
+ * so that the others do not block. THREAD_ANY. */
 OCTAVO_EXPORT void octavo_ranks_abort(octavo_ranks *r);
 OCTAVO_EXPORT void octavo_ranks_close(octavo_ranks *r);
 

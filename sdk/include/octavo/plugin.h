@@ -36,7 +36,7 @@ typedef struct octavo_plugin {
 /* Returns the plugin's static table in *out. May be called repeatedly and concurrently; the result
  * is always the same table. There is no init and no shutdown function, because all resources of a
  * plugin belong to its sessions. The plugin may keep `host`, but a session reports through
- * octavo_session_desc.host. Returns OCTAVO_VERSION if OCTAVO_HOST_FITS is 0. */
+ * octavo_session_desc.host. Returns OCTAVO_INCOMPATIBLE if OCTAVO_HOST_FITS is 0. */
 OCTAVO_EXPORT octavo_status octavo_plugin_query_1(
     const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 

@@ -42,7 +42,7 @@ uint64_t HandleTable::open(void *object) {
     e.handle.store(handle, std::memory_order_release);
     return handle;
   }
-  throw Failure(OCTAVO_RESOURCE, "octavo", "expected at most ", places_,
+  throw Failure(OCTAVO_NO_RESOURCE, "octavo", "expected at most ", places_,
                 " open objects of one kind, found more; close those that are no longer used");
 }
 

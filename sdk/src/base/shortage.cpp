@@ -88,8 +88,8 @@ bool names_verdict(std::string_view words) {
 }
 
 void pass_resource(octavo_status status, const std::string &who, Stage stage) {
-  if (status == OCTAVO_RESOURCE)
-    throw Shortage(who + ": memory or another resource is short (OCTAVO_RESOURCE)",
+  if (status == OCTAVO_NO_RESOURCE)
+    throw Shortage(who + ": memory or another resource is short (OCTAVO_NO_RESOURCE)",
                    "see the messages of the plugin before this one", stage);
 }
 

@@ -1,6 +1,6 @@
 // Shortage: a check that could not be made. It says nothing about what was to be checked, so it is
-// no verdict: it ends the call with OCTAVO_RESOURCE, nothing falls back, nothing is remembered. An
-// error of the system is one unless is_verdict lists it.
+// no verdict: it ends the call with OCTAVO_NO_RESOURCE, nothing falls back, nothing is remembered.
+// An error of the system is one unless is_verdict lists it.
 #pragma once
 
 #include <exception>
@@ -60,8 +60,8 @@ bool names_verdict(std::string_view words);
 inline constexpr const char *kMakeRoom =
     "free memory and close files, or raise the limits on them (ulimit -v, ulimit -n)";
 
-// Throws a Shortage when a function of a plugin answered OCTAVO_RESOURCE; returns otherwise. `who`
-// names plugin and function.
+// Throws a Shortage when a function of a plugin answered OCTAVO_NO_RESOURCE; returns otherwise.
+// `who` names plugin and function.
 void pass_resource(octavo_status status, const std::string &who, Stage stage);
 
 // Returns when `error` is a verdict; throws a Shortage otherwise.

@@ -36,9 +36,9 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
   } catch (const Failure &f) {
     return tell(host, f.status(), f.domain(), [&] { return std::string_view(f.text()); });
   } catch (const Shortage &s) {
-    return tell(host, OCTAVO_RESOURCE, "octavo.resource", [&] { return s.message(); });
+    return tell(host, OCTAVO_NO_RESOURCE, "octavo.resource", [&] { return s.message(); });
   } catch (const std::bad_alloc &) {
-    return tell(host, OCTAVO_RESOURCE, "octavo", [] { return "out of memory"; });
+    return tell(host, OCTAVO_NO_RESOURCE, "octavo", [] { return "out of memory"; });
   } catch (const std::exception &e) {
     return tell(host, OCTAVO_INTERNAL, "octavo", [&] { return take_words(e.what()); });
   } catch (...) {
@@ -49,14 +49,14 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
 }
 
 // Calls into a plugin. An exception out of it, which the contract forbids, becomes OCTAVO_INTERNAL,
-// or OCTAVO_RESOURCE for std::bad_alloc, and `words`, which begin with a separator.
+// or OCTAVO_NO_RESOURCE for std::bad_alloc, and `words`, which begin with a separator.
 template <typename Call>
 octavo_status call_plugin(std::string *words, Call &&call) {
   try {
     return std::forward<Call>(call)();
   } catch (const std::bad_alloc &) {
     *words = ", it threw std::bad_alloc";
-    return OCTAVO_RESOURCE;
+    return OCTAVO_NO_RESOURCE;
   } catch (const std::exception &e) {
     *words = std::string(", it threw an exception: ") + take_words(e.what());
   } catch (...) {

@@ -100,8 +100,8 @@ std::string sealed(const CheckpointHeader &header, const std::string &path) {
 }  // namespace
 
 void fail_call(const std::string &path, const char *expected, int reason, const char *remedy) {
-  fail_checkpoint(OCTAVO_RESOURCE, path, "expected ", expected, ", found: ", std::strerror(reason),
-                  "; ", remedy);
+  fail_checkpoint(OCTAVO_NO_RESOURCE, path, "expected ", expected,
+                  ", found: ", std::strerror(reason), "; ", remedy);
 }
 
 void check_created(const Draft &draft) {
@@ -237,7 +237,7 @@ void CheckpointFile::read_at(uint64_t offset, void *to, uint64_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_call(path_, kReadable, errno, kCheckPath);
     if (got == 0)
-      fail_checkpoint(OCTAVO_RESOURCE, path_, "expected ", bytes, " more bytes, found the end; ",
+      fail_checkpoint(OCTAVO_NO_RESOURCE, path_, "expected ", bytes, " more bytes, found the end; ",
                       "the file became shorter while it was read: load again");
     next += got;
     offset += static_cast<uint64_t>(got);

@@ -24,12 +24,12 @@ constexpr uint64_t kPieceBytes = 1 << 18;
 // there is enough to do, on others. An exception of one comes out when all have ended.
 void work_on_tensors(const std::vector<uint64_t> &bytes, const std::function<void(size_t)> &work);
 
-// Throws Failure(OCTAVO_RESOURCE) about a call that failed with `reason`, an errno.
+// Throws Failure(OCTAVO_NO_RESOURCE) about a call that failed with `reason`, an errno.
 [[noreturn]] void fail_call(const std::string &path, const char *expected, int reason,
                             const char *remedy);
 inline constexpr char kCheckPath[] = "check the path and its permissions";
 
-// The steps of a draft that becomes a file of a checkpoint. They throw Failure(OCTAVO_RESOURCE).
+// The steps of a draft that becomes a file of a checkpoint. They throw Failure(OCTAVO_NO_RESOURCE).
 void check_created(const Draft &draft);
 [[noreturn]] void fail_write(const Draft &draft, int reason);
 // Its bytes and its name, `path`, are on disk afterwards.
@@ -37,16 +37,16 @@ void put_in_place(Draft &draft, const std::string &path);
 
 // Writes the tensors of a laid out header; `data` holds the address of each one's bytes. Adds the
 // hashes, of the kind that its schema says. The file appears under its name complete and on disk;
-// until then the old one, if any, stays as it is. Throws Failure(OCTAVO_RESOURCE) where the system
-// refuses.
+// until then the old one, if any, stays as it is. Throws Failure(OCTAVO_NO_RESOURCE) where the
+// system refuses.
 void write_checkpoint_file(const std::string &path, CheckpointHeader header,
                            const std::map<std::string, const void *> &data);
 
 class CheckpointFile {
  public:
-  // Opens the file and checks its header. Throws Failure: OCTAVO_RESOURCE for a file that cannot be
-  // read, OCTAVO_VERSION for one of another schema, OCTAVO_INVALID for one that is malformed or
-  // whose header has not its hash.
+  // Opens the file and checks its header. Throws Failure: OCTAVO_NO_RESOURCE for a file that cannot
+  // be read, OCTAVO_INCOMPATIBLE for one of another schema, OCTAVO_INVALID for one that is
+  // malformed or whose header has not its hash.
   explicit CheckpointFile(const std::string &path);
 
   const std::string &path() const { return path_; }

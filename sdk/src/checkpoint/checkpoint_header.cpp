@@ -375,7 +375,7 @@ HashKind hash_kind(const CheckpointHeader &header, const std::string &where) {
   for (const HashKind kind : {HashKind::kXxh3, HashKind::kBlake2b})
     if (schema == schema_of(kind)) return kind;
   const std::string *version = header.text(kVersion);
-  fail_checkpoint(OCTAVO_VERSION, where, "header: expected checkpoint schema 2 or 3, found \"",
+  fail_checkpoint(OCTAVO_INCOMPATIBLE, where, "header: expected checkpoint schema 2 or 3, found \"",
                   schema, schema == "1" ? "\", whose tensors have no hashes" : "\"",
                   "; load it with the version of Octavo that wrote it, ",
                   version == nullptr ? "unknown" : *version, ", or load another checkpoint");

@@ -145,8 +145,8 @@ const std::string &required_text(const CheckpointHeader &header, const std::stri
 // A number that the checkpoint itself needs: kRank, kWorld, kStep.
 uint64_t number_text(const CheckpointHeader &header, const char *key, const std::string &where);
 
-// The schema of a file says how its tensors are hashed. Throws Failure(OCTAVO_VERSION) for a schema
-// that this version does not know.
+// The schema of a file says how its tensors are hashed. Throws Failure(OCTAVO_INCOMPATIBLE) for a
+// schema that this version does not know.
 std::string schema_of(HashKind kind);
 HashKind hash_kind(const CheckpointHeader &header, const std::string &where);
 // The metadata's key of the hash of a tensor.

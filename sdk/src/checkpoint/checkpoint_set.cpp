@@ -56,10 +56,10 @@ std::vector<std::string> names_in(const std::string &directory) {
   try {
     names = files_in(directory, "", &error);
   } catch (const Shortage &s) {
-    fail_checkpoint(OCTAVO_RESOURCE, directory, s.message());
+    fail_checkpoint(OCTAVO_NO_RESOURCE, directory, s.message());
   }
   if (error != 0)
-    fail_checkpoint(OCTAVO_RESOURCE, directory,
+    fail_checkpoint(OCTAVO_NO_RESOURCE, directory,
                     "expected a directory that can be read, found: ", std::strerror(error),
                     "; check the path and its permissions");
   for (std::string &name : names) name.erase(0, directory.size() + 1);
@@ -89,7 +89,7 @@ void make_directory(const std::string &directory) {
     made.push_back(next);
   fs::create_directories(directory, error);
   if (error)
-    fail_checkpoint(OCTAVO_RESOURCE, directory,
+    fail_checkpoint(OCTAVO_NO_RESOURCE, directory,
                     "expected a directory that can be created, found: ", error.message(),
                     "; choose another one, or change the permissions of its parent");
   for (const fs::path &one : made)
@@ -160,7 +160,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, const std::s
   if (!json.is_object() || !json.contains("schema") || !json.at("schema").is_number_unsigned())
     fail_manifest(where, "no schema");
   if (const uint64_t schema = json.at("schema"); schema != kManifestSchema)
-    fail_checkpoint(OCTAVO_VERSION, where, "manifest: expected schema ", kManifestSchema,
+    fail_checkpoint(OCTAVO_INCOMPATIBLE, where, "manifest: expected schema ", kManifestSchema,
                     ", found ", schema, "; load it with the version of Octavo that wrote it");
   if (!json.contains("run_id") || !json.at("run_id").is_string() || !json.contains("step") ||
       !json.at("step").is_number_unsigned() || !json.contains("files") ||
@@ -299,7 +299,7 @@ std::string described(const CheckpointFile &f) {
 [[noreturn]] void fail_without_manifest(const std::string &directory) {
   const uint32_t world = find_world(directory);
   if (world == 0)
-    fail_checkpoint(OCTAVO_RESOURCE, directory, "expected files such as ", rank_file_name(0, 1),
+    fail_checkpoint(OCTAVO_NO_RESOURCE, directory, "expected files such as ", rank_file_name(0, 1),
                     " and ", kManifestName,
                     ", found none; pass the directory that was given to octavo_store_save");
   std::set<uint32_t> missing;
@@ -317,7 +317,7 @@ std::string described(const CheckpointFile &f) {
                                       : concat("no ", rank_file_name(*missing.begin(), world));
   if (steps.size() > 1) found += ", steps " + enumerate({steps.begin(), steps.end()});
   if (runs.size() > 1) found += ", runs " + enumerate({runs.begin(), runs.end()});
-  fail_checkpoint(OCTAVO_RESOURCE, directory, "expected ", kManifestName,
+  fail_checkpoint(OCTAVO_NO_RESOURCE, directory, "expected ", kManifestName,
                   ", which the rank that saves last writes, found ", found,
                   "; the save has not ended or was cut off: wait until every rank has saved, or "
                   "load an earlier checkpoint");
@@ -328,7 +328,7 @@ std::optional<CheckpointManifest> readable_manifest(const std::string &directory
   try {
     return find_checkpoint_manifest(directory);
   } catch (const Failure &f) {
-    if (f.status() == OCTAVO_RESOURCE) throw;
+    if (f.status() == OCTAVO_NO_RESOURCE) throw;
     return {};
   }
 }
@@ -352,7 +352,7 @@ bool take_file(const std::string &path, uint32_t rank, const SavedFile &saved, R
            number_text(file.header(), kStep, path) == saved.step &&
            required_text(file.header(), kRunId, path) == saved.run_id;
   } catch (const Failure &f) {
-    if (f.status() == OCTAVO_RESOURCE) throw;
+    if (f.status() == OCTAVO_NO_RESOURCE) throw;
     return false;
   }
 }
@@ -378,7 +378,7 @@ CheckpointFile CheckpointSet::open(uint32_t rank) const {
   const RankFile &listed = manifest_.files[rank];
   std::error_code error;
   if (!fs::exists(path_of(listed.name), error))
-    fail_checkpoint(OCTAVO_RESOURCE, directory_, "expected the files of ", world(),
+    fail_checkpoint(OCTAVO_NO_RESOURCE, directory_, "expected the files of ", world(),
                     " ranks, found no ", listed.name,
                     "; copy the files of all ranks there, or load another checkpoint");
   CheckpointFile file(path_of(listed.name));

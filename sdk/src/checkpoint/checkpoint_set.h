@@ -32,14 +32,16 @@ struct RankName {
 // None: the name of some other file.
 std::optional<RankName> rank_of_name(const std::string &name);
 
-// The names of all files in a directory. Throws Failure(OCTAVO_RESOURCE) where it cannot be read.
+// The names of all files in a directory. Throws Failure(OCTAVO_NO_RESOURCE) where it cannot be
+// read.
 std::vector<std::string> names_in(const std::string &directory);
 
 // The world whose rank files the directory holds, or 0 for none. Files with other names do not
-// count. Throws Failure(OCTAVO_INVALID) for files of several worlds, OCTAVO_RESOURCE as names_in.
+// count. Throws Failure(OCTAVO_INVALID) for files of several worlds, OCTAVO_NO_RESOURCE as
+// names_in.
 uint32_t find_world(const std::string &directory);
 
-// Makes the directory and those above it, on disk. Throws Failure(OCTAVO_RESOURCE).
+// Makes the directory and those above it, on disk. Throws Failure(OCTAVO_NO_RESOURCE).
 void make_directory(const std::string &directory);
 
 // Removes what writers that died left: files of a draft's name. Nobody else may be writing there.
@@ -62,14 +64,14 @@ struct CheckpointManifest {
 
 std::string manifest_text(const CheckpointManifest &manifest);
 
-// Throws Failure(OCTAVO_INVALID), or OCTAVO_VERSION for another schema.
+// Throws Failure(OCTAVO_INVALID), or OCTAVO_INCOMPATIBLE for another schema.
 CheckpointManifest parse_checkpoint_manifest(std::string_view text, const std::string &where);
 
 // None: the directory has no such file. Throws Failure as parse_checkpoint_manifest, and
-// OCTAVO_RESOURCE where it cannot be read.
+// OCTAVO_NO_RESOURCE where it cannot be read.
 std::optional<CheckpointManifest> find_checkpoint_manifest(const std::string &directory);
 
-// Throws Failure(OCTAVO_RESOURCE). Afterwards it is on disk.
+// Throws Failure(OCTAVO_NO_RESOURCE). Afterwards it is on disk.
 void write_checkpoint_manifest(const std::string &directory, const CheckpointManifest &manifest);
 
 // A lock on the directory of a checkpoint while it is written: one run at a time. The ranks of a
@@ -78,8 +80,8 @@ void write_checkpoint_manifest(const std::string &directory, const CheckpointMan
 class CheckpointLock {
  public:
   // Who comes first removes what dead writers left. Throws Failure: OCTAVO_WRONG_STATE, naming
-  // process, host and run, when another run holds the lock; OCTAVO_RESOURCE where the file of the
-  // lock cannot be written.
+  // process, host and run, when another run holds the lock; OCTAVO_NO_RESOURCE where the file of
+  // the lock cannot be written.
   CheckpointLock(const std::string &directory, const std::string &run_id);
 
   // False: the file system has no locks.
@@ -99,14 +101,15 @@ class CheckpointLock {
 
 class CheckpointSet {
  public:
-  // Reads the manifest. Throws Failure: OCTAVO_RESOURCE for a directory without one, OCTAVO_INVALID
-  // for files of several worlds and a damaged manifest, OCTAVO_VERSION for another schema.
+  // Reads the manifest. Throws Failure: OCTAVO_NO_RESOURCE for a directory without one,
+  // OCTAVO_INVALID for files of several worlds and a damaged manifest, OCTAVO_INCOMPATIBLE for
+  // another schema.
   explicit CheckpointSet(std::string directory);
 
   const CheckpointManifest &manifest() const { return manifest_; }
   uint32_t world() const { return static_cast<uint32_t>(manifest_.files.size()); }
-  // The file of a rank. Throws Failure as CheckpointFile does; OCTAVO_RESOURCE for a file that is
-  // missing, OCTAVO_INVALID for another one than the manifest lists.
+  // The file of a rank. Throws Failure as CheckpointFile does; OCTAVO_NO_RESOURCE for a file that
+  // is missing, OCTAVO_INVALID for another one than the manifest lists.
   CheckpointFile open(uint32_t rank) const;
 
  private:
@@ -128,7 +131,7 @@ struct SavedFile {
   uint64_t step;
 };
 // After that file is on disk. Returns whether the checkpoint is complete. Throws
-// Failure(OCTAVO_RESOURCE) where the manifest cannot be written.
+// Failure(OCTAVO_NO_RESOURCE) where the manifest cannot be written.
 bool commit_if_complete(const std::string &directory, const SavedFile &saved);
 
 }  // namespace octavo

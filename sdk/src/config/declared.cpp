@@ -85,7 +85,7 @@ std::vector<DeclaredOption> declared_options(const octavo_backend &backend, cons
     try {
       return take_option(*static_cast<std::vector<DeclaredOption> *>(ctx), o);
     } catch (const std::bad_alloc &) {
-      return OCTAVO_RESOURCE;  // nothing leaves into the plugin
+      return OCTAVO_NO_RESOURCE;  // nothing leaves into the plugin
     }
   };
   std::string thrown;

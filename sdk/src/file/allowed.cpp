@@ -52,14 +52,14 @@ std::string place_of_answer(const std::string &directory) {
   const std::string path = answer_for(directory);
   if (path.empty())
     throw Failure(
-        OCTAVO_RESOURCE, kDomain,
+        OCTAVO_NO_RESOURCE, kDomain,
         "expected a place to record the answer, found neither XDG_DATA_HOME nor HOME with an "
         "absolute path; set one of them, or name the directory in OCTAVO_PLUGIN_PATH");
   return path;
 }
 
 [[noreturn]] void fail_record(const std::string &path, int error) {
-  throw Failure(OCTAVO_RESOURCE, kDomain, path,
+  throw Failure(OCTAVO_NO_RESOURCE, kDomain, path,
                 ": expected a file that can be written, found: ", std::strerror(error),
                 "; check the path and its permissions");
 }
@@ -101,7 +101,7 @@ void allow(const std::string &directory) {
     fail_record(path, errno);
   if (!is_allowed(whole))
     throw Failure(
-        OCTAVO_RESOURCE, kDomain, path,
+        OCTAVO_NO_RESOURCE, kDomain, path,
         ": expected a file that only you and root can replace, found one that others can; "
         "take their right to write to it and to the directories above");
 }

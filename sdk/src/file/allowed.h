@@ -15,7 +15,7 @@ std::string user_data_directory();
 bool is_allowed(const std::string &directory);
 
 // Records the answer, in a file that only this user can write to, or takes it back. Throw Failure:
-// OCTAVO_INVALID for no directory, OCTAVO_RESOURCE where no answer can be kept.
+// OCTAVO_INVALID for no directory, OCTAVO_NO_RESOURCE where no answer can be kept.
 void allow(const std::string &directory);
 void disallow(const std::string &directory);
 

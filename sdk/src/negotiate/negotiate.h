@@ -22,7 +22,7 @@ namespace octavo {
 // The kernels of one device, opened; closed with the object.
 class OpenDevice {
  public:
-  // Throws Failure(OCTAVO_DEVICE) when the device cannot be opened.
+  // Throws Failure(OCTAVO_FAILED_DEVICE) when the device cannot be opened.
   // `memory`: of a device with memory of its own, where its kernels offer any; else null.
   OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_memory *memory,
              const octavo_host *host);

@@ -24,11 +24,11 @@ inline constexpr uint16_t kElfMachine = EM_X86_64;
 inline constexpr uint16_t kElfMachine = EM_AARCH64;
 #endif
 
-// Throws Failure(OCTAVO_RESOURCE): the file is not a library that can be loaded here. It is static:
-// coverage counts the copy that runs.
+// Throws Failure(OCTAVO_NO_RESOURCE): the file is not a library that can be loaded here. It is
+// static: coverage counts the copy that runs.
 template <typename... Part>
 [[noreturn]] static void fail_elf(const Part &...text) {
-  throw Failure(OCTAVO_RESOURCE, "octavo.elf", text...);
+  throw Failure(OCTAVO_NO_RESOURCE, "octavo.elf", text...);
 }
 
 // One regular file, read by offset and length. Never maps: a file that shrinks while it is read

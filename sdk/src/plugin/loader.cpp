@@ -93,13 +93,13 @@ class Handshake {
     const auto query = open();
     const octavo_plugin *table = nullptr;
     const octavo_status status = query(process_host(), &table);
-    if (status == OCTAVO_VERSION) refuse_version(query);
+    if (status == OCTAVO_INCOMPATIBLE) refuse_version(query);
     if (status != OCTAVO_OK || table == nullptr)
-      throw Declined{
-          status == OCTAVO_VERSION ? uint32_t{OCTAVO_REASON_ABI} : uint32_t{OCTAVO_REASON_LIBRARY},
-          concat(OCTAVO_PLUGIN_SYMBOL, " answered status ", status, table ? "" : " and no table",
-                 "; this host has ABI ", own_abi()),
-          "install a build of the plugin for this host"};
+      throw Declined{status == OCTAVO_INCOMPATIBLE ? uint32_t{OCTAVO_REASON_ABI}
+                                                   : uint32_t{OCTAVO_REASON_LIBRARY},
+                     concat(OCTAVO_PLUGIN_SYMBOL, " answered status ", status,
+                            table ? "" : " and no table", "; this host has ABI ", own_abi()),
+                     "install a build of the plugin for this host"};
     check(*table);
     interfaces(*table);
     return std::move(plugin_);
@@ -314,7 +314,7 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
   });
   asking_host = nullptr;
   if (shortage) throw *shortage;
-  if (status == OCTAVO_RESOURCE) throw std::bad_alloc();
+  if (status == OCTAVO_NO_RESOURCE) throw std::bad_alloc();
   if (!thrown.empty())
     decline({OCTAVO_REASON_LIBRARY, manifest.library + ": its handshake failed" + thrown,
              "install a corrected build of the plugin"});

@@ -235,11 +235,11 @@ class Reader {
     if (*inside.begin() == "..")
       fail("[library]: expected a file inside ", directory.string(), ", found ", full.string());
     if (error != 0 && error != ENOENT && error != ENOTDIR)
-      throw Failure(OCTAVO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
+      throw Failure(OCTAVO_NO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
                     ": cannot be read: ", std::strerror(error), "; check the path");
     if (error != 0 || !is_regular_file(full.string()))
       throw Failure(
-          OCTAVO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
+          OCTAVO_NO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
           ", which does not exist or is no regular file; install the library next to its manifest");
     manifest_.library = full.string();
   }
@@ -268,7 +268,7 @@ std::optional<Manifest> read_manifest(const std::string &path, std::vector<Verdi
   try {
     return Reader(path).read();
   } catch (const Failure &f) {
-    const bool library = f.status() == OCTAVO_RESOURCE;
+    const bool library = f.status() == OCTAVO_NO_RESOURCE;
     verdicts.push_back({OCTAVO_LEVEL_MANIFEST, OCTAVO_DECLINE,
                         library ? static_cast<uint32_t>(OCTAVO_REASON_LIBRARY)
                                 : static_cast<uint32_t>(OCTAVO_REASON_MANIFEST),

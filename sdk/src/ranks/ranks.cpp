@@ -67,7 +67,7 @@ struct octavo_ranks {
   octavo_status enter(uint32_t rank, const octavo::RankCall &call) {
     if (is_inherited()) return OCTAVO_WRONG_STATE;  // the other ranks did not come along
     std::unique_lock lock(mutex_);
-    if (aborted_) return OCTAVO_DEVICE;
+    if (aborted_) return OCTAVO_FAILED_DEVICE;
     if (present_[rank] != 0) return OCTAVO_WRONG_STATE;  // a second thread with the same rank
     const uint64_t round = ended_;
     calls_[rank] = call;
@@ -78,7 +78,7 @@ struct octavo_ranks {
       changed_.notify_all();
     }
     changed_.wait(lock, [&] { return started_ > round || aborted_; });
-    if (started_ == round) return OCTAVO_DEVICE;
+    if (started_ == round) return OCTAVO_FAILED_DEVICE;
     const octavo_status verdict = verdict_;
     lock.unlock();
     if (verdict == OCTAVO_OK) octavo::perform(calls_, rank);

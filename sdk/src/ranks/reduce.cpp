@@ -57,7 +57,7 @@ octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
   try {
     static_cast<Plan *>(ctx)->stages.push_back(octavo::head_of(*given));
   } catch (...) {
-    return OCTAVO_RESOURCE;  // no exception crosses the plugin
+    return OCTAVO_NO_RESOURCE;  // no exception crosses the plugin
   }
   return OCTAVO_OK;
 }

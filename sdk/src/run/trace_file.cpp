@@ -147,7 +147,7 @@ void TraceFile::fail(const std::string &what) noexcept {
       is_over_ = true;
       if (file_ >= 0) close(std::exchange(file_, -1));
     }
-    diagnose(host_, OCTAVO_SEVERITY_WARNING, OCTAVO_RESOURCE, kTraceDomain,
+    diagnose(host_, OCTAVO_SEVERITY_WARNING, OCTAVO_NO_RESOURCE, kTraceDomain,
              concat(path_, ": the trace ends here: ", what, "; training goes on"));
   } catch (const std::exception &) {
     return;  // no memory for the words; the file shows that it is not complete

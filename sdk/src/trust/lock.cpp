@@ -109,7 +109,7 @@ void write_lock(const std::string &path, const Lock &lock) {
   if (draft.file() < 0 || !draft.write(text.data(), text.size()) ||
       fchmod(draft.file(), 0644) != 0 || fsync(draft.file()) != 0 || !draft.close() ||
       !draft.commit())
-    throw Failure(OCTAVO_RESOURCE, kDomain, path, ": cannot be written: ", std::strerror(errno),
+    throw Failure(OCTAVO_NO_RESOURCE, kDomain, path, ": cannot be written: ", std::strerror(errno),
                   "; check the directory's permissions and free space");
   draft.sync_directory();  // where it cannot be, it is on disk soon anyway
 }

@@ -39,7 +39,7 @@ Lock parse_lock(std::string_view text, const std::string &path);
 std::string lock_text(const Lock &lock);
 
 // Writes next to `path`, flushes, renames: the file is the old one or the new one at any time.
-// Throws Failure(OCTAVO_RESOURCE).
+// Throws Failure(OCTAVO_NO_RESOURCE).
 void write_lock(const std::string &path, const Lock &lock);
 
 // What this plugin is now.

@@ -43,7 +43,7 @@ static void take_verdict(void *ctx, const octavo_verdict *given) {
 
 static octavo_status take_slot(void *ctx, const octavo_slot *s) {
   seen *all = ctx;
-  if (all->num_slots == SLOTS || s->id != all->num_slots) return OCTAVO_RESOURCE;
+  if (all->num_slots == SLOTS || s->id != all->num_slots) return OCTAVO_NO_RESOURCE;
   OCTAVO_TAKE(all->slots[all->num_slots], s);
   if (s->role > OCTAVO_ROLE_NOISE) ++all->unknown_roles;
 #ifdef OCTAVO_NEXT_ID
@@ -57,7 +57,7 @@ static octavo_status take_slot(void *ctx, const octavo_slot *s) {
 
 static octavo_status take_use(void *ctx, const octavo_slot_use *u) {
   seen *all = ctx;
-  if (all->num_uses == SLOTS * 2 || u->slot >= all->num_slots) return OCTAVO_RESOURCE;
+  if (all->num_uses == SLOTS * 2 || u->slot >= all->num_slots) return OCTAVO_NO_RESOURCE;
   all->uses[all->num_uses++] = *u;
   return OCTAVO_OK;
 }

@@ -143,7 +143,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
                                        .version = OCTAVO_STR("1.0.0"),
                                        .get_interface = next_get_interface,
                                        .next_value = OCTAVO_NEXT_MARK};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }

@@ -53,7 +53,7 @@ static octavo_status check_session(const octavo_session_desc *d, const octavo_ve
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
   octavo_session *s = calloc(1, sizeof *s);
-  if (s == NULL) return OCTAVO_RESOURCE;
+  if (s == NULL) return OCTAVO_NO_RESOURCE;
   OCTAVO_TAKE(s->desc, d);
   const octavo_kernels *k = s->desc.kernels;
   s->adam = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_ADAM_KERNELS_ID));
@@ -71,7 +71,7 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
   if (d->reserved != 0 || d->flags > (OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN) ||
       d->rows < 1 || d->cols < 1 || d->rows > (INT64_MAX >> 16) / d->cols)
     return OCTAVO_INVALID;
-  if (s->num_parameters == CAPACITY) return OCTAVO_RESOURCE;
+  if (s->num_parameters == CAPACITY) return OCTAVO_NO_RESOURCE;
   if (d->dtype != OCTAVO_F32 || d->gradient_dtype != OCTAVO_F32) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
            (octavo_str)OCTAVO_STR("expected a float32 parameter and gradient"));
@@ -88,7 +88,7 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   if (d->flags != 0 || d->weight >= s->num_parameters ||
       !(s->parameters[d->weight].flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
     return OCTAVO_INVALID;
-  if (s->num_linears == CAPACITY) return OCTAVO_RESOURCE;
+  if (s->num_linears == CAPACITY) return OCTAVO_NO_RESOURCE;
   s->linears[s->num_linears] = d->weight;
   *id = s->num_linears++;
   answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_NONE, (octavo_str){NULL, 0});
@@ -296,7 +296,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   static const octavo_plugin plugin = {
       sizeof plugin,          OCTAVO_KIND_PLUGIN,  OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
       OCTAVO_STR("stateful"), OCTAVO_STR("1.0.0"), get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }

@@ -79,7 +79,7 @@ typedef struct stages {
 
 static octavo_status take_stage(void *ctx, const octavo_gradient_stage *s) {
   stages *all = ctx;
-  if (all->count == 4) return OCTAVO_RESOURCE;
+  if (all->count == 4) return OCTAVO_NO_RESOURCE;
   all->collective[all->count++] = s->collective;
   if (s->send_count > all->elements) all->elements = s->send_count;
   return OCTAVO_OK;

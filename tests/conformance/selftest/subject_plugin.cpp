@@ -39,7 +39,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
                                         OCTAVO_STR("subject"),
                                         OCTAVO_STR("1"),
                                         octavo::selftest::get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &kPlugin;
   return OCTAVO_OK;
 }

@@ -59,7 +59,8 @@ void Machine::collective() {
       ran = c->run(c->ctx, script_.below(8), dtype, from, send_count, in_place ? from : recv.get(),
                    recv_count, nullptr);
     expect(ran >= OCTAVO_OK && ran <= OCTAVO_INTERNAL, "a defined status", std::to_string(ran));
-    expect(!aborted || ran == OCTAVO_DEVICE, "OCTAVO_DEVICE after an abort", std::to_string(ran));
+    expect(!aborted || ran == OCTAVO_FAILED_DEVICE, "OCTAVO_FAILED_DEVICE after an abort",
+           std::to_string(ran));
   }
   octavo_ranks_close(ranks);
 }
@@ -69,7 +70,7 @@ void Machine::reduce() {
   if (s == nullptr) return;
   const OpenRun &r = *s->run;
   Echo echo(script_.defect(1) != 0 ? script_.id() : s->world);
-  if (script_.below(8) == 7) echo.answer = OCTAVO_DEVICE;
+  if (script_.below(8) == 7) echo.answer = OCTAVO_FAILED_DEVICE;
   if (script_.below(8) == 7) echo.table.broadcast = nullptr;
   // What a collective answers without a word is its own silence; the verb that called it speaks.
   Sized<octavo_collective> table(echo.table,

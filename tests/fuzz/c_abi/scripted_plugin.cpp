@@ -166,7 +166,7 @@ const octavo_plugin kPlugin = {sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN,     OC
 }  // namespace octavo::fuzz
 
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &octavo::fuzz::kPlugin;
   return OCTAVO_OK;
 }

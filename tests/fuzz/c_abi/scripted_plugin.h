@@ -36,7 +36,8 @@ inline int64_t any_extent() {
 // A failure of any number, which is explained, as every failure is.
 inline octavo_status any_failure(const octavo_host *host) {
   static constexpr octavo_status kStatuses[] = {
-      OCTAVO_RESOURCE, OCTAVO_INTERNAL, OCTAVO_VERSION, OCTAVO_UNSUPPORTED, 99, 0xFFFFFFFFu};
+      OCTAVO_NO_RESOURCE, OCTAVO_INTERNAL, OCTAVO_INCOMPATIBLE, OCTAVO_UNSUPPORTED, 99,
+      0xFFFFFFFFu};
   const octavo_status status = kStatuses[any_id() % std::size(kStatuses)];
   if (host == nullptr) return status;
   const octavo_diagnostic d = {sizeof(d),

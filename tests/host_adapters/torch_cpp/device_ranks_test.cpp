@@ -116,7 +116,8 @@ TEST(DeviceRanksChild, IsRefused) {
   } else {
     accelerator.set_group(staged_group(variable("OCTAVO_TORCH_TEST_MEETING"), rank, 2, "nccl"));
     if (what == "gpu") {
-      EXPECT_EQ(status_of(prepare, "found ranks 0 and 1 on one; call module->to("), OCTAVO_DEVICE);
+      EXPECT_EQ(status_of(prepare, "found ranks 0 and 1 on one; call module->to("),
+                OCTAVO_FAILED_DEVICE);
     } else {
       prepare();  // nothing says that they share one
     }

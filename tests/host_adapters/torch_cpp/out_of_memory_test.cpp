@@ -90,12 +90,12 @@ class TorchOutOfMemory : public testing::TestWithParam<Scenario> {
     } catch (const octavo::torch::Error &e) {
       said->keep(e.status(), e.what());
     } catch (const std::bad_alloc &e) {
-      said->keep(OCTAVO_RESOURCE, e.what());
+      said->keep(OCTAVO_NO_RESOURCE, e.what());
     } catch (const std::exception &e) {
       // Torch's own. Its stable ABI keeps the reason for standard error.
       const bool is_torch = std::strstr(e.what(), "can't allocate memory") != nullptr ||
                             std::strstr(e.what(), "API call failed") != nullptr;
-      said->keep(is_torch ? OCTAVO_RESOURCE : OCTAVO_INTERNAL, e.what());
+      said->keep(is_torch ? OCTAVO_NO_RESOURCE : OCTAVO_INTERNAL, e.what());
     }
     heap::disarm_heap();
     return asked;
@@ -135,7 +135,7 @@ class TorchOutOfMemory : public testing::TestWithParam<Scenario> {
         EXPECT_EQ(trial.said.sum, whole.said.sum) << where << "other weights";
       } else {
         ++failed;
-        EXPECT_EQ(trial.said.status, OCTAVO_RESOURCE) << where << trial.said.text;
+        EXPECT_EQ(trial.said.status, OCTAVO_NO_RESOURCE) << where << trial.said.text;
       }
       EXPECT_EQ(trial.again.status, OCTAVO_OK) << where << "afterwards: " << trial.again.text;
       EXPECT_EQ(trial.again.sum, whole.said.sum) << where << "afterwards other weights";

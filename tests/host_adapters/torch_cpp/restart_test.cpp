@@ -148,8 +148,8 @@ TEST_F(Restart, a_configuration_that_is_wrong_ends_with_its_own_code) {
 }
 
 TEST(ExitCode, says_what_helps) {
-  EXPECT_EQ(exit_code(Error(OCTAVO_DEVICE, "a rank")), EX_TEMPFAIL);
-  EXPECT_EQ(exit_code(Error(OCTAVO_RESOURCE, "a file")), EX_IOERR);
+  EXPECT_EQ(exit_code(Error(OCTAVO_FAILED_DEVICE, "a rank")), EX_TEMPFAIL);
+  EXPECT_EQ(exit_code(Error(OCTAVO_NO_RESOURCE, "a file")), EX_IOERR);
   for (const octavo_status status : {OCTAVO_INVALID, OCTAVO_UNSUPPORTED, OCTAVO_WRONG_STATE})
     EXPECT_EQ(exit_code(Error(status, "a key")), EX_CONFIG);
   EXPECT_EQ(exit_code(Error(OCTAVO_INTERNAL, "a bug")), EX_SOFTWARE);

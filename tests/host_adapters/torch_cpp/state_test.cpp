@@ -131,7 +131,7 @@ TEST_P(States, ABadCheckpointChangesNothing) {
   };
   const std::string file = directory + "/rank-0000-of-0001.safetensors";
   fs::rename(file, directory + "/kept");
-  refuses(OCTAVO_RESOURCE, "found no rank-0000-of-0001.safetensors");
+  refuses(OCTAVO_NO_RESOURCE, "found no rank-0000-of-0001.safetensors");
   fs::rename(directory + "/kept", file);
   const auto flip = [&](const std::string &tensor) {
     std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);

@@ -252,8 +252,8 @@ class EveryVerb {
       return t.workspace_bytes(ctx, &c, &bytes);
     };
     verbs_ = {{"probe_device", false, probe, OCTAVO_OK, OCTAVO_OK},
-              {"open_device", false, open, OCTAVO_OK, OCTAVO_DEVICE},
-              {"close_device", false, open, OCTAVO_OK, OCTAVO_DEVICE},
+              {"open_device", false, open, OCTAVO_OK, OCTAVO_FAILED_DEVICE},
+              {"close_device", false, open, OCTAVO_OK, OCTAVO_FAILED_DEVICE},
               {"describe", false, describe},
               {"ability", false, can},
               {"workspace_bytes", false, ask}};

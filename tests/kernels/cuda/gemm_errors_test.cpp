@@ -20,9 +20,9 @@ struct Library {
 TEST(CudaGemmErrors, libraries_that_are_none) {
   Environment environment;
   for (const Library &l :
-       {Library{"/nowhere/libcublasLt.so.13", OCTAVO_RESOURCE, "/nowhere/libcublasLt.so.13"},
-        Library{OCTAVO_FAKE_BLAS_OLD, OCTAVO_VERSION, "found version 120900"},
-        Library{OCTAVO_FAKE_BLAS_PART, OCTAVO_VERSION, "cublasLtGetStatusName"}}) {
+       {Library{"/nowhere/libcublasLt.so.13", OCTAVO_NO_RESOURCE, "/nowhere/libcublasLt.so.13"},
+        Library{OCTAVO_FAKE_BLAS_OLD, OCTAVO_INCOMPATIBLE, "found version 120900"},
+        Library{OCTAVO_FAKE_BLAS_PART, OCTAVO_INCOMPATIBLE, "cublasLtGetStatusName"}}) {
     GemmDevices devices(90, l.path);
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(run_gemm(devices, kCase), l.status);
@@ -68,15 +68,15 @@ struct Answer {
   octavo_status status;
 };
 
-constexpr Answer kAnswers[] = {{CUBLAS_STATUS_NOT_INITIALIZED, OCTAVO_DEVICE},
-                               {CUBLAS_STATUS_ALLOC_FAILED, OCTAVO_RESOURCE},
+constexpr Answer kAnswers[] = {{CUBLAS_STATUS_NOT_INITIALIZED, OCTAVO_FAILED_DEVICE},
+                               {CUBLAS_STATUS_ALLOC_FAILED, OCTAVO_NO_RESOURCE},
                                {CUBLAS_STATUS_INVALID_VALUE, OCTAVO_INVALID},
                                {CUBLAS_STATUS_ARCH_MISMATCH, OCTAVO_UNSUPPORTED},
-                               {CUBLAS_STATUS_MAPPING_ERROR, OCTAVO_DEVICE},
-                               {CUBLAS_STATUS_EXECUTION_FAILED, OCTAVO_DEVICE},
-                               {CUBLAS_STATUS_INTERNAL_ERROR, OCTAVO_DEVICE},
+                               {CUBLAS_STATUS_MAPPING_ERROR, OCTAVO_FAILED_DEVICE},
+                               {CUBLAS_STATUS_EXECUTION_FAILED, OCTAVO_FAILED_DEVICE},
+                               {CUBLAS_STATUS_INTERNAL_ERROR, OCTAVO_FAILED_DEVICE},
                                {CUBLAS_STATUS_NOT_SUPPORTED, OCTAVO_UNSUPPORTED},
-                               {CUBLAS_STATUS_LICENSE_ERROR, OCTAVO_DEVICE}};
+                               {CUBLAS_STATUS_LICENSE_ERROR, OCTAVO_FAILED_DEVICE}};
 
 TEST(CudaGemmErrors, every_answer_of_a_call_reaches_the_caller) {
   for (const Answer &a : kAnswers) {
@@ -164,7 +164,7 @@ TEST(CudaGemmErrors, a_library_that_did_not_open_is_left_alone_in_a_capture) {
   EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_WRONG_STATE);
   EXPECT_THAT(devices.host().last_text(), HasSubstr("captured"));
   cuda_on_cpu::script().is_capturing = false;
-  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_RESOURCE);
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_NO_RESOURCE);
 }
 
 /* Its epilogue reads vectors of 16 bytes, at whatever address. */
@@ -228,11 +228,11 @@ TEST(CudaGemmErrors, only_errors_that_stay_end_a_device) {
     GemmCase g = kCase;
     g.a = g.b = OCTAVO_E5M2; /* a kernel of this tree converts them */
     cuda_on_cpu::script().launch_error = f.error;
-    EXPECT_EQ(run_gemm(devices, g), OCTAVO_DEVICE) << f.error;
+    EXPECT_EQ(run_gemm(devices, g), OCTAVO_FAILED_DEVICE) << f.error;
     EXPECT_EQ(devices.host().last_text().find("restart it") != std::string::npos, f.is_lasting)
         << devices.host().last_text();
     cuda_on_cpu::script().launch_error = cudaSuccess;
-    EXPECT_EQ(run_gemm(devices, g), f.is_lasting ? OCTAVO_DEVICE : OCTAVO_OK) << f.error;
+    EXPECT_EQ(run_gemm(devices, g), f.is_lasting ? OCTAVO_FAILED_DEVICE : OCTAVO_OK) << f.error;
   }
 }
 
@@ -282,11 +282,11 @@ TEST(CudaGemmErrors, a_lost_device_refuses_the_next_product) {
   c.n = 1;
   ASSERT_EQ(cuda::scale_values(devices.cuda(), &c), OCTAVO_OK) << "the device tells later";
   fake_library().matmul = CUBLAS_STATUS_EXECUTION_FAILED;
-  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_DEVICE);
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_FAILED_DEVICE);
   EXPECT_THAT(devices.host().last_text(), HasSubstr("cudaErrorIllegalAddress"));
   fake_library().matmul = CUBLAS_STATUS_SUCCESS;
   const size_t calls = fake_library().calls.size();
-  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_DEVICE);
+  EXPECT_EQ(run_gemm(devices, kCase), OCTAVO_FAILED_DEVICE);
   EXPECT_THAT(devices.host().last_text(), HasSubstr("failed before"));
   EXPECT_EQ(fake_library().calls.size(), calls);
 }

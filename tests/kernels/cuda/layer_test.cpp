@@ -165,12 +165,12 @@ TEST_P(CudaLayer, device_that_was_lost_answers_at_once) {
   // A kernel fails while the host goes on: whoever asks next learns of it.
   octavo_status status = forward();
   if (status == OCTAVO_OK) status = forward();
-  EXPECT_EQ(status, OCTAVO_DEVICE);
+  EXPECT_EQ(status, OCTAVO_FAILED_DEVICE);
   EXPECT_THAT(request.host.error(), HasSubstr("cudaErrorIllegalAddress"));
   EXPECT_THAT(request.host.error(), HasSubstr("restart it from a checkpoint"));
   counters() = {};
-  EXPECT_EQ(forward(), OCTAVO_DEVICE);
-  EXPECT_EQ(memory->synchronize(ctx), OCTAVO_DEVICE);
+  EXPECT_EQ(forward(), OCTAVO_FAILED_DEVICE);
+  EXPECT_EQ(memory->synchronize(ctx), OCTAVO_FAILED_DEVICE);
   EXPECT_EQ(counters().launches, 0);
   EXPECT_EQ(counters().synchronisations, 0);
   EXPECT_THAT(request.host.error(), HasSubstr("failed before with cudaErrorIllegalAddress"));

@@ -34,7 +34,7 @@ const void *get_interface(octavo_str id) {
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
   using Query = octavo_status(const octavo_host *, const octavo_plugin **);
   void *library = dlopen(PARTIAL_OF, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return OCTAVO_RESOURCE;
+  if (library == nullptr) return OCTAVO_NO_RESOURCE;
   auto *query = reinterpret_cast<Query *>(dlsym(library, OCTAVO_PLUGIN_SYMBOL));
   const octavo_status status = query(host, &whole);
   if (status != OCTAVO_OK) return status;

@@ -47,7 +47,7 @@ constexpr Profile kProfiles[] = {
      [](cuda_on_cpu::Script &s) { s.capability_major = 8, s.capability_minor = 0; },
      OCTAVO_UNSUPPORTED, "The device has no FP8 units"},
     {"memory_went_in_between", kHealthy, [](cuda_on_cpu::Script &s) { s.free_bytes = 0; },
-     OCTAVO_RESOURCE, "the kernels of the device: memory or another resource is short"},
+     OCTAVO_NO_RESOURCE, "the kernels of the device: memory or another resource is short"},
 };
 
 class CudaProfile : public CudaPlugin, public testing::WithParamInterface<Profile> {};

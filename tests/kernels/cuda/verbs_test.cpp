@@ -67,7 +67,7 @@ TEST_F(CudaVerbs, leave_the_current_device) {
   memory.release(ctx, data);
   EXPECT_EQ(current(), 1);
   script.free_bytes = 0;
-  EXPECT_EQ(memory.allocate(ctx, 64, &data), OCTAVO_RESOURCE);
+  EXPECT_EQ(memory.allocate(ctx, 64, &data), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(current(), 1);
 }
 
@@ -81,7 +81,7 @@ TEST_F(CudaVerbs, launch_nothing_where_the_device_cannot_be_made_current) {
   for (const EveryVerb::Verb &v : every.verbs()) {
     const octavo_status status = v.run(ctx, streams[0], Kind::kRight);
     if (v.launches) {
-      EXPECT_EQ(status, OCTAVO_DEVICE) << v.name;
+      EXPECT_EQ(status, OCTAVO_FAILED_DEVICE) << v.name;
     }
   }
   const cuda_on_cpu::Counters &after = cuda_on_cpu::counters();
@@ -121,7 +121,7 @@ TEST(CudaVerbsAbroad, fail_on_memory_of_another_device) {
     if (v.launches) {
       ++launching;
       v.run(fresh.cuda(), nullptr, Kind::kRight);
-      EXPECT_EQ(cuda::synchronize(fresh.cuda()), OCTAVO_DEVICE) << v.name;
+      EXPECT_EQ(cuda::synchronize(fresh.cuda()), OCTAVO_FAILED_DEVICE) << v.name;
       EXPECT_THAT(fresh.host().texts(), testing::Contains(testing::HasSubstr("IllegalAddress")))
           << v.name;
     }
@@ -159,7 +159,7 @@ TEST_F(CudaVerbs, work_again_after_a_capture_that_failed) {
   EXPECT_EQ(cudaStreamSynchronize(streams[0]), cudaErrorStreamCaptureUnsupported);
   for (const EveryVerb::Verb &v : every.verbs()) {
     if (v.launches) {
-      EXPECT_EQ(v.run(ctx, streams[0], Kind::kRight), OCTAVO_DEVICE) << v.name;
+      EXPECT_EQ(v.run(ctx, streams[0], Kind::kRight), OCTAVO_FAILED_DEVICE) << v.name;
     }
   }
   cudaGraph_t graph = nullptr;

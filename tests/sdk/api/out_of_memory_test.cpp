@@ -1,7 +1,7 @@
-// Each allocation of a whole run fails once, in a process of its own: the answer is OCTAVO_RESOURCE
-// with a message, or the same as without the failure; nothing crashes, nothing stays half open.
-// Each scenario also runs in a thread with a small stack. The tests in `main` try 29 allocations of
-// each scenario, evenly spread, and the ones in `rest` all.
+// Each allocation of a whole run fails once, in a process of its own: the answer is
+// OCTAVO_NO_RESOURCE with a message, or the same as without the failure; nothing crashes, nothing
+// stays half open. Each scenario also runs in a thread with a small stack. The tests in `main` try
+// 29 allocations of each scenario, evenly spread, and the ones in `rest` all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -215,7 +215,7 @@ class OutOfMemory : public testing::TestWithParam<Scenario> {
         EXPECT_EQ(trial.said.hash, whole.said.hash) << where << "another answer";
       } else {
         ++failed;
-        EXPECT_EQ(trial.said.status, OCTAVO_RESOURCE) << where << trial.said.last;
+        EXPECT_EQ(trial.said.status, OCTAVO_NO_RESOURCE) << where << trial.said.last;
         EXPECT_GE(trial.said.errors, 1u) << where << "no message";
       }
       EXPECT_EQ(trial.again.status, OCTAVO_OK) << where << "afterwards: " << trial.again.last;

@@ -152,7 +152,7 @@ TEST_F(Fork, threads_of_the_parent_do_not_work_in_the_child) {
 
 TEST_F(Fork, ranks_of_the_parent_do_not_answer_in_the_child) {
   const octavo_collective *first = octavo_ranks_collective(ranks, 0);
-  std::thread waiting([&] { EXPECT_EQ(all_reduce(first), OCTAVO_DEVICE); });
+  std::thread waiting([&] { EXPECT_EQ(all_reduce(first), OCTAVO_FAILED_DEVICE); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(exit_code_of_child([&] {
               EXPECT_EQ(all_reduce(octavo_ranks_collective(ranks, 1)), OCTAVO_WRONG_STATE);

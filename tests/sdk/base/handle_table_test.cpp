@@ -27,7 +27,7 @@ TEST(HandleTable, is_full_at_its_limit) {
     table.open(&object);
     FAIL() << "accepted";
   } catch (const Failure &f) {
-    EXPECT_EQ(f.status(), OCTAVO_RESOURCE);
+    EXPECT_EQ(f.status(), OCTAVO_NO_RESOURCE);
     EXPECT_EQ(f.text(),
               "expected at most 1500 open objects of one kind, found more; close those "
               "that are no longer used");

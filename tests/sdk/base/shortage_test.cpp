@@ -68,7 +68,7 @@ TEST(Shortage, stage_of_the_first_that_knows_it) {
 
 TEST(Shortage, answers_of_plugins) {
   EXPECT_NO_THROW(pass_resource(OCTAVO_INVALID, "te: seal", Stage::kSession));
-  EXPECT_THROW(pass_resource(OCTAVO_RESOURCE, "te: seal", Stage::kSession), Shortage);
+  EXPECT_THROW(pass_resource(OCTAVO_NO_RESOURCE, "te: seal", Stage::kSession), Shortage);
 }
 
 }  // namespace

@@ -22,13 +22,13 @@ class CheckpointErrorsTest : public CheckpointTest {
 
 TEST_F(CheckpointErrorsTest, files_that_are_missing) {
   const auto r = open();
-  expect_refused(*r, dir / "nowhere", OCTAVO_RESOURCE, {"nowhere", "No such file"});
+  expect_refused(*r, dir / "nowhere", OCTAVO_NO_RESOURCE, {"nowhere", "No such file"});
   dir.make_directory("empty");
-  expect_refused(*r, dir / "empty", OCTAVO_RESOURCE,
+  expect_refused(*r, dir / "empty", OCTAVO_NO_RESOURCE,
                  {"rank-0000-of-0001.safetensors", "found none"});
   const std::string three = saved("three", 3, 1);
   fs::remove(three + "/rank-0001-of-0003.safetensors");
-  expect_refused(*r, three, OCTAVO_RESOURCE,
+  expect_refused(*r, three, OCTAVO_NO_RESOURCE,
                  {"files of 3 ranks", "no rank-0001-of-0003.safetensors"});
 }
 
@@ -134,8 +134,8 @@ TEST_F(CheckpointErrorsTest, another_model) {
 
 TEST_F(CheckpointErrorsTest, other_metadata) {
   const auto r = open();
-  expect_refused(*r, edited("\"octavo.schema\":\"3\"", "\"octavo.schema\":\"4\""), OCTAVO_VERSION,
-                 {"schema 2 or 3", "found \"4\"", "0.1.0"});
+  expect_refused(*r, edited("\"octavo.schema\":\"3\"", "\"octavo.schema\":\"4\""),
+                 OCTAVO_INCOMPATIBLE, {"schema 2 or 3", "found \"4\"", "0.1.0"});
   // Of the other hash.
   expect_refused(*r, edited("\"octavo.schema\":\"3\"", "\"octavo.schema\":\"2\""), OCTAVO_INVALID,
                  {"expected \"octavo.blake2b.", "octavo_store_save"});
@@ -169,12 +169,12 @@ TEST_F(CheckpointErrorsTest, names_that_are_not_utf_8) {
 TEST_F(CheckpointErrorsTest, a_directory_that_cannot_take_the_files) {
   const auto r = open();
   dir.write("file", "x");
-  EXPECT_EQ(r->save(dir / "file", 1), OCTAVO_RESOURCE);
+  EXPECT_EQ(r->save(dir / "file", 1), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(r->error(), testing::HasSubstr("expected a directory"));
-  EXPECT_EQ(r->save(dir / "file/below", 1), OCTAVO_RESOURCE);
+  EXPECT_EQ(r->save(dir / "file/below", 1), OCTAVO_NO_RESOURCE);
   // The name is taken by something that a file cannot replace; no other file is left.
   dir.make_directory("taken/rank-0000-of-0001.safetensors/x");
-  EXPECT_EQ(r->save(dir / "taken", 1), OCTAVO_RESOURCE);
+  EXPECT_EQ(r->save(dir / "taken", 1), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(r->error(), testing::HasSubstr("a name that a file can take"));
   EXPECT_THAT(files_in(dir / "taken"),
               testing::ElementsAre("lock", "rank-0000-of-0001.safetensors"));
@@ -200,7 +200,7 @@ TEST_F(CheckpointErrorsTest, a_disk_that_is_full_leaves_the_old_file) {
   r->fill(9);
   const octavo_status status = r->save(directory, 2);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
-  EXPECT_EQ(status, OCTAVO_RESOURCE);
+  EXPECT_EQ(status, OCTAVO_NO_RESOURCE);
   EXPECT_THAT(r->error(), testing::HasSubstr("a file that can be written"));
   EXPECT_EQ(read_text(path), before);
   EXPECT_THAT(files_in(directory),

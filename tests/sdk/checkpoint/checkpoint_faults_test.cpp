@@ -53,7 +53,7 @@ class CheckpointFaultsTest : public CheckpointTest {
         expect_step(2, when);
         continue;
       }
-      EXPECT_EQ(status, OCTAVO_RESOURCE) << when << ": " << run->error();
+      EXPECT_EQ(status, OCTAVO_NO_RESOURCE) << when << ": " << run->error();
       EXPECT_THAT(run->error(), testing::HasSubstr("expected")) << when;
       // After the manifest's rename the new one stands, though its name may not be on disk.
       uint64_t step = 0;
@@ -97,7 +97,7 @@ TEST_F(CheckpointFaultsTest, reads_that_a_signal_ends_are_made_again) {
   EXPECT_GT(reads, 5);
   for (int k = 1; k <= reads; ++k) {
     const FailingCall failing("pread", EPERM, k);  // any other error is final
-    EXPECT_EQ(run->load(dir / "c"), OCTAVO_RESOURCE) << k;
+    EXPECT_EQ(run->load(dir / "c"), OCTAVO_NO_RESOURCE) << k;
   }
 }
 
@@ -154,7 +154,7 @@ TEST(CheckpointWork, does_everything_once_and_hands_on_the_first_failure) {
     for (const auto &count : done) EXPECT_EQ(count, 1);
     EXPECT_THROW(work_on_tensors(sizes,
                                  [](size_t i) {
-                                   if (i == 20) throw Failure(OCTAVO_RESOURCE, "x", "y");
+                                   if (i == 20) throw Failure(OCTAVO_NO_RESOURCE, "x", "y");
                                  }),
                  Failure);
   }

@@ -136,11 +136,11 @@ TEST_F(CheckpointSetTest, missing_files) {
   const std::string directory = saved("a", 2, 7);
   fs::rename(directory + "/" + kOne, directory + "/x");
   for (const auto &r : open_world(2))
-    expect_refused(*r, directory, OCTAVO_RESOURCE,
+    expect_refused(*r, directory, OCTAVO_NO_RESOURCE,
                    {"the files of 2 ranks", "no " + std::string(kOne)});
   fs::rename(directory + "/x", directory + "/" + kOne);
   fs::remove(directory + "/manifest.json");
-  expect_refused(*open(), directory, OCTAVO_RESOURCE,
+  expect_refused(*open(), directory, OCTAVO_NO_RESOURCE,
                  {"expected manifest.json", "the files of 2 ranks without it"});
 }
 
@@ -163,7 +163,7 @@ TEST_F(CheckpointSetTest, manifests_that_no_save_writes) {
     m[key] = value;
     return m;
   };
-  refused(changed("schema", 2), OCTAVO_VERSION, "schema 1");
+  refused(changed("schema", 2), OCTAVO_INCOMPATIBLE, "schema 1");
   refused(changed("schema", "1"), OCTAVO_INVALID, "no schema");
   for (const char *key : {"run_id", "step", "files"})
     refused(changed(key, nullptr), OCTAVO_INVALID, "no run_id, step and files");
@@ -184,7 +184,7 @@ TEST_F(CheckpointSetTest, manifests_that_no_save_writes) {
   expect_refused(*r, directory, OCTAVO_INVALID, {"manifest.json", "more than 64 MiB"});
   fs::remove(path);
   fs::create_directory(path);
-  expect_refused(*r, directory, OCTAVO_RESOURCE, {"manifest.json", "a file that can be read"});
+  expect_refused(*r, directory, OCTAVO_NO_RESOURCE, {"manifest.json", "a file that can be read"});
 }
 
 // Until every rank has saved, the directory holds what it held.
@@ -214,7 +214,7 @@ TEST_F(CheckpointSetTest, a_save_that_was_cut_off) {
   const auto world = open_world(3);
   ASSERT_EQ(world[0]->save(dir / "c", 3), OCTAVO_OK);
   ASSERT_EQ(world[2]->save(dir / "c", 4), OCTAVO_OK);
-  expect_refused(*world[0], dir / "c", OCTAVO_RESOURCE,
+  expect_refused(*world[0], dir / "c", OCTAVO_NO_RESOURCE,
                  {"expected manifest.json", "no rank-0001-of-0003.safetensors", "steps 3 and 4"});
 }
 
@@ -293,7 +293,7 @@ TEST_F(CheckpointSetTest, files_of_schema_1) {
   texts["octavo.schema"] = "1";
   header["__metadata__"] = texts;
   put_file(path, with_header(file, header.dump()));
-  expect_refused(*open(), directory, OCTAVO_VERSION,
+  expect_refused(*open(), directory, OCTAVO_INCOMPATIBLE,
                  {"schema 2 or 3", "found \"1\", whose tensors have no hashes", "0.1.0"});
 }
 

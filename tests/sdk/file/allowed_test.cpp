@@ -94,7 +94,7 @@ TEST_F(AllowedTest, home_is_used_without_xdg_data_home) {
     allow(folder);
     FAIL() << "accepted";
   } catch (const Failure &f) {
-    EXPECT_EQ(f.status(), OCTAVO_RESOURCE);
+    EXPECT_EQ(f.status(), OCTAVO_NO_RESOURCE);
     EXPECT_THAT(f.text(), HasSubstr("found neither XDG_DATA_HOME nor HOME"));
   }
   environment.set("HOME", "relative");
@@ -121,7 +121,7 @@ TEST_F(AllowedTest, refuses_what_is_no_directory) {
     allow(folder);
     ADD_FAILURE() << "recorded below a file";
   } catch (const Failure &f) {
-    EXPECT_EQ(f.status(), OCTAVO_RESOURCE);
+    EXPECT_EQ(f.status(), OCTAVO_NO_RESOURCE);
     EXPECT_THAT(f.text(), HasSubstr("taken/octavo"));
   }
 }

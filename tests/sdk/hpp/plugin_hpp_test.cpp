@@ -100,7 +100,7 @@ TEST(PluginHpp, an_exception_becomes_a_status_and_a_diagnostic_that_names_the_ve
   auto c = make<octavo_step_call>(OCTAVO_KIND_STEP_CALL);
   const std::map<Throwing::Kind, std::pair<octavo_status, const char *>> expected = {
       {Throwing::kError, {OCTAVO_UNSUPPORTED, "end_step: expected less"}},
-      {Throwing::kNoMemory, {OCTAVO_RESOURCE, "end_step: out of memory"}},
+      {Throwing::kNoMemory, {OCTAVO_NO_RESOURCE, "end_step: out of memory"}},
       {Throwing::kStandard, {OCTAVO_INTERNAL, "end_step: a defect"}},
       {Throwing::kNumber, {OCTAVO_INTERNAL, "end_step: an exception of unknown type"}}};
   for (const auto &[kind, answer] : expected) {
@@ -116,7 +116,7 @@ TEST(PluginHpp, a_constructor_that_throws_leaves_no_session) {
   RecordingHost host;
   const FakeDevice device(host.get());
   octavo_session *s = nullptr;
-  EXPECT_EQ(Tables<Unopenable>::backend()->open_session(&device.desc, &s), OCTAVO_RESOURCE);
+  EXPECT_EQ(Tables<Unopenable>::backend()->open_session(&device.desc, &s), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(s, nullptr);
   EXPECT_EQ(host.error(), "open_session: out of memory");
 }
@@ -218,7 +218,7 @@ class Sealed : public testing::Test {
   }
   static octavo_status take_slot(void *ctx, const octavo_slot *slot) {
     auto *self = static_cast<Sealed *>(ctx);
-    if (self->limit_-- == 0) return OCTAVO_RESOURCE;
+    if (self->limit_-- == 0) return OCTAVO_NO_RESOURCE;
     self->emitted.push_back(std::to_string(slot->id) + " " + text(slot->name) + " [" +
                             std::to_string(slot->rows) + ", " + std::to_string(slot->cols) + "]" +
                             (slot->labels == nullptr ? "" : " " + text(slot->labels[0])));
@@ -277,8 +277,8 @@ TEST_F(Sealed, a_later_seal_adds_pools_and_changes_nothing) {
 TEST_F(Sealed, a_seal_that_fails_anywhere_leaves_the_session_as_it_was) {
   ASSERT_EQ(add_weight("w"), OCTAVO_OK);
   ASSERT_EQ(add_linear("a", 0), OCTAVO_OK);
-  ASSERT_EQ(seal(0), OCTAVO_RESOURCE);
-  for (size_t limit = 1; limit < 5; ++limit) ASSERT_EQ(seal(limit), OCTAVO_RESOURCE) << limit;
+  ASSERT_EQ(seal(0), OCTAVO_NO_RESOURCE);
+  for (size_t limit = 1; limit < 5; ++limit) ASSERT_EQ(seal(limit), OCTAVO_NO_RESOURCE) << limit;
   octavo_linear_plan plan = make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
   EXPECT_EQ(b.linear_plan(s, 0, &plan), OCTAVO_INVALID);
   ASSERT_EQ(seal(5), OCTAVO_OK);
@@ -363,9 +363,9 @@ TEST_F(Sealed, verbs_allocate_nothing_and_refuse_what_does_not_fit) {
   EXPECT_EQ(b.quantize_weight(s, &w), OCTAVO_INVALID);
   f.flags = 0, f.saved = nullptr;
   device.kernels.quantize = [](void *, const octavo_quantize *) {
-    return octavo_status{OCTAVO_DEVICE};
+    return octavo_status{OCTAVO_FAILED_DEVICE};
   };
-  EXPECT_EQ(b.linear_forward(s, &f), OCTAVO_DEVICE);
+  EXPECT_EQ(b.linear_forward(s, &f), OCTAVO_FAILED_DEVICE);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ octavo_status fails_to_open(octavo_device, const octavo_host *, void **) {
   return open_status;
 }
 octavo_status fails_to_describe(void *, octavo_kernels_caps *) {
-  return OCTAVO_DEVICE;
+  return OCTAVO_FAILED_DEVICE;
 }
 void counts_closing(void *ctx) {
   ++closed;
@@ -146,7 +146,7 @@ TEST_F(NegotiateDevice, kernels_that_do_not_open) {
   open_kernels(n, kCpu, kernels, nullptr, host.get());
   EXPECT_EQ(closed, 1);
   kernels.open_device = fails_to_open;
-  open_status = OCTAVO_RESOURCE;  // which says nothing about the device
+  open_status = OCTAVO_NO_RESOURCE;  // which says nothing about the device
   EXPECT_THROW(open_kernels(n, kCpu, kernels, nullptr, host.get()), Shortage);
   open_status = OCTAVO_INTERNAL;
   open_kernels(n, kCpu, kernels, nullptr, host.get());

@@ -191,15 +191,15 @@ TEST_F(RankErrorsTest, abort_wakes_who_waits) {
     }
     while (entered < 2) std::this_thread::yield();
     octavo_ranks_abort(ranks.get());
-    return OCTAVO_DEVICE;
+    return OCTAVO_FAILED_DEVICE;
   }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   // Later calls do not wait for anybody.
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
-    EXPECT_EQ(good(rank)(*ranks.collective(rank)), OCTAVO_DEVICE);
+    EXPECT_EQ(good(rank)(*ranks.collective(rank)), OCTAVO_FAILED_DEVICE);
     Call call = good(rank);
     call.is_broadcast = true;
-    EXPECT_EQ(call(*ranks.collective(rank)), OCTAVO_DEVICE);
+    EXPECT_EQ(call(*ranks.collective(rank)), OCTAVO_FAILED_DEVICE);
   }
   octavo_ranks_abort(ranks.get());  // twice is once
 }
@@ -227,7 +227,7 @@ TEST(RankAbortTest, abort_in_the_middle_of_rounds) {
       }
     });
     aborter.join();
-    EXPECT_THAT(answers, Each(octavo_status{OCTAVO_DEVICE}));
+    EXPECT_THAT(answers, Each(octavo_status{OCTAVO_FAILED_DEVICE}));
     EXPECT_EQ(done[0], done[1]);
     EXPECT_EQ(done[0], done[2]);
   }

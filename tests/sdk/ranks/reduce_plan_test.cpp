@@ -100,9 +100,9 @@ TEST_F(ReducePlanTest, bad_plans_are_refused_before_the_first_stage) {
 
 TEST_F(ReducePlanTest, refusal_of_the_backend_comes_back) {
   open("plan_refuses");
-  EXPECT_EQ(bytes(2), OCTAVO_RESOURCE);
+  EXPECT_EQ(bytes(2), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(buffer, 77u);
-  EXPECT_EQ(reduce(2), OCTAVO_RESOURCE);
+  EXPECT_EQ(reduce(2), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(stages[0], 0u);
 }
 

@@ -69,8 +69,8 @@ TEST_F(ReduceTest, collectives_run_between_stages) {
 TEST_F(ReduceTest, failed_collective_ends_the_reduction) {
   open("good");
   Ranks ranks(2);
-  ranks.answer = OCTAVO_RESOURCE;
-  EXPECT_EQ(reduce(ranks), OCTAVO_RESOURCE);
+  ranks.answer = OCTAVO_NO_RESOURCE;
+  EXPECT_EQ(reduce(ranks), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(request.host.error(),
             "octavo_reduce_gradients: stage 0: the host's collective answered status 6");
   EXPECT_EQ(state, 0.0f);
@@ -79,7 +79,7 @@ TEST_F(ReduceTest, failed_collective_ends_the_reduction) {
 TEST_F(ReduceTest, failed_stage_ends_the_reduction) {
   open("stage_fails");
   const Ranks ranks(2);
-  EXPECT_EQ(reduce(ranks), OCTAVO_DEVICE);
+  EXPECT_EQ(reduce(ranks), OCTAVO_FAILED_DEVICE);
   EXPECT_THAT(ranks.collectives, testing::ElementsAre());
 }
 

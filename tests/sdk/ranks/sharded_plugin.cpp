@@ -236,7 +236,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   static const octavo_plugin plugin = {
       sizeof(octavo_plugin), OCTAVO_KIND_PLUGIN, OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR,
       OCTAVO_STR("sharded"), OCTAVO_STR("1.0"),  get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }

@@ -17,7 +17,7 @@ inline octavo_status plan_stages(const std::string &fault, octavo_gradient_plan 
   };
   const uint64_t world = plan.world;
   plan.state_bytes = plan.count > 1 ? 8 * plan.count : 8;
-  if (fault == "plan_refuses") return OCTAVO_RESOURCE;
+  if (fault == "plan_refuses") return OCTAVO_NO_RESOURCE;
   // 5 floats; 4 bytes for every rank; 10 halves gathered; nothing.
   stage(OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_F32, 5, 5);
   stage(OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, 4 * world, 4 * world);

@@ -44,8 +44,8 @@ fn a_panic_in_each_verb_is_an_internal_error() {
 #[test]
 fn an_error_has_its_status_and_the_verbs_name() {
     let f = Fixture::ready("linear_forward", "fails");
-    assert_eq!(f.forward(4), OCTAVO_RESOURCE);
-    expect_said(OCTAVO_RESOURCE, "linear_forward: expected a resource, found none");
+    assert_eq!(f.forward(4), OCTAVO_NO_RESOURCE);
+    expect_said(OCTAVO_NO_RESOURCE, "linear_forward: expected a resource, found none");
     let f = Fixture::ready("linear_forward", "succeeds_with_an_error");
     assert_eq!(f.forward(4), OCTAVO_INTERNAL);
     expect_said(OCTAVO_INTERNAL, "linear_forward: expected a failure");
@@ -132,7 +132,7 @@ fn the_table_has_the_plugins_names() {
     }
     f.host.abi_major += 1;
     let mut out = null();
-    assert_eq!(unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut out) }, OCTAVO_VERSION);
+    assert_eq!(unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut out) }, OCTAVO_INCOMPATIBLE);
     assert!(out.is_null());
 }
 

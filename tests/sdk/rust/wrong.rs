@@ -29,7 +29,7 @@ fn go_wrong(options: &Options, verb: &str) -> Done {
     }
     match options.how.as_str() {
         "panics" => panic!("{verb} has no idea"),
-        "fails" => Err(Error::new(OCTAVO_RESOURCE, "expected a resource, found none")),
+        "fails" => Err(Error::new(OCTAVO_NO_RESOURCE, "expected a resource, found none")),
         "succeeds_with_an_error" => Err(Error::new(OCTAVO_OK, "expected a failure")),
         _ => Ok(()),
     }

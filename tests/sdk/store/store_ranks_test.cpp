@@ -26,7 +26,7 @@ class StoreRanksTest : public ShardedTest {
   }
   // A collective for calls that must not reach it, or fail there.
   octavo_collective table(uint32_t world) {
-    answer = OCTAVO_RESOURCE;
+    answer = OCTAVO_NO_RESOURCE;
     return counted(world);
   }
 };
@@ -195,10 +195,10 @@ TEST_F(StoreRanksTest, a_slot_that_cannot_be_combined) {
 TEST_F(StoreRanksTest, failure_of_the_collective_comes_back) {
   const octavo_collective two = table(2);
   const World all = open_world(2, {{"a", 2, 2}});
-  EXPECT_EQ(octavo_store_reduce(all[0]->s(), &two, nullptr), OCTAVO_RESOURCE);
+  EXPECT_EQ(octavo_store_reduce(all[0]->s(), &two, nullptr), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(all[0]->error(),
             "octavo_store_reduce: slot 0 \"nonfinite\": the host's collective answered status 6");
-  EXPECT_EQ(octavo_store_publish(all[0]->s(), &two, nullptr), OCTAVO_RESOURCE);
+  EXPECT_EQ(octavo_store_publish(all[0]->s(), &two, nullptr), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(all[0]->error(),
             "octavo_store_publish: parameter 0 \"a\", slot 3 \"weight\": the host's broadcast "
             "answered status 6");

@@ -120,7 +120,7 @@ TEST(Lock, failed_write_leaves_nothing) {
     write_lock(dir / "octavo.lock", {});
     FAIL() << "accepted";
   } catch (const Failure &f) {
-    EXPECT_EQ(f.status(), OCTAVO_RESOURCE);
+    EXPECT_EQ(f.status(), OCTAVO_NO_RESOURCE);
     EXPECT_THAT(f.text(), HasSubstr((dir / "octavo.lock") + ": cannot be written: "));
   }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
@@ -137,7 +137,7 @@ TEST(Lock, calls_that_fail) {
       write_lock(path, {});
       ADD_FAILURE() << function << ": accepted";
     } catch (const Failure &f) {
-      EXPECT_EQ(f.status(), OCTAVO_RESOURCE);
+      EXPECT_EQ(f.status(), OCTAVO_NO_RESOURCE);
       EXPECT_EQ(f.text(), path +
                               ": cannot be written: No space left on device; check the "
                               "directory's permissions and free space");

@@ -83,7 +83,7 @@ void check_gpus(ProcessGroup &group, const at::Device &device) {
     for (size_t other = 0; other < rank; ++other)
       if (const auto *one = all[rank].const_data_ptr<int64_t>();
           *one != 0 && *one == *all[other].const_data_ptr<int64_t>())
-        throw Error(OCTAVO_DEVICE,
+        throw Error(OCTAVO_FAILED_DEVICE,
                     "the processes: expected a GPU for each, found ranks " + std::to_string(other) +
                         " and " + std::to_string(rank) +
                         " on one; call module->to(torch::Device(torch::kCUDA, "

@@ -33,8 +33,8 @@ int exit_code(const std::exception &error) {
   constexpr int kRestart = EX_TEMPFAIL, kFiles = EX_IOERR;
   if (const auto *own = dynamic_cast<const Error *>(&error)) {
     switch (own->status()) {
-      case OCTAVO_DEVICE: return kRestart;
-      case OCTAVO_RESOURCE: return kFiles;
+      case OCTAVO_FAILED_DEVICE: return kRestart;
+      case OCTAVO_NO_RESOURCE: return kFiles;
       case OCTAVO_INTERNAL: return EX_SOFTWARE;
       default: return EX_CONFIG;
     }

@@ -42,7 +42,7 @@ struct ProcessGroup::Backends {
 };
 
 void ProcessGroup::fail(const char *what, const std::string &found) const {
-  throw Error(OCTAVO_DEVICE,
+  throw Error(OCTAVO_FAILED_DEVICE,
               std::string(what) + ", in step " + std::to_string(step_) +
                   " of this process: expected an answer of all " + std::to_string(world_) +
                   " ranks within the timeout of " + std::to_string(timeout_.count()) +

@@ -18,9 +18,9 @@ class Backend;
 namespace octavo::torch {
 
 // Every rank makes the same calls in the same order, and says what for. Calls but start() block.
-// They throw Error with OCTAVO_DEVICE, the purpose and the step when a rank does not answer: once
-// the timeout is over, at once where its connection closes. On a device the stream waits in the
-// place of the host, where the backend does it so; the deadline there is the backend's.
+// They throw Error with OCTAVO_FAILED_DEVICE, the purpose and the step when a rank does not answer:
+// once the timeout is over, at once where its connection closes. On a device the stream waits in
+// the place of the host, where the backend does it so; the deadline there is the backend's.
 class ProcessGroup {
  public:
   // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them. A world of 1 needs

@@ -37,9 +37,9 @@ inline const char *status_name(octavo_status status) {
     case OCTAVO_UNSUPPORTED: return "OCTAVO_UNSUPPORTED";
     case OCTAVO_INVALID: return "OCTAVO_INVALID";
     case OCTAVO_WRONG_STATE: return "OCTAVO_WRONG_STATE";
-    case OCTAVO_VERSION: return "OCTAVO_VERSION";
-    case OCTAVO_DEVICE: return "OCTAVO_DEVICE";
-    case OCTAVO_RESOURCE: return "OCTAVO_RESOURCE";
+    case OCTAVO_INCOMPATIBLE: return "OCTAVO_INCOMPATIBLE";
+    case OCTAVO_FAILED_DEVICE: return "OCTAVO_FAILED_DEVICE";
+    case OCTAVO_NO_RESOURCE: return "OCTAVO_NO_RESOURCE";
     case OCTAVO_INTERNAL: return "OCTAVO_INTERNAL";
     default: return "an unknown status";
   }

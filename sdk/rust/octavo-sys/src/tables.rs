@@ -146,7 +146,7 @@ pub unsafe fn query<B: Plugin>(
         let given = take(host);
         let minors = (i64::from(given.abi_minor), i64::from(OCTAVO_TARGET_MINOR));
         if given.abi_major != OCTAVO_ABI_MAJOR || minors.0 < minors.1 {
-            return Err(Error::new(OCTAVO_VERSION, ""));
+            return Err(Error::new(OCTAVO_INCOMPATIBLE, ""));
         }
         listen();
         HOST.store(host as *mut octavo_host, Ordering::Release);

@@ -46,12 +46,12 @@ void expect_failed(const Finished &f, const std::vector<int> &ranks, int within_
                    const std::string &text) {
   for (const int rank : ranks) {
     const Told sum = told(f, rank, "sum");
-    EXPECT_EQ(sum.status, OCTAVO_DEVICE) << "rank " << rank << "\n" << f.out << f.err;
+    EXPECT_EQ(sum.status, OCTAVO_FAILED_DEVICE) << "rank " << rank << "\n" << f.out << f.err;
     EXPECT_LE(sum.ms, within_ms) << "rank " << rank;
     EXPECT_THAT(sum.text, testing::ContainsRegex(text)) << "rank " << rank;
     for (const char *call : {"check", "later"}) {
       const Told after = told(f, rank, call);
-      EXPECT_EQ(after.status, OCTAVO_DEVICE) << call << " of rank " << rank;
+      EXPECT_EQ(after.status, OCTAVO_FAILED_DEVICE) << call << " of rank " << rank;
       EXPECT_LE(after.ms, 100) << call << " of rank " << rank;
       EXPECT_THAT(after.text, HasSubstr("not carried out, since the communicator of rank"));
     }

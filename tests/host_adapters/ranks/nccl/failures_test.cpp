@@ -49,12 +49,12 @@ class NcclFailures : public testing::Test {
     const int before = fake().operations;
     const auto began = std::chrono::steady_clock::now();
     const octavo_collective &c = *world.collective(rank);
-    EXPECT_EQ(gather(rank), OCTAVO_DEVICE);
+    EXPECT_EQ(gather(rank), OCTAVO_FAILED_DEVICE);
     EXPECT_THAT(world.listener(rank).last(), HasSubstr("all_gather: not started, since the"));
     EXPECT_THAT(world.listener(rank).last(), HasSubstr(reason));
     EXPECT_THAT(world.listener(rank).last(), HasSubstr("with a new id"));
-    EXPECT_EQ(c.broadcast(c.ctx, 0, memory[rank], 4, nullptr), OCTAVO_DEVICE);
-    EXPECT_EQ(octavo_nccl_check(world.get(rank)), OCTAVO_DEVICE);
+    EXPECT_EQ(c.broadcast(c.ctx, 0, memory[rank], 4, nullptr), OCTAVO_FAILED_DEVICE);
+    EXPECT_EQ(octavo_nccl_check(world.get(rank)), OCTAVO_FAILED_DEVICE);
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
     EXPECT_EQ(fake().operations, before);
   }
@@ -67,7 +67,7 @@ class NcclFailures : public testing::Test {
 TEST_F(NcclFailures, rank_that_makes_no_call) {
   open(500);
   EXPECT_THAT(world.each([&](uint32_t rank) { return rank == 2 ? OCTAVO_OK : gather(rank); }),
-              ElementsAre(OCTAVO_DEVICE, OCTAVO_DEVICE, OCTAVO_OK));
+              ElementsAre(OCTAVO_FAILED_DEVICE, OCTAVO_FAILED_DEVICE, OCTAVO_OK));
   for (const uint32_t rank : {0u, 1u}) {
     std::string text = "all_gather of 4 bytes: rank ";
     text += std::to_string(rank);
@@ -86,7 +86,7 @@ TEST_F(NcclFailures, operation_that_never_ends) {
   fake().stalls_at = 1;  // after the one of open
   open(500);
   EXPECT_THAT(world.each([&](uint32_t rank) { return gather_until_known(rank); }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   for (uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(world.listener(rank).first(), HasSubstr("all_gather of 4 bytes: rank"));
     expect_refused(rank, "expected an end within 500 ms");
@@ -100,7 +100,7 @@ TEST_F(NcclFailures, peer_that_nccl_misses) {
   fake().stall_error = cuda::nccl::kRemoteError;
   open(60000);
   EXPECT_THAT(world.each([&](uint32_t rank) { return gather_until_known(rank); }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   EXPECT_THAT(
       world.listener(1).first(),
       HasSubstr("all_gather: rank 1 of 3: ncclCommGetAsyncError answered ncclRemoteError: a "
@@ -116,9 +116,9 @@ TEST_F(NcclFailures, abort_reaches_the_others) {
     if (rank != 2) return gather(rank);
     usleep(20000);
     octavo_nccl_abort(world.get(2));
-    return OCTAVO_DEVICE;
+    return OCTAVO_FAILED_DEVICE;
   }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   EXPECT_THAT(world.listener(0).first(), HasSubstr("ncclAllGather answered ncclRemoteError"));
   expect_refused(2, "the host called octavo_nccl_abort");
 }
@@ -131,7 +131,7 @@ TEST_F(NcclFailures, abort_while_a_call_waits) {
     octavo_nccl_abort(world.get(0));
     octavo_nccl_abort(world.get(0));  // once more is once
   });
-  EXPECT_EQ(gather(0), OCTAVO_DEVICE);
+  EXPECT_EQ(gather(0), OCTAVO_FAILED_DEVICE);
   other.join();
   EXPECT_THAT(world.listener(0).first(),
               HasSubstr("all_gather: given up, since the communicator of rank 0 of 3 has failed "
@@ -146,7 +146,7 @@ TEST_F(NcclFailures, call_of_nccl_that_hangs) {
   fake().blocks_at = 1;
   open(500);
   EXPECT_THAT(world.each([&](uint32_t rank) { return gather(rank); }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   EXPECT_THAT(world.listener(0).first(),
               HasSubstr("all_gather: rank 0 of 3: expected an end within 500 ms"));
   EXPECT_EQ(fake().aborts, 3);
@@ -164,7 +164,7 @@ TEST_F(NcclFailures, abort_of_a_call_of_nccl_that_hangs) {
     other.join();
     return status;
   }),
-              Each(octavo_status{OCTAVO_DEVICE}));
+              Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   EXPECT_EQ(fake().aborts, 3);
 }
 
@@ -176,11 +176,12 @@ TEST_F(NcclFailures, every_answer_of_nccl) {
     const char *name;
   };
   for (const Case &c :
-       {Case{1, OCTAVO_DEVICE, "ncclUnhandledCudaError"},
-        Case{2, OCTAVO_RESOURCE, "ncclSystemError"}, Case{3, OCTAVO_INTERNAL, "ncclInternalError"},
+       {Case{1, OCTAVO_FAILED_DEVICE, "ncclUnhandledCudaError"},
+        Case{2, OCTAVO_NO_RESOURCE, "ncclSystemError"},
+        Case{3, OCTAVO_INTERNAL, "ncclInternalError"},
         Case{4, OCTAVO_INVALID, "ncclInvalidArgument"}, Case{5, OCTAVO_INVALID, "ncclInvalidUsage"},
-        Case{6, OCTAVO_DEVICE, "ncclRemoteError"},
-        Case{77, OCTAVO_DEVICE, "an unknown ncclResult_t"}}) {
+        Case{6, OCTAVO_FAILED_DEVICE, "ncclRemoteError"},
+        Case{77, OCTAVO_FAILED_DEVICE, "an unknown ncclResult_t"}}) {
     NcclWorld one(1);
     fake().fails_at = 1;
     fake().fail_result = c.result;
@@ -193,7 +194,7 @@ TEST_F(NcclFailures, every_answer_of_nccl) {
     std::string text = "all_reduce_sum: rank 0 of 1: ncclAllGather answered ";
     text += c.name;
     EXPECT_THAT(one.listener(0).first(), HasSubstr(text));
-    EXPECT_EQ(octavo_nccl_check(one.get(0)), OCTAVO_DEVICE);
+    EXPECT_EQ(octavo_nccl_check(one.get(0)), OCTAVO_FAILED_DEVICE);
     EXPECT_EQ(fake().aborts, 1);
     EXPECT_EQ(value, 1);
   }
@@ -222,7 +223,7 @@ TEST(NcclFailuresOfOne, failure_inside_of_a_group) {
   const auto all_to_all = [&] {
     return c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_TO_ALL, OCTAVO_U8, &data, 1, &out, 1, nullptr);
   };
-  EXPECT_EQ(all_to_all(), OCTAVO_RESOURCE);
+  EXPECT_EQ(all_to_all(), OCTAVO_NO_RESOURCE);
   fake().send_result = 0;
   one.close();
   ASSERT_THAT(one.open(), Each(octavo_status{OCTAVO_OK})) << one.listener(0).last();

@@ -32,7 +32,7 @@ octavo_status combine_gradients(const struct launcher *l, octavo_nccl *ranks,
   if (status == OCTAVO_OK) status = octavo_store_reduce(s->store, c, s->stream);
   /* All of it is enqueued; the optimizer's step may be, too. What it wrote is good when the stream
    * got there and no rank was lost on the way. */
-  if (status == OCTAVO_OK && l->synchronize(l->ctx, s->stream) != 0) status = OCTAVO_DEVICE;
+  if (status == OCTAVO_OK && l->synchronize(l->ctx, s->stream) != 0) status = OCTAVO_FAILED_DEVICE;
   if (status == OCTAVO_OK) status = octavo_nccl_check(ranks);
   if (status != OCTAVO_OK) octavo_nccl_abort(ranks); /* the others need not wait for this one */
   return status;

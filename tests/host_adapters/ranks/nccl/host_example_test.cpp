@@ -74,7 +74,7 @@ TEST_F(NcclExample, goes_on_after_a_lost_rank) {
   octavo_nccl_abort(handles[1]);
   EXPECT_THAT(
       world.each([&](uint32_t rank) { return step(launcher_of(ranks[rank]), handles[rank]); }),
-      Each(octavo_status{OCTAVO_DEVICE}));
+      Each(octavo_status{OCTAVO_FAILED_DEVICE}));
   EXPECT_THAT(world.each([&](uint32_t rank) {
     const launcher l = launcher_of(ranks[rank]);
     octavo_status status = open_again(&l, world.listener(rank).host(), library, &handles[rank]);

@@ -58,11 +58,11 @@ class NcclOpen : public testing::Test {
 TEST_F(NcclOpen, without_nccl) {
   octavo_nccl_desc d = desc();
   d.library = OCTAVO_STR("/nowhere/libnccl.so.2");
-  expect_refused(OCTAVO_RESOURCE, d,
+  expect_refused(OCTAVO_NO_RESOURCE, d,
                  "octavo_nccl_open: /nowhere/libnccl.so.2: expected NCCL 2.14 or later of major 2, "
                  "found none (/nowhere/libnccl.so.2: cannot open shared object file");
   EXPECT_THAT(listener.first(), HasSubstr("install libnccl2"));
-  EXPECT_EQ(octavo_nccl_get_id(listener.host(), d.library, &id), OCTAVO_RESOURCE);
+  EXPECT_EQ(octavo_nccl_get_id(listener.host(), d.library, &id), OCTAVO_NO_RESOURCE);
 }
 
 TEST_F(NcclOpen, versions) {
@@ -77,7 +77,7 @@ TEST_F(NcclOpen, versions) {
     fake().version = c.version;
     octavo_nccl_id made;
     EXPECT_EQ(octavo_nccl_get_id(own.host(), OCTAVO_STR(OCTAVO_FAKE_NCCL), &made),
-              c.found == nullptr ? OCTAVO_OK : OCTAVO_VERSION);
+              c.found == nullptr ? OCTAVO_OK : OCTAVO_INCOMPATIBLE);
     if (c.found != nullptr) {
       EXPECT_THAT(own.first(), HasSubstr(c.found));
     }
@@ -87,7 +87,8 @@ TEST_F(NcclOpen, versions) {
 TEST_F(NcclOpen, library_that_lacks_a_function) {
   octavo_nccl_desc d = desc();
   d.library = OCTAVO_STR(OCTAVO_FAKE_NCCL_INCOMPLETE);
-  expect_refused(OCTAVO_VERSION, d, "expected the function ncclCommInitRankConfig, found none");
+  expect_refused(OCTAVO_INCOMPATIBLE, d,
+                 "expected the function ncclCommInitRankConfig, found none");
 }
 
 TEST_F(NcclOpen, descs_that_make_no_sense) {
@@ -125,14 +126,14 @@ TEST_F(NcclOpen, descs_that_make_no_sense) {
 TEST_F(NcclOpen, start_that_nccl_refuses) {
   fake().init_result = cuda::nccl::kSystemError;
   expect_refused(
-      OCTAVO_RESOURCE, desc(),
+      OCTAVO_NO_RESOURCE, desc(),
       "octavo_nccl_open: rank 0 of 1: ncclCommInitRankConfig answered ncclSystemError: a "
       "text of the fake (the last error of the fake); NCCL_DEBUG=WARN");
 }
 
 TEST_F(NcclOpen, start_that_fails_while_in_progress) {
   fake().init_async = cuda::nccl::kRemoteError;
-  expect_refused(OCTAVO_DEVICE, desc(), "ncclCommInitRankConfig answered ncclRemoteError");
+  expect_refused(OCTAVO_FAILED_DEVICE, desc(), "ncclCommInitRankConfig answered ncclRemoteError");
   EXPECT_EQ(fake().aborts, 1);
 }
 
@@ -140,7 +141,7 @@ TEST_F(NcclOpen, start_that_never_ends) {
   fake().init_hangs = true;
   octavo_nccl_desc d = desc();
   d.deadline_ms = 60;
-  expect_refused(OCTAVO_DEVICE, d,
+  expect_refused(OCTAVO_FAILED_DEVICE, d,
                  "octavo_nccl_open: rank 0 of 1: expected an end within 60 ms, found it pending");
   EXPECT_EQ(fake().aborts, 1);
 }
@@ -149,18 +150,18 @@ TEST_F(NcclOpen, rank_that_never_comes) {
   octavo_nccl_desc d = desc();
   d.world = 2;
   d.deadline_ms = 60;
-  expect_refused(OCTAVO_DEVICE, d, "expected an end within 60 ms");
+  expect_refused(OCTAVO_FAILED_DEVICE, d, "expected an end within 60 ms");
 }
 
 TEST_F(NcclOpen, without_memory_on_the_device) {
   cuda_on_cpu::script().free_bytes = 1000;
-  expect_refused(OCTAVO_RESOURCE, desc(), "CUDA answered cudaErrorMemoryAllocation");
+  expect_refused(OCTAVO_NO_RESOURCE, desc(), "CUDA answered cudaErrorMemoryAllocation");
 }
 
 TEST_F(NcclOpen, device_that_does_not_exist) {
   octavo_nccl_desc d = desc();
   d.device = 3;
-  expect_refused(OCTAVO_DEVICE, d, "CUDA answered cudaErrorInvalidDevice");
+  expect_refused(OCTAVO_FAILED_DEVICE, d, "CUDA answered cudaErrorInvalidDevice");
 }
 
 TEST_F(NcclOpen, id_that_nccl_does_not_give) {

@@ -26,7 +26,7 @@ TEST(NcclRealLibrary, start_without_a_driver) {
   d.host = listener.host();
   d.library = text_view(path);
   octavo_nccl *out = nullptr;
-  EXPECT_EQ(octavo_nccl_open(&d, &out), OCTAVO_DEVICE);
+  EXPECT_EQ(octavo_nccl_open(&d, &out), OCTAVO_FAILED_DEVICE);
   EXPECT_EQ(out, nullptr);
   EXPECT_THAT(listener.last(),
               testing::HasSubstr("ncclCommInitRankConfig answered ncclUnhandledCudaError"));

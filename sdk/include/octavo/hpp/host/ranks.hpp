@@ -178,7 +178,7 @@ class DeviceCollective {
     if (status == OCTAVO_OK) self.memory_.copy(recv, self.recv_.data(), received);
     return status;
   } catch (...) {
-    return OCTAVO_DEVICE;  // the device's own message was already given
+    return OCTAVO_FAILED_DEVICE;  // the device's own message was already given
   }
   static octavo_status broadcast(void *ctx, uint32_t root, void *data, uint64_t bytes,
                                  void *stream) noexcept try {
@@ -190,7 +190,7 @@ class DeviceCollective {
     if (status == OCTAVO_OK) self.memory_.copy(data, self.send_.data(), bytes);
     return status;
   } catch (...) {
-    return OCTAVO_DEVICE;
+    return OCTAVO_FAILED_DEVICE;
   }
 
   const Memory &memory_;

@@ -78,7 +78,7 @@ octavo_status guarded(const octavo_host *host, const char *verb, Body &&body) no
   } catch (const Error &error) {
     return fail(host, error.status(), verb, error.what());
   } catch (const std::bad_alloc &) {
-    return fail(host, OCTAVO_RESOURCE, verb, "out of memory");
+    return fail(host, OCTAVO_NO_RESOURCE, verb, "out of memory");
   } catch (const std::exception &error) {
     return fail(host, OCTAVO_INTERNAL, verb, error.what());
   } catch (...) {

@@ -224,7 +224,7 @@ struct Tables<T, false> {
 
 inline octavo_status answer_query(const octavo_host *host, const octavo_plugin *plugin,
                                   const octavo_plugin **out) noexcept {
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   this_plugin.host = host;
   this_plugin.id = plugin->id.data;
   *out = plugin;

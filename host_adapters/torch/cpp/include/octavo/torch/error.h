@@ -27,8 +27,8 @@ class OCTAVO_TORCH_API Error : public std::runtime_error {
   ~Error() override;
 
   // OCTAVO_INVALID: malformed input; OCTAVO_UNSUPPORTED: well formed, but not possible here;
-  // OCTAVO_WRONG_STATE: legal at another time; OCTAVO_RESOURCE: a file or memory; OCTAVO_DEVICE: a
-  // device, its driver, or another rank.
+  // OCTAVO_WRONG_STATE: legal at another time; OCTAVO_NO_RESOURCE: a file or memory;
+  // OCTAVO_FAILED_DEVICE: a device, its driver, or another rank.
   octavo_status status() const { return status_; }
   const std::vector<Diagnostic> &diagnostics() const { return diagnostics_; }
 

@@ -89,8 +89,8 @@ class OCTAVO_TORCH_API Prepared {
   // the same state, in another process, too: the next step is bit-identical. It is all or nothing,
   // and refuses damaged files and files of several checkpoints by their names. Of a checkpoint of
   // another host, which has no such tensor, it takes the slots only. Both are due between steps.
-  // Errors: OCTAVO_RESOURCE, OCTAVO_INVALID, OCTAVO_VERSION, and OCTAVO_WRONG_STATE while another
-  // process saves there.
+  // Errors: OCTAVO_NO_RESOURCE, OCTAVO_INVALID, OCTAVO_INCOMPATIBLE, and OCTAVO_WRONG_STATE while
+  // another process saves there.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
 
