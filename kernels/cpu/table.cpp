@@ -45,9 +45,9 @@ octavo_status verb(void *ctx, const Call *c) {
   return status == OCTAVO_OK ? kVerb(context, *c) : status;
 }
 
-constexpr octavo_adam_kernels kAdam = {sizeof(octavo_adam_kernels), OCTAVO_KIND_ADAM_KERNELS,
-                                       verb<check_adam_step, adam_step>,
-                                       verb<check_gradient_scale, gradient_scale>};
+constexpr octavo_adam_kernels kAdam = {
+    sizeof(octavo_adam_kernels), OCTAVO_KIND_ADAM_KERNELS, verb<check_adam_step, adam_step>,
+    verb<check_gradient_scale, gradient_scale>, verb<check_sum_of_squares, sum_of_squares>};
 constexpr octavo_msamp_kernels kMsamp = {sizeof(octavo_msamp_kernels), OCTAVO_KIND_MSAMP_KERNELS,
                                          verb<check_sum_quantized, sum_quantized>,
                                          verb<check_scale_values, scale_values>,
@@ -85,7 +85,6 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    verb<check_delayed_scale_update, delayed_scale_update>,
                                    verb<check_gemm, gemm>,
                                    verb<check_sum_rows, sum_rows>,
-                                   verb<check_sum_of_squares, sum_of_squares>,
                                    verb<check_copy, copy>,
                                    verb<check_quantize_stats, quantize_stats>,
                                    verb<check_prologue, prologue>,

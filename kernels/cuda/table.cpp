@@ -35,7 +35,8 @@ OCTAVO_RANGE_NAME(gradient_scale)
 
 #define OCTAVO_DRAFT(verb) OCTAVO_RANGED(verb, octavo_##verb)
 constexpr octavo_adam_kernels kAdam = {sizeof(octavo_adam_kernels), OCTAVO_KIND_ADAM_KERNELS,
-                                       OCTAVO_DRAFT(adam_step), OCTAVO_DRAFT(gradient_scale)};
+                                       OCTAVO_DRAFT(adam_step), OCTAVO_DRAFT(gradient_scale),
+                                       OCTAVO_RANGED(sum_of_squares, octavo_sum)};
 constexpr octavo_msamp_kernels kMsamp = {sizeof(octavo_msamp_kernels), OCTAVO_KIND_MSAMP_KERNELS,
                                          OCTAVO_DRAFT(sum_quantized), OCTAVO_DRAFT(scale_values),
                                          OCTAVO_DRAFT(prescale_update)};
@@ -68,7 +69,6 @@ constexpr octavo_kernels kTable = {sizeof(octavo_kernels),
                                    OCTAVO_RANGED(delayed_scale_update, octavo_delayed_scale_update),
                                    OCTAVO_RANGED(gemm, octavo_gemm),
                                    OCTAVO_RANGED(sum_rows, octavo_sum),
-                                   OCTAVO_RANGED(sum_of_squares, octavo_sum),
                                    OCTAVO_RANGED(copy, octavo_copy),
                                    OCTAVO_RANGED(quantize_stats, octavo_quantize_stats),
                                    OCTAVO_RANGED(prologue, octavo_prologue_call),

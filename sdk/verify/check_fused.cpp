@@ -95,17 +95,6 @@ void check_unknown_linear(const Session &s) {
          "; expected OCTAVO_INVALID and no trace");
 }
 
-void check_apply(Host &host, FusedBatch &batch) {
-  Arena &arena = host.arena();
-  const Snapshot start = arena.snapshot();
-  batch.prologue_apart();
-  const Snapshot expected = arena.snapshot();
-  arena.restore(start);
-  batch.run("apply", &FusedBatch::apply, true);
-  batch.expect_same(expected, "apply, against prologue of the kernels,");
-  arena.restore(start);
-}
-
 void check_forward(Host &host, FusedBatch &batch) {
   Arena &arena = host.arena();
   const Snapshot start = arena.snapshot();
@@ -118,18 +107,17 @@ void check_forward(Host &host, FusedBatch &batch) {
     arena.restore(start);
     batch.scribble(pattern);
     batch.run("fused linear_forward", &FusedBatch::forward, pattern == 0);
-    batch.expect_same(expected, "fused linear_forward, against apply and linear_forward,");
+    batch.expect_same(expected,
+                      "fused linear_forward, against prologue of the kernels and linear_forward,");
   }
 }
 
 // A call on memory as in start that must be refused with one of two statuses, and may leave no
 // trace but in what a failed call leaves undefined.
 void check_refused(Host &host, const Snapshot &start, FusedBatch &batch, const std::string &fault,
-                   octavo_status (FusedBatch::*verb)(), octavo_status wanted,
-                   octavo_status or_else) {
-  const bool applies = verb == &FusedBatch::apply;
-  const octavo_status status = (batch.*verb)();
-  const std::string what = text(applies ? "apply" : "fused linear_forward", " with ", fault);
+                   octavo_status wanted, octavo_status or_else) {
+  const octavo_status status = batch.forward();
+  const std::string what = "fused linear_forward with " + fault;
   expect(status == wanted || status == or_else, what, " of ", batch.name(), " answered ",
          status_name(status), "; expected ", status_name(wanted),
          wanted == or_else ? "" : " or " + status_name(or_else));
@@ -141,9 +129,7 @@ void check_refusals_of(Host &host, FusedBatch &batch) {
   const octavo_prologue right = batch.prologue;
   const Snapshot start = host.arena().snapshot();
   const auto refused = [&](const std::string &fault, octavo_status or_else) {
-    for (const auto verb : {&FusedBatch::forward, &FusedBatch::apply}) {
-      check_refused(host, start, batch, fault, verb, OCTAVO_INVALID, or_else);
-    }
+    check_refused(host, start, batch, fault, OCTAVO_INVALID, or_else);
     batch.prologue = right;
   };
   for (const uint32_t op : kNoOps) {
@@ -167,26 +153,23 @@ void check_refusals_of(Host &host, FusedBatch &batch) {
     refused(text("eps = ", eps), OCTAVO_INVALID);
   }
   batch.linear = static_cast<uint32_t>(host.session().linears().size());
-  check_refused(host, start, batch, "an unknown linear", &FusedBatch::forward, OCTAVO_INVALID,
-                OCTAVO_INVALID);
+  check_refused(host, start, batch, "an unknown linear", OCTAVO_INVALID, OCTAVO_INVALID);
 }
 
 void check_linear(Host &host, uint32_t linear) {
   const Session &s = host.session();
   const auto extent = workspace_of(s, linear);
   const uint64_t seed = mix(s.context().seed, 700 + linear);
-  if (!extent) {  // the prologue alone is there all the same
+  if (!extent) {
     octavo_extent ample = s.linears()[linear].plan.forward_workspace;
     ample.fixed_bytes += 1 << 16;
     FusedBatch batch(host, linear, {.op = OCTAVO_PROLOGUE_RMS_NORM, .rows = 5}, ample, seed);
-    check_apply(host, batch);
     return check_refused(host, host.arena().snapshot(), batch, "a linear that needs x in backward",
-                         &FusedBatch::forward, OCTAVO_UNSUPPORTED, OCTAVO_UNSUPPORTED);
+                         OCTAVO_UNSUPPORTED, OCTAVO_UNSUPPORTED);
   }
   uint64_t i = 0;
   for (const FusedSpec &spec : specs_of(s, linear)) {
     FusedBatch batch(host, linear, spec, *extent, mix(seed, i++));
-    if (spec.call.record) check_apply(host, batch);
     check_forward(host, batch);
   }
   FusedBatch batch(host, linear, {.op = OCTAVO_PROLOGUE_LAYER_NORM, .rows = 6}, *extent, seed);

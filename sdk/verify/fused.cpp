@@ -118,16 +118,6 @@ octavo_status FusedBatch::forward() {
   return s.context().target.fused->linear_forward(s.handle(), &c);
 }
 
-octavo_status FusedBatch::apply() {
-  const Session &s = host_.session();
-  octavo_prologue_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_PROLOGUE_CALL;
-  c.prologue = &prologue;
-  c.out = &batch_.x.tensor;
-  return s.context().target.fused->apply(s.handle(), &c);
-}
-
 void FusedBatch::prologue_apart() {
   const octavo_session_desc desc = host_.session().kernels().desc();
   octavo_prologue_call c{};

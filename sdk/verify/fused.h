@@ -35,7 +35,6 @@ class FusedBatch {
 
   // The raw verbs of octavo.fused/1. A check may change `prologue` and `linear` before.
   octavo_status forward();
-  octavo_status apply();  // into x, without a workspace
   // The same by the table of kernels and linear_forward; each must succeed.
   void prologue_apart();
   void forward_apart();

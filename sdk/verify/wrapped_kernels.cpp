@@ -89,11 +89,11 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.get_extension = get_extension;
   using K = octavo_kernels;
   forward_all<&K::quantize, &K::dequantize, &K::compute_amax, &K::scale_from_amax,
-              &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::sum_of_squares, &K::copy,
-              &K::quantize_stats, &K::prologue, &K::prologue_quantize, &K::pack>(table_);
+              &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::copy, &K::quantize_stats,
+              &K::prologue, &K::prologue_quantize, &K::pack>(table_);
   real_tables_ = KernelsTables(real_.kernels, real_.kernels_ctx);
   using A = octavo_adam_kernels;
-  forward_draft<A, &A::adam_step, &A::gradient_scale>();
+  forward_draft<A, &A::adam_step, &A::gradient_scale, &A::sum_of_squares>();
   using M = octavo_msamp_kernels;
   forward_draft<M, &M::sum_quantized, &M::scale_values, &M::prescale_update>();
   using R = octavo_rounding_kernels;

@@ -61,7 +61,8 @@ void telemetry(benchmark::State &state, Statistics statistics) {
       [&] { off.step(false); });
 }
 
-// One iteration: one forward behind a prologue, against apply and then linear_forward.
+// One iteration: one forward behind a prologue, against prologue of the kernels and then
+// linear_forward.
 void fused_forward(benchmark::State &state, uint32_t op) {
   Layer layer(false);
   Matrix in(kM, kK, 1), gamma(1, kK, 1), beta(1, kK, 1), mean(1, kM), rstd(1, kM);

@@ -138,7 +138,7 @@ class Layer {
     auto c = make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
     c.prologue = &prologue;
     c.out = between_.tensor();
-    require(fused().apply(session(), &c), "apply");
+    require(desc().kernels->prologue(desc().kernels_ctx, &c), "prologue");
     forward(between_, false);
   }
 
@@ -155,6 +155,7 @@ class Layer {
     return *static_cast<const octavo_fused *>(
         octavo_run_interface(run_.get(), OCTAVO_STR(OCTAVO_FUSED_ID)));
   }
+  const octavo_session_desc &desc() const { return *octavo_run_session_desc(run_.get()); }
   const octavo_session *session() const { return octavo_run_session(run_.get()); }
 
   void describe() {

@@ -103,6 +103,9 @@ class Kernels {
   octavo_status quantize(const octavo_quantize &c) { return table->quantize(ctx_, &c); }
   octavo_status dequantize(const octavo_dequantize &c) { return table->dequantize(ctx_, &c); }
   octavo_status adam_step(const octavo_adam_step &c) { return draft_call(table, ctx_, &c); }
+  octavo_status sum_of_squares(const octavo_sum &c) const {
+    return KernelsTables(table, ctx_).get<octavo_adam_kernels>()->sum_of_squares(ctx_, &c);
+  }
   /* With a workspace of exactly the stated size. */
   octavo_status gemm(octavo_gemm c) {
     uint64_t bytes = 0;

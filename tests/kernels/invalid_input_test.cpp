@@ -211,8 +211,7 @@ TEST_F(InvalidInput, sums_and_copies) {
   rows.in = in_.tensor();
   expect_refused(kernels_.table->sum_rows(kernels_.ctx(), &rows), OCTAVO_INVALID,
                  {"sum_rows: out is null"});
-  expect_refused(kernels_.table->sum_of_squares(kernels_.ctx(), &rows), OCTAVO_INVALID,
-                 {"sum_of_squares: out is null"});
+  expect_refused(kernels_.sum_of_squares(rows), OCTAVO_INVALID, {"sum_of_squares: out is null"});
   auto copy = make_call<octavo_copy>(OCTAVO_KIND_COPY);
   copy.bytes = 1;
   expect_refused(kernels_.table->copy(kernels_.ctx(), &copy), OCTAVO_INVALID,
@@ -294,7 +293,7 @@ TEST_F(InvalidInput, rows_of_0_with_null_data_are_legal_everywhere) {
   sum.out = sums;
   EXPECT_EQ(kernels_.table->sum_rows(kernels_.ctx(), &sum), OCTAVO_OK);
   for (const float value : sums) EXPECT_EQ(value, 0.0f);
-  EXPECT_EQ(kernels_.table->sum_of_squares(kernels_.ctx(), &sum), OCTAVO_OK);
+  EXPECT_EQ(kernels_.sum_of_squares(sum), OCTAVO_OK);
   EXPECT_EQ(kernels_.host().texts().size(), 0u) << kernels_.host().last_text();
 }
 

@@ -31,7 +31,7 @@ octavo_status sum_of_squares(const Kernels &kernels, const Matrix &in, float *ou
   c.in = in.tensor();
   c.in_scale_inv = scale;
   c.out = out;
-  return kernels.table->sum_of_squares(kernels.ctx(), &c);
+  return kernels.sum_of_squares(c);
 }
 
 TEST(SumRows, equals_fp64_rounded_once) {

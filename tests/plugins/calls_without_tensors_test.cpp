@@ -154,7 +154,6 @@ TEST_P(CallsWithoutTensors, structs_of_another_size_or_kind) {
   if (const octavo_fused *f = static_cast<const octavo_fused *>(
           octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID)))) {
     refuses(f->linear_forward, octavo_fused_forward_call{}, OCTAVO_KIND_FUSED_FORWARD_CALL);
-    refuses(f->apply, octavo_prologue_call{}, OCTAVO_KIND_PROLOGUE_CALL);
     // The two structs inside of it.
     octavo_prologue prologue{};
     auto inside = [&](const octavo_session *session, const auto *given) {

@@ -1,5 +1,5 @@
-// octavo.fused/1 of te: a fused forward equals apply and then linear_forward bit for bit, in what
-// it returns, what it saves for backward, and what it records.
+// octavo.fused/1 of te: a fused forward equals prologue of the kernels and then linear_forward bit
+// for bit, in what it returns, what it saves for backward, and what it records.
 #include "tests/plugins/te_layer.h"
 #include "tests/plugins/te_oracle.h"
 
@@ -210,7 +210,8 @@ TEST_P(TeFused, is_refused_where_backward_needs_x) {
   Matrix y;
   EXPECT_EQ(layer.forward_fused(*p.get(), shape_of(9, OCTAVO_F32), {1, 0, 4096}, y, nullptr),
             OCTAVO_UNSUPPORTED);
-  EXPECT_NE(layer.error().find("call apply, then linear_forward"), std::string::npos);
+  EXPECT_NE(layer.error().find("call prologue of the kernels, then linear_forward"),
+            std::string::npos);
   EXPECT_EQ(y.v, Matrix(9, kN, -1.0f).v);
   EXPECT_EQ(*layer.slot("x/amax"), 0.0f);
 }

@@ -129,7 +129,10 @@ class TeLayer {
   octavo_status fused_workspace(octavo_extent *out) const {
     return fused()->workspace(session_, 0, out);
   }
-  octavo_status apply(const octavo_prologue_call &c) { return fused()->apply(session_, &c); }
+  octavo_status apply(const octavo_prologue_call &c) {
+    const octavo_session_desc &desc = *octavo_run_session_desc(run_.get());
+    return desc.kernels->prologue(desc.kernels_ctx, &c);
+  }
   octavo_status forward_fused(const octavo_prologue &p, const octavo_tensor &x,
                               const octavo_extent &workspace, Matrix &y, Matrix *bias,
                               uint32_t flags = 0) {

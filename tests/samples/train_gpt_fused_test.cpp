@@ -65,7 +65,8 @@ class FusedForms : public testing::Test {
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &prologue;
     call.out = &tensor;
-    host_.require(run_.fused()->apply(run_.session(), &call), "apply");
+    const octavo_session_desc &desc = *octavo_run_session_desc(run_.get());
+    host_.require(desc.kernels->prologue(desc.kernels_ctx, &call), "prologue");
     return out;
   }
 

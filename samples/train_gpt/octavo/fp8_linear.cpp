@@ -90,7 +90,8 @@ void Fp8Linear::forward(const octavo_prologue &prologue, float *x, int64_t rows,
   auto apply = octavo::make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
   apply.prologue = &staged.call;
   apply.out = &out;
-  run_.host().require(run_.fused()->apply(run_.session(), &apply), "apply of octavo.fused/1");
+  const octavo_session_desc &desc = *octavo_run_session_desc(run_.get());
+  run_.host().require(desc.kernels->prologue(desc.kernels_ctx, &apply), "prologue");
   run_.staging().finish();
   forward(x, rows, y, training);
 }

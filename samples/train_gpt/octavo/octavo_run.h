@@ -27,7 +27,7 @@ struct OctavoHost : octavo::Host {
 // --fused: who computes the norm or the GELU in front of a linear, and in which call.
 enum class Fused {
   kNo,     // the program's own loops, then linear_forward
-  kApply,  // octavo.fused/1: apply, then linear_forward
+  kApply,  // prologue of the kernels, then linear_forward
   kYes     // octavo.fused/1: one linear_forward that computes both; the bits of kApply
 };
 

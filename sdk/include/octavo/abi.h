@@ -63,7 +63,7 @@
 
 /* Identifies these headers until ABI 1.0 is released, for display: the candidate, whose number is
  * also in OCTAVO_PLUGIN_SYMBOL, and a hash of all declarations. */
-#define OCTAVO_ABI_HEADERS "rc4-410fa07e"
+#define OCTAVO_ABI_HEADERS "rc4-76a6447d"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */

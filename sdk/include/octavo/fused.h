@@ -3,7 +3,8 @@
  * Optional. The operation in front of a linear layer (octavo_prologue) is computed while its result
  * is quantized, so that the result is never written in the host's precision. The host computes the
  * backward pass of the prologue itself, from the dx of linear_backward, the prologue's input and,
- * for norms, mean and rstd. It does not need the prologue's result.
+ * for norms, mean and rstd. It does not need the prologue's result. Kernels compute a prologue
+ * apart from a linear: octavo_run_session_desc(run)->kernels->prologue.
  */
 #ifndef OCTAVO_FUSED_H
 #define OCTAVO_FUSED_H
@@ -13,8 +14,8 @@
 
 #define OCTAVO_FUSED_ID "octavo.fused/1"
 
-/* Arguments of linear_forward with x = prologue(...). Gives the same bits as `apply` into a tensor
- * of x's dtype followed by octavo_backend.linear_forward. */
+/* Arguments of linear_forward with x = prologue(...). Gives the same bits as `prologue` of the
+ * kernels into a tensor of x's dtype followed by octavo_backend.linear_forward. */
 typedef struct octavo_fused_forward_call {
   uint32_t size;
   uint32_t kind;                      /* OCTAVO_KIND_FUSED_FORWARD_CALL */
@@ -34,9 +35,6 @@ typedef struct octavo_fused {
                              octavo_extent *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*linear_forward)(const octavo_session *s, const octavo_fused_forward_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  /* Computes the prologue alone, into call->out. Needs no workspace. */
-  octavo_status (*apply)(const octavo_session *s,
-                         const octavo_prologue_call *call) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
 } octavo_fused;
 
 #endif

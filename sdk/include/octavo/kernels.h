@@ -244,8 +244,7 @@ typedef struct octavo_gemm {
   uint32_t layout; /* OCTAVO_GEMM_... */
 } octavo_gemm;
 
-/* Arguments of sum_rows, out[1, C] = column sums of `in` (db), and of sum_of_squares, *out += the
- * sum of squares of `in`. */
+/* Arguments of sum_rows, out[1, C] = column sums of `in` (db). */
 typedef struct octavo_sum {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SUM */
@@ -253,10 +252,10 @@ typedef struct octavo_sum {
   const octavo_tensor *in;
   const octavo_scale *in_scale_inv; /* null if `in` is plain */
   void *out;                        /* f32 */
-  uint32_t accumulate;              /* sum_rows only: 1 adds to `out` */
+  uint32_t accumulate;              /* 1 adds to `out` */
   uint32_t reserved;
-  void *workspace; /* workspace_bytes for this call, which takes it for sum_rows and sum_of_squares
-                      alike; null is legal and gives the same bits, but may be slower */
+  void *workspace; /* workspace_bytes for this call; null is legal and gives the same bits, but may
+                      be slower */
 } octavo_sum;
 
 /* Arguments of copy. */
@@ -321,8 +320,6 @@ struct octavo_kernels {
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*gemm)(void *ctx, const octavo_gemm *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*sum_rows)(void *ctx, const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  octavo_status (*sum_of_squares)(void *ctx,
-                                  const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*copy)(void *ctx, const octavo_copy *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*quantize_stats)(void *ctx, const octavo_quantize_stats *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;

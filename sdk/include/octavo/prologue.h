@@ -41,7 +41,7 @@ typedef struct octavo_prologue_call {
   const octavo_prologue *prologue;
   octavo_tensor *out;              /* [M, K], plain; for prologue only */
   const octavo_quantize *quantize; /* for prologue_quantize only; its workspace is not used */
-  void *workspace;
+  void *workspace;                 /* of prologue_quantize: workspace_bytes for this call */
 } octavo_prologue_call;
 
 #endif

@@ -71,7 +71,7 @@ std::vector<std::string> missing_functions(const octavo_gradients &given) {
 
 std::vector<std::string> missing_functions(const octavo_fused &given) {
   using T = octavo_fused;
-  return missing(given, FN(workspace), FN(linear_forward), FN(apply));
+  return missing(given, FN(workspace), FN(linear_forward));
 }
 
 std::vector<std::string> missing_functions(const octavo_grouped &given) {
@@ -118,14 +118,14 @@ octavo_kernels complete(const octavo_kernels &given) {
   using T = octavo_kernels;
   return filled(given, &T::probe_device, &T::open_device, &T::close_device, &T::describe,
                 &T::ability, &T::workspace_bytes, &T::quantize, &T::dequantize, &T::compute_amax,
-                &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::sum_rows,
-                &T::sum_of_squares, &T::copy, &T::quantize_stats, &T::prologue,
-                &T::prologue_quantize, &T::pack, &T::get_extension);
+                &T::scale_from_amax, &T::delayed_scale_update, &T::gemm, &T::sum_rows, &T::copy,
+                &T::quantize_stats, &T::prologue, &T::prologue_quantize, &T::pack,
+                &T::get_extension);
 }
 
 octavo_fused complete(const octavo_fused &given) {
   using T = octavo_fused;
-  return filled(given, &T::workspace, &T::linear_forward, &T::apply);
+  return filled(given, &T::workspace, &T::linear_forward);
 }
 
 octavo_grouped complete(const octavo_grouped &given) {

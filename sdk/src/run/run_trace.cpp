@@ -135,7 +135,6 @@ LoadedPlugin traced(const LoadedPlugin &plugin) {
   VERB(optimizer, octavo_optimizer, write_parameter)
   VERB(gradients, octavo_gradients, run_stage)
   VERB(fused, octavo_fused, linear_forward)
-  VERB(fused, octavo_fused, apply)
   VERB(grouped, octavo_grouped, forward)
   VERB(grouped, octavo_grouped, backward)
   VERB(shard, octavo_shard, measure)
@@ -164,7 +163,6 @@ octavo_kernels traced(const octavo_kernels &real) {
   KERNEL(delayed_scale_update)
   KERNEL(gemm)
   KERNEL(sum_rows)
-  KERNEL(sum_of_squares)
   KERNEL(copy)
   KERNEL(quantize_stats)
   KERNEL(prologue)
@@ -185,6 +183,7 @@ DraftCopies traced_drafts() {
     auto &table = begun<octavo_adam_kernels>(copies);
     KERNEL(adam_step)
     KERNEL(gradient_scale)
+    KERNEL(sum_of_squares)
   }
   {
     auto &table = begun<octavo_msamp_kernels>(copies);

@@ -207,7 +207,7 @@ STUB(pack, pack)
 /* Of octavo/draft what the golden plugins call. */
 static const void *get_extension(void *ctx, octavo_str id) {
   static const octavo_adam_kernels adam = {sizeof adam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
-                                           unsupported_gradient_scale};
+                                           unsupported_gradient_scale, unsupported_sum_of_squares};
   static const octavo_msamp_kernels msamp = {sizeof msamp, OCTAVO_KIND_MSAMP_KERNELS,
                                              unsupported_sum_quantized, scale_values,
                                              unsupported_prescale_update};
@@ -225,7 +225,7 @@ static inline octavo_kernels tiny_kernels(void) {
   t.kind = OCTAVO_KIND_KERNELS;
 #define STUB(name) t.name = unsupported_##name
   STUB(compute_amax), STUB(scale_from_amax), STUB(delayed_scale_update);
-  STUB(sum_of_squares), STUB(quantize_stats), STUB(prologue);
+  STUB(quantize_stats), STUB(prologue);
   STUB(prologue_quantize), STUB(pack);
 #undef STUB
   t.describe = describe;

@@ -54,7 +54,7 @@ static octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_c
                              .stream = c->stream,
                              .in = &gradient,
                              .out = c->sum};
-    status = s->desc.kernels->sum_of_squares(s->desc.kernels_ctx, &call);
+    status = s->adam->sum_of_squares(s->desc.kernels_ctx, &call);
   }
   return status;
 }

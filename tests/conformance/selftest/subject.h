@@ -108,7 +108,6 @@ enum Fault : int64_t {
   kFusedRecordsNothing,   // a fused forward leaves out amax
   kFusedClearsOnHost,     // a fused forward clears mean with memset
   kFusedAnyOp,            // an unknown op is taken for an activation
-  kApplyNeedsWorkspace,   // apply asks for a workspace
   kAllocates,             // forward takes memory from the heap
   kForwardNothing,        // forward returns at once
   kBackwardNothing,       // backward returns at once

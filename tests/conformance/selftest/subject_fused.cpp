@@ -27,7 +27,6 @@ octavo_status workspace(const octavo_session *s, uint32_t linear, octavo_extent 
 }
 
 octavo_status apply(const octavo_session *s, const octavo_prologue_call *c) {
-  if (s->fault == kApplyNeedsWorkspace && c->workspace == nullptr) return OCTAVO_INVALID;
   octavo_prologue prologue = *c->prologue;
   if (s->fault == kFusedAnyOp && prologue.op > OCTAVO_PROLOGUE_SWIGLU) {
     prologue.op = OCTAVO_PROLOGUE_GELU;
@@ -62,7 +61,7 @@ octavo_status linear_forward(const octavo_session *s, const octavo_fused_forward
   call.prologue = &prologue;
   call.out = &x;
   const octavo_status status = apply(s, &call);
-  if (status != OCTAVO_OK && s->fault != kApplyNeedsWorkspace) return status;
+  if (status != OCTAVO_OK) return status;
   std::vector<void *> slots(forward.slots, forward.slots + kCacheInv + 1);
   if (s->fault == kFusedRecordsNothing) slots[kXAmax] = nullptr;
   forward.slots = slots.data();
@@ -74,7 +73,7 @@ octavo_status linear_forward(const octavo_session *s, const octavo_fused_forward
 
 const octavo_fused *subject_fused() {
   static const octavo_fused kTable = {sizeof(octavo_fused), OCTAVO_KIND_FUSED, workspace,
-                                      linear_forward, apply};
+                                      linear_forward};
   return &kTable;
 }
 

@@ -247,7 +247,7 @@ octavo_status dequantize(void *, const octavo_dequantize *c) {
 
 const void *get_extension(void *, octavo_str id) {
   static const octavo_adam_kernels kAdam = {sizeof kAdam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
-                                            nullptr};
+                                            nullptr, sum_of_squares};
   static const octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS, nullptr,
                                               scale_values, nullptr};
   const std::string_view name(id.data, id.size);
@@ -269,7 +269,6 @@ const octavo_kernels *subject_kernels() {
     t.gemm = gemm;
     t.delayed_scale_update = delayed_scale_update;
     t.sum_rows = sum_rows;
-    t.sum_of_squares = sum_of_squares;
     t.copy = copy;
     t.get_extension = get_extension;
     return t;

@@ -54,7 +54,7 @@ octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c)
     sum.kind = OCTAVO_KIND_SUM;
     sum.in = &gradient;
     sum.out = c->sum;
-    s->kernels->sum_of_squares(s->ctx, &sum);
+    s->tables.get<octavo_adam_kernels>()->sum_of_squares(s->ctx, &sum);
   }
   return OCTAVO_OK;
 }

@@ -269,7 +269,7 @@ class EveryVerb {
     add("adam_step", adam.adam_step, adam_);
     add("sum_quantized", msamp.sum_quantized, sum_codes_);
     add("sum_rows", t.sum_rows, sum_rows_);
-    add("sum_of_squares", t.sum_of_squares, squares_);
+    add("sum_of_squares", adam.sum_of_squares, squares_);
     add("copy", t.copy, copy_);
     add("scale_values", msamp.scale_values, values_);
     add("prescale_update", msamp.prescale_update, prescale_);

@@ -70,7 +70,7 @@ TEST(CudaPrologue, alone_as_the_cpu) {
           c.kind = OCTAVO_KIND_PROLOGUE_CALL;
           c.prologue = &p;
           c.out = &out;
-          ASSERT_EQ(cuda::prologue_workspace(nullptr, c), 0u) << "octavo_fused::apply has none";
+          ASSERT_EQ(cuda::prologue_workspace(nullptr, c), 0u) << "prologue has none";
           ASSERT_EQ(devices.run(side, &octavo_kernels::prologue, c), OCTAVO_OK)
               << devices.last_text();
         }

@@ -36,7 +36,7 @@ TEST(CudaSums, sums_of_rows_and_squares_as_the_cpu) {
           c.workspace = seed % 3 == 0 ? nullptr : workspace.data();
           ASSERT_EQ(devices.run(side, &octavo_kernels::sum_rows, c), OCTAVO_OK);
           c.out = twins.data(side, square);
-          ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
+          ASSERT_EQ(devices.run(side, &octavo_adam_kernels::sum_of_squares, c), OCTAVO_OK);
         }
         twins.expect_equal(std::to_string(rows) + " rows of " + std::to_string(cols));
       }
@@ -89,7 +89,7 @@ TEST(CudaSums, calls_without_the_field_have_no_workspace) {
     c.in = &from;
     c.out = twins.data(side, square);
     c.workspace = reinterpret_cast<void *>(8);
-    ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
+    ASSERT_EQ(devices.run(side, &octavo_adam_kernels::sum_of_squares, c), OCTAVO_OK);
     c.out = twins.data(side, sums);
     ASSERT_EQ(devices.run(side, &octavo_kernels::sum_rows, c), OCTAVO_OK);
   }
@@ -114,7 +114,7 @@ TEST(CudaSums, order_of_squares_as_the_cpu) {
       auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
       c.in = &from;
       c.out = twins.data(side, square);
-      ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
+      ASSERT_EQ(devices.run(side, &octavo_adam_kernels::sum_of_squares, c), OCTAVO_OK);
     }
     twins.expect_equal("round " + std::to_string(round));
   }
@@ -132,7 +132,7 @@ TEST(CudaSums, squares_of_one_block_as_the_cpu) {
       auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
       c.in = &from;
       c.out = twins.data(side, square);
-      ASSERT_EQ(devices.run(side, &octavo_kernels::sum_of_squares, c), OCTAVO_OK);
+      ASSERT_EQ(devices.run(side, &octavo_adam_kernels::sum_of_squares, c), OCTAVO_OK);
     }
     twins.expect_equal("round " + std::to_string(round));
   }

@@ -78,7 +78,6 @@ struct Fusing : Idle<Fusing> {
     return OCTAVO_OK;
   }
   octavo_status fused_forward(const octavo_fused_forward_call *) const { return OCTAVO_OK; }
-  octavo_status fused_apply(const octavo_prologue_call *) const { return OCTAVO_OK; }
 };
 
 // Their verbs have another name, so that what the slots hold would never be written.

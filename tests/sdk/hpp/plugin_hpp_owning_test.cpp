@@ -32,7 +32,8 @@ class PluginHppOwning : public testing::Test {
             steps.push_back(c->count);
             return octavo_status{OCTAVO_OK};
           },
-          [](void *, const octavo_gradient_scale *) { return octavo_status{OCTAVO_OK}; }};
+          [](void *, const octavo_gradient_scale *) { return octavo_status{OCTAVO_OK}; },
+          [](void *, const octavo_sum *) { return octavo_status{OCTAVO_OK}; }};
       static constexpr octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS,
                                                       nullptr,
                                                       [](void *, const octavo_scale_values *) {
@@ -45,9 +46,6 @@ class PluginHppOwning : public testing::Test {
       return name == OCTAVO_MSAMP_KERNELS_ID ? &kMsamp : nullptr;
     };
     device.kernels.dequantize = [](void *, const octavo_dequantize *) {
-      return octavo_status{OCTAVO_OK};
-    };
-    device.kernels.sum_of_squares = [](void *, const octavo_sum *) {
       return octavo_status{OCTAVO_OK};
     };
     ASSERT_EQ(b.open_session(&device.desc, &s), OCTAVO_OK) << host.error();

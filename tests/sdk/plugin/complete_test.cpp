@@ -27,8 +27,8 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
   EXPECT_EQ(t.copy, copy);
   const auto calls = [](auto... functions) { return std::array{functions(nullptr, nullptr)...}; };
   EXPECT_THAT(calls(t.describe, t.quantize, t.dequantize, t.compute_amax, t.scale_from_amax,
-                    t.delayed_scale_update, t.gemm, t.sum_rows, t.sum_of_squares, t.quantize_stats,
-                    t.prologue, t.prologue_quantize, t.pack),
+                    t.delayed_scale_update, t.gemm, t.sum_rows, t.quantize_stats, t.prologue,
+                    t.prologue_quantize, t.pack),
               testing::Each(OCTAVO_UNSUPPORTED));
   EXPECT_EQ(t.probe_device({OCTAVO_DEVICE_CPU, 0}, nullptr), OCTAVO_UNSUPPORTED);
   EXPECT_EQ(t.open_device({OCTAVO_DEVICE_CPU, 0}, nullptr, nullptr), OCTAVO_UNSUPPORTED);

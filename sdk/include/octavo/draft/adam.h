@@ -7,11 +7,11 @@
 
 #include "octavo/kernels.h"
 
-#define OCTAVO_ADAM_KERNELS_ID "octavo.kernels.adam/1"
+#define OCTAVO_ADAM_KERNELS_ID "octavo.kernels.adam/2"
 
 #define OCTAVO_KIND_ADAM_STEP 0x8013u
 #define OCTAVO_KIND_GRADIENT_SCALE 0x8014u
-#define OCTAVO_KIND_ADAM_KERNELS 0x8017u
+#define OCTAVO_KIND_ADAM_KERNELS 0x801Cu
 
 /* A parameter of an Adam step. A tensor whose scale_inv is null is plain. Frozen. */
 typedef struct octavo_adam_item {
@@ -86,6 +86,10 @@ typedef struct octavo_adam_kernels {
                              const octavo_adam_step *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*gradient_scale)(void *ctx, const octavo_gradient_scale *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  /* *out += the sum of squares of `in`; `accumulate` is ignored. The workspace is as for sum_rows,
+   * whose call struct this is. */
+  octavo_status (*sum_of_squares)(void *ctx,
+                                  const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
 } octavo_adam_kernels;
 
 #endif

@@ -50,7 +50,7 @@ class FusedBackend : public Backend<Self, OptionsType> {
     if (l.needs_x)
       throw Error(OCTAVO_UNSUPPORTED,
                   "expected a linear whose backward does not ask for x, but its plan says "
-                  "OCTAVO_LINEAR_NEEDS_X; call apply, then linear_forward");
+                  "OCTAVO_LINEAR_NEEDS_X; call prologue of the kernels, then linear_forward");
     octavo_tensor x = *forward.x;
     Pass p(this->device(), false, x.rows, forward.stream, forward.workspace, forward.saved);
     p.fuse(x, c->prologue);
@@ -59,11 +59,6 @@ class FusedBackend : public Backend<Self, OptionsType> {
     p.watch(call[this->self_of(l).flag()]);
     this->self_of(l).forward(p, call);
     return p.status();
-  }
-
-  // The prologue alone, into call->out.
-  octavo_status fused_apply(const octavo_prologue_call *c) const {
-    return this->device().kernels().prologue(this->device().ctx(), c);
   }
 };
 

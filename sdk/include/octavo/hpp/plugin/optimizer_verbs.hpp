@@ -74,7 +74,7 @@ void Optimizer<Self>::add_squares(Pass &p, const ParameterCall &c, float *out) c
   sum.in = &gradient.rows;
   sum.in_scale_inv = if_scaled(gradient.scale_inv);
   sum.out = out;
-  p.run(&octavo_kernels::sum_of_squares, sum);
+  p.run(&octavo_adam_kernels::sum_of_squares, sum);
 }
 
 template <typename Self>

@@ -93,7 +93,6 @@ inline constexpr char plan_reduction[] = "plan_reduction";
 inline constexpr char run_stage[] = "run_stage";
 inline constexpr char fused_workspace[] = "fused workspace";
 inline constexpr char fused_forward[] = "fused linear_forward";
-inline constexpr char fused_apply[] = "fused apply";
 inline constexpr char grouped_plan[] = "grouped plan";
 inline constexpr char grouped_forward[] = "grouped forward";
 inline constexpr char grouped_backward[] = "grouped backward";
@@ -171,9 +170,9 @@ struct Tables {
 
   static const octavo_fused *fused() {
     if constexpr (HasFused<T>::value) {
-      static constexpr octavo_fused table = {
-          sizeof(octavo_fused), OCTAVO_KIND_FUSED, OCTAVO_AUTHOR_VERB(fused_workspace),
-          OCTAVO_AUTHOR_VERB(fused_forward), OCTAVO_AUTHOR_VERB(fused_apply)};
+      static constexpr octavo_fused table = {sizeof(octavo_fused), OCTAVO_KIND_FUSED,
+                                             OCTAVO_AUTHOR_VERB(fused_workspace),
+                                             OCTAVO_AUTHOR_VERB(fused_forward)};
       return &table;
     } else {
       return nullptr;
