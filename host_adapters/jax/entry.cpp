@@ -105,7 +105,7 @@ const List &Entry::list(uint32_t verb, int64_t object) const {
 
 uint64_t Entry::optimizer_bytes(int64_t first, int64_t count) const {
   if (optimizer == nullptr)
-    throw Error("octavo.optimizer/1: the backend has none; step its parameters with optax",
+    throw Error("octavo.optimizer/2: the backend has none; step its parameters with optax",
                 OCTAVO_UNSUPPORTED, {});
   std::vector<uint32_t> ids;
   for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<uint32_t>(first + i));

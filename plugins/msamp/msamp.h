@@ -38,6 +38,9 @@ class Msamp : public plugin::Backend<Msamp, Options>,
 
   // One step: reduction.cpp, optimizer.cpp.
   void reduce(plugin::Reduction &r) const;
+  plugin::Algorithm algorithm() const {
+    return options().optimizer == Decay::kAdamW ? plugin::kAdamW : plugin::kAdam;
+  }
   void step(Pass &p, const plugin::StepGroup &g) const;
   void write(Pass &p, const plugin::WriteCall &c) const;
   void finish_step(Pass &p, const plugin::StepCall &c) const;

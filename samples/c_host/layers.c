@@ -109,6 +109,10 @@ void take_owned(struct rank *r) {
   uint64_t bytes = 0, state = 0;
   if (r->item_count > 0)
     check(r->optimizer->workspace_bytes(r->session, stepped, r->item_count, &bytes), "workspace");
+  octavo_optimizer_desc desc = {.size = sizeof desc, .kind = OCTAVO_KIND_OPTIMIZER_DESC};
+  if (r->item_count > 0) check(r->optimizer->describe(r->session, &desc), "describe");
+  if (r->item_count > 0 && (desc.algorithm.size < 4 || memcmp(desc.algorithm.data, "adam", 4) != 0))
+    check(OCTAVO_UNSUPPORTED, "a backend that steps by another algorithm than Adam");
   r->workspace = memory(bytes);
   if (r->reduced_count > 0 && r->ranks->world > 1) {
     check(

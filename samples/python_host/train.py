@@ -160,7 +160,7 @@ class Adam:
 
     def __init__(self, host, layers):
         self.host = host
-        table = host.lib.octavo_run_interface(host.run, host.text("octavo.optimizer/1"))
+        table = host.lib.octavo_run_interface(host.run, host.text("octavo.optimizer/2"))
         self.optimizer = host.ffi.cast("const octavo_optimizer *", table)
         self.hyper = host.floats(host.lib.OCTAVO_HYPER_COUNT, [3e-3, 0.9, 0.99, 1e-8, 0, 1])
         self.items = host.keep(host.ffi.new("octavo_parameter_item[]", len(layers)))

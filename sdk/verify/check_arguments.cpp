@@ -108,11 +108,38 @@ void check_arguments(const Context &context) {
   }
 }
 
+namespace {
+
+// Which optimizer it is: a name, and hyperparameters with names of their own, at every call alike.
+void check_description(const Session &s) {
+  const auto described = [&] {
+    octavo_optimizer_desc d{};
+    d.size = sizeof d;
+    d.kind = OCTAVO_KIND_OPTIMIZER_DESC;
+    const octavo_status status = s.optimizer()->describe(s.handle(), &d);
+    expect(status == OCTAVO_OK, "describe of ", OCTAVO_OPTIMIZER_ID, " answered ",
+           status_name(status));
+    std::vector<std::string> names = {text_of(d.algorithm)};
+    for (const octavo_str &h : d.hyper) names.push_back(text_of(h));
+    return names;
+  };
+  const std::vector<std::string> names = described();
+  expect(!names[0].empty(), "describe of ", OCTAVO_OPTIMIZER_ID,
+         " names no algorithm; expected \"adamw\", \"adam\" or the name of another one");
+  for (size_t i = 1; i < names.size(); ++i)
+    expect(names[i].empty() || std::count(names.begin() + 1, names.end(), names[i]) == 1,
+           "describe of ", OCTAVO_OPTIMIZER_ID, " names '", names[i], "' twice");
+  expect(described() == names, "describe of ", OCTAVO_OPTIMIZER_ID, " gave two answers");
+}
+
+}  // namespace
+
 void check_optimizer_skip(const Context &context) {
   need_optimizer(context);
   Standard standard(context);
   Session &s = standard.session;
   Host &host = standard.host;
+  check_description(s);
   if (!host.has_optimizer()) throw Skip("no parameter has a slot that optimizer_step uses");
   auto *skip =
       reinterpret_cast<float *>(host.arena().allocate(sizeof(float), Use::kTensor, "skip"));

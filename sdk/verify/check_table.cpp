@@ -147,6 +147,7 @@ void check_table(const Context &context) {
            "; expected ", OCTAVO_KIND_OPTIMIZER + 0);
     expect(OCTAVO_HAS(o, octavo_optimizer, write_parameter), "the optimizer table has size ",
            o->size, "; minor 0 has ", OCTAVO_SIZE_THROUGH(octavo_optimizer, write_parameter));
+    OCTAVO_EXPECT_FUNCTION(o, describe);
     OCTAVO_EXPECT_FUNCTION(o, workspace_bytes);
     OCTAVO_EXPECT_FUNCTION(o, optimizer_step);
     OCTAVO_EXPECT_FUNCTION(o, sum_of_squares);

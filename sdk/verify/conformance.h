@@ -24,7 +24,7 @@ namespace octavo::conformance {
 // What is examined. Everything that `desc` points to must outlive the checks.
 struct Target {
   const octavo_backend *backend = nullptr;
-  const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/1
+  const octavo_optimizer *optimizer = nullptr;  // null: the backend has no octavo.optimizer/2
   const octavo_gradients *gradients = nullptr;  // null: the backend has no octavo.gradients/1
   const octavo_fused *fused = nullptr;          // null: the backend has no octavo.fused/1
   const octavo_grouped *grouped = nullptr;      // null: the backend has no octavo.grouped/1

@@ -61,7 +61,7 @@ void Host::extend() {
     uint64_t bytes = 0;
     const octavo_status status =
         session_.optimizer()->workspace_bytes(session_.handle(), ids.data(), ids.size(), &bytes);
-    expect(status == OCTAVO_OK, "octavo.optimizer/1 workspace_bytes answered ",
+    expect(status == OCTAVO_OK, "octavo.optimizer/2 workspace_bytes answered ",
            status_name(status));
     optimizer_workspace_ = arena_.allocate(bytes, Use::kWorkspace, "workspace of the optimizer");
   }

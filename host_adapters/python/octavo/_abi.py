@@ -129,6 +129,16 @@ class SlotUse(c.Structure):
                 ("first", c.c_uint32), ("count", c.c_uint32), ("reserved", c.c_uint32)]
 
 
+class OptimizerDesc(c.Structure):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32), ("algorithm", Str), ("hyper", Str * 8)]
+
+
+class Optimizer(c.Structure):
+    """The head of octavo_optimizer: what this package calls itself."""
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_uint32),
+                ("describe", c.CFUNCTYPE(c.c_uint32, c.c_void_p, c.POINTER(OptimizerDesc)))]
+
+
 # The C name of each struct, for the comparison with the headers.
 STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": OptionValue,
            "octavo_device": Device, "octavo_diagnostic": Diagnostic, "octavo_host": Host,
@@ -136,11 +146,14 @@ STRUCTS = {"octavo_str": Str, "octavo_value": Value, "octavo_option_value": Opti
            "octavo_parameter_desc": ParameterDesc, "octavo_linear_desc": LinearDesc,
            "octavo_setting": Setting, "octavo_plugin_info": PluginInfo, "octavo_kernels_caps": KernelsCaps,
            "octavo_session_desc": SessionDesc, "octavo_extent": Extent,
-           "octavo_linear_plan": LinearPlan, "octavo_slot": Slot, "octavo_slot_use": SlotUse}
+           "octavo_linear_plan": LinearPlan, "octavo_slot": Slot, "octavo_slot_use": SlotUse,
+           "octavo_optimizer_desc": OptimizerDesc}
 
+INTERFACES = {"optimizer": "octavo.optimizer/2", "gradients": "octavo.gradients/1", "fused": "octavo.fused/1"}
 NONE = 0xFFFFFFFF
 KIND_DIAGNOSTIC, KIND_VERDICT, KIND_HOST = 1, 2, 4
 KIND_PARAMETER_DESC, KIND_LINEAR_DESC, KIND_OPEN_DESC = 12, 13, 42
+KIND_OPTIMIZER_DESC = 0x801D
 ABI_MAJOR, ABI_MINOR = 1, 0
 SEVERITY_WARNING = 2
 VALUE_INT, VALUE_REAL, VALUE_BOOL, VALUE_TEXT, VALUE_LIST = 1, 2, 3, 4, 5
@@ -199,6 +212,7 @@ def declare(library):
         "octavo_run_plan": (pointer(LinearPlan), [run, c.c_uint32]),
         "octavo_run_session_desc": (pointer(SessionDesc), [run]),
         "octavo_run_interface": (c.c_void_p, [run, Str]),
+        "octavo_run_session": (c.c_void_p, [run]),
         "octavo_run_precision": (Str, [run]),
         "octavo_run_backend_id": (Str, [run]),
         "octavo_store_open_sharded": (c.c_uint32, [run, c.c_uint32, c.c_uint32, pointer(c.c_void_p)]),

@@ -255,8 +255,21 @@ class Run:
 
     def has(self, interface):
         """Whether the backend implements "optimizer", "gradients" or "fused"."""
-        name = f"octavo.{interface}/1".encode()
-        return bool(self._library.octavo_run_interface(self.handle, _abi.Str(name, len(name))))
+        return bool(self._interface(interface))
+
+    def _interface(self, name):
+        return self._library.octavo_run_interface(self.handle, _abi.Str.of(_abi.INTERFACES[name]))
+
+    def algorithm(self):
+        """What the optimizer of the backend computes, and the names of the hyperparameters that it reads:
+        ("adamw", {"lr", ...}). None without one."""
+        table = self._interface("optimizer")
+        if not table:
+            return None
+        desc = _abi.OptimizerDesc(ctypes.sizeof(_abi.OptimizerDesc), _abi.KIND_OPTIMIZER_DESC)
+        describe = ctypes.cast(table, ctypes.POINTER(_abi.Optimizer)).contents.describe
+        self._check(describe(self._library.octavo_run_session(self.handle), ctypes.byref(desc)), "describe")
+        return str(desc.algorithm), {str(h) for h in desc.hyper if h.size}
 
     def _add(self, function, desc, what):
         verdict = _abi.Verdict(size=ctypes.sizeof(_abi.Verdict), kind=_abi.KIND_VERDICT)

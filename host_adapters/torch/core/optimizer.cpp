@@ -13,14 +13,14 @@ using Ids = std::vector<int64_t>;
 const octavo_optimizer *optimizer(const Entry &e) {
   if (e.optimizer == nullptr)
     raise(OCTAVO_UNSUPPORTED,
-          "octavo.optimizer/1: the backend has none; step its parameters with torch's own");
+          "octavo.optimizer/2: the backend has none; step its parameters with torch's own");
   return e.optimizer;
 }
 
 uint64_t workspace_bytes(const Entry &e, const std::vector<uint32_t> &ids) {
   uint64_t bytes = 0;
   check(optimizer(e)->workspace_bytes(e.session, ids.data(), ids.size(), &bytes),
-        "workspace_bytes of octavo.optimizer/1");
+        "workspace_bytes of octavo.optimizer/2");
   return bytes;
 }
 

@@ -1,4 +1,4 @@
-// octavo.optimizer/1 on torch's tensors: steps of the weights and moments that a backend keeps.
+// octavo.optimizer/2 on torch's tensors: steps of the weights and moments that a backend keeps.
 // Every function throws, also for a backend without the interface.
 #pragma once
 

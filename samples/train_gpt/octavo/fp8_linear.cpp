@@ -28,6 +28,10 @@ void attach(Model &model, OctavoRun &run, const Communicator &communicator) {
     layer->place(std::move(place), run.backend_id(), reason);
   }
   const bool steps = run.optimizer() != nullptr;
+  if (steps)
+    expect(octavo::algorithm_of(run) == "adamw", "backend " + run.backend_id(),
+           "a backend that steps by adamw, as this program does", octavo::algorithm_of(run),
+           "choose another backend, or an option of this one");
   for (Parameter *p : model.parameters()) {
     if (!steps || p->id != OCTAVO_NONE) continue;
     if (const octavo::Added added = run.add(*p, 0); !added) {
@@ -41,7 +45,7 @@ void attach(Model &model, OctavoRun &run, const Communicator &communicator) {
   for (Parameter *p : model.parameters()) {
     expect(steps || !(run.owns(p->id) || run.owns(p->id, OCTAVO_ROLE_GRADIENT)),
            "backend " + run.backend_id(), "a backend that steps what it owns",
-           p->name + " in slots and no octavo.optimizer/1",
+           p->name + " in slots and no octavo.optimizer/2",
            "choose another backend: the AdamW of this program needs fp32 tensors");
     run.lend(*p);
   }

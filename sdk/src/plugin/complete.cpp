@@ -60,7 +60,7 @@ std::vector<std::string> missing_functions(const octavo_backend &given) {
 
 std::vector<std::string> missing_functions(const octavo_optimizer &given) {
   using T = octavo_optimizer;
-  return missing(given, FN(workspace_bytes), FN(optimizer_step), FN(sum_of_squares),
+  return missing(given, FN(describe), FN(workspace_bytes), FN(optimizer_step), FN(sum_of_squares),
                  FN(read_parameter), FN(write_parameter));
 }
 
@@ -105,7 +105,7 @@ octavo_backend complete(const octavo_backend &given) {
 
 octavo_optimizer complete(const octavo_optimizer &given) {
   using T = octavo_optimizer;
-  return filled(given, &T::workspace_bytes, &T::optimizer_step, &T::sum_of_squares,
+  return filled(given, &T::describe, &T::workspace_bytes, &T::optimizer_step, &T::sum_of_squares,
                 &T::prepare_step, &T::read_parameter, &T::write_parameter);
 }
 

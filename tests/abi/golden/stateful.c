@@ -1,4 +1,4 @@
-/* stateful.c: a backend in f32 with octavo.optimizer/1 and octavo.gradients/1, as small as they can
+/* stateful.c: a backend in f32 with octavo.optimizer/2 and octavo.gradients/1, as small as they can
  * be.
  *
  * No cast and no scale: what it adds to the golden plugins is slots that the host allocates, plain

@@ -2,6 +2,16 @@
 #ifndef OCTAVO_TESTS_STATEFUL_OPTIMIZER_H
 #define OCTAVO_TESTS_STATEFUL_OPTIMIZER_H
 
+static octavo_status describe_optimizer(const octavo_session *s, octavo_optimizer_desc *out) {
+  static const octavo_str hyper[] = {OCTAVO_STR("lr"),           OCTAVO_STR("beta1"),
+                                     OCTAVO_STR("beta2"),        OCTAVO_STR("eps"),
+                                     OCTAVO_STR("weight_decay"), OCTAVO_STR("grad_scale")};
+  (void)s;
+  out->algorithm = (octavo_str)OCTAVO_STR("adamw");
+  memcpy(out->hyper, hyper, sizeof hyper);
+  return OCTAVO_OK;
+}
+
 static octavo_status optimizer_workspace(const octavo_session *s, const uint32_t *parameters,
                                          uint64_t count, uint64_t *bytes) {
   const octavo_adam_step call = {.size = sizeof call, .kind = OCTAVO_KIND_ADAM_STEP};
@@ -88,6 +98,7 @@ static octavo_status write_parameter(const octavo_session *s, const octavo_param
 
 static const octavo_optimizer kOptimizer = {.size = sizeof kOptimizer,
                                             .kind = OCTAVO_KIND_OPTIMIZER,
+                                            .describe = describe_optimizer,
                                             .workspace_bytes = optimizer_workspace,
                                             .optimizer_step = optimizer_step,
                                             .sum_of_squares = sum_of_squares,

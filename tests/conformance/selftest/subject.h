@@ -75,6 +75,7 @@ enum Fault : int64_t {
   kSkipWeightIgnored,     // SKIP_WEIGHT is ignored
   kBackwardNeedsOrder,    // backward uses the scale_inv of the last forward
   kSkipIgnored,           // optimizer_step ignores skip
+  kOptimizerNameless,     // describe names no algorithm
   kWorkspaceOverrun,      // forward writes behind its workspace
   kSavedTooLarge,         // the plan states more for saved than is written
   kEmptyFails,            // M = 0 is refused

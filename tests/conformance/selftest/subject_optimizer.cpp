@@ -1,4 +1,4 @@
-// octavo.optimizer/1 of the subject: Adam on native weights and gradients with f32 states.
+// octavo.optimizer/2 of the subject: Adam on native weights and gradients with f32 states.
 //
 // Parameters are read and written by dequantize, which copies plain values.
 #include "subject_session.h"
@@ -96,6 +96,13 @@ octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c
   return OCTAVO_OK;
 }
 
+octavo_status describe(const octavo_session *s, octavo_optimizer_desc *out) {
+  if (s->fault == kOptimizerNameless) return OCTAVO_OK;
+  out->algorithm = OCTAVO_STR("adamw");
+  out->hyper[OCTAVO_HYPER_LR] = OCTAVO_STR("lr");
+  return OCTAVO_OK;
+}
+
 octavo_status read_parameter(const octavo_session *s, const octavo_parameter_call *c) {
   return move_parameter(s, c, false);
 }
@@ -107,8 +114,9 @@ octavo_status write_parameter(const octavo_session *s, const octavo_parameter_ca
 
 const octavo_optimizer *subject_optimizer() {
   static const octavo_optimizer kTable = {
-      sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, workspace_bytes, optimizer_step,
-      sum_of_squares,           prepare_step,          read_parameter,  write_parameter};
+      sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, describe,     workspace_bytes,
+      optimizer_step,           sum_of_squares,        prepare_step, read_parameter,
+      write_parameter};
   return &kTable;
 }
 

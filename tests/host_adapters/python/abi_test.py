@@ -5,8 +5,8 @@ import re
 
 from octavo import _abi
 
-TABLE = pathlib.Path(__file__).parents[2] / "abi" / "layout_v1.inc"
-ROWS = [re.match(r"(\w+)\((.*)\)", line).groups() for line in TABLE.read_text().splitlines()
+TABLES = [pathlib.Path(__file__).parents[2] / "abi" / name for name in ("layout_v1.inc", "layout_draft.inc")]
+ROWS = [re.match(r"(\w+)\((.*)\)", line).groups() for table in TABLES for line in table.read_text().splitlines()
         if re.match(r"[A-Z]+\(", line)]
 
 

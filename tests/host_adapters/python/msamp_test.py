@@ -241,6 +241,27 @@ def test_copy_is_a_model_of_its_own():
     (lambda p: torch.optim.Adam(p, weight_decay=0.1), 'optimizer = "adam"'),
 ])
 def test_other_optimizers_are_refused_and_the_model_stays(make, expected):
+    refused(make, expected)
+
+
+# What the backend's optimizer computes is the plugin's own answer, by the contract.
+@pytest.mark.parametrize("algorithm, hyper, expected", [
+    ("lion", {"lr", "beta1", "beta2", "weight_decay", "grad_scale"}, "expected the optimizer lion, which is what it steps by"),
+    ("adamw", {"lr", "beta1", "beta2", "eps", "grad_scale"}, "the hyperparameters that its adamw reads, beta1, beta2, eps"),
+    ("adamw", {"lr", "beta1", "beta2", "eps", "weight_decay", "grad_scale", "amsgrad"}, "its adamw reads, amsgrad"),
+])
+def test_an_optimizer_that_the_backend_does_not_compute_is_refused(monkeypatch, algorithm, hyper, expected):
+    monkeypatch.setattr("octavo.session_run.Run.algorithm", lambda _: (algorithm, hyper))
+    refused(lambda p: torch.optim.AdamW(p, weight_decay=0.1), expected)
+
+
+def test_the_algorithm_is_that_of_the_option():
+    for name in ("adam", "adamw"):
+        model, _ = octavo.prepare(model_of(), None, overrides={**msamp(), "fp8.msamp.optimizer": name})
+        assert session(model).run.algorithm() == (name, {"lr", "beta1", "beta2", "eps", "weight_decay", "grad_scale"})
+
+
+def refused(make, expected):
     model = model_of()
     values = {k: v.clone() for k, v in model.state_dict().items()}
     with pytest.raises(octavo.UnsupportedError, match=expected):

@@ -53,7 +53,7 @@ ParameterCall = call_struct(0x800C, ("parameter", U32), ("role", U32), ("stream"
                             ("slots", P), ("workspace", P))
 # Places of the verbs in octavo_backend and octavo_optimizer, counted in pointers after the head.
 QUANTIZE_WEIGHT, LINEAR_FORWARD, LINEAR_BACKWARD, END_STEP = 7, 8, 9, 10
-WORKSPACE_BYTES, OPTIMIZER_STEP, WRITE_PARAMETER = 0, 1, 5
+WORKSPACE_BYTES, OPTIMIZER_STEP, WRITE_PARAMETER = 1, 2, 6
 
 
 class Item(c.Structure):
@@ -89,7 +89,7 @@ class PlainHost:
         self.plan, self.slots = self.run.plan(self.linear), self.run.slots()
         self.table, self.session = (getattr(self.library, f"octavo_run_{n}")(self.run.handle)
                                     for n in ("backend", "session"))
-        name = b"octavo.optimizer/1"
+        name = b"octavo.optimizer/2"
         self.adam = self.library.octavo_run_interface(self.run.handle, _abi.Str(name, len(name)))
         self.store = P()
         assert self.library.octavo_store_open(self.run.handle, c.byref(self.store)) == 0

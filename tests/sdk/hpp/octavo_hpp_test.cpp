@@ -327,7 +327,7 @@ TEST_F(OctavoHpp, a_backend_without_an_optimizer_has_no_calls_of_one) {
     FAIL() << "expected an exception";
   } catch (const Error &error) {
     EXPECT_EQ(error.status(), OCTAVO_WRONG_STATE);
-    EXPECT_THAT(error.what(), HasSubstr("backend reference has no octavo.optimizer/1"));
+    EXPECT_THAT(error.what(), HasSubstr("backend reference has no octavo.optimizer/2"));
   }
 }
 

@@ -92,7 +92,8 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
   }
 
   // [optimizer]
-  // AdamW: the f16 weight is widened, stepped in f32 and cast again with the scale of the result.
+  plugin::Algorithm algorithm() const { return plugin::kAdamW; }
+  // The f16 weight is widened, stepped in f32 and cast again with the scale of the result.
   void step(plugin::Pass &p, const plugin::StepGroup &g) const {
     octavo_adam_step adam = g.adam(p);
     adam.rule = OCTAVO_RULE_MSAMP;

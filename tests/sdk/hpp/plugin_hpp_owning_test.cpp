@@ -1,4 +1,4 @@
-// octavo/plugin.hpp: the verbs of octavo.optimizer/1 and octavo.gradients/1 around a backend's
+// octavo/plugin.hpp: the verbs of octavo.optimizer/2 and octavo.gradients/1 around a backend's
 // stages: what is checked before a kernel runs, groups, sizes, and which stage runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -127,7 +127,7 @@ fn the_table_has_the_plugins_names() {
     let p = unsafe { *out };
     assert_eq!((p.size as usize, p.kind), (size_of::<octavo_plugin>(), OCTAVO_KIND_PLUGIN));
     assert_eq!((text(p.id), text(p.version)), ("wrong".to_owned(), "1.2.3".to_owned()));
-    for id in ["octavo.backend/2", "octavo.optimizer/1", ""] {
+    for id in ["octavo.backend/2", "octavo.optimizer/2", ""] {
         assert!(unsafe { p.get_interface.unwrap()(str_of(id)) }.is_null());
     }
     f.host.abi_major += 1;

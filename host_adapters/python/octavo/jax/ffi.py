@@ -103,7 +103,7 @@ def optimizer_bytes(number, first, count):
     bytes = ctypes.c_uint64()
     status = library().octavo_jax_optimizer_bytes(number, first, count, ctypes.byref(bytes))
     if status:
-        raise error(status, take_diagnostics() or "workspace_bytes of octavo.optimizer/1")
+        raise error(status, take_diagnostics() or "workspace_bytes of octavo.optimizer/2")
     return bytes.value
 
 

@@ -23,7 +23,7 @@ class AdamState(NamedTuple):
 
 def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_scale=1.0,
          axis_name=None):
-    """The Adam of a backend with octavo.optimizer/1, as an optax.GradientTransformation.
+    """The Adam of a backend with octavo.optimizer/2, as an optax.GradientTransformation.
 
     Its updates are opaque: update(state, adam_state) takes the State of octavo.jax.value_and_grad, whose
     slots hold gradients, and returns (the State with stepped weights and cleared gradients, the next
@@ -36,8 +36,12 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
     def init(state):
         check_alive(state)
         if not state.session.run.has("optimizer"):
-            raise UnsupportedError(f"adam: expected a backend with octavo.optimizer/1, found "
+            raise UnsupportedError(f"adam: expected a backend with octavo.optimizer/2, found "
                                    f"{state.session.run.backend or 'none'}; step the parameters with optax")
+        algorithm, hyper = state.session.run.algorithm()
+        if algorithm not in ("adam", "adamw"):
+            raise UnsupportedError(f"adam: expected a backend that steps by adam or adamw, found {state.session.run.backend}, "
+                                   f"which steps by {algorithm} with {', '.join(sorted(hyper))}; use another backend")
         return AdamState(jnp.zeros((), jnp.int32))
 
     def update(state, adam_state, params=None):

@@ -126,10 +126,11 @@ def read_moments(adam):
 
 _adams = weakref.WeakSet()
 _RATE, _FACTOR = 0, 5  # OCTAVO_HYPER_LR, OCTAVO_HYPER_GRAD_SCALE
+_READ = ("lr", "beta1", "beta2", "eps", "weight_decay", "grad_scale")
 
 
 class Adam(torch.optim.Optimizer):
-    """Adam or AdamW on the backend's own formats: octavo.optimizer/1.
+    """Adam or AdamW on the backend's own formats: octavo.optimizer/2.
 
     octavo.prepare makes it from a torch Adam or AdamW. The two share their parameter groups, so
     schedulers created before or after see the same lr. Moments and step counts are in slots; octavo.state_dict
@@ -331,15 +332,21 @@ def joined(session, optimizer):
         if is_a(optimizer, "ZeroRedundancyOptimizer"):
             remedy = "use torch.optim.AdamW with octavo.prepare(shard_optimizer_state=True)"
         _refuse(session, optimizer, "Adam or AdamW", remedy)
+    have, hyper = session.run.algorithm() or ("none", set())
+    if have not in ("adam", "adamw"):
+        _refuse(session, optimizer, f"the optimizer {have}, which is what it steps by", remedy)
     for group in optimizer.param_groups:
+        missing = [k for k in _READ if k not in hyper and (k != "weight_decay" or group[k] != 0)]
+        if missing or hyper - set(_READ):
+            _refuse(session, optimizer, f"the hyperparameters that its {have} reads, {', '.join(sorted(hyper))}", remedy)
         if group.get("amsgrad") or group.get("maximize"):
             _refuse(session, optimizer, "amsgrad=False and maximize=False", remedy)
         decoupled = type(optimizer) is torch.optim.AdamW or group.get("decoupled_weight_decay")
         wanted = "adamw" if decoupled else "adam"
-        have = session.run.options().get("optimizer", "adamw")
         if group["weight_decay"] != 0 and have != wanted:
             _refuse(session, optimizer, f"the weight decay of {have}",
-                    f'set fp8.{session.run.backend}.optimizer = "{wanted}"')
+                    f'set fp8.{session.run.backend}.optimizer = "{wanted}"' if "optimizer" in session.run.options()
+                    else f'use torch.optim.{"AdamW" if have == "adamw" else "Adam"}')
     if adams_of(session):  # another stage
         session.clear_moments([p for group in optimizer.param_groups for p in group["params"]])
     joined = Adam(session, optimizer, Rest(optimizer) if has_rest else None)

@@ -53,14 +53,19 @@ Hyper hyper_of(const ::torch::optim::OptimizerParamGroup &group) {
 // Throws unless the backend steps by the options of a group.
 void check_group(const Run &run, const ::torch::optim::OptimizerParamGroup &group) {
   const std::string backend = run.backend_id();
-  const std::string rule = run.option("optimizer");
+  const std::string rule = run.algorithm();
   const Hyper hyper = hyper_of(group);
   if (hyper.amsgrad)
     throw Error(OCTAVO_UNSUPPORTED,
                 "the optimizer: expected amsgrad(false), found true: its maximum of second "
                 "moments has no low-bit form; switch it off");
   const std::string wanted = hyper.decoupled ? "adamw" : "adam";
-  if (hyper.weight_decay != 0.0 && !rule.empty() && rule != wanted)
+  if (rule != "adam" && rule != "adamw")
+    throw Error(OCTAVO_UNSUPPORTED,
+                "the optimizer: expected \"" + rule + "\", by which backend \"" + backend +
+                    "\" steps the weights that it keeps, found \"" + wanted +
+                    "\"; use the backend \"te\", which works with any optimizer");
+  if (hyper.weight_decay != 0.0 && rule != wanted)
     throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +
                                     ".optimizer = \"" + rule + "\" names, found that of \"" +
                                     wanted + "\"; set fp8." + backend + ".optimizer = \"" + wanted +

@@ -284,7 +284,7 @@ void Run::seal() {
       throw Error(OCTAVO_UNSUPPORTED,
                   "parameter \"" + p.name +
                       "\": expected a backend that steps the weights and gradients it keeps, found "
-                      "none of octavo.optimizer/1 in \"" +
+                      "none of octavo.optimizer/2 in \"" +
                       backend_id() + "\"; choose another backend");
   }
   std::vector<core::LinearShape> linears;
@@ -378,6 +378,15 @@ std::string Run::option(const std::string &name, uint32_t linear) const {
     if (const octavo_setting &o = *octavo_run_option(handle(), linear, i); text(o.name) == name)
       return text(o.value);
   return {};
+}
+
+std::string Run::algorithm() const {
+  const auto *optimizer = static_cast<const octavo_optimizer *>(
+      octavo_run_interface(handle(), OCTAVO_STR(OCTAVO_OPTIMIZER_ID)));
+  if (optimizer == nullptr) return {};
+  auto desc = make<octavo_optimizer_desc>(OCTAVO_KIND_OPTIMIZER_DESC);
+  core::check(optimizer->describe(octavo_run_session(handle()), &desc), "describe");
+  return text(desc.algorithm);
 }
 
 std::vector<std::string> Run::options() const {

@@ -196,6 +196,8 @@ class Run {
   // differs.
   std::vector<std::string> options() const;
   std::string backend_id() const;
+  // What the backend's optimizer computes, such as "adamw".
+  std::string algorithm() const;
   std::string precision() const;
 
   // The module that was prepared, by identity.

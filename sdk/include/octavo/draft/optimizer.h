@@ -1,25 +1,28 @@
-/* octavo/draft/optimizer.h: interface "octavo.optimizer/1", Adam on the backend's own state
- * formats.
+/* octavo/draft/optimizer.h: interface "octavo.optimizer/2", an optimizer on the backend's
+ * own state formats, Adam as a rule.
  *
  * Required of a backend that emits a weight or gradient slot without OCTAVO_SLOT_NATIVE. Optional
  * otherwise: with native weights and gradients, the host runs its own optimizer. Hyperparameters,
  * the skip flag and the step count are in device memory, so that a captured graph remains valid
- * when they change. Provisional: the id changes when anything of it changes.
+ * when they change. Gradients may be native where weights are not: each call then has them in the
+ * list. Provisional: the id changes when anything of it changes.
  */
 #ifndef OCTAVO_DRAFT_OPTIMIZER_H
 #define OCTAVO_DRAFT_OPTIMIZER_H
 
 #include "octavo/backend.h"
 
-#define OCTAVO_OPTIMIZER_ID "octavo.optimizer/1"
+#define OCTAVO_OPTIMIZER_ID "octavo.optimizer/2"
 
 #define OCTAVO_KIND_OPTIMIZER_CALL 0x800Au
 #define OCTAVO_KIND_NORM_CALL 0x800Bu
 #define OCTAVO_KIND_PARAMETER_CALL 0x800Cu
 #define OCTAVO_KIND_PREPARE_CALL 0x800Du
-#define OCTAVO_KIND_OPTIMIZER 0x800Eu
+#define OCTAVO_KIND_OPTIMIZER_DESC 0x801Du
+#define OCTAVO_KIND_OPTIMIZER 0x801Eu
 
-/* Index into the array of hyperparameters, f32[OCTAVO_HYPER_COUNT]. Unnamed elements are 0. */
+/* Index into the array of hyperparameters, f32[OCTAVO_HYPER_COUNT]. Unnamed elements are 0, unless
+ * octavo_optimizer_desc names them. */
 enum {
   OCTAVO_HYPER_LR = 0,
   OCTAVO_HYPER_BETA1 = 1,
@@ -29,6 +32,19 @@ enum {
   OCTAVO_HYPER_GRAD_SCALE = 5, /* multiplier of every gradient: clipping, unscaling; 1 if none */
   OCTAVO_HYPER_COUNT = 8
 };
+
+/* Which optimizer it is. A host whose program asks for another algorithm, or for a hyperparameter
+ * that has no name here, refuses the program, and does not step. Texts are static. */
+typedef struct octavo_optimizer_desc {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_OPTIMIZER_DESC */
+  /* "adamw": weight_decay shrinks the weight; "adam": weight_decay * w is added to the gradient;
+   * another algorithm has the name that the field knows it by, such as "lion" */
+  octavo_str algorithm;
+  /* The hyperparameters that a step reads: "lr", "beta1", "beta2", "eps", "weight_decay" and
+   * "grad_scale" at their index above, others at a free one. Empty: the element is not read. */
+  octavo_str hyper[OCTAVO_HYPER_COUNT];
+} octavo_optimizer_desc;
 
 /* A parameter of a call. Frozen. */
 typedef struct octavo_parameter_item {
@@ -99,12 +115,15 @@ typedef struct octavo_parameter_call {
 typedef struct octavo_optimizer {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTIMIZER */
+  /* Fills in what optimizer_step computes with the options of the session. */
+  octavo_status (*describe)(const octavo_session *s,
+                            octavo_optimizer_desc *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size that is sufficient for each function below with these parameters. The size
    * for a single parameter also covers read_parameter and write_parameter. */
   octavo_status (*workspace_bytes)(const octavo_session *s, const uint32_t *parameters,
                                    uint64_t count,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* One Adam step of each parameter of the call. */
+  /* One step of each parameter of the call. */
   octavo_status (*optimizer_step)(const octavo_session *s, const octavo_optimizer_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   /* Adds the squares of the gradients to *c->sum, for the global norm. */

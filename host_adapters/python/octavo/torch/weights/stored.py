@@ -183,7 +183,7 @@ class Stored:
         return out
 
     def optimizer_step(self, ids, hyper, skip=None, among=()):
-        """One step of octavo.optimizer/1 for these parameters, which this rank steps. hyper: float32
+        """One step of octavo.optimizer/2 for these parameters, which this rank steps. hyper: float32
         [len(ids), 8], see octavo/draft/optimizer.h; skip: float32 [1] or None, not 0: nothing changes.
         among: the Weights that all ranks step together, with shard_optimizer_state."""
         self.settle_all()  # what was written since the forward counts

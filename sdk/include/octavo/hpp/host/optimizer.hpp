@@ -1,4 +1,4 @@
-// octavo/hpp/host/optimizer.hpp: the verbs of octavo.optimizer/1, for a backend that keeps weights,
+// octavo/hpp/host/optimizer.hpp: the verbs of octavo.optimizer/2, for a backend that keeps weights,
 // gradients or moments in slots and steps them itself.
 //
 // What must not go wrong: hyperparameters, sums, norm and flags are memory of the run's device.
@@ -13,6 +13,16 @@
 namespace octavo {
 inline namespace hpp {
 
+// What the optimizer of the backend computes, such as "adamw". Throws Error for a run without one.
+inline std::string algorithm_of(const Run &run) {
+  if (run.optimizer() == nullptr)
+    throw Error("backend " + run.backend_id() + " has no octavo.optimizer/2", OCTAVO_WRONG_STATE,
+                {});
+  auto desc = make<octavo_optimizer_desc>(OCTAVO_KIND_OPTIMIZER_DESC);
+  run.host().require(run.optimizer()->describe(run.session(), &desc), "describe");
+  return text(desc.algorithm);
+}
+
 // What the five calls share. Throws Error for a run whose backend has no optimizer.
 template <typename Derived, typename Raw>
 class OptimizerCall : public Call<Derived, Raw> {
@@ -21,7 +31,7 @@ class OptimizerCall : public Call<Derived, Raw> {
       : Call<Derived, Raw>(run, kind), optimizer_(run.optimizer()) {
     if (optimizer_ == nullptr)
       throw Error(std::string(Derived::kName) + ": backend " + run.backend_id() +
-                      " has no octavo.optimizer/1",
+                      " has no octavo.optimizer/2",
                   OCTAVO_WRONG_STATE, {});
   }
   const octavo_optimizer *optimizer_;
@@ -67,7 +77,7 @@ class ParametersCall : public OptimizerCall<Derived, Raw> {
   std::vector<octavo_parameter_item> items_;
 };
 
-// One step of Adam with the hyperparameters of each parameter.
+// One step with the hyperparameters of each parameter.
 class OptimizerStep : public ParametersCall<OptimizerStep, octavo_optimizer_call> {
  public:
   static constexpr const char *kName = "optimizer_step";

@@ -33,6 +33,7 @@ OCTAVO_AUTHOR_STRUCT(octavo_forward_call, workspace, OCTAVO_KIND_FORWARD_CALL);
 OCTAVO_AUTHOR_STRUCT(octavo_backward_call, workspace, OCTAVO_KIND_BACKWARD_CALL);
 OCTAVO_AUTHOR_STRUCT(octavo_step_call, slots, OCTAVO_KIND_STEP_CALL);
 OCTAVO_AUTHOR_STRUCT(octavo_optimizer_call, workspace, OCTAVO_KIND_OPTIMIZER_CALL);
+OCTAVO_AUTHOR_STRUCT(octavo_optimizer_desc, hyper, OCTAVO_KIND_OPTIMIZER_DESC);
 OCTAVO_AUTHOR_STRUCT(octavo_norm_call, workspace, OCTAVO_KIND_NORM_CALL);
 OCTAVO_AUTHOR_STRUCT(octavo_prepare_call, max_norm, OCTAVO_KIND_PREPARE_CALL);
 OCTAVO_AUTHOR_STRUCT(octavo_parameter_call, workspace, OCTAVO_KIND_PARAMETER_CALL);

@@ -1,7 +1,8 @@
-// octavo/hpp/plugin/optimizer.hpp: octavo.optimizer/1 as two stages of a backend.
+// octavo/hpp/plugin/optimizer.hpp: octavo.optimizer/2 as two stages of a backend, and its name.
 //
 //   class Mine : public Backend<Mine>, public Optimizer<Mine> {
 //    public:
+//     plugin::Algorithm algorithm() const { return plugin::kAdamW; }
 //     void step(Pass &p, const StepGroup &g) const;    // Adam on the formats of the slots
 //     void write(Pass &p, const WriteCall &c) const;   // plain values to one of these formats
 //   };
@@ -21,6 +22,22 @@
 #pragma GCC visibility push(hidden)
 namespace octavo {
 namespace plugin {
+
+// What a step computes, and the names of the hyperparameters that it reads, by their index.
+struct Algorithm {
+  octavo_str name;
+  octavo_str hyper[OCTAVO_HYPER_COUNT];
+};
+#define OCTAVO_AUTHOR_ADAM                                                         \
+  {                                                                                \
+    OCTAVO_STR("lr"), OCTAVO_STR("beta1"), OCTAVO_STR("beta2"), OCTAVO_STR("eps"), \
+        OCTAVO_STR("weight_decay"), OCTAVO_STR("grad_scale"), {nullptr, 0}, {      \
+      nullptr, 0                                                                   \
+    }                                                                              \
+  }
+inline constexpr Algorithm kAdamW = {OCTAVO_STR("adamw"), OCTAVO_AUTHOR_ADAM};
+inline constexpr Algorithm kAdam = {OCTAVO_STR("adam"), OCTAVO_AUTHOR_ADAM};
+#undef OCTAVO_AUTHOR_ADAM
 
 // Some parameters of one step, whose items are on the stack.
 class StepGroup {
@@ -89,8 +106,9 @@ class WriteCall : public ParameterCall {
 template <typename Self>
 class Optimizer {
  public:
-  // ---- The verbs of octavo.optimizer/1. ----
+  // ---- The verbs of octavo.optimizer/2. ----
 
+  octavo_status describe_optimizer(octavo_optimizer_desc *out) const;
   octavo_status optimizer_workspace(const uint32_t *parameters, uint64_t count,
                                     uint64_t *bytes) const;
   octavo_status optimizer_step(const octavo_optimizer_call *c) const;

@@ -1,4 +1,4 @@
-// octavo/hpp/plugin/optimizer_verbs.hpp: the verbs of octavo.optimizer/1, around a backend's
+// octavo/hpp/plugin/optimizer_verbs.hpp: the verbs of octavo.optimizer/2, around a backend's
 // stages.
 //
 // Included by optimizer.hpp. A verb allocates nothing unless it fails.
@@ -10,6 +10,14 @@
 #pragma GCC visibility push(hidden)
 namespace octavo {
 namespace plugin {
+
+template <typename Self>
+octavo_status Optimizer<Self>::describe_optimizer(octavo_optimizer_desc *out) const {
+  const Algorithm algorithm = self().algorithm();
+  out->algorithm = algorithm.name;
+  std::copy(std::begin(algorithm.hyper), std::end(algorithm.hyper), out->hyper);
+  return OCTAVO_OK;
+}
 
 // Sums over the parameters, so that a step of any of them, grouped in any way, has enough.
 template <typename Self>

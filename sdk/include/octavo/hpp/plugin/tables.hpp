@@ -83,6 +83,7 @@ inline constexpr char quantize_weight[] = "quantize_weight";
 inline constexpr char linear_forward[] = "linear_forward";
 inline constexpr char linear_backward[] = "linear_backward";
 inline constexpr char end_step[] = "end_step";
+inline constexpr char describe_optimizer[] = "describe of the optimizer";
 inline constexpr char optimizer_workspace[] = "workspace_bytes";
 inline constexpr char optimizer_step[] = "optimizer_step";
 inline constexpr char sum_of_squares[] = "sum_of_squares";
@@ -145,6 +146,7 @@ struct Tables {
     if constexpr (HasOptimizer<T>::value) {
       static constexpr octavo_optimizer table = {sizeof(octavo_optimizer),
                                                  OCTAVO_KIND_OPTIMIZER,
+                                                 OCTAVO_AUTHOR_VERB(describe_optimizer),
                                                  OCTAVO_AUTHOR_VERB(optimizer_workspace),
                                                  OCTAVO_AUTHOR_HOT_VERB(optimizer_step),
                                                  OCTAVO_AUTHOR_VERB(sum_of_squares),

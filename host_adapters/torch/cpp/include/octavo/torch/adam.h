@@ -11,7 +11,7 @@ namespace octavo::torch {
 
 class Run;
 
-// Steps every parameter of its groups through octavo.optimizer/1. Weights, gradients and moments
+// Steps every parameter of its groups through octavo.optimizer/2. Weights, gradients and moments
 // that the backend keeps live in slots. Of such a weight the module has a placeholder without
 // memory: reading or writing it throws c10::Error, which names Prepared::with_plain_weights; what
 // set_data puts there moves to the slots. Its .grad stands for the slot:
