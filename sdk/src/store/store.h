@@ -86,7 +86,7 @@ struct octavo_store {
   void extend(void *const *given = nullptr);
   void native(uint32_t parameter, uint32_t role, void *data);
   void clear(uint32_t role);
-  void reduce(const octavo_collective *given, void *stream) const;
+  void reduce(const octavo_collective *given, void *stream);
   void publish(const octavo_collective *given, void *stream) const;
 
   void *const *list(uint32_t verb, uint32_t owner_kind, uint32_t owner) const;
@@ -117,6 +117,7 @@ struct octavo_store {
   void build(uint32_t owner_kind, uint32_t count);
   void *position(const octavo_slot_use &u, size_t verb) const;
   void find_exchanged();
+  void expect_same_objects(const octavo_collective &c, void *stream);
   octavo_collective checked(const octavo_collective *given, const char *verb) const;
   std::string describe(const octavo_slot &s) const;
 
@@ -131,6 +132,7 @@ struct octavo_store {
   std::vector<void *> addresses_;  // by slot: own memory or the host's tensor
   std::array<std::vector<std::array<std::vector<void *>, kVerbs>>, 3> lists_;
   std::vector<uint32_t> reduced_;     // slots
+  bool are_same_objects_ = false;     // on every rank, in reduced_
   std::vector<Published> published_;  // what a sharded step writes outside of WHOLE slots
   std::map<uint32_t, uint64_t> bytes_by_role_;
   uint64_t total_ = 0;

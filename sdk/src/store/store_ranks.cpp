@@ -3,6 +3,9 @@
 // Everything that one rank can find wrong by itself is refused before the first collective. A rank
 // that fails later leaves the others waiting in theirs: ending them is the host's part.
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
 
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/handles.h"
@@ -12,6 +15,21 @@
 #include "sdk/src/store/store.h"
 
 namespace {
+
+// FNV-1a over the keys, shapes and labels of slots, in 16-bit words: f32 holds each exactly.
+class Digest {
+ public:
+  static constexpr size_t kWords = 4;
+  void add(std::string_view text) {
+    for (const char c : text)
+      hash_ = (hash_ ^ static_cast<unsigned char>(c)) * uint64_t{1099511628211};
+    hash_ = (hash_ ^ 0xFF) * uint64_t{1099511628211};  // in no UTF-8
+  }
+  float word(size_t i) const { return static_cast<float>((hash_ >> (16 * i)) & 0xFFFF); }
+
+ private:
+  uint64_t hash_ = 14695981039346656037u;
+};
 
 std::string answered(const char *what, octavo_status status) {
   return octavo::concat(": the host's ", what, " answered status ", status);
@@ -30,6 +48,7 @@ std::string octavo_store::describe(const octavo_slot &s) const {
 // The slots that the two functions below send, in an order that is equal on every rank.
 void octavo_store::find_exchanged() {
   reduced_.clear();
+  are_same_objects_ = false;
   published_.clear();
   for (uint32_t id = 0; id < addresses_.size(); ++id)
     if ((run_.slots()[id].flags & OCTAVO_SLOT_REDUCE) != 0) reduced_.push_back(id);
@@ -59,7 +78,48 @@ octavo_collective octavo_store::checked(const octavo_collective *given, const ch
   return c;
 }
 
-void octavo_store::reduce(const octavo_collective *given, void *stream) const {
+// The columns of a pool belong to objects by name: ranks with other ones, such as experts, would
+// mix their maxima. Once for each seal, by one maximum of a digest and of its negative.
+void octavo_store::expect_same_objects(const octavo_collective &c, void *stream) {
+  if (are_same_objects_) return;
+  Digest digest;
+  for (const uint32_t id : reduced_) {
+    const octavo_slot &s = run_.slots()[id];
+    digest.add(run_.slot_keys()[id]);
+    digest.add(octavo::concat(s.combine, " ", s.rows, " ", s.cols));
+    for (int64_t col = 0; s.labels != nullptr && col < s.cols; ++col)
+      digest.add(octavo::view(s.labels[col]));
+  }
+  std::array<float, 2 *Digest::kWords> words = {};
+  for (size_t i = 0; i < Digest::kWords; ++i)
+    words[i] = digest.word(i), words[Digest::kWords + i] = -digest.word(i);
+  octavo_slot both = {};  // as memory of the device
+  both.rows = 1, both.cols = words.size(), both.dtype = OCTAVO_F32;
+  const octavo::SlotMemory memory = allocate(both);
+  put(both, memory.get(), words.data());
+  const octavo_status status =
+      c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_F32, memory.get(), words.size(),
+            memory.get(), words.size(), stream);
+  if (status != OCTAVO_OK)
+    octavo::fail_store(status, "octavo_store_reduce", answered("collective", status));
+  if (is_on_host())
+    std::memcpy(words.data(), memory.get(), sizeof words);
+  else
+    expect_done(device_->memory()->copy(device_->ctx(), words.data(), memory.get(), sizeof words),
+                both, "copy");
+  for (size_t i = 0; i < Digest::kWords; ++i)
+    if (words[i] + words[Digest::kWords + i] != 0.0F)
+      octavo::fail_store(
+          OCTAVO_INVALID,
+          "octavo_store_reduce: expected the same REDUCE slots with the same labels ",
+          "on every rank, found others; this rank has ", reduced_.size(), ", the first is ",
+          reduced_.empty() ? std::string("none") : run_.slot_keys()[reduced_.front()],
+          ": seal the same layers under the same names in the same order, or combine the slots of "
+          "ranks with other objects yourself, column by column of a pool's labels");
+  are_same_objects_ = true;
+}
+
+void octavo_store::reduce(const octavo_collective *given, void *stream) {
   const char *verb = "octavo_store_reduce";
   const octavo_collective c = checked(given, verb);
   for (const uint32_t id : reduced_) {
@@ -73,6 +133,7 @@ void octavo_store::reduce(const octavo_collective *given, void *stream) const {
           ": expected the host's tensor, found none: hand it in with octavo_store_native");
   }
   if (c.world == 1) return;
+  expect_same_objects(c, stream);
   for (const uint32_t id : reduced_) {
     const octavo_slot &s = run_.slots()[id];
     const uint64_t count = static_cast<uint64_t>(s.rows) * static_cast<uint64_t>(s.cols);
@@ -114,7 +175,7 @@ void octavo_store::publish(const octavo_collective *given, void *stream) const {
 }
 
 octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c, void *stream) {
-  return octavo::on(s, [&](const octavo_store &store) { store.reduce(c, stream); });
+  return octavo::on(s, [&](octavo_store &store) { store.reduce(c, stream); });
 }
 
 octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c, void *stream) {

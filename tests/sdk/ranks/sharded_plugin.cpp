@@ -131,8 +131,12 @@ void emit_session(const octavo_session &s, Emitter &e) {
   slot.combine = OCTAVO_COMBINE_SUM;
   if (s.fault == "dtype") slot.dtype = OCTAVO_I32;
   if (s.fault == "native_reduce") slot.flags |= OCTAVO_SLOT_NATIVE;
+  const octavo_str labels[] = {s.parameters.empty() ? str("") : str(s.parameters[0].name.c_str()),
+                               str("up"), str("down")};
+  if (s.fault == "pool") slot.labels = labels;
   e.emit(slot);
   slot.flags = 0;
+  slot.labels = nullptr;
   slot.name = str("not combined");
   e.emit(slot);
 }

@@ -60,6 +60,48 @@ TEST_F(StoreRanksTest, reduce_combines_what_says_so) {
   }
 }
 
+// A pool's columns belong to objects, by label: ranks that have other ones do not mix them.
+TEST_F(StoreRanksTest, ranks_with_other_objects_are_refused) {
+  for (const bool is_same : {true, false}) {
+    World all;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      all.push_back(open_run("pool"));
+      all.back()->seal({{rank == 0 || is_same ? "experts.0" : "experts.4", 2, 2}});
+      open_store(*all.back(), rank, 2);
+    }
+    for (int step = 0; step < 2; ++step) {
+      for (uint32_t rank = 0; rank < 2; ++rank)
+        std::fill_n(floats(*all[rank], "saturated"), 6, static_cast<float>(rank + 1));
+      RankThreads ranks(2);
+      EXPECT_THAT(ranks.run([&](uint32_t rank, const octavo_collective &c) {
+        return octavo_store_reduce(all[rank]->s(), &c, nullptr);
+      }),
+                  Each(octavo_status{is_same ? uint32_t{OCTAVO_OK} : OCTAVO_INVALID}));
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        const float *saturated = floats(*all[rank], "saturated");
+        EXPECT_THAT(std::vector<float>(saturated, saturated + 6),
+                    Each(is_same ? 3.0f : static_cast<float>(rank + 1)));
+        if (is_same) continue;
+        EXPECT_EQ(all[rank]->error(),
+                  "octavo_store_reduce: expected the same REDUCE slots with the same labels on "
+                  "every rank, found others; this rank has 2, the first is session/nonfinite: seal "
+                  "the same layers under the same names in the same order, or combine the slots of "
+                  "ranks with other objects yourself, column by column of a pool's labels");
+      }
+    }
+  }
+}
+
+// The comparison of labels is one more call, once.
+TEST_F(StoreRanksTest, labels_are_compared_once) {
+  const World all = open_world(2, {{"a", 2, 2}}, "pool");
+  const octavo_collective two = counted(2);
+  for (const int expected : {3, 5}) {
+    EXPECT_EQ(octavo_store_reduce(all[0]->s(), &two, nullptr), OCTAVO_OK) << all[0]->error();
+    EXPECT_EQ(calls, expected);
+  }
+}
+
 // Every byte of every slot holds its rank; afterwards what a step writes holds the owner's.
 TEST_F(StoreRanksTest, publish_sends_what_the_owner_stepped) {
   for (uint32_t world : {2u, 3u, 4u}) {
@@ -196,8 +238,7 @@ TEST_F(StoreRanksTest, failure_of_the_collective_comes_back) {
   const octavo_collective two = table(2);
   const World all = open_world(2, {{"a", 2, 2}});
   EXPECT_EQ(octavo_store_reduce(all[0]->s(), &two, nullptr), OCTAVO_NO_RESOURCE);
-  EXPECT_EQ(all[0]->error(),
-            "octavo_store_reduce: slot 0 \"nonfinite\": the host's collective answered status 6");
+  EXPECT_EQ(all[0]->error(), "octavo_store_reduce: the host's collective answered status 6");
   EXPECT_EQ(octavo_store_publish(all[0]->s(), &two, nullptr), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(all[0]->error(),
             "octavo_store_publish: parameter 0 \"a\", slot 3 \"weight\": the host's broadcast "
