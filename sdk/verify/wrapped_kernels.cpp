@@ -150,11 +150,11 @@ octavo_status WrappedKernels::ability(void *ctx, octavo_ability *question) {
   return self.real_.kernels->ability(self.real_.kernels_ctx, question);
 }
 
-bool WrappedKernels::reads(uint32_t dtype) const {
+bool WrappedKernels::executes(uint32_t call, uint32_t dtype) const {
   octavo_ability question{};
   question.size = sizeof question;
   question.kind = OCTAVO_KIND_ABILITY;
-  question.call = OCTAVO_KIND_DEQUANTIZE;
+  question.call = call;
   question.dtype = dtype;
   return real_.kernels->ability(real_.kernels_ctx, &question) == OCTAVO_OK &&
          question.decision != OCTAVO_DECLINE;

@@ -46,7 +46,8 @@ class WrappedKernels {
   // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
   void set_verb(uint32_t verb) { verb_.store(verb); }
   // Whether `dtype` can be read, as a plain tensor or as codes with one scale.
-  bool reads(uint32_t dtype) const;
+  bool reads(uint32_t dtype) const { return executes(OCTAVO_KIND_DEQUANTIZE, dtype); }
+  bool executes(uint32_t call, uint32_t dtype) const;
   // OR of dtype_bit() of everything that was written by quantize in this verb, and kStochasticBit.
   uint64_t quantized(uint32_t verb) const { return quantized_[verb].load(); }
   // The first broken rule since the last call, or "".

@@ -94,10 +94,11 @@ class Device {
     return answer.decision == OCTAVO_ACCEPT ||
            (answer.decision == OCTAVO_ACCEPT_EMULATED && has(OCTAVO_CAPS_EMULATED));
   }
-  // Whether the kernels execute a call without formats, such as one of octavo/draft.
-  bool executes(uint32_t call) const {
+  // Whether the kernels execute a call; dtype: as octavo_ability says, 0 for one without formats.
+  bool executes(uint32_t call, uint32_t dtype = 0) const {
     octavo_ability q{};
     q.call = call;
+    q.dtype = dtype;
     return ask(q).decision != OCTAVO_DECLINE;
   }
   bool casts_to(CodeFormat out) const { return serves(ask_cast(out)); }

@@ -19,7 +19,8 @@ class FusedBackend : public Backend<Self, OptionsType> {
  public:
   octavo_status fused_workspace(uint32_t linear, octavo_extent *out) const {
     const Linear &l = this->sealed_linear(linear);
-    if (l.needs_x) return OCTAVO_UNSUPPORTED;
+    if (l.needs_x || !this->device().executes(OCTAVO_KIND_PROLOGUE_CALL, OCTAVO_F32))
+      return OCTAVO_UNSUPPORTED;
     const Parameter &w = this->objects().parameters[l.weight];
     octavo_status status = OCTAVO_OK;
     using Next = typename Backend<Self, OptionsType>::Before;

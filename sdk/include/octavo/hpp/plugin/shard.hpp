@@ -182,6 +182,10 @@ class Shards {
       throw Error(OCTAVO_UNSUPPORTED,
                   about(w.name) + text + "; gather the values of this weight instead of its codes");
     };
+    const Device &device = self().device();
+    if (!device.executes(OCTAVO_KIND_COMPUTE_AMAX, OCTAVO_F32) ||
+        !device.executes(OCTAVO_KIND_SCALE_FROM_AMAX))
+      refuse("expected kernels with compute_amax and scale_from_amax, found none");
     const WeightCast cast = self().self_of(c.parameter).weight_cast(c);
     if (cast.reads_weight != nullptr) refuse(cast.reads_weight);
     if (!cast.cache.has_rows() && !cast.cache.has_columns())
