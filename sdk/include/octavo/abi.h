@@ -42,8 +42,9 @@
  *   - octavo/draft has the provisional part: what one method or one library needs. ABI 1.0 does not
  *     freeze it. Its interface ids and its numbers change when it changes; what a peer does not
  *     know by this id, it does not have.
- *   - Calls of verbs do not look at flags that they do not know. So a host sets a flag of a later
- *     minor only in a call whose plan offered it.
+ *   - Verbs of a backend do not look at flags that they do not know. So a host sets a flag of a
+ *     later minor only in a call whose plan offered it. Kernels answer OCTAVO_UNSUPPORTED to an
+ *     unknown flag, rule, granularity, order or rounding, and write nothing.
  */
 #ifndef OCTAVO_ABI_H
 #define OCTAVO_ABI_H
@@ -136,8 +137,9 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  * memory, workspaces included, is in use until the stream has passed it; its structs and lists are
  * not. Ordered calls may share a workspace. What fails on the device is reported by a later call on
  * it, or by octavo_memory.synchronize. `stream` is what the device's own interface has
- * (cudaStream_t); null is the default stream of that interface, and the only value on a CPU. The
- * thread's current device need not be the session's, and is the same afterwards. */
+ * (cudaStream_t, hipStream_t, sycl::queue *); null is the default stream of that interface, of CUDA
+ * the legacy one, and the only value on a CPU. The thread's current device need not be the
+ * session's, and is the same afterwards. */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY

@@ -7,17 +7,28 @@
  * accumulated output atomically: concurrent calls may accumulate into one slot. With
  * OCTAVO_CAPS_DETERMINISTIC, results are the same for any number of threads.
  *
- * Casts, scales, histories, sums, prologues and packing are exact to the bit;
- * kernels/format defines them. Products are exact to the bit with OCTAVO_CAPS_EXACT_GEMM, and
- * otherwise within the bound that docs/numerics.md derives from the order of their additions.
+ * Casts, scales, histories, dequantization, packing and copies are exact to the bit: this header,
+ * tensor.h and rules.h define them. Sums, statistics and prologues are within a few units in the
+ * last place of the exact result (docs/numerics.md has the order and the polynomials of Octavo's
+ * own kernels). Products are exact to the bit with OCTAVO_CAPS_EXACT_GEMM, and otherwise within the
+ * bound that docs/numerics.md derives from the order of their additions.
  *
- * Cast: code = round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite
- * overflow and infinity give the largest finite code. NaN stays NaN.
+ * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. Plain
+ * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
+ * call says so.
  *
- * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN.
+ * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
+ * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
+ * infinity give the largest finite code, of f16, too. NaN keeps its sign and becomes 0x7F or 0xFF
+ * in both formats of 8 bits.
+ *
+ * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN. Values mean the product
+ * with in_scale_inv, also for `nonfinite`.
  *
  * GEMM: exact products of codes, summed over K in fp32 (exact: in ascending order), multiplied
- * once by fl32(a_scale_inv * b_scale_inv), then the bias, then one rounding to the output's dtype.
+ * once by fl32(a_scale_inv * b_scale_inv), where null is 1, then the bias is added, and with
+ * `accumulate` the result to d; then one rounding to the output's dtype. EXACT_GEMM speaks of
+ * operands that are codes or bf16: their products are exact.
  */
 #ifndef OCTAVO_KERNELS_H
 #define OCTAVO_KERNELS_H
@@ -52,8 +63,9 @@ struct octavo_kernels_caps {
 typedef struct octavo_ability {
   uint32_t size;
   uint32_t kind;        /* OCTAVO_KIND_ABILITY */
-  uint32_t call;        /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct */
-  uint32_t flags;       /* those of the call: octavo_gemm.layout, octavo_quantize.flags, ... */
+  uint32_t call;        /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct. Of
+                           several functions with one struct all are meant */
+  uint32_t flags;       /* those of the call: octavo_gemm.layout, octavo_quantize.flags; else 0 */
   uint32_t dtype;       /* gemm: of a; quantize: of out; of Adam: of a moment; else: of in */
   uint32_t granularity; /* of the scales of that tensor; 0 if it is plain */
   uint32_t b_dtype;     /* gemm: of b */
@@ -70,20 +82,25 @@ enum { OCTAVO_ROUND_NEAREST_EVEN = 0 };
 
 /* Flags of octavo_quantize. */
 enum {
-  OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a positive value becomes at least the smallest positive code;
-                                       for second moments of an Adam step */
+  OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a positive value whose code is 0 gets the smallest positive
+                                       code; for second moments of an Adam step */
 };
 
-/* Arguments of quantize: out = cast(in * in_scale_inv * scale), out_t = transpose of out. `out` may
- * be larger than `in`; the padding is written as 0 and does not count towards amax. If the amax is
- * not usable (0, Inf, NaN), the rule keeps *scale, or uses 1 if `scale` is null.
+/* Arguments of quantize: out = cast(in * in_scale_inv * scale), out_t = transpose of out, of one
+ * dtype: codes or, for a tensor and rows, also f16. `out` may be larger than `in`; the padding is
+ * written as 0 and does not count towards amax. Without `out` and out_t only `amax` and `nonfinite`
+ * are written.
  *
  * The granularity of out_scale_inv restricts the other arguments:
+ *   - OCTAVO_PER_TENSOR: with RULE_GIVEN the scale is *scale, or 1 if that is null, and scale_inv
+ *     is fl32(1 / scale), whatever it is; `counter` is ignored. `kept` of the rules is *scale,
+ * or 1.
  *   - Block granularities: each block is scaled by the amax of its own elements; a block of padding
- *     counts as zeros. `scale` and `counter` are null.
- *   - OCTAVO_PER_ROW: the same, with whole rows as blocks and any rule except OCTAVO_RULE_GIVEN.
+ *     counts as zeros. `scale` and `counter` are null. One of the outputs may have blocks of lines
+ *     and the other square ones, with sides of one length.
+ *   - OCTAVO_PER_ROW: the same, with whole rows as blocks, by the rules of rows.
  *   - OCTAVO_FLAT_256 (write_parameter of optimizer states): `in` and `out` are dense and have the
- * same shape; out_t, `scale` and `counter` are null; `rule` and format_max are ignored. */
+ *     same shape; out_t, `scale` and `counter` are null; `rule` and format_max are ignored. */
 struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
@@ -98,21 +115,23 @@ struct octavo_quantize {
                            used once *counter >= window, and the rule until then (warm-up) */
   float *amax;          /* accumulated (max); may be null */
   float *nonfinite;     /* set to 1 if `in` contains Inf or NaN, else unchanged; may be null */
-  float format_max;     /* M of the rule: 448 or 57344 */
+  float format_max;     /* M of the rule, used as it is: 448, 57344 or 65504 as a rule */
   float window;
   uint32_t rule;  /* OCTAVO_RULE_... */
   uint32_t flags; /* OCTAVO_QUANTIZE_... */
   void *workspace;
-  /* The scale_inv of out_t. If null, out_scale_inv applies to both. Required for out_t with a block
-   * granularity. Blocks of out_t follow its own rows, so with 1X128 and 1X32 its codes differ from
-   * the codes of `out`. */
+  /* The scale_inv of out_t. If null, out_scale_inv applies to both. Required for out_t with rows or
+   * blocks, which follow the rows of out_t itself: with lines its codes differ from those of
+   * `out`. With OCTAVO_PER_TENSOR both get the same number. */
   const octavo_scale *out_t_scale_inv;
-  float eps;         /* lower bound on amax; 0 if none */
+  float eps;         /* the rule's amax is at least this; 0 if none. *amax is without it */
   uint32_t rounding; /* OCTAVO_ROUND_...; kernels return OCTAVO_UNSUPPORTED for others */
 };
 
-/* Arguments of dequantize: out = in * scale_inv, or out += with `accumulate`. With a plain `in` and
- * no scale_inv it copies or converts. `out` may be `in` if the dtypes are equal. */
+/* Arguments of dequantize: out = fl32(in * scale_inv), or out = fl32(out + fl32(in * scale_inv))
+ * with `accumulate`, rounded once more to the dtype of `out`, which is plain and has the shape of
+ * `in`; overflow gives infinity. With a plain `in` and no scale_inv it copies or converts. `out`
+ * may be `in` if the dtypes are equal. */
 typedef struct octavo_dequantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DEQUANTIZE */
@@ -134,16 +153,16 @@ typedef struct octavo_quantize_stats {
   const octavo_tensor *in;       /* [R, C], plain */
   const octavo_tensor *codes;    /* [>= R, >= C], as written by quantize */
   const octavo_scale *scale_inv; /* of codes */
-  float *saturated; /* number of elements with abs(value) > scale_inv * largest code, by more than
-                       the 2^-20 that rounding of the scale can cause */
+  float *saturated; /* number of elements with abs(value) > scale_inv * largest code * (1 + 2^-20),
+                       which is what rounding of the scale can cause */
   float *underflow; /* number of nonzero elements whose code is 0 */
   float *signal;    /* sum of squares of the values */
   float *noise;     /* sum of squares of (value - code * scale_inv) */
   void *workspace;
 } octavo_quantize_stats;
 
-/* Arguments of scale_from_amax: scale[i] = rule(amax[i] / divide_by), or kept[i] if amax[i] is 0,
- * Inf or NaN; scale_inv[i] = 1 / scale[i]. */
+/* Arguments of scale_from_amax: scale[i] = rule(fl32(amax[i] / divide_by)), by a rule of tensors,
+ * whose `kept` is kept[i]; scale_inv[i] = fl32(1 / scale[i]). */
 typedef struct octavo_scale_from_amax {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SCALE_FROM_AMAX */
@@ -172,9 +191,10 @@ typedef struct octavo_compute_amax {
 
 /* Flags of octavo_delayed_scale_update, and the combinations of the libraries that use it. */
 enum {
-  OCTAVO_HISTORY_SKIP_ZERO = 1,      /* a column whose amax is 0 is left unchanged */
+  OCTAVO_HISTORY_SKIP_ZERO = 1,      /* a column whose amax is 0 at the call is left unchanged, its
+                                        counter, too */
   OCTAVO_HISTORY_DROP_NONFINITE = 2, /* an amax of Inf or NaN enters the history as 0 */
-  OCTAVO_HISTORY_NAN_KEEPS = 4,      /* NaN in any row keeps the scale */
+  OCTAVO_HISTORY_NAN_KEEPS = 4,      /* with use_max, NaN in any row after step 1 keeps the scale */
   OCTAVO_HISTORY_COUNT_FROM_ONE = 8, /* the counter is reset to 1 instead of 0 */
   OCTAVO_HISTORY_TE = 1,             /* Transformer Engine's fused kernel */
   OCTAVO_HISTORY_TE_UNFUSED = 4,     /* its path in Python */
@@ -185,8 +205,9 @@ enum {
  *   1. Row 0 of the history is set to amax.
  *   2. The next amax is chosen: the maximum over all rows, which ignores NaN, or row 0.
  *   3. The history rolls: rows 1 .. length-1 then go from oldest to newest, and row 0 is 0.
- *   4. The scale is computed from the chosen amax by the rule. A chosen amax of 0, Inf or NaN keeps
- *      the scale; a scale that overflows becomes FLT_MAX.
+ *   4. The scale is computed from the chosen amax by a rule of tensors, divided by 2^margin (which
+ *      may be negative): QUOTIENT and POW2 are fl32(fl32(M * 2^-margin) / a), RECIPROCAL divides
+ *      last, MSAMP subtracts the margin from the exponent. `kept` is the old scale.
  *   5. amax is set to 0.
  * `history_flags` change what happens to unusual values. */
 typedef struct octavo_delayed_scale_update {
@@ -196,7 +217,8 @@ typedef struct octavo_delayed_scale_update {
   float *amax;    /* [1, n] */
   float *history; /* [length, n] */
   float *scale;   /* [1, n] */
-  float *counter; /* [1, n]: incremented; reset to 0 if amax is not finite; may be null */
+  float *counter; /* [1, n]: incremented; reset to 0 if amax at the call is not finite; may be
+                     null */
   uint64_t n;
   uint64_t length; /* >= 1 */
   float format_max;
@@ -221,8 +243,9 @@ enum {
 /* Arguments of gemm: d[M, N] = (a[M, K] b[N, K]^T) * a_scale_inv * b_scale_inv + bias, or d += with
  * `accumulate`.
  *
- * PER_TENSOR and PER_ROW may be combined; each element of d uses the scales of its rows of a and b.
- * Block granularities require the same block length along K for a and b. For each block of K, in
+ * PER_TENSOR and PER_ROW may be combined, also with a plain operand; each element of d uses the
+ * scales of its rows of a and b. Block granularities require the same block length along K for a
+ * and b, both of them codes. For each block of K, in
  * ascending order, with p the fp32 sum of its products starting from 0:
  *   sum = fl32(sum + fl32(p * fl32(a_scale_inv * b_scale_inv))) */
 typedef struct octavo_gemm {
@@ -239,12 +262,13 @@ typedef struct octavo_gemm {
   uint32_t accumulate;
   uint32_t fast_accumulation; /* 1 allows less than fp32 precision in the accumulation */
   /* 0: one rounding, after the bias. 1: the product is rounded to d's dtype before the bias is
-   * added, and the sum is rounded again (as MS-AMP). */
+   * added, and the sum is rounded again (as MS-AMP), also before it is added to d. */
   uint32_t bias_after;
   uint32_t layout; /* OCTAVO_GEMM_... */
 } octavo_gemm;
 
-/* Arguments of sum_rows, out[1, C] = column sums of `in` (db). */
+/* Arguments of sum_rows, out[1, C] = column sums of `in` (db); with `accumulate` they are added to
+ * `out` at the end. */
 typedef struct octavo_sum {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SUM */
@@ -279,7 +303,7 @@ typedef struct octavo_pack {
   void *stream;
   const octavo_tensor *in; /* codes [N, K] */
   octavo_tensor *out;      /* [N rounded up to caps.pack_rows, K], stride K, the dtype of `in`; all
-                              of it is written */
+                              of it is written. As b of a gemm it has N rows */
 } octavo_pack;
 
 /* Required: probe_device, open_device, close_device, describe, ability and workspace_bytes. Each
@@ -287,7 +311,8 @@ typedef struct octavo_pack {
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
-  /* Emits verdicts on whether these kernels run on the device, without side effects. */
+  /* Emits verdicts of OCTAVO_LEVEL_DEVICE on whether these kernels run on the device, which is not
+   * AUTO, without side effects. A CPU has index 0. */
   octavo_status (*probe_device)(octavo_device device, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* On success, *ctx is the context for all calls on the device; free it with close_device. */

@@ -305,7 +305,9 @@ OCTAVO_EXPORT void octavo_ranks_abort(octavo_ranks *r);
 OCTAVO_EXPORT void octavo_ranks_close(octavo_ranks *r);
 
 /* Combines every slot with OCTAVO_SLOT_REDUCE over the ranks. Call it before optimizer_step and
- * end_step. THREAD_STREAM. */
+ * end_step. Its first call after a seal also compares the keys and labels of these slots, which
+ * waits for the device, and returns OCTAVO_INVALID on every rank if they differ: ranks with other
+ * objects, such as experts, combine their slots themselves. THREAD_STREAM. */
 OCTAVO_EXPORT octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c,
                                                 void *stream);
 /* Call it after a sharded optimizer_step: sends what the step wrote to slots that are not WHOLE

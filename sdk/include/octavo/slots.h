@@ -19,7 +19,8 @@ enum {
   OCTAVO_ROLE_GRADIENT = 3,
   OCTAVO_ROLE_EXP_AVG = 4,
   OCTAVO_ROLE_EXP_AVG_SQ = 5,
-  OCTAVO_ROLE_SCALE = 6,        /* multiplier before the cast; f32 */
+  OCTAVO_ROLE_SCALE = 6,        /* multiplier before the cast; f32. One that no verb writes is
+                                   static: it has its initial value for good */
   OCTAVO_ROLE_SCALE_INV = 7,    /* multiplier after the cast; accompanies codes */
   OCTAVO_ROLE_AMAX = 8,         /* maximum absolute value, accumulated; f32 */
   OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
@@ -76,7 +77,8 @@ enum {
 
 enum {
   OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit */
-  OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory */
+  OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory. It
+                                 need not exist but in calls that have an access to it */
   OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
                                  have the same object, by name, and other rows of its data; of a
                                  pool each column over the ranks that have the object of its label */

@@ -57,12 +57,14 @@ typedef struct octavo_tensor {
  * OCTAVO_E8M0FNU for blocks of 32. */
 enum {
   OCTAVO_PER_TENSOR = 0,
-  OCTAVO_PER_ROW = 1, /* f32 [rows, 1]; octavo_scale.stride is the distance between rows */
+  OCTAVO_PER_ROW = 1, /* f32 [rows, 1]; octavo_scale.stride is the distance between rows, >= 1 */
   OCTAVO_BLOCK_1X128 = 2,
   OCTAVO_BLOCK_128X128 = 3,
   OCTAVO_BLOCK_1X32 = 4,
   OCTAVO_FLAT_256 = 5, /* f32, one per 256 elements of a dense matrix in memory order, across rows;
-                          the last group may be shorter. For optimizer states, not for GEMMs */
+                          the last group may be shorter. E4M3 codes of optimizer states, not for
+                          GEMMs: scale_inv = fl32(max(amax, 1e-12) / 448) with the largest finite
+                          magnitude as amax, code of fl32(value / scale_inv) */
   OCTAVO_BLOCK_32X32 = 6
 };
 
@@ -74,7 +76,8 @@ enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
  * level what its granularity states. 40 bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
-  int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR */
+  int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR, ignored
+                           with OCTAVO_FLAT_256 */
   uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
   float *second;        /* second level: one f32 for the tensor, in device memory; null: there is
