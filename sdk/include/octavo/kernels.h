@@ -19,16 +19,16 @@
  *
  * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
  * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
- * infinity give the largest finite code, of f16, too. NaN keeps its sign and becomes 0x7F or 0xFF
- * in both formats of 8 bits.
+ * infinity give the largest finite code, of f16, too. NaN becomes 0x7F or 0xFF in both formats of 8
+ * bits, with the sign of the value; where a scale is infinite or NaN its sign is not defined. A
+ * plain tensor may have a scale_inv, and codes may have none: null is 1.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN. Values mean the product
  * with in_scale_inv, also for `nonfinite`.
  *
- * GEMM: exact products of codes, summed over K in fp32 (exact: in ascending order), multiplied
- * once by fl32(a_scale_inv * b_scale_inv), where null is 1, then the bias is added, and with
- * `accumulate` the result to d; then one rounding to the output's dtype. EXACT_GEMM speaks of
- * operands that are codes or bf16: their products are exact.
+ * GEMM: products (exact: each rounded to fp32, which changes none of codes), summed over K in fp32
+ * (exact: in ascending order), multiplied once by fl32(a_scale_inv * b_scale_inv), then the bias is
+ * added, and with `accumulate` the result to d; then one rounding to the output's dtype.
  */
 #ifndef OCTAVO_KERNELS_H
 #define OCTAVO_KERNELS_H
@@ -62,11 +62,12 @@ struct octavo_kernels_caps {
  * and fills in `call` and the formats that the call has. */
 typedef struct octavo_ability {
   uint32_t size;
-  uint32_t kind;        /* OCTAVO_KIND_ABILITY */
-  uint32_t call;        /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct. Of
-                           several functions with one struct all are meant */
-  uint32_t flags;       /* those of the call: octavo_gemm.layout, octavo_quantize.flags; else 0 */
-  uint32_t dtype;       /* gemm: of a; quantize: of out; of Adam: of a moment; else: of in */
+  uint32_t kind;  /* OCTAVO_KIND_ABILITY */
+  uint32_t call;  /* OCTAVO_KIND_GEMM, OCTAVO_KIND_QUANTIZE, ...: the kind of its struct. Of
+                     several functions with one struct all are meant */
+  uint32_t flags; /* those of the call: octavo_gemm.layout, octavo_quantize.flags; else 0 */
+  uint32_t dtype; /* gemm: of a; quantize: of out; stats: of codes; of Adam: of a moment; else:
+                     of in */
   uint32_t granularity; /* of the scales of that tensor; 0 if it is plain */
   uint32_t b_dtype;     /* gemm: of b */
   uint32_t b_granularity;
@@ -88,8 +89,8 @@ enum {
 
 /* Arguments of quantize: out = cast(in * in_scale_inv * scale), out_t = transpose of out, of one
  * dtype: codes or, for a tensor and rows, also f16. `out` may be larger than `in`; the padding is
- * written as 0 and does not count towards amax. Without `out` and out_t only `amax` and `nonfinite`
- * are written.
+ * written as 0 and does not count towards amax. Without `out` and out_t, which is legal with
+ * OCTAVO_PER_TENSOR, only `amax` and `nonfinite` are written.
  *
  * The granularity of out_scale_inv restricts the other arguments:
  *   - OCTAVO_PER_TENSOR: with RULE_GIVEN the scale is *scale, or 1 if that is null, and scale_inv
@@ -111,7 +112,8 @@ struct octavo_quantize {
   octavo_tensor *out_t;              /* [>= C, >= R]; may be null */
   const octavo_scale *out_scale_inv; /* output: 1 / scale, which accompanies the codes */
   const float *scale;   /* RULE_GIVEN: the scale; null means 1. Otherwise see `counter` */
-  const float *counter; /* null: the rule is applied to `in` (current scaling). Otherwise `scale` is
+  const float *counter; /* null: the rule is applied to `in` (current scaling). Otherwise `scale`,
+                           which is not null, is
                            used once *counter >= window, and the rule until then (warm-up) */
   float *amax;          /* accumulated (max); may be null */
   float *nonfinite;     /* set to 1 if `in` contains Inf or NaN, else unchanged; may be null */
@@ -124,7 +126,7 @@ struct octavo_quantize {
    * blocks, which follow the rows of out_t itself: with lines its codes differ from those of
    * `out`. With OCTAVO_PER_TENSOR both get the same number. */
   const octavo_scale *out_t_scale_inv;
-  float eps;         /* the rule's amax is at least this; 0 if none. *amax is without it */
+  float eps;         /* >= 0: the rule's amax is at least this. *amax is without it */
   uint32_t rounding; /* OCTAVO_ROUND_...; kernels return OCTAVO_UNSUPPORTED for others */
 };
 
@@ -162,7 +164,7 @@ typedef struct octavo_quantize_stats {
 } octavo_quantize_stats;
 
 /* Arguments of scale_from_amax: scale[i] = rule(fl32(amax[i] / divide_by)), by a rule of tensors,
- * whose `kept` is kept[i]; scale_inv[i] = fl32(1 / scale[i]). */
+ * whose `kept` is kept[i]; scale_inv[i] = fl32(1 / scale[i]). divide_by is above 0. */
 typedef struct octavo_scale_from_amax {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SCALE_FROM_AMAX */
@@ -178,7 +180,7 @@ typedef struct octavo_scale_from_amax {
   const float *kept; /* the old scales, may equal `scale`; null means 1 */
 } octavo_scale_from_amax;
 
-/* Arguments of compute_amax: amax = max(amax, abs(in * in_scale_inv)). */
+/* Arguments of compute_amax: amax = max(amax, abs(in * in_scale_inv)), with OCTAVO_PER_TENSOR. */
 typedef struct octavo_compute_amax {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_COMPUTE_AMAX */
@@ -205,9 +207,9 @@ enum {
  *   1. Row 0 of the history is set to amax.
  *   2. The next amax is chosen: the maximum over all rows, which ignores NaN, or row 0.
  *   3. The history rolls: rows 1 .. length-1 then go from oldest to newest, and row 0 is 0.
- *   4. The scale is computed from the chosen amax by a rule of tensors, divided by 2^margin (which
- *      may be negative): QUOTIENT and POW2 are fl32(fl32(M * 2^-margin) / a), RECIPROCAL divides
- *      last, MSAMP subtracts the margin from the exponent. `kept` is the old scale.
+ *   4. The scale is computed from the chosen amax by a rule of tensors, divided by 2^margin:
+ * QUOTIENT and POW2 are fl32(fl32(M * 2^-margin) / a), RECIPROCAL divides last, MSAMP subtracts the
+ * margin from the exponent. `kept` is the old scale.
  *   5. amax is set to 0.
  * `history_flags` change what happens to unusual values. */
 typedef struct octavo_delayed_scale_update {
@@ -222,7 +224,7 @@ typedef struct octavo_delayed_scale_update {
   uint64_t n;
   uint64_t length; /* >= 1 */
   float format_max;
-  int32_t margin;   /* the scale is divided by 2^margin */
+  int32_t margin;   /* -60 to 60; see step 4 */
   uint32_t use_max; /* 1: maximum of the history ("max"); 0: row 0 ("most_recent") */
   uint32_t rule;
   uint32_t history_flags; /* OCTAVO_HISTORY_... */
@@ -267,8 +269,8 @@ typedef struct octavo_gemm {
   uint32_t layout; /* OCTAVO_GEMM_... */
 } octavo_gemm;
 
-/* Arguments of sum_rows, out[1, C] = column sums of `in` (db); with `accumulate` they are added to
- * `out` at the end. */
+/* Arguments of sum_rows, out[1, C] = column sums of `in` (db), with OCTAVO_PER_TENSOR; with
+ * `accumulate` they are added to `out` at the end. */
 typedef struct octavo_sum {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SUM */

@@ -6,7 +6,8 @@
  *
  *   rule         scale                            a is 0 or NaN   a is Inf   scale overflows
  *   QUOTIENT     M / a                            kept            kept       L
- *   POW2         QUOTIENT, mantissa cleared last  kept            kept       L, then cleared
+ *   POW2         QUOTIENT, then rounded down to   kept            kept       L, rounded down
+ *                a power of two
  *   RECIPROCAL   (1 / a) * M                      kept            kept       FLT_MAX
  *   MSAMP        2^floor(log2((1 / a) * M))       kept            kept       2^floor(log2(M / a))
  *   MX_UP        2^(127 - code): code is the      code 0 (NaN:    code 254   code 0
