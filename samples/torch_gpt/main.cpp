@@ -27,6 +27,9 @@ void check(const gpt::Options &options) {
   if (options.inject_inf != 0) refuse("--inject-inf");
   if (options.nudge) refuse("--nudge");
   if (options.fused != gpt::Fused::kNo) refuse("--fused");
+  if (!options.device.empty() && options.device != "cpu" && options.device != "cuda")
+    throw gpt::UserError("--device", "cpu or cuda, which torch computes on", options.device,
+                         "take one of them, or train_gpt");
   // Linkers drop a library that no symbol is taken from; loaded, it registers what torch knows of
   // GPUs.
   if (options.device == "cuda") dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);

@@ -74,6 +74,13 @@ TEST(Devices, what_kernels_lack_is_refused_by_name_before_the_first_step) {
   EXPECT_THAT(msamp, HasSubstr("adam_step: kernels_plugin does not have it"));
 }
 
+TEST(Devices, the_program_takes_any_kind) {
+  const char *words[] = {"train_gpt", "--device", "npu"};
+  Options options;
+  ASSERT_TRUE(parse_options(3, const_cast<char **>(words), options));
+  EXPECT_EQ(options.device, "npu");
+}
+
 // In the order of the search, which is that of names: kernels-broken refuses every device.
 TEST(Devices, auto_asks_one_after_the_other_and_says_who_answered_what) {
   const RunResult found = train_once(on("npu"), "te:recipe=current", 1);

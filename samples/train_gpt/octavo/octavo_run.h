@@ -55,7 +55,7 @@ constexpr bool is_cast_statistic(uint32_t role) {
 class OctavoRun : public octavo::Run {
  public:
   // Negotiates. config_path may be empty: then defaults and the settings of `spec` alone decide.
-  // device: "cpu" or "cuda"; empty: what the configuration says. Throws UserError with everything
+  // device: as device.kind; empty: what the configuration says. Throws UserError with everything
   // that Octavo said when nothing can run.
   OctavoRun(const RunSpec &spec, const std::string &config_path, OctavoHost &host,
             Fused fused = Fused::kNo, const std::string &device = {},

@@ -33,7 +33,7 @@ struct Options {
   std::string prompt = "This License ";
   int64_t sample_bytes = 200;
   Fused fused = Fused::kNo;
-  std::string device;  // "cpu" or "cuda"; empty: what the configuration says
+  std::string device;  // as device.kind; empty: what the configuration says
   bool quiet = false;
   int64_t telemetry_every = 25;  // steps between samples of the casts' statistics; 0: none
   int64_t inject_inf = 0;        // one backward call in so many gets an infinite gradient; 0: none
