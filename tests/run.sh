@@ -106,7 +106,7 @@ case $run in
 esac
 
 needed=("${OCTAVO_BUILD_PACKAGES[@]}" "${OCTAVO_TEST_PACKAGES[@]}")
-[[ $run == main ]] || needed+=("${OCTAVO_RELEASE_PACKAGES[@]}" debootstrap minisign)
+[[ $run == main ]] || needed+=("${OCTAVO_RELEASE_PACKAGES[@]}" "${OCTAVO_OPENCL_PACKAGES[@]}" debootstrap minisign)
 install_missing "${needed[@]}"
 
 # Before OMP_NUM_THREADS is set, since nproc obeys it.

@@ -27,7 +27,7 @@ PACKAGES = {
     "sodium": "sodium", "xxhash": "xxhash", "PkgConfig::sodium": "sodium", "PkgConfig::SODIUM": "sodium",
     "gtest/": "gtest", "gmock/": "gtest", "GTest::": "gtest",
     "cuda": "cuda", "cublas": "cuda", "nccl": "cuda", "nvtx3/": "cuda", "CUDA::": "cuda", "NCCL::": "cuda",
-    "mpi": "mpi", "MPI::": "mpi",
+    "mpi": "mpi", "MPI::": "mpi", "CL/": "opencl", "OpenCL::": "opencl",
     # Libraries of this tree for hosts, by the names of their installed headers.
     "octavo_mpi": "host_adapters/ranks/mpi", "octavo_nccl": "host_adapters/ranks/nccl",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "torch": "torch", "OctavoTorch::": "torch",
@@ -109,6 +109,8 @@ RULES = {
                                      headers={"octavo_mpi.h", "octavo_nccl.h"}),
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
+    # kernels.inc: the bytes of kernels.cl, which the build makes.
+    "samples/opencl_kernels": Rule(LANGUAGE | {"system", "sdk/include", "opencl"}, headers={"kernels.inc"}),
     "samples/train_gpt": Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
     **{room: Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS[:place])
                   | ({"sdk/page"} if room.endswith("/run") else set()), links={"sdk/src", "sdk/page"})

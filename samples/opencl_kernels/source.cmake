@@ -1,0 +1,10 @@
+# octavo_opencl_source(<target>): kernels.cl as bytes in kernels.inc, which kernels.c includes.
+function(octavo_opencl_source target)
+  set(file "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels.cl")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+  file(READ "${file}" source HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," source "${source}")
+  string(REGEX REPLACE "0x0a," "0x0a,\n" source "${source}")
+  file(CONFIGURE OUTPUT "${target}/kernels.inc" CONTENT "${source}0\n" @ONLY)
+  target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/${target}")
+endfunction()

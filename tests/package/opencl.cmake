@@ -1,0 +1,15 @@
+# samples/opencl_kernels as its author would build it: against an installed copy only, with the tests of its project.
+cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
+
+run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
+file(COPY "${WORK}/prefix/share/octavo/samples/opencl_kernels" DESTINATION "${WORK}")
+set(project "${WORK}/opencl_kernels")
+count_lines(opencl_kernels 900 "${project}/kernels.c" "${project}/device.c" "${project}/device.h" "${project}/kernels.cl")
+run("configure" "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_C_COMPILER=${C_COMPILER}"
+    "-DCMAKE_C_FLAGS=${C_FLAGS} -Wall -Wextra -Werror" "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -S "${project}" -B "${WORK}/build")
+run("build" "${CMAKE_COMMAND}" --build "${WORK}/build")
+run("octavo plugin try" "${CMAKE_CTEST_COMMAND}" --test-dir "${WORK}/build" -V)
+if(NOT run_output MATCHES "PASS  te: after 400 steps its loss is ")
+  message(FATAL_ERROR "octavo plugin try: expected a training that passes, found\n${run_output}")
+endif()
