@@ -65,6 +65,7 @@ foreach(compiler IN LISTS compilers)
   if(status EQUAL 0 OR NOT output MATCHES "octavo\\.verify\\.tiny" OR NOT output MATCHES "FAIL  load: ")
     message(FATAL_ERROR "octavo_verify_plugin: expected a failed load of tiny, found ${status}\n${output}")
   endif()
+  run("the numbers of octavo::format" "${built}/cpp_consumer/numbers")
   run("the consumer" "${built}/cpp_consumer/cpp_consumer")
   message(STATUS "${run_output}")
   # What is skipped must be what a backend without state and without optional
