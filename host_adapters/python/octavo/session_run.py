@@ -261,7 +261,7 @@ class Run:
         return self._library.octavo_run_interface(self.handle, _abi.Str.of(_abi.INTERFACES[name]))
 
     def algorithm(self):
-        """What the optimizer of the backend computes, and the names of the hyperparameters that it reads:
+        """The rule that the backend's optimizer computes, and the names of the hyperparameters that it reads:
         ("adamw", {"lr", ...}). None without one."""
         table = self._interface("optimizer")
         if not table:

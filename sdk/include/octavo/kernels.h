@@ -15,11 +15,11 @@
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. Plain
  * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
- * call says so.
+ * call allows it.
  *
  * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
  * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
- * infinity give the largest finite code, of f16, too. NaN becomes 0x7F or 0xFF in both formats of 8
+ * infinity give the largest finite code, also of f16. NaN becomes 0x7F or 0xFF in both formats of 8
  * bits, with the sign of the value; where a scale is infinite or NaN its sign is not defined. A
  * plain tensor may have a scale_inv, and codes may have none: null is 1.
  *
@@ -193,8 +193,8 @@ typedef struct octavo_compute_amax {
 
 /* Flags of octavo_delayed_scale_update, and the combinations of the libraries that use it. */
 enum {
-  OCTAVO_HISTORY_SKIP_ZERO = 1,      /* a column whose amax is 0 at the call is left unchanged, its
-                                        counter, too */
+  OCTAVO_HISTORY_SKIP_ZERO = 1,      /* a column whose amax is 0 at the call is left unchanged,
+                                        also its counter */
   OCTAVO_HISTORY_DROP_NONFINITE = 2, /* an amax of Inf or NaN enters the history as 0 */
   OCTAVO_HISTORY_NAN_KEEPS = 4,      /* with use_max, NaN in any row after step 1 keeps the scale */
   OCTAVO_HISTORY_COUNT_FROM_ONE = 8, /* the counter is reset to 1 instead of 0 */
@@ -294,7 +294,7 @@ typedef struct octavo_copy {
   uint64_t bytes;
 } octavo_copy;
 
-/* Arguments of pack, which reorders codes into the order in which gemm reads b: for weights that
+/* Arguments of pack, which reorders codes into the order that gemm reads b in: for weights that
  * are used more often than they change. The order is private to the kernels and may differ between
  * CPUs, so never save packed codes; only a gemm with OCTAVO_GEMM_B_PACKED can read them. Each panel
  * of caps.pack_rows rows stays at its place, and all panels have one order. Returns
@@ -355,8 +355,8 @@ struct octavo_kernels {
   octavo_status (*prologue_quantize)(void *ctx, const octavo_prologue_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   octavo_status (*pack)(void *ctx, const octavo_pack *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
-  /* The static table of further calls with exactly this id, or null: those of octavo/draft, and
-   * those of vendors. Their functions take the same ctx, and their call structs are also valid
+  /* The static table of further calls with exactly this id, or null: calls of octavo/draft, and
+   * of vendors. Their functions take the same ctx, and their call structs are also valid
    * for `ability` and workspace_bytes. */
   const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 };

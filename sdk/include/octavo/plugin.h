@@ -3,7 +3,7 @@
  * A plugin is a shared library that exports OCTAVO_PLUGIN_SYMBOL and nothing else, together with a
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
  * directory of the search path. liboctavo never unloads a library. docs/writing_a_plugin.md has
- * the keys of the manifest, docs/writing_kernels.md those of kernels.
+ * the keys of the manifest, docs/writing_kernels.md the keys for kernels.
  */
 #ifndef OCTAVO_PLUGIN_H
 #define OCTAVO_PLUGIN_H

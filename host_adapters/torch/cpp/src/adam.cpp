@@ -62,8 +62,8 @@ void check_group(const Run &run, const ::torch::optim::OptimizerParamGroup &grou
   const std::string wanted = hyper.decoupled ? "adamw" : "adam";
   if (rule != "adam" && rule != "adamw")
     throw Error(OCTAVO_UNSUPPORTED,
-                "the optimizer: expected \"" + rule + "\", by which backend \"" + backend +
-                    "\" steps the weights that it keeps, found \"" + wanted +
+                "the optimizer: expected \"" + rule + "\", the rule of backend \"" + backend +
+                    "\" for the weights that it keeps, found \"" + wanted +
                     "\"; use the backend \"te\", which works with any optimizer");
   if (hyper.weight_decay != 0.0 && rule != wanted)
     throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +

@@ -33,7 +33,7 @@ enum {
   OCTAVO_HYPER_COUNT = 8
 };
 
-/* Which optimizer it is. A host whose program asks for another algorithm, or for a hyperparameter
+/* Which optimizer it is. A host whose program sets another algorithm, or for a hyperparameter
  * that has no name here, refuses the program, and does not step. Texts are static. */
 typedef struct octavo_optimizer_desc {
   uint32_t size;

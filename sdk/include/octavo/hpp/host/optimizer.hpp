@@ -13,7 +13,7 @@
 namespace octavo {
 inline namespace hpp {
 
-// What the optimizer of the backend computes, such as "adamw". Throws Error for a run without one.
+// The rule of the backend's optimizer, such as "adamw". Throws Error for a run without one.
 inline std::string algorithm_of(const Run &run) {
   if (run.optimizer() == nullptr)
     throw Error("backend " + run.backend_id() + " has no octavo.optimizer/2", OCTAVO_WRONG_STATE,

@@ -39,7 +39,7 @@ inline std::string describe(CodeFormat f) {
 struct KernelCall {
   uint32_t kind;
   const char *name;    // of the function, for refusals
-  uint32_t dtype = 0;  // as octavo_ability says
+  uint32_t dtype = 0;  // of octavo_ability
   uint32_t b_dtype = 0;
 };
 
@@ -94,7 +94,7 @@ class Device {
     return answer.decision == OCTAVO_ACCEPT ||
            (answer.decision == OCTAVO_ACCEPT_EMULATED && has(OCTAVO_CAPS_EMULATED));
   }
-  // Whether the kernels execute a call; dtype: as octavo_ability says, 0 for one without formats.
+  // Whether the kernels execute a call; dtype: of octavo_ability, 0 for one without formats.
   bool executes(uint32_t call, uint32_t dtype = 0) const {
     octavo_ability q{};
     q.call = call;

@@ -23,7 +23,7 @@
 namespace octavo {
 namespace plugin {
 
-// What a step computes, and the names of the hyperparameters that it reads, by their index.
+// The rule of a step, and the names of the hyperparameters that it reads, by their index.
 struct Algorithm {
   octavo_str name;
   octavo_str hyper[OCTAVO_HYPER_COUNT];
@@ -99,7 +99,7 @@ class WriteCall : public ParameterCall {
   WriteCall(const ParameterCall &c, uint32_t wanted, const octavo_tensor &values)
       : ParameterCall(c), role(wanted), plain(values) {}
 
-  uint32_t role;  // WEIGHT in place of MASTER_WEIGHT: whoever writes one of them means both
+  uint32_t role;  // WEIGHT also for MASTER_WEIGHT: a write to one of them means both
   const octavo_tensor &plain;
 };
 
