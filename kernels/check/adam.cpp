@@ -54,7 +54,7 @@ void check_modes(Check *check, const octavo_adam_step &c) {
                 "128)",
                 c.state_granularity, OCTAVO_PER_TENSOR, OCTAVO_FLAT_256, OCTAVO_EXPANDED_128);
   }
-  if ((c.flags & ~uint32_t{OCTAVO_ADAM_KEEP_POSITIVE}) != 0) {
+  if ((c.flags & ~flags_of(OCTAVO_KIND_ADAM_STEP)) != 0) {
     check->fail(OCTAVO_UNSUPPORTED, "flags = 0x%x; expected 0 or 0x%x (keep positive)", c.flags,
                 OCTAVO_ADAM_KEEP_POSITIVE);
   }

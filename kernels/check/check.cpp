@@ -21,7 +21,9 @@ const char *allowed_text(Dtypes allowed) {
     case Dtypes::kPlain: return "f32, bf16 or f16";
     case Dtypes::kQuantized: return "float8_e4m3fn, float8_e5m2 or f16";
     case Dtypes::kFloat8: return "float8_e4m3fn or float8_e5m2";
+    case Dtypes::kState: return "float8_e4m3fn";
     case Dtypes::kFp4: return "0x411 (float4_e2m1fn)";
+    case Dtypes::kNone: return "none";
   }
   return "";
 }
@@ -59,7 +61,9 @@ bool is_dtype(uint32_t dtype, Dtypes allowed) {
     case Dtypes::kPlain: return is_wide || dtype == OCTAVO_F16;
     case Dtypes::kQuantized: return is_float8 || dtype == OCTAVO_F16;
     case Dtypes::kFloat8: return is_float8;
+    case Dtypes::kState: return dtype == OCTAVO_E4M3FN;
     case Dtypes::kFp4: return dtype == OCTAVO_E2M1;
+    case Dtypes::kNone: return false;
   }
   return false;
 }

@@ -28,8 +28,15 @@ enum class Dtypes {
   kPlain,     /* f32, bf16, f16 */
   kQuantized, /* E4M3FN, E5M2, f16: what a scale_inv belongs to */
   kFloat8,    /* E4M3FN, E5M2 */
-  kFp4        /* E2M1, in rows of whole blocks */
+  kState,     /* E4M3FN: blocks of optimizer states */
+  kFp4,       /* E2M1, in rows of whole blocks */
+  kNone
 };
+
+/* Of the tensor that the dtype of an octavo_ability is about, with scales of this granularity. */
+Dtypes dtypes_of(uint32_t call, uint32_t granularity);
+/* The bits of a call that the flags of an octavo_ability are about. */
+uint32_t flags_of(uint32_t call);
 
 class Check {
  public:

@@ -13,11 +13,10 @@ octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
   const bool is_block = has_blocks(c->scale_inv);
   const bool is_row = is_row_scaled(c->scale_inv);
   const bool is_fp4 = limits.takes_fp4 && has_fp4_blocks(c->scale_inv);
+  const bool has_own = is_fp4 || is_block || is_row;
   check.tensor(c->in, "in",
-               is_fp4     ? Dtypes::kFp4
-               : is_block ? Dtypes::kFloat8
-               : is_row   ? Dtypes::kQuantized
-                          : Dtypes::kAny);
+               dtypes_of(OCTAVO_KIND_DEQUANTIZE,
+                         has_own ? c->scale_inv->granularity : uint32_t{OCTAVO_PER_TENSOR}));
   if (is_state) check_state_dense(&check, c->in, "in");
   if (is_state) check_state_codes(&check, c->in, "in");
   check.tensor(c->out, "out", Dtypes::kPlain);
@@ -35,7 +34,7 @@ octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
   } else {
     check.scale(
         c->scale_inv, "scale_inv", true,
-        ", 1 (per row), a block granularity (2, 3, 4, 7) or one of optimizer states (5, 6)");
+        ", 1 (per row), a block granularity (2, 3, 4, 6) or one of optimizer states (5, 32768)");
   }
   return check.status();
 }

@@ -9,6 +9,12 @@
 #include "kernels/format/bits.h"
 
 namespace octavo {
+namespace {
+
+/* More could make 2^margin infinite or a scale 0. */
+constexpr int32_t kMostMargin = 30;
+
+}  // namespace
 
 octavo_status check_compute_amax(const Caller &caller, const octavo_compute_amax *c) {
   Check check(caller, "compute_amax");
@@ -39,10 +45,10 @@ octavo_status check_delayed_scale_update(const Caller &caller,
   if (!check.call(c)) return check.status();
   check.rule(c->rule);
   check.format_max(c->format_max);
-  check.flags(c->history_flags,
-              OCTAVO_HISTORY_SKIP_ZERO | OCTAVO_HISTORY_DROP_NONFINITE | OCTAVO_HISTORY_NAN_KEEPS |
-                  OCTAVO_HISTORY_COUNT_FROM_ONE,
-              "history_flags");
+  if (c->margin < 0 || c->margin > kMostMargin)
+    check.fail(OCTAVO_INVALID, "margin = %d; expected 0 to %d, the scale is divided by 2^margin",
+               c->margin, kMostMargin);
+  check.flags(c->history_flags, flags_of(OCTAVO_KIND_DELAYED_SCALE_UPDATE), "history_flags");
   if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
   if (c->n > 0) {
     check.not_null(c->amax, "amax");

@@ -87,7 +87,7 @@ octavo_status check_quantize_fp4(const Caller &caller, const octavo_quantize_fp4
   Check check(caller, "quantize_fp4");
   if (!check.call(c)) return check.status();
   check.not_null(c->quantize, "quantize");
-  check.flags(c->flags, OCTAVO_FP4_HADAMARD | OCTAVO_FP4_STOCHASTIC, "flags");
+  check.flags(c->flags, flags_of(OCTAVO_KIND_QUANTIZE_FP4), "flags");
   check.accumulators({{c->count, "count"}});
   if (!check.ok()) return check.status();
   const octavo_status status = check_quantize(caller, c->quantize, limits);

@@ -52,8 +52,7 @@ octavo_status check_operands(Check *check, const octavo_gemm *c, const DeviceLim
   const bool is_fp4 = limits.takes_fp4 && has_fp4_blocks(c->a_scale_inv);
   check->tensor(c->a, "a", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
   check->tensor(c->b, "b", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
-  constexpr uint32_t kLayouts = OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN | OCTAVO_GEMM_B_PACKED;
-  check->flags(c->layout, kLayouts, "layout");
+  check->flags(c->layout, flags_of(OCTAVO_KIND_GEMM), "layout");
   if (!check->ok()) return check->status();
   check_layout(check, *c, OCTAVO_GEMM_A_KM, *c->a, c->a_scale_inv, "a");
   check_layout(check, *c, OCTAVO_GEMM_B_KN, *c->b, c->b_scale_inv, "b");
@@ -81,7 +80,7 @@ octavo_tensor shape_of(const octavo_tensor *t) {
 void check_plain_scale(Check *check, const octavo_scale *s, const char *name,
                        const octavo_tensor &t) {
   constexpr char kOthers[] =
-      ", 1 (one per row), or a block granularity (2, 3, 4, 7) on both operands";
+      ", 1 (one per row), or a block granularity (2, 3, 4, 6) on both operands";
   if (is_row_scaled(s)) return check_row_scale(check, s, name, t.rows);
   check->scale(s, name, true, kOthers);
 }

@@ -10,7 +10,7 @@ namespace octavo {
 namespace {
 
 constexpr char kOrBlocks[] =
-    ", or 1 (per row) or a block granularity (2, 3, 4, 7) for out and out_t alike";
+    ", or 1 (per row) or a block granularity (2, 3, 4, 6) for out and out_t alike";
 
 void check_same_codes(Check *check, const octavo_quantize &c) {
   if (!check->ok() || c.out == nullptr || c.out_t == nullptr || c.out->dtype == c.out_t->dtype) {
@@ -27,13 +27,13 @@ void check_collected(Check *check, const octavo_quantize &c) {
 
 void check_tensor_scaled(Check *check, const octavo_quantize &c) {
   if (c.out != nullptr) {
-    check->tensor(c.out, "out", Dtypes::kQuantized);
+    check->tensor(c.out, "out", dtypes_of(OCTAVO_KIND_QUANTIZE, OCTAVO_PER_TENSOR));
     if (!check->ok()) return;
     check->at_least(c.out->rows, c.in->rows, "out.rows", "in.rows");
     check->at_least(c.out->cols, c.in->cols, "out.cols", "in.cols");
   }
   if (c.out_t != nullptr) {
-    check->tensor(c.out_t, "out_t", Dtypes::kQuantized);
+    check->tensor(c.out_t, "out_t", dtypes_of(OCTAVO_KIND_QUANTIZE, OCTAVO_PER_TENSOR));
     if (!check->ok()) return;
     check->at_least(c.out_t->rows, c.in->cols, "out_t.rows", "in.cols");
     check->at_least(c.out_t->cols, c.in->rows, "out_t.cols", "in.rows");
@@ -54,15 +54,21 @@ void check_tensor_scaled(Check *check, const octavo_quantize &c) {
 /* One scale per row, or blocks: every output has scales of its own, made from its own elements. */
 struct Granularity {
   bool is_block;
+  uint32_t granularity; /* one of the kind: all of it take the same dtypes */
   const char *name;
   const char *follows;
   const char *parts;
   const char *expected;
 };
-constexpr Granularity kRows = {false, "one scale per row", "which follows from the row", "rows",
-                               "1 (per row)"};
-constexpr Granularity kBlocks = {true, "a block granularity", "whose scales follow from each block",
-                                 "blocks", "a block granularity (2, 3, 4 or 6)"};
+constexpr Granularity kRows = {
+    false,  OCTAVO_PER_ROW, "one scale per row", "which follows from the row",
+    "rows", "1 (per row)"};
+constexpr Granularity kBlocks = {true,
+                                 OCTAVO_BLOCK_1X128,
+                                 "a block granularity",
+                                 "whose scales follow from each block",
+                                 "blocks",
+                                 "a block granularity (2, 3, 4 or 6)"};
 static_assert(OCTAVO_BLOCK_1X128 == 2 && OCTAVO_BLOCK_128X128 == 3 && OCTAVO_BLOCK_1X32 == 4 &&
                   OCTAVO_BLOCK_32X32 == 6,
               "the text above names these numbers");
@@ -71,7 +77,7 @@ void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
                   const octavo_tensor *codes, const octavo_scale *s, const char *name,
                   const char *scale_name, int64_t rows, int64_t cols) {
   if (codes == nullptr) return;
-  check->tensor(codes, name, g.is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
+  check->tensor(codes, name, dtypes_of(OCTAVO_KIND_QUANTIZE, g.granularity));
   check->holds(codes, name, rows, cols);
   if (!check->ok()) return;
   if (s == nullptr) {
@@ -152,7 +158,7 @@ void check_scale_of(Check *check, const octavo_tensor &codes, const octavo_scale
   } else if (is_row_scaled(s)) {
     check_row_scale(check, s, "scale_inv", codes.rows);
   } else {
-    check->scale(s, "scale_inv", false, ", 1 (of rows) or a block granularity (2, 3, 4, 7)");
+    check->scale(s, "scale_inv", false, ", 1 (of rows) or a block granularity (2, 3, 4, 6)");
   }
 }
 
@@ -162,7 +168,7 @@ octavo_status check_quantize(const Caller &caller, const octavo_quantize *c,
                              const DeviceLimits &limits) {
   Check check(caller, "quantize");
   if (!check.call(c)) return check.status();
-  check.flags(c->flags, OCTAVO_QUANTIZE_KEEP_POSITIVE, "flags");
+  check.flags(c->flags, flags_of(OCTAVO_KIND_QUANTIZE), "flags");
   if (c->rounding != OCTAVO_ROUND_NEAREST_EVEN)
     check.fail(OCTAVO_UNSUPPORTED, "rounding = %u; expected %d (to nearest, ties to even)",
                c->rounding, OCTAVO_ROUND_NEAREST_EVEN);
@@ -183,9 +189,9 @@ octavo_status check_quantize(const Caller &caller, const octavo_quantize *c,
 octavo_status check_quantize_stats(const Caller &caller, const octavo_quantize_stats *c) {
   Check check(caller, "quantize_stats");
   if (!check.call(c)) return check.status();
-  const bool is_block = has_blocks(c->scale_inv);
+  const uint32_t granularity = has_blocks(c->scale_inv) ? c->scale_inv->granularity : 0;
   check.tensor(c->in, "in", Dtypes::kPlain);
-  check.tensor(c->codes, "codes", is_block ? Dtypes::kFloat8 : Dtypes::kQuantized);
+  check.tensor(c->codes, "codes", dtypes_of(OCTAVO_KIND_QUANTIZE_STATS, granularity));
   if (!check.ok()) return check.status();
   check.at_least(c->codes->rows, c->in->rows, "codes.rows", "in.rows");
   check.at_least(c->codes->cols, c->in->cols, "codes.cols", "in.cols");
@@ -201,7 +207,7 @@ octavo_status check_round_codes(const Caller &caller, const octavo_round_codes *
   Check check(caller, "round_codes");
   if (!check.call(c)) return check.status();
   check.tensor(c->in, "in", Dtypes::kPlain);
-  check.tensor(c->codes, "codes", Dtypes::kFloat8);
+  check.tensor(c->codes, "codes", dtypes_of(OCTAVO_KIND_ROUND_CODES, OCTAVO_PER_TENSOR));
   if (c->is_transposed > 1)
     check.fail(OCTAVO_INVALID, "is_transposed = %u; expected 0 or 1", c->is_transposed);
   if (!check.ok()) return check.status();

@@ -70,7 +70,7 @@ void check_state_dense(Check *check, const octavo_tensor *t, const char *name) {
 }
 
 void check_state_codes(Check *check, const octavo_tensor *t, const char *name) {
-  if (!check->ok() || t->dtype == OCTAVO_E4M3FN) return;
+  if (!check->ok() || is_dtype(t->dtype, Dtypes::kState)) return;
   check->fail(OCTAVO_UNSUPPORTED,
               "%s.dtype = 0x%x; expected 0x%x (float8_e4m3fn), the codes of blocks of a state",
               name, t->dtype, OCTAVO_E4M3FN);

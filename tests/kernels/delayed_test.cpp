@@ -171,6 +171,37 @@ TEST(Delayed, rules_margin_and_overflow) {
   EXPECT_EQ(reciprocal.scale[0], kFloatMax) << "it overflows before the margin is applied";
 }
 
+/* TE's Python path: torch's maximum over the rows is NaN if one is, most_recent takes row 0. */
+TEST(Delayed, a_nan_in_an_older_row_keeps_the_scale_of_a_maximum_only) {
+  Kernels kernels;
+  for (const uint32_t use_max : {0u, 1u})
+    for (const uint32_t flags : {0u, OCTAVO_HISTORY_NAN_KEEPS + 0u}) {
+      Pool p(1, 3, OCTAVO_RULE_QUOTIENT);
+      p.c.use_max = use_max;
+      p.c.history_flags = flags;
+      p.history[1] = kNan;
+      p.update(&kernels, 2.0f);
+      EXPECT_EQ(p.scale[0], use_max != 0 && flags != 0 ? 1.0f : 224.0f) << use_max << flags;
+      p.update(&kernels, kNan);
+      EXPECT_EQ(p.history[2], 2.0f);
+    }
+}
+
+TEST(Delayed, every_margin_leaves_a_finite_scale_above_0) {
+  Kernels kernels;
+  for (const uint32_t rule :
+       {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP})
+    for (const float format_max : {kMaxE4m3, kMaxE5m2})
+      for (int margin = 0; margin <= 30; ++margin)
+        for (const float amax : {0x1p-149f, 1e-38f, 1.0f, 3e38f, kFloatMax}) {
+          Pool p(1, 1, rule);
+          p.c.margin = margin;
+          p.c.format_max = format_max;
+          p.update(&kernels, amax);
+          EXPECT_TRUE(is_usable_amax(p.scale[0])) << rule << ", " << margin << ", " << amax;
+        }
+}
+
 TEST(Delayed, columns_of_a_pool_are_independent_and_may_lack_a_counter) {
   Kernels kernels(5);
   constexpr size_t kColumns = 1000;

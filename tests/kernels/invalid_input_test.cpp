@@ -179,6 +179,12 @@ TEST_F(InvalidInput, scales) {
   c.history_flags = 16;
   expect_refused(update(), OCTAVO_UNSUPPORTED, {"history_flags = 0x10; expected bits of 0xf"});
   c.history_flags = 0;
+  for (const int32_t margin : {-1, 31, 200, INT32_MIN, INT32_MAX}) {
+    c.margin = margin;
+    expect_refused(update(), OCTAVO_INVALID,
+                   {"margin = " + std::to_string(margin) + "; expected 0 to 30"});
+  }
+  c.margin = 30;
   c.history = nullptr;
   expect_refused(update(), OCTAVO_INVALID, {"history is null"});
 
