@@ -354,9 +354,14 @@ void cast_values(uint32_t dtype, const float *in, int64_t n, float scale, void *
 #ifdef __AVX2__
   if (dtype == OCTAVO_F16) {
     auto *halves = static_cast<uint16_t *>(out);
+    Bits seen = all_of(0);
     int64_t i = 0;
-    for (; i + kCastLanes <= n; i += kCastLanes)
-      store_f16(halves + i, limited_to_f16(product(load_bits(in + i), all_of(scale))));
+    for (; i + kCastLanes <= n; i += kCastLanes) {
+      const Bits scaled = product(load_bits(in + i), all_of(scale));
+      seen = larger(seen, without_signs(scaled));
+      store_f16(halves + i, limited_to_f16(scaled));
+    }
+    if (largest_lane(seen) > kInfinityBits) i = 0; /* a NaN: all of it by the plain loop */
     return cast_row(dtype, in + i, n - i, scale, halves + i);
   }
 #endif

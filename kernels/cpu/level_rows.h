@@ -50,22 +50,22 @@ void cast_row(uint32_t dtype, const float *in, int64_t n, float scale, void *out
   switch (dtype) {
     case OCTAVO_E4M3FN:
       return map_row<float, uint8_t>(in, n, out,
-                                     [scale](float v) { return encode_e4m3(v * scale); });
+                                     [scale](float v) { return encode_e4m3(scaled_by(v, scale)); });
     case OCTAVO_E5M2:
       return map_row<float, uint8_t>(in, n, out,
-                                     [scale](float v) { return encode_e5m2(v * scale); });
+                                     [scale](float v) { return encode_e5m2(scaled_by(v, scale)); });
     default:
       return map_row<float, uint16_t>(
-          in, n, out, [scale](float v) { return encode_f16_saturating(v * scale); });
+          in, n, out, [scale](float v) { return encode_f16_saturating(scaled_by(v, scale)); });
   }
 }
 
 void multiply_row(float *values, int64_t n, float factor) {
-  for (int64_t i = 0; i < n; ++i) values[i] *= factor;
+  for (int64_t i = 0; i < n; ++i) values[i] = scaled_by(values[i], factor);
 }
 
 void multiply_each_row(const float *in, const float *factors, int64_t n, float *out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = in[i] * factors[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = scaled_by(in[i], factors[i]);
 }
 
 ValueStats measure_row(const float *values, int64_t n) {
@@ -113,7 +113,7 @@ inline void cast_each(const float *values, int64_t n, float scale, RandomKey key
     const uint32_t low = static_cast<uint32_t>(first);
     for (int64_t i = begin; i < end; ++i) {
       const uint32_t random = random_bits(key, low + static_cast<uint32_t>(i), high);
-      to[i] = encode(from[i] * scale, random);
+      to[i] = encode(scaled_by(from[i], scale), random);
     }
   });
 }

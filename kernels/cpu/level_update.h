@@ -31,6 +31,7 @@ int64_t sum_few_codes(uint32_t dtype, const uint8_t *codes, uint64_t shards, uin
       for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
     }
     for (int64_t i = 0; i < count; ++i) outside += absolute(sums[i]) > largest ? 1 : 0;
+    for (int64_t i = 0; i < count; ++i) sums[i] = with_one_nan(sums[i]);
     cast_row(dtype, sums, count, 1.0f, out + first);
   }
   return outside;

@@ -46,12 +46,6 @@ OCTAVO_HOST_DEVICE static inline float product_sum_of(float a, float b, float c)
   return sum_of(product_of(a, b), c);
 }
 
-/* Replaces any NaN by the one NaN that kernels write. Which of two NaN operands a CPU propagates
- * depends on the operand order chosen by the compiler. */
-OCTAVO_HOST_DEVICE static inline float with_one_nan(float value) {
-  return value == value ? value : bits_float(kQuietNanBits);
-}
-
 /* e^(x + low) for abs(low) < 0.06. x = n ln 2 + r; e^r is a polynomial of degree 7 (minimax on
  * abs(r) < 0.41, error below 2^-29). 2^n is applied in two factors, because 2^128 is out of range
  * and a subnormal result must be rounded only once. */

@@ -50,6 +50,21 @@ OCTAVO_HOST_DEVICE static inline bool is_finite(float value) {
   return (float_bits(value) & kMagnitudeMask) < kInfinityBits;
 }
 
+/* Replaces any NaN by the one NaN that kernels write. Which of two NaN operands a CPU propagates
+ * depends on the operand order chosen by the compiler. */
+OCTAVO_HOST_DEVICE static inline float with_one_nan(float value) {
+  return value == value ? value : bits_float(kQuietNanBits);
+}
+
+/* fl32(value * factor), on its way to a code. A NaN has the sign of `value` and no payload, whether
+ * it is one of the operands or comes of 0 * infinity: processors differ in which NaN they give, and
+ * compilers in the order of the operands. */
+OCTAVO_HOST_DEVICE static inline float scaled_by(float value, float factor) {
+  const float result = value * factor;
+  const int32_t nan = (float_bits(value) & ~kMagnitudeMask) | kQuietNanBits;
+  return result == result ? result : bits_float(nan);
+}
+
 OCTAVO_HOST_DEVICE static inline float absolute(float value) {
   return bits_float(float_bits(value) & kMagnitudeMask);
 }

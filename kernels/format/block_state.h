@@ -34,7 +34,8 @@ OCTAVO_HOST_DEVICE static inline float flat_scale_inv(BlockRange range) {
 }
 
 OCTAVO_HOST_DEVICE static inline uint8_t encode_flat(float scale_inv, float value) {
-  return encode_e4m3(value / scale_inv);
+  const float quotient = value / scale_inv;
+  return encode_e4m3(is_nan(value) ? value : quotient); /* a quotient need not keep its sign */
 }
 
 /* The three numbers stored for a group of EXPANDED_128, in this order. */

@@ -2,7 +2,8 @@
  *
  * Encoding rounds to nearest even and keeps subnormals. Finite overflow and infinity both give the
  * largest finite value (E4M3 448 = 7E, E5M2 57344 = 7B). NaN stays NaN and keeps its sign (7F, FF);
- * it must never become 448.
+ * it must never become 448. The code of a scaled element is that of scaled_by, see bits.h: where it
+ * is NaN it is 7F or FF with the sign of the element, whatever made it NaN.
  */
 #pragma once
 

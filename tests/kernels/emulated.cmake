@@ -28,7 +28,7 @@ foreach(name IN ITEMS
     ability adam adam_levels adam_one_pass adam_states dequantize dequantize_blocks expanded_levels
     gemm gemm_blocks gemm_layout gemm_rows golden_block golden_cast golden_linear golden_optim golden_scale
     golden_trace guard_adam guard_blocks guard_dequantize guard_gemm guard_pack guard_prologue guard_quantize
-    guard_rows guard_sums levels levels_sums pack prologue prologue_quantize quantize quantize_blocks
+    guard_rows guard_sums levels levels_sums nan_codes pack prologue prologue_quantize quantize quantize_blocks
     quantize_levels quantize_rows quantize_stats round_codes rounding state_blocks sums sums_levels)
   set(program kernels_${name}_emulated_test)
   add_executable(${program} $<TARGET_OBJECTS:kernels_${name}_test> ${objects})

@@ -81,7 +81,8 @@ void expect_rows(const RowCast &t, const Matrix &out, const RowScales &scales, V
     const float scale = scale_by_rule(t.c.rule, floor, 1.0f, t.c.format_max, 0);
     ASSERT_EQ(scales.at(row), 1.0f / scale) << "row " << row;
     for (int64_t col = 0; col < out.cols(); ++col) {
-      const uint32_t expected = value(row, col, &v) ? expected_code(out.dtype(), v * scale) : 0;
+      const uint32_t expected =
+          value(row, col, &v) ? expected_code(out.dtype(), scaled_by(v, scale)) : 0;
       uint32_t found = 0;
       std::memcpy(&found, out.at(row, col), OCTAVO_DTYPE_BITS(out.dtype()) / 8);
       ASSERT_EQ(found, expected) << row << ", " << col;
@@ -98,7 +99,7 @@ void expect_cast(Kernels *kernels, RowCast *t, float in_scale_inv = 1.0f) {
   ASSERT_EQ(kernels->quantize(t->c), OCTAVO_OK) << kernels->host().last_text();
   const auto value = [&](int64_t row, int64_t col, float *v) {
     if (row >= t->in.rows() || col >= t->in.cols()) return false;
-    *v = t->in.get(row, col) * in_scale_inv;
+    *v = scaled_by(t->in.get(row, col), in_scale_inv);
     return true;
   };
   if (t->c.out != nullptr) {

@@ -89,7 +89,7 @@ struct TensorSource {
  private:
   static constexpr bool kIsPlain = In::kDtype == OCTAVO_F32 || In::kDtype == OCTAVO_BF16;
   __device__ float scaled(float v) const {
-    return factor == nullptr ? v : v * multiplier;
+    return factor == nullptr ? v : scaled_by(v, multiplier);
   }
 };
 

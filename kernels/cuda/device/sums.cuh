@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t shard = 0; shard < c.shards; ++shard)
       sum += Codes::decode(codes[shard * c.shard_stride + i]);
     if (absolute(sum) > largest) ++outside;
-    out[i] = Codes::cast(sum);
+    out[i] = Codes::cast(with_one_nan(sum));
   }
   if (!counts.is_wanted()) return;
   if (outside > 0) atomicAdd(&shared, static_cast<CodeCount>(outside));

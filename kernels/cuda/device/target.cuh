@@ -93,11 +93,10 @@ Target<Out> target_of(const octavo_tensor *t) {
           rows_are_aligned(*t, sizeof(Stored))};
 }
 
-/* The code of fl32(value * scale), of a NaN with its sign, which a product need not keep;
- * `keeps_positive`: OCTAVO_QUANTIZE_KEEP_POSITIVE. */
+/* The code of scaled_by; `keeps_positive`: OCTAVO_QUANTIZE_KEEP_POSITIVE. */
 template <typename Out>
 __device__ typename Out::Stored code_of(float value, float scale, bool keeps_positive) {
-  const typename Out::Stored code = Out::cast(is_nan(value) ? value : value * scale);
+  const typename Out::Stored code = Out::cast(scaled_by(value, scale));
   return keeps_positive && value > 0.0f && code == 0 ? typename Out::Stored{1} : code;
 }
 

@@ -34,6 +34,7 @@ struct Case {
   Layout out_t_layout = {2, 0};
   float scale = 3.0f;
   uint32_t granularity_t = 0; /* of out_t; 0: that of out */
+  float factor = 0.37f;       /* in_scale_inv, with has_factor */
 };
 
 inline std::string text(const Layout &l) {
@@ -83,7 +84,7 @@ inline void run(Devices &devices, const Case &k, uint64_t seed) {
   const size_t amax = twins.floats({0.25f});
   const size_t nonfinite = twins.floats({0.0f});
   const size_t given = twins.floats({k.scale});
-  const size_t factor = twins.floats({0.37f});
+  const size_t factor = twins.floats({k.factor});
   const size_t counter = twins.floats({k.counter == nullptr ? 0.0f : *k.counter});
   const bool is_tensor = k.granularity == OCTAVO_PER_TENSOR;
   for (int side = 0; side < 2; ++side) {

@@ -32,6 +32,35 @@ TEST(CudaQuantize, one_scale_as_the_cpu) {
   }
 }
 
+/* Codes of NaN included: by the element, by either factor, and by 0 * Inf; in wide packs and
+ * others. */
+TEST(CudaQuantize, the_code_of_every_nan_as_the_cpu) {
+  Devices devices;
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kOther[] = {kInf, -kInf, kNan, -kNan, 0.0f};
+  uint64_t seed = 1;
+  for (const uint32_t in : kIn)
+    for (const uint32_t out : kOut)
+      for (const Size &size : {Size{33, 65}, Size{48, 64}})
+        for (const Values values : {Values::kSpecial, Values::kNan})
+          for (size_t i = 0; i < 2 * std::size(kOther); ++i) {
+            Case k = {size, in, out, OCTAVO_PER_TENSOR, OCTAVO_RULE_GIVEN, true, seed % 2 == 0};
+            k.values = values;
+            if (size.cols == 64) k.in_layout = k.out_layout = k.out_t_layout = {0, 0};
+            k.has_factor = i >= std::size(kOther);
+            (k.has_factor ? k.factor : k.scale) = kOther[i % std::size(kOther)];
+            run(devices, k, seed++);
+            if (out == OCTAVO_F16) continue;
+            k.granularity =
+                seed % 2 == 0 ? uint32_t{OCTAVO_BLOCK_1X32} : uint32_t{OCTAVO_BLOCK_32X32};
+            k.rule = OCTAVO_RULE_MX_FLOOR; /* a block with Inf has a NaN for a scale */
+            run(devices, k, seed);
+            k.granularity = OCTAVO_PER_ROW, k.rule = OCTAVO_RULE_QUOTIENT;
+            run(devices, k, seed);
+          }
+}
+
 TEST(CudaQuantize, warm_up_is_decided_on_the_device) {
   Devices devices;
   for (const float counter : {0.0f, 3.0f, 4.0f, 100.0f}) {
