@@ -152,11 +152,15 @@ static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale
   }
 }
 
+static int is_output(const octavo_tensor *t, const octavo_scale *s) {
+  return (!t || is_code(t->dtype)) && (!s || s->granularity == OCTAVO_PER_TENSOR);
+}
+
 static octavo_status quantize(void *ctx, const octavo_quantize *c) {
   const octavo_tensor *in = c->in;
   if (!is_plain(in->dtype) || c->in_scale_inv || c->counter || c->flags || c->rounding ||
-      c->rule > OCTAVO_RULE_QUOTIENT ||
-      (c->out_scale_inv && c->out_scale_inv->granularity != OCTAVO_PER_TENSOR))
+      c->rule > OCTAVO_RULE_QUOTIENT || !is_output(c->out, c->out_scale_inv) ||
+      !is_output(c->out_t, c->out_t_scale_inv))
     return fail(ctx, OCTAVO_UNSUPPORTED,
                 "quantize: expected float32, one scale, given or the quotient");
   float amax = 0;
@@ -194,7 +198,8 @@ static float value_of(const octavo_scale *s) {
 static octavo_status gemm(void *ctx, const octavo_gemm *c) {
   const int a_km = c->layout & OCTAVO_GEMM_A_KM, b_kn = c->layout & OCTAVO_GEMM_B_KN;
   if (!is_operand(c->a, c->a_scale_inv, a_km) || !is_operand(c->b, c->b_scale_inv, b_kn) ||
-      (c->layout & OCTAVO_GEMM_B_PACKED) || c->bias_after || !is_plain(c->d->dtype))
+      (c->layout & OCTAVO_GEMM_B_PACKED) || c->bias_after || !is_plain(c->d->dtype) ||
+      (c->bias && !is_plain(c->bias->dtype)))
     return fail(ctx, OCTAVO_UNSUPPORTED, "gemm: expected codes with one scale, or plain operands");
   const float scale = value_of(c->a_scale_inv) * value_of(c->b_scale_inv);
   const int64_t length = a_km ? c->a->rows : c->a->cols;

@@ -4,9 +4,13 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "common.h"
 #include "octavo/hpp/text.hpp"
+#include "sdk/src/base/failure.h"
+#include "sdk/verify/kernels/checks.h"
+#include "sdk/verify/kernels/suite.h"
 #include "sdk/verify/results.h"
 #include "sdk/verify/suite.h"
 
@@ -37,10 +41,48 @@ bool write(const std::string &path, const std::string &text) {
   return static_cast<bool>(file);
 }
 
+void print_checks() {
+  for (const conformance::Check &check : conformance::checks())
+    say("%-18s %s (%s)\n", check.name, check.meaning, check.clauses);
+  for (const conformance::kernels::Check &check : conformance::kernels::checks())
+    say("%-27s %s (%s)\n", check.name, check.meaning, check.clauses);
+}
+
+bool is_check(const std::string &name) {
+  const auto all = conformance::kernels::checks();
+  return conformance::find_check(name) != nullptr ||
+         std::any_of(all.begin(), all.end(), [&](const auto &check) { return name == check.name; });
+}
+
+// What the manifest of this name states; a plugin may have kernels and a backend.
+struct Offer {
+  std::optional<conformance::kernels::Plugin> kernels;
+  bool has_backend = true;
+};
+Offer offer_of(const Settings &settings, const std::string &name) {
+  Offer offer;
+  nlohmann::json all;
+  try {
+    all = nlohmann::json::parse(list_json(settings));
+  } catch (const Failure &) {
+    return offer;  // the first check says why
+  }
+  for (const nlohmann::json &one : all.at("plugins")) {
+    if (one.value("name", "") != name || one.contains("shadowed_by")) continue;
+    if (!one.contains("kernels") || !one.contains("library")) break;
+    offer.kernels = {one.at("library"), one.at("kernels").at("device_type")};
+    const nlohmann::json interfaces =
+        one.value(nlohmann::json::json_pointer("/provides/interfaces"), nlohmann::json::array());
+    offer.has_backend =
+        std::find(interfaces.begin(), interfaces.end(), OCTAVO_BACKEND_ID) != interfaces.end();
+    break;
+  }
+  return offer;
+}
+
 int run(Verify &verify) {
   if (verify.list) {
-    for (const conformance::Check &check : conformance::checks())
-      say("%-18s %s (%s)\n", check.name, check.meaning, check.clauses);
+    print_checks();
     return kOk;
   }
   if (verify.target.empty()) throw CLI::RequiredError("verify: NAME or a path");
@@ -53,14 +95,19 @@ int run(Verify &verify) {
   verify.request.set("fp8.backend=\"" + results.backend + "\"");
   // Each check has a process of its own: without the helper a crash shows where it happens.
   verify.request.set_default("plugins.probe=never");
-  verify.request.settings().with_desc(nullptr, [&](const octavo_open_desc &desc) {
+  const Settings settings = verify.request.settings();
+  const Offer offer = offer_of(settings, results.backend);
+  results.is_kernels = !offer.has_backend;
+  settings.with_desc(nullptr, [&](const octavo_open_desc &desc) {
     verify.settings.open = desc;
-    conformance::run_suite(verify.settings, [&](const conformance::Record &record) {
+    const auto done = [&](const conformance::Record &record) {
       results.records.push_back(record);
       if (verify.json) return;
       print_line(conformance::line_of(record).c_str());
       std::fflush(stdout);
-    });
+    };
+    if (offer.kernels) conformance::kernels::run_suite(verify.settings, *offer.kernels, done);
+    if (offer.has_backend) conformance::run_suite(verify.settings, done);
   });
   const std::string json = conformance::json_of(results);
   print_line(
@@ -84,16 +131,15 @@ int run(Verify &verify) {
 void add_verify(CLI::App &plugin, int &exit) {
   CLI::App *command = plugin.add_subcommand(
       "verify",
-      "Check that a backend keeps the contract: on the CPU, or with --set device.kind=cuda on a "
-      "GPU");
+      "Check that a backend keeps the contract, on the CPU or with --set device.kind=cuda on a "
+      "GPU, or that kernels do, on their own device");
   auto v = std::make_shared<Verify>();
   command->add_option("plugin", v->target, "a plugin's name, its library or its manifest");
   v->request.add_plugin_options(*command);
   command->add_option("--only", v->settings.only, "run only this check; may be given several times")
       ->check([](const std::string &name) {
-        return conformance::find_check(name) != nullptr
-                   ? std::string()
-                   : "there is no check '" + name + "'; --list shows all";
+        return is_check(name) ? std::string()
+                              : "there is no check '" + name + "'; --list shows all";
       });
   command->add_option("--seed", v->settings.seed, "other data and another call order")
       ->check(problem_of_seed);
@@ -108,7 +154,8 @@ void add_verify(CLI::App &plugin, int &exit) {
                       "also write JSON to this file, and print its hash for the manifest");
   command->add_flag("--list", v->list, "print every check with its meaning and its clauses");
   command->footer(
-      "A skipped check does not apply to the backend. Exit codes: 0 nothing failed; 1 a check "
+      "A skipped check does not apply to the plugin; what kernels do not offer is listed. Exit "
+      "codes: 0 nothing failed; 1 a check "
       "failed, or none was run");
   command->callback([v, &exit] { exit = run(*v); });
 }

@@ -43,10 +43,15 @@ std::string drawn_nonce() {
 std::string encoded(const Record &r) {
   json steps = json::array();
   for (const Step &s : r.result.steps) steps.push_back({s.name, s.passed});
-  const json all = {{"check", r.check},          {"outcome", static_cast<int>(r.result.outcome)},
-                    {"detail", r.result.detail}, {"steps", steps},
-                    {"calling", r.calling},      {"place", r.place},
-                    {"library", r.library},      {"messages", r.messages}};
+  const json all = {{"check", r.check},
+                    {"outcome", static_cast<int>(r.result.outcome)},
+                    {"detail", r.result.detail},
+                    {"steps", steps},
+                    {"calling", r.calling},
+                    {"place", r.place},
+                    {"library", r.library},
+                    {"messages", r.messages},
+                    {"not_offered", r.not_offered}};
   return all.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -62,6 +67,7 @@ Record decoded(const std::string &text) {
   r.place = all.at("place");
   r.library = all.at("library");
   r.messages = all.at("messages").get<std::vector<std::string>>();
+  r.not_offered = all.at("not_offered").get<std::vector<std::string>>();
   return r;
 }
 

@@ -17,10 +17,11 @@ namespace octavo::conformance {
 struct Record {
   std::string check;
   Result result;
-  std::string calling;                // the last call into the plugin
-  std::string place;                  // " (cuda:0, kernels cuda)"; empty on the CPU
-  std::string library;                // the plugin's file
-  std::vector<std::string> messages;  // what liboctavo and the plugin reported
+  std::string calling;                        // the last call into the plugin
+  std::string place;                          // " (cuda:0, kernels cuda)"; empty on the CPU
+  std::string library;                        // the plugin's file
+  std::vector<std::string> messages;          // what liboctavo and the plugin reported
+  std::vector<std::string> not_offered = {};  // calls and formats that kernels leave out
   double seconds = 0;
 };
 

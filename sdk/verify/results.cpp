@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "kernels/checks.h"
+
 namespace octavo::conformance {
 namespace {
 
@@ -67,6 +69,8 @@ std::string line_of(const Record &r) {
   std::string line = text(word_of(r.result.outcome), "  ", r.check);
   if (r.result.outcome == Outcome::kPass) line += r.place;
   if (!detail.empty()) line += text(": ", detail);
+  if (r.result.outcome == Outcome::kPass)
+    for (const std::string &one : r.not_offered) line += "\n      not offered: " + shown(one);
   if (r.result.outcome != Outcome::kFail) return line;
   if (const Step *step = failed_step(r)) line += text("\n      sub-check: ", shown(step->name));
   line += text("\n      last call: ", shown(r.calling));
@@ -90,6 +94,12 @@ std::string json_of(const Results &results) {
         {"detail", shown(r.result.detail)},
         {"sub_checks", json::array()}};
     if (const Check *check = find_check(r.check)) one["clauses"] = check->clauses;
+    for (const kernels::Check &check : kernels::checks()) {
+      if (r.check != check.name) continue;
+      one["clauses"] = check.clauses;
+      one["not_offered"] = json::array();
+      for (const std::string &what : r.not_offered) one["not_offered"].push_back(shown(what));
+    }
     for (const Step &s : r.result.steps)
       one["sub_checks"].push_back({{"name", s.name}, {"passed", s.passed}});
     if (r.result.outcome == Outcome::kFail) {
@@ -99,7 +109,7 @@ std::string json_of(const Results &results) {
     checks.push_back(one);
   }
   const json all = {{"kit", results.kit},
-                    {"backend", results.backend},
+                    {results.is_kernels ? "kernels" : "backend", results.backend},
                     {"settings", results.settings},
                     {"passed", c.passed},
                     {"failed", c.failed},

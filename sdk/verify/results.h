@@ -10,7 +10,8 @@
 namespace octavo::conformance {
 
 struct Results {
-  std::string backend;
+  std::string backend;  // the plugin's id
+  bool is_kernels = false;
   std::string kit;                    // "octavo-verify 1.0.0"
   std::vector<std::string> settings;  // "fp8.te.recipe=current"
   std::vector<Record> records;

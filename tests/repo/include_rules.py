@@ -74,12 +74,16 @@ RULES = {
        for place, room in enumerate(ROOMS)},
     "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h"}, links={"kernels/cpu"}),
     # What a backend must pass: it sees a plugin through the contract alone.
-    "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src"},
+    "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src", "kernels/cpu"},
                        only={"nlohmann": r"(record|results)\..*"},
-                       headers={"sdk/src/base/utf8.h", "sdk/probe/process_state.h"}),
+                       headers={"sdk/src/base/utf8.h", "sdk/probe/process_state.h",
+                                "sdk/verify/kernels/checks.h"}),
+    # The same for kernels, which are compared with those of the CPU.
+    "sdk/verify/kernels": Rule(LANGUAGE | {"system", "sdk/include", "sdk/verify", "kernels/format"},
+                               headers={"kernels/cpu/table.h"}),
     # The page of a training, for train_gpt and `octavo report`.
     "sdk/page": Rule(LANGUAGE | {"nlohmann"}),
-    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify", "sdk/page"}, links={"sdk/src"},
+    "sdk/cli": Rule(SDK | {"CLI11", "sdk/verify", "sdk/verify/kernels", "sdk/page"}, links={"sdk/src"},
                     only={"yaml-cpp": r"yaml\..*"},
                     headers={"sdk/src/base/utf8.h", "sdk/src/base/failure.h", "sdk/src/base/text.h",
                              "sdk/src/base/variables.h", "sdk/src/base/descriptor.h", "sdk/src/base/json.h",

@@ -1,0 +1,22 @@
+// The checks on a plugin of kernels, each in a process that loads it anew.
+#ifndef OCTAVO_CONFORMANCE_KERNELS_SUITE_H
+#define OCTAVO_CONFORMANCE_KERNELS_SUITE_H
+
+#include "../suite.h"
+
+namespace octavo::conformance::kernels {
+
+// What its manifest states.
+struct Plugin {
+  std::string library;
+  uint32_t device_type = 0;
+};
+
+// Settings as for a backend; `backend` is the plugin's id. A plugin whose device does not open ends
+// the suite after its first check.
+void run_suite(const Settings &settings, const Plugin &plugin,
+               const std::function<void(const Record &)> &done);
+
+}  // namespace octavo::conformance::kernels
+
+#endif

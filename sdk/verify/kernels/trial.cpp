@@ -1,0 +1,302 @@
+// Operands in pages of their own, what is compared, and the list of what a plugin does not offer.
+#include "trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace octavo::conformance::kernels {
+namespace {
+
+constexpr uint64_t kArena = uint64_t{8} << 20;
+constexpr uint64_t kPage = Arena::kPage;
+
+std::vector<std::string> missing;
+
+uint64_t rounded(uint64_t bytes, uint64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+std::string hex_of(const Grid &g, int64_t row, int64_t col) {
+  std::ostringstream out;
+  out << "0x" << std::hex;
+  for (uint64_t i = g.element(); i > 0; --i) {
+    const unsigned byte = g.bytes[g.offset(row, col) + i - 1];
+    out << "0123456789abcdef"[byte >> 4] << "0123456789abcdef"[byte & 15];
+  }
+  if (g.dtype != OCTAVO_I32 && g.dtype != OCTAVO_U8) out << " (" << g.at(row, col) << ")";
+  return out.str();
+}
+
+bool is_equal(const Grid &a, const Grid &b, int64_t row, int64_t col, bool zeros) {
+  const uint64_t at = a.offset(row, col);
+  if (std::memcmp(a.bytes.data() + at, b.bytes.data() + at, a.element()) == 0) return true;
+  if (a.dtype == OCTAVO_I32 || a.dtype == OCTAVO_U8) return false;
+  return (a.is_nan(row, col) && b.is_nan(row, col)) ||
+         (zeros && a.at(row, col) == 0 && b.at(row, col) == 0);
+}
+
+std::string key_of(const octavo_ability &q) {
+  return text(q.call, " ", q.flags, " ", q.dtype, " ", q.granularity, " ", q.b_dtype, " ",
+              q.b_granularity);
+}
+
+}  // namespace
+
+std::vector<std::string> take_not_offered() {
+  return std::exchange(missing, {});
+}
+void not_offered(const std::string &what) {
+  missing.push_back(what);
+}
+
+octavo_ability asking(uint32_t call, uint32_t dtype, uint32_t granularity, uint32_t flags,
+                      uint32_t b_dtype, uint32_t b_granularity) {
+  octavo_ability q{};
+  q.call = call;
+  q.flags = flags;
+  q.dtype = dtype;
+  q.granularity = granularity;
+  q.b_dtype = b_dtype;
+  q.b_granularity = b_granularity;
+  return q;
+}
+
+void *Operands::keep(uint64_t bytes) {
+  const uint64_t words = rounded(bytes, 8) / 8;
+  structs_.push_back(std::make_unique<uint64_t[]>(words));
+  struct_words_.push_back(words);
+  return structs_.back().get();
+}
+
+octavo_tensor *Operands::tensor(const char *name, const Grid &grid, Use use) {
+  auto *t = make<octavo_tensor>();
+  t->data = grid.bytes.empty() ? nullptr : place(name, grid, use);
+  t->rows = grid.rows;
+  t->cols = grid.cols;
+  t->stride = grid.stride;
+  t->dtype = grid.dtype;
+  return t;
+}
+
+octavo_scale *Operands::scale(const char *name, const Grid &scales, uint32_t granularity, Use use) {
+  auto *s = make<octavo_scale>();
+  s->data = scales.bytes.empty() ? nullptr : place(name, scales, use);
+  s->stride =
+      granularity == OCTAVO_PER_TENSOR || granularity == OCTAVO_FLAT_256 ? 0 : scales.stride;
+  s->dtype = scales.dtype;
+  s->granularity = granularity;
+  return s;
+}
+
+uint8_t *Operands::place(const char *name, const Grid &grid, Use use, uint64_t alignment) {
+  if (alignment == 0) alignment = grid.element();
+  Buffer &b = buffers_.emplace_back();
+  b.name = name;
+  b.grid = grid;
+  b.use = use;
+  const uint64_t bytes = grid.bytes.size();
+  if (arena_ == nullptr) {
+    b.plain.resize(bytes + OCTAVO_ALIGNMENT);
+    const auto address = reinterpret_cast<uintptr_t>(b.plain.data());
+    b.data = b.plain.data() + (OCTAVO_ALIGNMENT - address % OCTAVO_ALIGNMENT) % OCTAVO_ALIGNMENT;
+    if (bytes > 0) std::memcpy(b.data, grid.bytes.data(), bytes);
+    return b.data;
+  }
+  // A guard before its pages, another behind them. The first page of all is a guard, too.
+  const uint64_t pages = rounded(std::max<uint64_t>(bytes, 1), kPage);
+  if (used_ == 0) guards_.emplace_back(0, used_ = kPage);
+  const uint64_t last = (pages - bytes) / alignment * alignment;
+  b.at = used_ + (place_ == Place::kEnd ? last : 0);
+  used_ += pages;
+  guards_.emplace_back(used_, used_ + kPage);
+  used_ += kPage;
+  expect(used_ <= arena_->bytes(), "the operands of ", what_, " are larger than the arena");
+  b.data = arena_->data() + b.at;
+  return b.data;
+}
+
+// Fills the memory of the plugin. A second call of a case finds what the first one left.
+void Operands::begin() {
+  if (arena_ == nullptr || !image_.empty() || used_ == 0) return;
+  image_.assign(used_, place_ == Place::kEnd ? kLargeFiller : kNanFiller);
+  for (const Buffer &b : buffers_) {
+    const Grid &g = b.grid;
+    const uint64_t row = static_cast<uint64_t>(g.cols) * g.element();
+    for (int64_t r = 0; r < g.rows && row > 0; ++r)
+      std::memcpy(image_.data() + b.at + g.offset(r, 0), g.bytes.data() + g.offset(r, 0), row);
+  }
+  side_.copy(arena_->data(), image_.data(), used_);
+  for (const auto &[from, to] : guards_) arena_->forbid(from, to);
+}
+
+void Operands::end() {
+  if (arena_ == nullptr) return;
+  for (size_t i = 0; i < structs_.size(); ++i)
+    std::memset(structs_[i].get(), 0xA5, struct_words_[i] * 8);
+  calling("octavo.memory/1: synchronize after " + what_);
+  side_.synchronize();
+  calling(what_);
+  arena_->allow();
+}
+
+void Operands::expect_kept(const std::vector<uint8_t> &found) const {
+  std::vector<uint8_t> expected = image_;
+  for (const Buffer &b : buffers_) {
+    if (b.use == Use::kIn) continue;
+    const Grid &g = b.grid;
+    const uint64_t row = static_cast<uint64_t>(g.cols) * g.element();
+    for (int64_t r = 0; r < g.rows && row > 0; ++r) {
+      const uint64_t at = b.at + g.offset(r, 0);
+      std::memcpy(expected.data() + at, found.data() + at, row);
+    }
+  }
+  if (expected == found) return;
+  const auto at = static_cast<uint64_t>(
+      std::mismatch(expected.begin(), expected.end(), found.begin()).first - expected.begin());
+  for (const Buffer &b : buffers_) {
+    const uint64_t bytes = b.grid.bytes.size();
+    if (at >= b.at && at < b.at + bytes)
+      throw Failure(text(what_, ": wrote byte ", at - b.at, " of '", b.name, "' ",
+                         shape_text(b.grid),
+                         b.use == Use::kIn ? ", which the call only reads" : ", between its rows"));
+    if (at + kPage >= b.at && at < b.at + bytes + kPage)
+      throw Failure(at < b.at ? text(what_, ": wrote ", b.at - at, " bytes before '", b.name, "'")
+                              : text(what_, ": wrote ", at - b.at - bytes + 1, " bytes behind '",
+                                     b.name, "' of ", bytes, " bytes"));
+  }
+  throw Failure(text(what_, ": wrote outside of its operands"));
+}
+
+std::vector<Operands::Result> Operands::results() {
+  std::vector<uint8_t> found;
+  if (arena_ != nullptr && !image_.empty()) {
+    found.resize(used_);
+    side_.copy(found.data(), arena_->data(), used_);
+    expect_kept(found);
+  }
+  std::vector<Result> all;
+  for (const Buffer &b : buffers_) {
+    if (b.use != Use::kOut) continue;
+    Result r{b.name, b.grid};
+    const uint8_t *from = arena_ == nullptr ? b.data : found.data() + b.at;
+    if (!r.grid.bytes.empty() && (arena_ == nullptr || !found.empty()))
+      std::memcpy(r.grid.bytes.data(), from, r.grid.bytes.size());
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+Results Operands::initial() const {
+  Results all;
+  for (const Buffer &b : buffers_)
+    if (b.use == Use::kOut) all.push_back({b.name, b.grid});
+  return all;
+}
+
+std::string differing(const Results &expected, const Results &found, bool zeros_are_equal) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Grid &e = expected[i].grid, &f = found[i].grid;
+    int64_t count = 0, row = 0, col = 0;
+    for (int64_t r = e.rows - 1; r >= 0; --r)
+      for (int64_t c = e.cols - 1; c >= 0; --c)
+        if (!is_equal(e, f, r, c, zeros_are_equal)) ++count, row = r, col = c;
+    if (count > 0)
+      return text(expected[i].name, "[", row, ", ", col, "]: expected ", hex_of(e, row, col),
+                  ", found ", hex_of(f, row, col), "; ", count, " of ", e.rows * e.cols,
+                  " elements differ");
+  }
+  return {};
+}
+
+Trial::Trial(const Bench &bench, const char *call)
+    : bench_(bench), call_(call), arena_(std::make_unique<Arena>(*bench.side, kArena)) {}
+
+octavo_status Trial::run_at(const Case &one, Place place, Results *found) {
+  Operands m(*bench_.side, *arena_, place,
+             one.name + (arena_->has_guards() ? place == Place::kEnd ? ", a guard page behind"
+                                                                     : ", a guard page before"
+                                              : ""));
+  const octavo_status status = one.body(*bench_.side, m);
+  *found = m.results();
+  if (status != OCTAVO_OK) {
+    const std::string written = differing(m.initial(), *found);
+    expect(written.empty(), one.name, ": answered ", status_name(status), ", but wrote ", written);
+  }
+  return status;
+}
+
+void Trial::run(const Case &one) {
+  step(one.variant.empty() ? call_ : call_ + ", " + one.variant);
+  Operands plain(reference());
+  const octavo_status wanted = one.body(reference(), plain);
+  expect(wanted == OCTAVO_OK, "the reference refuses the case ", one.name, ": ", last_message());
+  const Results expected = plain.results();
+  Asked &asked = asked_[key_of(one.question)];
+  asked.is_accepted = bench_.side->decision(one.question) != OCTAVO_DECLINE;
+  if (offered_.emplace(one.variant, false).second) variants_.push_back(one.variant);
+  for (const Place place : {Place::kEnd, Place::kBegin}) {
+    Results found;
+    const octavo_status status = run_at(one, place, &found);
+    expect(asked.is_accepted || status != OCTAVO_OK, one.name,
+           ": ability declines it, but the call answers OCTAVO_OK");
+    if (status != OCTAVO_OK) {
+      expect(status == OCTAVO_UNSUPPORTED || !asked.is_accepted, one.name, ": answered ",
+             status_name(status), ": ", last_message(),
+             "; expected OCTAVO_OK, or OCTAVO_UNSUPPORTED for what the plugin does not offer");
+      if (asked.refused.empty()) asked.refused = one.name;
+      return;
+    }
+    const std::string problem = one.judge ? one.judge(expected, found) : differing(expected, found);
+    expect(problem.empty(), one.name, place == Place::kEnd ? "" : ", NaN around its operands", ": ",
+           problem);
+    if (one.repeats && place == Place::kEnd &&
+        (bench_.side->caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0) {
+      Results again;
+      run_at(one, place, &again);
+      const std::string changed = differing(found, again);
+      expect(changed.empty(), one.name,
+             ": the same call gave other bits the second time: ", changed,
+             "; describe states OCTAVO_CAPS_DETERMINISTIC");
+    }
+  }
+  asked.ran = offered_[one.variant] = any_ = true;
+}
+
+void Trial::finish(bool has_all_cases) {
+  for (const auto &[key, asked] : asked_)
+    expect(!has_all_cases || !asked.is_accepted || asked.ran || asked.refused.empty(),
+           asked.refused,
+           ": ability accepts this call and its formats, but no case of it was executed: ",
+           last_message());
+  if (!any_) {
+    not_offered(call_);
+    throw Skip(text("not offered: ", call_));
+  }
+  // "to float16" says enough of "to float16, out_t".
+  const auto is_said = [&](const std::string &variant) {
+    for (size_t at = variant.find(", "); at != std::string::npos; at = variant.find(", ", at + 1)) {
+      const auto whole = offered_.find(variant.substr(0, at));
+      if (whole != offered_.end() && !whole->second) return true;
+    }
+    return false;
+  };
+  // Where all of "blocks of 1x128, ..." is missing, once "blocks of 1x128".
+  const auto family = [](const std::string &variant) {
+    return variant.substr(0, variant.find(", "));
+  };
+  std::map<std::string, bool> families;
+  for (const auto &[variant, is_there] : offered_) {
+    bool &any = families[family(variant)];
+    any = any || is_there;
+  }
+  std::set<std::string> listed;
+  for (const std::string &variant : variants_) {
+    if (offered_[variant] || is_said(variant)) continue;
+    const std::string said = families[family(variant)] ? variant : family(variant);
+    if (listed.insert(said).second) not_offered(call_ + ", " + said);
+  }
+}
+
+}  // namespace octavo::conformance::kernels

@@ -1,0 +1,185 @@
+// One call on two sides: the reference in plain memory, then the plugin in hostile memory.
+//
+// A case is a function that asks its Operands for addresses and makes one call. What it made is
+// overwritten as soon as the call returns, since a device that queues its work may not keep it.
+#ifndef OCTAVO_CONFORMANCE_KERNELS_TRIAL_H
+#define OCTAVO_CONFORMANCE_KERNELS_TRIAL_H
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../in_flight.h"
+#include "grid.h"
+#include "side.h"
+
+namespace octavo::conformance::kernels {
+
+// Where operands are.
+enum class Place {
+  kEnd,   // the last byte is before a guard; around it large numbers
+  kBegin  // the first byte is behind a guard; around it NaN
+};
+
+class Operands {
+ public:
+  // The reference's: plain memory.
+  explicit Operands(const Side &side) : side_(side) {}
+  Operands(const Side &side, Arena &arena, Place place, std::string what)
+      : side_(side), arena_(&arena), place_(place), what_(std::move(what)) {}
+
+  // A struct of a call, zero but for its size and kind.
+  template <typename Call>
+  Call *make(uint32_t kind) {
+    auto *call = static_cast<Call *>(keep(sizeof(Call)));
+    call->size = sizeof(Call);
+    call->kind = kind;
+    return call;
+  }
+  template <typename Call>
+  Call *make() {
+    return static_cast<Call *>(keep(sizeof(Call)));
+  }
+  octavo_tensor *in(const char *name, const Grid &grid) { return tensor(name, grid, Use::kIn); }
+  // An output holds the bytes of `grid` before the call.
+  octavo_tensor *out(const char *name, const Grid &grid) { return tensor(name, grid, Use::kOut); }
+  octavo_scale *scale_in(const char *name, const Grid &scales, uint32_t granularity) {
+    return scale(name, scales, granularity, Use::kIn);
+  }
+  octavo_scale *scale_out(const char *name, const Grid &scales, uint32_t granularity) {
+    return scale(name, scales, granularity, Use::kOut);
+  }
+  float *values_in(const char *name, const std::vector<float> &values) {
+    return reinterpret_cast<float *>(place(name, Grid::of_values(values), Use::kIn));
+  }
+  float *values_out(const char *name, const std::vector<float> &values) {
+    return reinterpret_cast<float *>(place(name, Grid::of_values(values), Use::kOut));
+  }
+  uint8_t *place_in(const char *name, const Grid &grid) { return place(name, grid, Use::kIn); }
+  uint8_t *place_out(const char *name, const Grid &grid) { return place(name, grid, Use::kOut); }
+  // As large as workspace_bytes states for this call; null where that is 0.
+  template <typename Call>
+  void *workspace(const Call *c) {
+    uint64_t bytes = 0;
+    calling("workspace_bytes for " + what_);
+    if (side_.table.workspace_bytes(side_.ctx, c, &bytes) != OCTAVO_OK || bytes == 0)
+      return nullptr;
+    expect(bytes < uint64_t{1} << 24, "workspace_bytes states ", bytes, " bytes for ", what_);
+    return place("workspace", Grid::of(OCTAVO_U8, 1, static_cast<int64_t>(bytes)), Use::kScratch,
+                 OCTAVO_ALIGNMENT);
+  }
+  // A null function answers OCTAVO_UNSUPPORTED, as liboctavo's stub does.
+  template <typename Call, typename Argument>
+  octavo_status call(octavo_status (*verb)(void *, const Argument *), Call *c) {
+    if (verb == nullptr) return OCTAVO_UNSUPPORTED;
+    begin();
+    calling(what_);
+    const octavo_status status = verb(side_.ctx, c);
+    end();
+    return status;
+  }
+
+  struct Result {
+    std::string name;
+    Grid grid;
+  };
+  // What outputs hold; throws Failure where anything else has changed.
+  std::vector<Result> results();
+  // What they held before.
+  std::vector<Result> initial() const;
+
+ private:
+  enum class Use { kIn, kOut, kScratch };
+  struct Buffer {
+    std::string name;
+    Grid grid;
+    Use use;
+    uint64_t at = 0;  // offset in the arena
+    std::vector<uint8_t> plain;
+    uint8_t *data = nullptr;
+  };
+
+  void *keep(uint64_t bytes);
+  octavo_tensor *tensor(const char *name, const Grid &grid, Use use);
+  octavo_scale *scale(const char *name, const Grid &scales, uint32_t granularity, Use use);
+  uint8_t *place(const char *name, const Grid &grid, Use use, uint64_t alignment = 0);
+  void begin();
+  void end();
+  void expect_kept(const std::vector<uint8_t> &found) const;
+
+  const Side &side_;
+  Arena *arena_ = nullptr;
+  Place place_ = Place::kEnd;
+  std::string what_ = "the reference";
+  std::deque<Buffer> buffers_;
+  std::vector<std::pair<uint64_t, uint64_t>> guards_;
+  std::vector<std::unique_ptr<uint64_t[]>> structs_;
+  std::vector<uint64_t> struct_words_;
+  uint64_t used_ = 0;
+  std::vector<uint8_t> image_;  // of the used part of the arena, before the call
+};
+
+using Results = std::vector<Operands::Result>;
+using Body = std::function<octavo_status(const Side &side, Operands &m)>;
+// What is wrong with what the plugin wrote; empty: nothing.
+using Judge = std::function<std::string(const Results &expected, const Results &found)>;
+
+struct Case {
+  std::string name;     // "quantize float32 [17, 65] to float8_e4m3fn, rule 1"
+  std::string variant;  // as it is listed where the plugin does not offer it: "bfloat16 input"
+  octavo_ability question{};
+  Body body;
+  Judge judge = nullptr;  // null: equal bits
+  bool repeats = false;   // once more at the same addresses: with equal bits
+};
+
+// Bits, but for the sign and the payload of a NaN; and of 0, where `zeros_are_equal`.
+std::string differing(const Results &expected, const Results &found, bool zeros_are_equal = false);
+
+struct Bench {
+  Tables tables;
+  const Side *side;
+  uint64_t seed;
+};
+
+// The cases of one check, and what of them the plugin offers.
+class Trial {
+ public:
+  Trial(const Bench &bench, const char *call);
+  void run(const Case &one);
+  // Throws Skip where nothing is offered, Failure where an accepted question got no OCTAVO_OK; not
+  // where other cases of that question are those of another check.
+  void finish(bool has_all_cases = true);
+  const Side &side() const { return *bench_.side; }
+
+ private:
+  struct Asked {
+    bool is_accepted = false, ran = false;
+    std::string refused;  // the first case of it
+  };
+  octavo_status run_at(const Case &one, Place place, Results *found);
+
+  Bench bench_;
+  std::string call_;
+  std::unique_ptr<Arena> arena_;
+  std::map<std::string, Asked> asked_;
+  std::vector<std::string> variants_;  // in order
+  std::map<std::string, bool> offered_;
+  bool any_ = false;
+};
+
+octavo_ability asking(uint32_t call, uint32_t dtype = 0, uint32_t granularity = 0,
+                      uint32_t flags = 0, uint32_t b_dtype = 0, uint32_t b_granularity = 0);
+
+// What checks found that the plugin does not offer, since the last call.
+std::vector<std::string> take_not_offered();
+void not_offered(const std::string &what);
+
+}  // namespace octavo::conformance::kernels
+
+#endif
