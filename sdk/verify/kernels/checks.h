@@ -17,12 +17,36 @@ struct Check {
 
 std::span<const Check> checks();
 
+void check_table(const Bench &bench);
+void check_memory(const Bench &bench);
+void check_ability(const Bench &bench);
+void check_workspace(const Bench &bench);
+void check_order(const Bench &bench);
+void check_threads(const Bench &bench);
 void check_quantize(const Bench &bench);
 void check_quantize_nonfinite(const Bench &bench);
 void check_quantize_delayed(const Bench &bench);
 void check_quantize_rows(const Bench &bench);
 void check_quantize_blocks(const Bench &bench);
 void check_quantize_states(const Bench &bench);
+void check_dequantize(const Bench &bench);
+void check_amax(const Bench &bench);
+void check_scale(const Bench &bench);
+void check_history(const Bench &bench);
+void check_gemm(const Bench &bench);
+void check_gemm_plain(const Bench &bench);
+void check_gemm_rows(const Bench &bench);
+void check_gemm_blocks(const Bench &bench);
+void check_pack(const Bench &bench);
+void check_sum_rows(const Bench &bench);
+void check_squares(const Bench &bench);
+void check_copy(const Bench &bench);
+void check_stats(const Bench &bench);
+void check_prologue(const Bench &bench);
+void check_prologue_quantize(const Bench &bench);
+void check_adam(const Bench &bench);
+void check_msamp(const Bench &bench);
+void check_rounding(const Bench &bench);
 
 }  // namespace octavo::conformance::kernels
 
