@@ -1,5 +1,5 @@
 # octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>]
-#                   [INTERFACES <interfaces...>] [KERNELS <kind> <device type>])
+#                   [INTERFACES <interfaces...>] [KERNELS <kind> <device type>] [OVER <kinds...>] [LAYERS <ids...>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports OCTAVO_PLUGIN_SYMBOL and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
@@ -8,10 +8,12 @@
 # The installed manifest states the SHA-256 of the installed library; strip with `cmake --install --strip`.
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
-# INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it, or with KERNELS
-# octavo.kernels/1 and octavo.memory/1.
+# INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it, with KERNELS
+# octavo.kernels/1 and octavo.memory/1, with OVER octavo.kernels.layer/1.
 # KERNELS: the plugin has kernels, for the devices that device.kind = "<kind>" names and whose type in octavo_device
 # is DLPack's <device type>.
+# OVER: the plugin has a layer that stands on the kernels of devices of these kinds.
+# LAYERS: the ids of plugins whose layers must stand on the kernels for this backend, from below.
 # `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
 # `octavo plugin manifest <id> --options <id>.so --only-options` prints them. `octavo plugin verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
@@ -35,7 +37,7 @@ include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
 function(octavo_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES;KERNELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES;KERNELS;OVER;LAYERS")
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
   endif()
@@ -57,8 +59,19 @@ function(octavo_add_plugin id)
     list(GET arg_KERNELS 1 type)
     set(OCTAVO_PLUGIN_KERNELS "\n[kernels]\nkind = \"${kind}\"\ndevice_type = ${type}\n")
   endif()
+  list(JOIN arg_OVER "\", \"" over)
+  if(arg_OVER)
+    set(OCTAVO_PLUGIN_KERNELS "\n[kernels]\nover = [\"${over}\"]\n")
+  endif()
+  list(JOIN arg_LAYERS "\", \"" layers)
+  set(OCTAVO_PLUGIN_LAYERS "")
+  if(arg_LAYERS)
+    set(OCTAVO_PLUGIN_LAYERS "layers = [\"${layers}\"]\n")
+  endif()
   if(NOT arg_INTERFACES AND arg_KERNELS)
     set(arg_INTERFACES octavo.kernels/1 octavo.memory/1)
+  elseif(NOT arg_INTERFACES AND arg_OVER)
+    set(arg_INTERFACES octavo.kernels.layer/1)
   elseif(NOT arg_INTERFACES)
     set(arg_INTERFACES octavo.backend/1)
   endif()

@@ -68,6 +68,9 @@ Negotiation negotiation(const LoadedPlugin &plugin) {
   n.config[key::kMinGain] = "off";
   n.device = std::make_shared<OpenDevice>(octavo_device{OCTAVO_DEVICE_CPU, 0},
                                           *octavo_cpu_kernels(), nullptr, helper_host());
+  std::vector<Verdict> unused;
+  if (plugin.layer)  // a backend that brings calls of its own
+    if (auto device = with_layer(n.device, plugin, helper_host(), unused)) n.device = device;
   Candidate c;
   c.id = plugin.id;
   c.plugin = &plugin;

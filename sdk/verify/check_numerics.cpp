@@ -44,6 +44,8 @@ struct CastError {
 };
 CastError error_of(uint64_t dtypes) {
   if ((dtypes & dtype_bit(OCTAVO_E2M1)) != 0) return {0, 2.5};
+  // Half a step; the largest code of a block is 64 or more, however its scale is rounded.
+  if ((dtypes & dtype_bit(kInt8)) != 0) return {0, 0x1p-7};
   if ((dtypes & kStochasticBit) != 0) {
     const CastError nearest = error_of(dtypes & ~kStochasticBit);
     return {2 * nearest.relative, 2 * nearest.of_amax};

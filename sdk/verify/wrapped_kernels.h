@@ -17,16 +17,20 @@
 
 namespace octavo::conformance {
 
+// Signed integers of 8 bits by DLPack: codes of layers (octavo/draft/layer.h).
+constexpr uint32_t kInt8 = 0x0800;
+
 // A bit for each dtype that a cast writes; 0 for others.
 constexpr uint64_t dtype_bit(uint32_t dtype) {
-  constexpr uint32_t kDtypes[] = {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E2M1};
-  for (uint64_t i = 0; i < 5; ++i)
+  constexpr uint32_t kDtypes[] = {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_BF16,
+                                  OCTAVO_F16,    OCTAVO_E2M1, kInt8};
+  for (uint64_t i = 0; i < 6; ++i)
     if (kDtypes[i] == dtype) return uint64_t{1} << i;
   return 0;
 }
 
 // Codes were rounded at random: an error of up to a step, where it is half a one to nearest.
-constexpr uint64_t kStochasticBit = uint64_t{1} << 5;
+constexpr uint64_t kStochasticBit = uint64_t{1} << 6;
 
 class WrappedKernels {
  public:

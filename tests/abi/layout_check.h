@@ -13,6 +13,7 @@
 
 #include "octavo/draft/fp4.h"
 #include "octavo/draft/grouped.h"
+#include "octavo/draft/layer.h"
 #include "octavo/draft/msamp.h"
 #include "octavo/draft/one_pass.h"
 #include "octavo/draft/reduction.h"

@@ -2,6 +2,9 @@
 //
 // "built" fills every descriptor of an FP8 cast for each call, as a backend does; "prebuilt" keeps
 // them. "checked" is our real quantize on a matrix without rows: its refusals and nothing else.
+// "layered" is "prebuilt" through a layer without this function, "asked" through one that is asked
+// and passes the call on.
+#include "sdk/src/negotiate/negotiate.h"
 #include "tests/bench/bench.h"
 
 namespace octavo::bench {
@@ -93,6 +96,46 @@ void table_row(benchmark::State &state, bool built) {
   count_items(state, 1);
 }
 
+octavo_status not_mine(void *ctx, const octavo_quantize *c) {
+  benchmark::DoNotOptimize(ctx);
+  benchmark::DoNotOptimize(c);
+  return OCTAVO_UNSUPPORTED;
+}
+
+void layer_row(benchmark::State &state, bool asked) {
+  octavo_kernels below = empty_kernels();
+  below.open_device = [](octavo_device, const octavo_host *, void **) { return OCTAVO_OK; };
+  below.close_device = [](void *) {};
+  below.describe = [](void *, octavo_kernels_caps *) { return OCTAVO_OK; };
+  auto calls = make_call<octavo_kernels>(OCTAVO_KIND_KERNELS);
+  if (asked) calls.quantize = not_mine;
+  LoadedPlugin plugin;
+  auto layer = make_call<octavo_layer>(OCTAVO_KIND_LAYER);
+  layer.calls = &calls;
+  layer.open_layer = [](octavo_layer_ctx *, const octavo_verdict_sink *sink) {
+    auto v = make_call<octavo_verdict>(OCTAVO_KIND_VERDICT);
+    v.decision = OCTAVO_ACCEPT;
+    sink->verdict(sink->ctx, &v);
+    return OCTAVO_OK;
+  };
+  plugin.layer = complete(layer);
+  std::vector<Verdict> verdicts;
+  const octavo_device cpu = {OCTAVO_DEVICE_CPU, 0};
+  const auto device = with_layer(std::make_shared<OpenDevice>(cpu, below, nullptr, nullptr), plugin,
+                                 nullptr, verdicts);
+  Operands o;
+  Descriptors d;
+  describe(o, 4, &d);
+  const octavo_kernels *table = &device->kernels();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(d);
+    benchmark::DoNotOptimize(table);
+    octavo_status status = table->quantize(device->ctx(), &d.call);
+    if (status != OCTAVO_OK) return state.SkipWithError("the empty kernel refused its call");
+  }
+  count_items(state, 1);
+}
+
 void checked_row(benchmark::State &state) {
   Operands o;
   Descriptors d;
@@ -110,6 +153,8 @@ void add_boundary() {
   benchmark::RegisterBenchmark("Boundary/prebuilt", table_row, false);
   benchmark::RegisterBenchmark("Boundary/built", table_row, true);
   benchmark::RegisterBenchmark("Boundary/checked", checked_row);
+  benchmark::RegisterBenchmark("Boundary/layered", layer_row, false);
+  benchmark::RegisterBenchmark("Boundary/asked", layer_row, true);
 }
 
 }  // namespace octavo::bench

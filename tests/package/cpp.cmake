@@ -1,5 +1,5 @@
 # The C++ headers against an installed copy: backends of at most 90 and 70 lines that pass the whole
-# conformance suite, and a host, by both compilers where both are installed: gcc in C++17, clang in C++20
+# conformance suite, one of 250 with a number format of its own, and a host, by both compilers where both are installed: gcc in C++17, clang in C++20
 # (Abi.headers_compile_alone has the headers in both). It takes over half a minute, since it builds and
 # runs all of that twice.
 cmake_minimum_required(VERSION 3.25)
@@ -7,11 +7,13 @@ include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
 
 count_lines(current_plugin 90 "${SOURCE}/samples/current_plugin/current.cpp")
 count_lines(rowwise_plugin 70 "${SOURCE}/samples/rowwise_plugin/rowwise.cpp")
+count_lines(int8_kernels 250 "${SOURCE}/samples/int8_kernels/int8.cpp" "${SOURCE}/samples/int8_kernels/layer.c"
+            "${SOURCE}/samples/int8_kernels/CMakeLists.txt")
 
 run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
 file(RENAME "${WORK}/staging" "${WORK}/prefix")
 file(COPY "${SOURCE}/samples/current_plugin" "${SOURCE}/samples/rowwise_plugin"
-          "${SOURCE}/tests/package/cpp_consumer" DESTINATION "${WORK}")
+          "${SOURCE}/samples/int8_kernels" "${SOURCE}/tests/package/cpp_consumer" DESTINATION "${WORK}")
 
 set(strict "-Wall -Wextra -Wpedantic -Werror")
 set(compilers "${CXX_COMPILER}")
@@ -31,7 +33,7 @@ foreach(compiler IN LISTS compilers)
     set(standards 17 20)
   endif()
   foreach(standard IN LISTS standards)
-    foreach(project IN ITEMS current_plugin rowwise_plugin cpp_consumer)
+    foreach(project IN ITEMS current_plugin rowwise_plugin int8_kernels cpp_consumer)
       set(build "${WORK}/build-${index}-${standard}/${project}")
       run("configure ${project} with ${compiler}, C++${standard}" "${CMAKE_COMMAND}"
           -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${compiler}" -DCMAKE_CXX_EXTENSIONS=OFF
@@ -48,6 +50,7 @@ foreach(compiler IN LISTS compilers)
   set(plugins "${WORK}/plugins-${index}")
   foreach(name IN ITEMS current_plugin/lib/octavo/plugins/current
                         rowwise_plugin/lib/octavo/plugins/rowwise
+                        int8_kernels/lib/octavo/plugins/int8
                         cpp_consumer/lib/octavo/plugins/tiny)
     file(COPY "${built}/${name}.so" "${built}/${name}.octavo-plugin.toml"
          DESTINATION "${plugins}"
@@ -71,10 +74,13 @@ foreach(compiler IN LISTS compilers)
   # What is skipped must be what a backend without state and without optional
   # interfaces has not, and scales in slots; current scaling has one scale for all rows of x besides.
   set(optional "fence.optimizer;access.optimizer;purity.optimizer")
-  foreach(case IN ITEMS current:true current:false rowwise)
+  foreach(case IN ITEMS current:true current:false rowwise int8)
     set(arguments rowwise)
     set(expected "${optional};scales;reduction;fused;shard")
-    if(case MATCHES "current:(.*)")
+    if(case STREQUAL "int8")
+      set(arguments int8)
+      set(expected "${optional};rows;scales;reduction;fused;shard")
+    elseif(case MATCHES "current:(.*)")
       set(arguments current --set fp8.current.weight_cache=${CMAKE_MATCH_1})
       set(expected "${optional};rows;scales;reduction;fused;shard")
     endif()

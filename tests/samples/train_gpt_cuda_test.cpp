@@ -19,20 +19,21 @@ class MadeUpGpu : public testing::Environment {
  public:
   void SetUp() override {
     setenv("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06", 1);
-    setenv("OCTAVO_PLUGIN_PATH", OCTAVO_FAKE_KERNELS_DIR, 1);
+    setenv("OCTAVO_PLUGIN_PATH", OCTAVO_FAKE_KERNELS_DIR ":" OCTAVO_DEVICES_DIR, 1);
     setenv("CUDA_ON_CPU_SEALED", "1", 1);
   }
 };
 const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new MadeUpGpu);
 
-Options on(const std::string &device) {
+Options on(const std::string &device, const std::string &layers = "[]") {
   Options options = tiny();
   options.steps = 4;
   options.device = device;
   options.telemetry_every = 2;
   // Layers of this size gain nothing on a GPU, and would stay with the program.
   options.config = gpt_test::test_directory() + "/octavo.toml";
-  gpt_test::write_text(options.config, "layers.min_gain = \"off\"\n");
+  gpt_test::write_text(options.config,
+                       "layers.min_gain = \"off\"\ndevice.layers = " + layers + "\n");
   return options;
 }
 
@@ -73,6 +74,28 @@ TEST_P(EveryGpuRun, gives_the_numbers_of_the_cpu) {
   EXPECT_THAT(gpu.report, HasSubstr("cuda:0"));
   for (const Placement &p : gpu.placements) EXPECT_EQ(p.where, gpu.backend) << p.layer << p.reason;
   EXPECT_LT(gpu.steps.back().loss, gpu.steps.front().loss);
+}
+
+// Tables of octavo/draft pass through, too; and nothing of a layer's touches the GPU's memory.
+TEST(GpuLayers, what_passes_through_one_has_the_same_bits) {
+  setenv("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06", 1);
+  for (const char *run : {"te:recipe=delayed,telemetry=true", "msamp:opt_level=O3"}) {
+    const RunResult bare = train_once(on("cuda"), run, 1);
+    const RunResult layered = train_once(on("cuda", "[\"int8\"]"), run, 1);
+    EXPECT_EQ(all_numbers(layered), all_numbers(bare)) << run;
+    EXPECT_THAT(layered.report, HasSubstr("kernels int8 on cuda\n"));
+  }
+}
+
+// Emulation is for devices that have no units for FP8.
+TEST(GpuLayers, a_number_format_that_a_gpu_would_emulate_is_refused) {
+  try {
+    train_once(on("cuda"), "int8", 1);
+    ADD_FAILURE() << "it trained";
+  } catch (const std::exception &e) {
+    EXPECT_THAT(e.what(), HasSubstr("lack a cast of the recipe"));
+    EXPECT_THAT(e.what(), HasSubstr("int8 in loops of the CPU"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

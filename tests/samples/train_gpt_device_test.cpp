@@ -15,14 +15,15 @@ class ThirdParties : public testing::Environment {
 };
 const auto *const third_parties = testing::AddGlobalTestEnvironment(new ThirdParties);
 
-Options on(const std::string &device, const std::string &kernels = "auto") {
+Options on(const std::string &device, const std::string &kernels = "auto",
+           const std::string &layers = "[]") {
   Options options = tiny();
   options.steps = 4;
   options.device = device;
   options.fused = Fused::kNo;  // the least table has no prologue
   options.config = gpt_test::test_directory() + "/octavo.toml";
-  gpt_test::write_text(options.config,
-                       "layers.min_gain = \"off\"\ndevice.kernels = \"" + kernels + "\"\n");
+  gpt_test::write_text(options.config, "layers.min_gain = \"off\"\ndevice.kernels = \"" + kernels +
+                                           "\"\ndevice.layers = " + layers + "\n");
   return options;
 }
 
@@ -88,6 +89,43 @@ TEST(Devices, auto_asks_one_after_the_other_and_says_who_answered_what) {
   EXPECT_THAT(refusal("te:recipe=current", "npu", "kernels-broken"),
               HasSubstr("kernels kernels-broken: it is broken\n    found: made up"));
   EXPECT_THAT(refusal("te:recipe=current", "nqu", "auto"), HasSubstr("did you mean \"npu\"?"));
+}
+
+// The number format of the sample int8_kernels, which no kernels have: its layer brings it to each.
+TEST(DeviceLayers, a_backend_trains_on_the_layer_that_it_requires_on_every_device) {
+  expect_numbers_of_cpu("int8", "npu", "kernels-npu",
+                        "npu:1 (made up), kernels int8 on kernels-npu");
+  expect_numbers_of_cpu("int8", "cpu", "kernels-cpu2", "kernels int8 on kernels-cpu2");
+}
+
+TEST(DeviceLayers, int8_trains_nearly_as_float32_does) {
+  Options options = on("cpu");
+  options.steps = 40;
+  const RunResult exact = train_once(options, "fp32", 1), int8 = train_once(options, "int8", 1);
+  const double first = exact.steps.front().loss, last = exact.steps.back().loss;
+  EXPECT_LT(last, first - 1);
+  // Casts err by half a step of 127 or more to the largest of a block, so by 0.4 to 0.8 % of it.
+  EXPECT_NEAR(int8.steps.back().loss, last, 0.02 * first);
+  EXPECT_NE(int8.steps.back().loss, last);
+}
+
+// Nothing that the kernels below execute changes: tables of octavo/draft are passed on, too.
+TEST(DeviceLayers, what_passes_through_one_has_the_same_bits) {
+  for (const char *run : {"te:recipe=delayed,telemetry=true", "te:recipe=mx", "msamp:opt_level=O3"})
+    for (const char *kernels : {"auto", "kernels-npu"}) {
+      const std::string device = std::string(kernels) == "auto" ? "cpu" : "npu";
+      const RunResult bare = train_once(on(device, kernels), run, 1);
+      const RunResult layered = train_once(on(device, kernels, "[\"int8\"]"), run, 1);
+      EXPECT_EQ(numbers(layered), numbers(bare)) << run;
+      EXPECT_THAT(layered.report, HasSubstr("kernels int8 on "));
+      EXPECT_THAT(bare.report, testing::Not(HasSubstr("kernels int8 on ")));
+    }
+}
+
+TEST(DeviceLayers, what_the_kernels_below_lack_is_refused_by_name) {
+  EXPECT_THAT(refusal("int8", "npu", "kernels_plugin"),
+              HasSubstr("layer int8 on kernels_plugin: expected kernels with dequantize, which "
+                        "converts dtypes for it\n    found: kernels_plugin does not have it"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ const HEADERS: &str = "#include <stdint.h>
 #include \"octavo/draft/fp4.h\"
 #include \"octavo/draft/gradients.h\"
 #include \"octavo/draft/grouped.h\"
+#include \"octavo/draft/layer.h\"
 #include \"octavo/draft/msamp.h\"
 #include \"octavo/draft/one_pass.h\"
 #include \"octavo/fused.h\"

@@ -61,6 +61,7 @@ namespace {
 constexpr const char *kBackend = "octavo.backend";
 constexpr const char *kOption = "octavo.option.";
 constexpr const char *kLayerOption = "octavo.layer_option.";
+constexpr const char *kKernelLayers = "octavo.kernel_layers";
 constexpr const char *kLabels = "octavo.labels.";
 
 std::string in_quotes(const std::string &text) {
@@ -222,6 +223,8 @@ std::map<std::string, std::string> run_texts(const octavo_run &run,
   for (const EffectiveOption &o : run.negotiation().choice()->options)
     texts[kOption + o.name] = option_text(o.setting.value);
   for (const auto &[key, text] : layer_options(run)) texts[kLayerOption + key] = text;
+  for (const Candidate &layer : run.negotiation().layers)  // no numbers depend on a layer unused
+    texts[kKernelLayers] += (texts[kKernelLayers].empty() ? "" : " ") + layer.id;
   for (const SavedSlot &saved : slots) {
     texts[kRole + saved.key] = role_name(run.slots()[saved.id].role);
     if (const Json labels = labels_of(run.slots()[saved.id]); !labels.is_null())

@@ -72,6 +72,7 @@ const std::vector<ConfigKey> &config_keys() {
           "id of the plugin whose kernels compute; auto: the first installed one that accepts the "
           "device, on the CPU liboctavo's own",
           "auto"),
+      row(key::kLayers, "ids of the plugins whose layers stand on these kernels, from below", {}),
       row(key::kPluginPath, "further directories to search, relative to this file", {}),
       row(key::kTrust, "which files may be loaded", "owner", {"owner", "pinned", "signed", "dev"}),
       row(key::kPins, "<name>:<sha256> of libraries that trust = \"pinned\" accepts", {}),

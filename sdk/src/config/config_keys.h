@@ -38,6 +38,7 @@ inline constexpr List kSkip{"layers.skip"};
 inline constexpr Text kMinGain{"layers.min_gain"};
 inline constexpr Text kDevice{"device.kind"};
 inline constexpr Text kKernels{"device.kernels"};
+inline constexpr List kLayers{"device.layers"};
 inline constexpr List kPluginPath{"plugins.path"};
 inline constexpr Text kTrust{"plugins.trust"};
 inline constexpr List kPins{"plugins.pins"};

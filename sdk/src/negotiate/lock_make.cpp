@@ -67,6 +67,10 @@ std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const oct
       else
         warn(host, kDomain, n.kernels->id, " is not locked: ", n.kernels->verdicts.back().text);
     }
+    for (const Candidate &layer : n.layers)
+      if (layer.id != id && std::none_of(found.begin(), found.end(),
+                                         [&](const LockedPlugin &p) { return p.name == layer.id; }))
+        found.push_back(locked_plugin(*layer.described, layer.plugin->sha256, layer.verdicts));
     const Candidate &c = n.candidates.at(0);
     if (c.plugin != nullptr)
       found.push_back(locked_plugin(*c.described, c.plugin->sha256, c.verdicts));

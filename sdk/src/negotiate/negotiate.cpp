@@ -104,11 +104,19 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
     for (const std::string &id : n.config[key::kFallback]) want(id, true);
   }
   for (Candidate &c : wanted) {
+    const auto device = n.device;
+    const size_t layers = n.layers.size();
     if (!n.chosen) evaluate(n, c, host);
     if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
     if (c.plugin != nullptr) check_locked_verdict(c.id, n.trust, c.verdicts);
     n.candidates.push_back(std::move(c));
-    if (!n.chosen && !declined(n.candidates.back().verdicts)) n.chosen = n.candidates.size() - 1;
+    if (n.chosen) continue;
+    if (!declined(n.candidates.back().verdicts)) {
+      n.chosen = n.candidates.size() - 1;
+    } else {  // its layers are not the next one's
+      n.device = device;
+      n.layers.resize(layers);
+    }
   }
   if (n.chosen) note_unknown(n);  // a refusal names all candidates anyway
   for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);

@@ -26,6 +26,9 @@ class OpenDevice {
   // `memory`: of a device with memory of its own, where its kernels offer any; else null.
   OpenDevice(octavo_device device, const octavo_kernels &kernels, const octavo_memory *memory,
              const octavo_host *host);
+  // The device of `below` with a layer on its kernels: the table of both, and its ctx.
+  OpenDevice(std::shared_ptr<const OpenDevice> below, const octavo_kernels &kernels,
+             const octavo_memory &memory, void *ctx);
   ~OpenDevice();
   OpenDevice(const OpenDevice &) = delete;
   OpenDevice &operator=(const OpenDevice &) = delete;
@@ -40,6 +43,10 @@ class OpenDevice {
   bool uses_host_memory() const { return device_.type == OCTAVO_DEVICE_CPU; }
 
  private:
+  void describe();
+  [[noreturn]] void fail(octavo_status status);  // closes what is open
+
+  std::shared_ptr<const OpenDevice> below_;  // of a layer; closed after it
   octavo_device device_;
   octavo_kernels kernels_;               // complete
   std::optional<octavo_memory> memory_;  // complete
@@ -86,11 +93,13 @@ struct Negotiation {
   Discovery discovery;
   TrustPolicy trust;
   Hardware hardware;
+  std::string device_kind;  // as in device.kind: "cuda"
   std::string device_text;  // "cuda:0 (<its name>)"
   std::vector<Verdict> device_verdicts;
   // The plugin of kernels that computes, or the last one that was asked; on the CPU none, unless
   // device.kernels names one.
   std::optional<Candidate> kernels;
+  std::vector<Candidate> layers;       // that stand on them, from below
   std::shared_ptr<OpenDevice> device;  // stores keep it, too
   std::vector<Candidate> candidates;   // what the configuration names, in order
   // The options of the backends that check_all_options looked at, by id.
@@ -139,6 +148,15 @@ std::string install_kernels(const std::string &kind);
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,
                   const octavo_memory *memory, const octavo_host *host);
 
+// The device with the layer of a plugin on its kernels; null with the reason in `verdicts`.
+std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
+                                       const LoadedPlugin &plugin, const octavo_host *host,
+                                       std::vector<Verdict> &verdicts);
+// Stands these layers on the device of a negotiation, each once, or closes it with the reason in
+// `verdicts`. `key`: what names them.
+void add_layers(Negotiation &n, const std::vector<std::string> &ids, const std::string &key,
+                const octavo_host *host, std::vector<Verdict> &verdicts);
+
 // Fills device, candidates and chosen. When nothing can run, `chosen` is empty and the verdicts
 // give the reasons. Throws Failure(OCTAVO_INVALID) when the options of a candidate are wrong.
 void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host);
@@ -181,7 +199,7 @@ octavo_session_desc describe_session(const Negotiation &n, const octavo_host *ho
                                      const std::vector<octavo_option_value> &options);
 
 // What a plugin is wanted for.
-enum class Offer { kBackend, kKernels };
+enum class Offer { kBackend, kKernels, kLayer };
 
 // By the manifest of every plugin that is not shadowed; those that are no backends are left out.
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host);
@@ -200,7 +218,8 @@ void resolve_options(const Negotiation &n, Candidate &c,
                      const std::vector<DeclaredOption> &declared);
 
 // All stages. It may run when no verdict declines.
-void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host);
+// Layers that its manifest requires stand on the device from then on.
+void evaluate(Negotiation &n, Candidate &c, const octavo_host *host);
 
 // `octavo plugin lock`: asks every backend that a configuration names. Writes octavo.lock next to
 // the configuration file of `desc`. Entries of other platforms stay. Returns what was written for

@@ -78,20 +78,33 @@ void not_found(const Negotiation &n, Candidate &c) {
 }
 
 bool offers(const LoadedPlugin &plugin, Offer wanted) {
-  return wanted == Offer::kBackend ? plugin.has_backend : plugin.kernels.has_value();
+  return wanted == Offer::kBackend   ? plugin.has_backend
+         : wanted == Offer::kKernels ? plugin.kernels.has_value()
+                                     : plugin.layer.has_value();
 }
 
-Verdict offers_another(const Manifest &manifest, Offer wanted) {
-  const bool backend = wanted == Offer::kBackend;
+Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, Offer wanted) {
+  struct Interface {
+    Offer offer;
+    const char *id, *word;
+  };
+  std::string expected, word;
+  std::vector<std::string> found;
+  for (const Interface i : {Interface{Offer::kBackend, OCTAVO_BACKEND_ID, "backend"},
+                            {Offer::kKernels, OCTAVO_KERNELS_ID, "kernels"},
+                            {Offer::kLayer, OCTAVO_LAYER_ID, "layer"}}) {
+    if (i.offer == wanted) expected = i.id, word = i.word;
+    if (offers(plugin, i.offer)) found.emplace_back(i.id);
+  }
   return {OCTAVO_LEVEL_PLUGIN,
           OCTAVO_DECLINE,
           OCTAVO_REASON_ABI,
-          manifest.library + ": expected the interface " +
-              (backend ? OCTAVO_BACKEND_ID : OCTAVO_KERNELS_ID) + ", found " +
-              (backend ? OCTAVO_KERNELS_ID : OCTAVO_BACKEND_ID) + " only",
+          manifest.library + ": expected the interface " + expected + ", found " +
+              enumerate(found) + " only",
           manifest.path,
-          backend ? "the plugin is no FP8 backend; name one in fp8.backend"
-                  : "the plugin has no kernels; reinstall the plugin " + manifest.name,
+          wanted == Offer::kBackend
+              ? "the plugin is no FP8 backend; name one in fp8.backend"
+              : "the plugin has no " + word + "; reinstall the plugin " + manifest.name,
           Stage::kPlugin};
 }
 
@@ -107,7 +120,7 @@ std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manif
   c.plugin = load_plugin(manifest, sha256, host, c.verdicts);
   if (c.plugin == nullptr) return c.verdicts.back().stage;
   if (offers(*c.plugin, wanted)) return std::nullopt;
-  c.verdicts.push_back(offers_another(manifest, wanted));
+  c.verdicts.push_back(offers_another(manifest, *c.plugin, wanted));
   c.plugin = nullptr;
   return Stage::kPlugin;
 }
@@ -275,7 +288,7 @@ void ask_backend(const Negotiation &n, Candidate &c, const octavo_host *host) {
     }
 }
 
-void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
+void evaluate(Negotiation &n, Candidate &c, const octavo_host *host) {
   c.is_tried = true;
   if (c.is_precision) {
     c.verdicts.push_back({OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
@@ -303,6 +316,8 @@ void evaluate(const Negotiation &n, Candidate &c, const octavo_host *host) {
   if (n.device == nullptr)
     c.verdicts.insert(c.verdicts.end(), n.device_verdicts.begin(), n.device_verdicts.end());
   else
+    add_layers(n, c.described->requires_.layers, "[requires] layers of " + c.id, host, c.verdicts);
+  if (n.device != nullptr)
     check_fp8_requirements(
         n.config, n.device->caps(),
         [&](const octavo_ability &question) { return n.device->serves(question); }, c.id,

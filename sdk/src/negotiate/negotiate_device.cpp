@@ -120,6 +120,7 @@ void ask_kernels(Negotiation &n, const InstalledKernels &k, const Wanted &w,
     const octavo_device device = {
         type, w.index ? *w.index : first_accepted(*found.kernels, type, c.first_device)};
     open_kernels(n, device, *found.kernels, found.memory ? &*found.memory : nullptr, host);
+    n.device_kind = k.serves.kind;
     n.device_text = concat(k.serves.kind, ":", device.index);
     if (n.device != nullptr && !n.device_verdicts.back().evidence.empty())
       n.device_text += " (" + n.device_verdicts.back().evidence + ")";
@@ -237,12 +238,15 @@ void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &ke
 void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_host *host) {
   const Wanted w = wanted_of(n, desc.device);
   if (w.kind == "cpu" && w.kernels == "auto") {
-    n.device_text = "cpu";
+    n.device_kind = n.device_text = "cpu";
     if (desc.device.type == OCTAVO_DEVICE_AUTO && n.config[key::kDevice] == "auto")
       n.device_text += " (auto: neither the host nor device.kind asks for another)";
-    return open_kernels(n, {OCTAVO_DEVICE_CPU, 0}, *octavo_cpu_kernels(), nullptr, host);
+    open_kernels(n, {OCTAVO_DEVICE_CPU, 0}, *octavo_cpu_kernels(), nullptr, host);
+  } else {
+    ask_plugins(n, w, host);
   }
-  ask_plugins(n, w, host);
+  if (n.device != nullptr)
+    add_layers(n, n.config[key::kLayers], key::kLayers.name, host, n.device_verdicts);
   if (desc.device.type > OCTAVO_DEVICE_CPU) word_for_host(n.device_verdicts);
 }
 
@@ -250,19 +254,33 @@ OpenDevice::OpenDevice(octavo_device device, const octavo_kernels &kernels,
                        const octavo_memory *memory, const octavo_host *host)
     : device_(device), kernels_(complete(kernels)) {
   if (memory != nullptr) memory_ = complete(*memory);
+  const octavo_status status = kernels_.open_device(device, host, &ctx_);
+  if (status != OCTAVO_OK) fail(status);
+  describe();
+}
+
+OpenDevice::OpenDevice(std::shared_ptr<const OpenDevice> below, const octavo_kernels &kernels,
+                       const octavo_memory &memory, void *ctx)
+    : below_(std::move(below)), device_(below_->device_), kernels_(kernels), ctx_(ctx) {
+  if (below_->memory_) memory_ = memory;
+  describe();
+}
+
+void OpenDevice::describe() {
   caps_.size = sizeof(caps_);
   caps_.kind = OCTAVO_KIND_KERNELS_CAPS;
-  octavo_status status = kernels_.open_device(device, host, &ctx_);
-  if (status == OCTAVO_OK) status = kernels_.describe(ctx_, &caps_);
-  if (status != OCTAVO_OK) {
-    if (ctx_ != nullptr) kernels_.close_device(ctx_);
-    pass_resource(status, "the kernels of the device", Stage::kDevice);
-    throw Failure(OCTAVO_FAILED_DEVICE, "octavo.device",
-                  "the kernels of the device could not be opened: status ", status,
-                  "; see the diagnostics before this one");
-  }
+  const octavo_status status = kernels_.describe(ctx_, &caps_);
+  if (status != OCTAVO_OK) fail(status);
   id_ = take_text(caps_.id);
   caps_.id = borrow(id_);
+}
+
+void OpenDevice::fail(octavo_status status) {
+  if (ctx_ != nullptr) kernels_.close_device(ctx_);
+  pass_resource(status, "the kernels of the device", Stage::kDevice);
+  throw Failure(OCTAVO_DEVICE, "octavo.device",
+                "the kernels of the device could not be opened: status ", status,
+                "; see the diagnostics before this one");
 }
 
 bool OpenDevice::serves(octavo_ability question) const {

@@ -94,6 +94,11 @@ std::vector<std::string> missing_functions(const octavo_memory &given) {
   using T = octavo_memory;
   return missing(given, FN(allocate), FN(release), FN(copy), FN(synchronize));
 }
+
+std::vector<std::string> missing_functions(const octavo_layer &given) {
+  using T = octavo_layer;
+  return missing(given, FN(open_layer), FN(calls));
+}
 #undef FN
 
 octavo_backend complete(const octavo_backend &given) {
@@ -112,6 +117,11 @@ octavo_optimizer complete(const octavo_optimizer &given) {
 octavo_memory complete(const octavo_memory &given) {
   using T = octavo_memory;
   return filled(given, &T::allocate, &T::release, &T::copy, &T::synchronize);
+}
+
+octavo_layer complete(const octavo_layer &given) {
+  using T = octavo_layer;
+  return filled(given, &T::open_layer, &T::close_layer);
 }
 
 octavo_kernels complete(const octavo_kernels &given) {

@@ -230,8 +230,11 @@ class Handshake {
       plugin_->kernels = whole(*kernels, OCTAVO_KERNELS_ID);
     if (const auto *memory = static_cast<const octavo_memory *>(get(OCTAVO_MEMORY_ID)))
       plugin_->memory = whole(*memory, OCTAVO_MEMORY_ID);
+    const auto *layer = static_cast<const octavo_layer *>(get(OCTAVO_LAYER_ID));
+    if (layer != nullptr && layer->kind == OCTAVO_KIND_LAYER)
+      plugin_->layer = whole(*layer, OCTAVO_LAYER_ID);
     plugin_->has_backend = backend != nullptr && backend->kind == OCTAVO_KIND_BACKEND;
-    if (!plugin_->has_backend && backend == nullptr && plugin_->kernels) {
+    if (!plugin_->has_backend && backend == nullptr && (plugin_->kernels || plugin_->layer)) {
       plugin_->backend = complete(octavo_backend{});
       return;
     }

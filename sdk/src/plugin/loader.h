@@ -8,6 +8,7 @@
 
 #include "octavo/draft/gradients.h"
 #include "octavo/draft/grouped.h"
+#include "octavo/draft/layer.h"
 #include "octavo/kernels.h"
 #include "octavo/octavo.h"
 #include "sdk/src/base/sized.h"
@@ -30,6 +31,7 @@ struct LoadedPlugin {
   bool has_end_step = false;
   std::optional<octavo_kernels> kernels;
   std::optional<octavo_memory> memory;  // of the kernels' device
+  std::optional<octavo_layer> layer;    // its `calls` are as the plugin has them
   std::optional<octavo_optimizer> optimizer;
   std::optional<octavo_gradients> gradients;
   std::optional<octavo_fused> fused;
@@ -66,6 +68,7 @@ std::vector<std::string> missing_functions(const octavo_grouped &given);
 std::vector<std::string> missing_functions(const octavo_shard &given);
 std::vector<std::string> missing_functions(const octavo_kernels &given);
 std::vector<std::string> missing_functions(const octavo_memory &given);
+std::vector<std::string> missing_functions(const octavo_layer &given);
 
 // A table with stubs that answer OCTAVO_UNSUPPORTED where `given` has nothing or is too short.
 octavo_backend complete(const octavo_backend &given);
@@ -76,5 +79,6 @@ octavo_grouped complete(const octavo_grouped &given);
 octavo_shard complete(const octavo_shard &given);
 octavo_kernels complete(const octavo_kernels &given);
 octavo_memory complete(const octavo_memory &given);
+octavo_layer complete(const octavo_layer &given);
 
 }  // namespace octavo

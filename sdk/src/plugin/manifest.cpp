@@ -49,6 +49,7 @@ class Reader {
                {"requires.arch", &m.requires_.arch},
                {"requires.libc", &m.requires_.libc},
                {"requires.libraries", &m.requires_.libraries},
+               {"requires.layers", &m.requires_.layers},
                {"requires.accelerator.vendor", &m.requires_.gpu_vendor},
                {"requires.accelerator.min_arch", &m.requires_.min_arch},
                {"requires.accelerator.min_driver", &m.requires_.min_driver},
@@ -58,6 +59,7 @@ class Reader {
                {"provides.interfaces", &m.provides.interfaces},
                {"kernels.kind", &m.kernels.kind},
                {"kernels.device_type", &m.kernels.device_type},
+               {"kernels.over", &m.kernels.over},
                {"conformance.kit", &m.conformance.kit},
                {"conformance.level", &m.conformance.level},
                {"conformance.report_sha256", &m.conformance.report_sha256}};
@@ -202,7 +204,12 @@ class Reader {
   }
 
   void check_kernels(const ManifestKernels &k) const {
-    if (!given("kernels.kind") && !given("kernels.device_type")) return;
+    const bool serves = given("kernels.kind") || given("kernels.device_type");
+    if (given("kernels.over") &&
+        (serves || k.over.empty() || !std::all_of(k.over.begin(), k.over.end(), is_plugin_name)))
+      fail("[kernels] over: expected the kinds of devices that the layer stands on, without kind ",
+           "and device_type, found ", enumerate(k.over), serves ? " with them" : "");
+    if (!serves) return;
     if (!is_plugin_name(k.kind) || k.kind == "auto")
       fail(
           "[kernels] kind: expected the device's name for device.kind, at most 64 characters of "

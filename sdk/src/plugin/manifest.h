@@ -27,6 +27,7 @@ struct ManifestRequires {
   std::string min_arch;                // "sm_89"
   std::string min_driver;              // the CUDA version that the driver supports: "12.4"
   int64_t min_free_mib = 0;            // of the GPU's memory
+  std::vector<std::string> layers;     // ids of plugins that stand on the kernels, from below
 };
 
 // [provides]: hints for people and tools; the plugin itself declares what it really offers.
@@ -36,10 +37,11 @@ struct Provides {
   std::vector<std::string> interfaces;
 };
 
-// [kernels]: the device that a plugin of kernels serves.
+// [kernels]: the device that a plugin of kernels serves, or the devices on which its layer stands.
 struct ManifestKernels {
-  std::string kind;         // as in device.kind: "npu"; empty: the plugin has no kernels
-  int64_t device_type = 0;  // of octavo_device, by DLPack: 12
+  std::string kind;               // as in device.kind: "npu"; empty: the plugin has no kernels
+  int64_t device_type = 0;        // of octavo_device, by DLPack: 12
+  std::vector<std::string> over;  // kinds; empty: the plugin has no layer
 };
 
 // [conformance]: the report of `octavo plugin verify` that the author publishes.

@@ -108,6 +108,8 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   if (n.device != nullptr) {
     const octavo_kernels_caps &caps = n.device->caps();
     j["kernels"] = view(caps.id);
+    for (const Candidate &layer : n.layers)
+      j["kernel_layers"].push_back(plugin_json(*layer.plugin));
     j["speed"] = speed_class(caps);
     j["deterministic"] = (caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0;
   }

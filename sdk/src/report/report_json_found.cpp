@@ -34,6 +34,8 @@ Json list_model(const Negotiation &n) {
       if (!manifest->kernels.kind.empty())
         j["kernels"] = {{"kind", manifest->kernels.kind},
                         {"device_type", manifest->kernels.device_type}};
+      if (!manifest->kernels.over.empty()) j["layer_over"] = manifest->kernels.over;
+      if (!manifest->requires_.layers.empty()) j["needs_layers"] = manifest->requires_.layers;
       if (!sha256.empty()) j["sha256"] = sha256;
     }
     j["usable"] = verdicts.empty();

@@ -194,6 +194,8 @@ void list_text(const Json &j, const Lines &lines) {
     if (p.contains("kernels"))
       lines("  kernels " + scalar(p["kernels"]["kind"]) + " (device type " +
             dump(p["kernels"]["device_type"]) + ")");
+    if (p.contains("layer_over")) lines("  layer over kernels for " + leaf_text(p["layer_over"]));
+    if (p.contains("needs_layers")) lines("  needs the layers " + leaf_text(p["needs_layers"]));
     if (p.contains("provides"))
       for (const auto &[what, names] : p["provides"].items())
         lines("    claims to provide " + what + " " + leaf_text(names));

@@ -236,6 +236,19 @@ TEST_F(ManifestTest, everything_that_a_manifest_can_state) {
   EXPECT_THAT(m->warnings, ElementsAre());
 }
 
+TEST_F(ManifestTest, layers_state_the_devices_on_which_they_stand) {
+  const auto m = read(head() + library() + "[kernels]\nover = [\"cpu\", \"npu\"]\n" +
+                      "[requires]\nlayers = \"int8\"\n");
+  ASSERT_TRUE(m) << verdicts[0].text;
+  EXPECT_THAT(m->kernels.over, ElementsAre("cpu", "npu"));
+  EXPECT_TRUE(m->kernels.kind.empty());
+  EXPECT_THAT(m->requires_.layers, ElementsAre("int8"));
+  for (const char *lines : {"over = []", "over = [\"C P U\"]", "over = \"cpu\"\nkind = \"npu\"",
+                            "over = \"cpu\"\ndevice_type = 1"})
+    EXPECT_THAT(refusal(head() + library() + "[kernels]\n" + lines + "\n"),
+                StartsWith(": [kernels] over: expected the kinds of devices that the layer"));
+}
+
 TEST_F(ManifestTest, kernels_state_the_device_that_they_serve) {
   const auto with = [](const std::string &lines) {
     return head() + library() + "[kernels]\n" + lines + "\n";

@@ -14,7 +14,7 @@ enum Directions { kRows = 1, kColumns = 2, kBothDirections = 3 };
 // How an operand of a product is stored.
 enum class Layout : uint32_t {
   kStraight,    // [rows, k]
-  kTransposed,  // [k, rows]; plain operands
+  kTransposed,  // [k, rows]; plain operands, and codes that the kernels read so
   kPacked       // [rows, k] in the kernels' panel order; codes of a weight
 };
 

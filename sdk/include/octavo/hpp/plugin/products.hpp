@@ -152,8 +152,10 @@ inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_
     b.kept() = std::min(b.kept(), device_.aligned(d.cols));
   }
   const bool pads = !is_plain && (how & kWithPadding) == 0;
-  if (pads && b.kept() != d.cols) return multiply_wide(a, b, d, bias, how);
-  if (!pads || device_.alignment() == 1) return multiply_once(a, b, d, bias, how);
+  const bool turns = a.layout == Layout::kTransposed;  // its rows are columns in memory
+  if (pads && (b.kept() != d.cols || (turns && a.kept() != d.rows)))
+    return multiply_wide(a, b, d, bias, how);
+  if (!pads || turns || device_.alignment() == 1) return multiply_once(a, b, d, bias, how);
 
   // Only the last rows of a are padding: what d has room for is computed in place, and the rest
   // aside. With all of its rows, a needs as much of the kernels as each of the two.

@@ -1,0 +1,227 @@
+// Layers (octavo/draft/layer.h): one kernels table of a layer and of what is below it.
+//
+// A call that the layer has no function for costs one jump more than on the table below.
+#include "octavo/draft/layer.h"
+
+#include <algorithm>
+
+#include "octavo/hpp/kernels_tables.hpp"
+#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/text.h"
+#include "sdk/src/base/utf8.h"
+#include "sdk/src/base/wall.h"
+#include "sdk/src/negotiate/negotiate.h"
+
+namespace octavo {
+namespace {
+
+// What the ctx of both tables' common one points to.
+struct Layer : octavo_layer_ctx {
+  octavo_layer table;
+  std::string id;  // "int8 on cpu.avx2"
+  KernelsTables tables_below;
+  const octavo_memory *memory_below;  // null: the device's memory is the host's
+  DraftCopies drafts;
+};
+const Layer &layer_of(void *ctx) {
+  return *static_cast<const Layer *>(static_cast<octavo_layer_ctx *>(ctx));
+}
+
+template <auto member, typename... A>
+octavo_status pass(void *ctx, A... arguments) {
+  const auto &layer = *static_cast<const octavo_layer_ctx *>(ctx);
+  return (layer.below->*member)(layer.below_ctx, arguments...);
+}
+template <auto member, typename... A>
+octavo_status ask(void *ctx, A... arguments) {
+  const octavo_status status = (layer_of(ctx).table.calls->*member)(ctx, arguments...);
+  return status == OCTAVO_UNSUPPORTED ? pass<member, A...>(ctx, arguments...) : status;
+}
+template <auto member, typename... A>
+void place(octavo_kernels &both, const octavo_kernels &own,
+           octavo_status (*octavo_kernels::*)(void *, A...)) {
+  both.*member = has(own, member) ? ask<member, A...> : pass<member, A...>;
+}
+template <auto... members>
+void place_all(octavo_kernels &both, const octavo_kernels &own) {
+  (place<members>(both, own, members), ...);
+}
+
+// Of a table of octavo/draft, which a layer has whole or not at all.
+template <auto member, typename Table, typename Call>
+octavo_status pass_draft(void *ctx, const Call *call) {
+  const Layer &layer = layer_of(ctx);
+  return (layer.tables_below.get<Table>()->*member)(layer.below_ctx, call);
+}
+template <auto member, typename Table, typename Call>
+void place_draft(DraftCopies &drafts, octavo_status (*Table::*)(void *, const Call *)) {
+  auto &table = drafts.get<Table>();
+  table.size = sizeof(Table);
+  table.kind = KernelsTableId<Table>::kind;
+  table.*member = pass_draft<member, Table, Call>;
+}
+template <auto... members>
+void place_drafts(DraftCopies &drafts) {
+  (place_draft<members>(drafts, members), ...);
+}
+
+// Whose functions take the ctx of the kernels.
+template <auto member, typename R, typename... A>
+void place_memory(octavo_memory &both, R (*octavo_memory::*)(void *, A...)) {
+  both.*member = [](void *ctx, A... arguments) {
+    const Layer &layer = layer_of(ctx);
+    return (layer.memory_below->*member)(layer.below_ctx, arguments...);
+  };
+}
+octavo_memory memory_of_both() {
+  auto both = make<octavo_memory>(OCTAVO_KIND_MEMORY);
+  place_memory<&octavo_memory::allocate>(both, &octavo_memory::allocate);
+  place_memory<&octavo_memory::release>(both, &octavo_memory::release);
+  place_memory<&octavo_memory::copy>(both, &octavo_memory::copy);
+  place_memory<&octavo_memory::synchronize>(both, &octavo_memory::synchronize);
+  return both;
+}
+
+octavo_status describe(void *ctx, octavo_kernels_caps *out) {
+  const Layer &layer = layer_of(ctx);
+  octavo_status status = layer.below->describe(layer.below_ctx, out);
+  if (status == OCTAVO_OK && has(*layer.table.calls, &octavo_kernels::describe))
+    status = layer.table.calls->describe(ctx, out);
+  out->id = borrow(layer.id);
+  return status;
+}
+const void *get_extension(void *ctx, octavo_str id) {
+  const Layer &layer = layer_of(ctx);
+  const void *own = has(*layer.table.calls, &octavo_kernels::get_extension)
+                        ? layer.table.calls->get_extension(ctx, id)
+                        : nullptr;
+  return own != nullptr ? own : layer.drafts.find(layer.tables_below, id);
+}
+void close_device(void *ctx) {
+  auto *layer = static_cast<Layer *>(static_cast<octavo_layer_ctx *>(ctx));
+  layer->table.close_layer(layer);
+  delete layer;
+}
+
+octavo_kernels both_of(const octavo_kernels &own) {
+  using K = octavo_kernels;
+  octavo_kernels both = complete(make<octavo_kernels>(OCTAVO_KIND_KERNELS));
+  place_all<&K::ability, &K::workspace_bytes, &K::quantize, &K::dequantize, &K::compute_amax,
+            &K::scale_from_amax, &K::delayed_scale_update, &K::gemm, &K::sum_rows,
+            &K::sum_of_squares, &K::copy, &K::quantize_stats, &K::prologue, &K::prologue_quantize,
+            &K::pack>(both, own);
+  both.describe = describe;
+  both.get_extension = get_extension;
+  both.close_device = close_device;
+  return both;
+}
+
+// A plugin of the search path whose manifest states a layer for this device.
+bool is_layer(const Negotiation &n, const std::string &id, const std::string &key,
+              std::vector<Verdict> &verdicts) {
+  std::vector<std::string> ids, words;
+  for (const FoundManifest &found : n.discovery.manifests) {
+    std::vector<Verdict> unread;
+    if (!found.shadowed_by.empty()) continue;
+    const auto manifest = read_manifest(found.path, found.name == id ? verdicts : unread);
+    if (!manifest && found.name == id) return false;
+    if (!manifest || manifest->kernels.over.empty()) continue;
+    const std::vector<std::string> &over = manifest->kernels.over;
+    const bool fits = std::find(over.begin(), over.end(), n.device_kind) != over.end();
+    if (manifest->name == id && fits) return true;
+    ids.push_back(manifest->name);
+    words.push_back(manifest->name + " over " + enumerate(over));
+  }
+  const bool is_there = std::find(ids.begin(), ids.end(), id) != ids.end();
+  const std::string near = is_there ? std::string() : nearest(id, ids);
+  verdicts.push_back(
+      {OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
+       concat(key, ": no plugin \"", id, "\" has a layer for ", n.device_kind),
+       concat("installed layers: ", enumerate(words), "; looked in ", n.discovery.places_text()),
+       near.empty() ? "install a plugin whose manifest states [kernels] over (docs/writing_"
+                      "kernels.md#layers), or choose another device"
+                    : "did you mean \"" + near + "\"?",
+       Stage::kDevice});
+  return false;
+}
+
+}  // namespace
+
+std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
+                                       const LoadedPlugin &plugin, const octavo_host *host,
+                                       std::vector<Verdict> &verdicts) {
+  auto layer = std::make_unique<Layer>();
+  layer->size = sizeof(octavo_layer_ctx);
+  layer->kind = OCTAVO_KIND_LAYER_CTX;
+  layer->below = &below->kernels();
+  layer->below_ctx = below->ctx();
+  layer->below_caps = &below->caps();
+  layer->host = host;
+  layer->device = below->device();
+  layer->table = *plugin.layer;
+  layer->id = concat(plugin.id, " on ", view(below->caps().id));
+  layer->memory_below = below->memory();
+  layer->tables_below = KernelsTables(layer->below, layer->below_ctx);
+  place_drafts<&octavo_adam_kernels::adam_step, &octavo_adam_kernels::gradient_scale,
+               &octavo_msamp_kernels::sum_quantized, &octavo_msamp_kernels::scale_values,
+               &octavo_msamp_kernels::prescale_update, &octavo_rounding_kernels::adam_rounded,
+               &octavo_rounding_kernels::round_codes, &octavo_rounding_kernels::count,
+               &octavo_one_pass_kernels::adam_one_pass, &octavo_fp4_kernels::quantize_fp4>(
+      layer->drafts);
+  const size_t before = verdicts.size();
+  const VerdictSink sink(verdicts);
+  std::string thrown;
+  const octavo_status status =
+      call_plugin(&thrown, [&] { return layer->table.open_layer(layer.get(), sink.get()); });
+  sink.check();
+  if (status != OCTAVO_OK || verdicts.size() == before)
+    verdicts.push_back({OCTAVO_LEVEL_DEVICE, OCTAVO_DECLINE,
+                        status != OCTAVO_OK ? OCTAVO_REASON_KERNEL : OCTAVO_REASON_ABI,
+                        status != OCTAVO_OK
+                            ? concat("open_layer failed with status ", status, thrown)
+                            : "open_layer gave no verdict; expected one or more",
+                        "", "install a corrected build of the plugin", Stage::kDevice});
+  bool is_open = true;
+  for (size_t i = before; i < verdicts.size(); ++i) {
+    Verdict &v = verdicts[i];
+    is_open = is_open && v.decision != OCTAVO_DECLINE;
+    v.text = concat("layer ", layer->id, ": ", v.text);
+    v.stage = Stage::kDevice;
+  }
+  if (!is_open) {
+    layer->table.close_layer(layer.get());
+    pass_resource(status, "layer " + layer->id + ": open_layer", Stage::kDevice);
+    return nullptr;
+  }
+  const octavo_kernels both = both_of(*layer->table.calls);
+  const octavo_memory memory = memory_of_both();
+  return std::make_shared<OpenDevice>(std::move(below), both, memory,
+                                      static_cast<octavo_layer_ctx *>(layer.release()));
+}
+
+void add_layers(Negotiation &n, const std::vector<std::string> &ids, const std::string &key,
+                const octavo_host *host, std::vector<Verdict> &verdicts) {
+  for (const std::string &id : ids) {
+    if (std::any_of(n.layers.begin(), n.layers.end(),
+                    [&](const Candidate &layer) { return layer.id == id; }))
+      continue;
+    std::shared_ptr<OpenDevice> device;
+    if (is_layer(n, id, key, verdicts)) {
+      Candidate c;
+      c.id = id;
+      c.is_tried = true;
+      load_candidate(n, c, Offer::kLayer, host);
+      if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
+      if (c.plugin != nullptr) device = with_layer(n.device, *c.plugin, host, c.verdicts);
+      if (c.plugin != nullptr && !c.plugin->has_backend)
+        check_locked_verdict(c.id, n.trust, c.verdicts);
+      if (declined(c.verdicts)) device = nullptr;
+      verdicts.insert(verdicts.end(), c.verdicts.begin(), c.verdicts.end());
+      n.layers.push_back(std::move(c));
+    }
+    n.device = device;
+    if (n.device == nullptr) return;
+  }
+}
+
+}  // namespace octavo
